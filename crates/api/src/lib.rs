@@ -1,1 +1,28 @@
-//! Placeholder header; replaced with the crate's contents.
+//! The resources of `projectcalico.org/v3`: types, defaults, validation and CRD schemas. No IO, no clock, no async.
+//!
+//! - [`kind`]: the closed list of kinds with the names and scopes that Calico gives them.
+//! - [`object`]: the envelope (`kind`, `apiVersion`, `metadata`, `spec`, `status`) and [`Resource`], one of any kind.
+//! - one module per resource under [`resources`], with its fields, defaults and cross-field rules.
+//! - [`schema`]: what a field may hold, as data; the CRDs and the check of users' files are both made from it.
+//! - [`document`]: users' files, read strictly, every mistake reported with its place.
+//!
+//! Two ways in, on purpose: an object from a store is read tolerantly (unknown fields, unknown enum values and text
+//! that does not parse are kept as they are), an object from a user's file strictly (nothing is dropped silently).
+
+pub mod codec;
+pub mod errors;
+pub mod kind;
+pub mod kubernetes;
+pub mod meta;
+pub mod object;
+pub mod resources;
+pub mod rules;
+pub mod scalars;
+pub mod schema;
+pub mod text;
+
+pub use errors::{FieldError, FieldErrors, FieldPath};
+pub use kind::Kind;
+pub use meta::ObjectMeta;
+pub use object::{NoStatus, Object, Resource, Spec};
+pub use resources::*;

@@ -1,0 +1,361 @@
+//! The envelope of every resource, and [`Resource`]: one object of any kind.
+//!
+//! `Object<S>` writes `kind`, `apiVersion`, `metadata`, `spec`, `status` in that order, as Calico writes them. The kind
+//! is in the type, so it can be neither missing nor wrong in memory.
+
+use crate::codec::{Extra, is_default, null_as_default};
+use crate::errors::{FieldErrors, FieldPath};
+use crate::kind::{API_VERSION, Kind};
+use crate::meta::ObjectMeta;
+use crate::schema::{ObjectBuilder, Schema, check, for_kind, object, property};
+use serde::de::{DeserializeOwned, Error as _};
+use serde::ser::SerializeStruct as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Map, Value, json};
+use std::fmt::Debug;
+
+/// What a kind's `spec` is, and what Calico's typed client does with it.
+pub trait Spec: Clone + Debug + Default + PartialEq + Serialize + DeserializeOwned + Schema + Send + Sync + 'static {
+    /// The kind that has this spec.
+    const KIND: Kind;
+
+    /// The status; [`NoStatus`] for kinds without one, `Option<T>` where Calico leaves an absent one out, `T` where it
+    /// always writes `"status":{}`.
+    type Status: Clone + Debug + Default + PartialEq + Serialize + DeserializeOwned + Schema + StatusPart + Send + Sync;
+
+    /// Fills what the typed client fills in before a create or update (also labels it forces).
+    fn set_defaults(&mut self, _metadata: &mut ObjectMeta) {}
+
+    /// Fills what the typed client fills in on what it read.
+    fn set_read_defaults(&mut self, _metadata: &mut ObjectMeta) {}
+
+    /// Checks names and cross-field rules. Limits of single fields (types, enums, lengths, ranges, patterns) come from
+    /// the schema and are checked before this is called; paths start with `metadata` or `spec`.
+    fn validate(&self, metadata: &ObjectMeta, errors: &mut FieldErrors);
+
+    /// Checks what may not change between two versions.
+    fn validate_update(&self, _old: &Self, _errors: &mut FieldErrors) {}
+}
+
+/// Whether a status is written at all.
+pub trait StatusPart {
+    /// True when Calico leaves the field out.
+    fn is_absent(&self) -> bool {
+        false
+    }
+
+    /// Whether the kind has a status in its schema.
+    fn in_schema() -> bool {
+        true
+    }
+}
+
+impl<T> StatusPart for Option<T> {
+    fn is_absent(&self) -> bool {
+        self.is_none()
+    }
+}
+
+/// The status of a kind that has none; keeps what someone wrote there all the same.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct NoStatus(Option<Value>);
+
+impl StatusPart for NoStatus {
+    fn is_absent(&self) -> bool {
+        self.0.is_none()
+    }
+
+    fn in_schema() -> bool {
+        false
+    }
+}
+
+impl Schema for NoStatus {
+    fn schema() -> Map<String, Value> {
+        Map::new()
+    }
+}
+
+/// An object: metadata, spec and status.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Object<S: Spec> {
+    /// Name, labels and the rest.
+    pub metadata: ObjectMeta,
+    /// What the user wants.
+    pub spec: S,
+    /// What was observed.
+    pub status: S::Status,
+    /// Other top-level fields, kept.
+    pub extra: Extra,
+}
+
+impl<S: Spec> Object<S> {
+    /// An object with this name (and namespace, for namespaced kinds; empty otherwise).
+    #[must_use]
+    pub fn new(namespace: &str, name: &str, spec: S) -> Self {
+        let metadata =
+            ObjectMeta { name: name.to_owned(), namespace: namespace.to_owned(), ..ObjectMeta::default() };
+        Self { metadata, spec, status: S::Status::default(), extra: Extra::new() }
+    }
+
+    /// The kind.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        S::KIND
+    }
+
+    /// Fills what the typed client fills in before a write.
+    pub fn set_defaults(&mut self) {
+        self.spec.set_defaults(&mut self.metadata);
+    }
+
+    /// Fills what the typed client fills in on what it read.
+    pub fn set_read_defaults(&mut self) {
+        self.spec.set_read_defaults(&mut self.metadata);
+    }
+
+    /// Checks everything that can be checked without looking at other objects: the schema, names, cross-field rules.
+    ///
+    /// # Errors
+    /// All that is wrong, with paths.
+    pub fn validate(&self) -> Result<(), FieldErrors> {
+        let mut errors = FieldErrors::new();
+        match (serde_json::to_value(&self.spec), property(for_kind(S::KIND), "spec")) {
+            (Ok(value), Some(schema)) => check(schema, &value, &FieldPath::new("spec"), &mut errors),
+            (Ok(_), None) => {}
+            (Err(error), _) => errors.add(FieldPath::new("spec"), "", error.to_string()),
+        }
+        self.spec.validate(&self.metadata, &mut errors);
+        errors.into_result()
+    }
+}
+
+impl<S: Spec> Serialize for Object<S> {
+    fn serialize<W: Serializer>(&self, serializer: W) -> Result<W::Ok, W::Error> {
+        if self.extra.is_empty() {
+            let mut out = serializer.serialize_struct(S::KIND.as_str(), 5)?;
+            out.serialize_field("kind", S::KIND.as_str())?;
+            out.serialize_field("apiVersion", API_VERSION)?;
+            out.serialize_field("metadata", &self.metadata)?;
+            out.serialize_field("spec", &self.spec)?;
+            if self.status.is_absent() {
+                out.skip_field("status")?;
+            } else {
+                out.serialize_field("status", &self.status)?;
+            }
+            return out.end();
+        }
+        use serde::ser::SerializeMap as _;
+        let mut out = serializer.serialize_map(None)?;
+        out.serialize_entry("kind", S::KIND.as_str())?;
+        out.serialize_entry("apiVersion", API_VERSION)?;
+        out.serialize_entry("metadata", &self.metadata)?;
+        out.serialize_entry("spec", &self.spec)?;
+        if !self.status.is_absent() {
+            out.serialize_entry("status", &self.status)?;
+        }
+        for (name, value) in &self.extra {
+            out.serialize_entry(name, value)?;
+        }
+        out.end()
+    }
+}
+
+impl<'de, S: Spec> Deserialize<'de> for Object<S> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(bound = "", default)]
+        struct Wire<S: Spec> {
+            kind: Option<String>,
+            #[serde(rename = "apiVersion")]
+            _api_version: Option<String>,
+            #[serde(deserialize_with = "null_as_default")]
+            metadata: ObjectMeta,
+            #[serde(deserialize_with = "null_as_default")]
+            spec: S,
+            #[serde(deserialize_with = "null_as_default")]
+            status: S::Status,
+            #[serde(flatten)]
+            extra: Extra,
+        }
+        impl<S: Spec> Default for Wire<S> {
+            fn default() -> Self {
+                Self {
+                    kind: None,
+                    _api_version: None,
+                    metadata: ObjectMeta::default(),
+                    spec: S::default(),
+                    status: S::Status::default(),
+                    extra: Extra::new(),
+                }
+            }
+        }
+        let wire = Wire::<S>::deserialize(deserializer)?;
+        if let Some(kind) = &wire.kind
+            && kind != S::KIND.as_str()
+            && !(S::KIND == Kind::IPAMConfiguration && kind == "IPAMConfig")
+        {
+            return Err(D::Error::custom(format!("expected kind {}, found kind {kind}", S::KIND)));
+        }
+        Ok(Self { metadata: wire.metadata, spec: wire.spec, status: wire.status, extra: wire.extra })
+    }
+}
+
+impl<S: Spec> Schema for Object<S> {
+    fn schema() -> Map<String, Value> {
+        let mut builder = ObjectBuilder::new("");
+        let text = || object(json!({"type": "string"}));
+        builder.field("apiVersion", "The version of this object's schema.", false, text());
+        builder.field("kind", "The kind of this object.", false, text());
+        builder.field("metadata", "", false, object(json!({"type": "object"})));
+        builder.field("spec", "", false, S::schema());
+        if S::Status::in_schema() {
+            builder.field("status", "", false, S::Status::schema());
+        }
+        builder.build()
+    }
+}
+
+macro_rules! resources {
+    ($($variant:ident),+ $(,)?) => {
+        /// One object of any kind.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum Resource {
+            $(#[doc = concat!("`", stringify!($variant), "`")] $variant(Box<crate::resources::$variant>),)+
+        }
+
+        $(impl From<crate::resources::$variant> for Resource {
+            fn from(object: crate::resources::$variant) -> Self {
+                Self::$variant(Box::new(object))
+            }
+        }
+
+        impl TryFrom<Resource> for crate::resources::$variant {
+            type Error = Resource;
+            fn try_from(resource: Resource) -> Result<Self, Resource> {
+                match resource {
+                    Resource::$variant(object) => Ok(*object),
+                    other => Err(other),
+                }
+            }
+        })+
+
+        impl Resource {
+            /// The kind.
+            #[must_use]
+            pub fn kind(&self) -> Kind {
+                match self { $(Self::$variant(_) => Kind::$variant,)+ }
+            }
+
+            /// The metadata.
+            #[must_use]
+            pub fn metadata(&self) -> &ObjectMeta {
+                match self { $(Self::$variant(object) => &object.metadata,)+ }
+            }
+
+            /// The metadata, to change.
+            pub fn metadata_mut(&mut self) -> &mut ObjectMeta {
+                match self { $(Self::$variant(object) => &mut object.metadata,)+ }
+            }
+
+            /// Reads the JSON of an object of this kind, tolerantly.
+            ///
+            /// # Errors
+            /// When the text is no JSON, or a field holds a type that cannot be it.
+            pub fn from_json(kind: Kind, json: &[u8]) -> Result<Self, serde_json::Error> {
+                match kind {
+                    $(Kind::$variant => Ok(Self::$variant(serde_json::from_slice(json)?)),)+
+                }
+            }
+
+            /// Reads an object of this kind from a JSON value, tolerantly.
+            ///
+            /// # Errors
+            /// When a field holds a type that cannot be it.
+            pub fn from_value(kind: Kind, value: Value) -> Result<Self, serde_json::Error> {
+                match kind {
+                    $(Kind::$variant => Ok(Self::$variant(serde_json::from_value(value)?)),)+
+                }
+            }
+
+            /// Fills what the typed client fills in before a write.
+            pub fn set_defaults(&mut self) {
+                match self { $(Self::$variant(object) => object.set_defaults(),)+ }
+            }
+
+            /// Fills what the typed client fills in on what it read.
+            pub fn set_read_defaults(&mut self) {
+                match self { $(Self::$variant(object) => object.set_read_defaults(),)+ }
+            }
+
+            /// Checks everything that can be checked without looking at other objects.
+            ///
+            /// # Errors
+            /// All that is wrong, with paths.
+            pub fn validate(&self) -> Result<(), FieldErrors> {
+                match self { $(Self::$variant(object) => object.validate(),)+ }
+            }
+
+            /// Checks what may not change from `old` to this version. Objects of different kinds are not compared.
+            ///
+            /// # Errors
+            /// All that is wrong, with paths.
+            pub fn validate_update(&self, old: &Self) -> Result<(), FieldErrors> {
+                let mut errors = FieldErrors::new();
+                match (self, old) {
+                    $((Self::$variant(new), Self::$variant(old)) => new.spec.validate_update(&old.spec, &mut errors),)+
+                    _ => {}
+                }
+                errors.into_result()
+            }
+        }
+
+        impl Serialize for Resource {
+            fn serialize<W: Serializer>(&self, serializer: W) -> Result<W::Ok, W::Error> {
+                match self { $(Self::$variant(object) => object.serialize(serializer),)+ }
+            }
+        }
+
+        /// The schema of a whole object of this kind.
+        pub(crate) fn schema_of(kind: Kind) -> Map<String, Value> {
+            match kind { $(Kind::$variant => crate::resources::$variant::schema(),)+ }
+        }
+    };
+}
+
+resources! {
+    BGPConfiguration, BGPFilter, BGPPeer, BlockAffinity, CalicoNodeStatus, ClusterInformation, FelixConfiguration,
+    GlobalNetworkPolicy, GlobalNetworkSet, HostEndpoint, IPAMBlock, IPAMConfiguration, IPAMHandle, IPPool,
+    IPReservation, KubeControllersConfiguration, KubernetesClusterNetworkPolicy, KubernetesEndpointSlice,
+    KubernetesNetworkPolicy, KubernetesService, LiveMigration, NetworkPolicy, NetworkSet, Node, Profile,
+    StagedGlobalNetworkPolicy, StagedKubernetesNetworkPolicy, StagedNetworkPolicy, Tier, WorkloadEndpoint,
+}
+
+impl Resource {
+    /// The name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.metadata().name
+    }
+
+    /// The namespace; empty for kinds without.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        &self.metadata().namespace
+    }
+
+    /// The JSON, as Calico writes it.
+    ///
+    /// # Errors
+    /// Never for objects made of our types; the signature is serde's.
+    pub fn to_json(&self) -> Result<Vec<u8>, serde_json::Error> {
+        serde_json::to_vec(self)
+    }
+}
+
+/// Whether a status value is its zero; for kinds that leave a zero status out.
+#[must_use]
+pub fn is_zero<T: Default + PartialEq>(value: &T) -> bool {
+    is_default(value)
+}

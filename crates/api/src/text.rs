@@ -1,0 +1,172 @@
+//! Text with a meaning: newtypes that keep what was written and parse it on request, and enumerations that keep
+//! values they do not know.
+//!
+//! An object from a store may hold text that a newer version understands and we do not. Reading must not fail, and
+//! writing back must not change it; so these types hold the text, and give the parsed value as a `Result`.
+
+/// A string newtype with a schema of its own. `$parse` turns the text into `$value`.
+///
+/// ```ignore
+/// text_newtype! {
+///     /// A CIDR such as `10.0.0.0/8`.
+///     Cidr => ipnet::IpNet, parse_cidr, {"type": "string"}
+/// }
+/// ```
+macro_rules! text_newtype {
+    ($(#[$doc:meta])* $name:ident => $value:ty, $parse:expr, $schema:tt) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, ::serde::Serialize, ::serde::Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(String);
+
+        impl $name {
+            /// Keeps the text as it is; nothing is checked here.
+            #[must_use]
+            pub fn new(text: impl Into<String>) -> Self {
+                Self(text.into())
+            }
+
+            /// The text as it was written.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+
+            /// Whether nothing was written.
+            #[must_use]
+            pub fn is_empty(&self) -> bool {
+                self.0.is_empty()
+            }
+
+            /// The value that the text stands for.
+            ///
+            /// # Errors
+            /// A sentence saying what is wrong with the text.
+            pub fn parse(&self) -> Result<$value, String> {
+                #[allow(clippy::redundant_closure_call, reason = "the parser may be written in place")]
+                ($parse)(self.0.as_str())
+            }
+        }
+
+        impl From<&str> for $name {
+            fn from(text: &str) -> Self {
+                Self::new(text)
+            }
+        }
+
+        impl From<String> for $name {
+            fn from(text: String) -> Self {
+                Self(text)
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl $crate::schema::Schema for $name {
+            fn schema() -> ::serde_json::Map<String, ::serde_json::Value> {
+                $crate::schema::object(::serde_json::json!($schema))
+            }
+        }
+    };
+}
+
+/// An enumeration of strings. The first form has a zero value `Unset` (the empty string); values from newer versions
+/// are kept as `Other`. The schema lists the known values in the order given.
+///
+/// ```ignore
+/// string_enum! {
+///     /// How packets are encapsulated.
+///     EncapMode { Never = "Never", Always = "Always", CrossSubnet = "CrossSubnet" }
+/// }
+/// ```
+macro_rules! string_enum {
+    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum $name {
+            /// Nothing was written (the empty string).
+            #[default]
+            Unset,
+            $($(#[$vdoc])* #[doc = concat!("`", $text, "`")] $variant,)+
+            /// A value that this version does not know, kept as it was written.
+            Other(Box<str>),
+        }
+
+        impl $name {
+            /// The values this version knows.
+            pub const KNOWN: &'static [&'static str] = &[$($text),+];
+
+            /// The value as it is written.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                match self {
+                    Self::Unset => "",
+                    $(Self::$variant => $text,)+
+                    Self::Other(text) => text,
+                }
+            }
+
+            /// Whether nothing was written.
+            #[must_use]
+            pub fn is_unset(&self) -> bool {
+                matches!(self, Self::Unset)
+            }
+
+            /// Whether this version knows the value; the empty value counts as known.
+            #[must_use]
+            pub fn is_known(&self) -> bool {
+                !matches!(self, Self::Other(_))
+            }
+        }
+
+        impl From<&str> for $name {
+            fn from(text: &str) -> Self {
+                match text {
+                    "" => Self::Unset,
+                    $($text => Self::$variant,)+
+                    other => Self::Other(other.into()),
+                }
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+
+        impl ::serde::Serialize for $name {
+            fn serialize<S: ::serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.as_str())
+            }
+        }
+
+        impl<'de> ::serde::Deserialize<'de> for $name {
+            fn deserialize<D: ::serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                struct Text;
+                impl ::serde::de::Visitor<'_> for Text {
+                    type Value = $name;
+                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                        write!(f, "a string, one of {}", $name::KNOWN.join(", "))
+                    }
+                    fn visit_str<E: ::serde::de::Error>(self, text: &str) -> Result<$name, E> {
+                        Ok($name::from(text))
+                    }
+                }
+                deserializer.deserialize_str(Text)
+            }
+        }
+
+        impl $crate::schema::Schema for $name {
+            fn schema() -> ::serde_json::Map<String, ::serde_json::Value> {
+                $crate::schema::object(::serde_json::json!({"type": "string", "enum": [$($text),+]}))
+            }
+        }
+    };
+}
+
+pub(crate) use {string_enum, text_newtype};
