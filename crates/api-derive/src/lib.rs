@@ -22,7 +22,8 @@
 //! - `schema = path`: a function `fn(&mut serde_json::Map<String, Value>)` that has the last word.
 //!
 //! Struct attribute `#[resource_struct(rules)]`: the struct implements `api::rules::HasRules`, and the schema carries
-//! those rules as `x-kubernetes-validations`.
+//! those rules as `x-kubernetes-validations`. `#[resource_struct(atomic)]`: the schema says that the struct is merged as
+//! one value (`x-kubernetes-map-type: atomic`). Both may stand together, separated by a comma.
 //!
 //! It refuses enums, tuple structs and generics: resource structs need none of them.
 
@@ -34,16 +35,26 @@ use syn::{Attribute, Expr, Field, Fields, ItemStruct, Lit, LitStr, Meta, Path, p
 /// Turns a plain struct with named fields into a resource struct; see the crate's header.
 #[proc_macro_attribute]
 pub fn resource_struct(args: TokenStream, item: TokenStream) -> TokenStream {
-    let has_rules = match args.to_string().as_str() {
-        "" => false,
-        "rules" => true,
-        other => {
-            let message = format!("unknown argument '{other}': only `rules` is known");
-            return syn::Error::new(proc_macro2::Span::call_site(), message).to_compile_error().into();
+    let mut options = StructOptions::default();
+    for word in args.to_string().split(',').map(str::trim).filter(|word| !word.is_empty()) {
+        match word {
+            "rules" => options.rules = true,
+            "atomic" => options.atomic = true,
+            other => {
+                let message = format!("unknown argument '{other}': only `rules` and `atomic` are known");
+                return syn::Error::new(proc_macro2::Span::call_site(), message).to_compile_error().into();
+            }
         }
-    };
+    }
     let item = parse_macro_input!(item as ItemStruct);
-    expand(item, has_rules).unwrap_or_else(|error| error.to_compile_error()).into()
+    expand(item, options).unwrap_or_else(|error| error.to_compile_error()).into()
+}
+
+/// What `#[resource_struct(...)]` said about the whole struct.
+#[derive(Clone, Copy, Default)]
+struct StructOptions {
+    rules: bool,
+    atomic: bool,
 }
 
 /// What `#[field(...)]` said about one field.
@@ -61,7 +72,7 @@ struct FieldOptions {
     schema: Option<Path>,
 }
 
-fn expand(item: ItemStruct, has_rules: bool) -> syn::Result<Tokens> {
+fn expand(item: ItemStruct, options: StructOptions) -> syn::Result<Tokens> {
     if !item.generics.params.is_empty() {
         return Err(syn::Error::new_spanned(item.generics, "a resource struct has no generics"));
     }
@@ -77,11 +88,14 @@ fn expand(item: ItemStruct, has_rules: bool) -> syn::Result<Tokens> {
         codec_fields.push(codec);
         schema_fields.push(schema);
     }
-    let rules = if has_rules {
-        quote! { crate::rules::attach::<Self>(&mut object); }
-    } else {
-        Tokens::new()
-    };
+    let mut extras = Tokens::new();
+    if options.atomic {
+        extras.extend(quote! { crate::schema::limit(&mut object, "x-kubernetes-map-type", "atomic".into()); });
+    }
+    if options.rules {
+        extras.extend(quote! { crate::rules::attach::<Self>(&mut object); });
+    }
+    let mutable = if extras.is_empty() { Tokens::new() } else { quote! { mut } };
     Ok(quote! {
         #(#attrs)*
         #[derive(Clone, Debug, Default, PartialEq, ::serde::Serialize, ::serde::Deserialize)]
@@ -97,8 +111,8 @@ fn expand(item: ItemStruct, has_rules: bool) -> syn::Result<Tokens> {
             fn schema() -> ::serde_json::Map<String, ::serde_json::Value> {
                 let mut object = crate::schema::ObjectBuilder::new(#description);
                 #(#schema_fields)*
-                let mut object = object.build();
-                #rules
+                let #mutable object = object.build();
+                #extras
                 object
             }
         }

@@ -35,6 +35,9 @@ pub trait Spec: Clone + Debug + Default + PartialEq + Serialize + DeserializeOwn
 
     /// Checks what may not change between two versions.
     fn validate_update(&self, _old: &Self, _errors: &mut FieldErrors) {}
+
+    /// Adds what the schema says about the whole object: rules over `self.metadata.name`, required top-level fields.
+    fn object_schema(_schema: &mut Map<String, Value>) {}
 }
 
 /// Whether a status is written at all.
@@ -213,7 +216,9 @@ impl<S: Spec> Schema for Object<S> {
         if S::Status::in_schema() {
             builder.field("status", "", false, S::Status::schema());
         }
-        builder.build()
+        let mut schema = builder.build();
+        S::object_schema(&mut schema);
+        schema
     }
 }
 
