@@ -1,1 +1,17 @@
-//! Placeholder header; replaced with the crate's contents.
+//! One way to store and watch Calico's data, and three places to keep it.
+//!
+//! - [`Backend`]: create, update, apply, delete, get, list, watch, with compare-and-swap by revision.
+//! - [`etcd`]: etcd's v3 API, spoken to a real etcd cluster, to `tortie datastore`, or to the embedded engine in this
+//!   process; one implementation of the semantics over a small transport trait.
+//! - [`kubernetes`]: the Kubernetes API: custom resources, and Calico's view of Pods, Nodes, Namespaces and policies.
+//!
+//! The same conformance suite (`tests/conformance`) runs on all of them. Defaulting and validation are the client's
+//! business; caching and resynchronisation are the syncer's. Nothing here retries silently: who calls decides.
+
+pub mod backend;
+pub mod error;
+pub mod etcd;
+pub mod kubernetes;
+
+pub use backend::{Backend, InvalidEntry, KvList, Watch, WatchEvent, WatchOptions};
+pub use error::{Error, Result};

@@ -1,0 +1,141 @@
+//! The backend trait and the values that go through it.
+
+use crate::error::{Error, Result};
+use async_trait::async_trait;
+use futures::stream::BoxStream;
+use model::{Key, KvPair, ListOptions};
+
+/// A place that keeps Calico's data. Revisions are opaque text, compared only for equality by callers.
+#[async_trait]
+pub trait Backend: Send + Sync {
+    /// Stores a new entry.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyExists`] when the key is taken.
+    async fn create(&self, entry: &KvPair) -> Result<KvPair>;
+
+    /// Replaces an entry whose current revision is `entry.revision`.
+    ///
+    /// # Errors
+    /// [`Error::DoesNotExist`] when there is none; [`Error::UpdateConflict`] when it has another revision.
+    async fn update(&self, entry: &KvPair) -> Result<KvPair>;
+
+    /// Replaces only the status of an entry; an ordinary update where the store knows no such difference.
+    ///
+    /// # Errors
+    /// As [`Backend::update`].
+    async fn update_status(&self, entry: &KvPair) -> Result<KvPair> {
+        self.update(entry).await
+    }
+
+    /// Stores an entry whatever is there.
+    ///
+    /// # Errors
+    /// Only those of the store itself.
+    async fn apply(&self, entry: &KvPair) -> Result<KvPair>;
+
+    /// Deletes the entry of this key and returns what it held. With a revision, only if that is the current one.
+    ///
+    /// # Errors
+    /// [`Error::DoesNotExist`]; [`Error::UpdateConflict`] when it has another revision.
+    async fn delete(&self, key: &Key, revision: Option<&str>) -> Result<KvPair>;
+
+    /// Deletes exactly this entry: its revision, and its uid where the store keeps one.
+    ///
+    /// # Errors
+    /// As [`Backend::delete`].
+    async fn delete_entry(&self, entry: &KvPair) -> Result<KvPair>;
+
+    /// Reads one entry, now or at a revision.
+    ///
+    /// # Errors
+    /// [`Error::DoesNotExist`] when there is none.
+    async fn get(&self, key: &Key, revision: Option<&str>) -> Result<KvPair>;
+
+    /// Reads all entries that `list` selects, now or at a revision.
+    ///
+    /// # Errors
+    /// Those of the store. An entry that cannot be read does not fail the list: it is in [`KvList::invalid`].
+    async fn list(&self, list: &ListOptions, revision: Option<&str>) -> Result<KvList>;
+
+    /// Follows the entries that `list` selects.
+    ///
+    /// # Errors
+    /// When the watch cannot be started; later troubles come as items of the stream.
+    async fn watch(&self, list: &ListOptions, options: WatchOptions) -> Result<Watch>;
+
+    /// Makes the store ready for Calico's data, where that takes anything (a Kubernetes backend needs its CRDs).
+    ///
+    /// # Errors
+    /// When the store cannot be used as it is; the message says what is missing.
+    async fn ensure_ready(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Removes all of Calico's data. Used by tests and by an explicit clean-up, never on a normal path.
+    ///
+    /// # Errors
+    /// Those of the store.
+    async fn clean(&self) -> Result<()>;
+
+    /// Whether this is the Kubernetes API (the client leaves defaulting by schema to it, and adds `kdd`).
+    fn is_kubernetes(&self) -> bool {
+        false
+    }
+}
+
+/// What a list found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct KvList {
+    /// The entries, in key order.
+    pub items: Vec<KvPair>,
+    /// The revision of the whole answer: a watch from here misses nothing.
+    pub revision: String,
+    /// Entries that are there and cannot be read. Whoever enforces anything must not treat these as absent.
+    pub invalid: Vec<InvalidEntry>,
+}
+
+/// An entry that is there and cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidEntry {
+    /// Its key: the etcd path, or `<plural>/<namespace>/<name>`.
+    pub key: String,
+    /// Its key as a value, where the key itself could be read.
+    pub parsed_key: Option<Key>,
+    /// What is wrong, with the JSON path where one is known.
+    pub reason: String,
+}
+
+/// How to watch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WatchOptions {
+    /// Follow what happened after this revision. Without one (or with `"0"`): first everything that is there, as
+    /// [`WatchEvent::Added`], then what happens.
+    pub revision: Option<String>,
+    /// Ask for bookmarks, where the store has them.
+    pub bookmarks: bool,
+}
+
+/// One thing that happened.
+#[derive(Clone, Debug, PartialEq)]
+pub enum WatchEvent {
+    /// The entry is new.
+    Added(KvPair),
+    /// The entry changed. The old value comes along where the store tells it.
+    Modified {
+        /// What it is now.
+        new: KvPair,
+        /// What it was.
+        old: Option<KvPair>,
+    },
+    /// The entry is gone; this is what it held.
+    Deleted(KvPair),
+    /// Nothing selected by this watch happened up to this revision.
+    Bookmark(String),
+    /// Something happened to an entry that cannot be read. The watch goes on.
+    Invalid(InvalidEntry),
+}
+
+/// A running watch: dropping it ends it. An `Err` item is the last one; [`Error::is_expired`] tells that the revision is
+/// gone and a list is due.
+pub type Watch = BoxStream<'static, std::result::Result<WatchEvent, Error>>;

@@ -1,0 +1,163 @@
+//! One child process: found, started, paused, killed and ended for certain.
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::File;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// A child process; dropping it kills it and waits for its end.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    log: PathBuf,
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+impl Process {
+    /// Starts `program` with `arguments`, its output going to `log`.
+    ///
+    /// The parent-death signal is tied to the *thread* that forks, and test threads end early; so one thread that
+    /// lives as long as this process does all the forking.
+    ///
+    /// # Errors
+    /// When the program cannot be started.
+    pub fn start(program: &Path, arguments: &[String], log: &Path) -> Result<Self> {
+        let output = File::options()
+            .create(true)
+            .append(true)
+            .open(log)
+            .with_context(|| format!("opening the log {}", log.display()))?;
+        let mut command = Command::new(self::program("setpriv", "install Debian's util-linux")?);
+        command.args(["--pdeathsig", "KILL", "--"]).arg(program).args(arguments);
+        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+        let (sender, receiver) = channel();
+        spawner(Box::new(move || {
+            // The receiver waits below; it cannot be gone.
+            let _ = sender.send(command.spawn());
+        }));
+        let child = receiver.recv()?.with_context(|| format!("starting {}", program.display()))?;
+        Ok(Self { child, log: log.to_owned() })
+    }
+
+    /// The process id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether it has ended by itself; then an error with the end of its log.
+    ///
+    /// # Errors
+    /// When it is no longer running.
+    pub fn check_running(&mut self) -> Result<()> {
+        if let Some(status) = self.child.try_wait()? {
+            bail!("the process ended early ({status}); its log ends with:\n{}", self.log_tail());
+        }
+        Ok(())
+    }
+
+    /// The last lines of its log.
+    #[must_use]
+    pub fn log_tail(&self) -> String {
+        let text = std::fs::read(&self.log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        let text = text.unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(15)..].join("\n")
+    }
+
+    /// Resident memory in KiB.
+    ///
+    /// # Errors
+    /// When the process is gone.
+    pub fn resident_kib(&self) -> Result<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id()))?;
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).context("no VmRSS")?;
+        Ok(line.split_whitespace().nth(1).context("no number in VmRSS")?.parse()?)
+    }
+
+    /// Stops it where it stands (SIGSTOP).
+    ///
+    /// # Errors
+    /// When the signal cannot be sent.
+    pub fn pause(&self) -> Result<()> {
+        self.signal(Signal::STOP)
+    }
+
+    /// Lets it go on (SIGCONT).
+    ///
+    /// # Errors
+    /// When the signal cannot be sent.
+    pub fn resume(&self) -> Result<()> {
+        self.signal(Signal::CONT)
+    }
+
+    /// Asks it to end (SIGTERM) and waits.
+    ///
+    /// # Errors
+    /// When the signal cannot be sent.
+    pub fn terminate(&mut self) -> Result<()> {
+        self.signal(Signal::TERM)?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// Kills it (SIGKILL) and waits.
+    ///
+    /// # Errors
+    /// When it cannot be waited for.
+    pub fn kill(&mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    fn signal(&self, signal: Signal) -> Result<()> {
+        let pid = i32::try_from(self.id()).ok().and_then(Pid::from_raw).context("no process id")?;
+        kill_process(pid, signal)?;
+        Ok(())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.kill();
+    }
+}
+
+fn spawner(job: Job) {
+    static SENDER: OnceLock<Mutex<Sender<Job>>> = OnceLock::new();
+    let sender = SENDER.get_or_init(|| {
+        let (sender, receiver) = channel::<Job>();
+        std::thread::spawn(move || receiver.into_iter().for_each(|job| job()));
+        Mutex::new(sender)
+    });
+    // The thread never ends, so sending cannot fail.
+    let _ = sender.lock().unwrap_or_else(PoisonError::into_inner).send(job);
+}
+
+/// Finds a program on `PATH` (or where Debian keeps programs for root).
+///
+/// # Errors
+/// When it is not there; the message says how to get it.
+pub fn program(name: &str, remedy: &str) -> Result<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain([PathBuf::from("/usr/sbin"), PathBuf::from("/sbin")])
+        .map(|folder| folder.join(name))
+        .find(|candidate| candidate.is_file())
+        .with_context(|| format!("this test needs the program '{name}', and it is not on PATH: {remedy}"))
+}
+
+/// A TCP port of loopback that was free a moment ago.
+///
+/// # Errors
+/// When there is none.
+pub fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
