@@ -1,3 +1,33 @@
-//! Placeholder.
+//! Repository chores that are checked or done the same way by people and by CI.
+//!
+//! `cargo xtask tidy` checks rules no compiler knows; `generate` writes the generated files; `test` runs all tests and
+//! prints one count; `bench` runs all benchmarks and records them. It refuses to install anything: `make setup` does.
 
-fn main() {}
+#![expect(clippy::print_stdout, reason = "a command line program that talks to people")]
+
+mod bench;
+mod generate;
+mod layers;
+mod test;
+mod tidy;
+
+use anyhow::{Context, Result, bail};
+use std::path::PathBuf;
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let root = repository_root()?;
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["tidy"] => tidy::run(&root),
+        ["generate"] => generate::run(&root),
+        ["test", rest @ ..] => test::run(&root, rest),
+        ["bench", rest @ ..] => bench::run(&root, rest),
+        other => bail!("unknown chore {other:?}; known are: tidy, generate, test, bench"),
+    }
+}
+
+/// The folder of the workspace's Cargo.toml.
+fn repository_root() -> Result<PathBuf> {
+    let manifest = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    Ok(manifest.ancestors().nth(2).context("xtask lives two folders below the root")?.to_owned())
+}

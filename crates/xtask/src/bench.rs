@@ -1,0 +1,53 @@
+//! Runs every benchmark and records what they printed in `docs/benchmarks.md`.
+//!
+//! Each benchmark is a program that prints a table with its floor or its peer measured in the same run, and writes the
+//! same rows, as Markdown, into the folder named by `TORTIE_BENCH_OUT`. Nothing here judges a number.
+
+use anyhow::{Context, Result, bail};
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::Command;
+
+/// The benchmarks: crate, bench name, heading.
+const BENCHES: [(&str, &str, &str); 3] = [
+    ("kvstore", "store", "Embedded store against etcd"),
+    ("datastore", "list", "Listing and decoding policies"),
+    ("selector", "selector", "Selectors"),
+];
+
+/// Runs all benchmarks, or those of the crates named.
+pub(crate) fn run(root: &Path, only: &[&str]) -> Result<()> {
+    let out = root.join("target/bench-results");
+    std::fs::create_dir_all(&out)?;
+    // The server under measurement is the program users run.
+    let status =
+        Command::new("cargo").args(["build", "--locked", "--profile", "bench", "-p", "tortie"]).current_dir(root).status()?;
+    if !status.success() {
+        bail!("building the benchmarked program failed");
+    }
+    let mut page = String::from(
+        "# Benchmarks\n\nWritten by `make bench`. Ratios within one run are what counts: each row has its floor or its peer measured \
+         beside it, on the same machine, in the same minutes.\n",
+    );
+    for (package, bench, heading) in BENCHES {
+        let result = out.join(format!("{bench}.md"));
+        if only.is_empty() || only.contains(&package) {
+            let status = Command::new("cargo")
+                .args(["bench", "--locked", "-p", package, "--bench", bench])
+                .env("TORTIE_BENCH_OUT", &out)
+                .current_dir(root)
+                .status()
+                .with_context(|| format!("running the benchmark {bench} of {package}"))?;
+            if !status.success() {
+                bail!("the benchmark {bench} of {package} failed");
+            }
+        }
+        let rows = std::fs::read_to_string(&result)
+            .with_context(|| format!("the benchmark {bench} of {package} left no {}", result.display()))?;
+        write!(page, "\n## {heading}\n\n{}\n", rows.trim())?;
+    }
+    std::fs::create_dir_all(root.join("docs"))?;
+    std::fs::write(root.join("docs/benchmarks.md"), page)?;
+    println!("bench: recorded in docs/benchmarks.md");
+    Ok(())
+}
