@@ -36,6 +36,9 @@ pub trait Spec: Clone + Debug + Default + PartialEq + Serialize + DeserializeOwn
     /// Checks what may not change between two versions.
     fn validate_update(&self, _old: &Self, _errors: &mut FieldErrors) {}
 
+    /// Checks what a status may hold beyond its schema.
+    fn validate_status(_status: &Self::Status, _errors: &mut FieldErrors) {}
+
     /// Adds what the schema says about the whole object: rules over `self.metadata.name`, required top-level fields.
     fn object_schema(_schema: &mut Map<String, Value>) {}
 }
@@ -130,6 +133,7 @@ impl<S: Spec> Object<S> {
             (Err(error), _) => errors.add(FieldPath::new("spec"), "", error.to_string()),
         }
         self.spec.validate(&self.metadata, &mut errors);
+        S::validate_status(&self.status, &mut errors);
         errors.into_result()
     }
 }
