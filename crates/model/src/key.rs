@@ -1,0 +1,350 @@
+//! Datastore keys: what each stored object is called, and the path it has in etcd.
+//!
+//! [`Key::path`] and [`Key::parse`] are exact inverses. A key with a part that would not survive the trip (a slash, or
+//! text that looks escaped where Calico writes names as they are) has no path: it is refused, not repaired.
+
+use api::Kind;
+use ipnet::IpNet;
+use std::fmt;
+
+mod list;
+mod parse;
+#[cfg(test)]
+mod tests;
+pub mod v1;
+
+pub use list::ListOptions;
+pub use v1::V1Key;
+
+/// The version of the Internet Protocol that an address belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum IpVersion {
+    /// IPv4
+    V4,
+    /// IPv6
+    V6,
+}
+
+impl IpVersion {
+    /// The version of a network.
+    #[must_use]
+    pub fn of(net: &IpNet) -> Self {
+        match net {
+            IpNet::V4(_) => Self::V4,
+            IpNet::V6(_) => Self::V6,
+        }
+    }
+
+    /// 4 or 6.
+    #[must_use]
+    pub fn number(self) -> u8 {
+        match self {
+            Self::V4 => 4,
+            Self::V6 => 6,
+        }
+    }
+}
+
+impl fmt::Display for IpVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.number().fmt(f)
+    }
+}
+
+/// What kind of owner a block has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum AffinityType {
+    /// A node.
+    #[default]
+    Host,
+    /// A name that stands for no machine, such as the owner of load balancer addresses.
+    Virtual,
+}
+
+impl AffinityType {
+    /// The word in paths and labels.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Virtual => "virtual",
+        }
+    }
+
+    /// The type of this word; nothing means a host.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        match word {
+            "" | "host" => Some(Self::Host),
+            "virtual" => Some(Self::Virtual),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for AffinityType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The identity of a `projectcalico.org/v3` resource.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ResourceKey {
+    /// The kind.
+    pub kind: Kind,
+    /// The namespace; empty for kinds without.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+}
+
+/// The identity of a claim on a block.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BlockAffinityKey {
+    /// The block.
+    pub cidr: IpNet,
+    /// Who claims it.
+    pub host: String,
+    /// What kind of owner that is.
+    pub affinity_type: AffinityType,
+}
+
+/// The identity of anything in the datastore.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Key {
+    /// A resource.
+    Resource(ResourceKey),
+    /// A block of addresses.
+    Block {
+        /// Its range.
+        cidr: IpNet,
+    },
+    /// A claim on a block.
+    BlockAffinity(BlockAffinityKey),
+    /// The addresses held under one handle.
+    IpamHandle {
+        /// The handle.
+        handle_id: String,
+    },
+    /// The settings of address management.
+    IpamConfig,
+    /// The mark that a host uses address management.
+    IpamHost {
+        /// The host.
+        host: String,
+    },
+    /// The state of a host endpoint, reported by Felix.
+    HostEndpointStatus {
+        /// The host.
+        host: String,
+        /// The host endpoint's name.
+        endpoint: String,
+    },
+    /// The state of a workload endpoint, reported by Felix.
+    WorkloadEndpointStatus {
+        /// The region: see [`region_string`].
+        region: String,
+        /// The host.
+        host: String,
+        /// The orchestrator.
+        orchestrator: String,
+        /// The workload, with its namespace where it has one.
+        workload: String,
+        /// The endpoint's name in the workload.
+        endpoint: String,
+    },
+    /// Felix's sign of life, which expires.
+    ActiveStatusReport {
+        /// The region: see [`region_string`].
+        region: String,
+        /// The host.
+        host: String,
+    },
+    /// Felix's last sign of life, which stays.
+    LastStatusReport {
+        /// The region: see [`region_string`].
+        region: String,
+        /// The host.
+        host: String,
+    },
+    /// A key that is no longer stored, but names things between Typha and Felix.
+    V1(V1Key),
+}
+
+/// Why a key has no path.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeyError {
+    /// A part that is needed is empty.
+    #[error("insufficient identifiers, missing '{0}'")]
+    Missing(&'static str),
+    /// A part holds a slash, or text that would be read as an escape.
+    #[error("{part} '{value}' cannot be part of a datastore path")]
+    NotAPart {
+        /// The part.
+        part: &'static str,
+        /// What it holds.
+        value: String,
+    },
+}
+
+/// The region in the keys of status reports: `no-region`, or `region-` and its name.
+#[must_use]
+pub fn region_string(region: &str) -> String {
+    if region.is_empty() { "no-region".to_owned() } else { format!("region-{region}") }
+}
+
+impl Key {
+    /// The key of a resource; the namespace is dropped for kinds without one.
+    #[must_use]
+    pub fn resource(kind: Kind, namespace: &str, name: &str) -> Self {
+        let namespace = if kind.is_namespaced() { namespace.to_owned() } else { String::new() };
+        Self::Resource(ResourceKey { kind, namespace, name: name.to_owned() })
+    }
+
+    /// The path in etcd.
+    ///
+    /// # Errors
+    /// When a part is missing, or cannot stand in a path.
+    pub fn path(&self) -> Result<String, KeyError> {
+        Ok(match self {
+            Self::Resource(ResourceKey { kind, namespace, name }) => {
+                let (plural, name) = (kind.plural(), plain("name", name)?);
+                if kind.is_namespaced() {
+                    let namespace = plain("namespace", namespace)?;
+                    format!("/calico/resources/v3/projectcalico.org/{plural}/{namespace}/{name}")
+                } else {
+                    format!("/calico/resources/v3/projectcalico.org/{plural}/{name}")
+                }
+            }
+            Self::Block { cidr } => {
+                format!("/calico/ipam/v2/assignment/ipv{}/block/{}", IpVersion::of(cidr), dashed(cidr))
+            }
+            Self::BlockAffinity(BlockAffinityKey { cidr, host, affinity_type }) => {
+                let host = raw("host", host)?;
+                format!("/calico/ipam/v2/{affinity_type}/{host}/ipv{}/block/{}", IpVersion::of(cidr), dashed(cidr))
+            }
+            Self::IpamHandle { handle_id } => format!("/calico/ipam/v2/handle/{}", raw("handle", handle_id)?),
+            Self::IpamConfig => "/calico/ipam/v2/config".to_owned(),
+            Self::IpamHost { host } => format!("/calico/ipam/v2/host/{}", raw("host", host)?),
+            Self::HostEndpointStatus { host, endpoint } => {
+                format!("/calico/felix/v1/host/{}/endpoint/{}", raw("node", host)?, escaped("name", endpoint)?)
+            }
+            Self::WorkloadEndpointStatus { region, host, orchestrator, workload, endpoint } => format!(
+                "/calico/felix/v2/{}/host/{}/workload/{}/{}/endpoint/{}",
+                raw("regionString", region)?,
+                raw("hostname", host)?,
+                escaped("orchestrator", orchestrator)?,
+                escaped("workload", workload)?,
+                escaped("endpoint", endpoint)?
+            ),
+            Self::ActiveStatusReport { region, host } => {
+                format!("/calico/felix/v2/{}/host/{}/status", raw("regionString", region)?, raw("hostname", host)?)
+            }
+            Self::LastStatusReport { region, host } => {
+                let (region, host) = (raw("regionString", region)?, raw("hostname", host)?);
+                format!("/calico/felix/v2/{region}/host/{host}/last_reported_status")
+            }
+            Self::V1(key) => key.path()?,
+        })
+    }
+
+    /// The key of a path; `None` for a path that is none of ours.
+    #[must_use]
+    pub fn parse(path: &str) -> Option<Self> {
+        parse::parse(path)
+    }
+
+    /// The resource's key, where this is one.
+    #[must_use]
+    pub fn as_resource(&self) -> Option<&ResourceKey> {
+        match self {
+            Self::Resource(key) => Some(key),
+            _ => None,
+        }
+    }
+}
+
+impl From<ResourceKey> for Key {
+    fn from(key: ResourceKey) -> Self {
+        Self::Resource(key)
+    }
+}
+
+impl fmt::Display for ResourceKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.kind.is_namespaced() {
+            write!(f, "{}({}/{})", self.kind, self.namespace, self.name)
+        } else {
+            write!(f, "{}({})", self.kind, self.name)
+        }
+    }
+}
+
+impl fmt::Display for BlockAffinityKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BlockAffinityKey(cidr={}, host={}, affinityType={})", self.cidr, self.host, self.affinity_type)
+    }
+}
+
+/// As Calico prints keys in logs and errors.
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Resource(key) => key.fmt(f),
+            Self::Block { cidr } => write!(f, "BlockKey(cidr={cidr})"),
+            Self::BlockAffinity(key) => key.fmt(f),
+            Self::IpamHandle { handle_id } => write!(f, "IPAMHandleKey(id={handle_id})"),
+            Self::IpamConfig => f.write_str("IPAMConfigKey()"),
+            Self::IpamHost { host } => write!(f, "IPAMHostKey(host={host})"),
+            Self::HostEndpointStatus { host, endpoint } => {
+                write!(f, "HostEndpointStatus(hostname={host}, name={endpoint})")
+            }
+            Self::WorkloadEndpointStatus { host, orchestrator, workload, endpoint, .. } => write!(
+                f,
+                "WorkloadEndpointStatus(hostname={host}, orchestrator={orchestrator}, workload={workload}, name={endpoint})"
+            ),
+            Self::ActiveStatusReport { host, .. } | Self::LastStatusReport { host, .. } => {
+                write!(f, "StatusReport(hostname={host})")
+            }
+            Self::V1(key) => key.fmt(f),
+        }
+    }
+}
+
+/// A network in a path: masked, with `-` for its slash.
+fn dashed(cidr: &IpNet) -> String {
+    cidr.trunc().to_string().replace('/', "-")
+}
+
+/// A part that stands in the path as it is, and is read as it stands.
+fn raw<'a>(part: &'static str, value: &'a str) -> Result<&'a str, KeyError> {
+    if value.is_empty() {
+        return Err(KeyError::Missing(part));
+    }
+    if value.contains('/') {
+        return Err(KeyError::NotAPart { part, value: value.to_owned() });
+    }
+    Ok(value)
+}
+
+/// A part that is written as it is, but read as if it were escaped.
+fn plain<'a>(part: &'static str, value: &'a str) -> Result<&'a str, KeyError> {
+    let value = raw(part, value)?;
+    if unescape(value) == value { Ok(value) } else { Err(KeyError::NotAPart { part, value: value.to_owned() }) }
+}
+
+/// A part that is escaped, so that it may hold anything.
+fn escaped(part: &'static str, value: &str) -> Result<String, KeyError> {
+    if value.is_empty() { Err(KeyError::Missing(part)) } else { Ok(escape(value)) }
+}
+
+/// Hides `%` and `/` from a path.
+fn escape(text: &str) -> String {
+    text.replace('%', "%25").replace('/', "%2f")
+}
+
+/// The inverse of [`escape`].
+fn unescape(text: &str) -> String {
+    text.replace("%2f", "/").replace("%25", "%")
+}

@@ -1,0 +1,165 @@
+//! What to list: a class of keys, narrowed down. Gives the prefix to ask etcd for, and the test for each answer.
+
+use super::{AffinityType, IpVersion, Key, KeyError, plain, raw};
+use api::Kind;
+use std::fmt;
+
+/// A class of keys to list or watch.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ListOptions {
+    /// Resources of a kind.
+    Resource {
+        /// The kind.
+        kind: Kind,
+        /// Only of this namespace.
+        namespace: Option<String>,
+        /// Only of this name.
+        name: Option<String>,
+        /// Whether the name is only the beginning of names.
+        name_is_prefix: bool,
+    },
+    /// Blocks of addresses.
+    Block {
+        /// Only of this IP version.
+        ip_version: Option<IpVersion>,
+    },
+    /// Claims on blocks.
+    BlockAffinity {
+        /// Only of this owner.
+        host: Option<String>,
+        /// Only of this kind of owner. In etcd, none means those of hosts.
+        affinity_type: Option<AffinityType>,
+        /// Only of this IP version.
+        ip_version: Option<IpVersion>,
+    },
+    /// Handles.
+    IpamHandle,
+    /// States of host endpoints.
+    HostEndpointStatus {
+        /// Only of this host.
+        host: Option<String>,
+    },
+    /// States of workload endpoints, in all regions.
+    WorkloadEndpointStatus {
+        /// Only of this host.
+        host: Option<String>,
+    },
+    /// Signs of life of all Felixes, in all regions.
+    StatusReports,
+}
+
+impl ListOptions {
+    /// All resources of a kind.
+    #[must_use]
+    pub fn resources(kind: Kind) -> Self {
+        Self::Resource { kind, namespace: None, name: None, name_is_prefix: false }
+    }
+
+    /// The one key that these options name completely, where they do; it is read rather than listed.
+    #[must_use]
+    pub fn exact_key(&self) -> Option<Key> {
+        match self {
+            Self::Resource { kind, namespace, name: Some(name), name_is_prefix: false } => match namespace {
+                Some(namespace) if kind.is_namespaced() => Some(Key::resource(*kind, namespace, name)),
+                _ if !kind.is_namespaced() => Some(Key::resource(*kind, "", name)),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// The path that all these keys begin with. It ends with a slash unless its last part is the beginning of a name,
+    /// or the whole of one (see [`Self::exact_key`]).
+    ///
+    /// # Errors
+    /// When a part cannot stand in a path.
+    pub fn prefix(&self) -> Result<String, KeyError> {
+        Ok(match self {
+            Self::Resource { kind, namespace, name, .. } => {
+                let mut path = format!("/calico/resources/v3/projectcalico.org/{}/", kind.plural());
+                if kind.is_namespaced() {
+                    let Some(namespace) = namespace else { return Ok(path) };
+                    path.push_str(plain("namespace", namespace)?);
+                    path.push('/');
+                }
+                if let Some(name) = name {
+                    path.push_str(plain("name", name)?);
+                }
+                path
+            }
+            Self::Block { ip_version: None } => "/calico/ipam/v2/assignment/".to_owned(),
+            Self::Block { ip_version: Some(version) } => format!("/calico/ipam/v2/assignment/ipv{version}/"),
+            Self::BlockAffinity { host, affinity_type, ip_version } => {
+                let mut path = format!("/calico/ipam/v2/{}/", affinity_type.unwrap_or_default());
+                if let Some(host) = host {
+                    path.push_str(raw("host", host)?);
+                    path.push('/');
+                    if let Some(version) = ip_version {
+                        path.push_str(&format!("ipv{version}/block/"));
+                    }
+                }
+                path
+            }
+            Self::IpamHandle => "/calico/ipam/v2/handle/".to_owned(),
+            Self::HostEndpointStatus { host: None } => "/calico/felix/v1/host/".to_owned(),
+            Self::HostEndpointStatus { host: Some(host) } => {
+                format!("/calico/felix/v1/host/{}/endpoint/", raw("node", host)?)
+            }
+            // The region stands before the host, so the host cannot narrow the prefix.
+            Self::WorkloadEndpointStatus { .. } | Self::StatusReports => "/calico/felix/v2/".to_owned(),
+        })
+    }
+
+    /// Whether a key is one of those asked for.
+    #[must_use]
+    pub fn matches(&self, key: &Key) -> bool {
+        fn same<T: PartialEq>(wanted: Option<&T>, found: &T) -> bool {
+            wanted.is_none_or(|wanted| wanted == found)
+        }
+        match (self, key) {
+            (Self::Resource { kind, namespace, name, name_is_prefix }, Key::Resource(key)) => {
+                *kind == key.kind
+                    && (!kind.is_namespaced() || same(namespace.as_ref(), &key.namespace))
+                    && name.as_ref().is_none_or(|name| {
+                        if *name_is_prefix { key.name.starts_with(name.as_str()) } else { key.name == *name }
+                    })
+            }
+            (Self::Block { ip_version }, Key::Block { cidr }) => same(ip_version.as_ref(), &IpVersion::of(cidr)),
+            (Self::BlockAffinity { host, affinity_type, ip_version }, Key::BlockAffinity(key)) => {
+                same(host.as_ref(), &key.host)
+                    && same(affinity_type.as_ref(), &key.affinity_type)
+                    && same(ip_version.as_ref(), &IpVersion::of(&key.cidr))
+            }
+            (Self::IpamHandle, Key::IpamHandle { .. }) => true,
+            (Self::HostEndpointStatus { host: wanted }, Key::HostEndpointStatus { host, .. })
+            | (Self::WorkloadEndpointStatus { host: wanted }, Key::WorkloadEndpointStatus { host, .. }) => {
+                same(wanted.as_ref(), host)
+            }
+            (Self::StatusReports, Key::ActiveStatusReport { .. } | Key::LastStatusReport { .. }) => true,
+            _ => false,
+        }
+    }
+}
+
+/// As Calico prints list options in logs and errors, where it does.
+impl fmt::Display for ListOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let any = |text: &Option<String>| text.clone().unwrap_or_else(|| "*".to_owned());
+        match self {
+            Self::Resource { kind, namespace, name, name_is_prefix } => {
+                write!(f, "{kind}(")?;
+                if let Some(namespace) = namespace {
+                    write!(f, "{namespace}/")?;
+                }
+                write!(f, "{}{})", any(name), if *name_is_prefix { "*" } else { "" })
+            }
+            Self::Block { ip_version: None } => f.write_str("Block(*)"),
+            Self::Block { ip_version: Some(version) } => write!(f, "Block(ipv{version})"),
+            Self::BlockAffinity { host, .. } => write!(f, "BlockAffinity({})", any(host)),
+            Self::IpamHandle => f.write_str("IPAMHandle(*)"),
+            Self::HostEndpointStatus { host } => write!(f, "HostEndpointStatus({})", any(host)),
+            Self::WorkloadEndpointStatus { host } => write!(f, "WorkloadEndpointStatus({})", any(host)),
+            Self::StatusReports => f.write_str("StatusReport(*)"),
+        }
+    }
+}

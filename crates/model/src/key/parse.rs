@@ -1,0 +1,91 @@
+//! From a path in etcd to a key. Paths that are not ours give `None`; nothing is guessed.
+
+use super::{AffinityType, BlockAffinityKey, Key, ResourceKey, unescape, v1};
+use api::Kind;
+use ipnet::IpNet;
+
+/// See [`Key::parse`].
+pub(super) fn parse(path: &str) -> Option<Key> {
+    // Old keys are also known without the slash in front; v3 resources and the ready flag are not.
+    let absolute = path.starts_with('/');
+    let parts: Vec<&str> = path.strip_prefix('/').unwrap_or(path).split('/').collect();
+    match parts.as_slice() {
+        ["calico", "resources", "v3", "projectcalico.org", rest @ ..] if absolute => resource(rest),
+        ["calico", "ipam", "v2", rest @ ..] => ipam(rest),
+        ["calico", "felix", version, rest @ ..] => felix(version, rest),
+        ["calico", "v1", "Ready"] if !absolute => None,
+        ["calico", "v1", rest @ ..] => v1::parse(rest).map(Key::V1),
+        ["calico", "bgp", "v1", rest @ ..] => v1::parse_bgp(rest).map(Key::V1),
+        _ => None,
+    }
+}
+
+fn resource(parts: &[&str]) -> Option<Key> {
+    let kind = Kind::from_plural(&unescape(parts.first()?))?;
+    let (namespace, name) = match parts {
+        [_, name] if !kind.is_namespaced() => (String::new(), *name),
+        [_, namespace, name] if kind.is_namespaced() && !namespace.is_empty() => (unescape(namespace), *name),
+        _ => return None,
+    };
+    let name = unescape(name);
+    if name.is_empty() || name.contains('/') || namespace.contains('/') {
+        return None;
+    }
+    Some(Key::Resource(ResourceKey { kind, namespace, name }))
+}
+
+fn ipam(parts: &[&str]) -> Option<Key> {
+    match parts {
+        ["config"] => Some(Key::IpamConfig),
+        ["assignment", version, "block", cidr] if is_version(version) => Some(Key::Block { cidr: undashed(cidr)? }),
+        ["handle", id] if !id.is_empty() => Some(Key::IpamHandle { handle_id: (*id).to_owned() }),
+        ["host", host] if !host.is_empty() => Some(Key::IpamHost { host: (*host).to_owned() }),
+        [word @ ("host" | "virtual"), host, version, "block", cidr] if is_version(version) && !host.is_empty() => {
+            Some(Key::BlockAffinity(BlockAffinityKey {
+                cidr: undashed(cidr)?,
+                host: (*host).to_owned(),
+                affinity_type: AffinityType::from_word(word)?,
+            }))
+        }
+        _ => None,
+    }
+}
+
+fn felix(version: &str, parts: &[&str]) -> Option<Key> {
+    let filled = |text: &&str| !text.is_empty();
+    let key = match (version, parts) {
+        ("v1", ["host", host, "endpoint", endpoint]) if [host, endpoint].into_iter().all(filled) => {
+            Key::HostEndpointStatus { host: (*host).to_owned(), endpoint: unescape(endpoint) }
+        }
+        ("v2", [region, "host", host, "status"]) if [region, host].into_iter().all(filled) => {
+            Key::ActiveStatusReport { region: (*region).to_owned(), host: (*host).to_owned() }
+        }
+        ("v2", [region, "host", host, "last_reported_status"]) if [region, host].into_iter().all(filled) => {
+            Key::LastStatusReport { region: (*region).to_owned(), host: (*host).to_owned() }
+        }
+        ("v2", [region, "host", host, "workload", orchestrator, workload, "endpoint", endpoint])
+            if [region, host, orchestrator, workload, endpoint].into_iter().all(filled) =>
+        {
+            Key::WorkloadEndpointStatus {
+                region: (*region).to_owned(),
+                host: (*host).to_owned(),
+                orchestrator: unescape(orchestrator),
+                workload: unescape(workload),
+                endpoint: unescape(endpoint),
+            }
+        }
+        _ => return None,
+    };
+    Some(key)
+}
+
+/// The segment that repeats the IP version; Calico does not compare it with the network that follows.
+fn is_version(segment: &str) -> bool {
+    segment.strip_prefix("ipv").is_some_and(|rest| rest.chars().count() == 1)
+}
+
+/// The network of a segment such as `10.0.0.0-26`.
+pub(super) fn undashed(segment: &str) -> Option<IpNet> {
+    let net: IpNet = segment.replacen('-', "/", 1).parse().ok()?;
+    Some(net.trunc())
+}
