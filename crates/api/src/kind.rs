@@ -67,14 +67,14 @@ macro_rules! kinds {
             #[must_use]
             pub const fn info(self) -> &'static KindInfo {
                 match self {
-                    $(Kind::$variant => &KindInfo {
+                    $(Kind::$variant => const { &KindInfo {
                         name: stringify!($variant),
                         plural: $plural,
                         namespaced: kinds!(@scope $scope),
                         kubernetes: $form,
                         stored: kinds!(@stored $stored),
                         short_names: &[$($short),*],
-                    },)+
+                    } },)+
                 }
             }
         }
@@ -172,7 +172,10 @@ impl Kind {
     pub const fn is_tiered_policy(self) -> bool {
         matches!(
             self,
-            Self::NetworkPolicy | Self::GlobalNetworkPolicy | Self::StagedNetworkPolicy | Self::StagedGlobalNetworkPolicy
+            Self::NetworkPolicy
+                | Self::GlobalNetworkPolicy
+                | Self::StagedNetworkPolicy
+                | Self::StagedGlobalNetworkPolicy
         )
     }
 }

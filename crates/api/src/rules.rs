@@ -33,7 +33,7 @@ impl Reason {
 }
 
 /// One rule over a struct `T`.
-pub struct Rule<T: ?Sized> {
+pub struct Rule<T> {
     /// The CEL expression, with `self` as the struct.
     pub cel: &'static str,
     /// What the user reads when it fails.
@@ -45,7 +45,7 @@ pub struct Rule<T: ?Sized> {
 }
 
 /// A struct with cross-field rules.
-pub trait HasRules {
+pub trait HasRules: Sized + 'static {
     /// The rules, in the order they are printed and checked.
     fn rules() -> &'static [Rule<Self>];
 
@@ -60,7 +60,7 @@ pub trait HasRules {
 }
 
 /// Writes the rules of `T` into its schema.
-pub fn attach<T: HasRules + 'static>(schema: &mut Map<String, Value>) {
+pub fn attach<T: HasRules>(schema: &mut Map<String, Value>) {
     let rules: Vec<Value> = T::rules()
         .iter()
         .map(|rule| json!({"rule": rule.cel, "message": rule.message, "reason": rule.reason.as_str()}))

@@ -1,0 +1,69 @@
+//! FelixConfiguration: the settings of the agent on each node.
+//!
+//! `default` holds for all nodes, `node.<name>` for one, and any other object for the nodes its selector matches. This
+//! module knows the fields and their rules; merging the three is Felix's business.
+
+mod choices;
+mod parts;
+mod spec;
+mod validation;
+
+#[cfg(test)]
+mod tests;
+
+pub use choices::*;
+pub use parts::*;
+pub use spec::FelixConfigurationSpec;
+
+use crate::errors::FieldErrors;
+use crate::kind::Kind;
+use crate::meta::ObjectMeta;
+use crate::object::{NoStatus, Object, Spec};
+use crate::rules::Reason;
+use serde_json::{Map, Value, json};
+
+/// The settings of Felix, for all nodes, for one, or for some.
+pub type FelixConfiguration = Object<FelixConfigurationSpec>;
+
+const SELECTOR_FORBIDDEN: &str =
+    "nodeSelector must not be set on the 'default' or per-node ('node.*') FelixConfiguration";
+
+/// Whether an object of this name holds for all nodes or for exactly one.
+fn is_default_or_per_node(name: &str) -> bool {
+    name == "default" || name.starts_with("node.")
+}
+
+impl Spec for FelixConfigurationSpec {
+    const KIND: Kind = Kind::FelixConfiguration;
+    type Status = NoStatus;
+
+    fn set_defaults(&mut self, _metadata: &mut ObjectMeta) {
+        self.respell_durations();
+        self.floating_ips.get_or_insert(EnabledOrDisabled::Disabled);
+        self.bpf_connect_time_load_balancing.get_or_insert(BPFConnectTimeLoadBalancing::TCP);
+        self.bpf_host_networked_nat_without_ctlb.get_or_insert(EnabledOrDisabled::Enabled);
+        // The old switch, where it is set, decides both of the fields that replaced it.
+        if let Some(enabled) = self.bpf_connect_time_load_balancing_enabled {
+            self.bpf_host_networked_nat_without_ctlb = Some(EnabledOrDisabled::Disabled);
+            self.bpf_connect_time_load_balancing = Some(if enabled {
+                BPFConnectTimeLoadBalancing::Enabled
+            } else {
+                BPFConnectTimeLoadBalancing::Disabled
+            });
+        }
+    }
+
+    fn validate(&self, metadata: &ObjectMeta, errors: &mut FieldErrors) {
+        self.check(metadata, errors);
+    }
+
+    fn object_schema(schema: &mut Map<String, Value>) {
+        let rule = json!({
+            "rule": "!has(self.spec.nodeSelector) || \
+                     !(self.metadata.name == 'default' || self.metadata.name.startsWith('node.'))",
+            "message": SELECTOR_FORBIDDEN,
+            "reason": Reason::Forbidden.as_str(),
+        });
+        schema.insert("x-kubernetes-validations".into(), json!([rule]));
+    }
+}

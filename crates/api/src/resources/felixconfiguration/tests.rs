@@ -1,0 +1,1 @@
+//! What is accepted, refused and filled in, as tables.
