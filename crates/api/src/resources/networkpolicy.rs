@@ -1,0 +1,99 @@
+//! NetworkPolicy: a policy for the endpoints of one namespace.
+
+use super::policy::{
+    GLOBAL_ONLY_IN_RULES, PolicyPerformanceHint, PolicyType, ServiceNamespace, check_policy, default_tier,
+    default_tier_label, default_types,
+};
+use super::rule::Rule;
+use crate::errors::{FieldErrors, FieldPath};
+use crate::kind::Kind;
+use crate::meta::ObjectMeta;
+use crate::object::{NoStatus, Object, Spec};
+use crate::rules::{HasRules, Reason, Rule as CrossFieldRule};
+use crate::scalars::names::{MAX_NAME_LENGTH, check_metadata_with_name, is_policy_name};
+use crate::scalars::{GoFloat, SelectorText};
+use api_derive::resource_struct;
+
+/// A policy for the endpoints of one namespace.
+pub type NetworkPolicy = Object<NetworkPolicySpec>;
+
+/// What a NetworkPolicy says.
+#[resource_struct(rules)]
+pub struct NetworkPolicySpec {
+    /// The tier that the policy belongs to; it must exist. `default` if none is named.
+    #[field(default = "\"default\"")]
+    pub tier: String,
+    /// The policy's place in its tier: low numbers first, policies without a number last, equal ones by name.
+    pub order: Option<GoFloat>,
+    /// Rules for packets to the selected endpoints, in order.
+    #[field(list = "atomic", max_items = 1024)]
+    pub ingress: Vec<Rule>,
+    /// Rules for packets from the selected endpoints, in order.
+    #[field(list = "atomic", max_items = 1024)]
+    pub egress: Vec<Rule>,
+    /// Which endpoints of the namespace the policy is for; all of them if empty.
+    #[field(max_len = 1024)]
+    pub selector: SelectorText,
+    /// The directions that the policy is for. If none is given, the ones that have rules; ingress if none has.
+    #[field(list = "set", min_items = 1, max_items = 2)]
+    pub types: Vec<PolicyType>,
+    /// Only pods that run as service accounts with labels that this expression selects.
+    #[field(max_len = 1024)]
+    pub service_account_selector: SelectorText,
+    /// Advice to the policy engine.
+    #[field(list = "set")]
+    pub performance_hints: Vec<PolicyPerformanceHint>,
+}
+
+impl HasRules for NetworkPolicySpec {
+    fn rules() -> &'static [CrossFieldRule<Self>] {
+        &[
+            CrossFieldRule {
+                cel: "!(has(self.selector) && self.selector.contains('global('))",
+                message: GLOBAL_ONLY_IN_RULES,
+                reason: Reason::Invalid,
+                holds: |spec| !spec.selector.mentions_global(),
+            },
+            CrossFieldRule {
+                cel: "!(has(self.serviceAccountSelector) && self.serviceAccountSelector.contains('global('))",
+                message: GLOBAL_ONLY_IN_RULES,
+                reason: Reason::Invalid,
+                holds: |spec| !spec.service_account_selector.mentions_global(),
+            },
+        ]
+    }
+}
+
+impl NetworkPolicySpec {
+    /// Checks the spec alone, without a name.
+    pub(crate) fn validate_spec(&self, errors: &mut FieldErrors) {
+        self.check_rules(&FieldPath::new("spec"), errors);
+        check_policy(
+            &self.tier,
+            &[("selector", &self.selector), ("serviceAccountSelector", &self.service_account_selector)],
+            &self.ingress,
+            &self.egress,
+            ServiceNamespace::Optional,
+            errors,
+        );
+    }
+}
+
+impl Spec for NetworkPolicySpec {
+    const KIND: Kind = Kind::NetworkPolicy;
+    type Status = NoStatus;
+
+    fn set_defaults(&mut self, metadata: &mut ObjectMeta) {
+        default_types(&mut self.types, &self.ingress, &self.egress);
+        default_tier(&mut self.tier, metadata);
+    }
+
+    fn set_read_defaults(&mut self, metadata: &mut ObjectMeta) {
+        default_tier_label(metadata);
+    }
+
+    fn validate(&self, metadata: &ObjectMeta, errors: &mut FieldErrors) {
+        check_metadata_with_name(metadata, MAX_NAME_LENGTH, is_policy_name, errors);
+        self.validate_spec(errors);
+    }
+}

@@ -1,0 +1,99 @@
+//! A field that holds either a whole number or a string, kept as the one it was written as.
+
+use crate::schema::{Schema, object};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde_json::{Map, Value, json};
+use std::fmt;
+
+/// A whole number or a string.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum IntOrString {
+    /// A number.
+    Int(i64),
+    /// A string.
+    String(String),
+}
+
+impl Default for IntOrString {
+    fn default() -> Self {
+        Self::Int(0)
+    }
+}
+
+impl From<i64> for IntOrString {
+    fn from(number: i64) -> Self {
+        Self::Int(number)
+    }
+}
+
+impl From<&str> for IntOrString {
+    fn from(text: &str) -> Self {
+        Self::String(text.to_owned())
+    }
+}
+
+impl fmt::Display for IntOrString {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Int(number) => number.fmt(f),
+            Self::String(text) => f.write_str(text),
+        }
+    }
+}
+
+impl Serialize for IntOrString {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Int(number) => serializer.serialize_i64(*number),
+            Self::String(text) => serializer.serialize_str(text),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for IntOrString {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl de::Visitor<'_> for Either {
+            type Value = IntOrString;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a whole number or a string")
+            }
+
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<IntOrString, E> {
+                Ok(IntOrString::Int(number))
+            }
+
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<IntOrString, E> {
+                i64::try_from(number)
+                    .map(IntOrString::Int)
+                    .map_err(|_| E::invalid_value(de::Unexpected::Unsigned(number), &self))
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<IntOrString, E> {
+                Ok(IntOrString::String(text.to_owned()))
+            }
+
+            fn visit_string<E: de::Error>(self, text: String) -> Result<IntOrString, E> {
+                Ok(IntOrString::String(text))
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
+}
+
+impl Schema for IntOrString {
+    fn schema() -> Map<String, Value> {
+        object(json!({
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "x-kubernetes-int-or-string": true,
+        }))
+    }
+}
+
+/// The schema of Calico's own number-or-text types, which carry a pattern that matches everything.
+pub(super) fn with_open_pattern() -> Map<String, Value> {
+    let mut schema = IntOrString::schema();
+    schema.insert("pattern".into(), "^.*".into());
+    schema
+}

@@ -1,0 +1,21 @@
+//! Scalars that several kinds share: ports, protocols, addresses, durations, selectors, names.
+//!
+//! Each keeps what was written, so that reading and writing back changes nothing, and offers the parsed value beside
+//! it. Whether a value is acceptable is asked by validation, never by the decoder.
+
+mod address;
+mod duration;
+mod int_or_string;
+pub mod names;
+mod number;
+mod port;
+mod protocol;
+mod selector_text;
+
+pub use address::{Cidr, Ip, IpOrCidr, MacAddr, Network};
+pub use duration::{Duration, go_duration};
+pub use int_or_string::IntOrString;
+pub use number::{ASNumber, Dscp, GoFloat};
+pub use port::Port;
+pub use protocol::Protocol;
+pub use selector_text::SelectorText;
