@@ -1,1 +1,18 @@
-//! Placeholder header; replaced with the crate's contents.
+//! The embedded store: etcd's v3 API with its multi-version semantics on one file, as a library and as a server.
+//!
+//! [`Store`] is the engine, for use in the same process. `server` puts etcd's gRPC API, its JSON gateway and its health and metrics
+//! pages on top; `cli` is the command line of `tortie datastore`. It is a store for one machine: no replication, no
+//! authentication. Where that is needed, use etcd.
+
+use std::path::{Path, PathBuf};
+
+mod engine;
+
+pub use engine::*;
+
+/// The socket on which `tortie datastore` serves the store in `dir`. Whoever finds it answering must use it; whoever does not may open
+/// the store itself.
+#[must_use]
+pub fn socket_path(dir: &Path) -> PathBuf {
+    dir.join("tortie.sock")
+}

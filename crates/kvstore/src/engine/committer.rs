@@ -1,0 +1,356 @@
+//! The one writer: a thread that takes requests, puts as many as are waiting into one commit, syncs it once, and only then makes it
+//! visible and answers. It never waits for a reader or a watch.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::Ordering,
+        mpsc::{Receiver, RecvTimeoutError, Sender},
+    },
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+
+use super::{
+    batch::{Batch, within_quota},
+    check,
+    error::Error,
+    janitor::Job,
+    log::{Append, LogFile, Record},
+    read::{lock, read, write},
+    rewrite::{self, Finish, Start},
+    shared::Shared,
+    types::{LeaseGrant, Op, OpResponse},
+    watch::Committed,
+};
+
+/// A commit takes no more requests once it has this many bytes.
+const BATCH_BYTES: usize = 4 << 20;
+/// Nor more requests than this.
+const BATCH_REQUESTS: usize = 4096;
+/// How often leases are looked at, at most.
+const LEASE_TICK: Duration = Duration::from_millis(500);
+
+/// Where an answer goes.
+pub(super) type Reply<T> = oneshot::Sender<Result<T, Error>>;
+
+/// What the committer is asked to do.
+pub(super) enum Command {
+    Op(Op, Reply<OpResponse>),
+    Compact {
+        revision: i64,
+        physical: bool,
+        reply: Reply<i64>,
+    },
+    Grant {
+        id: i64,
+        ttl: i64,
+        reply: Reply<LeaseGrant>,
+    },
+    Revoke {
+        id: i64,
+        reply: Reply<i64>,
+    },
+    Alarm {
+        active: bool,
+        reply: Reply<()>,
+    },
+    /// From the janitor: a consistent starting point for a rewrite.
+    RewriteStart(Sender<Start>),
+    /// From the janitor: copy the rest and switch.
+    RewriteFinish(Box<Finish>),
+    Stop,
+}
+
+/// Called when the fate of a commit is known.
+type Done = Box<dyn FnOnce(Result<(), Error>) + Send>;
+
+pub(super) struct Committer {
+    shared: Arc<Shared>,
+    log: LogFile,
+    slot: usize,
+    /// The newest durable revision.
+    revision: i64,
+    compacted: i64,
+    commands: Receiver<Command>,
+    janitor: Sender<Job>,
+    batch: Batch,
+    done: Vec<Done>,
+    /// Compactions of this commit, to be carried out once it is durable.
+    compactions: Vec<(i64, Option<Reply<i64>>)>,
+}
+
+impl Committer {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        log: LogFile,
+        revision: i64,
+        commands: Receiver<Command>,
+        janitor: Sender<Job>,
+    ) -> Self {
+        let compacted = read(&shared.index).compacted;
+        let batch = Batch::new(Arc::clone(&shared), 0, log.end(), revision);
+        Self {
+            shared,
+            log,
+            slot: 0,
+            revision,
+            compacted,
+            commands,
+            janitor,
+            batch,
+            done: Vec::new(),
+            compactions: Vec::new(),
+        }
+    }
+
+    /// Works until told to stop, then leaves a cleanly marked file.
+    pub(super) fn run(mut self) {
+        loop {
+            let wait = lock(&self.shared.leases).next_expiry().map_or(LEASE_TICK, |at| {
+                at.saturating_duration_since(Instant::now()).clamp(Duration::from_millis(1), LEASE_TICK)
+            });
+            let control = match self.commands.recv_timeout(wait) {
+                Ok(command) => self.gather(command),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => Some(Command::Stop),
+            };
+            self.expire();
+            self.commit();
+            match control {
+                Some(Command::RewriteStart(reply)) => self.start_rewrite(&reply),
+                Some(Command::RewriteFinish(finish)) => self.finish_rewrite(*finish),
+                Some(Command::Stop) => break,
+                _ => {}
+            }
+        }
+        if self.shared.broken.get().is_none()
+            && let Err(error) = self.log.sync()
+        {
+            tracing::warn!("cannot mark the store as closed: {error}");
+        }
+    }
+
+    /// Takes in what is waiting; returns a command that must stand between two commits.
+    fn gather(&mut self, first: Command) -> Option<Command> {
+        let mut next = Some(first);
+        let mut taken = 0;
+        while let Some(command) = next {
+            match command {
+                Command::RewriteStart(_) | Command::RewriteFinish(_) | Command::Stop => return Some(command),
+                command => self.handle(command),
+            }
+            taken += 1;
+            if taken == BATCH_REQUESTS || self.batch.frame.len() >= BATCH_BYTES {
+                return None;
+            }
+            next = self.commands.try_recv().ok();
+        }
+        None
+    }
+
+    fn handle(&mut self, command: Command) {
+        let broken = self.shared.check_broken();
+        match command {
+            Command::Op(op, reply) => {
+                let result = broken.and_then(|()| self.apply(&op));
+                self.answer(reply, result);
+            }
+            Command::Compact { revision, physical, reply } => {
+                match broken.and_then(|()| self.compact(revision)) {
+                    Ok(()) if physical => self.compactions.push((revision, Some(reply))),
+                    Ok(()) => {
+                        self.compactions.push((revision, None));
+                        let now = self.batch.revision;
+                        self.answer(reply, Ok(now));
+                    }
+                    Err(error) => self.answer(reply, Err(error)),
+                }
+            }
+            Command::Grant { id, ttl, reply } => {
+                let ttl = ttl.max(self.shared.options.min_lease_ttl);
+                let result = broken.and_then(|()| {
+                    if self.shared.alarm.load(Ordering::Relaxed) {
+                        return Err(Error::NoSpace);
+                    }
+                    self.batch.grant(id, ttl)
+                });
+                let revision = self.batch.revision;
+                self.answer(reply, result.map(|()| LeaseGrant { id, ttl, revision }));
+            }
+            Command::Revoke { id, reply } => {
+                let result = broken.and_then(|()| self.batch.revoke(id));
+                let revision = self.batch.revision;
+                self.answer(reply, result.map(|()| revision));
+            }
+            Command::Alarm { active, reply } => {
+                let result = broken.map(|()| self.set_alarm(active));
+                self.answer(reply, result);
+            }
+            // `gather` keeps these for between the commits.
+            Command::RewriteStart(_) | Command::RewriteFinish(_) | Command::Stop => {}
+        }
+    }
+
+    fn apply(&mut self, op: &Op) -> Result<OpResponse, Error> {
+        if check::puts(op) {
+            if self.shared.alarm.load(Ordering::Relaxed) {
+                return Err(Error::NoSpace);
+            }
+            let live = read(&self.shared.index).live_bytes;
+            if !within_quota(op, live, self.shared.options.quota_bytes) {
+                tracing::warn!("the quota of {} bytes is used up", self.shared.options.quota_bytes);
+                self.set_alarm(true);
+                return Err(Error::NoSpace);
+            }
+        }
+        self.batch.apply(op)
+    }
+
+    fn set_alarm(&mut self, active: bool) {
+        self.batch.record(&Record::Alarm { active });
+        self.shared.alarm.store(active, Ordering::Relaxed);
+    }
+
+    fn compact(&mut self, revision: i64) -> Result<(), Error> {
+        if revision <= self.compacted {
+            return Err(Error::Compacted { compact_revision: self.compacted });
+        }
+        if revision > self.batch.revision {
+            return Err(Error::FutureRevision);
+        }
+        self.compacted = revision;
+        self.batch.record(&Record::Compact { revision });
+        Ok(())
+    }
+
+    fn expire(&mut self) {
+        if self.shared.broken.get().is_some() {
+            return;
+        }
+        let expired = lock(&self.shared.leases).expired(Instant::now());
+        for id in expired {
+            // It was there a moment ago, and only this thread removes leases.
+            let _ = self.batch.revoke(id);
+        }
+    }
+
+    /// An answer is given only when the commit it may have looked at is durable.
+    fn answer<T: Send + 'static>(&mut self, reply: Reply<T>, result: Result<T, Error>) {
+        self.done.push(Box::new(move |fate| {
+            // Nobody waiting any more is fine.
+            let _ = reply.send(fate.and(result));
+        }));
+    }
+
+    fn commit(&mut self) {
+        let fate = if self.batch.is_empty() { Ok(()) } else { self.write() };
+        if fate.is_ok() {
+            self.publish();
+        } else {
+            self.batch.roll_back(self.revision);
+            self.compacted = read(&self.shared.index).compacted;
+            for (_, reply) in self.compactions.drain(..) {
+                if let (Some(reply), Err(error)) = (reply, &fate) {
+                    let _ = reply.send(Err(error.clone()));
+                }
+            }
+        }
+        for done in self.done.drain(..) {
+            done(fate.clone());
+        }
+        if fate.is_ok() && !self.batch.is_empty() {
+            self.dispatch();
+        }
+        self.batch.reset(self.slot, self.log.end());
+    }
+
+    fn write(&mut self) -> Result<(), Error> {
+        match self.log.append(&mut self.batch.frame) {
+            Ok(()) => Ok(()),
+            Err(Append::NoSpace) => {
+                tracing::warn!("no space left for the store in {}", self.shared.dir.display());
+                Err(Error::NoSpace)
+            }
+            Err(Append::Broken(error)) => {
+                self.shared.break_with("writing a commit failed", &error);
+                Err(Error::Broken(self.shared.broken.get().cloned().unwrap_or_else(|| "unknown".into())))
+            }
+        }
+    }
+
+    /// Makes the commit visible to readers.
+    fn publish(&mut self) {
+        self.revision = self.batch.revision;
+        self.shared.durable.store(self.revision, Ordering::Release);
+        if self.batch.is_empty() {
+            return;
+        }
+        self.shared.file_end.store(self.log.end(), Ordering::Release);
+        self.shared.counters.commits.fetch_add(1, Ordering::Relaxed);
+        for (revision, reply) in self.compactions.drain(..) {
+            write(&self.shared.index).compacted = revision;
+            // The janitor outlives the committer's work; if it is gone, so is the store.
+            let _ = self.janitor.send(Job::Prune { revision, reply });
+        }
+    }
+
+    /// Tells the watches.
+    fn dispatch(&mut self) {
+        let mut hub = lock(&self.shared.hub);
+        if !self.batch.entries.is_empty() && hub.has_watches() {
+            let committed = Committed {
+                slot: self.slot,
+                base: self.log.end() - super::log::aligned(self.batch.frame.len()),
+                bytes: Bytes::copy_from_slice(&self.batch.frame),
+                entries: std::mem::take(&mut self.batch.entries),
+            };
+            hub.dispatch(committed, self.revision, self.shared.options.watch_buffer_bytes);
+        } else {
+            hub.skip_to(self.revision);
+        }
+    }
+
+    fn start_rewrite(&self, reply: &Sender<Start>) {
+        let start = Start {
+            slot: self.slot,
+            file: Arc::clone(self.log.file()),
+            salt: self.log.salt(),
+            end: self.log.end(),
+            revision: self.revision,
+            compacted: self.compacted,
+            leases: lock(&self.shared.leases).iter().collect(),
+            alarm: self.shared.alarm.load(Ordering::Relaxed),
+        };
+        // A janitor that went away does not rewrite.
+        let _ = reply.send(start);
+    }
+
+    fn finish_rewrite(&mut self, finish: Finish) {
+        let Finish { mut copy, reply } = finish;
+        let result = self.shared.check_broken().map_err(|error| error.to_string()).and_then(|()| {
+            copy.copy_tail(self.log.file(), self.log.salt(), self.log.end())
+                .and_then(|()| copy.seal(&self.shared.dir))
+                .map_err(|error| error.to_string())
+        });
+        let result = result.map(|()| {
+            let rewrite::Copy { log, moved, .. } = *copy;
+            if let Err(error) = super::load::sync_dir(&self.shared.dir) {
+                // Which of the two files a crash would leave is unknown now.
+                self.shared.break_with("syncing the directory failed", &error);
+            }
+            self.slot = 1 - self.slot;
+            let mut index = write(&self.shared.index);
+            index.slot = self.slot;
+            index.files[self.slot] = Some(Arc::clone(log.file()));
+            drop(index);
+            self.log = log;
+            self.shared.file_end.store(self.log.end(), Ordering::Release);
+            self.batch.reset(self.slot, self.log.end());
+            moved
+        });
+        let _ = reply.send(result);
+    }
+}

@@ -1,0 +1,162 @@
+//! Leases: who lives how long, and which keys hang on whom. Time is an argument; nothing here reads a clock or writes a file. The
+//! time left is not durable: after a restart every lease starts over with its full time, as in etcd.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+
+/// etcd's largest time to live, in seconds.
+pub(super) const MAX_TTL: i64 = 9_000_000_000;
+
+#[derive(Debug, Clone)]
+pub(super) struct Lease {
+    pub(super) ttl: i64,
+    expires: Instant,
+    pub(super) keys: BTreeSet<Bytes>,
+}
+
+/// All leases.
+#[derive(Debug, Default)]
+pub(super) struct Leases {
+    leases: BTreeMap<i64, Lease>,
+    /// Which lease a key hangs on; keys without one are not here.
+    by_key: BTreeMap<Bytes, i64>,
+}
+
+impl Leases {
+    pub(super) fn len(&self) -> usize {
+        self.leases.len()
+    }
+
+    pub(super) fn contains(&self, id: i64) -> bool {
+        self.leases.contains_key(&id)
+    }
+
+    pub(super) fn get(&self, id: i64) -> Option<&Lease> {
+        self.leases.get(&id)
+    }
+
+    /// Ids and times as granted, in order of id.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (i64, i64)> + '_ {
+        self.leases.iter().map(|(&id, lease)| (id, lease.ttl))
+    }
+
+    pub(super) fn grant(&mut self, id: i64, ttl: i64, now: Instant) {
+        self.leases.insert(id, Lease { ttl, expires: deadline(now, ttl), keys: BTreeSet::new() });
+    }
+
+    /// Removes a lease; its keys hang on nothing any more.
+    pub(super) fn remove(&mut self, id: i64) -> Option<Lease> {
+        let lease = self.leases.remove(&id)?;
+        for key in &lease.keys {
+            self.by_key.remove(key);
+        }
+        Some(lease)
+    }
+
+    /// Puts back what [`Leases::remove`] took: the commit failed.
+    pub(super) fn restore(&mut self, id: i64, lease: Lease) {
+        for key in &lease.keys {
+            self.by_key.insert(key.clone(), id);
+        }
+        self.leases.insert(id, lease);
+    }
+
+    /// Hangs `key` on `id` (0 for none); returns what it hung on before.
+    pub(super) fn attach(&mut self, key: &[u8], id: i64) -> i64 {
+        let before = self.by_key.get(key).copied().unwrap_or(0);
+        if before == id {
+            return before;
+        }
+        if before != 0 {
+            self.by_key.remove(key);
+            if let Some(lease) = self.leases.get_mut(&before) {
+                lease.keys.remove(key);
+            }
+        }
+        if let (true, Some(lease)) = (id != 0, self.leases.get_mut(&id)) {
+            // A copy: the request's buffer would otherwise live as long as the lease.
+            let key = Bytes::copy_from_slice(key);
+            lease.keys.insert(key.clone());
+            self.by_key.insert(key, id);
+        }
+        before
+    }
+
+    /// Starts a lease's time over; returns its seconds, or `None` if it does not exist or has run out.
+    pub(super) fn renew(&mut self, id: i64, now: Instant) -> Option<i64> {
+        let lease = self.leases.get_mut(&id).filter(|lease| lease.expires > now)?;
+        lease.expires = deadline(now, lease.ttl);
+        Some(lease.ttl)
+    }
+
+    /// Seconds left, rounded down as etcd does; `None` if there is no such lease or it has run out.
+    pub(super) fn remaining(&self, id: i64, now: Instant) -> Option<i64> {
+        let left = self.leases.get(&id)?.expires.checked_duration_since(now)?;
+        i64::try_from(left.as_secs()).ok()
+    }
+
+    /// Leases that have run out.
+    pub(super) fn expired(&self, now: Instant) -> Vec<i64> {
+        self.leases.iter().filter(|(_, lease)| lease.expires <= now).map(|(&id, _)| id).collect()
+    }
+
+    /// When the next one runs out.
+    pub(super) fn next_expiry(&self) -> Option<Instant> {
+        self.leases.values().map(|lease| lease.expires).min()
+    }
+
+    /// Gives every lease its full time from `now`.
+    pub(super) fn restart(&mut self, now: Instant) {
+        for lease in self.leases.values_mut() {
+            lease.expires = deadline(now, lease.ttl);
+        }
+    }
+}
+
+fn deadline(now: Instant, ttl: i64) -> Instant {
+    let ttl = Duration::from_secs(u64::try_from(ttl).unwrap_or(0));
+    // Beyond what the clock can say is as good as a century.
+    now.checked_add(ttl).unwrap_or_else(|| now + Duration::from_secs(100 * 365 * 86_400))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_hang_on_one_lease_and_follow_it() {
+        let now = Instant::now();
+        let mut leases = Leases::default();
+        leases.grant(1, 10, now);
+        leases.grant(2, 20, now);
+        assert_eq!(leases.attach(b"k", 1), 0);
+        assert_eq!(leases.attach(b"k", 2), 1);
+        assert!(leases.get(1).unwrap().keys.is_empty());
+        assert_eq!(leases.get(2).unwrap().keys.len(), 1);
+        let gone = leases.remove(2).unwrap();
+        assert_eq!(leases.attach(b"k", 0), 0);
+        leases.restore(2, gone);
+        assert_eq!(leases.attach(b"k", 0), 2);
+    }
+
+    #[test]
+    fn time_runs_out_unless_renewed() {
+        let now = Instant::now();
+        let at = |seconds| now + Duration::from_secs(seconds);
+        let mut leases = Leases::default();
+        leases.grant(1, 10, now);
+        leases.grant(2, i64::MAX, now);
+        assert_eq!(leases.remaining(1, at(4)), Some(6));
+        assert_eq!(leases.renew(1, at(9)), Some(10));
+        assert_eq!(leases.expired(at(18)), Vec::<i64>::new());
+        assert_eq!(leases.expired(at(19)), [1]);
+        assert_eq!(leases.renew(1, at(19)), None);
+        assert_eq!(leases.next_expiry(), Some(at(19)));
+        leases.restart(at(100));
+        assert_eq!(leases.remaining(1, at(100)), Some(10));
+    }
+}

@@ -1,0 +1,52 @@
+//! One process per store: an advisory lock on a small file beside the data (the data file itself is replaced when it is
+//! rewritten). The holder writes who it is into it. The lock goes with the process, however it ends.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{Read, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+};
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::error::OpenError;
+
+/// Held while the store is open.
+#[derive(Debug)]
+pub(super) struct Lock {
+    _file: File,
+}
+
+/// Takes the lock of `dir`, or says who has it.
+pub(super) fn acquire(dir: &Path) -> Result<Lock, OpenError> {
+    let path = dir.join("tortie.lock");
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .map_err(OpenError::io("open", &path))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let mut holder = String::new();
+            // What cannot be read is reported as unknown: the lock itself is what counts.
+            let _ = (&mut file).take(4096).read_to_string(&mut holder);
+            let (pid, command) = holder.trim_end().split_once(' ').unwrap_or(("unknown", "unknown"));
+            return Err(OpenError::InUse {
+                dir: dir.to_owned(),
+                pid: pid.to_owned(),
+                command: command.to_owned(),
+            });
+        }
+        Err(errno) => return Err(OpenError::io("lock", &path)(errno.into())),
+    }
+    let command: Vec<String> = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    file.set_len(0)
+        .and_then(|()| writeln!(file, "{} {}", std::process::id(), command.join(" ")))
+        .map_err(OpenError::io("write", &path))?;
+    Ok(Lock { _file: file })
+}

@@ -1,0 +1,343 @@
+//! Reading: which entries a request means, loading their records from the file, filters, order and limits. Readers take the
+//! index's lock for a bounded number of keys at a time and never while they touch the file, and they see only what is durable.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+};
+
+use bytes::Bytes;
+
+use super::{
+    error::Error,
+    index::{Entry, Files, Index, KeyRange},
+    log::{Record, read_exact_at},
+    types::{KeyValue, RangeRequest, RangeResponse, SortOrder, SortTarget},
+};
+
+/// Keys visited per hold of the lock.
+pub(super) const CHUNK: usize = 2048;
+/// Records closer than this are read together.
+const GAP: u64 = 4096;
+/// At most this much is read at once.
+const RUN: u64 = 1 << 20;
+
+/// Locks for reading; a panic elsewhere does not spread.
+pub(super) fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Locks for writing.
+pub(super) fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+    lock.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Locks.
+pub(super) fn lock<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
+    lock.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Revisions that readers are at; a compaction waits for those below it before it removes anything.
+#[derive(Default)]
+pub(super) struct Pins {
+    pinned: Mutex<BTreeMap<i64, usize>>,
+    released: Condvar,
+}
+
+/// Keeps a revision readable while it lives.
+pub(super) struct Pin<'a> {
+    pins: &'a Pins,
+    revision: i64,
+}
+
+impl Pins {
+    pub(super) fn pin(&self, revision: i64) -> Pin<'_> {
+        *lock(&self.pinned).entry(revision).or_default() += 1;
+        Pin { pins: self, revision }
+    }
+
+    /// Blocks until nobody reads below `revision`.
+    pub(super) fn wait_until(&self, revision: i64) {
+        let mut pinned = lock(&self.pinned);
+        while pinned.keys().next().is_some_and(|&lowest| lowest < revision) {
+            pinned = self.released.wait(pinned).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl Drop for Pin<'_> {
+    fn drop(&mut self) {
+        let mut pinned = lock(&self.pins.pinned);
+        if let Some(count) = pinned.get_mut(&self.revision) {
+            *count -= 1;
+            if *count == 0 {
+                pinned.remove(&self.revision);
+                self.pins.released.notify_all();
+            }
+        }
+    }
+}
+
+/// The commit that is being put together: its records are not in the file yet.
+#[derive(Clone, Copy)]
+pub(super) struct Pending<'a> {
+    pub(super) slot: usize,
+    /// Where in the file `bytes` will be.
+    pub(super) base: u64,
+    pub(super) bytes: &'a [u8],
+}
+
+impl Pending<'_> {
+    fn find(&self, entry: &Entry) -> Option<Bytes> {
+        if entry.place.slot() != self.slot {
+            return None;
+        }
+        let from = usize::try_from(entry.place.offset().checked_sub(self.base)?).ok()?;
+        let to = from.checked_add(entry.length as usize)?;
+        self.bytes.get(from..to).map(Bytes::copy_from_slice)
+    }
+}
+
+/// Entries of one hold of the lock with the files they were in then.
+pub(super) struct Selection {
+    pub(super) files: Files,
+    pub(super) entries: Vec<Entry>,
+}
+
+impl Selection {
+    /// Loads all records, in the order of `entries`.
+    pub(super) fn load(&self, pending: Option<Pending<'_>>) -> Result<Vec<Record>, Error> {
+        if let [entry] = self.entries.as_slice() {
+            return Ok(vec![load_one(&self.files, entry, pending)?]);
+        }
+        let mut order: Vec<usize> = (0..self.entries.len()).collect();
+        order.sort_unstable_by_key(|&at| {
+            let place = self.entries[at].place;
+            (place.slot(), place.offset())
+        });
+        let mut records: Vec<Option<Record>> = vec![None; self.entries.len()];
+        let mut rest = order.as_slice();
+        while let Some((&first, _)) = rest.split_first() {
+            let entry = &self.entries[first];
+            if let Some(bytes) = pending.and_then(|pending| pending.find(entry)) {
+                records[first] = Some(decode(&bytes)?);
+                rest = &rest[1..];
+                continue;
+            }
+            let run = self.run(rest, pending);
+            let start = entry.place.offset();
+            let last = &self.entries[rest[run - 1]];
+            let length = last.place.offset() + u64::from(last.length) - start;
+            let bytes = load_bytes(&self.files, entry.place.slot(), start, length)?;
+            for &at in &rest[..run] {
+                let entry = &self.entries[at];
+                let from = usize::try_from(entry.place.offset() - start).unwrap_or(usize::MAX);
+                let to = from.saturating_add(entry.length as usize);
+                if to > bytes.len() {
+                    return Err(Error::Read("records overlap".into()));
+                }
+                records[at] = Some(decode(&bytes.slice(from..to))?);
+            }
+            rest = &rest[run..];
+        }
+        Ok(records.into_iter().flatten().collect())
+    }
+
+    /// How many of `order` can be read in one go.
+    fn run(&self, order: &[usize], pending: Option<Pending<'_>>) -> usize {
+        let place = |at: usize| self.entries[order[at]].place;
+        let start = place(0);
+        let mut end = start.offset() + u64::from(self.entries[order[0]].length);
+        let mut run = 1;
+        while run < order.len() {
+            let next = place(run);
+            let length = u64::from(self.entries[order[run]].length);
+            let is_pending =
+                pending.is_some_and(|pending| next.slot() == pending.slot && next.offset() >= pending.base);
+            if is_pending
+                || next.slot() != start.slot()
+                || next.offset() > end + GAP
+                || next.offset() + length > start.offset() + RUN
+            {
+                break;
+            }
+            end = next.offset() + length;
+            run += 1;
+        }
+        run
+    }
+}
+
+/// Loads one record.
+pub(super) fn load_one(files: &Files, entry: &Entry, pending: Option<Pending<'_>>) -> Result<Record, Error> {
+    if let Some(bytes) = pending.and_then(|pending| pending.find(entry)) {
+        return decode(&bytes);
+    }
+    decode(&load_bytes(files, entry.place.slot(), entry.place.offset(), u64::from(entry.length))?)
+}
+
+/// Loads one record that must be a value.
+pub(super) fn load_kv(files: &Files, entry: &Entry, pending: Option<Pending<'_>>) -> Result<KeyValue, Error> {
+    match load_one(files, entry, pending)? {
+        Record::Put { kv, .. } => Ok(kv),
+        other => Err(Error::Read(format!("expected a value, found {other:?}").into())),
+    }
+}
+
+fn load_bytes(files: &Files, slot: usize, offset: u64, length: u64) -> Result<Bytes, Error> {
+    let file = files[slot].as_ref().ok_or_else(|| Error::Read("the file is gone".into()))?;
+    let length = usize::try_from(length).map_err(|_| Error::Read("a record is too long".into()))?;
+    read_exact_at(file, offset, length).map_err(|error| Error::Read(error.to_string().into()))
+}
+
+fn decode(bytes: &Bytes) -> Result<Record, Error> {
+    Record::decode(bytes).map(|(record, _)| record).map_err(|error| Error::Read(error.to_string().into()))
+}
+
+/// A view of the index at one revision.
+pub(super) struct View<'a> {
+    pub(super) index: &'a RwLock<Index>,
+    pub(super) pins: &'a Pins,
+    /// The revision that "now" means.
+    pub(super) revision: i64,
+    pub(super) pending: Option<Pending<'a>>,
+}
+
+impl View<'_> {
+    /// Checks a requested revision against what exists, 0 for now.
+    pub(super) fn resolve(&self, requested: i64) -> Result<i64, Error> {
+        if requested > self.revision {
+            return Err(Error::FutureRevision);
+        }
+        Ok(if requested <= 0 { self.revision } else { requested })
+    }
+
+    /// The value of one key.
+    pub(super) fn get(&self, key: &[u8], at: i64) -> Result<Option<KeyValue>, Error> {
+        let (files, entry) = {
+            let index = read(self.index);
+            if at < index.compacted {
+                return Err(Error::Compacted { compact_revision: index.compacted });
+            }
+            let Some(entry) = index.get(key).and_then(|known| known.at(at)) else { return Ok(None) };
+            (index.files.clone(), *entry)
+        };
+        load_kv(&files, &entry, self.pending).map(Some)
+    }
+
+    /// Entries of a range, at most `limit` (0 for all), and how many there are.
+    pub(super) fn select(
+        &self,
+        range: &KeyRange<'_>,
+        at: i64,
+        limit: usize,
+        count_only: bool,
+    ) -> Result<(Vec<Selection>, i64), Error> {
+        let _pin = self.pins.pin(at);
+        let mut selections = Vec::new();
+        let mut count = 0;
+        let mut selected = 0;
+        let mut after: Option<Box<[u8]>> = None;
+        loop {
+            let index = read(self.index);
+            if at < index.compacted {
+                return Err(Error::Compacted { compact_revision: index.compacted });
+            }
+            let mut entries = Vec::new();
+            let last = index.walk(range, after.as_deref(), CHUNK, |_, known| {
+                if let Some(entry) = known.at(at) {
+                    count += 1;
+                    if !count_only && (limit == 0 || selected < limit) {
+                        selected += 1;
+                        entries.push(*entry);
+                    }
+                }
+            });
+            let next = last.map(Box::from);
+            if !entries.is_empty() {
+                selections.push(Selection { files: index.files.clone(), entries });
+            }
+            drop(index);
+            after = next;
+            if after.is_none() {
+                return Ok((selections, count));
+            }
+        }
+    }
+
+    /// Values of a range.
+    pub(super) fn values(
+        &self,
+        range: &KeyRange<'_>,
+        at: i64,
+        limit: usize,
+    ) -> Result<(Vec<KeyValue>, i64), Error> {
+        let (selections, count) = self.select(range, at, limit, false)?;
+        let mut kvs = Vec::with_capacity(selections.iter().map(|selection| selection.entries.len()).sum());
+        for selection in selections {
+            for record in selection.load(self.pending)? {
+                if let Record::Put { kv, .. } = record {
+                    kvs.push(kv);
+                }
+            }
+        }
+        Ok((kvs, count))
+    }
+
+    /// Answers a range request.
+    pub(super) fn range(&self, request: &RangeRequest) -> Result<RangeResponse, Error> {
+        let at = self.resolve(request.revision)?;
+        let range = KeyRange::new(&request.key, &request.range_end);
+        if request.count_only {
+            let (_, count) = self.select(&range, at, 0, true)?;
+            return Ok(RangeResponse { revision: self.revision, count, ..RangeResponse::default() });
+        }
+        let limit = usize::try_from(request.limit).unwrap_or(0);
+        let filters = [
+            request.min_mod_revision,
+            request.max_mod_revision,
+            request.min_create_revision,
+            request.max_create_revision,
+        ];
+        let filtered = filters.iter().any(|&bound| bound != 0);
+        // As in etcd: a target without an order sorts only what the limit left.
+        let fetch = match request.sort_order {
+            SortOrder::None if !filtered && limit > 0 => limit.saturating_add(1),
+            _ => 0,
+        };
+        let (mut kvs, count) = self.values(&range, at, fetch)?;
+        if filtered {
+            kvs.retain(|kv| passes(request, kv));
+        }
+        if request.sort_order != SortOrder::None || request.sort_target != SortTarget::Key {
+            sort(&mut kvs, request.sort_order, request.sort_target);
+        }
+        let more = limit > 0 && kvs.len() > limit;
+        if more {
+            kvs.truncate(limit);
+        }
+        if request.keys_only {
+            kvs.iter_mut().for_each(|kv| kv.value = Bytes::new());
+        }
+        Ok(RangeResponse { revision: self.revision, kvs, more, count })
+    }
+}
+
+fn passes(request: &RangeRequest, kv: &KeyValue) -> bool {
+    let within = |value: i64, min: i64, max: i64| (min == 0 || value >= min) && (max == 0 || value <= max);
+    within(kv.mod_revision, request.min_mod_revision, request.max_mod_revision)
+        && within(kv.create_revision, request.min_create_revision, request.max_create_revision)
+}
+
+fn sort(kvs: &mut [KeyValue], order: SortOrder, target: SortTarget) {
+    match target {
+        SortTarget::Key => kvs.sort_by(|a, b| a.key.cmp(&b.key)),
+        SortTarget::Version => kvs.sort_by_key(|kv| kv.version),
+        SortTarget::Create => kvs.sort_by_key(|kv| kv.create_revision),
+        SortTarget::Mod => kvs.sort_by_key(|kv| kv.mod_revision),
+        SortTarget::Value => kvs.sort_by(|a, b| a.value.cmp(&b.value)),
+    }
+    if order == SortOrder::Descend {
+        kvs.reverse();
+    }
+}

@@ -1,0 +1,109 @@
+//! What the store's threads and its callers share, and the options it was opened with. Holds state, makes no decisions.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, OnceLock, RwLock,
+        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
+    },
+};
+
+use super::{
+    error::Error,
+    index::Index,
+    lease::Leases,
+    read::{Pins, View},
+    watch::Hub,
+};
+
+/// How a store is opened.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Largest request, in bytes (etcd: 1.5 MiB).
+    pub max_request_bytes: usize,
+    /// Most operations in one transaction (etcd: 128).
+    pub max_txn_ops: usize,
+    /// Bytes of live data, history included, above which the quota alarm goes on; 0 for no quota (etcd: 2 GiB).
+    pub quota_bytes: u64,
+    /// Leases shorter than this, in seconds, get this much (etcd: 2 with its default timings).
+    pub min_lease_ttl: i64,
+    /// The file is rewritten when it has this many bytes of garbage and more garbage than data.
+    pub min_garbage_bytes: u64,
+    /// Bytes of recent commits kept in memory for watches; those that fall further behind read the file.
+    pub watch_buffer_bytes: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            max_request_bytes: 1_572_864,
+            max_txn_ops: 128,
+            quota_bytes: 2 << 30,
+            min_lease_ttl: 2,
+            min_garbage_bytes: 8 << 20,
+            watch_buffer_bytes: 2 << 20,
+        }
+    }
+}
+
+/// The name of the store's file in its directory.
+const FILE: &str = "tortie.db";
+
+/// How often what was done; for metrics.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub(super) puts: AtomicU64,
+    pub(super) deletes: AtomicU64,
+    pub(super) txns: AtomicU64,
+    pub(super) ranges: AtomicU64,
+    pub(super) commits: AtomicU64,
+    pub(super) events: AtomicU64,
+}
+
+pub(super) struct Shared {
+    pub(super) dir: PathBuf,
+    pub(super) options: Options,
+    pub(super) cluster_id: u64,
+    pub(super) member_id: u64,
+    pub(super) index: RwLock<Index>,
+    pub(super) pins: Pins,
+    /// The newest revision that is on disk: what readers call "now".
+    pub(super) durable: AtomicI64,
+    /// End of the synced part of the file.
+    pub(super) file_end: AtomicU64,
+    pub(super) leases: Mutex<Leases>,
+    pub(super) hub: Mutex<Hub>,
+    pub(super) alarm: AtomicBool,
+    /// Set once writing has failed for good.
+    pub(super) broken: OnceLock<Arc<str>>,
+    pub(super) counters: Counters,
+}
+
+impl Shared {
+    /// What is durable now.
+    pub(super) fn view(&self) -> View<'_> {
+        let revision = self.durable.load(Ordering::Acquire);
+        View { index: &self.index, pins: &self.pins, revision, pending: None }
+    }
+
+    pub(super) fn check_broken(&self) -> Result<(), Error> {
+        self.broken.get().map_or(Ok(()), |reason| Err(Error::Broken(Arc::clone(reason))))
+    }
+
+    pub(super) fn break_with(&self, what: &str, error: &dyn std::fmt::Display) {
+        let reason = format!("{what}: {error}");
+        tracing::error!(dir = %self.dir.display(), "the store is read-only from now on: {reason}");
+        // Only the first reason counts; a later one is its consequence.
+        let _ = self.broken.set(reason.into());
+    }
+}
+
+/// The store's file in `dir`.
+pub(super) fn file_path(dir: &Path) -> PathBuf {
+    dir.join(FILE)
+}
+
+/// The file's successor while it is written.
+pub(super) fn new_file_path(dir: &Path) -> PathBuf {
+    dir.join("tortie.db.new")
+}
