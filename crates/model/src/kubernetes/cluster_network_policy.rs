@@ -1,0 +1,220 @@
+//! ClusterNetworkPolicy (`policy.networking.k8s.io/v1alpha2`) → KubernetesClusterNetworkPolicy.
+//!
+//! These policies also deny. A Deny or Pass rule that cannot be converted becomes a rule that denies everything, so that
+//! a mistake never opens what the policy was written to close; an Accept rule that cannot be converted is left out. A
+//! policy without a tier or subject that we know has no Calico form at all, and the conversion fails.
+
+use super::label_selector::{namespace_selector, pod_selector};
+use super::network_policy::masked;
+use super::ports::ProtocolPorts;
+use super::{ConversionError, Converted, translated_uid};
+use api::kubernetes::ClusterNetworkPolicy;
+use api::kubernetes::cluster_policy::{EgressPeer, IngressPeer, PolicyProtocol, PortNumbers};
+use api::scalars::{GoFloat, Port, SelectorText};
+use api::{
+    Action, EntityRule, GlobalNetworkPolicySpec, KubernetesClusterNetworkPolicy, KubernetesClusterNetworkPolicySpec,
+    ObjectMeta, PolicyType, Rule, RuleMetadata,
+};
+
+/// The annotation under which a rule's name is kept.
+const RULE_NAME: &str = "name";
+
+/// The policy that says the same in Calico's terms.
+///
+/// # Errors
+/// When tier or subject are unknown, or the object's uid is none.
+pub fn kubernetes_cluster_network_policy(policy: &ClusterNetworkPolicy) -> Result<Converted, ConversionError> {
+    let spec = &policy.spec;
+    let tier = match spec.tier.as_str() {
+        "Admin" => "kube-admin",
+        "Baseline" => "kube-baseline",
+        other => return Err(ConversionError::field("spec.tier", format!("'{other}' is neither Admin nor Baseline"))),
+    };
+    let (namespaces, pods) = match (&spec.subject.namespaces, &spec.subject.pods) {
+        // Selecting pods without a term of their own still leaves host endpoints out.
+        (Some(namespaces), _) => (namespace_selector(Some(namespaces)), pod_selector(None)),
+        (None, Some(pods)) => {
+            (namespace_selector(Some(&pods.namespace_selector)), pod_selector(Some(&pods.pod_selector)))
+        }
+        (None, None) => return Err(ConversionError::field("spec.subject", "selects neither namespaces nor pods")),
+    };
+    let mut problems = Vec::new();
+    let mut ingress = Vec::new();
+    for (index, rule) in spec.ingress.iter().enumerate() {
+        let converted = convert_rule(&rule.name, &rule.action, &rule.protocols, &rule.from, ingress_peer, |peer, ports| {
+            (peer, EntityRule { ports, ..EntityRule::default() })
+        });
+        keep_or_close(converted, &rule.action, &format!("spec.ingress[{index}]"), &mut ingress, &mut problems);
+    }
+    let mut egress = Vec::new();
+    for (index, rule) in spec.egress.iter().enumerate() {
+        let converted = convert_rule(&rule.name, &rule.action, &rule.protocols, &rule.to, egress_peer, |peer, ports| {
+            (EntityRule::default(), EntityRule { ports, ..peer })
+        });
+        keep_or_close(converted, &rule.action, &format!("spec.egress[{index}]"), &mut egress, &mut problems);
+    }
+    // These tiers pass by default: a direction without rules must not be policed.
+    let mut types = Vec::new();
+    if !ingress.is_empty() {
+        types.push(PolicyType::Ingress);
+    }
+    if !egress.is_empty() {
+        types.push(PolicyType::Egress);
+    }
+    let converted = GlobalNetworkPolicySpec {
+        tier: tier.to_owned(),
+        order: Some(GoFloat(f64::from(spec.priority))),
+        ingress,
+        egress,
+        selector: pods,
+        namespace_selector: namespaces,
+        types,
+        ..GlobalNetworkPolicySpec::default()
+    };
+    let metadata = ObjectMeta {
+        name: policy.metadata.name.clone(),
+        uid: translated_uid(&policy.metadata.uid)?,
+        creation_timestamp: policy.metadata.creation_timestamp.clone(),
+        ..ObjectMeta::default()
+    };
+    let object = KubernetesClusterNetworkPolicy {
+        metadata,
+        spec: KubernetesClusterNetworkPolicySpec(converted),
+        ..KubernetesClusterNetworkPolicy::default()
+    };
+    let mut converted = Converted::new(object, &policy.metadata.resource_version);
+    converted.problems = problems;
+    Ok(converted)
+}
+
+fn keep_or_close(
+    converted: Result<Vec<Rule>, String>,
+    action: &str,
+    place: &str,
+    rules: &mut Vec<Rule>,
+    problems: &mut Vec<String>,
+) {
+    match converted {
+        Ok(converted) => rules.extend(converted),
+        Err(reason) if matches!(action, "Deny" | "Pass") => {
+            problems.push(format!("{place} becomes a rule that denies everything: {reason}"));
+            rules.push(Rule { action: Action::Deny, ..Rule::default() });
+        }
+        Err(reason) => problems.push(format!("{place} is left out: {reason}")),
+    }
+}
+
+/// One rule for each protocol and peer.
+fn convert_rule<P>(
+    name: &str,
+    action: &str,
+    protocols: &[PolicyProtocol],
+    peers: &[P],
+    convert_peer: fn(&P) -> Result<EntityRule, String>,
+    ends: fn(EntityRule, Vec<Port>) -> (EntityRule, EntityRule),
+) -> Result<Vec<Rule>, String> {
+    let action = match action {
+        "Accept" => Action::Allow,
+        "Deny" => Action::Deny,
+        "Pass" => Action::Pass,
+        other => return Err(format!("'{other}' is not an action of these policies")),
+    };
+    let metadata = (!name.is_empty()).then(|| RuleMetadata {
+        annotations: [(RULE_NAME.to_owned(), name.to_owned())].into(),
+        ..RuleMetadata::default()
+    });
+    let ports = collect_ports(protocols)?;
+    let peers = peers.iter().map(convert_peer).collect::<Result<Vec<_>, _>>()?;
+    let mut rules = Vec::new();
+    for (protocol, ports) in ports.into_rules() {
+        for peer in &peers {
+            let (source, destination) = ends(peer.clone(), ports.clone());
+            rules.push(Rule {
+                action: action.clone(),
+                protocol: protocol.clone(),
+                source,
+                destination,
+                metadata: metadata.clone(),
+                ..Rule::default()
+            });
+        }
+    }
+    Ok(rules)
+}
+
+fn ingress_peer(peer: &IngressPeer) -> Result<EntityRule, String> {
+    let mut entity = EntityRule::default();
+    if let Some(namespaces) = &peer.namespaces {
+        entity.namespace_selector = namespace_selector(Some(namespaces));
+    }
+    if let Some(pods) = &peer.pods {
+        entity.selector = pod_selector(Some(&pods.pod_selector));
+        entity.namespace_selector = namespace_selector(Some(&pods.namespace_selector));
+    }
+    if entity.namespace_selector == SelectorText::default() {
+        return Err("a peer under 'from' has none of the fields that are supported".to_owned());
+    }
+    Ok(entity)
+}
+
+fn egress_peer(peer: &EgressPeer) -> Result<EntityRule, String> {
+    let mut entity = EntityRule::default();
+    if let Some(namespaces) = &peer.namespaces {
+        entity.namespace_selector = namespace_selector(Some(namespaces));
+    }
+    if let Some(pods) = &peer.pods {
+        entity.selector = pod_selector(Some(&pods.pod_selector));
+        entity.namespace_selector = namespace_selector(Some(&pods.namespace_selector));
+    }
+    entity.nets = peer.networks.iter().map(|network| masked(network)).collect::<Result<_, _>>()?;
+    if entity == EntityRule::default() {
+        return Err("a peer under 'to' has none of the fields that are supported".to_owned());
+    }
+    Ok(entity)
+}
+
+fn collect_ports(protocols: &[PolicyProtocol]) -> Result<ProtocolPorts, String> {
+    if protocols.is_empty() {
+        return Ok(ProtocolPorts::everything());
+    }
+    let mut collected = ProtocolPorts::new();
+    for entry in protocols {
+        let (protocol, ports) = if let Some(tcp) = &entry.tcp {
+            ("TCP", tcp.destination_port.as_ref())
+        } else if let Some(udp) = &entry.udp {
+            ("UDP", udp.destination_port.as_ref())
+        } else if let Some(sctp) = &entry.sctp {
+            ("SCTP", sctp.destination_port.as_ref())
+        } else if !entry.destination_named_port.is_empty() {
+            match Port::from_text(&entry.destination_named_port) {
+                // A name may be that of ports of any protocol.
+                port @ Port::Named(_) => collected.add("", port),
+                _ => return Err(format!("'{}' is not the name of a port", entry.destination_named_port)),
+            }
+            continue;
+        } else {
+            // An entry that says nothing means everything.
+            return Ok(ProtocolPorts::everything());
+        };
+        match ports.map(number_or_range).transpose()?.flatten() {
+            Some(port) => collected.add(protocol, port),
+            None => collected.add_all(protocol),
+        }
+    }
+    Ok(collected)
+}
+
+fn number_or_range(port: &PortNumbers) -> Result<Option<Port>, String> {
+    let checked = |number: i32| u16::try_from(number).map_err(|_| format!("{number} is not a port"));
+    if port.number != 0 {
+        return Ok(Some(Port::single(checked(port.number)?)));
+    }
+    let Some(range) = &port.range else {
+        return Ok(None);
+    };
+    let (start, end) = (checked(range.start)?, checked(range.end)?);
+    if start > end {
+        return Err(format!("the ports {start} to {end} are no range"));
+    }
+    Ok(Some(Port::range(start, end)))
+}
