@@ -1,1 +1,20 @@
-//! Placeholder header; replaced with the crate's contents.
+//! Datastore keys and values, their etcd paths and JSON, and pure conversions from and to Kubernetes objects. No IO, no
+//! clock, no async.
+//!
+//! - [`key`]: [`Key`], its path in etcd both ways, [`ListOptions`].
+//! - [`value`]: [`Value`], its bytes in etcd both ways, [`KvPair`].
+//! - [`names`]: names that are computed from others.
+//! - [`crd`]: resources and IPAM's values as custom resources of `crd.projectcalico.org/v1`, both ways.
+//! - [`kubernetes`]: Pods, Namespaces, Nodes and policies of Kubernetes as Calico resources.
+
+pub mod crd;
+pub mod key;
+pub mod kubernetes;
+pub mod names;
+pub mod value;
+
+pub use key::{AffinityType, BlockAffinityKey, IpVersion, Key, KeyError, ListOptions, ResourceKey, V1Key, region_string, v1};
+pub use value::{
+    AllocationBlock, BlockAffinity, EndpointStatus, IpamConfig, IpamHandle, KvPair, StatusReport, Value, ValueError, decode,
+    encode,
+};

@@ -1,20 +1,20 @@
 //! `WorkloadEndpoint`: one interface of a workload. Its name is a function of its spec and cannot be chosen.
 
+use super::node::{check_ip, check_mac};
 use crate::errors::{FieldErrors, FieldPath};
 use crate::kind::Kind;
 use crate::meta::ObjectMeta;
 use crate::object::{NoStatus, Object, Spec};
-use super::node::{check_ip, check_mac};
 use crate::scalars::names::{
-    NAMESPACE_LABEL, ORCHESTRATOR_LABEL, check_metadata, check_port_name, is_container_id, is_dns_subdomain, is_interface_name,
+    NAMESPACE_LABEL, ORCHESTRATOR_LABEL, check_metadata, check_port_name, is_container_id, is_dns_subdomain,
+    is_interface_name,
 };
 use crate::scalars::{Dscp, Ip, IpOrCidr, MacAddr, Protocol};
 use api_derive::resource_struct;
 
 mod name;
 
-pub use name::{NameError, WorkloadEndpointIdentifiers};
-
+pub use name::{NameError, WorkloadEndpointIdentifiers, split_workload_endpoint_name};
 
 /// An interface of a workload.
 pub type WorkloadEndpoint = Object<WorkloadEndpointSpec>;
@@ -153,7 +153,12 @@ impl Spec for WorkloadEndpointSpec {
             ("endpoint", &self.endpoint),
             ("serviceAccountName", &self.service_account_name),
         ] {
-            errors.require(value.is_empty() || is_dns_subdomain(value), spec.child(field), value, NAME_REASON);
+            errors.require(
+                value.is_empty() || is_dns_subdomain(value),
+                spec.child(field),
+                value,
+                NAME_REASON,
+            );
         }
         errors.require(
             self.container_id.is_empty() || is_container_id(&self.container_id),
@@ -162,7 +167,12 @@ impl Spec for WorkloadEndpointSpec {
             "must be letters and digits, with '-' between them",
         );
         for (index, profile) in self.profiles.iter().enumerate() {
-            errors.require(is_dns_subdomain(profile), spec.child("profiles").index(index), profile, NAME_REASON);
+            errors.require(
+                is_dns_subdomain(profile),
+                spec.child("profiles").index(index),
+                profile,
+                NAME_REASON,
+            );
         }
         errors.require(
             is_interface_name(&self.interface_name),
@@ -185,7 +195,8 @@ impl Spec for WorkloadEndpointSpec {
     }
 }
 
-const NAME_REASON: &str = "must be lower case letters, digits, '-' and '.', starting and ending with a letter or digit";
+const NAME_REASON: &str =
+    "must be lower case letters, digits, '-' and '.', starting and ending with a letter or digit";
 
 impl WorkloadEndpointSpec {
     fn check_name(&self, metadata: &ObjectMeta, spec: &FieldPath, errors: &mut FieldErrors) {

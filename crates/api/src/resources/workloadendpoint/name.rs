@@ -94,7 +94,10 @@ impl WorkloadEndpointIdentifiers {
     pub fn matches(&self, name: &str) -> Result<bool, NameError> {
         let segments = self.segments()?;
         let Some(parts) = split_exact(name, segments.len()) else { return Ok(false) };
-        Ok(segments.iter().zip(&parts).all(|(segment, part)| segment.value.is_empty() || segment.value == part))
+        Ok(segments
+            .iter()
+            .zip(&parts)
+            .all(|(segment, part)| segment.value.is_empty() || segment.value == part))
     }
 
     /// The parts of a name, as far as it goes.
@@ -104,7 +107,8 @@ impl WorkloadEndpointIdentifiers {
             return None;
         }
         let mut parts = split(name).into_iter();
-        let mut ids = Self { node: parts.next()?, orchestrator: parts.next().unwrap_or_default(), ..Self::default() };
+        let mut ids =
+            Self { node: parts.next()?, orchestrator: parts.next().unwrap_or_default(), ..Self::default() };
         if let Some(workload) = parts.next() {
             match ids.orchestrator.as_str() {
                 "k8s" => ids.pod = workload,
@@ -156,9 +160,14 @@ impl Segment<'_> {
     }
 }
 
-/// The parts of a name made of exactly `count` parts.
+/// The four parts of an endpoint's name, in order; `None` for a name that is not made of four.
 #[must_use]
-pub fn split_exact(name: &str, count: usize) -> Option<Vec<String>> {
+pub fn split_workload_endpoint_name(name: &str) -> Option<Vec<String>> {
+    split_exact(name, 4)
+}
+
+/// The parts of a name made of exactly `count` parts.
+fn split_exact(name: &str, count: usize) -> Option<Vec<String>> {
     // Each part has at least one character.
     if name.len() + 1 < 2 * count {
         return None;

@@ -1,0 +1,264 @@
+//! Names that are computed: of endpoints, interfaces, IPAM's custom resources, translated uids, stored policies.
+//!
+//! Other Calico components compute the same names on their own, so every one of them is fixed to the letter.
+
+use crate::key::{BlockAffinityKey, ResourceKey, V1Key};
+use api::meta::ObjectMeta;
+use api::scalars::names::DEFAULT_TIER;
+use api::{Kind, Resource};
+use data_encoding::{BASE32_NOPAD, HEXLOWER};
+use ipnet::IpNet;
+use sha1::Sha1;
+use sha2::Sha256;
+use sha3::{Digest, Sha3_256};
+use std::collections::BTreeMap;
+
+pub use api::{NameError, WorkloadEndpointIdentifiers};
+
+/// The annotation that holds a resource's metadata inside its stored form.
+pub const METADATA_ANNOTATION: &str = "projectcalico.org/metadata";
+/// The label with the hash of a block's owner.
+pub const HOSTNAME_HASH_LABEL: &str = "projectcalico.org/hostname-hash";
+/// The label with the type of a block's owner.
+pub const AFFINITY_TYPE_LABEL: &str = "projectcalico.org/affinity-type";
+/// The label with a block's IP version.
+pub const IP_VERSION_LABEL: &str = "projectcalico.org/ip-version";
+/// The prefix of the host's ends of workload interfaces, unless another is configured.
+pub const INTERFACE_PREFIX: &str = "cali";
+
+/// The longest name of a Kubernetes object, and one character less: where Calico starts to shorten.
+const MAX_NAME: usize = 253;
+
+/// The name of the host's end of a pod's interface: the prefix and eleven digits of a hash over namespace and pod.
+#[must_use]
+pub fn interface_name(prefix: &str, namespace: &str, pod: &str) -> String {
+    let hash = HEXLOWER.encode(&Sha1::digest(format!("{namespace}.{pod}")));
+    format!("{prefix}{}", hash.get(..11).unwrap_or(&hash))
+}
+
+/// The key by which Felix knows a workload endpoint; `None` when the name does not have the form of one.
+#[must_use]
+pub fn workload_endpoint_v1_key(key: &ResourceKey) -> Option<V1Key> {
+    if key.kind != Kind::WorkloadEndpoint || key.namespace.is_empty() {
+        return None;
+    }
+    let parts = api::split_workload_endpoint_name(&key.name)?;
+    let [host, orchestrator, workload, endpoint] = <[String; 4]>::try_from(parts).ok()?;
+    Some(V1Key::WorkloadEndpoint { host, orchestrator, workload: format!("{}/{workload}", key.namespace), endpoint })
+}
+
+/// A network as a name of a Kubernetes object: `.`, `:` and `/` become `-`.
+#[must_use]
+pub fn cidr_name(cidr: &IpNet) -> String {
+    cidr.trunc().to_string().replace(['.', ':', '/'], "-")
+}
+
+/// The name of the custom resource behind a claim on a block: owner and block, shortened with a hash where it would be
+/// too long for Kubernetes.
+#[must_use]
+pub fn block_affinity_name(key: &BlockAffinityKey) -> String {
+    let (host, cidr) = (&key.host, cidr_name(&key.cidr));
+    let name = format!("{host}-{cidr}");
+    if name.len() < MAX_NAME {
+        return name;
+    }
+    // Room for the block, eleven digits and the two dashes between the parts.
+    let mut room = (MAX_NAME - 1).saturating_sub(cidr.len() + 13).min(host.len());
+    while !host.is_char_boundary(room) {
+        room -= 1;
+    }
+    let hash = HEXLOWER.encode(&Sha256::digest(format!("{host}+{cidr}")));
+    format!("{}-{cidr}-{}", &host[..room], hash.get(..11).unwrap_or(&hash))
+}
+
+/// The name of the custom resource behind a handle.
+#[must_use]
+pub fn handle_name(handle_id: &str) -> String {
+    handle_id.to_lowercase()
+}
+
+/// The hash of an owner's name: names may be too long for a label, the hash is not.
+#[must_use]
+pub fn hostname_hash(host: &str) -> String {
+    BASE32_NOPAD.encode(&Sha3_256::digest(host))
+}
+
+/// The labels of a claim on a block, by which claims are listed.
+#[must_use]
+pub fn block_affinity_labels(host: &str, affinity_type: &str, cidr: &str) -> BTreeMap<String, String> {
+    let version = if cidr.contains(':') { "6" } else { "4" };
+    BTreeMap::from([
+        (HOSTNAME_HASH_LABEL.to_owned(), hostname_hash(host)),
+        (AFFINITY_TYPE_LABEL.to_owned(), affinity_type.to_owned()),
+        (IP_VERSION_LABEL.to_owned(), version.to_owned()),
+    ])
+}
+
+/// A text that is no uid.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is not a UUID")]
+pub struct UidError(pub String);
+
+/// The uid of the other side: a custom resource and the Calico object in it must not share one. The bits of each byte
+/// are reversed, except in the two bytes that tell the UUID's version and variant; doing it twice gives the uid back.
+///
+/// # Errors
+/// When the text is no UUID.
+pub fn translate_uid(uid: &str) -> Result<String, UidError> {
+    let wrong = || UidError(uid.to_owned());
+    let digits: String = match uid.as_bytes() {
+        text if text.len() == 36 && [8, 13, 18, 23].iter().all(|&dash| text[dash] == b'-') => uid.replace('-', ""),
+        _ => return Err(wrong()),
+    };
+    let mut bytes = data_encoding::HEXLOWER_PERMISSIVE.decode(digits.as_bytes()).map_err(|_| wrong())?;
+    if bytes.len() != 16 {
+        return Err(wrong());
+    }
+    for (index, byte) in bytes.iter_mut().enumerate() {
+        if index != 6 && index != 8 {
+            *byte = byte.reverse_bits();
+        }
+    }
+    let hex = HEXLOWER.encode(&bytes);
+    let group = |from: usize, to: usize| hex.get(from..to).unwrap_or_default();
+    Ok([group(0, 8), group(8, 12), group(12, 16), group(16, 20), group(20, 32)].join("-"))
+}
+
+/// Writes a policy's name into its own annotations, where the stored form keeps it.
+pub fn store_policy_name(metadata: &mut ObjectMeta) {
+    let stored = serde_json::json!({"name": metadata.name}).to_string();
+    metadata.annotations.insert(METADATA_ANNOTATION.to_owned(), stored);
+}
+
+/// Finds the name of a policy that was read: the one in its annotations (which goes), or the stored one without the
+/// `default.` that releases before 3.30 put in front of names in the default tier.
+///
+/// # Errors
+/// When the annotation is no JSON.
+pub fn restore_policy_name(metadata: &mut ObjectMeta, tier: &str) -> Result<(), serde_json::Error> {
+    if let Some(stored) = metadata.annotations.get(METADATA_ANNOTATION).filter(|stored| !stored.is_empty()) {
+        let stored: ObjectMeta = serde_json::from_str(stored)?;
+        metadata.annotations.remove(METADATA_ANNOTATION);
+        if !stored.name.is_empty() {
+            metadata.name = stored.name;
+        }
+    } else {
+        metadata.name = policy_name_without_annotation(&metadata.name, tier).to_owned();
+    }
+    Ok(())
+}
+
+/// The name of a policy that was stored without the annotation.
+pub(crate) fn policy_name_without_annotation<'a>(stored: &'a str, tier: &str) -> &'a str {
+    if tier.is_empty() || tier == DEFAULT_TIER { stored.strip_prefix("default.").unwrap_or(stored) } else { stored }
+}
+
+/// The tier of a policy of the four kinds that have one, as it is written (it may be empty); `None` for other kinds.
+#[must_use]
+pub fn policy_tier(resource: &Resource) -> Option<&str> {
+    match resource {
+        Resource::NetworkPolicy(policy) => Some(&policy.spec.tier),
+        Resource::GlobalNetworkPolicy(policy) => Some(&policy.spec.tier),
+        Resource::StagedNetworkPolicy(policy) => Some(&policy.spec.tier),
+        Resource::StagedGlobalNetworkPolicy(policy) => Some(&policy.spec.tier),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::{AffinityType, Key};
+
+    fn affinity(host: &str, cidr: &str) -> BlockAffinityKey {
+        BlockAffinityKey { cidr: cidr.parse().unwrap(), host: host.to_owned(), affinity_type: AffinityType::Host }
+    }
+
+    #[test]
+    fn interface_names_are_those_of_a_cluster() {
+        assert_eq!(interface_name("cali", "shop", "client-1"), "cali79ec953fb89");
+        assert_eq!(interface_name("cali", "shop", "web-1"), "cali751425ce827");
+    }
+
+    #[test]
+    fn hostname_hashes_are_those_of_a_cluster() {
+        assert_eq!(hostname_hash("kc-node1"), "FRXXL4ZJCRAQGLY23LYN5VYK7K3GE2HPCNCTI6NSIBMC6IRCVRRA");
+        assert_eq!(hostname_hash("kc-node2"), "WAKF7CWCVLYY5LRKSQPO3MLLBE45JFJ2JH6A46GV5PHQBKECUSQA");
+    }
+
+    #[test]
+    fn block_and_affinity_names() {
+        for (cidr, name) in [
+            ("10.0.0.0/26", "10-0-0-0-26"),
+            ("10.244.45.7/26", "10-244-45-0-26"),
+            ("fd00::1:0/122", "fd00--1-0-122"),
+            ("::/120", "---120"),
+        ] {
+            assert_eq!(cidr_name(&cidr.parse().unwrap()), name);
+        }
+        assert_eq!(block_affinity_name(&affinity("kc-node1", "10.244.45.0/26")), "kc-node1-10-244-45-0-26");
+        // 241 + 1 + 11 characters are one too many.
+        let fits = "h".repeat(240);
+        assert_eq!(block_affinity_name(&affinity(&fits, "10.0.0.0/26")), format!("{fits}-10-0-0-0-26"));
+        let long = "h".repeat(241);
+        let name = block_affinity_name(&affinity(&long, "10.0.0.0/26"));
+        assert_eq!(name.len(), 252);
+        let hash = HEXLOWER.encode(&Sha256::digest(format!("{long}+10-0-0-0-26")));
+        assert_eq!(name, format!("{}-10-0-0-0-26-{}", "h".repeat(228), &hash[..11]));
+        // Longer than any path of bytes and never split inside a character.
+        assert!(block_affinity_name(&affinity(&"é".repeat(200), "10.0.0.0/26")).len() <= 252);
+    }
+
+    #[test]
+    fn uids_are_translated_both_ways() {
+        for (uid, other) in [
+            ("00000000-0000-0000-0000-000000000000", "00000000-0000-0000-0000-000000000000"),
+            ("01020304-0506-4708-8910-111213141516", "8040c020-a060-4710-8908-8848c828a868"),
+        ] {
+            assert_eq!(translate_uid(uid).unwrap(), other);
+            assert_eq!(translate_uid(other).unwrap(), uid);
+        }
+        for wrong in ["", "x", "01020304-0506-4708-8910-11121314151", "01020304050647088910111213141516----"] {
+            assert_eq!(translate_uid(wrong), Err(UidError(wrong.to_owned())));
+        }
+    }
+
+    #[test]
+    fn policy_names_are_restored() {
+        for (stored, annotation, tier, name) in [
+            ("default.a", None, "default", "a"),
+            ("default.a", None, "", "a"),
+            ("a", None, "default", "a"),
+            ("default.a", Some(r#"{"name":"default.a"}"#), "default", "default.a"),
+            ("default.a", Some(r#"{"name":"a"}"#), "default", "a"),
+            ("default.a", Some("{}"), "default", "default.a"),
+            ("sec.a", None, "sec", "sec.a"),
+            ("default.a", None, "sec", "default.a"),
+        ] {
+            let mut metadata = ObjectMeta { name: stored.into(), ..Default::default() };
+            if let Some(annotation) = annotation {
+                metadata.annotations.insert(METADATA_ANNOTATION.into(), annotation.into());
+            }
+            restore_policy_name(&mut metadata, tier).unwrap();
+            assert_eq!(metadata.name, name, "{stored} {annotation:?} {tier}");
+            assert!(metadata.annotations.is_empty());
+        }
+        let mut metadata = ObjectMeta { name: "a".into(), ..Default::default() };
+        metadata.annotations.insert(METADATA_ANNOTATION.into(), "no JSON".into());
+        assert!(restore_policy_name(&mut metadata, "default").is_err());
+    }
+
+    #[test]
+    fn felix_keys_of_workload_endpoints() {
+        let key = |name: &str| match Key::resource(Kind::WorkloadEndpoint, "shop", name) {
+            Key::Resource(key) => workload_endpoint_v1_key(&key),
+            _ => None,
+        };
+        let found = key("kc--node2-k8s-client--1-eth0").unwrap();
+        assert_eq!(
+            found.path().unwrap(),
+            "/calico/v1/host/kc-node2/workload/k8s/shop%2fclient-1/endpoint/eth0"
+        );
+        assert_eq!(key("three-parts-only"), None);
+    }
+}
