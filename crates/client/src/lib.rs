@@ -1,1 +1,27 @@
-//! Placeholder header; replaced with the crate's contents.
+//! The typed client: what every component and `calicoctl` use to read and write Calico's resources.
+//!
+//! - [`config`]: where the datastore is, from a file or the environment, with Calico's names.
+//! - [`open_backend`]: the one place that opens a datastore.
+//! - [`Client`]: create, update, delete, get, list and watch, typed ([`Client::resource`]) or of any kind
+//!   ([`Client::create_any`] and friends). Defaults, validation, names and the rules that need other objects (a policy's
+//!   tier exists, pools do not overlap) are applied here and nowhere else.
+//! - [`Client::ensure_initialized`]: makes a datastore ready for a cluster.
+//!
+//! It holds no cache and starts no task. Whoever wants to follow a whole datastore uses the syncer.
+
+mod any;
+mod client;
+pub mod config;
+mod hooks;
+mod init;
+mod ipam;
+mod open;
+mod query;
+mod resources;
+
+pub use client::Client;
+pub use config::{ClientConfig, ConfigError, DatastoreType};
+pub use datastore::{Error, InvalidEntry, Result};
+pub use open::{OpenError, open_backend};
+pub use query::{DeleteOptions, ListQuery, ResourceEvent, ResourceList, ResourceWatch};
+pub use resources::{Storable, Typed};

@@ -1,0 +1,48 @@
+//! The client itself: a backend and the rules on top of it.
+
+use crate::config::ClientConfig;
+use crate::open::{OpenError, open_backend};
+use crate::resources::{Storable, Typed};
+use datastore::Backend;
+use std::fmt;
+use std::sync::Arc;
+
+/// Access to Calico's resources in one datastore. Cheap to clone; clones share the connection.
+#[derive(Clone)]
+pub struct Client {
+    backend: Arc<dyn Backend>,
+}
+
+impl Client {
+    /// A client on a backend that is already open.
+    #[must_use]
+    pub fn new(backend: Arc<dyn Backend>) -> Self {
+        Self { backend }
+    }
+
+    /// Opens the datastore of this configuration.
+    ///
+    /// # Errors
+    /// When it cannot be opened; the message says which and why.
+    pub async fn open(config: &ClientConfig) -> Result<Self, OpenError> {
+        Ok(Self::new(open_backend(config).await?))
+    }
+
+    /// The backend, for what is not a resource: IPAM's keys, status reports, the feeds of the syncer.
+    #[must_use]
+    pub fn backend(&self) -> &Arc<dyn Backend> {
+        &self.backend
+    }
+
+    /// The resources of one kind, named by the type of its spec: `client.resource::<IPPoolSpec>()`.
+    #[must_use]
+    pub fn resource<S: Storable>(&self) -> Typed<'_, S> {
+        Typed::new(self)
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("kubernetes", &self.backend.is_kubernetes()).finish_non_exhaustive()
+    }
+}
