@@ -168,33 +168,29 @@ fn parse_community(text: &str) -> Result<Vec<u32>, String> {
 
 /// The pattern of a community, put together from the patterns of its numbers.
 fn community_pattern() -> String {
-    /// A number from 0 to `max`, without leading zeros: shorter numbers, then those of equal length that first fall
-    /// below `max` in some digit, then `max` itself.
-    fn up_to(max: &str) -> String {
-        let mut forms = vec!["[0-9]".to_owned()];
-        let longest = max.len();
-        if longest > 2 {
-            forms.push(format!("[1-9][0-9]{{1,{}}}", longest - 2));
-        }
-        for (place, digit) in max.char_indices() {
-            let lowest = if place == 0 { '1' } else { '0' };
-            let Some(below) = digit.to_digit(10).and_then(|digit| digit.checked_sub(1)) else { continue };
-            let Some(highest) = char::from_digit(below, 10).filter(|highest| *highest >= lowest) else {
-                continue;
-            };
-            let class = if highest == lowest { lowest.to_string() } else { format!("[{lowest}-{highest}]") };
-            let rest = match longest - place - 1 {
-                0 => String::new(),
-                1 => "[0-9]".to_owned(),
-                count => format!("[0-9]{{{count}}}"),
-            };
-            forms.push(format!("{}{class}{rest}", &max[..place]));
-        }
-        forms.push(max.to_owned());
-        format!("({})", forms.join("|"))
-    }
-    let (short, long) = (up_to("65535"), up_to("4294967295"));
+    let (short, long) = (number_pattern("65535"), number_pattern("4294967295"));
     format!("^({short}:{short}|{long}:{long}:{long})$")
+}
+
+/// A number from 0 to `max` without leading zeros: all that have fewer digits, then, place by place, those that agree
+/// with `max` so far and are below it in this place. In the last place, `max` itself is among them.
+fn number_pattern(max: &str) -> String {
+    let mut forms = vec!["[0-9]".to_owned(), format!("[1-9][0-9]{{1,{}}}", max.len().saturating_sub(2))];
+    for (place, digit) in max.bytes().enumerate() {
+        let places_after = max.len() - place - 1;
+        let lowest = if place == 0 { b'1' } else { b'0' };
+        let highest = if places_after == 0 { digit } else { digit - 1 };
+        if highest < lowest {
+            continue;
+        }
+        let rest = match places_after {
+            0 => String::new(),
+            1 => "[0-9]".to_owned(),
+            count => format!("[0-9]{{{count}}}"),
+        };
+        forms.push(format!("{}[{}-{}]{rest}", &max[..place], char::from(lowest), char::from(highest)));
+    }
+    format!("({})", forms.join("|"))
 }
 
 /// The communities that a route must carry.
