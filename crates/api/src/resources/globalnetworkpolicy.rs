@@ -1,8 +1,8 @@
 //! GlobalNetworkPolicy: a policy for endpoints of any namespace and for hosts.
 
 use super::policy::{
-    GLOBAL_ONLY_IN_RULES, PolicyPerformanceHint, PolicyType, ServiceNamespace, check_policy, default_tier,
-    default_tier_label, default_types,
+    GLOBAL_ONLY_IN_RULES, PolicyPerformanceHint, PolicyType, ServiceNamespace, check_lists, check_policy,
+    default_tier, default_tier_label, default_types,
 };
 use super::rule::Rule;
 use crate::errors::{FieldErrors, FieldPath};
@@ -118,6 +118,7 @@ impl GlobalNetworkPolicySpec {
     /// Checks the spec alone, without a name.
     pub(crate) fn validate_spec(&self, errors: &mut FieldErrors) {
         self.check_rules(&FieldPath::new("spec"), errors);
+        check_lists(&self.types, &self.performance_hints, errors);
         check_policy(
             &self.tier,
             &[

@@ -1,8 +1,8 @@
 //! NetworkPolicy: a policy for the endpoints of one namespace.
 
 use super::policy::{
-    GLOBAL_ONLY_IN_RULES, PolicyPerformanceHint, PolicyType, ServiceNamespace, check_policy, default_tier,
-    default_tier_label, default_types,
+    GLOBAL_ONLY_IN_RULES, PolicyPerformanceHint, PolicyType, ServiceNamespace, check_lists, check_policy,
+    default_tier, default_tier_label, default_types,
 };
 use super::rule::Rule;
 use crate::errors::{FieldErrors, FieldPath};
@@ -68,6 +68,7 @@ impl NetworkPolicySpec {
     /// Checks the spec alone, without a name.
     pub(crate) fn validate_spec(&self, errors: &mut FieldErrors) {
         self.check_rules(&FieldPath::new("spec"), errors);
+        check_lists(&self.types, &self.performance_hints, errors);
         check_policy(
             &self.tier,
             &[("selector", &self.selector), ("serviceAccountSelector", &self.service_account_selector)],

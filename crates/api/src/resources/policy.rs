@@ -69,6 +69,21 @@ pub(crate) enum ServiceNamespace {
     Required,
 }
 
+/// Checks the lists of enumerations: the schema takes an empty text for an absent value, which it is not in a list.
+pub(crate) fn check_lists(types: &[PolicyType], hints: &[PolicyPerformanceHint], errors: &mut FieldErrors) {
+    let spec = FieldPath::new("spec");
+    for (index, _) in types.iter().enumerate().filter(|(_, policy_type)| policy_type.is_unset()) {
+        errors.add(spec.child("types").index(index), "", "must be one of: Ingress, Egress");
+    }
+    for (index, _) in hints.iter().enumerate().filter(|(_, hint)| hint.is_unset()) {
+        errors.add(
+            spec.child("performanceHints").index(index),
+            "",
+            "must be one of: AssumeNeededOnEveryNode",
+        );
+    }
+}
+
 /// Checks the parts of a policy that all four kinds have.
 pub(crate) fn check_policy(
     tier: &str,

@@ -1,0 +1,5 @@
+//! Tests of the crate from outside: tables of verdicts, objects that Calico wrote, properties of random objects.
+
+mod properties;
+mod round_trip;
+mod validation;

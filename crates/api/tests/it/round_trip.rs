@@ -1,0 +1,75 @@
+//! What Calico wrote into etcd is read and written back byte for byte, and passes our own validation.
+
+use api::{Kind, Resource};
+
+/// `(kind, JSON)` of each resource in a dump of etcd: key and value on alternating lines.
+fn stored_resources() -> Vec<(Kind, &'static str)> {
+    let dump = include_str!("../data/etcd-resources.txt");
+    let lines: Vec<&str> = dump.lines().collect();
+    lines
+        .chunks_exact(2)
+        .map(|pair| {
+            let plural = pair[0]
+                .strip_prefix("/calico/resources/v3/projectcalico.org/")
+                .unwrap()
+                .split('/')
+                .next()
+                .unwrap();
+            (Kind::from_plural(plural).unwrap_or_else(|| panic!("no kind for {}", pair[0])), pair[1])
+        })
+        .collect()
+}
+
+#[test]
+fn bytes_are_kept() {
+    let resources = stored_resources();
+    assert!(resources.len() >= 20, "the dump has {} resources", resources.len());
+    for (kind, json) in resources {
+        let resource =
+            Resource::from_json(kind, json.as_bytes()).unwrap_or_else(|error| panic!("{json}: {error}"));
+        assert_eq!(String::from_utf8(resource.to_json().unwrap()).unwrap(), json);
+    }
+}
+
+#[test]
+fn stored_objects_are_valid_and_need_no_more_defaults() {
+    for (kind, json) in stored_resources() {
+        let mut resource = Resource::from_json(kind, json.as_bytes()).unwrap();
+        resource.validate().unwrap_or_else(|errors| panic!("{json}\n{errors}"));
+        resource.set_read_defaults();
+        resource.set_defaults();
+        assert_eq!(String::from_utf8(resource.to_json().unwrap()).unwrap(), json);
+    }
+}
+
+#[test]
+fn what_we_do_not_know_is_kept() {
+    let json = concat!(
+        r#"{"kind":"NetworkPolicy","apiVersion":"projectcalico.org/v3","metadata":{"name":"p","namespace":"n","#,
+        r#""ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"o","uid":"u","blockOwnerDeletion":true}],"#,
+        r#""finalizers":["f"],"managedFields":[{"manager":"m"}]},"#,
+        r#""spec":{"order":10.5,"ingress":[{"action":"Mirror","protocol":"QUIC","source":{"nets":["nonsense"],"geo":"se"},"#,
+        r#""destination":{"ports":["90:80",70000]},"sample":0.1}],"types":["Ingress","Transit"],"novelty":{"a":[1]}},"#,
+        r#""future":true}"#
+    );
+    let policy = Resource::from_json(Kind::NetworkPolicy, json.as_bytes()).unwrap();
+    assert_eq!(String::from_utf8(policy.to_json().unwrap()).unwrap(), json);
+    assert!(policy.validate().is_err(), "kept, but not accepted in a write");
+}
+
+#[test]
+fn numbers_and_nulls_are_written_as_go_writes_them() {
+    for (read, written) in [
+        (r#"{"order":1000000.0}"#, r#"{"order":1000000}"#),
+        (r#"{"order":null,"ingress":null,"selector":null}"#, "{}"),
+        (r#"{"tier":"","ingress":[],"selector":""}"#, "{}"),
+        (
+            r#"{"ingress":[{"action":"Allow","protocol":"6","source":{},"destination":{"ports":["80","1:1"]}}]}"#,
+            r#"{"ingress":[{"action":"Allow","protocol":6,"destination":{"ports":[80,1]}}]}"#,
+        ),
+        (r#"{"egress":[{}]}"#, r#"{"egress":[{"action":""}]}"#),
+    ] {
+        let spec: api::NetworkPolicySpec = serde_json::from_str(read).unwrap();
+        assert_eq!(serde_json::to_string(&spec).unwrap(), written);
+    }
+}

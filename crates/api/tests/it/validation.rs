@@ -1,0 +1,87 @@
+//! Verdicts as data: each file under `tests/data/validation` is a list of objects with what defaulting makes of them
+//! and every error that validation finds.
+//!
+//! One object stands on one line: a kind and its JSON, without `kind` and `apiVersion`; a missing name is `p`, a missing
+//! namespace `n`. Below it, indented: `= field: value` for each field that defaulting sets (`!` if it takes it away),
+//! then one `path: reason` for each error; no such line means that the object is accepted. `# text` is a comment. Refresh
+//! the expectations with `UPDATE_EXPECT=1` and review the difference.
+
+use api::{Kind, Resource};
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+
+/// The object of a case line, with the parts that the line may leave out.
+fn object(line: &str) -> (Kind, Value) {
+    let (kind, json) = line.split_once(' ').unwrap_or_else(|| panic!("no object in: {line}"));
+    let kind = Kind::from_name(kind).unwrap_or_else(|| panic!("no such kind: {line}"));
+    let mut value: Value = serde_json::from_str(json).unwrap_or_else(|error| panic!("{line}: {error}"));
+    let metadata = value.as_object_mut().unwrap().entry("metadata").or_insert_with(|| json!({}));
+    let metadata = metadata.as_object_mut().unwrap();
+    metadata.entry("name").or_insert_with(|| "p".into());
+    if kind.is_namespaced() {
+        metadata.entry("namespace").or_insert_with(|| "n".into());
+    }
+    (kind, value)
+}
+
+/// What a file should say: the cases as they are, the expectations as they are found.
+fn found(text: &str) -> String {
+    let mut out = String::new();
+    for line in text.lines() {
+        if line.starts_with("  ") {
+            continue;
+        }
+        out.push_str(line);
+        out.push('\n');
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let (kind, value) = object(line);
+        let mut resource = Resource::from_value(kind, value)
+            .unwrap_or_else(|error| panic!("cannot be read: {line}: {error}"));
+        let before = serde_json::to_value(&resource).unwrap();
+        resource.set_defaults();
+        let after = serde_json::to_value(&resource).unwrap();
+        for part in ["/metadata/labels", "/spec"] {
+            let fields =
+                |object: &Value| object.pointer(part).and_then(Value::as_object).cloned().unwrap_or_default();
+            let (before, after) = (fields(&before), fields(&after));
+            let place = part.trim_start_matches('/').replace('/', ".");
+            for (name, value) in after.iter().filter(|(name, value)| before.get(*name) != Some(*value)) {
+                writeln!(out, "  = {place}.{name}: {value}").unwrap();
+            }
+            for name in before.keys().filter(|name| !after.contains_key(*name)) {
+                writeln!(out, "  ! {place}.{name}").unwrap();
+            }
+        }
+        if let Err(errors) = resource.validate() {
+            for error in errors.as_slice() {
+                writeln!(out, "  {}: {}", error.path, error.reason).unwrap();
+            }
+        }
+    }
+    out
+}
+
+#[test]
+fn verdicts() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/validation");
+    let mut files = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let expected = std::fs::read_to_string(&path).unwrap();
+        let found = found(&expected);
+        if std::env::var_os("UPDATE_EXPECT").is_some() {
+            std::fs::write(&path, &found).unwrap();
+        } else {
+            assert_eq!(
+                found,
+                expected,
+                "{}: run with UPDATE_EXPECT=1 and review the difference",
+                path.display()
+            );
+        }
+        files += 1;
+    }
+    assert!(files > 0, "no cases found");
+}
