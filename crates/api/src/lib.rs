@@ -10,6 +10,8 @@
 //! that does not parse are kept as they are), an object from a user's file strictly (nothing is dropped silently).
 
 pub mod codec;
+pub mod crds;
+pub mod document;
 pub mod errors;
 pub mod kind;
 pub mod kubernetes;

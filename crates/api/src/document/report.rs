@@ -1,0 +1,152 @@
+//! Mistakes in a file, and how they are shown: place, line, caret, path, help, in the manner of rustc.
+//!
+//! It refuses colours and terminal widths; whoever prints the text may add them.
+
+use crate::document::source::{Source, Span};
+use crate::document::trail::is_within;
+use crate::errors::FieldPath;
+use std::fmt;
+use std::sync::Arc;
+
+/// One mistake in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// Where it is.
+    pub span: Span,
+    /// The field, from the top of its object; empty where the mistake is not about a field.
+    pub path: FieldPath,
+    /// What is wrong.
+    pub message: String,
+    /// What to do about it.
+    pub help: Option<String>,
+}
+
+impl Diagnostic {
+    pub(super) fn new(span: Span, path: FieldPath, message: String) -> Self {
+        Self { span, path, message, help: None }
+    }
+
+    pub(super) fn with_help(mut self, help: String) -> Self {
+        self.help = Some(help);
+        self
+    }
+}
+
+/// All mistakes of a file, in the order of their places. Displaying it shows each with its line.
+#[derive(Clone, Debug)]
+pub struct Diagnostics {
+    source: Arc<Source>,
+    found: Vec<Diagnostic>,
+}
+
+impl Diagnostics {
+    pub(super) fn new(source: Arc<Source>) -> Self {
+        Self { source, found: Vec::new() }
+    }
+
+    pub(super) fn add(&mut self, diagnostic: Diagnostic) {
+        self.found.push(diagnostic);
+    }
+
+    /// Adds what validation found about an object whose structural mistakes begin at `first`, without what may only be
+    /// their consequence: errors about the same field, a field below it, or the struct around it.
+    pub(super) fn add_unrelated(&mut self, first: usize, other: Self) {
+        let structural: Vec<String> =
+            self.found.iter().skip(first).map(|found| found.path.as_str().to_owned()).collect();
+        self.found.extend(other.found.into_iter().filter(|error| {
+            let path = error.path.as_str();
+            !structural.iter().any(|known| is_within(known, path) || is_within(path, known))
+        }));
+    }
+
+    /// Whether nothing is wrong.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.found.is_empty()
+    }
+
+    /// How many mistakes there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.found.len()
+    }
+
+    /// The mistakes.
+    #[must_use]
+    pub fn as_slice(&self) -> &[Diagnostic] {
+        &self.found
+    }
+
+    /// The name of the file.
+    #[must_use]
+    pub fn file(&self) -> &str {
+        &self.source.name
+    }
+
+    fn write_one(&self, f: &mut fmt::Formatter<'_>, diagnostic: &Diagnostic) -> fmt::Result {
+        let Span { line, column, .. } = diagnostic.span;
+        let number = line.to_string();
+        let gutter = number.len();
+        let shown = Shown::new(self.source.line(line), diagnostic.span);
+        writeln!(f, "error: {}", diagnostic.message)?;
+        writeln!(f, "{:gutter$}--> {}:{line}:{column}", "", self.source.name)?;
+        writeln!(f, "{:gutter$} |", "")?;
+        writeln!(f, "{number} | {}", shown.text)?;
+        write!(f, "{:gutter$} | {:indent$}{}", "", "", "^".repeat(shown.width), indent = shown.indent)?;
+        if diagnostic.path.as_str().is_empty() {
+            writeln!(f)?;
+        } else {
+            writeln!(f, " {}", diagnostic.path)?;
+        }
+        if let Some(help) = &diagnostic.help {
+            writeln!(f, "{:gutter$} = help: {help}", "")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Diagnostics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut sorted: Vec<&Diagnostic> = self.found.iter().collect();
+        sorted.sort_by_key(|diagnostic| (diagnostic.span.line, diagnostic.span.column));
+        for diagnostic in &sorted {
+            self.write_one(f, diagnostic)?;
+            writeln!(f)?;
+        }
+        match sorted.len() {
+            1 => write!(f, "1 mistake in {}", self.source.name),
+            count => write!(f, "{count} mistakes in {}", self.source.name),
+        }
+    }
+}
+
+impl std::error::Error for Diagnostics {}
+
+/// The part of a line that is shown, and where the carets go.
+struct Shown {
+    text: String,
+    indent: usize,
+    width: usize,
+}
+
+impl Shown {
+    fn new(line: &str, span: Span) -> Self {
+        const BEFORE: usize = 60;
+        const LONGEST: usize = 120;
+        const CARETS: usize = 60;
+        let column = span.column.saturating_sub(1);
+        let skipped = if line.chars().nth(LONGEST).is_some() { column.saturating_sub(BEFORE) } else { 0 };
+        let mut text = if skipped > 0 { "...".to_owned() } else { String::new() };
+        let indent = text.len() + column - skipped;
+        let mut characters = line.chars().skip(skipped);
+        // One character stays one column, or the carets would point elsewhere.
+        text.extend(characters.by_ref().take(LONGEST).map(|c| if c.is_control() { ' ' } else { c }));
+        if characters.next().is_some() {
+            text.push_str("...");
+        }
+        let available = text.trim_end().chars().count().saturating_sub(indent).max(1);
+        let wanted =
+            if span.end_line == span.line { span.end_column.saturating_sub(span.column) } else { available };
+        Self { text: text.trim_end().to_owned(), indent, width: wanted.clamp(1, available).min(CARETS) }
+    }
+}

@@ -1,0 +1,191 @@
+//! What a plain YAML scalar means: Go's YAML 1.1 reading, which is what Calico's tool applies to the same files.
+//!
+//! Quoted text is never looked at here. Nothing is guessed from the schema either: that is the walk's business.
+
+/// The meaning of a scalar.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Meaning {
+    Null,
+    Bool(bool),
+    Integer(i64),
+    /// Larger than an `i64` holds.
+    Unsigned(u64),
+    Float(f64),
+    Text,
+}
+
+/// What unquoted `text` means.
+pub(super) fn meaning(text: &str) -> Meaning {
+    match text {
+        "" | "~" | "null" | "Null" | "NULL" => return Meaning::Null,
+        "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
+            return Meaning::Bool(true);
+        }
+        "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => {
+            return Meaning::Bool(false);
+        }
+        ".nan" | ".NaN" | ".NAN" => return Meaning::Float(f64::NAN),
+        ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" => return Meaning::Float(f64::INFINITY),
+        "-.inf" | "-.Inf" | "-.INF" => return Meaning::Float(f64::NEG_INFINITY),
+        _ => {}
+    }
+    if !text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.')) {
+        return Meaning::Text;
+    }
+    let digits = text.replace('_', "");
+    if let Some(integer) = integer(&digits) {
+        return integer;
+    }
+    if is_decimal(&digits)
+        && let Ok(float) = digits.parse()
+    {
+        return Meaning::Float(float);
+    }
+    Meaning::Text
+}
+
+/// An integer with Go's prefixes: `0x`, `0o`, `0b`, and a leading zero for octal.
+fn integer(text: &str) -> Option<Meaning> {
+    let (negative, unsigned) = match text.as_bytes().first()? {
+        b'-' => (true, &text[1..]),
+        b'+' => (false, &text[1..]),
+        _ => (false, text),
+    };
+    let lower = unsigned.to_ascii_lowercase();
+    let (radix, digits) = if let Some(digits) = lower.strip_prefix("0x") {
+        (16, digits)
+    } else if let Some(digits) = lower.strip_prefix("0o") {
+        (8, digits)
+    } else if let Some(digits) = lower.strip_prefix("0b") {
+        (2, digits)
+    } else if lower.len() > 1 && lower.starts_with('0') {
+        (8, &lower[1..])
+    } else {
+        (10, lower.as_str())
+    };
+    // Rust's parser would take a second sign.
+    if !digits.starts_with(|c: char| c.is_ascii_hexdigit()) {
+        return None;
+    }
+    let magnitude = u64::from_str_radix(digits, radix).ok()?;
+    match (i64::try_from(magnitude), negative) {
+        (Ok(value), false) => Some(Meaning::Integer(value)),
+        (Ok(value), true) => Some(Meaning::Integer(-value)),
+        (Err(_), false) => Some(Meaning::Unsigned(magnitude)),
+        (Err(_), true) => (magnitude == 1 << 63).then_some(Meaning::Integer(i64::MIN)),
+    }
+}
+
+/// `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?`
+fn is_decimal(text: &str) -> bool {
+    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let (mantissa, exponent) = match unsigned.split_once(['e', 'E']) {
+        Some((mantissa, exponent)) => (mantissa, Some(exponent)),
+        None => (unsigned, None),
+    };
+    let all_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let mantissa_fits = match mantissa.split_once('.') {
+        Some((whole, fraction)) => {
+            all_digits(whole) && all_digits(fraction) && !(whole.is_empty() && fraction.is_empty())
+        }
+        None => !mantissa.is_empty() && all_digits(mantissa),
+    };
+    mantissa_fits
+        && exponent.is_none_or(|exponent| {
+            let digits = exponent.strip_prefix(['-', '+']).unwrap_or(exponent);
+            !digits.is_empty() && all_digits(digits)
+        })
+}
+
+/// Whether reading `text` as its meaning and writing that down again, as Go does for a string field, gives `text`.
+pub(super) fn survives_as_text(text: &str, meaning: Meaning) -> bool {
+    match meaning {
+        Meaning::Text => true,
+        Meaning::Null => false,
+        Meaning::Bool(value) => text == if value { "true" } else { "false" },
+        Meaning::Integer(value) => value.to_string() == text,
+        Meaning::Unsigned(value) => value.to_string() == text,
+        Meaning::Float(value) => {
+            // Go writes six digits before the point and more with an exponent, and keeps 32-bit precision.
+            let whole_digits = text.trim_start_matches('-').split('.').next().map_or(0, str::len);
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "the loss of precision is what is being looked for"
+            )]
+            let narrow = value as f32;
+            whole_digits <= 6 && narrow.to_string() == text
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_scalars_mean_what_go_takes_them_for() {
+        for (text, expected) in [
+            ("", Meaning::Null),
+            ("~", Meaning::Null),
+            ("y", Meaning::Bool(true)),
+            ("On", Meaning::Bool(true)),
+            ("off", Meaning::Bool(false)),
+            ("oN", Meaning::Text),
+            ("0", Meaning::Integer(0)),
+            ("-12", Meaning::Integer(-12)),
+            ("+12", Meaning::Integer(12)),
+            ("1_000", Meaning::Integer(1000)),
+            ("010", Meaning::Integer(8)),
+            ("08", Meaning::Float(8.0)),
+            ("0x1F", Meaning::Integer(31)),
+            ("0o17", Meaning::Integer(15)),
+            ("0b101", Meaning::Integer(5)),
+            ("-0b101", Meaning::Integer(-5)),
+            ("18446744073709551615", Meaning::Unsigned(u64::MAX)),
+            ("-9223372036854775808", Meaning::Integer(i64::MIN)),
+            ("18446744073709551616", Meaning::Float(18_446_744_073_709_551_616.0)),
+            ("1.5", Meaning::Float(1.5)),
+            ("1.", Meaning::Float(1.0)),
+            (".5", Meaning::Float(0.5)),
+            ("1e3", Meaning::Float(1000.0)),
+            (".", Meaning::Text),
+            ("-", Meaning::Text),
+            ("--1", Meaning::Text),
+            ("0x", Meaning::Text),
+            ("0x-1", Meaning::Text),
+            ("1.2.3", Meaning::Text),
+            ("10.0.0.0/8", Meaning::Text),
+            ("9000:9010", Meaning::Text),
+            ("2026-11-15", Meaning::Text),
+            ("1m30s", Meaning::Text),
+            ("1e", Meaning::Text),
+        ] {
+            assert_eq!(meaning(text), expected, "{text}");
+        }
+        assert!(matches!(meaning(".nan"), Meaning::Float(value) if value.is_nan()));
+    }
+
+    #[test]
+    fn text_that_go_would_change_is_recognised() {
+        for text in ["true", "false", "12", "-3", "1.5", "3.28", "web", "0"] {
+            assert!(survives_as_text(text, meaning(text)), "{text}");
+        }
+        for text in [
+            "yes",
+            "Off",
+            "True",
+            "010",
+            "+1",
+            "1_0",
+            "0x1",
+            "1.10",
+            "1e3",
+            "1.0",
+            "16777217.5",
+            "1234567.5",
+            "~",
+        ] {
+            assert!(!survives_as_text(text, meaning(text)), "{text}");
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! YAML as a tree with places, and the way from a field's path to its place.
+//!
+//! What a scalar means is not decided here: that depends on the field it is for.
+
+use crate::document::report::Diagnostic;
+use crate::document::scalar::{Meaning, meaning};
+use crate::document::source::Span;
+use crate::document::trail::{Segment, segments};
+use crate::errors::FieldError;
+use selector::Selector;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// A value and its place.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) span: Span,
+    pub(super) content: Content,
+    /// How many nodes the tree below this one has, itself included.
+    pub(super) size: usize,
+}
+
+#[derive(Debug)]
+pub(super) enum Content {
+    Scalar(Scalar),
+    List(Vec<Arc<Node>>),
+    Map(Vec<Entry>),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Scalar {
+    pub(super) text: String,
+    /// Not in quotes and not tagged as a string: what it means depends on its text.
+    pub(super) plain: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) key: Scalar,
+    pub(super) key_span: Span,
+    pub(super) value: Arc<Node>,
+    /// Came through a merge key, so it may not be a duplicate.
+    pub(super) merged: bool,
+}
+
+impl Scalar {
+    /// The column of the first character of the text itself, if it is written on one line without escapes, so that
+    /// character `n` of the text stands `n` columns further.
+    fn first_column(&self, span: Span) -> Option<usize> {
+        let length = self.text.chars().count();
+        let quotes = usize::from(!self.plain);
+        let fits = span.line == span.end_line && span.end_column - span.column == length + 2 * quotes;
+        fits.then_some(span.column + quotes)
+    }
+}
+
+/// What [`Node::find`] found.
+pub(super) struct Found {
+    pub(super) span: Span,
+    /// Whether the path itself was found, or only something around it.
+    pub(super) exact: bool,
+}
+
+impl Entry {
+    /// Whether this entry repeats a name of the same map, given the names seen so far.
+    pub(super) fn repeats<'a>(&'a self, seen: &mut HashSet<&'a str>) -> bool {
+        !seen.insert(&self.key.text) && !self.merged
+    }
+}
+
+impl Node {
+    /// The entry of this name, if this is a map that has it.
+    pub(super) fn get(&self, name: &str) -> Option<&Entry> {
+        match &self.content {
+            Content::Map(entries) => entries.iter().find(|entry| entry.key.text == name),
+            _ => None,
+        }
+    }
+
+    /// The place of the field at `path`, or of the nearest one around it. Scalars are shown themselves, lists and maps
+    /// by the name they stand under.
+    pub(super) fn find(&self, path: &str) -> Option<Found> {
+        let mut node = self;
+        let mut span = match &self.content {
+            // A whole map is shown by its first name.
+            Content::Map(entries) => entries.first().map_or(self.span, |entry| entry.key_span),
+            _ => self.span,
+        };
+        for segment in segments(path) {
+            let next = match (segment, &node.content) {
+                (Segment::Name(name) | Segment::Bracket(name), Content::Map(_)) => {
+                    node.get(name).map(|entry| (&*entry.value, entry.key_span))
+                }
+                (Segment::Bracket(index), Content::List(items)) => index
+                    .parse::<usize>()
+                    .ok()
+                    .and_then(|index| items.get(index))
+                    .map(|item| (&**item, item.first_span())),
+                _ => None,
+            };
+            let Some((below, place)) = next else { return Some(Found { span, exact: false }) };
+            span = match &below.content {
+                Content::Scalar(scalar) if !scalar.text.is_empty() => below.span,
+                _ => place,
+            };
+            node = below;
+        }
+        Some(Found { span, exact: true })
+    }
+
+    /// A span to point at: a map's first name rather than the whole of it.
+    pub(super) fn first_span(&self) -> Span {
+        match &self.content {
+            Content::Map(entries) => entries.first().map_or(self.span, |entry| entry.key_span),
+            _ => self.span,
+        }
+    }
+
+    /// Whether nothing was written here, or `null`.
+    pub(super) fn is_null(&self) -> bool {
+        match &self.content {
+            Content::Scalar(scalar) => scalar.plain && meaning(&scalar.text) == Meaning::Null,
+            _ => false,
+        }
+    }
+
+    /// The diagnostic for a validation error: at the field's place, and for a selector at the mistake inside it.
+    pub(super) fn diagnostic(&self, error: &FieldError) -> Diagnostic {
+        let path = error.path.as_str();
+        let span = self.find(path).map_or(self.span, |found| found.span);
+        let whole = Diagnostic::new(span, error.path.clone(), error.reason.clone());
+        if !path.ends_with("elector") {
+            return whole;
+        }
+        let Some(Err(mistake)) = self.scalar(path).map(|scalar| Selector::parse(&scalar.text)) else {
+            return whole;
+        };
+        let Some(start) = self.scalar(path).and_then(|scalar| scalar.first_column(span)) else {
+            return whole;
+        };
+        let place = Span::point(span.line, start + mistake.column() - 1);
+        Diagnostic::new(place, error.path.clone(), format!("invalid selector: {}", mistake.kind()))
+            .with_help(mistake.expected())
+    }
+
+    fn scalar(&self, path: &str) -> Option<&Scalar> {
+        let mut node = self;
+        for segment in segments(path) {
+            node = match (segment, &node.content) {
+                (Segment::Name(name) | Segment::Bracket(name), Content::Map(_)) => &node.get(name)?.value,
+                (Segment::Bracket(index), Content::List(items)) => items.get(index.parse::<usize>().ok()?)?,
+                _ => return None,
+            };
+        }
+        match &node.content {
+            Content::Scalar(scalar) => Some(scalar),
+            _ => None,
+        }
+    }
+
+    /// What this is, for messages.
+    pub(super) fn describe(&self) -> &'static str {
+        match &self.content {
+            Content::List(_) => "a list",
+            Content::Map(_) => "a map",
+            Content::Scalar(scalar) if !scalar.plain => "text",
+            Content::Scalar(scalar) => match meaning(&scalar.text) {
+                Meaning::Null => "nothing",
+                Meaning::Bool(_) => "a boolean",
+                Meaning::Integer(_) | Meaning::Unsigned(_) | Meaning::Float(_) => "a number",
+                Meaning::Text => "text",
+            },
+        }
+    }
+}

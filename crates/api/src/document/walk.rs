@@ -1,0 +1,458 @@
+//! Walks an object against its kind's schema: each value gets the type that the schema asks for, and everything that
+//! does not fit is reported, with the rest still looked at.
+//!
+//! Limits (lengths, ranges, patterns) and rules between fields are not looked at here; they need the whole object and
+//! are checked on it. What is reported here is left out of the JSON, so that those checks do not stumble over it.
+
+use crate::document::Checks;
+use crate::document::kinds::Object;
+use crate::document::report::{Diagnostic, Diagnostics};
+use crate::document::scalar::{Meaning, meaning, survives_as_text};
+use crate::document::suggest::{for_unknown_field, nearest};
+use crate::document::trail::Trail;
+use crate::document::tree::{Content, Entry, Node, Scalar};
+use crate::kind::API_VERSION;
+use crate::meta::ObjectMeta;
+use crate::schema::{Schema as _, for_kind, object as json_object};
+use serde_json::{Map, Number, Value, json};
+use std::collections::HashSet;
+use std::sync::OnceLock;
+
+type SchemaMap = Map<String, Value>;
+
+/// The object as JSON; mistakes go to `diagnostics`.
+pub(super) fn object(object: &Object, checks: Checks, diagnostics: &mut Diagnostics) -> Value {
+    let mut walk = Walk { diagnostics, checks, ancestors: Vec::new() };
+    let schema = for_kind(object.kind);
+    let mut value = match walk.map(schema, &object.node, &Trail::Root) {
+        Value::Object(fields) => fields,
+        _ => Map::new(),
+    };
+    // Items of a typed list need not repeat what the list says.
+    value.entry("kind").or_insert_with(|| object.kind.as_str().into());
+    value.entry("apiVersion").or_insert_with(|| API_VERSION.into());
+    Value::Object(value)
+}
+
+/// The metadata schema of a CRD says only "a map", because the API server knows the rest.
+fn metadata_schema() -> &'static SchemaMap {
+    static BUILT: OnceLock<SchemaMap> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let mut schema = ObjectMeta::schema();
+        if let Some(Value::Object(properties)) = schema.get_mut("properties") {
+            // Written by the API server, and part of what `kubectl get -o yaml` prints.
+            let anything = json!({"type": "array", "items": {"x-kubernetes-preserve-unknown-fields": true}});
+            properties.insert("managedFields".into(), anything);
+        }
+        schema
+    })
+}
+
+struct Walk<'a> {
+    diagnostics: &'a mut Diagnostics,
+    checks: Checks,
+    /// The maps around the current one, by name, for suggestions.
+    ancestors: Vec<(String, &'static SchemaMap)>,
+}
+
+impl Walk<'_> {
+    fn report(&mut self, node: &Node, trail: &Trail<'_>, message: String, help: Option<String>) {
+        let mut diagnostic = Diagnostic::new(node.first_span(), trail.path(), message);
+        if let Some(help) = help {
+            diagnostic = diagnostic.with_help(help);
+        }
+        self.diagnostics.add(diagnostic);
+    }
+
+    /// The value as JSON, or `None` if it is null or was reported.
+    fn value(&mut self, schema: &'static SchemaMap, node: &Node, trail: &Trail<'_>) -> Option<Value> {
+        if node.is_null() {
+            return None;
+        }
+        if is_true(schema, "x-kubernetes-int-or-string") {
+            return self.int_or_string(node, trail);
+        }
+        match schema.get("type").and_then(Value::as_str) {
+            Some("object") => match &node.content {
+                Content::Map(_) => Some(self.map(schema, node, trail)),
+                _ => self.wrong_type(
+                    node,
+                    trail,
+                    "a map",
+                    Some("write its fields on lines of their own, indented".into()),
+                ),
+            },
+            Some("array") => match &node.content {
+                Content::List(items) => self.list(schema, items, trail),
+                Content::Scalar(scalar) => {
+                    let help = format!("write it as a list: [{}]", shorten(&scalar.text));
+                    self.wrong_type(node, trail, "a list", Some(help))
+                }
+                Content::Map(_) => {
+                    self.wrong_type(node, trail, "a list", Some("begin each item with `- `".into()))
+                }
+            },
+            Some("string") => self.text(schema, node, trail),
+            Some("boolean") => self.boolean(node, trail),
+            Some("integer") => self.integer(schema, node, trail),
+            Some("number") => self.number(node, trail),
+            _ => self.anything(node, trail),
+        }
+    }
+
+    fn wrong_type(
+        &mut self,
+        node: &Node,
+        trail: &Trail<'_>,
+        expected: &str,
+        help: Option<String>,
+    ) -> Option<Value> {
+        self.report(node, trail, format!("expected {expected}, found {}", node.describe()), help);
+        None
+    }
+
+    fn map(&mut self, schema: &'static SchemaMap, node: &Node, trail: &Trail<'_>) -> Value {
+        let Content::Map(entries) = &node.content else { return Value::Null };
+        let properties = schema.get("properties").and_then(Value::as_object);
+        let open = schema.get("additionalProperties").and_then(Value::as_object);
+        let keeps_unknown = is_true(schema, "x-kubernetes-preserve-unknown-fields");
+        let mut fields = Map::new();
+        let mut seen = HashSet::with_capacity(entries.len());
+        let mut misspelt: Vec<&str> = Vec::new();
+        let depth = self.ancestors.len();
+        if properties.is_some() {
+            let name = match trail {
+                Trail::Field(_, name) => (*name).to_owned(),
+                _ => String::new(),
+            };
+            self.ancestors.push((name, schema));
+        }
+        for entry in entries {
+            let name = entry.key.text.as_str();
+            if entry.repeats(&mut seen) {
+                let path = Trail::Field(trail, name).path();
+                let message = format!("field `{name}` is given twice");
+                self.diagnostics.add(Diagnostic::new(entry.key_span, path, message));
+                continue;
+            }
+            let value = if let Some(property) =
+                properties.and_then(|known| known.get(name)).and_then(Value::as_object)
+            {
+                let property = if matches!(trail, Trail::Root) && name == "metadata" {
+                    metadata_schema()
+                } else {
+                    property
+                };
+                self.value(property, &entry.value, &Trail::Field(trail, name))
+            } else if let Some(entry_schema) = open {
+                self.check_key(entry, trail);
+                if entry.value.is_null() {
+                    // A label without a value is a label with an empty value, to Go too.
+                    fields.insert(name.to_owned(), placeholder(entry_schema));
+                    continue;
+                }
+                self.value(entry_schema, &entry.value, &Trail::Entry(trail, name))
+            } else if keeps_unknown || properties.is_none() {
+                self.anything(&entry.value, &Trail::Field(trail, name))
+            } else {
+                if let Some(meant) = self.unknown_field(schema, entry, trail) {
+                    // It is there, only misspelt: no second complaint that it is missing.
+                    misspelt.push(meant);
+                }
+                None
+            };
+            if let Some(value) = value {
+                fields.insert(name.to_owned(), value);
+            }
+        }
+        self.ancestors.truncate(depth);
+        seen.extend(misspelt);
+        // A file for a delete need not be complete, and an empty `spec` is what a missing one is read as.
+        if self.checks == Checks::Everything && !matches!(trail, Trail::Root) {
+            self.check_required(schema, node, &seen, trail);
+        }
+        Value::Object(fields)
+    }
+
+    /// Reports a field that the schema does not have, and returns the name that was probably meant.
+    fn unknown_field<'s>(
+        &mut self,
+        schema: &'s SchemaMap,
+        entry: &Entry,
+        trail: &Trail<'_>,
+    ) -> Option<&'s str> {
+        let name = &entry.key.text;
+        let around = self.ancestors.len().saturating_sub(1);
+        let ancestors: Vec<(&str, &SchemaMap)> =
+            self.ancestors[..around].iter().map(|(name, schema)| (name.as_str(), *schema)).collect();
+        let (help, meant) = for_unknown_field(name, schema, &ancestors);
+        let path = Trail::Field(trail, name).path();
+        let message = format!("unknown field `{}`", shorten(name));
+        self.diagnostics.add(Diagnostic::new(entry.key_span, path, message).with_help(help));
+        meant
+    }
+
+    fn check_required(&mut self, schema: &SchemaMap, node: &Node, seen: &HashSet<&str>, trail: &Trail<'_>) {
+        let Some(required) = schema.get("required").and_then(Value::as_array) else { return };
+        for name in required.iter().filter_map(Value::as_str) {
+            if !seen.contains(name) {
+                let span = node.find("").map_or(node.span, |found| found.span);
+                let path = Trail::Field(trail, name).path();
+                self.diagnostics.add(Diagnostic::new(span, path, format!("missing field `{name}`")));
+            }
+        }
+    }
+
+    /// Keys of a free map are text too: Go would write `yes` down as `true`.
+    fn check_key(&mut self, entry: &Entry, trail: &Trail<'_>) {
+        let key = &entry.key;
+        if key.plain && !survives_as_text(&key.text, meaning(&key.text)) {
+            let path = Trail::Entry(trail, &key.text).path();
+            let diagnostic =
+                Diagnostic::new(entry.key_span, path, ambiguous(&key.text)).with_help(quote(&key.text));
+            self.diagnostics.add(diagnostic);
+        }
+    }
+
+    fn list(
+        &mut self,
+        schema: &'static SchemaMap,
+        items: &[std::sync::Arc<Node>],
+        trail: &Trail<'_>,
+    ) -> Option<Value> {
+        static ANYTHING: OnceLock<SchemaMap> = OnceLock::new();
+        let item_schema = match schema.get("items").and_then(Value::as_object) {
+            Some(item_schema) => item_schema,
+            None => ANYTHING.get_or_init(|| json_object(json!({}))),
+        };
+        let mut values = Vec::with_capacity(items.len());
+        for (index, item) in items.iter().enumerate() {
+            let trail = Trail::Item(trail, index);
+            let before = self.diagnostics.len();
+            match self.value(item_schema, item, &trail) {
+                Some(value) => values.push(value),
+                None if self.diagnostics.len() > before => values.push(placeholder(item_schema)),
+                None => {
+                    self.report(item, &trail, "this item is empty".into(), None);
+                    values.push(placeholder(item_schema));
+                }
+            }
+        }
+        Some(Value::Array(values))
+    }
+
+    fn text(&mut self, schema: &SchemaMap, node: &Node, trail: &Trail<'_>) -> Option<Value> {
+        let Content::Scalar(scalar) = &node.content else {
+            return self.wrong_type(node, trail, "text", None);
+        };
+        let text = scalar.text.as_str();
+        if let Some(Value::Array(allowed)) = schema.get("enum") {
+            return self.one_of(allowed, scalar, node, trail);
+        }
+        if scalar.plain && !survives_as_text(text, meaning(text)) {
+            self.report(node, trail, ambiguous(text), Some(quote(text)));
+            return None;
+        }
+        Some(text.into())
+    }
+
+    fn one_of(
+        &mut self,
+        allowed: &[Value],
+        scalar: &Scalar,
+        node: &Node,
+        trail: &Trail<'_>,
+    ) -> Option<Value> {
+        let text = scalar.text.as_str();
+        // The empty text is "not set", as everywhere in Calico's API.
+        if text.is_empty() || allowed.iter().any(|value| value.as_str() == Some(text)) {
+            return Some(text.into());
+        }
+        let names: Vec<&str> =
+            allowed.iter().filter_map(Value::as_str).filter(|name| !name.is_empty()).collect();
+        let all = names.join(", ");
+        let help = match nearest(text, names.iter().copied()) {
+            Some(meant) if names.len() > 1 => format!("did you mean `{meant}`? allowed: {all}"),
+            Some(meant) => format!("did you mean `{meant}`?"),
+            None => format!("allowed: {all}"),
+        };
+        self.report(node, trail, format!("`{}` is not allowed here", shorten(text)), Some(help));
+        None
+    }
+
+    fn boolean(&mut self, node: &Node, trail: &Trail<'_>) -> Option<Value> {
+        if let Content::Scalar(scalar) = &node.content {
+            if let (true, Meaning::Bool(value)) = (scalar.plain, meaning(&scalar.text)) {
+                return Some(value.into());
+            }
+            let unquoted = matches!(meaning(&scalar.text), Meaning::Bool(_));
+            let help = if unquoted { "write it without quotes" } else { "write true or false" };
+            return self.wrong_type(node, trail, "true or false", Some(help.into()));
+        }
+        self.wrong_type(node, trail, "true or false", None)
+    }
+
+    fn integer(&mut self, schema: &SchemaMap, node: &Node, trail: &Trail<'_>) -> Option<Value> {
+        let value = match self.numeric(node) {
+            Ok(Meaning::Integer(value)) => Value::from(value),
+            Ok(Meaning::Unsigned(value)) => Value::from(value),
+            Ok(Meaning::Float(value)) => match whole(value) {
+                Some(value) => Value::from(value),
+                None => {
+                    self.report(node, trail, format!("expected a whole number, found {value}"), None);
+                    return None;
+                }
+            },
+            Ok(_) => return self.wrong_type(node, trail, "a whole number", None),
+            Err(help) => return self.wrong_type(node, trail, "a whole number", help),
+        };
+        let narrow = schema.get("format").and_then(Value::as_str) == Some("int32");
+        if narrow
+            && value
+                .as_i64()
+                .is_none_or(|value| i32::try_from(value).is_err() && u32::try_from(value).is_err())
+        {
+            self.report(node, trail, format!("{value} is out of range"), None);
+            return None;
+        }
+        Some(value)
+    }
+
+    fn number(&mut self, node: &Node, trail: &Trail<'_>) -> Option<Value> {
+        match self.numeric(node) {
+            Ok(Meaning::Integer(value)) => Some(value.into()),
+            Ok(Meaning::Unsigned(value)) => Some(value.into()),
+            Ok(Meaning::Float(value)) => match (whole(value), Number::from_f64(value)) {
+                (Some(whole), _) => Some(whole.into()),
+                (None, Some(number)) => Some(Value::Number(number)),
+                (None, None) => self.wrong_type(node, trail, "a finite number", None),
+            },
+            Ok(_) => self.wrong_type(node, trail, "a number", None),
+            Err(help) => self.wrong_type(node, trail, "a number", help),
+        }
+    }
+
+    /// The meaning of a scalar where a number is expected, or a hint for the user.
+    fn numeric(&self, node: &Node) -> Result<Meaning, Option<String>> {
+        match &node.content {
+            Content::Scalar(scalar) if scalar.plain => Ok(meaning(&scalar.text)),
+            Content::Scalar(scalar) => match meaning(&scalar.text) {
+                Meaning::Integer(_) | Meaning::Unsigned(_) | Meaning::Float(_) => {
+                    Err(Some("write it without quotes".into()))
+                }
+                _ => Err(None),
+            },
+            _ => Err(None),
+        }
+    }
+
+    fn int_or_string(&mut self, node: &Node, trail: &Trail<'_>) -> Option<Value> {
+        let Content::Scalar(scalar) = &node.content else {
+            return self.wrong_type(node, trail, "a number or text", None);
+        };
+        if !scalar.plain {
+            return Some(scalar.text.as_str().into());
+        }
+        match meaning(&scalar.text) {
+            Meaning::Integer(value) => Some(value.into()),
+            Meaning::Unsigned(value) => Some(value.into()),
+            Meaning::Text => Some(scalar.text.as_str().into()),
+            Meaning::Float(value) if whole(value).is_some() => whole(value).map(Value::from),
+            Meaning::Float(_) => self.wrong_type(node, trail, "a whole number or text", None),
+            Meaning::Bool(_) | Meaning::Null => {
+                self.report(node, trail, ambiguous(&scalar.text), Some(quote(&scalar.text)));
+                None
+            }
+        }
+    }
+
+    /// A value that the schema says nothing about.
+    fn anything(&mut self, node: &Node, trail: &Trail<'_>) -> Option<Value> {
+        match &node.content {
+            Content::Scalar(scalar) if !scalar.plain => Some(scalar.text.as_str().into()),
+            Content::Scalar(scalar) => match meaning(&scalar.text) {
+                Meaning::Null => Some(Value::Null),
+                Meaning::Bool(value) => Some(value.into()),
+                Meaning::Integer(value) => Some(value.into()),
+                Meaning::Unsigned(value) => Some(value.into()),
+                Meaning::Float(value) => match Number::from_f64(value) {
+                    Some(number) => Some(Value::Number(number)),
+                    None => self.wrong_type(node, trail, "a finite number", None),
+                },
+                Meaning::Text => Some(scalar.text.as_str().into()),
+            },
+            Content::List(items) => {
+                let values = items.iter().enumerate().map(|(index, item)| {
+                    self.anything(item, &Trail::Item(trail, index)).unwrap_or(Value::Null)
+                });
+                Some(Value::Array(values.collect()))
+            }
+            Content::Map(entries) => {
+                let mut fields = Map::new();
+                let mut seen = HashSet::with_capacity(entries.len());
+                for entry in entries {
+                    let name = entry.key.text.as_str();
+                    let below = Trail::Field(trail, name);
+                    if entry.repeats(&mut seen) {
+                        let message = format!("field `{name}` is given twice");
+                        self.diagnostics.add(Diagnostic::new(entry.key_span, below.path(), message));
+                    } else if let Some(value) = self.anything(&entry.value, &below) {
+                        fields.insert(name.to_owned(), value);
+                    }
+                }
+                Some(Value::Object(fields))
+            }
+        }
+    }
+}
+
+fn is_true(schema: &SchemaMap, keyword: &str) -> bool {
+    schema.get(keyword) == Some(&Value::Bool(true))
+}
+
+/// A whole number written with a point or an exponent, as Go writes large ones.
+fn whole(value: f64) -> Option<i64> {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "whole and within the range that a double holds exactly"
+    )]
+    (value.fract() == 0.0 && value.abs() <= EXACT).then_some(value as i64)
+}
+
+/// Stands for an item that was reported, so that the items behind it keep their index.
+fn placeholder(schema: &SchemaMap) -> Value {
+    match schema.get("type").and_then(Value::as_str) {
+        Some("object") => Value::Object(Map::new()),
+        Some("array") => Value::Array(Vec::new()),
+        Some("boolean") => Value::Bool(false),
+        Some("integer" | "number") => Value::from(0),
+        _ => Value::from(""),
+    }
+}
+
+fn ambiguous(text: &str) -> String {
+    let read_as = match meaning(text) {
+        Meaning::Bool(value) => value.to_string(),
+        Meaning::Integer(value) => value.to_string(),
+        Meaning::Unsigned(value) => value.to_string(),
+        Meaning::Float(value) => value.to_string(),
+        Meaning::Null => "nothing".to_owned(),
+        Meaning::Text => text.to_owned(),
+    };
+    format!("expected text, but YAML reads `{}` as {read_as}", shorten(text))
+}
+
+fn quote(text: &str) -> String {
+    format!("put it in quotes: \"{}\"", shorten(text))
+}
+
+fn shorten(text: &str) -> String {
+    const LONGEST: usize = 60;
+    let mut shown: String =
+        text.chars().take(LONGEST).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if text.chars().nth(LONGEST).is_some() {
+        shown.push_str("...");
+    }
+    shown
+}
