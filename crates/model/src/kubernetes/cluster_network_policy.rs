@@ -12,8 +12,8 @@ use api::kubernetes::ClusterNetworkPolicy;
 use api::kubernetes::cluster_policy::{EgressPeer, IngressPeer, PolicyProtocol, PortNumbers};
 use api::scalars::{GoFloat, Port, SelectorText};
 use api::{
-    Action, EntityRule, GlobalNetworkPolicySpec, KubernetesClusterNetworkPolicy, KubernetesClusterNetworkPolicySpec,
-    ObjectMeta, PolicyType, Rule, RuleMetadata,
+    Action, EntityRule, GlobalNetworkPolicySpec, KubernetesClusterNetworkPolicy,
+    KubernetesClusterNetworkPolicySpec, ObjectMeta, PolicyType, Rule, RuleMetadata,
 };
 
 /// The annotation under which a rule's name is kept.
@@ -23,12 +23,19 @@ const RULE_NAME: &str = "name";
 ///
 /// # Errors
 /// When tier or subject are unknown, or the object's uid is none.
-pub fn kubernetes_cluster_network_policy(policy: &ClusterNetworkPolicy) -> Result<Converted, ConversionError> {
+pub fn kubernetes_cluster_network_policy(
+    policy: &ClusterNetworkPolicy,
+) -> Result<Converted, ConversionError> {
     let spec = &policy.spec;
     let tier = match spec.tier.as_str() {
         "Admin" => "kube-admin",
         "Baseline" => "kube-baseline",
-        other => return Err(ConversionError::field("spec.tier", format!("'{other}' is neither Admin nor Baseline"))),
+        other => {
+            return Err(ConversionError::field(
+                "spec.tier",
+                format!("'{other}' is neither Admin nor Baseline"),
+            ));
+        }
     };
     let (namespaces, pods) = match (&spec.subject.namespaces, &spec.subject.pods) {
         // Selecting pods without a term of their own still leaves host endpoints out.
@@ -36,21 +43,35 @@ pub fn kubernetes_cluster_network_policy(policy: &ClusterNetworkPolicy) -> Resul
         (None, Some(pods)) => {
             (namespace_selector(Some(&pods.namespace_selector)), pod_selector(Some(&pods.pod_selector)))
         }
-        (None, None) => return Err(ConversionError::field("spec.subject", "selects neither namespaces nor pods")),
+        (None, None) => {
+            return Err(ConversionError::field("spec.subject", "selects neither namespaces nor pods"));
+        }
     };
     let mut problems = Vec::new();
     let mut ingress = Vec::new();
     for (index, rule) in spec.ingress.iter().enumerate() {
-        let converted = convert_rule(&rule.name, &rule.action, &rule.protocols, &rule.from, ingress_peer, |peer, ports| {
-            (peer, EntityRule { ports, ..EntityRule::default() })
-        });
-        keep_or_close(converted, &rule.action, &format!("spec.ingress[{index}]"), &mut ingress, &mut problems);
+        let converted = convert_rule(
+            &rule.name,
+            &rule.action,
+            &rule.protocols,
+            &rule.from,
+            ingress_peer,
+            |peer, ports| (peer, EntityRule { ports, ..EntityRule::default() }),
+        );
+        keep_or_close(
+            converted,
+            &rule.action,
+            &format!("spec.ingress[{index}]"),
+            &mut ingress,
+            &mut problems,
+        );
     }
     let mut egress = Vec::new();
     for (index, rule) in spec.egress.iter().enumerate() {
-        let converted = convert_rule(&rule.name, &rule.action, &rule.protocols, &rule.to, egress_peer, |peer, ports| {
-            (EntityRule::default(), EntityRule { ports, ..peer })
-        });
+        let converted =
+            convert_rule(&rule.name, &rule.action, &rule.protocols, &rule.to, egress_peer, |peer, ports| {
+                (EntityRule::default(), EntityRule { ports, ..peer })
+            });
         keep_or_close(converted, &rule.action, &format!("spec.egress[{index}]"), &mut egress, &mut problems);
     }
     // These tiers pass by default: a direction without rules must not be policed.

@@ -6,7 +6,8 @@
 use super::Converted;
 use api::kubernetes::VirtualMachineInstanceMigration;
 use api::{
-    LiveMigration, LiveMigrationSource, LiveMigrationSpec, LiveMigrationTarget, ObjectMeta, WorkloadIdentifier,
+    LiveMigration, LiveMigrationSource, LiveMigrationSpec, LiveMigrationTarget, ObjectMeta,
+    WorkloadIdentifier,
 };
 
 /// Labels of a virtual machine's pod: the instance's name (KubeVirt 1.7 and later), the machine's host name (earlier

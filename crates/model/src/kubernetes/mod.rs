@@ -81,5 +81,9 @@ fn translated_uid(uid: &str) -> Result<String, ConversionError> {
     if uid.is_empty() {
         return Ok(String::new());
     }
-    crate::names::translate_uid(uid).map_err(|error| ConversionError::field("metadata.uid", error.to_string()))
+    crate::names::translate_uid(uid)
+        .map_err(|error| ConversionError::field("metadata.uid", error.to_string()))
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,8 +10,8 @@ use api::kubernetes::NetworkPolicy;
 use api::kubernetes::policy::{NetworkPolicyPeer, NetworkPolicyPort};
 use api::scalars::{Cidr, GoFloat, IpOrCidr, Port, SelectorText};
 use api::{
-    Action, EntityRule, KubernetesNetworkPolicy, KubernetesNetworkPolicySpec, NetworkPolicySpec, ObjectMeta, PolicyType,
-    Rule,
+    Action, EntityRule, KubernetesNetworkPolicy, KubernetesNetworkPolicySpec, NetworkPolicySpec, ObjectMeta,
+    PolicyType, Rule,
 };
 
 /// Where Kubernetes' policies stand in the default tier.
@@ -60,8 +60,11 @@ pub fn kubernetes_network_policy(policy: &NetworkPolicy) -> Result<Converted, Co
         creation_timestamp: policy.metadata.creation_timestamp.clone(),
         ..ObjectMeta::default()
     };
-    let object =
-        KubernetesNetworkPolicy { metadata, spec: KubernetesNetworkPolicySpec(spec), ..KubernetesNetworkPolicy::default() };
+    let object = KubernetesNetworkPolicy {
+        metadata,
+        spec: KubernetesNetworkPolicySpec(spec),
+        ..KubernetesNetworkPolicy::default()
+    };
     let mut converted = Converted::new(object, &policy.metadata.resource_version);
     converted.problems = problems;
     Ok(converted)

@@ -9,8 +9,8 @@ use api::kubernetes::Node as KubernetesNode;
 use api::meta::StringMap;
 use api::scalars::{ASNumber, Cidr, Ip, IpOrCidr, MacAddr};
 use api::{
-    CALICO_NODE_IP, EXTERNAL_IP, INTERNAL_IP, Node, NodeAddress, NodeBGPSpec, NodeInterface, NodeSpec, NodeStatus,
-    NodeWireguardSpec, ObjectMeta, OrchRef,
+    CALICO_NODE_IP, EXTERNAL_IP, INTERNAL_IP, Node, NodeAddress, NodeBGPSpec, NodeInterface, NodeSpec,
+    NodeStatus, NodeWireguardSpec, ObjectMeta, OrchRef,
 };
 use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr};
@@ -26,7 +26,8 @@ pub fn calico_node(node: &KubernetesNode, use_pod_cidr: bool) -> Result<Converte
         as_number: reader.as_number(),
         ipv4_address: reader.read(names::IPV4_ADDRESS, |text| is_address(text, 4)),
         ipv6_address: reader.read(names::IPV6_ADDRESS, |text| is_address(text, 6)),
-        route_reflector_cluster_id: reader.read(names::ROUTE_REFLECTOR_CLUSTER_ID, |text| is_network(text, 4)),
+        route_reflector_cluster_id: reader
+            .read(names::ROUTE_REFLECTOR_CLUSTER_ID, |text| is_network(text, 4)),
         ..NodeBGPSpec::default()
     };
     let mut wireguard = NodeWireguardSpec::default();
@@ -131,10 +132,8 @@ pub fn write_annotations(node: &Node, annotations: &mut StringMap) -> Result<(),
 fn without_kubernetes_labels(metadata: &ObjectMeta) -> Result<(StringMap, StringMap), ConversionError> {
     let (mut labels, mut annotations) = (metadata.labels.clone(), metadata.annotations.clone());
     if let Some(text) = metadata.annotations.get(names::KUBE_LABELS).filter(|text| !text.is_empty()) {
-        let theirs = parse_map(text).map_err(|reason| ConversionError::Annotation {
-            annotation: names::KUBE_LABELS,
-            reason,
-        })?;
+        let theirs = parse_map(text)
+            .map_err(|reason| ConversionError::Annotation { annotation: names::KUBE_LABELS, reason })?;
         labels.retain(|label, _| !theirs.contains_key(label));
         annotations.remove(names::KUBE_LABELS);
     }
@@ -197,7 +196,8 @@ impl<'a> Reader<'a> {
             interface.addresses.retain(|address| {
                 let valid = Ip::from(address.as_str()).parse().is_ok();
                 if !valid {
-                    self.problems.push(format!("interface {}: '{address}' is not an address", interface.name));
+                    self.problems
+                        .push(format!("interface {}: '{address}' is not an address", interface.name));
                 }
                 valid
             });
@@ -214,7 +214,8 @@ fn addresses(node: &KubernetesNode, bgp: &NodeBGPSpec) -> Vec<NodeAddress> {
         ..NodeAddress::default()
     };
     let own = [&bgp.ipv4_address, &bgp.ipv6_address].into_iter().filter(|address| !address.is_empty());
-    let mut addresses: Vec<NodeAddress> = own.map(|address| entry(address.as_str(), CALICO_NODE_IP)).collect();
+    let mut addresses: Vec<NodeAddress> =
+        own.map(|address| entry(address.as_str(), CALICO_NODE_IP)).collect();
     for theirs in &node.status.addresses {
         if matches!(theirs.kind.as_str(), INTERNAL_IP | EXTERNAL_IP) {
             addresses.push(entry(&theirs.address, &theirs.kind));
@@ -225,7 +226,8 @@ fn addresses(node: &KubernetesNode, bgp: &NodeBGPSpec) -> Vec<NodeAddress> {
 
 /// The address after the pod CIDR's own; empty for an IPv6 one.
 fn first_address(pod_cidr: &str) -> Result<Ip, ConversionError> {
-    let network = Cidr::from(pod_cidr).parse().map_err(|reason| ConversionError::field("spec.podCIDR", reason))?;
+    let network =
+        Cidr::from(pod_cidr).parse().map_err(|reason| ConversionError::field("spec.podCIDR", reason))?;
     Ok(match network.address() {
         IpAddr::V4(base) => {
             let [a, b, c, d] = base.octets();
@@ -247,7 +249,9 @@ fn is_network(text: &str, version: u8) -> bool {
 
 /// A JSON object of strings; Go reads `null` as an empty one.
 fn parse_map(text: &str) -> Result<StringMap, String> {
-    serde_json::from_str::<Option<StringMap>>(text).map(Option::unwrap_or_default).map_err(|error| error.to_string())
+    serde_json::from_str::<Option<StringMap>>(text)
+        .map(Option::unwrap_or_default)
+        .map_err(|error| error.to_string())
 }
 
 fn json_or_empty(map: &StringMap) -> String {

@@ -141,7 +141,10 @@ fn addresses(pod: &Pod) -> Result<Vec<Network>, ConversionError> {
     }
 }
 
-fn networks<'a>(texts: impl IntoIterator<Item = &'a str>, place: &str) -> Result<Vec<Network>, ConversionError> {
+fn networks<'a>(
+    texts: impl IntoIterator<Item = &'a str>,
+    place: &str,
+) -> Result<Vec<Network>, ConversionError> {
     let parse = |text| IpOrCidr::new(text).parse().map_err(|reason| ConversionError::field(place, reason));
     texts.into_iter().map(parse).collect()
 }
@@ -163,7 +166,11 @@ fn floating_addresses(annotations: &StringMap, networks: &[Network]) -> Result<V
     }
     let translate = |address: String| {
         let internal = own[usize::from(address.contains(':'))]?;
-        Some(IPNAT { internal_ip: internal.to_string().into(), external_ip: address.into(), ..IPNAT::default() })
+        Some(IPNAT {
+            internal_ip: internal.to_string().into(),
+            external_ip: address.into(),
+            ..IPNAT::default()
+        })
     };
     Ok(addresses.into_iter().filter_map(translate).collect())
 }
@@ -186,9 +193,9 @@ pub fn allowed_source_prefixes(annotations: &StringMap) -> Result<Vec<IpOrCidr>,
 
 fn json_list(annotation: &'static str, text: &str) -> Result<Vec<String>, ConversionError> {
     // Go reads `null` as the empty list.
-    serde_json::from_str::<Option<Vec<String>>>(text)
-        .map(Option::unwrap_or_default)
-        .map_err(|error| ConversionError::Annotation { annotation, reason: format!("not a JSON list: {error}") })
+    serde_json::from_str::<Option<Vec<String>>>(text).map(Option::unwrap_or_default).map_err(|error| {
+        ConversionError::Annotation { annotation, reason: format!("not a JSON list: {error}") }
+    })
 }
 
 /// Ports that a rule can name, and ports that are mapped on the host.
@@ -203,7 +210,8 @@ fn push_ports(containers: &[Container], ports: &mut Vec<WorkloadEndpointPort>) {
             "SCTP" => Protocol::Sctp,
             _ => continue,
         };
-        let (Ok(number), Ok(host_port)) = (u16::try_from(port.container_port), u16::try_from(port.host_port)) else {
+        let (Ok(number), Ok(host_port)) = (u16::try_from(port.container_port), u16::try_from(port.host_port))
+        else {
             continue;
         };
         ports.push(WorkloadEndpointPort {

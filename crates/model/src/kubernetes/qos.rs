@@ -5,9 +5,9 @@
 
 use super::annotations as names;
 use super::quantity::parse_quantity;
+use api::QoSControls;
 use api::meta::StringMap;
 use api::scalars::Dscp;
-use api::QoSControls;
 use std::ops::RangeInclusive;
 
 const BANDWIDTH: RangeInclusive<i64> = 1_000..=1_000_000_000_000_000;
@@ -61,7 +61,12 @@ pub fn qos_controls(annotations: &StringMap) -> (Option<QoSControls>, Vec<String
 }
 
 impl Direction {
-    fn read(annotations: &StringMap, names: &names::QosNames, direction: &str, problems: &mut Vec<String>) -> Self {
+    fn read(
+        annotations: &StringMap,
+        names: &names::QosNames,
+        direction: &str,
+        problems: &mut Vec<String>,
+    ) -> Self {
         let mut read = |name: &str, bounds: RangeInclusive<i64>| {
             let text = annotations.get(name)?;
             Some(bounded(name, text, &bounds, problems))
@@ -94,7 +99,8 @@ impl Direction {
             self.burst = 0;
         }
         if self.peak_rate != 0 && (self.bandwidth == 0 || self.bandwidth >= self.peak_rate) {
-            problems.push(format!("{direction} peak rate must be above the {direction} bandwidth; ignoring it"));
+            problems
+                .push(format!("{direction} peak rate must be above the {direction} bandwidth; ignoring it"));
             self.peak_rate = 0;
         }
         if self.minimum_burst != 0 && self.peak_rate == 0 {

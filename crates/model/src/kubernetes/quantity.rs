@@ -81,7 +81,9 @@ fn magnitude(whole: &str, fraction: &str, scale: Scale) -> i64 {
     let cut = u128::from(kept.len() < fraction.len());
     let fraction_power = u32::try_from(kept.len()).unwrap_or(0);
     let digits = |text: &str| text.parse::<u128>().unwrap_or(0);
-    let Some(units) = digits(whole).checked_mul(10_u128.pow(fraction_power)).map(|units| units + digits(kept)) else {
+    let Some(units) =
+        digits(whole).checked_mul(10_u128.pow(fraction_power)).map(|units| units + digits(kept))
+    else {
         return i64::MAX;
     };
     // The value is units * scale / 10^fraction_power.
@@ -141,7 +143,23 @@ mod tests {
 
     #[test]
     fn what_is_no_quantity_is_refused() {
-        for text in ["", "-", ".", "1.2.3", "k", "1kk", "1 k", "ten", "1e", "1e+", "1ee3", "0x10", "1K", "−1", "1e99999999999"] {
+        for text in [
+            "",
+            "-",
+            ".",
+            "1.2.3",
+            "k",
+            "1kk",
+            "1 k",
+            "ten",
+            "1e",
+            "1e+",
+            "1ee3",
+            "0x10",
+            "1K",
+            "−1",
+            "1e99999999999",
+        ] {
             assert!(parse_quantity(text).is_err(), "{text}");
         }
     }
