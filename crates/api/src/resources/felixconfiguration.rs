@@ -8,9 +8,6 @@ mod parts;
 mod spec;
 mod validation;
 
-#[cfg(test)]
-mod tests;
-
 pub use choices::*;
 pub use parts::*;
 pub use spec::FelixConfigurationSpec;

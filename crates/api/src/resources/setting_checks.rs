@@ -36,7 +36,10 @@ pub(crate) fn check_range(
 /// Go's on everything that interface and file names need.
 pub(crate) fn check_regex(text: &str, path: &FieldPath, errors: &mut FieldErrors) {
     if let Err(error) = regex::Regex::new(text) {
-        errors.add(path.clone(), text, format!("is not a regular expression: {error}"));
+        // The library draws a picture over several lines; the last one says what is wrong.
+        let error = error.to_string();
+        let cause = error.lines().last().unwrap_or_default().trim_start_matches("error: ");
+        errors.add(path.clone(), text, format!("is not a regular expression: {cause}"));
     }
 }
 
@@ -68,6 +71,18 @@ pub(crate) fn respell(duration: &mut Option<Duration>) {
         && let Ok(length) = text.parse()
     {
         *text = Duration::from_std(length);
+    }
+}
+
+/// The same for a field whose definition knows no fractions: `1.5s` becomes `1500ms`, which Go reads as well.
+pub(crate) fn respell_without_fraction(duration: &mut Option<Duration>) {
+    respell(duration);
+    if let Some(text) = duration
+        && text.as_str().contains('.')
+        && let Ok(length) = text.parse()
+        && length.subsec_nanos() % 1_000_000 == 0
+    {
+        *text = Duration::new(format!("{}ms", length.as_millis()));
     }
 }
 
@@ -115,6 +130,13 @@ mod tests {
         for (text, stored) in [("90s", "1m30s"), ("1.5h", "1h30m0s"), ("0", "0s"), ("nonsense", "nonsense")] {
             let mut duration = Some(Duration::new(text));
             respell(&mut duration);
+            assert_eq!(duration, Some(Duration::new(stored)));
+        }
+        for (text, stored) in
+            [("90s", "1m30s"), ("1m1.5s", "61500ms"), ("1500ms", "1500ms"), ("1.5ms", "1.5ms")]
+        {
+            let mut duration = Some(Duration::new(text));
+            respell_without_fraction(&mut duration);
             assert_eq!(duration, Some(Duration::new(stored)));
         }
     }

@@ -480,7 +480,7 @@ pub struct FelixConfigurationSpec {
 }
 
 /// The text of an interval as Calico's definition has it. The doubled backslash is Calico's: as the kube-apiserver reads
-/// it, a fraction never matches, and `1.5s` is refused where `1500ms` is not.
+/// it, no fraction ever matches, so `1.5s` is stored as `1500ms`.
 fn interval(schema: &mut Map<String, Value>) {
     schema.insert("pattern".into(), r"^([0-9]+(\\.[0-9]+)?(ms|s|m|h))*$".into());
 }

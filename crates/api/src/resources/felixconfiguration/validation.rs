@@ -7,6 +7,7 @@ use crate::errors::{FieldErrors, FieldPath};
 use crate::meta::ObjectMeta;
 use crate::resources::setting_checks::{
     PORTS_OR_OFF, ROUTE_PRIORITIES, check_duration, check_range, check_regex, check_text, respell,
+    respell_without_fraction,
 };
 use crate::rules::{HasRules, Reason, Rule};
 use crate::scalars::names::{
@@ -76,17 +77,17 @@ impl HasRules for FelixConfigurationSpec {
     }
 }
 
-/// Names the fields that hold durations, once for reading and once for writing.
+/// Names the fields that hold durations and how each is stored, once for reading and once for writing.
 macro_rules! duration_fields {
-    ($($name:literal => $field:ident),+ $(,)?) => {
+    ($($respell:ident: $($name:literal => $field:ident),+;)+) => {
         impl FelixConfigurationSpec {
             fn check_durations(&self, spec: &FieldPath, errors: &mut FieldErrors) {
-                $(check_duration(self.$field.as_ref(), &spec.child($name), errors);)+
+                $($(check_duration(self.$field.as_ref(), &spec.child($name), errors);)+)+
             }
 
-            /// Spells all durations as Go does.
+            /// Spells all durations as Go does, but without a fraction where the definition knows none.
             pub(super) fn respell_durations(&mut self) {
-                $(respell(&mut self.$field);)+
+                $($($respell(&mut self.$field);)+)+
                 for part in &mut self.health_timeout_overrides {
                     if let Ok(length) = part.timeout.parse() {
                         part.timeout = Duration::from_std(length);
@@ -98,30 +99,32 @@ macro_rules! duration_fields {
 }
 
 duration_fields! {
-    "dataplaneWatchdogTimeout" => dataplane_watchdog_timeout,
-    "routeRefreshInterval" => route_refresh_interval,
-    "interfaceRefreshInterval" => interface_refresh_interval,
-    "iptablesRefreshInterval" => iptables_refresh_interval,
-    "iptablesPostWriteCheckInterval" => iptables_post_write_check_interval,
-    "iptablesLockProbeInterval" => iptables_lock_probe_interval,
-    "ipsetsRefreshInterval" => ipsets_refresh_interval,
-    "xdpRefreshInterval" => xdp_refresh_interval,
-    "netlinkTimeout" => netlink_timeout,
-    "reportingInterval" => reporting_interval,
-    "reportingTTL" => reporting_ttl,
-    "endpointReportingDelay" => endpoint_reporting_delay,
-    "usageReportingInitialDelay" => usage_reporting_initial_delay,
-    "usageReportingInterval" => usage_reporting_interval,
-    "debugSimulateCalcGraphHangAfter" => debug_simulate_calc_graph_hang_after,
-    "debugSimulateDataplaneHangAfter" => debug_simulate_dataplane_hang_after,
-    "debugSimulateDataplaneApplyDelay" => debug_simulate_dataplane_apply_delay,
-    "nftablesRefreshInterval" => nftables_refresh_interval,
-    "bpfIPFragTimeout" => bpf_ip_frag_timeout,
-    "bpfKubeProxyMinSyncPeriod" => bpf_kube_proxy_min_sync_period,
-    "flowLogsFlushInterval" => flow_logs_flush_interval,
-    "liveMigrationRouteConvergenceTime" => live_migration_route_convergence_time,
-    "wireguardKeepAlive" => wireguard_keep_alive,
-    "localSubnetL2ReachabilityRefreshInterval" => local_subnet_l2_reachability_refresh_interval,
+    respell:
+        "dataplaneWatchdogTimeout" => dataplane_watchdog_timeout,
+        "nftablesRefreshInterval" => nftables_refresh_interval,
+        "liveMigrationRouteConvergenceTime" => live_migration_route_convergence_time,
+        "localSubnetL2ReachabilityRefreshInterval" => local_subnet_l2_reachability_refresh_interval;
+    respell_without_fraction:
+        "routeRefreshInterval" => route_refresh_interval,
+        "interfaceRefreshInterval" => interface_refresh_interval,
+        "iptablesRefreshInterval" => iptables_refresh_interval,
+        "iptablesPostWriteCheckInterval" => iptables_post_write_check_interval,
+        "iptablesLockProbeInterval" => iptables_lock_probe_interval,
+        "ipsetsRefreshInterval" => ipsets_refresh_interval,
+        "xdpRefreshInterval" => xdp_refresh_interval,
+        "netlinkTimeout" => netlink_timeout,
+        "reportingInterval" => reporting_interval,
+        "reportingTTL" => reporting_ttl,
+        "endpointReportingDelay" => endpoint_reporting_delay,
+        "usageReportingInitialDelay" => usage_reporting_initial_delay,
+        "usageReportingInterval" => usage_reporting_interval,
+        "debugSimulateCalcGraphHangAfter" => debug_simulate_calc_graph_hang_after,
+        "debugSimulateDataplaneHangAfter" => debug_simulate_dataplane_hang_after,
+        "debugSimulateDataplaneApplyDelay" => debug_simulate_dataplane_apply_delay,
+        "bpfIPFragTimeout" => bpf_ip_frag_timeout,
+        "bpfKubeProxyMinSyncPeriod" => bpf_kube_proxy_min_sync_period,
+        "flowLogsFlushInterval" => flow_logs_flush_interval,
+        "wireguardKeepAlive" => wireguard_keep_alive;
 }
 
 impl FelixConfigurationSpec {

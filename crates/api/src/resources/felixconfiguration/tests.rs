@@ -1,1 +1,0 @@
-//! What is accepted, refused and filled in, as tables.
