@@ -2,4 +2,5 @@
 
 mod properties;
 mod round_trip;
+mod settings;
 mod validation;
