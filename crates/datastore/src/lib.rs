@@ -12,6 +12,8 @@ pub mod backend;
 pub mod error;
 pub mod etcd;
 pub mod kubernetes;
+pub mod secret;
 
 pub use backend::{Backend, InvalidEntry, KvList, Watch, WatchEvent, WatchOptions};
 pub use error::{Error, Result};
+pub use secret::Secret;

@@ -1,0 +1,321 @@
+//! What it means to create, update, apply, delete, get, list and watch, on etcd's data model.
+//!
+//! Every write is one transaction whose conditions carry the compare-and-swap, so there is no window between check and
+//! write. Deleted entries carry the revision of their deletion, so that a watch resumed from there repeats nothing.
+
+use super::config::EtcdConfig;
+use super::convert::{
+    default_allow_key, default_allow_profile, exact_revision, pair, read, remains, revision_or_now, store_error,
+};
+use super::embedded::EmbeddedTransport;
+use super::list::Selection;
+use super::names::{Found, Place, Places};
+use super::remote::RemoteTransport;
+use super::transport::{
+    Condition, Entry, RangeRequest, Span, Step, Transaction, TransactionResponse, Transport,
+};
+use super::{list, watch};
+use crate::backend::{Backend, KvList, Watch, WatchOptions};
+use crate::error::{Error, Result};
+use async_trait::async_trait;
+use bytes::Bytes;
+use model::{Key, KvPair, ListOptions};
+use std::sync::Arc;
+
+/// Everything of Calico's is below this.
+const ROOT: &str = "/calico/";
+/// How often an operation without a revision starts over because somebody else was faster.
+const ATTEMPTS: usize = 10;
+
+/// Calico's data in a store that speaks etcd's v3 API.
+#[derive(Clone)]
+pub struct EtcdBackend {
+    transport: Arc<dyn Transport>,
+}
+
+impl EtcdBackend {
+    /// On an etcd cluster or a `tortie datastore`. Checks the settings; connects when first used.
+    ///
+    /// # Errors
+    /// When the settings contradict themselves or a certificate cannot be read.
+    pub async fn connect(config: &EtcdConfig) -> Result<Self> {
+        Ok(Self::new(Arc::new(RemoteTransport::new(config).await?)))
+    }
+
+    /// On an embedded store that this process has opened.
+    #[must_use]
+    pub fn embedded(store: Arc<kvstore::Store>) -> Self {
+        Self::new(Arc::new(EmbeddedTransport::new(store)))
+    }
+
+    /// On any transport.
+    #[must_use]
+    pub fn new(transport: Arc<dyn Transport>) -> Self {
+        Self { transport }
+    }
+
+    async fn transact(&self, key: &Key, action: &str, transaction: Transaction) -> Result<TransactionResponse> {
+        let size: usize = transaction
+            .then
+            .iter()
+            .map(|step| if let Step::Put { value, .. } = step { value.len() } else { 0 })
+            .sum();
+        self.transport.transact(transaction).await.map_err(|error| {
+            store_error(error, || {
+                if size > 0 { format!("cannot {action} {key} ({size} bytes)") } else { format!("cannot {action} {key}") }
+            })
+        })
+    }
+
+    /// What to write for an entry: its value, and its lease.
+    async fn content(&self, entry: &KvPair) -> Result<(Bytes, i64)> {
+        let value = model::encode(&entry.key, &entry.value)
+            .map_err(|error| Error::permanent(format!("cannot encode {}", entry.key), error.to_string()))?;
+        let lease = match entry.ttl {
+            Some(ttl) if !ttl.is_zero() => {
+                let seconds = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX).max(1);
+                self.transport
+                    .grant_lease(seconds)
+                    .await
+                    .map_err(|error| store_error(error, || format!("cannot grant a lease for {}", entry.key)))?
+            }
+            _ => 0,
+        };
+        Ok((value.into(), lease))
+    }
+}
+
+/// The entry as it is now stored.
+fn written(entry: &KvPair, place: &Place, answer: &TransactionResponse) -> KvPair {
+    let mut stored = pair(place.key.clone(), entry.value.clone(), &answer.revision.to_string());
+    stored.ttl = entry.ttl;
+    stored
+}
+
+/// The entry as it was before it was deleted, with the revision of the deletion.
+fn removed(place: &Place, answer: TransactionResponse) -> Result<KvPair> {
+    let revision = answer.revision;
+    let held = answer.found.into_iter().flatten().next();
+    let outcome = match &held {
+        Some(entry) => read(&place.key, entry),
+        None => Err("the store did not say what it held".to_owned()),
+    };
+    match outcome {
+        Ok(mut pair) => {
+            pair.set_revision(&revision.to_string());
+            Ok(pair)
+        }
+        Err(reason) => remains(&place.key, revision)
+            .ok_or_else(|| Error::Parse { key: place.key.to_string(), reason: format!("deleted; {reason}") }),
+    }
+}
+
+fn does_not_exist(key: &Key) -> Error {
+    Error::DoesNotExist { key: key.to_string(), reason: String::new() }
+}
+
+fn busy(key: &Key, action: &str) -> Error {
+    Error::transient(format!("cannot {action} {key}"), "others keep changing it")
+}
+
+/// Why a compare-and-swap on a known revision did not happen.
+fn lost(places: &Places, found: &Found) -> Error {
+    let key = places.plain.key.to_string();
+    match found {
+        Found::Nowhere { .. } => Error::DoesNotExist { key, reason: String::new() },
+        Found::Plain(_) | Found::Old(..) => Error::UpdateConflict { key, existing: places.existing(found) },
+    }
+}
+
+#[async_trait]
+impl Backend for EtcdBackend {
+    async fn create(&self, entry: &KvPair) -> Result<KvPair> {
+        let places = Places::of(&entry.key)?;
+        let (value, lease) = self.content(entry).await?;
+        let mut stranger = 0;
+        for _ in 0..ATTEMPTS {
+            let put = Step::Put { key: places.plain.path.clone(), value: value.clone(), lease };
+            let transaction =
+                Transaction { conditions: places.absent(stranger), then: vec![put], otherwise: places.gets(0) };
+            let answer = self.transact(&entry.key, "create", transaction).await?;
+            if answer.succeeded {
+                return Ok(written(entry, &places.plain, &answer));
+            }
+            match places.locate(answer) {
+                Found::Nowhere { stranger: other } => stranger = other,
+                found => {
+                    let key = entry.key.to_string();
+                    return Err(Error::AlreadyExists { key, existing: places.existing(&found) });
+                }
+            }
+        }
+        Err(busy(&entry.key, "create"))
+    }
+
+    async fn update(&self, entry: &KvPair) -> Result<KvPair> {
+        let revision = exact_revision(&entry.revision)?;
+        let places = Places::of(&entry.key)?;
+        let (value, lease) = self.content(entry).await?;
+        let swap = |conditions, place: &Place| Transaction {
+            conditions,
+            then: vec![Step::Put { key: place.path.clone(), value: value.clone(), lease }],
+            otherwise: places.gets(0),
+        };
+        let here = vec![Condition::WrittenAt(places.plain.path.clone(), revision)];
+        let answer = self.transact(&entry.key, "update", swap(here, &places.plain)).await?;
+        if answer.succeeded {
+            return Ok(written(entry, &places.plain, &answer));
+        }
+        let found = places.locate(answer);
+        let Found::Old(old, current) = &found else { return Err(lost(&places, &found)) };
+        if current.mod_revision != revision {
+            return Err(lost(&places, &found));
+        }
+        let transaction = swap(places.at_old_place(old, revision), old);
+        let answer = self.transact(&entry.key, "update", transaction).await?;
+        if answer.succeeded {
+            return Ok(written(entry, old, &answer));
+        }
+        Err(lost(&places, &places.locate(answer)))
+    }
+
+    async fn apply(&self, entry: &KvPair) -> Result<KvPair> {
+        let places = Places::of(&entry.key)?;
+        let (value, lease) = self.content(entry).await?;
+        let mut conditions = Vec::new();
+        let mut target = places.plain.clone();
+        if let Some(old) = &places.old {
+            conditions.push(Condition::Absent(old.path.clone()));
+        }
+        for _ in 0..ATTEMPTS {
+            let put = Step::Put { key: target.path.clone(), value: value.clone(), lease };
+            let transaction = Transaction { conditions, then: vec![put], otherwise: places.gets(0) };
+            let answer = self.transact(&entry.key, "apply", transaction).await?;
+            if answer.succeeded {
+                return Ok(written(entry, &target, &answer));
+            }
+            (conditions, target) = match places.locate(answer) {
+                Found::Old(old, current) => (places.at_old_place(&old, current.mod_revision), old),
+                Found::Plain(_) => (vec![Condition::Present(places.plain.path.clone())], places.plain.clone()),
+                Found::Nowhere { stranger } => (places.absent(stranger), places.plain.clone()),
+            };
+        }
+        Err(busy(&entry.key, "apply"))
+    }
+
+    async fn delete(&self, key: &Key, revision: Option<&str>) -> Result<KvPair> {
+        let revision = revision.filter(|text| !text.is_empty()).map(exact_revision).transpose()?;
+        let places = Places::of(key)?;
+        let delete = |conditions, place: &Place| Transaction {
+            conditions,
+            then: vec![Step::Delete(Span::key(place.path.clone()))],
+            otherwise: places.gets(0),
+        };
+        for _ in 0..ATTEMPTS {
+            let here = match revision {
+                Some(revision) => Condition::WrittenAt(places.plain.path.clone(), revision),
+                None => Condition::Present(places.plain.path.clone()),
+            };
+            let answer = self.transact(key, "delete", delete(vec![here], &places.plain)).await?;
+            if answer.succeeded {
+                return removed(&places.plain, answer);
+            }
+            let found = places.locate(answer);
+            let Found::Old(old, current) = &found else { return Err(lost(&places, &found)) };
+            if revision.is_some_and(|revision| revision != current.mod_revision) {
+                return Err(lost(&places, &found));
+            }
+            let transaction = delete(places.at_old_place(old, current.mod_revision), old);
+            let answer = self.transact(key, "delete", transaction).await?;
+            if answer.succeeded {
+                return removed(old, answer);
+            }
+            if revision.is_some() {
+                return Err(lost(&places, &places.locate(answer)));
+            }
+        }
+        Err(busy(key, "delete"))
+    }
+
+    async fn delete_entry(&self, entry: &KvPair) -> Result<KvPair> {
+        let Some(uid) = entry.uid.as_ref().filter(|uid| !uid.is_empty()) else {
+            return self.delete(&entry.key, Some(&entry.revision)).await;
+        };
+        for _ in 0..ATTEMPTS {
+            let current = self.get(&entry.key, None).await?;
+            if current.uid.as_ref().is_some_and(|current| current != uid) {
+                let reason = format!("its uid is not {uid}");
+                return Err(Error::DoesNotExist { key: entry.key.to_string(), reason });
+            }
+            let revision = if entry.revision.is_empty() { &current.revision } else { &entry.revision };
+            match self.delete(&current.key, Some(revision)).await {
+                Err(Error::UpdateConflict { .. }) if entry.revision.is_empty() => {}
+                other => return other,
+            }
+        }
+        Err(busy(&entry.key, "delete"))
+    }
+
+    async fn get(&self, key: &Key, revision: Option<&str>) -> Result<KvPair> {
+        if *key == default_allow_key() {
+            return default_allow_profile();
+        }
+        let revision = revision_or_now(revision)?;
+        let places = Places::of(key)?;
+        let (place, entry) = if places.old.is_none() {
+            (places.plain.clone(), self.read_one(&places.plain, revision).await?)
+        } else {
+            let transaction = Transaction { then: places.gets(revision), ..Transaction::default() };
+            match places.locate(self.transact(key, "get", transaction).await?) {
+                Found::Plain(entry) => (places.plain.clone(), Some(entry)),
+                Found::Old(place, entry) => (place, Some(entry)),
+                Found::Nowhere { .. } => (places.plain.clone(), None),
+            }
+        };
+        let entry = entry.ok_or_else(|| does_not_exist(key))?;
+        read(&place.key, &entry).map_err(|reason| Error::Parse {
+            key: String::from_utf8_lossy(&place.path).into_owned(),
+            reason,
+        })
+    }
+
+    async fn list(&self, options: &ListOptions, revision: Option<&str>) -> Result<KvList> {
+        let selection = Arc::new(Selection::new(options)?);
+        list::list(&*self.transport, &selection, revision_or_now(revision)?).await
+    }
+
+    async fn watch(&self, options: &ListOptions, watch: WatchOptions) -> Result<Watch> {
+        let selection = Arc::new(Selection::new(options)?);
+        let revision = revision_or_now(watch.revision.as_deref())?;
+        watch::watch(Arc::clone(&self.transport), selection, revision).await
+    }
+
+    /// Asks the store for one key, so that a wrong address, certificate or password shows here and not later.
+    async fn ensure_ready(&self) -> Result<()> {
+        let request = RangeRequest { span: Span::prefix(ROOT), revision: 0, limit: 1 };
+        match self.transport.range(request).await {
+            Ok(_) => Ok(()),
+            Err(error) => Err(store_error(error, || "cannot use the etcd datastore".to_owned())),
+        }
+    }
+
+    async fn clean(&self) -> Result<()> {
+        let transaction = Transaction { then: vec![Step::Delete(Span::prefix(ROOT))], ..Transaction::default() };
+        match self.transport.transact(transaction).await {
+            Ok(_) => Ok(()),
+            Err(error) => Err(store_error(error, || format!("cannot delete everything below {ROOT}"))),
+        }
+    }
+}
+
+impl EtcdBackend {
+    async fn read_one(&self, place: &Place, revision: i64) -> Result<Option<Entry>> {
+        let request = RangeRequest { span: Span::key(place.path.clone()), revision, limit: 1 };
+        let answer = self
+            .transport
+            .range(request)
+            .await
+            .map_err(|error| store_error(error, || format!("cannot get {}", place.key)))?;
+        Ok(answer.entries.into_iter().next())
+    }
+}

@@ -1,0 +1,239 @@
+//! How to reach etcd: endpoints, certificates, user; checked, and turned into connections that are not open yet.
+//!
+//! The rules are Calico's: certificates come either from files or inline, never mixed; user and password count only
+//! when both are given; an endpoint without a scheme is `https` when there are certificates and `http` otherwise.
+//! `unix://` endpoints are ours, for `tortie datastore`. Nothing is read from the environment here.
+
+use super::discovery;
+use crate::error::{Error, Result};
+use crate::secret::Secret;
+use std::path::PathBuf;
+use std::time::Duration;
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+
+/// How long connecting may take.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often a quiet connection is probed.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
+/// How long the answer to a probe may take.
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How to reach etcd.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EtcdConfig {
+    /// The members: `http://`, `https://`, `unix://`, or a bare `host:port`. Several are alternatives.
+    pub endpoints: Vec<String>,
+    /// The domain whose SRV records name the members; instead of `endpoints`.
+    pub discovery_srv: String,
+    /// The user; counts only together with a password.
+    pub username: String,
+    /// The password.
+    pub password: Secret,
+    /// Certificates in files.
+    pub files: TlsFiles,
+    /// Certificates given as PEM text.
+    pub inline: TlsInline,
+}
+
+/// Certificates in files. An empty path means "not given".
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// Who may sign the server's certificate; the system's authorities when not given.
+    pub ca_cert: PathBuf,
+    /// Our certificate.
+    pub cert: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+}
+
+/// Certificates given as PEM text. Empty means "not given".
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsInline {
+    /// Who may sign the server's certificate; the system's authorities when not given.
+    pub ca_cert: String,
+    /// Our certificate.
+    pub cert: String,
+    /// Its key.
+    pub key: Secret,
+}
+
+impl TlsFiles {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl TlsInline {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// One member, ready to be connected to.
+#[derive(Clone, Debug)]
+pub(super) struct Member {
+    /// As the user wrote it, for messages.
+    pub(super) url: String,
+    /// The connection's settings.
+    pub(super) endpoint: Endpoint,
+}
+
+impl EtcdConfig {
+    /// The settings for these endpoints (a comma-separated list, as in `ETCD_ENDPOINTS`) and nothing else.
+    #[must_use]
+    pub fn for_endpoints(list: &str) -> Self {
+        Self { endpoints: split_endpoints(list), ..Self::default() }
+    }
+
+    /// User and password, when both are given.
+    pub(super) fn user(&self) -> Option<(String, Secret)> {
+        (!self.username.is_empty() && !self.password.is_empty())
+            .then(|| (self.username.clone(), self.password.clone()))
+    }
+
+    /// The members, with all settings checked and all files read.
+    pub(super) async fn members(&self) -> Result<Vec<Member>> {
+        let endpoints = match (self.endpoints.is_empty(), self.discovery_srv.is_empty()) {
+            (false, false) => {
+                return Err(wrong(
+                    "multiple discovery or bootstrap options specified, use either \"etcdEndpoints\" or \"etcdDiscoverySrv\"",
+                ));
+            }
+            (true, true) => return Err(wrong("no etcd endpoints specified")),
+            (false, true) => self.endpoints.clone(),
+            (true, false) => discovery::members(&self.discovery_srv).await.map_err(|error| {
+                Error::transient("failed to discover etcd endpoints through SRV discovery", error)
+            })?,
+        };
+        let tls = self.tls()?;
+        endpoints.iter().map(|url| member(url, tls.as_ref())).collect()
+    }
+
+    fn tls(&self) -> Result<Option<ClientTlsConfig>> {
+        if !self.files.is_empty() && !self.inline.is_empty() {
+            return Err(wrong("cannot mix inline certificate-key and certificate / key files"));
+        }
+        let (ca_cert, cert, key) = if self.inline.is_empty() {
+            let ca_cert = read("etcdCACertFile", &self.files.ca_cert)?;
+            let cert = read("etcdCertFile", &self.files.cert)?;
+            (ca_cert, cert, Secret::from(read("etcdKeyFile", &self.files.key)?))
+        } else {
+            (self.inline.ca_cert.clone(), self.inline.cert.clone(), self.inline.key.clone())
+        };
+        if cert.is_empty() != key.is_empty() {
+            return Err(wrong("certificate and key must both be present"));
+        }
+        if ca_cert.is_empty() && cert.is_empty() {
+            return Ok(None);
+        }
+        let mut tls = ClientTlsConfig::new().timeout(DIAL_TIMEOUT);
+        tls = if ca_cert.is_empty() { tls.with_native_roots() } else { tls.ca_certificate(Certificate::from_pem(ca_cert)) };
+        if !cert.is_empty() {
+            tls = tls.identity(Identity::from_pem(cert, key.expose()));
+        }
+        Ok(Some(tls))
+    }
+}
+
+/// The items of a comma-separated list, without blanks around them.
+fn split_endpoints(list: &str) -> Vec<String> {
+    list.split(',').map(str::trim).filter(|item| !item.is_empty()).map(str::to_owned).collect()
+}
+
+fn member(url: &str, tls: Option<&ClientTlsConfig>) -> Result<Member> {
+    let invalid = |error: tonic::transport::Error| {
+        Error::permanent(format!("cannot use etcd endpoint {url}"), super::status::chain(&error))
+    };
+    let full = match (url.contains("://"), tls) {
+        (true, _) => url.to_owned(),
+        (false, Some(_)) => format!("https://{url}"),
+        (false, None) => format!("http://{url}"),
+    };
+    let mut endpoint = Endpoint::from_shared(full.clone()).map_err(invalid)?;
+    if full.starts_with("https://") {
+        let tls = tls.cloned().unwrap_or_else(|| ClientTlsConfig::new().timeout(DIAL_TIMEOUT).with_native_roots());
+        endpoint = endpoint.tls_config(tls).map_err(invalid)?;
+    } else if !full.starts_with("http://") && !full.starts_with("unix:") {
+        let reason = "the scheme must be http, https or unix";
+        return Err(Error::permanent(format!("cannot use etcd endpoint {url}"), reason));
+    }
+    endpoint = endpoint
+        .connect_timeout(DIAL_TIMEOUT)
+        .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
+        .keep_alive_timeout(KEEPALIVE_TIMEOUT)
+        .keep_alive_while_idle(false);
+    Ok(Member { url: url.to_owned(), endpoint })
+}
+
+fn wrong(reason: &str) -> Error {
+    Error::permanent("could not initialize etcdv3 client", reason)
+}
+
+fn read(setting: &str, path: &std::path::Path) -> Result<String> {
+    if path.as_os_str().is_empty() {
+        return Ok(String::new());
+    }
+    std::fs::read_to_string(path)
+        .map_err(|error| Error::permanent(format!("cannot read {setting} {}", path.display()), error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn refusal(config: EtcdConfig) -> String {
+        match config.members().await {
+            Ok(members) => panic!("accepted: {members:?}"),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[tokio::test]
+    async fn what_contradicts_itself_is_refused_with_the_reason() {
+        let with_endpoint = EtcdConfig::for_endpoints("http://127.0.0.1:2379");
+        let cases = [
+            (EtcdConfig::default(), "no etcd endpoints specified"),
+            (EtcdConfig { discovery_srv: "example.org".into(), ..with_endpoint.clone() }, "use either"),
+            (
+                EtcdConfig {
+                    files: TlsFiles { ca_cert: "/nowhere/ca.pem".into(), ..TlsFiles::default() },
+                    inline: TlsInline { cert: "x".into(), ..TlsInline::default() },
+                    ..with_endpoint.clone()
+                },
+                "cannot mix",
+            ),
+            (
+                EtcdConfig { inline: TlsInline { cert: "x".into(), ..TlsInline::default() }, ..with_endpoint.clone() },
+                "must both be present",
+            ),
+            (
+                EtcdConfig {
+                    files: TlsFiles { ca_cert: "/nowhere/ca.pem".into(), ..TlsFiles::default() },
+                    ..with_endpoint
+                },
+                "etcdCACertFile /nowhere/ca.pem",
+            ),
+            (EtcdConfig::for_endpoints("ftp://127.0.0.1:1"), "http, https or unix"),
+        ];
+        for (config, expected) in cases {
+            let shown = format!("{config:?}");
+            let message = refusal(config).await;
+            assert!(message.contains(expected), "{shown}: {message}");
+        }
+    }
+
+    #[tokio::test]
+    async fn endpoints_are_a_list_of_alternatives() {
+        let config = EtcdConfig::for_endpoints("http://127.0.0.1:1, 127.0.0.1:2,unix:///run/store.sock,");
+        let urls: Vec<String> = config.members().await.unwrap().into_iter().map(|member| member.url).collect();
+        assert_eq!(urls, ["http://127.0.0.1:1", "127.0.0.1:2", "unix:///run/store.sock"]);
+    }
+
+    #[test]
+    fn user_and_password_count_only_together() {
+        let mut config = EtcdConfig { username: "root".into(), ..EtcdConfig::default() };
+        assert_eq!(config.user(), None);
+        config.password = Secret::new("x");
+        assert_eq!(config.user(), Some(("root".to_owned(), Secret::new("x"))));
+    }
+}

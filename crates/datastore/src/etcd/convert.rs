@@ -1,0 +1,110 @@
+//! Between stored bytes and entries: decoding, revisions, errors, and the one profile that is never stored.
+
+use super::transport::{Entry, TransportError};
+use crate::backend::InvalidEntry;
+use crate::error::{Error, Result};
+use api::{FieldErrors, FieldPath, Kind, Resource};
+use bytes::Bytes;
+use model::{Key, KeyError, KvPair, Value};
+
+/// The profile that every store has without storing it.
+const DEFAULT_ALLOW: &str = "projectcalico-default-allow";
+const DEFAULT_ALLOW_JSON: &str = r#"{"kind":"Profile","apiVersion":"projectcalico.org/v3","metadata":{"name":"projectcalico-default-allow"},"spec":{"ingress":[{"action":"Allow","source":{},"destination":{}}],"egress":[{"action":"Allow","source":{},"destination":{}}]}}"#;
+
+/// The key of the profile that every store has without storing it.
+pub(super) fn default_allow_key() -> Key {
+    Key::resource(Kind::Profile, "", DEFAULT_ALLOW)
+}
+
+/// That profile.
+pub(super) fn default_allow_profile() -> Result<KvPair> {
+    let key = default_allow_key();
+    let profile = Resource::from_json(Kind::Profile, DEFAULT_ALLOW_JSON.as_bytes())
+        .map_err(|error| Error::Parse { key: key.to_string(), reason: error.to_string() })?;
+    Ok(pair(key, Value::Resource(profile), "1"))
+}
+
+/// An entry as it came from the store.
+pub(super) fn read(key: &Key, entry: &Entry) -> std::result::Result<KvPair, String> {
+    let value = model::decode(key, &entry.value).map_err(|error| error.to_string())?;
+    Ok(pair(key.clone(), value, &entry.mod_revision.to_string()))
+}
+
+/// An entry of this key and value at this revision.
+pub(super) fn pair(key: Key, value: Value, revision: &str) -> KvPair {
+    let uid = match &value {
+        Value::Resource(resource) => Some(resource.metadata().uid.clone()).filter(|uid| !uid.is_empty()),
+        _ => None,
+    };
+    let mut pair = KvPair { key, value, revision: String::new(), uid, ttl: None };
+    pair.set_revision(revision);
+    pair
+}
+
+/// What stands for a deleted resource whose content could not be read: its identity and nothing else.
+pub(super) fn remains(key: &Key, revision: i64) -> Option<KvPair> {
+    let Key::Resource(resource) = key else { return None };
+    let metadata = serde_json::json!({"metadata": {"name": resource.name, "namespace": resource.namespace}});
+    let value = Resource::from_value(resource.kind, metadata).ok()?;
+    Some(pair(key.clone(), Value::Resource(value), &revision.to_string()))
+}
+
+/// The name under which users know an entry; the key's own name may still carry a tier prefix.
+pub(super) fn user_name<'a>(key: &'a Key, value: &'a Value) -> Option<&'a str> {
+    match (key, value) {
+        (_, Value::Resource(resource)) => Some(resource.name()),
+        (Key::Resource(resource), _) => Some(&resource.name),
+        _ => None,
+    }
+}
+
+/// The etcd path of a key.
+pub(super) fn path(key: &Key) -> Result<Bytes> {
+    Ok(key.path().map_err(|error| key_error(key, &error))?.into())
+}
+
+/// A key that cannot be one, in Calico's error classes.
+pub(super) fn key_error(key: impl std::fmt::Display, error: &KeyError) -> Error {
+    match error {
+        KeyError::Missing(part) => Error::InsufficientIdentifiers { missing: (*part).to_owned() },
+        KeyError::NotAPart { .. } => Error::permanent(format!("cannot use {key}"), error.to_string()),
+    }
+}
+
+/// A revision as users hand it in. `None`, `""` and `"0"` mean "now".
+pub(super) fn revision_or_now(revision: Option<&str>) -> Result<i64> {
+    match revision {
+        None | Some("" | "0") => Ok(0),
+        Some(text) => exact_revision(text),
+    }
+}
+
+/// A revision that must be one.
+pub(super) fn exact_revision(text: &str) -> Result<i64> {
+    match text.parse::<i64>() {
+        Ok(revision) if revision > 0 => Ok(revision),
+        _ => {
+            let mut errors = FieldErrors::new();
+            errors.add(FieldPath::new("ResourceVersion"), text, "must be a positive decimal number");
+            Err(Error::Validation(errors))
+        }
+    }
+}
+
+/// An entry that is there and cannot be read.
+pub(super) fn invalid(path: &[u8], parsed_key: Option<Key>, reason: String) -> InvalidEntry {
+    InvalidEntry { key: String::from_utf8_lossy(path).into_owned(), parsed_key, reason }
+}
+
+/// What the transport said, in Calico's error classes.
+pub(super) fn store_error(error: TransportError, context: impl FnOnce() -> String) -> Error {
+    match error {
+        TransportError::Revision(reason) => Error::Expired { reason },
+        TransportError::Unauthorized(reason) => Error::Unauthorized { reason },
+        TransportError::Unavailable(reason) => Error::transient(context(), reason),
+        TransportError::TooLarge(reason) => {
+            Error::permanent(format!("{}: larger than the store accepts", context()), reason)
+        }
+        TransportError::Failed(reason) => Error::permanent(context(), reason),
+    }
+}

@@ -1,0 +1,248 @@
+//! Lists: which keys to read for a selection, page by page at one revision, decoded while the next page is fetched.
+//!
+//! An entry that cannot be read never fails the list and is never dropped: it is reported beside the entries.
+
+use super::convert::{
+    default_allow_key, default_allow_profile, invalid, key_error, read, store_error, user_name,
+};
+use super::names::{OLD_PREFIX, old_key};
+use super::transport::{Entry, RangeRequest, Span, Transport};
+use crate::backend::{InvalidEntry, KvList};
+use crate::error::{Error, Result};
+use model::{Key, KvPair, ListOptions, ResourceKey};
+use std::sync::Arc;
+use tokio::task::JoinHandle;
+
+/// How many keys to fetch at once: enough that round trips do not matter, few enough that decoding overlaps fetching.
+const PAGE: i64 = 1000;
+/// Below this many entries, handing them to another thread costs more than it saves.
+const WORTH_A_THREAD: usize = 64;
+
+/// What a list or watch is about.
+#[derive(Clone, Debug)]
+pub(super) struct Selection {
+    options: ListOptions,
+    /// The keys to read. They do not overlap.
+    pub(super) spans: Vec<Span>,
+    /// The keys to watch: one span that covers all of `spans`.
+    pub(super) watch_span: Span,
+    /// Whether entries may be stored under an old name, so that the key alone does not tell.
+    by_name_inside: bool,
+}
+
+/// An entry, looked at.
+pub(super) enum Decoded {
+    /// It is selected.
+    Selected(KvPair),
+    /// It may be selected, and cannot be read.
+    Invalid(InvalidEntry),
+    /// It is none of ours.
+    Other,
+}
+
+impl Selection {
+    pub(super) fn new(options: &ListOptions) -> Result<Self> {
+        let prefix = |options: &ListOptions| -> Result<Span> {
+            let text = options.prefix().map_err(|error| key_error(options, &error))?;
+            Ok(Span::prefix(text))
+        };
+        let ListOptions::Resource { kind, namespace, name: Some(name), name_is_prefix } = options else {
+            let span = prefix(options)?;
+            return Ok(Self {
+                options: options.clone(),
+                spans: vec![span.clone()],
+                watch_span: span,
+                by_name_inside: false,
+            });
+        };
+        let complete = !kind.is_namespaced() || namespace.is_some();
+        let by_name_inside = kind.is_tiered_policy() && !name.starts_with(OLD_PREFIX);
+        let key = Key::resource(*kind, namespace.as_deref().unwrap_or_default(), name);
+        let (spans, watch_span) = if complete && !name_is_prefix {
+            let mut spans = vec![Span::key(super::convert::path(&key)?)];
+            if let Some(old) = old_key(&key) {
+                spans.push(Span::key(super::convert::path(&old)?));
+            }
+            let watch_span = spans[0].clone();
+            (spans, watch_span)
+        } else if complete {
+            let mut spans = vec![prefix(options)?];
+            // A prefix such as `def` already covers every old name.
+            if by_name_inside && !OLD_PREFIX.starts_with(name.as_str()) {
+                let name = Some(format!("{OLD_PREFIX}{name}"));
+                let (kind, namespace, name_is_prefix) = (*kind, namespace.clone(), *name_is_prefix);
+                spans.push(prefix(&ListOptions::Resource { kind, namespace, name, name_is_prefix })?);
+            }
+            (spans, prefix(options)?)
+        } else {
+            // A name in every namespace: only the whole kind covers that.
+            let all = prefix(&ListOptions::Resource { kind: *kind, namespace: None, name: None, name_is_prefix: false })?;
+            (vec![all.clone()], all)
+        };
+        let watch_span = if by_name_inside {
+            // A change may come under the plain or under the old name; only the parent covers both.
+            prefix(&ListOptions::Resource {
+                kind: *kind,
+                namespace: namespace.clone(),
+                name: None,
+                name_is_prefix: false,
+            })?
+        } else {
+            watch_span
+        };
+        Ok(Self { options: options.clone(), spans, watch_span, by_name_inside })
+    }
+
+    /// Whether the profile that every store has without storing it is selected.
+    fn has_default_allow(&self) -> bool {
+        self.options.matches(&default_allow_key())
+    }
+
+    /// The key of a path, when it can be one that is selected. `Err` for a path that is no key at all.
+    fn key_of(&self, path: &[u8]) -> std::result::Result<Option<Key>, String> {
+        let text = std::str::from_utf8(path).map_err(|_| "the key is not UTF-8 text".to_owned())?;
+        let key = Key::parse(text).ok_or_else(|| "the key is not one of Calico's".to_owned())?;
+        // The default-allow profile is never read from the store, even where an older release has put it there.
+        if key == default_allow_key() {
+            return Ok(None);
+        }
+        if self.options.matches(&key) || (self.by_name_inside && self.may_match_inside(&key)) {
+            return Ok(Some(key));
+        }
+        Ok(None)
+    }
+
+    fn may_match_inside(&self, key: &Key) -> bool {
+        match key {
+            Key::Resource(ResourceKey { kind, namespace, name }) => name
+                .strip_prefix(OLD_PREFIX)
+                .is_some_and(|rest| self.options.matches(&Key::resource(*kind, namespace, rest))),
+            _ => false,
+        }
+    }
+
+    /// Looks at a key and, where the key is selected, at its value.
+    pub(super) fn decode(&self, entry: &Entry) -> Decoded {
+        let key = match self.key_of(&entry.key) {
+            Ok(Some(key)) => key,
+            Ok(None) => return Decoded::Other,
+            Err(reason) => return Decoded::Invalid(invalid(&entry.key, None, reason)),
+        };
+        match read(&key, entry) {
+            Ok(pair) if self.is_selected(&pair) => Decoded::Selected(pair),
+            Ok(_) => Decoded::Other,
+            Err(reason) => Decoded::Invalid(invalid(&entry.key, Some(key), reason)),
+        }
+    }
+
+    /// The key of a deleted path, when it is one that may have been selected.
+    pub(super) fn deleted_key(&self, path: &[u8]) -> Option<Key> {
+        self.key_of(path).ok().flatten()
+    }
+
+    fn is_selected(&self, pair: &KvPair) -> bool {
+        if !self.by_name_inside || self.options.matches(&pair.key) {
+            return true;
+        }
+        match (&pair.key, user_name(&pair.key, &pair.value)) {
+            (Key::Resource(key), Some(name)) => {
+                self.options.matches(&Key::resource(key.kind, &key.namespace, name))
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Reads everything that is selected, now (0) or at a revision.
+pub(super) async fn list(transport: &dyn Transport, selection: &Arc<Selection>, revision: i64) -> Result<KvList> {
+    match read_spans(transport, selection, revision, PAGE).await {
+        // Somebody compacted the store between two pages. A single answer cannot be cut like that.
+        Err(Error::Expired { .. }) if revision == 0 => read_spans(transport, selection, revision, 0).await,
+        other => other,
+    }
+}
+
+/// What one page held.
+#[derive(Default)]
+struct Page {
+    items: Vec<KvPair>,
+    invalid: Vec<InvalidEntry>,
+}
+
+async fn read_spans(
+    transport: &dyn Transport,
+    selection: &Arc<Selection>,
+    mut revision: i64,
+    limit: i64,
+) -> Result<KvList> {
+    let decoders = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut found = KvList::default();
+    let mut pending: std::collections::VecDeque<JoinHandle<Page>> = std::collections::VecDeque::new();
+    for span in &selection.spans {
+        let mut rest = span.clone();
+        loop {
+            let request = RangeRequest { span: rest.clone(), revision, limit };
+            let answer = transport.range(request).await.map_err(|error| {
+                store_error(error, || format!("cannot list {}", String::from_utf8_lossy(&span.key)))
+            })?;
+            if revision == 0 {
+                revision = answer.revision;
+            }
+            let last = answer.entries.last().map(|entry| entry.key.clone());
+            if answer.entries.len() < WORTH_A_THREAD {
+                drain(&mut pending, 0, &mut found).await?;
+                collect(decode_page(selection, &answer.entries), &mut found);
+            } else {
+                drain(&mut pending, decoders.saturating_sub(1), &mut found).await?;
+                let selection = Arc::clone(selection);
+                pending.push_back(tokio::task::spawn_blocking(move || decode_page(&selection, &answer.entries)));
+            }
+            match last {
+                Some(last) if answer.more => rest = rest.after(&last),
+                _ => break,
+            }
+        }
+    }
+    drain(&mut pending, 0, &mut found).await?;
+    found.revision = revision.to_string();
+    if selection.spans.len() > 1 {
+        found.items.sort_by(|left, right| left.key.cmp(&right.key));
+    }
+    if selection.has_default_allow() {
+        let profile = default_allow_profile()?;
+        let place = found.items.partition_point(|item| item.key < profile.key);
+        found.items.insert(place, profile);
+    }
+    Ok(found)
+}
+
+fn decode_page(selection: &Selection, entries: &[Entry]) -> Page {
+    let mut page = Page { items: Vec::with_capacity(entries.len()), invalid: Vec::new() };
+    for entry in entries {
+        match selection.decode(entry) {
+            Decoded::Selected(pair) => page.items.push(pair),
+            Decoded::Invalid(entry) => page.invalid.push(entry),
+            Decoded::Other => {}
+        }
+    }
+    page
+}
+
+/// Waits until at most `keep` pages are still being decoded.
+async fn drain(
+    pending: &mut std::collections::VecDeque<JoinHandle<Page>>,
+    keep: usize,
+    found: &mut KvList,
+) -> Result<()> {
+    while pending.len() > keep {
+        let Some(page) = pending.pop_front() else { break };
+        let page = page.await.map_err(|error| Error::permanent("cannot decode a list", error))?;
+        collect(page, found);
+    }
+    Ok(())
+}
+
+fn collect(mut page: Page, found: &mut KvList) {
+    found.items.append(&mut page.items);
+    found.invalid.append(&mut page.invalid);
+}

@@ -1,0 +1,165 @@
+//! What etcd and the network say, sorted into the few classes that make a difference to callers.
+//!
+//! The one subtle question is whether a failed request can have been carried out. It cannot when the connection was
+//! never made; then any other member may be asked. It can when the connection broke later; then only reads are repeated.
+
+use super::transport::TransportError;
+use std::error::Error as StdError;
+use tonic::{Code, ConnectError, Status};
+
+/// How a request ended that did not succeed.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// It never left: there was no connection.
+    NotSent(String),
+    /// It left, and what became of it is not known; or the member cannot serve now.
+    Unknown(String),
+    /// The store refused it.
+    Refused(TransportError),
+}
+
+/// Sorts a failure of the client library.
+pub(super) fn failure(error: etcd_client::Error) -> Failure {
+    match error {
+        etcd_client::Error::GRpcStatus(status) => status_failure(&status),
+        etcd_client::Error::TransportError(error) => Failure::NotSent(chain(&error)),
+        etcd_client::Error::WatchError(text) => Failure::Unknown(text),
+        other => Failure::Refused(TransportError::Failed(other.to_string())),
+    }
+}
+
+/// Whether the server says that it has no users, so that logging in is neither possible nor needed.
+pub(super) fn is_auth_not_enabled(error: &etcd_client::Error) -> bool {
+    matches!(error, etcd_client::Error::GRpcStatus(status)
+        if status.code() == Code::FailedPrecondition && status.message().contains("authentication is not enabled"))
+}
+
+fn status_failure(status: &Status) -> Failure {
+    if let Some(connect) = connect_error(status) {
+        return Failure::NotSent(connect);
+    }
+    let text = status.message();
+    match status.code() {
+        Code::OutOfRange if text.contains("revision") => refused(TransportError::Revision, text),
+        Code::Unauthenticated | Code::PermissionDenied => refused(TransportError::Unauthorized, text),
+        Code::InvalidArgument if is_about_users(text) => refused(TransportError::Unauthorized, text),
+        Code::InvalidArgument if text.contains("request is too large") => refused(TransportError::TooLarge, text),
+        Code::ResourceExhausted if text.contains("larger than max") => refused(TransportError::TooLarge, text),
+        // etcd: "database space exceeded", "too many requests". The server has not done it, and may do it later.
+        Code::ResourceExhausted => refused(TransportError::Unavailable, text),
+        Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Aborted => Failure::Unknown(describe(status)),
+        Code::Unknown | Code::Internal if status.source().is_some() => Failure::Unknown(describe(status)),
+        _ => refused(TransportError::Failed, &format!("{} ({:?})", text, status.code())),
+    }
+}
+
+fn refused(class: fn(String) -> TransportError, text: &str) -> Failure {
+    Failure::Refused(class(text.to_owned()))
+}
+
+fn is_about_users(text: &str) -> bool {
+    text.contains("authentication failed") || text.contains("user name is empty") || text.contains("invalid auth token")
+}
+
+/// What a watch was cancelled for.
+pub(super) fn cancellation(compact_revision: i64, reason: &str) -> TransportError {
+    if compact_revision > 0 {
+        return TransportError::Revision(format!(
+            "etcdserver: mvcc: required revision has been compacted (oldest is {compact_revision})"
+        ));
+    }
+    if reason.contains("permission denied") || reason.contains("PermissionDenied") || is_about_users(reason) {
+        return TransportError::Unauthorized(reason.to_owned());
+    }
+    if reason.contains("compacted") {
+        return TransportError::Revision(reason.to_owned());
+    }
+    let reason = if reason.is_empty() { "the server cancelled the watch" } else { reason };
+    TransportError::Unavailable(reason.to_owned())
+}
+
+fn connect_error(status: &Status) -> Option<String> {
+    let mut source = status.source();
+    while let Some(error) = source {
+        if error.is::<ConnectError>() {
+            return Some(chain(error));
+        }
+        source = error.source();
+    }
+    None
+}
+
+fn describe(status: &Status) -> String {
+    match status.source() {
+        Some(source) => {
+            let below = chain(source);
+            if below.contains(status.message()) { below } else { format!("{}: {below}", status.message()) }
+        }
+        None => status.message().to_owned(),
+    }
+}
+
+/// An error with all its causes, each said once.
+pub(super) fn chain(error: &(dyn StdError + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let next = error.to_string();
+        if !text.ends_with(&next) {
+            text.push_str(": ");
+            text.push_str(&next);
+        }
+        source = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Code, message, and the class it belongs to.
+    #[test]
+    fn answers_are_sorted_by_code_and_text() {
+        let cases = [
+            (Code::OutOfRange, "etcdserver: mvcc: required revision has been compacted", "revision"),
+            (Code::OutOfRange, "etcdserver: mvcc: required revision is a future revision", "revision"),
+            (Code::Unauthenticated, "etcdserver: invalid auth token", "unauthorized"),
+            (Code::PermissionDenied, "etcdserver: permission denied", "unauthorized"),
+            (Code::InvalidArgument, "etcdserver: authentication failed, invalid user ID or password", "unauthorized"),
+            (Code::InvalidArgument, "etcdserver: user name is empty", "unauthorized"),
+            (Code::InvalidArgument, "etcdserver: request is too large", "too large"),
+            (Code::ResourceExhausted, "grpc: received message larger than max (3 vs. 2)", "too large"),
+            (Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded", "unavailable"),
+            (Code::InvalidArgument, "etcdserver: key is not provided", "failed"),
+            (Code::Unavailable, "etcdserver: leader changed", "unknown"),
+            (Code::DeadlineExceeded, "context deadline exceeded", "unknown"),
+        ];
+        for (code, text, expected) in cases {
+            let class = match status_failure(&Status::new(code, text)) {
+                Failure::NotSent(_) => "not sent",
+                Failure::Unknown(_) => "unknown",
+                Failure::Refused(TransportError::Revision(_)) => "revision",
+                Failure::Refused(TransportError::Unauthorized(_)) => "unauthorized",
+                Failure::Refused(TransportError::TooLarge(_)) => "too large",
+                Failure::Refused(TransportError::Unavailable(_)) => "unavailable",
+                Failure::Refused(TransportError::Failed(_)) => "failed",
+            };
+            assert_eq!(class, expected, "{code:?} {text}");
+        }
+    }
+
+    #[test]
+    fn a_connection_that_was_never_made_sent_nothing() {
+        let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        let status = Status::from_error(Box::new(ConnectError(Box::new(refused))));
+        assert!(matches!(status_failure(&status), Failure::NotSent(text) if text.contains("connection refused")));
+    }
+
+    #[test]
+    fn a_cancelled_watch_tells_compaction_from_permission() {
+        assert!(matches!(cancellation(7, ""), TransportError::Revision(_)));
+        assert!(matches!(cancellation(0, "etcdserver: permission denied"), TransportError::Unauthorized(_)));
+        assert!(matches!(cancellation(0, ""), TransportError::Unavailable(_)));
+    }
+}

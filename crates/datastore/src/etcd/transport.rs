@@ -1,0 +1,253 @@
+//! The few things that the semantics need from a store that speaks etcd's data model, and nothing more.
+//!
+//! Two implementations: [`remote`](super::remote) over gRPC, and [`embedded`](super::embedded) over the engine in this
+//! process. What Calico's data means is not known here: keys and values are bytes, revisions are numbers. A transport
+//! refuses to hide trouble: it never retries a write that may have happened, and a watch that ends says why.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::BoxStream;
+
+/// A stored key with its value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The key.
+    pub key: Bytes,
+    /// The value.
+    pub value: Bytes,
+    /// The revision that wrote this value.
+    pub mod_revision: i64,
+    /// How many times the key was written since it was created; 1 when it is new.
+    pub version: i64,
+}
+
+/// Which keys: from `key` up to but not including `end`, or the one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// The first key.
+    pub key: Bytes,
+    /// The first key after the span; `None` for the one key.
+    pub end: Option<Bytes>,
+}
+
+impl Span {
+    /// The one key.
+    #[must_use]
+    pub fn key(key: impl Into<Bytes>) -> Self {
+        Self { key: key.into(), end: None }
+    }
+
+    /// All keys that start with `prefix`.
+    #[must_use]
+    pub fn prefix(prefix: impl Into<Bytes>) -> Self {
+        let key = prefix.into();
+        let mut end = key.to_vec();
+        while let Some(last) = end.pop() {
+            if last < 0xff {
+                end.push(last + 1);
+                return Self { key, end: Some(end.into()) };
+            }
+        }
+        // No key sorts after all keys with this prefix: etcd writes that as a single zero byte.
+        Self { key, end: Some(Bytes::from_static(b"\0")) }
+    }
+
+    /// What is left of this span after `last`.
+    #[must_use]
+    pub fn after(&self, last: &[u8]) -> Self {
+        let mut key = Vec::with_capacity(last.len() + 1);
+        key.extend_from_slice(last);
+        key.push(0);
+        Self { key: key.into(), end: self.end.clone() }
+    }
+}
+
+/// A read of many keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RangeRequest {
+    /// Which keys.
+    pub span: Span,
+    /// At this revision; 0 for now.
+    pub revision: i64,
+    /// At most so many; 0 for all.
+    pub limit: i64,
+}
+
+/// The answer to a read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RangeResponse {
+    /// The revision of the store when it answered.
+    pub revision: i64,
+    /// What was found, in key order.
+    pub entries: Vec<Entry>,
+    /// Whether the limit left some out.
+    pub more: bool,
+}
+
+/// A condition of a transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// The key does not exist.
+    Absent(Bytes),
+    /// The key exists.
+    Present(Bytes),
+    /// The key's value was written by this revision.
+    WrittenAt(Bytes, i64),
+}
+
+/// One step of a transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Write a value, bound to a lease unless that is 0.
+    Put {
+        /// The key.
+        key: Bytes,
+        /// The value.
+        value: Bytes,
+        /// The lease.
+        lease: i64,
+    },
+    /// Read one key, at a revision or (0) now.
+    Get {
+        /// The key.
+        key: Bytes,
+        /// The revision.
+        revision: i64,
+    },
+    /// Delete keys, and tell what they held.
+    Delete(Span),
+}
+
+/// What is to happen at once, and what instead when a condition fails.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Transaction {
+    /// All of these must hold.
+    pub conditions: Vec<Condition>,
+    /// Done when they do.
+    pub then: Vec<Step>,
+    /// Done when one does not.
+    pub otherwise: Vec<Step>,
+}
+
+impl Transaction {
+    /// Whether it only reads, so that it may be sent again after a broken connection.
+    #[must_use]
+    pub fn only_reads(&self) -> bool {
+        self.then.iter().chain(&self.otherwise).all(|step| matches!(step, Step::Get { .. }))
+    }
+}
+
+/// What a transaction did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TransactionResponse {
+    /// The revision of the store afterwards; the revision of what was written, when something was.
+    pub revision: i64,
+    /// Whether the conditions held.
+    pub succeeded: bool,
+    /// For every step in order what it found: what a get read, what a delete removed, nothing for a put.
+    pub found: Vec<Vec<Entry>>,
+}
+
+/// A watch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WatchRequest {
+    /// Which keys.
+    pub span: Span,
+    /// The first revision to tell about.
+    pub start_revision: i64,
+}
+
+/// One change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A value was written.
+    Put {
+        /// What is there now.
+        entry: Entry,
+        /// What was there before, where the store still knows.
+        previous: Option<Entry>,
+    },
+    /// A key was deleted.
+    Delete {
+        /// The key.
+        key: Bytes,
+        /// The revision of the deletion.
+        revision: i64,
+        /// What was there before, where the store still knows.
+        previous: Option<Entry>,
+    },
+}
+
+/// A running watch.
+pub struct WatchAnswer {
+    /// The revision of the store when the watch began.
+    pub revision: i64,
+    /// Batches of changes, in order, no revision split over two batches. An `Err` is the last item; the end without
+    /// one means that the store ended the watch without a word.
+    pub changes: BoxStream<'static, Result<Vec<Change>, TransportError>>,
+}
+
+/// What went wrong on the way to the store or in it.
+#[derive(Debug, thiserror::Error)]
+pub enum TransportError {
+    /// The revision is gone, or is not there yet.
+    #[error("{0}")]
+    Revision(String),
+    /// The store refuses our credentials, or this operation to them.
+    #[error("{0}")]
+    Unauthorized(String),
+    /// The request is larger than the store takes.
+    #[error("{0}")]
+    TooLarge(String),
+    /// The store cannot be reached, or cannot answer now.
+    #[error("{0}")]
+    Unavailable(String),
+    /// Anything else, which will not pass by itself.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// A store that speaks etcd's data model.
+#[async_trait]
+pub trait Transport: Send + Sync {
+    /// Reads many keys.
+    async fn range(&self, request: RangeRequest) -> Result<RangeResponse, TransportError>;
+
+    /// Does several things at once.
+    async fn transact(&self, transaction: Transaction) -> Result<TransactionResponse, TransportError>;
+
+    /// Grants a lease of so many seconds and returns its id.
+    async fn grant_lease(&self, seconds: i64) -> Result<i64, TransportError>;
+
+    /// Follows changes.
+    async fn watch(&self, request: WatchRequest) -> Result<WatchAnswer, TransportError>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_prefix_is_the_next_prefix() {
+        for (prefix, end) in
+            [(&b"/calico/"[..], &b"/calico0"[..]), (b"a\xff", b"b"), (b"\xff\xff", b"\0"), (b"a\xff\xff", b"b")]
+        {
+            assert_eq!(Span::prefix(prefix.to_vec()).end.as_deref(), Some(end), "{prefix:?}");
+        }
+    }
+
+    #[test]
+    fn the_rest_of_a_span_begins_right_after_the_last_key() {
+        let rest = Span::prefix("/a/").after(b"/a/x");
+        assert_eq!(rest, Span { key: Bytes::from_static(b"/a/x\0"), end: Some(Bytes::from_static(b"/a0")) });
+    }
+
+    #[test]
+    fn a_transaction_that_writes_is_never_sent_twice() {
+        let get = Step::Get { key: Bytes::from_static(b"a"), revision: 0 };
+        let reads = Transaction { then: vec![get.clone()], ..Transaction::default() };
+        assert!(reads.only_reads());
+        let deletes = Transaction { otherwise: vec![Step::Delete(Span::key("a"))], then: vec![get], ..reads };
+        assert!(!deletes.only_reads());
+    }
+}

@@ -1,0 +1,125 @@
+//! Watches: changes of bytes become events, in order, until the first error, which ends the watch.
+//!
+//! Without a revision, what is there comes first. There is no resuming and no gap: when the connection goes, the watch
+//! ends with an error, and the caller continues from the last revision it has seen. No bookmarks: etcd's progress
+//! messages can overtake events in releases that are still in use, and a bookmark that lies loses changes.
+
+use super::convert::{default_allow_key, invalid, read, remains};
+use super::list::{self, Decoded, Selection};
+use super::transport::{Change, Entry, Transport, TransportError, WatchAnswer, WatchRequest};
+use crate::backend::{Watch, WatchEvent};
+use crate::error::{Error, Result};
+use futures::StreamExt as _;
+use futures::stream::{self, BoxStream};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+type Item = std::result::Result<WatchEvent, Error>;
+
+/// Follows what is selected, after this revision; 0 for what is there first.
+pub(super) async fn watch(transport: Arc<dyn Transport>, selection: Arc<Selection>, revision: i64) -> Result<Watch> {
+    let mut first = VecDeque::new();
+    let mut after = revision;
+    if revision == 0 {
+        let found = list::list(&*transport, &selection, 0).await?;
+        after = super::convert::exact_revision(&found.revision)?;
+        let ours = default_allow_key();
+        first.extend(found.invalid.into_iter().map(|entry| Ok(WatchEvent::Invalid(entry))));
+        let items = found.items.into_iter().filter(|item| item.key != ours);
+        first.extend(items.map(|item| Ok(WatchEvent::Added(item))));
+    }
+    let request = WatchRequest { span: selection.watch_span.clone(), start_revision: after.saturating_add(1) };
+    let WatchAnswer { revision, changes } = transport.watch(request).await.map_err(watch_error)?;
+    if revision > 0 && after > revision {
+        // Such a watch would wait in silence for the store to catch up: it was restored from an older copy.
+        let reason = format!("the store is at revision {revision}, before {after}");
+        return Err(Error::Expired { reason });
+    }
+    let state = State { ready: first, changes: Some(changes), selection };
+    Ok(stream::unfold(state, next).boxed())
+}
+
+/// A watch between two events. Without changes it has ended.
+struct State {
+    ready: VecDeque<Item>,
+    changes: Option<BoxStream<'static, std::result::Result<Vec<Change>, TransportError>>>,
+    selection: Arc<Selection>,
+}
+
+async fn next(mut state: State) -> Option<(Item, State)> {
+    loop {
+        if let Some(item) = state.ready.pop_front() {
+            if item.is_err() {
+                state.changes = None;
+                state.ready.clear();
+            }
+            return Some((item, state));
+        }
+        match state.changes.as_mut()?.next().await {
+            Some(Ok(batch)) => {
+                state.ready.extend(batch.iter().filter_map(|change| event(&state.selection, change)));
+            }
+            Some(Err(error)) => state.ready.push_back(Err(watch_error(error))),
+            None => {
+                let reason = "the store ended it".to_owned();
+                state.ready.push_back(Err(Error::WatchClosed { reason }));
+            }
+        }
+    }
+}
+
+fn watch_error(error: TransportError) -> Error {
+    match error {
+        TransportError::Revision(reason) => Error::Expired { reason },
+        TransportError::Unauthorized(reason) => Error::Unauthorized { reason },
+        TransportError::Unavailable(reason) | TransportError::Failed(reason) | TransportError::TooLarge(reason) => {
+            Error::WatchClosed { reason }
+        }
+    }
+}
+
+fn event(selection: &Selection, change: &Change) -> Option<Item> {
+    match change {
+        Change::Put { entry, previous } => put_event(selection, entry, previous.as_ref()),
+        Change::Delete { key, revision, previous } => delete_event(selection, key, *revision, previous.as_ref()),
+    }
+}
+
+fn put_event(selection: &Selection, entry: &Entry, previous: Option<&Entry>) -> Option<Item> {
+    let new = match selection.decode(entry) {
+        Decoded::Selected(pair) => pair,
+        Decoded::Invalid(entry) => return Some(Ok(WatchEvent::Invalid(entry))),
+        Decoded::Other => return None,
+    };
+    if entry.version == 1 {
+        return Some(Ok(WatchEvent::Added(new)));
+    }
+    let old = previous.and_then(|previous| read(&new.key, previous).ok());
+    Some(Ok(WatchEvent::Modified { new, old }))
+}
+
+fn delete_event(selection: &Selection, path: &[u8], revision: i64, previous: Option<&Entry>) -> Option<Item> {
+    let key = selection.deleted_key(path)?;
+    let held = match previous {
+        Some(previous) => match selection.decode(previous) {
+            Decoded::Selected(pair) => Some(pair),
+            Decoded::Other => return None,
+            Decoded::Invalid(_) => None,
+        },
+        None => None,
+    };
+    match held {
+        Some(mut pair) => {
+            pair.set_revision(&revision.to_string());
+            Some(Ok(WatchEvent::Deleted(pair)))
+        }
+        // What it held is unknown, and it is gone all the same: nobody may keep it.
+        None => Some(match remains(&key, revision) {
+            Some(pair) => Ok(WatchEvent::Deleted(pair)),
+            None => {
+                let entry = invalid(path, Some(key), "deleted; what it held cannot be read".to_owned());
+                Err(Error::Expired { reason: format!("{}: {}", entry.key, entry.reason) })
+            }
+        }),
+    }
+}

@@ -1,0 +1,27 @@
+//! The integration tests of this crate, in one program.
+//!
+//! - One suite of cases (`cases`), run unchanged on every store: real etcd, the embedded engine in this process,
+//!   `tortie datastore` on its socket, and a real kube-apiserver on real etcd and on the embedded store.
+//!   `TORTIE_CASE=<text>` runs only the cases whose name contains the text.
+//! - What only one store has: certificates, users and several members of etcd (`etcd_access`), what Calico itself
+//!   wrote (`captures`).
+
+mod captures;
+mod cases;
+mod etcd_access;
+mod fixture;
+mod harness;
+mod stores;
+
+use anyhow::Result;
+use std::sync::Arc;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn conformance_on_etcd() -> Result<()> {
+    harness::run("etcd", Arc::new(stores::EtcdStore::start().await?)).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn conformance_on_the_embedded_store() -> Result<()> {
+    harness::run("embedded", Arc::new(stores::EmbeddedStore::open()?)).await
+}
