@@ -6,7 +6,9 @@
 
 use std::path::{Path, PathBuf};
 
+pub mod cli;
 mod engine;
+pub mod server;
 
 pub use engine::*;
 

@@ -1,0 +1,95 @@
+//! Automatic compaction, as etcd's `--auto-compaction-*` flags describe it: keep the history of the last so much time, or of the last so
+//! many revisions. Which revision to compact is a pure decision; the loop around it only waits.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use tokio::time::{Instant, sleep};
+
+use crate::engine::{Error, Store};
+
+/// What history to keep.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum AutoCompaction {
+    /// All of it.
+    #[default]
+    Off,
+    /// That of the last so much time.
+    Periodic(Duration),
+    /// The last so many revisions.
+    Revision(i64),
+}
+
+/// Time is looked at this often per period.
+const SAMPLES: u32 = 10;
+
+/// Compacts for as long as it is polled.
+pub(super) async fn run(store: Arc<Store>, mode: AutoCompaction) {
+    match mode {
+        AutoCompaction::Off => std::future::pending().await,
+        AutoCompaction::Periodic(retention) => {
+            let step = (retention.min(Duration::from_secs(3600)) / SAMPLES).max(Duration::from_millis(10));
+            let mut window = Window::default();
+            loop {
+                let now = Instant::now();
+                if let Some(revision) = window.advance(now, retention, store.revision()) {
+                    compact(&store, revision).await;
+                }
+                sleep(step).await;
+            }
+        }
+        AutoCompaction::Revision(keep) => loop {
+            let revision = store.revision() - keep;
+            if revision > 0 {
+                compact(&store, revision).await;
+            }
+            sleep(Duration::from_secs(300)).await;
+        },
+    }
+}
+
+async fn compact(store: &Store, revision: i64) {
+    match store.compact(revision, false).await {
+        // Somebody else, or an idle period, was there first.
+        Ok(_) | Err(Error::Compacted { .. }) => {}
+        Err(error) => tracing::warn!("automatic compaction of revision {revision} failed: {error}"),
+    }
+}
+
+/// Which revision was current when.
+#[derive(Debug, Default)]
+struct Window {
+    seen: VecDeque<(Instant, i64)>,
+}
+
+impl Window {
+    /// Notes the current revision; returns the one that was current `retention` ago, when that is known.
+    fn advance(&mut self, now: Instant, retention: Duration, revision: i64) -> Option<i64> {
+        self.seen.push_back((now, revision));
+        let mut due = None;
+        while let Some(&(at, revision)) = self.seen.front()
+            && now.duration_since(at) >= retention
+        {
+            due = Some(revision);
+            self.seen.pop_front();
+        }
+        due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_current_a_period_ago_is_compacted() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let hour = Duration::from_secs(3600);
+        let mut window = Window::default();
+        assert_eq!(window.advance(at(0), hour, 5), None);
+        assert_eq!(window.advance(at(1800), hour, 9), None);
+        assert_eq!(window.advance(at(3600), hour, 12), Some(5));
+        assert_eq!(window.advance(at(3700), hour, 13), None);
+        assert_eq!(window.advance(at(9000), hour, 14), Some(13));
+    }
+}

@@ -1,0 +1,251 @@
+//! Where the server listens: TCP and unix sockets, plain or with TLS. Unix sockets appear under their name only once they are
+//! readable by their owner alone. Accepting is here; what is spoken is not.
+
+use std::{
+    fmt, io,
+    os::unix::fs::{FileTypeExt, PermissionsExt},
+    path::{Path, PathBuf},
+    str::FromStr,
+    sync::Arc,
+};
+
+use rustls::{
+    RootCertStore, ServerConfig,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    server::WebPkiClientVerifier,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, UnixListener},
+};
+use tokio_rustls::TlsAcceptor;
+
+/// An address as etcd's flags write it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Endpoint {
+    /// `http://host:port` or `https://host:port`.
+    Tcp {
+        /// Host and port.
+        address: String,
+        /// Whether it is `https`.
+        tls: bool,
+    },
+    /// `unix:///path` or `unixs:///path`.
+    Unix {
+        /// The socket.
+        path: PathBuf,
+        /// Whether it is `unixs`.
+        tls: bool,
+    },
+}
+
+/// Why a text is not an address.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not an address to listen on: {reason}")]
+pub struct EndpointError {
+    text: String,
+    reason: &'static str,
+}
+
+impl FromStr for Endpoint {
+    type Err = EndpointError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let bad = |reason| EndpointError { text: text.to_owned(), reason };
+        let (scheme, rest) =
+            text.split_once("://").ok_or_else(|| bad("it needs http://, https:// or unix://"))?;
+        let tls = matches!(scheme, "https" | "unixs");
+        match scheme {
+            "http" | "https" => {
+                let address = rest.trim_end_matches('/');
+                let port = address.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
+                match port {
+                    Some(Ok(_)) if !address.contains('/') => {
+                        Ok(Self::Tcp { address: address.to_owned(), tls })
+                    }
+                    _ => Err(bad("it needs a host and a port, and no path")),
+                }
+            }
+            "unix" | "unixs" if rest.is_empty() => Err(bad("it needs a path")),
+            "unix" | "unixs" => Ok(Self::Unix { path: rest.into(), tls }),
+            _ => Err(bad("it needs http://, https:// or unix://")),
+        }
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { address, tls } => write!(f, "http{}://{address}", if *tls { "s" } else { "" }),
+            Self::Unix { path, tls } => write!(f, "unix{}://{}", if *tls { "s" } else { "" }, path.display()),
+        }
+    }
+}
+
+/// The server's certificate, and whether clients need one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// PEM file of the server's certificate chain.
+    pub cert_file: PathBuf,
+    /// PEM file of its key.
+    pub key_file: PathBuf,
+    /// PEM file of the authorities that sign clients' certificates; with it, clients without one are refused.
+    pub trusted_ca_file: Option<PathBuf>,
+}
+
+/// Why the TLS files cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A PEM file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Pem {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: rustls::pki_types::pem::Error,
+    },
+    /// The certificate, key or authorities do not fit.
+    #[error("cannot use the TLS files: {0}")]
+    Config(String),
+}
+
+impl TlsFiles {
+    pub(super) fn acceptor(&self) -> Result<TlsAcceptor, TlsError> {
+        let pem = |path: &Path| {
+            let path = path.to_owned();
+            move |source| TlsError::Pem { path, source }
+        };
+        let config = |error: &dyn fmt::Display| TlsError::Config(error.to_string());
+        let certificates = |path: &Path| {
+            CertificateDer::pem_file_iter(path)
+                .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+                .map_err(pem(path))
+        };
+        let chain = certificates(&self.cert_file)?;
+        let key = PrivateKeyDer::from_pem_file(&self.key_file).map_err(pem(&self.key_file))?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| config(&error))?;
+        let builder = match &self.trusted_ca_file {
+            None => builder.with_no_client_auth(),
+            Some(path) => {
+                let mut roots = RootCertStore::empty();
+                for certificate in certificates(path)? {
+                    roots.add(certificate).map_err(|error| config(&error))?;
+                }
+                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+                    .build()
+                    .map_err(|error| config(&error))?;
+                builder.with_client_cert_verifier(verifier)
+            }
+        };
+        let mut server = builder.with_single_cert(chain, key).map_err(|error| config(&error))?;
+        server.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(TlsAcceptor::from(Arc::new(server)))
+    }
+}
+
+/// A connection of any kind.
+pub(super) trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
+
+/// A bound endpoint.
+pub(super) struct Listener {
+    socket: Socket,
+    tls: Option<TlsAcceptor>,
+}
+
+enum Socket {
+    Tcp(TcpListener),
+    Unix(UnixListener, PathBuf),
+}
+
+impl Listener {
+    pub(super) async fn bind(endpoint: &Endpoint, acceptor: Option<&TlsAcceptor>) -> io::Result<Self> {
+        let (socket, tls) = match endpoint {
+            Endpoint::Tcp { address, tls } => (Socket::Tcp(TcpListener::bind(address).await?), *tls),
+            Endpoint::Unix { path, tls } => (Socket::Unix(bind_unix(path)?, path.clone()), *tls),
+        };
+        let missing = || io::Error::other("it needs --cert-file and --key-file");
+        let tls = if tls { Some(acceptor.cloned().ok_or_else(missing)?) } else { None };
+        Ok(Self { socket, tls })
+    }
+
+    /// The address it is bound to, with the port that the system chose.
+    pub(super) fn endpoint(&self) -> io::Result<Endpoint> {
+        let tls = self.tls.is_some();
+        Ok(match &self.socket {
+            Socket::Tcp(listener) => Endpoint::Tcp { address: listener.local_addr()?.to_string(), tls },
+            Socket::Unix(_, path) => Endpoint::Unix { path: path.clone(), tls },
+        })
+    }
+
+    pub(super) async fn accept(&self) -> io::Result<(Box<dyn Connection>, Option<TlsAcceptor>)> {
+        let connection: Box<dyn Connection> = match &self.socket {
+            Socket::Tcp(listener) => {
+                let (stream, _) = listener.accept().await?;
+                stream.set_nodelay(true)?;
+                Box::new(stream)
+            }
+            Socket::Unix(listener, _) => Box::new(listener.accept().await?.0),
+        };
+        Ok((connection, self.tls.clone()))
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Socket::Unix(_, path) = &self.socket {
+            // Somebody may have removed it before us.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+fn bind_unix(path: &Path) -> io::Result<UnixListener> {
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if !found.file_type().is_socket() => {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is a file that is not a socket"));
+        }
+        Ok(_) if std::os::unix::net::UnixStream::connect(path).is_ok() => {
+            return Err(io::Error::new(io::ErrorKind::AddrInUse, "somebody is listening there"));
+        }
+        _ => {}
+    }
+    let mut name = path.as_os_str().to_owned();
+    name.push("~");
+    let temporary = PathBuf::from(name);
+    match std::fs::remove_file(&temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(&temporary)?;
+    std::fs::set_permissions(&temporary, std::fs::Permissions::from_mode(0o600))?;
+    std::fs::rename(&temporary, path)?;
+    Ok(listener)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_etcds() {
+        for (text, same) in [
+            ("http://127.0.0.1:2379", true),
+            ("https://[::1]:1", true),
+            ("unix:///run/x.sock", true),
+            ("unixs://relative", true),
+            ("http://localhost:2379/", false),
+        ] {
+            let endpoint: Endpoint = text.parse().unwrap();
+            assert_eq!(endpoint.to_string() == text, same, "{text}");
+        }
+        for text in
+            ["127.0.0.1:2379", "http://127.0.0.1", "http://a:b", "http://a:1/x", "unix://", "ftp://a:1"]
+        {
+            assert!(text.parse::<Endpoint>().is_err(), "{text}");
+        }
+    }
+}
