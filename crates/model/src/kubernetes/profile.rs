@@ -8,9 +8,10 @@ use super::annotations::{
     SERVICE_ACCOUNT_PROFILE_PREFIX,
 };
 use super::{ConversionError, Converted, translated_uid};
+use crate::value::KvPair;
 use api::kubernetes::{Namespace, ServiceAccount};
 use api::meta::StringMap;
-use api::{Action, ObjectMeta, Profile, ProfileSpec, Rule};
+use api::{Action, DEFAULT_ALLOW_PROFILE, ObjectMeta, Profile, ProfileSpec, Rule};
 
 /// The profile of a namespace.
 ///
@@ -41,6 +42,16 @@ pub fn service_account_profile(account: &ServiceAccount) -> Result<Converted, Co
     let name = service_account_profile_name(&account.metadata.namespace, &account.metadata.name);
     let revision = join_revisions("", &account.metadata.resource_version);
     profile(name, &account.metadata, spec, &revision)
+}
+
+/// The profile that every store has without storing it: everything is allowed.
+#[must_use]
+pub fn default_allow_profile() -> KvPair {
+    let allow = vec![Rule { action: Action::Allow, ..Rule::default() }];
+    let spec = ProfileSpec { ingress: allow.clone(), egress: allow, ..ProfileSpec::default() };
+    let mut pair = KvPair::resource(Profile::new("", DEFAULT_ALLOW_PROFILE, spec));
+    pair.set_revision("1");
+    pair
 }
 
 fn profile(

@@ -1,0 +1,268 @@
+//! Where the API server is and who we are, as Calico's configuration says it (kubeconfig files, inline text, overrides,
+//! or the pod's own service account).
+//!
+//! It reads files, never the environment: which variable means what is the client's business.
+
+use crate::error::{Error, Result};
+use crate::secret::Secret;
+use kube::config::{
+    Cluster, Context, KubeConfigOptions, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext,
+};
+use serde_json::json;
+use std::path::PathBuf;
+
+/// How to reach the Kubernetes API. Everything is optional; with nothing at all, the pod's service account is used.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct KubernetesConfig {
+    /// kubeconfig files, merged in this order: the first that says something wins.
+    pub kubeconfig: Vec<PathBuf>,
+    /// A kubeconfig as text. It wins over the files, and no override applies to it.
+    pub kubeconfig_inline: Secret,
+    /// The context to use instead of the current one.
+    pub context: String,
+    /// The server's address, over what the kubeconfig says.
+    pub api_endpoint: String,
+    /// A client certificate, over what the kubeconfig says.
+    pub cert_file: String,
+    /// The key of that certificate.
+    pub key_file: String,
+    /// The authority that signed the server's certificate, over what the kubeconfig says.
+    pub ca_file: String,
+    /// A bearer token, over what the kubeconfig says.
+    pub api_token: Secret,
+    /// Take any certificate for the server's.
+    pub insecure_skip_tls_verify: bool,
+    /// How many requests per second Calico's Go client would send. Accepted; this client does not limit itself, since
+    /// the API server's own fairness does.
+    pub client_qps: f32,
+    /// The burst that goes with it. Accepted likewise.
+    pub client_burst: u32,
+    /// Take tunnel addresses from the node's pod CIDR (host-local IPAM); there are no IPAM objects then.
+    pub use_pod_cidr: bool,
+    /// The API group of Calico's custom resources: `projectcalico.org/v3`, `crd.projectcalico.org/v1`, or empty to find
+    /// out.
+    pub calico_api_group: String,
+    /// The first part of workload interfaces' names; empty for `cali`.
+    pub interface_prefix: String,
+}
+
+impl KubernetesConfig {
+    /// A configuration from one kubeconfig file.
+    #[must_use]
+    pub fn from_file(path: impl Into<PathBuf>) -> Self {
+        Self { kubeconfig: vec![path.into()], ..Self::default() }
+    }
+
+    /// Whether nothing says where the server is, so that the pod's own service account is meant.
+    #[must_use]
+    pub fn is_in_cluster(&self) -> bool {
+        self.kubeconfig.is_empty() && self.kubeconfig_inline.is_empty() && self.api_endpoint.is_empty()
+    }
+
+    /// Makes a client. No connection is opened yet.
+    ///
+    /// # Errors
+    /// When a file cannot be read or says something that cannot be.
+    pub(crate) async fn client(&self) -> Result<kube::Client> {
+        let mut config = self.connection().await?;
+        // Whoever calls us decides about retries, and is told how long the server asked to wait.
+        config.default_retry = false;
+        config.disable_compression = true;
+        kube::Client::try_from(config)
+            .map_err(|error| Error::permanent("preparing the connection to Kubernetes", error))
+    }
+
+    async fn connection(&self) -> Result<kube::Config> {
+        let wrong = |error: kube::config::KubeconfigError| Error::permanent("reading the kubeconfig", error);
+        if self.is_in_cluster() {
+            let mut config = kube::Config::incluster().map_err(|error| {
+                Error::permanent("no kubeconfig is given, and this is not a pod either", error)
+            })?;
+            if !self.api_token.is_empty() {
+                config.auth_info = parse(json!({"token": self.api_token.expose()}))?;
+            }
+            config.accept_invalid_certs = self.insecure_skip_tls_verify;
+            return Ok(config);
+        }
+        let kubeconfig = if self.kubeconfig_inline.is_empty() {
+            let mut kubeconfig = self.read_files()?;
+            self.apply_overrides(&mut kubeconfig)?;
+            kubeconfig
+        } else {
+            Kubeconfig::from_yaml(self.kubeconfig_inline.expose()).map_err(wrong)?
+        };
+        let has_proxy = names_a_proxy(&kubeconfig);
+        let options = KubeConfigOptions::default();
+        let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(wrong)?;
+        if !has_proxy {
+            // `kube` also takes one from the environment, but not the exceptions that go with it.
+            config.proxy_url = None;
+        }
+        Ok(config)
+    }
+
+    /// All files merged. One file must exist; of several, those that are missing are skipped.
+    fn read_files(&self) -> Result<Kubeconfig> {
+        let mut merged = Kubeconfig::default();
+        for path in &self.kubeconfig {
+            if self.kubeconfig.len() > 1 && !path.exists() {
+                tracing::warn!(path = %path.display(), "kubeconfig file is missing");
+                continue;
+            }
+            let context = || format!("reading the kubeconfig {}", path.display());
+            let next = Kubeconfig::read_from(path).map_err(|error| Error::permanent(context(), error))?;
+            merged = merged.merge(next).map_err(|error| Error::permanent(context(), error))?;
+        }
+        Ok(merged)
+    }
+
+    fn apply_overrides(&self, kubeconfig: &mut Kubeconfig) -> Result<()> {
+        if !self.context.is_empty() {
+            kubeconfig.current_context = Some(self.context.clone());
+        }
+        let (cluster, user) = self.current_entries(kubeconfig)?;
+        let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        if let Some(server) = given(&self.api_endpoint) {
+            cluster.server = Some(server);
+        }
+        if let Some(file) = given(&self.ca_file) {
+            cluster.certificate_authority = Some(file);
+            cluster.certificate_authority_data = None;
+        }
+        if self.insecure_skip_tls_verify {
+            cluster.insecure_skip_tls_verify = Some(true);
+            cluster.certificate_authority = None;
+            cluster.certificate_authority_data = None;
+        }
+        let user = user.auth_info.get_or_insert_default();
+        if let Some(file) = given(&self.cert_file) {
+            user.client_certificate = Some(file);
+            user.client_certificate_data = None;
+        }
+        if let Some(file) = given(&self.key_file) {
+            user.client_key = Some(file);
+            user.client_key_data = None;
+        }
+        if !self.api_token.is_empty() {
+            let other: kube::config::AuthInfo = parse(json!({"token": self.api_token.expose()}))?;
+            user.token = other.token;
+            user.token_file = None;
+        }
+        Ok(())
+    }
+
+    /// The cluster and the user of the current context, made if there is no kubeconfig at all.
+    fn current_entries<'a>(
+        &self,
+        kubeconfig: &'a mut Kubeconfig,
+    ) -> Result<(&'a mut Cluster, &'a mut NamedAuthInfo)> {
+        const OURS: &str = "calico";
+        if self.kubeconfig.is_empty() {
+            kubeconfig.current_context = Some(OURS.to_owned());
+            let context = parse::<Context>(json!({"cluster": OURS, "user": OURS}))?;
+            kubeconfig.contexts.push(parse::<NamedContext>(json!({"name": OURS, "context": context}))?);
+        }
+        let current = kubeconfig.current_context.clone().unwrap_or_default();
+        let context = kubeconfig
+            .contexts
+            .iter()
+            .find(|entry| entry.name == current)
+            .and_then(|entry| entry.context.clone())
+            .ok_or_else(|| {
+                let reason = if current.is_empty() {
+                    "no current context is set".to_owned()
+                } else {
+                    format!("there is no context '{current}'")
+                };
+                Error::permanent("reading the kubeconfig", reason)
+            })?;
+        let user_name = context.user.unwrap_or_default();
+        if !kubeconfig.clusters.iter().any(|entry| entry.name == context.cluster) {
+            kubeconfig.clusters.push(parse::<NamedCluster>(json!({"name": context.cluster, "cluster": {}}))?);
+        }
+        if !kubeconfig.auth_infos.iter().any(|entry| entry.name == user_name) {
+            kubeconfig.auth_infos.push(parse::<NamedAuthInfo>(json!({"name": user_name, "user": {}}))?);
+        }
+        let missing =
+            || Error::permanent("reading the kubeconfig", "its current context names no cluster or user");
+        let cluster =
+            kubeconfig.clusters.iter_mut().find(|entry| entry.name == context.cluster).ok_or_else(missing)?;
+        let user =
+            kubeconfig.auth_infos.iter_mut().find(|entry| entry.name == user_name).ok_or_else(missing)?;
+        Ok((cluster.cluster.get_or_insert_default(), user))
+    }
+}
+
+fn parse<T: serde::de::DeserializeOwned>(value: serde_json::Value) -> Result<T> {
+    serde_json::from_value(value)
+        .map_err(|error| Error::permanent("preparing the connection to Kubernetes", error))
+}
+
+/// Whether the kubeconfig itself names a proxy.
+fn names_a_proxy(kubeconfig: &Kubeconfig) -> bool {
+    kubeconfig
+        .clusters
+        .iter()
+        .filter_map(|entry| entry.cluster.as_ref())
+        .any(|cluster| cluster.proxy_url.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = "apiVersion: v1\nkind: Config\ncurrent-context: a\nclusters:\n- name: c\n  cluster: {server: 'https://1.2.3.4:6443'}\nusers:\n- name: u\n  user: {token: from-file}\ncontexts:\n- name: a\n  context: {cluster: c, user: u}\n- name: b\n  context: {cluster: c2, user: u}\n";
+
+    #[tokio::test]
+    async fn overrides_win_over_the_file() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), FILE).unwrap();
+        let plain = KubernetesConfig::from_file(file.path());
+        assert_eq!(plain.connection().await.unwrap().cluster_url.to_string(), "https://1.2.3.4:6443/");
+        let changed = KubernetesConfig {
+            api_endpoint: "https://localhost:1".into(),
+            insecure_skip_tls_verify: true,
+            api_token: Secret::new("other"),
+            ..plain.clone()
+        };
+        let config = changed.connection().await.unwrap();
+        assert_eq!(
+            (config.cluster_url.to_string().as_str(), config.accept_invalid_certs),
+            ("https://localhost:1/", true)
+        );
+        let unknown = KubernetesConfig { context: "z".into(), ..plain.clone() };
+        assert!(unknown.connection().await.unwrap_err().to_string().contains("no context 'z'"));
+        let several =
+            KubernetesConfig { kubeconfig: vec!["/nowhere/at/all".into(), file.path().into()], ..plain };
+        assert_eq!(several.connection().await.unwrap().cluster_url.to_string(), "https://1.2.3.4:6443/");
+        assert!(KubernetesConfig::from_file("/nowhere/at/all").connection().await.is_err());
+    }
+
+    #[tokio::test]
+    async fn an_endpoint_alone_is_enough() {
+        let config =
+            KubernetesConfig { api_endpoint: "http://127.0.0.1:8080".into(), ..KubernetesConfig::default() };
+        assert_eq!(config.connection().await.unwrap().cluster_url.to_string(), "http://127.0.0.1:8080/");
+    }
+
+    #[tokio::test]
+    async fn inline_text_wins_over_files() {
+        let config = KubernetesConfig {
+            kubeconfig: vec!["/nowhere/at/all".into()],
+            kubeconfig_inline: Secret::new(FILE),
+            ..KubernetesConfig::default()
+        };
+        assert_eq!(config.connection().await.unwrap().cluster_url.to_string(), "https://1.2.3.4:6443/");
+    }
+
+    #[test]
+    fn secrets_are_not_printed() {
+        let config = KubernetesConfig {
+            api_token: Secret::new("hush"),
+            kubeconfig_inline: Secret::new("quiet"),
+            ..KubernetesConfig::default()
+        };
+        let printed = format!("{config:?}");
+        assert!(!printed.contains("hush") && !printed.contains("quiet"), "{printed}");
+    }
+}

@@ -1,0 +1,274 @@
+//! From lists and watches of Kubernetes objects to entries: one way for all kinds.
+//!
+//! An object that cannot be converted is reported, never dropped. A watch without a revision starts with a list, so that
+//! every event has a well-defined place after it and a client can go on from any revision it saw.
+
+use super::path::ApiResource;
+use super::status::Refusal;
+use super::transport::{Failure, Item, ListQuery, RawEvent, Transport, Unreadable};
+use crate::backend::{InvalidEntry, KvList, Watch, WatchEvent, WatchOptions};
+use crate::error::{Error, Result};
+use api::{Kind, Resource};
+use futures::future::ready;
+use futures::stream::{self, BoxStream, StreamExt as _};
+use model::kubernetes::{ConversionError, Converted};
+use model::{Key, KvPair, ListOptions};
+use serde::de::DeserializeOwned;
+use std::sync::Arc;
+
+/// What one Kubernetes object is to Calico.
+#[derive(Debug)]
+pub(crate) enum Conversion {
+    /// An entry.
+    Entry(Box<KvPair>),
+    /// Nothing, and it never was anything.
+    Nothing,
+    /// Nothing any more; it may have been this entry.
+    Gone(Box<KvPair>),
+    /// Something that cannot be told. The entry, if there is one, says no more than which object it was.
+    Invalid(InvalidEntry, Option<Box<KvPair>>),
+}
+
+impl Conversion {
+    /// The outcome of a conversion; its problems are logged here, once for each time the object is seen.
+    pub(crate) fn new(
+        kind: Kind,
+        namespace: &str,
+        name: &str,
+        outcome: std::result::Result<Converted, ConversionError>,
+    ) -> Self {
+        match outcome {
+            Ok(converted) => {
+                for problem in &converted.problems {
+                    tracing::warn!(key = %converted.pair.key, "{problem}");
+                }
+                Self::Entry(Box::new(converted.pair))
+            }
+            Err(error) => Self::Invalid(
+                invalid_entry(kind, namespace, name, error.to_string()),
+                bare(&Key::resource(kind, namespace, name), "").map(Box::new),
+            ),
+        }
+    }
+}
+
+/// An entry that says which resource it was and nothing more.
+pub(crate) fn bare(key: &Key, revision: &str) -> Option<KvPair> {
+    let resource = key.as_resource()?;
+    let metadata = serde_json::json!({"metadata": {"name": resource.name, "namespace": resource.namespace}});
+    let mut pair = KvPair::resource(Resource::from_value(resource.kind, metadata).ok()?);
+    pair.key = key.clone();
+    pair.set_revision(revision);
+    Some(pair)
+}
+
+/// The report of an object that cannot be read, under the key that it would have.
+pub(crate) fn invalid_entry(kind: Kind, namespace: &str, name: &str, reason: String) -> InvalidEntry {
+    InvalidEntry {
+        key: object_path(kind.plural(), namespace, name),
+        parsed_key: Some(Key::resource(kind, namespace, name)),
+        reason,
+    }
+}
+
+fn object_path(plural: &str, namespace: &str, name: &str) -> String {
+    if namespace.is_empty() { format!("{plural}/{name}") } else { format!("{plural}/{namespace}/{name}") }
+}
+
+/// Turns objects of one Kubernetes type into entries.
+pub(crate) struct Feed<T> {
+    pub(crate) resource: ApiResource,
+    pub(crate) convert: Arc<dyn Fn(T) -> Conversion + Send + Sync>,
+    /// Which entries are asked for.
+    pub(crate) selects: Arc<dyn Fn(&KvPair) -> bool + Send + Sync>,
+    /// The kind of the entries, where each object is one entry of its own name.
+    pub(crate) kind: Option<Kind>,
+}
+
+impl<T> Clone for Feed<T> {
+    fn clone(&self) -> Self {
+        Self {
+            resource: self.resource,
+            convert: Arc::clone(&self.convert),
+            selects: Arc::clone(&self.selects),
+            kind: self.kind,
+        }
+    }
+}
+
+impl<T: DeserializeOwned + Send + 'static> Feed<T> {
+    /// A feed of everything that `list` selects.
+    pub(crate) fn new(
+        resource: ApiResource,
+        kind: Option<Kind>,
+        list: &ListOptions,
+        convert: impl Fn(T) -> Conversion + Send + Sync + 'static,
+    ) -> Self {
+        let list = list.clone();
+        Self {
+            resource,
+            convert: Arc::new(convert),
+            selects: Arc::new(move |pair| list.matches(&pair.key)),
+            kind,
+        }
+    }
+
+    fn convert(&self, item: Item<T>) -> Conversion {
+        match item {
+            Ok(object) => (self.convert)(object),
+            Err(Unreadable { namespace, name, revision, reason }) => match self.kind {
+                Some(kind) => Conversion::Invalid(
+                    invalid_entry(kind, &namespace, &name, reason),
+                    bare(&Key::resource(kind, &namespace, &name), &revision).map(Box::new),
+                ),
+                None => {
+                    let key = object_path(self.resource.plural, &namespace, &name);
+                    Conversion::Invalid(InvalidEntry { key, parsed_key: None, reason }, None)
+                }
+            },
+        }
+    }
+
+    /// Everything that is there now. A type of object that the server does not know has no objects.
+    pub(crate) async fn list(
+        &self,
+        transport: &Transport,
+        query: &ListQuery<'_>,
+        what: &ListOptions,
+    ) -> Result<KvList> {
+        let listed = match transport.list(self.resource, query).await {
+            Ok(listed) => listed,
+            Err(failure) if failure.refusal().is_some_and(Refusal::is_unknown_type) => {
+                return Ok(KvList::default());
+            }
+            Err(failure) => return Err(self.error("list", failure, &what.to_string())),
+        };
+        let mut list = KvList { revision: listed.revision, ..KvList::default() };
+        for item in listed.items {
+            match self.convert(item) {
+                Conversion::Entry(pair) if (self.selects)(&pair) => list.items.push(*pair),
+                Conversion::Invalid(entry, _) => list.invalid.push(entry),
+                Conversion::Entry(_) | Conversion::Nothing | Conversion::Gone(_) => {}
+            }
+        }
+        list.items.sort_by(|a, b| a.key.cmp(&b.key));
+        Ok(list)
+    }
+
+    /// What happens after a revision.
+    pub(crate) async fn follow(
+        &self,
+        transport: &Transport,
+        query: &ListQuery<'_>,
+        what: &ListOptions,
+    ) -> Result<Watch> {
+        let raw = transport.watch(self.resource, query).await;
+        let raw = raw.map_err(|failure| self.error("watch", failure, &what.to_string()))?;
+        let (feed, attempt) = (self.clone(), format!("watch {}", self.resource));
+        Ok(raw.filter_map(move |event| ready(feed.event(event, &attempt))).boxed())
+    }
+
+    fn event(
+        &self,
+        event: std::result::Result<RawEvent<T>, Failure>,
+        attempt: &str,
+    ) -> Option<std::result::Result<WatchEvent, Error>> {
+        let selected = |pair: &KvPair| (self.selects)(pair);
+        let event = match event {
+            Ok(RawEvent::Bookmark(revision)) => WatchEvent::Bookmark(revision),
+            Ok(RawEvent::Added(item)) => match self.convert(item) {
+                Conversion::Entry(pair) if selected(&pair) => WatchEvent::Added(*pair),
+                Conversion::Invalid(entry, _) => WatchEvent::Invalid(entry),
+                _ => return None,
+            },
+            Ok(RawEvent::Modified(item)) => match self.convert(item) {
+                Conversion::Entry(pair) if selected(&pair) => WatchEvent::Modified { new: *pair, old: None },
+                Conversion::Gone(pair) if selected(&pair) => WatchEvent::Deleted(*pair),
+                Conversion::Invalid(entry, _) => WatchEvent::Invalid(entry),
+                _ => return None,
+            },
+            Ok(RawEvent::Deleted(item)) => match self.convert(item) {
+                Conversion::Entry(pair) | Conversion::Gone(pair) if selected(&pair) => {
+                    WatchEvent::Deleted(*pair)
+                }
+                // What it held no longer matters: it is gone.
+                Conversion::Invalid(_, Some(pair)) if selected(&pair) => WatchEvent::Deleted(*pair),
+                Conversion::Invalid(entry, None) => WatchEvent::Invalid(entry),
+                _ => return None,
+            },
+            Err(Failure::Refused(refusal)) => {
+                return Some(Err(refusal.into_error(attempt, &self.resource.to_string())));
+            }
+            Err(Failure::Broken(error)) => {
+                return Some(Err(Error::WatchClosed { reason: format!("{attempt}: {error}") }));
+            }
+        };
+        Some(Ok(event))
+    }
+
+    /// Lists (unless a revision is given) and follows.
+    pub(crate) async fn watch(
+        &self,
+        transport: &Transport,
+        query: &ListQuery<'_>,
+        what: &ListOptions,
+        options: &WatchOptions,
+    ) -> Result<Watch> {
+        let start = Start::of(options);
+        let (first, revision) = match start {
+            Start::After(revision) => (Vec::new(), revision),
+            Start::WithList => {
+                let list = self.list(transport, &ListQuery { revision: None, ..query.clone() }, what).await?;
+                let revision = list.revision.clone();
+                (list_events(list), revision)
+            }
+        };
+        let query = ListQuery { revision: Some(&revision), ..query.clone() };
+        let rest = self.follow(transport, &query, what).await?;
+        Ok(with_or_without_bookmarks(stream::iter(first).chain(rest).boxed(), options.bookmarks))
+    }
+
+    fn error(&self, verb: &str, failure: Failure, what: &str) -> Error {
+        let unknown = failure.refusal().is_some_and(Refusal::is_unknown_type);
+        if unknown {
+            let reason =
+                format!("the API server does not know {}: its definition is not installed", self.resource);
+            return Error::DoesNotExist { key: what.to_owned(), reason };
+        }
+        failure.into_error(&format!("{verb} {}", self.resource), what)
+    }
+}
+
+/// Where a watch starts.
+pub(crate) enum Start {
+    /// With what is there.
+    WithList,
+    /// After this revision.
+    After(String),
+}
+
+impl Start {
+    pub(crate) fn of(options: &WatchOptions) -> Self {
+        match options.revision.as_deref() {
+            None | Some("" | "0") => Self::WithList,
+            Some(revision) => Self::After(revision.to_owned()),
+        }
+    }
+}
+
+/// A list as the beginning of a watch.
+pub(crate) fn list_events(list: KvList) -> Vec<std::result::Result<WatchEvent, Error>> {
+    let invalid = list.invalid.into_iter().map(WatchEvent::Invalid);
+    list.items.into_iter().map(WatchEvent::Added).chain(invalid).map(Ok).collect()
+}
+
+/// Bookmarks are always asked for; who did not want them does not see them.
+pub(crate) fn with_or_without_bookmarks(
+    events: BoxStream<'static, std::result::Result<WatchEvent, Error>>,
+    wanted: bool,
+) -> Watch {
+    if wanted {
+        return events;
+    }
+    events.filter(|event| ready(!matches!(event, Ok(WatchEvent::Bookmark(_))))).boxed()
+}
