@@ -7,7 +7,8 @@
 
 use crate::key::Key;
 use crate::names::{
-    METADATA_ANNOTATION, UidError, block_affinity_labels, policy_name_without_annotation, policy_tier, translate_uid,
+    METADATA_ANNOTATION, UidError, block_affinity_labels, policy_name_without_annotation, policy_tier,
+    translate_uid,
 };
 use crate::value::{KvPair, Value as Stored, bool_text, parse_bool};
 use api::kind::{API_VERSION, CRD_API_VERSION, KubernetesForm};
@@ -96,10 +97,14 @@ fn crd_metadata(kind: Kind, metadata: &ObjectMeta) -> Result<ObjectMeta, CrdErro
             translate_owner(owner, CRD_API_VERSION)?;
         }
     }
-    let text = serde_json::to_string(&stored)
-        .map_err(|source| CrdError::Json { kind, name: metadata.name.clone(), source })?;
+    let text = serde_json::to_string(&stored).map_err(|source| CrdError::Json {
+        kind,
+        name: metadata.name.clone(),
+        source,
+    })?;
     let ours = |(key, value): (&String, &String)| is_ours(key).then(|| (key.clone(), value.clone()));
-    let mut annotations: std::collections::BTreeMap<_, _> = metadata.annotations.iter().filter_map(ours).collect();
+    let mut annotations: std::collections::BTreeMap<_, _> =
+        metadata.annotations.iter().filter_map(ours).collect();
     annotations.insert(METADATA_ANNOTATION.to_owned(), text);
     Ok(ObjectMeta {
         name: metadata.name.clone(),
@@ -171,8 +176,11 @@ pub fn from_crd(kind: Kind, mut object: Value) -> Result<Resource, CrdError> {
 fn restore_metadata(kind: Kind, metadata: &mut ObjectMeta, tier: Option<&str>) -> Result<(), CrdError> {
     metadata.uid = translate_optional(&metadata.uid)?;
     let Some(text) = metadata.annotations.remove(METADATA_ANNOTATION) else { return Ok(()) };
-    let mut stored: ObjectMeta = serde_json::from_str(&text)
-        .map_err(|source| CrdError::Json { kind, name: metadata.name.clone(), source })?;
+    let mut stored: ObjectMeta = serde_json::from_str(&text).map_err(|source| CrdError::Json {
+        kind,
+        name: metadata.name.clone(),
+        source,
+    })?;
     for owner in &mut stored.owner_references {
         // Releases that did not translate owners wrote them with the version that users see.
         if owner.api_version == CRD_API_VERSION || owner.api_version == API_VERSION {

@@ -222,13 +222,21 @@ impl Key {
             }
             Self::BlockAffinity(BlockAffinityKey { cidr, host, affinity_type }) => {
                 let host = raw("host", host)?;
-                format!("/calico/ipam/v2/{affinity_type}/{host}/ipv{}/block/{}", IpVersion::of(cidr), dashed(cidr))
+                format!(
+                    "/calico/ipam/v2/{affinity_type}/{host}/ipv{}/block/{}",
+                    IpVersion::of(cidr),
+                    dashed(cidr)
+                )
             }
             Self::IpamHandle { handle_id } => format!("/calico/ipam/v2/handle/{}", raw("handle", handle_id)?),
             Self::IpamConfig => "/calico/ipam/v2/config".to_owned(),
             Self::IpamHost { host } => format!("/calico/ipam/v2/host/{}", raw("host", host)?),
             Self::HostEndpointStatus { host, endpoint } => {
-                format!("/calico/felix/v1/host/{}/endpoint/{}", raw("node", host)?, escaped("name", endpoint)?)
+                format!(
+                    "/calico/felix/v1/host/{}/endpoint/{}",
+                    raw("node", host)?,
+                    escaped("name", endpoint)?
+                )
             }
             Self::WorkloadEndpointStatus { region, host, orchestrator, workload, endpoint } => format!(
                 "/calico/felix/v2/{}/host/{}/workload/{}/{}/endpoint/{}",
@@ -239,7 +247,11 @@ impl Key {
                 escaped("endpoint", endpoint)?
             ),
             Self::ActiveStatusReport { region, host } => {
-                format!("/calico/felix/v2/{}/host/{}/status", raw("regionString", region)?, raw("hostname", host)?)
+                format!(
+                    "/calico/felix/v2/{}/host/{}/status",
+                    raw("regionString", region)?,
+                    raw("hostname", host)?
+                )
             }
             Self::LastStatusReport { region, host } => {
                 let (region, host) = (raw("regionString", region)?, raw("hostname", host)?);
@@ -283,7 +295,11 @@ impl fmt::Display for ResourceKey {
 
 impl fmt::Display for BlockAffinityKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "BlockAffinityKey(cidr={}, host={}, affinityType={})", self.cidr, self.host, self.affinity_type)
+        write!(
+            f,
+            "BlockAffinityKey(cidr={}, host={}, affinityType={})",
+            self.cidr, self.host, self.affinity_type
+        )
     }
 }
 
@@ -331,7 +347,11 @@ fn raw<'a>(part: &'static str, value: &'a str) -> Result<&'a str, KeyError> {
 /// A part that is written as it is, but read as if it were escaped.
 fn plain<'a>(part: &'static str, value: &'a str) -> Result<&'a str, KeyError> {
     let value = raw(part, value)?;
-    if unescape(value) == value { Ok(value) } else { Err(KeyError::NotAPart { part, value: value.to_owned() }) }
+    if unescape(value) == value {
+        Ok(value)
+    } else {
+        Err(KeyError::NotAPart { part, value: value.to_owned() })
+    }
 }
 
 /// A part that is escaped, so that it may hold anything.

@@ -13,8 +13,11 @@ pub mod kubernetes;
 pub mod names;
 pub mod value;
 
-pub use key::{AffinityType, BlockAffinityKey, IpVersion, Key, KeyError, ListOptions, ResourceKey, V1Key, region_string, v1};
+pub use key::{
+    AffinityType, BlockAffinityKey, IpVersion, Key, KeyError, ListOptions, ResourceKey, V1Key, region_string,
+    v1,
+};
 pub use value::{
-    AllocationBlock, BlockAffinity, EndpointStatus, IpamConfig, IpamHandle, KvPair, StatusReport, Value, ValueError, decode,
-    encode,
+    AllocationBlock, BlockAffinity, EndpointStatus, IpamConfig, IpamHandle, KvPair, StatusReport, Value,
+    ValueError, decode, encode,
 };

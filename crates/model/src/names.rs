@@ -44,7 +44,12 @@ pub fn workload_endpoint_v1_key(key: &ResourceKey) -> Option<V1Key> {
     }
     let parts = api::split_workload_endpoint_name(&key.name)?;
     let [host, orchestrator, workload, endpoint] = <[String; 4]>::try_from(parts).ok()?;
-    Some(V1Key::WorkloadEndpoint { host, orchestrator, workload: format!("{}/{workload}", key.namespace), endpoint })
+    Some(V1Key::WorkloadEndpoint {
+        host,
+        orchestrator,
+        workload: format!("{}/{workload}", key.namespace),
+        endpoint,
+    })
 }
 
 /// A network as a name of a Kubernetes object: `.`, `:` and `/` become `-`.
@@ -107,7 +112,9 @@ pub struct UidError(pub String);
 pub fn translate_uid(uid: &str) -> Result<String, UidError> {
     let wrong = || UidError(uid.to_owned());
     let digits: String = match uid.as_bytes() {
-        text if text.len() == 36 && [8, 13, 18, 23].iter().all(|&dash| text[dash] == b'-') => uid.replace('-', ""),
+        text if text.len() == 36 && [8, 13, 18, 23].iter().all(|&dash| text[dash] == b'-') => {
+            uid.replace('-', "")
+        }
         _ => return Err(wrong()),
     };
     let mut bytes = data_encoding::HEXLOWER_PERMISSIVE.decode(digits.as_bytes()).map_err(|_| wrong())?;
@@ -150,7 +157,11 @@ pub fn restore_policy_name(metadata: &mut ObjectMeta, tier: &str) -> Result<(), 
 
 /// The name of a policy that was stored without the annotation.
 pub(crate) fn policy_name_without_annotation<'a>(stored: &'a str, tier: &str) -> &'a str {
-    if tier.is_empty() || tier == DEFAULT_TIER { stored.strip_prefix("default.").unwrap_or(stored) } else { stored }
+    if tier.is_empty() || tier == DEFAULT_TIER {
+        stored.strip_prefix("default.").unwrap_or(stored)
+    } else {
+        stored
+    }
 }
 
 /// The tier of a policy of the four kinds that have one, as it is written (it may be empty); `None` for other kinds.
@@ -171,7 +182,11 @@ mod tests {
     use crate::key::{AffinityType, Key};
 
     fn affinity(host: &str, cidr: &str) -> BlockAffinityKey {
-        BlockAffinityKey { cidr: cidr.parse().unwrap(), host: host.to_owned(), affinity_type: AffinityType::Host }
+        BlockAffinityKey {
+            cidr: cidr.parse().unwrap(),
+            host: host.to_owned(),
+            affinity_type: AffinityType::Host,
+        }
     }
 
     #[test]
@@ -218,7 +233,8 @@ mod tests {
             assert_eq!(translate_uid(uid).unwrap(), other);
             assert_eq!(translate_uid(other).unwrap(), uid);
         }
-        for wrong in ["", "x", "01020304-0506-4708-8910-11121314151", "01020304050647088910111213141516----"] {
+        for wrong in ["", "x", "01020304-0506-4708-8910-11121314151", "01020304050647088910111213141516----"]
+        {
             assert_eq!(translate_uid(wrong), Err(UidError(wrong.to_owned())));
         }
     }

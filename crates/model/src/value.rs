@@ -244,13 +244,13 @@ pub enum ValueError {
     #[error("{key} cannot hold this value")]
     Mismatch {
         /// The key.
-        key: Key,
+        key: Box<Key>,
     },
     /// The bytes are not the JSON that they should be.
     #[error("{key}: {source}")]
     Json {
         /// The key.
-        key: Key,
+        key: Box<Key>,
         /// What is wrong, and where.
         source: serde_json::Error,
     },
@@ -258,7 +258,7 @@ pub enum ValueError {
     #[error("{key}: {field} = '{value}' ({reason})")]
     Field {
         /// The key.
-        key: Key,
+        key: Box<Key>,
         /// The field.
         field: &'static str,
         /// What it holds.
@@ -274,21 +274,24 @@ pub enum ValueError {
 /// When the value does not belong under the key.
 pub fn encode(key: &Key, value: &Value) -> Result<Vec<u8>, ValueError> {
     let json = match (key, value) {
-        (Key::Resource(wanted), Value::Resource(resource)) if wanted.kind == resource.kind() => encode_resource(resource),
+        (Key::Resource(wanted), Value::Resource(resource)) if wanted.kind == resource.kind() => {
+            encode_resource(resource)
+        }
         (Key::Block { .. }, Value::Block(block)) => serde_json::to_vec(block),
         (Key::BlockAffinity(_), Value::BlockAffinity(affinity)) => serde_json::to_vec(affinity),
         (Key::IpamHandle { .. }, Value::IpamHandle(handle)) => serde_json::to_vec(handle),
         (Key::IpamConfig, Value::IpamConfig(config)) => serde_json::to_vec(config),
         (Key::IpamHost { .. }, Value::IpamHost) => Ok(b"{}".to_vec()),
-        (Key::HostEndpointStatus { .. } | Key::WorkloadEndpointStatus { .. }, Value::EndpointStatus(status)) => {
-            serde_json::to_vec(status)
-        }
+        (
+            Key::HostEndpointStatus { .. } | Key::WorkloadEndpointStatus { .. },
+            Value::EndpointStatus(status),
+        ) => serde_json::to_vec(status),
         (Key::ActiveStatusReport { .. } | Key::LastStatusReport { .. }, Value::StatusReport(report)) => {
             serde_json::to_vec(report)
         }
-        _ => return Err(ValueError::Mismatch { key: key.clone() }),
+        _ => return Err(ValueError::Mismatch { key: Box::new(key.clone()) }),
     };
-    json.map_err(|source| ValueError::Json { key: key.clone(), source })
+    json.map_err(|source| ValueError::Json { key: Box::new(key.clone()), source })
 }
 
 /// The value of bytes in etcd. The revision is not part of them: see [`KvPair::set_revision`].
@@ -297,7 +300,8 @@ pub fn encode(key: &Key, value: &Value) -> Result<Vec<u8>, ValueError> {
 /// When the bytes are no value of the sort that the key says. Keys of the first data model have no stored values.
 pub fn decode(key: &Key, bytes: &[u8]) -> Result<Value, ValueError> {
     fn read<'a, T: Deserialize<'a>>(key: &Key, bytes: &'a [u8]) -> Result<T, ValueError> {
-        serde_json::from_slice(bytes).map_err(|source| ValueError::Json { key: key.clone(), source })
+        serde_json::from_slice(bytes)
+            .map_err(|source| ValueError::Json { key: Box::new(key.clone()), source })
     }
     Ok(match key {
         Key::Resource(resource) => Value::Resource(decode_resource(key, resource.kind, bytes)?),
@@ -316,8 +320,10 @@ pub fn decode(key: &Key, bytes: &[u8]) -> Result<Value, ValueError> {
         Key::HostEndpointStatus { .. } | Key::WorkloadEndpointStatus { .. } => {
             Value::EndpointStatus(read(key, bytes)?)
         }
-        Key::ActiveStatusReport { .. } | Key::LastStatusReport { .. } => Value::StatusReport(read(key, bytes)?),
-        Key::V1(_) => return Err(ValueError::Mismatch { key: key.clone() }),
+        Key::ActiveStatusReport { .. } | Key::LastStatusReport { .. } => {
+            Value::StatusReport(read(key, bytes)?)
+        }
+        Key::V1(_) => return Err(ValueError::Mismatch { key: Box::new(key.clone()) }),
     })
 }
 
@@ -380,14 +386,14 @@ impl<'a> From<&'a api::BlockAffinity> for StoredAffinity<'a> {
 }
 
 fn decode_resource(key: &Key, kind: Kind, bytes: &[u8]) -> Result<Resource, ValueError> {
-    let json = |source| ValueError::Json { key: key.clone(), source };
+    let json = |source| ValueError::Json { key: Box::new(key.clone()), source };
     let mut resource = if kind == Kind::BlockAffinity {
         let mut object: serde_json::Value = serde_json::from_slice(bytes).map_err(json)?;
         if let Some(deleted) = object.pointer_mut("/spec/deleted")
             && let Some(text) = deleted.as_str()
         {
             let value = parse_bool(text).ok_or_else(|| ValueError::Field {
-                key: key.clone(),
+                key: Box::new(key.clone()),
                 field: "spec.deleted",
                 value: text.to_owned(),
                 reason: "must be true or false",

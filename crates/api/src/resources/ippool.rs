@@ -127,7 +127,9 @@ impl IPPoolSpec {
             return true;
         }
         match (self.net(), old.net()) {
-            (Some(new), Some(old)) => new.trunc() == old.trunc() && new.trunc().to_string() == self.cidr.as_str(),
+            (Some(new), Some(old)) => {
+                new.trunc() == old.trunc() && new.trunc().to_string() == self.cidr.as_str()
+            }
             _ => false,
         }
     }
@@ -163,7 +165,8 @@ impl HasRules for IPPoolSpec {
                 reason: Reason::Forbidden,
                 holds: |pool| {
                     !pool.is_load_balancer()
-                        || !pool.has_use(&IPPoolAllowedUse::Workload) && !pool.has_use(&IPPoolAllowedUse::Tunnel)
+                        || !pool.has_use(&IPPoolAllowedUse::Workload)
+                            && !pool.has_use(&IPPoolAllowedUse::Tunnel)
                 },
             },
             Rule {
@@ -236,7 +239,12 @@ impl HasRules for IPPoolSpec {
                 cel: "has(self.disabled) && self.disabled || cidr(self.cidr).prefixLength() <= (has(self.blockSize) && self.blockSize != 0 ? self.blockSize : cidr(self.cidr).ip().family() == 4 ? 26 : 122)",
                 message: "the pool is smaller than one block: make cidr larger or blockSize longer",
                 reason: Reason::Invalid,
-                holds: |pool| pool.disabled || pool.net().is_none_or(|net| i64::from(net.prefix_len()) <= pool.effective_block_size(&net)),
+                holds: |pool| {
+                    pool.disabled
+                        || pool
+                            .net()
+                            .is_none_or(|net| i64::from(net.prefix_len()) <= pool.effective_block_size(&net))
+                },
             },
         ]
     }
@@ -293,7 +301,9 @@ impl Spec for IPPoolSpec {
         } else if let Err(reason) = self.cidr.parse() {
             errors.add(spec.child("cidr"), &self.cidr, reason);
         }
-        for (name, selector) in [("nodeSelector", &self.node_selector), ("namespaceSelector", &self.namespace_selector)] {
+        for (name, selector) in
+            [("nodeSelector", &self.node_selector), ("namespaceSelector", &self.namespace_selector)]
+        {
             selector.validate(&spec.child(name), errors);
         }
         self.check_rules(&spec, errors);
@@ -315,13 +325,56 @@ impl Spec for IPPoolSpec {
             format!("cannot be changed (it was {}); move to a new pool instead", size(old)),
         );
         // An empty list stands for Workload and Tunnel.
-        let load_balancer_only =
-            !self.allowed_uses.is_empty() && self.allowed_uses.iter().all(|used| *used == IPPoolAllowedUse::LoadBalancer);
+        let load_balancer_only = !self.allowed_uses.is_empty()
+            && self.allowed_uses.iter().all(|used| *used == IPPoolAllowedUse::LoadBalancer);
         errors.require(
             !old.is_load_balancer() || load_balancer_only,
             spec.child("allowedUses"),
             "",
             "cannot be changed from LoadBalancer to Workload or Tunnel",
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn some_fields_are_fixed_once_a_pool_exists() {
+        use IPPoolAllowedUse::{LoadBalancer, Tunnel, Workload};
+        let pool = |cidr: &str, block_size: i64, uses: &[IPPoolAllowedUse]| IPPoolSpec {
+            cidr: cidr.into(),
+            block_size,
+            allowed_uses: uses.to_vec(),
+            ..Default::default()
+        };
+        for (old, new, refused) in [
+            (pool("10.0.0.0/16", 26, &[]), pool("10.0.0.0/16", 26, &[]), &[][..]),
+            (pool("10.0.0.0/16", 26, &[]), pool("10.1.0.0/16", 26, &[]), &["spec.cidr"]),
+            (pool("10.0.0.0/16", 26, &[]), pool("10.0.0.0/17", 26, &[]), &["spec.cidr"]),
+            // A stored text that is not canonical may become so, but not the other way round.
+            (pool("FD00:0::/48", 122, &[]), pool("fd00::/48", 122, &[]), &[]),
+            (pool("fd00::/48", 122, &[]), pool("FD00:0::/48", 122, &[]), &["spec.cidr"]),
+            (pool("nonsense", 26, &[]), pool("nonsense", 26, &[]), &[]),
+            (pool("nonsense", 26, &[]), pool("10.0.0.0/16", 26, &[]), &["spec.cidr"]),
+            (pool("10.0.0.0/16", 26, &[]), pool("10.0.0.0/16", 27, &[]), &["spec.blockSize"]),
+            // No size means the default one.
+            (pool("10.0.0.0/16", 0, &[]), pool("10.0.0.0/16", 26, &[]), &[]),
+            (pool("fd00::/48", 0, &[]), pool("fd00::/48", 26, &[]), &["spec.blockSize"]),
+            (pool("10.0.0.0/16", 26, &[Workload]), pool("10.0.0.0/16", 26, &[Tunnel]), &[]),
+            (pool("10.0.0.0/16", 26, &[LoadBalancer]), pool("10.0.0.0/16", 26, &[LoadBalancer]), &[]),
+            (
+                pool("10.0.0.0/16", 26, &[LoadBalancer]),
+                pool("10.0.0.0/16", 26, &[Workload]),
+                &["spec.allowedUses"],
+            ),
+            (pool("10.0.0.0/16", 26, &[LoadBalancer]), pool("10.0.0.0/16", 26, &[]), &["spec.allowedUses"]),
+        ] {
+            let mut errors = FieldErrors::new();
+            new.validate_update(&old, &mut errors);
+            let paths: Vec<&str> = errors.as_slice().iter().map(|error| error.path.as_str()).collect();
+            assert_eq!(paths, refused, "{} {} {:?}", old.cidr, new.cidr, new.allowed_uses);
+        }
     }
 }

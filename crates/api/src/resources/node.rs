@@ -149,7 +149,12 @@ impl Spec for NodeSpec {
 
 impl NodeBGPSpec {
     fn validate(&self, path: &FieldPath, errors: &mut FieldErrors) {
-        errors.require(*self != Self::default(), path.clone(), "", "must not be empty: leave bgp out instead");
+        errors.require(
+            *self != Self::default(),
+            path.clone(),
+            "",
+            "must not be empty: leave bgp out instead",
+        );
         check_network(&self.ipv4_address, 4, path.child("ipv4Address"), errors);
         check_network(&self.ipv6_address, 6, path.child("ipv6Address"), errors);
         check_ip(&self.ipv4_ipip_tunnel_addr, 4, path.child("ipv4IPIPTunnelAddr"), errors);
@@ -197,7 +202,7 @@ pub(super) fn check_mac(mac: &MacAddr, path: FieldPath, errors: &mut FieldErrors
     }
 }
 
-/// A WireGuard key is 32 bytes in base64: 43 digits, of which the last carries two spare zero bits, and one `=`.
+/// A WireGuard key is 32 bytes in base64: 43 digits and one `=`.
 fn check_key(key: &str, path: FieldPath, errors: &mut FieldErrors) {
     let is_digit = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'+' || byte == b'/';
     let is_key = match key.as_bytes() {

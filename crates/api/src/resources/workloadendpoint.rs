@@ -279,3 +279,24 @@ impl WorkloadEndpointPort {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_name_is_filled_in_and_another_kept() {
+        let spec = WorkloadEndpointSpec {
+            orchestrator: "k8s".into(),
+            node: "node-1".into(),
+            pod: "web-1".into(),
+            endpoint: "eth0".into(),
+            ..Default::default()
+        };
+        for (given, expected) in [("", "node--1-k8s-web--1-eth0"), ("other", "other")] {
+            let mut endpoint = WorkloadEndpoint::new("shop", given, spec.clone());
+            endpoint.set_defaults();
+            assert_eq!(endpoint.metadata.name, expected);
+        }
+    }
+}

@@ -3,8 +3,8 @@
 use super::CrdError;
 use crate::key::{AffinityType, BlockAffinityKey, Key, ListOptions};
 use crate::names::{
-    AFFINITY_TYPE_LABEL, HOSTNAME_HASH_LABEL, IP_VERSION_LABEL, block_affinity_labels, block_affinity_name, cidr_name,
-    handle_name, hostname_hash,
+    AFFINITY_TYPE_LABEL, HOSTNAME_HASH_LABEL, IP_VERSION_LABEL, block_affinity_labels, block_affinity_name,
+    cidr_name, handle_name, hostname_hash,
 };
 use crate::value::{AllocationBlock, BlockAffinity, IpamConfig, IpamHandle, KvPair, Value};
 use api::codec::Extra;
@@ -123,7 +123,9 @@ pub fn from_resource(resource: Resource) -> Result<KvPair, CrdError> {
             let key = Key::IpamHandle { handle_id: handle_id.clone() };
             (key, Value::IpamHandle(IpamHandle { handle_id, block, deleted, extra }))
         }
-        Resource::IPAMConfiguration(config) => (Key::IpamConfig, Value::IpamConfig(config_value(config.spec))),
+        Resource::IPAMConfiguration(config) => {
+            (Key::IpamConfig, Value::IpamConfig(config_value(config.spec)))
+        }
         other => return Err(CrdError::NotACustomResource(other.kind())),
     };
     Ok(KvPair { key, value, revision, uid, ttl: None })

@@ -124,7 +124,9 @@ impl ListOptions {
                         if *name_is_prefix { key.name.starts_with(name.as_str()) } else { key.name == *name }
                     })
             }
-            (Self::Block { ip_version }, Key::Block { cidr }) => same(ip_version.as_ref(), &IpVersion::of(cidr)),
+            (Self::Block { ip_version }, Key::Block { cidr }) => {
+                same(ip_version.as_ref(), &IpVersion::of(cidr))
+            }
             (Self::BlockAffinity { host, affinity_type, ip_version }, Key::BlockAffinity(key)) => {
                 same(host.as_ref(), &key.host)
                     && same(affinity_type.as_ref(), &key.affinity_type)

@@ -37,10 +37,14 @@ fn resource(parts: &[&str]) -> Option<Key> {
 fn ipam(parts: &[&str]) -> Option<Key> {
     match parts {
         ["config"] => Some(Key::IpamConfig),
-        ["assignment", version, "block", cidr] if is_version(version) => Some(Key::Block { cidr: undashed(cidr)? }),
+        ["assignment", version, "block", cidr] if is_version(version) => {
+            Some(Key::Block { cidr: undashed(cidr)? })
+        }
         ["handle", id] if !id.is_empty() => Some(Key::IpamHandle { handle_id: (*id).to_owned() }),
         ["host", host] if !host.is_empty() => Some(Key::IpamHost { host: (*host).to_owned() }),
-        [word @ ("host" | "virtual"), host, version, "block", cidr] if is_version(version) && !host.is_empty() => {
+        [word @ ("host" | "virtual"), host, version, "block", cidr]
+            if is_version(version) && !host.is_empty() =>
+        {
             Some(Key::BlockAffinity(BlockAffinityKey {
                 cidr: undashed(cidr)?,
                 host: (*host).to_owned(),

@@ -171,9 +171,15 @@ impl V1Key {
             Self::NetworkSet { name } => format!("/calico/v1/netset/{}", escaped("name", name)?),
             Self::Policy(key) => key.path()?,
             Self::Tier { name } => format!("/calico/v1/policy/tier/{}/metadata", plain("name", name)?),
-            Self::ProfileRules { name } => format!("/calico/v1/policy/profile/{}/rules", escaped("name", name)?),
-            Self::ProfileLabels { name } => format!("/calico/v1/policy/profile/{}/labels", escaped("name", name)?),
-            Self::IpPool { cidr } => format!("/calico/v1/ipam/v{}/pool/{}", IpVersion::of(cidr), dashed(cidr)),
+            Self::ProfileRules { name } => {
+                format!("/calico/v1/policy/profile/{}/rules", escaped("name", name)?)
+            }
+            Self::ProfileLabels { name } => {
+                format!("/calico/v1/policy/profile/{}/labels", escaped("name", name)?)
+            }
+            Self::IpPool { cidr } => {
+                format!("/calico/v1/ipam/v{}/pool/{}", IpVersion::of(cidr), dashed(cidr))
+            }
             Self::GlobalBgpConfig { name } => format!("/calico/bgp/v1/global/{}", setting(name)?),
             Self::NodeBgpConfig { node, name } => {
                 format!("/calico/bgp/v1/host/{}/{}", raw("node", node)?, setting(name)?)
@@ -239,7 +245,8 @@ fn legacy_policy(tier: String, full_name: &str) -> LegacyPolicyKey {
         ),
         None => (
             "",
-            [("staged:", Kind::StagedGlobalNetworkPolicy), ("kcnp.", Kind::KubernetesClusterNetworkPolicy)].as_slice(),
+            [("staged:", Kind::StagedGlobalNetworkPolicy), ("kcnp.", Kind::KubernetesClusterNetworkPolicy)]
+                .as_slice(),
             Kind::GlobalNetworkPolicy,
         ),
     };
@@ -258,11 +265,15 @@ pub(super) fn parse(parts: &[&str]) -> Option<V1Key> {
         ["config", name @ ..] => Some(V1Key::GlobalConfig { name: joined(name)? }),
         ["host", host, rest @ ..] if !host.is_empty() => parse_host(host, rest),
         ["netset", name] if !name.is_empty() => Some(V1Key::NetworkSet { name: unescape(name) }),
-        ["policy", "tier", name, "metadata"] if !name.is_empty() => Some(V1Key::Tier { name: unescape(name) }),
+        ["policy", "tier", name, "metadata"] if !name.is_empty() => {
+            Some(V1Key::Tier { name: unescape(name) })
+        }
         ["policy", "tier", tier, "policy", name] if !tier.is_empty() && !name.is_empty() => {
             Some(V1Key::Policy(legacy_policy(unescape(tier), &unescape(name)).key))
         }
-        ["policy", "profile", name, "rules"] if !name.is_empty() => Some(V1Key::ProfileRules { name: unescape(name) }),
+        ["policy", "profile", name, "rules"] if !name.is_empty() => {
+            Some(V1Key::ProfileRules { name: unescape(name) })
+        }
         ["policy", "profile", name, "labels"] if !name.is_empty() => {
             Some(V1Key::ProfileLabels { name: unescape(name) })
         }
@@ -343,7 +354,11 @@ fn setting(name: &str) -> Result<&str, KeyError> {
 
 fn peer(ip: IpAddr, port: u16) -> String {
     let version = if ip.is_ipv4() { 4 } else { 6 };
-    if port == 0 || port == BGP_PORT { format!("peer_v{version}/{ip}") } else { format!("peer_v{version}/{ip}-{port}") }
+    if port == 0 || port == BGP_PORT {
+        format!("peer_v{version}/{ip}")
+    } else {
+        format!("peer_v{version}/{ip}-{port}")
+    }
 }
 
 fn parse_peer(segment: &str) -> Option<(IpAddr, u16)> {
