@@ -1,7 +1,9 @@
-//! Small serde pieces shared by all resource structs: Go's zero-value habits, and the box for unknown fields.
+//! Small serde pieces shared by all resource structs: Go's zero-value habits, Go's spelling of JSON, and the box for
+//! unknown fields.
 
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
+use std::io;
 
 /// Fields of an object that this version does not know, by name.
 pub type Extra = BTreeMap<String, serde_json::Value>;
@@ -21,4 +23,37 @@ where
     T: Deserialize<'de> + Default,
 {
     Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// Writes JSON as Go's encoder does: `&`, `<`, `>` and the two Unicode line separators are escaped, so that what we
+/// store is byte for byte what Calico stores.
+///
+/// # Errors
+/// Never for objects made of our types; the signature is serde's.
+pub fn to_go_json<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, serde_json::Error> {
+    let mut out = Vec::with_capacity(512);
+    value.serialize(&mut serde_json::Serializer::with_formatter(&mut out, GoFormatter))?;
+    Ok(out)
+}
+
+struct GoFormatter;
+
+impl serde_json::ser::Formatter for GoFormatter {
+    fn write_string_fragment<W: io::Write + ?Sized>(
+        &mut self,
+        writer: &mut W,
+        fragment: &str,
+    ) -> io::Result<()> {
+        let mut rest = fragment;
+        while let Some(place) = rest.find(['&', '<', '>', '\u{2028}', '\u{2029}']) {
+            let (plain, special) = rest.split_at(place);
+            writer.write_all(plain.as_bytes())?;
+            let mut letters = special.chars();
+            if let Some(letter) = letters.next() {
+                write!(writer, "\\u{:04x}", u32::from(letter))?;
+            }
+            rest = letters.as_str();
+        }
+        writer.write_all(rest.as_bytes())
+    }
 }

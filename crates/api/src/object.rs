@@ -3,7 +3,7 @@
 //! `Object<S>` writes `kind`, `apiVersion`, `metadata`, `spec`, `status` in that order, as Calico writes them. The kind
 //! is in the type, so it can be neither missing nor wrong in memory.
 
-use crate::codec::{Extra, is_default, null_as_default};
+use crate::codec::{Extra, is_default, null_as_default, to_go_json};
 use crate::errors::{FieldErrors, FieldPath};
 use crate::kind::{API_VERSION, Kind};
 use crate::meta::ObjectMeta;
@@ -15,13 +15,24 @@ use serde_json::{Map, Value, json};
 use std::fmt::Debug;
 
 /// What a kind's `spec` is, and what Calico's typed client does with it.
-pub trait Spec: Clone + Debug + Default + PartialEq + Serialize + DeserializeOwned + Schema + Send + Sync + 'static {
+pub trait Spec:
+    Clone + Debug + Default + PartialEq + Serialize + DeserializeOwned + Schema + Send + Sync + 'static
+{
     /// The kind that has this spec.
     const KIND: Kind;
 
     /// The status; [`NoStatus`] for kinds without one, `Option<T>` where Calico leaves an absent one out, `T` where it
     /// always writes `"status":{}`.
-    type Status: Clone + Debug + Default + PartialEq + Serialize + DeserializeOwned + Schema + StatusPart + Send + Sync;
+    type Status: Clone
+        + Debug
+        + Default
+        + PartialEq
+        + Serialize
+        + DeserializeOwned
+        + Schema
+        + StatusPart
+        + Send
+        + Sync;
 
     /// Fills what the typed client fills in before a create or update (also labels it forces).
     fn set_defaults(&mut self, _metadata: &mut ObjectMeta) {}
@@ -359,7 +370,7 @@ impl Resource {
     /// # Errors
     /// Never for objects made of our types; the signature is serde's.
     pub fn to_json(&self) -> Result<Vec<u8>, serde_json::Error> {
-        serde_json::to_vec(self)
+        to_go_json(self)
     }
 }
 

@@ -73,3 +73,68 @@ fn numbers_and_nulls_are_written_as_go_writes_them() {
         assert_eq!(serde_json::to_string(&spec).unwrap(), written);
     }
 }
+
+#[test]
+fn text_is_escaped_as_go_escapes_it() {
+    let json = concat!(
+        r#"{"kind":"NetworkPolicy","apiVersion":"projectcalico.org/v3","metadata":{"name":"p","namespace":"n","#,
+        r#""annotations":{"a":"\u003cb\u003e \"q\" \\ \t é \u2028"}},"spec":{"selector":"has(a) \u0026\u0026 has(b)"}}"#
+    );
+    let policy = Resource::from_json(Kind::NetworkPolicy, json.as_bytes()).unwrap();
+    let Resource::NetworkPolicy(typed) = &policy else { panic!("another kind") };
+    assert_eq!(typed.spec.selector.as_str(), "has(a) && has(b)");
+    assert_eq!(String::from_utf8(policy.to_json().unwrap()).unwrap(), json);
+}
+
+#[test]
+fn a_policy_stored_without_its_tier_label_gets_it_on_reading() {
+    for kind in [
+        Kind::NetworkPolicy,
+        Kind::GlobalNetworkPolicy,
+        Kind::StagedNetworkPolicy,
+        Kind::StagedGlobalNetworkPolicy,
+    ] {
+        for (stored, label) in [
+            (r#"{"metadata":{"name":"p"},"spec":{"tier":"security"}}"#, "default"),
+            (r#"{"metadata":{"name":"p","labels":{"projectcalico.org/tier":"security"}}}"#, "security"),
+        ] {
+            let mut policy = Resource::from_json(kind, stored.as_bytes()).unwrap();
+            policy.set_read_defaults();
+            assert_eq!(policy.metadata().labels["projectcalico.org/tier"], label, "{kind}");
+        }
+    }
+}
+
+#[test]
+fn kinds_of_feeds_keep_what_kubernetes_wrote() {
+    for (kind, json) in [
+        (
+            Kind::KubernetesService,
+            concat!(
+                r#"{"kind":"KubernetesService","apiVersion":"projectcalico.org/v3","metadata":{"name":"s","namespace":"n"},"#,
+                r#""spec":{"ports":[{"name":"http","protocol":"TCP","port":80,"targetPort":"web"}],"selector":{"a":"b"},"#,
+                r#""clusterIP":"10.0.0.1","type":"ClusterIP"},"status":{"loadBalancer":{"ingress":[{"ip":"192.0.2.1"}]}}}"#
+            ),
+        ),
+        (
+            Kind::KubernetesEndpointSlice,
+            concat!(
+                r#"{"kind":"KubernetesEndpointSlice","apiVersion":"projectcalico.org/v3","#,
+                r#""metadata":{"name":"s-1","namespace":"n"},"spec":{"addressType":"IPv4","#,
+                r#""endpoints":[{"addresses":["10.1.0.1"],"conditions":{"ready":true},"nodeName":"n1"}],"#,
+                r#""ports":[{"name":"http","protocol":"TCP","port":8080}]}}"#
+            ),
+        ),
+        (
+            Kind::KubernetesNetworkPolicy,
+            concat!(
+                r#"{"kind":"KubernetesNetworkPolicy","apiVersion":"projectcalico.org/v3","metadata":{"name":"p"},"#,
+                r#""spec":{"tier":"default","order":1000,"selector":"has(a)","types":["Ingress"]}}"#
+            ),
+        ),
+    ] {
+        let resource = Resource::from_json(kind, json.as_bytes()).unwrap();
+        assert_eq!(String::from_utf8(resource.to_json().unwrap()).unwrap(), json);
+        assert_eq!(resource.validate(), Ok(()));
+    }
+}

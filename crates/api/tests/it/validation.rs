@@ -67,21 +67,70 @@ fn found(text: &str) -> String {
 fn verdicts() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/validation");
     let mut files = 0;
+    let mut differences = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let expected = std::fs::read_to_string(&path).unwrap();
         let found = found(&expected);
         if std::env::var_os("UPDATE_EXPECT").is_some() {
             std::fs::write(&path, &found).unwrap();
-        } else {
-            assert_eq!(
-                found,
-                expected,
-                "{}: run with UPDATE_EXPECT=1 and review the difference",
-                path.display()
-            );
+        } else if found != expected {
+            differences.push(first_difference(&path, &found, &expected));
         }
         files += 1;
     }
     assert!(files > 0, "no cases found");
+    assert!(
+        differences.is_empty(),
+        "run with UPDATE_EXPECT=1 and review the difference\n{}",
+        differences.join("\n")
+    );
+}
+
+/// The first line on which a file is not what it should be, below the object that it belongs to.
+fn first_difference(path: &std::path::Path, found: &str, expected: &str) -> String {
+    let mut object = "";
+    let (mut found, mut expected) = (found.lines(), expected.lines());
+    loop {
+        let (now, before) = (found.next(), expected.next());
+        if now != before || now.is_none() {
+            let show = |line: Option<&str>| line.unwrap_or("(end of file)").to_owned();
+            return format!(
+                "{}\n{object}\n  expected {}\n  found    {}",
+                path.display(),
+                show(before),
+                show(now)
+            );
+        }
+        object = now.filter(|line| !line.starts_with("  ")).unwrap_or(object);
+    }
+}
+
+#[test]
+fn lists_and_texts_have_limits() {
+    let rules = |count: usize| json!(vec![json!({"action": "Allow"}); count]);
+    let ports = |count: u16| {
+        json!([{"action": "Allow", "protocol": "TCP",
+        "destination": {"ports": (1..=count).collect::<Vec<_>>()}}])
+    };
+    let nets = |count: usize| {
+        let nets: Vec<String> =
+            (0..count).map(|index| format!("10.{}.{}.0/24", index / 256, index % 256)).collect();
+        json!([{"action": "Allow", "source": {"nets": nets}}])
+    };
+    let selector = |length: usize| json!([{"action": "Allow", "source": {"selector": format!("has({})", "a".repeat(length - 5))}}]);
+    for (fits, is_too_much, path) in [
+        (rules(1024), rules(1025), "spec.ingress"),
+        (ports(50), ports(51), "spec.ingress[0].destination.ports"),
+        (nets(256), nets(257), "spec.ingress[0].source.nets"),
+        (selector(500), selector(1025), "spec.ingress[0].source.selector"),
+    ] {
+        let verdict = |ingress: Value| {
+            let value = json!({"metadata": {"name": "p"}, "spec": {"ingress": ingress}});
+            Resource::from_value(Kind::GlobalNetworkPolicy, value).unwrap().validate()
+        };
+        assert_eq!(verdict(fits), Ok(()), "{path}");
+        let errors = verdict(is_too_much).unwrap_err();
+        assert_eq!(errors.as_slice()[0].path.as_str(), path);
+    }
 }
