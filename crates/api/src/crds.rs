@@ -50,14 +50,14 @@ fn definition_v1(kind: Kind) -> Option<Value> {
     let mut schema = for_kind(kind).clone();
     loosen_for_v1(kind, &mut schema);
     let names = names(custom_kind, plural, &[]);
-    Some(definition(CRD_GROUP, &names, kind.is_namespaced(), version("v1", schema, status)))
+    Some(definition(CRD_GROUP, &names, kind.is_namespaced(), &version("v1", &schema, status)))
 }
 
 fn definition_v3(kind: Kind) -> Option<Value> {
     let KubernetesForm::CustomResource { status, .. } = kind.info().kubernetes else { return None };
     let mut schema = for_kind(kind).clone();
     schema.insert("required".into(), json!(["metadata", "spec"]));
-    let mut version = version("v3", schema, status);
+    let mut version = version("v3", &schema, status);
     let columns = columns::printed(kind);
     if !columns.is_empty() {
         version.insert("additionalPrinterColumns".into(), Value::Array(columns));
@@ -67,7 +67,7 @@ fn definition_v3(kind: Kind) -> Option<Value> {
         version.insert("selectableFields".into(), json!([{"jsonPath": ".spec.tier"}]));
     }
     let names = names(kind.as_str(), kind.plural(), kind.info().short_names);
-    Some(definition(V3_GROUP, &names, kind.is_namespaced(), version))
+    Some(definition(V3_GROUP, &names, kind.is_namespaced(), &version))
 }
 
 fn names(kind: &str, plural: &str, short_names: &[&str]) -> Value {
@@ -83,7 +83,7 @@ fn names(kind: &str, plural: &str, short_names: &[&str]) -> Value {
     names
 }
 
-fn version(name: &str, schema: Map<String, Value>, status: bool) -> Map<String, Value> {
+fn version(name: &str, schema: &Map<String, Value>, status: bool) -> Map<String, Value> {
     let mut version = Map::new();
     version.insert("name".into(), name.into());
     version.insert("served".into(), true.into());
@@ -95,7 +95,7 @@ fn version(name: &str, schema: Map<String, Value>, status: bool) -> Map<String, 
     version
 }
 
-fn definition(group: &str, names: &Value, namespaced: bool, version: Map<String, Value>) -> Value {
+fn definition(group: &str, names: &Value, namespaced: bool, version: &Map<String, Value>) -> Value {
     let plural = names["plural"].as_str().unwrap_or_default();
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",

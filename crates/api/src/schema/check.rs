@@ -77,7 +77,9 @@ fn type_matches(schema: &Map<String, Value>, value: &Value) -> bool {
     match schema.get("type").and_then(Value::as_str) {
         Some("string") => value.is_string(),
         Some("boolean") => value.is_boolean(),
-        Some("integer") => value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|n| n.fract() == 0.0),
+        Some("integer") => {
+            value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|n| n.fract() == 0.0)
+        }
         Some("number") => value.is_number(),
         Some("array") => value.is_array(),
         Some("object") => value.is_object(),
@@ -114,7 +116,7 @@ fn check_text(schema: &Map<String, Value>, text: &str, path: &FieldPath, errors:
     if let Some(pattern) = schema.get("pattern").and_then(Value::as_str)
         && !matches(pattern, text)
     {
-        errors.add(path.clone(), shorten(text), format!("must match the pattern {pattern}"));
+        errors.add(path.clone(), shorten(text), in_words(pattern));
     }
 }
 
@@ -206,6 +208,18 @@ fn check_object(
     }
 }
 
+/// What a pattern asks for, in words where it has a form that people can be told.
+fn in_words(pattern: &str) -> String {
+    let words = pattern.strip_prefix("^(?i)(").and_then(|rest| rest.strip_suffix(")?$"));
+    match words {
+        Some(words) if words.chars().all(|c| c.is_ascii_alphanumeric() || c == '|') => {
+            format!("must be one of: {} (in any case)", words.replace('|', ", "))
+        }
+        _ if pattern.ends_with("(ms|s|m|h))*$") => "must be a duration such as 90s or 1h30m".to_owned(),
+        _ => format!("must match the pattern {}", shorten(pattern)),
+    }
+}
+
 /// Whether `text` matches; patterns are compiled once per process. A pattern of ours that does not compile is a bug
 /// that the schema test finds; here it refuses the text rather than let it through.
 fn matches(pattern: &str, text: &str) -> bool {
@@ -228,5 +242,9 @@ fn plain(value: &Value) -> String {
 }
 
 fn shorten(text: &str) -> String {
-    if text.chars().count() <= 120 { text.to_owned() } else { text.chars().take(117).collect::<String>() + "..." }
+    if text.chars().count() <= 120 {
+        text.to_owned()
+    } else {
+        text.chars().take(117).collect::<String>() + "..."
+    }
 }
