@@ -1,5 +1,5 @@
 //! The JSON gateway: etcd's API under `/v3/` for `curl` and scripts. JSON is mapped by the protocol's own description: bytes are
-//! base64, 64-bit numbers are strings, what is empty is left out, unknown fields are refused. It adds nothing to what the services do.
+//! base64, 64-bit numbers are strings, what is empty is left out, unknown fields are ignored. It adds nothing to what the services do.
 
 use std::{future::Future, sync::OnceLock};
 
@@ -79,7 +79,7 @@ async fn dispatch(api: Api, path: &str, body: Body) -> Result<Response, Status> 
         }
         "auth/status" => unary("AuthStatus", body, |request| api.auth_status(request)).await,
         "auth/authenticate" => unary("Authenticate", body, |request| api.authenticate(request)).await,
-        _ => Err(Status::not_found("Not Found")),
+        _ => Ok(super::pages::not_found().await),
     }
 }
 
@@ -93,7 +93,7 @@ pub fn decode_json(message: &str, text: &[u8]) -> Result<Vec<u8>, String> {
         return Ok(Vec::new());
     }
     let mut deserializer = serde_json::Deserializer::from_slice(text);
-    let options = DeserializeOptions::new().deny_unknown_fields(true);
+    let options = DeserializeOptions::new().deny_unknown_fields(false);
     let decoded = DynamicMessage::deserialize_with_options(descriptor, &mut deserializer, &options)
         .and_then(|decoded| deserializer.end().map(|()| decoded))
         .map_err(|error| error.to_string())?;
@@ -111,13 +111,18 @@ fn decode<T: Message + Default>(message: &str, text: &[u8]) -> Result<T, Status>
     T::decode(&bytes[..]).map_err(|error| Status::invalid_argument(error.to_string()))
 }
 
-fn encode<T: Message>(name: &str, message: &T) -> Result<serde_json::Value, Status> {
+/// Fields come out in the order of their numbers, as etcd's do.
+fn encode<T: Message>(name: &str, message: &T) -> Result<String, Status> {
     let internal = |error: &dyn std::fmt::Display| Status::internal(error.to_string());
     let descriptor = descriptor(name).ok_or_else(|| Status::internal("the answer has no description"))?;
     let dynamic =
         DynamicMessage::decode(descriptor, &message.encode_to_vec()[..]).map_err(|error| internal(&error))?;
     let options = SerializeOptions::new().use_proto_field_name(true).skip_default_fields(true);
-    dynamic.serialize_with_options(serde_json::value::Serializer, &options).map_err(|error| internal(&error))
+    let mut text = Vec::new();
+    dynamic
+        .serialize_with_options(&mut serde_json::Serializer::new(&mut text), &options)
+        .map_err(|error| internal(&error))?;
+    String::from_utf8(text).map_err(|error| internal(&error))
 }
 
 async fn unary<Q, A, F>(
@@ -132,8 +137,8 @@ where
 {
     let request = decode(&format!("{name}Request"), body)?;
     let answer = call(Request::new(request)).await?;
-    let value = encode(&format!("{name}Response"), answer.get_ref())?;
-    Ok(([(CONTENT_TYPE, "application/json")], value.to_string()).into_response())
+    let text = encode(&format!("{name}Response"), answer.get_ref())?;
+    Ok(([(CONTENT_TYPE, "application/json")], text).into_response())
 }
 
 fn keep_alive(api: &Api, body: &[u8]) -> Result<Response, Status> {
@@ -153,7 +158,7 @@ fn results<T: Message + 'static>(
 ) -> Response {
     let lines = answers.map(move |answer| {
         let line = match answer.and_then(|answer| encode(name, &answer)) {
-            Ok(value) => json!({ "result": value }),
+            Ok(text) => format!("{{\"result\":{text}}}\n"),
             Err(status) => {
                 let http = http_status(status.code());
                 json!({ "error": {
@@ -162,9 +167,11 @@ fn results<T: Message + 'static>(
                     "message": status.message(),
                     "http_status": http.canonical_reason(),
                 }})
+                .to_string()
+                    + "\n"
             }
         };
-        Ok::<_, std::convert::Infallible>(Bytes::from(format!("{line}\n")))
+        Ok::<_, std::convert::Infallible>(Bytes::from(line))
     });
     ([(CONTENT_TYPE, "application/json")], Body::from_stream(lines)).into_response()
 }
@@ -198,9 +205,9 @@ fn values(body: Body) -> impl Stream<Item = Result<Vec<u8>, Status>> + Send {
 
 /// A refusal as etcd's gateway words it.
 fn refuse(status: &Status) -> Response {
-    let text = status.message();
-    let body = json!({ "error": text, "code": status.code() as i32, "message": text });
-    (http_status(status.code()), [(CONTENT_TYPE, "application/json")], body.to_string()).into_response()
+    let text = json!(status.message());
+    let body = format!(r#"{{"error":{text},"message":{text},"code":{}}}"#, status.code() as i32);
+    (http_status(status.code()), [(CONTENT_TYPE, "application/json")], body).into_response()
 }
 
 fn http_status(code: Code) -> StatusCode {

@@ -3,6 +3,7 @@
 //! [`Server::start`] opens the store and binds every endpoint, so that mistakes show before anything is served;
 //! [`Server::serve`] runs until it is told to stop. It parses no command line (see `cli`) and installs no signal handlers.
 
+mod authority;
 mod compactor;
 mod convert;
 mod gateway;
@@ -30,6 +31,7 @@ pub use compactor::AutoCompaction;
 pub use gateway::decode_json;
 pub use listen::{Endpoint, EndpointError, TlsError, TlsFiles};
 
+use authority::Authority;
 use listen::{Connection, Listener};
 use pb::etcdserverpb::{
     auth_server::AuthServer, cluster_server::ClusterServer, kv_server::KvServer, lease_server::LeaseServer,
@@ -90,6 +92,11 @@ impl Config {
             restore: None,
         }
     }
+}
+
+/// What the server does to the header blocks of a connection before HTTP/2 sees them; public for the fuzzer.
+pub fn clean_header_block(block: &mut [u8]) {
+    authority::clean_block(block);
 }
 
 /// Why the server did not start.
@@ -252,7 +259,7 @@ async fn converse(stream: Box<dyn Connection>, routes: Routes, mut stopped: watc
         .keep_alive_interval(Duration::from_secs(7200));
     builder.http1().timer(TokioTimer::new()).header_read_timeout(Duration::from_secs(60));
     let service = hyper::service::service_fn(move |request| routes.call(request));
-    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    let connection = builder.serve_connection(TokioIo::new(Authority::new(stream)), service);
     tokio::pin!(connection);
     let result = tokio::select! {
         result = connection.as_mut() => result,
@@ -287,6 +294,8 @@ impl Routes {
             .route("/metrics", routing::get(pages::metrics))
             .route("/v3/{*path}", routing::post(gateway::handle))
             .route("/v3beta/{*path}", routing::post(gateway::handle))
+            .fallback(pages::not_found)
+            .method_not_allowed_fallback(pages::not_allowed)
             .with_state(api.clone());
         Self {
             kv: KvServer::new(api.clone()).max_decoding_message_size(most),

@@ -80,3 +80,11 @@ pub(super) async fn metrics(State(api): State<Api>) -> Response {
     }
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page).into_response()
 }
+
+pub(super) async fn not_found() -> Response {
+    (StatusCode::NOT_FOUND, "Not Found\n").into_response()
+}
+
+pub(super) async fn not_allowed() -> Response {
+    (StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed\n").into_response()
+}

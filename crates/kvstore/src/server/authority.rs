@@ -1,0 +1,395 @@
+//! A filter on what clients send, for one quirk of older Go clients: etcdctl 3.4 puts a whole URL (`http://127.0.0.1:2379`) or a socket's path into
+//! HTTP/2's `:authority`, which Go servers accept and our HTTP/2 library refuses as malformed. Nothing here looks at the authority, so
+//! the characters that do not belong there are replaced by ones that do, of the same length in plain and in Huffman coding: no other byte
+//! of the connection changes, and header compression stays in step.
+//!
+//! It reads just enough of frames (RFC 9113) and header blocks (RFC 7541) to find that one value. Whatever it does not understand passes
+//! through untouched, HTTP/1.1 included.
+
+use std::{
+    io,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const FRAME_HEADER: usize = 9;
+const HEADERS: u8 = 1;
+const PADDED: u8 = 0x8;
+const PRIORITY: u8 = 0x20;
+/// Header blocks longer than this are passed on unread; the library has a limit of the same size.
+const LONGEST_BLOCK: usize = 16 << 10;
+const READ: usize = 16 << 10;
+
+/// A connection whose incoming bytes are filtered.
+pub(super) struct Authority<S> {
+    inner: S,
+    /// Read, and at most partly released.
+    buffer: Vec<u8>,
+    /// Handed on already.
+    taken: usize,
+    /// May be handed on.
+    released: usize,
+    state: State,
+    ended: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum State {
+    Preface,
+    Frame,
+    /// So much of a frame is of no interest.
+    Skip(usize),
+    /// Not HTTP/2.
+    Pass,
+}
+
+impl<S> Authority<S> {
+    pub(super) fn new(inner: S) -> Self {
+        Self { inner, buffer: Vec::new(), taken: 0, released: 0, state: State::Preface, ended: false }
+    }
+
+    /// Releases as much as can be judged.
+    fn judge(&mut self) {
+        loop {
+            let rest = &mut self.buffer[self.released..];
+            match self.state {
+                State::Pass => {
+                    self.released = self.buffer.len();
+                    return;
+                }
+                State::Preface => {
+                    let known = rest.len().min(PREFACE.len());
+                    if rest[..known] != PREFACE[..known] {
+                        self.state = State::Pass;
+                    } else if known == PREFACE.len() {
+                        self.released += known;
+                        self.state = State::Frame;
+                    } else {
+                        return;
+                    }
+                }
+                State::Skip(0) => self.state = State::Frame,
+                State::Skip(left) => {
+                    if rest.is_empty() {
+                        return;
+                    }
+                    let now = left.min(rest.len());
+                    self.released += now;
+                    self.state = State::Skip(left - now);
+                }
+                State::Frame => {
+                    let Some(&[a, b, c, kind, flags, ..]) = rest.get(..FRAME_HEADER) else { return };
+                    let length = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
+                    if kind != HEADERS || length > LONGEST_BLOCK {
+                        self.released += FRAME_HEADER;
+                        self.state = State::Skip(length);
+                        continue;
+                    }
+                    let Some(payload) = rest.get_mut(FRAME_HEADER..FRAME_HEADER + length) else { return };
+                    let front = usize::from(flags & PADDED != 0) + if flags & PRIORITY != 0 { 5 } else { 0 };
+                    if let Some(block) = payload.get_mut(front..) {
+                        clean_block(block);
+                    }
+                    self.released += FRAME_HEADER + length;
+                }
+            }
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Authority<S> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if let (State::Pass, true) = (this.state, this.taken == this.buffer.len()) {
+            return Pin::new(&mut this.inner).poll_read(cx, out);
+        }
+        loop {
+            if this.taken < this.released {
+                let length = out.remaining().min(this.released - this.taken);
+                out.put_slice(&this.buffer[this.taken..this.taken + length]);
+                this.taken += length;
+                if this.taken == this.buffer.len() {
+                    this.buffer.clear();
+                    (this.taken, this.released) = (0, 0);
+                }
+                return Poll::Ready(Ok(()));
+            }
+            if this.ended {
+                return Poll::Ready(Ok(()));
+            }
+            this.buffer.drain(..this.taken);
+            this.released -= this.taken;
+            this.taken = 0;
+            let mut chunk = [0; READ];
+            let mut read = ReadBuf::new(&mut chunk);
+            ready!(Pin::new(&mut this.inner).poll_read(cx, &mut read))?;
+            this.buffer.extend_from_slice(read.filled());
+            if read.filled().is_empty() {
+                // What was held back will not get any longer.
+                this.ended = true;
+                this.released = this.buffer.len();
+            } else {
+                this.judge();
+            }
+        }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Authority<S> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().inner).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().inner).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().inner).poll_shutdown(cx)
+    }
+}
+
+/// Finds the authority in a header block and cleans it; public for the fuzzer through [`super::clean_header_block`].
+pub(super) fn clean_block(block: &mut [u8]) {
+    let mut at = 0;
+    while let Some(&first) = block.get(at) {
+        let (prefix, literal) = match first {
+            0x80.. => (7, false),
+            0x40.. => (6, true),
+            0x20.. => (5, false),
+            _ => (4, true),
+        };
+        let Some((name, next)) = integer(block, at, prefix) else { return };
+        at = next;
+        if !literal {
+            continue;
+        }
+        if name == 0 {
+            let Some((_, end)) = string(block, at) else { return };
+            at = end;
+        }
+        let Some((start, end)) = string(block, at) else { return };
+        let huffman = block[at] & 0x80 != 0;
+        at = end;
+        // 1 is `:authority` in the static table.
+        if name == 1 {
+            let value = &mut block[start..end];
+            if huffman { clean_huffman(value) } else { clean_plain(value) }
+        }
+    }
+}
+
+/// An integer with a prefix of so many bits; returns it and what follows.
+fn integer(block: &[u8], at: usize, prefix: u32) -> Option<(usize, usize)> {
+    let mask = (1 << prefix) - 1;
+    let mut value = usize::from(*block.get(at)?) & mask;
+    let mut at = at + 1;
+    if value == mask {
+        for shift in [0, 7, 14] {
+            let byte = *block.get(at)?;
+            at += 1;
+            value += usize::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Some((value, at));
+            }
+        }
+        return None;
+    }
+    Some((value, at))
+}
+
+/// Where the string at `at` starts and ends.
+fn string(block: &[u8], at: usize) -> Option<(usize, usize)> {
+    let (length, start) = integer(block, at, 7)?;
+    let end = start.checked_add(length)?;
+    (end <= block.len()).then_some((start, end))
+}
+
+fn clean_plain(value: &mut [u8]) {
+    if let Some(colon) = value.windows(3).position(|three| three == b"://") {
+        value[colon] = b'j';
+    }
+    value.iter_mut().filter(|byte| **byte == b'/').for_each(|byte| *byte = b'-');
+}
+
+/// The characters of the shorter Huffman codes, in order of code; the longer ones do not occur in addresses.
+const CODES: [(usize, usize, &[u8]); 4] = [
+    (5, 0, b"012aceiost"),
+    (6, 0x14, b" %-./3456789=A_bdfghlmnpru"),
+    (7, 0x5c, b":BCDEFGHIJKLMNOPQRSTUVWYjkqvwxyz"),
+    (8, 0xf8, b"&*,;XZ"),
+];
+const COLON: usize = 0x5c;
+const J: usize = 0x74;
+const SLASH: usize = 0x18;
+const DASH: usize = 0x16;
+
+fn clean_huffman(value: &mut [u8]) {
+    let mut at = 0;
+    let mut symbols: Vec<(usize, u8)> = Vec::new();
+    while let Some((symbol, length)) = symbol(value, at) {
+        symbols.push((at, symbol));
+        at += length;
+    }
+    if let Some(three) = symbols.windows(3).find(|three| three.iter().map(|it| it.1).eq(*b"://")) {
+        flip(value, three[0].0, 7, COLON ^ J);
+    }
+    for (at, _) in symbols.iter().filter(|(_, symbol)| *symbol == b'/') {
+        flip(value, *at, 6, SLASH ^ DASH);
+    }
+}
+
+/// The character at a bit, and the length of its code; `None` at the end and for what is not in the table.
+fn symbol(value: &[u8], at: usize) -> Option<(u8, usize)> {
+    CODES.iter().find_map(|&(length, first, characters)| {
+        let code = bits(value, at, length)?;
+        let symbol = characters.get(code.checked_sub(first)?)?;
+        Some((*symbol, length))
+    })
+}
+
+fn bits(value: &[u8], at: usize, length: usize) -> Option<usize> {
+    (at..at + length).try_fold(0, |code, bit| {
+        let byte = value.get(bit / 8)?;
+        Some(code << 1 | usize::from(byte >> (7 - bit % 8) & 1))
+    })
+}
+
+fn flip(value: &mut [u8], at: usize, length: usize, mask: usize) {
+    for bit in 0..length {
+        if mask >> (length - 1 - bit) & 1 == 1 {
+            value[(at + bit) / 8] ^= 1 << (7 - (at + bit) % 8);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt as _;
+
+    use super::*;
+
+    fn huffman(text: &str) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut used = 8;
+        for byte in text.bytes() {
+            let find = |(length, first, set): &(usize, usize, &[u8])| {
+                set.iter().position(|it| *it == byte).map(|index| (*length, first + index))
+            };
+            let (length, code) = CODES.iter().find_map(find).unwrap();
+            for bit in (0..length).rev() {
+                if used == 8 {
+                    out.push(0xff);
+                    used = 0;
+                }
+                if code >> bit & 1 == 0 {
+                    *out.last_mut().unwrap() &= !(1 << (7 - used));
+                }
+                used += 1;
+            }
+        }
+        out
+    }
+
+    fn literal(value: &[u8], coded: bool) -> Vec<u8> {
+        // Two indexed fields, the authority, then a field with its own name.
+        let mut block = vec![0x83, 0x86, 0x41, u8::try_from(value.len()).unwrap() | u8::from(coded) << 7];
+        block.extend_from_slice(value);
+        block.extend_from_slice(b"\x00\x03a/b\x03c/d");
+        block
+    }
+
+    #[test]
+    fn the_codes_are_the_rfcs() {
+        // RFC 7541, C.4.1.
+        assert_eq!(huffman("www.example.com"), b"\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xff");
+    }
+
+    #[test]
+    fn only_the_authority_changes() {
+        for (given, cleaned) in [
+            ("http://127.0.0.1:2379", "httpj--127.0.0.1:2379"),
+            ("https://localhost:1", "httpsj--localhost:1"),
+            ("/run/x/tortie.sock", "-run-x-tortie.sock"),
+            ("127.0.0.1:2379", "127.0.0.1:2379"),
+            ("", ""),
+        ] {
+            let mut block = literal(given.as_bytes(), false);
+            clean_block(&mut block);
+            assert_eq!(block, literal(cleaned.as_bytes(), false), "{given}");
+            let mut block = literal(&huffman(given), true);
+            clean_block(&mut block);
+            assert_eq!(block, literal(&huffman(cleaned), true), "{given}");
+            assert!(cleaned.is_empty() || cleaned.parse::<http::uri::Authority>().is_ok());
+        }
+    }
+
+    #[test]
+    fn broken_blocks_are_left_alone() {
+        for block in
+            [&b"\x41"[..], b"\x41\xff\xff\xff\xff\x00", b"\x41\x7f", b"\x00\x05a", b"\x7f\x80\x80\x80\x80"]
+        {
+            let mut cleaned = block.to_vec();
+            clean_block(&mut cleaned);
+            assert_eq!(cleaned, block);
+        }
+    }
+
+    #[tokio::test]
+    async fn frames_are_found_however_they_arrive() {
+        let frame = |kind: u8, payload: &[u8]| {
+            let mut frame = vec![0, 0, u8::try_from(payload.len()).unwrap(), kind, 0, 0, 0, 0, 1];
+            frame.extend_from_slice(payload);
+            frame
+        };
+        let stream = |authority: &str| {
+            let block = literal(authority.as_bytes(), false);
+            [PREFACE, &frame(4, &[0; 6]), &frame(1, &block), &frame(0, b"http://x"), &frame(1, &block)]
+                .concat()
+        };
+        let (given, expected) = (stream("http://a:1"), stream("httpj--a:1"));
+        for step in [1, 2, 7, 30, 1000] {
+            let mut builder = tokio_test_io(&given, step);
+            let mut read = Vec::new();
+            builder.read_to_end(&mut read).await.unwrap();
+            assert_eq!(read, expected, "step {step}");
+        }
+        let plain = b"POST /v3/kv/range HTTP/1.1\r\nhost: http://x\r\n\r\n";
+        let mut read = Vec::new();
+        tokio_test_io(plain, 3).read_to_end(&mut read).await.unwrap();
+        assert_eq!(read, plain);
+    }
+
+    /// Delivers `bytes` in pieces of `step`.
+    fn tokio_test_io(bytes: &[u8], step: usize) -> impl AsyncRead + Unpin + use<> {
+        struct Pieces(std::collections::VecDeque<Vec<u8>>);
+        impl AsyncRead for Pieces {
+            fn poll_read(
+                mut self: Pin<&mut Self>,
+                _: &mut Context<'_>,
+                out: &mut ReadBuf<'_>,
+            ) -> Poll<io::Result<()>> {
+                if let Some(piece) = self.0.pop_front() {
+                    out.put_slice(&piece);
+                }
+                Poll::Ready(Ok(()))
+            }
+        }
+        Authority::new(Pieces(bytes.chunks(step).map(<[u8]>::to_vec).collect()))
+    }
+}
