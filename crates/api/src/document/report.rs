@@ -3,8 +3,9 @@
 //! It refuses colours and terminal widths; whoever prints the text may add them.
 
 use crate::document::source::{Source, Span};
-use crate::document::trail::is_within;
+use crate::document::trail::{around, is_within};
 use crate::errors::FieldPath;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -32,6 +33,9 @@ impl Diagnostic {
     }
 }
 
+/// How many mistakes are shown with their lines. Nobody reads more, and a file of one huge line would make it slow.
+const MAX_SHOWN: usize = 200;
+
 /// All mistakes of a file, in the order of their places. Displaying it shows each with its line.
 #[derive(Clone, Debug)]
 pub struct Diagnostics {
@@ -51,12 +55,11 @@ impl Diagnostics {
     /// Adds what validation found about an object whose structural mistakes begin at `first`, without what may only be
     /// their consequence: errors about the same field, a field below it, or the struct around it.
     pub(super) fn add_unrelated(&mut self, first: usize, other: Self) {
-        let structural: Vec<String> =
-            self.found.iter().skip(first).map(|found| found.path.as_str().to_owned()).collect();
-        self.found.extend(other.found.into_iter().filter(|error| {
-            let path = error.path.as_str();
-            !structural.iter().any(|known| is_within(known, path) || is_within(path, known))
-        }));
+        let structural: BTreeSet<&str> =
+            self.found.iter().skip(first).map(|found| found.path.as_str()).collect();
+        let unrelated: Vec<Diagnostic> =
+            other.found.into_iter().filter(|error| !is_related(error.path.as_str(), &structural)).collect();
+        self.found.extend(unrelated);
     }
 
     /// Whether nothing is wrong.
@@ -105,13 +108,29 @@ impl Diagnostics {
     }
 }
 
+/// Whether `path` is one of the known ones, lies below one, or is around one. Ordered lookups keep this fast when a file
+/// has very many mistakes.
+fn is_related(path: &str, known: &BTreeSet<&str>) -> bool {
+    let below = |separator: char| {
+        let start = format!("{path}{separator}");
+        known.range(start.as_str()..).next().is_some_and(|first| first.starts_with(&start))
+    };
+    around(path).any(|ancestor| known.contains(ancestor))
+        || below('.')
+        || below('[')
+        || path.is_empty() && known.iter().next().is_some_and(|first| is_within(first, path))
+}
+
 impl fmt::Display for Diagnostics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut sorted: Vec<&Diagnostic> = self.found.iter().collect();
         sorted.sort_by_key(|diagnostic| (diagnostic.span.line, diagnostic.span.column));
-        for diagnostic in &sorted {
+        for diagnostic in sorted.iter().take(MAX_SHOWN) {
             self.write_one(f, diagnostic)?;
             writeln!(f)?;
+        }
+        if sorted.len() > MAX_SHOWN {
+            writeln!(f, "... and {} more\n", sorted.len() - MAX_SHOWN)?;
         }
         match sorted.len() {
             1 => write!(f, "1 mistake in {}", self.source.name),

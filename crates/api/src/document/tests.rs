@@ -101,6 +101,23 @@ fn sizes_are_bounded() {
     assert!(found.as_slice()[0].message.contains("at most 10485760"), "{}", found.as_slice()[0].message);
 }
 
+/// One long line with very many mistakes of each kind: all are counted, the display is cut. Should a path through the
+/// reader become quadratic again, this test takes minutes instead of seconds.
+#[test]
+fn very_many_mistakes() {
+    const COUNT: usize = 5000;
+    let mut text = r#"{"apiVersion": "projectcalico.org/v3", "kind": "GlobalNetworkSet", "metadata": {"name": "x"}, "spec": {"nets": ["#.to_owned();
+    text.push_str(&"\"bad\",".repeat(COUNT));
+    text.push_str("[]],");
+    for index in 0..COUNT {
+        write!(text, "\"unknown{index}\": 1,").unwrap();
+    }
+    text.push_str("\"nets\": 1}}");
+    let found = read("many", text.as_bytes(), Checks::Everything).unwrap_err();
+    assert!(found.len() > COUNT, "{}", found.len());
+    assert!(found.to_string().contains("more\n"));
+}
+
 #[test]
 fn text_that_is_not_utf8() {
     let found = read("bytes", b"kind: a\nname: \xe9\n", Checks::Structure).unwrap_err();

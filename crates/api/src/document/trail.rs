@@ -66,3 +66,35 @@ pub(super) fn is_within(path: &str, ancestor: &str) -> bool {
     path.strip_prefix(ancestor)
         .is_some_and(|rest| ancestor.is_empty() || rest.is_empty() || rest.starts_with(['.', '[']))
 }
+
+/// The path itself and every path around it, the object itself included.
+pub(super) fn around(path: &str) -> impl Iterator<Item = &str> {
+    let ends = path.match_indices(['.', '[']).map(|(at, _)| at);
+    std::iter::once(0).chain(ends).chain(std::iter::once(path.len())).map(|end| &path[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_come_apart() {
+        use Segment::{Bracket, Name};
+        let expected = [Name("spec"), Name("ingress"), Bracket("0"), Name("source")];
+        assert_eq!(segments("spec.ingress[0].source"), expected);
+        assert_eq!(segments("metadata.labels[a.b/c]"), [Name("metadata"), Name("labels"), Bracket("a.b/c")]);
+        assert_eq!(segments("[1][2]"), [Bracket("1"), Bracket("2")]);
+        assert_eq!(segments(""), []);
+        for odd in ["[", "]", "..", "a.", "a[", "a[]]", ".[.", "[[]]"] {
+            // Paths are ours, but a key in one is the user's: nothing may panic.
+            segments(odd);
+        }
+    }
+
+    #[test]
+    fn paths_around_a_path() {
+        assert_eq!(around("a.b[0].c").collect::<Vec<_>>(), ["", "a", "a.b", "a.b[0]", "a.b[0].c"]);
+        assert!(is_within("a.b", "a") && is_within("a[0]", "a") && is_within("a", "a") && is_within("a", ""));
+        assert!(!is_within("ab", "a") && !is_within("a", "a.b"));
+    }
+}

@@ -18,6 +18,10 @@ use serde_json::{Map, Number, Value, json};
 use std::collections::HashSet;
 use std::sync::OnceLock;
 
+/// After this many mistakes no more names are suggested: the file is something else altogether, and looking for the
+/// nearest name is the slow part.
+const MAX_SUGGESTIONS: usize = 200;
+
 type SchemaMap = Map<String, Value>;
 
 /// The object as JSON; mistakes go to `diagnostics`.
@@ -182,6 +186,11 @@ impl Walk<'_> {
         trail: &Trail<'_>,
     ) -> Option<&'s str> {
         let name = &entry.key.text;
+        if self.diagnostics.len() >= MAX_SUGGESTIONS {
+            let message = format!("unknown field `{}`", shorten(name));
+            self.diagnostics.add(Diagnostic::new(entry.key_span, Trail::Field(trail, name).path(), message));
+            return None;
+        }
         let around = self.ancestors.len().saturating_sub(1);
         let ancestors: Vec<(&str, &SchemaMap)> =
             self.ancestors[..around].iter().map(|(name, schema)| (name.as_str(), *schema)).collect();
