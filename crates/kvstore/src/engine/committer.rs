@@ -261,9 +261,6 @@ impl Committer {
         for done in self.done.drain(..) {
             done(fate.clone());
         }
-        if fate.is_ok() && !self.batch.is_empty() {
-            self.dispatch();
-        }
         self.batch.reset(self.slot, self.log.end());
     }
 
@@ -281,13 +278,13 @@ impl Committer {
         }
     }
 
-    /// Makes the commit visible to readers.
+    /// Makes the commit visible to readers and watches.
     fn publish(&mut self) {
-        self.revision = self.batch.revision;
-        self.shared.durable.store(self.revision, Ordering::Release);
         if self.batch.is_empty() {
             return;
         }
+        self.revision = self.batch.revision;
+        self.dispatch();
         self.shared.file_end.store(self.log.end(), Ordering::Release);
         self.shared.counters.commits.fetch_add(1, Ordering::Relaxed);
         for (revision, reply) in self.compactions.drain(..) {
@@ -297,9 +294,11 @@ impl Committer {
         }
     }
 
-    /// Tells the watches.
+    /// Tells the watches. The revision becomes readable under their lock, so that whoever has read it and then asks how far a
+    /// watch is never hears of an earlier one.
     fn dispatch(&mut self) {
         let mut hub = lock(&self.shared.hub);
+        self.shared.durable.store(self.revision, Ordering::Release);
         if !self.batch.entries.is_empty() && hub.has_watches() {
             let committed = Committed {
                 slot: self.slot,

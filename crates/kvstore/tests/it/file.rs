@@ -80,7 +80,8 @@ fn a_commit_cut_short_is_dropped_and_nothing_else() {
 fn a_file_cut_off_is_dropped_to_the_last_whole_commit() {
     let folder = Folder::new("cut").unwrap();
     let (bytes, ends) = crashed(&folder, 3);
-    for cut in (ends[2]..ends[3]).step_by(7) {
+    // The last bytes may be padding, which nobody misses.
+    for cut in ends[2]..ends[3] - 8 {
         let dir = plant(&folder, "cut", &bytes[..cut]);
         assert_eq!(count(&open(&dir)), 2, "cut at {cut}");
     }
