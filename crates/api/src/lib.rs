@@ -4,6 +4,7 @@
 //! - [`object`]: the envelope (`kind`, `apiVersion`, `metadata`, `spec`, `status`) and [`Resource`], one of any kind.
 //! - one module per resource under [`resources`], with its fields, defaults and cross-field rules.
 //! - [`schema`]: what a field may hold, as data; the CRDs and the check of users' files are both made from it.
+//! - [`crds`]: the definitions that Kubernetes needs, as JSON and YAML.
 //! - [`document`]: users' files, read strictly, every mistake reported with its place.
 //!
 //! Two ways in, on purpose: an object from a store is read tolerantly (unknown fields, unknown enum values and text
