@@ -36,8 +36,10 @@ pub(super) fn meaning(text: &str) -> Meaning {
     if let Some(integer) = integer(&digits) {
         return integer;
     }
+    // Out of a double's range, Go leaves it as text.
     if is_decimal(&digits)
-        && let Ok(float) = digits.parse()
+        && let Ok(float) = digits.parse::<f64>()
+        && float.is_finite()
     {
         return Meaning::Float(float);
     }
@@ -106,14 +108,14 @@ pub(super) fn survives_as_text(text: &str, meaning: Meaning) -> bool {
         Meaning::Integer(value) => value.to_string() == text,
         Meaning::Unsigned(value) => value.to_string() == text,
         Meaning::Float(value) => {
-            // Go writes six digits before the point and more with an exponent, and keeps 32-bit precision.
+            // Go keeps 32-bit precision, and writes large and very small numbers with an exponent.
             let whole_digits = text.trim_start_matches('-').split('.').next().map_or(0, str::len);
             #[expect(
                 clippy::cast_possible_truncation,
                 reason = "the loss of precision is what is being looked for"
             )]
             let narrow = value as f32;
-            whole_digits <= 6 && narrow.to_string() == text
+            whole_digits <= 6 && value.abs() >= 1e-4 && narrow.to_string() == text
         }
     }
 }
@@ -159,6 +161,10 @@ mod tests {
             ("2026-11-15", Meaning::Text),
             ("1m30s", Meaning::Text),
             ("1e", Meaning::Text),
+            ("1e400", Meaning::Text),
+            ("0b12", Meaning::Text),
+            ("_1", Meaning::Text),
+            ("0_7", Meaning::Integer(7)),
         ] {
             assert_eq!(meaning(text), expected, "{text}");
         }
@@ -167,7 +173,7 @@ mod tests {
 
     #[test]
     fn text_that_go_would_change_is_recognised() {
-        for text in ["true", "false", "12", "-3", "1.5", "3.28", "web", "0"] {
+        for text in ["true", "false", "12", "-3", "1.5", "3.28", "0.0001", "123456.5", "web", "0"] {
             assert!(survives_as_text(text, meaning(text)), "{text}");
         }
         for text in [
@@ -183,6 +189,9 @@ mod tests {
             "1.0",
             "16777217.5",
             "1234567.5",
+            "0.00001",
+            ".5",
+            "-0",
             "~",
         ] {
             assert!(!survives_as_text(text, meaning(text)), "{text}");
