@@ -6,7 +6,7 @@
 
 /// A string newtype with a schema of its own. `$parse` turns the text into `$value`.
 ///
-/// ```ignore
+/// ```text
 /// text_newtype! {
 ///     /// A CIDR such as `10.0.0.0/8`.
 ///     Cidr => ipnet::IpNet, parse_cidr, {"type": "string"}
@@ -77,7 +77,7 @@ macro_rules! text_newtype {
 /// An enumeration of strings. The first form has a zero value `Unset` (the empty string); values from newer versions
 /// are kept as `Other`. The schema lists the known values in the order given.
 ///
-/// ```ignore
+/// ```text
 /// string_enum! {
 ///     /// How packets are encapsulated.
 ///     EncapMode { Never = "Never", Always = "Always", CrossSubnet = "CrossSubnet" }
