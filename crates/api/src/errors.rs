@@ -84,7 +84,13 @@ impl FieldErrors {
     }
 
     /// Adds one unless the condition holds.
-    pub fn require(&mut self, holds: bool, path: FieldPath, value: impl fmt::Display, reason: impl Into<String>) {
+    pub fn require(
+        &mut self,
+        holds: bool,
+        path: FieldPath,
+        value: impl fmt::Display,
+        reason: impl Into<String>,
+    ) {
         if !holds {
             self.add(path, value, reason);
         }

@@ -89,7 +89,13 @@ pub struct Condition {
     #[field(always, required)]
     pub last_transition_time: Option<Time>,
     /// A word for the cause.
-    #[field(always, required, min_len = 1, max_len = 1024, pattern = "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$")]
+    #[field(
+        always,
+        required,
+        min_len = 1,
+        max_len = 1024,
+        pattern = "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"
+    )]
     pub reason: String,
     /// A sentence for people.
     #[field(always, required, max_len = 32768)]

@@ -156,7 +156,8 @@ pub fn default_value(field: &mut Map<String, Value>, text: &str) {
 /// Built once per process and kind.
 #[must_use]
 pub fn for_kind(kind: Kind) -> &'static Map<String, Value> {
-    static BUILT: [OnceLock<Map<String, Value>>; Kind::ALL.len()] = [const { OnceLock::new() }; Kind::ALL.len()];
+    static BUILT: [OnceLock<Map<String, Value>>; Kind::ALL.len()] =
+        [const { OnceLock::new() }; Kind::ALL.len()];
     BUILT[kind as usize].get_or_init(|| crate::object::schema_of(kind))
 }
 
