@@ -5,7 +5,8 @@
 
 use super::config::EtcdConfig;
 use super::convert::{
-    default_allow_key, default_allow_profile, exact_revision, pair, read, remains, revision_or_now, store_error,
+    default_allow_key, default_allow_profile, exact_revision, pair, read, remains, revision_or_now,
+    store_error,
 };
 use super::embedded::EmbeddedTransport;
 use super::list::Selection;
@@ -54,7 +55,12 @@ impl EtcdBackend {
         Self { transport }
     }
 
-    async fn transact(&self, key: &Key, action: &str, transaction: Transaction) -> Result<TransactionResponse> {
+    async fn transact(
+        &self,
+        key: &Key,
+        action: &str,
+        transaction: Transaction,
+    ) -> Result<TransactionResponse> {
         let size: usize = transaction
             .then
             .iter()
@@ -62,7 +68,11 @@ impl EtcdBackend {
             .sum();
         self.transport.transact(transaction).await.map_err(|error| {
             store_error(error, || {
-                if size > 0 { format!("cannot {action} {key} ({size} bytes)") } else { format!("cannot {action} {key}") }
+                if size > 0 {
+                    format!("cannot {action} {key} ({size} bytes)")
+                } else {
+                    format!("cannot {action} {key}")
+                }
             })
         })
     }
@@ -74,10 +84,9 @@ impl EtcdBackend {
         let lease = match entry.ttl {
             Some(ttl) if !ttl.is_zero() => {
                 let seconds = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX).max(1);
-                self.transport
-                    .grant_lease(seconds)
-                    .await
-                    .map_err(|error| store_error(error, || format!("cannot grant a lease for {}", entry.key)))?
+                self.transport.grant_lease(seconds).await.map_err(|error| {
+                    store_error(error, || format!("cannot grant a lease for {}", entry.key))
+                })?
             }
             _ => 0,
         };
@@ -135,8 +144,11 @@ impl Backend for EtcdBackend {
         let mut stranger = 0;
         for _ in 0..ATTEMPTS {
             let put = Step::Put { key: places.plain.path.clone(), value: value.clone(), lease };
-            let transaction =
-                Transaction { conditions: places.absent(stranger), then: vec![put], otherwise: places.gets(0) };
+            let transaction = Transaction {
+                conditions: places.absent(stranger),
+                then: vec![put],
+                otherwise: places.gets(0),
+            };
             let answer = self.transact(&entry.key, "create", transaction).await?;
             if answer.succeeded {
                 return Ok(written(entry, &places.plain, &answer));
@@ -196,7 +208,9 @@ impl Backend for EtcdBackend {
             }
             (conditions, target) = match places.locate(answer) {
                 Found::Old(old, current) => (places.at_old_place(&old, current.mod_revision), old),
-                Found::Plain(_) => (vec![Condition::Present(places.plain.path.clone())], places.plain.clone()),
+                Found::Plain(_) => {
+                    (vec![Condition::Present(places.plain.path.clone())], places.plain.clone())
+                }
                 Found::Nowhere { stranger } => (places.absent(stranger), places.plain.clone()),
             };
         }
@@ -273,10 +287,8 @@ impl Backend for EtcdBackend {
             }
         };
         let entry = entry.ok_or_else(|| does_not_exist(key))?;
-        read(&place.key, &entry).map_err(|reason| Error::Parse {
-            key: String::from_utf8_lossy(&place.path).into_owned(),
-            reason,
-        })
+        read(&place.key, &entry)
+            .map_err(|reason| Error::Parse { key: String::from_utf8_lossy(&place.path).into_owned(), reason })
     }
 
     async fn list(&self, options: &ListOptions, revision: Option<&str>) -> Result<KvList> {
@@ -300,7 +312,8 @@ impl Backend for EtcdBackend {
     }
 
     async fn clean(&self) -> Result<()> {
-        let transaction = Transaction { then: vec![Step::Delete(Span::prefix(ROOT))], ..Transaction::default() };
+        let transaction =
+            Transaction { then: vec![Step::Delete(Span::prefix(ROOT))], ..Transaction::default() };
         match self.transport.transact(transaction).await {
             Ok(_) => Ok(()),
             Err(error) => Err(store_error(error, || format!("cannot delete everything below {ROOT}"))),

@@ -76,6 +76,8 @@ pub(super) struct Member {
     pub(super) url: String,
     /// The connection's settings.
     pub(super) endpoint: Endpoint,
+    /// What to look at when the member never answers although it can be connected to.
+    pub(super) hint: &'static str,
 }
 
 impl EtcdConfig {
@@ -106,7 +108,8 @@ impl EtcdConfig {
             })?,
         };
         let tls = self.tls()?;
-        endpoints.iter().map(|url| member(url, tls.as_ref())).collect()
+        let has_certificate = !self.files.cert.as_os_str().is_empty() || !self.inline.cert.is_empty();
+        endpoints.iter().map(|url| member(url, tls.as_ref(), has_certificate)).collect()
     }
 
     fn tls(&self) -> Result<Option<ClientTlsConfig>> {
@@ -127,7 +130,11 @@ impl EtcdConfig {
             return Ok(None);
         }
         let mut tls = ClientTlsConfig::new().timeout(DIAL_TIMEOUT);
-        tls = if ca_cert.is_empty() { tls.with_native_roots() } else { tls.ca_certificate(Certificate::from_pem(ca_cert)) };
+        tls = if ca_cert.is_empty() {
+            tls.with_native_roots()
+        } else {
+            tls.ca_certificate(Certificate::from_pem(ca_cert))
+        };
         if !cert.is_empty() {
             tls = tls.identity(Identity::from_pem(cert, key.expose()));
         }
@@ -140,7 +147,7 @@ fn split_endpoints(list: &str) -> Vec<String> {
     list.split(',').map(str::trim).filter(|item| !item.is_empty()).map(str::to_owned).collect()
 }
 
-fn member(url: &str, tls: Option<&ClientTlsConfig>) -> Result<Member> {
+fn member(url: &str, tls: Option<&ClientTlsConfig>, has_certificate: bool) -> Result<Member> {
     let invalid = |error: tonic::transport::Error| {
         Error::permanent(format!("cannot use etcd endpoint {url}"), super::status::chain(&error))
     };
@@ -151,7 +158,8 @@ fn member(url: &str, tls: Option<&ClientTlsConfig>) -> Result<Member> {
     };
     let mut endpoint = Endpoint::from_shared(full.clone()).map_err(invalid)?;
     if full.starts_with("https://") {
-        let tls = tls.cloned().unwrap_or_else(|| ClientTlsConfig::new().timeout(DIAL_TIMEOUT).with_native_roots());
+        let tls =
+            tls.cloned().unwrap_or_else(|| ClientTlsConfig::new().timeout(DIAL_TIMEOUT).with_native_roots());
         endpoint = endpoint.tls_config(tls).map_err(invalid)?;
     } else if !full.starts_with("http://") && !full.starts_with("unix:") {
         let reason = "the scheme must be http, https or unix";
@@ -162,7 +170,13 @@ fn member(url: &str, tls: Option<&ClientTlsConfig>) -> Result<Member> {
         .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
         .keep_alive_timeout(KEEPALIVE_TIMEOUT)
         .keep_alive_while_idle(false);
-    Ok(Member { url: url.to_owned(), endpoint })
+    let hint = match (full.starts_with("https://"), has_certificate) {
+        (true, true) => "does the server know the authority of the client certificate?",
+        (true, false) => "does the server want a client certificate?",
+        (false, _) if full.starts_with("http://") => "does the server want https?",
+        (false, _) => "",
+    };
+    Ok(Member { url: url.to_owned(), endpoint, hint })
 }
 
 fn wrong(reason: &str) -> Error {
@@ -203,7 +217,10 @@ mod tests {
                 "cannot mix",
             ),
             (
-                EtcdConfig { inline: TlsInline { cert: "x".into(), ..TlsInline::default() }, ..with_endpoint.clone() },
+                EtcdConfig {
+                    inline: TlsInline { cert: "x".into(), ..TlsInline::default() },
+                    ..with_endpoint.clone()
+                },
                 "must both be present",
             ),
             (
@@ -225,7 +242,8 @@ mod tests {
     #[tokio::test]
     async fn endpoints_are_a_list_of_alternatives() {
         let config = EtcdConfig::for_endpoints("http://127.0.0.1:1, 127.0.0.1:2,unix:///run/store.sock,");
-        let urls: Vec<String> = config.members().await.unwrap().into_iter().map(|member| member.url).collect();
+        let urls: Vec<String> =
+            config.members().await.unwrap().into_iter().map(|member| member.url).collect();
         assert_eq!(urls, ["http://127.0.0.1:1", "127.0.0.1:2", "unix:///run/store.sock"]);
     }
 

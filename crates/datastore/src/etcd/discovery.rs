@@ -73,10 +73,18 @@ async fn lookup(servers: &[SocketAddr], name: &str) -> Result<Vec<Service>, Stri
     let query = query(id, name)?;
     let mut last = "there is no name server".to_owned();
     for server in servers {
-        match ask(*server, &query).await.map_err(|error| error.to_string()).and_then(|answer| parse(id, &answer)) {
+        match ask(*server, &query)
+            .await
+            .map_err(|error| error.to_string())
+            .and_then(|answer| parse(id, &answer))
+        {
             Ok(mut services) => {
                 services.sort_by(|left, right| {
-                    (left.priority, right.weight, &left.target).cmp(&(right.priority, left.weight, &right.target))
+                    (left.priority, right.weight, &left.target).cmp(&(
+                        right.priority,
+                        left.weight,
+                        &right.target,
+                    ))
                 });
                 return Ok(services);
             }
@@ -87,7 +95,8 @@ async fn lookup(servers: &[SocketAddr], name: &str) -> Result<Vec<Service>, Stri
 }
 
 async fn ask(server: SocketAddr, query: &[u8]) -> std::io::Result<Vec<u8>> {
-    let local: SocketAddr = if server.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }.parse().map_err(std::io::Error::other)?;
+    let local: SocketAddr =
+        if server.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }.parse().map_err(std::io::Error::other)?;
     let socket = UdpSocket::bind(local).await?;
     socket.connect(server).await?;
     socket.send(query).await?;
@@ -141,6 +150,7 @@ fn parse(id: u16, message: &[u8]) -> Result<Vec<Service>, String> {
     for _ in 0..word(4)? {
         at = name(message, at)?.1 + 4;
     }
+    message.get(..at).ok_or("the answer is cut")?;
     let mut services = Vec::new();
     for _ in 0..word(6)? {
         at = name(message, at)?.1;
@@ -148,7 +158,12 @@ fn parse(id: u16, message: &[u8]) -> Result<Vec<Service>, String> {
         let data = at + 10;
         if kind == TYPE_SRV {
             let target = name(message, data + 6)?.0;
-            services.push(Service { priority: word(data)?, weight: word(data + 2)?, port: word(data + 4)?, target });
+            services.push(Service {
+                priority: word(data)?,
+                weight: word(data + 2)?,
+                port: word(data + 4)?,
+                target,
+            });
         }
         at = data + length;
     }
@@ -192,7 +207,9 @@ mod tests {
         loop {
             let Ok((length, peer)) = socket.recv_from(&mut buffer).await else { return };
             let question = buffer[..length].to_vec();
-            let known = question.windows(12).any(|window| window == b"\x0b_etcd-clien".as_slice() || window == b"etcd-client\x04");
+            let known = question
+                .windows(12)
+                .any(|window| window == b"\x0b_etcd-clien".as_slice() || window == b"etcd-client\x04");
             let mut answer = question.clone();
             answer[2] = 0x81;
             if known {
@@ -241,7 +258,8 @@ mod tests {
     #[test]
     fn name_servers_come_from_the_configuration() {
         let text = "search x\nnameserver 192.0.2.1\n  nameserver 2001:db8::1\nnameserver bad\n";
-        let expected: Vec<SocketAddr> = vec!["192.0.2.1:53".parse().unwrap(), "[2001:db8::1]:53".parse().unwrap()];
+        let expected: Vec<SocketAddr> =
+            vec!["192.0.2.1:53".parse().unwrap(), "[2001:db8::1]:53".parse().unwrap()];
         assert_eq!(name_servers(text), expected);
         assert_eq!(name_servers(""), ["127.0.0.1:53".parse::<SocketAddr>().unwrap()]);
     }

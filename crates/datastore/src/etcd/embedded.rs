@@ -4,15 +4,15 @@
 //! open or close anything: whoever made the store decides how long it lives.
 
 use super::transport::{
-    Change, Condition, Entry, RangeRequest, RangeResponse, Span, Step, Transaction, TransactionResponse, Transport,
-    TransportError, WatchAnswer, WatchRequest,
+    Change, Condition, Entry, RangeRequest, RangeResponse, Span, Step, Transaction, TransactionResponse,
+    Transport, TransportError, WatchAnswer, WatchRequest,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt as _;
 use kvstore::{
-    Compare, CompareResult, CompareTarget, DeleteRangeRequest, Error, Event, EventKind, KeyValue, Op, OpResponse,
-    PutRequest, Store, TxnRequest, WatchMessage, WatchStream,
+    Compare, CompareResult, CompareTarget, DeleteRangeRequest, Error, Event, EventKind, KeyValue, Op,
+    OpResponse, PutRequest, Store, TxnRequest, WatchMessage, WatchStream,
 };
 use std::sync::Arc;
 
@@ -80,7 +80,8 @@ impl Transport for EmbeddedTransport {
             prev_kv: true,
             ..kvstore::WatchRequest::default()
         };
-        let (_, revision) = stream.create(wanted).map_err(|error| TransportError::Failed(error.to_string()))?;
+        let (_, revision) =
+            stream.create(wanted).map_err(|error| TransportError::Failed(error.to_string()))?;
         let changes = futures::stream::unfold(Some(stream), next_batch).boxed();
         Ok(WatchAnswer { revision, changes })
     }
@@ -99,7 +100,9 @@ async fn next_batch(stream: Option<WatchStream>) -> Option<(Batch, Option<WatchS
             Ok(Some(WatchMessage::Compacted { compact_revision, .. })) => {
                 return Some((Err(super::status::cancellation(compact_revision.max(1), "")), None));
             }
-            Ok(None) => return Some((Err(TransportError::Unavailable("the store was closed".to_owned())), None)),
+            Ok(None) => {
+                return Some((Err(TransportError::Unavailable("the store was closed".to_owned())), None));
+            }
             Err(error) => return Some((Err(engine_error(error)), None)),
         }
     }

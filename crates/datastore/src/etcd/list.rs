@@ -76,7 +76,12 @@ impl Selection {
             (spans, prefix(options)?)
         } else {
             // A name in every namespace: only the whole kind covers that.
-            let all = prefix(&ListOptions::Resource { kind: *kind, namespace: None, name: None, name_is_prefix: false })?;
+            let all = prefix(&ListOptions::Resource {
+                kind: *kind,
+                namespace: None,
+                name: None,
+                name_is_prefix: false,
+            })?;
             (vec![all.clone()], all)
         };
         let watch_span = if by_name_inside {
@@ -154,7 +159,11 @@ impl Selection {
 }
 
 /// Reads everything that is selected, now (0) or at a revision.
-pub(super) async fn list(transport: &dyn Transport, selection: &Arc<Selection>, revision: i64) -> Result<KvList> {
+pub(super) async fn list(
+    transport: &dyn Transport,
+    selection: &Arc<Selection>,
+    revision: i64,
+) -> Result<KvList> {
     match read_spans(transport, selection, revision, PAGE).await {
         // Somebody compacted the store between two pages. A single answer cannot be cut like that.
         Err(Error::Expired { .. }) if revision == 0 => read_spans(transport, selection, revision, 0).await,
@@ -195,7 +204,8 @@ async fn read_spans(
             } else {
                 drain(&mut pending, decoders.saturating_sub(1), &mut found).await?;
                 let selection = Arc::clone(selection);
-                pending.push_back(tokio::task::spawn_blocking(move || decode_page(&selection, &answer.entries)));
+                pending
+                    .push_back(tokio::task::spawn_blocking(move || decode_page(&selection, &answer.entries)));
             }
             match last {
                 Some(last) if answer.more => rest = rest.after(&last),

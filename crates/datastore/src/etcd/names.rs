@@ -94,7 +94,9 @@ impl Places {
             return Found::Plain(entry);
         }
         match (&self.old, found.next().flatten()) {
-            (Some(old), Some(entry)) if is_named(&self.plain.key, &old.key, &entry) => Found::Old(old.clone(), entry),
+            (Some(old), Some(entry)) if is_named(&self.plain.key, &old.key, &entry) => {
+                Found::Old(old.clone(), entry)
+            }
             (_, Some(entry)) => Found::Nowhere { stranger: entry.mod_revision },
             (_, None) => Found::Nowhere { stranger: 0 },
         }

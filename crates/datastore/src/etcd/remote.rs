@@ -7,19 +7,19 @@
 use super::config::{EtcdConfig, Member};
 use super::status::{Failure, cancellation, failure, is_auth_not_enabled};
 use super::transport::{
-    Change, Condition, Entry, RangeRequest, RangeResponse, Span, Step, Transaction, TransactionResponse, Transport,
-    TransportError, WatchAnswer, WatchRequest,
+    Change, Condition, Entry, RangeRequest, RangeResponse, Span, Step, Transaction, TransactionResponse,
+    Transport, TransportError, WatchAnswer, WatchRequest,
 };
 use crate::error::Result as StoreResult;
 use crate::secret::Secret;
 use async_trait::async_trait;
 use etcd_client::proto::{PbEvent, PbKeyValue, PbTxnOpResponse, PbTxnResponse, PbWatchResponse};
 use etcd_client::{
-    Channel, Client, Compare, CompareOp, ConnectOptions, DeleteOptions, GetOptions, KvClient, LeaseClient, PutOptions,
-    Txn, TxnOp, WatchClient, WatchOptions, WatchStream,
+    Channel, Client, Compare, CompareOp, ConnectOptions, DeleteOptions, GetOptions, KvClient, LeaseClient,
+    PutOptions, Txn, TxnOp, WatchClient, WatchOptions, WatchStream,
 };
 use futures::StreamExt as _;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::sync::Mutex;
 
 /// A cluster of etcd members, or one `tortie datastore`.
@@ -34,6 +34,8 @@ struct Connection {
     member: Member,
     user: Option<(String, Secret)>,
     session: Mutex<Option<Session>>,
+    /// Whether it ever answered anything.
+    answered: AtomicBool,
 }
 
 /// The clients of one open session.
@@ -55,7 +57,12 @@ impl RemoteTransport {
             .members()
             .await?
             .into_iter()
-            .map(|member| Connection { member, user: user.clone(), session: Mutex::new(None) })
+            .map(|member| Connection {
+                member,
+                user: user.clone(),
+                session: Mutex::new(None),
+                answered: AtomicBool::new(false),
+            })
             .collect();
         Ok(Self { members, current: AtomicUsize::new(0) })
     }
@@ -79,6 +86,7 @@ impl RemoteTransport {
             };
             let error = match outcome {
                 Ok(answer) => {
+                    connection.answered.store(true, Ordering::Relaxed);
                     self.current.store(index, Ordering::Relaxed);
                     return Ok(answer);
                 }
@@ -86,12 +94,13 @@ impl RemoteTransport {
             };
             match failure(error) {
                 Failure::Refused(error) => {
+                    connection.answered.store(true, Ordering::Relaxed);
                     self.current.store(index, Ordering::Relaxed);
                     return Err(error);
                 }
                 Failure::NotSent(text) => failures.push(format!("{}: {text}", connection.member.url)),
                 Failure::Unknown(text) => {
-                    let text = format!("{}: {text}", connection.member.url);
+                    let text = connection.explain(&text);
                     if !repeatable {
                         self.current.store((index + 1) % count, Ordering::Relaxed);
                         return Err(TransportError::Unavailable(text));
@@ -106,6 +115,15 @@ impl RemoteTransport {
 }
 
 impl Connection {
+    /// What went wrong, with a guess where the member hangs up without ever having said a word.
+    fn explain(&self, text: &str) -> String {
+        let Member { url, hint, .. } = &self.member;
+        if hint.is_empty() || self.answered.load(Ordering::Relaxed) {
+            return format!("{url}: {text}");
+        }
+        format!("{url}: {text} ({hint})")
+    }
+
     async fn session(&self) -> Result<Session, etcd_client::Error> {
         let mut slot = self.session.lock().await;
         if let Some(session) = &*slot {
@@ -116,7 +134,8 @@ impl Connection {
         let client = match &self.user {
             None => Client::from_channel(channel, None).await?,
             Some((name, password)) => {
-                let options = ConnectOptions::new().with_user(name, password.expose()).with_auto_token_refresh(true);
+                let options =
+                    ConnectOptions::new().with_user(name, password.expose()).with_auto_token_refresh(true);
                 match Client::from_channel(channel.clone(), Some(options)).await {
                     Err(error) if is_auth_not_enabled(&error) => Client::from_channel(channel, None).await?,
                     other => other?,
@@ -174,9 +193,8 @@ impl Transport for RemoteTransport {
 
     async fn grant_lease(&self, seconds: i64) -> Result<i64, TransportError> {
         // Repeating a grant at worst leaves a lease that nothing hangs on, and that expires by itself.
-        let answer = self
-            .call(true, |mut session| async move { session.lease.grant(seconds, None).await })
-            .await?;
+        let answer =
+            self.call(true, |mut session| async move { session.lease.grant(seconds, None).await }).await?;
         Ok(answer.id())
     }
 
@@ -199,7 +217,9 @@ impl Transport for RemoteTransport {
             .await?;
         let first = match first {
             Some(message) => message.0,
-            None => return Err(TransportError::Unavailable("the server closed the watch at once".to_owned())),
+            None => {
+                return Err(TransportError::Unavailable("the server closed the watch at once".to_owned()));
+            }
         };
         let revision = first.header.as_ref().map_or(0, |header| header.revision);
         let pending = match changes(first) {
@@ -293,7 +313,9 @@ fn transaction_response(answer: PbTxnResponse) -> TransactionResponse {
         .into_iter()
         .map(|response| match response.response {
             Some(PbTxnOpResponse::ResponseRange(range)) => range.kvs.into_iter().map(entry).collect(),
-            Some(PbTxnOpResponse::ResponseDeleteRange(deleted)) => deleted.prev_kvs.into_iter().map(entry).collect(),
+            Some(PbTxnOpResponse::ResponseDeleteRange(deleted)) => {
+                deleted.prev_kvs.into_iter().map(entry).collect()
+            }
             Some(PbTxnOpResponse::ResponsePut(_) | PbTxnOpResponse::ResponseTxn(_)) | None => Vec::new(),
         })
         .collect();

@@ -43,11 +43,17 @@ fn status_failure(status: &Status) -> Failure {
         Code::OutOfRange if text.contains("revision") => refused(TransportError::Revision, text),
         Code::Unauthenticated | Code::PermissionDenied => refused(TransportError::Unauthorized, text),
         Code::InvalidArgument if is_about_users(text) => refused(TransportError::Unauthorized, text),
-        Code::InvalidArgument if text.contains("request is too large") => refused(TransportError::TooLarge, text),
-        Code::ResourceExhausted if text.contains("larger than max") => refused(TransportError::TooLarge, text),
+        Code::InvalidArgument if text.contains("request is too large") => {
+            refused(TransportError::TooLarge, text)
+        }
+        Code::ResourceExhausted if text.contains("larger than max") => {
+            refused(TransportError::TooLarge, text)
+        }
         // etcd: "database space exceeded", "too many requests". The server has not done it, and may do it later.
         Code::ResourceExhausted => refused(TransportError::Unavailable, text),
-        Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Aborted => Failure::Unknown(describe(status)),
+        Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Aborted => {
+            Failure::Unknown(describe(status))
+        }
         Code::Unknown | Code::Internal if status.source().is_some() => Failure::Unknown(describe(status)),
         _ => refused(TransportError::Failed, &format!("{} ({:?})", text, status.code())),
     }
@@ -58,7 +64,9 @@ fn refused(class: fn(String) -> TransportError, text: &str) -> Failure {
 }
 
 fn is_about_users(text: &str) -> bool {
-    text.contains("authentication failed") || text.contains("user name is empty") || text.contains("invalid auth token")
+    text.contains("authentication failed")
+        || text.contains("user name is empty")
+        || text.contains("invalid auth token")
 }
 
 /// What a watch was cancelled for.
@@ -126,7 +134,11 @@ mod tests {
             (Code::OutOfRange, "etcdserver: mvcc: required revision is a future revision", "revision"),
             (Code::Unauthenticated, "etcdserver: invalid auth token", "unauthorized"),
             (Code::PermissionDenied, "etcdserver: permission denied", "unauthorized"),
-            (Code::InvalidArgument, "etcdserver: authentication failed, invalid user ID or password", "unauthorized"),
+            (
+                Code::InvalidArgument,
+                "etcdserver: authentication failed, invalid user ID or password",
+                "unauthorized",
+            ),
             (Code::InvalidArgument, "etcdserver: user name is empty", "unauthorized"),
             (Code::InvalidArgument, "etcdserver: request is too large", "too large"),
             (Code::ResourceExhausted, "grpc: received message larger than max (3 vs. 2)", "too large"),
@@ -153,7 +165,9 @@ mod tests {
     fn a_connection_that_was_never_made_sent_nothing() {
         let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
         let status = Status::from_error(Box::new(ConnectError(Box::new(refused))));
-        assert!(matches!(status_failure(&status), Failure::NotSent(text) if text.contains("connection refused")));
+        assert!(
+            matches!(status_failure(&status), Failure::NotSent(text) if text.contains("connection refused"))
+        );
     }
 
     #[test]

@@ -229,9 +229,12 @@ mod tests {
 
     #[test]
     fn the_end_of_a_prefix_is_the_next_prefix() {
-        for (prefix, end) in
-            [(&b"/calico/"[..], &b"/calico0"[..]), (b"a\xff", b"b"), (b"\xff\xff", b"\0"), (b"a\xff\xff", b"b")]
-        {
+        for (prefix, end) in [
+            (&b"/calico/"[..], &b"/calico0"[..]),
+            (b"a\xff", b"b"),
+            (b"\xff\xff", b"\0"),
+            (b"a\xff\xff", b"b"),
+        ] {
             assert_eq!(Span::prefix(prefix.to_vec()).end.as_deref(), Some(end), "{prefix:?}");
         }
     }

@@ -17,7 +17,11 @@ use std::sync::Arc;
 type Item = std::result::Result<WatchEvent, Error>;
 
 /// Follows what is selected, after this revision; 0 for what is there first.
-pub(super) async fn watch(transport: Arc<dyn Transport>, selection: Arc<Selection>, revision: i64) -> Result<Watch> {
+pub(super) async fn watch(
+    transport: Arc<dyn Transport>,
+    selection: Arc<Selection>,
+    revision: i64,
+) -> Result<Watch> {
     let mut first = VecDeque::new();
     let mut after = revision;
     if revision == 0 {
@@ -28,7 +32,8 @@ pub(super) async fn watch(transport: Arc<dyn Transport>, selection: Arc<Selectio
         let items = found.items.into_iter().filter(|item| item.key != ours);
         first.extend(items.map(|item| Ok(WatchEvent::Added(item))));
     }
-    let request = WatchRequest { span: selection.watch_span.clone(), start_revision: after.saturating_add(1) };
+    let request =
+        WatchRequest { span: selection.watch_span.clone(), start_revision: after.saturating_add(1) };
     let WatchAnswer { revision, changes } = transport.watch(request).await.map_err(watch_error)?;
     if revision > 0 && after > revision {
         // Such a watch would wait in silence for the store to catch up: it was restored from an older copy.
@@ -72,16 +77,18 @@ fn watch_error(error: TransportError) -> Error {
     match error {
         TransportError::Revision(reason) => Error::Expired { reason },
         TransportError::Unauthorized(reason) => Error::Unauthorized { reason },
-        TransportError::Unavailable(reason) | TransportError::Failed(reason) | TransportError::TooLarge(reason) => {
-            Error::WatchClosed { reason }
-        }
+        TransportError::Unavailable(reason)
+        | TransportError::Failed(reason)
+        | TransportError::TooLarge(reason) => Error::WatchClosed { reason },
     }
 }
 
 fn event(selection: &Selection, change: &Change) -> Option<Item> {
     match change {
         Change::Put { entry, previous } => put_event(selection, entry, previous.as_ref()),
-        Change::Delete { key, revision, previous } => delete_event(selection, key, *revision, previous.as_ref()),
+        Change::Delete { key, revision, previous } => {
+            delete_event(selection, key, *revision, previous.as_ref())
+        }
     }
 }
 

@@ -20,8 +20,10 @@ pub(crate) struct Abilities {
     pub(crate) stores_native_kinds: bool,
     /// Keeps entries with a time to live, and Felix's status entries.
     pub(crate) status_entries: bool,
-    /// Gives uids itself. etcd keeps the ones that the client made.
-    pub(crate) gives_uids: bool,
+    /// Fills in the defaults of its schemas. With etcd that is the client's business.
+    pub(crate) fills_defaults: bool,
+    /// Knows after a restart what changed before it. A kube-apiserver starts with an empty memory.
+    pub(crate) keeps_history: bool,
     /// The largest request, in bytes, where it is known exactly.
     pub(crate) request_limit: usize,
 }
@@ -32,7 +34,8 @@ pub(crate) const ETCD: Abilities = Abilities {
     old_values: true,
     stores_native_kinds: true,
     status_entries: true,
-    gives_uids: false,
+    fills_defaults: false,
+    keeps_history: true,
     request_limit: 1_572_864,
 };
 
@@ -42,7 +45,8 @@ pub(crate) const KUBERNETES: Abilities = Abilities {
     old_values: false,
     stores_native_kinds: false,
     status_entries: false,
-    gives_uids: true,
+    fills_defaults: true,
+    keeps_history: false,
     request_limit: 1_572_864,
 };
 

@@ -3,25 +3,36 @@
 //! - One suite of cases (`cases`), run unchanged on every store: real etcd, the embedded engine in this process,
 //!   `tortie datastore` on its socket, and a real kube-apiserver on real etcd and on the embedded store.
 //!   `TORTIE_CASE=<text>` runs only the cases whose name contains the text.
+//! - `datastore_process`: this program itself, started as a server, so that it can be killed.
 //! - What only one store has: certificates, users and several members of etcd (`etcd_access`), what Calico itself
-//!   wrote (`captures`).
+//!   wrote (`captures`). The runs on Kubernetes are in `kubernetes_store`.
 
 mod captures;
 mod cases;
+mod datastore_process;
 mod etcd_access;
 mod fixture;
 mod harness;
+mod kubernetes_store;
 mod stores;
 
 use anyhow::Result;
 use std::sync::Arc;
 
+use datastore_process::DatastoreProcess;
+use stores::{EmbeddedStore, EtcdStore};
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn conformance_on_etcd() -> Result<()> {
-    harness::run("etcd", Arc::new(stores::EtcdStore::start().await?)).await
+    harness::run("etcd", Arc::new(EtcdStore::start().await?)).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn conformance_on_the_embedded_store() -> Result<()> {
-    harness::run("embedded", Arc::new(stores::EmbeddedStore::open()?)).await
+    harness::run("embedded", Arc::new(EmbeddedStore::open()?)).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn conformance_on_tortie_datastore() -> Result<()> {
+    harness::run("tortie datastore", Arc::new(DatastoreProcess::start().await?)).await
 }

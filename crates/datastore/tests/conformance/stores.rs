@@ -16,9 +16,9 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use testkit::{Etcd, Folder};
 
 /// What nobody can read as JSON.
-const UNREADABLE: &str = "{\"kind\":\"NetworkSet\",\"spec\":{\"nets\":7}";
+pub(crate) const UNREADABLE: &str = "{\"kind\":\"NetworkSet\",\"spec\":{\"nets\":7}";
 
-async fn put(transport: &dyn Transport, key: &Key, value: &str) -> Result<()> {
+pub(crate) async fn put(transport: &dyn Transport, key: &Key, value: &str) -> Result<()> {
     let put = Step::Put { key: key.path()?.into(), value: value.to_owned().into(), lease: 0 };
     transport.transact(Transaction { then: vec![put], ..Transaction::default() }).await?;
     Ok(())

@@ -1,7 +1,8 @@
 //! What happens to watches when history goes, or the server.
 
 use crate::harness::{
-    Store, final_error, labelled, network_set, network_sets, next_event, next_item, revision, short, watch,
+    Store, final_error, labelled, name_of, network_set, network_sets, next_event, next_item, revision, short,
+    watch,
 };
 use anyhow::{Context as _, Result, ensure};
 use datastore::{Error, WatchEvent};
@@ -14,18 +15,21 @@ pub(crate) async fn compaction(store: &Store) -> Result<()> {
         entry = store.backend.update(&labelled(&entry, &round.to_string())).await?;
     }
     store.fixture.compact().await?;
-    let options = datastore::WatchOptions { revision: Some(first.revision.clone()), bookmarks: false };
-    let error = match store.backend.watch(&network_sets("default"), options).await {
-        Ok(mut events) => final_error(&mut events).await?,
-        Err(error) => error,
-    };
+    let error = retry(|| async {
+        let error = match watch(store, &network_sets("default"), Some(&first.revision)).await {
+            Ok(mut events) => final_error(&mut events).await?,
+            Err(error) => error.downcast::<Error>()?,
+        };
+        if error.is_transient() { Err(error.into()) } else { Ok(error) }
+    })
+    .await?;
     ensure!(error.is_expired(), "{error:?}");
     if store.abilities.reads_at_revision {
         let outcome = store.backend.list(&network_sets("default"), Some(&first.revision)).await;
         ensure!(matches!(&outcome, Err(error) if error.is_expired()), "{outcome:?}");
     }
     // The remedy is a new list, and a watch from there.
-    let listed = store.backend.list(&network_sets("default"), None).await?;
+    let listed = retry(|| async { Ok(store.backend.list(&network_sets("default"), None).await?) }).await?;
     let mut events = watch(store, &network_sets("default"), Some(&listed.revision)).await?;
     store.backend.update(&labelled(&entry, "after")).await?;
     let next = next_event(&mut events).await?;
@@ -45,23 +49,38 @@ pub(crate) async fn disconnect(store: &Store) -> Result<()> {
     store.backend.create(&network_set("default", "d", "10.0.0.0/8")?).await?;
     store.fixture.stop().await?;
     // `d` may or may not have come through before the end; the end itself is an error, not silence.
-    let (mut after, error) = until_error(&mut events).await?;
+    let (after, error) = until_error(&mut events).await?;
     ensure!(error.is_transient() && !error.is_expired(), "{error:?}");
     let outcome = store.backend.create(&network_set("default", "lost", "10.0.0.0/8")?).await;
     ensure!(matches!(&outcome, Err(error) if error.is_transient()), "a write without a server: {outcome:?}");
     store.fixture.start().await?;
 
-    let continue_from = after.last().map_or(last, |event| revision(event).to_owned());
-    let mut events =
-        retry(|| async { watch(store, &network_sets("default"), Some(&continue_from)).await }).await?;
     for name in ["e", "f"] {
         retry(|| async { Ok(store.backend.create(&network_set("default", name, "10.0.0.0/8")?).await?) })
             .await?;
     }
-    while after.len() < 3 {
-        after.push(next_event(&mut events).await?);
+    let mut all: Vec<String> = seen.iter().chain(&after).map(short).collect();
+    let continue_from = after.last().map_or(last, |event| revision(event).to_owned());
+    let mut events =
+        retry(|| async { watch(store, &network_sets("default"), Some(&continue_from)).await }).await;
+    while all.len() < 6 {
+        let item = match &mut events {
+            Ok(events) => next_item(events).await?.context("the watch has ended")?,
+            Err(error) => Err(std::mem::replace(error, anyhow::anyhow!("gone")).downcast::<Error>()?),
+        };
+        match item {
+            Ok(event) => all.push(short(&event)),
+            // What a store no longer knows it must say; then a list tells what a watch would have told.
+            Err(error) if error.is_expired() && !store.abilities.keeps_history => {
+                let listed = store.backend.list(&network_sets("default"), None).await?;
+                let missed = listed.items.iter().map(|item| format!("added {} ", name_of(item)));
+                let missed: Vec<String> = missed.filter(|event| !all.contains(event)).collect();
+                all.extend(missed);
+                events = watch(store, &network_sets("default"), Some(&listed.revision)).await;
+            }
+            Err(error) => return Err(error.into()),
+        }
     }
-    let all: Vec<String> = seen.iter().chain(&after).map(short).collect();
     let expected = ["added a ", "added b ", "added c ", "added d ", "added e ", "added f "];
     ensure!(all == expected, "{all:?}");
     Ok(())

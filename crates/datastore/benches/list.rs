@@ -1,0 +1,127 @@
+//! How much of a list is not the network: listing and decoding 10,000 NetworkPolicies against fetching the same bytes.
+//!
+//! Both go through the same transport to the same real etcd, in interleaved rounds; the figure is the ratio of the
+//! medians, and the goal is at most 2. With `TORTIE_BENCH_OUT=<folder>` the figures are also written there as JSON.
+//! It refuses to compare different data: both sides must see every policy.
+
+use anyhow::{Context as _, Result, ensure};
+use api::Kind;
+use datastore::Backend;
+use datastore::etcd::remote::RemoteTransport;
+use datastore::etcd::transport::{RangeRequest, Span, Step, Transaction, Transport};
+use datastore::etcd::{EtcdBackend, EtcdConfig};
+use model::{Key, ListOptions, Value};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use testkit::Etcd;
+
+const COUNT: usize = 10_000;
+const ROUNDS: usize = 15;
+
+fn main() -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let etcd = Etcd::start()?;
+    runtime.block_on(measure(&etcd))
+}
+
+async fn measure(etcd: &Etcd) -> Result<()> {
+    let config = EtcdConfig::for_endpoints(&etcd.endpoint());
+    let transport: Arc<dyn Transport> = Arc::new(RemoteTransport::new(&config).await?);
+    let bytes = fill(&*transport).await?;
+    let backend = EtcdBackend::new(Arc::clone(&transport));
+    let (mut raw, mut listed) = (Vec::new(), Vec::new());
+    for round in 0..=ROUNDS {
+        let (fetch, list) = (fetch(&*transport).await?, list(&backend).await?);
+        // The first round warms both sides up.
+        if round > 0 {
+            raw.push(fetch);
+            listed.push(list);
+        }
+    }
+    let (raw, listed) = (median(raw), median(listed));
+    let ratio = listed.as_secs_f64() / raw.as_secs_f64();
+    let report = serde_json::json!({
+        "benchmark": "list 10,000 NetworkPolicies from etcd",
+        "bytes": bytes,
+        "raw_fetch_ms": milliseconds(raw),
+        "list_and_decode_ms": milliseconds(listed),
+        "ratio": (ratio * 100.0).round() / 100.0,
+        "goal": 2.0,
+        "rounds": ROUNDS,
+    });
+    eprintln!(
+        "list of {COUNT} NetworkPolicies ({bytes} bytes): raw fetch {:.1} ms, list and decode {:.1} ms, ratio {ratio:.2} (goal at most 2)",
+        milliseconds(raw),
+        milliseconds(listed),
+    );
+    if let Some(folder) = std::env::var_os("TORTIE_BENCH_OUT") {
+        let file = std::path::Path::new(&folder).join("datastore-list.json");
+        std::fs::write(&file, format!("{report:#}\n")).with_context(|| file.display().to_string())?;
+    }
+    Ok(())
+}
+
+fn milliseconds(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 10_000.0).round() / 10.0
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+/// Policies as a cluster has them: two rules in, one out, selectors, ports, labels. Returns how many bytes they have.
+async fn fill(transport: &dyn Transport) -> Result<usize> {
+    let mut total = 0;
+    for start in (0..COUNT).step_by(100) {
+        let mut then = Vec::new();
+        for index in start..(start + 100).min(COUNT) {
+            let (namespace, name) = (format!("team-{:03}", index % 200), format!("policy-{index:05}"));
+            let policy = serde_json::json!({
+                "metadata": {
+                    "name": name, "namespace": namespace, "uid": uuid::Uuid::new_v4().to_string(),
+                    "creationTimestamp": "2026-11-15T12:00:00Z", "labels": {"projectcalico.org/tier": "default"},
+                },
+                "spec": {
+                    "tier": "default", "order": index % 100, "selector": format!("app == 'service-{}'", index % 500),
+                    "ingress": [
+                        {"action": "Allow", "protocol": "TCP", "source": {"selector": "role == 'frontend'"},
+                         "destination": {"ports": [80, 443, "8080:8090"]}},
+                        {"action": "Allow", "protocol": "UDP", "source": {"nets": ["10.0.0.0/8", "192.168.0.0/16"]},
+                         "destination": {"ports": [53]}},
+                    ],
+                    "egress": [{"action": "Allow", "destination": {"selector": "app == 'database'", "notNets": ["10.9.0.0/16"]}}],
+                    "types": ["Ingress", "Egress"],
+                },
+            });
+            let key = Key::resource(Kind::NetworkPolicy, &namespace, &name);
+            let value = model::encode(
+                &key,
+                &Value::Resource(api::Resource::from_value(Kind::NetworkPolicy, policy)?),
+            )?;
+            total += value.len();
+            then.push(Step::Put { key: key.path()?.into(), value: value.into(), lease: 0 });
+        }
+        transport.transact(Transaction { then, ..Transaction::default() }).await?;
+    }
+    Ok(total)
+}
+
+/// All the bytes, in one answer.
+async fn fetch(transport: &dyn Transport) -> Result<Duration> {
+    let span = Span::prefix(ListOptions::resources(Kind::NetworkPolicy).prefix()?);
+    let begin = Instant::now();
+    let answer = transport.range(RangeRequest { span, revision: 0, limit: 0 }).await?;
+    let took = begin.elapsed();
+    ensure!(answer.entries.len() == COUNT, "{} entries", answer.entries.len());
+    Ok(took)
+}
+
+/// All the policies.
+async fn list(backend: &EtcdBackend) -> Result<Duration> {
+    let begin = Instant::now();
+    let listed = backend.list(&ListOptions::resources(Kind::NetworkPolicy), None).await?;
+    let took = begin.elapsed();
+    ensure!(listed.items.len() == COUNT && listed.invalid.is_empty(), "{} policies", listed.items.len());
+    Ok(took)
+}
