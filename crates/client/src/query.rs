@@ -99,7 +99,7 @@ pub enum ResourceEvent<T> {
 
 impl<T> ResourceEvent<T> {
     /// The same event with its objects converted.
-    pub(crate) fn try_map<U, E>(self, mut convert: impl FnMut(T) -> Result<U, E>) -> Result<ResourceEvent<U>, E> {
+    pub(crate) fn try_map<U>(self, mut convert: impl FnMut(T) -> Result<U>) -> Result<ResourceEvent<U>> {
         Ok(match self {
             Self::Added(object) => ResourceEvent::Added(convert(object)?),
             Self::Modified { new, old } => {

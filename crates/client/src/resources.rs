@@ -36,11 +36,19 @@ where
 }
 
 /// The resources of one kind. Namespaces are empty for kinds that live in none.
-#[derive(Clone, Copy)]
 pub struct Typed<'a, S> {
     client: &'a Client,
     spec: PhantomData<fn() -> S>,
 }
+
+// Derived, these would ask for a spec that can be copied.
+impl<S> Clone for Typed<'_, S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<S> Copy for Typed<'_, S> {}
 
 impl<S: Storable> fmt::Debug for Typed<'_, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

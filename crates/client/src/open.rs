@@ -1,0 +1,165 @@
+//! The one place that opens a datastore from configuration.
+//!
+//! The embedded store is shared: within this process by a table of open stores, between processes by the socket of a
+//! `tortie datastore` that serves the same directory. It refuses to take a store from whoever holds it.
+
+use crate::config::{ClientConfig, DatastoreType, EtcdSettings, KubernetesSettings};
+use datastore::Backend;
+use datastore::etcd::{EtcdBackend, EtcdConfig, TlsFiles, TlsInline};
+use datastore::kubernetes::{KubernetesBackend, KubernetesConfig};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+use tokio::net::UnixStream;
+
+/// How often an embedded store that somebody holds is tried, and the pause between.
+const ATTEMPTS: usize = 20;
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Why a datastore could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The settings are wrong, or the store cannot be reached.
+    #[error("cannot open the {datastore_type} datastore: {source}")]
+    Backend {
+        /// Which kind of store.
+        datastore_type: DatastoreType,
+        /// What went wrong.
+        #[source]
+        source: datastore::Error,
+    },
+    /// Another program has the embedded store open, and does not serve it.
+    #[error(
+        "cannot open the embedded datastore in {}: process {pid} ({command}) has it open and does not serve it; wait for \
+         it to end, or run `tortie datastore --data-dir {}` so that programs can share the store",
+        path.display(),
+        path.display()
+    )]
+    InUse {
+        /// The data directory.
+        path: PathBuf,
+        /// The process that has it.
+        pid: String,
+        /// Its command line.
+        command: String,
+    },
+    /// The embedded store cannot be opened.
+    #[error("cannot open the embedded datastore: {0}")]
+    Embedded(#[source] kvstore::OpenError),
+}
+
+/// Opens the datastore of this configuration. etcd and Kubernetes are connected to when first used.
+///
+/// # Errors
+/// When the settings contradict themselves, or the embedded store cannot be opened.
+pub async fn open_backend(config: &ClientConfig) -> Result<Arc<dyn Backend>, OpenError> {
+    let datastore_type = config.datastore_type;
+    let failed = |source| OpenError::Backend { datastore_type, source };
+    Ok(match datastore_type {
+        DatastoreType::EtcdV3 => Arc::new(EtcdBackend::connect(&etcd_config(&config.etcd)).await.map_err(failed)?),
+        DatastoreType::Kubernetes => {
+            let config = kubernetes_config(&config.kubernetes);
+            Arc::new(KubernetesBackend::connect(&config).await.map_err(failed)?)
+        }
+        DatastoreType::Embedded => Arc::new(open_embedded(Path::new(&config.embedded_path)).await?),
+    })
+}
+
+fn etcd_config(settings: &EtcdSettings) -> EtcdConfig {
+    EtcdConfig {
+        discovery_srv: settings.discovery_srv.clone(),
+        username: settings.username.clone(),
+        password: settings.password.clone(),
+        files: TlsFiles {
+            ca_cert: settings.ca_cert_file.clone().into(),
+            cert: settings.cert_file.clone().into(),
+            key: settings.key_file.clone().into(),
+        },
+        inline: TlsInline {
+            ca_cert: settings.ca_cert.clone(),
+            cert: settings.cert.clone(),
+            key: settings.key.clone(),
+        },
+        ..EtcdConfig::for_endpoints(&settings.endpoints)
+    }
+}
+
+fn kubernetes_config(settings: &KubernetesSettings) -> KubernetesConfig {
+    KubernetesConfig {
+        kubeconfig: std::env::split_paths(&settings.kubeconfig).filter(|path| !path.as_os_str().is_empty()).collect(),
+        kubeconfig_inline: settings.kubeconfig_inline.clone(),
+        context: settings.current_context.clone(),
+        api_endpoint: settings.api_endpoint.clone(),
+        cert_file: settings.cert_file.clone(),
+        key_file: settings.key_file.clone(),
+        ca_file: settings.ca_file.clone(),
+        api_token: settings.api_token.clone(),
+        insecure_skip_tls_verify: settings.insecure_skip_tls_verify,
+        client_qps: settings.client_qps,
+        client_burst: u32::try_from(settings.client_burst).unwrap_or_default(),
+        use_pod_cidr: settings.use_pod_cidr,
+        calico_api_group: settings.calico_api_group.clone(),
+        ..KubernetesConfig::default()
+    }
+}
+
+/// A server's socket where one answers, otherwise the file itself. The holder of the file may be a server that has just
+/// started and not opened its socket yet, or a short command that is about to end, so both are tried for a while.
+async fn open_embedded(dir: &Path) -> Result<EtcdBackend, OpenError> {
+    let mut attempt = 1;
+    loop {
+        if let Some(backend) = served(dir).await? {
+            return Ok(backend);
+        }
+        match open_file(dir).await {
+            Ok(store) => return Ok(EtcdBackend::embedded(store)),
+            Err(kvstore::OpenError::InUse { .. }) if attempt < ATTEMPTS => {}
+            Err(kvstore::OpenError::InUse { pid, command, .. }) => {
+                return Err(OpenError::InUse { path: dir.to_owned(), pid, command });
+            }
+            Err(error) => return Err(OpenError::Embedded(error)),
+        }
+        attempt += 1;
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// The store behind the socket of this directory, when somebody answers there.
+async fn served(dir: &Path) -> Result<Option<EtcdBackend>, OpenError> {
+    let socket = kvstore::socket_path(dir);
+    // A socket without a server is what a killed one leaves behind.
+    if UnixStream::connect(&socket).await.is_err() {
+        return Ok(None);
+    }
+    let config = EtcdConfig { endpoints: vec![format!("unix://{}", socket.display())], ..EtcdConfig::default() };
+    let failed = |source| OpenError::Backend { datastore_type: DatastoreType::Embedded, source };
+    EtcdBackend::connect(&config).await.map(Some).map_err(failed)
+}
+
+/// The stores that this process has open, so that two clients of one program share a file.
+static OPEN_STORES: Mutex<BTreeMap<PathBuf, Weak<kvstore::Store>>> = Mutex::new(BTreeMap::new());
+
+async fn open_file(dir: &Path) -> Result<Arc<kvstore::Store>, kvstore::OpenError> {
+    let dir = dir.to_owned();
+    // Opening reads the whole index, which is no work for a thread that serves others.
+    let task = tokio::task::spawn_blocking(move || {
+        let mut stores = OPEN_STORES.lock().unwrap_or_else(PoisonError::into_inner);
+        stores.retain(|_, store| store.strong_count() > 0);
+        // A directory that does not exist yet has no canonical name, and cannot be open either.
+        if let Ok(path) = dir.canonicalize()
+            && let Some(store) = stores.get(&path).and_then(Weak::upgrade)
+        {
+            return Ok(store);
+        }
+        let store = kvstore::Store::open(&dir, kvstore::Options::default())?;
+        if let Ok(path) = dir.canonicalize() {
+            stores.insert(path, Arc::downgrade(&store));
+        }
+        Ok(store)
+    });
+    match task.await {
+        Ok(outcome) => outcome,
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
+}

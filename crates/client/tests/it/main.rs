@@ -1,0 +1,43 @@
+//! The typed client on real stores: etcd, the embedded store in this process, and a kube-apiserver.
+//!
+//! Each store is started once and runs the same list of scenarios, one after another, on empty data. What a store cannot
+//! do is said by the scenario itself, which then checks that the client says so too.
+
+mod captured;
+mod opening;
+mod scenarios;
+mod stores;
+
+use futures::FutureExt as _;
+use scenarios::SCENARIOS;
+use std::panic::AssertUnwindSafe;
+use stores::Store;
+
+/// Runs every scenario on a store; fails with the names of all that failed.
+async fn run_all(store: &dyn Store) {
+    let mut failed = Vec::new();
+    for (name, scenario) in SCENARIOS {
+        store.empty().await;
+        // One broken rule must not hide the state of the others.
+        if AssertUnwindSafe(scenario(store)).catch_unwind().await.is_err() {
+            failed.push(*name);
+        }
+    }
+    println!("{}: {} scenarios, {} failed", store.name(), SCENARIOS.len(), failed.len());
+    assert!(failed.is_empty(), "failed on {}: {}", store.name(), failed.join(", "));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scenarios_on_etcd() {
+    run_all(&stores::RealEtcd::start().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scenarios_on_the_embedded_store() {
+    run_all(&stores::Embedded::open().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scenarios_on_kubernetes() {
+    run_all(&stores::Kubernetes::start().await).await;
+}
