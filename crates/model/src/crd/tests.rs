@@ -1,3 +1,5 @@
+//! Custom resources: those of a real cluster go both ways, and the habits of older releases are understood.
+
 use super::*;
 use crate::key::{AffinityType, BlockAffinityKey, IpVersion, ListOptions};
 

@@ -1,3 +1,5 @@
+//! Keys, their paths and lists: tables of what Calico writes, and properties of random keys.
+
 use super::v1::{LegacyPolicyKey, PolicyKey, parse_legacy_policy};
 use super::*;
 use proptest::prelude::*;

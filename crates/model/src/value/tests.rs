@@ -1,3 +1,5 @@
+//! Values: what Calico wrote comes back byte for byte, old forms are read, what is no value is an error.
+
 use super::*;
 use crate::key::{AffinityType, BlockAffinityKey};
 
@@ -144,4 +146,26 @@ fn pairs_know_revision_and_uid() {
     pair.set_revision("6");
     assert_eq!(pair.revision, "6");
     assert_eq!(pair.as_resource().unwrap().metadata().resource_version, "6");
+}
+
+proptest::proptest! {
+    #[test]
+    fn random_bytes_never_panic(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..64)) {
+        for (path, _) in written_by_calico() {
+            let key = Key::parse(path).unwrap();
+            if let Ok(value) = decode(&key, &bytes) {
+                let stored = encode(&key, &value).unwrap();
+                proptest::prop_assert_eq!(decode(&key, &stored).unwrap(), value);
+            }
+        }
+    }
+
+    #[test]
+    fn cut_values_never_panic(cut in 0usize..2000) {
+        for (path, json) in written_by_calico() {
+            let key = Key::parse(path).unwrap();
+            let bytes = json.as_bytes();
+            let _ = decode(&key, &bytes[..cut.min(bytes.len())]);
+        }
+    }
 }
