@@ -20,8 +20,10 @@ pub(crate) fn run(root: &Path, only: &[&str]) -> Result<()> {
     let out = root.join("target/bench-results");
     std::fs::create_dir_all(&out)?;
     // The server under measurement is the program users run.
-    let status =
-        Command::new("cargo").args(["build", "--locked", "--profile", "bench", "-p", "tortie"]).current_dir(root).status()?;
+    let status = Command::new("cargo")
+        .args(["build", "--locked", "--profile", "bench", "-p", "tortie"])
+        .current_dir(root)
+        .status()?;
     if !status.success() {
         bail!("building the benchmarked program failed");
     }

@@ -49,7 +49,9 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
                 ));
             }
             if *layer == COMPONENTS && *target_layer == COMPONENTS {
-                problems.push(format!("component {name} depends on component {target}: move what they share below"));
+                problems.push(format!(
+                    "component {name} depends on component {target}: move what they share below"
+                ));
             }
         }
     }

@@ -13,8 +13,19 @@ mod tidy;
 
 use anyhow::{Context, Result, bail};
 use std::path::PathBuf;
+use std::process::ExitCode;
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            println!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let root = repository_root()?;
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {

@@ -9,7 +9,8 @@ use std::process::{Command, Stdio};
 
 /// Runs `cargo test` on the workspace, with further arguments passed on.
 pub(crate) fn run(root: &Path, arguments: &[&str]) -> Result<()> {
-    let built = Command::new("cargo").args(["build", "--locked", "-p", "tortie"]).current_dir(root).status()?;
+    let built =
+        Command::new("cargo").args(["build", "--locked", "-p", "tortie"]).current_dir(root).status()?;
     if !built.success() {
         bail!("building tortie failed");
     }
@@ -45,11 +46,7 @@ pub(crate) fn run(root: &Path, arguments: &[&str]) -> Result<()> {
 /// The number before `word` in a line such as `ok. 3 passed; 0 failed; 0 ignored`.
 fn count(line: &str, word: &str) -> u64 {
     let words: Vec<&str> = line.split([' ', ';']).filter(|part| !part.is_empty()).collect();
-    words
-        .windows(2)
-        .find(|pair| pair[1] == word)
-        .and_then(|pair| pair[0].parse().ok())
-        .unwrap_or(0)
+    words.windows(2).find(|pair| pair[1] == word).and_then(|pair| pair[0].parse().ok()).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -57,7 +54,10 @@ mod tests {
     #[test]
     fn counts_are_read_from_the_result_line() {
         let line = "ok. 12 passed; 1 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.01s";
-        assert_eq!((super::count(line, "passed"), super::count(line, "failed"), super::count(line, "ignored")), (12, 1, 2));
+        assert_eq!(
+            (super::count(line, "passed"), super::count(line, "failed"), super::count(line, "ignored")),
+            (12, 1, 2)
+        );
         assert_eq!(super::count(line, "lost"), 0);
     }
 }

@@ -9,7 +9,8 @@ use std::process::Command;
 const LONGEST_FILE: usize = 900;
 
 /// Words that mean unfinished work, split so that this file does not contain them.
-const UNFINISHED: [&str; 3] = [concat!("todo", "!("), concat!("unimplemented", "!("), concat!("#[", "ignore")];
+const UNFINISHED: [&str; 3] =
+    [concat!("todo", "!("), concat!("unimplemented", "!("), concat!("#[", "ignore")];
 
 /// Checks everything and reports all problems at once.
 pub(crate) fn run(root: &Path) -> Result<()> {
