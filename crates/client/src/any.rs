@@ -66,7 +66,13 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::DoesNotExist`], [`Error::UpdateConflict`], [`Error::NotSupported`] where the object is protected.
-    pub async fn delete_any(&self, kind: Kind, namespace: &str, name: &str, options: &DeleteOptions) -> Result<Resource> {
+    pub async fn delete_any(
+        &self,
+        kind: Kind,
+        namespace: &str,
+        name: &str,
+        options: &DeleteOptions,
+    ) -> Result<Resource> {
         let hooks = storable(kind, "Delete")?;
         check_identity(kind, namespace, name)?;
         hooks.delete(self, kind, namespace, name, options).await
@@ -76,7 +82,13 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::DoesNotExist`], and those of the store.
-    pub async fn get_any(&self, kind: Kind, namespace: &str, name: &str, revision: Option<&str>) -> Result<Resource> {
+    pub async fn get_any(
+        &self,
+        kind: Kind,
+        namespace: &str,
+        name: &str,
+        revision: Option<&str>,
+    ) -> Result<Resource> {
         check_identity(kind, namespace, name)?;
         let key = Key::resource(kind, namespace, name);
         let mut resource = self.returned(self.backend().get(&key, revision).await?)?;
@@ -95,8 +107,9 @@ impl Client {
         let mut items = Vec::with_capacity(list.items.len());
         for entry in list.items {
             let mut resource = self.returned(entry)?;
-            hooks(kind).after_read(self, &mut resource).await?;
-            items.push(resource);
+            if hooks(kind).after_read(self, &mut resource).await? {
+                items.push(resource);
+            }
         }
         Ok(ResourceList { items, revision: list.revision, invalid: list.invalid })
     }

@@ -230,7 +230,9 @@ impl ClientConfig {
     /// # Errors
     /// All mistakes of the text.
     pub fn from_text(origin: &str, text: &str, environment: &dyn Environment) -> Result<Self, ConfigError> {
-        file::read(origin, text).and_then(|settings| settings.finish(environment)).map_err(ConfigError::Mistakes)
+        file::read(origin, text)
+            .and_then(|settings| settings.finish(environment))
+            .map_err(ConfigError::Mistakes)
     }
 
     /// The configuration that the environment holds.
@@ -238,7 +240,9 @@ impl ClientConfig {
     /// # Errors
     /// All mistakes of the variables.
     pub fn from_environment(environment: &dyn Environment) -> Result<Self, ConfigError> {
-        environment::read(environment).and_then(|settings| settings.finish(environment)).map_err(ConfigError::Mistakes)
+        environment::read(environment)
+            .and_then(|settings| settings.finish(environment))
+            .map_err(ConfigError::Mistakes)
     }
 }
 

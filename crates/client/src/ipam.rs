@@ -55,7 +55,8 @@ pub(crate) async fn release_addresses(backend: &dyn Backend, addresses: &BTreeSe
     let blocks = backend.list(&ListOptions::Block { ip_version: None }, None).await?;
     for entry in blocks.items {
         let Key::Block { cidr } = entry.key else { continue };
-        let inside: Vec<IpAddr> = addresses.iter().copied().filter(|address| cidr.contains(address)).collect();
+        let inside: Vec<IpAddr> =
+            addresses.iter().copied().filter(|address| cidr.contains(address)).collect();
         if !inside.is_empty() {
             release_from_block(backend, &cidr, &inside, cooldown).await?;
         }
@@ -129,10 +130,16 @@ async fn try_release_affinity(backend: &dyn Backend, key: &BlockAffinityKey) -> 
     gone(backend.delete_entry(&affinity).await)
 }
 
-async fn release_from_block(backend: &dyn Backend, cidr: &IpNet, addresses: &[IpAddr], cooldown: i32) -> Result<()> {
+async fn release_from_block(
+    backend: &dyn Backend,
+    cidr: &IpNet,
+    addresses: &[IpAddr],
+    cooldown: i32,
+) -> Result<()> {
     let key = Key::Block { cidr: *cidr };
     for _ in 0..MAX_ATTEMPTS {
-        let Some((mut entry, Some(mut block))) = existing(backend.get(&key, None).await)?.map(into_block) else {
+        let Some((mut entry, Some(mut block))) = existing(backend.get(&key, None).await)?.map(into_block)
+        else {
             return Ok(());
         };
         let counts = block::release(&mut block, addresses, cooldown, jiff::Timestamp::now());
@@ -174,7 +181,11 @@ async fn decrement_handle(backend: &dyn Backend, handle_id: &str, cidr: &IpNet, 
         } else {
             handle.block.remove(&block);
         }
-        let outcome = if handle.block.is_empty() { backend.delete_entry(&entry).await } else { backend.update(&entry).await };
+        let outcome = if handle.block.is_empty() {
+            backend.delete_entry(&entry).await
+        } else {
+            backend.update(&entry).await
+        };
         match outcome {
             Err(error) if error.is_conflict() => {}
             outcome => return gone(outcome),

@@ -57,7 +57,9 @@ pub async fn open_backend(config: &ClientConfig) -> Result<Arc<dyn Backend>, Ope
     let datastore_type = config.datastore_type;
     let failed = |source| OpenError::Backend { datastore_type, source };
     Ok(match datastore_type {
-        DatastoreType::EtcdV3 => Arc::new(EtcdBackend::connect(&etcd_config(&config.etcd)).await.map_err(failed)?),
+        DatastoreType::EtcdV3 => {
+            Arc::new(EtcdBackend::connect(&etcd_config(&config.etcd)).await.map_err(failed)?)
+        }
         DatastoreType::Kubernetes => {
             let config = kubernetes_config(&config.kubernetes);
             Arc::new(KubernetesBackend::connect(&config).await.map_err(failed)?)
@@ -87,7 +89,9 @@ fn etcd_config(settings: &EtcdSettings) -> EtcdConfig {
 
 fn kubernetes_config(settings: &KubernetesSettings) -> KubernetesConfig {
     KubernetesConfig {
-        kubeconfig: std::env::split_paths(&settings.kubeconfig).filter(|path| !path.as_os_str().is_empty()).collect(),
+        kubeconfig: std::env::split_paths(&settings.kubeconfig)
+            .filter(|path| !path.as_os_str().is_empty())
+            .collect(),
         kubeconfig_inline: settings.kubeconfig_inline.clone(),
         context: settings.current_context.clone(),
         api_endpoint: settings.api_endpoint.clone(),
@@ -132,7 +136,8 @@ async fn served(dir: &Path) -> Result<Option<EtcdBackend>, OpenError> {
     if UnixStream::connect(&socket).await.is_err() {
         return Ok(None);
     }
-    let config = EtcdConfig { endpoints: vec![format!("unix://{}", socket.display())], ..EtcdConfig::default() };
+    let config =
+        EtcdConfig { endpoints: vec![format!("unix://{}", socket.display())], ..EtcdConfig::default() };
     let failed = |source| OpenError::Backend { datastore_type: DatastoreType::Embedded, source };
     EtcdBackend::connect(&config).await.map(Some).map_err(failed)
 }

@@ -155,5 +155,6 @@ impl<'a, S: Storable> Typed<'a, S> {
 
 fn unwrap<S: Storable>(resource: Resource) -> Result<Object<S>> {
     let key = format!("{}({})", resource.kind(), resource.name());
-    S::unwrap(resource).ok_or_else(|| Error::Parse { key, reason: format!("expected an object of kind {}", S::KIND) })
+    S::unwrap(resource)
+        .ok_or_else(|| Error::Parse { key, reason: format!("expected an object of kind {}", S::KIND) })
 }

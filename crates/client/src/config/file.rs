@@ -15,7 +15,12 @@ pub(super) fn read(origin: &str, text: &str) -> Result<Settings, Vec<Mistake>> {
     match MarkedYaml::load_from_str(text) {
         Ok(documents) => match documents.as_slice() {
             [document] => reader.top_level(document, &mut settings),
-            [] => reader.mistake_at(1, 0, usize::MAX, format!("the file is empty; expected one object of kind {CONFIG_KIND}")),
+            [] => reader.mistake_at(
+                1,
+                0,
+                usize::MAX,
+                format!("the file is empty; expected one object of kind {CONFIG_KIND}"),
+            ),
             [_, second, ..] => reader.mistake(&second.span.start, "the file holds more than one document"),
         },
         Err(error) => reader.mistake(error.marker(), error.info()),
@@ -46,7 +51,10 @@ impl Reader<'_> {
             self.mistake(&document.span.start, format!("expected kind '{CONFIG_KIND}', got '{found}'"));
         } else if version.as_deref() != Some(API_VERSION) {
             let found = version.unwrap_or_default();
-            self.mistake(&document.span.start, format!("unknown apiVersion '{found}': expected '{API_VERSION}'"));
+            self.mistake(
+                &document.span.start,
+                format!("unknown apiVersion '{found}': expected '{API_VERSION}'"),
+            );
         }
     }
 
@@ -120,7 +128,8 @@ impl Reader<'_> {
                     each(self, index, value);
                 }
                 None => {
-                    let hint = nearest(&name, known).map_or_else(String::new, |near| format!("; did you mean '{near}'?"));
+                    let hint = nearest(&name, known)
+                        .map_or_else(String::new, |near| format!("; did you mean '{near}'?"));
                     self.mistake_in_name(key, format!("unknown field {full}{hint}"));
                 }
             }
@@ -134,7 +143,13 @@ impl Reader<'_> {
             YamlData::Value(Scalar::Null) => String::new(),
             _ => {
                 let (start, end) = (node.span.start.index(), node.span.end.index());
-                self.text.chars().skip(start).take(end.saturating_sub(start)).collect::<String>().trim().to_owned()
+                self.text
+                    .chars()
+                    .skip(start)
+                    .take(end.saturating_sub(start))
+                    .collect::<String>()
+                    .trim()
+                    .to_owned()
             }
         }
     }
@@ -155,7 +170,11 @@ impl Reader<'_> {
         let excerpt = match self.text.lines().nth(line.saturating_sub(1)) {
             Some(source) => {
                 let margin = " ".repeat(line.to_string().len());
-                format!("  {line} | {}\n  {margin} | {}^", without_secrets(source, shown), blank(source, column))
+                format!(
+                    "  {line} | {}\n  {margin} | {}^",
+                    without_secrets(source, shown),
+                    blank(source, column)
+                )
             }
             None => String::new(),
         };
@@ -193,7 +212,11 @@ fn without_secrets(line: &str, shown: usize) -> String {
         .min()
         .unwrap_or(usize::MAX);
     let cut = shown.min(after_secret_name);
-    if line.chars().count() <= cut { line.to_owned() } else { line.chars().take(cut).collect::<String>() + ": ***" }
+    if line.chars().count() <= cut {
+        line.to_owned()
+    } else {
+        line.chars().take(cut).collect::<String>() + ": ***"
+    }
 }
 
 /// Blank space as wide as the line up to this column, keeping tabs.

@@ -111,10 +111,26 @@ pub const PARAMETERS: &[Parameter] = &[
         "A domain whose `etcd-client` SRV records name the addresses of etcd. Excludes `etcdEndpoints`.",
         keep!(etcd.discovery_srv),
     ),
-    text("etcdUsername", "ETCD_USERNAME", "The user for etcd. Used together with a password only.", keep!(etcd.username)),
-    text("etcdPassword", "ETCD_PASSWORD", "The user's password.", hide!(etcd.password)).of_type(ValueType::Secret),
-    text("etcdKeyFile", "ETCD_KEY_FILE", "The file of the client's private key for etcd.", keep!(etcd.key_file)),
-    text("etcdCertFile", "ETCD_CERT_FILE", "The file of the client's certificate for etcd.", keep!(etcd.cert_file)),
+    text(
+        "etcdUsername",
+        "ETCD_USERNAME",
+        "The user for etcd. Used together with a password only.",
+        keep!(etcd.username),
+    ),
+    text("etcdPassword", "ETCD_PASSWORD", "The user's password.", hide!(etcd.password))
+        .of_type(ValueType::Secret),
+    text(
+        "etcdKeyFile",
+        "ETCD_KEY_FILE",
+        "The file of the client's private key for etcd.",
+        keep!(etcd.key_file),
+    ),
+    text(
+        "etcdCertFile",
+        "ETCD_CERT_FILE",
+        "The file of the client's certificate for etcd.",
+        keep!(etcd.cert_file),
+    ),
     text(
         "etcdCACertFile",
         "ETCD_CA_CERT_FILE",
@@ -124,9 +140,20 @@ pub const PARAMETERS: &[Parameter] = &[
     text("etcdKey", "", "The client's private key for etcd, in place. Excludes the files.", hide!(etcd.key))
         .of_type(ValueType::Secret)
         .file_only(),
-    text("etcdCert", "", "The client's certificate for etcd, in place. Excludes the files.", keep!(etcd.cert)).file_only(),
-    text("etcdCACert", "", "The authority of etcd's certificate, in place. Excludes the files.", keep!(etcd.ca_cert))
-        .file_only(),
+    text(
+        "etcdCert",
+        "",
+        "The client's certificate for etcd, in place. Excludes the files.",
+        keep!(etcd.cert),
+    )
+    .file_only(),
+    text(
+        "etcdCACert",
+        "",
+        "The authority of etcd's certificate, in place. Excludes the files.",
+        keep!(etcd.ca_cert),
+    )
+    .file_only(),
     text(
         "kubeconfig",
         "KUBECONFIG",
@@ -134,7 +161,12 @@ pub const PARAMETERS: &[Parameter] = &[
          the home directory if it is there, otherwise the service account of the pod.",
         keep!(kubernetes.kubeconfig),
     ),
-    text("k8sAPIEndpoint", "K8S_API_ENDPOINT", "The address of the Kubernetes API.", keep!(kubernetes.api_endpoint)),
+    text(
+        "k8sAPIEndpoint",
+        "K8S_API_ENDPOINT",
+        "The address of the Kubernetes API.",
+        keep!(kubernetes.api_endpoint),
+    ),
     text(
         "k8sKeyFile",
         "K8S_KEY_FILE",
@@ -250,7 +282,8 @@ fn whole_number(value: &str) -> Result<i64, String> {
 pub fn reference_page() -> String {
     let mut page = String::from("| Field | Variable | Type | Meaning |\n| --- | --- | --- | --- |\n");
     for parameter in PARAMETERS {
-        let variables: Vec<String> = parameter.variables().iter().rev().map(|name| format!("`{name}`")).collect();
+        let variables: Vec<String> =
+            parameter.variables().iter().rev().map(|name| format!("`{name}`")).collect();
         let variables = if variables.is_empty() { "(file only)".to_owned() } else { variables.join(", ") };
         let value_type = match parameter.value_type {
             ValueType::Text => "text",

@@ -77,7 +77,10 @@ fn every_variable_is_read_with_and_without_prefix() {
 
 #[test]
 fn a_prefixed_variable_wins_even_when_it_is_empty() {
-    let config = from_variables(&[("ETCD_ENDPOINTS", "http://bare:2379"), ("CALICO_ETCD_ENDPOINTS", "http://prefixed:2379")]);
+    let config = from_variables(&[
+        ("ETCD_ENDPOINTS", "http://bare:2379"),
+        ("CALICO_ETCD_ENDPOINTS", "http://prefixed:2379"),
+    ]);
     assert_eq!(config.etcd.endpoints, "http://prefixed:2379");
     let config = from_variables(&[("ETCD_ENDPOINTS", "http://bare:2379"), ("CALICO_ETCD_ENDPOINTS", "")]);
     assert_eq!(config.etcd.endpoints, "");
@@ -86,7 +89,8 @@ fn a_prefixed_variable_wins_even_when_it_is_empty() {
 
 #[test]
 fn the_token_has_a_prefixed_variable_only_and_inline_secrets_have_none() {
-    let config = from_variables(&[("CALICO_K8SAPITOKEN", "abc"), ("ETCD_KEY", "no"), ("KUBECONFIG_INLINE", "no")]);
+    let config =
+        from_variables(&[("CALICO_K8SAPITOKEN", "abc"), ("ETCD_KEY", "no"), ("KUBECONFIG_INLINE", "no")]);
     assert_eq!(config.kubernetes.api_token.expose(), "abc");
     assert!(config.etcd.key.is_empty() && config.kubernetes.kubeconfig_inline.is_empty());
     assert!(from_variables(&[("K8SAPITOKEN", "abc")]).kubernetes.api_token.is_empty());
@@ -94,8 +98,11 @@ fn the_token_has_a_prefixed_variable_only_and_inline_secrets_have_none() {
 
 #[test]
 fn all_mistakes_of_the_environment_come_at_once() {
-    let environment =
-        variables(&[("DATASTORE_TYPE", "etcd"), ("K8S_CLIENT_QPS", "fast"), ("K8S_INSECURE_SKIP_TLS_VERIFY", "maybe")]);
+    let environment = variables(&[
+        ("DATASTORE_TYPE", "etcd"),
+        ("K8S_CLIENT_QPS", "fast"),
+        ("K8S_INSECURE_SKIP_TLS_VERIFY", "maybe"),
+    ]);
     let error = ClientConfig::from_environment(&environment).expect_err("three mistakes").to_string();
     assert_eq!(
         error,
@@ -110,7 +117,9 @@ fn all_mistakes_of_the_environment_come_at_once() {
 fn a_kubeconfig_in_the_home_directory_is_found() {
     let home = |files: &[&str], more: &[(&str, &str)]| {
         let mut environment = variables(&[("HOME", "/root")]);
-        environment.variables.extend(more.iter().map(|(name, value)| ((*name).to_owned(), OsString::from(value))));
+        environment
+            .variables
+            .extend(more.iter().map(|(name, value)| ((*name).to_owned(), OsString::from(value))));
         environment.files = files.iter().map(|path| (PathBuf::from(path), String::new())).collect();
         ClientConfig::from_environment(&environment).expect("valid").kubernetes.kubeconfig
     };
@@ -133,11 +142,15 @@ fn a_file_is_the_whole_configuration() {
     let config = ClientConfig::load(None, &environment).expect("the environment alone");
     assert_eq!(config.etcd.username, "from-the-environment");
 
-    let error = ClientConfig::load(Some(Path::new("/no/such.cfg")), &environment).expect_err("a named file must exist");
+    let error = ClientConfig::load(Some(Path::new("/no/such.cfg")), &environment)
+        .expect_err("a named file must exist");
     assert!(error.to_string().starts_with("cannot read the configuration file /no/such.cfg: "), "{error}");
 
     environment.files.insert("/my.cfg".into(), text);
-    assert_eq!(ClientConfig::load(Some(Path::new("/my.cfg")), &environment).expect("valid").etcd.endpoints, "http://file:2379");
+    assert_eq!(
+        ClientConfig::load(Some(Path::new("/my.cfg")), &environment).expect("valid").etcd.endpoints,
+        "http://file:2379"
+    );
 }
 
 #[test]
@@ -161,7 +174,8 @@ fn yaml_and_json_say_the_same() {
 
 #[test]
 fn all_mistakes_of_a_file_come_at_once_with_their_places() {
-    let text = spec("  etcdEndpoint: http://e:2379\n  datastoreType: [a]\n  usePodCIDR: \"yes\"\n  zebra: 1\n");
+    let text =
+        spec("  etcdEndpoint: http://e:2379\n  datastoreType: [a]\n  usePodCIDR: \"yes\"\n  zebra: 1\n");
     let error = from_text(&text).expect_err("four mistakes").to_string();
     assert_eq!(
         error,
@@ -200,9 +214,13 @@ fn files_of_another_shape_are_refused() {
 
 #[test]
 fn secrets_are_not_printed() {
-    let config = from_text(&spec("  etcdPassword: hunter2\n  etcdKey: hunter3\n  k8sAPIToken: hunter4\n  kubeconfigInline: hunter5\n"));
+    let config = from_text(&spec(
+        "  etcdPassword: hunter2\n  etcdKey: hunter3\n  k8sAPIToken: hunter4\n  kubeconfigInline: hunter5\n",
+    ));
     assert!(!format!("{config:?}").contains("hunter"));
-    for line in ["  etcdPasword: hunter2\n", "  etcdPassword: [hunter2]\n", "  {etcdPassword: hunter2, foo: 1}\n"] {
+    for line in
+        ["  etcdPasword: hunter2\n", "  etcdPassword: [hunter2]\n", "  {etcdPassword: hunter2, foo: 1}\n"]
+    {
         let error = from_text(&spec(line)).expect_err(line);
         assert!(!format!("{error} {error:?}").contains("hunter"), "{error}");
     }
@@ -210,7 +228,8 @@ fn secrets_are_not_printed() {
 
 #[test]
 fn the_embedded_store_needs_a_path() {
-    let error = ClientConfig::from_environment(&variables(&[("DATASTORE_TYPE", "embedded")])).expect_err("no path");
+    let error =
+        ClientConfig::from_environment(&variables(&[("DATASTORE_TYPE", "embedded")])).expect_err("no path");
     assert!(error.to_string().contains("embeddedPath"), "{error}");
     let config = from_text(&spec("  datastoreType: embedded\n  embeddedPath: /data\n")).expect("valid");
     assert_eq!((config.datastore_type, config.embedded_path.as_str()), (DatastoreType::Embedded, "/data"));

@@ -68,7 +68,11 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::delete_any`].
-    pub async fn delete_pool_keeping_affinities(&self, name: &str, options: &DeleteOptions) -> Result<Resource> {
+    pub async fn delete_pool_keeping_affinities(
+        &self,
+        name: &str,
+        options: &DeleteOptions,
+    ) -> Result<Resource> {
         let (_, options) = disable(self, name, options).await?;
         self.delete_plain(Kind::IPPool, "", name, &options).await
     }
@@ -120,7 +124,9 @@ async fn check_block_size(client: &Client, pool: &IPPool, range: &IpNet) -> Resu
             && i64::from(cidr.prefix_len()) != pool.spec.block_size
             && ipam::overlaps(range, cidr)
         {
-            let reason = format!("conflicts with existing allocations that use a different blockSize: there is a block {cidr}");
+            let reason = format!(
+                "conflicts with existing allocations that use a different blockSize: there is a block {cidr}"
+            );
             return Err(one_error("spec.blockSize", pool.spec.block_size, reason));
         }
     }

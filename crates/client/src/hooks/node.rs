@@ -7,8 +7,8 @@ use super::KindHooks;
 use crate::query::{DeleteOptions, ListQuery};
 use crate::{Client, ipam};
 use api::{
-    BGPConfigurationSpec, BGPPeerSpec, FelixConfigurationSpec, HostEndpointSpec, Kind, Node, NodeSpec, Resource,
-    WorkloadEndpoint, WorkloadEndpointIdentifiers, WorkloadEndpointSpec,
+    BGPConfigurationSpec, BGPPeerSpec, FelixConfigurationSpec, HostEndpointSpec, Kind, Node, NodeSpec,
+    Resource, WorkloadEndpoint, WorkloadEndpointIdentifiers, WorkloadEndpointSpec,
 };
 use async_trait::async_trait;
 use datastore::{Error, Result};
@@ -75,7 +75,8 @@ async fn clean_up(client: &Client, node: &str) -> Result<()> {
 }
 
 async fn workload_endpoints(client: &Client, node: &str) -> Result<Vec<WorkloadEndpoint>> {
-    let identifiers = WorkloadEndpointIdentifiers { node: node.to_owned(), ..WorkloadEndpointIdentifiers::default() };
+    let identifiers =
+        WorkloadEndpointIdentifiers { node: node.to_owned(), ..WorkloadEndpointIdentifiers::default() };
     let prefix = identifiers.prefix().map_err(|error| {
         crate::any::one_error("metadata.name", node, format!("{}: {}", error.field, error.reason))
     })?;
@@ -104,7 +105,9 @@ fn add_address(text: &str, addresses: &mut BTreeSet<IpAddr>) {
         Ok(network) => {
             addresses.insert(network.address());
         }
-        Err(error) => tracing::warn!(text, error, "an address of the node cannot be read and is not released"),
+        Err(error) => {
+            tracing::warn!(text, error, "an address of the node cannot be read and is not released")
+        }
     }
 }
 

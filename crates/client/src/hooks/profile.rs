@@ -43,5 +43,9 @@ fn key() -> String {
 }
 
 fn refused(operation: &'static str) -> Error {
-    Error::NotSupported { operation, key: key(), reason: "this profile is built in and cannot be changed".into() }
+    Error::NotSupported {
+        operation,
+        key: key(),
+        reason: "this profile is built in and cannot be changed".into(),
+    }
 }

@@ -10,8 +10,12 @@ use datastore::{Error, Result};
 use model::Key;
 
 /// The kinds of policies that keep a tier alive.
-const POLICY_KINDS: [Kind; 4] =
-    [Kind::NetworkPolicy, Kind::GlobalNetworkPolicy, Kind::StagedNetworkPolicy, Kind::StagedGlobalNetworkPolicy];
+const POLICY_KINDS: [Kind; 4] = [
+    Kind::NetworkPolicy,
+    Kind::GlobalNetworkPolicy,
+    Kind::StagedNetworkPolicy,
+    Kind::StagedGlobalNetworkPolicy,
+];
 
 pub(super) struct TierHooks;
 
@@ -43,7 +47,10 @@ impl KindHooks for TierHooks {
             }
             // A policy that cannot be read may well be in this tier.
             if let Some(entry) = policies.invalid.first() {
-                let reason = format!("cannot tell whether the tier is empty: {} cannot be read: {}", entry.key, entry.reason);
+                let reason = format!(
+                    "cannot tell whether the tier is empty: {} cannot be read: {}",
+                    entry.key, entry.reason
+                );
                 return Err(refused(reason));
             }
         }

@@ -20,7 +20,12 @@ pub(super) fn is_empty(block: &AllocationBlock) -> bool {
 }
 
 /// Releases these addresses. With a cool-down they rest first; without, they go to the end of the free list.
-pub(super) fn release(block: &mut AllocationBlock, addresses: &[IpAddr], cooldown: i32, now: Timestamp) -> Counts {
+pub(super) fn release(
+    block: &mut AllocationBlock,
+    addresses: &[IpAddr],
+    cooldown: i32,
+    now: Timestamp,
+) -> Counts {
     let mut counts = Counts::new();
     let mut resting = None;
     for address in addresses {
@@ -112,7 +117,8 @@ mod tests {
         assert_eq!(counts, Counts::from([("b".to_owned(), 2)]));
         assert_eq!(block.allocations, [Some(0), None, None, Some(1)]);
         assert_eq!(block.unallocated, [2, 1]);
-        let handles: Vec<_> = block.attributes.iter().filter_map(|attribute| attribute.handle_id.as_deref()).collect();
+        let handles: Vec<_> =
+            block.attributes.iter().filter_map(|attribute| attribute.handle_id.as_deref()).collect();
         assert_eq!(handles, ["a", "c"]);
         let numbered: Vec<&str> = block.sequence_number_for_allocation.keys().map(String::as_str).collect();
         assert_eq!(numbered, ["0", "3"]);

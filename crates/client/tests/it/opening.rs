@@ -42,12 +42,38 @@ async fn a_store_that_somebody_holds_is_not_taken() {
     open_backend(&config).await.expect("free again");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_served_store_is_used_through_its_socket() {
+    let folder = Folder::new("opening").expect("a folder");
+    let config = embedded(&folder);
+    let server = kvstore::server::Server::start(kvstore::server::Config::new(&config.embedded_path)).await;
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let serving = tokio::spawn(server.expect("starting a server").serve(async {
+        let _ = stopped.await;
+    }));
+    let sets = |client: Client| async move {
+        let set = GlobalNetworkSet::new("", "served", GlobalNetworkSetSpec::default());
+        client.resource::<GlobalNetworkSetSpec>().create(set).await
+    };
+    // The server holds the file, so only its socket can have taken this.
+    sets(Client::open(&config).await.expect("opening")).await.expect("creating through the server");
+    stop.send(()).expect("stopping");
+    serving.await.expect("the server ended");
+
+    // Nobody answers on the socket any more: the file itself is opened, and has what the server wrote.
+    let client = Client::open(&config).await.expect("opening the file");
+    client.resource::<GlobalNetworkSetSpec>().get("", "served").await.expect("it was kept");
+}
+
 #[tokio::test]
 async fn settings_that_contradict_themselves_are_refused() {
     let mut etcd = config(DatastoreType::EtcdV3);
     let message = |error: OpenError| error.to_string();
     let error = open_backend(&etcd).await.map(|_| ()).map_err(message).expect_err("no endpoints");
-    assert!(error.starts_with("cannot open the etcdv3 datastore: ") && error.contains("no etcd endpoints"), "{error}");
+    assert!(
+        error.starts_with("cannot open the etcdv3 datastore: ") && error.contains("no etcd endpoints"),
+        "{error}"
+    );
     etcd.etcd.endpoints = "http://127.0.0.1:1".into();
     etcd.etcd.ca_cert_file = "/no/such/ca.pem".into();
     let error = open_backend(&etcd).await.map(|_| ()).map_err(message).expect_err("no such file");

@@ -111,7 +111,8 @@ pub(crate) struct Embedded {
 impl Embedded {
     pub(crate) async fn open() -> Self {
         let folder = Folder::new("client").expect("a folder");
-        let store = kvstore::Store::open(folder.path().join("data"), kvstore::Options::default()).expect("opening");
+        let store =
+            kvstore::Store::open(folder.path().join("data"), kvstore::Options::default()).expect("opening");
         let backend = datastore::etcd::EtcdBackend::embedded(store.clone());
         Self { store, client: Client::new(std::sync::Arc::new(backend)), _folder: folder }
     }
@@ -170,10 +171,15 @@ impl Kubernetes {
         let api_server = ApiServer::start(&etcd.endpoint()).expect("starting kube-apiserver");
         for definition in api::crds::all() {
             let text = definition.to_string();
-            api_server.kubectl_with_input(&["apply", "--server-side", "-f", "-"], &text).expect("applying a CRD");
+            api_server
+                .kubectl_with_input(&["apply", "--server-side", "-f", "-"], &text)
+                .expect("applying a CRD");
         }
         let wait = ["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"];
-        assert!(api_server.kubectl(&wait).expect("kubectl").status.success(), "the CRDs were not established");
+        assert!(
+            api_server.kubectl(&wait).expect("kubectl").status.success(),
+            "the CRDs were not established"
+        );
         for namespace in ["shop", "default"] {
             // `default` may be there already.
             let _ = api_server.kubectl(&["create", "namespace", namespace]).expect("kubectl");
@@ -200,7 +206,12 @@ impl Store for Kubernetes {
 
     fn put_legacy_policy<'a>(&'a self, namespace: &'a str, name: &'a str) -> Pending<'a, ()> {
         Box::pin(async move {
-            let text = legacy_policy(namespace, name).replace("projectcalico.org/v3", "crd.projectcalico.org/v1");
+            let text =
+                legacy_policy(namespace, name).replace("projectcalico.org/v3", "crd.projectcalico.org/v1");
+            // There, those versions always wrote the annotation; only the name was not in it.
+            let annotation =
+                r#""annotations":{"projectcalico.org/metadata":"{\"creationTimestamp\":null}"},"uid""#;
+            let text = text.replace("\"uid\"", annotation);
             self.api_server.kubectl_with_input(&["create", "-f", "-"], &text).expect("creating");
         })
     }

@@ -71,7 +71,10 @@ pub(super) async fn a_node_takes_along_what_is_its_own(store: &dyn Store) {
     assert_eq!(names(Kind::HostEndpoint).await, ["other"]);
     // Blocks whose addresses are free are gone; one with an address that is not the node's stays, with no owner.
     let left = blocks(client).await;
-    assert_eq!(left, [("10.0.0.12/30".to_owned(), None), ("10.0.0.4/30".to_owned(), Some("host:n-k8s-x".to_owned()))]);
+    assert_eq!(
+        left,
+        [("10.0.0.12/30".to_owned(), None), ("10.0.0.4/30".to_owned(), Some("host:n-k8s-x".to_owned()))]
+    );
     assert_eq!(claims(client).await, 1);
     assert!(client.backend().get(&key, None).await.is_err_and(|error| error.is_does_not_exist()));
     let handles = client.backend().list(&model::ListOptions::IpamHandle, None).await.expect("listing").items;

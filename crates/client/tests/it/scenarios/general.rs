@@ -13,7 +13,8 @@ fn set(name: &str) -> GlobalNetworkSet {
 
 pub(super) async fn metadata_rules_hold_for_every_kind(store: &dyn Store) {
     let client = store.client();
-    let (cluster, namespaced) = (client.resource::<GlobalNetworkSetSpec>(), client.resource::<NetworkSetSpec>());
+    let (cluster, namespaced) =
+        (client.resource::<GlobalNetworkSetSpec>(), client.resource::<NetworkSetSpec>());
 
     assert_eq!(refused_fields(cluster.create(set("")).await), ["metadata.name"]);
     let mut generated = set("");
@@ -29,7 +30,10 @@ pub(super) async fn metadata_rules_hold_for_every_kind(store: &dyn Store) {
     let homeless = NetworkSet::new("", "a", NetworkSetSpec::default());
     assert_eq!(refused_fields(namespaced.create(homeless).await), ["metadata.namespace"]);
     assert_eq!(refused_fields(namespaced.get("", "a").await), ["metadata.namespace"]);
-    assert_eq!(refused_fields(cluster.delete("shop", "a", &DeleteOptions::default()).await), ["metadata.namespace"]);
+    assert_eq!(
+        refused_fields(cluster.delete("shop", "a", &DeleteOptions::default()).await),
+        ["metadata.namespace"]
+    );
     assert!(matches!(cluster.get("", "").await, Err(Error::InsufficientIdentifiers { .. })));
 
     let created = cluster.create(set("a")).await.expect("creating");
@@ -73,7 +77,10 @@ pub(super) async fn revisions_guard_updates_and_deletions(store: &dyn Store) {
     assert_eq!(deleted.metadata.labels, second.metadata.labels);
     assert!(matches!(sets.get("", "guarded").await, Err(Error::DoesNotExist { .. })));
     assert!(matches!(sets.update(second).await, Err(Error::DoesNotExist { .. })));
-    assert!(matches!(sets.delete("", "guarded", &DeleteOptions::default()).await, Err(Error::DoesNotExist { .. })));
+    assert!(matches!(
+        sets.delete("", "guarded", &DeleteOptions::default()).await,
+        Err(Error::DoesNotExist { .. })
+    ));
 }
 
 pub(super) async fn uids_guard_deletions(store: &dyn Store) {
@@ -82,7 +89,10 @@ pub(super) async fn uids_guard_deletions(store: &dyn Store) {
     sets.delete("", "again", &DeleteOptions::default()).await.expect("deleting");
     let new = sets.create(set("again")).await.expect("creating again");
     let by_uid = |uid: &str| DeleteOptions { uid: Some(uid.to_owned()), revision: None };
-    assert!(matches!(sets.delete("", "again", &by_uid(&old.metadata.uid)).await, Err(Error::DoesNotExist { .. })));
+    assert!(matches!(
+        sets.delete("", "again", &by_uid(&old.metadata.uid)).await,
+        Err(Error::DoesNotExist { .. })
+    ));
     sets.delete("", "again", &by_uid(&new.metadata.uid)).await.expect("deleting by uid");
 }
 
@@ -122,7 +132,8 @@ pub(super) async fn a_watch_tells_what_happens(store: &dyn Store) {
     let tiers = client.resource::<TierSpec>();
     let list = tiers.list(&ListQuery::all()).await.expect("listing");
     let mut events = tiers.watch(&ListQuery::all().at(&list.revision)).await.expect("watching");
-    let mut created = tiers.create(api::Tier::new("", "watched", TierSpec::default())).await.expect("creating");
+    let mut created =
+        tiers.create(api::Tier::new("", "watched", TierSpec::default())).await.expect("creating");
     created.metadata.labels.insert("a".into(), "b".into());
     tiers.update(created).await.expect("updating");
     tiers.delete("", "watched", &DeleteOptions::default()).await.expect("deleting");
@@ -151,7 +162,8 @@ pub(super) async fn lists_select_by_namespace_and_name(store: &dyn Store) {
     let names = |query: ListQuery| async move {
         let list = sets.list(&query).await.expect("listing");
         assert!(list.invalid.is_empty() && !list.revision.is_empty());
-        let names = list.items.into_iter().map(|set| format!("{}/{}", set.metadata.namespace, set.metadata.name));
+        let names =
+            list.items.into_iter().map(|set| format!("{}/{}", set.metadata.namespace, set.metadata.name));
         names.collect::<Vec<_>>()
     };
     assert_eq!(names(ListQuery::all()).await, ["default/a-1", "shop/a-1", "shop/a-2", "shop/b"]);
@@ -163,7 +175,8 @@ pub(super) async fn lists_select_by_namespace_and_name(store: &dyn Store) {
 
 pub(super) async fn status_is_written(store: &dyn Store) {
     let tiers = store.client().resource::<TierSpec>();
-    let mut tier = tiers.create(api::Tier::new("", "with-status", TierSpec::default())).await.expect("creating");
+    let mut tier =
+        tiers.create(api::Tier::new("", "with-status", TierSpec::default())).await.expect("creating");
     tier.status.conditions.push(api::meta::Condition {
         kind: "Ready".into(),
         status: "True".into(),

@@ -7,7 +7,8 @@ use client::ListQuery;
 pub(super) async fn a_fresh_datastore_is_initialised(store: &dyn Store) {
     let client = store.client();
     client.ensure_initialized("v3.32.1", "k8s,bgp").await.expect("initialising");
-    let information = client.resource::<ClusterInformationSpec>().get("", "default").await.expect("ClusterInformation");
+    let information =
+        client.resource::<ClusterInformationSpec>().get("", "default").await.expect("ClusterInformation");
     let expected_type = if store.is_kubernetes() { "k8s,bgp,kdd" } else { "k8s,bgp" };
     assert_eq!(information.spec.cluster_type, expected_type);
     assert_eq!(information.spec.calico_version, "v3.32.1");

@@ -17,7 +17,10 @@ pub(super) async fn peers_need_their_filters(store: &dyn Store) {
     filters.create(BGPFilter::new("", "here", BGPFilterSpec::default())).await.expect("a filter");
     let outcome = peers.create(peer(&["here", "not-here", "nor-here"])).await;
     let Err(Error::Validation(errors)) = &outcome else { panic!("{outcome:?}") };
-    assert_eq!(errors.to_string(), "error with field spec.filters = 'not-here, nor-here' (BGPFilter(s) not found)");
+    assert_eq!(
+        errors.to_string(),
+        "error with field spec.filters = 'not-here, nor-here' (BGPFilter(s) not found)"
+    );
     let mut created = peers.create(peer(&["here"])).await.expect("creating");
     created.spec.filters = vec!["not-here".into()];
     assert_eq!(refusal(peers.update(created).await, "spec.filters"), "BGPFilter(s) not found");
@@ -26,16 +29,26 @@ pub(super) async fn peers_need_their_filters(store: &dyn Store) {
 pub(super) async fn single_objects_have_one_name(store: &dyn Store) {
     let client = initialised(store).await;
     let other = ClusterInformation::new("", "other", ClusterInformationSpec::default());
-    assert_eq!(refused_fields(client.resource::<ClusterInformationSpec>().create(other).await), ["metadata.name"]);
+    assert_eq!(
+        refused_fields(client.resource::<ClusterInformationSpec>().create(other).await),
+        ["metadata.name"]
+    );
     let other = KubeControllersConfiguration::new("", "other", KubeControllersConfigurationSpec::default());
     let outcome = client.resource::<KubeControllersConfigurationSpec>().create(other).await;
     assert_eq!(refused_fields(outcome), ["metadata.name"]);
     let other = IPAMConfiguration::new("", "other", IPAMConfigurationSpec::default());
-    assert_eq!(refused_fields(client.resource::<IPAMConfigurationSpec>().create(other).await), ["metadata.name"]);
+    assert_eq!(
+        refused_fields(client.resource::<IPAMConfigurationSpec>().create(other).await),
+        ["metadata.name"]
+    );
 
-    let spec: BGPConfigurationSpec = serde_json::from_value(serde_json::json!({"asNumber": 64500})).expect("a spec");
+    let spec: BGPConfigurationSpec =
+        serde_json::from_value(serde_json::json!({"asNumber": 64500})).expect("a spec");
     let own = BGPConfiguration::new("", "node.n1", spec.clone());
-    assert_eq!(refused_fields(client.resource::<BGPConfigurationSpec>().create(own).await), ["spec.asNumber"]);
+    assert_eq!(
+        refused_fields(client.resource::<BGPConfigurationSpec>().create(own).await),
+        ["spec.asNumber"]
+    );
     let shared = BGPConfiguration::new("", "default", spec);
     client.resource::<BGPConfigurationSpec>().create(shared).await.expect("creating");
     let kept = KubeControllersConfiguration::new("", "default", KubeControllersConfigurationSpec::default());
@@ -45,7 +58,10 @@ pub(super) async fn single_objects_have_one_name(store: &dyn Store) {
 
 pub(super) async fn felix_configuration_gets_its_defaults(store: &dyn Store) {
     let configurations = store.client().resource::<FelixConfigurationSpec>();
-    let created = configurations.create(FelixConfiguration::new("", "default", Default::default())).await.expect("creating");
+    let created = configurations
+        .create(FelixConfiguration::new("", "default", Default::default()))
+        .await
+        .expect("creating");
     let stored = serde_json::to_value(&created.spec).expect("JSON");
     for (field, expected) in [
         ("floatingIPs", "Disabled"),
@@ -72,7 +88,10 @@ pub(super) async fn the_default_profile_is_built_in(store: &dyn Store) {
     let again = Profile::new("", name, ProfileSpec::default());
     assert!(matches!(profiles.create(again).await, Err(Error::AlreadyExists { .. })));
     assert!(matches!(profiles.update(profile).await, Err(Error::NotSupported { .. })));
-    assert!(matches!(profiles.delete("", name, &DeleteOptions::default()).await, Err(Error::NotSupported { .. })));
+    assert!(matches!(
+        profiles.delete("", name, &DeleteOptions::default()).await,
+        Err(Error::NotSupported { .. })
+    ));
     let own = profiles.create(Profile::new("", "own", ProfileSpec::default())).await;
     if store.is_kubernetes() {
         assert!(matches!(own, Err(Error::NotSupported { .. })), "profiles come from namespaces: {own:?}");

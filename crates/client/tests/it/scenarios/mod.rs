@@ -57,7 +57,9 @@ scenarios! {
 /// The fields that a write was refused for.
 fn refused_fields<T: std::fmt::Debug>(outcome: Result<T, Error>) -> Vec<String> {
     match outcome {
-        Err(Error::Validation(errors)) => errors.as_slice().iter().map(|error| error.path.to_string()).collect(),
+        Err(Error::Validation(errors)) => {
+            errors.as_slice().iter().map(|error| error.path.to_string()).collect()
+        }
         other => panic!("expected a validation error, got {other:?}"),
     }
 }

@@ -18,15 +18,24 @@ pub(super) async fn a_policy_needs_its_tier(store: &dyn Store) {
     let client = store.client();
     let policies = client.resource::<GlobalNetworkPolicySpec>();
     let outcome = policies.create(GlobalNetworkPolicy::new("", "p", in_tier(""))).await;
-    let Err(Error::DoesNotExist { key, .. }) = outcome else { panic!("no default tier yet, but {outcome:?}") };
+    let Err(Error::DoesNotExist { key, .. }) = outcome else {
+        panic!("no default tier yet, but {outcome:?}")
+    };
     assert_eq!(key, "Tier(default)");
 
     initialised(store).await;
-    policies.create(GlobalNetworkPolicy::new("", "p", in_tier(""))).await.expect("the default tier is there now");
+    policies
+        .create(GlobalNetworkPolicy::new("", "p", in_tier("")))
+        .await
+        .expect("the default tier is there now");
     let outcome = policies.create(GlobalNetworkPolicy::new("", "net-sec.p", in_tier("net-sec"))).await;
     let Err(error @ Error::DoesNotExist { .. }) = outcome else { panic!("no such tier, but {outcome:?}") };
     assert!(error.to_string().starts_with("resource does not exist: Tier(net-sec)"), "{error}");
-    client.resource::<TierSpec>().create(Tier::new("", "net-sec", TierSpec::default())).await.expect("the tier");
+    client
+        .resource::<TierSpec>()
+        .create(Tier::new("", "net-sec", TierSpec::default()))
+        .await
+        .expect("the tier");
     policies.create(GlobalNetworkPolicy::new("", "net-sec.p", in_tier("net-sec"))).await.expect("creating");
 }
 
@@ -44,7 +53,10 @@ pub(super) async fn defaults_are_filled_in_and_labels_forced(store: &dyn Store) 
         assert_eq!(policy.metadata.labels.get("mine").map(String::as_str), Some("kept"));
         assert_eq!(policy.spec.types, [PolicyType::Ingress]);
         assert_eq!(policy.spec.tier, "default");
-        assert!(!policy.metadata.annotations.contains_key("projectcalico.org/metadata"), "an internal annotation shows");
+        assert!(
+            !policy.metadata.annotations.contains_key("projectcalico.org/metadata"),
+            "an internal annotation shows"
+        );
     }
     let mut invalid = read;
     invalid.spec.selector = "app == ".into();
@@ -55,7 +67,8 @@ pub(super) async fn a_tier_with_policies_stays(store: &dyn Store) {
     let client = initialised(store).await;
     let (tiers, policies) = (client.resource::<TierSpec>(), client.resource::<GlobalNetworkPolicySpec>());
     tiers.create(Tier::new("", "busy", TierSpec::default())).await.expect("the tier");
-    let mut policy = policies.create(GlobalNetworkPolicy::new("", "busy.p", in_tier("busy"))).await.expect("a policy");
+    let mut policy =
+        policies.create(GlobalNetworkPolicy::new("", "busy.p", in_tier("busy"))).await.expect("a policy");
     let outcome = tiers.delete("", "busy", &DeleteOptions::default()).await;
     let Err(error @ Error::NotSupported { .. }) = outcome else { panic!("not empty, but {outcome:?}") };
     assert!(error.to_string().contains("Cannot delete a non-empty tier"), "{error}");
@@ -118,7 +131,10 @@ pub(super) async fn names_of_old_versions_are_understood(store: &dyn Store) {
     old.spec.selector = "app == 'new'".into();
     let updated = policies.update(old.clone()).await.expect("updating");
     assert_eq!(updated.metadata.name, "old");
-    assert!(matches!(policies.update(old).await, Err(Error::UpdateConflict { .. })), "a stale update must fail");
+    assert!(
+        matches!(policies.update(old).await, Err(Error::UpdateConflict { .. })),
+        "a stale update must fail"
+    );
     assert_eq!(policies.get("shop", "old").await.expect("reading").spec.selector.as_str(), "app == 'new'");
     let again = NetworkPolicy::new("shop", "old", NetworkPolicySpec::default());
     assert!(matches!(policies.create(again).await, Err(Error::AlreadyExists { .. })), "the name is taken");
@@ -131,7 +147,8 @@ pub(super) async fn names_of_old_versions_are_understood(store: &dyn Store) {
 pub(super) async fn staged_policies(store: &dyn Store) {
     let client = initialised(store).await;
     let policies = client.resource::<StagedNetworkPolicySpec>();
-    let created = policies.create(StagedNetworkPolicy::new("shop", "s", Default::default())).await.expect("creating");
+    let created =
+        policies.create(StagedNetworkPolicy::new("shop", "s", Default::default())).await.expect("creating");
     assert_eq!(created.spec.staged_action, StagedAction::Set);
     assert_eq!(created.spec.types, [PolicyType::Ingress]);
     let mut deletion = StagedNetworkPolicy::new("shop", "d", StagedNetworkPolicySpec::default());

@@ -5,7 +5,9 @@ use crate::stores::Store;
 use api::{BlockAffinityState, IPPool, IPPoolSpec};
 use client::{Client, DeleteOptions, Error, ListQuery};
 use ipnet::IpNet;
-use model::{AffinityType, AllocationBlock, BlockAffinity, BlockAffinityKey, Key, KvPair, ListOptions, Value};
+use model::{
+    AffinityType, AllocationBlock, BlockAffinity, BlockAffinityKey, Key, KvPair, ListOptions, Value,
+};
 
 fn pool(name: &str, cidr: &str) -> IPPool {
     IPPool::new("", name, IPPoolSpec { cidr: cidr.into(), ..Default::default() })
@@ -32,12 +34,17 @@ pub(super) async fn put_block(client: &Client, host: &str, cidr: &str, holder: O
 }
 
 pub(super) fn affinity_key(host: &str, cidr: &str) -> Key {
-    Key::BlockAffinity(BlockAffinityKey { cidr: net(cidr), host: host.into(), affinity_type: AffinityType::Host })
+    Key::BlockAffinity(BlockAffinityKey {
+        cidr: net(cidr),
+        host: host.into(),
+        affinity_type: AffinityType::Host,
+    })
 }
 
 /// The blocks that are left, with their owners.
 pub(super) async fn blocks(client: &Client) -> Vec<(String, Option<String>)> {
-    let list = client.backend().list(&ListOptions::Block { ip_version: None }, None).await.expect("listing blocks");
+    let list =
+        client.backend().list(&ListOptions::Block { ip_version: None }, None).await.expect("listing blocks");
     list.items
         .into_iter()
         .filter_map(|entry| match entry.value {
@@ -49,7 +56,8 @@ pub(super) async fn blocks(client: &Client) -> Vec<(String, Option<String>)> {
 
 /// How many claims on blocks are left.
 pub(super) async fn claims(client: &Client) -> usize {
-    let all = ListOptions::BlockAffinity { host: None, affinity_type: Some(AffinityType::Host), ip_version: None };
+    let all =
+        ListOptions::BlockAffinity { host: None, affinity_type: Some(AffinityType::Host), ip_version: None };
     client.backend().list(&all, None).await.expect("listing claims").items.len()
 }
 
@@ -115,14 +123,20 @@ pub(super) async fn deleting_a_pool_releases_its_blocks(store: &dyn Store) {
 
     let stale = DeleteOptions::at("1");
     assert!(matches!(pools.delete("", "going", &stale).await, Err(Error::UpdateConflict { .. })));
-    assert!(!pools.get("", "going").await.expect("still there").spec.disabled, "a refused deletion changes nothing");
+    assert!(
+        !pools.get("", "going").await.expect("still there").spec.disabled,
+        "a refused deletion changes nothing"
+    );
 
     let options = DeleteOptions::at(&going.metadata.resource_version);
     let deleted = pools.delete("", "going", &options).await.expect("deleting");
     assert!(deleted.spec.disabled, "allocation stopped before the pool went");
     assert!(matches!(pools.get("", "going").await, Err(Error::DoesNotExist { .. })));
     let left = blocks(client).await;
-    assert_eq!(left, [("10.0.0.4/30".to_owned(), None), ("10.9.0.0/30".to_owned(), Some("host:n2".to_owned()))]);
+    assert_eq!(
+        left,
+        [("10.0.0.4/30".to_owned(), None), ("10.9.0.0/30".to_owned(), Some("host:n2".to_owned()))]
+    );
     assert_eq!(claims(client).await, 1);
     assert_eq!(pools.list(&ListQuery::all()).await.expect("listing").items.len(), 1);
 }
@@ -135,7 +149,10 @@ pub(super) async fn a_pool_can_be_split(store: &dyn Store) {
     for (name, cidr) in [("left", "10.0.0.0/17"), ("right", "10.0.128.0/17")] {
         client.create_overlapping_pool(pool(name, cidr)).await.expect("a part");
     }
-    assert!(matches!(client.create_overlapping_pool(pool("bad", "10.0.0.1/17")).await, Err(Error::Validation(_))));
+    assert!(matches!(
+        client.create_overlapping_pool(pool("bad", "10.0.0.1/17")).await,
+        Err(Error::Validation(_))
+    ));
     client.delete_pool_keeping_affinities("whole", &DeleteOptions::default()).await.expect("the whole");
     assert_eq!(claims(client).await, 1);
     assert_eq!(pools.list(&ListQuery::all()).await.expect("listing").items.len(), 2);
