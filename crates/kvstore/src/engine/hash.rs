@@ -35,6 +35,9 @@ pub(super) fn hash(shared: &Shared, revision: i64) -> Result<HashKv, Error> {
     // Hashing goes by revision, so the walk must end before reading starts; files seen on the way are kept open.
     let mut files = read(&shared.index).files.clone();
     let mut entries: Vec<Entry> = Vec::new();
+    // Kept by the compaction but not current at `at`. etcd counts them only when nothing at all is current.
+    let mut replaced: Vec<Entry> = Vec::new();
+    let mut alive = false;
     let everything = KeyRange::new(&[], b"\0");
     let mut after: Option<Box<[u8]>> = None;
     loop {
@@ -42,10 +45,14 @@ pub(super) fn hash(shared: &Shared, revision: i64) -> Result<HashKv, Error> {
         let last = index.walk(&everything, after.as_deref(), CHUNK, |_, known| {
             let until = known.entries.partition_point(|entry| entry.revision <= at);
             let current = known.entries[..until].last().filter(|entry| !entry.deleted());
-            let counts = |entry: &&Entry| {
-                entry.revision > compact_revision || current.is_some_and(|last| last == *entry)
-            };
-            entries.extend(known.entries[..until].iter().filter(counts));
+            alive |= current.is_some();
+            for entry in &known.entries[..until] {
+                if entry.revision > compact_revision || current.is_some_and(|last| last == entry) {
+                    entries.push(*entry);
+                } else if !entry.deleted() {
+                    replaced.push(*entry);
+                }
+            }
         });
         for (kept, seen) in files.iter_mut().zip(&index.files) {
             *kept = kept.take().or_else(|| seen.clone());
@@ -54,6 +61,9 @@ pub(super) fn hash(shared: &Shared, revision: i64) -> Result<HashKv, Error> {
         if after.is_none() {
             break;
         }
+    }
+    if !alive {
+        entries.append(&mut replaced);
     }
     entries.sort_unstable_by_key(Entry::id);
     let mut crc = Castagnoli::new();

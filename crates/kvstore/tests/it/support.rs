@@ -59,13 +59,21 @@ impl Server {
         Ok(server)
     }
 
+    /// Starts it with flags that say where to listen; it is up when the socket in its directory answers.
+    pub(crate) fn start_on(flags: &[String]) -> Result<Self> {
+        let mut server =
+            Self { process: None, folder: Folder::new("datastore")?, port: 0, flags: flags.to_vec() };
+        server.restart()?;
+        Ok(server)
+    }
+
     /// Kills it, if it runs, and starts it on the same data.
     pub(crate) fn restart(&mut self) -> Result<()> {
         self.kill();
-        let mut arguments = vec![
-            format!("--data-dir={}", self.dir().display()),
-            format!("--listen-client-urls={}", self.endpoint()),
-        ];
+        let mut arguments = vec![format!("--data-dir={}", self.dir().display())];
+        if self.port != 0 {
+            arguments.push(format!("--listen-client-urls={}", self.endpoint()));
+        }
         arguments.extend(self.flags.iter().cloned());
         let this = std::env::current_exe()?.display().to_string();
         let command = vec![
@@ -79,7 +87,11 @@ impl Server {
         let mut process = Process::start(&program("env", "install coreutils")?, &command, &log)?;
         for _ in 0..2000 {
             process.check_running()?;
-            if std::net::TcpStream::connect(("127.0.0.1", self.port)).is_ok() {
+            let up = match self.port {
+                0 => std::os::unix::net::UnixStream::connect(kvstore::socket_path(&self.dir())).is_ok(),
+                port => std::net::TcpStream::connect(("127.0.0.1", port)).is_ok(),
+            };
+            if up {
                 self.process = Some(process);
                 return Ok(());
             }
