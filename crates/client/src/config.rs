@@ -207,8 +207,8 @@ impl ClientConfig {
         let path = named_file.unwrap_or(Path::new(DEFAULT_CONFIG_PATH));
         match environment.read_file(path) {
             Ok(text) => Self::from_text(&path.display().to_string(), &text, environment),
-            // Calico takes any trouble with the default file as "there is none".
-            Err(error) if path == Path::new(DEFAULT_CONFIG_PATH) => {
+            // Only a missing default file means "none": one that is there and cannot be read is worth an error.
+            Err(error) if path == Path::new(DEFAULT_CONFIG_PATH) && is_missing(&error) => {
                 tracing::debug!(%error, "no {DEFAULT_CONFIG_PATH}: reading the environment");
                 Self::from_environment(environment)
             }
@@ -244,6 +244,11 @@ impl ClientConfig {
             .and_then(|settings| settings.finish(environment))
             .map_err(ConfigError::Mistakes)
     }
+}
+
+fn is_missing(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind;
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
 impl Settings {

@@ -10,6 +10,7 @@ use saphyr::{LoadableYamlNode as _, MarkedYaml, Marker, Scalar, YamlData};
 
 /// Reads the settings of one file.
 pub(super) fn read(origin: &str, text: &str) -> Result<Settings, Vec<Mistake>> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut reader = Reader { origin, text, mistakes: Vec::new() };
     let mut settings = Settings::default();
     match MarkedYaml::load_from_str(text) {

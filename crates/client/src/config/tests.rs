@@ -6,6 +6,9 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 
+/// The text of a file that exists and cannot be read.
+const UNREADABLE: &str = "(unreadable)";
+
 #[derive(Default)]
 struct Fake {
     variables: BTreeMap<String, OsString>,
@@ -18,7 +21,11 @@ impl Environment for Fake {
     }
 
     fn read_file(&self, path: &Path) -> io::Result<String> {
-        self.files.get(path).cloned().ok_or_else(|| io::ErrorKind::NotFound.into())
+        match self.files.get(path) {
+            Some(text) if text == UNREADABLE => Err(io::ErrorKind::PermissionDenied.into()),
+            Some(text) => Ok(text.clone()),
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
     }
 
     fn exists(&self, path: &Path) -> bool {
@@ -146,6 +153,14 @@ fn a_file_is_the_whole_configuration() {
         .expect_err("a named file must exist");
     assert!(error.to_string().starts_with("cannot read the configuration file /no/such.cfg: "), "{error}");
 
+    environment.files.insert(DEFAULT_CONFIG_PATH.into(), UNREADABLE.into());
+    let error =
+        ClientConfig::load(None, &environment).expect_err("a default file that is there must be readable");
+    assert!(
+        error.to_string().starts_with("cannot read the configuration file /etc/calico/calicoctl.cfg: "),
+        "{error}"
+    );
+
     environment.files.insert("/my.cfg".into(), text);
     assert_eq!(
         ClientConfig::load(Some(Path::new("/my.cfg")), &environment).expect("valid").etcd.endpoints,
@@ -166,6 +181,12 @@ fn yaml_and_json_say_the_same() {
         "kubeconfig": null, "etcdCert": "-----BEGIN\nEND\n"}}"#;
     let config = from_text(&yaml).expect("valid YAML");
     assert_eq!(config, from_text(json).expect("valid JSON"));
+    for variant in [json.replace("        ", "\t"), yaml.replace('\n', "\r\n"), format!("\u{feff}{yaml}")] {
+        let mut same = from_text(&variant).expect("the same in another dress");
+        // The line breaks inside a block of text are the file's own.
+        same.etcd.cert = same.etcd.cert.replace("\r\n", "\n");
+        assert_eq!(config, same, "{variant:?}");
+    }
     assert_eq!(config.etcd.password.expose(), "007");
     assert_eq!(config.etcd.key_file, "/k");
     assert_eq!((config.kubernetes.client_qps, config.kubernetes.client_burst), (12.5, 7));

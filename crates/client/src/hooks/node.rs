@@ -106,7 +106,7 @@ fn add_address(text: &str, addresses: &mut BTreeSet<IpAddr>) {
             addresses.insert(network.address());
         }
         Err(error) => {
-            tracing::warn!(text, error, "an address of the node cannot be read and is not released")
+            tracing::warn!(text, error, "an address of the node cannot be read and is not released");
         }
     }
 }

@@ -23,7 +23,7 @@ async fn run_all(store: &dyn Store) {
             failed.push(*name);
         }
     }
-    println!("{}: {} scenarios, {} failed", store.name(), SCENARIOS.len(), failed.len());
+    eprintln!("{}: {} scenarios, {} failed", store.name(), SCENARIOS.len(), failed.len());
     assert!(failed.is_empty(), "failed on {}: {}", store.name(), failed.join(", "));
 }
 

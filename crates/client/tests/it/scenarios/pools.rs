@@ -4,6 +4,8 @@ use super::{refusal, refused_fields};
 use crate::stores::Store;
 use api::{BlockAffinityState, IPPool, IPPoolSpec};
 use client::{Client, DeleteOptions, Error, ListQuery};
+use datastore::{Watch, WatchEvent, WatchOptions};
+use futures::StreamExt as _;
 use ipnet::IpNet;
 use model::{
     AffinityType, AllocationBlock, BlockAffinity, BlockAffinityKey, Key, KvPair, ListOptions, Value,
@@ -128,6 +130,12 @@ pub(super) async fn deleting_a_pool_releases_its_blocks(store: &dyn Store) {
         "a refused deletion changes nothing"
     );
 
+    let all =
+        ListOptions::BlockAffinity { host: None, affinity_type: Some(AffinityType::Host), ip_version: None };
+    let revision = client.backend().list(&all, None).await.expect("listing").revision;
+    let options = WatchOptions { revision: Some(revision), bookmarks: false };
+    let events = client.backend().watch(&all, options).await.expect("watching");
+
     let options = DeleteOptions::at(&going.metadata.resource_version);
     let deleted = pools.delete("", "going", &options).await.expect("deleting");
     assert!(deleted.spec.disabled, "allocation stopped before the pool went");
@@ -139,6 +147,26 @@ pub(super) async fn deleting_a_pool_releases_its_blocks(store: &dyn Store) {
     );
     assert_eq!(claims(client).await, 1);
     assert_eq!(pools.list(&ListQuery::all()).await.expect("listing").items.len(), 1);
+    assert!(
+        was_announced(events, &affinity_key("n1", "10.0.0.4/30")).await,
+        "its owner could not have known"
+    );
+}
+
+/// Whether a claim was marked before it went, so that its owner does not use the block in between.
+async fn was_announced(mut events: Watch, key: &Key) -> bool {
+    let mut announced = false;
+    loop {
+        let event = tokio::time::timeout(std::time::Duration::from_secs(30), events.next());
+        match event.await.expect("an event in time").expect("the watch goes on").expect("no error") {
+            WatchEvent::Modified { new, .. } if new.key == *key => {
+                let Value::BlockAffinity(claim) = &new.value else { panic!("{new:?}") };
+                announced |= claim.state == BlockAffinityState::PendingDeletion;
+            }
+            WatchEvent::Deleted(old) if old.key == *key => return announced,
+            _ => {}
+        }
+    }
 }
 
 pub(super) async fn a_pool_can_be_split(store: &dyn Store) {
