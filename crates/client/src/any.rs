@@ -42,7 +42,7 @@ impl Client {
         validate(&resource, errors)?;
         hooks.check_update(self, &resource).await?;
         resource.metadata_mut().self_link.clear();
-        let stored = self.returned(self.backend().update(&KvPair::resource(resource)).await?)?;
+        let stored = readable(self.backend().update(&KvPair::resource(resource)).await?)?;
         hooks.after_write(self, &stored).await?;
         Ok(stored)
     }
@@ -59,7 +59,7 @@ impl Client {
         errors.into_result()?;
         resource.metadata_mut().self_link.clear();
         let stored = self.backend().update_status(&KvPair::resource(resource)).await?;
-        self.returned(stored)
+        readable(stored)
     }
 
     /// Deletes an object and returns what it was.
@@ -91,7 +91,7 @@ impl Client {
     ) -> Result<Resource> {
         check_identity(kind, namespace, name)?;
         let key = Key::resource(kind, namespace, name);
-        let mut resource = self.returned(self.backend().get(&key, revision).await?)?;
+        let mut resource = readable(self.backend().get(&key, revision).await?)?;
         if !hooks(kind).after_read(self, &mut resource).await? {
             return Err(Error::DoesNotExist { key: key.to_string(), reason: "it is being deleted".into() });
         }
@@ -106,7 +106,7 @@ impl Client {
         let list = self.backend().list(&list_options(kind, query)?, query.revision.as_deref()).await?;
         let mut items = Vec::with_capacity(list.items.len());
         for entry in list.items {
-            let mut resource = self.returned(entry)?;
+            let mut resource = readable(entry)?;
             if hooks(kind).after_read(self, &mut resource).await? {
                 items.push(resource);
             }
@@ -142,7 +142,7 @@ impl Client {
         }
         metadata.self_link.clear();
         let stored = self.backend().create(&KvPair::resource(resource.clone())).await?;
-        self.returned(stored)
+        readable(stored)
     }
 
     /// Deletes without the kind's own rules.
@@ -155,7 +155,7 @@ impl Client {
     ) -> Result<Resource> {
         let key = Key::resource(kind, namespace, name);
         let Some(uid) = &options.uid else {
-            return self.returned(self.backend().delete(&key, options.revision.as_deref()).await?);
+            return readable(self.backend().delete(&key, options.revision.as_deref()).await?);
         };
         // Not every store can compare uids, but all compare revisions: find the revision that has this uid.
         loop {
@@ -168,7 +168,7 @@ impl Client {
             let revision = options.revision.as_deref().unwrap_or(&current.revision);
             match self.backend().delete(&key, Some(revision)).await {
                 Err(error) if error.is_conflict() && options.revision.is_none() => {}
-                outcome => return self.returned(outcome?),
+                outcome => return readable(outcome?),
             }
         }
     }
@@ -191,13 +191,9 @@ impl Client {
         }
         Resource::from_value(kind, value).map_err(unreadable)
     }
-
-    /// An object as callers get it.
-    pub(crate) fn returned(&self, entry: KvPair) -> Result<Resource> {
-        readable(entry)
-    }
 }
 
+/// An object as callers get it.
 fn readable(entry: KvPair) -> Result<Resource> {
     let key = entry.key.to_string();
     let model::Value::Resource(mut resource) = entry.value else {

@@ -39,5 +39,8 @@ async fn scenarios_on_the_embedded_store() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scenarios_on_kubernetes() {
-    run_all(&stores::Kubernetes::start().await).await;
+    let kubernetes = stores::Kubernetes::start().await;
+    run_all(&kubernetes).await;
+    let outcome = kubernetes.client_without_rights().await.ensure_initialized("", "").await;
+    assert!(matches!(outcome, Err(client::Error::Unauthorized { .. })), "{outcome:?}");
 }

@@ -3,7 +3,7 @@
 use crate::stores::config;
 use api::{GlobalNetworkSet, GlobalNetworkSetSpec};
 use client::{Client, ClientConfig, DatastoreType, OpenError, open_backend};
-use testkit::Folder;
+use testkit::{Etcd, EtcdOptions, Folder};
 
 fn embedded(folder: &Folder) -> ClientConfig {
     let mut config = config(DatastoreType::Embedded);
@@ -63,6 +63,55 @@ async fn a_served_store_is_used_through_its_socket() {
     // Nobody answers on the socket any more: the file itself is opened, and has what the server wrote.
     let client = Client::open(&config).await.expect("opening the file");
     client.resource::<GlobalNetworkSetSpec>().get("", "served").await.expect("it was kept");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_configuration_file_leads_to_an_etcd_with_certificates() {
+    let etcd = Etcd::start_with(EtcdOptions { tls: true, ..EtcdOptions::default() }).expect("starting etcd");
+    let authority = etcd.ca_certificate().expect("an authority");
+    let (certificate, key) = {
+        let pair = etcd.client_certificate().expect("a client certificate");
+        (pair.certificate.clone(), pair.key.clone())
+    };
+    let head = "apiVersion: projectcalico.org/v3\nkind: CalicoAPIConfig\nmetadata:\nspec:\n  datastoreType: etcdv3\n";
+    let endpoints = format!("  etcdEndpoints: {}\n", etcd.endpoint());
+    let files = format!(
+        "  etcdCACertFile: {}\n  etcdCertFile: {}\n  etcdKeyFile: {}\n",
+        authority.display(),
+        certificate.display(),
+        key.display()
+    );
+    let in_place =
+        [("etcdCACert", &authority), ("etcdCert", &certificate), ("etcdKey", &key)].map(|(field, path)| {
+            let text = std::fs::read_to_string(path).expect("a certificate").replace('\n', "\n    ");
+            format!("  {field}: |\n    {}\n", text.trim_end())
+        });
+
+    let folder = Folder::new("opening").expect("a folder");
+    let path = folder.path().join("calicoctl.cfg");
+    for (name, tls) in [("by-files", files), ("in-place", in_place.concat())] {
+        std::fs::write(&path, format!("{head}{endpoints}{tls}")).expect("writing the file");
+        let config = ClientConfig::load_from_system(Some(&path)).expect("a valid file");
+        let client = Client::open(&config).await.expect("opening");
+        let set = GlobalNetworkSet::new("", name, GlobalNetworkSetSpec::default());
+        let created = client.resource::<GlobalNetworkSetSpec>().create(set).await;
+        created.unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+    let output = etcd.etcdctl(&["get", "--prefix", "--keys-only", "/calico/"]).expect("etcdctl");
+    let keys = String::from_utf8(output.stdout).expect("text");
+    assert!(
+        keys.contains("globalnetworksets/by-files") && keys.contains("globalnetworksets/in-place"),
+        "{keys}"
+    );
+
+    std::fs::write(&path, format!("{head}{endpoints}")).expect("writing the file");
+    let config = ClientConfig::load_from_system(Some(&path)).expect("a valid file");
+    let client = Client::open(&config).await.expect("opening connects later");
+    client
+        .resource::<GlobalNetworkSetSpec>()
+        .get("", "by-files")
+        .await
+        .expect_err("the server is not trusted");
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use client::{Client, ClientConfig, DatastoreType};
 use std::future::Future;
+use std::path::Path;
 use std::pin::Pin;
 use testkit::{ApiServer, Etcd, Folder};
 
@@ -184,10 +185,19 @@ impl Kubernetes {
             // `default` may be there already.
             let _ = api_server.kubectl(&["create", "namespace", namespace]).expect("kubectl");
         }
-        let mut config = config(DatastoreType::Kubernetes);
-        config.kubernetes.kubeconfig = api_server.kubeconfig().display().to_string();
-        let client = Client::open(&config).await.expect("connecting to Kubernetes");
+        let client = Self::client_of(&api_server.kubeconfig()).await;
         Self { api_server, client, _etcd: etcd }
+    }
+
+    async fn client_of(kubeconfig: &Path) -> Client {
+        let mut config = config(DatastoreType::Kubernetes);
+        config.kubernetes.kubeconfig = kubeconfig.display().to_string();
+        Client::open(&config).await.expect("connecting to Kubernetes")
+    }
+
+    /// A client of a user who may do nothing.
+    pub(crate) async fn client_without_rights(&self) -> Client {
+        Self::client_of(&self.api_server.kubeconfig_without_rights()).await
     }
 }
 
