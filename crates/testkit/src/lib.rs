@@ -10,12 +10,14 @@ mod etcd;
 mod folder;
 mod kubernetes;
 mod process;
+mod report;
 
 pub use certificates::{Authority, KeyAndCertificate};
 pub use etcd::{Etcd, EtcdOptions};
 pub use folder::Folder;
 pub use kubernetes::{ApiServer, kubernetes_program};
 pub use process::{Process, free_port, program};
+pub use report::{Report, median};
 
 #[cfg(test)]
 mod tests {
