@@ -62,6 +62,9 @@ impl Spec for BlockAffinitySpec {
         if let Err(reason) = self.cidr.parse() {
             errors.add(spec.child("cidr"), &self.cidr, reason);
         }
+        // It also becomes a label, by which claims are found.
+        let known = matches!(self.affinity_type.as_str(), "" | "host" | "virtual");
+        errors.require(known, spec.child("type"), &self.affinity_type, "must be host or virtual");
         errors.require(!self.deleted, spec.child("deleted"), self.deleted, "cannot be set to true");
     }
 }

@@ -22,8 +22,6 @@ pub fn check(schema: &Map<String, Value>, value: &Value, path: &FieldPath, error
     }
     if let Some(Value::Array(allowed)) = schema.get("enum")
         && !allowed.contains(value)
-        // Go leaves an empty enumeration out of the JSON; typed values that are unset never get here.
-        && value.as_str() != Some("")
     {
         let names: Vec<String> = allowed.iter().map(plain).collect();
         errors.add(path.clone(), plain(value), format!("must be one of: {}", names.join(", ")));
