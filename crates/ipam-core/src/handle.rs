@@ -1,0 +1,62 @@
+//! Handles: for one holder, how many addresses of each block.
+//!
+//! A handle is counted up before addresses are taken and counted down after they are given back, so it may claim too
+//! much after a crash and must never claim too little.
+
+use ipnet::IpNet;
+use model::{IpVersion, IpamHandle};
+
+/// Counts up the addresses of a block.
+pub fn increment(handle: &mut IpamHandle, block: &IpNet, count: i64) {
+    let entry = handle.block.entry(block.to_string()).or_default();
+    *entry = entry.saturating_add(count);
+}
+
+/// Counts down the addresses of a block. Returns how many more were to be taken off than were there: not 0 means that
+/// the handle had claimed too little.
+pub fn decrement(handle: &mut IpamHandle, block: &IpNet, count: i64) -> i64 {
+    let block = block.to_string();
+    let left = handle.block.get(&block).copied().unwrap_or_default().saturating_sub(count);
+    if left > 0 {
+        handle.block.insert(block, left);
+        return 0;
+    }
+    handle.block.remove(&block);
+    left.saturating_neg()
+}
+
+/// Whether the handle holds nothing and is to be deleted.
+#[must_use]
+pub fn is_empty(handle: &IpamHandle) -> bool {
+    handle.block.is_empty()
+}
+
+/// How many addresses of an IP version the handle claims.
+#[must_use]
+pub fn total(handle: &IpamHandle, version: IpVersion) -> i64 {
+    let of_version = |block: &str| if block.contains(':') { IpVersion::V6 } else { IpVersion::V4 };
+    let counts = handle.block.iter().filter(|(block, _)| of_version(block) == version);
+    counts.fold(0, |sum, (_, count)| sum.saturating_add(*count))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_go_up_and_down_and_the_last_one_empties_the_handle() {
+        let (one, two): (IpNet, IpNet) =
+            ("10.0.0.0/26".parse().expect("a range"), "fd00::/122".parse().expect("a range"));
+        let mut handle = IpamHandle::default();
+        increment(&mut handle, &one, 2);
+        increment(&mut handle, &one, 1);
+        increment(&mut handle, &two, 1);
+        assert_eq!((total(&handle, IpVersion::V4), total(&handle, IpVersion::V6)), (3, 1));
+        assert_eq!(decrement(&mut handle, &one, 2), 0);
+        assert_eq!(decrement(&mut handle, &two, 3), 2, "two too many");
+        assert!(!is_empty(&handle));
+        assert_eq!(decrement(&mut handle, &one, 1), 0);
+        assert!(is_empty(&handle));
+        assert_eq!(decrement(&mut handle, &one, 1), 1);
+    }
+}

@@ -1,0 +1,33 @@
+//! Address management as pure transitions: records in, changed records or a verdict out.
+//!
+//! - [`block`]: a block read as addresses and holders, and who owns it.
+//! - [`mod@release`]: addresses given back, under the guards of handle and sequence number.
+//! - [`cooldown`]: addresses that rest after their release, and the records that nobody refers to any more.
+//! - [`handle`]: how many addresses each handle holds.
+//! - [`reservation`]: sets of addresses, however large, as ranges.
+//! - [`utilisation`]: how full pools and blocks are.
+//! - [`structure`]: whether a block contradicts itself, and its repair.
+//! - [`consistency`]: whether blocks, claims and handles contradict each other, and the safe way back.
+//!
+//! No IO, no clock, no randomness: time is an argument. Nothing here decides when to write or what to do when somebody
+//! else was faster; that is the caller's compare-and-swap loop. Records may come from a datastore that other programs
+//! write to, so nothing panics on them and nothing is allocated in proportion to a number that they merely claim.
+
+pub mod address;
+pub mod block;
+pub mod consistency;
+pub mod cooldown;
+pub mod handle;
+pub mod release;
+pub mod reservation;
+pub mod structure;
+pub mod utilisation;
+
+pub use block::{Allocation, Block, Owner};
+pub use consistency::{Records, Repair};
+pub use release::{Release, ReleaseRefused, Released, release, release_handle};
+pub use reservation::AddressSet;
+pub use utilisation::{BlockUsage, PoolUsage, utilisation};
+
+/// Addresses that Windows keeps for itself are under this handle; a block with nothing else counts as empty.
+pub const WINDOWS_RESERVED_HANDLE: &str = "windows-reserved-ipam-handle";

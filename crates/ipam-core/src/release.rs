@@ -1,0 +1,171 @@
+//! Giving addresses back.
+//!
+//! A request may say which handle, and which sequence number, it thinks the address has. One wrong guess refuses the whole
+//! request: whoever asks knows an older state of the block.
+
+use crate::block::{Block, clean_handle};
+use crate::{address, cooldown};
+use api::AllocationAttribute;
+use api::meta::Time;
+use ipnet::IpNet;
+use jiff::Timestamp;
+use model::AllocationBlock;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+/// A wish to release one address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Release {
+    /// The address.
+    pub address: IpAddr,
+    /// Only if it is held under this handle.
+    pub handle_id: Option<String>,
+    /// Only if it was allocated at this sequence number.
+    pub sequence_number: Option<u64>,
+}
+
+impl Release {
+    /// A release of whoever holds the address.
+    #[must_use]
+    pub fn of(address: IpAddr) -> Self {
+        Self { address, handle_id: None, sequence_number: None }
+    }
+}
+
+/// What a release did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Released {
+    /// The addresses that were released, in order.
+    pub addresses: Vec<IpAddr>,
+    /// Those that were free, or resting, already.
+    pub not_allocated: Vec<IpAddr>,
+    /// How many addresses each handle lost.
+    pub by_handle: BTreeMap<String, i64>,
+}
+
+/// Why a release was refused; the block is then not to be written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReleaseRefused {
+    /// The address is of another block.
+    #[error("IP {address} not in block {cidr}")]
+    NotInBlock {
+        /// The address.
+        address: IpAddr,
+        /// The block.
+        cidr: IpNet,
+    },
+    /// The address was allocated anew since the caller looked.
+    #[error(
+        "update conflict: {address}: the given sequence number ({requested}) does not match ({expected}) when attempting to \
+         release IP"
+    )]
+    BadSequenceNumber {
+        /// The address.
+        address: IpAddr,
+        /// What the caller thought.
+        requested: u64,
+        /// What it is.
+        expected: u64,
+    },
+    /// The address belongs to somebody else.
+    #[error(
+        "update conflict: {address}: the given handle ({requested}) does not match ({expected}) when attempting to release IP"
+    )]
+    BadHandle {
+        /// The address.
+        address: IpAddr,
+        /// What the caller thought.
+        requested: String,
+        /// What it is.
+        expected: String,
+    },
+}
+
+/// Releases addresses of a block. With a cool-down they rest first; without, they go to the end of the free queue.
+///
+/// # Errors
+/// When one request is based on an older state; then none is carried out.
+pub fn release(
+    block: &mut AllocationBlock,
+    requests: &[Release],
+    cooldown_seconds: i32,
+    now: Timestamp,
+) -> Result<Released, ReleaseRefused> {
+    cooldown::collect(block, cooldown_seconds, now);
+    // Twice the same address counts once, or a handle would lose more than it has.
+    let requests: BTreeMap<IpAddr, &Release> =
+        requests.iter().map(|request| (request.address, request)).collect();
+    let mut released = Released::default();
+    let mut ordinals = Vec::new();
+    for (address, request) in requests {
+        let Some(ordinal) = address::ordinal(&block.cidr, address) else {
+            return Err(ReleaseRefused::NotInBlock { address, cidr: block.cidr });
+        };
+        let expected = crate::block::sequence_number(block, ordinal);
+        if let Some(requested) = request.sequence_number.filter(|requested| *requested != expected) {
+            return Err(ReleaseRefused::BadSequenceNumber { address, requested, expected });
+        }
+        let allocation = Block::new(block).allocation(address).filter(|allocation| !allocation.is_resting());
+        let Some(allocation) = allocation else {
+            released.not_allocated.push(address);
+            continue;
+        };
+        let holder = allocation.handle_id().unwrap_or_default();
+        if let Some(requested) = request.handle_id.as_deref().map(clean_handle)
+            && !requested.is_empty()
+            && requested != holder
+        {
+            let (requested, expected) = (requested.to_owned(), holder.to_owned());
+            return Err(ReleaseRefused::BadHandle { address, requested, expected });
+        }
+        if !holder.is_empty() {
+            *released.by_handle.entry(holder.to_owned()).or_default() += 1;
+        }
+        ordinals.push(ordinal);
+        released.addresses.push(address);
+    }
+    rest(block, &ordinals, cooldown_seconds, now);
+    Ok(released)
+}
+
+/// Releases every address of a block that is held under this handle, and (where one is given) was allocated at this
+/// sequence number. Returns how many.
+pub fn release_handle(
+    block: &mut AllocationBlock,
+    handle_id: &str,
+    sequence_number: Option<u64>,
+    cooldown_seconds: i32,
+    now: Timestamp,
+) -> usize {
+    cooldown::collect(block, cooldown_seconds, now);
+    let handle_id = clean_handle(handle_id);
+    let ordinals: Vec<usize> = Block::new(block)
+        .allocations()
+        .filter(|allocation| allocation.handle_id() == Some(handle_id))
+        .filter(|allocation| sequence_number.is_none_or(|wanted| wanted == allocation.sequence_number))
+        .map(|allocation| allocation.ordinal)
+        .collect();
+    rest(block, &ordinals, cooldown_seconds, now);
+    ordinals.len()
+}
+
+/// Points the addresses to an attribute that says when they were released, and frees what has rested long enough.
+fn rest(block: &mut AllocationBlock, ordinals: &[usize], cooldown_seconds: i32, now: Timestamp) {
+    if ordinals.is_empty() {
+        return;
+    }
+    let index = block.attributes.len();
+    let released_at = Some(Time::new(now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()));
+    block.attributes.push(AllocationAttribute { released_at, ..AllocationAttribute::default() });
+    for ordinal in ordinals {
+        if let Some(slot) = block.allocations.get_mut(*ordinal) {
+            *slot = Some(index);
+            block.sequence_number_for_allocation.insert(ordinal.to_string(), block.sequence_number);
+        }
+    }
+    // Without a cool-down "now" is long enough ago.
+    cooldown::collect(block, cooldown_seconds, now);
+}
+
+#[cfg(test)]
+mod tests;
