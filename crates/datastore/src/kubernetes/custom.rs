@@ -4,6 +4,8 @@
 //! The rules are those of the etcd backend: the plain name wins; an update or delete works on the object where it is,
 //! in place; nothing is created beside an old object of the same name; entries carry the key they are stored under.
 
+mod rename;
+
 use super::feed::{Conversion, Feed, bare, invalid_entry};
 use super::group::{ApiGroup, resource_of};
 use super::path::{Address, ApiResource};
@@ -14,6 +16,7 @@ use api::{Kind, Resource};
 use http::Method;
 use model::{Key, KvPair, ListOptions, ResourceKey};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 const JSON: &str = "application/json";
@@ -23,6 +26,9 @@ const OLD_PREFIX: &str = "default.";
 
 /// How often an unconditional write tries again when others write at the same time.
 const APPLY_ATTEMPTS: usize = 20;
+
+/// How many objects one request of a clean-up deletes: few enough that the server answers in time.
+const CLEARED_AT_ONCE: &str = "2000";
 
 /// The custom resources of one server.
 #[derive(Clone, Debug)]
@@ -121,24 +127,35 @@ impl CustomResources {
         }
     }
 
-    /// Deletes an entry, only with this revision and uid where they are given.
+    /// Deletes an entry, only with this revision and uid where they are given. What cannot be read can be deleted, too.
     pub(crate) async fn delete(
         &self,
         key: &Key,
         revision: Option<&str>,
         uid: Option<&str>,
     ) -> Result<KvPair> {
-        let existing = self.get(key).await?;
-        let (stored, resource) = self.identify(&existing.key)?;
+        let (key, resource) = self.identify(key)?;
+        let (name, existing) = match self.read(key, &resource.object(&key.namespace, &key.name)).await {
+            Err(error) if error.is_does_not_exist() => match self.get_old(key).await? {
+                Some(pair) => (self.old_name(key).unwrap_or_default(), pair),
+                None => return Err(error),
+            },
+            Err(Error::Parse { reason, .. }) => {
+                tracing::warn!(%key, %reason, "deleting an object that cannot be read");
+                let bare = bare(&Key::Resource(key.clone()), "");
+                (key.name.clone(), bare.ok_or_else(|| Error::Parse { key: key.to_string(), reason })?)
+            }
+            outcome => (key.name.clone(), outcome?),
+        };
         let uid = uid.or(existing.uid.as_deref()).map(|uid| self.group.stored_uid(uid)).transpose()?;
-        let address = resource.object(&stored.namespace, &stored.name);
+        let address = resource.object(&key.namespace, &name);
         match self
             .transport
             .delete(&address, uid.as_deref(), revision.filter(|revision| !revision.is_empty()))
             .await
         {
             Ok(()) => Ok(existing),
-            Err(failure) => Err(self.error("delete", failure, stored)),
+            Err(failure) => Err(self.error("delete", failure, key)),
         }
     }
 
@@ -182,26 +199,29 @@ impl CustomResources {
         Ok((feed, selection))
     }
 
-    /// Deletes all objects of a kind. A definition that is not installed has none.
+    /// Deletes all objects of a kind, some at a time. A definition that is not installed has none.
     pub(crate) async fn clear(&self, kind: Kind) -> Result<()> {
         let Some(resource) = self.group.resource(kind) else { return Ok(()) };
-        let list = self.list(&ListOptions::resources(kind), None).await?;
-        if list.items.is_empty() && list.invalid.is_empty() {
-            return Ok(());
+        loop {
+            let list = self.list(&ListOptions::resources(kind), None).await?;
+            let readable = list.items.iter().map(|pair| &pair.key);
+            let unreadable = list.invalid.iter().filter_map(|entry| entry.parsed_key.as_ref());
+            let namespaces: BTreeSet<&str> = readable
+                .chain(unreadable)
+                .filter_map(Key::as_resource)
+                .map(|key| key.namespace.as_str())
+                .collect();
+            if namespaces.is_empty() {
+                return Ok(());
+            }
+            for namespace in namespaces {
+                let address = resource.collection(namespace).with("limit", CLEARED_AT_ONCE);
+                let outcome = self.transport.delete(&address, None, None).await;
+                outcome.map_err(|failure| {
+                    failure.into_error(&format!("delete all {resource}"), kind.as_str())
+                })?;
+            }
         }
-        let keys = list
-            .items
-            .iter()
-            .map(|pair| &pair.key)
-            .chain(list.invalid.iter().filter_map(|entry| entry.parsed_key.as_ref()));
-        let namespaces: std::collections::BTreeSet<String> =
-            keys.filter_map(Key::as_resource).map(|key| key.namespace.clone()).collect();
-        for namespace in namespaces {
-            let outcome = self.transport.delete(&resource.collection(&namespace), None, None).await;
-            outcome
-                .map_err(|failure| failure.into_error(&format!("delete all {resource}"), kind.as_str()))?;
-        }
-        Ok(())
     }
 
     fn identify<'a>(&self, key: &'a Key) -> Result<(&'a ResourceKey, ApiResource)> {

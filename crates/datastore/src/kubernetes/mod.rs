@@ -14,6 +14,7 @@ mod config;
 mod custom;
 mod feed;
 mod group;
+mod install;
 mod ipam;
 mod native;
 mod path;
@@ -253,6 +254,14 @@ impl Backend for KubernetesBackend {
 
     async fn ensure_ready(&self) -> Result<()> {
         self.custom.group.ensure_installed(&self.custom.transport).await
+    }
+
+    async fn install(&self) -> Result<()> {
+        install::install(&self.custom.transport, self.custom.group).await
+    }
+
+    async fn store_under_own_name(&self, entry: &KvPair) -> Result<bool> {
+        self.custom.store_under_own_name(entry).await
     }
 
     /// Removes Calico's custom resources, and what Calico wrote on nodes about BGP.

@@ -104,7 +104,7 @@ impl Refusal {
                 return Error::Unauthorized { reason: format!("{attempt}: {}", said()) };
             }
             // The object was deleted and another one of the same name made.
-            "Conflict" if self.status.message.contains("UID in precondition") => return missing(),
+            "Conflict" if self.is_other_uid() => return missing(),
             "Conflict" => return conflict(),
             _ if self.is_expired() || self.is_too_large_revision() => {
                 return Error::Expired { reason: said() };
@@ -127,9 +127,20 @@ impl Refusal {
         {
             return Error::Validation(errors);
         }
-        let transient = matches!(self.code, 408 | 429 | 500 | 502 | 503 | 504);
+        // The store behind the API server refuses large objects with a message only.
+        let too_large = self.code == 413 || self.status.message.contains("request is too large");
+        let transient = !too_large && matches!(self.code, 408 | 429 | 500 | 502 | 503 | 504);
+        let context =
+            if too_large { format!("{attempt}: larger than the store accepts") } else { attempt.to_owned() };
         let retry_after = self.retry_after;
-        Error::Datastore { context: attempt.to_owned(), source: Box::new(self), transient, retry_after }
+        Error::Datastore { context, source: Box::new(self), transient, retry_after }
+    }
+
+    /// Whether a precondition named another uid; the storage and the registry each say it in their own words.
+    fn is_other_uid(&self) -> bool {
+        ["UID in precondition", "UID in the precondition"]
+            .iter()
+            .any(|text| self.status.message.contains(text))
     }
 
     /// The one field that a patch got wrong, where the server complains of nothing else.
@@ -199,6 +210,12 @@ mod tests {
                     .to_owned(),
                 "missing",
             ),
+            (
+                409,
+                r#"{"reason":"Conflict","message":"the UID in the precondition (1) does not match the UID in record (2)"}"#
+                    .to_owned(),
+                "missing",
+            ),
             (404, r#"{"reason":"NotFound","message":"m","code":404}"#.to_owned(), "missing"),
             (404, "404 page not found".to_owned(), "missing"),
             (403, r#"{"reason":"Forbidden","message":"m"}"#.to_owned(), "unauthorized"),
@@ -212,6 +229,8 @@ mod tests {
             ),
             (429, "slow down".to_owned(), "transient"),
             (503, String::new(), "transient"),
+            (500, r#"{"message":"etcdserver: request is too large","code":500}"#.to_owned(), "datastore"),
+            (413, "Request entity too large".to_owned(), "datastore"),
             (400, r#"{"reason":"BadRequest","message":"m"}"#.to_owned(), "datastore"),
             (422, cause(&[(invalid, "metadata.uid")]), "missing"),
             (422, cause(&[(invalid, "metadata.resourceVersion")]), "conflict"),

@@ -5,13 +5,15 @@ use crate::fixture::{Abilities, Fixture, KUBERNETES};
 use crate::harness::{self, Store};
 use crate::{cases, stores};
 use anyhow::{Context as _, Result, bail};
+use api::Kind;
 use async_trait::async_trait;
-use datastore::Backend;
 use datastore::kubernetes::{KubernetesBackend, KubernetesConfig};
-use model::Key;
+use datastore::{Backend, WatchOptions};
+use model::{Key, ListOptions};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex, PoisonError};
 use testkit::{ApiServer, Etcd, Folder};
+use tokio::net::{TcpListener, TcpStream};
 
 /// One API server at a time: three of them would spend their time waiting for each other.
 static ONE_AT_A_TIME: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
@@ -99,6 +101,7 @@ pub(crate) struct KubernetesStore {
     server: Arc<Mutex<ApiServer>>,
     below: Below,
     config: KubernetesConfig,
+    proxy: Proxy,
 }
 
 impl KubernetesStore {
@@ -136,8 +139,12 @@ impl KubernetesStore {
             Ok(server)
         })
         .await??;
-        let config = KubernetesConfig::from_file(server.kubeconfig());
-        let store = Self { server: Arc::new(Mutex::new(server)), below, config };
+        let proxy = Proxy::start(server.endpoint().trim_start_matches("https://")).await?;
+        let config = KubernetesConfig {
+            api_endpoint: format!("https://{}", proxy.address),
+            ..KubernetesConfig::from_file(server.kubeconfig())
+        };
+        let store = Self { server: Arc::new(Mutex::new(server)), below, config, proxy };
         store.wait_until_served().await?;
         Ok(store)
     }
@@ -147,8 +154,13 @@ impl KubernetesStore {
         let mut last = None;
         for _ in 0..600 {
             let backend = KubernetesBackend::connect(&self.config).await?;
+            let everything = ListOptions::resources(Kind::NetworkSet);
             match backend.ensure_ready().await {
-                Ok(()) => return Ok(()),
+                // Nor are they watched at once.
+                Ok(()) => match backend.watch(&everything, WatchOptions::default()).await {
+                    Ok(_) => return Ok(()),
+                    Err(error) => last = Some(error),
+                },
                 Err(error) => last = Some(error),
             }
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
@@ -251,19 +263,65 @@ impl Fixture for KubernetesStore {
     /// The API server keeps recent history itself, so the store below forgets and the server starts anew.
     async fn compact(&self) -> Result<()> {
         stores::compact(&self.below.endpoint()).await?;
-        self.stop().await?;
-        self.start().await
-    }
-
-    async fn stop(&self) -> Result<()> {
-        self.server.lock().unwrap_or_else(PoisonError::into_inner).kill();
-        Ok(())
-    }
-
-    async fn start(&self) -> Result<()> {
         let server = Arc::clone(&self.server);
         tokio::task::spawn_blocking(move || server.lock().unwrap_or_else(PoisonError::into_inner).restart())
             .await??;
         self.wait_until_served().await
+    }
+
+    /// An API server that starts anew has forgotten history and sends every client to a new list. What every client
+    /// must bear, and what this is about, is that the way to a server breaks, and comes back.
+    async fn stop(&self) -> Result<()> {
+        self.proxy.stop().await;
+        Ok(())
+    }
+
+    async fn start(&self) -> Result<()> {
+        self.proxy.resume().await
+    }
+}
+
+/// The way to the API server, which can break.
+struct Proxy {
+    address: String,
+    target: String,
+    running: Mutex<Option<tokio::task::JoinHandle<()>>>,
+}
+
+impl Proxy {
+    async fn start(target: &str) -> Result<Self> {
+        let address = format!("127.0.0.1:{}", testkit::free_port()?);
+        let proxy = Self { address, target: target.to_owned(), running: Mutex::new(None) };
+        proxy.resume().await?;
+        Ok(proxy)
+    }
+
+    async fn resume(&self) -> Result<()> {
+        let listener = TcpListener::bind(&self.address).await?;
+        let target = self.target.clone();
+        let running = tokio::spawn(async move {
+            // Ending this task ends every connection with it.
+            let mut connections = tokio::task::JoinSet::new();
+            while let Ok((mut client, _)) = listener.accept().await {
+                let target = target.clone();
+                connections.spawn(async move {
+                    if let Ok(mut server) = TcpStream::connect(&target).await {
+                        // Either side may go at any time.
+                        let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+                    }
+                });
+            }
+        });
+        *self.running.lock().unwrap_or_else(PoisonError::into_inner) = Some(running);
+        Ok(())
+    }
+
+    async fn stop(&self) {
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(running) = running {
+            running.abort();
+            // Cancelled, as it should be.
+            let _ = running.await;
+        }
     }
 }

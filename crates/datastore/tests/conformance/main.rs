@@ -5,15 +5,18 @@
 //!   `TORTIE_CASE=<text>` runs only the cases whose name contains the text.
 //! - `datastore_process`: this program itself, started as a server, so that it can be killed.
 //! - What only one store has: certificates, users and several members of etcd (`etcd_access`), what Calico itself
-//!   wrote (`captures`). The runs on Kubernetes are in `kubernetes_store`.
+//!   wrote (`captures`), and moments that only a store made for the purpose can show (`etcd_edges`). The runs on Kubernetes are in `kubernetes_store`.
 
 mod captures;
 mod cases;
 mod datastore_process;
 mod etcd_access;
+mod etcd_edges;
 mod fixture;
 mod harness;
+mod kubernetes_native;
 mod kubernetes_store;
+mod kubernetes_validation;
 mod stores;
 
 use anyhow::Result;
