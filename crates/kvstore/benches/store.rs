@@ -1,11 +1,309 @@
-//! Placeholder.
-#![expect(missing_docs, reason = "a program")]
-fn main() -> anyhow::Result<()> {
-    use clap::Parser as _;
-    #[derive(clap::Parser)]
-    struct Cli {
-        #[command(flatten)]
-        args: kvstore::cli::Arguments,
+//! The embedded store against etcd, both as processes of their own on the same disk, both durable, measured in turns through gRPC by one
+//! client program. Prints a table of medians and ratios; with `KVSTORE_BENCH_REPORT=FILE` also writes it there, as JSON or, if the name ends in
+//! `.md`, as Markdown.
+//!
+//! It measures whatever disk the folder for temporary files is on. The clients share the machine with the servers, so figures bound by the
+//! processor understate both.
+
+#![expect(clippy::print_stdout, reason = "the table is this program's output")]
+
+use std::{
+    io::Write as _,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+use clap::Parser;
+use etcd_client::{Client, GetOptions, WatchOptions};
+use testkit::{Etcd, Folder, Process, free_port};
+
+const VALUE: usize = 256;
+const CLIENTS: usize = 64;
+const WATCHERS: usize = 100;
+const RANGE_KEYS: usize = 10_000;
+const MEMORY_KEYS: usize = 100_000;
+
+#[derive(Parser)]
+struct Serve {
+    #[command(flatten)]
+    arguments: kvstore::cli::Arguments,
+}
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().collect();
+    if arguments.get(1).is_some_and(|first| first == "serve") {
+        return kvstore::cli::run(Serve::parse_from(&arguments[1..]).arguments);
     }
-    kvstore::cli::run(Cli::parse_from(std::env::args().skip(1)).args)
+    let rounds = std::env::var("KVSTORE_BENCH_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(5);
+    let seconds =
+        std::env::var("KVSTORE_BENCH_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(3.0);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let report = runtime.block_on(measure(rounds, Duration::from_secs_f64(seconds)))?;
+    print!("{}", report.markdown());
+    std::io::stdout().flush()?;
+    if let Some(path) = std::env::var_os("KVSTORE_BENCH_REPORT") {
+        let path = Path::new(&path);
+        let markdown = path.extension().is_some_and(|extension| extension == "md");
+        std::fs::write(path, if markdown { report.markdown() } else { report.json() })?;
+    }
+    Ok(())
+}
+
+/// Our server, from this very program.
+struct Ours {
+    process: Process,
+    _folder: Folder,
+    endpoint: String,
+}
+
+impl Ours {
+    fn start() -> Result<Self> {
+        let folder = Folder::new("bench")?;
+        let endpoint = format!("http://127.0.0.1:{}", free_port()?);
+        let arguments = [
+            "serve".to_owned(),
+            format!("--data-dir={}", folder.path().join("data").display()),
+            format!("--listen-client-urls={endpoint}"),
+            "--log-level=warn".to_owned(),
+        ];
+        let mut process = Process::start(&std::env::current_exe()?, &arguments, &folder.path().join("log"))?;
+        let address = endpoint.trim_start_matches("http://").to_owned();
+        for _ in 0..1000 {
+            if std::net::TcpStream::connect(&address).is_ok() {
+                return Ok(Self { process, _folder: folder, endpoint });
+            }
+            process.check_running()?;
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        bail!("our server does not listen")
+    }
+}
+
+/// One line of the table: what, unit, goal, whether more is better, figures of etcd and ours.
+struct Line {
+    what: String,
+    unit: &'static str,
+    /// How many times better than etcd we want to be.
+    goal: f64,
+    more_is_better: bool,
+    etcd: Vec<f64>,
+    ours: Vec<f64>,
+}
+
+impl Line {
+    fn new(what: impl Into<String>, unit: &'static str, goal: f64, more_is_better: bool) -> Self {
+        Self { what: what.into(), unit, goal, more_is_better, etcd: Vec::new(), ours: Vec::new() }
+    }
+
+    fn ratio(&self) -> f64 {
+        let ratio = median(&self.ours) / median(&self.etcd);
+        if self.more_is_better { ratio } else { 1.0 / ratio }
+    }
+}
+
+fn median(figures: &[f64]) -> f64 {
+    let mut sorted = figures.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+struct Report {
+    lines: Vec<Line>,
+}
+
+impl Report {
+    fn markdown(&self) -> String {
+        let mut text =
+            "| figure | unit | etcd | embedded store | better by | goal |\n|---|---|---|---|---|---|\n"
+                .to_owned();
+        for line in &self.lines {
+            text += &format!(
+                "| {} | {} | {:.1} | {:.1} | {:.2}x | {:.1}x |\n",
+                line.what,
+                line.unit,
+                median(&line.etcd),
+                median(&line.ours),
+                line.ratio(),
+                line.goal
+            );
+        }
+        text
+    }
+
+    fn json(&self) -> String {
+        let lines: Vec<serde_json::Value> = self
+            .lines
+            .iter()
+            .map(|line| {
+                serde_json::json!({
+                    "figure": line.what, "unit": line.unit, "goal": line.goal, "ratio": line.ratio(),
+                    "etcd": line.etcd, "ours": line.ours,
+                })
+            })
+            .collect();
+        serde_json::json!({ "store": lines }).to_string() + "\n"
+    }
+}
+
+async fn measure(rounds: usize, time: Duration) -> Result<Report> {
+    let mut etcd = Etcd::start()?;
+    let mut ours = Ours::start()?;
+    let (theirs_at, ours_at) = (etcd.endpoint(), ours.endpoint.clone());
+    let mut one = Line::new("puts, 1 client", "puts/s", 1.0, true);
+    let mut many = Line::new(format!("puts, {CLIENTS} clients"), "puts/s", 2.0, true);
+    let mut range = Line::new(format!("range of {RANGE_KEYS} keys"), "ms", 2.0, false);
+    let mut fan_out = Line::new(format!("watch fan-out to {WATCHERS} watchers"), "events/s", 2.0, true);
+    let mut memory = Line::new(format!("resident memory after {MEMORY_KEYS} keys"), "MiB", 4.0, false);
+    for endpoint in [&theirs_at, &ours_at] {
+        fill(endpoint, "range", RANGE_KEYS).await?;
+    }
+    for _ in 0..rounds {
+        one.etcd.push(puts(&theirs_at, 1, time).await?);
+        one.ours.push(puts(&ours_at, 1, time).await?);
+        many.etcd.push(puts(&theirs_at, CLIENTS, time).await?);
+        many.ours.push(puts(&ours_at, CLIENTS, time).await?);
+        range.etcd.push(ranges(&theirs_at, time).await?);
+        range.ours.push(ranges(&ours_at, time).await?);
+        fan_out.etcd.push(watches(&theirs_at, time).await?);
+        fan_out.ours.push(watches(&ours_at, time).await?);
+        etcd.process()?.check_running()?;
+        ours.process.check_running()?;
+    }
+    drop((etcd, ours));
+    // Memory on fresh servers that did nothing else.
+    let mut etcd = Etcd::start()?;
+    fill(&etcd.endpoint(), "memory", MEMORY_KEYS).await?;
+    memory.etcd.push(mebibytes(etcd.process()?)?);
+    drop(etcd);
+    let ours = Ours::start()?;
+    fill(&ours.endpoint, "memory", MEMORY_KEYS).await?;
+    memory.ours.push(mebibytes(&ours.process)?);
+    Ok(Report { lines: vec![one, many, range, fan_out, memory] })
+}
+
+#[expect(clippy::cast_precision_loss, reason = "resident memory is far below 2^52 KiB")]
+fn mebibytes(process: &Process) -> Result<f64> {
+    Ok(process.resident_kib()? as f64 / 1024.0)
+}
+
+fn value() -> Vec<u8> {
+    vec![b'v'; VALUE]
+}
+
+/// Writes `count` keys with as many clients as the parallel measurement has.
+async fn fill(endpoint: &str, prefix: &str, count: usize) -> Result<()> {
+    let tasks = (0..CLIENTS).map(|client| {
+        let (endpoint, prefix) = (endpoint.to_owned(), prefix.to_owned());
+        tokio::spawn(async move {
+            let mut connection = Client::connect([endpoint], None).await?;
+            for number in (client..count).step_by(CLIENTS) {
+                connection.put(format!("/{prefix}/{number:08}"), value(), None).await?;
+            }
+            anyhow::Ok(())
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.await??;
+    }
+    Ok(())
+}
+
+/// Puts per second of so many clients, each waiting for its answer before the next put.
+async fn puts(endpoint: &str, clients: usize, time: Duration) -> Result<f64> {
+    let mut tasks = Vec::new();
+    for client in 0..clients {
+        let mut connection = Client::connect([endpoint], None).await?;
+        tasks.push(move |until: Instant| async move {
+            let mut done = 0_u32;
+            while Instant::now() < until {
+                connection.put(format!("/puts/{client:03}/{:06}", done % 1000), value(), None).await?;
+                done += 1;
+            }
+            anyhow::Ok(done)
+        });
+    }
+    let start = Instant::now();
+    let running: Vec<_> = tasks.into_iter().map(|task| tokio::spawn(task(start + time))).collect();
+    let mut done = 0;
+    for task in running {
+        done += task.await??;
+    }
+    Ok(f64::from(done) / start.elapsed().as_secs_f64())
+}
+
+/// Milliseconds of one range over all keys of the prefix; the median of as many as fit.
+async fn ranges(endpoint: &str, time: Duration) -> Result<f64> {
+    let mut connection = Client::connect([endpoint], None).await?;
+    let start = Instant::now();
+    let mut each = Vec::new();
+    while start.elapsed() < time {
+        let begun = Instant::now();
+        let answer = connection.get("/range/", Some(GetOptions::new().with_prefix())).await?;
+        each.push(begun.elapsed().as_secs_f64() * 1000.0);
+        if answer.kvs().len() != RANGE_KEYS {
+            bail!("{} keys instead of {RANGE_KEYS}", answer.kvs().len());
+        }
+    }
+    Ok(median(&each))
+}
+
+/// Events per second over all watchers, while a few clients write what they watch as fast as they can.
+async fn watches(endpoint: &str, time: Duration) -> Result<f64> {
+    const WRITERS: usize = 8;
+    let mut streams = Vec::new();
+    for _ in 0..WATCHERS {
+        let mut connection = Client::connect([endpoint], None).await?;
+        streams.push(connection.watch("/watched/", Some(WatchOptions::new().with_prefix())).await?);
+    }
+    let start = Instant::now();
+    let until = start + time;
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|writer| {
+            let endpoint = endpoint.to_owned();
+            tokio::spawn(async move {
+                let mut connection = Client::connect([endpoint], None).await?;
+                let mut last = 0;
+                while Instant::now() < until {
+                    let answer = connection.put(format!("/watched/{writer}"), value(), None).await?;
+                    last = answer.header().context("no header")?.revision();
+                }
+                anyhow::Ok(last)
+            })
+        })
+        .collect();
+    let (last, told) = tokio::sync::watch::channel(i64::MAX);
+    let readers: Vec<_> = streams
+        .into_iter()
+        .map(|mut stream| {
+            let told = told.clone();
+            tokio::spawn(async move {
+                let mut events = 0_u32;
+                let mut seen = 0;
+                // The last revision is known only when the writers are done; an idle stream is asked again then.
+                while seen < *told.borrow() {
+                    let Ok(message) = tokio::time::timeout(Duration::from_millis(20), stream.message()).await
+                    else {
+                        continue;
+                    };
+                    let message = message?.context("the watch ended")?;
+                    for event in message.events() {
+                        events += 1;
+                        seen = event.kv().context("no key")?.mod_revision();
+                    }
+                }
+                anyhow::Ok(events)
+            })
+        })
+        .collect();
+    let mut newest = 0;
+    for writer in writers {
+        newest = newest.max(writer.await??);
+    }
+    last.send(newest)?;
+    let mut events = 0;
+    for reader in readers {
+        events += reader.await??;
+    }
+    Ok(f64::from(events) / start.elapsed().as_secs_f64())
 }

@@ -306,7 +306,7 @@ impl Committer {
                 bytes: Bytes::copy_from_slice(&self.batch.frame),
                 entries: std::mem::take(&mut self.batch.entries),
             };
-            hub.dispatch(committed, self.revision, self.shared.options.watch_buffer_bytes);
+            hub.dispatch(&committed, self.revision, self.shared.options.watch_buffer_bytes);
         } else {
             hub.skip_to(self.revision);
         }

@@ -133,15 +133,15 @@ struct Castagnoli(u32);
 impl Castagnoli {
     const TABLE: [u32; 256] = {
         let mut table = [0; 256];
-        let mut byte = 0;
+        let mut byte = 0_u32;
         while byte < 256 {
-            let mut value = byte as u32;
+            let mut value = byte;
             let mut bit = 0;
             while bit < 8 {
                 value = if value & 1 == 1 { (value >> 1) ^ 0x82f6_3b78 } else { value >> 1 };
                 bit += 1;
             }
-            table[byte] = value;
+            table[byte as usize] = value;
             byte += 1;
         }
         table

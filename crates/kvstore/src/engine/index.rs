@@ -88,6 +88,9 @@ pub(super) struct KeyRange<'a> {
     end: End<'a>,
 }
 
+/// Start and end for an ordered map.
+type Bounds<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum End<'a> {
     Single,
@@ -114,7 +117,7 @@ impl<'a> KeyRange<'a> {
     }
 
     /// Bounds for an ordered map, continuing after `after`; `None` when empty.
-    fn bounds(&self, after: Option<&'a [u8]>) -> Option<(Bound<&'a [u8]>, Bound<&'a [u8]>)> {
+    fn bounds(&self, after: Option<&'a [u8]>) -> Option<Bounds<'a>> {
         let start = after.map_or(Bound::Included(self.start), Bound::Excluded);
         let end = match self.end {
             End::Single if after.is_some() => return None,

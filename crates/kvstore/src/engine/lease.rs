@@ -22,6 +22,8 @@ pub(super) struct Lease {
 #[derive(Debug, Default)]
 pub(super) struct Leases {
     leases: BTreeMap<i64, Lease>,
+    /// The same by time, so that looking for the expired costs nothing while there are none.
+    by_expiry: BTreeSet<(Instant, i64)>,
     /// Which lease a key hangs on; keys without one are not here.
     by_key: BTreeMap<Bytes, i64>,
 }
@@ -45,12 +47,15 @@ impl Leases {
     }
 
     pub(super) fn grant(&mut self, id: i64, ttl: i64, now: Instant) {
-        self.leases.insert(id, Lease { ttl, expires: deadline(now, ttl), keys: BTreeSet::new() });
+        let expires = deadline(now, ttl);
+        self.leases.insert(id, Lease { ttl, expires, keys: BTreeSet::new() });
+        self.by_expiry.insert((expires, id));
     }
 
     /// Removes a lease; its keys hang on nothing any more.
     pub(super) fn remove(&mut self, id: i64) -> Option<Lease> {
         let lease = self.leases.remove(&id)?;
+        self.by_expiry.remove(&(lease.expires, id));
         for key in &lease.keys {
             self.by_key.remove(key);
         }
@@ -62,6 +67,7 @@ impl Leases {
         for key in &lease.keys {
             self.by_key.insert(key.clone(), id);
         }
+        self.by_expiry.insert((lease.expires, id));
         self.leases.insert(id, lease);
     }
 
@@ -89,7 +95,9 @@ impl Leases {
     /// Starts a lease's time over; returns its seconds, or `None` if it does not exist or has run out.
     pub(super) fn renew(&mut self, id: i64, now: Instant) -> Option<i64> {
         let lease = self.leases.get_mut(&id).filter(|lease| lease.expires > now)?;
+        self.by_expiry.remove(&(lease.expires, id));
         lease.expires = deadline(now, lease.ttl);
+        self.by_expiry.insert((lease.expires, id));
         Some(lease.ttl)
     }
 
@@ -101,18 +109,20 @@ impl Leases {
 
     /// Leases that have run out.
     pub(super) fn expired(&self, now: Instant) -> Vec<i64> {
-        self.leases.iter().filter(|(_, lease)| lease.expires <= now).map(|(&id, _)| id).collect()
+        self.by_expiry.iter().take_while(|(expires, _)| *expires <= now).map(|&(_, id)| id).collect()
     }
 
     /// When the next one runs out.
     pub(super) fn next_expiry(&self) -> Option<Instant> {
-        self.leases.values().map(|lease| lease.expires).min()
+        self.by_expiry.first().map(|&(expires, _)| expires)
     }
 
     /// Gives every lease its full time from `now`.
     pub(super) fn restart(&mut self, now: Instant) {
-        for lease in self.leases.values_mut() {
+        self.by_expiry.clear();
+        for (&id, lease) in &mut self.leases {
             lease.expires = deadline(now, lease.ttl);
+            self.by_expiry.insert((lease.expires, id));
         }
     }
 }

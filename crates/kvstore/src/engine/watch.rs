@@ -133,7 +133,7 @@ impl Hub {
     }
 
     /// A commit that may concern somebody.
-    pub(super) fn dispatch(&mut self, committed: Committed, revision: i64, keep_bytes: usize) {
+    pub(super) fn dispatch(&mut self, committed: &Committed, revision: i64, keep_bytes: usize) {
         let records = committed.records();
         for record in &records {
             let (key, revision) = match record {

@@ -13,6 +13,7 @@ use crate::engine::{
 };
 
 /// etcd's status code for each error; the texts are the errors' own.
+#[expect(clippy::needless_pass_by_value, reason = "the shape that `map_err` wants")]
 pub(super) fn status(error: Error) -> Status {
     let code = match &error {
         Error::Compacted { .. } | Error::FutureRevision | Error::LeaseTtlTooLarge => Code::OutOfRange,

@@ -5,9 +5,9 @@ use std::fmt::{Debug, Write as _};
 
 use anyhow::{Context, Result};
 use etcd_client::{
-    Client, CompactionOptions, Compare, CompareOp, DeleteOptions, Error, EventType, GetOptions, KeyValue, LeaseGrantOptions,
-    LeaseTimeToLiveOptions, PutOptions, SortOrder, SortTarget, Txn, TxnOp, TxnOpResponse, TxnResponse, WatchFilterType, WatchOptions,
-    WatchResponse,
+    Client, CompactionOptions, Compare, CompareOp, DeleteOptions, Error, EventType, GetOptions, KeyValue,
+    LeaseGrantOptions, LeaseTimeToLiveOptions, PutOptions, SortOrder, SortTarget, Txn, TxnOp, TxnOpResponse,
+    TxnResponse, WatchFilterType, WatchOptions, WatchResponse,
 };
 use testkit::Etcd;
 
@@ -38,7 +38,11 @@ fn kv(kv: &KeyValue) -> String {
     let (key, value) = (String::from_utf8_lossy(kv.key()), String::from_utf8_lossy(kv.value()));
     let numbers = (kv.create_revision(), kv.mod_revision(), kv.version(), kv.lease());
     // Long values are told by their length.
-    if value.len() > 40 { format!("{key}=({} bytes){numbers:?}", value.len()) } else { format!("{key}={value}{numbers:?}") }
+    if value.len() > 40 {
+        format!("{key}=({} bytes){numbers:?}", value.len())
+    } else {
+        format!("{key}={value}{numbers:?}")
+    }
 }
 
 fn kvs(all: &[KeyValue]) -> Vec<String> {
@@ -51,7 +55,11 @@ fn got(answer: &etcd_client::GetResponse) -> String {
 }
 
 fn put(answer: &etcd_client::PutResponse) -> String {
-    format!("{:?} {:?}", answer.header().map(etcd_client::ResponseHeader::revision), answer.prev_key().map(kv))
+    format!(
+        "{:?} {:?}",
+        answer.header().map(etcd_client::ResponseHeader::revision),
+        answer.prev_key().map(kv)
+    )
 }
 
 fn deleted(answer: &etcd_client::DeleteResponse) -> String {
@@ -103,7 +111,8 @@ async fn keys(client: &mut Client, journal: &mut Journal) {
     journal.take("ignore lease", client.put("a", "8", Some(keep.clone())).await, |it| put(&it));
     journal.take("ignore lease", client.put("a", "8", Some(keep.clone().with_lease(5))).await, |it| put(&it));
     journal.take("ignore lease", client.put("zz", "8", Some(keep)).await, |it| put(&it));
-    journal.take("no lease", client.put("a", "8", Some(PutOptions::new().with_lease(5))).await, |it| put(&it));
+    journal
+        .take("no lease", client.put("a", "8", Some(PutOptions::new().with_lease(5))).await, |it| put(&it));
     journal.take("empty key", client.put("", "8", None).await, |it| put(&it));
     journal.take("empty value", client.put("empty", "", None).await, |it| put(&it));
 
@@ -136,14 +145,19 @@ async fn keys(client: &mut Client, journal: &mut Journal) {
     for (what, options) in options {
         journal.take(what, client.get("a", Some(options)).await, |it| got(&it));
     }
-    let targets = [SortTarget::Key, SortTarget::Version, SortTarget::Create, SortTarget::Mod, SortTarget::Value];
+    let targets =
+        [SortTarget::Key, SortTarget::Version, SortTarget::Create, SortTarget::Mod, SortTarget::Value];
     for target in targets {
         for order in [SortOrder::None, SortOrder::Ascend, SortOrder::Descend] {
             // Where it is not unique, etcd's order among equals is not defined: versions are told without keys.
             let options = all().with_sort(target, order);
-            journal.take(&format!("{target:?} {order:?}"), client.get("a", Some(options)).await, |it| match target {
-                SortTarget::Version => format!("{:?}", it.kvs().iter().map(KeyValue::version).collect::<Vec<_>>()),
-                _ => got(&it),
+            journal.take(&format!("{target:?} {order:?}"), client.get("a", Some(options)).await, |it| {
+                match target {
+                    SortTarget::Version => {
+                        format!("{:?}", it.kvs().iter().map(KeyValue::version).collect::<Vec<_>>())
+                    }
+                    _ => got(&it),
+                }
             });
         }
     }
@@ -200,22 +214,37 @@ async fn txns(client: &mut Client, journal: &mut Journal) {
     let refused = [
         ("put twice", vec![TxnOp::put("d", "1", None), TxnOp::put("d", "2", None)]),
         ("put and delete", vec![TxnOp::delete("d", None), TxnOp::put("d", "2", None)]),
-        ("put, then delete a range", vec![TxnOp::put("d", "1", None), TxnOp::delete("a", Some(DeleteOptions::new().with_range("z")))]),
+        (
+            "put, then delete a range",
+            vec![TxnOp::put("d", "1", None), TxnOp::delete("a", Some(DeleteOptions::new().with_range("z")))],
+        ),
         ("delete twice", vec![TxnOp::delete("d", None), TxnOp::delete("d", None)]),
         ("empty key", vec![TxnOp::put("", "1", None)]),
-        ("future read", vec![TxnOp::put("f", "1", None), TxnOp::get("f", Some(GetOptions::new().with_revision(10_000)))]),
+        (
+            "future read",
+            vec![TxnOp::put("f", "1", None), TxnOp::get("f", Some(GetOptions::new().with_revision(10_000)))],
+        ),
         ("missing lease", vec![TxnOp::put("f", "1", Some(PutOptions::new().with_lease(4711)))]),
         ("too many", (0..129).map(|number| TxnOp::put(format!("m{number}"), "", None)).collect()),
         ("just enough", (0..128).map(|number| TxnOp::put(format!("m{number:03}"), "", None)).collect()),
-        ("nested duplicate", vec![TxnOp::put("n", "1", None), TxnOp::txn(Txn::new().or_else([TxnOp::put("n", "2", None)]))]),
-        ("exclusive duplicate", vec![TxnOp::txn(Txn::new().and_then([TxnOp::put("n", "1", None)]).or_else([TxnOp::put("n", "2", None)]))]),
+        (
+            "nested duplicate",
+            vec![TxnOp::put("n", "1", None), TxnOp::txn(Txn::new().or_else([TxnOp::put("n", "2", None)]))],
+        ),
+        (
+            "exclusive duplicate",
+            vec![TxnOp::txn(
+                Txn::new().and_then([TxnOp::put("n", "1", None)]).or_else([TxnOp::put("n", "2", None)]),
+            )],
+        ),
     ];
     for (what, ops) in refused {
         journal.take(what, client.txn(Txn::new().and_then(ops)).await, |it| txn(&it));
     }
     journal.take("empty", client.txn(Txn::new()).await, |it| txn(&it));
     for size in [1_000_000, 1_572_000, 1_573_000] {
-        journal.take(&format!("{size} bytes"), client.put("large", vec![b'x'; size], None).await, |it| put(&it));
+        journal
+            .take(&format!("{size} bytes"), client.put("large", vec![b'x'; size], None).await, |it| put(&it));
     }
 }
 
@@ -235,17 +264,25 @@ async fn leases(client: &mut Client, journal: &mut Journal) -> Result<()> {
     for id in [1, 99] {
         let options = LeaseTimeToLiveOptions::new().with_keys();
         journal.take("time to live", client.lease_time_to_live(id, Some(options)).await, |it| {
-            let keys: Vec<_> = it.keys().iter().map(|key| String::from_utf8_lossy(key)).collect();
+            let mut keys: Vec<_> = it.keys().iter().map(|key| String::from_utf8_lossy(key)).collect();
+            // etcd gives them in no particular order.
+            keys.sort();
             // The time left may have ticked.
             format!("{} {} {} {keys:?}", it.id(), it.ttl() < 0, it.granted_ttl())
         });
-        let (mut keeper, mut answers) = client.lease_keep_alive(id).await?;
-        keeper.keep_alive().await?;
-        let answer = answers.message().await?.context("no answer")?;
-        journal.note("keep alive", (answer.id(), answer.ttl()));
+        let kept = async {
+            let (mut keeper, mut answers) = client.lease_keep_alive(id).await?;
+            keeper.keep_alive().await?;
+            answers.message().await
+        };
+        journal.take("keep alive", kept.await, |it| format!("{:?}", it.map(|it| (it.id(), it.ttl()))));
     }
-    journal.take("leases", client.leases().await, |it| format!("{:?}", it.leases().iter().map(|it| it.id()).min()));
-    journal.take("revoke", client.lease_revoke(1).await, |it| format!("{:?}", it.header().map(etcd_client::ResponseHeader::revision)));
+    journal.take("leases", client.leases().await, |it| {
+        format!("{:?}", it.leases().iter().map(etcd_client::LeaseStatus::id).min())
+    });
+    journal.take("revoke", client.lease_revoke(1).await, |it| {
+        format!("{:?}", it.header().map(etcd_client::ResponseHeader::revision))
+    });
     journal.take("revoke again", client.lease_revoke(1).await, |_| String::new());
     journal.take("left", client.get("l", Some(GetOptions::new().with_prefix())).await, |it| got(&it));
     Ok(())
@@ -257,7 +294,11 @@ async fn watches(client: &mut Client, journal: &mut Journal) -> Result<()> {
     client.put("w1", "2", None).await?;
     client.delete("w2", None).await?;
     client
-        .txn(Txn::new().and_then([TxnOp::put("w1", "3", None), TxnOp::put("w3", "4", None), TxnOp::put("other", "5", None)]))
+        .txn(Txn::new().and_then([
+            TxnOp::put("w1", "3", None),
+            TxnOp::put("w3", "4", None),
+            TxnOp::put("other", "5", None),
+        ]))
         .await?;
     let from = || WatchOptions::new().with_start_revision(start).with_prev_key();
     for (what, options) in [
@@ -312,13 +353,16 @@ async fn compaction(client: &mut Client, journal: &mut Journal) -> Result<()> {
     client.put("k", "3", None).await?;
     for revision in [now + 1, now + 1, now, 0, -1, 1_000_000] {
         let options = CompactionOptions::new().with_physical();
-        journal.take(&format!("compact {}", revision - now), client.compact(revision, Some(options)).await, |it| {
-            format!("{:?}", it.header().map(etcd_client::ResponseHeader::revision))
-        });
+        journal.take(
+            &format!("compact {}", revision - now),
+            client.compact(revision, Some(options)).await,
+            |it| format!("{:?}", it.header().map(etcd_client::ResponseHeader::revision)),
+        );
     }
     for revision in [now, now + 1, now + 2, now + 3, 0] {
         let options = GetOptions::new().with_revision(revision);
-        journal.take(&format!("read {}", revision - now), client.get("k", Some(options)).await, |it| got(&it));
+        journal
+            .take(&format!("read {}", revision - now), client.get("k", Some(options)).await, |it| got(&it));
     }
     let mut stream = client.watch("k", Some(WatchOptions::new().with_start_revision(now))).await?;
     let message = stream.message().await?.context("the watch ended")?;
@@ -329,7 +373,9 @@ async fn compaction(client: &mut Client, journal: &mut Journal) -> Result<()> {
     let mut told = Vec::new();
     while told.len() < 3 {
         let message = stream.message().await?.context("the watch ended")?;
-        told.extend(message.events().iter().map(|event| format!("{:?} {:?}", event.event_type(), event.kv().map(kv))));
+        told.extend(
+            message.events().iter().map(|event| format!("{:?} {:?}", event.event_type(), event.kv().map(kv))),
+        );
     }
     journal.note("watch from the compaction on", told);
     journal.take("all", client.get("", Some(GetOptions::new().with_all_keys())).await, |it| got(&it));

@@ -101,7 +101,9 @@ fn etcdctl_sees_no_difference() -> Result<()> {
         assert_eq!(neutral(&ours.run(arguments, input)?), neutral(&theirs.run(arguments, input)?));
     }
     // The same history has the same hash.
-    let hash = |ctl: &Ctl| ctl.run(&["endpoint", "hashkv"], "").map(|text| text.rsplit(", ").next().map(str::to_owned));
+    let hash = |ctl: &Ctl| {
+        ctl.run(&["endpoint", "hashkv"], "").map(|text| text.rsplit(", ").next().map(str::to_owned))
+    };
     assert_eq!(hash(&ours)?, hash(&theirs)?);
     Ok(())
 }
@@ -180,7 +182,8 @@ fn etcdctl_speaks_tls_with_client_certificates_and_unix_sockets() -> Result<()> 
     ];
     let with: Vec<&str> = with.iter().map(String::as_str).collect();
     assert!(secure.run(&[&with[..], &["put", "secure", "yes"]].concat(), "")?.contains("OK"));
-    let refused = secure.run(&[&ca, "--command-timeout=2s", "--dial-timeout=1s", "put", "secure", "no"], "")?;
+    let refused =
+        secure.run(&[&ca, "--command-timeout=2s", "--dial-timeout=1s", "put", "secure", "no"], "")?;
     assert!(refused.contains("Error"), "{refused}");
     for path in [socket, kvstore::socket_path(&server.dir())] {
         let local = Ctl { endpoint: format!("unix://{}", path.display()) };

@@ -110,16 +110,12 @@ fn many_watches_on_one_stream_with_ids_filters_and_ranges() {
         loop {
             match stream.next().await.unwrap().unwrap() {
                 WatchMessage::Events { watch_id, events, .. } => {
-                    got.extend(events.into_iter().map(|event| {
-                        (
-                            watch_id,
-                            String::from_utf8(event.kv.key.to_vec()).unwrap(),
-                            event.kind,
-                            event.kv.mod_revision,
-                        )
-                    }))
+                    for event in events {
+                        let key = String::from_utf8(event.kv.key.to_vec()).unwrap();
+                        got.push((watch_id, key, event.kind, event.kv.mod_revision));
+                    }
                 }
-                WatchMessage::Progress { revision } if revision == 4 => break,
+                WatchMessage::Progress { revision: 4 } => break,
                 WatchMessage::Progress { .. } => stream.request_progress(),
                 other @ WatchMessage::Compacted { .. } => panic!("{other:?}"),
             }

@@ -254,7 +254,7 @@ impl LogFile {
     }
 
     fn zero(&self, from: u64, to: u64) -> io::Result<()> {
-        const ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+        static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
         let mut at = from;
         while at < to {
             let length = usize::try_from((to - at).min(ZEROS.len() as u64)).unwrap_or(ZEROS.len());

@@ -6,7 +6,8 @@ use bytes::Bytes;
 use crate::engine::types::KeyValue;
 
 /// Bytes before the tag.
-const PREFIX: usize = 8;
+const PREFIX: usize = PREFIX_BYTES as usize;
+const PREFIX_BYTES: u32 = 8;
 
 /// One change, as the log keeps it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -185,7 +186,7 @@ fn seal(out: &mut Vec<u8>, tag: u8, fields: impl FnOnce(&mut Vec<u8>)) -> u32 {
     let crc = crc32fast::hash(body);
     out[start..start + 4].copy_from_slice(&length.to_le_bytes());
     out[start + 4..start + PREFIX].copy_from_slice(&crc.to_le_bytes());
-    length + PREFIX as u32
+    length + PREFIX_BYTES
 }
 
 /// A reader over the body that cannot run past its end.
