@@ -1,0 +1,199 @@
+//! The tree of commands, and the way from arguments to an exit code.
+//!
+//! Exit codes are Calico's: 0, or 1 for every failure, wrong usage included.
+
+use crate::context::{Context, Globals, Surroundings};
+use crate::failure::{Failure, Result};
+use crate::{ipam, manual, resource};
+use clap::error::ErrorKind;
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The calicoctl command line tool is used to manage Calico network and security policy, to view and manage endpoint
+/// configuration, and to manage a Calico node instance.
+#[derive(Parser)]
+#[command(
+    name = "calicoctl",
+    disable_help_subcommand = true,
+    disable_version_flag = true,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    after_help = "The datastore is found through /etc/calico/calicoctl.cfg, or through the environment (DATASTORE_TYPE, \
+                  ETCD_ENDPOINTS, KUBECONFIG, EMBEDDED_PATH and others) if there is no such file.\n\n\
+                  Examples:\n  calicoctl get ippools -o wide\n  calicoctl apply -f policy.yaml\n  calicoctl diff -R -f ./policies"
+)]
+pub struct Arguments {
+    /// The flags of every command.
+    #[command(flatten)]
+    pub globals: Globals,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Subcommand)]
+pub enum Command {
+    /// Create a resource by file, directory or stdin.
+    Create(Box<resource::write::CreateArgs>),
+    /// Apply a resource by file, directory or stdin. This creates a resource if it does not exist, and replaces a
+    /// resource if it does exist.
+    Apply(Box<resource::write::ApplyArgs>),
+    /// Replace a resource by file, directory or stdin.
+    Replace(Box<resource::write::ReplaceArgs>),
+    /// Delete a resource by file, directory, stdin, or type and name.
+    Delete(Box<resource::delete::DeleteArgs>),
+    /// Get a resource by file, directory, stdin, or type and name.
+    Get(Box<resource::get::GetArgs>),
+    /// Patch a pre-existing resource in place.
+    Patch(Box<resource::patch::PatchArgs>),
+    /// Add or update labels of resources.
+    Label(Box<resource::label::LabelArgs>),
+    /// Validate a resource by file, directory or stdin without applying it.
+    Validate(Box<resource::write::ValidateArgs>),
+    /// Show what an apply would change, without changing it.
+    Diff(Box<resource::diff::DiffArgs>),
+    /// Inspect and manage how addresses are allocated.
+    Ipam(Box<ipam::IpamArgs>),
+    /// Print a script that completes commands and flags in a shell.
+    Completion(manual::CompletionArgs),
+    /// Write the manual pages, one per command.
+    Man(manual::ManArgs),
+}
+
+/// Runs a parsed command.
+///
+/// # Errors
+/// What the command failed with.
+pub async fn dispatch(command: Command, context: &mut Context) -> Result<()> {
+    match command {
+        Command::Create(args) => resource::write::create(&args, context).await,
+        Command::Apply(args) => resource::write::apply(&args, context).await,
+        Command::Replace(args) => resource::write::replace(&args, context).await,
+        Command::Delete(args) => resource::delete::run(&args, context).await,
+        Command::Get(args) => resource::get::run(&args, context).await,
+        Command::Patch(args) => resource::patch::run(&args, context).await,
+        Command::Label(args) => resource::label::run(&args, context).await,
+        Command::Validate(args) => resource::write::validate(&args, context),
+        Command::Diff(args) => resource::diff::run(&args, context).await,
+        Command::Ipam(args) => ipam::run(&args, context).await,
+        Command::Completion(args) => manual::completion(&args, context),
+        Command::Man(args) => manual::pages(&args, context),
+    }
+}
+
+/// Runs one command line and returns its exit code: 0 or 1.
+#[must_use]
+pub fn run(arguments: &[OsString], mut surroundings: Surroundings) -> ExitCode {
+    let command = tree(program_name(arguments));
+    let parsed = command.try_get_matches_from(arguments).and_then(|matches| Arguments::from_arg_matches(&matches));
+    let arguments = match parsed {
+        Ok(arguments) => arguments,
+        Err(error) => return usage(&error, &mut surroundings),
+    };
+    // Messages and the log share one stream, so that they do not cut into each other.
+    let stderr = Shared(Arc::new(Mutex::new(std::mem::replace(&mut surroundings.stderr, Box::new(io::sink())))));
+    surroundings.stderr = Box::new(stderr.clone());
+    let mut context = Context { surroundings, globals: arguments.globals };
+    let outcome = start(arguments.command, &mut context, stderr);
+    // What was printed must be out before the exit code says that it is.
+    let flushed = context.surroundings.stdout.flush();
+    let outcome = outcome.and_then(|()| match flushed {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    });
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            context.warn(failure.message());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The tree of commands under the name that the program was started by.
+#[must_use]
+pub fn tree(program: &'static str) -> clap::Command {
+    Arguments::command().name(program).bin_name(program)
+}
+
+fn program_name(arguments: &[OsString]) -> &'static str {
+    let name = arguments.first().and_then(|path| Path::new(path).file_name()).and_then(|name| name.to_str());
+    // As a plugin of kubectl the program has a name that nobody types.
+    match name {
+        Some("kubectl-calico") => "kubectl-calico",
+        _ => "calicoctl",
+    }
+}
+
+fn usage(error: &clap::Error, surroundings: &mut Surroundings) -> ExitCode {
+    let is_help = matches!(
+        error.kind(),
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    );
+    let text = error.render().to_string();
+    let stream = if is_help { &mut surroundings.stdout } else { &mut surroundings.stderr };
+    // When the stream is gone there is nobody left to tell.
+    let _ = stream.write_all(text.as_bytes()).and_then(|()| stream.flush());
+    if is_help { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn start(command: Command, context: &mut Context, log: Shared) -> Result<()> {
+    let level = log_level(&context.globals.log_level)?;
+    // One thread: a command waits for answers, it does not compute; and its log stays in order.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let _guard = level.map(|level| {
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(level)
+            .with_writer(move || log.clone())
+            .with_ansi(false)
+            .finish();
+        tracing::subscriber::set_default(subscriber)
+    });
+    runtime.block_on(dispatch(command, context))
+}
+
+/// Calico's names for levels; the first two are more severe than anything that we log.
+fn log_level(name: &str) -> Result<Option<tracing::Level>> {
+    Ok(Some(match name.to_lowercase().as_str() {
+        "panic" | "fatal" => return Ok(None),
+        "error" => tracing::Level::ERROR,
+        "warn" | "warning" => tracing::Level::WARN,
+        "info" => tracing::Level::INFO,
+        "debug" => tracing::Level::DEBUG,
+        "trace" => tracing::Level::TRACE,
+        _ => {
+            return Err(Failure::new(format!(
+                "unknown log level: {name}, expected one of: panic, fatal, error, warn, info, debug"
+            )));
+        }
+    }))
+}
+
+/// A stream with several writers.
+#[derive(Clone)]
+struct Shared(Arc<Mutex<Box<dyn Write + Send>>>);
+
+impl Write for Shared {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tree_of_commands_holds_together() {
+        tree("calicoctl").debug_assert();
+    }
+}

@@ -1,0 +1,230 @@
+//! What every command gets: streams, the global flags, and a connected client within a deadline.
+//!
+//! Streams and environment are injected, so that a test runs a whole command in its own process and reads what a
+//! person would read.
+
+use crate::failure::{Failure, Result};
+use crate::version_gate::{self, Access, Verdict};
+use api::{ClusterInformation, ClusterInformationSpec};
+use client::config::Environment;
+use client::{Client, ClientConfig, DatastoreType};
+use std::io::{IsTerminal as _, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long a datastore may take to answer before the command gives up and says what it tried.
+pub const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
+
+/// Standard streams and the environment, real or of a test.
+pub struct Surroundings {
+    /// Standard input.
+    pub stdin: Box<dyn Read + Send>,
+    /// Standard output.
+    pub stdout: Box<dyn Write + Send>,
+    /// Standard error.
+    pub stderr: Box<dyn Write + Send>,
+    /// Variables and files.
+    pub environment: Box<dyn Environment + Send + Sync>,
+    /// Whether standard output is a terminal that shows colours.
+    pub colours: bool,
+    /// Whether progress may be shown on standard error.
+    pub progress: bool,
+}
+
+/// The flags that every command accepts.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Globals {
+    /// The name of the kubeconfig context to use.
+    #[arg(long, global = true, value_name = "NAME")]
+    pub context: Option<String>,
+    /// Do not warn, or fail, when client and cluster are of different versions.
+    #[arg(long, global = true)]
+    pub allow_version_mismatch: bool,
+    /// How much to log to standard error: panic, fatal, error, warn, info or debug.
+    #[arg(long, short = 'l', global = true, value_name = "LEVEL", default_value = "panic")]
+    pub log_level: String,
+}
+
+/// The flag of every command that talks to a datastore.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct ConfigFlag {
+    /// Path to the file containing connection configuration in YAML or JSON format.
+    #[arg(long, short = 'c', value_name = "FILE", default_value = client::config::DEFAULT_CONFIG_PATH)]
+    pub config: PathBuf,
+}
+
+/// What a command works with.
+pub struct Context {
+    /// Streams and environment.
+    pub surroundings: Surroundings,
+    /// The global flags.
+    pub globals: Globals,
+}
+
+impl Surroundings {
+    /// Those of this process. Colours only on a terminal, and not where `NO_COLOR` is set.
+    #[must_use]
+    pub fn of_process() -> Self {
+        let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        Self {
+            stdin: Box::new(std::io::stdin()),
+            stdout: Box::new(std::io::stdout()),
+            stderr: Box::new(std::io::stderr()),
+            environment: Box::new(client::config::SystemEnvironment),
+            colours: std::io::stdout().is_terminal() && !no_colour,
+            progress: std::io::stderr().is_terminal(),
+        }
+    }
+}
+
+impl Context {
+    /// Writes to standard output. A reader that went away is no error.
+    ///
+    /// # Errors
+    /// When the stream fails otherwise.
+    pub fn print(&mut self, text: &str) -> Result<()> {
+        match self.surroundings.stdout.write_all(text.as_bytes()) {
+            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes a line to standard error.
+    pub fn warn(&mut self, text: &str) {
+        // When standard error is gone there is nobody left to tell.
+        let _ = writeln!(self.surroundings.stderr, "{text}");
+    }
+
+    /// The connection settings: the file, or the environment, with `--context` on top.
+    ///
+    /// # Errors
+    /// All mistakes of the settings.
+    pub fn client_config(&self, flag: &ConfigFlag) -> Result<ClientConfig> {
+        let mut config = ClientConfig::load(Some(flag.config.as_path()), &*self.surroundings.environment)?;
+        if let Some(context) = &self.globals.context {
+            context.clone_into(&mut config.kubernetes.current_context);
+        }
+        Ok(config)
+    }
+
+    /// A client that has not been used yet: what is wrong with the datastore shows at its first answer, for which
+    /// [`Context::first_answer`] is there.
+    ///
+    /// # Errors
+    /// When the settings are wrong or an embedded store cannot be opened.
+    pub async fn open(&self, flag: &ConfigFlag) -> Result<Opened> {
+        let config = self.client_config(flag)?;
+        let is_default = flag.config == Path::new(client::config::DEFAULT_CONFIG_PATH);
+        let from_file = !is_default || self.surroundings.environment.exists(&flag.config);
+        let target = describe(&config, from_file.then_some(flag.config.as_path()));
+        match tokio::time::timeout(CONNECT_DEADLINE, Client::open(&config)).await {
+            Ok(Ok(client)) => Ok(Opened { client, target }),
+            Ok(Err(error)) => Err(Failure::new(format!("Failed to create Calico API client: {error} ({target})"))),
+            Err(_) => Err(no_answer(&target)),
+        }
+    }
+
+    /// A client that has answered once, or a message that says what was tried and which setting selected it.
+    ///
+    /// # Errors
+    /// When the settings are wrong or the datastore does not answer in time.
+    pub async fn connect(&self, flag: &ConfigFlag) -> Result<Client> {
+        let opened = self.open(flag).await?;
+        opened.cluster_information().await?;
+        Ok(opened.client)
+    }
+
+    /// A client that has answered once, to a cluster whose version fits what the command is about to do.
+    ///
+    /// # Errors
+    /// As [`Context::connect`], and when the command could damage data of the cluster's version.
+    pub async fn connect_for(&mut self, flag: &ConfigFlag, access: Access) -> Result<Client> {
+        let opened = self.open(flag).await?;
+        let information = opened.cluster_information().await?;
+        self.check_version(information.as_ref(), access)?;
+        Ok(opened.client)
+    }
+
+    /// Compares the cluster's version with ours; warns, or fails where writing could lose data.
+    ///
+    /// # Errors
+    /// When writing could lose data.
+    pub fn check_version(&mut self, information: Option<&ClusterInformation>, access: Access) -> Result<()> {
+        if self.globals.allow_version_mismatch {
+            return Ok(());
+        }
+        let version = information.map_or("", |information| information.spec.calico_version.as_str());
+        match version_gate::judge(version, access) {
+            Verdict::Fine => Ok(()),
+            Verdict::Warn(text) => {
+                self.warn(&text);
+                Ok(())
+            }
+            Verdict::Refuse(text) => Err(Failure::new(text)),
+        }
+    }
+}
+
+/// A client that has not been used yet, and what to say when it does not answer.
+#[derive(Debug)]
+pub struct Opened {
+    /// The client.
+    pub client: Client,
+    target: String,
+}
+
+impl Opened {
+    /// Waits for the first answer of the datastore, no longer than the deadline.
+    ///
+    /// # Errors
+    /// When there is none in time, or the datastore cannot be reached; what else the operation failed with is its own.
+    pub async fn first_answer<T>(
+        &self,
+        operation: impl Future<Output = client::Result<T>>,
+    ) -> Result<client::Result<T>> {
+        match tokio::time::timeout(CONNECT_DEADLINE, operation).await {
+            Err(_) => Err(no_answer(&self.target)),
+            Ok(Err(error @ client::Error::Datastore { .. })) if error.is_transient() => Err(Failure::new(format!(
+                "cannot reach the datastore: {} ({})",
+                Failure::from(error),
+                self.target
+            ))),
+            Ok(outcome) => Ok(outcome),
+        }
+    }
+
+    /// What the cluster says of itself; nothing where it says nothing, or does not let us read it.
+    ///
+    /// # Errors
+    /// When the datastore does not answer.
+    pub async fn cluster_information(&self) -> Result<Option<ClusterInformation>> {
+        let informations = self.client.resource::<ClusterInformationSpec>();
+        let outcome = self.first_answer(informations.get("", "default")).await?;
+        match outcome {
+            Ok(information) => Ok(Some(information)),
+            // A user who may not read this may still be allowed what the command is for.
+            Err(client::Error::DoesNotExist { .. } | client::Error::Unauthorized { .. }) => Ok(None),
+            Err(error) => Err(Failure::new(format!(
+                "unable to get Cluster Information to verify version mismatch: {error}\nUse --allow-version-mismatch to override"
+            ))),
+        }
+    }
+}
+
+fn no_answer(target: &str) -> Failure {
+    Failure::new(format!("cannot reach the datastore: no answer within {} s ({target})", CONNECT_DEADLINE.as_secs()))
+}
+
+/// Which datastore was meant and which setting says so; never a secret.
+fn describe(config: &ClientConfig, file: Option<&Path>) -> String {
+    let source = file.map_or_else(|| "the environment".to_owned(), |file| file.display().to_string());
+    let target = match config.datastore_type {
+        DatastoreType::EtcdV3 => format!("etcd at {}, set by ETCD_ENDPOINTS", config.etcd.endpoints),
+        DatastoreType::Kubernetes if !config.kubernetes.api_endpoint.is_empty() => {
+            format!("the Kubernetes API at {}, set by K8S_API_ENDPOINT", config.kubernetes.api_endpoint)
+        }
+        DatastoreType::Kubernetes => format!("the Kubernetes API of kubeconfig {}, set by KUBECONFIG", config.kubernetes.kubeconfig),
+        DatastoreType::Embedded => format!("the embedded store in {}, set by EMBEDDED_PATH", config.embedded_path),
+    };
+    format!("datastore: {target}; settings from {source}")
+}

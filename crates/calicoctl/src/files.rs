@@ -1,0 +1,152 @@
+//! The objects of users' files: one file, a directory, or standard input.
+//!
+//! All files are read before anything is done, and the mistakes of all of them are reported together: an unknown field
+//! must not be found out after half of the objects were written.
+
+use crate::context::Context;
+use crate::failure::{Failure, Result};
+use crate::kinds;
+use api::document::{Checks, Diagnostics, Document, read};
+use std::fmt::Write as _;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+/// Where objects come from.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct FileFlags {
+    /// Filename to use to create/apply/replace/delete the resource. Use '-' for stdin; a directory stands for the .yaml,
+    /// .yml and .json files in it.
+    #[arg(long, short = 'f', value_name = "FILENAME", value_hint = clap::ValueHint::AnyPath)]
+    pub filename: Option<PathBuf>,
+    /// Process the filename specified in -f or --filename recursively.
+    #[arg(long, short = 'R')]
+    pub recursive: bool,
+    /// Do not error if any files or directory specified using -f or --filename contain no data.
+    #[arg(long)]
+    pub skip_empty: bool,
+}
+
+impl FileFlags {
+    /// The objects, in the order they were found. Empty only with `--skip-empty`.
+    ///
+    /// # Errors
+    /// When a file cannot be read, holds mistakes, or holds nothing.
+    pub fn documents(&self, context: &mut Context, path: &Path) -> Result<Vec<Document>> {
+        let mut documents = Vec::new();
+        let mut mistakes = Vec::new();
+        let is_directory = path.is_dir();
+        for file in files(path, self.recursive)? {
+            let (name, bytes) = contents(context, &file)?;
+            match read(&name, &bytes, Checks::Structure) {
+                Ok(found) if found.is_empty() && !self.skip_empty => {
+                    return Err(Failure::new(format!("no resources specified in file {name}")));
+                }
+                Ok(found) => documents.extend(found),
+                Err(found) => mistakes.push(found),
+            }
+        }
+        if !mistakes.is_empty() {
+            return Err(reported(&mistakes));
+        }
+        for document in &documents {
+            managed(document)?;
+        }
+        if documents.is_empty() && is_directory && !self.skip_empty {
+            return Err(Failure::new(format!("no resources specified in directory {}", path.display())));
+        }
+        Ok(documents)
+    }
+}
+
+/// Refuses kinds that a user cannot write.
+fn managed(document: &Document) -> Result<()> {
+    let kind = document.kind();
+    if kinds::entry_of(kind).is_some() {
+        return Ok(());
+    }
+    let version = api::kind::API_VERSION;
+    Err(Failure::new(format!(
+        "failed to execute command: unknown resource type ({kind}) and/or version ({version}): objects of this kind are \
+         managed by Calico itself"
+    )))
+}
+
+/// The mistakes of all files, after the line that Calico's tool would print.
+fn reported(mistakes: &[Diagnostics]) -> Failure {
+    const UNKNOWN: &str = "unknown field `";
+    let unknown = mistakes.iter().flat_map(Diagnostics::as_slice).find_map(|diagnostic| {
+        let rest = diagnostic.message.strip_prefix(UNKNOWN)?;
+        rest.split('`').next()
+    });
+    let mut text = match unknown {
+        Some(field) => format!("field in document is not recognized or is in the wrong location: {field}"),
+        None => {
+            let first = mistakes.first().and_then(|found| found.as_slice().first());
+            format!("failed to execute command: {}", first.map_or("", |diagnostic| &diagnostic.message))
+        }
+    };
+    for found in mistakes {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "\n\n{found}");
+    }
+    Failure::new(text)
+}
+
+/// The files that a path stands for, in the order of their names.
+fn files(path: &Path, recursive: bool) -> Result<Vec<PathBuf>> {
+    if path == Path::new("-") || !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut found = Vec::new();
+    walk(path, recursive, &mut found)?;
+    Ok(found)
+}
+
+fn walk(directory: &Path, recursive: bool, found: &mut Vec<PathBuf>) -> Result<()> {
+    let unreadable = |error: std::io::Error| cannot_open(directory, &error);
+    let mut entries = std::fs::read_dir(directory)
+        .map_err(unreadable)?
+        .map(|entry| entry.map(|entry| (entry.file_name(), entry)))
+        .collect::<std::io::Result<Vec<_>>>()
+        .map_err(unreadable)?;
+    entries.sort_by(|(one, _), (other, _)| one.cmp(other));
+    for (_, entry) in entries {
+        let path = entry.path();
+        // A link to a directory is not followed, so that a loop of links ends.
+        if entry.file_type().map_err(unreadable)?.is_dir() {
+            if recursive {
+                walk(&path, recursive, found)?;
+            }
+            continue;
+        }
+        let extension = path.extension().map(|extension| extension.to_string_lossy().to_lowercase());
+        if matches!(extension.as_deref(), Some("yaml" | "yml" | "json")) {
+            found.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// The bytes of a file, and what messages call it.
+fn contents(context: &mut Context, path: &Path) -> Result<(String, Vec<u8>)> {
+    if path == Path::new("-") {
+        let mut bytes = Vec::new();
+        context.surroundings.stdin.read_to_end(&mut bytes)?;
+        return Ok(("stdin".to_owned(), bytes));
+    }
+    match std::fs::read(path) {
+        Ok(bytes) => Ok((path.display().to_string(), bytes)),
+        Err(error) => {
+            let message = cannot_open(path, &error);
+            Err(Failure::new(format!("failed to execute command: {message}")))
+        }
+    }
+}
+
+/// A failure to open a file, in the words of Calico's tool.
+#[must_use]
+pub fn cannot_open(path: &Path, error: &std::io::Error) -> Failure {
+    let reason = error.to_string();
+    let reason = reason.split(" (os error").next().unwrap_or(&reason).to_lowercase();
+    Failure::new(format!("open {}: {reason}", path.display()))
+}

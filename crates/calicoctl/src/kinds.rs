@@ -1,0 +1,259 @@
+//! What the command line calls each kind, and the columns of its table.
+//!
+//! Only kinds that a user manages are here; what Calico computes for itself (blocks, handles, affinities) has commands of
+//! its own or none. It refuses to guess: a name that is not in the table is an error that offers the nearest one.
+
+mod columns;
+
+pub use columns::{Settings, cell};
+
+use crate::failure::{Failure, Result};
+use api::Kind;
+
+/// One kind, as the command line sees it.
+#[derive(Debug)]
+pub struct KindEntry {
+    /// The kind.
+    pub kind: Kind,
+    /// The names it goes by, lower case, the plain one first.
+    pub names: &'static [&'static str],
+    /// The columns of the short table.
+    pub narrow: &'static [&'static str],
+    /// The columns of the wide table.
+    pub wide: &'static [&'static str],
+    /// Columns that only `custom-columns` shows.
+    pub hidden: &'static [&'static str],
+}
+
+impl KindEntry {
+    /// Every column that this kind has, in alphabetical order.
+    #[must_use]
+    pub fn columns(&self) -> Vec<&'static str> {
+        let mut all: Vec<_> = [self.narrow, self.wide, self.hidden].concat();
+        if self.kind.is_namespaced() {
+            all.push("NAMESPACE");
+        }
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+}
+
+macro_rules! entry {
+    ($kind:ident, [$($name:literal),+], [$($narrow:literal),+]) => {
+        entry!($kind, [$($name),+], [$($narrow),+], [$($narrow),+], [])
+    };
+    ($kind:ident, [$($name:literal),+], [$($narrow:literal),+], [$($wide:literal),+]) => {
+        entry!($kind, [$($name),+], [$($narrow),+], [$($wide),+], [])
+    };
+    ($kind:ident, [$($name:literal),+], [$($narrow:literal),+], [$($wide:literal),+], [$($hidden:literal),*]) => {
+        KindEntry {
+            kind: Kind::$kind,
+            names: &[$($name),+],
+            narrow: &[$($narrow),+],
+            wide: &[$($wide),+],
+            hidden: &[$($hidden),*],
+        }
+    };
+}
+
+/// Every kind of the command line, in alphabetical order.
+pub const KINDS: &[KindEntry] = &[
+    entry!(
+        BGPConfiguration,
+        ["bgpconfiguration", "bgpconfigurations", "bgpconfig", "bgpconfigs"],
+        ["NAME", "LOGSEVERITY", "MESHENABLED", "ASNUMBER"]
+    ),
+    entry!(
+        BGPFilter,
+        ["bgpfilter", "bgpfilters", "bgpf", "bgpfs", "bf", "bfs"],
+        ["NAME", "NUMEXPORTV4", "NUMIMPORTV4", "NUMEXPORTV6", "NUMIMPORTV6"]
+    ),
+    entry!(BGPPeer, ["bgppeer", "bgppeers", "bgpp", "bgpps", "bp", "bps"], ["NAME", "PEERIP", "NODE", "ASN"]),
+    entry!(
+        CalicoNodeStatus,
+        ["caliconodestatus", "caliconodestatuses", "nodestatus", "nodestatuses"],
+        ["NAME", "NODE"],
+        ["NAME", "NODE", "CLASSES"]
+    ),
+    entry!(
+        ClusterInformation,
+        ["clusterinformation", "clusterinformations", "clusterinfo", "clusterinfos"],
+        ["NAME", "CLUSTERGUID", "CLUSTERTYPE", "CALICOVERSION", "DATASTOREREADY"]
+    ),
+    entry!(
+        FelixConfiguration,
+        ["felixconfiguration", "felixconfigurations", "felixconfig", "felixconfigs"],
+        ["NAME"]
+    ),
+    entry!(
+        GlobalNetworkPolicy,
+        ["globalnetworkpolicy", "globalnetworkpolicies", "gnp", "gnps"],
+        ["NAME", "TIER"],
+        ["NAME", "TIER", "ORDER", "SELECTOR"]
+    ),
+    entry!(
+        GlobalNetworkSet,
+        ["globalnetworkset", "globalnetworksets", "gnetsets", "gnetset"],
+        ["NAME"],
+        ["NAME", "NETS"]
+    ),
+    entry!(
+        HostEndpoint,
+        ["hostendpoint", "hostendpoints", "hep", "heps"],
+        ["NAME", "NODE"],
+        ["NAME", "NODE", "INTERFACE", "IPS", "PROFILES"]
+    ),
+    entry!(
+        IPAMConfiguration,
+        ["ipamconfiguration", "ipamconfigurations", "ipamconfig", "ipamconfigs"],
+        ["NAME", "STRICTAFFINITY", "AUTOALLOCATEBLOCKS"],
+        ["NAME", "STRICTAFFINITY", "AUTOALLOCATEBLOCKS", "MAXBLOCKSPERHOST"]
+    ),
+    entry!(
+        IPPool,
+        ["ippool", "ippools", "ipp", "ipps", "pool", "pools"],
+        ["NAME", "CIDR", "SELECTOR"],
+        [
+            "NAME",
+            "CIDR",
+            "NAT",
+            "IPIPMODE",
+            "VXLANMODE",
+            "DISABLED",
+            "DISABLEBGPEXPORT",
+            "SELECTOR",
+            "ASSIGNMENTMODE"
+        ]
+    ),
+    entry!(
+        IPReservation,
+        ["ipreservation", "ipreservations", "reservation", "reservations"],
+        ["NAME"],
+        ["NAME", "CIDRS"]
+    ),
+    entry!(
+        KubeControllersConfiguration,
+        [
+            "kubecontrollersconfiguration",
+            "kubecontrollersconfigurations",
+            "kubecontrollersconfig",
+            "kubecontrollersconfigs"
+        ],
+        ["NAME"]
+    ),
+    entry!(
+        NetworkPolicy,
+        ["networkpolicy", "networkpolicies", "policy", "np", "nps", "policies", "pol", "pols"],
+        ["NAME", "TIER"],
+        ["NAME", "TIER", "ORDER", "SELECTOR"]
+    ),
+    entry!(NetworkSet, ["networkset", "networksets", "netsets", "netset"], ["NAME"], ["NAME", "NETS"]),
+    entry!(Node, ["node", "nodes", "no", "nos"], ["NAME"], ["NAME", "ASN", "IPV4", "IPV6"]),
+    entry!(Profile, ["profile", "profiles", "pro", "pros"], ["NAME"], ["NAME", "LABELS"]),
+    entry!(
+        StagedGlobalNetworkPolicy,
+        ["stagedglobalnetworkpolicy", "stagedglobalnetworkpolicies", "sgnp", "sgnps"],
+        ["NAME", "TIER"],
+        ["NAME", "TIER", "ORDER", "SELECTOR"]
+    ),
+    entry!(
+        StagedKubernetesNetworkPolicy,
+        [
+            "stagedkubernetesnetworkpolicy",
+            "stagedkubernetesnetworkpolicies",
+            "stagedkubernetespolicy",
+            "sknp",
+            "sknps",
+            "stagedkubernetespolicies",
+            "skpol",
+            "skpols"
+        ],
+        ["NAME"],
+        ["NAME", "PODSELECTOR"]
+    ),
+    entry!(
+        StagedNetworkPolicy,
+        [
+            "stagednetworkpolicy",
+            "stagednetworkpolicies",
+            "stagedpolicy",
+            "snp",
+            "snps",
+            "stagedpolicies",
+            "spol",
+            "spols"
+        ],
+        ["NAME", "TIER"],
+        ["NAME", "TIER", "ORDER", "SELECTOR"]
+    ),
+    entry!(Tier, ["tier", "tiers"], ["NAME", "ORDER"]),
+    entry!(
+        WorkloadEndpoint,
+        ["workloadendpoint", "workloadendpoints", "wep", "weps"],
+        ["WORKLOAD", "NODE", "NETWORKS", "INTERFACE"],
+        ["NAME", "WORKLOAD", "NODE", "NETWORKS", "INTERFACE", "PROFILES", "NATS"],
+        ["ORCHESTRATOR"]
+    ),
+];
+
+/// The entry of a kind; `None` for kinds that the command line does not manage.
+#[must_use]
+pub fn entry_of(kind: Kind) -> Option<&'static KindEntry> {
+    KINDS.iter().find(|entry| entry.kind == kind)
+}
+
+/// The entry that a user means by this word, in any case.
+///
+/// # Errors
+/// When no kind goes by it.
+pub fn find(word: &str) -> Result<&'static KindEntry> {
+    let lower = word.to_lowercase();
+    if let Some(entry) = KINDS.iter().find(|entry| entry.names.contains(&lower.as_str())) {
+        return Ok(entry);
+    }
+    let names = KINDS.iter().flat_map(|entry| entry.names.iter().copied());
+    let nearest = names
+        .map(|name| (strsim::damerau_levenshtein(&lower, name), name))
+        .min()
+        .filter(|(distance, name)| *distance <= 2 && *distance < name.len() / 2);
+    let hint = match nearest {
+        Some((_, name)) => format!(" (did you mean '{name}'?)"),
+        None => {
+            let all: Vec<&str> = KINDS.iter().map(|entry| entry.names[0]).collect();
+            format!("; the types are: {}", all.join(", "))
+        }
+    };
+    Err(Failure::new(format!("resource type '{word}' is not supported{hint}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_word_means_one_kind() {
+        let mut seen = BTreeSet::new();
+        for name in KINDS.iter().flat_map(|entry| entry.names) {
+            assert!(seen.insert(*name), "{name} is there twice");
+            assert_eq!(name.to_lowercase(), *name);
+        }
+        for entry in KINDS {
+            assert_eq!(find(entry.kind.as_str()).unwrap().kind, entry.kind);
+            assert_eq!(find(entry.kind.plural()).unwrap().kind, entry.kind);
+        }
+    }
+
+    #[test]
+    fn kinds_are_in_order() {
+        assert!(KINDS.is_sorted_by_key(|entry| entry.kind));
+    }
+
+    #[test]
+    fn a_wrong_word_gets_the_nearest_one() {
+        let message = find("ipool").unwrap_err().message().to_owned();
+        assert_eq!(message, "resource type 'ipool' is not supported (did you mean 'ippool'?)");
+        assert!(find("xyzzy").unwrap_err().message().contains("workloadendpoint"));
+    }
+}

@@ -1,0 +1,71 @@
+//! What the tree of commands tells other programs: shells, and `man`.
+
+use crate::cli;
+use crate::context::Context;
+use crate::failure::{Failure, Result};
+use crate::files::cannot_open;
+use std::path::{Path, PathBuf};
+
+/// Flags of `completion`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  source <(calicoctl completion bash)\n  calicoctl completion fish > \
+                        ~/.config/fish/completions/calicoctl.fish")]
+pub struct CompletionArgs {
+    /// The shell.
+    pub shell: clap_complete::Shell,
+}
+
+/// Prints the completion script of a shell.
+///
+/// # Errors
+/// When it cannot be printed.
+pub fn completion(args: &CompletionArgs, context: &mut Context) -> Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut cli::tree("calicoctl"), "calicoctl", &mut script);
+    let script = String::from_utf8(script)?;
+    context.print(&script)
+}
+
+/// Flags of `man`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  calicoctl man /usr/local/share/man/man1\n  calicoctl man | man -l -")]
+pub struct ManArgs {
+    /// The directory to write the pages to; without one, the page of calicoctl itself is printed.
+    #[arg(value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    pub directory: Option<PathBuf>,
+}
+
+/// Writes the manual pages.
+///
+/// # Errors
+/// When a page cannot be written.
+pub fn pages(args: &ManArgs, context: &mut Context) -> Result<()> {
+    let mut command = cli::tree("calicoctl");
+    command.build();
+    let Some(directory) = &args.directory else {
+        let page = page(&command)?;
+        return context.print(&page);
+    };
+    std::fs::create_dir_all(directory).map_err(|error| cannot_open(directory, &error))?;
+    let mut count = 0;
+    write_pages(&command, "calicoctl", directory, &mut count)?;
+    context.print(&format!("Wrote {count} manual pages to {}\n", directory.display()))
+}
+
+/// Writes the page of a command and those of the commands below it.
+fn write_pages(command: &clap::Command, name: &str, directory: &Path, count: &mut usize) -> Result<()> {
+    let path = directory.join(format!("{name}.1"));
+    let text = page(command)?;
+    std::fs::write(&path, text).map_err(|error| cannot_open(&path, &error))?;
+    *count += 1;
+    for inner in command.get_subcommands() {
+        write_pages(inner, &format!("{name}-{}", inner.get_name()), directory, count)?;
+    }
+    Ok(())
+}
+
+fn page(command: &clap::Command) -> Result<String> {
+    let mut page = Vec::new();
+    clap_mangen::Man::new(command.clone()).render(&mut page)?;
+    String::from_utf8(page).map_err(|error| Failure::new(error.to_string()))
+}

@@ -1,0 +1,83 @@
+//! `delete`: objects by name, or those of a file.
+
+use super::operations::{self, Refusal};
+use super::report::Results;
+use super::target::{Identity, Namespaces, from_words};
+use super::{diff, pipeline};
+use crate::context::{ConfigFlag, Context};
+use crate::failure::{Failure, Result};
+use crate::files::FileFlags;
+use crate::version_gate::Access;
+
+/// Flags of `delete`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  # Delete policies with names \"foo\" and \"bar\".\n  calicoctl delete policy foo bar\n\n  \
+                        # Delete what policy.yaml describes.\n  calicoctl delete -f ./policy.yaml")]
+pub struct DeleteArgs {
+    /// The type of the objects, then their names.
+    #[arg(value_name = "KIND NAME...", conflicts_with = "filename")]
+    pub words: Vec<String>,
+    /// Where the objects are described.
+    #[command(flatten)]
+    pub files: FileFlags,
+    /// Skip over and treat as successful, resources that don't exist.
+    #[arg(long, short = 's')]
+    pub skip_not_exists: bool,
+    /// Namespace of the resource. Uses the default namespace if not specified.
+    #[arg(long, short = 'n', value_name = "NS")]
+    pub namespace: Option<String>,
+    /// Where the datastore is.
+    #[command(flatten)]
+    pub config: ConfigFlag,
+    /// Show what would be deleted, and delete nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// How many requests may be under way at once.
+    #[arg(long, value_name = "COUNT", default_value_t = pipeline::DEFAULT_PARALLEL)]
+    pub parallel: usize,
+}
+
+/// Runs `delete`.
+///
+/// # Errors
+/// What could not be deleted.
+pub async fn run(args: &DeleteArgs, context: &mut Context) -> Result<()> {
+    let namespaces = Namespaces { flag: args.namespace.as_deref(), all: false };
+    // Each object with the version that the file says; any version where it says none.
+    let targets: Vec<(Identity, String)> = match &args.files.filename {
+        None => from_words(&args.words, namespaces)?.into_iter().map(|identity| (identity, String::new())).collect(),
+        Some(path) => {
+            let mut targets = Vec::new();
+            for document in args.files.documents(context, path)? {
+                let metadata = document.resource.metadata();
+                let namespace = namespaces.resolve(document.kind(), &metadata.namespace)?;
+                let identity = Identity { kind: document.kind(), namespace, name: metadata.name.clone() };
+                targets.push((identity, metadata.resource_version.clone()));
+            }
+            targets
+        }
+    };
+    if args.files.filename.is_none() && targets.iter().any(|(identity, _)| identity.name.is_empty()) {
+        return Err(Failure::new("resource name may not be empty: name the objects to delete"));
+    }
+    if targets.is_empty() {
+        return context.print("No resources specified\n");
+    }
+    let client = context.connect_for(&args.config, Access::Write).await?;
+    let identities: Vec<Identity> = targets.iter().map(|(identity, _)| identity.clone()).collect();
+    if args.dry_run {
+        return diff::preview_delete(&identities, args.skip_not_exists, &client, context).await;
+    }
+    let (client, slots) = (&client, &targets);
+    let work = |index: usize| async move {
+        let (identity, revision): &(Identity, String) = &slots[index];
+        match operations::delete(client, identity, revision).await {
+            Err(refusal) if args.skip_not_exists && refusal.is_does_not_exist() => Ok(()),
+            outcome => outcome.map(|_| ()),
+        }
+    };
+    let outcomes: Vec<std::result::Result<(), Refusal>> =
+        pipeline::run(context, &identities, pipeline::Direction::Deleting, args.parallel, work).await;
+    let kinds = identities.iter().map(|identity| identity.kind).collect();
+    Results::of(kinds, outcomes).delete(context)
+}

@@ -1,0 +1,277 @@
+//! `diff`, and what `--dry-run` shows: what would change, as a unified diff of YAML. Nothing is written.
+
+use super::operations::{Refusal, with_metadata_of};
+use super::report::{Results, Verb};
+use super::target::{Identity, Namespaces};
+use super::write::{Action, placed, show_places};
+use super::{operations, pipeline};
+use crate::context::{ConfigFlag, Context};
+use crate::failure::{Failure, Result};
+use crate::files::FileFlags;
+use crate::version_gate::Access;
+use api::Resource;
+use api::document::Document;
+use api::schema::{apply_defaults, for_kind, property};
+use client::{Client, Error};
+use similar::TextDiff;
+use std::collections::BTreeMap;
+
+/// Lines that are shown around a change.
+const CONTEXT_LINES: usize = 3;
+
+/// Flags of `diff`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  # Show what applying a directory would change.\n  calicoctl diff -R -f ./policies")]
+pub struct DiffArgs {
+    /// Where the objects come from.
+    #[command(flatten)]
+    pub files: FileFlags,
+    /// Namespace of the resource. Uses the default namespace if not specified.
+    #[arg(long, short = 'n', value_name = "NS")]
+    pub namespace: Option<String>,
+    /// Where the datastore is.
+    #[command(flatten)]
+    pub config: ConfigFlag,
+}
+
+/// Runs `diff`.
+///
+/// # Errors
+/// When an object could not be applied.
+pub async fn run(args: &DiffArgs, context: &mut Context) -> Result<()> {
+    let Some(path) = &args.files.filename else {
+        return Err(Failure::new("no resources specified: name a file, a directory or - (stdin) with -f"));
+    };
+    let documents = args.files.documents(context, path)?;
+    if documents.is_empty() {
+        return context.print("No resources specified\n");
+    }
+    let namespaces = Namespaces { flag: args.namespace.as_deref(), all: false };
+    let resources = documents.iter().map(|document| placed(document, namespaces)).collect();
+    let client = context.connect_for(&args.config, Access::Read).await?;
+    preview(Action::Apply, &documents, resources, &client, pipeline::DEFAULT_PARALLEL, context).await
+}
+
+/// What would become of one object.
+enum Plan {
+    Created(String),
+    Changed(String),
+    Unchanged,
+}
+
+/// Shows what a writing command would do.
+///
+/// # Errors
+/// What it would fail with.
+pub async fn preview(
+    action: Action,
+    documents: &[Document],
+    resources: Vec<operations::Outcome>,
+    client: &Client,
+    parallel: usize,
+    context: &mut Context,
+) -> Result<()> {
+    let identities: Vec<Identity> = documents
+        .iter()
+        .zip(&resources)
+        .map(|(document, resource)| Identity::of(resource.as_ref().unwrap_or(&document.resource)))
+        .collect();
+    let colours = context.surroundings.colours;
+    let slots = &resources;
+    let plans = pipeline::run(context, &identities, pipeline::Direction::Writing, parallel, |index| async move {
+        match &slots[index] {
+            Ok(resource) => Some(plan(action, client, resource, colours).await),
+            Err(_) => None,
+        }
+    })
+    .await;
+    let mut outcomes = Vec::with_capacity(plans.len());
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for (plan, resource) in plans.into_iter().zip(resources) {
+        let word = match (plan, resource) {
+            (Some(Ok(Plan::Created(text))), _) => {
+                context.print(&text)?;
+                "created"
+            }
+            (Some(Ok(Plan::Changed(text))), _) => {
+                context.print(&text)?;
+                "changed"
+            }
+            (Some(Ok(Plan::Unchanged)), _) | (None, Ok(_)) => "unchanged",
+            (Some(Err(refusal)), _) | (None, Err(refusal)) => {
+                outcomes.push(Err(refusal));
+                continue;
+            }
+        };
+        *counts.entry(word).or_default() += 1;
+        outcomes.push(Ok(()));
+    }
+    let count = |word: &str| counts.get(word).copied().unwrap_or(0);
+    context.print(&format!(
+        "Dry run: {} resource(s) would be created, {} changed, {} left as they are; nothing was written\n",
+        count("created"),
+        count("changed"),
+        count("unchanged")
+    ))?;
+    if outcomes.iter().all(std::result::Result::is_ok) {
+        return Ok(());
+    }
+    show_places(documents, &outcomes, context);
+    let kinds = documents.iter().map(Document::kind).collect();
+    let verb = match action {
+        Action::Create { .. } => Verb { plain: "create", past: "could have created" },
+        Action::Apply => Verb { plain: "apply", past: "could have applied" },
+        Action::Replace => Verb { plain: "replace", past: "could have replaced" },
+    };
+    Results::of(kinds, outcomes).write(verb, context)
+}
+
+/// Shows what a delete would do.
+///
+/// # Errors
+/// What it would fail with.
+pub async fn preview_delete(
+    identities: &[Identity],
+    skip_not_exists: bool,
+    client: &Client,
+    context: &mut Context,
+) -> Result<()> {
+    let mut outcomes = Vec::with_capacity(identities.len());
+    let mut count = 0;
+    for identity in identities {
+        let Identity { kind, namespace, name } = identity;
+        match client.get_any(*kind, namespace, name, None).await {
+            Ok(stored) => {
+                let text = yaml(&stored)?;
+                let colours = context.surroundings.colours;
+                context.print(&unified(&text, "", &identity.to_string(), "deleted", colours))?;
+                count += 1;
+                outcomes.push(Ok(()));
+            }
+            Err(error) if skip_not_exists && error.is_does_not_exist() => outcomes.push(Ok(())),
+            Err(error) => outcomes.push(Err(Refusal::from(error))),
+        }
+    }
+    context.print(&format!("Dry run: {count} resource(s) would be deleted; nothing was written\n"))?;
+    let failed: Vec<std::result::Result<(), Refusal>> = outcomes.into_iter().filter(std::result::Result::is_err).collect();
+    if failed.is_empty() {
+        return Ok(());
+    }
+    Results::of(identities.iter().map(|identity| identity.kind).collect(), failed).delete(context)
+}
+
+/// The difference between an object as it is and as it would be.
+///
+/// # Errors
+/// Never for objects made of our types; the signature is serde's.
+pub fn changes(stored: &Resource, new: &Resource, colours: bool) -> Result<String> {
+    let identity = Identity::of(stored).to_string();
+    Ok(unified(&yaml(stored)?, &yaml(new)?, &identity, "new", colours))
+}
+
+async fn plan(
+    action: Action,
+    client: &Client,
+    resource: &Resource,
+    colours: bool,
+) -> std::result::Result<Plan, Refusal> {
+    let identity = Identity::of(resource);
+    let stored = match client.get_any(identity.kind, &identity.namespace, &identity.name, None).await {
+        Ok(stored) => Some(stored),
+        Err(error) if error.is_does_not_exist() => None,
+        Err(error) => return Err(error.into()),
+    };
+    let stored = match (action, stored) {
+        (Action::Create { skip_exists: true }, Some(_)) => return Ok(Plan::Unchanged),
+        (Action::Create { skip_exists: false }, Some(_)) => {
+            return Err(Error::AlreadyExists { key: identity.to_string(), existing: None }.into());
+        }
+        (Action::Replace, None) => {
+            return Err(Error::DoesNotExist { key: identity.to_string(), reason: String::new() }.into());
+        }
+        (_, stored) => stored,
+    };
+    let new = match &stored {
+        Some(stored) => with_metadata_of(stored, resource),
+        None => resource.clone(),
+    };
+    let new = as_stored(new)?;
+    new.validate().map_err(Error::Validation)?;
+    if let Some(stored) = &stored {
+        new.validate_update(stored).map_err(Error::Validation)?;
+    }
+    let text = |resource: &Resource| yaml(resource).map_err(|failure| Refusal::Text(failure.message().to_owned()));
+    let (before, after) = (stored.as_ref().map(text).transpose()?, text(&new)?);
+    let name = identity.to_string();
+    Ok(match before {
+        None => Plan::Created(unified("", &after, &name, "new", colours)),
+        Some(before) if before == after => Plan::Unchanged,
+        Some(before) => Plan::Changed(unified(&before, &after, &name, "new", colours)),
+    })
+}
+
+/// The object with everything that a write and a read fill in.
+fn as_stored(mut resource: Resource) -> std::result::Result<Resource, Refusal> {
+    let unreadable = |error: serde_json::Error| Refusal::Text(error.to_string());
+    resource.set_defaults();
+    let kind = resource.kind();
+    if let Some(schema) = property(for_kind(kind), "spec") {
+        let mut value = serde_json::to_value(&resource).map_err(unreadable)?;
+        if let Some(spec) = value.get_mut("spec") {
+            apply_defaults(schema, spec);
+        }
+        resource = Resource::from_value(kind, value).map_err(unreadable)?;
+    }
+    resource.set_read_defaults();
+    Ok(resource)
+}
+
+fn yaml(resource: &Resource) -> Result<String> {
+    Ok(api::yaml::to_string(&serde_json::to_value(resource)?))
+}
+
+/// A unified diff; empty where nothing differs.
+fn unified(before: &str, after: &str, name: &str, state: &str, colours: bool) -> String {
+    let diff = TextDiff::from_lines(before, after);
+    let text = diff
+        .unified_diff()
+        .context_radius(CONTEXT_LINES)
+        .header(&format!("{name} (stored)"), &format!("{name} ({state})"))
+        .to_string();
+    if !colours {
+        return text;
+    }
+    let mut out = String::with_capacity(text.len() * 2);
+    for line in text.lines() {
+        let colour = match line.as_bytes() {
+            [b'-', b'-', b'-', ..] | [b'+', b'+', b'+', ..] => "\u{1b}[1m",
+            [b'-', ..] => "\u{1b}[31m",
+            [b'+', ..] => "\u{1b}[32m",
+            [b'@', ..] => "\u{1b}[36m",
+            _ => "",
+        };
+        out.push_str(colour);
+        out.push_str(line);
+        if !colour.is_empty() {
+            out.push_str("\u{1b}[0m");
+        }
+        out.push('\n');
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unified;
+
+    #[test]
+    fn a_diff_shows_what_changes() {
+        let before = "a: 1\nb: 2\nc: 3\n";
+        let after = "a: 1\nb: 4\nc: 3\n";
+        let expected = "--- X (stored)\n+++ X (new)\n@@ -1,3 +1,3 @@\n a: 1\n-b: 2\n+b: 4\n c: 3\n";
+        assert_eq!(unified(before, after, "X", "new", false), expected);
+        assert_eq!(unified(before, before, "X", "new", false), "");
+        let coloured = unified(before, after, "X", "new", true);
+        assert!(coloured.contains("\u{1b}[31m-b: 2\u{1b}[0m\n\u{1b}[32m+b: 4\u{1b}[0m\n"), "{coloured}");
+    }
+}

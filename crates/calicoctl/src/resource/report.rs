@@ -1,0 +1,97 @@
+//! The last words of a command that worked on many objects, in Calico's wording.
+
+use super::operations::Refusal;
+use crate::context::Context;
+use crate::failure::{Failure, Result};
+use api::Kind;
+
+/// What was done to the objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verb {
+    /// As a command: `create`.
+    pub plain: &'static str,
+    /// As something done: `created`.
+    pub past: &'static str,
+}
+
+/// How it went.
+#[derive(Debug)]
+pub struct Results {
+    /// The kinds of the objects.
+    pub kinds: Vec<Kind>,
+    /// How many were handled.
+    pub handled: usize,
+    /// What went wrong with the others.
+    pub refusals: Vec<Refusal>,
+}
+
+impl Results {
+    /// Counts the outcomes.
+    #[must_use]
+    pub fn of<T>(kinds: Vec<Kind>, outcomes: Vec<std::result::Result<T, Refusal>>) -> Self {
+        let total = outcomes.len();
+        let refusals: Vec<Refusal> = outcomes.into_iter().filter_map(std::result::Result::err).collect();
+        Self { kinds, handled: total - refusals.len(), refusals }
+    }
+
+    /// The kind, if all objects are of one.
+    fn single_kind(&self) -> Option<Kind> {
+        let first = *self.kinds.first()?;
+        self.kinds.iter().all(|kind| *kind == first).then_some(first)
+    }
+
+    /// Says how a create, apply, replace or validate went.
+    ///
+    /// # Errors
+    /// When anything went wrong.
+    pub fn write(&self, verb: Verb, context: &mut Context) -> Result<()> {
+        let Verb { plain, past } = verb;
+        let total = self.kinds.len();
+        let kind = self.single_kind();
+        let quoted = kind.map_or_else(String::new, |kind| format!("'{kind}' "));
+        let errors = self.errors();
+        if total == 0 {
+            return context.print("No resources specified\n");
+        }
+        if self.refusals.is_empty() {
+            return context.print(&format!("Successfully {past} {} {quoted}resource(s)\n", self.handled));
+        }
+        if self.handled == 0 {
+            return Err(Failure::new(match (total, kind) {
+                (1, _) => format!("failed to {plain} {quoted}resource: {errors}"),
+                _ => format!("failed to {plain} any {quoted}resources: {errors}"),
+            }));
+        }
+        context.print(&format!(
+            "Partial success: {past} the first {} out of {total} {quoted}resources:\n",
+            self.handled
+        ))?;
+        Err(Failure::new(format!("hit error: {errors}")))
+    }
+
+    /// Says how a delete went.
+    ///
+    /// # Errors
+    /// When anything went wrong.
+    pub fn delete(&self, context: &mut Context) -> Result<()> {
+        let quoted = self.single_kind().map_or_else(String::new, |kind| format!("'{kind}' "));
+        if self.kinds.is_empty() {
+            return context.print("No resources specified\n");
+        }
+        if self.handled > 0 {
+            context.print(&format!("Successfully deleted {} {quoted}resource(s)\n", self.handled))?;
+        }
+        if self.refusals.is_empty() {
+            return Ok(());
+        }
+        let lines: Vec<String> =
+            self.refusals.iter().map(|refusal| format!("Failed to delete {quoted}resource: {refusal}")).collect();
+        Err(Failure::new(lines.join("\n")))
+    }
+
+    /// All errors, as Go prints a list of them.
+    fn errors(&self) -> String {
+        let texts: Vec<String> = self.refusals.iter().map(ToString::to_string).collect();
+        format!("[{}]", texts.join(" "))
+    }
+}

@@ -1,0 +1,236 @@
+//! `create`, `apply`, `replace` and `validate`: objects from files into the datastore, or only looked at.
+
+use super::operations::{self, Outcome, Refusal};
+use super::report::{Results, Verb};
+use super::target::{Identity, Namespaces};
+use super::{diff, pipeline};
+use crate::context::{ConfigFlag, Context};
+use crate::failure::{Failure, Result};
+use crate::files::FileFlags;
+use crate::version_gate::Access;
+use api::Resource;
+use api::document::Document;
+use client::{Client, Error};
+use std::path::Path;
+
+/// The flags that the writing commands share.
+#[derive(Clone, Debug, clap::Args)]
+pub struct WriteFlags {
+    /// Where the objects come from.
+    #[command(flatten)]
+    pub files: FileFlags,
+    /// Namespace of the resource. Uses the default namespace if not specified.
+    #[arg(long, short = 'n', value_name = "NS")]
+    pub namespace: Option<String>,
+    /// Where the datastore is.
+    #[command(flatten)]
+    pub config: ConfigFlag,
+    /// Show what would change, and change nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// How many requests may be under way at once.
+    #[arg(long, value_name = "COUNT", default_value_t = pipeline::DEFAULT_PARALLEL)]
+    pub parallel: usize,
+}
+
+/// Flags of `create`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  # Create a policy using the data in policy.yaml.\n  calicoctl create -f ./policy.yaml\n\n  \
+                        # Create a policy based on the JSON passed into stdin.\n  cat policy.json | calicoctl create -f -")]
+pub struct CreateArgs {
+    /// The shared flags.
+    #[command(flatten)]
+    pub flags: WriteFlags,
+    /// Skip over and treat as successful any attempts to create an entry that already exists.
+    #[arg(long)]
+    pub skip_exists: bool,
+}
+
+/// Flags of `apply`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  # Apply a policy using the data in policy.yaml.\n  calicoctl apply -f ./policy.yaml\n\n  \
+                        # See first what would change.\n  calicoctl apply --dry-run -R -f ./policies")]
+pub struct ApplyArgs {
+    /// The shared flags.
+    #[command(flatten)]
+    pub flags: WriteFlags,
+}
+
+/// Flags of `replace`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  # Replace a policy using the data in policy.yaml.\n  calicoctl replace -f ./policy.yaml")]
+pub struct ReplaceArgs {
+    /// The shared flags.
+    #[command(flatten)]
+    pub flags: WriteFlags,
+}
+
+/// Flags of `validate`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  # Check the files of a directory, without any datastore.\n  calicoctl validate -R -f ./policies")]
+pub struct ValidateArgs {
+    /// Where the objects come from.
+    #[command(flatten)]
+    pub files: FileFlags,
+    /// Namespace of the resource. Uses the default namespace if not specified.
+    #[arg(long, short = 'n', value_name = "NS")]
+    pub namespace: Option<String>,
+    /// Accepted as everywhere; nothing is connected to.
+    #[command(flatten)]
+    pub config: ConfigFlag,
+}
+
+/// Which of the writing commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Fail where the object is there.
+    Create {
+        /// Or count it as done.
+        skip_exists: bool,
+    },
+    /// Create or update.
+    Apply,
+    /// Fail where the object is not there.
+    Replace,
+}
+
+impl Action {
+    fn verb(self) -> Verb {
+        match self {
+            Self::Create { .. } => Verb { plain: "create", past: "created" },
+            Self::Apply => Verb { plain: "apply", past: "applied" },
+            Self::Replace => Verb { plain: "replace", past: "replaced" },
+        }
+    }
+
+    async fn run(self, client: &Client, resource: &Resource) -> Outcome {
+        match self {
+            Self::Create { skip_exists } => match operations::create(client, resource).await {
+                Err(refusal) if skip_exists && refusal.is_already_exists() => Ok(resource.clone()),
+                outcome => outcome,
+            },
+            Self::Apply => operations::apply(client, resource).await,
+            Self::Replace => operations::update(client, resource).await,
+        }
+    }
+}
+
+/// Runs `create`.
+///
+/// # Errors
+/// What could not be created.
+pub async fn create(args: &CreateArgs, context: &mut Context) -> Result<()> {
+    run(Action::Create { skip_exists: args.skip_exists }, &args.flags, context).await
+}
+
+/// Runs `apply`.
+///
+/// # Errors
+/// What could not be applied.
+pub async fn apply(args: &ApplyArgs, context: &mut Context) -> Result<()> {
+    run(Action::Apply, &args.flags, context).await
+}
+
+/// Runs `replace`.
+///
+/// # Errors
+/// What could not be replaced.
+pub async fn replace(args: &ReplaceArgs, context: &mut Context) -> Result<()> {
+    run(Action::Replace, &args.flags, context).await
+}
+
+/// Runs `validate`.
+///
+/// # Errors
+/// What is not valid.
+pub fn validate(args: &ValidateArgs, context: &mut Context) -> Result<()> {
+    let documents = read(&args.files, context)?;
+    let namespaces = Namespaces { flag: args.namespace.as_deref(), all: false };
+    let mut outcomes = Vec::with_capacity(documents.len());
+    for document in &documents {
+        let outcome = placed(document, namespaces).and_then(|mut resource| {
+            resource.set_defaults();
+            resource.validate().map_err(|errors| {
+                context.warn(&format!("{}\n", document.diagnose(&errors)));
+                Refusal::Store(Box::new(Error::Validation(errors)))
+            })
+        });
+        outcomes.push(outcome);
+    }
+    let kinds = documents.iter().map(Document::kind).collect();
+    Results::of(kinds, outcomes).write(Verb { plain: "validate", past: "validated" }, context)
+}
+
+async fn run(action: Action, flags: &WriteFlags, context: &mut Context) -> Result<()> {
+    let documents = read(&flags.files, context)?;
+    if documents.is_empty() {
+        return context.print("No resources specified\n");
+    }
+    let namespaces = Namespaces { flag: flags.namespace.as_deref(), all: false };
+    let resources: Vec<_> = documents.iter().map(|document| placed(document, namespaces)).collect();
+    let client = context.connect_for(&flags.config, Access::Write).await?;
+    if flags.dry_run {
+        return diff::preview(action, &documents, resources, &client, flags.parallel, context).await;
+    }
+    // Users with few rights may write what they write without being able to do this.
+    if let Err(error) = client.ensure_initialized("", "").await {
+        tracing::info!(%error, "unable to initialize datastore");
+    }
+    let identities: Vec<Identity> = documents
+        .iter()
+        .zip(&resources)
+        .map(|(document, resource)| Identity::of(resource.as_ref().unwrap_or(&document.resource)))
+        .collect();
+    let (client, slots) = (&client, &resources);
+    let outcomes = pipeline::run(context, &identities, pipeline::Direction::Writing, flags.parallel, |index| async move {
+        match &slots[index] {
+            Ok(resource) => Some(action.run(client, resource).await),
+            Err(_) => None,
+        }
+    })
+    .await;
+    let outcomes: Vec<std::result::Result<(), Refusal>> = outcomes
+        .into_iter()
+        .zip(resources)
+        .map(|(outcome, resource)| match (outcome, resource) {
+            (Some(outcome), _) => outcome.map(|_| ()),
+            (None, Ok(_)) => Ok(()),
+            (None, Err(refusal)) => Err(refusal),
+        })
+        .collect();
+    show_places(&documents, &outcomes, context);
+    let kinds = documents.iter().map(Document::kind).collect();
+    Results::of(kinds, outcomes).write(action.verb(), context)
+}
+
+/// Points at the fields in the user's file that were refused.
+pub fn show_places(documents: &[Document], outcomes: &[std::result::Result<(), Refusal>], context: &mut Context) {
+    for (document, outcome) in documents.iter().zip(outcomes) {
+        if let Err(Refusal::Store(error)) = outcome
+            && let Error::Validation(errors) = &**error
+        {
+            context.warn(&format!("{}\n", document.diagnose(errors)));
+        }
+    }
+}
+
+fn read(files: &FileFlags, context: &mut Context) -> Result<Vec<Document>> {
+    let Some(path) = &files.filename else {
+        return Err(Failure::new("no resources specified: name a file, a directory or - (stdin) with -f"));
+    };
+    let path: &Path = path;
+    files.documents(context, path)
+}
+
+/// The object of a document, in its namespace.
+///
+/// # Errors
+/// When the namespaces contradict each other.
+pub fn placed(document: &Document, namespaces: Namespaces<'_>) -> Outcome {
+    let mut resource = document.resource.clone();
+    let namespace = namespaces
+        .resolve(resource.kind(), resource.namespace())
+        .map_err(|failure| Refusal::Text(failure.message().to_owned()))?;
+    resource.metadata_mut().namespace = namespace;
+    Ok(resource)
+}
