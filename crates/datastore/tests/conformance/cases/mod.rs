@@ -47,6 +47,8 @@ pub(crate) const ALL: &[Case] = &[
     ("values at the size limit", |store| Box::pin(scale::size_limit(store))),
     ("old policy names are read, updated and deleted", |store| Box::pin(names::old_names(store))),
     ("a policy named default.x is another one", |store| Box::pin(names::strangers(store))),
+    ("nothing is made beside an old policy name", |store| Box::pin(names::nothing_beside(store))),
+    ("an old policy name is moved to its own", |store| Box::pin(names::moved(store))),
     ("old policy names in lists and watches", |store| Box::pin(names::lists_and_watches(store))),
     ("unreadable entries do not fail a list", |store| Box::pin(unreadable::lists(store))),
     ("unreadable entries are told by watches", |store| Box::pin(unreadable::watches(store))),

@@ -90,8 +90,8 @@ pub(crate) async fn strangers(store: &Store) -> Result<()> {
         expect_error(store.backend.delete(&key, None).await, "does not exist", Error::is_does_not_exist)?;
         let ours = labelled(&KvPair::resource(sample(kind, "p")?), "ours");
         let created = store.backend.create(&ours).await?;
-        store.backend.update(&labelled(&created, "ours, updated")).await?;
-        for (name, expected) in [("p", "ours, updated"), ("default.p", "stranger")] {
+        store.backend.update(&labelled(&created, "ours-updated")).await?;
+        for (name, expected) in [("p", "ours-updated"), ("default.p", "stranger")] {
             let read = store.backend.get(&Key::resource(kind, "default", name), None).await?;
             ensure!(name_of(&read) == name && label(&read) == expected, "{kind} {name}: {read:?}");
         }
@@ -136,5 +136,48 @@ pub(crate) async fn lists_and_watches(store: &Store) -> Result<()> {
     store.backend.delete(&Key::resource(kind, "default", "web"), None).await?;
     let next = next_event(&mut events).await?;
     ensure!(short(&next) == "deleted web old", "{}", short(&next));
+    Ok(())
+}
+
+/// Nothing is made beside an old entry; what replaces it whatever is there replaces it in its place.
+pub(crate) async fn nothing_beside(store: &Store) -> Result<()> {
+    for kind in KINDS {
+        let (old_key, json) = with_annotation(kind, "p")?;
+        store.fixture.put_raw(&old_key, &json).await?;
+        let ours = labelled(&KvPair::resource(sample(kind, "p")?), "ours");
+        expect_error(store.backend.create(&ours).await, "already exists", Error::is_already_exists)?;
+        store.backend.apply(&ours).await?;
+        let listed = store.backend.list(&ListOptions::resources(kind), None).await?;
+        let found: Vec<(&str, &str)> = listed.items.iter().map(|item| (name_of(item), label(item))).collect();
+        ensure!(found == [("p", "ours")], "{kind}: {found:?}");
+        store.backend.delete(&ours.key, None).await?;
+    }
+    Ok(())
+}
+
+/// The migration: one policy before, the same policy after, under its own name.
+pub(crate) async fn moved(store: &Store) -> Result<()> {
+    for kind in KINDS {
+        let (old_key, json) = without_annotation(kind, "p")?;
+        store.fixture.put_raw(&old_key, &json).await?;
+        let listed = store.backend.list(&ListOptions::resources(kind), None).await?;
+        let [old] = &listed.items[..] else { anyhow::bail!("{kind}: {listed:?}") };
+        let mut events = watch(store, &ListOptions::resources(kind), Some(&listed.revision)).await?;
+        let mut stale = old.clone();
+        stale.set_revision("1");
+        let outcome = store.backend.store_under_own_name(&stale).await;
+        ensure!(outcome.is_err(), "{kind}: a stale entry was moved");
+        ensure!(store.backend.store_under_own_name(old).await?, "{kind}: nothing was moved");
+        // It is there under its own name before it goes under the old one.
+        for expected in ["added p old", "deleted p old"] {
+            let next = next_event(&mut events).await?;
+            ensure!(short(&next) == expected, "{kind}: {}", short(&next));
+        }
+        let listed = store.backend.list(&ListOptions::resources(kind), None).await?;
+        let [new] = &listed.items[..] else { anyhow::bail!("{kind}: {listed:?}") };
+        ensure!(new.key == Key::resource(kind, "default", "p") && label(new) == "old", "{kind}: {new:?}");
+        ensure!(!store.backend.store_under_own_name(new).await?, "{kind}: moved twice");
+        store.backend.delete(&new.key, Some(&new.revision)).await?;
+    }
     Ok(())
 }
