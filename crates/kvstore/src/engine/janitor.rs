@@ -15,7 +15,7 @@ use super::{
     error::Error,
     read::{read, write},
     rewrite::{Copy, Finish, Start},
-    shared::{Shared, new_file_path},
+    shared::{Shared, new_file_path, snapshot_path},
 };
 
 /// Keys per hold of the index's lock.
@@ -141,7 +141,7 @@ impl Janitor {
 
     fn snapshot(&self) -> Result<File, Error> {
         let failed = |error: &dyn std::fmt::Display| Error::Read(format!("snapshot: {error}").into());
-        let path = self.shared.dir.join("tortie.db.snapshot");
+        let path = snapshot_path(&self.shared.dir);
         let start = self.start().map_err(|error| failed(&error))?;
         let result =
             Copy::start(&self.shared, &path, &start).map_err(|error| failed(&error)).and_then(|mut copy| {

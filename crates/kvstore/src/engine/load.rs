@@ -16,7 +16,7 @@ use super::{
     index::{Entry, Index, Place},
     lease::Leases,
     log::{LogFile, Opened, Record},
-    shared::{file_path, new_file_path},
+    shared::{file_path, new_file_path, snapshot_path},
 };
 
 /// The store as the file describes it.
@@ -42,12 +42,14 @@ pub(super) fn prepare_dir(dir: &Path) -> Result<(), OpenError> {
 /// Loads the store in `dir`, creating it if there is none. The caller holds the lock.
 pub(super) fn load(dir: &Path) -> Result<Loaded, OpenError> {
     let path = file_path(dir);
-    let leftover = new_file_path(dir);
-    match std::fs::remove_file(&leftover) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(OpenError::io("remove", &leftover)(error));
+    // A crash may have left copies that were never finished.
+    for leftover in [new_file_path(dir), snapshot_path(dir)] {
+        match std::fs::remove_file(&leftover) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(OpenError::io("remove", &leftover)(error));
+            }
+            _ => {}
         }
-        _ => {}
     }
     if !path.try_exists().map_err(OpenError::io("examine", &path))? {
         create(dir)?;

@@ -15,7 +15,14 @@ use super::error::OpenError;
 /// Held while the store is open.
 #[derive(Debug)]
 pub(super) struct Lock {
-    _file: File,
+    file: File,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Said outright, not left to closing the file: a child that another thread is just forking shares it for a moment.
+        let _ = flock(&self.file, FlockOperation::Unlock);
+    }
 }
 
 /// Takes the lock of `dir`, or says who has it.
@@ -48,5 +55,5 @@ pub(super) fn acquire(dir: &Path) -> Result<Lock, OpenError> {
     file.set_len(0)
         .and_then(|()| writeln!(file, "{} {}", std::process::id(), command.join(" ")))
         .map_err(OpenError::io("write", &path))?;
-    Ok(Lock { _file: file })
+    Ok(Lock { file })
 }

@@ -107,3 +107,8 @@ pub(super) fn file_path(dir: &Path) -> PathBuf {
 pub(super) fn new_file_path(dir: &Path) -> PathBuf {
     dir.join("tortie.db.new")
 }
+
+/// A snapshot while it is written.
+pub(super) fn snapshot_path(dir: &Path) -> PathBuf {
+    dir.join("tortie.db.snapshot")
+}

@@ -25,7 +25,7 @@ use super::{
     lease::MAX_TTL,
     load,
     lockfile::{self, Lock},
-    read::{Pins, lock, read},
+    read::{Pins, View, lock, read},
     shared::{Counters, Options, Shared, file_path, new_file_path},
     types::{
         DeleteRangeRequest, DeleteRangeResponse, LeaseGrant, LeaseTtl, Op, OpResponse, PutRequest,
@@ -136,13 +136,7 @@ impl Store {
     pub fn range(&self, request: &RangeRequest) -> Result<RangeResponse, Error> {
         check::range(request)?;
         self.shared.counters.ranges.fetch_add(1, Ordering::Relaxed);
-        loop {
-            match self.shared.view().range(request) {
-                // "Now" was compacted away between looking at the clock and reading: look again.
-                Err(Error::Compacted { .. }) if request.revision <= 0 => {}
-                other => return other,
-            }
-        }
+        self.read_now(|view| view.range(request))
     }
 
     /// Writes a key; returns when it is durable.
@@ -180,7 +174,7 @@ impl Store {
         if !check::writes(&op)
             && let Op::Txn(request) = &op
         {
-            return evaluate::read_only(&self.shared.view(), request);
+            return self.read_now(|view| evaluate::read_only(view, request));
         }
         match self.op(op).await? {
             OpResponse::Txn(response) => Ok(response),
@@ -366,6 +360,17 @@ impl Store {
         for thread in [threads.committer, threads.janitor] {
             if thread.join().is_err() {
                 tracing::error!("a thread of the store has panicked");
+            }
+        }
+    }
+
+    /// Reads what is durable now. If a compaction went past "now" between looking at it and reading, looks again.
+    fn read_now<T>(&self, read: impl Fn(&View<'_>) -> Result<T, Error>) -> Result<T, Error> {
+        loop {
+            let view = self.shared.view();
+            match read(&view) {
+                Err(Error::Compacted { compact_revision }) if compact_revision > view.revision => {}
+                other => return other,
             }
         }
     }

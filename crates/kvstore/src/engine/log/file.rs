@@ -93,8 +93,9 @@ impl LogFile {
         let damaged = |offset, reason: String| OpenError::Damaged { path: path.to_owned(), offset, reason };
         let mut end = FIRST_FRAME;
         let mut sequence = 1;
+        let mut window = Window { file: &file, size, start: 0, bytes: Bytes::new() };
         while let Some(bytes) =
-            read_frame(&file, size, header.salt, end, Some(sequence)).map_err(OpenError::io("read", path))?
+            window.frame(header.salt, end, Some(sequence)).map_err(OpenError::io("read", path))?
         {
             payload(end + FRAME_HEADER as u64, &bytes).map_err(|reason| damaged(end, reason))?;
             end = align(end + FRAME_HEADER as u64 + bytes.len() as u64);
@@ -207,7 +208,8 @@ impl LogFile {
         if offset >= end {
             return Ok(None);
         }
-        let bytes = read_frame(file, end, salt, offset, None)?.ok_or_else(|| {
+        let mut window = Window { file, size: end, start: 0, bytes: Bytes::new() };
+        let bytes = window.frame(salt, offset, None)?.ok_or_else(|| {
             io::Error::new(io::ErrorKind::InvalidData, format!("the commit at byte {offset} is unreadable"))
         })?;
         let next = align(offset + FRAME_HEADER as u64 + bytes.len() as u64);
@@ -305,26 +307,41 @@ fn read_header(file: &File, size: u64, path: &Path) -> Result<Header, OpenError>
     }
 }
 
-/// The payload of the frame at `offset`, if one stands there. Lengths are checked against the file before memory is
-/// asked for.
-fn read_frame(
-    file: &File,
+/// Reads ahead, so that a log of small commits does not cost two system calls for each.
+struct Window<'a> {
+    file: &'a File,
     size: u64,
-    salt: u64,
-    offset: u64,
-    sequence: Option<u64>,
-) -> io::Result<Option<Bytes>> {
-    let start = offset + FRAME_HEADER as u64;
-    if start > size {
-        return Ok(None);
+    start: u64,
+    bytes: Bytes,
+}
+
+impl Window<'_> {
+    const AHEAD: u64 = 256 << 10;
+
+    /// `length` bytes at `offset`, or `None` if the file ends before. The length is checked before memory is asked for.
+    fn get(&mut self, offset: u64, length: u64) -> io::Result<Option<Bytes>> {
+        let Some(end) = offset.checked_add(length).filter(|&end| end <= self.size) else { return Ok(None) };
+        if offset < self.start || end > self.start + self.bytes.len() as u64 {
+            let ahead = length.max(Self::AHEAD).min(self.size - offset);
+            let ahead = usize::try_from(ahead).map_err(io::Error::other)?;
+            self.bytes = read_exact_at(self.file, offset, ahead)?;
+            self.start = offset;
+        }
+        let from = usize::try_from(offset - self.start).map_err(io::Error::other)?;
+        let length = usize::try_from(length).map_err(io::Error::other)?;
+        Ok(Some(self.bytes.slice(from..from + length)))
     }
-    let Some(header) = frame::parse(&read_exact_at(file, offset, FRAME_HEADER)?) else { return Ok(None) };
-    if sequence.is_some_and(|sequence| sequence != header.sequence) || start + u64::from(header.length) > size
-    {
-        return Ok(None);
+
+    /// The payload of the frame at `offset`, if one stands there.
+    fn frame(&mut self, salt: u64, offset: u64, sequence: Option<u64>) -> io::Result<Option<Bytes>> {
+        let Some(header) = self.get(offset, FRAME_HEADER as u64)? else { return Ok(None) };
+        let Some(header) = frame::parse(&header) else { return Ok(None) };
+        if sequence.is_some_and(|sequence| sequence != header.sequence) {
+            return Ok(None);
+        }
+        let payload = self.get(offset + FRAME_HEADER as u64, u64::from(header.length))?;
+        Ok(payload.filter(|payload| frame::verify(&header, salt, offset, payload)))
     }
-    let payload = read_exact_at(file, start, header.length as usize)?;
-    Ok(frame::verify(&header, salt, offset, &payload).then_some(payload))
 }
 
 struct Tail {
@@ -349,14 +366,12 @@ fn scan_tail(file: &File, size: u64, salt: u64, end: u64, sequence: u64) -> io::
                 if word[..4] != MAGIC.to_le_bytes() || offset == end {
                     continue;
                 }
-                let Some(header) = frame::parse(&read_exact_at(
-                    file,
-                    offset,
-                    FRAME_HEADER.min(usize::try_from(size - offset).unwrap_or(FRAME_HEADER)),
-                )?) else {
-                    continue;
-                };
-                if header.sequence > sequence && read_frame(file, size, salt, offset, None)?.is_some() {
+                let mut window = Window { file, size, start: 0, bytes: Bytes::new() };
+                let later = window
+                    .get(offset, FRAME_HEADER as u64)?
+                    .and_then(|bytes| frame::parse(&bytes))
+                    .is_some_and(|header| header.sequence > sequence);
+                if later && window.frame(salt, offset, None)?.is_some() {
                     tail.frame_at = Some(offset);
                     return Ok(tail);
                 }
