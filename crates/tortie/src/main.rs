@@ -3,9 +3,8 @@
 //! Only dispatch lives here. A name that belongs to a component which is not built yet is refused with a sentence that
 //! says so, never with silence or a stub that pretends.
 
-#![expect(clippy::print_stdout, reason = "printing definitions and versions is this program's output")]
-
 use anyhow::{Result, bail};
+use calicoctl::context::Surroundings;
 use clap::{Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -30,6 +29,8 @@ enum Command {
         #[arg(long, value_enum, default_value_t = CrdGroup::V1)]
         group: CrdGroup,
     },
+    /// The command line tool, as `calicoctl`.
+    Ctl,
     /// Print the version.
     Version,
 }
@@ -44,17 +45,25 @@ enum CrdGroup {
     V3,
 }
 
-/// Names that start a component directly, and what that component is.
-const LINKS: [(&str, &str); 5] = [
-    ("calicoctl", "the command line tool"),
-    ("kubectl-calico", "the command line tool"),
-    ("calico", "the CNI plugin"),
-    ("calico-ipam", "the IPAM plugin"),
-    ("calico-node", "the node agent"),
-];
+/// Names that start a component which this version does not have yet, and what that component is.
+const MISSING: [(&str, &str); 3] =
+    [("calico", "the CNI plugin"), ("calico-ipam", "the IPAM plugin"), ("calico-node", "the node agent")];
 
 fn main() -> ExitCode {
-    match run(std::env::args_os().collect()) {
+    let mut arguments: Vec<OsString> = std::env::args_os().collect();
+    let name = arguments
+        .first()
+        .and_then(|path| Path::new(path).file_name()?.to_str())
+        .unwrap_or("tortie")
+        .to_owned();
+    if name == "calicoctl" || name == "kubectl-calico" {
+        return calicoctl::run(&arguments, Surroundings::of_process());
+    }
+    if arguments.get(1).is_some_and(|first| first == "ctl") {
+        arguments.remove(0);
+        return calicoctl::run(&arguments, Surroundings::of_process());
+    }
+    match run(&name, &arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Nothing is left to report to when standard error is gone.
@@ -64,12 +73,11 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(arguments: Vec<OsString>) -> Result<()> {
-    let name = arguments.first().and_then(|path| Path::new(path).file_name()?.to_str()).unwrap_or("tortie");
-    if let Some((link, what)) = LINKS.iter().find(|(link, _)| *link == name) {
+fn run(name: &str, arguments: &[OsString]) -> Result<()> {
+    if let Some((link, what)) = MISSING.iter().find(|(link, _)| *link == name) {
         bail!("{link} ({what}) is not part of this version yet");
     }
-    match Arguments::parse_from(&arguments).command {
+    match Arguments::parse_from(arguments).command {
         Command::Datastore(arguments) => kvstore::cli::run(*arguments),
         Command::Crds { group } => {
             let text = match group {
@@ -78,6 +86,8 @@ fn run(arguments: Vec<OsString>) -> Result<()> {
             };
             print(&text)
         }
+        // Taken above, before the arguments are parsed; here for the help text.
+        Command::Ctl => bail!("calicoctl was not started"),
         Command::Version => print(&format!("tortie {}\n", env!("CARGO_PKG_VERSION"))),
     }
 }
