@@ -72,6 +72,24 @@ pub trait Backend: Send + Sync {
         Ok(())
     }
 
+    /// Installs what the store must have before it can take Calico's data, and waits for it: on Kubernetes the custom
+    /// resource definitions of this version. Other stores take anything. Only for tools that set up a store.
+    ///
+    /// # Errors
+    /// Those of the store; the message says what is missing.
+    async fn install(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Moves a policy that a release before v3.32 stored as `default.NAME` to its own name. False when it is there
+    /// already.
+    ///
+    /// # Errors
+    /// As [`Backend::update`]: `entry` is what a list found.
+    async fn store_under_own_name(&self, _entry: &KvPair) -> Result<bool> {
+        Ok(false)
+    }
+
     /// Removes all of Calico's data. Used by tests and by an explicit clean-up, never on a normal path.
     ///
     /// # Errors

@@ -311,6 +311,42 @@ impl Backend for EtcdBackend {
         }
     }
 
+    /// One transaction: there is no moment at which the policy is gone, or there twice.
+    async fn store_under_own_name(&self, entry: &KvPair) -> Result<bool> {
+        let (Some(old), Some(policy)) = (entry.key.as_resource(), entry.as_resource()) else {
+            return Ok(false);
+        };
+        if !old.kind.is_tiered_policy() || policy.name() == old.name {
+            return Ok(false);
+        }
+        let own = Key::resource(old.kind, &old.namespace, policy.name());
+        let (from, to) = (super::convert::path(&entry.key)?, super::convert::path(&own)?);
+        let unchanged = Condition::WrittenAt(from.clone(), exact_revision(&entry.revision)?);
+        let (value, lease) = self.content(&KvPair { key: own, ..entry.clone() }).await?;
+        let delete = Step::Delete(Span::key(from.clone()));
+        let moving = Transaction {
+            conditions: vec![unchanged.clone(), Condition::Absent(to.clone())],
+            then: vec![Step::Put { key: to.clone(), value, lease }, delete.clone()],
+            otherwise: Vec::new(),
+        };
+        if self.transact(&entry.key, "rename", moving).await?.succeeded {
+            return Ok(true);
+        }
+        // What is stored under the plain name hides the old one already: only the removal is left to do.
+        let removing = Transaction {
+            conditions: vec![unchanged, Condition::Present(to)],
+            then: vec![delete],
+            otherwise: vec![Step::Get { key: from, revision: 0 }],
+        };
+        let answer = self.transact(&entry.key, "rename", removing).await?;
+        if answer.succeeded {
+            return Ok(true);
+        }
+        let is_there = answer.found.into_iter().flatten().next().is_some();
+        let key = entry.key.to_string();
+        Err(if is_there { Error::UpdateConflict { key, existing: None } } else { does_not_exist(&entry.key) })
+    }
+
     async fn clean(&self) -> Result<()> {
         let transaction =
             Transaction { then: vec![Step::Delete(Span::prefix(ROOT))], ..Transaction::default() };

@@ -33,9 +33,8 @@ pub(super) async fn install(transport: &Transport, group: ApiGroup) -> Result<()
             let key = format!("CustomResourceDefinition({name})");
             return match failure.into_error(&format!("apply {key}"), &key) {
                 error @ Error::Unauthorized { .. } => {
-                    group.ensure_installed(transport).await.map_err(|missing| {
+                    group.ensure_installed(transport).await.inspect_err(|_| {
                         tracing::info!(%error, "not allowed to install definitions");
-                        missing
                     })
                 }
                 error => Err(error),

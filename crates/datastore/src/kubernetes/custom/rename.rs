@@ -18,13 +18,14 @@ impl CustomResources {
         let own = ResourceKey { name: policy.name().to_owned(), ..old.clone() };
         let body = self.body(entry, &own, &own.name, "")?;
         let collection = resource.collection(&own.namespace);
-        let is_created = match self.transport.send::<serde_json::Value>(Method::POST, &collection, body, JSON).await {
-            Ok(_) => true,
-            Err(failure) => match self.error("create", failure, &own) {
-                Error::AlreadyExists { .. } => false,
-                error => return Err(error),
-            },
-        };
+        let is_created =
+            match self.transport.send::<serde_json::Value>(Method::POST, &collection, body, JSON).await {
+                Ok(_) => true,
+                Err(failure) => match self.error("create", failure, &own) {
+                    Error::AlreadyExists { .. } => false,
+                    error => return Err(error),
+                },
+            };
         let uid = entry.uid.as_deref().map(|uid| self.group.stored_uid(uid)).transpose()?;
         let revision = Some(entry.revision.as_str()).filter(|revision| !revision.is_empty());
         let address = resource.object(&old.namespace, &old.name);

@@ -1,0 +1,41 @@
+//! Tells the crate which commit it is built from.
+//!
+//! `TORTIE_GIT_COMMIT` wins; otherwise git is asked; outside of a checkout it is `unknown`, and the build goes on. A
+//! release follows the checkout's HEAD. Other builds ask once and do not watch it: a commit changes nothing that is
+//! compiled, and must not rebuild the crate for everybody who works on it.
+
+use std::path::Path;
+use std::process::Command;
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-env-changed=TORTIE_GIT_COMMIT");
+    let commit = std::env::var("TORTIE_GIT_COMMIT").ok().filter(|commit| !commit.is_empty()).or_else(|| {
+        if std::env::var("PROFILE").as_deref() == Ok("release") {
+            watch_head();
+        }
+        git(&["rev-parse", "--short", "HEAD"])
+    });
+    println!("cargo::rustc-env=TORTIE_GIT_COMMIT={}", commit.as_deref().unwrap_or("unknown"));
+}
+
+/// Rebuilds when HEAD, or the branch that it names, moves.
+fn watch_head() {
+    let mut names = vec!["HEAD".to_owned(), "packed-refs".to_owned()];
+    names.extend(git(&["symbolic-ref", "-q", "HEAD"]));
+    for name in names {
+        if let Some(path) = git(&["rev-parse", "--git-path", &name])
+            && Path::new(&path).exists()
+        {
+            println!("cargo::rerun-if-changed={path}");
+        }
+    }
+}
+
+/// What git prints, if there is a git and this is a checkout.
+fn git(arguments: &[&str]) -> Option<String> {
+    let output =
+        Command::new("git").args(arguments).output().ok().filter(|output| output.status.success())?;
+    let text = String::from_utf8(output.stdout).ok()?.trim().to_owned();
+    (!text.is_empty()).then_some(text)
+}

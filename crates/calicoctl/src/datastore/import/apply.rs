@@ -1,0 +1,134 @@
+//! Writes what an import has to write: kind after kind, many objects of one kind at a time.
+
+use super::plan::{Action, EntryAction, EntryStep, Step};
+use crate::context::Context;
+use crate::datastore::sameness;
+use crate::failure::{Failure, Result};
+use api::kind::KubernetesForm;
+use api::{Kind, Resource};
+use client::{Client, Error};
+use futures::StreamExt as _;
+use model::Key;
+
+/// How many writes are under way at once.
+const AT_ONCE: usize = 16;
+
+const AGAIN: &str = "What was stored stays: repair the cause and run the same import again.";
+
+/// Writes the resources.
+pub(super) async fn resources(client: &Client, steps: &[Step], context: &mut Context) -> Result<()> {
+    let mut errors = Vec::new();
+    for group in steps.chunk_by(|one, other| one.resource.kind() == other.resource.kind()) {
+        if context.surroundings.progress
+            && let [first, ..] = group
+        {
+            context.warn(&format!("Importing {} '{}' resource(s)", group.len(), first.resource.kind()));
+        }
+        let outcomes =
+            futures::stream::iter(group).map(|step| async move { (step, write(client, step).await) });
+        let failed: Vec<String> = outcomes
+            .buffered(AT_ONCE)
+            .filter_map(|(step, outcome)| async move {
+                outcome.err().map(|failure| format!("{}: {failure}", key(step)))
+            })
+            .collect()
+            .await;
+        errors.extend(failed);
+    }
+    if !errors.is_empty() {
+        return Err(Failure::new(format!(
+            "failed to import v3 resources: hit error(s):\n  {}\n{AGAIN}",
+            errors.join("\n  ")
+        )));
+    }
+    let kept = steps.iter().filter(|step| matches!(step.action, Action::Keep(_))).count();
+    if kept > 0 {
+        context.warn(&format!("{kept} resource(s) were there already, as the file says"));
+    }
+    let first: Option<Kind> = steps.first().map(|step| step.resource.kind());
+    let kind = match first {
+        Some(kind) if steps.iter().all(|step| step.resource.kind() == kind) => format!("'{kind}' "),
+        _ => String::new(),
+    };
+    context.print(&format!("Successfully applied {} {kind}resource(s)\n", steps.len()))
+}
+
+fn key(step: &Step) -> Key {
+    Key::resource(step.resource.kind(), step.resource.namespace(), step.resource.name())
+}
+
+async fn write(client: &Client, step: &Step) -> Result<()> {
+    let wanted = &step.resource;
+    let stored = match &step.action {
+        Action::Create => client.create_any(wanted.clone()).await?,
+        Action::Keep(existing) => existing.clone(),
+        Action::Replace(existing) => {
+            let mut resource = wanted.clone();
+            let (metadata, current) = (resource.metadata_mut(), existing.metadata());
+            current.resource_version.clone_into(&mut metadata.resource_version);
+            current.uid.clone_into(&mut metadata.uid);
+            metadata.creation_timestamp.clone_from(&current.creation_timestamp);
+            client.update_any(resource).await?
+        }
+    };
+    let Some(status) = sameness::status(wanted)? else { return Ok(()) };
+    let has_status = match wanted.kind().info().kubernetes {
+        KubernetesForm::CustomResource { status, .. } => status,
+        KubernetesForm::Native => false,
+    };
+    if (client.backend().is_kubernetes() && !has_status)
+        || sameness::status(&stored)?.as_ref() == Some(&status)
+    {
+        return Ok(());
+    }
+    let mut value = serde_json::to_value(&stored)?;
+    value["status"] = status;
+    client.update_status_any(Resource::from_value(stored.kind(), value)?).await?;
+    Ok(())
+}
+
+/// Writes the entries of address management.
+pub(super) async fn address_management(
+    client: &Client,
+    steps: &[EntryStep],
+    context: &mut Context,
+) -> Result<()> {
+    context.print("Importing IPAM resources\n")?;
+    if steps.is_empty() {
+        context.warn("The file holds no IPAM resources.");
+        return Ok(());
+    }
+    let mut errors: Vec<String> = Vec::new();
+    // Claims before blocks before handles: steps of one sort stand together.
+    for group in steps.chunk_by(|one, other| {
+        std::mem::discriminant(&one.entry.key) == std::mem::discriminant(&other.entry.key)
+    }) {
+        let outcomes =
+            futures::stream::iter(group).map(|step| async move { (step, write_entry(client, step).await) });
+        let failed: Vec<String> = outcomes
+            .buffered(AT_ONCE)
+            .filter_map(|(step, outcome)| async move {
+                outcome.err().map(|error| format!("{}: {error}", step.entry.key))
+            })
+            .collect()
+            .await;
+        errors.extend(failed);
+    }
+    if !errors.is_empty() {
+        return Err(Failure::new(format!("hit error(s):\n  {}\n{AGAIN}", errors.join("\n  "))));
+    }
+    let kept = steps.iter().filter(|step| step.action == EntryAction::Keep).count();
+    if kept > 0 {
+        context.warn(&format!("{kept} IPAM resource(s) were there already, as the file says"));
+    }
+    context.print(&format!("Successfully applied {} IPAM resource(s)\n", steps.len()))
+}
+
+async fn write_entry(client: &Client, step: &EntryStep) -> std::result::Result<(), Error> {
+    let backend = client.backend();
+    match step.action {
+        EntryAction::Create => backend.create(&step.entry).await.map(drop),
+        EntryAction::Keep => Ok(()),
+        EntryAction::Replace => backend.apply(&step.entry).await.map(drop),
+    }
+}

@@ -1,0 +1,295 @@
+//! The BGP peers of a BIRD, asked over its control socket.
+//!
+//! BIRD answers a line of text with lines that begin with a four-digit code, or with a space for more of the same. Both
+//! BIRD 1 (one daemon per IP version, as Calico ships it) and BIRD 2 are understood.
+
+use std::path::Path;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::UnixStream;
+
+/// How long BIRD may take for each line.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Longer than any line of BIRD's tables.
+const LONGEST_ANSWER: usize = 16 << 20;
+
+/// The columns of the table that we can read.
+const TITLES: [&str; 6] = ["name", "proto", "table", "state", "since", "info"];
+
+/// Which addresses a table is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl Family {
+    /// 4 or 6.
+    #[must_use]
+    pub fn number(self) -> u8 {
+        match self {
+            Self::V4 => 4,
+            Self::V6 => 6,
+        }
+    }
+
+    /// What separates the parts of an address. In names of BIRD's protocols it is an underscore.
+    fn separator(self) -> &'static str {
+        match self {
+            Self::V4 => ".",
+            Self::V6 => ":",
+        }
+    }
+}
+
+/// One peering.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// The peer's address.
+    pub address: String,
+    /// Why we peer with it.
+    pub peer_type: &'static str,
+    /// The state of BIRD's protocol.
+    pub state: String,
+    /// Since when.
+    pub since: String,
+    /// The state of the BGP session, and more.
+    pub info: String,
+}
+
+/// What a BIRD answered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// The peers of the family.
+    pub peers: Vec<Peer>,
+    /// Whether this BIRD has the peers of both families: BIRD 2 and later do.
+    pub both_families: bool,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum BirdError {
+    /// There is no BIRD at any of the sockets.
+    #[error("unable to connect to BIRDv{family} socket: {reason}")]
+    NotThere {
+        /// 4 or 6.
+        family: u8,
+        /// What the system said about the last socket.
+        reason: String,
+    },
+    /// The question could not be asked.
+    #[error("unable to write to BIRD socket: {0}")]
+    Write(std::io::Error),
+    /// The answer could not be read.
+    #[error("{0}")]
+    Read(std::io::Error),
+    /// No answer in time.
+    #[error("no answer from BIRD within {} s", PATIENCE.as_secs())]
+    Late,
+    /// The answer is not one that we know.
+    #[error("{0}")]
+    Unknown(&'static str),
+}
+
+/// The peers of one family, from the first socket that answers.
+///
+/// # Errors
+/// When no socket can be connected, or the answer is not as it should be.
+pub async fn peers(family: Family, sockets: &[impl AsRef<Path>]) -> Result<Answer, BirdError> {
+    let mut stream = connect(family, sockets).await?;
+    stream.write_all(b"show protocols\n").await.map_err(BirdError::Write)?;
+    let mut table = Table::new(family);
+    let mut reader = BufReader::new(stream);
+    let mut length = 0;
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let read = reader.read_until(b'\n', &mut line);
+        let count = tokio::time::timeout(PATIENCE, read).await.map_err(|_| BirdError::Late)?;
+        let count = count.map_err(BirdError::Read)?;
+        length += count;
+        if count == 0 || length > LONGEST_ANSWER {
+            return Ok(table.answer);
+        }
+        let text = String::from_utf8_lossy(&line);
+        if table.line(text.trim_end_matches(['\r', '\n']))? {
+            return Ok(table.answer);
+        }
+    }
+}
+
+async fn connect(family: Family, sockets: &[impl AsRef<Path>]) -> Result<UnixStream, BirdError> {
+    let mut reason = "no socket is known".to_owned();
+    for socket in sockets {
+        let path = socket.as_ref();
+        match UnixStream::connect(path).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => reason = format!("dial unix {}: connect: {}", path.display(), go_reason(&error)),
+        }
+    }
+    Err(BirdError::NotThere { family: family.number(), reason })
+}
+
+/// What Go prints for an error of the system: in lower case, without its number.
+fn go_reason(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_lowercase()
+}
+
+/// The table as it comes in.
+struct Table {
+    family: Family,
+    answer: Answer,
+}
+
+impl Table {
+    fn new(family: Family) -> Self {
+        Self { family, answer: Answer::default() }
+    }
+
+    /// Takes a line; true when it was the last one.
+    fn line(&mut self, line: &str) -> Result<bool, BirdError> {
+        let rest = line.get(5..).unwrap_or_default();
+        if line.starts_with("0000") {
+            return Ok(true);
+        } else if line.starts_with("0001") {
+            // Calico's own BIRD is a BIRD 1 that says `v0.3.3+birdv1.6.8`.
+            let version = rest.strip_prefix("BIRD ").unwrap_or_default();
+            self.answer.both_families = version.starts_with(|first: char| ('2'..='9').contains(&first));
+        } else if line.starts_with("2002") {
+            let titles = rest.split_whitespace().map(str::to_lowercase);
+            if !titles.eq(TITLES) {
+                return Err(BirdError::Unknown("unknown BIRD table output format"));
+            }
+        } else if line.starts_with("1002") {
+            self.row(rest);
+        } else if let Some(row) = line.strip_prefix(' ') {
+            self.row(row);
+        } else {
+            return Err(BirdError::Unknown("unexpected output line from BIRD"));
+        }
+        Ok(false)
+    }
+
+    /// Takes a row; those that are no peerings of Calico's are not for us.
+    fn row(&mut self, row: &str) {
+        let columns: Vec<&str> = row.split_whitespace().collect();
+        let [name, "BGP", _table, state, since, info @ ..] = columns.as_slice() else { return };
+        let Some((kind, address)) = name.split_once('_').filter(|(_, address)| !address.is_empty()) else {
+            return;
+        };
+        let peer_type = match kind {
+            "Mesh" => "node-to-node mesh",
+            "Node" => "node specific",
+            "Global" => "global",
+            _ => return,
+        };
+        if info.is_empty() || (self.answer.both_families && is_v4(address) != (self.family == Family::V4)) {
+            return;
+        }
+        self.answer.peers.push(Peer {
+            address: address.replace('_', self.family.separator()),
+            peer_type,
+            state: (*state).to_owned(),
+            since: (*since).to_owned(),
+            info: info.join(" "),
+        });
+    }
+}
+
+/// Whether a protocol's name stands for an IPv4 address: four numbers, then perhaps a port.
+fn is_v4(address: &str) -> bool {
+    let parts: Vec<&str> = address.split('_').take(4).collect();
+    parts.len() == 4 && parts.iter().all(|part| part.parse::<u8>().is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(family: Family, lines: &[&str]) -> Result<Vec<Peer>, BirdError> {
+        let mut table = Table::new(family);
+        for line in lines {
+            if table.line(line)? {
+                break;
+            }
+        }
+        Ok(table.answer.peers)
+    }
+
+    fn rows(peers: &[Peer]) -> Vec<String> {
+        let row =
+            |peer: &Peer| [&peer.address, peer.peer_type, &peer.state, &peer.since, &peer.info].join("|");
+        peers.iter().map(row).collect()
+    }
+
+    #[test]
+    fn a_table_of_bird_1() {
+        let lines = [
+            "0001 BIRD v0.3.3+birdv1.6.8 ready.",
+            "2002-name     proto    table    state  since       info",
+            "1002-static1  Static   master   up     2026-11-15  ",
+            " kernel1  Kernel   master   up     2026-11-15  ",
+            " Mesh_172_17_8_102 BGP      master   up     2026-11-15  Established   ",
+            " Global_10_0_0_1 BGP master start 09:12:01 Connect Socket: Connection refused",
+            " Node_10_0_0_2 BGP master up 2026-11-15 Established",
+            " mine BGP master up 2026-11-15 Established",
+            " Other_10_0_0_3 BGP master up 2026-11-15 Established",
+            "0000 ",
+            " Mesh_10_0_0_9 BGP master up 2026-11-15 Established",
+        ];
+        let peers = read(Family::V4, &lines).expect("a table");
+        assert_eq!(
+            rows(&peers),
+            [
+                "172.17.8.102|node-to-node mesh|up|2026-11-15|Established",
+                "10.0.0.1|global|start|09:12:01|Connect Socket: Connection refused",
+                "10.0.0.2|node specific|up|2026-11-15|Established",
+            ]
+        );
+        let lines = [
+            "0001 BIRD 1.6.8 ready.",
+            "1002-Mesh_fd80_24e2_f998_72d6__2 BGP master up 09:00 Established",
+            "0000",
+        ];
+        assert_eq!(
+            rows(&read(Family::V6, &lines).expect("a table")),
+            ["fd80:24e2:f998:72d6::2|node-to-node mesh|up|09:00|Established"]
+        );
+    }
+
+    #[test]
+    fn bird_2_has_both_families() {
+        let lines = [
+            "0001 BIRD 2.0.12 ready.",
+            "2002-Name       Proto      Table      State  Since         Info",
+            "1002-device1    Device     ---        up     21:22:33.444  ",
+            " Mesh_10_0_0_1 BGP     ---        up     21:22:33.444  Established",
+            " Mesh_fd00__1 BGP     ---        start  21:22:33.444  Active        Socket: Connection refused",
+            "0000 ",
+        ];
+        for (family, expected) in [
+            (Family::V4, "10.0.0.1|node-to-node mesh|up|21:22:33.444|Established"),
+            (Family::V6, "fd00::1|node-to-node mesh|start|21:22:33.444|Active Socket: Connection refused"),
+        ] {
+            assert_eq!(rows(&read(family, &lines).expect("a table")), [expected]);
+        }
+    }
+
+    #[test]
+    fn other_answers_are_refused() {
+        for (line, expected) in [
+            ("2002-name proto table", "unknown BIRD table output format"),
+            ("9001 syntax error", "unexpected output line from BIRD"),
+            ("", "unexpected output line from BIRD"),
+        ] {
+            let error = read(Family::V4, &[line]).expect_err(line);
+            assert_eq!(error.to_string(), expected);
+        }
+        // Short lines of a known code hold nothing.
+        assert_eq!(read(Family::V4, &["1002", " ", "0000"]).expect("nothing"), []);
+    }
+}

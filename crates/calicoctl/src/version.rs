@@ -1,0 +1,122 @@
+//! `calicoctl version`: what this program is, and what the cluster says it is.
+//!
+//! It judges nothing: whether two versions go together is decided where a command would lose data.
+
+use crate::context::{CONNECT_DEADLINE, ConfigFlag, Context};
+use crate::duration;
+use crate::failure::{Failure, Result};
+use crate::version_gate::CALICO_VERSION;
+use api::ClusterInformationSpec;
+use client::Client;
+
+/// What this program calls itself: Calico's version first, since that is what scripts compare with the cluster's, up to
+/// the first dash.
+#[must_use]
+pub fn client_version() -> String {
+    format!("{CALICO_VERSION}-tortie-{}", env!("CARGO_PKG_VERSION"))
+}
+
+/// The commit that this program was built from.
+pub const GIT_COMMIT: &str = env!("TORTIE_GIT_COMMIT");
+
+/// Display the version of this binary, and of the cluster.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Examples:\n  # This program and the cluster.\n  calicoctl version\n\n  \
+                        # This program alone; needs no datastore.\n  calicoctl version --client\n\n  \
+                        # Report every change of the cluster's version, until interrupted.\n  \
+                        calicoctl version --poll=10s")]
+pub struct VersionArgs {
+    /// Where the datastore is.
+    #[command(flatten)]
+    pub config: ConfigFlag,
+    /// Look again after each such time (for example 1s, 5m), and print what changed.
+    #[arg(long, value_name = "DURATION")]
+    pub poll: Option<String>,
+    /// Only this binary; does not talk to the datastore.
+    #[arg(long)]
+    pub client: bool,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When the settings are wrong, or the cluster's version cannot be read.
+pub async fn run(args: &VersionArgs, context: &mut Context) -> Result<()> {
+    let poll = match args.poll.as_deref() {
+        None | Some("") => None,
+        Some(text) => {
+            let pause = duration::parse(text)
+                .ok_or_else(|| Failure::new(format!("invalid poll duration specified: {text}")))?;
+            Some(pause).filter(|pause| !pause.is_zero())
+        }
+    };
+    context.print(&format!("Client Version:    {}\nGit commit:        {GIT_COMMIT}\n", client_version()))?;
+    if args.client {
+        return Ok(());
+    }
+    // Mistakes in the settings are told as such; a datastore that cannot be opened only leaves the question open.
+    context.client_config(&args.config)?;
+    let client = match context.connect(&args.config).await {
+        Ok(client) => client,
+        Err(failure) => {
+            context.warn(failure.message());
+            return context.print("Unable to detect installed Calico version\n");
+        }
+    };
+    let mut shown = Cluster::default();
+    loop {
+        let outcome = cluster(&client).await;
+        match &outcome {
+            Ok(found) => {
+                for (title, new, old) in [
+                    ("Cluster Version:  ", &found.version, &shown.version),
+                    ("Cluster Type:     ", &found.kind, &shown.kind),
+                ] {
+                    if new != old {
+                        context.print(&format!("{title} {new}\n"))?;
+                    }
+                }
+                shown = found.clone();
+            }
+            // What is printed once it is back is news again.
+            Err(_) => shown = Cluster::default(),
+        }
+        let Some(pause) = poll else { return outcome.map(|_| ()) };
+        if let Err(failure) = outcome {
+            context.warn(failure.message());
+        }
+        tokio::time::sleep(pause).await;
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Cluster {
+    version: String,
+    kind: String,
+}
+
+async fn cluster(client: &Client) -> Result<Cluster> {
+    let informations = client.resource::<ClusterInformationSpec>();
+    let failed =
+        |reason: String| Failure::new(format!("unable to retrieve Cluster Version or Type: {reason}"));
+    let information = match tokio::time::timeout(CONNECT_DEADLINE, informations.get("", "default")).await {
+        Ok(outcome) => outcome.map_err(|error| failed(error.to_string()))?,
+        Err(_) => return Err(failed(format!("no answer within {} s", CONNECT_DEADLINE.as_secs()))),
+    };
+    let known = |text: String| if text.is_empty() { "unknown".to_owned() } else { text };
+    Ok(Cluster {
+        version: known(information.spec.calico_version),
+        kind: known(information.spec.cluster_type),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calicos_version_comes_first() {
+        assert_eq!(client_version().split('-').next(), Some(CALICO_VERSION));
+        assert!(!GIT_COMMIT.is_empty());
+    }
+}
