@@ -144,7 +144,7 @@ pub enum WatchEvent {
         /// What it is now.
         new: KvPair,
         /// What it was.
-        old: Option<KvPair>,
+        old: Option<Box<KvPair>>,
     },
     /// The entry is gone; this is what it held.
     Deleted(KvPair),

@@ -99,13 +99,24 @@ fn because(reason: &str) -> String {
 
 impl Error {
     /// A failure of the store that may pass.
-    pub fn transient(context: impl Into<String>, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+    pub fn transient(
+        context: impl Into<String>,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
         Self::Datastore { context: context.into(), source: source.into(), transient: true, retry_after: None }
     }
 
     /// A failure of the store that will not pass by itself.
-    pub fn permanent(context: impl Into<String>, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        Self::Datastore { context: context.into(), source: source.into(), transient: false, retry_after: None }
+    pub fn permanent(
+        context: impl Into<String>,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        Self::Datastore {
+            context: context.into(),
+            source: source.into(),
+            transient: false,
+            retry_after: None,
+        }
     }
 
     /// Whether there is no such object.

@@ -48,7 +48,7 @@ impl Transport for EmbeddedTransport {
                 .await
                 .map_err(|error| TransportError::Failed(error.to_string()))?
         };
-        let answer = answer.map_err(engine_error)?;
+        let answer = answer.map_err(|error| engine_error(&error))?;
         Ok(RangeResponse {
             revision: answer.revision,
             more: answer.more,
@@ -62,13 +62,13 @@ impl Transport for EmbeddedTransport {
             success: transaction.then.into_iter().map(operation).collect(),
             failure: transaction.otherwise.into_iter().map(operation).collect(),
         };
-        let answer = self.store.txn(request).await.map_err(engine_error)?;
+        let answer = self.store.txn(request).await.map_err(|error| engine_error(&error))?;
         let found = answer.responses.into_iter().map(found).collect();
         Ok(TransactionResponse { revision: answer.revision, succeeded: answer.succeeded, found })
     }
 
     async fn grant_lease(&self, seconds: i64) -> Result<i64, TransportError> {
-        Ok(self.store.lease_grant(0, seconds).await.map_err(engine_error)?.id)
+        Ok(self.store.lease_grant(0, seconds).await.map_err(|error| engine_error(&error))?.id)
     }
 
     async fn watch(&self, request: WatchRequest) -> Result<WatchAnswer, TransportError> {
@@ -103,7 +103,7 @@ async fn next_batch(stream: Option<WatchStream>) -> Option<(Batch, Option<WatchS
             Ok(None) => {
                 return Some((Err(TransportError::Unavailable("the store was closed".to_owned())), None));
             }
-            Err(error) => return Some((Err(engine_error(error)), None)),
+            Err(error) => return Some((Err(engine_error(&error)), None)),
         }
     }
 }
@@ -149,7 +149,7 @@ fn found(response: OpResponse) -> Vec<Entry> {
     }
 }
 
-fn engine_error(error: Error) -> TransportError {
+fn engine_error(error: &Error) -> TransportError {
     let text = error.to_string();
     match error {
         Error::Compacted { .. } | Error::FutureRevision => TransportError::Revision(text),

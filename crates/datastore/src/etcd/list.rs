@@ -31,6 +31,10 @@ pub(super) struct Selection {
 }
 
 /// An entry, looked at.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "moved once, from the decoder into the list; a box would cost more"
+)]
 pub(super) enum Decoded {
     /// It is selected.
     Selected(KvPair),

@@ -101,7 +101,7 @@ fn put_event(selection: &Selection, entry: &Entry, previous: Option<&Entry>) -> 
     if entry.version == 1 {
         return Some(Ok(WatchEvent::Added(new)));
     }
-    let old = previous.and_then(|previous| read(&new.key, previous).ok());
+    let old = previous.and_then(|previous| read(&new.key, previous).ok()).map(Box::new);
     Some(Ok(WatchEvent::Modified { new, old }))
 }
 

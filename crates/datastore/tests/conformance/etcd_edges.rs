@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use datastore::etcd::EtcdBackend;
 use datastore::etcd::embedded::EmbeddedTransport;
 use datastore::etcd::transport::{
-    Change, RangeRequest, RangeResponse, Span, Step, Transaction, TransactionResponse, Transport, TransportError,
-    WatchAnswer, WatchRequest,
+    Change, RangeRequest, RangeResponse, Span, Step, Transaction, TransactionResponse, Transport,
+    TransportError, WatchAnswer, WatchRequest,
 };
 use datastore::{Backend, WatchOptions};
 use futures::StreamExt as _;
@@ -41,7 +41,8 @@ impl Transport for Meddler {
         if self.meddling == Meddling::CompactBetweenPages && self.active.load(Ordering::SeqCst) {
             self.pages.fetch_add(1, Ordering::SeqCst);
             let put = Step::Put { key: "/other".into(), value: "x".into(), lease: 0 };
-            let written = self.below.transact(Transaction { then: vec![put], ..Transaction::default() }).await?;
+            let written =
+                self.below.transact(Transaction { then: vec![put], ..Transaction::default() }).await?;
             let outcome = self.store.compact(written.revision, true).await;
             outcome.map_err(|error| TransportError::Failed(error.to_string()))?;
         }
@@ -113,7 +114,8 @@ async fn a_store_that_went_back_in_time_ends_a_watch() -> Result<()> {
     let created = backend.create(&network_set("default", "one", "10.0.0.0/8")?).await?;
     let later = (created.revision.parse::<i64>()? + 100).to_string();
     let options = WatchOptions { revision: Some(later), bookmarks: false };
-    let error = backend.watch(&network_sets("default"), options).await.err().context("it waits for the future")?;
+    let error =
+        backend.watch(&network_sets("default"), options).await.err().context("it waits for the future")?;
     ensure!(error.is_expired(), "{error:?}");
     Ok(())
 }

@@ -577,7 +577,7 @@ async fn metadata(server: &Server) -> Result<()> {
     server.store.create(&plain).await?;
     let read = server.backend.get(&Key::resource(Kind::GlobalNetworkSet, "", "by-hand"), None).await?;
     let found = read.as_resource().context("no resource")?.metadata();
-    ensure!(found.labels.get("a").is_some() && found.creation_timestamp.is_some(), "{found:?}");
+    ensure!(found.labels.contains_key("a") && found.creation_timestamp.is_some(), "{found:?}");
     let mut config = sample(Kind::KubeControllersConfiguration, "default")?;
     if let Resource::KubeControllersConfiguration(config) = &mut config {
         let spec = json!({"controllers": {"node": {"syncLabels": "Disabled"}}});

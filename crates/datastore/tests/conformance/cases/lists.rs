@@ -23,7 +23,9 @@ pub(crate) async fn selections(store: &Store) -> Result<()> {
     {
         store.backend.create(&network_set(namespace, name, "10.0.0.0/8")?).await?;
     }
-    let cases: &[(Option<&str>, Option<&str>, bool, &[&str])] = &[
+    /// Namespace, name, whether the name is a prefix, and what is found.
+    type Selected<'a> = (Option<&'a str>, Option<&'a str>, bool, &'a [&'a str]);
+    let cases: &[Selected<'_>] = &[
         (None, None, false, &["default-2/web", "default/db", "default/web", "default/web-2", "other/web"]),
         (Some("default"), None, false, &["default/db", "default/web", "default/web-2"]),
         (Some("default"), Some("web"), false, &["default/web"]),
