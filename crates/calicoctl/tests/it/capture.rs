@@ -1,0 +1,90 @@
+//! A context whose output a test can read, for commands that look at the machine and are called below the command line.
+
+use calicoctl::context::{Context, Globals, Surroundings};
+use client::config::Environment;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+/// What was printed.
+#[derive(Clone, Default)]
+pub(crate) struct Printed(Arc<Mutex<Vec<u8>>>);
+
+impl Printed {
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8(self.0.lock().expect("the buffer").clone()).expect("text")
+    }
+}
+
+impl Write for Printed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().expect("the buffer").extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A context with these variables, and what is printed on its standard output.
+pub(crate) fn context(variables: &[(&str, &str)]) -> (Context, Printed) {
+    let printed = Printed::default();
+    let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    let surroundings = Surroundings {
+        stdin: Box::new(io::empty()),
+        stdout: Box::new(printed.clone()),
+        stderr: Box::new(io::sink()),
+        environment: Box::new(Variables(variables.collect())),
+        colours: false,
+        progress: false,
+    };
+    (Context { surroundings, globals: Globals::default() }, printed)
+}
+
+/// Writes a program for the shell into a folder.
+pub(crate) fn program(folder: &Path, name: &str, script: &str) {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::create_dir_all(folder).expect("a folder");
+    let file = folder.join(name);
+    std::fs::write(&file, format!("#!/bin/sh\n{script}\n")).expect("a script");
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).expect("permissions");
+}
+
+/// The files of a compressed archive, with their contents; links have the path that they lead to.
+pub(crate) fn unpacked(archive: &Path) -> BTreeMap<String, String> {
+    let file = std::fs::File::open(archive).expect("the archive");
+    let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(file));
+    let mut files = BTreeMap::new();
+    for entry in archive.entries().expect("entries") {
+        let mut entry = entry.expect("an entry");
+        let name = entry.path().expect("a path").display().to_string();
+        let mut content = String::new();
+        match entry.link_name().expect("a link") {
+            Some(target) => content = format!("-> {}", target.display()),
+            None => _ = io::Read::read_to_string(&mut entry, &mut content).expect("content"),
+        }
+        if !entry.header().entry_type().is_dir() {
+            files.insert(name, content);
+        }
+    }
+    files
+}
+
+struct Variables(BTreeMap<String, String>);
+
+impl Environment for Variables {
+    fn variable(&self, name: &str) -> Option<OsString> {
+        self.0.get(name).map(OsString::from)
+    }
+
+    fn read_file(&self, path: &Path) -> io::Result<String> {
+        std::fs::read_to_string(path)
+    }
+
+    fn exists(&self, path: &Path) -> bool {
+        path != Path::new(client::config::DEFAULT_CONFIG_PATH) && path.exists()
+    }
+}
