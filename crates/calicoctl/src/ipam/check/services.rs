@@ -1,0 +1,131 @@
+//! The addresses of services: those of type LoadBalancer that Calico's controller looks after.
+//!
+//! Services live in Kubernetes, whatever the datastore is. Where no Kubernetes is named, and no address was ever taken for a
+//! service, there is nothing to look for.
+
+use super::CheckArgs;
+use super::findings::Findings;
+use crate::context::{CONNECT_DEADLINE, Context};
+use crate::failure::{Failure, Result};
+use crate::ipam::store::all_readable;
+use api::{AssignIPs, Kind, KubeControllersConfigurationSpec, KubernetesService, Resource};
+use client::config::KubernetesSettings;
+use client::{Client, ClientConfig, DatastoreType};
+use model::{ListOptions, Value};
+
+/// The class of load balancer that is ours.
+const OUR_CLASS: &str = "calico";
+
+/// Annotations by which a service asks for an address.
+const ASKING: [&str; 3] =
+    ["projectcalico.org/ipv4pools", "projectcalico.org/ipv6pools", "projectcalico.org/loadBalancerIPs"];
+
+pub(super) async fn load(
+    client: &Client,
+    args: &CheckArgs,
+    context: &mut Context,
+    findings: &mut Findings,
+) -> Result<()> {
+    let kubernetes = if client.backend().is_kubernetes() {
+        client.clone()
+    } else {
+        let from_environment = || context.surroundings.environment.variable("KUBECONFIG")?.into_string().ok();
+        let kubeconfig = args.kubeconfig.clone().or_else(from_environment).filter(|path| !path.is_empty());
+        match kubeconfig {
+            Some(kubeconfig) => connect(kubeconfig, args, context).await?,
+            None if findings.has_service_allocations() => {
+                return Err(Failure::new(
+                    "KUBECONFIG environment variable or --kubeconfig parameter not set",
+                ));
+            }
+            None => {
+                findings.say("No Kubernetes cluster given, skipping service check\n\n");
+                return Ok(());
+            }
+        }
+    };
+    let services = kubernetes.backend().list(&ListOptions::resources(Kind::KubernetesService), None).await?;
+    all_readable("service", &services.invalid)?;
+    let assign_ips = match client.resource::<KubeControllersConfigurationSpec>().get("", "default").await {
+        Ok(configuration) => configuration.spec.controllers.load_balancer.map(|settings| settings.assign_ips),
+        Err(error) if error.is_does_not_exist() => None,
+        Err(error) => return Err(error.into()),
+    };
+    let Some(assign_ips) = assign_ips else {
+        findings.say("No configuration for LoadBalancer kubecontroller found, skipping service check\n\n");
+        return Ok(());
+    };
+    let mut count = 0;
+    for entry in services.items {
+        let Value::Resource(Resource::KubernetesService(service)) = entry.value else { continue };
+        if !is_ours(&service, &assign_ips) {
+            continue;
+        }
+        count += 1;
+        for place in &service.status.load_balancer.ingress {
+            // A place may be a name instead of an address.
+            if let Ok(address) = place.ip.parse() {
+                findings.add_user(address, &service.metadata.name);
+            }
+        }
+    }
+    findings.say(&format!("Found {count} service load balancer(s).\n\n"));
+    Ok(())
+}
+
+async fn connect(kubeconfig: String, args: &CheckArgs, context: &Context) -> Result<Client> {
+    let current_context = context.globals.context.clone().unwrap_or_default();
+    let shown = kubeconfig.clone();
+    let config = ClientConfig {
+        datastore_type: DatastoreType::Kubernetes,
+        kubernetes: KubernetesSettings { kubeconfig, current_context, ..KubernetesSettings::default() },
+        ..context.client_config(&args.config)?
+    };
+    match tokio::time::timeout(CONNECT_DEADLINE, Client::open(&config)).await {
+        Ok(outcome) => Ok(outcome?),
+        Err(_) => Err(Failure::new(format!("the Kubernetes API of kubeconfig {shown} does not answer"))),
+    }
+}
+
+/// Whether our controller looks after a service.
+fn is_ours(service: &KubernetesService, assign_ips: &AssignIPs) -> bool {
+    let spec = &service.spec.0;
+    if spec.kind != "LoadBalancer" {
+        return false;
+    }
+    match spec.load_balancer_class.as_deref() {
+        Some(class) => class == OUR_CLASS,
+        None if *assign_ips == AssignIPs::RequestedServicesOnly => {
+            !spec.load_balancer_ip.is_empty()
+                || ASKING.iter().any(|annotation| service.metadata.annotations.contains_key(*annotation))
+        }
+        None => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::KubernetesServiceSpec;
+
+    #[test]
+    fn services_are_ours_by_class_or_by_asking() {
+        for (kind, class, address, annotation, all, requested) in [
+            ("ClusterIP", None, "", "", false, false),
+            ("LoadBalancer", None, "", "", true, false),
+            ("LoadBalancer", Some("calico"), "", "", true, true),
+            ("LoadBalancer", Some("other"), "1.2.3.4", ASKING[0], false, false),
+            ("LoadBalancer", None, "1.2.3.4", "", true, true),
+            ("LoadBalancer", None, "", ASKING[2], true, true),
+        ] {
+            let mut spec = KubernetesServiceSpec::default();
+            kind.clone_into(&mut spec.0.kind);
+            spec.0.load_balancer_class = class.map(str::to_owned);
+            address.clone_into(&mut spec.0.load_balancer_ip);
+            let mut service = KubernetesService::new("ns", "s", spec);
+            service.metadata.annotations.insert(annotation.to_owned(), String::new());
+            assert_eq!(is_ours(&service, &AssignIPs::AllServices), all, "{kind} {class:?}");
+            assert_eq!(is_ours(&service, &AssignIPs::RequestedServicesOnly), requested, "{kind} {class:?}");
+        }
+    }
+}

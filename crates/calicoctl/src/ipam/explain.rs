@@ -1,0 +1,113 @@
+//! Why an address is a problem, in a sentence, from what the check has seen. It judges nothing: the verdict is the check's.
+
+use super::report::Allocation;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+/// What is known of those who use addresses.
+#[derive(Debug, Default)]
+pub(super) struct Knowledge {
+    /// The nodes.
+    pub(super) nodes: BTreeSet<String>,
+    /// Pods that have an endpoint, by namespace and name.
+    pub(super) pods: BTreeMap<(String, String), PodFacts>,
+}
+
+/// What is known of a pod.
+#[derive(Debug, Default)]
+pub(super) struct PodFacts {
+    pub(super) node: String,
+    pub(super) addresses: Vec<IpAddr>,
+}
+
+impl Knowledge {
+    /// Why an allocated address counts as leaked.
+    pub(super) fn leaked(&self, allocation: &Allocation) -> String {
+        let Allocation { pod, namespace, node, kind, handle, .. } = allocation;
+        if !pod.is_empty() {
+            return match self.pods.get(&(namespace.clone(), pod.clone())) {
+                None => format!("no endpoint of pod {namespace}/{pod} exists any more"),
+                Some(facts) if facts.node != *node && !node.is_empty() => format!(
+                    "pod {namespace}/{pod} now runs on node {} with {}; this address is left from node {node}",
+                    facts.node,
+                    list(&facts.addresses)
+                ),
+                Some(facts) => format!(
+                    "pod {namespace}/{pod} uses {}; this address is left from an earlier start of it",
+                    list(&facts.addresses)
+                ),
+            };
+        }
+        if kind.ends_with("TunnelAddress") {
+            return if self.nodes.contains(node) {
+                format!("node {node} has another tunnel address now, or none of this type")
+            } else {
+                format!("node {node} does not exist any more")
+            };
+        }
+        if kind == "LoadBalancer" || handle.starts_with("lb-") {
+            return "no service of type LoadBalancer has this address in its status".to_owned();
+        }
+        if handle.is_empty() {
+            return "nothing is recorded about who took it, so the controllers never release it by themselves".to_owned();
+        }
+        if !node.is_empty() && !self.nodes.contains(node) {
+            return format!("no workload endpoint and no node has it, and node {node} is not known");
+        }
+        "no workload endpoint and no node has it".to_owned()
+    }
+
+    /// What follows from an address that is in use and not allocated.
+    pub(super) fn not_allocated() -> &'static str {
+        "address management may give it to somebody else; recreate its user, or reserve the address with an IPReservation"
+    }
+
+    /// What follows from an address that is in use and in no pool.
+    pub(super) fn in_no_pool() -> &'static str {
+        "its pool was deleted or disabled, or another address management gave it out; its user should be recreated"
+    }
+}
+
+fn list(addresses: &[IpAddr]) -> String {
+    if addresses.is_empty() {
+        return "no address".to_owned();
+    }
+    let texts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+    texts.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_leak_has_a_reason() {
+        let mut knowledge = Knowledge { nodes: ["n1".to_owned()].into(), ..Knowledge::default() };
+        let facts =
+            PodFacts { node: "n1".to_owned(), addresses: vec!["10.0.0.9".parse().expect("an address")] };
+        knowledge.pods.insert(("shop".to_owned(), "web".to_owned()), facts);
+        // Pod, node, type, handle; the beginning of the reason.
+        for (pod, node, kind, handle, reason) in [
+            ("gone", "n1", "", "h", "no endpoint of pod shop/gone"),
+            ("web", "n1", "", "h", "pod shop/web uses 10.0.0.9"),
+            ("web", "n2", "", "h", "pod shop/web now runs on node n1"),
+            ("", "n1", "vxlanTunnelAddress", "h", "node n1 has another tunnel address"),
+            ("", "n2", "ipipTunnelAddress", "h", "node n2 does not exist"),
+            ("", "", "", "lb-x", "no service"),
+            ("", "n1", "", "", "nothing is recorded"),
+            ("", "n2", "", "h", "no workload endpoint and no node has it, and node n2"),
+            ("", "n1", "", "h", "no workload endpoint and no node has it"),
+        ] {
+            let allocation = Allocation {
+                pod: pod.to_owned(),
+                namespace: "shop".to_owned(),
+                node: node.to_owned(),
+                kind: kind.to_owned(),
+                handle: handle.to_owned(),
+                ..Allocation::default()
+            };
+            let text = knowledge.leaked(&allocation);
+            assert!(text.starts_with(reason), "{text}");
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! `calicoctl ipam check --fix`: repairs of records that contradict each other. No address changes hands: leaked addresses
+//! are released by `ipam release`, which is a decision of its own.
+//!
+//! Programs that allocate pass through states that look like contradictions. So, unless the datastore is locked, the same
+//! repair must be due at two readings some time apart, on an entry that did not change; and each write compares revisions.
+
+use super::snapshot::{Snapshot, key_of};
+use crate::context::Context;
+use crate::failure::{Failure, Result};
+use api::BlockAffinityState;
+use client::Client;
+use ipam_core::Repair;
+use model::{BlockAffinity, IpamHandle, KvPair, Value};
+use std::io::Read as _;
+use std::time::Duration;
+
+/// How to go about it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FixOptions {
+    /// Do not ask.
+    pub(super) yes: bool,
+    /// How long to watch for work in progress.
+    pub(super) settle: Duration,
+    /// Whether nobody may be writing.
+    pub(super) is_locked: bool,
+}
+
+/// Plans, asks and carries out.
+pub(super) async fn run(client: &Client, options: FixOptions, context: &mut Context) -> Result<()> {
+    let backend = client.backend();
+    let first = Snapshot::load(backend.as_ref()).await?;
+    let plan = first.records.repairs();
+    if plan.is_empty() {
+        return context
+            .print("\nBlocks, claims and handles agree with each other; there is nothing to repair.\n");
+    }
+    let mut text = format!("\nRepairs that are safe ({}):\n", plan.len());
+    for repair in &plan {
+        text += &format!("  - {repair}\n");
+    }
+    context.print(&text)?;
+    if !options.yes && !confirmed(context)? {
+        return context.print("Nothing was changed.\n");
+    }
+    if !options.is_locked && !options.settle.is_zero() {
+        context.warn(&format!(
+            "The datastore is not locked: looking again in {} s, so that allocations under way are left alone.",
+            options.settle.as_secs()
+        ));
+        tokio::time::sleep(options.settle).await;
+    }
+    let second = Snapshot::load(backend.as_ref()).await?;
+    let (mut done, mut skipped, mut failures) = (0, 0, Vec::new());
+    for repair in &plan {
+        let outcome = if second.still_due(repair, &first) {
+            carry_out(client, repair, second.entry(repair)).await
+        } else {
+            Ok(false)
+        };
+        match outcome {
+            Ok(true) => done += 1,
+            Ok(false) => {
+                skipped += 1;
+                context.print(&format!("  skipped, since it changed meanwhile: {repair}\n"))?;
+            }
+            Err(error) => failures.push(format!("could not {repair}: {error}")),
+        }
+    }
+    context.print(&format!(
+        "Made {done} of {} repairs; {skipped} skipped; {} failed.\n",
+        plan.len(),
+        failures.len()
+    ))?;
+    if failures.is_empty() { Ok(()) } else { Err(Failure::new(failures.join("\n"))) }
+}
+
+/// Asks on standard output and reads a line of standard input; nothing there means no.
+fn confirmed(context: &mut Context) -> Result<bool> {
+    context.print("Carry them out? [y/N] ")?;
+    context.surroundings.stdout.flush()?;
+    let mut answer = Vec::new();
+    for byte in context.surroundings.stdin.as_mut().bytes().take(16) {
+        match byte? {
+            b'\n' => break,
+            byte => answer.push(byte),
+        }
+    }
+    Ok(matches!(String::from_utf8_lossy(&answer).trim().to_lowercase().as_str(), "y" | "yes"))
+}
+
+/// Makes one repair; false when somebody else changed the entry first.
+async fn carry_out(client: &Client, repair: &Repair, entry: Option<&KvPair>) -> client::Result<bool> {
+    let backend = client.backend();
+    let changed = |value| entry.map(|entry| KvPair { value, ..entry.clone() });
+    let new = |value| KvPair::new(key_of(repair), value);
+    let outcome = match (repair, entry) {
+        (
+            Repair::DeleteHandle { .. } | Repair::DeleteClaim { .. } | Repair::DeleteBlock { .. },
+            Some(entry),
+        ) => backend.delete_entry(entry).await,
+        (Repair::SetHandle { handle_id, to, .. }, entry) => {
+            let mut handle = match entry.map(|entry| &entry.value) {
+                Some(Value::IpamHandle(handle)) => handle.clone(),
+                _ => IpamHandle { handle_id: handle_id.clone(), ..IpamHandle::default() },
+            };
+            handle.block.clone_from(to);
+            let value = Value::IpamHandle(handle);
+            match changed(value.clone()) {
+                Some(entry) => backend.update(&entry).await,
+                None => backend.create(&new(value)).await,
+            }
+        }
+        (Repair::CreateClaim { .. }, None) => {
+            let claim = BlockAffinity { state: BlockAffinityState::Confirmed, ..BlockAffinity::default() };
+            backend.create(&new(Value::BlockAffinity(claim))).await
+        }
+        (Repair::RewriteBlock { block }, Some(entry)) => {
+            let mut block = block.clone();
+            block.sequence_number += 1;
+            backend.update(&KvPair { value: Value::Block(*block), ..entry.clone() }).await
+        }
+        _ => return Ok(false),
+    };
+    match outcome {
+        Ok(_) => Ok(true),
+        Err(error) if error.is_conflict() || error.is_does_not_exist() || error.is_already_exists() => {
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,103 @@
+//! `ipam check`: verdicts, explanations and the report.
+
+use super::{BLOCK_A, LOCKED, cni, cni_in_etcd, embedded_with, golden, put};
+
+#[test]
+fn a_healthy_cluster_has_no_problems() {
+    let (_etcd, etcd) = cni_in_etcd();
+    for shell in [cni(), etcd] {
+        golden("check.txt", &shell.run("ipam check").text());
+        golden("check-all.txt", &shell.run("ipam check --show-all-ips").text());
+    }
+}
+
+/// Records with one problem of every kind.
+fn troubled() -> crate::harness::Shell {
+    let shell = cni();
+    put(
+        &shell,
+        &[
+            // c2 left without releasing; c4 was given an address behind IPAM's back, c5 one that is in no pool.
+            ("/calico/resources/v3/projectcalico.org/workloadendpoints/default/node--a-cni-c2-eth0", ""),
+            (
+                "/calico/resources/v3/projectcalico.org/workloadendpoints/default/node--a-cni-c4-eth0",
+                r#"{"kind":"WorkloadEndpoint","apiVersion":"projectcalico.org/v3","metadata":{"name":"node--a-cni-c4-eth0","namespace":"default","uid":"4c1dcd0f-0b0b-4d43-8a7a-0b1f6b1f2f10","creationTimestamp":"2026-11-15T19:48:31Z"},"spec":{"orchestrator":"cni","node":"node-a","containerID":"c4","endpoint":"eth0","ipNetworks":["172.16.9.9/32","10.9.9.9/32","172.16.165.136/32"],"profiles":["k8s-pod-network"],"interfaceName":"calic4"}}"#,
+            ),
+            // A handle with nothing, and a block that contradicts itself and mentions a handle that is not there.
+            (
+                "/calico/ipam/v2/handle/k8s-pod-network.gone",
+                r#"{"block":{"172.16.165.136/29":1},"deleted":false}"#,
+            ),
+            (
+                "/calico/ipam/v2/assignment/ipv4/block/172.16.0.0-29",
+                r#"{"cidr":"172.16.0.0/29","affinity":"host:node-c","allocations":[0,1,2,3,null,null,null,4],"unallocated":[5,6,6],"attributes":[{"handle_id":"k8s-pod-network.c6","secondary":{"node":"node-c","pod":"web","namespace":"shop"}},{"handle_id":"vxlan-tunnel-addr-node-c","secondary":{"node":"node-c","type":"vxlanTunnelAddress"}},{},{"handle_id":"windows-reserved-ipam-handle","secondary":{"note":"windows host rsvd"}},{"releasedAt":"2026-11-15T19:48:31Z"}],"sequenceNumber":9,"sequenceNumberForAllocation":{"0":3},"deleted":false}"#,
+            ),
+            // And one that cannot be read at all.
+            ("/calico/ipam/v2/assignment/ipv4/block/172.16.0.8-29", "{"),
+        ],
+    );
+    shell
+}
+
+#[test]
+fn problems_are_counted_named_and_explained() {
+    let shell = troubled();
+    golden("check-troubled.txt", &shell.run("ipam check").text());
+    golden("check-troubled-explained.txt", &shell.run("ipam check --show-problem-ips").text());
+}
+
+#[test]
+fn the_report_has_calicos_form() {
+    let shell = troubled();
+    let file = shell.path("report.json");
+    shell.run_with("ipam check -o", &[&file.display().to_string()]).text();
+    let report = std::fs::read_to_string(&file).expect("the report");
+    // Revisions depend on the store.
+    let mut report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+    report["clusterInformationRevision"] = "REVISION".into();
+    report["version"] = "VERSION".into();
+    report["leakedHandles"][0]["Revision"] = "REVISION".into();
+    golden("report.json", &serde_json::to_string_pretty(&report).expect("JSON"));
+    let nowhere = shell.run("ipam check -o /nonexistent/report.json").error();
+    assert!(nowhere.starts_with("cannot write the report /nonexistent/report.json: "), "{nowhere}");
+}
+
+#[test]
+fn what_cannot_be_known_ends_the_check() {
+    let shell = embedded_with(&[]);
+    let error = shell.run("ipam check").error();
+    assert!(error.starts_with("resource does not exist: ClusterInformation(default)"), "{error}");
+
+    let shell = cni();
+    put(
+        &shell,
+        &[("/calico/resources/v3/projectcalico.org/workloadendpoints/default/node--a-cni-c2-eth0", "{")],
+    );
+    let error = shell.run("ipam check").error();
+    assert!(error.starts_with("1 stored workload endpoint(s) cannot be read"), "{error}");
+
+    // Addresses were taken for services, and nobody says where the services are.
+    let shell = cni();
+    put(
+        &shell,
+        &[(
+            "/calico/ipam/v2/assignment/ipv4/block/172.16.0.0-29",
+            r#"{"cidr":"172.16.0.0/29","affinity":"virtual:load-balancer","allocations":[null,null,null,null,null,null,null,null],"unallocated":[0,1,2,3,4,5,6,7],"attributes":[],"sequenceNumber":9,"sequenceNumberForAllocation":{},"deleted":false}"#,
+        )],
+    );
+    let error = shell.run("ipam check").error();
+    assert_eq!(error, "KUBECONFIG environment variable or --kubeconfig parameter not set\n");
+}
+
+#[test]
+fn a_locked_datastore_is_noted_in_the_report() {
+    let shell = cni();
+    put(&shell, &[LOCKED, (BLOCK_A, "")]);
+    let file = shell.path("report.json").display().to_string();
+    shell.run_with("ipam check --output", &[&file]).text();
+    let report: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(&file).expect("the report")).expect("JSON");
+    assert_eq!(report["datastoreLocked"], true);
+    assert_eq!(report["clusterGUID"], "0123456789abcdef");
+    assert_eq!(report["leakedHandles"].as_array().map(Vec::len), Some(2));
+}
