@@ -56,6 +56,24 @@ impl FileFlags {
         }
         Ok(documents)
     }
+
+    /// The texts of the files, each with its name, for commands that read more than current objects.
+    ///
+    /// # Errors
+    /// When a file cannot be read or is no text, or no file is named.
+    pub fn texts(&self, context: &mut Context) -> Result<Vec<(String, String)>> {
+        let Some(path) = &self.filename else {
+            return Err(Failure::new("no resources specified: name a file, a directory or - (stdin) with -f"));
+        };
+        let mut texts = Vec::new();
+        for file in files(path, self.recursive)? {
+            let (name, bytes) = contents(context, &file)?;
+            let text = String::from_utf8(bytes)
+                .map_err(|_| Failure::new(format!("failed to execute command: {name} is not UTF-8 text")))?;
+            texts.push((name, text));
+        }
+        Ok(texts)
+    }
 }
 
 /// Refuses kinds that a user cannot write.

@@ -11,8 +11,10 @@ use crate::version_gate::Access;
 
 /// Flags of `delete`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  # Delete policies with names \"foo\" and \"bar\".\n  calicoctl delete policy foo bar\n\n  \
-                        # Delete what policy.yaml describes.\n  calicoctl delete -f ./policy.yaml")]
+#[command(
+    after_help = "Examples:\n  # Delete policies with names \"foo\" and \"bar\".\n  calicoctl delete policy foo bar\n\n  \
+                        # Delete what policy.yaml describes.\n  calicoctl delete -f ./policy.yaml"
+)]
 pub struct DeleteArgs {
     /// The type of the objects, then their names.
     #[arg(value_name = "KIND NAME...", conflicts_with = "filename")]
@@ -45,7 +47,10 @@ pub async fn run(args: &DeleteArgs, context: &mut Context) -> Result<()> {
     let namespaces = Namespaces { flag: args.namespace.as_deref(), all: false };
     // Each object with the version that the file says; any version where it says none.
     let targets: Vec<(Identity, String)> = match &args.files.filename {
-        None => from_words(&args.words, namespaces)?.into_iter().map(|identity| (identity, String::new())).collect(),
+        None => from_words(&args.words, namespaces)?
+            .into_iter()
+            .map(|identity| (identity, String::new()))
+            .collect(),
         Some(path) => {
             let mut targets = Vec::new();
             for document in args.files.documents(context, path)? {

@@ -21,7 +21,9 @@ const CONTEXT_LINES: usize = 3;
 
 /// Flags of `diff`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  # Show what applying a directory would change.\n  calicoctl diff -R -f ./policies")]
+#[command(
+    after_help = "Examples:\n  # Show what applying a directory would change.\n  calicoctl diff -R -f ./policies"
+)]
 pub struct DiffArgs {
     /// Where the objects come from.
     #[command(flatten)]
@@ -78,13 +80,14 @@ pub async fn preview(
         .collect();
     let colours = context.surroundings.colours;
     let slots = &resources;
-    let plans = pipeline::run(context, &identities, pipeline::Direction::Writing, parallel, |index| async move {
-        match &slots[index] {
-            Ok(resource) => Some(plan(action, client, resource, colours).await),
-            Err(_) => None,
-        }
-    })
-    .await;
+    let plans =
+        pipeline::run(context, &identities, pipeline::Direction::Writing, parallel, |index| async move {
+            match &slots[index] {
+                Ok(resource) => Some(plan(action, client, resource, colours).await),
+                Err(_) => None,
+            }
+        })
+        .await;
     let mut outcomes = Vec::with_capacity(plans.len());
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for (plan, resource) in plans.into_iter().zip(resources) {
@@ -153,7 +156,8 @@ pub async fn preview_delete(
         }
     }
     context.print(&format!("Dry run: {count} resource(s) would be deleted; nothing was written\n"))?;
-    let failed: Vec<std::result::Result<(), Refusal>> = outcomes.into_iter().filter(std::result::Result::is_err).collect();
+    let failed: Vec<std::result::Result<(), Refusal>> =
+        outcomes.into_iter().filter(std::result::Result::is_err).collect();
     if failed.is_empty() {
         return Ok(());
     }
@@ -200,7 +204,8 @@ async fn plan(
     if let Some(stored) = &stored {
         new.validate_update(stored).map_err(Error::Validation)?;
     }
-    let text = |resource: &Resource| yaml(resource).map_err(|failure| Refusal::Text(failure.message().to_owned()));
+    let text =
+        |resource: &Resource| yaml(resource).map_err(|failure| Refusal::Text(failure.message().to_owned()));
     let (before, after) = (stored.as_ref().map(text).transpose()?, text(&new)?);
     let name = identity.to_string();
     Ok(match before {

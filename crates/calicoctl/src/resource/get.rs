@@ -20,10 +20,12 @@ const DEFAULT_AS_NUMBER: &str = "64512";
 
 /// Flags of `get`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Output formats: ps (default), wide, yaml, json, name, custom-columns=A,B, go-template=TEMPLATE, \
+#[command(
+    after_help = "Output formats: ps (default), wide, yaml, json, name, custom-columns=A,B, go-template=TEMPLATE, \
                         go-template-file=FILE\n\n\
                         Examples:\n  # List all policies in default output format.\n  calicoctl get policy\n\n  \
-                        # List specific policies in YAML format.\n  calicoctl get -o yaml policy my-policy-1 my-policy-2")]
+                        # List specific policies in YAML format.\n  calicoctl get -o yaml policy my-policy-1 my-policy-2"
+)]
 pub struct GetArgs {
     /// The type of the objects, then names; all objects of the type without names.
     #[arg(value_name = "KIND [NAME...]", conflicts_with = "filename")]
@@ -108,7 +110,9 @@ async fn read(client: &Client, target: &Identity) -> std::result::Result<(Answer
     let Identity { kind, namespace, name } = target;
     if !name.is_empty() {
         if namespace.is_empty() && kind.is_namespaced() {
-            return Err(Refusal::Text("cannot use --all-namespace flag for getting a single resource".to_owned()));
+            return Err(Refusal::Text(
+                "cannot use --all-namespace flag for getting a single resource".to_owned(),
+            ));
         }
         let resource = client.get_any(*kind, namespace, name, None).await?;
         return Ok((Answer::One(Box::new(resource)), Vec::new()));
@@ -119,8 +123,10 @@ async fn read(client: &Client, target: &Identity) -> std::result::Result<(Answer
         list.items.sort_by(|one, other| tier_order(one).total_cmp(&tier_order(other)));
     }
     // An entry that cannot be read is there all the same: whoever sees the list must know of it.
-    let unreadable =
-        list.invalid.iter().map(|entry| format!("failed to parse datastore entry {}: {}", entry.key, entry.reason));
+    let unreadable = list
+        .invalid
+        .iter()
+        .map(|entry| format!("failed to parse datastore entry {}: {}", entry.key, entry.reason));
     let unreadable = unreadable.collect();
     Ok((Answer::List { kind: *kind, items: list.items, revision: list.revision }, unreadable))
 }
@@ -148,9 +154,10 @@ fn strip(answer: &mut Answer) {
 /// The AS number of nodes without one of their own.
 async fn as_number(client: &Client) -> String {
     match client.resource::<BGPConfigurationSpec>().get("", "default").await {
-        Ok(configuration) => {
-            configuration.spec.as_number.map_or_else(|| DEFAULT_AS_NUMBER.to_owned(), |number| number.to_string())
-        }
+        Ok(configuration) => configuration
+            .spec
+            .as_number
+            .map_or_else(|| DEFAULT_AS_NUMBER.to_owned(), |number| number.to_string()),
         Err(error) if error.is_does_not_exist() => DEFAULT_AS_NUMBER.to_owned(),
         Err(_) => "unknown".to_owned(),
     }

@@ -8,9 +8,11 @@ use crate::version_gate::Access;
 
 /// Flags of `label`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  # Label a workload endpoint.\n  calicoctl label workloadendpoints nginx --namespace=default \
+#[command(
+    after_help = "Examples:\n  # Label a workload endpoint.\n  calicoctl label workloadendpoints nginx --namespace=default \
                         app=web\n\n  # Label a node and overwrite the value of the label.\n  calicoctl label nodes node1 \
-                        cluster=backend --overwrite\n\n  # Remove a label.\n  calicoctl label nodes node1 cluster --remove")]
+                        cluster=backend --overwrite\n\n  # Remove a label.\n  calicoctl label nodes node1 cluster --remove"
+)]
 pub struct LabelArgs {
     /// The type of the object.
     pub kind: String,
@@ -61,7 +63,9 @@ pub async fn run(args: &LabelArgs, context: &mut Context) -> Result<()> {
     let labels = &mut resource.metadata_mut().labels;
     let done = if args.remove {
         if labels.remove(key).is_none() {
-            return Err(Failure::new(format!("cannot remove label of {kind} {name}, key {key} does not exist")));
+            return Err(Failure::new(format!(
+                "cannot remove label of {kind} {name}, key {key} does not exist"
+            )));
         }
         format!("Successfully removed label {key} from {kind} {name}\n")
     } else {
@@ -80,6 +84,8 @@ pub async fn run(args: &LabelArgs, context: &mut Context) -> Result<()> {
     };
     match operations::update(&client, &resource).await {
         Ok(_) => context.print(&done),
-        Err(refusal) => Err(Failure::new(format!("failed to update {kind} {name}, label not changed: {refusal}"))),
+        Err(refusal) => {
+            Err(Failure::new(format!("failed to update {kind} {name}, label not changed: {refusal}")))
+        }
     }
 }

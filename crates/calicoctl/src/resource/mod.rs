@@ -6,6 +6,7 @@
 //! - [`report`]: what is printed in the end, in Calico's words.
 //! - one module per command, with its flags.
 
+pub mod convert;
 pub mod delete;
 pub mod diff;
 pub mod get;

@@ -56,7 +56,9 @@ impl fmt::Display for Refusal {
                 write!(f, "resource does not exist: {key} with error: {}", or_nil(reason))
             }
             Error::AlreadyExists { key, .. } => write!(f, "resource already exists: {key} with error: <nil>"),
-            Error::InsufficientIdentifiers { missing } => write!(f, "insufficient identifiers, missing '{missing}'"),
+            Error::InsufficientIdentifiers { missing } => {
+                write!(f, "insufficient identifiers, missing '{missing}'")
+            }
             other => {
                 let mut text = other.to_string();
                 let mut cause = other.source();
@@ -114,7 +116,9 @@ pub async fn apply(client: &Client, resource: &Resource) -> Outcome {
     let mut new = resource.clone();
     new.metadata_mut().resource_version.clear();
     match create(client, &new).await {
-        Err(Refusal::Store(error)) if matches!(*error, Error::AlreadyExists { .. } | Error::NotSupported { .. }) => {
+        Err(Refusal::Store(error))
+            if matches!(*error, Error::AlreadyExists { .. } | Error::NotSupported { .. }) =>
+        {
             update(client, resource).await
         }
         outcome => outcome,
@@ -172,7 +176,8 @@ pub async fn delete(client: &Client, identity: &Identity, revision: &str) -> Out
     if identity.name.is_empty() {
         return Err(Refusal::Text("resource name may not be empty".to_owned()));
     }
-    let options = DeleteOptions { revision: Some(revision.to_owned()).filter(|text| !text.is_empty()), uid: None };
+    let options =
+        DeleteOptions { revision: Some(revision.to_owned()).filter(|text| !text.is_empty()), uid: None };
     Ok(client.delete_any(identity.kind, &identity.namespace, &identity.name, &options).await?)
 }
 

@@ -18,9 +18,11 @@ const ATTEMPTS: usize = 5;
 
 /// Flags of `patch`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  # Partially update a node using a strategic merge patch.\n  calicoctl patch node node-0 \
+#[command(
+    after_help = "Examples:\n  # Partially update a node using a strategic merge patch.\n  calicoctl patch node node-0 \
                         --patch '{\"spec\":{\"bgp\": {\"routeReflectorClusterID\": \"CLUSTER_ID\"}}}'\n\n  # Remove a field.\n  \
-                        calicoctl patch ippool pool1 --type=json -p '[{\"op\": \"remove\", \"path\": \"/spec/disabled\"}]'")]
+                        calicoctl patch ippool pool1 --type=json -p '[{\"op\": \"remove\", \"path\": \"/spec/disabled\"}]'"
+)]
 pub struct PatchArgs {
     /// The type of the object.
     pub kind: String,
@@ -53,7 +55,9 @@ enum Patch {
 
 impl Patch {
     fn parse(kind: &str, text: &str) -> Result<Self> {
-        let wrong = |error: serde_json::Error| Failure::new(format!("hit error: the patch is not valid JSON: {error}"));
+        let wrong = |error: serde_json::Error| {
+            Failure::new(format!("hit error: the patch is not valid JSON: {error}"))
+        };
         Ok(match kind {
             "strategic" => Self::Strategic(serde_json::from_str(text).map_err(wrong)?),
             "merge" => Self::Merge(serde_json::from_str(text).map_err(wrong)?),
@@ -68,9 +72,8 @@ impl Patch {
 
     fn apply(&self, object: &mut Value) -> std::result::Result<(), String> {
         match self {
-            Self::Strategic(patch) => {
-                strategic::apply(object, patch).map_err(|reason| format!("performing strategic merge patch: {reason}"))
-            }
+            Self::Strategic(patch) => strategic::apply(object, patch)
+                .map_err(|reason| format!("performing strategic merge patch: {reason}")),
             Self::Merge(patch) => {
                 json_patch::merge(object, patch);
                 Ok(())
@@ -118,7 +121,8 @@ async fn stored(client: &Client, target: &Identity) -> operations::Outcome {
 
 /// The object after the patch, read as strictly as a user's file.
 fn patched(stored: &Resource, patch: &Patch) -> std::result::Result<Resource, String> {
-    let mut value = serde_json::to_value(stored).map_err(|error| format!("marshalling original resource: {error}"))?;
+    let mut value =
+        serde_json::to_value(stored).map_err(|error| format!("marshalling original resource: {error}"))?;
     patch.apply(&mut value)?;
     let text = serde_json::to_vec_pretty(&value).map_err(|error| error.to_string())?;
     let documents = read("the patched object", &text, Checks::Structure)

@@ -75,7 +75,8 @@ fn waves(identities: &[Identity], direction: Direction) -> Vec<Wave> {
         waves.entry((*repetition, rank)).or_default().push(index);
         *repetition += 1;
     }
-    let is_pool = |items: &[usize]| items.first().is_some_and(|index| identities[*index].kind == Kind::IPPool);
+    let is_pool =
+        |items: &[usize]| items.first().is_some_and(|index| identities[*index].kind == Kind::IPPool);
     waves.into_values().map(|items| Wave { one_at_a_time: is_pool(&items), items }).collect()
 }
 

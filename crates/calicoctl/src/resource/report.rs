@@ -84,8 +84,11 @@ impl Results {
         if self.refusals.is_empty() {
             return Ok(());
         }
-        let lines: Vec<String> =
-            self.refusals.iter().map(|refusal| format!("Failed to delete {quoted}resource: {refusal}")).collect();
+        let lines: Vec<String> = self
+            .refusals
+            .iter()
+            .map(|refusal| format!("Failed to delete {quoted}resource: {refusal}"))
+            .collect();
         Err(Failure::new(lines.join("\n")))
     }
 

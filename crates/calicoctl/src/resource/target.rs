@@ -153,7 +153,11 @@ mod tests {
         ];
         for (kind, written, flag, all, expected) in cases {
             let found = Namespaces { flag, all }.resolve(kind, written);
-            assert_eq!(found.as_deref().map_err(Failure::message), expected, "{kind} {written} {flag:?} {all}");
+            assert_eq!(
+                found.as_deref().map_err(Failure::message),
+                expected,
+                "{kind} {written} {flag:?} {all}"
+            );
         }
     }
 
@@ -162,7 +166,8 @@ mod tests {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let none = Namespaces::default();
         let shown = |text: &str| {
-            from_words(&words(text), none).map(|found| found.iter().map(ToString::to_string).collect::<Vec<_>>())
+            from_words(&words(text), none)
+                .map(|found| found.iter().map(ToString::to_string).collect::<Vec<_>>())
         };
         assert_eq!(shown("np a b").unwrap(), ["NetworkPolicy(default/a)", "NetworkPolicy(default/b)"]);
         assert_eq!(shown("IPPools").unwrap(), ["IPPool()"]);

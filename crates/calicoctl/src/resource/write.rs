@@ -35,8 +35,10 @@ pub struct WriteFlags {
 
 /// Flags of `create`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  # Create a policy using the data in policy.yaml.\n  calicoctl create -f ./policy.yaml\n\n  \
-                        # Create a policy based on the JSON passed into stdin.\n  cat policy.json | calicoctl create -f -")]
+#[command(
+    after_help = "Examples:\n  # Create a policy using the data in policy.yaml.\n  calicoctl create -f ./policy.yaml\n\n  \
+                        # Create a policy based on the JSON passed into stdin.\n  cat policy.json | calicoctl create -f -"
+)]
 pub struct CreateArgs {
     /// The shared flags.
     #[command(flatten)]
@@ -48,8 +50,10 @@ pub struct CreateArgs {
 
 /// Flags of `apply`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  # Apply a policy using the data in policy.yaml.\n  calicoctl apply -f ./policy.yaml\n\n  \
-                        # See first what would change.\n  calicoctl apply --dry-run -R -f ./policies")]
+#[command(
+    after_help = "Examples:\n  # Apply a policy using the data in policy.yaml.\n  calicoctl apply -f ./policy.yaml\n\n  \
+                        # See first what would change.\n  calicoctl apply --dry-run -R -f ./policies"
+)]
 pub struct ApplyArgs {
     /// The shared flags.
     #[command(flatten)]
@@ -58,7 +62,9 @@ pub struct ApplyArgs {
 
 /// Flags of `replace`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  # Replace a policy using the data in policy.yaml.\n  calicoctl replace -f ./policy.yaml")]
+#[command(
+    after_help = "Examples:\n  # Replace a policy using the data in policy.yaml.\n  calicoctl replace -f ./policy.yaml"
+)]
 pub struct ReplaceArgs {
     /// The shared flags.
     #[command(flatten)]
@@ -67,7 +73,9 @@ pub struct ReplaceArgs {
 
 /// Flags of `validate`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  # Check the files of a directory, without any datastore.\n  calicoctl validate -R -f ./policies")]
+#[command(
+    after_help = "Examples:\n  # Check the files of a directory, without any datastore.\n  calicoctl validate -R -f ./policies"
+)]
 pub struct ValidateArgs {
     /// Where the objects come from.
     #[command(flatten)]
@@ -182,12 +190,18 @@ async fn run(action: Action, flags: &WriteFlags, context: &mut Context) -> Resul
         .map(|(document, resource)| Identity::of(resource.as_ref().unwrap_or(&document.resource)))
         .collect();
     let (client, slots) = (&client, &resources);
-    let outcomes = pipeline::run(context, &identities, pipeline::Direction::Writing, flags.parallel, |index| async move {
-        match &slots[index] {
-            Ok(resource) => Some(action.run(client, resource).await),
-            Err(_) => None,
-        }
-    })
+    let outcomes = pipeline::run(
+        context,
+        &identities,
+        pipeline::Direction::Writing,
+        flags.parallel,
+        |index| async move {
+            match &slots[index] {
+                Ok(resource) => Some(action.run(client, resource).await),
+                Err(_) => None,
+            }
+        },
+    )
     .await;
     let outcomes: Vec<std::result::Result<(), Refusal>> = outcomes
         .into_iter()
@@ -204,7 +218,11 @@ async fn run(action: Action, flags: &WriteFlags, context: &mut Context) -> Resul
 }
 
 /// Points at the fields in the user's file that were refused.
-pub fn show_places(documents: &[Document], outcomes: &[std::result::Result<(), Refusal>], context: &mut Context) {
+pub fn show_places(
+    documents: &[Document],
+    outcomes: &[std::result::Result<(), Refusal>],
+    context: &mut Context,
+) {
     for (document, outcome) in documents.iter().zip(outcomes) {
         if let Err(Refusal::Store(error)) = outcome
             && let Error::Validation(errors) = &**error

@@ -25,7 +25,11 @@ fn merge(fields: &mut Map<String, Value>, changes: &Map<String, Value>, path: &s
     match changes.get(DIRECTIVE).map(|directive| directive.as_str().unwrap_or_default()) {
         None | Some("merge") => {}
         Some("replace") => {
-            *fields = changes.iter().filter(|(name, _)| *name != DIRECTIVE).map(|(n, v)| (n.clone(), v.clone())).collect();
+            *fields = changes
+                .iter()
+                .filter(|(name, _)| *name != DIRECTIVE)
+                .map(|(n, v)| (n.clone(), v.clone()))
+                .collect();
             return Ok(());
         }
         Some("delete") => {
@@ -124,7 +128,11 @@ mod tests {
     #[test]
     fn maps_are_merged_and_lists_replaced() {
         let cases = [
-            (json!({"spec": {"a": 1, "b": {"c": 2}}}), json!({"spec": {"b": {"d": 3}}}), json!({"spec": {"a": 1, "b": {"c": 2, "d": 3}}})),
+            (
+                json!({"spec": {"a": 1, "b": {"c": 2}}}),
+                json!({"spec": {"b": {"d": 3}}}),
+                json!({"spec": {"a": 1, "b": {"c": 2, "d": 3}}}),
+            ),
             (json!({"spec": {"a": 1}}), json!({"spec": {"a": null}}), json!({"spec": {}})),
             (json!({"l": [1, 2]}), json!({"l": [3]}), json!({"l": [3]})),
             (json!({"m": {"a": 1}}), json!({"m": {"$patch": "replace", "b": 2}}), json!({"m": {"b": 2}})),
@@ -154,7 +162,12 @@ mod tests {
 
     #[test]
     fn what_is_not_understood_is_refused() {
-        for patch in [json!([]), json!({"m": {"$patch": "x"}}), json!({"$retainKeys": ["a"]}), json!({"metadata": {"ownerReferences": [{}]}})] {
+        for patch in [
+            json!([]),
+            json!({"m": {"$patch": "x"}}),
+            json!({"$retainKeys": ["a"]}),
+            json!({"metadata": {"ownerReferences": [{}]}}),
+        ] {
             let mut object = json!({"m": {}, "metadata": {"ownerReferences": []}});
             assert!(apply(&mut object, &patch).is_err(), "{patch}");
         }

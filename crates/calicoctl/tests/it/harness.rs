@@ -1,0 +1,142 @@
+//! Runs one command line in this process and keeps what it printed.
+
+use calicoctl::context::Surroundings;
+use client::config::Environment;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::{self, Cursor, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
+use testkit::Folder;
+
+/// What a command printed, and how it ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Output {
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    pub(crate) success: bool,
+}
+
+impl Output {
+    /// The standard output of a command that must have worked, in silence on standard error.
+    pub(crate) fn text(self) -> String {
+        assert!(self.success, "{self:?}");
+        assert_eq!(self.stderr, "", "{}", self.stdout);
+        self.stdout
+    }
+
+    /// The standard error of a command that must have failed.
+    pub(crate) fn error(self) -> String {
+        assert!(!self.success, "{self:?}");
+        self.stderr
+    }
+}
+
+/// Where commands run: a datastore (by its variables), a folder for files, an input.
+pub(crate) struct Shell {
+    pub(crate) variables: BTreeMap<String, String>,
+    pub(crate) stdin: Vec<u8>,
+    pub(crate) colours: bool,
+    folder: Arc<Folder>,
+}
+
+impl Shell {
+    /// A shell whose datastore is an embedded one of its own.
+    pub(crate) fn embedded() -> Self {
+        let folder = Folder::new("calicoctl").expect("a folder");
+        let path = folder.path().join("data").display().to_string();
+        Self::with(&[("DATASTORE_TYPE", "embedded"), ("EMBEDDED_PATH", &path)], folder)
+    }
+
+    /// A shell with these variables.
+    pub(crate) fn with(variables: &[(&str, &str)], folder: Folder) -> Self {
+        let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        Self { variables, stdin: Vec::new(), colours: false, folder: Arc::new(folder) }
+    }
+
+    /// A path in the shell's folder.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Writes a file into the shell's folder and returns its path.
+    pub(crate) fn file(&self, name: &str, text: impl AsRef<[u8]>) -> String {
+        let path = self.path(name);
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent).expect("a folder");
+        }
+        std::fs::write(&path, text).expect("a file");
+        path.display().to_string()
+    }
+
+    /// Runs a command line; words are separated by spaces, except those in `more`, which follow as they are.
+    pub(crate) fn run_with(&self, line: &str, more: &[&str]) -> Output {
+        let words = line.split_whitespace().chain(more.iter().copied());
+        let arguments: Vec<OsString> = std::iter::once("calicoctl").chain(words).map(OsString::from).collect();
+        let (stdout, stderr) = (Buffer::default(), Buffer::default());
+        let surroundings = Surroundings {
+            stdin: Box::new(Cursor::new(self.stdin.clone())),
+            stdout: Box::new(stdout.clone()),
+            stderr: Box::new(stderr.clone()),
+            environment: Box::new(Variables(self.variables.clone())),
+            colours: self.colours,
+            progress: false,
+        };
+        let code = calicoctl::run(&arguments, surroundings);
+        Output { stdout: stdout.text(), stderr: stderr.text(), success: code == ExitCode::SUCCESS }
+    }
+
+    /// Runs a command line whose words are separated by spaces.
+    pub(crate) fn run(&self, line: &str) -> Output {
+        self.run_with(line, &[])
+    }
+
+    /// Runs a command with this text on its standard input.
+    pub(crate) fn pipe(&self, line: &str, input: impl AsRef<[u8]>) -> Output {
+        let shell = Self {
+            variables: self.variables.clone(),
+            stdin: input.as_ref().to_vec(),
+            colours: self.colours,
+            folder: Arc::clone(&self.folder),
+        };
+        shell.run(line)
+    }
+}
+
+#[derive(Clone, Default)]
+struct Buffer(Arc<Mutex<Vec<u8>>>);
+
+impl Buffer {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().expect("the buffer").clone()).expect("text")
+    }
+}
+
+impl Write for Buffer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().expect("the buffer").extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// An environment of variables alone; files are those of the machine, except the default configuration file.
+struct Variables(BTreeMap<String, String>);
+
+impl Environment for Variables {
+    fn variable(&self, name: &str) -> Option<OsString> {
+        self.0.get(name).map(OsString::from)
+    }
+
+    fn read_file(&self, path: &Path) -> io::Result<String> {
+        std::fs::read_to_string(path)
+    }
+
+    fn exists(&self, path: &Path) -> bool {
+        path != Path::new(client::config::DEFAULT_CONFIG_PATH) && path.exists()
+    }
+}

@@ -1,0 +1,5 @@
+//! The commands on resources.
+
+mod bad_input;
+mod basics;
+mod golden;
