@@ -161,13 +161,13 @@ impl Index {
     pub(super) fn push(&mut self, key: &[u8], entry: Entry, create_revision: i64, version: i64) {
         self.live_bytes += u64::from(entry.length);
         self.history.push_back(entry);
-        if !self.keys.contains_key(key) {
-            self.keys.insert(key.into(), KeyEntry::default());
-        }
         if let Some(known) = self.keys.get_mut(key) {
             known.create_revision = create_revision;
             known.version = version;
             known.entries.push(entry);
+        } else {
+            let entries = SmallVec::from_slice(&[entry]);
+            self.keys.insert(key.into(), KeyEntry { create_revision, version, entries });
         }
     }
 
@@ -210,17 +210,21 @@ impl Index {
         None
     }
 
-    /// Entries from revision `from` to `to`, whole revisions only, at most about `limit` entries.
-    pub(super) fn history(&self, from: i64, to: i64, limit: usize) -> Vec<Entry> {
+    /// Entries from revision `from` to `to`, whole revisions only, about so many and so many bytes of records; and up to which
+    /// revision that is everything.
+    pub(super) fn history(&self, from: i64, to: i64, limit: usize, bytes: u64) -> (Vec<Entry>, i64) {
         let start = self.history.partition_point(|entry| entry.revision < from);
         let mut found: Vec<Entry> = Vec::new();
+        let mut size = 0;
         for entry in self.history.range(start..).take_while(|entry| entry.revision <= to) {
-            if found.len() >= limit && found.last().is_some_and(|last| last.revision != entry.revision) {
-                break;
+            let last = found.last().map_or(entry.revision, |last| last.revision);
+            if (found.len() >= limit || size >= bytes) && last != entry.revision {
+                return (found, last);
             }
+            size += u64::from(entry.length);
             found.push(*entry);
         }
-        found
+        (found, to)
     }
 
     /// Compacts up to `limit` keys after `after`; returns where to go on. Of each key the newest entry at or before `revision`

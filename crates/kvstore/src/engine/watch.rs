@@ -25,7 +25,7 @@ use super::{
 /// Entries looked at per step.
 const STEP_ENTRIES: usize = 1000;
 /// Bytes of events per message, unless one revision has more.
-const STEP_BYTES: usize = 1 << 20;
+const STEP_BYTES: usize = 256 << 10;
 
 /// Why a watch was not created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -373,13 +373,9 @@ impl WatchStream {
         if from < index.compacted {
             return Err(Error::Compacted { compact_revision: index.compacted });
         }
-        let selection =
-            Selection { files: index.files.clone(), entries: index.history(from, to, STEP_ENTRIES) };
+        let (entries, scanned) = index.history(from, to, STEP_ENTRIES, STEP_BYTES as u64);
+        let selection = Selection { files: index.files.clone(), entries };
         drop(index);
-        let scanned = match selection.entries.last() {
-            Some(last) if selection.entries.len() >= STEP_ENTRIES => last.revision,
-            _ => to,
-        };
         let records = selection.load(None)?;
         Ok((records.iter().filter(|record| watch.wants(record)).filter_map(event).collect(), scanned))
     }

@@ -21,23 +21,23 @@ const PADDED: u8 = 0x8;
 const PRIORITY: u8 = 0x20;
 /// Header blocks longer than this are passed on unread; the library has a limit of the same size.
 const LONGEST_BLOCK: usize = 16 << 10;
-const READ: usize = 16 << 10;
+/// What is collected at once when a header block arrives in pieces.
+const PIECE: usize = 1 << 10;
 
 /// A connection whose incoming bytes are filtered.
 pub(super) struct Authority<S> {
     inner: S,
-    /// Read, and at most partly released.
-    buffer: Vec<u8>,
-    /// Handed on already.
-    taken: usize,
-    /// May be handed on.
+    judge: Judge,
+    /// Bytes that could not be judged yet, or were judged while the reader had no room for them.
+    held: Vec<u8>,
+    /// So many of `held` may be handed on.
     released: usize,
-    state: State,
     ended: bool,
 }
 
+/// Where in the stream of frames we are.
 #[derive(Debug, Clone, Copy)]
-enum State {
+enum Judge {
     Preface,
     Frame,
     /// So much of a frame is of no interest.
@@ -48,52 +48,54 @@ enum State {
 
 impl<S> Authority<S> {
     pub(super) fn new(inner: S) -> Self {
-        Self { inner, buffer: Vec::new(), taken: 0, released: 0, state: State::Preface, ended: false }
+        Self { inner, judge: Judge::Preface, held: Vec::new(), released: 0, ended: false }
     }
+}
 
-    /// Releases as much as can be judged.
-    fn judge(&mut self) {
+impl Judge {
+    /// Cleans what needs it; returns how many bytes may be handed on.
+    fn judge(&mut self, bytes: &mut [u8]) -> usize {
+        let mut released = 0;
         loop {
-            let rest = &mut self.buffer[self.released..];
-            match self.state {
-                State::Pass => {
-                    self.released = self.buffer.len();
-                    return;
-                }
-                State::Preface => {
+            let rest = &mut bytes[released..];
+            match *self {
+                Self::Pass => return bytes.len(),
+                Self::Preface => {
                     let known = rest.len().min(PREFACE.len());
                     if rest[..known] != PREFACE[..known] {
-                        self.state = State::Pass;
+                        *self = Self::Pass;
                     } else if known == PREFACE.len() {
-                        self.released += known;
-                        self.state = State::Frame;
+                        released += known;
+                        *self = Self::Frame;
                     } else {
-                        return;
+                        return released;
                     }
                 }
-                State::Skip(0) => self.state = State::Frame,
-                State::Skip(left) => {
+                Self::Skip(0) => *self = Self::Frame,
+                Self::Skip(left) => {
                     if rest.is_empty() {
-                        return;
+                        return released;
                     }
                     let now = left.min(rest.len());
-                    self.released += now;
-                    self.state = State::Skip(left - now);
+                    released += now;
+                    *self = Self::Skip(left - now);
                 }
-                State::Frame => {
-                    let Some(&[a, b, c, kind, flags, ..]) = rest.get(..FRAME_HEADER) else { return };
+                Self::Frame => {
+                    let Some(&[a, b, c, kind, flags, ..]) = rest.get(..FRAME_HEADER) else { return released };
                     let length = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
                     if kind != HEADERS || length > LONGEST_BLOCK {
-                        self.released += FRAME_HEADER;
-                        self.state = State::Skip(length);
+                        released += FRAME_HEADER;
+                        *self = Self::Skip(length);
                         continue;
                     }
-                    let Some(payload) = rest.get_mut(FRAME_HEADER..FRAME_HEADER + length) else { return };
+                    let Some(payload) = rest.get_mut(FRAME_HEADER..FRAME_HEADER + length) else {
+                        return released;
+                    };
                     let front = usize::from(flags & PADDED != 0) + if flags & PRIORITY != 0 { 5 } else { 0 };
                     if let Some(block) = payload.get_mut(front..) {
                         clean_block(block);
                     }
-                    self.released += FRAME_HEADER + length;
+                    released += FRAME_HEADER + length;
                 }
             }
         }
@@ -103,36 +105,45 @@ impl<S> Authority<S> {
 impl<S: AsyncRead + Unpin> AsyncRead for Authority<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if let (State::Pass, true) = (this.state, this.taken == this.buffer.len()) {
-            return Pin::new(&mut this.inner).poll_read(cx, out);
-        }
         loop {
-            if this.taken < this.released {
-                let length = out.remaining().min(this.released - this.taken);
-                out.put_slice(&this.buffer[this.taken..this.taken + length]);
-                this.taken += length;
-                if this.taken == this.buffer.len() {
-                    this.buffer.clear();
-                    (this.taken, this.released) = (0, 0);
-                }
+            if this.released > 0 {
+                let length = out.remaining().min(this.released);
+                out.put_slice(&this.held[..length]);
+                this.held.drain(..length);
+                this.released -= length;
                 return Poll::Ready(Ok(()));
             }
             if this.ended {
                 return Poll::Ready(Ok(()));
             }
-            this.buffer.drain(..this.taken);
-            this.released -= this.taken;
-            this.taken = 0;
-            let mut chunk = [0; READ];
+            if this.held.is_empty() {
+                // The common case: straight into the reader's buffer, and judged there.
+                let before = out.filled().len();
+                ready!(Pin::new(&mut this.inner).poll_read(cx, out))?;
+                let fresh = &mut out.filled_mut()[before..];
+                if fresh.is_empty() {
+                    this.ended = true;
+                    return Poll::Ready(Ok(()));
+                }
+                let released = this.judge.judge(fresh);
+                this.held.extend_from_slice(&fresh[released..]);
+                out.set_filled(before + released);
+                if released > 0 {
+                    return Poll::Ready(Ok(()));
+                }
+                continue;
+            }
+            // A header block arrives in pieces: collect it.
+            let mut chunk = [0; PIECE];
             let mut read = ReadBuf::new(&mut chunk);
             ready!(Pin::new(&mut this.inner).poll_read(cx, &mut read))?;
-            this.buffer.extend_from_slice(read.filled());
             if read.filled().is_empty() {
                 // What was held back will not get any longer.
                 this.ended = true;
-                this.released = this.buffer.len();
+                this.released = this.held.len();
             } else {
-                this.judge();
+                this.held.extend_from_slice(read.filled());
+                this.released = this.judge.judge(&mut this.held);
             }
         }
     }
@@ -384,8 +395,12 @@ mod tests {
                 _: &mut Context<'_>,
                 out: &mut ReadBuf<'_>,
             ) -> Poll<io::Result<()>> {
-                if let Some(piece) = self.0.pop_front() {
+                if let Some(mut piece) = self.0.pop_front() {
+                    let rest = piece.split_off(piece.len().min(out.remaining()));
                     out.put_slice(&piece);
+                    if !rest.is_empty() {
+                        self.0.push_front(rest);
+                    }
                 }
                 Poll::Ready(Ok(()))
             }

@@ -24,7 +24,7 @@ use crate::engine::{Event, WatchMessage, WatchRequest, WatchStream};
 /// The id of messages that are about no watch in particular.
 const NO_WATCH: i64 = -1;
 /// Messages waiting for a client.
-const QUEUE: usize = 8;
+const QUEUE: usize = 4;
 /// etcd allows messages this much larger than requests.
 const MESSAGE_OVERHEAD: usize = 512 << 10;
 
