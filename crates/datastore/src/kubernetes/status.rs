@@ -26,7 +26,7 @@ pub(crate) struct StatusDetails {
 }
 
 /// One thing that is wrong.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct StatusCause {
     pub(crate) reason: String,
@@ -165,7 +165,11 @@ impl Refusal {
     fn field_errors(&self) -> Option<api::FieldErrors> {
         let causes = self.status.details.as_ref()?.causes.as_ref()?;
         let mut errors = api::FieldErrors::new();
-        for cause in causes {
+        for (index, cause) in causes.iter().enumerate() {
+            // Metadata is checked in several places, each of which complains.
+            if causes[..index].contains(cause) {
+                continue;
+            }
             errors.add(api::FieldPath::new(cause.field.clone()), "", cause.message.clone());
         }
         (!errors.is_empty()).then_some(errors)

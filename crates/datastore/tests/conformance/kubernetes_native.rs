@@ -23,6 +23,7 @@ const CASES: &[Case] = &[
     ("Kubernetes' policies are policies", |server| Box::pin(policies(server))),
     ("services and endpoint slices", |server| Box::pin(services(server))),
     ("missing definitions", |server| Box::pin(missing_definitions(server))),
+    ("cluster policies and live migrations", |server| Box::pin(third_party(server))),
     ("IPAM objects are deleted by mark", |server| Box::pin(deletion_by_mark(server))),
     ("metadata survives", |server| Box::pin(metadata(server))),
     ("who may not is told what", |server| Box::pin(rights(server))),
@@ -447,6 +448,101 @@ async fn missing_definitions(server: &Server) -> Result<()> {
     let outcome = elsewhere.create(&KvPair::resource(sample(Kind::NetworkSet, "x")?)).await;
     let error = expect_error(outcome, "does not exist", Error::is_does_not_exist)?;
     ensure!(error.to_string().contains("not installed"), "{error}");
+    Ok(())
+}
+
+/// A definition of somebody else's kind that takes anything.
+fn third_party_definition(group: &str, version: &str, plural: &str, kind: &str, scope: &str) -> Value {
+    let singular = kind.to_lowercase();
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        // The group's owner has not looked at this one, and the API server wants that said.
+        "metadata": {"name": format!("{plural}.{group}"), "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"}},
+        "spec": {
+            "group": group, "scope": scope,
+            "names": {"plural": plural, "singular": singular, "kind": kind, "listKind": format!("{kind}List")},
+            "versions": [{"name": version, "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+                "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+            }}}],
+        },
+    })
+}
+
+async fn third_party(server: &Server) -> Result<()> {
+    let group = "policy.networking.k8s.io";
+    let policies = third_party_definition(
+        group,
+        "v1alpha2",
+        "clusternetworkpolicies",
+        "ClusterNetworkPolicy",
+        "Cluster",
+    );
+    let plural = "virtualmachineinstancemigrations";
+    let migrations =
+        third_party_definition("kubevirt.io", "v1", plural, "VirtualMachineInstanceMigration", "Namespaced");
+    for definition in [&policies, &migrations] {
+        server.store.create(definition).await?;
+    }
+    let mut feeds = Vec::new();
+    for kind in [Kind::KubernetesClusterNetworkPolicy, Kind::LiveMigration] {
+        let list = ListOptions::resources(kind);
+        let mut tries = 0;
+        feeds.push(loop {
+            match server.backend.watch(&list, WatchOptions::default()).await {
+                Ok(events) => break events,
+                // Established is not yet served.
+                Err(error) if tries > 300 => return Err(error.into()),
+                Err(_) => tries += 1,
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        });
+    }
+    let [policy_events, migration_events] = &mut feeds[..] else { anyhow::bail!("two feeds") };
+
+    let mut policy = json!({
+        "apiVersion": "policy.networking.k8s.io/v1alpha2", "kind": "ClusterNetworkPolicy", "metadata": {"name": "fence"},
+        "spec": {"tier": "Admin", "priority": 5, "subject": {"namespaces": {}},
+            "egress": [{"name": "no", "action": "Deny", "to": [{"networks": ["10.0.0.0/8"]}]}]},
+    });
+    server.store.create(&policy).await?;
+    let WatchEvent::Added(added) = next_event(policy_events).await? else { anyhow::bail!("no addition") };
+    let spec = json_of(&added)?["spec"].clone();
+    ensure!(
+        spec["tier"] == "kube-admin" && spec["egress"][0]["destination"]["nets"] == json!(["10.0.0.0/8"]),
+        "{spec}"
+    );
+    // A rule that cannot be understood denies everything; a policy that cannot be is reported, never dropped.
+    policy["spec"]["egress"][0]["to"] = json!([{"domainNames": ["example.org"]}]);
+    server.store.kubectl(&["replace", "-f", "-"], &policy.to_string()).await?;
+    let WatchEvent::Modified { new, .. } = next_event(policy_events).await? else {
+        anyhow::bail!("no modification")
+    };
+    ensure!(json_of(&new)?["spec"]["egress"] == json!([{"action": "Deny"}]), "{new:?}");
+    policy["spec"]["tier"] = "Unheard".into();
+    server.store.kubectl(&["replace", "-f", "-"], &policy.to_string()).await?;
+    let WatchEvent::Invalid(reported) = next_event(policy_events).await? else { anyhow::bail!("no report") };
+    ensure!(
+        reported.parsed_key.as_ref() == Some(&added.key) && reported.reason.contains("spec.tier"),
+        "{reported:?}"
+    );
+    server.store.kubectl(&["delete", "clusternetworkpolicies.policy.networking.k8s.io", "fence"], "").await?;
+    let deleted = next_event(policy_events).await?;
+    ensure!(matches!(&deleted, WatchEvent::Deleted(pair) if pair.key == added.key), "{deleted:?}");
+
+    // A migration is one while it moves; before and after that it is none.
+    let mut migration = json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration",
+        "metadata": {"name": "move", "namespace": "default"}, "spec": {"vmiName": "vm"}, "status": {"phase": "Pending"},
+    });
+    server.store.create(&migration).await?;
+    for (phase, expected) in [("Running", "modified move "), ("Succeeded", "deleted move ")] {
+        migration["status"]["phase"] = phase.into();
+        server.store.kubectl(&["replace", "-f", "-"], &migration.to_string()).await?;
+        let next = next_event(migration_events).await?;
+        ensure!(short(&next) == expected, "{phase}: {next:?}");
+    }
+    let key = Key::resource(Kind::LiveMigration, "default", "move");
+    expect_error(server.backend.get(&key, None).await, "does not exist", Error::is_does_not_exist)?;
     Ok(())
 }
 
