@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Installs what tests and benchmarks need, and nothing that is already there: Debian packages (etcd for the peer of our
-# store, util-linux for setpriv) and the Kubernetes binaries. Says what is missing where it cannot install it.
+# store, util-linux for setpriv, BIRD for `node status`) and the Kubernetes binaries. Says what is missing where it
+# cannot install it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-declare -A package_of=([etcd]=etcd-server [etcdctl]=etcd-client [setpriv]=util-linux)
+declare -A package_of=([etcd]=etcd-server [etcdctl]=etcd-client [setpriv]=util-linux [bird]=bird2)
 missing=()
 for program in "${!package_of[@]}"; do
-  command -v "$program" >/dev/null || missing+=("${package_of[$program]}")
+  command -v "$program" >/dev/null || [ -x "/usr/sbin/$program" ] || missing+=("${package_of[$program]}")
 done
 if [ ${#missing[@]} -gt 0 ]; then
   if ! command -v apt-get >/dev/null; then
@@ -17,7 +18,7 @@ if [ ${#missing[@]} -gt 0 ]; then
   as_root=()
   if [ "$(id -u)" -ne 0 ]; then as_root=(sudo); fi
   "${as_root[@]}" apt-get update -q >/dev/null
-  # RUNLEVEL=1 keeps the packaged etcd service from being started: tests start their own servers.
+  # RUNLEVEL=1 keeps the packaged services from being started: tests start their own servers.
   "${as_root[@]}" env RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
 fi
 command -v cargo >/dev/null || { echo "setup: no Rust toolchain on PATH; install Rust 1.95 (rustup)" >&2; exit 1; }

@@ -43,12 +43,16 @@ async fn a_bundle_of_the_cluster() {
     let programs = folder.path().join("programs");
     program(&programs, "kubectl", KUBECTL);
     let data = folder.path().join("data").display().to_string();
-    let variables =
-        [("PATH", &*programs.display().to_string()), ("DATASTORE_TYPE", "embedded"), ("EMBEDDED_PATH", data.as_str())];
+    let variables = [
+        ("PATH", &*programs.display().to_string()),
+        ("DATASTORE_TYPE", "embedded"),
+        ("EMBEDDED_PATH", data.as_str()),
+    ];
     let (mut context, printed) = context(&variables);
     diags::run(&args(), folder.path(), &mut context).await.unwrap_or_else(|failure| panic!("{failure}"));
     let text = printed.text();
-    let archive = text.lines().find_map(|line| line.strip_prefix("Diagnostic bundle created at ")).expect("an archive");
+    let archive =
+        text.lines().find_map(|line| line.strip_prefix("Diagnostic bundle created at ")).expect("an archive");
     let files = unpacked(archive.as_ref());
     let file = |name: &str| {
         let found = files.iter().find(|(path, _)| path.split_once('/').is_some_and(|(_, rest)| rest == name));
@@ -64,7 +68,10 @@ async fn a_bundle_of_the_cluster() {
         file("nodes/n2/calico-system/calico-node-b.calico-node.previous.log"),
         "answer to logs --previous --since=0s -n calico-system calico-node-b -c calico-node\n"
     );
-    assert_eq!(file("links/calico-system/calico-node-b.log"), "-> ../../nodes/n2/calico-system/calico-node-b.log");
+    assert_eq!(
+        file("links/calico-system/calico-node-b.log"),
+        "-> ../../nodes/n2/calico-system/calico-node-b.log"
+    );
     assert_eq!(
         file("nodes/n2/cni.log.log"),
         "answer to exec -n calico-system -t calico-node-b -c calico-node -- cat /var/log/calico/cni/cni.log\n"
@@ -89,7 +96,8 @@ async fn a_bundle_of_the_cluster() {
     ] {
         assert!(text.contains(line), "{line} in {text}");
     }
-    let temporary = text.lines().find_map(|line| line.strip_prefix("Created temporary directory: ")).expect("a folder");
+    let temporary =
+        text.lines().find_map(|line| line.strip_prefix("Created temporary directory: ")).expect("a folder");
     assert!(!std::path::Path::new(temporary).exists());
 }
 

@@ -34,7 +34,9 @@ fn play_bird(socket: &Path, answer: &'static str) {
             let (greeting, table) = answer.split_once('\n').expect("lines");
             writeln!(stream, "{greeting}").expect("greeting");
             let mut question = String::new();
-            BufReader::new(stream.try_clone().expect("a stream")).read_line(&mut question).expect("a question");
+            BufReader::new(stream.try_clone().expect("a stream"))
+                .read_line(&mut question)
+                .expect("a question");
             assert_eq!(question, "show protocols\n");
             stream.write_all(table.as_bytes()).expect("answering");
         }
@@ -50,7 +52,10 @@ async fn report(host: &status::Host) -> (String, Option<String>) {
 #[tokio::test]
 async fn peers_of_both_birds() {
     let folder = Folder::new("status").expect("a folder");
-    let host = machine(&folder, &["calico-node -felix", "bird -R -s /var/run/calico/bird.ctl", "bird6 -R", "sh -c x"]);
+    let host = machine(
+        &folder,
+        &["calico-node -felix", "bird -R -s /var/run/calico/bird.ctl", "bird6 -R", "sh -c x"],
+    );
     play_bird(
         &host.sockets[0].join("bird.ctl"),
         "0001 BIRD v0.3.3+birdv1.6.8 ready.\n2002-name     proto    table    state  since       info\n\
@@ -121,7 +126,13 @@ async fn a_real_bird() {
     let file = folder.path().join("bird.conf");
     std::fs::write(&file, configuration).expect("a configuration");
     let socket = host.sockets[0].join("bird.ctl");
-    let arguments = ["-f".to_owned(), "-c".to_owned(), file.display().to_string(), "-s".to_owned(), socket.display().to_string()];
+    let arguments = [
+        "-f".to_owned(),
+        "-c".to_owned(),
+        file.display().to_string(),
+        "-s".to_owned(),
+        socket.display().to_string(),
+    ];
     let mut process = Process::start(&bird, &arguments, &folder.path().join("log")).expect("starting bird");
     for _ in 0..600 {
         if std::os::unix::net::UnixStream::connect(&socket).is_ok() {
@@ -138,7 +149,11 @@ async fn a_real_bird() {
         .map(|line| line.split('|').map(str::trim).filter(|cell| !cell.is_empty()).collect())
         .collect();
     let known: Vec<&[&str]> = rows.iter().map(|row| &row[..3]).collect();
-    assert_eq!(known, [&["127.0.0.2", "node-to-node mesh", "start"][..], &["127.0.0.3", "node specific", "start"][..]], "{text}");
+    assert_eq!(
+        known,
+        [&["127.0.0.2", "node-to-node mesh", "start"][..], &["127.0.0.3", "node specific", "start"][..]],
+        "{text}"
+    );
     assert!(rows.iter().all(|row| row.len() == 5), "{text}");
     // A BIRD of this version answers for both families.
     assert!(text.ends_with("IPv6 BGP status\nNo IPv6 peers found.\n\n"), "{text}");
@@ -148,7 +163,10 @@ async fn a_real_bird() {
 fn checks_of_the_kernel() {
     let check = |host: &checksystem::Host| {
         let (mut context, printed) = context(&[]);
-        (checksystem::check(host, &mut context).err().map(|failure| failure.message().to_owned()), printed.text())
+        (
+            checksystem::check(host, &mut context).err().map(|failure| failure.message().to_owned()),
+            printed.text(),
+        )
     };
     let mut host = checksystem::Host {
         release: "6.1.0-13-amd64".into(),
@@ -160,7 +178,10 @@ fn checks_of_the_kernel() {
     let (failure, text) = check(&host);
     assert_eq!(failure, None, "{text}");
     let line = |name: &str, verdict: &str| format!("\t\t{name:<20}\t\t\t\t\t{verdict}\n");
-    assert!(text.starts_with(&format!("Checking kernel version...\n{}Checking kernel modules...\n", line("6.1.0-13-amd64", "OK"))));
+    assert!(text.starts_with(&format!(
+        "Checking kernel version...\n{}Checking kernel modules...\n",
+        line("6.1.0-13-amd64", "OK")
+    )));
     assert!(text.contains(&format!(
         "WARNING: Unable to detect optional module/feature xt_u32; continuing\n{}",
         line("xt_u32", "SKIP")
@@ -170,8 +191,13 @@ fn checks_of_the_kernel() {
     host.loaded.remove("xt_set");
     host.release = "2.6.23".into();
     let (failure, text) = check(&host);
-    assert_eq!(failure.as_deref(), Some("system doesn't meet one or more minimum systems requirements to run Calico"));
-    assert!(text.contains("Minimum kernel version to run Calico is 2.6.24. Detected kernel version: 2.6.23\n"));
+    assert_eq!(
+        failure.as_deref(),
+        Some("system doesn't meet one or more minimum systems requirements to run Calico")
+    );
+    assert!(
+        text.contains("Minimum kernel version to run Calico is 2.6.24. Detected kernel version: 2.6.23\n")
+    );
     assert!(text.contains(&format!(
         "WARNING: Unable to detect the xt_set module as Loaded/Builtin module or lsmod\n{}",
         line("xt_set", "FAIL")
@@ -183,7 +209,11 @@ fn checks_of_the_kernel() {
 fn a_kernel_configuration_that_is_not_there() {
     let error = Shell::embedded().run("node checksystem -f /nowhere/config").error();
     let is_root = rustix::process::getuid().is_root();
-    let expected = if is_root { "cannot read the kernel configuration /nowhere/config" } else { "Need super user privileges" };
+    let expected = if is_root {
+        "cannot read the kernel configuration /nowhere/config"
+    } else {
+        "Need super user privileges"
+    };
     assert!(error.starts_with(expected), "{error}");
 }
 
@@ -191,7 +221,8 @@ async fn collected(folder: &Folder, path: &Path, logs: &Path) -> (Printed, Strin
     let (mut context, printed) = context(&[("PATH", &path.display().to_string())]);
     diags::collect(logs, folder.path(), &mut context).await.unwrap_or_else(|failure| panic!("{failure}"));
     let text = printed.text();
-    let archive = text.lines().find_map(|line| line.strip_prefix("Diags saved to ")).expect("an archive").to_owned();
+    let archive =
+        text.lines().find_map(|line| line.strip_prefix("Diags saved to ")).expect("an archive").to_owned();
     (printed, archive)
 }
 
@@ -222,7 +253,11 @@ async fn diagnostics_of_a_machine() {
         ("logs/calico-node.log", "the log of calico-node\nand its errors\n"),
         ("logs/container_creation_time", "calico-node: today\n"),
     ] {
-        assert_eq!(files.get(&format!("diagnostics/{name}")).map(String::as_str), Some(content), "{name} in {files:?}");
+        assert_eq!(
+            files.get(&format!("diagnostics/{name}")).map(String::as_str),
+            Some(content),
+            "{name} in {files:?}"
+        );
     }
     assert!(files.contains_key("diagnostics/date") && files.contains_key("diagnostics/hostname"));
     assert!(!files.contains_key("diagnostics/ipsets") && !files.contains_key("diagnostics/nft_ruleset"));
@@ -244,14 +279,20 @@ async fn diagnostics_without_any_tool() {
     let folder = Folder::new("diags").expect("a folder");
     let (printed, archive) = collected(&folder, Path::new("/nowhere"), Path::new("/nowhere/logs")).await;
     let files = unpacked(Path::new(&archive));
-    assert_eq!(files.keys().map(String::as_str).collect::<Vec<_>>(), ["diagnostics/date", "diagnostics/hostname"]);
+    assert_eq!(
+        files.keys().map(String::as_str).collect::<Vec<_>>(),
+        ["diagnostics/date", "diagnostics/hostname"]
+    );
     let text = printed.text();
-    assert!(text.contains("Could not collect container logs: no container runtime found (tried docker, nerdctl, crictl)\n"));
+    assert!(text.contains(
+        "Could not collect container logs: no container runtime found (tried docker, nerdctl, crictl)\n"
+    ));
     assert!(text.contains("Error copying log files: /nowhere/logs: "), "{text}");
 }
 
 fn etcd_shell(more: &[(&str, &str)]) -> Shell {
-    let variables: Vec<(&str, &str)> = [("ETCD_ENDPOINTS", "http://192.0.2.5:2379")].iter().chain(more).copied().collect();
+    let variables: Vec<(&str, &str)> =
+        [("ETCD_ENDPOINTS", "http://192.0.2.5:2379")].iter().chain(more).copied().collect();
     Shell::with(&variables, Folder::new("run").expect("a folder"))
 }
 
@@ -280,8 +321,15 @@ fn the_command_of_the_container() {
          If you are running calico/node in an init system, use the --init-system flag\n\
          to display the appropriate start and stop commands.\n"
     );
-    let text = etcd_shell(&[]).run("node run --dryrun --init-system --name=a --backend=none --felix-config=/f.cfg").text();
-    assert!(text.contains("--name=calico-node --rm -e CALICO_MANAGE_CNI=false -e CALICO_NETWORKING_BACKEND=none "), "{text}");
+    let text = etcd_shell(&[])
+        .run("node run --dryrun --init-system --name=a --backend=none --felix-config=/f.cfg")
+        .text();
+    assert!(
+        text.contains(
+            "--name=calico-node --rm -e CALICO_MANAGE_CNI=false -e CALICO_NETWORKING_BACKEND=none "
+        ),
+        "{text}"
+    );
     assert!(text.contains(" -v /f.cfg:/etc/calico/felix.cfg quay.io/calico/node:latest\n"), "{text}");
     assert!(text.ends_with("to stop the calico/node container:\n\ndocker stop calico-node\n\n"), "{text}");
 }
@@ -294,7 +342,10 @@ fn wrong_flags_of_the_container() {
         ("--ip=10.0.0.1/24", "Error executing command: invalid IP address specified: 10.0.0.1/24\n"),
         ("--as=x", "Error executing command: invalid AS Number specified: x\n"),
         ("--backend=gobgp", "error executing command: unknown backend 'gobgp'\n"),
-        ("--ip-autodetection-method=last", "error executing command: invalid IP autodetection method: last\n"),
+        (
+            "--ip-autodetection-method=last",
+            "error executing command: invalid IP autodetection method: last\n",
+        ),
     ] {
         assert_eq!(etcd_shell(&[]).run(&format!("node run --dryrun {flags}")).error(), expected);
     }
@@ -313,13 +364,23 @@ fn a_container_that_starts() {
     let programs = folder.path().join("programs");
     let log = folder.path().join("asked");
     let script = |answer: &str| format!("echo \"$1 $2\" >> {}\ncase $1 in\n{answer}\nesac", log.display());
-    program(&programs, "docker", &script("logs) echo Starting; echo Calico node started successfully; sleep 60;;"));
+    program(
+        &programs,
+        "docker",
+        &script("logs) echo Starting; echo Calico node started successfully; sleep 60;;"),
+    );
     let path = programs.display().to_string();
     // The machine itself stays as it is.
     let shell = etcd_shell(&[("PATH", &path), ("CALICO_CTL_CONTAINER", "1")]);
     let text = shell.run("node run --name=a").text();
-    assert!(text.starts_with("Removing old calico-node container (if running).\nRunning the following command"), "{text}");
-    assert!(text.ends_with("checking progress logs.\n\nStarting\nCalico node started successfully\n"), "{text}");
+    assert!(
+        text.starts_with("Removing old calico-node container (if running).\nRunning the following command"),
+        "{text}"
+    );
+    assert!(
+        text.ends_with("checking progress logs.\n\nStarting\nCalico node started successfully\n"),
+        "{text}"
+    );
     assert_eq!(std::fs::read_to_string(&log).expect("the log"), "rm -f\nrun --net=host\nlogs --follow\n");
 
     program(&programs, "docker", &script("logs) echo Failed;;"));

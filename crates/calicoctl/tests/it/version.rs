@@ -17,7 +17,10 @@ fn client_and_cluster() {
     assert_eq!(shell.run("version --client").text(), client_lines());
     let before = shell.run("version");
     assert_eq!((before.stdout.as_str(), before.success), (client_lines().as_str(), false));
-    assert!(before.stderr.starts_with("unable to retrieve Cluster Version or Type: resource does not exist"), "{before:?}");
+    assert!(
+        before.stderr.starts_with("unable to retrieve Cluster Version or Type: resource does not exist"),
+        "{before:?}"
+    );
     // Locking makes the datastore ready for a cluster that has not said what it is.
     shell.run("datastore migrate lock").text();
     let unknown = format!("{}Cluster Version:   unknown\nCluster Type:      unknown\n", client_lines());

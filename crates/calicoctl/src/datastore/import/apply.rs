@@ -1,6 +1,6 @@
 //! Writes what an import has to write: kind after kind, many objects of one kind at a time.
 
-use super::plan::{Action, EntryAction, EntryStep, Step};
+use super::plan::{Action, EntryAction, EntryStep, Step, is_built_in};
 use crate::context::Context;
 use crate::datastore::sameness;
 use crate::failure::{Failure, Result};
@@ -60,16 +60,9 @@ fn key(step: &Step) -> Key {
 async fn write(client: &Client, step: &Step) -> Result<()> {
     let wanted = &step.resource;
     let stored = match &step.action {
-        Action::Create => client.create_any(wanted.clone()).await?,
+        Action::Create => create(client, wanted).await?,
         Action::Keep(existing) => existing.clone(),
-        Action::Replace(existing) => {
-            let mut resource = wanted.clone();
-            let (metadata, current) = (resource.metadata_mut(), existing.metadata());
-            current.resource_version.clone_into(&mut metadata.resource_version);
-            current.uid.clone_into(&mut metadata.uid);
-            metadata.creation_timestamp.clone_from(&current.creation_timestamp);
-            client.update_any(resource).await?
-        }
+        Action::Replace(existing) => replace(client, wanted, existing).await?,
     };
     let Some(status) = sameness::status(wanted)? else { return Ok(()) };
     let has_status = match wanted.kind().info().kubernetes {
@@ -85,6 +78,29 @@ async fn write(client: &Client, step: &Step) -> Result<()> {
     value["status"] = status;
     client.update_status_any(Resource::from_value(stored.kind(), value)?).await?;
     Ok(())
+}
+
+/// Creates a resource that was not there when the import was planned. The tiers that every datastore has came to be
+/// since then.
+async fn create(client: &Client, wanted: &Resource) -> Result<Resource> {
+    let error = match client.create_any(wanted.clone()).await {
+        Err(error) if error.is_already_exists() => error,
+        outcome => return Ok(outcome?),
+    };
+    let existing = client.get_any(wanted.kind(), wanted.namespace(), wanted.name(), None).await?;
+    if sameness::essence(wanted)? == sameness::essence(&existing)? {
+        return Ok(existing);
+    }
+    if is_built_in(&existing) { replace(client, wanted, &existing).await } else { Err(error.into()) }
+}
+
+async fn replace(client: &Client, wanted: &Resource, existing: &Resource) -> Result<Resource> {
+    let mut resource = wanted.clone();
+    let (metadata, current) = (resource.metadata_mut(), existing.metadata());
+    current.resource_version.clone_into(&mut metadata.resource_version);
+    current.uid.clone_into(&mut metadata.uid);
+    metadata.creation_timestamp.clone_from(&current.creation_timestamp);
+    Ok(client.update_any(resource).await?)
 }
 
 /// Writes the entries of address management.

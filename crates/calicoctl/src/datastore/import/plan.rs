@@ -199,7 +199,8 @@ fn may_be_there(resource: &Resource, is_kubernetes: bool) -> bool {
     }
 }
 
-fn is_built_in(resource: &Resource) -> bool {
+/// A tier that every datastore has.
+pub(super) fn is_built_in(resource: &Resource) -> bool {
     resource.kind() == Kind::Tier && BUILT_IN_TIERS.iter().any(|tier| tier.name == resource.name())
 }
 
