@@ -26,6 +26,9 @@ pub const DEFAULT_CONFIG_PATH: &str = "/etc/calico/calicoctl.cfg";
 /// The kind of object that a configuration file holds.
 pub const CONFIG_KIND: &str = "CalicoAPIConfig";
 
+/// Felix's variable for the beginning of interface names, from which the interface of a pod's endpoint is computed.
+const INTERFACE_PREFIX: &str = "FELIX_INTERFACEPREFIX";
+
 /// Which kind of store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DatastoreType {
@@ -131,6 +134,8 @@ pub struct KubernetesSettings {
     pub current_context: String,
     /// `projectcalico.org/v3` to use that group's custom resources; otherwise found by asking the API.
     pub calico_api_group: String,
+    /// What names of host-side interfaces begin with; felix's own variable says so, whatever the source of the rest.
+    pub interface_prefix: String,
 }
 
 /// What is wrong with a configuration. All mistakes of a source come at once.
@@ -262,6 +267,11 @@ impl Settings {
             embedded_path: self.embedded_path,
         };
         let kubernetes = &mut config.kubernetes;
+        if let Some(prefix) =
+            environment.variable(INTERFACE_PREFIX).and_then(|value| value.into_string().ok())
+        {
+            kubernetes.interface_prefix = prefix;
+        }
         if datastore_type == DatastoreType::Kubernetes
             && kubernetes.kubeconfig.is_empty()
             && kubernetes.kubeconfig_inline.is_empty()

@@ -104,6 +104,7 @@ fn kubernetes_config(settings: &KubernetesSettings) -> KubernetesConfig {
         client_burst: u32::try_from(settings.client_burst).unwrap_or_default(),
         use_pod_cidr: settings.use_pod_cidr,
         calico_api_group: settings.calico_api_group.clone(),
+        interface_prefix: settings.interface_prefix.clone(),
         ..KubernetesConfig::default()
     }
 }

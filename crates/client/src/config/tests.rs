@@ -138,6 +138,13 @@ fn a_kubeconfig_in_the_home_directory_is_found() {
 }
 
 #[test]
+fn the_beginning_of_interface_names_comes_from_felix_s_variable() {
+    let config = from_variables(&[("FELIX_INTERFACEPREFIX", "eni,cali")]);
+    assert_eq!(config.kubernetes.interface_prefix, "eni,cali");
+    assert_eq!(from_variables(&[]).kubernetes.interface_prefix, "");
+}
+
+#[test]
 fn a_file_is_the_whole_configuration() {
     let mut environment = variables(&[("ETCD_USERNAME", "from-the-environment")]);
     let text = spec("  etcdEndpoints: http://file:2379\n");
