@@ -4,7 +4,7 @@
 
 use crate::context::{Context, Globals, Surroundings};
 use crate::failure::{Failure, Result};
-use crate::{ipam, manual, resource};
+use crate::{cluster, datastore, ipam, manual, node, resource, version};
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use std::ffi::OsString;
@@ -57,8 +57,18 @@ pub enum Command {
     Validate(Box<resource::write::ValidateArgs>),
     /// Show what an apply would change, without changing it.
     Diff(Box<resource::diff::DiffArgs>),
+    /// Convert config files of Calico v1 or Kubernetes to Calico v3 API versions.
+    Convert(Box<resource::convert::ConvertArgs>),
     /// Inspect and manage how addresses are allocated.
     Ipam(Box<ipam::IpamArgs>),
+    /// Manage the datastore: move its contents to another one, rename old policies.
+    Datastore(Box<datastore::DatastoreArgs>),
+    /// Manage the Calico node of this machine.
+    Node(Box<node::NodeArgs>),
+    /// Access cluster-wide information.
+    Cluster(Box<cluster::ClusterArgs>),
+    /// Display the version of this binary, and of the cluster.
+    Version(version::VersionArgs),
     /// Print a script that completes commands and flags in a shell.
     Completion(manual::CompletionArgs),
     /// Write the manual pages, one per command.
@@ -80,7 +90,12 @@ pub async fn dispatch(command: Command, context: &mut Context) -> Result<()> {
         Command::Label(args) => resource::label::run(&args, context).await,
         Command::Validate(args) => resource::write::validate(&args, context),
         Command::Diff(args) => resource::diff::run(&args, context).await,
+        Command::Convert(args) => resource::convert::run(&args, context),
         Command::Ipam(args) => ipam::run(&args, context).await,
+        Command::Datastore(args) => datastore::run(&args, context).await,
+        Command::Node(args) => node::run(&args, context).await,
+        Command::Cluster(args) => cluster::run(&args, context).await,
+        Command::Version(args) => version::run(&args, context).await,
         Command::Completion(args) => manual::completion(&args, context),
         Command::Man(args) => manual::pages(&args, context),
     }
@@ -90,13 +105,15 @@ pub async fn dispatch(command: Command, context: &mut Context) -> Result<()> {
 #[must_use]
 pub fn run(arguments: &[OsString], mut surroundings: Surroundings) -> ExitCode {
     let command = tree(program_name(arguments));
-    let parsed = command.try_get_matches_from(arguments).and_then(|matches| Arguments::from_arg_matches(&matches));
+    let parsed =
+        command.try_get_matches_from(arguments).and_then(|matches| Arguments::from_arg_matches(&matches));
     let arguments = match parsed {
         Ok(arguments) => arguments,
         Err(error) => return usage(&error, &mut surroundings),
     };
     // Messages and the log share one stream, so that they do not cut into each other.
-    let stderr = Shared(Arc::new(Mutex::new(std::mem::replace(&mut surroundings.stderr, Box::new(io::sink())))));
+    let stderr =
+        Shared(Arc::new(Mutex::new(std::mem::replace(&mut surroundings.stderr, Box::new(io::sink())))));
     surroundings.stderr = Box::new(stderr.clone());
     let mut context = Context { surroundings, globals: arguments.globals };
     let outcome = start(arguments.command, &mut context, stderr);
@@ -133,7 +150,9 @@ fn program_name(arguments: &[OsString]) -> &'static str {
 fn usage(error: &clap::Error, surroundings: &mut Surroundings) -> ExitCode {
     let is_help = matches!(
         error.kind(),
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+        ErrorKind::DisplayHelp
+            | ErrorKind::DisplayVersion
+            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
     );
     let text = error.render().to_string();
     let stream = if is_help { &mut surroundings.stdout } else { &mut surroundings.stderr };

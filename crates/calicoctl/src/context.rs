@@ -119,7 +119,9 @@ impl Context {
         let target = describe(&config, from_file.then_some(flag.config.as_path()));
         match tokio::time::timeout(CONNECT_DEADLINE, Client::open(&config)).await {
             Ok(Ok(client)) => Ok(Opened { client, target }),
-            Ok(Err(error)) => Err(Failure::new(format!("Failed to create Calico API client: {error} ({target})"))),
+            Ok(Err(error)) => {
+                Err(Failure::new(format!("Failed to create Calico API client: {error} ({target})")))
+            }
             Err(_) => Err(no_answer(&target)),
         }
     }
@@ -184,11 +186,9 @@ impl Opened {
     ) -> Result<client::Result<T>> {
         match tokio::time::timeout(CONNECT_DEADLINE, operation).await {
             Err(_) => Err(no_answer(&self.target)),
-            Ok(Err(error @ client::Error::Datastore { .. })) if error.is_transient() => Err(Failure::new(format!(
-                "cannot reach the datastore: {} ({})",
-                Failure::from(error),
-                self.target
-            ))),
+            Ok(Err(error @ client::Error::Datastore { .. })) if error.is_transient() => Err(Failure::new(
+                format!("cannot reach the datastore: {} ({})", Failure::from(error), self.target),
+            )),
             Ok(outcome) => Ok(outcome),
         }
     }
@@ -212,7 +212,10 @@ impl Opened {
 }
 
 fn no_answer(target: &str) -> Failure {
-    Failure::new(format!("cannot reach the datastore: no answer within {} s ({target})", CONNECT_DEADLINE.as_secs()))
+    Failure::new(format!(
+        "cannot reach the datastore: no answer within {} s ({target})",
+        CONNECT_DEADLINE.as_secs()
+    ))
 }
 
 /// Which datastore was meant and which setting says so; never a secret.
@@ -223,8 +226,12 @@ fn describe(config: &ClientConfig, file: Option<&Path>) -> String {
         DatastoreType::Kubernetes if !config.kubernetes.api_endpoint.is_empty() => {
             format!("the Kubernetes API at {}, set by K8S_API_ENDPOINT", config.kubernetes.api_endpoint)
         }
-        DatastoreType::Kubernetes => format!("the Kubernetes API of kubeconfig {}, set by KUBECONFIG", config.kubernetes.kubeconfig),
-        DatastoreType::Embedded => format!("the embedded store in {}, set by EMBEDDED_PATH", config.embedded_path),
+        DatastoreType::Kubernetes => {
+            format!("the Kubernetes API of kubeconfig {}, set by KUBECONFIG", config.kubernetes.kubeconfig)
+        }
+        DatastoreType::Embedded => {
+            format!("the embedded store in {}, set by EMBEDDED_PATH", config.embedded_path)
+        }
     };
     format!("datastore: {target}; settings from {source}")
 }

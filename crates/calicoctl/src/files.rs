@@ -63,7 +63,9 @@ impl FileFlags {
     /// When a file cannot be read or is no text, or no file is named.
     pub fn texts(&self, context: &mut Context) -> Result<Vec<(String, String)>> {
         let Some(path) = &self.filename else {
-            return Err(Failure::new("no resources specified: name a file, a directory or - (stdin) with -f"));
+            return Err(Failure::new(
+                "no resources specified: name a file, a directory or - (stdin) with -f",
+            ));
         };
         let mut texts = Vec::new();
         for file in files(path, self.recursive)? {

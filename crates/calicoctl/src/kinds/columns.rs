@@ -1,10 +1,10 @@
 //! What stands in each cell, as Go's templates print it: a missing pointer is `<nil>`, a list is joined by commas.
 
+use api::Resource;
 use api::kubernetes::LabelSelector;
+use api::meta::StringMap;
 use api::scalars::GoFloat;
 use api::yaml::go_float;
-use api::Resource;
-use api::meta::StringMap;
 use std::fmt::Display;
 use std::fmt::Write as _;
 
@@ -59,8 +59,12 @@ pub fn cell(resource: &Resource, column: &str, settings: &Settings) -> Option<St
         (Resource::HostEndpoint(object), "IPS") => join(&object.spec.expected_ips),
         (Resource::HostEndpoint(object), "PROFILES") => join(&object.spec.profiles),
         (Resource::IPAMConfiguration(object), "STRICTAFFINITY") => object.spec.strict_affinity.to_string(),
-        (Resource::IPAMConfiguration(object), "AUTOALLOCATEBLOCKS") => object.spec.auto_allocate_blocks.to_string(),
-        (Resource::IPAMConfiguration(object), "MAXBLOCKSPERHOST") => object.spec.max_blocks_per_host.to_string(),
+        (Resource::IPAMConfiguration(object), "AUTOALLOCATEBLOCKS") => {
+            object.spec.auto_allocate_blocks.to_string()
+        }
+        (Resource::IPAMConfiguration(object), "MAXBLOCKSPERHOST") => {
+            object.spec.max_blocks_per_host.to_string()
+        }
         (Resource::IPPool(object), "CIDR") => object.spec.cidr.to_string(),
         (Resource::IPPool(object), "NAT") => object.spec.nat_outgoing.to_string(),
         (Resource::IPPool(object), "IPIPMODE") => or_never(object.spec.ipip_mode.as_str()),
@@ -76,15 +80,23 @@ pub fn cell(resource: &Resource, column: &str, settings: &Settings) -> Option<St
         (Resource::NetworkSet(object), "NETS") => cut(&join(&object.spec.nets)),
         (Resource::Node(object), "ASN") => match &object.spec.bgp {
             None => String::new(),
-            Some(bgp) => bgp.as_number.map_or_else(|| format!("({})", settings.as_number), |number| number.to_string()),
+            Some(bgp) => {
+                bgp.as_number.map_or_else(|| format!("({})", settings.as_number), |number| number.to_string())
+            }
         },
-        (Resource::Node(object), "IPV4") => object.spec.bgp.as_ref().map(|bgp| bgp.ipv4_address.to_string()).unwrap_or_default(),
-        (Resource::Node(object), "IPV6") => object.spec.bgp.as_ref().map(|bgp| bgp.ipv6_address.to_string()).unwrap_or_default(),
+        (Resource::Node(object), "IPV4") => {
+            object.spec.bgp.as_ref().map(|bgp| bgp.ipv4_address.to_string()).unwrap_or_default()
+        }
+        (Resource::Node(object), "IPV6") => {
+            object.spec.bgp.as_ref().map(|bgp| bgp.ipv6_address.to_string()).unwrap_or_default()
+        }
         (Resource::Profile(object), "LABELS") => join_map(&object.spec.labels_to_apply),
         (Resource::StagedGlobalNetworkPolicy(object), "TIER") => object.spec.tier.clone(),
         (Resource::StagedGlobalNetworkPolicy(object), "ORDER") => order(object.spec.order),
         (Resource::StagedGlobalNetworkPolicy(object), "SELECTOR") => object.spec.selector.to_string(),
-        (Resource::StagedKubernetesNetworkPolicy(object), "PODSELECTOR") => pod_selector(&object.spec.pod_selector),
+        (Resource::StagedKubernetesNetworkPolicy(object), "PODSELECTOR") => {
+            pod_selector(&object.spec.pod_selector)
+        }
         (Resource::StagedNetworkPolicy(object), "TIER") => object.spec.tier.clone(),
         (Resource::StagedNetworkPolicy(object), "ORDER") => order(object.spec.order),
         (Resource::StagedNetworkPolicy(object), "SELECTOR") => object.spec.selector.to_string(),
@@ -99,7 +111,8 @@ pub fn cell(resource: &Resource, column: &str, settings: &Settings) -> Option<St
         (Resource::WorkloadEndpoint(object), "PROFILES") => join(&object.spec.profiles),
         (Resource::WorkloadEndpoint(object), "ORCHESTRATOR") => object.spec.orchestrator.clone(),
         (Resource::WorkloadEndpoint(object), "NATS") => {
-            let nats = object.spec.ip_nats.iter().map(|nat| format!("{{{} {}}}", nat.internal_ip, nat.external_ip));
+            let nats =
+                object.spec.ip_nats.iter().map(|nat| format!("{{{} {}}}", nat.internal_ip, nat.external_ip));
             nats.collect::<Vec<_>>().join(",")
         }
         _ => return None,

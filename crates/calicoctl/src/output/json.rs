@@ -18,7 +18,11 @@ pub fn to_string<T: Serialize + ?Sized>(value: &T) -> Result<String, serde_json:
 struct GoPretty(PrettyFormatter<'static>);
 
 impl Formatter for GoPretty {
-    fn write_string_fragment<W: io::Write + ?Sized>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()> {
+    fn write_string_fragment<W: io::Write + ?Sized>(
+        &mut self,
+        writer: &mut W,
+        fragment: &str,
+    ) -> io::Result<()> {
         let mut rest = fragment;
         while let Some(place) = rest.find(['&', '<', '>', '\u{2028}', '\u{2029}']) {
             let (plain, special) = rest.split_at(place);

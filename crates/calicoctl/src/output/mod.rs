@@ -15,8 +15,8 @@ use crate::failure::{Failure, Result};
 use crate::kinds::Settings;
 use api::kind::API_VERSION;
 use api::{Kind, Resource};
-use serde::ser::{SerializeStruct as _, Serializer};
 use serde::Serialize;
+use serde::ser::{SerializeStruct as _, Serializer};
 use std::path::PathBuf;
 
 /// One answer of `get`: an object, or all objects of a kind.
@@ -129,7 +129,8 @@ impl Format {
         match self {
             Self::Wide => answers.iter().any(|answer| answer.kind() == Kind::Node),
             Self::Columns(columns) => {
-                columns.iter().any(|column| column == "ASN") && answers.iter().any(|answer| answer.kind() == Kind::Node)
+                columns.iter().any(|column| column == "ASN")
+                    && answers.iter().any(|answer| answer.kind() == Kind::Node)
             }
             Self::Template(text) => text.contains("config"),
             Self::TemplateFile(_) => true,
@@ -156,10 +157,13 @@ impl Format {
             Self::Name => Ok(answers.iter().flat_map(Answer::resources).map(name_line).collect()),
             Self::Ps => table::render(answers, &table::Choice::Narrow, with_namespace, settings),
             Self::Wide => table::render(answers, &table::Choice::Wide, with_namespace, settings),
-            Self::Columns(columns) => table::render(answers, &table::Choice::Custom(columns), false, settings),
+            Self::Columns(columns) => {
+                table::render(answers, &table::Choice::Custom(columns), false, settings)
+            }
             Self::Template(text) => template::render(text, answers, settings),
             Self::TemplateFile(path) => {
-                let text = std::fs::read_to_string(path).map_err(|error| crate::files::cannot_open(path, &error))?;
+                let text =
+                    std::fs::read_to_string(path).map_err(|error| crate::files::cannot_open(path, &error))?;
                 template::render(&text, answers, settings)
             }
         }
@@ -176,7 +180,10 @@ mod tests {
 
     #[test]
     fn formats_are_read_as_calico_reads_them() {
-        assert_eq!(Format::parse("custom-columns=NAME,ASN").unwrap(), Format::Columns(vec!["NAME".into(), "ASN".into()]));
+        assert_eq!(
+            Format::parse("custom-columns=NAME,ASN").unwrap(),
+            Format::Columns(vec!["NAME".into(), "ASN".into()])
+        );
         assert_eq!(Format::parse("go-template={{.}}=").unwrap(), Format::Template("{{.}}=".into()));
         for (text, message) in [
             ("go-template", "need to specify a template"),

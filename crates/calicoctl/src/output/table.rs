@@ -19,7 +19,12 @@ pub enum Choice<'a> {
 ///
 /// # Errors
 /// When a column is not one of the kind's.
-pub fn render(answers: &[Answer], choice: &Choice<'_>, with_namespace: bool, settings: &Settings) -> Result<String> {
+pub fn render(
+    answers: &[Answer],
+    choice: &Choice<'_>,
+    with_namespace: bool,
+    settings: &Settings,
+) -> Result<String> {
     let mut out = String::new();
     for answer in answers {
         let kind = answer.kind();

@@ -13,7 +13,8 @@ const PADDING: usize = 3;
 #[must_use]
 pub fn align(text: &str) -> String {
     let lines: Vec<Vec<&str>> = text.split('\n').map(|line| line.split('\t').collect()).collect();
-    let mut widths: Vec<Vec<usize>> = lines.iter().map(|cells| vec![0; cells.len().saturating_sub(1)]).collect();
+    let mut widths: Vec<Vec<usize>> =
+        lines.iter().map(|cells| vec![0; cells.len().saturating_sub(1)]).collect();
     let deepest = widths.iter().map(Vec::len).max().unwrap_or(0);
     for column in 0..deepest {
         let mut first = 0;

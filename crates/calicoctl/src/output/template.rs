@@ -47,7 +47,9 @@ pub fn render(text: &str, answers: &[Answer], settings: &Settings) -> Result<Str
         .func("join", |arguments| joined(arguments, 2))
         .func("joinAndTruncate", |arguments| joined(arguments, 3))
         .func("config", move |arguments| match arguments.first().and_then(Value::as_str) {
-            Some(name) if name.eq_ignore_ascii_case("asnumber") => Ok(Value::String(as_number.as_str().into())),
+            Some(name) if name.eq_ignore_ascii_case("asnumber") => {
+                Ok(Value::String(as_number.as_str().into()))
+            }
             _ => Err(TemplateError::Exec("unhandled config type: only \"asnumber\" is known".into())),
         })
         .parse(text)
@@ -72,7 +74,8 @@ fn joined(arguments: &[Value], expected: usize) -> std::result::Result<Value, Te
         other => vec![other.to_string()],
     };
     let mut text = parts.join(&separator);
-    let longest = arguments.get(2).and_then(Value::as_int).and_then(|length| usize::try_from(length).ok()).unwrap_or(0);
+    let longest =
+        arguments.get(2).and_then(Value::as_int).and_then(|length| usize::try_from(length).ok()).unwrap_or(0);
     if longest > 3 && text.len() > longest {
         text.truncate(text.floor_char_boundary(longest - 3));
         text.push_str("...");
@@ -121,8 +124,11 @@ impl Names {
             }
             self.insert(&mut fields, "ObjectMeta", Value::Map(Arc::new(inner)));
         }
-        let types: Map<String, Json> =
-            top.iter().filter(|(name, _)| matches!(name.as_str(), "kind" | "apiVersion")).map(|(n, v)| (n.clone(), v.clone())).collect();
+        let types: Map<String, Json> = top
+            .iter()
+            .filter(|(name, _)| matches!(name.as_str(), "kind" | "apiVersion"))
+            .map(|(n, v)| (n.clone(), v.clone()))
+            .collect();
         let types = self.fields(&types, None);
         self.insert(&mut fields, "TypeMeta", Value::Map(Arc::new(types)));
         for (name, value) in top {
@@ -153,7 +159,11 @@ impl Names {
         fields
     }
 
-    fn fields(&self, map: &Map<String, Json>, schema: Option<&Map<String, Json>>) -> BTreeMap<Arc<str>, Value> {
+    fn fields(
+        &self,
+        map: &Map<String, Json>,
+        schema: Option<&Map<String, Json>>,
+    ) -> BTreeMap<Arc<str>, Value> {
         let mut fields = BTreeMap::new();
         if let Some(Json::Object(properties)) = schema.and_then(|schema| schema.get("properties")) {
             for (name, property) in properties {
@@ -161,7 +171,11 @@ impl Names {
             }
         }
         for (name, value) in map {
-            self.insert(&mut fields, name, self.value(value, schema.and_then(|schema| property(schema, name))));
+            self.insert(
+                &mut fields,
+                name,
+                self.value(value, schema.and_then(|schema| property(schema, name))),
+            );
         }
         fields
     }
@@ -181,7 +195,9 @@ impl Names {
                 Value::List(items.iter().map(|item| self.value(item, inner)).collect::<Vec<_>>().into())
             }
             // A map whose names are the user's own has no properties in its schema.
-            Json::Object(map) if schema.is_some_and(|schema| !schema.contains_key("properties")) => own_names(map),
+            Json::Object(map) if schema.is_some_and(|schema| !schema.contains_key("properties")) => {
+                own_names(map)
+            }
             Json::Object(map) => Value::Map(Arc::new(self.fields(map, schema))),
         }
     }
@@ -218,7 +234,10 @@ mod tests {
         let answers = [answer(json, Kind::WorkloadEndpoint)];
         let settings = Settings { as_number: "64512".into() };
         for (template, expected) in [
-            ("{{range .}}{{.ObjectMeta.Name}} {{.Name}} {{.metadata.name}} {{.Kind}}{{end}}", "w w w WorkloadEndpoint"),
+            (
+                "{{range .}}{{.ObjectMeta.Name}} {{.Name}} {{.metadata.name}} {{.Kind}}{{end}}",
+                "w w w WorkloadEndpoint",
+            ),
             (r#"{{range .}}{{join .Spec.IPNetworks ","}}{{end}}"#, "1.1.1.1/32,2.2.2.2/32"),
             (r#"{{range .}}{{joinAndTruncate .Spec.IPNetworks "," 10}}{{end}}"#, "1.1.1.1..."),
             ("{{range .}}{{range $k, $v := .Labels}}{{$k}}={{$v}}{{end}}{{end}}", "Name=own"),

@@ -10,8 +10,8 @@ use crate::context::{ConfigFlag, Context};
 use crate::datastore::tolerant_yaml;
 use crate::failure::{Failure, Result};
 use crate::files::FileFlags;
-use crate::output::{Answer, Format};
 use crate::kinds::Settings;
+use crate::output::{Answer, Format};
 use api::kind::API_VERSION;
 use api::{Kind, NetworkPolicy, Resource};
 use serde_json::Value;
@@ -21,8 +21,10 @@ const KUBERNETES_POLICY: &str = "knp.default.";
 
 /// Flags of `convert`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  # Convert the contents of policy.yaml to a Calico v3 policy.\n  calicoctl convert -f ./policy.yaml -o yaml\n\n  \
-                        # Convert what comes in on stdin.\n  cat policy.json | calicoctl convert -f -")]
+#[command(
+    after_help = "Examples:\n  # Convert the contents of policy.yaml to a Calico v3 policy.\n  calicoctl convert -f ./policy.yaml -o yaml\n\n  \
+                        # Convert what comes in on stdin.\n  cat policy.json | calicoctl convert -f -"
+)]
 pub struct ConvertArgs {
     /// Where the objects come from.
     #[command(flatten)]
@@ -78,9 +80,12 @@ fn flatten(value: Value, objects: &mut Vec<Value>) {
     match value {
         Value::Array(items) => items.into_iter().for_each(|item| flatten(item, objects)),
         Value::Object(mut fields) => {
-            let is_list = fields.get("kind").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("List"));
+            let is_list =
+                fields.get("kind").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("List"));
             match fields.remove("items") {
-                Some(Value::Array(items)) if is_list => items.into_iter().for_each(|item| flatten(item, objects)),
+                Some(Value::Array(items)) if is_list => {
+                    items.into_iter().for_each(|item| flatten(item, objects))
+                }
                 Some(other) => {
                     fields.insert("items".to_owned(), other);
                     objects.push(Value::Object(fields));
@@ -106,7 +111,9 @@ fn converted(object: &Value) -> std::result::Result<(Resource, Vec<String>), Str
     let unknown = || format!("unknown resource type ({kind}) and/or version ({version})");
     match version {
         API_VERSION => {
-            let kind = Kind::from_name(kind).filter(|kind| crate::kinds::entry_of(*kind).is_some()).ok_or_else(unknown)?;
+            let kind = Kind::from_name(kind)
+                .filter(|kind| crate::kinds::entry_of(*kind).is_some())
+                .ok_or_else(unknown)?;
             let resource = Resource::from_value(kind, object.clone()).map_err(|error| error.to_string())?;
             Ok((resource, Vec::new()))
         }
@@ -122,7 +129,8 @@ fn converted(object: &Value) -> std::result::Result<(Resource, Vec<String>), Str
 
 fn kubernetes_policy(object: &Value) -> std::result::Result<(Resource, Vec<String>), String> {
     let policy = serde_json::from_value(object.clone()).map_err(|error| error.to_string())?;
-    let converted = model::kubernetes::kubernetes_network_policy(&policy).map_err(|error| error.to_string())?;
+    let converted =
+        model::kubernetes::network_policy::kubernetes_network_policy(&policy).map_err(|error| error.to_string())?;
     let model::Value::Resource(resource) = converted.pair.value else {
         return Err("the policy did not become a resource".to_owned());
     };

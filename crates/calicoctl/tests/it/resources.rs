@@ -2,4 +2,5 @@
 
 mod bad_input;
 mod basics;
+mod conversion;
 mod golden;

@@ -86,7 +86,10 @@ mod tests {
         ] {
             assert_eq!(node_name(old), new, "{old}");
             let qualified = name(old);
-            assert!(qualified == old || qualified.starts_with(&format!("{new}-")) && qualified.len() == new.len() + 9);
+            assert!(
+                qualified == old
+                    || qualified.starts_with(&format!("{new}-")) && qualified.len() == new.len() + 9
+            );
         }
         assert!(name_without_dots("a.b").starts_with("a-b-"));
         assert_eq!(of_address("1.2.3.4".parse().unwrap()), "1-2-3-4");

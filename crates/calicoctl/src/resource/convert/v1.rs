@@ -39,7 +39,8 @@ pub(super) fn convert(kind: &str, object: &Value) -> Result<Option<(Kind, Value)
 type Converted = (Kind, Fields, Fields);
 
 fn ip_pool(metadata: &Fields, spec: &Fields) -> Result<Converted, String> {
-    let cidr: IpNet = required(metadata, "cidr")?.parse().map_err(|_| "metadata.cidr is not a network".to_owned())?;
+    let cidr: IpNet =
+        required(metadata, "cidr")?.parse().map_err(|_| "metadata.cidr is not a network".to_owned())?;
     let cidr = cidr.trunc();
     let ipip = spec.get("ipip").and_then(Value::as_object);
     let is_enabled = ipip.is_some_and(|ipip| truth(ipip, "enabled"));
@@ -120,7 +121,9 @@ fn profile(metadata: &Fields, spec: &Fields) -> Result<Converted, String> {
     let mut labels = metadata.get("labels").and_then(Value::as_object).cloned().unwrap_or_default();
     for tag in strings(metadata, "tags") {
         if let Some(value) = labels.insert(tag.clone(), "".into()) {
-            return Err(format!("profile {name} has the tag {tag} and a label of that name ({value}): rename one of them"));
+            return Err(format!(
+                "profile {name} has the tag {tag} and a label of that name ({value}): rename one of them"
+            ));
         }
     }
     let mut new = Fields::new();
@@ -168,7 +171,11 @@ fn node(metadata: &Fields, spec: &Fields) -> Result<Converted, String> {
 
 fn rules(spec: &Fields, name: &str) -> Result<Vec<Value>, String> {
     let Some(rules) = spec.get(name).and_then(Value::as_array) else { return Ok(Vec::new()) };
-    rules.iter().enumerate().map(|(index, value)| rule(value).map_err(|reason| format!("spec.{name}[{index}]: {reason}"))).collect()
+    rules
+        .iter()
+        .enumerate()
+        .map(|(index, value)| rule(value).map_err(|reason| format!("spec.{name}[{index}]: {reason}")))
+        .collect()
 }
 
 fn rule(value: &Value) -> Result<Value, String> {
@@ -266,7 +273,9 @@ fn text<'a>(fields: &'a Fields, name: &str) -> &'a str {
 }
 
 fn required<'a>(metadata: &'a Fields, name: &str) -> Result<&'a str, String> {
-    Some(text(metadata, name)).filter(|text| !text.is_empty()).ok_or_else(|| format!("metadata.{name} is missing"))
+    Some(text(metadata, name))
+        .filter(|text| !text.is_empty())
+        .ok_or_else(|| format!("metadata.{name} is missing"))
 }
 
 fn truth(fields: &Fields, name: &str) -> bool {

@@ -4,7 +4,8 @@ use crate::harness::Shell;
 use std::time::{Duration, Instant};
 use testkit::Folder;
 
-const POOL: &str = "apiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata:\n  name: a\nspec:\n  cidr: 10.0.0.0/16\n";
+const POOL: &str =
+    "apiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata:\n  name: a\nspec:\n  cidr: 10.0.0.0/16\n";
 
 #[test]
 fn files_that_hold_nothing() {
@@ -53,7 +54,7 @@ fn files_that_are_wrong() {
         ("type.yaml", format!("{POOL}  natOutgoing: maybe\n").into(), &["type.yaml:7:"]),
         ("utf8.yaml", b"apiVersion: \xff\xfe\n".to_vec(), &["utf8.yaml:1:"]),
         ("deep.yaml", "[".repeat(100_000).into(), &["deep.yaml:1:"]),
-        ("block.yaml", b"apiVersion: projectcalico.org/v3\nkind: BlockAffinity\nmetadata:\n  name: x\nspec:\n  cidr: 10.0.0.0/26\n  node: a\n  state: confirmed\n  deleted: \"false\"\n".to_vec(), &["unknown resource type (BlockAffinity)"]),
+        ("block.yaml", b"apiVersion: projectcalico.org/v3\nkind: BlockAffinity\nmetadata:\n  name: x\nspec:\n  cidr: 10.0.0.0/26\n  node: a\n  state: confirmed\n  deleted: false\n".to_vec(), &["unknown resource type (BlockAffinity)"]),
         ("feed.yaml", b"apiVersion: projectcalico.org/v3\nkind: KubernetesService\nmetadata:\n  name: x\n".to_vec(), &["unknown resource type (KubernetesService)"]),
     ];
     for (name, text, parts) in cases {
@@ -171,7 +172,9 @@ fn secrets_are_never_shown() {
         ("K8S_API_TOKEN", SECRET),
     ];
     let shell = Shell::with(&etcd, folder);
-    for line in ["get ippool -l debug", "get ippool -l trace", "apply -l trace -f -", "get ippool --log-level=info"] {
+    for line in
+        ["get ippool -l debug", "get ippool -l trace", "apply -l trace -f -", "get ippool --log-level=info"]
+    {
         let output = shell.pipe(line, POOL);
         assert!(!output.success);
         assert!(!output.stdout.contains(SECRET) && !output.stderr.contains(SECRET), "{line}: {output:?}");

@@ -37,7 +37,8 @@ fn every_kind_in_every_format_on_etcd() {
         let wiped = etcd.etcdctl(&["del", "--prefix", "/calico"]).expect("etcdctl");
         assert!(wiped.status.success());
         let folder = Folder::new("calicoctl").expect("a folder");
-        let shell = Shell::with(&[("DATASTORE_TYPE", "etcdv3"), ("ETCD_ENDPOINTS", &etcd.endpoint())], folder);
+        let shell =
+            Shell::with(&[("DATASTORE_TYPE", "etcdv3"), ("ETCD_ENDPOINTS", &etcd.endpoint())], folder);
         compare(entry, &transcript(&shell, entry), false, &mut differences);
     }
     assert!(differences.is_empty(), "{}", differences.join("\n"));
@@ -48,7 +49,9 @@ fn every_custom_resource_in_every_format_on_kubernetes() {
     let etcd = Etcd::start().expect("etcd");
     let api_server = ApiServer::start(&etcd.endpoint()).expect("kube-apiserver");
     for definition in api::crds::all() {
-        api_server.kubectl_with_input(&["apply", "--server-side", "-f", "-"], &definition.to_string()).expect("a CRD");
+        api_server
+            .kubectl_with_input(&["apply", "--server-side", "-f", "-"], &definition.to_string())
+            .expect("a CRD");
     }
     let wait = ["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"];
     assert!(api_server.kubectl(&wait).expect("kubectl").status.success());
@@ -58,7 +61,8 @@ fn every_custom_resource_in_every_format_on_kubernetes() {
     }
     let kubeconfig = api_server.kubeconfig().display().to_string();
     let mut differences = Vec::new();
-    let skipped = |entry: &&KindEntry| NATIVE.iter().chain(INITIALISED).any(|kind| *kind == entry.kind.as_str());
+    let skipped =
+        |entry: &&KindEntry| NATIVE.iter().chain(INITIALISED).any(|kind| *kind == entry.kind.as_str());
     for entry in KINDS.iter().filter(|entry| !skipped(entry)) {
         let folder = Folder::new("calicoctl").expect("a folder");
         let shell = Shell::with(&[("DATASTORE_TYPE", "kubernetes"), ("KUBECONFIG", &kubeconfig)], folder);
@@ -97,7 +101,8 @@ fn transcript(shell: &Shell, entry: &KindEntry) -> String {
         names.push("default".to_owned());
     } else {
         let path = golden(&format!("input/{word}.yaml"));
-        let input = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let input =
+            std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let mut in_metadata = false;
         for line in input.lines() {
             in_metadata = line == "metadata:" || in_metadata && line.starts_with(' ');
@@ -152,7 +157,7 @@ fn masked(text: &str) -> String {
         if trimmed.starts_with("generation\":") || trimmed.starts_with("generation:") {
             continue;
         }
-        let mut line = line.to_owned();
+        let mut line = line.replace(env!("CARGO_MANIFEST_DIR"), "");
         for field in ["uid", "creationTimestamp", "resourceVersion", "clusterGUID"] {
             line = mask_field(&line, field);
         }
@@ -180,7 +185,8 @@ fn mask_field(line: &str, field: &str) -> String {
 /// Replaces words of 32 hexadecimal digits: the identity of a cluster.
 fn mask_guid(line: &str) -> String {
     let is_guid = |word: &str| word.len() == 32 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let words = line.split(' ').map(|word| if is_guid(word) { "MASKED-32-HEXADECIMAL-DIGITS----" } else { word });
+    let words =
+        line.split(' ').map(|word| if is_guid(word) { "MASKED-32-HEXADECIMAL-DIGITS----" } else { word });
     words.collect::<Vec<_>>().join(" ")
 }
 
