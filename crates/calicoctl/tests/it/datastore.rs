@@ -236,6 +236,47 @@ fn an_interrupted_import_is_run_again() {
 }
 
 #[test]
+fn a_datastore_that_goes_away_during_an_import() {
+    use std::fmt::Write as _;
+    let file = std::fs::read_to_string(FILE).expect("the file");
+    let mut many = String::new();
+    for number in 0..5000 {
+        let name = format!("set-{number:04}");
+        write!(many, "apiVersion: projectcalico.org/v3\nkind: GlobalNetworkSet\nmetadata: {{name: {name}}}\nspec: {{nets: [10.0.0.0/8]}}\n---\n")
+            .expect("text");
+    }
+    let file = format!("{many}{file}");
+    let mut etcd = Etcd::start().expect("etcd");
+    let endpoint = etcd.endpoint();
+    let shell = Shell::with(&[("ETCD_ENDPOINTS", &endpoint)], Folder::new("away").expect("a folder"));
+    let sets = "/calico/resources/v3/projectcalico.org/globalnetworksets/";
+    std::thread::scope(|scope| {
+        let import = scope.spawn(|| import(&shell, &file));
+        loop {
+            let output = etcd.etcdctl(&["get", "--prefix", "--keys-only", sets]).expect("etcdctl").stdout;
+            if output.len() > 20 * sets.len() || import.is_finished() {
+                break;
+            }
+        }
+        etcd.kill();
+        let error = import.join().expect("the import").error();
+        assert!(
+            error.contains("What was stored stays: repair the cause and run the same import again."),
+            "{error}"
+        );
+        // It does not try the thousands that are left, one by one.
+        assert!(error.lines().count() < 40, "{error}");
+    });
+    etcd.restart().expect("etcd");
+    let again = import(&shell, &file);
+    assert!(
+        again.success && again.stderr.contains("resource(s) were there already, as the file says"),
+        "{again:?}"
+    );
+    compare(&shell.run("datastore migrate export").text(), &file, false);
+}
+
+#[test]
 fn other_data_is_not_overwritten() {
     let file = std::fs::read_to_string(FILE).expect("the file");
     let shell = Shell::embedded();

@@ -15,6 +15,43 @@ const AT_ONCE: usize = 16;
 
 const AGAIN: &str = "What was stored stays: repair the cause and run the same import again.";
 
+/// Why one object was not written.
+struct Trouble {
+    reason: String,
+    /// Whether the datastore itself is in trouble: then the other objects fare no better, each after a wait.
+    is_general: bool,
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        Self { is_general: error.is_transient(), reason: Failure::from(error).message().to_owned() }
+    }
+}
+
+impl From<serde_json::Error> for Trouble {
+    fn from(error: serde_json::Error) -> Self {
+        Self { reason: error.to_string(), is_general: false }
+    }
+}
+
+/// Waits for writes, several at once. Collects what failed; stops early when nothing can work any more.
+async fn finish<F>(writes: impl Iterator<Item = (Key, F)>, errors: &mut Vec<String>) -> bool
+where
+    F: Future<Output = std::result::Result<(), Trouble>>,
+{
+    let writes = futures::stream::iter(writes.map(|(key, write)| async move { (key, write.await) }));
+    let mut outcomes = std::pin::pin!(writes.buffered(AT_ONCE));
+    while let Some((key, outcome)) = outcomes.next().await {
+        if let Err(trouble) = outcome {
+            errors.push(format!("{key}: {}", trouble.reason));
+            if trouble.is_general {
+                return false;
+            }
+        }
+    }
+    true
+}
+
 /// Writes the resources.
 pub(super) async fn resources(client: &Client, steps: &[Step], context: &mut Context) -> Result<()> {
     let mut errors = Vec::new();
@@ -24,16 +61,9 @@ pub(super) async fn resources(client: &Client, steps: &[Step], context: &mut Con
         {
             context.warn(&format!("Importing {} '{}' resource(s)", group.len(), first.resource.kind()));
         }
-        let outcomes =
-            futures::stream::iter(group).map(|step| async move { (step, write(client, step).await) });
-        let failed: Vec<String> = outcomes
-            .buffered(AT_ONCE)
-            .filter_map(|(step, outcome)| async move {
-                outcome.err().map(|failure| format!("{}: {failure}", key(step)))
-            })
-            .collect()
-            .await;
-        errors.extend(failed);
+        if !finish(group.iter().map(|step| (key(step), write(client, step))), &mut errors).await {
+            break;
+        }
     }
     if !errors.is_empty() {
         return Err(Failure::new(format!(
@@ -57,7 +87,7 @@ fn key(step: &Step) -> Key {
     Key::resource(step.resource.kind(), step.resource.namespace(), step.resource.name())
 }
 
-async fn write(client: &Client, step: &Step) -> Result<()> {
+async fn write(client: &Client, step: &Step) -> std::result::Result<(), Trouble> {
     let wanted = &step.resource;
     let stored = match &step.action {
         Action::Create => create(client, wanted).await?,
@@ -82,7 +112,7 @@ async fn write(client: &Client, step: &Step) -> Result<()> {
 
 /// Creates a resource that was not there when the import was planned. The tiers that every datastore has came to be
 /// since then.
-async fn create(client: &Client, wanted: &Resource) -> Result<Resource> {
+async fn create(client: &Client, wanted: &Resource) -> std::result::Result<Resource, Trouble> {
     let error = match client.create_any(wanted.clone()).await {
         Err(error) if error.is_already_exists() => error,
         outcome => return Ok(outcome?),
@@ -94,7 +124,11 @@ async fn create(client: &Client, wanted: &Resource) -> Result<Resource> {
     if is_built_in(&existing) { replace(client, wanted, &existing).await } else { Err(error.into()) }
 }
 
-async fn replace(client: &Client, wanted: &Resource, existing: &Resource) -> Result<Resource> {
+async fn replace(
+    client: &Client,
+    wanted: &Resource,
+    existing: &Resource,
+) -> std::result::Result<Resource, Trouble> {
     let mut resource = wanted.clone();
     let (metadata, current) = (resource.metadata_mut(), existing.metadata());
     current.resource_version.clone_into(&mut metadata.resource_version);
@@ -114,21 +148,14 @@ pub(super) async fn address_management(
         context.warn("The file holds no IPAM resources.");
         return Ok(());
     }
-    let mut errors: Vec<String> = Vec::new();
+    let mut errors = Vec::new();
     // Claims before blocks before handles: steps of one sort stand together.
-    for group in steps.chunk_by(|one, other| {
-        std::mem::discriminant(&one.entry.key) == std::mem::discriminant(&other.entry.key)
-    }) {
-        let outcomes =
-            futures::stream::iter(group).map(|step| async move { (step, write_entry(client, step).await) });
-        let failed: Vec<String> = outcomes
-            .buffered(AT_ONCE)
-            .filter_map(|(step, outcome)| async move {
-                outcome.err().map(|error| format!("{}: {error}", step.entry.key))
-            })
-            .collect()
-            .await;
-        errors.extend(failed);
+    let sort = |step: &EntryStep| std::mem::discriminant(&step.entry.key);
+    for group in steps.chunk_by(|one, other| sort(one) == sort(other)) {
+        let writes = group.iter().map(|step| (step.entry.key.clone(), write_entry(client, step)));
+        if !finish(writes, &mut errors).await {
+            break;
+        }
     }
     if !errors.is_empty() {
         return Err(Failure::new(format!("hit error(s):\n  {}\n{AGAIN}", errors.join("\n  "))));
@@ -140,11 +167,12 @@ pub(super) async fn address_management(
     context.print(&format!("Successfully applied {} IPAM resource(s)\n", steps.len()))
 }
 
-async fn write_entry(client: &Client, step: &EntryStep) -> std::result::Result<(), Error> {
+async fn write_entry(client: &Client, step: &EntryStep) -> std::result::Result<(), Trouble> {
     let backend = client.backend();
     match step.action {
-        EntryAction::Create => backend.create(&step.entry).await.map(drop),
-        EntryAction::Keep => Ok(()),
-        EntryAction::Replace => backend.apply(&step.entry).await.map(drop),
+        EntryAction::Create => backend.create(&step.entry).await.map(drop)?,
+        EntryAction::Keep => {}
+        EntryAction::Replace => backend.apply(&step.entry).await.map(drop)?,
     }
+    Ok(())
 }
