@@ -115,7 +115,11 @@ pub async fn run(args: &CheckArgs, context: &mut Context) -> Result<()> {
         structure::problem(block, now)
             .map(|problem| (Key::Block { cidr: block.cidr }.to_string(), problem.to_string()))
     });
-    let unreadable = blocks.invalid.iter().map(|entry| (entry.key.clone(), entry.reason.clone()));
+    let unreadable = blocks.invalid.iter().map(|entry| {
+        let key = entry.parsed_key.as_ref().map_or_else(|| entry.key.clone(), ToString::to_string);
+        let reason = entry.reason.strip_prefix(&format!("{key}: ")).unwrap_or(&entry.reason).to_owned();
+        (key, reason)
+    });
     findings.invalid_blocks(damaged.chain(unreadable).collect());
     findings.say(&format!("Check complete; found {} problems.\n", findings.problems()));
     context.print(&findings.take_text())?;

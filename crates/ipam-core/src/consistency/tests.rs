@@ -62,7 +62,7 @@ fn contradictions_and_their_repairs() {
             |records| {
                 drop(
                     records.handles.insert("b".to_owned(), handle(&[("10.0.0.0/30", 3), ("10.9.0.0/30", 1)])),
-                )
+                );
             },
             &["correct handle b to 1 of 10.0.0.0/30: it says 3 of 10.0.0.0/30, 1 of 10.9.0.0/30"],
         ),
@@ -158,7 +158,7 @@ fn apply(records: &mut Records, repairs: Vec<Repair>) {
             Repair::SetHandle { handle_id, to, .. } => drop(records.handles.insert(handle_id, to)),
             Repair::DeleteClaim { claim, .. } => drop(records.claims.remove(&claim)),
             Repair::CreateClaim { claim } => {
-                drop(records.claims.insert(claim, BlockAffinityState::Confirmed))
+                drop(records.claims.insert(claim, BlockAffinityState::Confirmed));
             }
             Repair::DeleteBlock { cidr } => drop(records.blocks.remove(&cidr)),
             Repair::RewriteBlock { block } => drop(records.blocks.insert(block.cidr, *block)),

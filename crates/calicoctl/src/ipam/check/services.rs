@@ -12,6 +12,10 @@ use api::{AssignIPs, Kind, KubeControllersConfigurationSpec, KubernetesService, 
 use client::config::KubernetesSettings;
 use client::{Client, ClientConfig, DatastoreType};
 use model::{ListOptions, Value};
+use std::time::Duration;
+
+/// How long the list of all services may take.
+const LIST_DEADLINE: Duration = Duration::from_secs(20);
 
 /// The class of load balancer that is ours.
 const OUR_CLASS: &str = "calico";
@@ -44,7 +48,17 @@ pub(super) async fn load(
             }
         }
     };
-    let services = kubernetes.backend().list(&ListOptions::resources(Kind::KubernetesService), None).await?;
+    let list = ListOptions::resources(Kind::KubernetesService);
+    let services = match tokio::time::timeout(LIST_DEADLINE, kubernetes.backend().list(&list, None)).await {
+        Ok(outcome) => outcome
+            .map_err(|error| Failure::new(format!("failed to list services: {}", Failure::from(error))))?,
+        Err(_) => {
+            return Err(Failure::new(format!(
+                "failed to list services: the Kubernetes API does not answer within {} s (set by KUBECONFIG or --kubeconfig)",
+                LIST_DEADLINE.as_secs()
+            )));
+        }
+    };
     all_readable("service", &services.invalid)?;
     let assign_ips = match client.resource::<KubeControllersConfigurationSpec>().get("", "default").await {
         Ok(configuration) => configuration.spec.controllers.load_balancer.map(|settings| settings.assign_ips),

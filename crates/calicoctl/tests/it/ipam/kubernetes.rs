@@ -1,6 +1,6 @@
 //! The same commands on a real kube-apiserver with nodes, pods and the records of a running Calico.
 
-use super::golden;
+use super::{cni, golden, put};
 use crate::harness::Shell;
 use testkit::{ApiServer, Etcd, Folder};
 
@@ -75,6 +75,7 @@ fn a_cluster_is_checked_repaired_and_relieved_of_leaks() {
     );
 
     services(&cluster);
+    services_of_another_datastore(&cluster);
     settings(&cluster);
 }
 
@@ -92,6 +93,28 @@ fn services(cluster: &Cluster) {
         text.contains("  10.244.9.9 in use by front and in active IPAM pool but has no IPAM allocation.\n"),
         "{text}"
     );
+}
+
+/// Another datastore is checked against the services of this cluster.
+fn services_of_another_datastore(cluster: &Cluster) {
+    let kubeconfig = cluster.shell.variables["KUBECONFIG"].clone();
+    let mut shell = cni();
+    let skipped = "No configuration for LoadBalancer kubecontroller found, skipping service check\n";
+    let text = shell.run_with("ipam check --kubeconfig", &[&kubeconfig]).text();
+    assert!(text.contains(skipped), "{text}");
+    put(
+        &shell,
+        &[(
+            "/calico/resources/v3/projectcalico.org/kubecontrollersconfigurations/default",
+            r#"{"kind":"KubeControllersConfiguration","apiVersion":"projectcalico.org/v3","metadata":{"name":"default","uid":"6c1dcd0f-0b0b-4d43-8a7a-0b1f6b1f2f10","creationTimestamp":"2026-11-15T19:48:00Z"},"spec":{"controllers":{"loadBalancer":{"assignIPs":"AllServices"}}}}"#,
+        )],
+    );
+    shell.variables.insert("KUBECONFIG".to_owned(), kubeconfig);
+    let text = shell.run("ipam check --show-problem-ips").text();
+    assert!(text.contains("Found 1 service load balancer(s).\n"), "{text}");
+    assert!(text.contains("  10.244.9.9 in use by front is not in any active IP pool.\n"), "{text}");
+    let error = shell.run("ipam check --kubeconfig /nonexistent").error();
+    assert!(error.contains("/nonexistent"), "{error}");
 }
 
 /// Settings, and a pool that is split.

@@ -1,6 +1,6 @@
 //! `ipam release`: one address, and what reports agree on.
 
-use super::{BLOCK_A, LOCKED, cni, cni_in_etcd, get, put};
+use super::{BLOCK_A, LOCKED, cni, cni_in_etcd, embedded_with, get, put};
 use crate::harness::Shell;
 
 const WEP_C2: &str = "/calico/resources/v3/projectcalico.org/workloadendpoints/default/node--a-cni-c2-eth0";
@@ -173,7 +173,7 @@ fn reports_of_other_clusters_versions_and_times_are_refused() {
         "{output}"
     );
     assert!(output.contains("Released 2 IPs successfully"), "{output}");
-    for (file, text) in [("bad.json", "{"), ("list.json", "[]")] {
+    for (file, text) in [("bad.json", "{"), ("number.json", "7")] {
         let file = shell.file(file, text);
         let error = release(&[&file]).error();
         assert!(error.contains("is not a report of `calicoctl ipam check -o`"), "{error}");
@@ -196,4 +196,46 @@ fn a_datastore_that_is_not_locked_needs_force() {
          Report didn't contain any leaked IPs to clean up.\nReport didn't contain any handles to clean up.\n\
          You may now unlock the data store.\n"
     );
+}
+
+/// A block of eight addresses, all under one handle.
+fn full(cidr: &str) -> String {
+    format!(
+        r#"{{"cidr":"{cidr}","affinity":"host:node-a","allocations":[0,0,0,0,0,0,0,0],"unallocated":[],"attributes":[{{"handle_id":"all"}}],"sequenceNumber":9,"sequenceNumberForAllocation":{{}},"deleted":false}}"#
+    )
+}
+
+#[test]
+fn releases_at_the_same_time_lose_nothing() {
+    let (etcd, shell) = cni_in_etcd();
+    for (key, value) in [
+        ("/calico/ipam/v2/assignment/ipv4/block/172.16.0.0-29", full("172.16.0.0/29").as_str()),
+        ("/calico/ipam/v2/handle/all", r#"{"block":{"172.16.0.0/29":8},"deleted":false}"#),
+    ] {
+        assert!(etcd.etcdctl(&["put", key, value]).expect("etcdctl").status.success());
+    }
+    let shell = &shell;
+    std::thread::scope(|scope| {
+        for place in 0..8 {
+            scope.spawn(move || shell.run(&format!("ipam release --ip=172.16.0.{place}")).text());
+        }
+    });
+    let show = shell.run("ipam show --show-blocks").text();
+    assert!(show.contains("| Block    | 172.16.0.0/29     |         8 |     0 (0%) |"), "{show}");
+    let handle = etcd.etcdctl(&["get", "/calico/ipam/v2/handle/all"]).expect("etcdctl");
+    assert!(handle.stdout.is_empty(), "the handle holds nothing and is gone: {handle:?}");
+}
+
+#[test]
+fn addresses_of_ipv6_and_of_blocks_without_a_pool() {
+    let block = "/calico/ipam/v2/assignment/ipv6/block/fd00::8-125";
+    let handle = "/calico/ipam/v2/handle/all";
+    let shell = embedded_with(&[
+        (block, &full("fd00::8/125")),
+        (handle, r#"{"block":{"fd00::8/125":8},"deleted":false}"#),
+    ]);
+    assert_eq!(shell.run("ipam release --ip=fd00::f").text(), "Successfully released IP address fd00::f\n");
+    assert!(get(&shell, block).expect("the block").contains(r#""unallocated":[7]"#));
+    assert_eq!(get(&shell, handle).as_deref(), Some(r#"{"block":{"fd00::8/125":7},"deleted":false}"#));
+    assert_eq!(shell.run("ipam release --ip=fd00::10").error(), "IP address fd00::10 is not assigned\n");
 }

@@ -28,7 +28,7 @@ fn reservations_and_blocks_without_a_pool() {
                 r#"{"kind":"IPReservation","apiVersion":"projectcalico.org/v3","metadata":{"name":"r","uid":"3c1dcd0f-0b0b-4d43-8a7a-0b1f6b1f2f10","creationTimestamp":"2026-11-15T19:48:00Z"},"spec":{"reservedCIDRs":["172.16.128.0/17","172.16.165.136/30","172.16.165.137/32"]}}"#,
             ),
             (
-                "/calico/ipam/v2/assignment/ipv6/block/fd00----ff00-122",
+                "/calico/ipam/v2/assignment/ipv6/block/fd00::ff00-127",
                 r#"{"cidr":"fd00::ff00/127","affinity":null,"allocations":[0,0],"unallocated":[],"attributes":[{"secondary":{"pod":"p","namespace":"ns"}}],"sequenceNumber":5,"sequenceNumberForAllocation":{"0":4,"1":4},"deleted":false}"#,
             ),
         ],
