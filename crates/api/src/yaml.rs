@@ -118,7 +118,7 @@ impl Writer {
     fn text(&mut self, text: &str, indent: usize, place: Place) {
         let folded = (place == Place::Value).then_some(indent + 2);
         match Style::of(text, place == Place::Name) {
-            Style::Plain => self.folding(text, folded, |writer, character| writer.push(character)),
+            Style::Plain => self.folding(text, folded, Self::push),
             Style::Single => {
                 self.put("'");
                 self.folding(text, folded, |writer, character| {
