@@ -1,15 +1,14 @@
-//! The watch service: one task per stream that pumps requests in and messages out. What is sent is bounded by a short queue; a client
-//! that does not read simply falls behind, and the engine lets it catch up from the file.
+//! The watch service: requests in, messages out, driven by whoever reads the messages. So nothing is made before the client can take it: one that
+//! does not read falls behind, and the engine lets it catch up from the file.
 
-use std::{collections::BTreeMap, time::Duration};
-
-use futures::{Stream, StreamExt};
-use prost::Message as _;
-use tokio::{
-    sync::mpsc,
-    time::{Instant, interval_at},
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
 };
-use tokio_stream::wrappers::ReceiverStream;
+
+use futures::{Stream, StreamExt, stream};
+use prost::Message as _;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{
@@ -23,8 +22,6 @@ use crate::engine::{Event, WatchMessage, WatchRequest, WatchStream};
 
 /// The id of messages that are about no watch in particular.
 const NO_WATCH: i64 = -1;
-/// Messages waiting for a client.
-const QUEUE: usize = 4;
 /// etcd allows messages this much larger than requests.
 const MESSAGE_OVERHEAD: usize = 512 << 10;
 
@@ -43,15 +40,27 @@ impl Api {
         &self,
         requests: impl Stream<Item = Result<pb::WatchRequest, Status>> + Send + Unpin + 'static,
     ) -> impl Stream<Item = Result<pb::WatchResponse, Status>> + Send + 'static {
-        let (sender, receiver) = mpsc::channel(QUEUE);
+        let every = self.info.progress_interval.max(Duration::from_millis(100));
+        let mut tick = interval_at(Instant::now() + every, every);
+        // A client that did not read for a while is told once, not once for each tick it missed.
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let session = Session {
             watches: self.store.watch_stream(),
             api: self.clone(),
             options: BTreeMap::new(),
-            sender,
+            outbox: VecDeque::new(),
+            requests: Some(requests),
+            tick,
         };
-        tokio::spawn(session.run(requests));
-        ReceiverStream::new(receiver)
+        stream::unfold(Some(session), |session| async move {
+            let mut session = session?;
+            match session.next().await {
+                Ok(response) => Some((Ok(response), Some(session))),
+                // Said once, then the stream ends.
+                Err(Some(status)) => Some((Err(status), None)),
+                Err(None) => None,
+            }
+        })
     }
 }
 
@@ -64,70 +73,60 @@ struct WatchOptions {
     busy: bool,
 }
 
-struct Session {
+struct Session<R> {
     api: Api,
     watches: WatchStream,
     options: BTreeMap<i64, WatchOptions>,
-    sender: mpsc::Sender<Result<pb::WatchResponse, Status>>,
+    /// Messages that are ready; more is made only when it is empty.
+    outbox: VecDeque<pb::WatchResponse>,
+    /// `None` once the client has ended its side; it may go on listening.
+    requests: Option<R>,
+    tick: Interval,
 }
 
-/// The client has gone.
-struct Gone;
-
-impl Session {
-    async fn run(
-        mut self,
-        mut requests: impl Stream<Item = Result<pb::WatchRequest, Status>> + Send + Unpin,
-    ) {
-        let every = self.api.info.progress_interval.max(Duration::from_millis(100));
-        let mut tick = interval_at(Instant::now() + every, every);
-        let mut open = true;
-        let sender = self.sender.clone();
+impl<R: Stream<Item = Result<pb::WatchRequest, Status>> + Send + Unpin> Session<R> {
+    /// The next message, or why there is none: an error to tell, or nothing because the client has gone.
+    async fn next(&mut self) -> Result<pb::WatchResponse, Option<Status>> {
         loop {
-            let step = tokio::select! {
+            if let Some(response) = self.outbox.pop_front() {
+                return Ok(response);
+            }
+            let requests = &mut self.requests;
+            let request = async {
+                match requests {
+                    Some(requests) => requests.next().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
                 biased;
-                () = sender.closed() => return,
-                request = requests.next(), if open => match request {
-                    Some(Ok(request)) => self.request(request).await,
-                    Some(Err(_)) => return,
-                    // A client may end its side and go on listening.
-                    None => { open = false; Ok(()) }
+                request = request => match request {
+                    Some(Ok(request)) => self.request(request),
+                    Some(Err(_)) => return Err(None),
+                    None => self.requests = None,
                 },
                 message = self.watches.next() => match message {
-                    Ok(Some(message)) => self.message(message).await,
-                    Ok(None) => return self.fail(Status::unavailable("etcdserver: server stopped")).await,
-                    Err(error) => return self.fail(status(error)).await,
+                    Ok(Some(message)) => self.message(message),
+                    Ok(None) => return Err(Some(Status::unavailable("etcdserver: server stopped"))),
+                    Err(error) => return Err(Some(status(error))),
                 },
-                _ = tick.tick() => self.tick().await,
-            };
-            if step.is_err() {
-                return;
+                _ = self.tick.tick() => self.tell_quiet(),
             }
         }
     }
 
-    async fn send(&self, response: pb::WatchResponse) -> Result<(), Gone> {
-        self.sender.send(Ok(response)).await.map_err(|_| Gone)
-    }
-
-    async fn fail(&self, status: Status) {
-        // Nobody to tell is fine.
-        let _ = self.sender.send(Err(status)).await;
-    }
-
-    async fn request(&mut self, request: pb::WatchRequest) -> Result<(), Gone> {
+    fn request(&mut self, request: pb::WatchRequest) {
         match request.request_union {
-            Some(RequestUnion::CreateRequest(request)) => self.create(request).await,
-            Some(RequestUnion::CancelRequest(request)) => self.cancel(request.watch_id).await,
+            Some(RequestUnion::CreateRequest(request)) => self.create(request),
+            Some(RequestUnion::CancelRequest(request)) => self.cancel(request.watch_id),
             Some(RequestUnion::ProgressRequest(_)) => {
                 self.watches.request_progress();
-                Ok(())
             }
-            None => Ok(()),
+            None => {}
         }
     }
 
-    async fn create(&mut self, request: pb::WatchCreateRequest) -> Result<(), Gone> {
+    fn create(&mut self, request: pb::WatchCreateRequest) {
         let options = WatchOptions {
             fragment: request.fragment,
             progress_notify: request.progress_notify,
@@ -162,24 +161,23 @@ impl Session {
                 ..pb::WatchResponse::default()
             },
         };
-        self.send(response).await
+        self.outbox.push_back(response);
     }
 
-    async fn cancel(&mut self, watch_id: i64) -> Result<(), Gone> {
+    fn cancel(&mut self, watch_id: i64) {
         if !self.watches.cancel(watch_id) {
-            return Ok(());
+            return;
         }
         self.options.remove(&watch_id);
-        self.send(pb::WatchResponse {
+        self.outbox.push_back(pb::WatchResponse {
             header: self.api.header(self.api.store.revision()),
             watch_id,
             canceled: true,
             ..pb::WatchResponse::default()
-        })
-        .await
+        });
     }
 
-    async fn message(&mut self, message: WatchMessage) -> Result<(), Gone> {
+    fn message(&mut self, message: WatchMessage) {
         match message {
             WatchMessage::Events { watch_id, revision, events } => {
                 let mut fragment = false;
@@ -187,39 +185,36 @@ impl Session {
                     options.busy = true;
                     fragment = options.fragment;
                 }
-                self.events(watch_id, revision, events, fragment).await
+                self.events(watch_id, revision, events, fragment);
             }
             WatchMessage::Progress { revision } => {
                 let header = self.api.header(revision);
-                self.send(pb::WatchResponse { header, watch_id: NO_WATCH, ..pb::WatchResponse::default() })
-                    .await
+                self.outbox.push_back(pb::WatchResponse {
+                    header,
+                    watch_id: NO_WATCH,
+                    ..pb::WatchResponse::default()
+                });
             }
             WatchMessage::Compacted { watch_id, compact_revision } => {
                 self.options.remove(&watch_id);
-                self.send(pb::WatchResponse {
+                self.outbox.push_back(pb::WatchResponse {
                     header: self.api.header(self.api.store.revision()),
                     watch_id,
                     canceled: true,
                     compact_revision,
                     ..pb::WatchResponse::default()
-                })
-                .await
+                });
             }
         }
     }
 
-    async fn events(
-        &self,
-        watch_id: i64,
-        revision: i64,
-        events: Vec<Event>,
-        fragment: bool,
-    ) -> Result<(), Gone> {
+    fn events(&mut self, watch_id: i64, revision: i64, events: Vec<Event>, fragment: bool) {
         let header = self.api.header(revision);
         let mut response = pb::WatchResponse { header, watch_id, ..pb::WatchResponse::default() };
         if !fragment {
             response.events = events.into_iter().map(event).collect();
-            return self.send(response).await;
+            self.outbox.push_back(response);
+            return;
         }
         let most = self.api.store.options().max_request_bytes + MESSAGE_OVERHEAD;
         let mut size = 0;
@@ -227,18 +222,18 @@ impl Session {
             let length = next.encoded_len();
             if size + length >= most && !response.events.is_empty() {
                 let full = pb::WatchResponse { fragment: true, ..response.clone() };
-                self.send(full).await?;
+                self.outbox.push_back(full);
                 response.events.clear();
                 size = 0;
             }
             size += length;
             response.events.push(next);
         }
-        self.send(response).await
+        self.outbox.push_back(response);
     }
 
     /// Tells quiet watches how far they are.
-    async fn tick(&mut self) -> Result<(), Gone> {
+    fn tell_quiet(&mut self) {
         let mut quiet = Vec::new();
         for (&watch_id, options) in &mut self.options {
             let was_busy = std::mem::take(&mut options.busy);
@@ -249,9 +244,8 @@ impl Session {
         for watch_id in quiet {
             if let Some(revision) = self.watches.synced_revision(watch_id) {
                 let header = self.api.header(revision);
-                self.send(pb::WatchResponse { header, watch_id, ..pb::WatchResponse::default() }).await?;
+                self.outbox.push_back(pb::WatchResponse { header, watch_id, ..pb::WatchResponse::default() });
             }
         }
-        Ok(())
     }
 }
