@@ -120,7 +120,7 @@ async fn secrets(collector: &Collector, folder: &Path, context: &mut Context) ->
                     std::fs::write(folder.join(format!("{namespace}_{name}.yaml")), text)?;
                 }
                 Err(_) => {
-                    context.print(&format!("unable to get secret {namespace}/{name}, skipping...\n"))?
+                    context.print(&format!("unable to get secret {namespace}/{name}, skipping...\n"))?;
                 }
             }
         }
@@ -193,7 +193,7 @@ async fn pods(
                     }
                 }
                 Err(reason) => {
-                    context.print(&format!("ERROR listing {kind} in namespace {namespace}: {reason}\n"))?
+                    context.print(&format!("ERROR listing {kind} in namespace {namespace}: {reason}\n"))?;
                 }
             }
         }

@@ -179,11 +179,14 @@ mod tests {
         let mut resource = Resource::from_value(Kind::FelixConfiguration, value).expect("settings");
         correct_settings(&mut resource);
         let spec = serde_json::to_value(&resource).expect("JSON")["spec"].take();
-        assert_eq!(
-            spec,
-            json!({"defaultEndpointToHostAction": "Drop", "iptablesFilterAllowAction": "Accept",
-                "iptablesMangleAllowAction": "Return", "iptablesFilterDenyAction": "Reject"})
-        );
+        for (field, expected) in [
+            ("defaultEndpointToHostAction", "Drop"),
+            ("iptablesFilterAllowAction", "Accept"),
+            ("iptablesMangleAllowAction", "Return"),
+            ("iptablesFilterDenyAction", "Reject"),
+        ] {
+            assert_eq!(spec[field], expected, "{field}");
+        }
     }
 
     #[test]

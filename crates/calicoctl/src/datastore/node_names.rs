@@ -124,14 +124,14 @@ mod tests {
     use api::Kind;
     use serde_json::json;
 
-    fn resource(kind: Kind, name: &str, spec: serde_json::Value) -> Resource {
+    fn resource(kind: Kind, name: &str, spec: &serde_json::Value) -> Resource {
         let value = json!({"metadata": {"name": name}, "spec": spec});
         Resource::from_value(kind, value).expect("a resource")
     }
 
     fn names() -> NodeNames {
         let references = json!({"orchRefs": [{"nodeName": "new", "orchestrator": "k8s"}]});
-        NodeNames::of(&[resource(Kind::Node, "old", references)]).expect("names")
+        NodeNames::of(&[resource(Kind::Node, "old", &references)]).expect("names")
     }
 
     #[test]
@@ -145,9 +145,9 @@ mod tests {
             (Kind::BGPPeer, "p", json!({"node": "old"}), "p", json!({"node": "new"})),
             (Kind::BGPPeer, "p", json!({"node": "other"}), "p", json!({"node": "other"})),
         ] {
-            let mut found = resource(kind, name, spec);
+            let mut found = resource(kind, name, &spec);
             names().apply(&mut found);
-            assert_eq!(found, resource(kind, new_name, new_spec), "{kind} {name}");
+            assert_eq!(found, resource(kind, new_name, &new_spec), "{kind} {name}");
         }
     }
 
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_node_that_kubernetes_does_not_know_is_named() {
-        let failure = NodeNames::of(&[resource(Kind::Node, "bare", json!({}))]).expect_err("no reference");
+        let failure = NodeNames::of(&[resource(Kind::Node, "bare", &json!({}))]).expect_err("no reference");
         assert!(failure.message().contains("node bare missing a 'k8s' orchestrator reference"), "{failure}");
         assert!(failure.message().contains("--keep-node-names"), "{failure}");
     }

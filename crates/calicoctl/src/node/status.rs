@@ -122,13 +122,14 @@ fn program(command: &[String]) -> &str {
 /// `calico component node felix`, `tortie felix`.
 fn is_calico(command: &[String]) -> bool {
     let words: Vec<&str> = command.iter().skip(1).map(String::as_str).collect();
-    match (program(command), words.as_slice()) {
-        ("calico-felix", _) | (_, ["-felix" | "--felix", ..]) => true,
-        ("calico-node", ["felix", ..] | []) => true,
-        ("tortie", ["felix" | "node", ..]) => true,
-        ("calico", ["component", "felix", ..] | ["component", "node", "felix" | "run", ..]) => true,
-        _ => false,
-    }
+    matches!(
+        (program(command), words.as_slice()),
+        ("calico-felix", _)
+            | (_, ["-felix" | "--felix", ..])
+            | ("calico-node", ["felix", ..] | [])
+            | ("tortie", ["felix" | "node", ..])
+            | ("calico", ["component", "felix", ..] | ["component", "node", "felix" | "run", ..])
+    )
 }
 
 #[cfg(test)]
