@@ -11,9 +11,10 @@ use client::{Client, ClientConfig, DatastoreType};
 use std::io::{IsTerminal as _, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// How long a datastore may take to answer before the command gives up and says what it tried.
-pub const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
+pub const CONNECT_DEADLINE: Duration = Duration::from_secs(4);
 
 /// Standard streams and the environment, real or of a test.
 pub struct Surroundings {
@@ -117,8 +118,9 @@ impl Context {
         let is_default = flag.config == Path::new(client::config::DEFAULT_CONFIG_PATH);
         let from_file = !is_default || self.surroundings.environment.exists(&flag.config);
         let target = describe(&config, from_file.then_some(flag.config.as_path()));
-        match tokio::time::timeout(CONNECT_DEADLINE, Client::open(&config)).await {
-            Ok(Ok(client)) => Ok(Opened { client, target }),
+        let deadline = Instant::now() + CONNECT_DEADLINE;
+        match tokio::time::timeout_at(deadline, Client::open(&config)).await {
+            Ok(Ok(client)) => Ok(Opened { client, target, deadline }),
             Ok(Err(error)) => {
                 Err(Failure::new(format!("Failed to create Calico API client: {error} ({target})")))
             }
@@ -173,6 +175,7 @@ pub struct Opened {
     /// The client.
     pub client: Client,
     target: String,
+    deadline: Instant,
 }
 
 impl Opened {
@@ -184,7 +187,7 @@ impl Opened {
         &self,
         operation: impl Future<Output = client::Result<T>>,
     ) -> Result<client::Result<T>> {
-        match tokio::time::timeout(CONNECT_DEADLINE, operation).await {
+        match tokio::time::timeout_at(self.deadline, operation).await {
             Err(_) => Err(no_answer(&self.target)),
             Ok(Err(error @ client::Error::Datastore { .. })) if error.is_transient() => Err(Failure::new(
                 format!("cannot reach the datastore: {} ({})", Failure::from(error), self.target),

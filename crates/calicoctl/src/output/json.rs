@@ -11,7 +11,7 @@ use std::io;
 pub fn to_string<T: Serialize + ?Sized>(value: &T) -> Result<String, serde_json::Error> {
     let mut out = Vec::with_capacity(1024);
     value.serialize(&mut Serializer::with_formatter(&mut out, GoPretty(PrettyFormatter::new())))?;
-    String::from_utf8(out).map_err(|error| serde::ser::Error::custom(error))
+    String::from_utf8(out).map_err(serde::ser::Error::custom)
 }
 
 /// The layout is that of serde_json; what differs is that Go escapes the characters that mean something in HTML.

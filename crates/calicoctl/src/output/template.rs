@@ -53,11 +53,11 @@ pub fn render(text: &str, answers: &[Answer], settings: &Settings) -> Result<Str
             _ => Err(TemplateError::Exec("unhandled config type: only \"asnumber\" is known".into())),
         })
         .parse(text)
-        .map_err(wrong)?;
-    template.execute_to_string(&Value::List(data.into())).map_err(wrong)
+        .map_err(|error| wrong(&error))?;
+    template.execute_to_string(&Value::List(data.into())).map_err(|error| wrong(&error))
 }
 
-fn wrong(error: TemplateError) -> Failure {
+fn wrong(error: &TemplateError) -> Failure {
     Failure::new(error.to_string())
 }
 

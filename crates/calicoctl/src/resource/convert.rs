@@ -84,7 +84,7 @@ fn flatten(value: Value, objects: &mut Vec<Value>) {
                 fields.get("kind").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("List"));
             match fields.remove("items") {
                 Some(Value::Array(items)) if is_list => {
-                    items.into_iter().for_each(|item| flatten(item, objects))
+                    items.into_iter().for_each(|item| flatten(item, objects));
                 }
                 Some(other) => {
                     fields.insert("items".to_owned(), other);
@@ -129,8 +129,8 @@ fn converted(object: &Value) -> std::result::Result<(Resource, Vec<String>), Str
 
 fn kubernetes_policy(object: &Value) -> std::result::Result<(Resource, Vec<String>), String> {
     let policy = serde_json::from_value(object.clone()).map_err(|error| error.to_string())?;
-    let converted =
-        model::kubernetes::network_policy::kubernetes_network_policy(&policy).map_err(|error| error.to_string())?;
+    let converted = model::kubernetes::network_policy::kubernetes_network_policy(&policy)
+        .map_err(|error| error.to_string())?;
     let model::Value::Resource(resource) = converted.pair.value else {
         return Err("the policy did not become a resource".to_owned());
     };

@@ -119,7 +119,9 @@ mod tests {
 
     #[test]
     fn namespaces_are_resolved_as_calico_resolves_them() {
-        let cases: [(Kind, &str, Option<&str>, bool, std::result::Result<&str, &str>); 10] = [
+        type Case =
+            (Kind, &'static str, Option<&'static str>, bool, std::result::Result<&'static str, &'static str>);
+        let cases: [Case; 10] = [
             (Kind::NetworkPolicy, "", None, false, Ok("default")),
             (Kind::NetworkPolicy, "", Some("a"), false, Ok("a")),
             (Kind::NetworkPolicy, "a", None, false, Ok("a")),

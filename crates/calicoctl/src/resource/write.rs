@@ -11,6 +11,7 @@ use crate::version_gate::Access;
 use api::Resource;
 use api::document::Document;
 use client::{Client, Error};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The flags that the writing commands share.
@@ -189,6 +190,7 @@ async fn run(action: Action, flags: &WriteFlags, context: &mut Context) -> Resul
         .zip(&resources)
         .map(|(document, resource)| Identity::of(resource.as_ref().unwrap_or(&document.resource)))
         .collect();
+    warn_of_repetitions(&identities, context);
     let (client, slots) = (&client, &resources);
     let outcomes = pipeline::run(
         context,
@@ -215,6 +217,18 @@ async fn run(action: Action, flags: &WriteFlags, context: &mut Context) -> Resul
     show_places(&documents, &outcomes, context);
     let kinds = documents.iter().map(Document::kind).collect();
     Results::of(kinds, outcomes).write(action.verb(), context)
+}
+
+/// Says which objects stand in the input more than once: rarely what somebody wanted.
+fn warn_of_repetitions(identities: &[Identity], context: &mut Context) {
+    let mut counts: BTreeMap<&Identity, usize> = BTreeMap::new();
+    for identity in identities {
+        *counts.entry(identity).or_default() += 1;
+    }
+    for (identity, count) in counts.into_iter().filter(|(_, count)| *count > 1) {
+        context
+            .warn(&format!("Warning: {identity} is in the input {count} times; they are written in order"));
+    }
 }
 
 /// Points at the fields in the user's file that were refused.

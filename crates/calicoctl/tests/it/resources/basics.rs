@@ -327,7 +327,12 @@ fn many_objects_are_applied_at_once_and_counted_right() {
     assert_eq!(text, "Successfully applied 200 'GlobalNetworkPolicy' resource(s)\n");
     // The same name twice: the later one wins, as one after the other.
     let twice = format!("{}---\n{}", policy("same"), policy("same").replace("all()", "has(second)"));
-    shell.pipe("apply -f -", twice).text();
+    let output = shell.pipe("apply -f -", twice);
+    assert!(output.success, "{output:?}");
+    assert_eq!(
+        output.stderr,
+        "Warning: GlobalNetworkPolicy(same) is in the input 2 times; they are written in order\n"
+    );
     assert!(shell.run("get gnp same -o custom-columns=SELECTOR").text().contains("has(second)"));
 }
 

@@ -144,14 +144,26 @@ spec:
 #[test]
 fn current_objects_pass_and_others_are_refused() {
     let shell = Shell::embedded();
-    let pool = "apiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata:\n  name: a\nspec:\n  cidr: 10.0.0.0/16\n";
-    assert!(shell.pipe("convert -f -", pool).text().starts_with(pool.split("spec").next().unwrap_or_default()));
+    let pool =
+        "apiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata:\n  name: a\nspec:\n  cidr: 10.0.0.0/16\n";
+    assert!(
+        shell.pipe("convert -f -", pool).text().starts_with(pool.split("spec").next().unwrap_or_default())
+    );
     for (input, message) in [
         ("", "no resources specified in file stdin\n"),
-        ("apiVersion: v1\nkind: Pod\n", "failed to execute command: stdin: unknown resource type (Pod) and/or version (v1)\n"),
-        ("apiVersion: v1\nkind: workloadEndpoint\n", "failed to execute command: stdin: workload endpoints are made by"),
+        (
+            "apiVersion: v1\nkind: Pod\n",
+            "failed to execute command: stdin: unknown resource type (Pod) and/or version (v1)\n",
+        ),
+        (
+            "apiVersion: v1\nkind: workloadEndpoint\n",
+            "failed to execute command: stdin: workload endpoints are made by",
+        ),
         ("apiVersion: v1\nkind: ipPool\n", "failed to execute command: stdin: metadata.cidr is missing\n"),
-        ("apiVersion: v1\nkind: ipPool\nmetadata: {cidr: 10.0.0.0/28}\n", "failed to execute command: stdin: the converted object is not valid"),
+        (
+            "apiVersion: v1\nkind: ipPool\nmetadata: {cidr: 10.0.0.0/28}\n",
+            "failed to execute command: stdin: the converted object is not valid",
+        ),
         ("a: [", "failed to execute command: stdin: line "),
     ] {
         let error = shell.pipe("convert -f -", input).error();

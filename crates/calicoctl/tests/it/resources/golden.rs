@@ -72,6 +72,35 @@ fn every_custom_resource_in_every_format_on_kubernetes() {
         compare(entry, &found, false, &mut differences);
     }
     assert!(differences.is_empty(), "{}", differences.join("\n"));
+    native_kinds(&api_server);
+}
+
+/// What Kubernetes makes from its own objects: read, labelled and patched, never created.
+fn native_kinds(api_server: &ApiServer) {
+    let node = r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"n1","annotations":{"projectcalico.org/IPv4Address":"10.9.0.1/24"}}}"#;
+    api_server.kubectl_with_input(&["create", "-f", "-"], node).expect("a node");
+    let kubeconfig = api_server.kubeconfig().display().to_string();
+    let folder = Folder::new("calicoctl").expect("a folder");
+    let shell = Shell::with(&[("DATASTORE_TYPE", "kubernetes"), ("KUBECONFIG", &kubeconfig)], folder);
+    assert_eq!(
+        shell.run("get nodes -o wide").text(),
+        "NAME   ASN       IPV4          IPV6   \nn1     (63400)   10.9.0.1/24          \n\n"
+    );
+    let patch = r#"{"spec":{"bgp":{"routeReflectorClusterID":"224.0.0.1"}}}"#;
+    assert_eq!(
+        shell.run_with("patch node n1 -p", &[patch]).text(),
+        "Successfully patched 1 'Node' resource\n"
+    );
+    assert!(shell.run("get node n1 -o yaml").text().contains("    routeReflectorClusterID: 224.0.0.1\n"));
+    assert_eq!(shell.run("label node n1 rack=7").text(), "Successfully set label rack on node n1\n");
+    let labels =
+        api_server.kubectl(&["get", "node", "n1", "-o", "jsonpath={.metadata.labels}"]).expect("kubectl");
+    assert!(String::from_utf8_lossy(&labels.stdout).contains("\"rack\":\"7\""), "{labels:?}");
+    assert!(shell.run("get profiles -o name").text().contains("profile/kns.shop\n"));
+    assert_eq!(shell.run("get wep -A").text(), "NAMESPACE   WORKLOAD   NODE   NETWORKS   INTERFACE   \n\n");
+    let profile = golden("input/profile.yaml").display().to_string();
+    let error = shell.run_with("create -f", &[&profile]).error();
+    assert!(error.starts_with("failed to create 'Profile' resource: [operation"), "{error}");
 }
 
 /// A session with one kind.
