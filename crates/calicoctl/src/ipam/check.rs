@@ -120,7 +120,7 @@ pub async fn run(args: &CheckArgs, context: &mut Context) -> Result<()> {
         let reason = entry.reason.strip_prefix(&format!("{key}: ")).unwrap_or(&entry.reason).to_owned();
         (key, reason)
     });
-    findings.invalid_blocks(damaged.chain(unreadable).collect());
+    findings.invalid_blocks(&damaged.chain(unreadable).collect::<Vec<_>>());
     findings.say(&format!("Check complete; found {} problems.\n", findings.problems()));
     context.print(&findings.take_text())?;
 

@@ -4,15 +4,18 @@
 //! Programs that allocate pass through states that look like contradictions. So, unless the datastore is locked, the same
 //! repair must be due at two readings some time apart, on an entry that did not change; and each write compares revisions.
 
-use super::snapshot::{Snapshot, key_of};
+use super::snapshot::Snapshot;
 use crate::context::Context;
 use crate::failure::{Failure, Result};
 use api::BlockAffinityState;
 use client::Client;
 use ipam_core::Repair;
-use model::{BlockAffinity, IpamHandle, KvPair, Value};
+use model::{BlockAffinity, IpamHandle, Key, KvPair, Value};
 use std::io::Read as _;
 use std::time::Duration;
+
+/// More than this is no answer.
+const LONGEST_ANSWER: usize = 16;
 
 /// How to go about it.
 #[derive(Clone, Copy, Debug)]
@@ -29,13 +32,13 @@ pub(super) struct FixOptions {
 pub(super) async fn run(client: &Client, options: FixOptions, context: &mut Context) -> Result<()> {
     let backend = client.backend();
     let first = Snapshot::load(backend.as_ref()).await?;
-    let plan = first.records.repairs();
+    let plan = first.repairs();
     if plan.is_empty() {
         return context
             .print("\nBlocks, claims and handles agree with each other; there is nothing to repair.\n");
     }
     let mut text = format!("\nRepairs that are safe ({}):\n", plan.len());
-    for repair in &plan {
+    for repair in plan.values() {
         text += &format!("  - {repair}\n");
     }
     context.print(&text)?;
@@ -51,12 +54,11 @@ pub(super) async fn run(client: &Client, options: FixOptions, context: &mut Cont
     }
     let second = Snapshot::load(backend.as_ref()).await?;
     let (mut done, mut skipped, mut failures) = (0, 0, Vec::new());
-    for repair in &plan {
-        let outcome = if second.still_due(repair, &first) {
-            carry_out(client, repair, second.entry(repair)).await
-        } else {
-            Ok(false)
-        };
+    let due = second.repairs();
+    for (key, repair) in &plan {
+        let is_due = due.get(key) == Some(repair) && second.revision(key) == first.revision(key);
+        let outcome =
+            if is_due { carry_out(client, key, repair, second.entry(key)).await } else { Ok(false) };
         match outcome {
             Ok(true) => done += 1,
             Ok(false) => {
@@ -78,21 +80,25 @@ pub(super) async fn run(client: &Client, options: FixOptions, context: &mut Cont
 fn confirmed(context: &mut Context) -> Result<bool> {
     context.print("Carry them out? [y/N] ")?;
     context.surroundings.stdout.flush()?;
-    let mut answer = Vec::new();
-    for byte in context.surroundings.stdin.as_mut().bytes().take(16) {
-        match byte? {
-            b'\n' => break,
-            byte => answer.push(byte),
-        }
+    let (mut answer, mut byte) = (Vec::new(), [0]);
+    // One byte at a time: what follows the line is not ours, and a line is short.
+    while answer.len() < LONGEST_ANSWER && context.surroundings.stdin.read(&mut byte)? == 1 && byte != *b"\n"
+    {
+        answer.extend_from_slice(&byte);
     }
     Ok(matches!(String::from_utf8_lossy(&answer).trim().to_lowercase().as_str(), "y" | "yes"))
 }
 
 /// Makes one repair; false when somebody else changed the entry first.
-async fn carry_out(client: &Client, repair: &Repair, entry: Option<&KvPair>) -> client::Result<bool> {
+async fn carry_out(
+    client: &Client,
+    key: &Key,
+    repair: &Repair,
+    entry: Option<&KvPair>,
+) -> client::Result<bool> {
     let backend = client.backend();
     let changed = |value| entry.map(|entry| KvPair { value, ..entry.clone() });
-    let new = |value| KvPair::new(key_of(repair), value);
+    let new = |value| KvPair::new(key.clone(), value);
     let outcome = match (repair, entry) {
         (
             Repair::DeleteHandle { .. } | Repair::DeleteClaim { .. } | Repair::DeleteBlock { .. },

@@ -10,8 +10,7 @@ use std::collections::BTreeMap;
 /// The records of one moment.
 #[derive(Debug, Default)]
 pub(super) struct Snapshot {
-    /// The records.
-    pub(super) records: Records,
+    records: Records,
     entries: BTreeMap<Key, KvPair>,
 }
 
@@ -76,20 +75,24 @@ impl Snapshot {
         }
     }
 
-    /// The stored entry that a repair changes; `None` for one that creates.
-    pub(super) fn entry(&self, repair: &Repair) -> Option<&KvPair> {
-        self.entries.get(&key_of(repair))
+    /// The repairs that are due, by the key that they write; there is at most one for each.
+    pub(super) fn repairs(&self) -> BTreeMap<Key, Repair> {
+        self.records.repairs().into_iter().map(|repair| (key_of(&repair), repair)).collect()
     }
 
-    /// Whether the same repair was due, on the same stored entry, in an earlier snapshot.
-    pub(super) fn still_due(&self, repair: &Repair, earlier: &Self) -> bool {
-        let revision = |snapshot: &Self| snapshot.entry(repair).map(|entry| entry.revision.clone());
-        revision(self) == revision(earlier) && self.records.repairs().contains(repair)
+    /// The stored entry of a key.
+    pub(super) fn entry(&self, key: &Key) -> Option<&KvPair> {
+        self.entries.get(key)
+    }
+
+    /// The revision of a stored entry.
+    pub(super) fn revision(&self, key: &Key) -> Option<&str> {
+        self.entries.get(key).map(|entry| entry.revision.as_str())
     }
 }
 
 /// The key that a repair writes.
-pub(super) fn key_of(repair: &Repair) -> Key {
+fn key_of(repair: &Repair) -> Key {
     match repair {
         Repair::DeleteHandle { handle_id } | Repair::SetHandle { handle_id, .. } => {
             Key::IpamHandle { handle_id: handle_id.clone() }

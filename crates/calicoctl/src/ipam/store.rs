@@ -51,6 +51,21 @@ pub(super) struct Blocks {
     pub(super) invalid: Vec<InvalidEntry>,
 }
 
+impl Blocks {
+    /// The block that an address lies in.
+    fn of(self, address: IpAddr) -> Result<Option<AllocationBlock>> {
+        self.check_readable(address)?;
+        Ok(self.entries.into_iter().find(|block| block.cidr.contains(&address)))
+    }
+
+    /// An address of a block that cannot be read is neither free nor taken.
+    fn check_readable(&self, address: IpAddr) -> Result<()> {
+        let holds = |entry: &&InvalidEntry| matches!(&entry.parsed_key, Some(Key::Block { cidr }) if cidr.contains(&address));
+        let Some(entry) = self.invalid.iter().find(holds) else { return Ok(()) };
+        Err(Failure::new(format!("the block of {address} cannot be read: {}: {}", entry.key, entry.reason)))
+    }
+}
+
 /// What a release did.
 #[derive(Debug, Default)]
 pub(super) struct ReleaseOutcome {
@@ -141,8 +156,7 @@ impl Store {
             }
         }
         // No pool, or blocks of another size than the pool has today.
-        let blocks = self.blocks().await?;
-        Ok(blocks.entries.into_iter().find(|block| block.cidr.contains(&address)))
+        self.blocks().await?.of(address)
     }
 
     async fn read_block(&self, cidr: &IpNet) -> Result<Option<(KvPair, AllocationBlock)>> {
@@ -195,13 +209,16 @@ impl Store {
             return Ok(by_block);
         }
         let blocks = self.blocks().await?;
-        let blocks: BTreeMap<IpAddr, IpNet> =
+        let ranges: BTreeMap<IpAddr, IpNet> =
             blocks.entries.iter().map(|block| (block.cidr.network(), block.cidr)).collect();
         for request in requests {
-            let block = blocks.range(..=request.address).next_back().map(|(_, cidr)| *cidr);
+            let block = ranges.range(..=request.address).next_back().map(|(_, cidr)| *cidr);
             match block.filter(|cidr| cidr.contains(&request.address)) {
                 Some(cidr) => by_block.entry(cidr).or_default().push(request),
-                None => outcome.not_allocated.push(request.address),
+                None => match blocks.check_readable(request.address) {
+                    Ok(()) => outcome.not_allocated.push(request.address),
+                    Err(failure) => drop(outcome.failure.get_or_insert(failure)),
+                },
             }
         }
         Ok(by_block)

@@ -245,8 +245,8 @@ impl Findings {
     }
 
     /// Blocks that contradict themselves or cannot be read: key and reason.
-    pub(super) fn invalid_blocks(&mut self, invalid: Vec<(String, String)>) {
-        for (key, reason) in &invalid {
+    pub(super) fn invalid_blocks(&mut self, invalid: &[(String, String)]) {
+        for (key, reason) in invalid {
             self.say(&format!("  IPAMBlock {key} is invalid: {reason}\n"));
         }
         self.problems += invalid.len();

@@ -43,6 +43,7 @@ fn troubled() -> crate::harness::Shell {
 fn problems_are_counted_named_and_explained() {
     let shell = troubled();
     golden("check-troubled.txt", &shell.run("ipam check").text());
+    golden("show-troubled.txt", &shell.run("ipam show --show-blocks").text());
     golden("check-troubled-explained.txt", &shell.run("ipam check --show-problem-ips").text());
 }
 

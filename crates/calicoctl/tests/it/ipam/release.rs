@@ -239,3 +239,28 @@ fn addresses_of_ipv6_and_of_blocks_without_a_pool() {
     assert_eq!(get(&shell, handle).as_deref(), Some(r#"{"block":{"fd00::8/125":7},"deleted":false}"#));
     assert_eq!(shell.run("ipam release --ip=fd00::10").error(), "IP address fd00::10 is not assigned\n");
 }
+
+#[test]
+fn an_address_of_a_block_that_cannot_be_read_is_not_called_free() {
+    // Once without a pool, once with one whose blocks have this size.
+    for shell in [embedded_with(&[]), cni()] {
+        put(&shell, &[("/calico/ipam/v2/assignment/ipv4/block/172.16.0.0-29", "{")]);
+        for command in ["show", "release"] {
+            let error = shell.run(&format!("ipam {command} --ip=172.16.0.1")).error();
+            assert!(error.contains("172.16.0.0") && !error.contains("not assigned"), "{error}");
+        }
+    }
+    let (shell, [one, _]) = reported();
+    put(&shell, &[("/calico/ipam/v2/assignment/ipv4/block/172.16.244.248-29", "{")]);
+    let output = shell.run_with("ipam release --from-report", &[&one]).text();
+    assert!(
+        output.contains(
+            "An error occurred while releasing some IPs: the block of 172.16.244.248 cannot be read"
+        ),
+        "{output}"
+    );
+    assert!(
+        output.contains("Released 1 IPs successfully\n") && !output.contains("already been cleaned up"),
+        "{output}"
+    );
+}
