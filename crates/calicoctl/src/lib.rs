@@ -9,15 +9,22 @@
 //! Every failure ends with a message on standard error and exit code 1; success is 0; there are no other codes. Nothing
 //! secret is ever printed: configuration is shown by the names of its settings, never by value.
 
+pub mod archive;
 pub mod cli;
+pub mod cluster;
 pub mod context;
+pub mod datastore;
+pub mod duration;
 pub mod failure;
 pub mod files;
 pub mod ipam;
 pub mod kinds;
 pub mod manual;
+pub mod node;
 pub mod output;
+pub mod programs;
 pub mod resource;
+pub mod version;
 pub mod version_gate;
 
 pub use cli::run;

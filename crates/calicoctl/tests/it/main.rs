@@ -1,0 +1,11 @@
+//! The command line as a person uses it: arguments in, text and an exit code out. Everything runs in this process, on the
+//! embedded store, and a representative part on a real etcd and a real kube-apiserver.
+
+mod capture;
+mod cluster;
+mod datastore;
+mod harness;
+mod ipam;
+mod node;
+mod resources;
+mod version;
