@@ -2,5 +2,6 @@
 
 mod bad_input;
 mod basics;
+mod captured;
 mod conversion;
 mod golden;
