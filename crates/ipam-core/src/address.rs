@@ -120,5 +120,10 @@ mod tests {
         ] {
             assert_eq!(split(&range, parts), Err(message.to_owned()));
         }
+        let large: IpNet = "fd00::/48".parse().expect("a range");
+        assert_eq!(split(&large, MAX_PARTS).expect("parts").len(), MAX_PARTS);
+        assert!(
+            split(&large, 2 * MAX_PARTS).expect_err("too many").ends_with("more than 65536 parts at once")
+        );
     }
 }
