@@ -50,6 +50,21 @@ fn main() -> Result<()> {
     Ok(())
 }
 
+/// So many clients, each with a connection of its own unless `KVSTORE_BENCH_CONNECTIONS` says how many they share.
+async fn clients(endpoint: &str, count: usize) -> Result<Vec<Client>> {
+    let shared = std::env::var("KVSTORE_BENCH_CONNECTIONS").ok().and_then(|text| text.parse().ok());
+    let connections = shared.unwrap_or(count).clamp(1, count);
+    let mut clients: Vec<Client> = Vec::new();
+    for number in 0..count {
+        let client = match clients.get(number % connections) {
+            Some(client) => client.clone(),
+            None => Client::connect([endpoint], None).await?,
+        };
+        clients.push(client);
+    }
+    Ok(clients)
+}
+
 /// Our server, from this very program.
 struct Ours {
     process: Process,
@@ -212,8 +227,7 @@ async fn fill(endpoint: &str, prefix: &str, count: usize) -> Result<()> {
 /// Puts per second of so many clients, each waiting for its answer before the next put.
 async fn puts(endpoint: &str, clients: usize, time: Duration) -> Result<f64> {
     let mut tasks = Vec::new();
-    for client in 0..clients {
-        let mut connection = Client::connect([endpoint], None).await?;
+    for (client, mut connection) in self::clients(endpoint, clients).await?.into_iter().enumerate() {
         tasks.push(move |until: Instant| async move {
             let mut done = 0_u32;
             while Instant::now() < until {
@@ -252,8 +266,7 @@ async fn ranges(endpoint: &str, time: Duration) -> Result<f64> {
 async fn watches(endpoint: &str, time: Duration) -> Result<f64> {
     const WRITERS: usize = 8;
     let mut streams = Vec::new();
-    for _ in 0..WATCHERS {
-        let mut connection = Client::connect([endpoint], None).await?;
+    for mut connection in clients(endpoint, WATCHERS).await? {
         streams.push(connection.watch("/watched/", Some(WatchOptions::new().with_prefix())).await?);
     }
     let start = Instant::now();
