@@ -20,6 +20,7 @@ use std::sync::Arc;
 /// # Errors
 /// When the template is wrong, or asks for something that is not there.
 pub fn render(text: &str, answers: &[Answer], settings: &Settings) -> Result<String> {
+    check_ends(text)?;
     let names = Names::of(text);
     let mut data = Vec::with_capacity(answers.len());
     for answer in answers {
@@ -55,6 +56,48 @@ pub fn render(text: &str, answers: &[Answer], settings: &Settings) -> Result<Str
         .parse(text)
         .map_err(|error| wrong(&error))?;
     template.execute_to_string(&Value::List(data.into())).map_err(|error| wrong(&error))
+}
+
+/// Refuses a template that ends inside a block; the library would take the end of the text for the block's.
+fn check_ends(text: &str) -> Result<()> {
+    let mut open = 0_usize;
+    let mut rest = text;
+    while let Some((_, after)) = rest.split_once("{{") {
+        let inside = after.strip_prefix("- ").unwrap_or(after).trim_start();
+        let word: &str = inside.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default();
+        match word {
+            "if" | "range" | "with" | "define" | "block" => open += 1,
+            "end" => open = open.saturating_sub(1),
+            _ => {}
+        }
+        rest = &after[action_length(after)..];
+    }
+    if open > 0 {
+        Err(Failure::new("template: get: unexpected EOF: a block lacks its {{end}}"))
+    } else {
+        Ok(())
+    }
+}
+
+/// How long an action is, up to its closing braces; those in quotes do not count.
+fn action_length(text: &str) -> usize {
+    let mut quote = None;
+    let mut escaped = false;
+    for (place, character) in text.char_indices() {
+        match (quote, character) {
+            (Some('"'), '\\') if !escaped => {
+                escaped = true;
+                continue;
+            }
+            (Some(open), _) if character == open && !escaped => quote = None,
+            (Some(_), _) => {}
+            (None, '"' | '`') => quote = Some(character),
+            (None, '}') if text[place..].starts_with("}}") => return place,
+            (None, _) => {}
+        }
+        escaped = false;
+    }
+    text.len()
 }
 
 fn wrong(error: &TemplateError) -> Failure {
@@ -252,6 +295,8 @@ mod tests {
     fn a_wrong_template_is_an_error() {
         let settings = Settings::default();
         assert!(render("{{range .}}", &[], &settings).is_err());
+        assert!(render("{{if true}}{{\"}}{{end\"}}", &[], &settings).is_err());
+        assert_eq!(render("{{if true}}{{\"{{if\"}}{{- end}}", &[], &settings).unwrap(), "{{if");
         assert!(render("{{nosuch .}}", &[], &settings).is_err());
         assert!(render(r#"{{config "x"}}"#, &[], &settings).is_err());
     }

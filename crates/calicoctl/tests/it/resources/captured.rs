@@ -19,7 +19,8 @@ fn lists_in_yaml() {
         ("workloadendpoints.yaml", Kind::WorkloadEndpoint),
     ] {
         let text = captured(name);
-        let documents = read(name, text.as_bytes(), Checks::Structure).unwrap_or_else(|mistakes| panic!("{mistakes}"));
+        let documents =
+            read(name, text.as_bytes(), Checks::Structure).unwrap_or_else(|mistakes| panic!("{mistakes}"));
         let items: Vec<Resource> = documents.into_iter().map(|document| document.resource).collect();
         // The list's own version is the last field of the document, the items' stand deeper.
         let revision = text.lines().rev().find_map(|line| line.strip_prefix("  resourceVersion: "));
@@ -33,7 +34,8 @@ fn lists_in_yaml() {
 #[test]
 fn the_wide_table_of_workload_endpoints() {
     let stored = captured("workloadendpoints-stored.jsonl");
-    let read = |line: &str| Resource::from_json(Kind::WorkloadEndpoint, line.as_bytes()).expect("an endpoint");
+    let read =
+        |line: &str| Resource::from_json(Kind::WorkloadEndpoint, line.as_bytes()).expect("an endpoint");
     let items: Vec<Resource> = stored.lines().map(read).collect();
     let answer = Answer::List { kind: Kind::WorkloadEndpoint, items, revision: String::new() };
     let printed = Format::Wide.render(&[answer], true, &Settings::default()).expect("a table");
