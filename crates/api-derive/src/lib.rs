@@ -90,12 +90,17 @@ fn expand(item: ItemStruct, options: StructOptions) -> syn::Result<Tokens> {
     }
     let mut extras = Tokens::new();
     if options.atomic {
-        extras.extend(quote! { crate::schema::limit(&mut object, "x-kubernetes-map-type", "atomic".into()); });
+        extras
+            .extend(quote! { crate::schema::limit(&mut object, "x-kubernetes-map-type", "atomic".into()); });
     }
     if options.rules {
         extras.extend(quote! { crate::rules::attach::<Self>(&mut object); });
     }
-    let mutable = if extras.is_empty() { Tokens::new() } else { quote! { mut } };
+    let mutable = if extras.is_empty() {
+        Tokens::new()
+    } else {
+        quote! { mut }
+    };
     Ok(quote! {
         #(#attrs)*
         #[derive(Clone, Debug, Default, PartialEq, ::serde::Serialize, ::serde::Deserialize)]
@@ -146,10 +151,12 @@ fn expand_field(field: &Field) -> syn::Result<(Tokens, Tokens)> {
         limits.push(quote! { crate::schema::limit(&mut field, #keyword, ::serde_json::json!(#value)); });
     }
     for (keyword, value) in &options.item_strings {
-        limits.push(quote! { crate::schema::limit_items(&mut field, #keyword, ::serde_json::json!(#value)); });
+        limits
+            .push(quote! { crate::schema::limit_items(&mut field, #keyword, ::serde_json::json!(#value)); });
     }
     for (keyword, value) in &options.item_numbers {
-        limits.push(quote! { crate::schema::limit_items(&mut field, #keyword, ::serde_json::json!(#value)); });
+        limits
+            .push(quote! { crate::schema::limit_items(&mut field, #keyword, ::serde_json::json!(#value)); });
     }
     if let Some(list) = &options.list {
         limits.push(quote! { crate::schema::list_type(&mut field, #list); });
