@@ -38,26 +38,25 @@ pub struct Arguments {
 /// What to do.
 #[derive(Subcommand)]
 pub enum Command {
-    /// Create a resource by file, directory or stdin.
+    /// Create resources from files; those that exist already are refused.
     Create(Box<resource::write::CreateArgs>),
-    /// Apply a resource by file, directory or stdin. This creates a resource if it does not exist, and replaces a
-    /// resource if it does exist.
+    /// Create or update resources from files, whichever is needed.
     Apply(Box<resource::write::ApplyArgs>),
-    /// Replace a resource by file, directory or stdin.
+    /// Update resources from files; those that do not exist are refused.
     Replace(Box<resource::write::ReplaceArgs>),
-    /// Delete a resource by file, directory, stdin, or type and name.
+    /// Delete resources, by type and name or as named in files.
     Delete(Box<resource::delete::DeleteArgs>),
-    /// Get a resource by file, directory, stdin, or type and name.
+    /// Show resources: all of a type, some by name, or those named in files.
     Get(Box<resource::get::GetArgs>),
-    /// Patch a pre-existing resource in place.
+    /// Change some fields of a resource and leave the rest as it is.
     Patch(Box<resource::patch::PatchArgs>),
-    /// Add or update labels of resources.
+    /// Set, change or remove a label of a resource.
     Label(Box<resource::label::LabelArgs>),
-    /// Validate a resource by file, directory or stdin without applying it.
+    /// Check the resources of files, without a datastore.
     Validate(Box<resource::write::ValidateArgs>),
     /// Show what an apply would change, without changing it.
     Diff(Box<resource::diff::DiffArgs>),
-    /// Convert config files of Calico v1 or Kubernetes to Calico v3 API versions.
+    /// Rewrite files of older API versions, and policies of Kubernetes, in the current version.
     Convert(Box<resource::convert::ConvertArgs>),
     /// Inspect and manage how addresses are allocated.
     Ipam(Box<ipam::IpamArgs>),

@@ -14,14 +14,13 @@ use std::path::{Path, PathBuf};
 /// Where objects come from.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct FileFlags {
-    /// Filename to use to create/apply/replace/delete the resource. Use '-' for stdin; a directory stands for the .yaml,
-    /// .yml and .json files in it.
+    /// A file of resources in YAML or JSON; - for standard input, a directory for all .yaml, .yml and .json files in it.
     #[arg(long, short = 'f', value_name = "FILENAME", value_hint = clap::ValueHint::AnyPath)]
     pub filename: Option<PathBuf>,
-    /// Process the filename specified in -f or --filename recursively.
+    /// Look for files in the directories below the one given with -f, too.
     #[arg(long, short = 'R')]
     pub recursive: bool,
-    /// Do not error if any files or directory specified using -f or --filename contain no data.
+    /// Accept files and directories that hold no resources.
     #[arg(long)]
     pub skip_empty: bool,
 }

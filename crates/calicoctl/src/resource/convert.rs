@@ -22,7 +22,7 @@ const KUBERNETES_POLICY: &str = "knp.default.";
 /// Flags of `convert`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  # Convert the contents of policy.yaml to a Calico v3 policy.\n  calicoctl convert -f ./policy.yaml -o yaml\n\n  \
+    after_help = "Examples:\n  # Print policy.yaml in the current version.\n  calicoctl convert -f ./policy.yaml -o yaml\n\n  \
                         # Convert what comes in on stdin.\n  cat policy.json | calicoctl convert -f -"
 )]
 pub struct ConvertArgs {
@@ -32,7 +32,7 @@ pub struct ConvertArgs {
     /// Output format: yaml or json.
     #[arg(long, short = 'o', value_name = "OUTPUT FORMAT", default_value = "yaml")]
     pub output: String,
-    /// Skip validation on the converted manifest.
+    /// Do not check the converted resources.
     #[arg(long)]
     pub ignore_validation: bool,
     /// Accepted as everywhere; nothing is connected to.

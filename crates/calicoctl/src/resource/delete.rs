@@ -11,10 +11,8 @@ use crate::version_gate::Access;
 
 /// Flags of `delete`.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  # Delete policies with names \"foo\" and \"bar\".\n  calicoctl delete policy foo bar\n\n  \
-                        # Delete what policy.yaml describes.\n  calicoctl delete -f ./policy.yaml"
-)]
+#[command(after_help = "Examples:\n  # Delete two policies.\n  calicoctl delete policy foo bar\n\n  \
+                        # Delete what policy.yaml describes.\n  calicoctl delete -f ./policy.yaml")]
 pub struct DeleteArgs {
     /// The type of the objects, then their names.
     #[arg(value_name = "KIND NAME...", conflicts_with = "filename")]
@@ -22,10 +20,10 @@ pub struct DeleteArgs {
     /// Where the objects are described.
     #[command(flatten)]
     pub files: FileFlags,
-    /// Skip over and treat as successful, resources that don't exist.
+    /// Count resources that do not exist as deleted.
     #[arg(long, short = 's')]
     pub skip_not_exists: bool,
-    /// Namespace of the resource. Uses the default namespace if not specified.
+    /// The namespace of resources that do not say theirs; `default` without this flag.
     #[arg(long, short = 'n', value_name = "NS")]
     pub namespace: Option<String>,
     /// Where the datastore is.

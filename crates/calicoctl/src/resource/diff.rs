@@ -28,7 +28,7 @@ pub struct DiffArgs {
     /// Where the objects come from.
     #[command(flatten)]
     pub files: FileFlags,
-    /// Namespace of the resource. Uses the default namespace if not specified.
+    /// The namespace of resources that do not say theirs; `default` without this flag.
     #[arg(long, short = 'n', value_name = "NS")]
     pub namespace: Option<String>,
     /// Where the datastore is.

@@ -23,8 +23,8 @@ const DEFAULT_AS_NUMBER: &str = "64512";
 #[command(
     after_help = "Output formats: ps (default), wide, yaml, json, name, custom-columns=A,B, go-template=TEMPLATE, \
                         go-template-file=FILE\n\n\
-                        Examples:\n  # List all policies in default output format.\n  calicoctl get policy\n\n  \
-                        # List specific policies in YAML format.\n  calicoctl get -o yaml policy my-policy-1 my-policy-2"
+                        Examples:\n  # All policies of the default namespace, as a table.\n  calicoctl get policy\n\n  \
+                        # Two policies as YAML.\n  calicoctl get -o yaml policy my-policy-1 my-policy-2"
 )]
 pub struct GetArgs {
     /// The type of the objects, then names; all objects of the type without names.
@@ -36,14 +36,14 @@ pub struct GetArgs {
     /// Output format.
     #[arg(long, short = 'o', value_name = "OUTPUT FORMAT", default_value = "ps")]
     pub output: String,
-    /// Namespace of the resource. Uses the default namespace if not specified.
+    /// The namespace of resources that do not say theirs; `default` without this flag.
     #[arg(long, short = 'n', value_name = "NS")]
     pub namespace: Option<String>,
-    /// List the requested object(s) across all namespaces.
+    /// Show the resources of all namespaces.
     #[arg(long, short = 'A', visible_short_alias = 'a')]
     pub all_namespaces: bool,
-    /// If present, returns the requested object(s) stripped of cluster-specific information. This flag will be ignored if
-    /// <NAME> is not specified.
+    /// Leave out what only means something in this cluster (uid, version, times, namespace); only for resources that are
+    /// asked for by name.
     #[arg(long)]
     pub export: bool,
     /// Where the datastore is.

@@ -9,8 +9,8 @@ use crate::version_gate::Access;
 /// Flags of `label`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  # Label a workload endpoint.\n  calicoctl label workloadendpoints nginx --namespace=default \
-                        app=web\n\n  # Label a node and overwrite the value of the label.\n  calicoctl label nodes node1 \
+    after_help = "Examples:\n  # Give an endpoint a label.\n  calicoctl label workloadendpoints nginx --namespace=default \
+                        app=web\n\n  # Change a label of a node.\n  calicoctl label nodes node1 \
                         cluster=backend --overwrite\n\n  # Remove a label.\n  calicoctl label nodes node1 cluster --remove"
 )]
 pub struct LabelArgs {
@@ -21,14 +21,13 @@ pub struct LabelArgs {
     /// The label: key=value, or the key alone to remove it.
     #[arg(value_name = "KEY=VALUE")]
     pub label: String,
-    /// If true, overwrite the value when the key is already present in labels. Otherwise, adding a label that is there
-    /// with another value fails.
+    /// Change the value of a label that is there with another one.
     #[arg(long)]
     pub overwrite: bool,
-    /// If true, remove the label with the specified key.
+    /// Remove the label.
     #[arg(long, conflicts_with = "overwrite")]
     pub remove: bool,
-    /// Namespace of the resource. Uses the default namespace if not specified.
+    /// The namespace of resources that do not say theirs; `default` without this flag.
     #[arg(long, short = 'n', value_name = "NS")]
     pub namespace: Option<String>,
     /// Where the datastore is.

@@ -18,11 +18,9 @@ const ATTEMPTS: usize = 5;
 
 /// Flags of `patch`.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  # Partially update a node using a strategic merge patch.\n  calicoctl patch node node-0 \
-                        --patch '{\"spec\":{\"bgp\": {\"routeReflectorClusterID\": \"CLUSTER_ID\"}}}'\n\n  # Remove a field.\n  \
-                        calicoctl patch ippool pool1 --type=json -p '[{\"op\": \"remove\", \"path\": \"/spec/disabled\"}]'"
-)]
+#[command(after_help = "Examples:\n  # Make a node a route reflector.\n  calicoctl patch node node-0 \
+                        --patch '{\"spec\":{\"bgp\": {\"routeReflectorClusterID\": \"224.0.0.1\"}}}'\n\n  # Remove a field.\n  \
+                        calicoctl patch ippool pool1 --type=json -p '[{\"op\": \"remove\", \"path\": \"/spec/disabled\"}]'")]
 pub struct PatchArgs {
     /// The type of the object.
     pub kind: String,
@@ -35,7 +33,7 @@ pub struct PatchArgs {
     /// (RFC 7386), json (RFC 6902).
     #[arg(long, short = 't', value_name = "TYPE", default_value = "strategic")]
     pub r#type: String,
-    /// Namespace of the resource. Uses the default namespace if not specified.
+    /// The namespace of resources that do not say theirs; `default` without this flag.
     #[arg(long, short = 'n', value_name = "NS")]
     pub namespace: Option<String>,
     /// Where the datastore is.

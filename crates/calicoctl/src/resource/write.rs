@@ -20,7 +20,7 @@ pub struct WriteFlags {
     /// Where the objects come from.
     #[command(flatten)]
     pub files: FileFlags,
-    /// Namespace of the resource. Uses the default namespace if not specified.
+    /// The namespace of resources that do not say theirs; `default` without this flag.
     #[arg(long, short = 'n', value_name = "NS")]
     pub namespace: Option<String>,
     /// Where the datastore is.
@@ -37,14 +37,14 @@ pub struct WriteFlags {
 /// Flags of `create`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  # Create a policy using the data in policy.yaml.\n  calicoctl create -f ./policy.yaml\n\n  \
-                        # Create a policy based on the JSON passed into stdin.\n  cat policy.json | calicoctl create -f -"
+    after_help = "Examples:\n  # Create what policy.yaml describes.\n  calicoctl create -f ./policy.yaml\n\n  \
+                        # The same from a pipe.\n  cat policy.json | calicoctl create -f -"
 )]
 pub struct CreateArgs {
     /// The shared flags.
     #[command(flatten)]
     pub flags: WriteFlags,
-    /// Skip over and treat as successful any attempts to create an entry that already exists.
+    /// Count resources that exist already as created, and leave them as they are.
     #[arg(long)]
     pub skip_exists: bool,
 }
@@ -52,7 +52,7 @@ pub struct CreateArgs {
 /// Flags of `apply`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  # Apply a policy using the data in policy.yaml.\n  calicoctl apply -f ./policy.yaml\n\n  \
+    after_help = "Examples:\n  # Bring the datastore in line with policy.yaml.\n  calicoctl apply -f ./policy.yaml\n\n  \
                         # See first what would change.\n  calicoctl apply --dry-run -R -f ./policies"
 )]
 pub struct ApplyArgs {
@@ -64,7 +64,7 @@ pub struct ApplyArgs {
 /// Flags of `replace`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  # Replace a policy using the data in policy.yaml.\n  calicoctl replace -f ./policy.yaml"
+    after_help = "Examples:\n  # Update what policy.yaml describes.\n  calicoctl replace -f ./policy.yaml"
 )]
 pub struct ReplaceArgs {
     /// The shared flags.
@@ -81,7 +81,7 @@ pub struct ValidateArgs {
     /// Where the objects come from.
     #[command(flatten)]
     pub files: FileFlags,
-    /// Namespace of the resource. Uses the default namespace if not specified.
+    /// The namespace of resources that do not say theirs; `default` without this flag.
     #[arg(long, short = 'n', value_name = "NS")]
     pub namespace: Option<String>,
     /// Accepted as everywhere; nothing is connected to.
