@@ -105,7 +105,6 @@ fn kubernetes_config(settings: &KubernetesSettings) -> KubernetesConfig {
         use_pod_cidr: settings.use_pod_cidr,
         calico_api_group: settings.calico_api_group.clone(),
         interface_prefix: settings.interface_prefix.clone(),
-        ..KubernetesConfig::default()
     }
 }
 
