@@ -10,13 +10,17 @@ use super::transport::{Entry, RangeRequest, Span, Transport};
 use crate::backend::{InvalidEntry, KvList};
 use crate::error::{Error, Result};
 use model::{Key, KvPair, ListOptions, ResourceKey};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use tokio::task::JoinHandle;
 
-/// How many keys to fetch at once: enough that round trips do not matter, few enough that decoding overlaps fetching.
-const PAGE: i64 = 1000;
-/// Below this many entries, handing them to another thread costs more than it saves.
-const WORTH_A_THREAD: usize = 64;
+/// How many keys to fetch first: few, so that decoding begins early. Every further page is larger by [`GROWTH`], since etcd
+/// looks at all keys that are left for every page.
+const FIRST_PAGE: i64 = 1000;
+/// By how much pages grow.
+const GROWTH: i64 = 3;
+/// Fewer entries than this are not worth handing over to another thread.
+const CHUNK: usize = 250;
 
 /// What a list or watch is about.
 #[derive(Clone, Debug)]
@@ -168,16 +172,16 @@ pub(super) async fn list(
     selection: &Arc<Selection>,
     revision: i64,
 ) -> Result<KvList> {
-    match read_spans(transport, selection, revision, PAGE).await {
+    match read_spans(transport, selection, revision, FIRST_PAGE).await {
         // Somebody compacted the store between two pages. A single answer cannot be cut like that.
         Err(Error::Expired { .. }) if revision == 0 => read_spans(transport, selection, revision, 0).await,
         other => other,
     }
 }
 
-/// What one page held.
+/// What some entries turned out to be.
 #[derive(Default)]
-struct Page {
+struct Part {
     items: Vec<KvPair>,
     invalid: Vec<InvalidEntry>,
 }
@@ -186,13 +190,12 @@ async fn read_spans(
     transport: &dyn Transport,
     selection: &Arc<Selection>,
     mut revision: i64,
-    limit: i64,
+    first_page: i64,
 ) -> Result<KvList> {
-    let decoders = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut found = KvList::default();
-    let mut pending: std::collections::VecDeque<JoinHandle<Page>> = std::collections::VecDeque::new();
+    let mut decoder = Decoder::new(Arc::clone(selection));
     for span in &selection.spans {
         let mut rest = span.clone();
+        let mut limit = first_page;
         loop {
             let request = RangeRequest { span: rest.clone(), revision, limit };
             let answer = transport.range(request).await.map_err(|error| {
@@ -202,22 +205,15 @@ async fn read_spans(
                 revision = answer.revision;
             }
             let last = answer.entries.last().map(|entry| entry.key.clone());
-            if answer.entries.len() < WORTH_A_THREAD {
-                drain(&mut pending, 0, &mut found).await?;
-                collect(decode_page(selection, &answer.entries), &mut found);
-            } else {
-                drain(&mut pending, decoders.saturating_sub(1), &mut found).await?;
-                let selection = Arc::clone(selection);
-                pending
-                    .push_back(tokio::task::spawn_blocking(move || decode_page(&selection, &answer.entries)));
-            }
+            decoder.take(answer.entries).await?;
             match last {
                 Some(last) if answer.more => rest = rest.after(&last),
                 _ => break,
             }
+            limit = limit.saturating_mul(GROWTH);
         }
     }
-    drain(&mut pending, 0, &mut found).await?;
+    let mut found = decoder.finish().await?;
     found.revision = revision.to_string();
     if selection.spans.len() > 1 {
         found.items.sort_by(|left, right| left.key.cmp(&right.key));
@@ -230,33 +226,70 @@ async fn read_spans(
     Ok(found)
 }
 
-fn decode_page(selection: &Selection, entries: &[Entry]) -> Page {
-    let mut page = Page { items: Vec::with_capacity(entries.len()), invalid: Vec::new() };
+/// Decodes on other threads, in order, while the caller fetches more.
+struct Decoder {
+    selection: Arc<Selection>,
+    pending: VecDeque<JoinHandle<Part>>,
+    threads: usize,
+    found: KvList,
+}
+
+impl Decoder {
+    fn new(selection: Arc<Selection>) -> Self {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        Self { selection, pending: VecDeque::new(), threads, found: KvList::default() }
+    }
+
+    /// Takes over a page. Waits only when all threads are busy.
+    async fn take(&mut self, entries: Vec<Entry>) -> Result<()> {
+        if entries.len() < CHUNK {
+            self.wait(0).await?;
+            let part = decode(&self.selection, &entries);
+            self.collect(part);
+            return Ok(());
+        }
+        // No more than one page is decoded behind the one that was fetched last.
+        self.wait(self.threads).await?;
+        let entries = Arc::new(entries);
+        let size = entries.len().div_ceil(self.threads).max(CHUNK);
+        for start in (0..entries.len()).step_by(size) {
+            let end = (start + size).min(entries.len());
+            let (selection, page) = (Arc::clone(&self.selection), Arc::clone(&entries));
+            self.pending
+                .push_back(tokio::task::spawn_blocking(move || decode(&selection, &page[start..end])));
+        }
+        Ok(())
+    }
+
+    async fn finish(mut self) -> Result<KvList> {
+        self.wait(0).await?;
+        Ok(self.found)
+    }
+
+    /// Waits until at most `most` parts are still being decoded.
+    async fn wait(&mut self, most: usize) -> Result<()> {
+        while self.pending.len() > most {
+            let Some(part) = self.pending.pop_front() else { break };
+            let part = part.await.map_err(|error| Error::permanent("cannot decode a list", error))?;
+            self.collect(part);
+        }
+        Ok(())
+    }
+
+    fn collect(&mut self, mut part: Part) {
+        self.found.items.append(&mut part.items);
+        self.found.invalid.append(&mut part.invalid);
+    }
+}
+
+fn decode(selection: &Selection, entries: &[Entry]) -> Part {
+    let mut part = Part { items: Vec::with_capacity(entries.len()), invalid: Vec::new() };
     for entry in entries {
         match selection.decode(entry) {
-            Decoded::Selected(pair) => page.items.push(pair),
-            Decoded::Invalid(entry) => page.invalid.push(entry),
+            Decoded::Selected(pair) => part.items.push(pair),
+            Decoded::Invalid(entry) => part.invalid.push(entry),
             Decoded::Other => {}
         }
     }
-    page
-}
-
-/// Waits until at most `keep` pages are still being decoded.
-async fn drain(
-    pending: &mut std::collections::VecDeque<JoinHandle<Page>>,
-    keep: usize,
-    found: &mut KvList,
-) -> Result<()> {
-    while pending.len() > keep {
-        let Some(page) = pending.pop_front() else { break };
-        let page = page.await.map_err(|error| Error::permanent("cannot decode a list", error))?;
-        collect(page, found);
-    }
-    Ok(())
-}
-
-fn collect(mut page: Page, found: &mut KvList) {
-    found.items.append(&mut page.items);
-    found.invalid.append(&mut page.invalid);
+    part
 }
