@@ -87,7 +87,7 @@ fn measure() -> Result<()> {
     std::fs::write(&file, policies()?)?;
     let file = file.display().to_string();
     let mut rates = Vec::new();
-    for parallel in ["1", "32"] {
+    for parallel in ["1", "64"] {
         let wiped = etcd.etcdctl(&[
             "del",
             "--prefix",

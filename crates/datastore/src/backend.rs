@@ -14,6 +14,15 @@ pub trait Backend: Send + Sync {
     /// [`Error::AlreadyExists`] when the key is taken.
     async fn create(&self, entry: &KvPair) -> Result<KvPair>;
 
+    /// Stores several new entries at once: all of them, or none (`None`), because one of the keys is taken or the store
+    /// cannot do so many in one step. No two entries may have the same key.
+    ///
+    /// # Errors
+    /// Those of the store.
+    async fn create_all(&self, _entries: &[KvPair]) -> Result<Option<Vec<KvPair>>> {
+        Ok(None)
+    }
+
     /// Replaces an entry whose current revision is `entry.revision`.
     ///
     /// # Errors

@@ -2,10 +2,12 @@
 //!
 //! - [`target`]: which object is meant: kinds, names, namespaces.
 //! - [`operations`]: what create, apply, replace and delete do to one object.
+//! - [`batch`]: many new objects in one step of the store.
 //! - [`pipeline`]: many objects at once, in an order that respects what depends on what.
 //! - [`report`]: what is printed in the end, in Calico's words.
 //! - one module per command, with its flags.
 
+pub mod batch;
 pub mod convert;
 pub mod delete;
 pub mod diff;

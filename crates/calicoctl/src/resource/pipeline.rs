@@ -13,7 +13,7 @@ use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 /// How many requests are under way at once, unless the user says otherwise.
-pub const DEFAULT_PARALLEL: usize = 32;
+pub const DEFAULT_PARALLEL: usize = 64;
 
 /// Work that takes longer than this shows its progress, this often.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);

@@ -1,5 +1,6 @@
 //! `create`, `apply`, `replace` and `validate`: objects from files into the datastore, or only looked at.
 
+use super::batch::Batching;
 use super::operations::{self, Outcome, Refusal};
 use super::report::{Results, Verb};
 use super::target::{Identity, Namespaces};
@@ -13,6 +14,7 @@ use api::document::Document;
 use client::{Client, Error};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 /// The flags that the writing commands share.
 #[derive(Clone, Debug, clap::Args)]
@@ -191,6 +193,10 @@ async fn run(action: Action, flags: &WriteFlags, context: &mut Context) -> Resul
         .map(|(document, resource)| Identity::of(resource.as_ref().unwrap_or(&document.resource)))
         .collect();
     warn_of_repetitions(&identities, context);
+    // One at a time means one request per object, too.
+    let batches = flags.parallel > 1 && action != Action::Replace && documents.len() > 1;
+    let client =
+        if batches { Client::new(Arc::new(Batching::new(Arc::clone(client.backend())))) } else { client };
     let (client, slots) = (&client, &resources);
     let outcomes = pipeline::run(
         context,

@@ -136,6 +136,12 @@ fn lost(places: &Places, found: &Found) -> Error {
     }
 }
 
+/// Most conditions of one transaction: etcd's own limit, unless somebody configured another one.
+const MAX_STEPS: usize = 128;
+
+/// Most bytes of values in one transaction, well below etcd's limit for a request.
+const MAX_BATCH_SIZE: usize = 1 << 20;
+
 #[async_trait]
 impl Backend for EtcdBackend {
     async fn create(&self, entry: &KvPair) -> Result<KvPair> {
@@ -162,6 +168,30 @@ impl Backend for EtcdBackend {
             }
         }
         Err(busy(&entry.key, "create"))
+    }
+
+    async fn create_all(&self, entries: &[KvPair]) -> Result<Option<Vec<KvPair>>> {
+        let Some(first) = entries.first() else { return Ok(Some(Vec::new())) };
+        let mut places = Vec::with_capacity(entries.len());
+        let mut transaction = Transaction::default();
+        let mut size = 0;
+        for entry in entries {
+            let place = Places::of(&entry.key)?;
+            let (value, lease) = self.content(entry).await?;
+            size += value.len();
+            transaction.conditions.extend(place.absent(0));
+            transaction.then.push(Step::Put { key: place.plain.path.clone(), value, lease });
+            places.push(place);
+        }
+        if transaction.conditions.len() > MAX_STEPS || size > MAX_BATCH_SIZE {
+            return Ok(None);
+        }
+        let answer = self.transact(&first.key, "create", transaction).await?;
+        if !answer.succeeded {
+            return Ok(None);
+        }
+        let stored = entries.iter().zip(&places).map(|(entry, place)| written(entry, &place.plain, &answer));
+        Ok(Some(stored.collect()))
     }
 
     async fn update(&self, entry: &KvPair) -> Result<KvPair> {

@@ -325,6 +325,21 @@ fn many_objects_are_applied_at_once_and_counted_right() {
     let many: Vec<String> = (0..200).map(|number| policy(&format!("p{number}"))).collect();
     let text = shell.pipe("apply -f -", many.join("---\n")).text();
     assert_eq!(text, "Successfully applied 200 'GlobalNetworkPolicy' resource(s)\n");
+    // Some are there, some are new: every one is counted for itself.
+    let more: Vec<String> = (150..350).map(|number| policy(&format!("p{number}"))).collect();
+    let output = shell.pipe("create -f -", more.join("---\n"));
+    assert_eq!(
+        output.stdout,
+        "Partial success: created the first 150 out of 200 'GlobalNetworkPolicy' resources:\n"
+    );
+    assert_eq!(output.stderr.matches("resource already exists").count(), 50);
+    let text = shell.pipe("apply -f -", more.join("---\n")).text();
+    assert_eq!(text, "Successfully applied 200 'GlobalNetworkPolicy' resource(s)\n");
+    assert_eq!(shell.run("get gnp -o name").text().lines().count(), 350);
+    let tier = "apiVersion: projectcalico.org/v3\nkind: Tier\nmetadata:\n  name: t\nspec:\n  order: 1\n";
+    let output = shell.pipe("apply -f -", format!("{tier}---\n{}", tier.replace("order: 1", "order: 2")));
+    assert!(output.success, "{output:?}");
+    assert_eq!(shell.run("get tier t").text(), "NAME   ORDER   \nt      2       \n\n");
     // The same name twice: the later one wins, as one after the other.
     let twice = format!("{}---\n{}", policy("same"), policy("same").replace("all()", "has(second)"));
     let output = shell.pipe("apply -f -", twice);
