@@ -51,7 +51,8 @@ impl Shell {
 
     /// A shell with these variables.
     pub(crate) fn with(variables: &[(&str, &str)], folder: Folder) -> Self {
-        let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let variables =
+            variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         Self { variables, stdin: Vec::new(), colours: false, folder: Arc::new(folder) }
     }
 
@@ -73,7 +74,8 @@ impl Shell {
     /// Runs a command line; words are separated by spaces, except those in `more`, which follow as they are.
     pub(crate) fn run_with(&self, line: &str, more: &[&str]) -> Output {
         let words = line.split_whitespace().chain(more.iter().copied());
-        let arguments: Vec<OsString> = std::iter::once("calicoctl").chain(words).map(OsString::from).collect();
+        let arguments: Vec<OsString> =
+            std::iter::once("calicoctl").chain(words).map(OsString::from).collect();
         let (stdout, stderr) = (Buffer::default(), Buffer::default());
         let surroundings = Surroundings {
             stdin: Box::new(Cursor::new(self.stdin.clone())),
