@@ -1,10 +1,12 @@
 //! How much of a list is not the network: listing and decoding 10,000 NetworkPolicies against fetching the same bytes.
 //!
 //! Both go through the same transport to the same real etcd, in interleaved rounds; the figure is the ratio of the
-//! medians, and the goal is at most 2. With `TORTIE_BENCH_OUT=<folder>` the figures are also written there as JSON.
+//! medians, and the goal is at most 2. With `TORTIE_BENCH_OUT=<folder>` the table is also written there.
 //! It refuses to compare different data: both sides must see every policy.
 
-use anyhow::{Context as _, Result, ensure};
+#![expect(clippy::print_stdout, reason = "the table is this program's output")]
+
+use anyhow::{Result, ensure};
 use api::Kind;
 use datastore::Backend;
 use datastore::etcd::remote::RemoteTransport;
@@ -13,7 +15,7 @@ use datastore::etcd::{EtcdBackend, EtcdConfig};
 use model::{Key, ListOptions, Value};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use testkit::Etcd;
+use testkit::{Etcd, Report};
 
 const COUNT: usize = 10_000;
 const ROUNDS: usize = 15;
@@ -40,25 +42,16 @@ async fn measure(etcd: &Etcd) -> Result<()> {
     }
     let (raw, listed) = (median(raw), median(listed));
     let ratio = listed.as_secs_f64() / raw.as_secs_f64();
-    let report = serde_json::json!({
-        "benchmark": "list 10,000 NetworkPolicies from etcd",
-        "bytes": bytes,
-        "raw_fetch_ms": milliseconds(raw),
-        "list_and_decode_ms": milliseconds(listed),
-        "ratio": (ratio * 100.0).round() / 100.0,
-        "goal": 2.0,
-        "rounds": ROUNDS,
-    });
-    eprintln!(
-        "list of {COUNT} NetworkPolicies ({bytes} bytes): raw fetch {:.1} ms, list and decode {:.1} ms, ratio {ratio:.2} (goal at most 2)",
-        milliseconds(raw),
-        milliseconds(listed),
+    let mut report = Report::new("list");
+    report.row(
+        &format!("list and decode {COUNT} NetworkPolicies ({} KiB) from etcd", bytes / 1024),
+        &format!("{:.1} ms", milliseconds(listed)),
+        &format!("fetching the same bytes: {:.1} ms", milliseconds(raw)),
+        &format!("{ratio:.2}"),
+        "at most 2",
     );
-    if let Some(folder) = std::env::var_os("TORTIE_BENCH_OUT") {
-        let file = std::path::Path::new(&folder).join("datastore-list.json");
-        std::fs::write(&file, format!("{report:#}\n")).with_context(|| file.display().to_string())?;
-    }
-    Ok(())
+    print!("{}", report.markdown());
+    report.record()
 }
 
 fn milliseconds(duration: Duration) -> f64 {

@@ -9,9 +9,10 @@ use std::path::Path;
 use std::process::Command;
 
 /// The benchmarks: crate, bench name, heading.
-const BENCHES: [(&str, &str, &str); 3] = [
+const BENCHES: [(&str, &str, &str); 4] = [
     ("kvstore", "store", "Embedded store against etcd"),
     ("datastore", "list", "Listing and decoding policies"),
+    ("calicoctl", "ctl", "calicoctl"),
     ("selector", "selector", "Selectors"),
 ];
 
@@ -37,6 +38,7 @@ pub(crate) fn run(root: &Path, only: &[&str]) -> Result<()> {
             let status = Command::new("cargo")
                 .args(["bench", "--locked", "-p", package, "--bench", bench])
                 .env("TORTIE_BENCH_OUT", &out)
+                .env("KVSTORE_BENCH_REPORT", out.join("store.md"))
                 .current_dir(root)
                 .status()
                 .with_context(|| format!("running the benchmark {bench} of {package}"))?;
