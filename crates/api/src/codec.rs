@@ -44,16 +44,25 @@ impl serde_json::ser::Formatter for GoFormatter {
         writer: &mut W,
         fragment: &str,
     ) -> io::Result<()> {
-        let mut rest = fragment;
-        while let Some(place) = rest.find(['&', '<', '>', '\u{2028}', '\u{2029}']) {
-            let (plain, special) = rest.split_at(place);
-            writer.write_all(plain.as_bytes())?;
-            let mut letters = special.chars();
-            if let Some(letter) = letters.next() {
-                write!(writer, "\\u{:04x}", u32::from(letter))?;
-            }
-            rest = letters.as_str();
-        }
-        writer.write_all(rest.as_bytes())
+        write_go_text(writer, fragment)
     }
+}
+
+/// Writes a piece of a JSON string with the escapes of Go's encoder, which leaves no character that means something in
+/// HTML or that ends a line in JavaScript.
+///
+/// # Errors
+/// When the writer fails.
+pub fn write_go_text<W: io::Write + ?Sized>(writer: &mut W, fragment: &str) -> io::Result<()> {
+    let mut rest = fragment;
+    while let Some(place) = rest.find(['&', '<', '>', '\u{2028}', '\u{2029}']) {
+        let (plain, special) = rest.split_at(place);
+        writer.write_all(plain.as_bytes())?;
+        let mut letters = special.chars();
+        if let Some(letter) = letters.next() {
+            write!(writer, "\\u{:04x}", u32::from(letter))?;
+        }
+        rest = letters.as_str();
+    }
+    writer.write_all(rest.as_bytes())
 }

@@ -23,17 +23,7 @@ impl Formatter for GoPretty {
         writer: &mut W,
         fragment: &str,
     ) -> io::Result<()> {
-        let mut rest = fragment;
-        while let Some(place) = rest.find(['&', '<', '>', '\u{2028}', '\u{2029}']) {
-            let (plain, special) = rest.split_at(place);
-            writer.write_all(plain.as_bytes())?;
-            let mut letters = special.chars();
-            if let Some(letter) = letters.next() {
-                write!(writer, "\\u{:04x}", u32::from(letter))?;
-            }
-            rest = letters.as_str();
-        }
-        writer.write_all(rest.as_bytes())
+        api::codec::write_go_text(writer, fragment)
     }
 
     fn begin_array<W: io::Write + ?Sized>(&mut self, writer: &mut W) -> io::Result<()> {
