@@ -1,7 +1,8 @@
 //! Runs every benchmark and records what they printed in `docs/benchmarks.md`.
 //!
 //! Each benchmark is a program that prints a table with its floor or its peer measured in the same run, and writes the
-//! same rows, as Markdown, into the folder named by `TORTIE_BENCH_OUT`. Nothing here judges a number.
+//! same rows, as Markdown, into the folder named by `TORTIE_BENCH_OUT`. Servers and tools under measurement are started as
+//! processes of their own, from the benchmark's own program. Nothing here judges a number.
 
 use anyhow::{Context, Result, bail};
 use std::fmt::Write as _;
@@ -20,14 +21,6 @@ const BENCHES: [(&str, &str, &str); 4] = [
 pub(crate) fn run(root: &Path, only: &[&str]) -> Result<()> {
     let out = root.join("target/bench-results");
     std::fs::create_dir_all(&out)?;
-    // The server under measurement is the program users run.
-    let status = Command::new("cargo")
-        .args(["build", "--locked", "--profile", "bench", "-p", "tortie"])
-        .current_dir(root)
-        .status()?;
-    if !status.success() {
-        bail!("building the benchmarked program failed");
-    }
     let mut page = String::from(
         "# Benchmarks\n\nWritten by `make bench`. Ratios within one run are what counts: each row has its floor or its peer measured \
          beside it, on the same machine, in the same minutes.\n",
