@@ -38,8 +38,13 @@ pub fn at(range: &IpNet, ordinal: usize) -> Option<IpAddr> {
     if offset >= size(range) {
         return None;
     }
-    let number = number(range.network()) + offset;
-    Some(match range {
+    from_number(number(range.network()) + offset, range)
+}
+
+/// The address of a number, of the IP version of `like`; `None` when there is none.
+#[must_use]
+pub fn from_number(number: u128, like: &IpNet) -> Option<IpAddr> {
+    Some(match like {
         IpNet::V4(_) => IpAddr::V4(Ipv4Addr::from_bits(u32::try_from(number).ok()?)),
         IpNet::V6(_) => IpAddr::V6(Ipv6Addr::from_bits(number)),
     })

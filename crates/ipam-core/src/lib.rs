@@ -1,6 +1,11 @@
 //! Address management as pure transitions: records in, changed records or a verdict out.
 //!
 //! - [`block`]: a block read as addresses and holders, and who owns it.
+//! - [`pools`]: which pools a request may use.
+//! - [`search`]: in which order a host looks through the blocks of pools, and what it finds.
+//! - [`claim`]: how a host becomes the owner of a block and stops being it.
+//! - [`mod@take`]: addresses taken, and new blocks.
+//! - [`owner`]: who is recorded as owner of an address.
 //! - [`mod@release`]: addresses given back, under the guards of handle and sequence number.
 //! - [`cooldown`]: addresses that rest after their release, and the records that nobody refers to any more.
 //! - [`handle`]: how many addresses each handle holds.
@@ -15,18 +20,26 @@
 
 pub mod address;
 pub mod block;
+pub mod claim;
 pub mod consistency;
 pub mod cooldown;
 pub mod handle;
+pub mod owner;
+pub mod pools;
 pub mod release;
 pub mod reservation;
+pub mod search;
 pub mod structure;
+pub mod take;
 pub mod utilisation;
 
 pub use block::{Allocation, Block, Owner};
 pub use consistency::{Records, Repair};
+pub use owner::{OwnerCheck, OwnerRefused, OwnerUpdate, PodOwner};
+pub use pools::{IntendedUse, NamespaceLabels, NoPool, Pool};
 pub use release::{Release, ReleaseRefused, Released, release, release_handle};
 pub use reservation::AddressSet;
+pub use take::{Holder, HostReserved, TakeRefused};
 pub use utilisation::{BlockUsage, PoolUsage, utilisation};
 
 /// Addresses that Windows keeps for itself are under this handle; a block with nothing else counts as empty.

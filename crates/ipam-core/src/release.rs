@@ -19,7 +19,7 @@ pub struct Release {
     /// The address.
     pub address: IpAddr,
     /// Only if it is held under this handle.
-    pub handle_id: Option<String>,
+    pub handle: Option<String>,
     /// Only if it was allocated at this sequence number.
     pub sequence_number: Option<u64>,
 }
@@ -28,7 +28,7 @@ impl Release {
     /// A release of whoever holds the address.
     #[must_use]
     pub fn of(address: IpAddr) -> Self {
-        Self { address, handle_id: None, sequence_number: None }
+        Self { address, handle: None, sequence_number: None }
     }
 }
 
@@ -111,7 +111,7 @@ pub fn release(
             continue;
         };
         let holder = allocation.handle_id().unwrap_or_default();
-        if let Some(requested) = request.handle_id.as_deref().map(clean_handle)
+        if let Some(requested) = request.handle.as_deref().map(clean_handle)
             && !requested.is_empty()
             && requested != holder
         {

@@ -101,6 +101,19 @@ impl AddressSet {
         self.count_within(net) == address::size(net)
     }
 
+    /// Where the addresses of the set end that cover a whole range, and maybe more behind it, without a gap; `None` when
+    /// some address of the range is not in the set.
+    #[must_use]
+    pub fn end_of_cover(&self, net: &IpNet) -> Option<u128> {
+        let ranges = match net {
+            IpNet::V4(_) => &self.v4,
+            IpNet::V6(_) => &self.v6,
+        };
+        let wanted = Range::of(net);
+        let first = ranges.get(ranges.partition_point(|range| range.last < wanted.first))?;
+        (first.first <= wanted.first && first.last >= wanted.last).then_some(first.last)
+    }
+
     /// Whether some address of a range is in the set.
     #[must_use]
     pub fn overlaps(&self, net: &IpNet) -> bool {

@@ -130,8 +130,8 @@ impl Leaks {
             let address = allocation.ip.parse().map_err(|_| {
                 Failure::new(format!("the report names an IP address that is none: {}", allocation.ip))
             })?;
-            let handle_id = Some(allocation.handle.clone()).filter(|handle| !handle.is_empty());
-            Ok(Release { address, handle_id, sequence_number: allocation.sequence_number })
+            let handle = Some(allocation.handle.clone()).filter(|handle| !handle.is_empty());
+            Ok(Release { address, handle, sequence_number: allocation.sequence_number })
         };
         let addresses = addresses.unwrap_or_default().into_values().map(release).collect::<Result<_>>()?;
         let handles = handles.unwrap_or_default().into_values();

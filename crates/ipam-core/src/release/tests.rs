@@ -69,7 +69,7 @@ fn with_a_cooldown_addresses_rest() {
 fn one_wrong_guess_refuses_everything() {
     let guess = |text: &str, handle: Option<&str>, sequence_number| Release {
         address: address(text),
-        handle_id: handle.map(str::to_owned),
+        handle: handle.map(str::to_owned),
         sequence_number,
     };
     let good = guess("10.0.0.1", Some("b\r\neth0"), Some(2));

@@ -1,0 +1,19 @@
+//! Address management over a datastore: `ipam-core`'s transitions, written by compare-and-swap.
+//!
+//! [`Ipam`] is what components use: [`Ipam::auto_assign`], [`Ipam::assign_ip`], [`Ipam::release_ips`],
+//! [`Ipam::release_by_handle`] and the upkeep of claims on blocks. It speaks only [`datastore::Backend`], so it works the
+//! same on etcd, the embedded store and Kubernetes, beside Calico's own nodes.
+//!
+//! It decides nothing by itself: which pool, which block, which address and what to write is `ipam-core`'s business. It
+//! refuses to guess: an entry that cannot be read is an error and never a free address.
+
+mod error;
+mod ipam;
+mod request;
+
+pub use error::{Error, Result};
+pub use ipam::Ipam;
+pub use request::{
+    AssignIp, Assigned, AutoAssign, Change, EnsureBlock, Expected, IntendedUse, NamespaceLabels, Owner,
+    OwnerCheck, OwnerUpdate, PodOwner, Release, Released, Shortfall, WindowsReservation,
+};
