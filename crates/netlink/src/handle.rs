@@ -1,0 +1,130 @@
+//! The real kernel, by one `NETLINK_ROUTE` socket.
+
+use crate::Family;
+use crate::connection::Connection;
+use crate::error::{Error, Result};
+use crate::kernel::{Kernel, Operation, RouteFilter};
+use crate::route::address::{self, Address};
+use crate::route::link::{self, Link, LinkRef};
+use crate::route::neighbour::{self, Neighbour};
+use crate::route::routes::{self, Route};
+use crate::route::rule::{self, Rule};
+use crate::route::{NEW_ADDRESS, NEW_LINK, NEW_NEIGHBOUR, NEW_ROUTE, NEW_RULE};
+use netlink_sys::protocols::NETLINK_ROUTE;
+use rustix::io::Errno;
+
+/// The network objects of the namespace in which it was opened.
+#[derive(Debug)]
+pub struct Handle {
+    connection: Connection,
+}
+
+impl Handle {
+    /// A handle on the network namespace of this thread.
+    ///
+    /// # Errors
+    /// When the kernel gives no socket.
+    pub fn open() -> Result<Self> {
+        Ok(Self { connection: Connection::open(NETLINK_ROUTE)? })
+    }
+
+    /// Carries out operations and then reads one device, in one send: what a device got from the kernel (its number,
+    /// its hardware address) is known right after it was made.
+    ///
+    /// # Errors
+    /// When the socket fails or the device cannot be read; the outcomes of the operations are returned beside it.
+    pub fn apply_and_read(&mut self, operations: &[Operation], link: &LinkRef) -> (Vec<Result<()>>, Result<Link>) {
+        let mut requests: Vec<_> = operations.iter().map(Operation::request).collect();
+        requests.push(link::get_request(link));
+        let mut answers = match self.connection.exchange(&requests) {
+            Ok(answers) => answers,
+            Err(error) => return (vec![Err(error.clone()); operations.len()], Err(error)),
+        };
+        let what = || format!("read {link}");
+        let found = answers.pop().unwrap_or_default().into_result(what).and_then(|messages| {
+            let read = messages.iter().find_map(|(kind, payload)| (*kind == NEW_LINK).then(|| link::read(payload)));
+            read.flatten().ok_or_else(|| Error::Unreadable { what: what(), reason: "no device in it".to_owned() })
+        });
+        let outcomes = answers.into_iter().zip(operations);
+        let outcomes = outcomes.map(|(answer, operation)| answer.into_result(|| operation.to_string()).map(drop));
+        (outcomes.collect(), found)
+    }
+}
+
+impl Kernel for Handle {
+    fn links(&mut self) -> Result<Vec<Link>> {
+        self.connection.dump("list devices", &link::dump_request(), |kind, payload| {
+            (kind == NEW_LINK).then(|| link::read(payload)).flatten()
+        })
+    }
+
+    fn link(&mut self, link: &LinkRef) -> Result<Option<Link>> {
+        match self.apply_and_read(&[], link).1 {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if error.is_missing() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn addresses(&mut self, family: Option<Family>, index: Option<u32>) -> Result<Vec<Address>> {
+        let request = address::dump_request(family, index);
+        let selected = |found: &Address| {
+            family.is_none_or(|family| family == found.family()) && index.is_none_or(|index| index == found.index)
+        };
+        let outcome = self.connection.dump("list addresses", &request, |kind, payload| {
+            (kind == NEW_ADDRESS).then(|| address::read(payload)).flatten().filter(selected)
+        });
+        match outcome {
+            // The device went away: it has no addresses.
+            Err(error) if index.is_some() && error.is_missing() => Ok(Vec::new()),
+            outcome => outcome,
+        }
+    }
+
+    fn routes(&mut self, filter: &RouteFilter) -> Result<Vec<Route>> {
+        let what = format!("list {} routes", filter.family);
+        let outcome = self.connection.dump(&what, &routes::dump_request(filter), |kind, payload| {
+            (kind == NEW_ROUTE).then(|| routes::read(payload)).flatten().filter(|route| filter.selects(route))
+        });
+        match outcome {
+            // A table without routes does not exist, and a device that is gone has none.
+            Err(Error::Refused { errno: Errno::NOENT | Errno::NODEV, .. }) => Ok(Vec::new()),
+            outcome => outcome,
+        }
+    }
+
+    fn neighbours(&mut self, family: Family, index: Option<u32>) -> Result<Vec<Neighbour>> {
+        let request = neighbour::dump_request(family, index);
+        self.connection.dump("list neighbours", &request, |kind, payload| {
+            let found = (kind == NEW_NEIGHBOUR).then(|| neighbour::read(payload)).flatten();
+            found.filter(|found| !found.forwarding && index.is_none_or(|index| index == found.index))
+        })
+    }
+
+    fn forwarding(&mut self, index: u32) -> Result<Vec<Neighbour>> {
+        let request = neighbour::dump_forwarding_request(index);
+        let what = format!("list the forwarding table of device {index}");
+        self.connection.dump(&what, &request, |kind, payload| {
+            let found = (kind == NEW_NEIGHBOUR).then(|| neighbour::read(payload)).flatten();
+            found.filter(|found| found.forwarding && found.index == index)
+        })
+    }
+
+    fn rules(&mut self, family: Family) -> Result<Vec<Rule>> {
+        self.connection.dump(&format!("list {family} rules"), &rule::dump_request(family), |kind, payload| {
+            (kind == NEW_RULE).then(|| rule::read(payload)).flatten().filter(|rule| rule.family == family)
+        })
+    }
+
+    fn apply(&mut self, operations: &[Operation]) -> Vec<Result<()>> {
+        let requests: Vec<_> = operations.iter().map(Operation::request).collect();
+        match self.connection.exchange(&requests) {
+            Ok(answers) => answers
+                .into_iter()
+                .zip(operations)
+                .map(|(answer, operation)| answer.into_result(|| operation.to_string()).map(drop))
+                .collect(),
+            Err(error) => vec![Err(error); operations.len()],
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Netlink as typed values: what the kernel has, what it should do, and what it answered.
+//!
+//! - [`Kernel`]: the small trait that managers and plugins are written against: read what is there, apply a batch.
+//! - [`Handle`]: the real kernel, one blocking socket per value, tied to the network namespace it was opened in.
+//! - [`FakeKernel`]: the same trait over plain maps, with the kernel's own refusals, so that managers are tested as data.
+//! - [`Operation`] and the values it carries: [`Link`], [`Address`], [`Route`], [`Neighbour`], [`Rule`].
+//! - [`Monitor`]: what changes, as it changes.
+//! - [`namespace`]: running code in another network namespace, on a thread that ends there; [`sysctl`]: `/proc/sys`.
+//! - [`Connection`]: requests and dumps of any netlink family, the part that other protocols build on.
+//!
+//! Everything blocks: a CNI plugin and a dataplane's apply thread both want the answer before the next step. Nothing
+//! here decides what should be in the kernel, and nothing retries a refusal; only what the kernel itself asks to repeat
+//! (an interrupted dump, an overrun buffer) is repeated.
+//!
+//! Sockets come from `netlink-sys` and framing from `netlink-packet-core`. The messages themselves are ours and not
+//! those of `netlink-packet-route`: that crate fails a whole message over one attribute of a length it does not expect,
+//! so that one foreign link of a newer kernel would stop an agent, and it builds every attribute (statistics, per-family
+//! settings) of every object. Here unknown and odd attributes of foreign objects are passed over.
+
+mod connection;
+mod error;
+mod fake;
+mod handle;
+mod kernel;
+mod mac;
+mod monitor;
+pub mod namespace;
+pub mod route;
+pub mod sysctl;
+pub mod wire;
+
+pub use connection::{Answer, Connection, Request};
+pub use error::{Error, Result};
+pub use fake::FakeKernel;
+pub use handle::Handle;
+pub use kernel::{Kernel, Operation, RouteFilter, first_failure};
+pub use mac::{InvalidMac, MacAddress};
+pub use monitor::{Event, Interests, Monitor};
+pub use route::address::Address;
+pub use route::link::{DeviceKind, Link, LinkChange, LinkRef, NewLink, Peer, Vxlan};
+pub use route::neighbour::{Neighbour, NeighbourState};
+pub use route::routes::{Route, RouteKind, Scope, TABLE_LOCAL, TABLE_MAIN};
+pub use route::rule::{Rule, RuleAction};
+pub use rustix::io::Errno;
+
+/// The version of the Internet Protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl Family {
+    /// The family of an address.
+    #[must_use]
+    pub fn of(address: &std::net::IpAddr) -> Self {
+        if address.is_ipv4() { Self::V4 } else { Self::V6 }
+    }
+
+    /// The kernel's number (`AF_INET`, `AF_INET6`).
+    #[must_use]
+    pub(crate) const fn number(self) -> u8 {
+        match self {
+            Self::V4 => 2,
+            Self::V6 => 10,
+        }
+    }
+
+    pub(crate) const fn from_number(number: u8) -> Option<Self> {
+        match number {
+            2 => Some(Self::V4),
+            10 => Some(Self::V6),
+            _ => None,
+        }
+    }
+
+    /// The length of a host's own prefix: 32 or 128.
+    #[must_use]
+    pub const fn host_prefix(self) -> u8 {
+        match self {
+            Self::V4 => 32,
+            Self::V6 => 128,
+        }
+    }
+}
+
+impl std::fmt::Display for Family {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
+        })
+    }
+}
