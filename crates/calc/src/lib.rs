@@ -1,0 +1,24 @@
+//! The calculation graph: from updates of the datastore to the exact list of what this one host must program.
+//!
+//! ```text
+//!  Update ─► graph ─┬─► local endpoints ─► active policies and profiles ─► rules ─► sets in use
+//!                   │                                                                │
+//!                   ├─► all endpoints and network sets ─► members of those sets ◄────┘
+//!                   ├─► endpoint slices ─► members of the sets of services
+//!                   ├─► tiers, policies ─► order of policies per endpoint
+//!                   └─► network: pools, blocks, hosts ─► routes, tunnels
+//!                                   all ─► sequencer ─► Vec<ToDataplane>
+//! ```
+//!
+//! What comes out depends only on what is there, never on the order in which it came. Work is proportional to change: an
+//! update costs what it touches. Parts know each other by small numbers (places in tables), never by pointers, and nothing
+//! is computed twice.
+//!
+//! It refuses to do IO, to look at the clock, and to wait: the caller decides when to [`CalcGraph::flush`].
+
+mod graph;
+pub mod network;
+mod sequencer;
+
+pub use graph::{CalcGraph, GraphConfig};
+pub use sequencer::Sequencer;

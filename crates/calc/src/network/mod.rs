@@ -1,0 +1,1 @@
+//! Where addresses are, and how to get there.

@@ -1,0 +1,132 @@
+//! The nodes of the cluster as small numbers. A node keeps its number as long as anything refers to it, known or not:
+//! blocks and endpoints often arrive before the node they name.
+
+use super::super::node_addresses::NodeAddresses;
+use super::prefix_table::EntryId;
+use messages::Text;
+use std::collections::BTreeMap;
+
+/// The number of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct NodeId(u32);
+
+#[derive(Debug)]
+struct Slot {
+    name: Text,
+    holds: u32,
+    addresses: Option<Box<NodeAddresses>>,
+    first_route: Option<EntryId>,
+}
+
+/// All nodes that something refers to.
+#[derive(Debug, Default)]
+pub(super) struct NodeTable {
+    by_name: BTreeMap<Text, NodeId>,
+    slots: Vec<Option<Slot>>,
+    free: Vec<NodeId>,
+}
+
+impl NodeTable {
+    /// The number of this node, held once more than before. Each hold needs one [`Self::release`].
+    pub(super) fn hold(&mut self, name: &str) -> NodeId {
+        if let Some(&id) = self.by_name.get(name) {
+            self.hold_again(id);
+            return id;
+        }
+        let name = Text::from(name);
+        let slot = Slot { name: name.clone(), holds: 1, addresses: None, first_route: None };
+        let id = match self.free.pop() {
+            Some(id) => {
+                self.slots[id.0 as usize] = Some(slot);
+                id
+            }
+            None => {
+                let id = NodeId(u32::try_from(self.slots.len()).unwrap_or(u32::MAX));
+                self.slots.push(Some(slot));
+                id
+            }
+        };
+        self.by_name.insert(name, id);
+        id
+    }
+
+    /// Holds a node that is held already.
+    pub(super) fn hold_again(&mut self, id: NodeId) {
+        if let Some(slot) = self.slot_mut(id) {
+            slot.holds += 1;
+        }
+    }
+
+    /// Takes one hold back; the number is free again after the last.
+    pub(super) fn release(&mut self, id: NodeId) {
+        let Some(slot) = self.slot_mut(id) else { return };
+        slot.holds -= 1;
+        if slot.holds == 0
+            && let Some(slot) = self.slots[id.0 as usize].take()
+        {
+            self.by_name.remove(&slot.name);
+            self.free.push(id);
+        }
+    }
+
+    /// The number of this node, if anything refers to it.
+    pub(super) fn find(&self, name: &str) -> Option<NodeId> {
+        self.by_name.get(name).copied()
+    }
+
+    /// The name; empty for a number that is not in use.
+    pub(super) fn name(&self, id: NodeId) -> &str {
+        self.slot(id).map_or("", |slot| &slot.name)
+    }
+
+    /// The name, shared.
+    pub(super) fn text(&self, id: NodeId) -> Option<Text> {
+        self.slot(id).map(|slot| slot.name.clone())
+    }
+
+    /// The addresses, when the node is known and has some.
+    pub(super) fn addresses(&self, id: NodeId) -> Option<&NodeAddresses> {
+        self.slot(id)?.addresses.as_deref()
+    }
+
+    /// Sets the addresses and returns the ones before.
+    pub(super) fn set_addresses(
+        &mut self,
+        id: NodeId,
+        addresses: Option<Box<NodeAddresses>>,
+    ) -> Option<Box<NodeAddresses>> {
+        let slot = self.slot_mut(id)?;
+        std::mem::replace(&mut slot.addresses, addresses)
+    }
+
+    /// The first of the routes that lead to the node.
+    pub(super) fn first_route(&self, id: NodeId) -> Option<EntryId> {
+        self.slot(id)?.first_route
+    }
+
+    /// Sets the first of the routes that lead to the node.
+    pub(super) fn set_first_route(&mut self, id: NodeId, entry: Option<EntryId>) {
+        if let Some(slot) = self.slot_mut(id) {
+            slot.first_route = entry;
+        }
+    }
+
+    /// All nodes that have addresses.
+    pub(super) fn known(&self) -> impl Iterator<Item = (NodeId, &NodeAddresses)> {
+        self.by_name.values().filter_map(|&id| Some((id, self.addresses(id)?)))
+    }
+
+    /// How many nodes something refers to.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.by_name.len()
+    }
+
+    fn slot(&self, id: NodeId) -> Option<&Slot> {
+        self.slots.get(id.0 as usize)?.as_ref()
+    }
+
+    fn slot_mut(&mut self, id: NodeId) -> Option<&mut Slot> {
+        self.slots.get_mut(id.0 as usize)?.as_mut()
+    }
+}

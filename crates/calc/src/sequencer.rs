@@ -1,0 +1,243 @@
+//! The buffer between the calculations and the dataplane: it keeps the last word about each thing until the next flush,
+//! and then sends everything in an order that is safe to apply one message at a time.
+//!
+//! Sets go before the policies that name them, policies before the endpoints that use them, and removals the other way
+//! round. Tunnel endpoints go before the routes that lead to them. It refuses to calculate: what it is told is sent, once,
+//! if it is news; a thing that came and went between two flushes leaves no trace.
+
+mod coalescer;
+mod ip_sets;
+
+pub(crate) use ip_sets::{IpSets, MemberSource, SetIndex};
+
+use coalescer::Coalescer;
+use ipnet::IpNet;
+use messages::{
+    Encapsulation, GlobalBgpConfig, HostEndpoint, HostMetadata, IpamPool, Policy, PolicyId, Profile, Route,
+    Service, Text, ToDataplane, VxlanTunnelEndpoint, WireguardEndpoint, WireguardEndpointV6,
+    WorkloadEndpoint, WorkloadEndpointId,
+};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What was decided since the last flush, and what the dataplane knows already.
+#[derive(Debug, Default)]
+pub struct Sequencer {
+    config: Option<Arc<BTreeMap<String, String>>>,
+    pub(crate) ip_sets: IpSets,
+    policies: Coalescer<PolicyId, Arc<Policy>>,
+    profiles: Coalescer<Text, Arc<Profile>>,
+    workload_endpoints: Coalescer<WorkloadEndpointId, Box<WorkloadEndpoint>>,
+    host_endpoints: Coalescer<Text, Box<HostEndpoint>>,
+    service_accounts: Coalescer<(Text, Text), BTreeMap<String, String>>,
+    namespaces: Coalescer<Text, BTreeMap<String, String>>,
+    routes: Coalescer<IpNet, Route>,
+    vteps: Coalescer<Text, VxlanTunnelEndpoint>,
+    wireguard: Coalescer<Text, WireguardEndpoint>,
+    wireguard_v6: Coalescer<Text, WireguardEndpointV6>,
+    hosts: Coalescer<Text, HostMetadata>,
+    pools: Coalescer<IpNet, IpamPool>,
+    encapsulation: Option<Encapsulation>,
+    global_bgp_config: Option<GlobalBgpConfig>,
+    services: Coalescer<(Text, Text), Service>,
+}
+
+impl Sequencer {
+    /// The settings are now these.
+    pub fn config_update(&mut self, settings: Arc<BTreeMap<String, String>>) {
+        self.config = Some(settings);
+    }
+
+    /// A policy applies to a local endpoint, with these rules.
+    pub fn policy_update(&mut self, id: PolicyId, policy: Arc<Policy>) {
+        self.policies.update(id, policy);
+    }
+
+    /// A policy applies to no local endpoint.
+    pub fn policy_remove(&mut self, id: &PolicyId) {
+        self.policies.remove(id);
+    }
+
+    /// A local endpoint has this profile.
+    pub fn profile_update(&mut self, name: Text, profile: Arc<Profile>) {
+        self.profiles.update(name, profile);
+    }
+
+    /// No local endpoint has this profile.
+    pub fn profile_remove(&mut self, name: &Text) {
+        self.profiles.remove(name);
+    }
+
+    /// A local workload endpoint is now this.
+    pub fn workload_endpoint_update(&mut self, id: WorkloadEndpointId, endpoint: Box<WorkloadEndpoint>) {
+        self.workload_endpoints.update(id, endpoint);
+    }
+
+    /// A local workload endpoint is gone.
+    pub fn workload_endpoint_remove(&mut self, id: &WorkloadEndpointId) {
+        self.workload_endpoints.remove(id);
+    }
+
+    /// A host endpoint of this host is now this.
+    pub fn host_endpoint_update(&mut self, name: Text, endpoint: Box<HostEndpoint>) {
+        self.host_endpoints.update(name, endpoint);
+    }
+
+    /// A host endpoint of this host is gone.
+    pub fn host_endpoint_remove(&mut self, name: &Text) {
+        self.host_endpoints.remove(name);
+    }
+
+    /// A service account has these labels.
+    pub fn service_account_update(
+        &mut self,
+        namespace: Text,
+        name: Text,
+        labels: BTreeMap<String, String>,
+    ) {
+        self.service_accounts.update((namespace, name), labels);
+    }
+
+    /// A service account is gone.
+    pub fn service_account_remove(&mut self, namespace: Text, name: Text) {
+        self.service_accounts.remove(&(namespace, name));
+    }
+
+    /// A namespace has these labels.
+    pub fn namespace_update(&mut self, name: Text, labels: BTreeMap<String, String>) {
+        self.namespaces.update(name, labels);
+    }
+
+    /// A namespace is gone.
+    pub fn namespace_remove(&mut self, name: &Text) {
+        self.namespaces.remove(name);
+    }
+
+    /// A range of addresses is there.
+    pub fn route_update(&mut self, route: Route) {
+        self.routes.update(route.dst, route);
+    }
+
+    /// A range of addresses is nowhere.
+    pub fn route_remove(&mut self, dst: IpNet) {
+        self.routes.remove(&dst);
+    }
+
+    /// A node has these VXLAN devices.
+    pub fn vtep_update(&mut self, node: Text, vtep: VxlanTunnelEndpoint) {
+        self.vteps.update(node, vtep);
+    }
+
+    /// A node has no VXLAN device.
+    pub fn vtep_remove(&mut self, node: &Text) {
+        self.vteps.remove(node);
+    }
+
+    /// A node has this IPv4 WireGuard device.
+    pub fn wireguard_update(&mut self, node: Text, endpoint: WireguardEndpoint) {
+        self.wireguard.update(node, endpoint);
+    }
+
+    /// A node has no IPv4 WireGuard device.
+    pub fn wireguard_remove(&mut self, node: &Text) {
+        self.wireguard.remove(node);
+    }
+
+    /// A node has this IPv6 WireGuard device.
+    pub fn wireguard_v6_update(&mut self, node: Text, endpoint: WireguardEndpointV6) {
+        self.wireguard_v6.update(node, endpoint);
+    }
+
+    /// A node has no IPv6 WireGuard device.
+    pub fn wireguard_v6_remove(&mut self, node: &Text) {
+        self.wireguard_v6.remove(node);
+    }
+
+    /// A host has these addresses and labels.
+    pub fn host_metadata_update(&mut self, host: Text, metadata: HostMetadata) {
+        self.hosts.update(host, metadata);
+    }
+
+    /// A host is gone.
+    pub fn host_metadata_remove(&mut self, host: &Text) {
+        self.hosts.remove(host);
+    }
+
+    /// An address pool is now this.
+    pub fn pool_update(&mut self, pool: IpamPool) {
+        self.pools.update(pool.cidr, pool);
+    }
+
+    /// An address pool is gone.
+    pub fn pool_remove(&mut self, cidr: IpNet) {
+        self.pools.remove(&cidr);
+    }
+
+    /// The pools ask for these kinds of encapsulation.
+    pub fn encapsulation(&mut self, encapsulation: Encapsulation) {
+        self.encapsulation = Some(encapsulation);
+    }
+
+    /// The settings of BGP are now these.
+    pub fn global_bgp_config(&mut self, config: GlobalBgpConfig) {
+        self.global_bgp_config = Some(config);
+    }
+
+    /// A service is now this.
+    pub fn service_update(&mut self, service: Service) {
+        let id = (Text::from(service.namespace.as_str()), Text::from(service.name.as_str()));
+        self.services.update(id, service);
+    }
+
+    /// A service is gone.
+    pub fn service_remove(&mut self, namespace: Text, name: Text) {
+        self.services.remove(&(namespace, name));
+    }
+
+    /// Sends what is pending, in the order in which it can be applied. Members of new sets are read from `members`.
+    pub(crate) fn flush(&mut self, members: &impl MemberSource, out: &mut Vec<ToDataplane>) {
+        out.extend(self.config.take().map(ToDataplane::ConfigUpdate));
+
+        self.ip_sets.flush_updates(members, out);
+        self.policies.flush_updates(out, ToDataplane::PolicyUpdate);
+        self.profiles.flush_updates(out, ToDataplane::ProfileUpdate);
+        self.workload_endpoints.flush_updates(out, ToDataplane::WorkloadEndpointUpdate);
+        self.host_endpoints.flush_updates(out, ToDataplane::HostEndpointUpdate);
+
+        self.workload_endpoints.flush_removes(out, ToDataplane::WorkloadEndpointRemove);
+        self.host_endpoints.flush_removes(out, ToDataplane::HostEndpointRemove);
+        self.profiles.flush_removes(out, ToDataplane::ProfileRemove);
+        self.policies.flush_removes(out, ToDataplane::PolicyRemove);
+        self.ip_sets.flush_removes(out);
+
+        self.service_accounts.flush_removes(out, |(ns, name)| ToDataplane::ServiceAccountRemove(ns, name));
+        self.service_accounts
+            .flush_updates(out, |(ns, name), labels| ToDataplane::ServiceAccountUpdate(ns, name, labels));
+        self.namespaces.flush_removes(out, ToDataplane::NamespaceRemove);
+        self.namespaces.flush_updates(out, ToDataplane::NamespaceUpdate);
+
+        self.routes.flush_removes(out, ToDataplane::RouteRemove);
+        self.vteps.flush_removes(out, ToDataplane::VtepRemove);
+        self.vteps.flush_updates(out, ToDataplane::VtepUpdate);
+        self.routes.flush_updates(out, |_, route| ToDataplane::RouteUpdate(route));
+
+        self.wireguard.flush_removes(out, ToDataplane::WireguardRemove);
+        self.wireguard_v6.flush_removes(out, ToDataplane::WireguardV6Remove);
+        self.wireguard.flush_updates(out, ToDataplane::WireguardUpdate);
+        self.wireguard_v6.flush_updates(out, ToDataplane::WireguardV6Update);
+        self.hosts.flush_removes(out, ToDataplane::HostMetadataRemove);
+        self.hosts.flush_updates(out, ToDataplane::HostMetadataUpdate);
+        self.pools.flush_removes(out, ToDataplane::IpamPoolRemove);
+        self.pools.flush_updates(out, |_, pool| ToDataplane::IpamPoolUpdate(pool));
+        out.extend(self.encapsulation.take().map(ToDataplane::Encapsulation));
+        out.extend(self.global_bgp_config.take().map(ToDataplane::GlobalBgpConfig));
+        self.services.flush_removes(out, |(ns, name)| ToDataplane::ServiceRemove(ns, name));
+        self.services.flush_updates(out, |_, service| ToDataplane::ServiceUpdate(service));
+    }
+
+    /// Sends what is pending when there are no sets: for tests of one part alone.
+    #[cfg(test)]
+    pub(crate) fn flush_without_sets(&mut self, out: &mut Vec<ToDataplane>) {
+        self.flush(&ip_sets::NoMembers, out);
+    }
+}
