@@ -1,0 +1,74 @@
+//! The identity of rules: a hash over a chain's name and all its rules up to and including one.
+//!
+//! A rule's hash stands in its comment in the kernel. Whoever reads the kernel's rules back compares hashes and never
+//! texts, because the kernel's tools print rules in another form than they were written in.
+
+use crate::tree::Rule;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use sha2::{Digest, Sha224};
+use std::fmt;
+
+/// What stands before the hash in a comment.
+pub const COMMENT_PREFIX: &str = "cali:";
+
+/// What is added to the name of one of the kernel's chains when rules that are appended to it are hashed, so that they
+/// differ from equal ones that are inserted.
+pub const APPENDS_SUFFIX: &str = "*appends*";
+
+const LENGTH: usize = 16;
+
+/// The hash of a rule at its place in its chain: sixteen characters of the alphabet of URL-safe Base64.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RuleHash([u8; LENGTH]);
+
+impl RuleHash {
+    /// The hash that a comment of the kernel carries; none where the text is no hash of ours.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let bytes = <[u8; LENGTH]>::try_from(text.as_bytes()).ok()?;
+        let known = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        bytes.iter().all(known).then_some(Self(bytes))
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        // Only ASCII ever gets in here.
+        str::from_utf8(&self.0).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for RuleHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Debug for RuleHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The hashes of all rules of a chain, given each rule's text in the form that the backend hashes.
+///
+/// Use [`crate::iptables::hashes`] and [`crate::nftables::hashes`], which know that form.
+pub fn chained(chain: &str, rules: &[Rule], mut write: impl FnMut(&Rule, &mut String)) -> Vec<RuleHash> {
+    let mut state = Sha224::digest(chain);
+    let mut text = String::new();
+    rules
+        .iter()
+        .map(|rule| {
+            text.clear();
+            write(rule, &mut text);
+            state = Sha224::new().chain_update(state).chain_update(&text).finalize();
+            let mut encoded = [0; 40];
+            // 28 bytes give 38 characters, so the buffer is large enough.
+            let _ = URL_SAFE_NO_PAD.encode_slice(state, &mut encoded);
+            let mut hash = [0; LENGTH];
+            hash.copy_from_slice(&encoded[..LENGTH]);
+            RuleHash(hash)
+        })
+        .collect()
+}

@@ -1,0 +1,544 @@
+//! The rule tree: chains, rules, matches and actions in a form that belongs to no backend. iptables text, nftables text
+//! and netlink expressions are made from the same values.
+//!
+//! The order of matches in a rule, and of rules in a chain, is part of their identity: hashes depend on it. Names of
+//! chains are the short ones (`cali-INPUT`); the nftables backend puts the table's name before them
+//! ([`crate::nftables::chain_name`]). Names of sets are those of the ipset backend (`cali40s:…`); nftables writes `-` for
+//! `:` ([`crate::nftables::set_name`]).
+//!
+//! Nothing here decides anything, and nothing here knows Calico's policies.
+
+use ipnet::IpNet;
+pub use messages::{PortRange, Text};
+pub use model::IpVersion;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+/// The tables of iptables; in nftables the layers of the one table `calico`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Table {
+    /// Before connection tracking.
+    Raw,
+    /// Before destination NAT and after routing.
+    Mangle,
+    /// Address translation.
+    Nat,
+    /// Ordinary policy.
+    Filter,
+}
+
+impl Table {
+    /// All of them, in the order in which packets meet them.
+    pub const ALL: [Self; 4] = [Self::Raw, Self::Mangle, Self::Nat, Self::Filter];
+
+    /// The name that iptables uses.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Raw => "raw",
+            Self::Mangle => "mangle",
+            Self::Nat => "nat",
+            Self::Filter => "filter",
+        }
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A chain of ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chain {
+    /// The name, without the table's name before it.
+    pub name: Text,
+    /// The rules, in order.
+    pub rules: Vec<Rule>,
+}
+
+/// One rule: everything in `matches` must match, then `action` is done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rule {
+    /// What must match, in order.
+    pub matches: Vec<Match>,
+    /// What is done; none for a rule whose match decides ([`Match::InterfaceMap`]), and for a chain's comment.
+    pub action: Option<Action>,
+    /// Notes for people; with the hash they become the rule's comments.
+    pub comments: Vec<Text>,
+}
+
+/// One end of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum End {
+    /// Where it comes from.
+    Source,
+    /// Where it goes to.
+    Destination,
+}
+
+/// The side of the host that an interface is on, for one packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Side {
+    /// The packet came in here.
+    In,
+    /// The packet leaves here.
+    Out,
+}
+
+/// An interface by name, or all whose name begins so.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct InterfacePattern {
+    /// The name or its beginning.
+    pub name: Text,
+    /// Whether it is only the beginning.
+    pub is_prefix: bool,
+}
+
+impl InterfacePattern {
+    /// Exactly this interface.
+    #[must_use]
+    pub fn exact(name: impl Into<Text>) -> Self {
+        Self { name: name.into(), is_prefix: false }
+    }
+
+    /// All interfaces whose name begins so.
+    #[must_use]
+    pub fn prefix(name: impl Into<Text>) -> Self {
+        Self { name: name.into(), is_prefix: true }
+    }
+
+    /// As users write it in settings: a `+` at the end means all that begin so.
+    #[must_use]
+    pub fn from_setting(text: &str) -> Self {
+        match text.strip_suffix('+') {
+            Some(prefix) => Self::prefix(prefix),
+            None => Self::exact(text),
+        }
+    }
+
+    /// Whether the interface is meant.
+    #[must_use]
+    pub fn contains(&self, interface: &str) -> bool {
+        if self.is_prefix { interface.starts_with(&*self.name) } else { interface == &*self.name }
+    }
+}
+
+/// A protocol by number or by the name that rules are written with; the two are different texts, so different rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Protocol {
+    /// By number.
+    Number(u8),
+    /// By name, with its number.
+    Named(&'static str, u8),
+}
+
+impl Protocol {
+    /// TCP by name.
+    pub const TCP: Self = Self::Named("tcp", 6);
+    /// UDP by name.
+    pub const UDP: Self = Self::Named("udp", 17);
+
+    /// The number that goes into a packet.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Number(number) | Self::Named(_, number) => number,
+        }
+    }
+
+    /// The name of the protocol if its packets have ports: `tcp`, `udp` or `sctp`.
+    #[must_use]
+    pub const fn transport(self) -> Option<&'static str> {
+        match self.number() {
+            6 => Some("tcp"),
+            17 => Some("udp"),
+            132 => Some("sctp"),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Named(name, _) => f.write_str(name),
+        }
+    }
+}
+
+/// What connection tracking says about a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Conntrack {
+    /// It belongs to a known connection, or is about one.
+    RelatedOrEstablished,
+    /// It fits no connection and begins none.
+    Invalid,
+    /// It begins a connection.
+    New,
+    /// Its destination was translated: a state for iptables, a status bit for nftables.
+    Dnat,
+}
+
+/// How often something may happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Rate {
+    /// How many times.
+    pub count: u32,
+    /// In which span.
+    pub unit: RateUnit,
+}
+
+/// A span of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RateUnit {
+    /// `second`
+    Second,
+    /// `minute`
+    Minute,
+    /// `hour`
+    Hour,
+    /// `day`
+    Day,
+}
+
+impl RateUnit {
+    /// The word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Second => "second",
+            Self::Minute => "minute",
+            Self::Hour => "hour",
+            Self::Day => "day",
+        }
+    }
+
+    /// Its length.
+    #[must_use]
+    pub const fn seconds(self) -> u64 {
+        match self {
+            Self::Second => 1,
+            Self::Minute => 60,
+            Self::Hour => 3600,
+            Self::Day => 86400,
+        }
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.count, self.unit.as_str())
+    }
+}
+
+/// One condition on a packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Match {
+    /// The transport protocol.
+    Protocol {
+        /// Which.
+        protocol: Protocol,
+        /// Any other.
+        negated: bool,
+    },
+    /// The interface.
+    Interface {
+        /// Of which side.
+        side: Side,
+        /// Which.
+        pattern: InterfacePattern,
+    },
+    /// The rule's verdict is looked up by interface; packets of interfaces that are not in the map go on. Only nftables,
+    /// and only in a rule without an action.
+    InterfaceMap {
+        /// Of which side.
+        side: Side,
+        /// The map, named without the table's name before it.
+        map: Text,
+    },
+    /// The bits of the mark under the mask.
+    Mark {
+        /// What they are; 0 means that all are clear.
+        value: u32,
+        /// Which bits.
+        mask: u32,
+        /// What they are not.
+        negated: bool,
+    },
+    /// What connection tracking says.
+    Conntrack {
+        /// The state.
+        state: Conntrack,
+        /// Any other.
+        negated: bool,
+    },
+    /// An address in a network. A network of one address is written with its length all the same.
+    Net {
+        /// Of which end.
+        end: End,
+        /// The network.
+        net: IpNet,
+        /// Outside of it.
+        negated: bool,
+    },
+    /// Exactly this address, written without a length.
+    Address {
+        /// Of which end.
+        end: End,
+        /// The address.
+        address: IpAddr,
+    },
+    /// An address in a set of addresses or networks.
+    IpSet {
+        /// Of which end.
+        end: End,
+        /// The set.
+        name: Text,
+        /// Not in it.
+        negated: bool,
+    },
+    /// Address, protocol and port of one end in a set of such.
+    IpPortSet {
+        /// Of which end.
+        end: End,
+        /// The set.
+        name: Text,
+        /// Not in it.
+        negated: bool,
+    },
+    /// Ports; at most fifteen slots, where a range takes two. Needs a [`Match::Protocol`] with ports before it.
+    Ports {
+        /// Of which end.
+        end: End,
+        /// Any of these. For nftables they do not overlap.
+        ports: Arc<[PortRange]>,
+        /// None of these.
+        negated: bool,
+    },
+    /// One destination port, in its plain form. Needs a [`Match::Protocol`] with ports before it.
+    DestinationPort(u16),
+    /// An ICMP message. Needs a [`Match::Protocol`] of the same version before it.
+    Icmp {
+        /// ICMP or ICMPv6.
+        version: IpVersion,
+        /// The type.
+        icmp_type: u8,
+        /// The code; none for all codes of the type.
+        code: Option<u8>,
+        /// Any other message than this one; with a code: another type or another code.
+        negated: bool,
+    },
+    /// An address of this host.
+    LocalAddress {
+        /// Of which end.
+        end: End,
+        /// Only addresses of the interface that the packet leaves by.
+        limit_interface_out: bool,
+        /// Not such an address.
+        negated: bool,
+    },
+    /// The way back to the packet's source leads through another interface (the packet's mark is honoured).
+    ReversePathFailed,
+    /// The packet belongs to a connection of IPVS; only iptables.
+    Ipvs {
+        /// It does not.
+        negated: bool,
+    },
+    /// At most so often, with so many at once; 0 leaves the number to the kernel.
+    Limit {
+        /// How often.
+        rate: Rate,
+        /// How many at once.
+        burst: u16,
+    },
+    /// An ARP reply; only in nftables' ARP family.
+    ArpReply,
+    /// The sender's IP address of an ARP packet; only in nftables' ARP family.
+    ArpSource(Ipv4Addr),
+}
+
+/// How a packet is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RejectWith {
+    /// The family's port-unreachable message.
+    PortUnreachable,
+    /// A TCP reset.
+    TcpReset,
+}
+
+/// How much of a packet is copied to the log, and by which option of iptables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum NfLogSize {
+    /// `--nflog-size`
+    Size(u32),
+    /// `--nflog-range`, for programs that do not know the other
+    Range(u32),
+}
+
+/// What is done with a packet that matched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// The packet may pass this table.
+    Accept,
+    /// The packet is gone.
+    Drop,
+    /// The packet is gone and its sender is told.
+    Reject(RejectWith),
+    /// Back to the chain that jumped here.
+    Return,
+    /// On in that chain, then back here.
+    Jump(Text),
+    /// On in that chain, and not back here.
+    Goto(Text),
+    /// A line in the kernel's log, beginning with this text and `: `. Level 5 with iptables, info with nftables.
+    Log {
+        /// The beginning.
+        prefix: Text,
+    },
+    /// A copy to a listener.
+    NfLog {
+        /// The listener's group.
+        group: u16,
+        /// The text that goes with it.
+        prefix: Text,
+        /// How much of the packet.
+        size: NfLogSize,
+    },
+    /// Sets these bits of the mark.
+    SetMark(u32),
+    /// Clears these bits of the mark.
+    ClearMark(u32),
+    /// Sets the bits under the mask to the value.
+    SetMaskedMark {
+        /// The value, within the mask.
+        value: u32,
+        /// The bits.
+        mask: u32,
+    },
+    /// Sets the bits of the connection's mark under the mask to the value; mask 0 means all bits.
+    SetConnectionMark {
+        /// The value.
+        value: u32,
+        /// The bits.
+        mask: u32,
+    },
+    /// Copies the packet's mark to the connection; mask 0 means all bits.
+    SaveConnectionMark {
+        /// The bits.
+        mask: u32,
+    },
+    /// Copies the connection's mark to the packet; mask 0 means all bits.
+    RestoreConnectionMark {
+        /// The bits.
+        mask: u32,
+    },
+    /// The source becomes the address of the interface that the packet leaves by.
+    Masquerade {
+        /// Ports to choose from; needs a [`Match::Protocol`] with ports.
+        ports: Option<(u16, u16)>,
+        /// Whether ports are chosen at random.
+        random_fully: bool,
+    },
+    /// The source becomes this.
+    Snat {
+        /// The address.
+        address: IpAddr,
+        /// Ports to choose from; needs a [`Match::Protocol`] with ports.
+        ports: Option<(u16, u16)>,
+        /// Whether ports are chosen at random.
+        random_fully: bool,
+    },
+    /// The destination becomes this.
+    Dnat {
+        /// The address.
+        address: IpAddr,
+        /// The port; none leaves it.
+        port: Option<u16>,
+    },
+    /// The connection is not tracked.
+    NoTrack,
+    /// Packets over the rate: dropped (nftables). Packets within the rate: marked, so that later rules can drop the others
+    /// (iptables, which has no "over").
+    LimitPacketRate {
+        /// Packets per second.
+        rate: u32,
+        /// How many at once.
+        burst: u32,
+        /// The mark for packets within the rate.
+        mark: u32,
+    },
+    /// New TCP connections over so many at once are reset.
+    LimitConnections {
+        /// How many.
+        count: u32,
+    },
+    /// Writes the DSCP field.
+    SetDscp(u8),
+    /// Packets of the connection take the flow table `calico` from now on; only nftables.
+    FlowOffload,
+}
+
+impl Action {
+    /// The chain that this goes to, if it goes to one.
+    #[must_use]
+    pub fn target(&self) -> Option<&Text> {
+        match self {
+            Self::Jump(chain) | Self::Goto(chain) => Some(chain),
+            _ => None,
+        }
+    }
+}
+
+impl Chain {
+    /// A chain of these rules.
+    #[must_use]
+    pub fn new(name: impl Into<Text>, rules: Vec<Rule>) -> Self {
+        Self { name: name.into(), rules }
+    }
+
+    /// The chains that rules of this one go to, with repetitions.
+    pub fn targets(&self) -> impl Iterator<Item = &Text> {
+        self.rules.iter().filter_map(|rule| rule.action.as_ref()).filter_map(Action::target)
+    }
+
+    /// The sets that rules of this one name, with repetitions.
+    pub fn ip_sets(&self) -> impl Iterator<Item = &Text> {
+        self.rules.iter().flat_map(|rule| &rule.matches).filter_map(|one| match one {
+            Match::IpSet { name, .. } | Match::IpPortSet { name, .. } => Some(name),
+            _ => None,
+        })
+    }
+
+    /// The maps that rules of this one look up, with repetitions.
+    pub fn maps(&self) -> impl Iterator<Item = &Text> {
+        self.rules.iter().flat_map(|rule| &rule.matches).filter_map(|one| match one {
+            Match::InterfaceMap { map, .. } => Some(map),
+            _ => None,
+        })
+    }
+}
+
+/// A map from interface to chain; only nftables. A packet of an interface that is in it goes to the chain for good.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VerdictMap {
+    /// The name, without the table's name before it.
+    pub name: Text,
+    /// Interface and chain, the chain without the table's name before it.
+    pub entries: BTreeMap<Text, Text>,
+}
+
+/// What is put into one of the kernel's own chains.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelChain {
+    /// The kernel's chain, such as `FORWARD`.
+    pub name: &'static str,
+    /// Put at the place that the setting of insertion says.
+    pub inserted: Vec<Rule>,
+    /// Put at the end, always.
+    pub appended: Vec<Rule>,
+}
