@@ -3,9 +3,8 @@
 //! A text that is not an address counts as absent and is logged: the store may hold anything, and one bad field must not
 //! take the rest of the node away.
 
-use api::node::{EXTERNAL_IP, INTERNAL_IP};
 use api::scalars::{Ip, IpOrCidr, Network};
-use api::{Node, NodeSpec};
+use api::{EXTERNAL_IP, INTERNAL_IP, Node, NodeSpec};
 use model::IpVersion;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -166,6 +166,11 @@ impl PrefixTable {
         id
     }
 
+    /// The entry of exactly this range.
+    pub(super) fn find(&self, net: &IpNet) -> Option<EntryId> {
+        self.by_net.get(&net.trunc()).copied()
+    }
+
     /// Forgets an entry.
     pub(super) fn remove(&mut self, id: EntryId) {
         let Some(entry) = self.entries.get_mut(id.0 as usize).and_then(Option::take) else { return };

@@ -1,0 +1,143 @@
+//! What the dataplane is told about hosts: addresses, AS number and labels of each node.
+//!
+//! Kubelets rewrite their nodes every few minutes without news. To tell news from repetition a digest per node is kept,
+//! not the labels of five thousand nodes.
+
+use super::node_addresses::listed;
+use crate::sequencer::Sequencer;
+use api::scalars::{IpOrCidr, Network};
+use api::{Node, NodeBGPSpec};
+use messages::{HostMetadata, Text};
+use model::IpVersion;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+
+/// The hosts that the dataplane knows of.
+#[derive(Debug, Default)]
+pub(crate) struct Hosts {
+    sent: BTreeMap<Text, [u8; 32]>,
+}
+
+impl Hosts {
+    /// A node is now this, or gone.
+    pub(crate) fn on_node(&mut self, name: &str, node: Option<&Node>, out: &mut Sequencer) {
+        match node.and_then(metadata) {
+            Some(metadata) => {
+                let name = Text::from(name);
+                let digest = digest(&metadata);
+                if self.sent.insert(name.clone(), digest) != Some(digest) {
+                    out.host_metadata_update(name, metadata);
+                }
+            }
+            None => {
+                if let Some((name, _)) = self.sent.remove_entry(name) {
+                    out.host_metadata_remove(&name);
+                }
+            }
+        }
+    }
+}
+
+/// What is told about a node. A BGP part that is there but empty stands for a node that is gone.
+fn metadata(node: &Node) -> Option<HostMetadata> {
+    let bgp = node.spec.bgp.as_ref();
+    if bgp.is_some_and(|bgp| *bgp == NodeBGPSpec::default()) {
+        return None;
+    }
+    let address = |version: IpVersion| {
+        let from_bgp = bgp.and_then(|bgp| match version {
+            IpVersion::V4 => with_network(&bgp.ipv4_address),
+            IpVersion::V6 => with_network(&bgp.ipv6_address),
+        });
+        let network = from_bgp.or_else(|| listed(&node.spec, version));
+        network.map(|network| network.as_written().to_string()).unwrap_or_default()
+    };
+    Some(HostMetadata {
+        ipv4_addr: address(IpVersion::V4),
+        ipv6_addr: address(IpVersion::V6),
+        as_number: bgp
+            .and_then(|bgp| bgp.as_number)
+            .map(|number| number.to_string())
+            .unwrap_or_default(),
+        labels: node.metadata.labels.clone(),
+    })
+}
+
+/// The network in a text. A lone address is refused: nobody could tell its subnet.
+fn with_network(text: &IpOrCidr) -> Option<Network> {
+    if text.is_empty() {
+        return None;
+    }
+    let parsed = Some(text).filter(|text| text.as_str().contains('/')).and_then(|text| text.parse().ok());
+    if parsed.is_none() {
+        tracing::warn!(address = text.as_str(), "BGP address of a node ignored: it is not a CIDR");
+    }
+    parsed
+}
+
+fn digest(metadata: &HostMetadata) -> [u8; 32] {
+    let HostMetadata { ipv4_addr, ipv6_addr, as_number, labels } = metadata;
+    let mut digest = Sha256::new();
+    let texts = [ipv4_addr, ipv6_addr, as_number].into_iter();
+    for text in texts.chain(labels.iter().flat_map(|(key, value)| [key, value])) {
+        digest.update(text.len().to_le_bytes());
+        digest.update(text);
+    }
+    digest.finalize().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::fixtures::{NodeText, flushed};
+    use messages::ToDataplane;
+
+    fn addresses(text: &NodeText) -> Option<(String, String)> {
+        metadata(&text.node()).map(|metadata| (metadata.ipv4_addr, metadata.ipv6_addr))
+    }
+
+    #[test]
+    fn addresses_come_from_bgp_or_from_the_list() {
+        let none = NodeText::default();
+        let pair = |v4: &str, v6: &str| Some((v4.to_owned(), v6.to_owned()));
+        for (text, expected) in [
+            (NodeText { ipv4: "10.0.0.1/24", ..none }, pair("10.0.0.1/24", "")),
+            (NodeText { ipv4: "10.0.0.1/24", ipv6: "fd00::1/64", ..none }, pair("10.0.0.1/24", "fd00::1/64")),
+            // A lone address in the BGP part is not used, one in the list is.
+            (NodeText { ipv4: "10.0.0.1", internal: "10.9.9.9", ..none }, pair("10.9.9.9/32", "")),
+            (NodeText { internal: "10.9.9.9", ..none }, pair("10.9.9.9/32", "")),
+            (NodeText { external: "fd00::9", internal: "10.9.9.9", ..none }, pair("10.9.9.9/32", "fd00::9/128")),
+            (NodeText { ipip: "10.65.0.1", internal: "10.9.9.9", ..none }, pair("10.9.9.9/32", "")),
+            (none, pair("", "")),
+            (NodeText { empty_bgp: true, internal: "10.9.9.9", ..none }, None),
+        ] {
+            assert_eq!(addresses(&text), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn only_news_is_told() {
+        let (mut hosts, mut out) = (Hosts::default(), Sequencer::default());
+        let mut node = NodeText { ipv4: "10.0.0.1/24", ..NodeText::default() }.node();
+        node.metadata.labels.insert("zone".into(), "a".into());
+        hosts.on_node("n", Some(&node), &mut out);
+        let told = |zone: &str| {
+            let metadata = HostMetadata {
+                ipv4_addr: "10.0.0.1/24".into(),
+                labels: BTreeMap::from([("zone".into(), zone.into())]),
+                ..HostMetadata::default()
+            };
+            [ToDataplane::HostMetadataUpdate("n".into(), metadata)]
+        };
+        assert_eq!(flushed(&mut out), told("a"));
+        hosts.on_node("n", Some(&node), &mut out);
+        assert_eq!(flushed(&mut out), []);
+        node.metadata.labels.insert("zone".into(), "b".into());
+        hosts.on_node("n", Some(&node), &mut out);
+        assert_eq!(flushed(&mut out), told("b"));
+        hosts.on_node("n", None, &mut out);
+        assert_eq!(flushed(&mut out), [ToDataplane::HostMetadataRemove("n".into())]);
+        hosts.on_node("n", None, &mut out);
+        assert_eq!(flushed(&mut out), []);
+    }
+}

@@ -1,0 +1,77 @@
+//! Namespaces and service accounts, which arrive as profiles: `kns.NAMESPACE` and `ksa.NAMESPACE.NAME`. Other profiles
+//! are not looked at.
+
+use crate::sequencer::Sequencer;
+use api::Profile;
+use std::collections::BTreeMap;
+
+const NAMESPACE_LABEL_PREFIX: &str = "pcns.";
+const SERVICE_ACCOUNT_LABEL_PREFIX: &str = "pcsa.";
+
+/// A profile is now this, or gone.
+pub(crate) fn on_profile(name: &str, profile: Option<&Profile>, out: &mut Sequencer) {
+    if let Some((namespace, account)) = name.strip_prefix("ksa.").and_then(|rest| rest.split_once('.')) {
+        let (namespace, account) = (namespace.into(), account.into());
+        match profile {
+            Some(profile) => {
+                let labels = own_labels(profile, SERVICE_ACCOUNT_LABEL_PREFIX);
+                out.service_account_update(namespace, account, labels);
+            }
+            None => out.service_account_remove(namespace, account),
+        }
+    } else if let Some(namespace) = name.strip_prefix("kns.") {
+        let namespace = namespace.into();
+        match profile {
+            Some(profile) => out.namespace_update(namespace, own_labels(profile, NAMESPACE_LABEL_PREFIX)),
+            None => out.namespace_remove(&namespace),
+        }
+    }
+}
+
+/// The labels as the namespace or account itself has them.
+fn own_labels(profile: &Profile, prefix: &str) -> BTreeMap<String, String> {
+    let labels = profile.spec.labels_to_apply.iter();
+    labels.map(|(key, value)| (key.strip_prefix(prefix).unwrap_or(key).to_owned(), value.clone())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::fixtures::{flushed, from_json};
+    use messages::ToDataplane;
+    use serde_json::json;
+
+    #[test]
+    fn names_and_labels() {
+        let profile: Profile = from_json(json!({
+            "kind": "Profile", "apiVersion": "projectcalico.org/v3", "metadata": {"name": "any"},
+            "spec": {"labelsToApply": {"pcns.team": "a", "pcsa.role": "b", "plain": "c"}}
+        }));
+        let labels = |pairs: [(&str, &str); 3]| {
+            pairs.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+        };
+        let mut out = Sequencer::default();
+        for name in ["kns.shop", "ksa.shop.robot.v2", "ksa.shop", "other", "projectcalico-default-allow"] {
+            on_profile(name, Some(&profile), &mut out);
+        }
+        let account = labels([("pcns.team", "a"), ("role", "b"), ("plain", "c")]);
+        let namespace = labels([("team", "a"), ("pcsa.role", "b"), ("plain", "c")]);
+        assert_eq!(
+            flushed(&mut out),
+            [
+                ToDataplane::ServiceAccountUpdate("shop".into(), "robot.v2".into(), account),
+                ToDataplane::NamespaceUpdate("shop".into(), namespace),
+            ]
+        );
+        for name in ["kns.shop", "ksa.shop.robot.v2", "ksa.shop", "kns.never-seen"] {
+            on_profile(name, None, &mut out);
+        }
+        assert_eq!(
+            flushed(&mut out),
+            [
+                ToDataplane::ServiceAccountRemove("shop".into(), "robot.v2".into()),
+                ToDataplane::NamespaceRemove("shop".into()),
+            ]
+        );
+    }
+}

@@ -1,0 +1,333 @@
+//! Where every range of addresses is: pools, blocks, addresses taken from other nodes' blocks, workloads, hosts and
+//! tunnel devices, joined into one route per range about which something is known.
+//!
+//! A change marks what it may affect; a flush resolves each marked range once and sends what is different from before.
+//! One changed block or endpoint therefore costs its own ranges, a pool or a wide range everything inside it, and a
+//! node's address the routes to that node.
+//!
+//! It refuses to choose devices, next hops and tables: that is the dataplane's business.
+
+mod block_routes;
+mod node_table;
+mod prefix_table;
+mod resolve;
+#[cfg(test)]
+mod tests;
+
+use super::node_addresses::NodeAddresses;
+use crate::sequencer::Sequencer;
+use api::{IPIPMode, IPPoolAllowedUse, Node, VXLANMode};
+use block_routes::block_routes;
+use ipnet::IpNet;
+use messages::{IpPoolType, Route, Text};
+use model::feed::{IpPool, WorkloadEndpoint};
+use model::{AllocationBlock, IpVersion};
+use node_table::{NodeId, NodeTable};
+use prefix_table::{ClaimKind, EntryId, Pool, PrefixTable};
+use resolve::{Resolved, resolve};
+use smallvec::SmallVec;
+use std::collections::BTreeMap;
+
+/// Where the places of workloads are read from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RouteSource {
+    /// From blocks of addresses, and from the endpoints of this host: `CalicoIPAM`.
+    #[default]
+    CalicoIpam,
+    /// From the endpoints of all hosts: `WorkloadIPs`.
+    WorkloadIps,
+}
+
+/// The identity of a workload endpoint within its host.
+type WorkloadName = (Box<str>, Box<str>, Box<str>);
+
+/// One range and the node that a block gives it to.
+type BlockRoute = (IpNet, NodeId);
+
+/// The places of all ranges of addresses.
+#[derive(Debug)]
+pub(crate) struct Routes {
+    me: Text,
+    source: RouteSource,
+    nodes: NodeTable,
+    table: PrefixTable,
+    dirty: Vec<EntryId>,
+    blocks: BTreeMap<IpNet, Box<[BlockRoute]>>,
+    workloads: BTreeMap<(NodeId, WorkloadName), Box<[IpNet]>>,
+}
+
+impl Routes {
+    /// Routes as this host sees them.
+    pub(crate) fn new(me: Text, source: RouteSource) -> Self {
+        Self {
+            me,
+            source,
+            nodes: NodeTable::default(),
+            table: PrefixTable::default(),
+            dirty: Vec::new(),
+            blocks: BTreeMap::new(),
+            workloads: BTreeMap::new(),
+        }
+    }
+
+    /// A pool is now this, or gone.
+    pub(crate) fn on_pool(&mut self, range: IpNet, pool: Option<&IpPool>) {
+        let pool = pool.map(pool_info);
+        if pool.is_none() && self.table.find(&range).is_none() {
+            return;
+        }
+        let id = self.table.entry(range);
+        if let Some(entry) = self.table.get_mut(id)
+            && entry.pool != pool
+        {
+            entry.pool = pool;
+            self.mark_within(&range);
+        }
+    }
+
+    /// A block is now this, or gone.
+    pub(crate) fn on_block(&mut self, key: IpNet, block: Option<&AllocationBlock>) {
+        if self.source == RouteSource::WorkloadIps {
+            return;
+        }
+        let now: Box<[BlockRoute]> = block
+            .map(|block| {
+                let routes = block_routes(block);
+                routes.into_iter().map(|(net, node)| (net, self.nodes.hold(node))).collect()
+            })
+            .unwrap_or_default();
+        for &(net, node) in &now {
+            self.add_claim(net, ClaimKind::Block, node);
+        }
+        let before = if now.is_empty() { self.blocks.remove(&key) } else { self.blocks.insert(key, now) };
+        for (net, node) in before.unwrap_or_default() {
+            self.remove_claim(net, ClaimKind::Block, node);
+            self.nodes.release(node);
+        }
+    }
+
+    /// A workload endpoint is now this, or gone.
+    pub(crate) fn on_workload(
+        &mut self,
+        host: &str,
+        (orchestrator, workload, endpoint): (&str, &str, &str),
+        value: Option<&WorkloadEndpoint>,
+    ) {
+        if self.source == RouteSource::CalicoIpam && host != &*self.me {
+            return;
+        }
+        let now: Box<[IpNet]> = value
+            .map(|value| value.ipv4_nets.iter().chain(&value.ipv6_nets).map(IpNet::trunc).collect())
+            .unwrap_or_default();
+        let name = (orchestrator.into(), workload.into(), endpoint.into());
+        let node = self.nodes.hold(host);
+        for &net in &now {
+            self.add_claim(net, ClaimKind::Workload, node);
+        }
+        let key = (node, name);
+        // The entry in `workloads` has a hold of its own.
+        let before = if now.is_empty() {
+            self.workloads.remove(&key)
+        } else {
+            self.nodes.hold_again(node);
+            self.workloads.insert(key, now)
+        };
+        if let Some(before) = before {
+            for net in before {
+                self.remove_claim(net, ClaimKind::Workload, node);
+            }
+            self.nodes.release(node);
+        }
+        self.nodes.release(node);
+    }
+
+    /// A node is now this, or gone.
+    pub(crate) fn on_node(&mut self, name: &str, node: Option<&Node>) {
+        let now = node.and_then(NodeAddresses::of).map(Box::new);
+        let known = self.nodes.find(name).and_then(|id| self.nodes.addresses(id));
+        if known == now.as_deref() {
+            return;
+        }
+        // One hold for this call, one for the addresses.
+        let id = self.nodes.hold(name);
+        if let Some(now) = &now {
+            self.nodes.hold_again(id);
+            for (net, kind) in claims(now) {
+                self.add_claim(net, kind, id);
+            }
+        }
+        let before = self.nodes.set_addresses(id, now);
+        self.mark_routes_to(id);
+        if name == &*self.me {
+            self.mark_changed_subnets(before.as_deref(), id);
+        }
+        if let Some(before) = before {
+            for (net, kind) in claims(&before) {
+                self.remove_claim(net, kind, id);
+            }
+            self.nodes.release(id);
+        }
+        self.nodes.release(id);
+    }
+
+    /// Resolves what is marked and sends what changed.
+    pub(crate) fn flush(&mut self, out: &mut Sequencer) {
+        for id in std::mem::take(&mut self.dirty) {
+            let Some(entry) = self.table.get_mut(id) else { continue };
+            entry.dirty = false;
+            let is_stale = std::mem::take(&mut entry.stale_address);
+            let (net, before) = (entry.net, entry.sent);
+            let now = resolve(&net, &self.table.path(&net), &self.me, &self.nodes);
+            if now != before || is_stale {
+                match now {
+                    Some(route) => out.route_update(self.message(net, &route)),
+                    None if before.is_some() => out.route_remove(net),
+                    None => {}
+                }
+                self.set_sent(id, now);
+            }
+            if self.table.get(id).is_some_and(|entry| !entry.is_valid()) {
+                self.table.remove(id);
+            }
+        }
+    }
+
+    fn message(&self, dst: IpNet, route: &Resolved) -> Route {
+        let version = IpVersion::of(&dst);
+        let addresses = route.node.and_then(|node| self.nodes.addresses(node));
+        Route {
+            dst,
+            types: route.types,
+            ip_pool_type: route.pool_type,
+            dst_node_name: route.node.and_then(|node| self.nodes.text(node)),
+            dst_node_ip: addresses.and_then(|addresses| addresses.address(version)),
+            same_subnet: route.same_subnet,
+            nat_outgoing: route.nat_outgoing,
+            local_workload: route.local_workload,
+            tunnel_type: route.tunnel_type,
+            borrowed: route.borrowed,
+        }
+    }
+
+    /// Notes what was sent, and in the list of which node the route is.
+    fn set_sent(&mut self, id: EntryId, now: Option<Resolved>) {
+        let Some(entry) = self.table.get_mut(id) else { return };
+        let before = std::mem::replace(&mut entry.sent, now).and_then(|route| route.node);
+        let now = now.and_then(|route| route.node);
+        if before == now {
+            return;
+        }
+        if let Some(node) = before {
+            let (previous, next) = (entry.previous.take(), entry.next.take());
+            match previous.and_then(|previous| self.table.get_mut(previous)) {
+                Some(previous) => previous.next = next,
+                None => self.nodes.set_first_route(node, next),
+            }
+            if let Some(next) = next.and_then(|next| self.table.get_mut(next)) {
+                next.previous = previous;
+            }
+            self.nodes.release(node);
+        }
+        if let Some(node) = now {
+            self.nodes.hold_again(node);
+            let first = self.nodes.first_route(node);
+            if let Some(first) = first.and_then(|first| self.table.get_mut(first)) {
+                first.previous = Some(id);
+            }
+            if let Some(entry) = self.table.get_mut(id) {
+                entry.next = first;
+            }
+            self.nodes.set_first_route(node, Some(id));
+        }
+    }
+
+    fn add_claim(&mut self, net: IpNet, kind: ClaimKind, node: NodeId) {
+        let id = self.table.entry(net);
+        if self.table.add_claim(id, kind, node, &self.nodes) {
+            self.mark_within(&net);
+        }
+    }
+
+    fn remove_claim(&mut self, net: IpNet, kind: ClaimKind, node: NodeId) {
+        let id = self.table.entry(net);
+        if self.table.remove_claim(id, kind, node) {
+            self.mark_within(&net);
+        }
+    }
+
+    /// Marks a range and all inside it: each takes something from the ranges around it.
+    fn mark_within(&mut self, net: &IpNet) {
+        let inside: SmallVec<[EntryId; 8]> = self.table.within(net).collect();
+        for id in inside {
+            self.mark(id, false);
+        }
+    }
+
+    /// Marks the routes that were sent with this node, whose addresses have changed.
+    fn mark_routes_to(&mut self, node: NodeId) {
+        let mut next = self.nodes.first_route(node);
+        while let Some(id) = next {
+            self.mark(id, true);
+            next = self.table.get(id).and_then(|entry| entry.next);
+        }
+    }
+
+    /// Marks the routes to all nodes that this node's subnet now contains and did not before, or the other way round.
+    fn mark_changed_subnets(&mut self, before: Option<&NodeAddresses>, me: NodeId) {
+        let now = self.nodes.addresses(me);
+        let changed: Vec<NodeId> = self
+            .nodes
+            .known()
+            .filter(|(_, theirs)| {
+                [IpVersion::V4, IpVersion::V6].into_iter().any(|version| {
+                    let contains = |mine: Option<&NodeAddresses>| {
+                        let mine = mine.and_then(|mine| mine.network(version)).map(|mine| mine.masked());
+                        mine.zip(theirs.address(version)).is_some_and(|(mine, theirs)| mine.contains(&theirs))
+                    };
+                    contains(before) != contains(now)
+                })
+            })
+            .map(|(id, _)| id)
+            .collect();
+        for id in changed {
+            self.mark_routes_to(id);
+        }
+    }
+
+    fn mark(&mut self, id: EntryId, is_stale: bool) {
+        let Some(entry) = self.table.get_mut(id) else { return };
+        entry.stale_address |= is_stale;
+        if !entry.dirty {
+            entry.dirty = true;
+            self.dirty.push(id);
+        }
+    }
+}
+
+fn pool_info(pool: &IpPool) -> Pool {
+    let vxlan = matches!(pool.vxlan_mode, VXLANMode::Always | VXLANMode::CrossSubnet);
+    let ipip = matches!(pool.ipip_mode, IPIPMode::Always | IPIPMode::CrossSubnet);
+    // Addresses of load balancers belong to no workload, and packets to them are masqueraded as to anywhere outside.
+    let pool_type = match (&*pool.allowed_uses, vxlan, ipip) {
+        ([IPPoolAllowedUse::LoadBalancer], _, _) => IpPoolType::None,
+        (_, true, _) => IpPoolType::Vxlan,
+        (_, _, true) => IpPoolType::Ipip,
+        _ => IpPoolType::NoEncap,
+    };
+    Pool {
+        pool_type,
+        nat_outgoing: pool.masquerade,
+        cross_subnet: pool.ipip_mode == IPIPMode::CrossSubnet || pool.vxlan_mode == VXLANMode::CrossSubnet,
+    }
+}
+
+/// What a node's addresses claim.
+fn claims(node: &NodeAddresses) -> impl Iterator<Item = (IpNet, ClaimKind)> {
+    let of_kind = |kind| move |&address: &std::net::IpAddr| (IpNet::from(address), kind);
+    node.own
+        .iter()
+        .map(of_kind(ClaimKind::Host))
+        .chain(node.ipip.iter().map(of_kind(ClaimKind::Ipip)))
+        .chain(node.vxlan.iter().map(of_kind(ClaimKind::Vxlan)))
+        .chain(node.wireguard.iter().map(of_kind(ClaimKind::Wireguard)))
+}

@@ -1,0 +1,36 @@
+//! The ranges that a block gives to nodes: itself to its owner, and single addresses to the nodes that took them from it.
+
+use ipam_core::Block;
+use ipnet::IpNet;
+use model::AllocationBlock;
+use std::collections::BTreeMap;
+
+/// The attribute of an allocation that names the node.
+const NODE_ATTRIBUTE: &str = "node";
+
+/// The ranges of a block and the nodes that have them.
+pub(super) fn block_routes(block: &AllocationBlock) -> BTreeMap<IpNet, &str> {
+    let owner = owner(block);
+    let mut routes = BTreeMap::new();
+    for allocation in Block::new(block).allocations() {
+        // Without attributes nobody knows where the address is; without a node in them neither.
+        let Some(attribute) = allocation.attribute else { continue };
+        let node = attribute.active_owner_attrs.get(NODE_ATTRIBUTE).map_or("", String::as_str);
+        if node.is_empty() || owner == Some(node) {
+            continue;
+        }
+        routes.insert(IpNet::from(allocation.address), node);
+    }
+    // A block of one address: its owner has the last word, as in Felix.
+    if let Some(owner) = owner {
+        routes.insert(block.cidr.trunc(), owner);
+    }
+    routes
+}
+
+/// The owner's name, whatever kind of owner it is.
+fn owner(block: &AllocationBlock) -> Option<&str> {
+    let affinity = block.affinity.as_deref()?;
+    let name = affinity.strip_prefix("host:").or_else(|| affinity.strip_prefix("virtual:"))?;
+    Some(name).filter(|name| !name.is_empty())
+}
