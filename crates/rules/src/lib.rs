@@ -1,10 +1,45 @@
 //! Policies, endpoints, NAT and dispatch rendered into a backend-neutral rule tree, and the identity of rules.
 //!
-//! Pure: no IO, no clock, no async. What is rendered is decided by [`RulesConfig`] and by messages alone, so the same
-//! input gives the same bytes. Names of chains, texts of rules and their hashes are Calico's, so that a Felix of either
-//! make takes over the other's rules. It refuses to know the kernel: drivers turn the tree into batches.
+//! - [`tree`]: chains, rules, matches, actions, verdict maps.
+//! - [`Renderer`]: from [`RulesConfig`] and messages to chains.
+//! - [`iptables`], [`nftables`]: the texts of rules, and their hashes ([`hash`]).
+//! - [`names`]: names of chains, maps and sets.
+//! - [`simulate`]: what rendered chains do with a packet, for tests.
+//!
+//! Pure: no IO, no clock, no async. The same input gives the same bytes. Names of chains, texts of rules and their hashes
+//! are Calico's, so that a Felix of either make takes over the other's rules. It refuses to know the kernel: drivers turn
+//! the tree into batches, and leave out chains that no rule goes to.
 
+mod arp;
+mod config;
+mod dispatch;
+mod endpoint;
+mod endpoint_marks;
+mod fixed;
+mod group;
 pub mod hash;
 pub mod iptables;
+mod marks;
+pub mod names;
+mod nflog;
 pub mod nftables;
+mod policy;
+mod renderer;
+mod translation;
 pub mod tree;
+
+pub use config::{
+    AllowAction, DenyAction, EndpointToHostAction, FailsafePort, Features, OpenStack, RulesConfig,
+    ServiceLoopPrevention, Wireguard,
+};
+pub use dispatch::{Dispatch, HostInterfaces};
+pub use endpoint::WorkloadChains;
+pub use endpoint_marks::EndpointMarks;
+pub use fixed::nat::{IPIP_INTERFACE, VXLAN_INTERFACE, VXLAN_INTERFACE_V6};
+pub use group::{PolicyGroup, TierGroups};
+pub use hash::RuleHash;
+pub use marks::{MarkError, Marks};
+pub use names::{Backend, Direction};
+pub use renderer::Renderer;
+pub use translation::DscpRule;
+pub use tree::{Chain, Rule, Table};

@@ -1,0 +1,117 @@
+//! Which bits of a packet's mark mean what.
+
+/// A packet's mark cannot hold all that has to be in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MarkError {
+    /// Too few bits.
+    #[error("the mark mask {mask:#x} has too few bits for {what}; {needed} are needed")]
+    TooFewBits {
+        /// The mask.
+        mask: u32,
+        /// For what.
+        what: &'static str,
+        /// How many bits are needed in all.
+        needed: u32,
+    },
+}
+
+/// The bits. Those of `accept` to `scratch1` are one each and different.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Marks {
+    /// Policy accepted the packet.
+    pub accept: u32,
+    /// Policy passed the packet to the next tier.
+    pub pass: u32,
+    /// Policy refused the packet.
+    pub drop: u32,
+    /// All blocks of a rule matched; elsewhere: the packet comes from a workload.
+    pub scratch0: u32,
+    /// This block of a rule matched.
+    pub scratch1: u32,
+    /// The packet is WireGuard's; 0 without WireGuard.
+    pub wireguard: u32,
+    /// Which endpoint a packet came from (IPVS): all bits that are left.
+    pub endpoint: u32,
+    /// The value of `endpoint` for packets that came from no endpoint of ours.
+    pub non_calico_endpoint: u32,
+}
+
+impl Marks {
+    /// Takes bits from the mask, the lowest first.
+    ///
+    /// # Errors
+    /// When the mask has too few bits.
+    pub fn from_mask(mask: u32, wireguard: bool, ipvs: bool) -> Result<Self, MarkError> {
+        let needed = 5 + u32::from(wireguard) + u32::from(ipvs);
+        if mask.count_ones() < needed {
+            let what = match (wireguard, ipvs) {
+                (false, false) => "policy",
+                (true, false) => "policy and WireGuard",
+                (_, true) => "policy and kube-proxy's IPVS mode",
+            };
+            return Err(MarkError::TooFewBits { mask, what, needed });
+        }
+        let mut rest = mask;
+        let mut next = || {
+            let lowest = rest & rest.wrapping_neg();
+            rest &= !lowest;
+            lowest
+        };
+        let (accept, pass, drop, scratch0, scratch1) = (next(), next(), next(), next(), next());
+        let wireguard = if wireguard { next() } else { 0 };
+        Ok(Self {
+            accept,
+            pass,
+            drop,
+            scratch0,
+            scratch1,
+            wireguard,
+            endpoint: rest,
+            non_calico_endpoint: rest & rest.wrapping_neg(),
+        })
+    }
+
+    /// The bits that are cleared before policy is applied; that of `drop` is not among them.
+    #[must_use]
+    pub const fn cleared(&self) -> u32 {
+        self.accept | self.pass | self.scratch0 | self.scratch1
+    }
+}
+
+impl Default for Marks {
+    fn default() -> Self {
+        Self {
+            accept: 0x1_0000,
+            pass: 0x2_0000,
+            drop: 0x4_0000,
+            scratch0: 0x8_0000,
+            scratch1: 0x10_0000,
+            wireguard: 0,
+            endpoint: 0xffe0_0000,
+            non_calico_endpoint: 0x20_0000,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lowest_bits_first() {
+        assert_eq!(Marks::from_mask(0xffff_0000, false, false), Ok(Marks::default()));
+        let marks = Marks::from_mask(0xffff_0000, true, true).unwrap_or_default();
+        assert_eq!((marks.wireguard, marks.endpoint, marks.non_calico_endpoint), (0x20_0000, 0xffc0_0000, 0x40_0000));
+        assert_eq!(Marks::default().cleared(), 0x1b_0000);
+    }
+
+    #[test]
+    fn every_need_is_met_or_said() {
+        assert!(Marks::from_mask(0x1f, false, false).is_ok());
+        assert!(Marks::from_mask(0x0f, false, false).is_err());
+        assert!(Marks::from_mask(0x1f, true, false).is_err());
+        assert!(Marks::from_mask(0x3f, true, false).is_ok());
+        assert!(Marks::from_mask(0x3f, false, true).is_ok());
+        assert!(Marks::from_mask(0x3f, true, true).is_err());
+    }
+}

@@ -1,0 +1,109 @@
+//! The texts that go with packets that are reported for flow logs. A listener reads the verdict and its rule from them.
+
+use crate::names::{Direction, limited_id};
+
+/// A text of this length or more is shortened with a hash. A text that is exactly as long as shortened ones are is
+/// shortened too, so that none can be mistaken for another.
+const SHORTENED_LENGTH: usize = 63;
+const KEPT: usize = 10;
+
+/// What was decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Allow,
+    Deny,
+    Pass,
+}
+
+impl Verdict {
+    fn letter(self) -> char {
+        match self {
+            Self::Allow => 'A',
+            Self::Deny => 'D',
+            Self::Pass => 'P',
+        }
+    }
+}
+
+/// Whose rule decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OwnerKind {
+    Policy,
+    Profile,
+}
+
+impl OwnerKind {
+    fn letter(self) -> char {
+        match self {
+            Self::Policy => 'P',
+            Self::Profile => 'R',
+        }
+    }
+}
+
+fn direction_letter(direction: Direction) -> char {
+    match direction {
+        Direction::Inbound => 'I',
+        Direction::Outbound => 'E',
+    }
+}
+
+/// A rule decided.
+pub(crate) fn rule_prefix(
+    verdict: Verdict,
+    owner: OwnerKind,
+    direction: Direction,
+    index: usize,
+    id: &str,
+) -> String {
+    let letters = [verdict.letter(), owner.letter(), direction_letter(direction)];
+    shortened(format!("{}{index}|{id}", String::from_iter(letters)))
+}
+
+/// The end of a tier decided.
+pub(crate) fn tier_prefix(verdict: Verdict, direction: Direction, tier: &str) -> String {
+    let letters = [verdict.letter(), OwnerKind::Policy.letter(), direction_letter(direction)];
+    shortened(format!("{}|{tier}", String::from_iter(letters)))
+}
+
+/// No profile decided.
+pub(crate) fn no_profile_prefix(direction: Direction) -> String {
+    String::from_iter([Verdict::Deny.letter(), OwnerKind::Profile.letter(), direction_letter(direction)])
+}
+
+fn shortened(text: String) -> String {
+    if text.len() < SHORTENED_LENGTH {
+        return text;
+    }
+    let room = SHORTENED_LENGTH - 2 * KEPT - 1;
+    let hash = limited_id("", &text, room);
+    // Names are ASCII; should one not be, whole characters are kept.
+    let start = text.char_indices().map(|(at, _)| at).find(|at| *at >= KEPT).unwrap_or(text.len());
+    let end = text.char_indices().map(|(at, _)| at).find(|at| *at >= text.len() - KEPT).unwrap_or(text.len());
+    format!("{}{hash}_{}", &text[..start], &text[end..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_texts_stay() {
+        let rule = rule_prefix(Verdict::Allow, OwnerKind::Policy, Direction::Inbound, 0, "np/ns/name");
+        assert_eq!(rule, "API0|np/ns/name");
+        let rule = rule_prefix(Verdict::Deny, OwnerKind::Profile, Direction::Outbound, 12, "kns.default");
+        assert_eq!(rule, "DRE12|kns.default");
+        assert_eq!(tier_prefix(Verdict::Pass, Direction::Outbound, "default"), "PPE|default");
+        assert_eq!(no_profile_prefix(Direction::Inbound), "DRI");
+    }
+
+    #[test]
+    fn long_texts_are_shortened_to_one_length() {
+        for length in [62, 63, 64, 300] {
+            let id = "x".repeat(length - "API0|".len());
+            let text = rule_prefix(Verdict::Allow, OwnerKind::Policy, Direction::Inbound, 0, &id);
+            assert_eq!(text.len(), length.min(63));
+            assert_eq!(text.contains('_'), length > 62);
+        }
+    }
+}

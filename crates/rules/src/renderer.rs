@@ -1,0 +1,184 @@
+//! The renderer: settings, and the small words that all rendering is written with.
+
+use crate::config::{AllowAction, DenyAction, RulesConfig};
+use crate::names::{Backend, sets};
+use crate::tree::{
+    Action, Conntrack, End, InterfacePattern, IpVersion, Match, PortRange, Protocol, RejectWith, Rule, Side,
+    Text,
+};
+use crate::{names, tree::NfLogSize};
+
+/// Renders chains from settings and messages.
+#[derive(Clone, Debug)]
+pub struct Renderer {
+    pub(crate) config: RulesConfig,
+}
+
+impl Renderer {
+    /// A renderer with these settings.
+    #[must_use]
+    pub fn new(config: RulesConfig) -> Self {
+        Self { config }
+    }
+
+    /// The settings.
+    #[must_use]
+    pub fn config(&self) -> &RulesConfig {
+        &self.config
+    }
+
+    /// The firewall that rules are for.
+    #[must_use]
+    pub fn backend(&self) -> Backend {
+        self.config.backend
+    }
+
+    pub(crate) fn is_nftables(&self) -> bool {
+        self.config.backend == Backend::Nftables
+    }
+
+    pub(crate) fn deny(&self) -> Action {
+        match self.config.filter_deny_action {
+            DenyAction::Drop => Action::Drop,
+            DenyAction::Reject => Action::Reject(RejectWith::PortUnreachable),
+        }
+    }
+
+    pub(crate) fn deny_word(&self) -> &'static str {
+        self.config.filter_deny_action.word()
+    }
+
+    pub(crate) fn filter_allow(&self) -> Action {
+        allow(self.config.filter_allow_action)
+    }
+
+    pub(crate) fn mangle_allow(&self) -> Action {
+        allow(self.config.mangle_allow_action)
+    }
+
+    /// Packets that policy accepted.
+    pub(crate) fn accepted(&self) -> Match {
+        mark_set(self.config.marks.accept)
+    }
+
+    pub(crate) fn vxlan(&self, version: IpVersion) -> bool {
+        match version {
+            IpVersion::V4 => self.config.vxlan_enabled,
+            IpVersion::V6 => self.config.vxlan_enabled_v6,
+        }
+    }
+
+    /// One pattern per prefix of workloads' interfaces.
+    pub(crate) fn workload_interfaces(&self) -> impl Iterator<Item = InterfacePattern> + '_ {
+        self.config.workload_interface_prefixes.iter().cloned().map(InterfacePattern::prefix)
+    }
+
+    pub(crate) fn nflog(&self, direction: names::Direction, prefix: String) -> Action {
+        const SIZE: u32 = 80;
+        Action::NfLog {
+            group: match direction {
+                names::Direction::Inbound => 1,
+                names::Direction::Outbound => 2,
+            },
+            prefix: prefix.into(),
+            size: match self.config.features.nflog_size {
+                true => NfLogSize::Size(SIZE),
+                false => NfLogSize::Range(SIZE),
+            },
+        }
+    }
+}
+
+fn allow(action: AllowAction) -> Action {
+    match action {
+        AllowAction::Accept => Action::Accept,
+        AllowAction::Return => Action::Return,
+    }
+}
+
+impl Rule {
+    /// A rule for all packets.
+    #[must_use]
+    pub fn always(action: Action) -> Self {
+        Self { matches: Vec::new(), action: Some(action), comments: Vec::new() }
+    }
+
+    /// A rule for packets that match.
+    #[must_use]
+    pub fn when(matches: impl Into<Vec<Match>>, action: Action) -> Self {
+        Self { matches: matches.into(), action: Some(action), comments: Vec::new() }
+    }
+
+    /// The same rule with one comment more.
+    #[must_use]
+    pub fn comment(mut self, comment: impl Into<Text>) -> Self {
+        self.comments.push(comment.into());
+        self
+    }
+}
+
+pub(crate) fn jump(chain: impl Into<Text>) -> Action {
+    Action::Jump(chain.into())
+}
+
+pub(crate) fn goto(chain: impl Into<Text>) -> Action {
+    Action::Goto(chain.into())
+}
+
+pub(crate) const fn mark_set(bit: u32) -> Match {
+    Match::Mark { value: bit, mask: bit, negated: false }
+}
+
+pub(crate) const fn mark_clear(bits: u32) -> Match {
+    Match::Mark { value: 0, mask: bits, negated: false }
+}
+
+pub(crate) const fn mark_not_clear(bits: u32) -> Match {
+    Match::Mark { value: 0, mask: bits, negated: true }
+}
+
+pub(crate) const fn protocol(protocol: Protocol) -> Match {
+    Match::Protocol { protocol, negated: false }
+}
+
+pub(crate) const fn protocol_number(number: u8) -> Match {
+    protocol(Protocol::Number(number))
+}
+
+pub(crate) const fn conntrack(state: Conntrack) -> Match {
+    Match::Conntrack { state, negated: false }
+}
+
+pub(crate) fn interface(side: Side, pattern: InterfacePattern) -> Match {
+    Match::Interface { side, pattern }
+}
+
+pub(crate) fn one_port(end: End, port: u16) -> Match {
+    Match::Ports { end, ports: [PortRange { first: port, last: port }].into(), negated: false }
+}
+
+pub(crate) const fn local(end: End) -> Match {
+    Match::LocalAddress { end, limit_interface_out: false, negated: false }
+}
+
+pub(crate) fn ip_set(version: IpVersion, end: End, id: &str, negated: bool) -> Match {
+    Match::IpSet { end, name: names::ip_set(version, id), negated }
+}
+
+/// Packets to addresses outside of the cluster's pools.
+pub(crate) fn outside_pools(version: IpVersion) -> Match {
+    ip_set(version, End::Destination, sets::NETWORK_POOLS, true)
+}
+
+pub(crate) const TCP: u8 = 6;
+pub(crate) const UDP: u8 = 17;
+pub(crate) const IPIP: u8 = 4;
+pub(crate) const SCTP: u8 = 132;
+
+/// The number of ICMP in packets of the version.
+pub(crate) const fn icmp_number(version: IpVersion) -> u8 {
+    match version {
+        IpVersion::V4 => 1,
+        IpVersion::V6 => 58,
+    }
+}
