@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use async_trait::async_trait;
-use futures::stream::BoxStream;
+use futures::stream::{BoxStream, StreamExt as _};
 use model::{Key, KvPair, ListOptions};
 
 /// A place that keeps Calico's data. Revisions are opaque text, compared only for equality by callers.
@@ -21,6 +21,16 @@ pub trait Backend: Send + Sync {
     /// Those of the store.
     async fn create_all(&self, _entries: &[KvPair]) -> Result<Option<Vec<KvPair>>> {
         Ok(None)
+    }
+
+    /// Does several writes at once, each under its own condition: all of them or none. No two may have the same key.
+    /// Stores without transactions do nothing and say so; the caller then does the writes one by one, in an order that is
+    /// safe wherever it stops.
+    ///
+    /// # Errors
+    /// Those of the store; it is then not known whether the writes happened.
+    async fn write_all(&self, _writes: &[Write]) -> Result<Batch> {
+        Ok(Batch::Unsupported)
     }
 
     /// Replaces an entry whose current revision is `entry.revision`.
@@ -67,6 +77,17 @@ pub trait Backend: Send + Sync {
     /// Those of the store. An entry that cannot be read does not fail the list: it is in [`KvList::invalid`].
     async fn list(&self, list: &ListOptions, revision: Option<&str>) -> Result<KvList>;
 
+    /// Reads all entries that `list` selects, in parts, all of one moment: whoever looks at each entry only once need
+    /// not hold all of them. Every part carries the revision of the whole.
+    ///
+    /// # Errors
+    /// Those of the store, before the first part or as the last item. [`Error::Expired`] when the moment of the first
+    /// part is gone: begin anew.
+    async fn list_parts(&self, list: &ListOptions, revision: Option<&str>) -> Result<ListParts> {
+        let whole = self.list(list, revision).await?;
+        Ok(futures::stream::once(std::future::ready(Ok(whole))).boxed())
+    }
+
     /// Follows the entries that `list` selects.
     ///
     /// # Errors
@@ -111,6 +132,46 @@ pub trait Backend: Send + Sync {
     }
 }
 
+/// One of several writes that happen at once.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Write {
+    /// Store a new entry; its key must be free.
+    Create(KvPair),
+    /// Replace an entry that has this revision.
+    Update(KvPair),
+    /// Delete an entry that has this revision.
+    Delete(KvPair),
+    /// Write nothing, but only go on if the entry of this key has this revision, or (`None`) is not there.
+    Unchanged {
+        /// The key.
+        key: Key,
+        /// Its revision.
+        revision: Option<String>,
+    },
+}
+
+impl Write {
+    /// The key that this is about.
+    #[must_use]
+    pub fn key(&self) -> &Key {
+        match self {
+            Self::Create(entry) | Self::Update(entry) | Self::Delete(entry) => &entry.key,
+            Self::Unchanged { key, .. } => key,
+        }
+    }
+}
+
+/// What became of several writes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Batch {
+    /// All were done. In their order: what is stored now; nothing for deletions and conditions.
+    Done(Vec<Option<KvPair>>),
+    /// None was done, because a condition did not hold. In their order: what is there.
+    Conflict(Vec<Option<KvPair>>),
+    /// None was done: the store cannot do these at once.
+    Unsupported,
+}
+
 /// What a list found.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct KvList {
@@ -122,8 +183,11 @@ pub struct KvList {
     pub invalid: Vec<InvalidEntry>,
 }
 
+/// A list in parts. An `Err` item is the last one.
+pub type ListParts = BoxStream<'static, std::result::Result<KvList, Error>>;
+
 /// An entry that is there and cannot be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct InvalidEntry {
     /// Its key: the etcd path, or `<plural>/<namespace>/<name>`.
     pub key: String,
@@ -131,6 +195,9 @@ pub struct InvalidEntry {
     pub parsed_key: Option<Key>,
     /// What is wrong, with the JSON path where one is known.
     pub reason: String,
+    /// As much of it as can be read, for kinds whose absence would open something: see [`model::convert::salvage`].
+    /// Only for whoever enforces policy; nobody may show it or write it back.
+    pub salvaged: Option<Box<KvPair>>,
 }
 
 /// How to watch.

@@ -80,7 +80,7 @@ pub struct OwnerCheck {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OwnerRefused {
     /// Nobody holds the address.
-    #[error("resource does not exist: {0}: IP is unassigned")]
+    #[error("resource does not exist: {0} with error: IP is unassigned")]
     NotAssigned(IpAddr),
     /// Somebody else holds the address.
     #[error("IP {address} is not assigned to handle {handle}")]
@@ -246,8 +246,8 @@ mod tests {
         let any = OwnerCheck::default();
         for (text, message) in [
             ("10.0.0.2", "IP 10.0.0.2 is not assigned to handle vm"),
-            ("10.0.0.3", "resource does not exist: 10.0.0.3: IP is unassigned"),
-            ("10.0.0.9", "resource does not exist: 10.0.0.9: IP is unassigned"),
+            ("10.0.0.3", "resource does not exist: 10.0.0.3 with error: IP is unassigned"),
+            ("10.0.0.9", "resource does not exist: 10.0.0.9 with error: IP is unassigned"),
         ] {
             let before = block.clone();
             let refused = set_owners(&mut block, address(text), "vm", &clear, &any).expect_err("refused");

@@ -87,7 +87,7 @@ pub enum TakeRefused {
         cidr: IpNet,
     },
     /// Somebody has the address, or it rests after its release.
-    #[error("resource already exists: {0}: Address already assigned in block")]
+    #[error("resource already exists: {0} with error: Address already assigned in block")]
     AlreadyAssigned(IpAddr),
 }
 

@@ -125,7 +125,7 @@ pub(crate) const TOO_MANY_ATTEMPTS: Error =
     Error::TooManyAttempts("Max retries hit - excessive concurrent IPAM requests");
 
 fn because(reason: &str) -> String {
-    if reason.is_empty() { String::new() } else { format!(": {reason}") }
+    if reason.is_empty() { String::new() } else { format!(" with error: {reason}") }
 }
 
 impl Error {
@@ -176,6 +176,17 @@ impl Error {
             Self::Shared(error) => error.is_transient(),
             Self::TooManyAttempts(_) => true,
             _ => false,
+        }
+    }
+}
+
+/// For the typed client, whose errors are the datastore's.
+impl From<Error> for datastore::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Datastore(error) => error,
+            error if error.is_transient() => Self::transient("address management", error),
+            error => Self::permanent("address management", error),
         }
     }
 }

@@ -1,5 +1,8 @@
 //! [`Ipam`]: the operations of address management.
 
+use crate::clock::{Clock, SystemClock};
+use crate::shared::Shared;
+use crate::warm::Warm;
 use crate::{
     AssignIp, Assigned, AutoAssign, EnsureBlock, Owner, OwnerCheck, OwnerUpdate, Release, Released, Result,
 };
@@ -7,7 +10,6 @@ use api::AllocationAttribute;
 use datastore::Backend;
 use ipam_core::PoolUsage;
 use ipnet::IpNet;
-use jiff::Timestamp;
 use model::IpamConfig;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -15,30 +17,30 @@ use std::sync::Arc;
 /// Address management in one datastore. Cheap to clone; clones share what is known and what is under way.
 #[derive(Clone)]
 pub struct Ipam {
-    backend: Arc<dyn Backend>,
-    clock: fn() -> Timestamp,
+    shared: Arc<Shared>,
 }
 
 impl Ipam {
     /// For a short run: reads what it needs, when it needs it.
     #[must_use]
     pub fn new(backend: Arc<dyn Backend>) -> Self {
-        Self { backend, clock: Timestamp::now }
-    }
-
-    /// For a long run: pools, settings, reservations, the host's claims and its labels are followed by watches, so that an
-    /// assignment reads nothing that did not change. Must be called inside a tokio runtime.
-    #[must_use]
-    pub fn warm(backend: Arc<dyn Backend>, host: &str) -> Self {
-        let _ = host;
-        Self::new(backend)
+        Self::with_clock(backend, Arc::new(SystemClock))
     }
 
     /// The same with another clock, for tests.
     #[must_use]
-    pub fn with_clock(mut self, clock: fn() -> Timestamp) -> Self {
-        self.clock = clock;
-        self
+    pub fn with_clock(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>) -> Self {
+        Self { shared: Arc::new(Shared::new(backend, clock, None)) }
+    }
+
+    /// For a long run: pools, reservations, the host's claims and its labels are followed by watches, so that an
+    /// assignment reads nothing that did not change. Must be called inside a tokio runtime; the watches end with the last
+    /// clone.
+    #[must_use]
+    pub fn warm(backend: Arc<dyn Backend>, host: &str) -> Self {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let warm = Warm::start(&backend, &clock, host);
+        Self { shared: Arc::new(Shared::new(backend, clock, Some(warm))) }
     }
 
     /// Takes addresses, whichever they are. Fewer than asked for is not an error: see [`Assigned::shortfall`]. After an
@@ -47,7 +49,7 @@ impl Ipam {
     /// # Errors
     /// When no pool fits, the host may not own more blocks, or the datastore fails.
     pub async fn auto_assign(&self, request: &AutoAssign) -> Result<Assigned> {
-        todo!("{request:?}")
+        self.shared.auto_assign(request).await
     }
 
     /// Takes this address.
@@ -55,7 +57,7 @@ impl Ipam {
     /// # Errors
     /// [`crate::Error::is_already_exists`] when it is taken; others when it is in no pool or in somebody else's block.
     pub async fn assign_ip(&self, request: &AssignIp) -> Result<()> {
-        todo!("{request:?}")
+        self.shared.assign_ip(request).await
     }
 
     /// Gives addresses back. Addresses of one block are released together or, when one request is based on an older state,
@@ -64,7 +66,7 @@ impl Ipam {
     /// # Errors
     /// When pools or settings cannot be read; then nothing was released.
     pub async fn release_ips(&self, releases: &[Release]) -> Result<Released> {
-        todo!("{releases:?}")
+        self.shared.release_ips(releases).await
     }
 
     /// Gives back all addresses of a handle.
@@ -72,7 +74,7 @@ impl Ipam {
     /// # Errors
     /// [`crate::Error::DoesNotExist`] when there is no such handle.
     pub async fn release_by_handle(&self, handle: &str) -> Result<()> {
-        todo!("{handle}")
+        self.shared.release_by_handle(handle).await
     }
 
     /// The addresses of a handle.
@@ -80,7 +82,7 @@ impl Ipam {
     /// # Errors
     /// [`crate::Error::DoesNotExist`] when there is no such handle.
     pub async fn ips_by_handle(&self, handle: &str) -> Result<Vec<IpAddr>> {
-        todo!("{handle}")
+        self.shared.ips_by_handle(handle).await
     }
 
     /// Who holds an address: its handle and owner attributes. `None` when it is free or rests after its release.
@@ -88,7 +90,7 @@ impl Ipam {
     /// # Errors
     /// Those of the datastore.
     pub async fn allocation(&self, address: IpAddr) -> Result<Option<AllocationAttribute>> {
-        todo!("{address}")
+        self.shared.allocation(address).await
     }
 
     /// Changes who is recorded as owner of an address of a handle (KubeVirt's live migration).
@@ -102,7 +104,7 @@ impl Ipam {
         update: &OwnerUpdate,
         check: &OwnerCheck,
     ) -> Result<()> {
-        todo!("{address} {handle} {update:?} {check:?}")
+        self.shared.set_owner_attributes(address, handle, update, check).await
     }
 
     /// Claims all blocks of a range. Returns those that were claimed and those that somebody else has.
@@ -110,7 +112,7 @@ impl Ipam {
     /// # Errors
     /// When the range is in no pool or smaller than a block.
     pub async fn claim_affinity(&self, range: IpNet, owner: &Owner) -> Result<(Vec<IpNet>, Vec<IpNet>)> {
-        todo!("{range} {owner}")
+        self.shared.claim_affinity(range, owner).await
     }
 
     /// Gives up a host's claims on the blocks of a range.
@@ -118,7 +120,7 @@ impl Ipam {
     /// # Errors
     /// [`crate::Error::KeepRefused`] when blocks must be empty and one is not.
     pub async fn release_affinity(&self, range: IpNet, host: &str, must_be_empty: bool) -> Result<()> {
-        todo!("{range} {host} {must_be_empty}")
+        self.shared.release_affinity(range, host, must_be_empty).await
     }
 
     /// Gives up the claim on exactly this block, whosever it is.
@@ -126,7 +128,7 @@ impl Ipam {
     /// # Errors
     /// [`crate::Error::KeepRefused`] when it must be empty and is not.
     pub async fn release_block_affinity(&self, block: IpNet, must_be_empty: bool) -> Result<()> {
-        todo!("{block} {must_be_empty}")
+        self.shared.release_block_affinity(block, must_be_empty).await
     }
 
     /// Gives up all claims of an owner. Goes on after a failure and tells the last one.
@@ -134,7 +136,7 @@ impl Ipam {
     /// # Errors
     /// [`crate::Error::KeepRefused`] when blocks must be empty and one is not.
     pub async fn release_host_affinities(&self, owner: &Owner, must_be_empty: bool) -> Result<()> {
-        todo!("{owner} {must_be_empty}")
+        self.shared.release_host_affinities(owner, must_be_empty).await
     }
 
     /// Gives up all claims on the blocks of a pool.
@@ -142,7 +144,7 @@ impl Ipam {
     /// # Errors
     /// Those of the datastore.
     pub async fn release_pool_affinities(&self, pool: IpNet) -> Result<()> {
-        todo!("{pool}")
+        self.shared.release_pool_affinities(pool).await
     }
 
     /// Gives up all claims of a host and forgets the host. Its addresses stay taken.
@@ -150,7 +152,7 @@ impl Ipam {
     /// # Errors
     /// Those of the datastore.
     pub async fn remove_ipam_host(&self, host: &str) -> Result<()> {
-        todo!("{host}")
+        self.shared.remove_ipam_host(host).await
     }
 
     /// The settings; what holds when there are none. Never writes.
@@ -158,7 +160,7 @@ impl Ipam {
     /// # Errors
     /// Those of the datastore.
     pub async fn config(&self) -> Result<IpamConfig> {
-        todo!()
+        Ok(self.shared.read_settings().await?.config)
     }
 
     /// Replaces the settings.
@@ -166,7 +168,7 @@ impl Ipam {
     /// # Errors
     /// [`crate::Error::BadConfig`] when they contradict themselves.
     pub async fn set_config(&self, config: &IpamConfig) -> Result<()> {
-        todo!("{config:?}")
+        self.shared.set_config(config).await
     }
 
     /// How full pools are: these (by name or range), or all of them and the blocks without a pool.
@@ -174,7 +176,7 @@ impl Ipam {
     /// # Errors
     /// Those of the datastore.
     pub async fn utilization(&self, pools: &[String]) -> Result<Vec<PoolUsage>> {
-        todo!("{pools:?}")
+        self.shared.utilization(pools).await
     }
 
     /// Has a block of each IP version that is asked for, claiming one where the host has none. Returns the IPv4 and the
@@ -183,7 +185,7 @@ impl Ipam {
     /// # Errors
     /// As [`Ipam::auto_assign`].
     pub async fn ensure_block(&self, request: &EnsureBlock) -> Result<(Option<IpNet>, Option<IpNet>)> {
-        todo!("{request:?}")
+        self.shared.ensure_block(request).await
     }
 
     /// Brings the host's claims into the form of this version (Kubernetes: labels on BlockAffinity objects).
@@ -191,7 +193,7 @@ impl Ipam {
     /// # Errors
     /// Those of the datastore.
     pub async fn upgrade_host(&self, host: &str) -> Result<()> {
-        todo!("{host}")
+        self.shared.upgrade_host(host).await
     }
 
     /// Frees addresses of a block that have rested for the whole cool-down. Returns whether there were any.
@@ -199,12 +201,12 @@ impl Ipam {
     /// # Errors
     /// Those of the datastore, a conflict among them: the block will be looked at again.
     pub async fn collect_rested(&self, block: IpNet) -> Result<bool> {
-        todo!("{block}")
+        self.shared.collect_rested(block).await
     }
 }
 
 impl std::fmt::Debug for Ipam {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Ipam").field("kubernetes", &self.backend.is_kubernetes()).finish_non_exhaustive()
+        f.debug_struct("Ipam").field("kubernetes", &self.shared.backend.is_kubernetes()).finish_non_exhaustive()
     }
 }

@@ -7,10 +7,24 @@
 //! It decides nothing by itself: which pool, which block, which address and what to write is `ipam-core`'s business. It
 //! refuses to guess: an entry that cannot be read is an error and never a free address.
 
+mod assign;
+mod auto;
+mod claims;
+mod clock;
+mod commit;
 mod error;
+mod handles;
 mod ipam;
+mod lane;
+mod records;
+mod release;
 mod request;
+mod shared;
+mod specific;
+mod upkeep;
+mod warm;
 
+pub use clock::{Clock, SystemClock};
 pub use error::{Error, Result};
 pub use ipam::Ipam;
 pub use request::{

@@ -16,7 +16,7 @@ use super::transport::{
     Condition, Entry, RangeRequest, Span, Step, Transaction, TransactionResponse, Transport,
 };
 use super::{list, watch};
-use crate::backend::{Backend, KvList, Watch, WatchOptions};
+use crate::backend::{Backend, Batch, KvList, ListParts, Watch, WatchOptions, Write};
 use crate::error::{Error, Result};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -194,6 +194,57 @@ impl Backend for EtcdBackend {
         Ok(Some(stored.collect()))
     }
 
+    async fn write_all(&self, writes: &[Write]) -> Result<Batch> {
+        let Some(first) = writes.first() else { return Ok(Batch::Done(Vec::new())) };
+        let mut places = Vec::with_capacity(writes.len());
+        let mut transaction = Transaction::default();
+        let mut size = 0;
+        for write in writes {
+            let at = Places::of(write.key())?;
+            if at.old.is_some() {
+                // Which of two keys is meant would have to be found out first.
+                return Ok(Batch::Unsupported);
+            }
+            let path = at.plain.path.clone();
+            transaction.otherwise.push(Step::Get { key: path.clone(), revision: 0 });
+            transaction.conditions.push(match write {
+                Write::Create(_) | Write::Unchanged { revision: None, .. } => Condition::Absent(path.clone()),
+                Write::Update(KvPair { revision, .. })
+                | Write::Delete(KvPair { revision, .. })
+                | Write::Unchanged { revision: Some(revision), .. } => {
+                    Condition::WrittenAt(path.clone(), exact_revision(revision)?)
+                }
+            });
+            match write {
+                Write::Create(entry) | Write::Update(entry) => {
+                    let (value, lease) = self.content(entry).await?;
+                    size += value.len();
+                    transaction.then.push(Step::Put { key: path, value, lease });
+                }
+                Write::Delete(_) => transaction.then.push(Step::Delete(Span::key(path))),
+                Write::Unchanged { .. } => {}
+            }
+            places.push(at.plain);
+        }
+        if writes.len() > MAX_STEPS || size > MAX_BATCH_SIZE {
+            return Ok(Batch::Unsupported);
+        }
+        let answer = self.transact(first.key(), "write", transaction).await?;
+        if answer.succeeded {
+            let stored = writes.iter().zip(&places).map(|(write, place)| match write {
+                Write::Create(entry) | Write::Update(entry) => Some(written(entry, place, &answer)),
+                Write::Delete(_) | Write::Unchanged { .. } => None,
+            });
+            return Ok(Batch::Done(stored.collect()));
+        }
+        let found = places.iter().zip(answer.found).map(|(place, entries)| {
+            let Some(entry) = entries.into_iter().next() else { return Ok(None) };
+            let path = || String::from_utf8_lossy(&place.path).into_owned();
+            read(&place.key, &entry).map(Some).map_err(|reason| Error::Parse { key: path(), reason })
+        });
+        Ok(Batch::Conflict(found.collect::<Result<_>>()?))
+    }
+
     async fn update(&self, entry: &KvPair) -> Result<KvPair> {
         let revision = exact_revision(&entry.revision)?;
         let places = Places::of(&entry.key)?;
@@ -324,6 +375,11 @@ impl Backend for EtcdBackend {
     async fn list(&self, options: &ListOptions, revision: Option<&str>) -> Result<KvList> {
         let selection = Arc::new(Selection::new(options)?);
         list::list(&*self.transport, &selection, revision_or_now(revision)?).await
+    }
+
+    async fn list_parts(&self, options: &ListOptions, revision: Option<&str>) -> Result<ListParts> {
+        let selection = Arc::new(Selection::new(options)?);
+        list::list_parts(Arc::clone(&self.transport), selection, revision_or_now(revision)?).await
     }
 
     async fn watch(&self, options: &ListOptions, watch: WatchOptions) -> Result<Watch> {

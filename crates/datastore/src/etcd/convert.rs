@@ -93,7 +93,13 @@ pub(super) fn exact_revision(text: &str) -> Result<i64> {
 
 /// An entry that is there and cannot be read.
 pub(super) fn invalid(path: &[u8], parsed_key: Option<Key>, reason: String) -> InvalidEntry {
-    InvalidEntry { key: String::from_utf8_lossy(path).into_owned(), parsed_key, reason }
+    InvalidEntry { key: String::from_utf8_lossy(path).into_owned(), parsed_key, reason, salvaged: None }
+}
+
+/// As much of an unreadable entry as can be read, where that matters.
+pub(super) fn salvaged(key: &Key, entry: &Entry) -> Option<Box<KvPair>> {
+    let resource = model::convert::salvage::from_store(key.as_resource()?, &entry.value)?;
+    Some(Box::new(pair(key.clone(), Value::Resource(resource), &entry.mod_revision.to_string())))
 }
 
 /// What the transport said, in Calico's error classes.

@@ -10,7 +10,7 @@ use super::feed::{Conversion, Feed, bare, invalid_entry};
 use super::group::{ApiGroup, resource_of};
 use super::path::{Address, ApiResource};
 use super::transport::{Failure, ListQuery, Transport};
-use crate::backend::{KvList, Watch, WatchOptions};
+use crate::backend::{InvalidEntry, KvList, Watch, WatchOptions};
 use crate::error::{Error, Result};
 use api::{Kind, Resource};
 use http::Method;
@@ -311,12 +311,16 @@ pub(crate) fn decode(group: ApiGroup, kind: Kind, object: Value) -> Conversion {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (namespace, name, revision) =
         (text("/metadata/namespace"), text("/metadata/name"), text("/metadata/resourceVersion"));
+    let copy = model::convert::salvage::has_rules(kind).then(|| object.clone());
     match group.decode(kind, object) {
         Ok(pair) => Conversion::Entry(Box::new(pair)),
-        Err(reason) => Conversion::Invalid(
-            invalid_entry(kind, &namespace, &name, reason),
-            bare(&Key::resource(kind, &namespace, &name), &revision).map(Box::new),
-        ),
+        Err(reason) => {
+            let salvaged = copy.and_then(|copy| group.salvage(kind, copy)).map(Box::new);
+            Conversion::Invalid(
+                InvalidEntry { salvaged, ..invalid_entry(kind, &namespace, &name, reason) },
+                bare(&Key::resource(kind, &namespace, &name), &revision).map(Box::new),
+            )
+        }
     }
 }
 

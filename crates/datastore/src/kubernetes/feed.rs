@@ -5,8 +5,8 @@
 
 use super::path::ApiResource;
 use super::status::Refusal;
-use super::transport::{Failure, Item, ListQuery, RawEvent, Transport, Unreadable};
-use crate::backend::{InvalidEntry, KvList, Watch, WatchEvent, WatchOptions};
+use super::transport::{Failure, Item, ListQuery, Listed, RawEvent, Transport, Unreadable};
+use crate::backend::{InvalidEntry, KvList, ListParts, Watch, WatchEvent, WatchOptions};
 use crate::error::{Error, Result};
 use api::{Kind, Resource};
 use futures::future::ready;
@@ -68,6 +68,7 @@ pub(crate) fn invalid_entry(kind: Kind, namespace: &str, name: &str, reason: Str
         key: object_path(kind.plural(), namespace, name),
         parsed_key: Some(Key::resource(kind, namespace, name)),
         reason,
+        salvaged: None,
     }
 }
 
@@ -123,7 +124,7 @@ impl<T: DeserializeOwned + Send + 'static> Feed<T> {
                 ),
                 None => {
                     let key = object_path(self.resource.plural, &namespace, &name);
-                    Conversion::Invalid(InvalidEntry { key, parsed_key: None, reason }, None)
+                    Conversion::Invalid(InvalidEntry { key, parsed_key: None, reason, salvaged: None }, None)
                 }
             },
         }
@@ -143,6 +144,12 @@ impl<T: DeserializeOwned + Send + 'static> Feed<T> {
             }
             Err(failure) => return Err(self.error("list", failure, &what.to_string())),
         };
+        let mut list = self.entries(listed);
+        list.items.sort_by(|a, b| a.key.cmp(&b.key));
+        Ok(list)
+    }
+
+    fn entries(&self, listed: Listed<T>) -> KvList {
         let mut list = KvList { revision: listed.revision, ..KvList::default() };
         for item in listed.items {
             match self.convert(item) {
@@ -151,8 +158,26 @@ impl<T: DeserializeOwned + Send + 'static> Feed<T> {
                 Conversion::Entry(_) | Conversion::Nothing | Conversion::Gone(_) => {}
             }
         }
-        list.items.sort_by(|a, b| a.key.cmp(&b.key));
-        Ok(list)
+        list
+    }
+
+    /// Everything that is there now, page by page, in all namespaces. When the moment of the first page is gone, the list
+    /// is: a page of another moment could hide a deletion.
+    pub(crate) fn list_parts(&self, transport: &Transport, revision: Option<&str>, what: &str) -> ListParts {
+        let state = PageReader {
+            feed: self.clone(),
+            transport: transport.clone(),
+            revision: revision.map(str::to_owned),
+            what: what.to_owned(),
+            token: None,
+        };
+        stream::unfold(Some(state), |state| async move {
+            match state?.next().await {
+                Ok((part, next)) => Some((Ok(part), next)),
+                Err(error) => Some((Err(error), None)),
+            }
+        })
+        .boxed()
     }
 
     /// What happens after a revision.
@@ -236,6 +261,37 @@ impl<T: DeserializeOwned + Send + 'static> Feed<T> {
             return Error::DoesNotExist { key: what.to_owned(), reason };
         }
         failure.into_error(&format!("{verb} {}", self.resource), what)
+    }
+}
+
+/// Reads a list page by page.
+struct PageReader<T> {
+    feed: Feed<T>,
+    transport: Transport,
+    revision: Option<String>,
+    what: String,
+    token: Option<String>,
+}
+
+impl<T: DeserializeOwned + Send + 'static> PageReader<T> {
+    /// The next page, and the reader of those after it.
+    async fn next(mut self) -> Result<(KvList, Option<Self>)> {
+        let query = ListQuery { revision: self.revision.as_deref(), ..ListQuery::default() };
+        let resource = self.feed.resource;
+        let page = match self.transport.list_page(resource, &query, self.token.as_deref()).await {
+            Ok(page) => page,
+            Err(failure)
+                if self.token.is_none() && failure.refusal().is_some_and(Refusal::is_unknown_type) =>
+            {
+                return Ok((KvList::default(), None));
+            }
+            Err(failure) => return Err(self.feed.error("list", failure, &self.what)),
+        };
+        let (listed, token) = page;
+        let part = self.feed.entries(listed);
+        self.token = token;
+        let next = self.token.is_some().then_some(self);
+        Ok((part, next))
     }
 }
 

@@ -105,6 +105,14 @@ impl ApiGroup {
         }
     }
 
+    /// As much of an object that cannot be read as can be, where that matters.
+    pub(crate) fn salvage(self, kind: Kind, object: serde_json::Value) -> Option<KvPair> {
+        match self {
+            Self::CrdV1 => crd::salvage(kind, object),
+            Self::ProjectCalicoV3 => model::convert::salvage::salvage(kind, object).map(KvPair::resource),
+        }
+    }
+
     /// The uid of the custom resource behind an entry with this uid.
     pub(crate) fn stored_uid(self, uid: &str) -> Result<String> {
         match self {

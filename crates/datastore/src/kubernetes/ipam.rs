@@ -155,7 +155,7 @@ fn decode_value(group: ApiGroup, kind: Kind, object: serde_json::Value) -> Conve
             match from_resource(*pair) {
                 Ok(pair) => Conversion::Entry(Box::new(pair)),
                 Err(error) => Conversion::Invalid(
-                    InvalidEntry { key: path, parsed_key: None, reason: error.to_string() },
+                    InvalidEntry { key: path, parsed_key: None, reason: error.to_string(), salvaged: None },
                     None,
                 ),
             }

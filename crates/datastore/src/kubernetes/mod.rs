@@ -17,6 +17,7 @@ mod group;
 mod install;
 mod ipam;
 mod native;
+mod objects;
 mod path;
 mod profile;
 mod status;
@@ -24,13 +25,15 @@ mod transport;
 
 pub use config::KubernetesConfig;
 pub use group::ApiGroup;
+pub use objects::KubernetesObjects;
 
-use crate::backend::{Backend, KvList, Watch, WatchOptions};
+use crate::backend::{Backend, KvList, ListParts, Watch, WatchOptions};
 use crate::error::Result;
 use api::kind::KubernetesForm;
 use api::{Kind, Resource};
 use async_trait::async_trait;
 use custom::CustomResources;
+use futures::stream::StreamExt as _;
 use ipam::Ipam;
 use model::kubernetes::pod::DEFAULT_INTERFACE_PREFIX;
 use model::{Key, KvPair, ListOptions, Value};
@@ -241,6 +244,16 @@ impl Backend for KubernetesBackend {
             Keeper::Native => self.native.list(list, revision).await,
             Keeper::Profiles => self.profiles.list(list, revision).await,
         }
+    }
+
+    async fn list_parts(&self, list: &ListOptions, revision: Option<&str>) -> Result<ListParts> {
+        if let Keeper::Native = self.keeper_of_list(list, "List")?
+            && let Some(parts) = self.native.list_parts(list, revision)
+        {
+            return Ok(parts);
+        }
+        let whole = self.list(list, revision).await?;
+        Ok(futures::stream::once(std::future::ready(Ok(whole))).boxed())
     }
 
     async fn watch(&self, list: &ListOptions, options: WatchOptions) -> Result<Watch> {

@@ -133,6 +133,20 @@ impl Native {
         }
     }
 
+    /// The kinds that may have very many objects, page by page; `None` for the others, and for less than everything.
+    pub(crate) fn list_parts(&self, list: &ListOptions, revision: Option<&str>) -> Option<ListParts> {
+        let ListOptions::Resource { kind, namespace: None, name: None, .. } = list else { return None };
+        let (transport, what) = (&self.transport, list.to_string());
+        match kind {
+            Kind::WorkloadEndpoint => Some(self.pods(list).list_parts(transport, revision, &what)),
+            Kind::KubernetesService => Some(services(list).list_parts(transport, revision, &what)),
+            Kind::KubernetesEndpointSlice => {
+                Some(endpoint_slices(list).list_parts(transport, revision, &what))
+            }
+            _ => None,
+        }
+    }
+
     pub(crate) async fn watch(&self, list: &ListOptions, options: &WatchOptions) -> Result<Watch> {
         let selection = Selection::new(list)?;
         let query = selection.query();

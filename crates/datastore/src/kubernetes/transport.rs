@@ -224,6 +224,27 @@ impl Transport {
         Ok(listed)
     }
 
+    /// One page of a list: the first, or the one that a token names. Returns the token of the next one.
+    pub(crate) async fn list_page<T: DeserializeOwned>(
+        &self,
+        resource: ApiResource,
+        query: &ListQuery<'_>,
+        token: Option<&str>,
+    ) -> Answer<(Listed<T>, Option<String>)> {
+        let mut address = query.address(resource).with("limit", PAGE);
+        match (token, query.revision.filter(|revision| !revision.is_empty())) {
+            (Some(token), _) => address = address.with("continue", token),
+            (None, Some(revision)) => {
+                address =
+                    address.with("resourceVersion", revision).with("resourceVersionMatch", "NotOlderThan");
+            }
+            (None, None) => {}
+        }
+        let page = self.page(&address).await?;
+        let next = page.metadata.next.filter(|token| !token.is_empty());
+        Ok((Listed { items: page.items, revision: page.metadata.resource_version }, next))
+    }
+
     /// Follows a collection from a revision on. The stream ends with an error item, always.
     pub(crate) async fn watch<T: DeserializeOwned + Send + 'static>(
         &self,

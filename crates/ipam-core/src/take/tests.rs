@@ -80,7 +80,7 @@ fn reserved_addresses_stay_in_their_place() {
     let again = take_address(&mut block, "10.0.0.3".parse().expect("an address"), &holder("c"));
     assert_eq!(
         again.expect_err("taken").to_string(),
-        "resource already exists: 10.0.0.3: Address already assigned in block"
+        "resource already exists: 10.0.0.3 with error: Address already assigned in block"
     );
     let outside = take_address(&mut block, "10.0.0.9".parse().expect("an address"), &holder("c"));
     assert_eq!(outside.expect_err("outside").to_string(), "IP 10.0.0.9 not in block 10.0.0.0/29");

@@ -1,0 +1,266 @@
+//! A request for addresses, from the question to the answer: facts, pools, both IP versions, and what to do when one fails.
+
+use crate::assign::{Context, Job};
+use crate::clock::ATTEMPTS;
+use crate::error::{Error, Result, TOO_MANY_ATTEMPTS};
+use crate::lane::LaneKey;
+use crate::records::{self, handle_key};
+use crate::request::{Assigned, AutoAssign, EnsureBlock, Shortfall, WindowsReservation};
+use crate::shared::{Facts, Shared};
+use ipam_core::pools::{self, Labels, Wanted};
+use ipam_core::{Holder, IntendedUse, Owner, Release, handle};
+use ipnet::IpNet;
+use model::IpVersion;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// After how many attempts a handle that counts addresses which nobody finds is put right.
+const PATIENCE: u32 = 20;
+
+/// The part of a request that is about one IP version.
+struct Part<'a> {
+    version: IpVersion,
+    count: usize,
+    requested: &'a [IpNet],
+    reserved: Option<&'a WindowsReservation>,
+}
+
+impl Shared {
+    pub(crate) async fn auto_assign(&self, request: &AutoAssign) -> Result<Assigned> {
+        let owner = request.intended_use.owner(&request.host);
+        let parts = [
+            Part {
+                version: IpVersion::V4,
+                count: request.num4,
+                requested: &request.ipv4_pools,
+                reserved: request.host_reserved.as_ref(),
+            },
+            Part {
+                version: IpVersion::V6,
+                count: request.num6,
+                requested: &request.ipv6_pools,
+                reserved: request.host_reserved6.as_ref(),
+            },
+        ];
+        let mut assigned = Assigned::default();
+        if parts.iter().all(|part| part.count == 0) {
+            return Ok(assigned);
+        }
+        let facts = self.facts(&owner).await?;
+        let holder = Holder { handle: request.handle.clone(), attributes: request.attributes.clone() };
+        let mut taken = Vec::new();
+        let mut handle_entry = None;
+        for part in parts.iter().filter(|part| part.count > 0) {
+            let job = Job {
+                count: part.count,
+                holder: holder.clone(),
+                limit: request.max_per_handle,
+                handle_entry,
+                ..Job::default()
+            };
+            let (job, outcome) = self.assign_part(request, &owner, &facts, part, job).await;
+            let messages = match outcome {
+                Ok(messages) => messages,
+                Err(error) => {
+                    taken.extend(job.got);
+                    self.undo(&holder, &taken, job.is_uncertain).await;
+                    return Err(error);
+                }
+            };
+            if job.got.len() < part.count {
+                assigned.shortfalls.push(Shortfall {
+                    version: part.version,
+                    requested: part.count,
+                    assigned: job.got.len(),
+                    messages,
+                    host_reserved: part.reserved.map(|reserved| reserved.handle.clone()),
+                });
+            }
+            handle_entry = job.handle_entry;
+            if !job.is_adopted {
+                taken.extend(&job.got);
+            }
+            match part.version {
+                IpVersion::V4 => assigned.ipv4 = job.got,
+                IpVersion::V6 => assigned.ipv6 = job.got,
+            }
+        }
+        Ok(assigned)
+    }
+
+    async fn assign_part(
+        &self,
+        request: &AutoAssign,
+        owner: &Owner,
+        facts: &Facts,
+        part: &Part<'_>,
+        job: Job,
+    ) -> (Job, Result<Vec<String>>) {
+        let namespace = request.namespace.as_ref().map(|namespace| &namespace.labels);
+        let context = self.context(
+            owner,
+            facts,
+            part,
+            request.intended_use,
+            namespace,
+            request.max_blocks_per_host,
+        );
+        let (key, context) = match context {
+            Ok(context) => context,
+            Err(error) => return (job, Err(error)),
+        };
+        if job.limit > 0 && job.holder.handle.is_some() {
+            return self.serve_limited(&key, job, context, part.version).await;
+        }
+        self.serve_in_lane(&key, job, context).await
+    }
+
+    fn context(
+        &self,
+        owner: &Owner,
+        facts: &Facts,
+        part: &Part<'_>,
+        intended_use: IntendedUse,
+        namespace: Option<&Labels>,
+        max_blocks: u32,
+    ) -> Result<(LaneKey, Arc<Context>)> {
+        let longest = pools::longest_prefix(part.version);
+        let max_block_size = match part.reserved {
+            Some(reserved) => reserved.max_block_size(part.version).ok_or(Error::BadHostReserved)?,
+            None => longest,
+        };
+        let chosen = pools::choose(
+            &facts.pools,
+            &Wanted {
+                host: &owner.host,
+                version: part.version,
+                requested: part.requested,
+                intended_use,
+                node_labels: &facts.node_labels,
+                namespace_labels: namespace.unwrap_or(&Labels::new()),
+                max_block_size,
+            },
+        )?;
+        let key = LaneKey {
+            owner: owner.clone(),
+            version: part.version,
+            pools: chosen.usable.iter().map(|pool| pool.name.clone()).collect(),
+            max_blocks,
+            host_reserved: part.reserved.cloned(),
+        };
+        let context = Context {
+            owner: owner.clone(),
+            version: part.version,
+            chosen,
+            facts: facts.clone(),
+            max_blocks,
+            host_reserved: part.reserved.cloned(),
+        };
+        Ok((key, Arc::new(context)))
+    }
+
+    /// Serves a request whose handle may have only so many addresses: when it has them already, they are the answer.
+    async fn serve_limited(
+        &self,
+        key: &LaneKey,
+        mut job: Job,
+        context: Arc<Context>,
+        version: IpVersion,
+    ) -> (Job, Result<Vec<String>>) {
+        for attempt in 0..ATTEMPTS {
+            self.wait_before(attempt).await;
+            match self.adopt(&mut job, version).await {
+                Ok(true) => return (job, Ok(Vec::new())),
+                Ok(false) => {}
+                Err(Error::HandleFull { .. }) => {
+                    if attempt % PATIENCE == PATIENCE - 1
+                        && let Some(handle) = &job.holder.handle
+                        && let Err(error) = self.drop_unfounded(handle).await
+                    {
+                        return (job, Err(error));
+                    }
+                    continue;
+                }
+                Err(error) => return (job, Err(error)),
+            }
+            let (served, outcome) = self.serve_in_lane(key, job, Arc::clone(&context)).await;
+            job = served;
+            match outcome {
+                Err(Error::HandleFull { .. }) => job.is_uncertain = false,
+                outcome => return (job, outcome),
+            }
+        }
+        (job, Err(TOO_MANY_ATTEMPTS))
+    }
+
+    /// Looks at what the handle has. True when that is all that is wanted.
+    ///
+    /// # Errors
+    /// [`Error::HandleFull`] when it counts more than can be found: somebody is just taking them.
+    async fn adopt(&self, job: &mut Job, version: IpVersion) -> Result<bool> {
+        let Some(id) = job.holder.handle.clone() else { return Ok(false) };
+        job.handle_entry = self.read(&handle_key(&id)).await?;
+        let Some(entry) = &job.handle_entry else { return Ok(false) };
+        let count = handle::total(records::handle(entry)?, version);
+        let wanted = i64::try_from(job.count).unwrap_or(i64::MAX);
+        if count.saturating_add(wanted) <= i64::try_from(job.limit).unwrap_or(i64::MAX) {
+            return Ok(false);
+        }
+        let addresses = self.addresses_of(entry, &id).await?;
+        let is_wanted = |address: &IpAddr| IpVersion::of(&IpNet::from(*address)) == version;
+        let found: Vec<IpNet> = addresses.into_iter().filter(is_wanted).map(IpNet::from).take(job.count).collect();
+        if found.len() < job.count {
+            return Err(Error::HandleFull { handle: id, count, limit: job.limit });
+        }
+        job.got = found;
+        job.is_adopted = true;
+        Ok(true)
+    }
+
+    /// Gives back what a request took that failed in the end. Best effort: whoever asked will release the handle.
+    async fn undo(&self, holder: &Holder, taken: &[IpNet], is_uncertain: bool) {
+        let mut job = Job { count: usize::MAX, holder: holder.clone(), got: taken.to_vec(), ..Job::default() };
+        if is_uncertain && let Err(error) = self.find_taken(&mut job).await {
+            tracing::warn!(?holder, %error, "what a failed request took is not known");
+        }
+        let addresses: BTreeSet<IpAddr> = job.got.iter().map(IpNet::addr).collect();
+        if addresses.is_empty() {
+            return;
+        }
+        let releases: Vec<Release> = addresses
+            .into_iter()
+            .map(|address| Release { address, handle: holder.handle.clone(), sequence_number: None })
+            .collect();
+        match self.release_ips(&releases).await {
+            Ok(outcome) => {
+                if let Some(error) = outcome.failure {
+                    tracing::warn!(?holder, %error, "what a failed request took was not given back");
+                }
+            }
+            Err(error) => tracing::warn!(?holder, %error, "what a failed request took was not given back"),
+        }
+    }
+
+    pub(crate) async fn ensure_block(&self, request: &EnsureBlock) -> Result<(Option<IpNet>, Option<IpNet>)> {
+        let owner = IntendedUse::Workload.owner(&request.host);
+        let facts = self.facts(&owner).await?;
+        let mut blocks = (None, None);
+        if let Some(reserved) = &request.host_reserved {
+            let part =
+                Part { version: IpVersion::V4, count: 0, requested: &request.ipv4_pools, reserved: Some(reserved) };
+            blocks.0 = Some(self.ensure_part(&owner, &facts, &part).await?);
+        }
+        if let Some(reserved) = &request.host_reserved6 {
+            let part =
+                Part { version: IpVersion::V6, count: 0, requested: &request.ipv6_pools, reserved: Some(reserved) };
+            blocks.1 = Some(self.ensure_part(&owner, &facts, &part).await?);
+        }
+        Ok(blocks)
+    }
+
+    async fn ensure_part(&self, owner: &Owner, facts: &Facts, part: &Part<'_>) -> Result<IpNet> {
+        let (_, context) = self.context(owner, facts, part, IntendedUse::Workload, None, 0)?;
+        self.have_block(&context).await
+    }
+}

@@ -1,0 +1,230 @@
+//! Claims on blocks: made, and given up. What to write next is `ipam_core::claim`'s business.
+
+use crate::clock::ATTEMPTS;
+use crate::error::{Error, Result, TOO_MANY_ATTEMPTS};
+use crate::handles::is_lost;
+use crate::records::{self, block_key, claim_key, existing, with_block, with_state};
+use crate::shared::{Settings, Shared};
+use api::BlockAffinityState::{Confirmed, Pending, PendingDeletion};
+use datastore::{Batch, Write};
+use ipam_core::claim::{self, Disposal, KeepRefused, Step};
+use ipam_core::search::Reclaimable;
+use ipam_core::{Block, HostReserved, Owner, cooldown, take};
+use ipnet::IpNet;
+use model::{IpamConfig, KvPair};
+
+/// What became of a claim.
+#[derive(Debug)]
+pub(crate) enum Secured {
+    /// The claim is confirmed and the block is the owner's.
+    Ours {
+        /// The claim.
+        claim: KvPair,
+        /// The block.
+        block: KvPair,
+    },
+    /// Somebody else has the block; the claim is gone.
+    Lost,
+}
+
+impl Shared {
+    /// Brings a claim to its end, from whatever is stored: `claim` and `block` are what the caller has just read.
+    pub(crate) async fn secure(
+        &self,
+        cidr: IpNet,
+        owner: &Owner,
+        mut claim: Option<KvPair>,
+        mut block: Option<KvPair>,
+        reserved: Option<&HostReserved>,
+    ) -> Result<Secured> {
+        let mut is_written = false;
+        let mut attempt = 0;
+        while attempt < ATTEMPTS {
+            let state = claim.as_ref().map(records::state).transpose()?;
+            let record = block.as_ref().map(records::block).transpose()?;
+            let step = claim::next(state, record, owner, is_written);
+            let outcome = match (step, &claim, &block) {
+                (Step::CreateClaim, ..) => {
+                    let new = records::new_claim(owner, cidr, Pending);
+                    self.backend.create(&new).await.map(|entry| claim = Some(entry))
+                }
+                (Step::CreateBlock, ..) => {
+                    let new = take::new_block(cidr, owner, reserved, self.clock.now());
+                    self.backend.create(&records::new_block(new)).await.map(|entry| {
+                        block = Some(entry);
+                        is_written = true;
+                    })
+                }
+                (Step::MarkPending, Some(entry), _) => {
+                    is_written = false;
+                    self.backend.update(&with_state(entry, Pending)).await.map(|entry| claim = Some(entry))
+                }
+                (Step::RewriteBlock, _, Some(entry)) => {
+                    let mut record = records::block(entry)?.clone();
+                    record.sequence_number = record.sequence_number.wrapping_add(1);
+                    self.backend.update(&with_block(entry, record)).await.map(|entry| {
+                        block = Some(entry);
+                        is_written = true;
+                    })
+                }
+                (Step::Confirm, Some(entry), _) => {
+                    self.backend.update(&with_state(entry, Confirmed)).await.map(|entry| claim = Some(entry))
+                }
+                (Step::GiveWay, Some(entry), _) => {
+                    // Failing here leaves a stale claim; whoever uses it next finds that out.
+                    let deleted = self.backend.delete_entry(entry).await;
+                    if let Err(error) = existing(deleted) {
+                        tracing::warn!(%cidr, %owner, %error, "a claim on somebody else's block was not deleted");
+                    }
+                    self.forget_claim(owner, cidr);
+                    return Ok(Secured::Lost);
+                }
+                (Step::Use, Some(_), Some(_)) => {
+                    let (Some(claim), Some(block)) = (claim, block) else { return Err(TOO_MANY_ATTEMPTS) };
+                    self.remember_claim(&claim);
+                    return Ok(Secured::Ours { claim, block });
+                }
+                // The table names only steps for what is there.
+                (Step::MarkPending | Step::RewriteBlock | Step::Confirm | Step::GiveWay | Step::Use, ..) => {
+                    return Err(TOO_MANY_ATTEMPTS);
+                }
+            };
+            match outcome {
+                Ok(()) => {}
+                Err(error) if is_lost(&error) => {
+                    attempt += 1;
+                    self.wait_before(attempt).await;
+                    (claim, block) = self.read_claim_and_block(owner, cidr).await?;
+                    is_written = false;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(TOO_MANY_ATTEMPTS)
+    }
+
+    async fn read_claim_and_block(&self, owner: &Owner, cidr: IpNet) -> Result<(Option<KvPair>, Option<KvPair>)> {
+        let (claim_key, block_key) = (claim_key(owner, cidr), block_key(cidr));
+        let (claim, block) = futures::join!(self.read(&claim_key), self.read(&block_key));
+        Ok((claim?, block?))
+    }
+
+    /// Gives up a claim; tries again when somebody else was faster.
+    ///
+    /// # Errors
+    /// [`Error::KeepRefused`]; [`Error::DoesNotExist`] when there is no claim, or no block (then only the claim is gone).
+    pub(crate) async fn give_up(
+        &self,
+        cidr: IpNet,
+        owner: &Owner,
+        must_be_empty: bool,
+        sequence_number: Option<u64>,
+        config: &IpamConfig,
+    ) -> Result<()> {
+        for attempt in 0..ATTEMPTS {
+            self.wait_before(attempt).await;
+            match self.try_give_up(cidr, owner, must_be_empty, sequence_number, config).await {
+                Err(Error::Datastore(error)) if error.is_conflict() => {}
+                outcome => return outcome,
+            }
+        }
+        Err(TOO_MANY_ATTEMPTS)
+    }
+
+    async fn try_give_up(
+        &self,
+        cidr: IpNet,
+        owner: &Owner,
+        must_be_empty: bool,
+        sequence_number: Option<u64>,
+        config: &IpamConfig,
+    ) -> Result<()> {
+        let (claim, block) = self.read_claim_and_block(owner, cidr).await?;
+        let Some(claim) = claim else {
+            return Err(Error::does_not_exist(claim_key(owner, cidr), ""));
+        };
+        let Some(entry) = block else {
+            // A claim on nothing: left by somebody who stopped in the middle.
+            existing(self.backend.delete_entry(&claim).await)?;
+            self.forget_claim(owner, cidr);
+            return Ok(());
+        };
+        let mut block = records::block(&entry)?.clone();
+        cooldown::collect(&mut block, config.ip_cooldown_seconds, self.clock.now());
+        let disposal = match claim::give_up(&block, owner, must_be_empty, sequence_number) {
+            Ok(disposal) => disposal,
+            Err(refused @ KeepRefused::Claimed { .. }) => {
+                if let Err(error) = existing(self.backend.delete_entry(&claim).await) {
+                    tracing::warn!(%cidr, %owner, %error, "a claim on somebody else's block was not deleted");
+                }
+                self.forget_claim(owner, cidr);
+                return Err(refused.into());
+            }
+            Err(refused) => {
+                self.remember_block(cidr, Some(&entry));
+                return Err(refused.into());
+            }
+        };
+        self.remember_block(cidr, None);
+        let write = match disposal {
+            Disposal::Delete => Write::Delete(entry.clone()),
+            Disposal::Disown(block) => Write::Update(with_block(&entry, *block)),
+        };
+        match self.backend.write_all(&[write.clone(), Write::Delete(claim.clone())]).await? {
+            Batch::Done(_) => {}
+            Batch::Conflict(_) => {
+                return Err(datastore::Error::UpdateConflict { key: entry.key.to_string(), existing: None }.into());
+            }
+            Batch::Unsupported => {
+                let claim = self.backend.update(&with_state(&claim, PendingDeletion)).await?;
+                match write {
+                    Write::Update(block) => drop(self.backend.update(&block).await?),
+                    _ => drop(existing(self.backend.delete_entry(&entry).await)?),
+                }
+                existing(self.backend.delete_entry(&claim).await)?;
+            }
+        }
+        self.forget_claim(owner, cidr);
+        Ok(())
+    }
+
+    /// Takes an empty block from whoever has it. What was read of it must still be true.
+    pub(crate) async fn reclaim(&self, found: &Reclaimable, settings: &Settings) -> Result<()> {
+        let Reclaimable { cidr, owner, sequence_number } = found;
+        if let Some(owner) = owner {
+            return match self.give_up(*cidr, owner, true, Some(*sequence_number), &settings.config).await {
+                // The block says whose it is, but there is no claim: it can be taken as it is.
+                Err(Error::DoesNotExist { .. }) => self.delete_empty(*cidr, *sequence_number).await,
+                outcome => outcome,
+            };
+        }
+        self.delete_empty(*cidr, *sequence_number).await
+    }
+
+    async fn delete_empty(&self, cidr: IpNet, sequence_number: u64) -> Result<()> {
+        let Some(entry) = self.read(&block_key(cidr)).await? else { return Ok(()) };
+        let block = records::block(&entry)?;
+        if block.sequence_number != sequence_number {
+            return Err(KeepRefused::Changed(cidr).into());
+        }
+        let mut rested = block.clone();
+        cooldown::collect(&mut rested, self.read_settings().await?.config.ip_cooldown_seconds, self.clock.now());
+        if !Block::new(&rested).is_empty() {
+            return Err(KeepRefused::NotEmpty(cidr).into());
+        }
+        existing(self.backend.delete_entry(&entry).await)?;
+        Ok(())
+    }
+
+    pub(crate) fn remember_claim(&self, claim: &KvPair) {
+        if let Some(warm) = &self.warm {
+            warm.remember_claim(claim);
+        }
+    }
+
+    pub(crate) fn forget_claim(&self, owner: &Owner, cidr: IpNet) {
+        if let Some(warm) = &self.warm {
+            warm.forget_claim(&claim_key(owner, cidr));
+        }
+    }
+}

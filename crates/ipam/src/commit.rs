@@ -1,0 +1,151 @@
+//! One block write, with everything that belongs to it.
+//!
+//! Taking addresses changes a block, and a handle for each holder. On stores with transactions (etcd, the embedded store) all
+//! of it is one write, guarded by every revision involved: there is no state in between for others to see. Elsewhere
+//! the handles are counted up first and the block is written last, as Calico does it everywhere; whoever reads the
+//! records of one cannot tell them from those of the other.
+
+use crate::clock::ATTEMPTS;
+use crate::error::{Result, TOO_MANY_ATTEMPTS};
+use crate::handles::{Handles, is_lost};
+use crate::shared::{Settings, Shared};
+use datastore::{Batch, Write};
+use ipnet::IpNet;
+use model::{Key, KvPair};
+use std::collections::BTreeMap;
+
+/// What is written to a block.
+#[derive(Clone, Debug)]
+pub(crate) enum BlockWrite {
+    /// The block changes.
+    Update(KvPair),
+    /// The block is new, and so is the claim on it.
+    Create {
+        /// The claim, confirmed.
+        claim: KvPair,
+        /// The block.
+        block: KvPair,
+    },
+}
+
+/// What became of it.
+#[derive(Debug)]
+pub(crate) enum Committed {
+    /// It is written.
+    Done {
+        /// The block.
+        block: KvPair,
+        /// The claim, where it was made.
+        claim: Option<KvPair>,
+    },
+    /// The block is not what it was. What it is, where that is known.
+    BlockChanged(Option<KvPair>),
+    /// The settings are not what they were.
+    SettingsChanged,
+    /// A block and its claim cannot be made in one step on this store.
+    Unsupported,
+}
+
+impl Shared {
+    /// Writes a block from which addresses were taken, and counts up the handles.
+    pub(crate) async fn commit(
+        &self,
+        cidr: IpNet,
+        write: &BlockWrite,
+        handles: &mut Handles,
+        counts: &BTreeMap<String, i64>,
+        settings: &Settings,
+    ) -> Result<Committed> {
+        let mut own = match write {
+            BlockWrite::Update(block) => vec![Write::Update(block.clone())],
+            BlockWrite::Create { claim, block } => {
+                vec![Write::Create(block.clone()), Write::Create(claim.clone())]
+            }
+        };
+        if settings.is_cached {
+            own.push(Write::Unchanged { key: Key::IpamConfig, revision: settings.revision.clone() });
+        }
+        for attempt in 0..ATTEMPTS {
+            self.wait_before(attempt).await;
+            let mut writes = own.clone();
+            for (handle, count) in counts {
+                writes.push(handles.count_up(handle, cidr, *count)?);
+            }
+            let current = match self.backend.write_all(&writes).await? {
+                Batch::Done(stored) => {
+                    let mut stored = stored.into_iter();
+                    let Some(Some(block)) = stored.next() else { return Err(TOO_MANY_ATTEMPTS) };
+                    let rest: Vec<Option<KvPair>> = stored.by_ref().take(own.len() - 1).collect();
+                    let claim = rest.into_iter().next().flatten();
+                    for (handle, entry) in counts.keys().zip(stored) {
+                        handles.learn(handle, entry);
+                    }
+                    return Ok(Committed::Done { block, claim });
+                }
+                Batch::Conflict(current) => current,
+                Batch::Unsupported => {
+                    return match write {
+                        BlockWrite::Update(block) => {
+                            self.commit_in_turn(cidr, block, handles, counts, settings).await
+                        }
+                        BlockWrite::Create { .. } => Ok(Committed::Unsupported),
+                    };
+                }
+            };
+            let lost = |place: usize| !holds(&writes[place], current.get(place).and_then(Option::as_ref));
+            if lost(0) {
+                return Ok(Committed::BlockChanged(current.into_iter().next().flatten()));
+            }
+            if matches!(write, BlockWrite::Create { .. }) && lost(1) {
+                return Ok(Committed::BlockChanged(None));
+            }
+            if settings.is_cached && lost(own.len() - 1) {
+                return Ok(Committed::SettingsChanged);
+            }
+            for (handle, entry) in counts.keys().zip(current.into_iter().skip(own.len())) {
+                handles.learn(handle, entry);
+            }
+        }
+        Err(TOO_MANY_ATTEMPTS)
+    }
+
+    /// The same on a store without transactions: handles first, then the block. A second attempt counts up again: whoever
+    /// made the first one fail may have been releasing the very handle, and must see that it changed.
+    async fn commit_in_turn(
+        &self,
+        cidr: IpNet,
+        block: &KvPair,
+        handles: &mut Handles,
+        counts: &BTreeMap<String, i64>,
+        settings: &Settings,
+    ) -> Result<Committed> {
+        let check = async {
+            if settings.is_cached { Ok(self.read_settings().await?.revision == settings.revision) } else { Ok(true) }
+        };
+        let (counted, unchanged) = futures::join!(self.count_up(handles, cidr, counts), check);
+        counted?;
+        if !unchanged? {
+            return Ok(Committed::SettingsChanged);
+        }
+        match self.backend.update(block).await {
+            Ok(stored) => {
+                handles.use_surplus(counts, cidr);
+                Ok(Committed::Done { block: stored, claim: None })
+            }
+            Err(error) if is_lost(&error) => Ok(Committed::BlockChanged(self.read(&block.key).await?)),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Whether the condition of a write holds, given what is there.
+pub(crate) fn holds(write: &Write, current: Option<&KvPair>) -> bool {
+    match write {
+        Write::Create(_) | Write::Unchanged { revision: None, .. } => current.is_none(),
+        Write::Update(KvPair { revision, .. })
+        | Write::Delete(KvPair { revision, .. })
+        | Write::Unchanged { revision: Some(revision), .. } => {
+            current.is_some_and(|current| current.revision == *revision)
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Requests that wait at once share one write.
+//!
+//! Requests of one owner for the same pools are in one lane, and a lane has one writer at a time. Who finds the lane free
+//! serves everybody who waits there: one change of the block, one handle for each. The others find their answer when it
+//! is their turn to write.
+//!
+//! A writer may vanish in the middle (its caller lost patience). Then nobody knows whether its write happened: those it
+//! was serving look whether they were served before they ask for anything.
+
+use crate::assign::{Context, Job};
+use crate::error::{Error, Result};
+use crate::shared::{Shared, lock};
+use ipam_core::{HostReserved, Owner};
+use model::IpVersion;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex};
+
+/// How many requests one write serves: transactions of etcd have 128 parts at most.
+const MOST_AT_ONCE: usize = 100;
+
+/// Which requests can be served together.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct LaneKey {
+    pub(crate) owner: Owner,
+    pub(crate) version: IpVersion,
+    pub(crate) pools: Vec<String>,
+    pub(crate) max_blocks: u32,
+    pub(crate) host_reserved: Option<HostReserved>,
+}
+
+/// All lanes in use.
+#[derive(Default)]
+pub(crate) struct Lanes(Mutex<BTreeMap<LaneKey, Arc<Lane>>>);
+
+#[derive(Default)]
+struct Lane {
+    writer: tokio::sync::Mutex<()>,
+    waiting: Mutex<VecDeque<Arc<Slot>>>,
+}
+
+/// One request and where it stands.
+struct Slot(Mutex<State>);
+
+enum State {
+    Waiting(Box<(Job, Arc<Context>)>),
+    /// Somebody is writing for it.
+    Served,
+    Answered(Box<(Job, Result<Vec<String>>)>),
+    /// Nobody wants the answer any more.
+    Gone,
+}
+
+impl Lanes {
+    fn lane(&self, key: &LaneKey) -> Arc<Lane> {
+        Arc::clone(lock(&self.0).entry(key.clone()).or_default())
+    }
+
+    /// Forgets a lane that nobody uses.
+    fn leave(&self, key: &LaneKey, lane: Arc<Lane>) {
+        let mut lanes = lock(&self.0);
+        drop(lane);
+        if lanes.get(key).is_some_and(|lane| Arc::strong_count(lane) == 1) {
+            lanes.remove(key);
+        }
+    }
+}
+
+impl Shared {
+    /// Serves a request, together with others that wait for the same. Returns what it got, and messages where that is
+    /// less than it wanted.
+    pub(crate) async fn serve_in_lane(
+        &self,
+        key: &LaneKey,
+        job: Job,
+        context: Arc<Context>,
+    ) -> (Job, Result<Vec<String>>) {
+        let lane = self.lanes.lane(key);
+        let answer = self.wait_in_lane(&lane, job, context).await;
+        self.lanes.leave(key, lane);
+        answer
+    }
+
+    async fn wait_in_lane(&self, lane: &Lane, job: Job, context: Arc<Context>) -> (Job, Result<Vec<String>>) {
+        if job.limit > 0 {
+            // What its handle has already decides first; that is nobody else's business.
+            let _writer = lane.writer.lock().await;
+            let mut jobs = [job];
+            let outcome = self.serve(&context, &mut jobs).await;
+            let [job] = jobs;
+            return (job, outcome);
+        }
+        let slot = Arc::new(Slot(Mutex::new(State::Waiting(Box::new((job, context))))));
+        let place = Place { lane, slot: Arc::clone(&slot) };
+        lock(&lane.waiting).push_back(Arc::clone(&slot));
+        let _writer = lane.writer.lock().await;
+        if let Some(answer) = place.answer() {
+            return answer;
+        }
+        let mut batch = Batch::gather(lane, &slot);
+        let outcome = match batch.context.take() {
+            Some(context) => self.serve(&context, &mut batch.jobs).await,
+            None => Ok(Vec::new()),
+        };
+        batch.answer(outcome);
+        place.answer().unwrap_or_else(|| (Job::default(), Err(Error::NoBlock)))
+    }
+}
+
+/// A request's place in the queue; leaving it early takes the request out.
+struct Place<'a> {
+    lane: &'a Lane,
+    slot: Arc<Slot>,
+}
+
+impl Place<'_> {
+    fn answer(&self) -> Option<(Job, Result<Vec<String>>)> {
+        let mut state = lock(&self.slot.0);
+        match std::mem::replace(&mut *state, State::Gone) {
+            State::Answered(answer) => Some(*answer),
+            other => {
+                *state = other;
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        *lock(&self.slot.0) = State::Gone;
+        lock(&self.lane.waiting).retain(|slot| !Arc::ptr_eq(slot, &self.slot));
+    }
+}
+
+/// Requests that are being served.
+struct Batch {
+    slots: Vec<Arc<Slot>>,
+    jobs: Vec<Job>,
+    contexts: Vec<Arc<Context>>,
+    /// What the last of them knows: nobody is served by facts that are older than its request.
+    context: Option<Arc<Context>>,
+    is_answered: bool,
+}
+
+impl Batch {
+    /// Everybody who waits, and in any case the one who writes.
+    fn gather(lane: &Lane, own: &Arc<Slot>) -> Self {
+        let mut waiting = lock(&lane.waiting);
+        waiting.retain(|slot| !Arc::ptr_eq(slot, own));
+        let others = waiting.len().min(MOST_AT_ONCE - 1);
+        let mut batch =
+            Self { slots: Vec::new(), jobs: Vec::new(), contexts: Vec::new(), context: None, is_answered: false };
+        for slot in std::iter::once(Arc::clone(own)).chain(waiting.drain(..others)) {
+            let mut state = lock(&slot.0);
+            match std::mem::replace(&mut *state, State::Served) {
+                State::Waiting(request) => {
+                    let (job, context) = *request;
+                    batch.jobs.push(job);
+                    batch.contexts.push(context);
+                    drop(state);
+                    batch.slots.push(slot);
+                }
+                other => *state = other,
+            }
+        }
+        batch.context = batch.contexts.last().cloned();
+        batch
+    }
+
+    fn answer(&mut self, outcome: Result<Vec<String>>) {
+        self.is_answered = true;
+        let mut outcome = outcome.map_err(Arc::new);
+        let is_alone = self.slots.len() == 1;
+        for (slot, job) in self.slots.drain(..).zip(self.jobs.drain(..)) {
+            let answer = match &outcome {
+                // What it wanted, it has; that others did not get theirs is not its failure.
+                _ if job.missing() == 0 => Ok(Vec::new()),
+                Ok(messages) => Ok(messages.clone()),
+                Err(_) if is_alone => std::mem::replace(&mut outcome, Ok(Vec::new())).map_err(unshared),
+                Err(error) => Err(Error::Shared(Arc::clone(error))),
+            };
+            let mut state = lock(&slot.0);
+            if matches!(*state, State::Served) {
+                *state = State::Answered(Box::new((job, answer)));
+            }
+        }
+    }
+}
+
+/// The error itself, where nobody else has it.
+fn unshared(error: Arc<Error>) -> Error {
+    Arc::try_unwrap(error).unwrap_or_else(Error::Shared)
+}
+
+impl Drop for Batch {
+    /// The writer vanished: everybody is back where they were, but may have been served.
+    fn drop(&mut self) {
+        if self.is_answered {
+            return;
+        }
+        let requests = self.jobs.drain(..).zip(self.contexts.drain(..));
+        for (slot, (job, context)) in self.slots.drain(..).zip(requests) {
+            let job = Job { is_uncertain: true, ..job };
+            let mut state = lock(&slot.0);
+            if matches!(*state, State::Served) {
+                *state = State::Waiting(Box::new((job, context)));
+            }
+        }
+    }
+}

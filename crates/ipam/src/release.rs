@@ -1,0 +1,449 @@
+//! Giving addresses back: by address, under the guards of handle and sequence number, or all of a handle.
+//!
+//! A handle is released as a whole: its blocks and the handle itself in one write where the store can do that, otherwise
+//! the blocks first. A block that the handle names and that has none of its addresses is written all the same: somebody
+//! may have counted up the handle and be about to write that block, and must then find that it changed.
+
+use crate::clock::ATTEMPTS;
+use crate::error::{Error, Result, TOO_MANY_ATTEMPTS};
+use crate::handles::{Changes, changed, is_lost};
+use crate::records::{self, block_key, blocks_of, existing, handle_key, with_block};
+use crate::request::Released;
+use crate::shared::{Settings, Shared, read_labels};
+use api::{AllocationAttribute, Kind};
+use datastore::{Batch, Write};
+use futures::StreamExt as _;
+use ipam_core::block::clean_handle;
+use ipam_core::{Block, Release, cooldown, handle, pools};
+use ipnet::IpNet;
+use model::{AffinityType, AllocationBlock, Key, KvPair};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+/// How many blocks are worked on at once.
+const AT_ONCE: usize = 16;
+
+/// Beyond so many blocks one list is cheaper than reading each.
+const LIST_BEYOND: usize = 32;
+
+/// What became of a write.
+enum Written {
+    /// It is done; this is what is stored, where something is.
+    Done(Option<KvPair>),
+    /// The block was not what it was taken for; this is what it is.
+    Changed(Option<KvPair>),
+}
+
+/// Requests, and the block that they are about.
+struct Group {
+    cidr: IpNet,
+    block: Option<KvPair>,
+    requests: Vec<Release>,
+}
+
+impl Shared {
+    pub(crate) async fn release_ips(&self, releases: &[Release]) -> Result<Released> {
+        let mut outcome = Released::default();
+        if releases.is_empty() {
+            return Ok(outcome);
+        }
+        let (settings, groups) = futures::join!(self.read_settings(), self.group_by_block(releases, &mut outcome));
+        let (settings, groups) = (&settings?, groups?);
+        let results: Vec<_> = futures::stream::iter(groups)
+            .map(|group| async move {
+                (self.release_from_block(group.cidr, group.block, &group.requests, settings).await, group.requests)
+            })
+            .buffered(AT_ONCE)
+            .collect()
+            .await;
+        for (result, requests) in results {
+            match result {
+                Ok(unallocated) => {
+                    outcome.unallocated.extend(unallocated);
+                    outcome.released.extend(requests);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "addresses were not released");
+                    outcome.failure.get_or_insert(error);
+                }
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// Sorts requests by the block that they are about. Addresses in no block are not allocated.
+    async fn group_by_block(&self, releases: &[Release], outcome: &mut Released) -> Result<Vec<Group>> {
+        let pools = self.pools().await?;
+        let mut by_block: BTreeMap<IpNet, Vec<Release>> = BTreeMap::new();
+        let mut elsewhere = Vec::new();
+        for release in releases {
+            let pool = pools::containing(pools.iter(), release.address);
+            match pool.and_then(|pool| pool.block_of(release.address)) {
+                Some(cidr) => by_block.entry(cidr).or_default().push(release.clone()),
+                None => elsewhere.push(release.clone()),
+            }
+        }
+        let mut groups = Vec::new();
+        if by_block.len() <= LIST_BEYOND {
+            let ranges: Vec<IpNet> = by_block.keys().copied().collect();
+            let blocks = self.read_blocks(&ranges).await?;
+            for ((cidr, requests), block) in by_block.into_iter().zip(blocks) {
+                match block {
+                    Some(block) => groups.push(Group { cidr, block: Some(block), requests }),
+                    None => elsewhere.extend(requests),
+                }
+            }
+        } else {
+            elsewhere.extend(by_block.into_values().flatten());
+        }
+        if elsewhere.is_empty() {
+            return Ok(groups);
+        }
+        // In no pool, or in a block of another size than the pool has today.
+        let mut all = self.all_blocks(None).await?;
+        let mut found: BTreeMap<IpNet, Vec<Release>> = BTreeMap::new();
+        for release in elsewhere {
+            match all.containing(release.address) {
+                Ok(Some(cidr)) => found.entry(cidr).or_default().push(release),
+                Ok(None) if all.unknown.is_empty() => {
+                    outcome.unallocated.push(release.address);
+                    outcome.released.push(release);
+                }
+                Ok(None) => {
+                    let entry = &all.unknown[0];
+                    let (key, reason) = (entry.key.clone(), entry.reason.clone());
+                    outcome.failure.get_or_insert(Error::Unreadable { what: "a block", key, reason });
+                }
+                Err(error) => drop(outcome.failure.get_or_insert(error)),
+            }
+        }
+        for (cidr, requests) in found {
+            let block = all.entries.remove(&cidr).flatten();
+            groups.push(Group { cidr, block, requests });
+        }
+        Ok(groups)
+    }
+
+    /// Releases addresses of one block. Returns those that were not allocated.
+    async fn release_from_block(
+        &self,
+        cidr: IpNet,
+        mut entry: Option<KvPair>,
+        requests: &[Release],
+        settings: &Settings,
+    ) -> Result<Vec<IpAddr>> {
+        for attempt in 0..ATTEMPTS {
+            self.wait_before(attempt).await;
+            let Some(current) = &entry else {
+                return Ok(requests.iter().map(|request| request.address).collect());
+            };
+            let mut block = records::block(current)?.clone();
+            let seconds = settings.config.ip_cooldown_seconds;
+            let released = ipam_core::release(&mut block, requests, seconds, self.clock.now())?;
+            if released.addresses.is_empty() {
+                return Ok(released.not_allocated);
+            }
+            let write = written(current, block);
+            let changes: BTreeMap<String, Changes> = released
+                .by_handle
+                .iter()
+                .map(|(handle, count)| (handle.clone(), [(cidr, -count)].into()))
+                .collect();
+            match self.write_release(&write, changes).await? {
+                Written::Done(stored) => {
+                    self.remember_block(cidr, stored.as_ref());
+                    self.after_release(&write).await;
+                    return Ok(released.not_allocated);
+                }
+                Written::Changed(current) => {
+                    self.remember_block(cidr, None);
+                    entry = current;
+                }
+            }
+        }
+        Err(TOO_MANY_ATTEMPTS)
+    }
+
+    /// Writes a block from which addresses were released, and counts down the handles.
+    async fn write_release(&self, write: &Write, changes: BTreeMap<String, Changes>) -> Result<Written> {
+        if !self.backend.is_kubernetes() {
+            let mut writes = vec![write.clone()];
+            for (handle, changes) in &changes {
+                let entry = self.read(&handle_key(handle)).await?;
+                writes.extend(changed(handle, entry.as_ref(), changes)?);
+            }
+            match self.backend.write_all(&writes).await? {
+                Batch::Done(stored) => return Ok(Written::Done(stored.into_iter().next().flatten())),
+                Batch::Conflict(current) => {
+                    return Ok(Written::Changed(current.into_iter().next().flatten()));
+                }
+                Batch::Unsupported => {}
+            }
+        }
+        let outcome = match write {
+            Write::Delete(entry) => self.backend.delete_entry(entry).await.map(|_| None),
+            Write::Update(entry) | Write::Create(entry) => self.backend.update(entry).await.map(Some),
+            Write::Unchanged { .. } => Ok(None),
+        };
+        let stored = match outcome {
+            Ok(stored) => stored,
+            Err(error) if is_lost(&error) => return Ok(Written::Changed(self.read(write.key()).await?)),
+            Err(error) => return Err(error.into()),
+        };
+        // The addresses are free; a handle that still counts them is a small leak and no reason to fail.
+        if let Err(error) = self.count_down(changes).await {
+            tracing::warn!(key = %write.key(), %error, "could not take the released addresses off their handle");
+        }
+        Ok(Written::Done(stored))
+    }
+
+    pub(crate) async fn release_by_handle(&self, handle: &str) -> Result<()> {
+        let id = clean_handle(handle);
+        let key = handle_key(id);
+        for attempt in 0..ATTEMPTS {
+            self.wait_before(attempt).await;
+            let is_first = attempt == 0;
+            let (settings, entry) = futures::join!(self.settings_for_release(is_first), self.read(&key));
+            let (settings, Some(entry)) = (settings?, entry?) else {
+                if attempt > 0 {
+                    // Somebody else finished what we had begun.
+                    return Ok(());
+                }
+                return Err(Error::does_not_exist(key, ""));
+            };
+            let ranges = blocks_of(records::handle(&entry)?);
+            let blocks = self.blocks_for_release(&ranges, is_first).await?;
+            let mut writes = Vec::with_capacity(ranges.len() + 1);
+            for (cidr, block) in ranges.iter().zip(&blocks) {
+                writes.push(self.release_handle_in(*cidr, block.as_ref(), id, &settings)?);
+            }
+            let stored = self.write_handle_release(&entry, &ranges, &writes, &settings).await?;
+            for (place, cidr) in ranges.iter().enumerate() {
+                let stored = stored.as_ref().and_then(|stored| stored.get(place)).and_then(Option::as_ref);
+                self.remember_block(*cidr, stored);
+            }
+            if stored.is_some() {
+                for write in &writes {
+                    self.after_release(write).await;
+                }
+                return Ok(());
+            }
+        }
+        Err(Error::TooManyAttempts("Hit max retries"))
+    }
+
+    /// The settings: as they were last seen, if the write can check that they still hold.
+    async fn settings_for_release(&self, is_first: bool) -> Result<Settings> {
+        if is_first && !self.backend.is_kubernetes() { self.settings().await } else { self.read_settings().await }
+    }
+
+    /// Blocks: as they were last seen, for a first attempt; the write finds out whether they still are.
+    async fn blocks_for_release(&self, ranges: &[IpNet], is_first: bool) -> Result<Vec<Option<KvPair>>> {
+        let cached: Vec<Option<KvPair>> = ranges.iter().map(|cidr| self.cached_block(cidr)).collect();
+        if is_first && cached.iter().all(Option::is_some) {
+            return Ok(cached);
+        }
+        self.read_blocks(ranges).await
+    }
+
+    /// Puts right a handle that counts addresses of blocks which have none of its.
+    pub(crate) async fn drop_unfounded(&self, id: &str) -> Result<()> {
+        let Some(entry) = self.read(&handle_key(id)).await? else { return Ok(()) };
+        let settings = self.read_settings().await?;
+        let mut ranges = blocks_of(records::handle(&entry)?);
+        let mut blocks = self.read_blocks(&ranges).await?;
+        let has_some = |block: &Option<KvPair>| {
+            let block = block.as_ref().and_then(|block| records::block(block).ok());
+            block.is_some_and(|block| Block::new(block).addresses_of(clean_handle(id)).next().is_some())
+        };
+        let mut keep = blocks.iter().map(|block| !has_some(block)).collect::<Vec<_>>().into_iter();
+        ranges.retain(|_| keep.next().unwrap_or_default());
+        blocks.retain(|block| !has_some(block));
+        let mut writes = Vec::new();
+        for (cidr, block) in ranges.iter().zip(&blocks) {
+            writes.push(self.release_handle_in(*cidr, block.as_ref(), id, &settings)?);
+        }
+        self.write_handle_release(&entry, &ranges, &writes, &settings).await?;
+        for cidr in ranges {
+            self.remember_block(cidr, None);
+        }
+        Ok(())
+    }
+
+    /// The write that takes a handle's addresses out of a block.
+    fn release_handle_in(
+        &self,
+        cidr: IpNet,
+        entry: Option<&KvPair>,
+        id: &str,
+        settings: &Settings,
+    ) -> Result<Write> {
+        let Some(entry) = entry else { return Ok(Write::Unchanged { key: block_key(cidr), revision: None }) };
+        let mut block = records::block(entry)?.clone();
+        let seconds = settings.config.ip_cooldown_seconds;
+        ipam_core::release_handle(&mut block, id, None, seconds, self.clock.now());
+        Ok(written(entry, block))
+    }
+
+    /// Writes blocks without a handle's addresses, and the handle without these blocks. Returns what is stored of the
+    /// blocks; `None` when somebody was faster.
+    async fn write_handle_release(
+        &self,
+        entry: &KvPair,
+        ranges: &[IpNet],
+        writes: &[Write],
+        settings: &Settings,
+    ) -> Result<Option<Vec<Option<KvPair>>>> {
+        let record = records::handle(entry)?;
+        let mut left = record.clone();
+        left.block.retain(|text, _| text.parse::<IpNet>().map_or(true, |cidr| !ranges.contains(&cidr.trunc())));
+        let last = if handle::is_empty(&left) {
+            Write::Delete(entry.clone())
+        } else {
+            Write::Update(KvPair { value: model::Value::IpamHandle(left), ..entry.clone() })
+        };
+        let mut all = writes.to_vec();
+        all.push(last);
+        if settings.is_cached {
+            all.push(Write::Unchanged { key: Key::IpamConfig, revision: settings.revision.clone() });
+        }
+        match self.backend.write_all(&all).await? {
+            Batch::Done(stored) => return Ok(Some(stored)),
+            Batch::Conflict(_) => return Ok(None),
+            Batch::Unsupported => {}
+        }
+        if settings.is_cached {
+            // Too much for one step: the settings cannot be a condition, so they must be current.
+            return Ok(None);
+        }
+        let mut stored = Vec::with_capacity(all.len());
+        for write in &all {
+            let outcome = match write {
+                Write::Delete(entry) => existing(self.backend.delete_entry(entry).await).map(|_| None),
+                Write::Update(entry) | Write::Create(entry) => self.backend.update(entry).await.map(Some),
+                Write::Unchanged { .. } => Ok(None),
+            };
+            match outcome {
+                Ok(entry) => stored.push(entry),
+                Err(error) if is_lost(&error) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(Some(stored))
+    }
+
+    /// Takes an empty block from a node that the block's pool no longer selects. No reason to fail a release.
+    async fn after_release(&self, write: &Write) {
+        let Write::Update(entry) = write else { return };
+        let outcome = match records::block(entry) {
+            Ok(block) => self.ensure_consistent_affinity(block).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = outcome {
+            tracing::warn!(key = %entry.key, %error, "could not tell whether the block still belongs to its owner");
+        }
+    }
+
+    async fn ensure_consistent_affinity(&self, block: &AllocationBlock) -> Result<()> {
+        let view = Block::new(block);
+        let (Some(owner), true) = (view.owner(), view.is_empty()) else { return Ok(()) };
+        if owner.affinity_type != AffinityType::Host {
+            return Ok(());
+        }
+        let node_key = Key::resource(Kind::Node, "", &owner.host);
+        let (pools, node) = futures::join!(self.pools(), self.read(&node_key));
+        let pools = pools?;
+        let enabled = pools.iter().filter(|pool| pool.is_enabled);
+        let (Some(pool), Some(node)) = (pools::containing(enabled, block.cidr.network()), node?) else {
+            return Ok(());
+        };
+        if pool.selects_node(&read_labels(&node))? {
+            return Ok(());
+        }
+        let config = self.read_settings().await?.config;
+        match self.give_up(block.cidr, &owner, true, None, &config).await {
+            Err(Error::KeepRefused(_) | Error::DoesNotExist { .. }) => Ok(()),
+            outcome => outcome,
+        }
+    }
+
+    pub(crate) async fn ips_by_handle(&self, handle: &str) -> Result<Vec<IpAddr>> {
+        let id = clean_handle(handle);
+        let Some(entry) = self.read(&handle_key(id)).await? else {
+            return Err(Error::does_not_exist(handle_key(id), ""));
+        };
+        self.addresses_of(&entry, id).await
+    }
+
+    /// The addresses of a handle, given its entry.
+    pub(crate) async fn addresses_of(&self, entry: &KvPair, id: &str) -> Result<Vec<IpAddr>> {
+        let ranges = blocks_of(records::handle(entry)?);
+        let mut addresses = BTreeSet::new();
+        for block in self.read_blocks(&ranges).await?.iter().flatten() {
+            addresses.extend(Block::new(records::block(block)?).addresses_of(clean_handle(id)));
+        }
+        Ok(addresses.into_iter().collect())
+    }
+
+    pub(crate) async fn allocation(&self, address: IpAddr) -> Result<Option<AllocationAttribute>> {
+        let Some(entry) = self.block_containing(address).await? else { return Ok(None) };
+        let block = records::block(&entry)?;
+        let allocation = Block::new(block).allocation(address).filter(|allocation| !allocation.is_resting());
+        Ok(allocation.map(|allocation| AllocationAttribute {
+            handle_id: allocation.handle_id().map(str::to_owned),
+            ..allocation.attribute.cloned().unwrap_or_default()
+        }))
+    }
+
+    /// The block that an address lies in, where there is one.
+    pub(crate) async fn block_containing(&self, address: IpAddr) -> Result<Option<KvPair>> {
+        let pools = self.pools().await?;
+        let cidr = pools::containing(pools.iter(), address).and_then(|pool| pool.block_of(address));
+        if let Some(cidr) = cidr
+            && let Some(entry) = self.read(&block_key(cidr)).await?
+        {
+            return Ok(Some(entry));
+        }
+        let mut all = self.all_blocks(None).await?;
+        if let Some(cidr) = all.containing(address)? {
+            return Ok(all.entries.remove(&cidr).flatten());
+        }
+        match all.unknown.first() {
+            None => Ok(None),
+            Some(entry) => Err(Error::Unreadable {
+                what: "a block",
+                key: entry.key.clone(),
+                reason: entry.reason.clone(),
+            }),
+        }
+    }
+
+    pub(crate) async fn collect_rested(&self, cidr: IpNet) -> Result<bool> {
+        let (settings, entry) = {
+            let key = block_key(cidr);
+            let (settings, entry) = futures::join!(self.read_settings(), self.read(&key));
+            (settings?, entry?)
+        };
+        let Some(entry) = entry else { return Ok(false) };
+        let mut block = records::block(&entry)?.clone();
+        if !cooldown::collect(&mut block, settings.config.ip_cooldown_seconds, self.clock.now()) {
+            return Ok(false);
+        }
+        self.remember_block(cidr, None);
+        match written(&entry, block) {
+            Write::Update(entry) => drop(self.backend.update(&entry).await?),
+            _ => drop(existing(self.backend.delete_entry(&entry).await)?),
+        }
+        Ok(true)
+    }
+}
+
+/// The write of a block that changed: one that is empty and nobody's is deleted.
+fn written(entry: &KvPair, mut block: AllocationBlock) -> Write {
+    let view = Block::new(&block);
+    if view.is_empty() && view.affinity().is_none() {
+        return Write::Delete(entry.clone());
+    }
+    block.sequence_number = block.sequence_number.wrapping_add(1);
+    Write::Update(with_block(entry, block))
+}

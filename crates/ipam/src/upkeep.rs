@@ -1,0 +1,211 @@
+//! Claims of whole hosts, pools and ranges; settings; how full everything is.
+
+use crate::claims::Secured;
+use crate::clock::ATTEMPTS;
+use crate::error::{Error, Result, TOO_MANY_ATTEMPTS};
+use crate::records::{self, block_key, claimed};
+use crate::shared::{Shared, default_config};
+use api::{Kind, Resource};
+use ipam_core::claim::KeepRefused;
+use ipam_core::pools::{self, Pool};
+use ipam_core::{Block, Owner, PoolUsage, utilisation};
+use ipnet::IpNet;
+use model::{AffinityType, IpVersion, IpamConfig, Key, KvPair, ListOptions, Value, names};
+
+impl Shared {
+    pub(crate) async fn claim_affinity(
+        &self,
+        range: IpNet,
+        owner: &Owner,
+    ) -> Result<(Vec<IpNet>, Vec<IpNet>)> {
+        let (mut ours, mut others) = (Vec::new(), Vec::new());
+        for cidr in self.blocks_in(range).await? {
+            match self.secure(cidr, owner, None, None, None).await? {
+                Secured::Ours { .. } => ours.push(cidr),
+                Secured::Lost => others.push(cidr),
+            }
+        }
+        Ok((ours, others))
+    }
+
+    pub(crate) async fn release_affinity(&self, range: IpNet, host: &str, must_be_empty: bool) -> Result<()> {
+        let owner = Owner { affinity_type: AffinityType::Host, host: host.to_owned() };
+        let blocks = self.blocks_in(range).await?;
+        let config = self.read_settings().await?.config;
+        for cidr in blocks {
+            ignoring_strangers(self.give_up(cidr, &owner, must_be_empty, None, &config).await)?;
+        }
+        Ok(())
+    }
+
+    /// The blocks of a range, by the pool that it lies in.
+    async fn blocks_in(&self, range: IpNet) -> Result<impl Iterator<Item = IpNet> + use<>> {
+        let all = self.pools().await?;
+        let enabled = all.iter().filter(|pool| pool.is_enabled);
+        let pool = pools::containing(enabled, range.network()).ok_or(Error::RangeNotInPool(range))?;
+        range.trunc().subnets(pool.block_size).map_err(|_| Error::RangeTooSmall(range))
+    }
+
+    pub(crate) async fn release_block_affinity(&self, cidr: IpNet, must_be_empty: bool) -> Result<()> {
+        let Some(entry) = self.read(&block_key(cidr)).await? else { return Ok(()) };
+        let Some(owner) = Block::new(records::block(&entry)?).owner() else { return Ok(()) };
+        let config = self.read_settings().await?.config;
+        ignoring_strangers(self.give_up(cidr, &owner, must_be_empty, None, &config).await)
+    }
+
+    pub(crate) async fn release_host_affinities(&self, owner: &Owner, must_be_empty: bool) -> Result<()> {
+        let config = self.read_settings().await?.config;
+        let mut failure = None;
+        for version in [IpVersion::V4, IpVersion::V6] {
+            for claim in self.read_claims(owner, version).await? {
+                let Some(cidr) = claimed(&claim) else { continue };
+                let outcome = self.give_up(cidr, owner, must_be_empty, None, &config).await;
+                if let Err(error) = ignoring_strangers(outcome) {
+                    tracing::warn!(%cidr, %owner, %error, "a block was not given up");
+                    failure = Some(error);
+                }
+            }
+        }
+        failure.map_or(Ok(()), Err)
+    }
+
+    pub(crate) async fn release_pool_affinities(&self, pool: IpNet) -> Result<()> {
+        let config = self.read_settings().await?.config;
+        for attempt in 0..ATTEMPTS {
+            self.wait_before(attempt).await;
+            let mut is_done = true;
+            for affinity_type in [AffinityType::Host, AffinityType::Virtual] {
+                let list = ListOptions::BlockAffinity {
+                    host: None,
+                    affinity_type: Some(affinity_type),
+                    ip_version: Some(IpVersion::of(&pool)),
+                };
+                for claim in self.backend.list(&list, None).await?.items {
+                    let Key::BlockAffinity(key) = &claim.key else { continue };
+                    if !pool.contains(&key.cidr.network()) {
+                        continue;
+                    }
+                    let owner = Owner { affinity_type: key.affinity_type, host: key.host.clone() };
+                    match self.give_up(key.cidr, &owner, false, None, &config).await {
+                        // Somebody else has it; that claim comes with the next list.
+                        Err(Error::KeepRefused(KeepRefused::Claimed { .. })) => is_done = false,
+                        outcome => ignoring_strangers(outcome)?,
+                    }
+                }
+            }
+            if is_done {
+                return Ok(());
+            }
+        }
+        Err(TOO_MANY_ATTEMPTS)
+    }
+
+    pub(crate) async fn remove_ipam_host(&self, host: &str) -> Result<()> {
+        let owner = Owner { affinity_type: AffinityType::Host, host: host.to_owned() };
+        for attempt in 0..ATTEMPTS {
+            self.wait_before(attempt).await;
+            self.release_host_affinities(&owner, false).await?;
+            let key = Key::IpamHost { host: host.to_owned() };
+            let entry = match self.backend.get(&key, None).await {
+                Ok(entry) => entry,
+                // Kubernetes has no such mark.
+                Err(datastore::Error::NotSupported { .. }) => return Ok(()),
+                Err(error) if error.is_does_not_exist() => return Ok(()),
+                Err(error) => return Err(error.into()),
+            };
+            match self.backend.delete(&key, Some(&entry.revision)).await {
+                Err(error) if error.is_conflict() => {}
+                Err(error) if !error.is_does_not_exist() => return Err(error.into()),
+                _ => return Ok(()),
+            }
+        }
+        Err(Error::TooManyAttempts("Max retries hit"))
+    }
+
+    /// Adds the labels by which claims are listed to claims of very old releases; Kubernetes only.
+    pub(crate) async fn upgrade_host(&self, host: &str) -> Result<()> {
+        if !self.backend.is_kubernetes() {
+            return Ok(());
+        }
+        let mut failure = None;
+        for mut entry in self.backend.list(&ListOptions::resources(Kind::BlockAffinity), None).await?.items {
+            let Value::Resource(Resource::BlockAffinity(claim)) = &mut entry.value else { continue };
+            let labels = &mut claim.metadata.labels;
+            if claim.spec.node != host || labels.contains_key(names::AFFINITY_TYPE_LABEL) {
+                continue;
+            }
+            let affinity_type = match claim.spec.affinity_type.as_str() {
+                "" => AffinityType::Host.as_str(),
+                text => text,
+            };
+            labels.extend(names::block_affinity_labels(host, affinity_type, &claim.spec.cidr));
+            match self.backend.update(&entry).await {
+                Ok(_) => tracing::info!(key = %entry.key, "labels added to a claim on a block"),
+                Err(error) => failure = Some(error),
+            }
+        }
+        failure.map_or(Ok(()), |error| Err(error.into()))
+    }
+
+    pub(crate) async fn set_config(&self, config: &IpamConfig) -> Result<()> {
+        if !config.strict_affinity && !config.auto_allocate_blocks {
+            return Err(Error::BadConfig(
+                "Cannot disable 'StrictAffinity' and 'AutoAllocateBlocks' at the same time",
+            ));
+        }
+        if config.max_blocks_per_host > 0 && !config.strict_affinity {
+            return Err(Error::BadConfig("MaxBlocksPerHost requires StrictAffinity to be enabled"));
+        }
+        for attempt in 0..ATTEMPTS {
+            self.wait_before(attempt).await;
+            let entry = self.read(&Key::IpamConfig).await?;
+            let outcome = match entry {
+                Some(entry) if entry.value == Value::IpamConfig(config.clone()) => return Ok(()),
+                Some(entry) => {
+                    let changed = KvPair { value: Value::IpamConfig(config.clone()), ..entry };
+                    self.backend.update(&changed).await
+                }
+                None if *config == default_config() => return Ok(()),
+                None => {
+                    let new = KvPair::new(Key::IpamConfig, Value::IpamConfig(config.clone()));
+                    self.backend.create(&new).await
+                }
+            };
+            match outcome {
+                Err(error) if crate::handles::is_lost(&error) => {}
+                outcome => return outcome.map(|_| ()).map_err(Error::from),
+            }
+        }
+        Err(TOO_MANY_ATTEMPTS)
+    }
+
+    pub(crate) async fn utilization(&self, wanted: &[String]) -> Result<Vec<PoolUsage>> {
+        let list = ListOptions::resources(Kind::IPPool);
+        let (found, reserved, blocks) =
+            futures::join!(self.backend.list(&list, None), self.reservations(), self.all_blocks(None));
+        let (found, reserved, blocks) = (found?, reserved?, blocks?);
+        if let Some(entry) = found.invalid.first() {
+            let (key, reason) = (entry.key.clone(), entry.reason.clone());
+            return Err(Error::Unreadable { what: "an IP pool", key, reason });
+        }
+        let is_wanted = |pool: &Pool| {
+            wanted.is_empty() || wanted.iter().any(|text| *text == pool.name || *text == pool.cidr.to_string())
+        };
+        let pools = crate::shared::read_pools(&found.items, &[]);
+        let pools: Vec<(String, IpNet)> =
+            pools.into_iter().filter(is_wanted).map(|pool| (pool.name, pool.cidr)).collect();
+        let mut usage = utilisation(&pools, blocks.readable().map(|(_, block)| block), &reserved);
+        if !wanted.is_empty() {
+            usage.retain(|pool| pool.cidr.is_some());
+        }
+        Ok(usage)
+    }
+}
+
+/// Somebody else's block, or none at all, needs no giving up.
+fn ignoring_strangers(outcome: Result<()>) -> Result<()> {
+    match outcome {
+        Err(Error::KeepRefused(KeepRefused::Claimed { .. }) | Error::DoesNotExist { .. }) => Ok(()),
+        outcome => outcome,
+    }
+}
