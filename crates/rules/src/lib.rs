@@ -25,6 +25,7 @@ mod nflog;
 pub mod nftables;
 mod policy;
 mod renderer;
+pub mod simulate;
 mod translation;
 pub mod tree;
 

@@ -170,10 +170,8 @@ pub(crate) fn outside_pools(version: IpVersion) -> Match {
     ip_set(version, End::Destination, sets::NETWORK_POOLS, true)
 }
 
-pub(crate) const TCP: u8 = 6;
 pub(crate) const UDP: u8 = 17;
 pub(crate) const IPIP: u8 = 4;
-pub(crate) const SCTP: u8 = 132;
 
 /// The number of ICMP in packets of the version.
 pub(crate) const fn icmp_number(version: IpVersion) -> u8 {

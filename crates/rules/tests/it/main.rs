@@ -1,0 +1,9 @@
+//! Integration tests of `rules`: Calico's own output as golden files, real kernels, random policies.
+
+mod captures;
+mod combinations;
+mod hashes;
+mod kernel;
+mod shop;
+mod shapes;
+mod world;

@@ -1,0 +1,171 @@
+//! Everything that is rendered for one host: what the managers of the dataplane will do, in the simplest form.
+
+use messages::{HostEndpoint, Policy, PolicyId, Profile, TierInfo, WorkloadEndpoint};
+use rules::tree::{Chain, IpVersion, KernelChain, Table, Text, VerdictMap};
+use rules::{
+    Backend, EndpointMarks, HostInterfaces, PolicyGroup, Renderer, RulesConfig, TierGroups, WorkloadChains,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+#[derive(Clone, Default)]
+pub(crate) struct World {
+    pub(crate) config: RulesConfig,
+    pub(crate) policies: BTreeMap<PolicyId, Arc<Policy>>,
+    pub(crate) profiles: BTreeMap<Text, Profile>,
+    pub(crate) workloads: Vec<WorkloadEndpoint>,
+    /// By interface, or [`rules::names::ANY_INTERFACE`].
+    pub(crate) hosts: BTreeMap<Text, HostEndpoint>,
+    pub(crate) nat_outgoing: bool,
+}
+
+pub(crate) struct Rendered {
+    pub(crate) kernel: Vec<KernelChain>,
+    pub(crate) chains: BTreeMap<Text, Chain>,
+    pub(crate) maps: Vec<VerdictMap>,
+}
+
+impl World {
+    fn groups(&self, tiers: &[TierInfo]) -> Vec<TierGroups> {
+        TierGroups::of(tiers, |id| self.selector(id))
+    }
+
+    fn selector(&self, id: &PolicyId) -> Text {
+        self.policies.get(id).map_or("", |policy| policy.original_selector.as_str()).into()
+    }
+
+    fn host_interfaces(&self, wanted: impl Fn(&HostEndpoint) -> bool) -> HostInterfaces {
+        let all: BTreeSet<Text> =
+            self.hosts.iter().filter(|(_, host)| wanted(host)).map(|(name, _)| name.clone()).collect();
+        HostInterfaces {
+            any: all.contains(rules::names::ANY_INTERFACE),
+            names: all.into_iter().filter(|name| &**name != rules::names::ANY_INTERFACE).collect(),
+        }
+    }
+
+    pub(crate) fn render(&self, table: Table, version: IpVersion) -> Rendered {
+        let renderer = Renderer::new(self.config.clone());
+        let mut chains = renderer.fixed_chains(table, version);
+        let mut maps = Vec::new();
+        let mut groups: Vec<PolicyGroup> = Vec::new();
+        let mut remember = |tiers: &[TierGroups]| {
+            groups.extend(tiers.iter().flat_map(|tier| tier.ingress.iter().chain(&tier.egress)).cloned());
+        };
+        for (id, policy) in &self.policies {
+            chains.extend(renderer.policy_chains(id, policy, version).into_iter().flatten());
+        }
+        let all_hosts = self.host_interfaces(|_| true);
+        match table {
+            Table::Filter => {
+                for (name, profile) in &self.profiles {
+                    chains.extend(renderer.profile_chains(name, profile, version));
+                }
+                let mut marks = EndpointMarks::new(&self.config.marks);
+                for workload in &self.workloads {
+                    let tiers = self.groups(&workload.tiers);
+                    remember(&tiers);
+                    chains.extend(renderer.workload_endpoint_chains(&WorkloadChains {
+                        interface: &workload.name,
+                        admin_up: workload.state == "active",
+                        tiers: &tiers,
+                        profiles: &workload.profile_ids,
+                        qos: workload.qos_controls.as_deref(),
+                    }));
+                    let mark = marks.get(&workload.name);
+                    chains.push(renderer.set_endpoint_mark_chain(&workload.name, mark));
+                }
+                for (name, host) in &self.hosts {
+                    let (tiers, forward) = (self.groups(&host.tiers), self.groups(&host.forward_tiers));
+                    remember(&tiers);
+                    remember(&forward);
+                    chains.extend(renderer.host_endpoint_filter_chains(
+                        name,
+                        &tiers,
+                        &forward,
+                        &host.profile_ids,
+                    ));
+                    chains.push(renderer.set_endpoint_mark_chain(name, marks.get(name)));
+                }
+                let interfaces = self.workloads.iter().map(|one| Text::from(one.name.as_str())).collect();
+                let dispatch = renderer.workload_dispatch(&interfaces);
+                chains.extend(dispatch.chains);
+                maps.extend(dispatch.maps);
+                chains.extend(renderer.filter_host_dispatch(&all_hosts));
+                chains.extend(renderer.endpoint_mark_dispatch(&mut marks, &interfaces, &all_hosts.names));
+                chains.push(renderer.service_loop_chain(&[], version));
+            }
+            Table::Mangle => {
+                for (name, profile) in &self.profiles {
+                    chains.extend(renderer.profile_chains(name, profile, version));
+                }
+                for (name, host) in &self.hosts {
+                    let tiers = self.groups(&host.tiers);
+                    remember(&tiers);
+                    chains.push(renderer.host_endpoint_mangle_egress_chain(name, &tiers, &host.profile_ids));
+                    if !host.pre_dnat_tiers.is_empty() {
+                        let tiers = TierGroups::of_inbound(&host.pre_dnat_tiers, |id| self.selector(id));
+                        remember(&tiers);
+                        chains.push(renderer.host_endpoint_mangle_ingress_chain(name, &tiers));
+                    }
+                }
+                let before_nat = self.host_interfaces(|host| !host.pre_dnat_tiers.is_empty());
+                chains.extend(renderer.mangle_host_dispatch(&before_nat, &all_hosts));
+                chains.push(renderer.egress_dscp_chain(&[], version));
+            }
+            Table::Nat => {
+                chains.push(renderer.nat_outgoing_chain(self.nat_outgoing, version));
+                chains.extend(renderer.floating_address_chains(&BTreeMap::new()));
+            }
+            Table::Raw => {
+                let untracked = self.host_interfaces(|host| !host.untracked_tiers.is_empty()).names;
+                for name in &untracked {
+                    let tiers = self.groups(&self.hosts[name].untracked_tiers);
+                    remember(&tiers);
+                    chains.extend(renderer.host_endpoint_raw_chains(name, &tiers));
+                }
+                chains.extend(renderer.raw_host_dispatch(&untracked));
+                chains.push(renderer.rpf_skip_chain(&BTreeMap::new(), version));
+            }
+        }
+        let not_inlined = groups.iter().filter(|group| !group.is_inlined());
+        chains.extend(not_inlined.map(|group| renderer.group_chain(group)));
+        let chains = chains.into_iter().map(|chain| (chain.name.clone(), chain)).collect();
+        Rendered { kernel: renderer.kernel_chains(table), chains, maps }
+    }
+
+    pub(crate) fn is_nftables(&self) -> bool {
+        self.config.backend == Backend::Nftables
+    }
+}
+
+impl Rendered {
+    /// Only the chains that packets can get to, as drivers program them.
+    pub(crate) fn programmed(mut self) -> Self {
+        let mut open: Vec<Text> = self
+            .kernel
+            .iter()
+            .flat_map(|chain| chain.inserted.iter().chain(&chain.appended))
+            .filter_map(|rule| rule.action.as_ref()?.target().cloned())
+            .collect();
+        let mut seen = BTreeSet::new();
+        while let Some(name) = open.pop() {
+            if !seen.insert(name.clone()) {
+                continue;
+            }
+            let chain = self.chains.get(&name).unwrap_or_else(|| panic!("a rule goes to {name}, which is missing"));
+            open.extend(chain.targets().cloned());
+            for map in chain.maps() {
+                let map = self.maps.iter().find(|known| known.name == *map);
+                open.extend(map.unwrap_or_else(|| panic!("{name} looks up a missing map")).entries.values().cloned());
+            }
+        }
+        self.chains.retain(|name, _| seen.contains(name));
+        self
+    }
+
+    /// The kernel's chain with our rules in it, as a chain of its own.
+    pub(crate) fn kernel_chain(&self, name: &str) -> Chain {
+        let chain = self.kernel.iter().find(|chain| chain.name == name).expect("a chain of the kernel");
+        Chain::new(name, chain.inserted.iter().chain(&chain.appended).cloned().collect())
+    }
+}
