@@ -1,0 +1,220 @@
+//! Which chains are wanted: those that are defined and that something leads to.
+//!
+//! Chains are defined for every policy, but only those that are reached from one of the kernel's own chains or from a map
+//! are programmed. A chain that something leads to and that nobody defined is wanted too, with unknown content: drivers
+//! make it one that drops. References are counted along wanted chains only, so that a group of chains that lead only to
+//! each other is not wanted.
+
+use messages::Text;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A definition of a chain.
+#[derive(Clone, Debug)]
+struct Definition<C> {
+    content: C,
+    targets: Vec<Text>,
+}
+
+/// Defined chains, references between them, and which of them changed.
+#[derive(Clone, Debug)]
+pub(crate) struct Chains<C> {
+    definitions: BTreeMap<Text, Definition<C>>,
+    references: BTreeMap<Text, usize>,
+    dirty: BTreeSet<Text>,
+}
+
+impl<C> Default for Chains<C> {
+    fn default() -> Self {
+        Self { definitions: BTreeMap::new(), references: BTreeMap::new(), dirty: BTreeSet::new() }
+    }
+}
+
+/// What should be in the kernel under a chain's name.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Wanted<'a, C> {
+    /// This.
+    Defined(&'a C),
+    /// Something leads there, and nobody said what it is.
+    Undefined,
+    /// Nothing.
+    No,
+}
+
+impl<C> Chains<C> {
+    /// Defines a chain, or defines it anew. `targets` are the chains that it leads to.
+    pub(crate) fn define(&mut self, name: Text, content: C, targets: Vec<Text>) {
+        let wanted = self.is_referenced(&name);
+        // The new ones first, so that what stays referenced is not taken for gone.
+        if wanted {
+            self.dirty.insert(name.clone());
+            targets.iter().for_each(|target| self.reference(target));
+        }
+        let old = self.definitions.insert(name, Definition { content, targets });
+        if let Some(old) = old.filter(|_| wanted) {
+            old.targets.iter().for_each(|target| self.dereference(target));
+        }
+    }
+
+    /// Takes a definition back.
+    pub(crate) fn undefine(&mut self, name: &str) {
+        let Some((name, old)) = self.definitions.remove_entry(name) else { return };
+        if self.is_referenced(&name) {
+            self.dirty.insert(name);
+            old.targets.iter().for_each(|target| self.dereference(target));
+        }
+    }
+
+    /// Something leads to this chain.
+    pub(crate) fn reference(&mut self, name: &Text) {
+        let count = self.references.entry(name.clone()).or_default();
+        *count += 1;
+        if *count == 1 {
+            self.dirty.insert(name.clone());
+            for target in self.targets_of(name) {
+                self.reference(&target);
+            }
+        }
+    }
+
+    /// One less leads to this chain.
+    pub(crate) fn dereference(&mut self, name: &Text) {
+        let Some(count) = self.references.get_mut(name) else { return };
+        *count -= 1;
+        if *count == 0 {
+            self.references.remove(name);
+            self.dirty.insert(name.clone());
+            for target in self.targets_of(name) {
+                self.dereference(&target);
+            }
+        }
+    }
+
+    fn targets_of(&self, name: &str) -> Vec<Text> {
+        self.definitions.get(name).map(|definition| definition.targets.clone()).unwrap_or_default()
+    }
+
+    fn is_referenced(&self, name: &str) -> bool {
+        self.references.contains_key(name)
+    }
+
+    /// What should be under this name.
+    pub(crate) fn wanted(&self, name: &str) -> Wanted<'_, C> {
+        match (self.is_referenced(name), self.definitions.get(name)) {
+            (true, Some(definition)) => Wanted::Defined(&definition.content),
+            (true, None) => Wanted::Undefined,
+            (false, _) => Wanted::No,
+        }
+    }
+
+    /// The content of a definition, wanted or not.
+    pub(crate) fn definition(&self, name: &str) -> Option<&C> {
+        self.definitions.get(name).map(|definition| &definition.content)
+    }
+
+    /// The names of all wanted chains, in order.
+    pub(crate) fn all_wanted(&self) -> impl Iterator<Item = &Text> {
+        self.references.keys()
+    }
+
+    /// How many chains are wanted.
+    pub(crate) fn count(&self) -> usize {
+        self.references.len()
+    }
+
+    /// The chains that may have changed since they were programmed.
+    pub(crate) fn dirty(&self) -> &BTreeSet<Text> {
+        &self.dirty
+    }
+
+    /// Marks a chain as changed.
+    pub(crate) fn mark(&mut self, name: Text) {
+        self.dirty.insert(name);
+    }
+
+    /// Everything that was marked is programmed.
+    pub(crate) fn clear_dirty(&mut self) {
+        self.dirty.clear();
+    }
+
+    /// `names` with each chain after those that it leads to, as far as that is possible.
+    pub(crate) fn targets_first<'a>(&'a self, names: impl IntoIterator<Item = &'a Text>) -> Vec<Text> {
+        let names: BTreeSet<&Text> = names.into_iter().collect();
+        let (mut visited, mut order) = (BTreeSet::new(), Vec::new());
+        for name in &names {
+            self.visit(name, &names, &mut visited, &mut order);
+        }
+        order
+    }
+
+    fn visit<'a>(
+        &'a self,
+        name: &'a Text,
+        names: &BTreeSet<&Text>,
+        visited: &mut BTreeSet<&'a Text>,
+        order: &mut Vec<Text>,
+    ) {
+        if !visited.insert(name) {
+            return;
+        }
+        for target in self.definitions.get(name).into_iter().flat_map(|definition| &definition.targets) {
+            self.visit(target, names, visited, order);
+        }
+        if names.contains(name) {
+            order.push(name.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Chains, Wanted};
+    use messages::Text;
+
+    fn text(name: &str) -> Text {
+        name.into()
+    }
+
+    fn wanted(chains: &Chains<u8>) -> String {
+        chains.all_wanted().map(|name| &**name).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn only_what_is_reached_is_wanted() {
+        let mut chains = Chains::default();
+        chains.define(text("policy"), 1, vec![]);
+        chains.define(text("endpoint"), 2, vec![text("policy"), text("profile")]);
+        assert_eq!((wanted(&chains).as_str(), chains.dirty().len()), ("", 0));
+        chains.reference(&text("endpoint"));
+        assert_eq!(wanted(&chains), "endpoint policy profile");
+        assert_eq!(chains.wanted("profile"), Wanted::Undefined);
+        assert_eq!(chains.wanted("policy"), Wanted::Defined(&1));
+        chains.clear_dirty();
+        chains.define(text("endpoint"), 3, vec![text("policy")]);
+        assert_eq!(chains.dirty().iter().map(|name| &**name).collect::<Vec<_>>(), ["endpoint", "profile"]);
+        assert_eq!(chains.wanted("profile"), Wanted::No);
+        chains.dereference(&text("endpoint"));
+        assert_eq!(wanted(&chains), "");
+        assert_eq!(chains.definition("policy"), Some(&1));
+    }
+
+    #[test]
+    fn a_circle_that_nothing_leads_to_is_not_wanted() {
+        let mut chains = Chains::default();
+        chains.define(text("a"), 1, vec![text("b")]);
+        chains.define(text("b"), 2, vec![text("a")]);
+        assert_eq!(wanted(&chains), "");
+        chains.undefine("a");
+        chains.undefine("nobody");
+        assert_eq!(wanted(&chains), "");
+    }
+
+    #[test]
+    fn targets_come_first() {
+        let mut chains = Chains::default();
+        chains.define(text("a"), 1, vec![text("b"), text("c")]);
+        chains.define(text("b"), 2, vec![text("c")]);
+        chains.define(text("c"), 3, vec![]);
+        let names = [text("a"), text("b"), text("c")];
+        assert_eq!(chains.targets_first(&names), [text("c"), text("b"), text("a")]);
+    }
+}

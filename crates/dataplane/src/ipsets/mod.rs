@@ -1,0 +1,65 @@
+//! IP sets: the members that rules match by name, in the kernel's `ip_set` subsystem or as sets of our nftables table.
+//!
+//! Sets exist before the rules that name them and outlive them: [`IpSetDriver::apply_updates`] comes before the rules are
+//! written, [`IpSetDriver::apply_deletions`] after. Only sets of ours, known by their names, are read or written. Members of
+//! the other IP version are passed over, so that both versions' drivers can be told the same.
+
+mod cover;
+mod kernel;
+mod nft;
+
+#[cfg(test)]
+mod tests;
+
+pub use kernel::{KernelSets, SetKernel};
+pub use nft::{NftSetKernel, NftSets};
+
+use crate::driver::{Applied, ApplyError};
+use crate::refused::Refused;
+use messages::{IpSetMember, IpSetType};
+
+/// Counters of what a driver did, with the names of Felix's metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Metrics {
+    /// `felix_ipset_calls` or `felix_nft_set_calls`: batches that were written.
+    pub calls: u64,
+    /// `felix_ipset_errors` or `felix_nft_set_errors`: batches that failed.
+    pub errors: u64,
+    /// `felix_ipset_lines_executed`: members added and removed, sets made and destroyed.
+    pub operations: u64,
+    /// `felix_ipsets_calico` or `felix_nft_sets`: sets of ours that are wanted.
+    pub sets: usize,
+}
+
+/// A driver of the IP sets of one IP version.
+pub trait IpSetDriver {
+    /// Defines a set with all its members, or defines it anew.
+    fn update_set(&mut self, id: &str, set_type: IpSetType, members: &[IpSetMember]);
+
+    /// Changes the members of a set that was defined.
+    fn update_members(&mut self, id: &str, added: &[IpSetMember], removed: &[IpSetMember]);
+
+    /// Takes a set back; it is destroyed by [`IpSetDriver::apply_deletions`].
+    fn remove_set(&mut self, id: &str);
+
+    /// Says that somebody else may have changed the kernel: it is read anew with the next apply.
+    fn invalidate(&mut self);
+
+    /// Makes and fills sets.
+    ///
+    /// # Errors
+    /// When nothing could be done. Refusals of single sets and members are no error: see [`IpSetDriver::refused`].
+    fn apply_updates(&mut self) -> Result<Applied, ApplyError>;
+
+    /// Destroys sets that are no longer wanted. Those that rules still name are tried again with the next call.
+    ///
+    /// # Errors
+    /// When nothing could be done.
+    fn apply_deletions(&mut self) -> Result<Applied, ApplyError>;
+
+    /// What is not in the kernel as it should be, in order.
+    fn refused(&self) -> Vec<Refused>;
+
+    /// What was done so far.
+    fn metrics(&self) -> Metrics;
+}

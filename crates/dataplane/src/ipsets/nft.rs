@@ -1,0 +1,483 @@
+//! Sets of our nftables table.
+//!
+//! Each apply is one transaction: sets are made, members come and go, all at once. Networks become ranges; one that is
+//! inside another is left out, because the kernel takes no overlapping ranges.
+
+use super::cover::Cover;
+use super::{IpSetDriver, Metrics};
+use crate::driver::{Applied, ApplyError};
+use crate::refused::{Part, Refused};
+use delta::{Operation, SetDelta};
+use ipnet::IpNet;
+use messages::{IpSetMember, IpSetType, Text};
+use netlink::netfilter::Result;
+use netlink::netfilter::nft::{
+    Change, Client, CommitRefused, Element, ElementFound, Family, Key, KeyType, Set, SetFound, Table,
+};
+use rules::names::ip_set;
+use rules::nftables::{TABLE_NAME, set_name};
+use rules::tree::IpVersion;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+/// How soon a set that was in use is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// What the driver needs of the kernel.
+pub trait NftSetKernel {
+    /// The sets of a table, without its maps, and their members.
+    ///
+    /// # Errors
+    /// When the kernel cannot be read.
+    fn read_sets(&mut self, table: &Table) -> Result<Vec<(SetFound, Vec<ElementFound>)>>;
+
+    /// Carries out all changes or none.
+    ///
+    /// # Errors
+    /// The outer error when the kernel cannot be reached; the inner one names the changes at fault.
+    fn commit(&mut self, table: &Table, changes: &[Change]) -> Result<std::result::Result<(), CommitRefused>>;
+}
+
+impl NftSetKernel for Client {
+    fn read_sets(&mut self, table: &Table) -> Result<Vec<(SetFound, Vec<ElementFound>)>> {
+        let sets = self.sets(table)?;
+        let sets = sets.into_iter().filter(|set| !set.map);
+        sets.map(|set| self.elements(table, &set).map(|elements| (set, elements))).collect()
+    }
+
+    fn commit(&mut self, table: &Table, changes: &[Change]) -> Result<std::result::Result<(), CommitRefused>> {
+        Client::commit(self, table, changes)
+    }
+}
+
+/// What a set is beside its members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Kind {
+    key: KeyType,
+    interval: bool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    wanted: Option<(Kind, IpSetType)>,
+    /// Whether it exists, and as what; `Some(None)` for a kind that we never make.
+    actual: Option<Option<Kind>>,
+    members: SetDelta<Element>,
+    cover: Cover,
+}
+
+/// What a change is for.
+#[derive(Clone, Debug)]
+enum Origin {
+    Table,
+    Set(Text),
+    Members(Text, Vec<Element>),
+}
+
+/// The driver of one IP version's sets in our nftables table.
+#[derive(Debug)]
+pub struct NftSets<K> {
+    kernel: K,
+    version: IpVersion,
+    table: Table,
+    sets: BTreeMap<Text, State>,
+    dirty: BTreeSet<Text>,
+    in_sync: bool,
+    refused: BTreeMap<(Text, Option<Element>), String>,
+    /// Sets of which each member is a change of its own, because one of them was refused.
+    separate: BTreeSet<Text>,
+    metrics: Metrics,
+}
+
+impl<K: NftSetKernel> NftSets<K> {
+    /// A driver that wants no sets.
+    pub fn new(kernel: K, version: IpVersion) -> Self {
+        let family = match version {
+            IpVersion::V4 => Family::Ip,
+            IpVersion::V6 => Family::Ip6,
+        };
+        Self {
+            kernel,
+            version,
+            table: Table::new(family, TABLE_NAME),
+            sets: BTreeMap::new(),
+            dirty: BTreeSet::new(),
+            in_sync: false,
+            refused: BTreeMap::new(),
+            separate: BTreeSet::new(),
+            metrics: Metrics::default(),
+        }
+    }
+
+    /// The kernel's side.
+    pub fn kernel(&mut self) -> &mut K {
+        &mut self.kernel
+    }
+
+    fn name(&self, id: &str) -> Text {
+        set_name(&ip_set(self.version, id)).into()
+    }
+
+    fn kind(&self, set_type: IpSetType) -> Kind {
+        let v6 = self.version == IpVersion::V6;
+        let key = match (set_type, v6) {
+            (IpSetType::Ip | IpSetType::Net, false) => KeyType::Ipv4,
+            (IpSetType::Ip | IpSetType::Net, true) => KeyType::Ipv6,
+            (IpSetType::IpAndPort, false) => KeyType::Ipv4ProtocolPort,
+            (IpSetType::IpAndPort, true) => KeyType::Ipv6ProtocolPort,
+        };
+        Kind { key, interval: set_type == IpSetType::Net }
+    }
+
+    fn desire(&mut self, name: &Text, member: &IpSetMember, present: bool) {
+        if member.is_ipv6() != (self.version == IpVersion::V6) {
+            return;
+        }
+        let Some(state) = self.sets.get_mut(name) else { return };
+        let Some((_, set_type)) = state.wanted else { return };
+        let single = match (set_type, member) {
+            (IpSetType::Ip, IpSetMember::Ip(address)) => Key::address(*address),
+            (IpSetType::Ip, IpSetMember::Net(net)) if net.prefix_len() == net.max_prefix_len() => {
+                Key::address(net.addr())
+            }
+            (IpSetType::IpAndPort, IpSetMember::IpAndPort { address, protocol, port }) => {
+                Key::address_port(*address, *protocol, *port)
+            }
+            (IpSetType::Net, IpSetMember::Net(_) | IpSetMember::Ip(_)) => {
+                let net = match member {
+                    IpSetMember::Net(net) => *net,
+                    IpSetMember::Ip(address) => IpNet::from(*address),
+                    IpSetMember::IpAndPort { .. } => return,
+                };
+                let change = if present { state.cover.add(net) } else { state.cover.remove(net) };
+                for net in change.removed {
+                    state.members.remove_desired(&range(net));
+                }
+                for net in change.added {
+                    state.members.set_desired(range(net), ());
+                }
+                return;
+            }
+            _ => {
+                tracing::warn!(set = %name, %member, "a member does not fit the set's type");
+                return;
+            }
+        };
+        if present {
+            state.members.set_desired(Element::Single(single), ());
+        } else {
+            state.members.remove_desired(&Element::Single(single));
+        }
+    }
+
+    fn read(&mut self) -> Result<()> {
+        let mut found: BTreeMap<Text, (SetFound, Vec<ElementFound>)> = self
+            .kernel
+            .read_sets(&self.table)?
+            .into_iter()
+            .map(|(set, elements)| (set.name.as_str().into(), (set, elements)))
+            .collect();
+        for (name, state) in &mut self.sets {
+            if !found.contains_key(name) && state.actual.is_some() {
+                state.actual = None;
+                state.members.replace_actual([]);
+                self.dirty.insert(name.clone());
+            }
+        }
+        while let Some((name, (set, elements))) = found.pop_first() {
+            let state = self.sets.entry(name.clone()).or_default();
+            state.actual = Some(set.key.map(|key| Kind { key, interval: set.interval }));
+            state.members.replace_actual(elements.into_iter().map(|element| match element {
+                ElementFound::Known(element) => (element, ()),
+                ElementFound::Foreign(key) => (Element::Single(key), ()),
+            }));
+            if state.actual != Some(state.wanted.map(|(kind, _)| kind)) || !state.members.is_in_sync() {
+                self.dirty.insert(name);
+            }
+        }
+        self.sets.retain(|_, state| state.wanted.is_some() || state.actual.is_some());
+        self.in_sync = true;
+        Ok(())
+    }
+
+    /// The transaction that makes and fills the sets that are wanted.
+    fn plan(&self) -> (Vec<Change>, Vec<Origin>) {
+        let (mut changes, mut origins) = (vec![Change::AddTable], vec![Origin::Table]);
+        for name in &self.dirty {
+            let Some((state, (kind, _))) = self.sets.get(name).and_then(|state| Some((state, state.wanted?))) else {
+                continue;
+            };
+            if self.refused.contains_key(&(name.clone(), None)) {
+                continue;
+            }
+            if state.actual.is_none() {
+                let set = Set { name: name.clone(), key: kind.key, interval: kind.interval, verdicts: false };
+                changes.push(Change::AddSet(set));
+                origins.push(Origin::Set(name.clone()));
+            }
+            let (mut added, mut removed) = (Vec::new(), Vec::new());
+            for operation in state.members.pending() {
+                match operation {
+                    Operation::Create(element, ()) => added.push(element.clone()),
+                    Operation::Remove(element, ()) => removed.push(element.clone()),
+                    Operation::Replace(..) => {}
+                }
+            }
+            added.retain(|element| !self.refused.contains_key(&(name.clone(), Some(element.clone()))));
+            let size = if self.separate.contains(name) { 1 } else { usize::MAX };
+            for (all, add) in [(removed, false), (added, true)] {
+                for part in all.chunks(size.min(all.len().max(1))) {
+                    let (set, elements) = (name.clone(), part.to_vec());
+                    origins.push(Origin::Members(name.clone(), elements.clone()));
+                    changes.push(match add {
+                        true => Change::AddElements { set, elements },
+                        false => Change::DeleteElements { set, elements },
+                    });
+                }
+            }
+        }
+        (changes, origins)
+    }
+
+    fn accept(&mut self) {
+        for name in std::mem::take(&mut self.dirty) {
+            let Some(state) = self.sets.get_mut(&name) else { continue };
+            let Some((kind, _)) = state.wanted else {
+                self.dirty.insert(name);
+                continue;
+            };
+            if self.refused.contains_key(&(name.clone(), None)) {
+                continue;
+            }
+            state.actual = Some(Some(kind));
+            if !self.refused.keys().any(|(set, _)| *set == name) {
+                state.members.accept_all();
+                continue;
+            }
+            let refused = &self.refused;
+            let done: Vec<Element> = state
+                .members
+                .pending()
+                .map(|operation| match operation {
+                    Operation::Create(element, ()) | Operation::Remove(element, ()) => element.clone(),
+                    Operation::Replace(element, ..) => element.clone(),
+                })
+                .filter(|element| !refused.contains_key(&(name.clone(), Some(element.clone()))))
+                .collect();
+            done.iter().for_each(|element| state.members.accept(element));
+        }
+    }
+
+    /// Finds out what is at fault; false when that leads no further.
+    fn blame(&mut self, origins: &[Origin], refused: &CommitRefused) -> bool {
+        let mut progress = false;
+        for (index, refusal) in &refused.refused {
+            match origins.get(*index) {
+                Some(Origin::Set(name)) => {
+                    tracing::warn!(set = %name, %refusal, "the kernel refused a set");
+                    progress |= self.refused.insert((name.clone(), None), refusal.to_string()).is_none();
+                }
+                Some(Origin::Members(name, elements)) => match elements.as_slice() {
+                    // Its set is at fault, not the member.
+                    _ if self.refused.contains_key(&(name.clone(), None)) => {}
+                    [element] => {
+                        tracing::warn!(set = %name, member = %describe(element), %refusal, "the kernel refused a member");
+                        let key = (name.clone(), Some(element.clone()));
+                        progress |= self.refused.insert(key, refusal.to_string()).is_none();
+                    }
+                    _ => progress |= self.separate.insert(name.clone()),
+                },
+                Some(Origin::Table) | None => {}
+            }
+        }
+        progress
+    }
+
+    fn give_up(&mut self, refused: &CommitRefused) -> ApplyError {
+        self.in_sync = false;
+        ApplyError::Refused { table: format!("sets of nftables table {}", self.table), reason: refused.to_string() }
+    }
+}
+
+impl<K: NftSetKernel> IpSetDriver for NftSets<K> {
+    fn update_set(&mut self, id: &str, set_type: IpSetType, members: &[IpSetMember]) {
+        let name = self.name(id);
+        let kind = self.kind(set_type);
+        self.refused.retain(|(set, _), _| *set != name);
+        let state = self.sets.entry(name.clone()).or_default();
+        state.wanted = Some((kind, set_type));
+        state.cover = Cover::default();
+        state.members.replace_desired([]);
+        members.iter().for_each(|member| self.desire(&name, member, true));
+        self.dirty.insert(name);
+    }
+
+    fn update_members(&mut self, id: &str, added: &[IpSetMember], removed: &[IpSetMember]) {
+        let name = self.name(id);
+        if self.sets.get(&name).is_none_or(|state| state.wanted.is_none()) {
+            tracing::error!(set = %name, "members of a set that was never defined");
+            return;
+        }
+        removed.iter().for_each(|member| self.desire(&name, member, false));
+        added.iter().for_each(|member| self.desire(&name, member, true));
+        self.dirty.insert(name);
+    }
+
+    fn remove_set(&mut self, id: &str) {
+        let name = self.name(id);
+        self.refused.retain(|(set, _), _| *set != name);
+        let Some(state) = self.sets.get_mut(&name) else { return };
+        state.wanted = None;
+        state.cover = Cover::default();
+        state.members.replace_desired([]);
+        if state.actual.is_none() {
+            self.sets.remove(&name);
+        }
+        self.dirty.insert(name);
+    }
+
+    fn invalidate(&mut self) {
+        self.in_sync = false;
+        // What was refused may be possible by now.
+        for ((name, _), _) in std::mem::take(&mut self.refused) {
+            self.dirty.insert(name);
+        }
+    }
+
+    fn apply_updates(&mut self) -> std::result::Result<Applied, ApplyError> {
+        let mut reread = !self.in_sync;
+        if !self.in_sync {
+            self.read()?;
+        }
+        self.separate.clear();
+        for (name, state) in &self.sets {
+            // A set cannot change its kind, and rules name it: it stays as it is, and is reported.
+            if let (Some((kind, _)), Some(actual)) = (state.wanted, state.actual)
+                && actual != Some(kind)
+            {
+                let reason = "a set of another type has this name, and rules may name it".to_owned();
+                self.refused.insert((name.clone(), None), reason);
+            }
+        }
+        loop {
+            let (changes, origins) = self.plan();
+            if changes.len() <= 1 {
+                self.accept();
+                return Ok(Applied::default());
+            }
+            self.metrics.calls += 1;
+            let refused = match self.kernel.commit(&self.table, &changes)? {
+                Ok(()) => {
+                    self.metrics.operations += u64::try_from(changes.len()).unwrap_or(0);
+                    self.accept();
+                    return Ok(Applied { wrote: true, again_in: None });
+                }
+                Err(refused) => refused,
+            };
+            self.metrics.errors += 1;
+            if !reread {
+                reread = true;
+                self.read()?;
+            } else if !self.blame(&origins, &refused) {
+                return Err(self.give_up(&refused));
+            }
+        }
+    }
+
+    fn apply_deletions(&mut self) -> std::result::Result<Applied, ApplyError> {
+        let mut unwanted: Vec<Text> = self
+            .sets
+            .iter()
+            .filter(|(_, state)| state.wanted.is_none() && state.actual.is_some())
+            .map(|(name, _)| name.clone())
+            .collect();
+        let mut applied = Applied::default();
+        while !unwanted.is_empty() {
+            let changes: Vec<Change> = unwanted.iter().map(|name| Change::DeleteSet(name.clone())).collect();
+            self.metrics.calls += 1;
+            match self.kernel.commit(&self.table, &changes)? {
+                Ok(()) => {
+                    applied.wrote = true;
+                    for name in &unwanted {
+                        self.sets.remove(name);
+                        self.dirty.remove(name);
+                    }
+                    break;
+                }
+                Err(refused) if refused.refused.is_empty() => return Err(self.give_up(&refused)),
+                Err(refused) => {
+                    // Those that rules still name are tried again later; those that are gone already are done.
+                    let at_fault: BTreeMap<usize, bool> =
+                        refused.refused.iter().map(|(index, refusal)| (*index, refusal.is_missing())).collect();
+                    for (index, name) in unwanted.iter().enumerate() {
+                        match at_fault.get(&index) {
+                            Some(true) => {
+                                self.sets.remove(name);
+                            }
+                            Some(false) => applied.again_in = Some(RETRY),
+                            None => {}
+                        }
+                    }
+                    let mut index = 0;
+                    unwanted.retain(|_| {
+                        index += 1;
+                        !at_fault.contains_key(&(index - 1))
+                    });
+                }
+            }
+        }
+        Ok(applied)
+    }
+
+    fn refused(&self) -> Vec<Refused> {
+        let one = |((name, element), reason): (&(Text, Option<Element>), &String)| Refused {
+            layer: None,
+            name: name.clone(),
+            part: element.as_ref().map(|element| Part::Member(describe(element))),
+            reason: reason.clone(),
+        };
+        let mut all: Vec<Refused> = self.refused.iter().map(one).collect();
+        all.sort();
+        all
+    }
+
+    fn metrics(&self) -> Metrics {
+        Metrics { sets: self.sets.values().filter(|state| state.wanted.is_some()).count(), ..self.metrics }
+    }
+}
+
+fn range(net: IpNet) -> Element {
+    Element::Range(Key::address(net.network()), Key::address(net.broadcast()))
+}
+
+fn describe(element: &Element) -> String {
+    let one = |key: &Key| {
+        let bytes = key.as_bytes();
+        match bytes.len() {
+            4 => <[u8; 4]>::try_from(bytes).map(|octets| Ipv4Addr::from(octets).to_string()).unwrap_or_default(),
+            16 => <[u8; 16]>::try_from(bytes).map(|octets| Ipv6Addr::from(octets).to_string()).unwrap_or_default(),
+            length => {
+                let (address, rest) = bytes.split_at(length.saturating_sub(8));
+                let address = match address.len() {
+                    4 => <[u8; 4]>::try_from(address).ok().map(|octets| IpAddr::from(Ipv4Addr::from(octets))),
+                    _ => <[u8; 16]>::try_from(address).ok().map(|octets| IpAddr::from(Ipv6Addr::from(octets))),
+                };
+                match (address, rest) {
+                    (Some(address), [protocol, _, _, _, high, low, ..]) => IpSetMember::IpAndPort {
+                        address,
+                        protocol: *protocol,
+                        port: u16::from_be_bytes([*high, *low]),
+                    }
+                    .to_string(),
+                    _ => format!("{key:?}"),
+                }
+            }
+        }
+    };
+    match element {
+        Element::Single(key) | Element::Verdict(key, _) => one(key),
+        Element::Range(first, last) if first == last => one(first),
+        Element::Range(first, last) => format!("{}-{}", one(first), one(last)),
+    }
+}

@@ -1,0 +1,533 @@
+//! The nftables driver: one table per family, read once, changed by transactions.
+//!
+//! All layers (raw, mangle, nat, filter) live in the one table `calico` of a family, their chains with the layer's name
+//! before their own. Only that table is ever read or written. Rules are recognised by the hash in their comment, so a table
+//! that Calico's own Felix made is taken over as it stands, and the other way round.
+//!
+//! It speaks netlink and starts no program; it knows nothing about IP sets, which only have to exist before rules name
+//! them (see [`crate::ipsets`]).
+
+mod expressions;
+mod kernel;
+mod layout;
+mod plan;
+mod state;
+
+#[cfg(test)]
+mod tests;
+
+pub use expressions::expressions;
+pub use kernel::{Kernel, Snapshot};
+
+use crate::chains::{Chains, Wanted};
+use crate::driver::{Applied, ApplyError, RuleDriver};
+use crate::refused::{Closed, Part, Refused, undefined_body};
+use layout::{base_chains, full_name, layer_of};
+use messages::Text;
+use netlink::netfilter::nft::{self, CommitRefused};
+use netlink::netfilter::{Error, Refusal};
+use plan::{FlowTable, Origin, Plan, View};
+use rules::nftables::{Family, rule_text};
+use rules::tree::{Chain, KernelChain, Table, VerdictMap};
+use state::{Actual, Body, ChainState, MapState, short_name, targets};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+/// Counters of what a driver did, with the names of Felix's metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Metrics {
+    /// `felix_nft_calls`: transactions.
+    pub calls: u64,
+    /// `felix_nft_errors`: transactions that were refused.
+    pub errors: u64,
+    /// `felix_nft_list_calls`: times that the table was read.
+    pub list_calls: u64,
+    /// `felix_nft_list_errors`: times that it could not be read.
+    pub list_errors: u64,
+    /// `felix_nft_chains`: chains that are wanted.
+    pub chains: usize,
+    /// `felix_nft_rules`: rules that are programmed.
+    pub rules: usize,
+    /// `felix_nft_maps`: maps that are wanted.
+    pub maps: usize,
+}
+
+/// The driver of one family's table.
+#[derive(Debug)]
+pub struct Driver<K> {
+    kernel: K,
+    family: Family,
+    table: nft::Table,
+    refresh: Option<Duration>,
+    read_at: Option<Instant>,
+    chains: Chains<Body>,
+    maps: BTreeMap<Text, MapState>,
+    flow: FlowTable,
+    actual: Actual,
+    in_sync: bool,
+    closed: BTreeMap<Text, Closed>,
+    refused_entries: BTreeMap<(Text, Text), String>,
+    metrics: Metrics,
+}
+
+impl<K: Kernel> Driver<K> {
+    /// A driver that wants the base chains of the family and nothing else. `refresh` is how often the table is read anew
+    /// without a reason; `None` for never.
+    pub fn new(kernel: K, family: Family, refresh: Option<Duration>) -> Self {
+        let mut chains = Chains::default();
+        for (layer, name, base) in base_chains(family) {
+            let name = full_name(layer, name);
+            chains.define(name.clone(), Body { layer, rules: Vec::new(), appended_from: 0, base: Some(base) }, vec![]);
+            chains.reference(&name);
+        }
+        Self {
+            kernel,
+            family,
+            table: layout::table(family),
+            refresh,
+            read_at: None,
+            chains,
+            maps: BTreeMap::new(),
+            flow: FlowTable::default(),
+            actual: Actual::default(),
+            in_sync: false,
+            closed: BTreeMap::new(),
+            refused_entries: BTreeMap::new(),
+            metrics: Metrics::default(),
+        }
+    }
+
+    /// The table that belongs to this driver.
+    #[must_use]
+    pub fn table(&self) -> &nft::Table {
+        &self.table
+    }
+
+    /// The kernel's side.
+    pub fn kernel(&mut self) -> &mut K {
+        &mut self.kernel
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn metrics(&self) -> Metrics {
+        let rules = self.actual.chains.values().map(|chain| chain.hashes.len()).sum();
+        let maps = self.maps.values().filter(|map| map.wanted).count();
+        Metrics { chains: self.chains.count(), rules, maps, ..self.metrics }
+    }
+
+    /// Says which devices the flow table covers; they must exist. `None` for no flow table.
+    pub fn set_flow_devices(&mut self, devices: Option<BTreeSet<Text>>) {
+        self.flow.devices = devices;
+        self.flow.refused = false;
+    }
+
+    /// Removes the whole table, at the end of its use or when another backend takes over.
+    ///
+    /// # Errors
+    /// When the kernel refuses. That there is no table is none.
+    pub fn remove_table(&mut self) -> Result<(), ApplyError> {
+        self.in_sync = false;
+        match self.kernel.commit(&self.table, &[nft::Change::DeleteTable])? {
+            Ok(()) => Ok(()),
+            Err(refused) if refused.refused.iter().all(|(_, refusal)| refusal.is_missing()) => Ok(()),
+            Err(refused) => Err(self.give_up(&refused)),
+        }
+    }
+
+    fn read(&mut self, now: Instant) -> Result<(), ApplyError> {
+        self.metrics.list_calls += 1;
+        let snapshot = self.kernel.read(&self.table).inspect_err(|_| self.metrics.list_errors += 1)?;
+        let flow_table = rules::nftables::TABLE_NAME;
+        let actual = Actual::from_snapshot(&snapshot, flow_table, &mut self.maps);
+        if !actual.flow_table || self.read_at.is_none() {
+            self.flow.programmed.clear();
+        }
+        let names: BTreeSet<&Text> = self.actual.chains.keys().chain(actual.chains.keys()).collect();
+        for name in names {
+            let (before, now) = (self.actual.chains.get(name), actual.chains.get(name));
+            if before.map(|chain| (&chain.hashes, &chain.base)) != now.map(|chain| (&chain.hashes, &chain.base)) {
+                if self.read_at.is_some() {
+                    tracing::info!(table = %self.table, chain = %name, "a chain was changed by somebody else");
+                }
+                self.chains.mark(name.clone());
+            }
+        }
+        self.actual = actual;
+        self.read_at = Some(now);
+        self.in_sync = true;
+        Ok(())
+    }
+
+    fn view<'a>(&'a self, only: Option<&'a BTreeSet<Text>>, separate_entries: bool) -> View<'a> {
+        View {
+            family: self.family,
+            chains: &self.chains,
+            maps: &self.maps,
+            actual: &self.actual,
+            closed: &self.closed,
+            refused_entries: &self.refused_entries,
+            flow: &self.flow,
+            only,
+            separate_entries,
+        }
+    }
+
+    /// Reads the handles of chains of which only the end will be written anew.
+    fn learn_handles(&mut self, only: Option<&BTreeSet<Text>>) -> Result<(), ApplyError> {
+        let view = self.view(only, false);
+        let wanted: Vec<Text> = only
+            .unwrap_or(self.chains.dirty())
+            .iter()
+            .filter(|name| {
+                let Some(actual) = self.actual.chains.get(*name).filter(|chain| chain.handles.is_none()) else {
+                    return false;
+                };
+                let Some(target) = view.target(name) else { return false };
+                let kept =
+                    actual.hashes.iter().zip(&target.hashes).take_while(|(is, wanted)| **is == Some(**wanted)).count();
+                kept > 0 && kept < actual.hashes.len()
+            })
+            .cloned()
+            .collect();
+        for name in wanted {
+            let rules = self.kernel.read_chain(&self.table, &name)?;
+            if let Some(state) = self.actual.chains.get_mut(&name) {
+                *state = ChainState::read(rules.iter(), state.base.take());
+            }
+        }
+        Ok(())
+    }
+
+    /// Plans and commits; the refusal, if there is one, comes back with the plan.
+    fn attempt(
+        &mut self,
+        only: Option<&BTreeSet<Text>>,
+        separate_entries: bool,
+    ) -> Result<Result<bool, (Plan, CommitRefused)>, ApplyError> {
+        self.learn_handles(only)?;
+        let plan = self.view(only, separate_entries).plan();
+        if plan.changes.is_empty() {
+            return Ok(Ok(false));
+        }
+        self.metrics.calls += 1;
+        match self.kernel.commit(&self.table, &plan.changes)? {
+            Ok(()) => {
+                self.accept(plan, only.is_none());
+                Ok(Ok(true))
+            }
+            Err(refused) => {
+                self.metrics.errors += 1;
+                if let Some(refusal) = transient(&refused) {
+                    let what = format!("change table {}", self.table);
+                    return Err(Error::Refused { what, refusal: refusal.clone() }.into());
+                }
+                Ok(Err((plan, refused)))
+            }
+        }
+    }
+
+    /// Takes note of what a transaction did.
+    fn accept(&mut self, plan: Plan, whole: bool) {
+        for (name, state) in plan.chains {
+            match state {
+                Some(state) => self.actual.chains.insert(name, state),
+                None => self.actual.chains.remove(&name),
+            };
+        }
+        for (name, map) in &mut self.maps {
+            map.exists |= map.wanted;
+            map.wrong = map.wrong && !map.wanted;
+            if !whole {
+                continue;
+            }
+            let refused = &self.refused_entries;
+            let done: Vec<Text> = map
+                .entries
+                .pending()
+                .map(|operation| match operation {
+                    delta::Operation::Create(interface, _)
+                    | delta::Operation::Replace(interface, ..)
+                    | delta::Operation::Remove(interface, _) => interface.clone(),
+                })
+                .filter(|interface| !refused.contains_key(&(name.clone(), interface.clone())))
+                .collect();
+            done.iter().for_each(|interface| map.entries.accept(interface));
+        }
+        if whole {
+            self.maps.retain(|_, map| map.wanted);
+        }
+        if let Some(devices) = self.flow.devices.clone().filter(|_| !self.flow.refused) {
+            self.actual.flow_table = true;
+            self.flow.programmed = devices;
+        } else if whole {
+            self.actual.flow_table = false;
+            self.flow.programmed.clear();
+        }
+    }
+
+    /// Finds out what is at fault from the kernel's answer; false when that leads no further.
+    fn blame(&mut self, plan: &Plan, refused: &CommitRefused, separate_entries: &mut bool) -> bool {
+        let mut progress = false;
+        let mut blamed = BTreeSet::new();
+        for (index, refusal) in &refused.refused {
+            let reason = refusal.to_string();
+            match plan.origins.get(*index) {
+                Some(Origin::Rule(chain, place)) => {
+                    // Only the first of a chain: what is written instead changes the places of the others.
+                    if blamed.insert(chain.clone()) {
+                        progress |= self.close(chain, Some(*place), reason);
+                    }
+                }
+                Some(Origin::Chain(chain)) if matches!(plan.changes.get(*index), Some(nft::Change::AddChain { .. })) => {
+                    let mut closed = Closed { absent: true, ..Closed::default() };
+                    closed.reasons.push((None, reason));
+                    progress |= blamed.insert(chain.clone()) && self.closed.insert(chain.clone(), closed).is_none();
+                }
+                Some(Origin::Entries(map, interfaces)) => match interfaces.as_slice() {
+                    [interface] => {
+                        let key = (map.clone(), interface.clone());
+                        progress |= self.refused_entries.insert(key, reason).is_none();
+                    }
+                    _ => {
+                        progress |= !*separate_entries;
+                        *separate_entries = true;
+                    }
+                },
+                Some(Origin::FlowTable) => {
+                    progress |= !self.flow.refused;
+                    self.flow.refused = true;
+                }
+                Some(Origin::Chain(_) | Origin::Map(_) | Origin::Table) | None => {}
+            }
+        }
+        progress
+    }
+
+    fn close(&mut self, chain: &Text, place: Option<usize>, reason: String) -> bool {
+        let (layer, rules) = match self.chains.wanted(chain) {
+            Wanted::Defined(body) => (body.layer, body.rules.as_slice()),
+            Wanted::Undefined | Wanted::No => (layer_of(chain), &[][..]),
+        };
+        tracing::warn!(table = %self.table, %chain, ?place, reason, "the kernel refused a rule");
+        self.closed.entry(chain.clone()).or_default().refuse(layer, rules, place, reason)
+    }
+
+    /// Commits chains in ever smaller groups, each chain after those it leads to, until those at fault are alone.
+    fn narrow(&mut self, names: &[Text], separate_entries: &mut bool) -> Result<(), ApplyError> {
+        let only: BTreeSet<Text> = names.iter().cloned().collect();
+        loop {
+            let (plan, refused) = match self.attempt(Some(&only), *separate_entries)? {
+                Ok(_) => return Ok(()),
+                Err(refused) => refused,
+            };
+            if self.blame(&plan, &refused, separate_entries) {
+                continue;
+            }
+            if let [name] = names {
+                if !self.close(name, None, refused.to_string()) {
+                    return Ok(());
+                }
+                continue;
+            }
+            let (first, second) = names.split_at(names.len() / 2);
+            self.narrow(first, separate_entries)?;
+            return self.narrow(second, separate_entries);
+        }
+    }
+
+    fn give_up(&mut self, refused: &CommitRefused) -> ApplyError {
+        self.in_sync = false;
+        ApplyError::Refused { table: format!("nftables table {}", self.table), reason: refused.to_string() }
+    }
+
+    fn write(&mut self, now: Instant) -> Result<bool, ApplyError> {
+        let mut separate_entries = false;
+        let (mut reread, mut narrowed) = (false, false);
+        loop {
+            let (plan, refused) = match self.attempt(None, separate_entries)? {
+                Ok(wrote) => {
+                    self.chains.clear_dirty();
+                    return Ok(wrote || narrowed || reread);
+                }
+                Err(refused) => refused,
+            };
+            if !reread {
+                // Perhaps the table is not what we think it is.
+                reread = true;
+                self.read(now)?;
+            } else if !self.blame(&plan, &refused, &mut separate_entries) {
+                if narrowed {
+                    return Err(self.give_up(&refused));
+                }
+                narrowed = true;
+                let order = self.chains.targets_first(self.chains.dirty());
+                self.narrow(&order, &mut separate_entries)?;
+            }
+        }
+    }
+}
+
+/// A refusal that has nothing to do with what was asked: memory, permission, interruption.
+fn transient(refused: &CommitRefused) -> Option<&Refusal> {
+    /// `EPERM`, `EINTR`, `EAGAIN`, `ENOMEM`, `EACCES`, `ERESTART`, `ENOBUFS`
+    const CODES: [i32; 7] = [1, 4, 11, 12, 13, 85, 105];
+    let all = refused.whole.iter().chain(refused.refused.iter().map(|(_, refusal)| refusal));
+    all.into_iter().find(|refusal| CODES.contains(&refusal.code))
+}
+
+impl<K: Kernel> RuleDriver for Driver<K> {
+    fn update_chain(&mut self, layer: Table, chain: Chain) {
+        let name = full_name(layer, &chain.name);
+        if self.chains.definition(&name).is_some_and(|body| body.rules == chain.rules) {
+            return;
+        }
+        self.closed.remove(&name);
+        let targets = targets(layer, &chain.rules);
+        let body = Body { layer, appended_from: chain.rules.len(), rules: chain.rules, base: None };
+        self.chains.define(name, body, targets);
+    }
+
+    fn remove_chain(&mut self, layer: Table, name: &str) {
+        let name = full_name(layer, name);
+        self.closed.remove(&name);
+        self.chains.undefine(&name);
+    }
+
+    fn set_kernel_chain(&mut self, layer: Table, chain: KernelChain) {
+        let name = full_name(layer, chain.name);
+        let Some(base) = self.chains.definition(&name).and_then(|body| body.base) else {
+            tracing::error!(table = %self.table, chain = chain.name, "there is no such base chain");
+            return;
+        };
+        self.closed.remove(&name);
+        let appended_from = chain.inserted.len();
+        let mut rules = chain.inserted;
+        rules.extend(chain.appended);
+        let targets = targets(layer, &rules);
+        self.chains.define(name, Body { layer, rules, appended_from, base: Some(base) }, targets);
+    }
+
+    fn update_map(&mut self, layer: Table, map: VerdictMap) {
+        let name = full_name(layer, &map.name);
+        let present: Vec<Text> = self
+            .maps
+            .get(&name)
+            .into_iter()
+            .flat_map(|map| map.entries.all_desired())
+            .map(|(interface, _)| interface.clone())
+            .filter(|interface| !map.entries.contains_key(interface))
+            .collect();
+        self.maps.entry(name).or_default().wanted = true;
+        for (interface, chain) in &map.entries {
+            self.set_map_entry(layer, &map.name, interface, Some(chain));
+        }
+        for interface in present {
+            self.set_map_entry(layer, &map.name, &interface, None);
+        }
+    }
+
+    fn set_map_entry(&mut self, layer: Table, map: &str, interface: &Text, chain: Option<&Text>) {
+        let name = full_name(layer, map);
+        let chain = chain.map(|chain| full_name(layer, chain));
+        let state = self.maps.entry(name.clone()).or_default();
+        state.wanted = true;
+        let before = state.entries.desired(interface).cloned();
+        if before == chain {
+            return;
+        }
+        match &chain {
+            Some(chain) => state.entries.set_desired(interface.clone(), chain.clone()),
+            None => {
+                state.entries.remove_desired(interface);
+            }
+        }
+        let key = (name, interface.clone());
+        self.refused_entries.remove(&key);
+        if chain.is_some() && nft::Key::interface(interface).is_none() {
+            self.refused_entries.insert(key, "no interface can have this name".to_owned());
+        }
+        // The new one first, so that a chain that stays is not taken for gone.
+        if let Some(chain) = &chain {
+            self.chains.reference(chain);
+        }
+        if let Some(before) = &before {
+            self.chains.dereference(before);
+        }
+    }
+
+    fn remove_map(&mut self, layer: Table, name: &str) {
+        let name = full_name(layer, name);
+        let Some(state) = self.maps.get_mut(&name) else { return };
+        state.wanted = false;
+        let entries: Vec<(Text, Text)> =
+            state.entries.all_desired().map(|(interface, chain)| (interface.clone(), chain.clone())).collect();
+        state.entries.replace_desired([]);
+        if !state.exists {
+            self.maps.remove(&name);
+        }
+        for (interface, chain) in entries {
+            self.refused_entries.remove(&(name.clone(), interface));
+            self.chains.dereference(&chain);
+        }
+    }
+
+    fn invalidate(&mut self) {
+        self.in_sync = false;
+    }
+
+    fn apply(&mut self, now: Instant) -> Result<Applied, ApplyError> {
+        let age = self.read_at.map(|at| now.saturating_duration_since(at));
+        if let (Some(refresh), Some(age)) = (self.refresh, age)
+            && age >= refresh
+        {
+            self.in_sync = false;
+            // What was refused may be possible by now: a set that was missing, a module that was loaded.
+            for (name, _) in std::mem::take(&mut self.closed) {
+                self.chains.mark(name);
+            }
+            self.refused_entries.clear();
+            self.flow.refused = false;
+        }
+        if !self.in_sync {
+            self.read(now)?;
+        }
+        let wrote = self.write(now)?;
+        let again_in = self.refresh.map(|refresh| {
+            refresh.saturating_sub(self.read_at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at)))
+        });
+        Ok(Applied { wrote, again_in })
+    }
+
+    fn refused(&self) -> Vec<Refused> {
+        let mut all = Vec::new();
+        for (name, closed) in &self.closed {
+            let (layer, short) = short_name(name);
+            let rules = match self.chains.wanted(name) {
+                Wanted::Defined(body) => body.rules.clone(),
+                Wanted::Undefined => undefined_body(layer),
+                Wanted::No => continue,
+            };
+            for (index, reason) in &closed.reasons {
+                let part = index.and_then(|index| {
+                    Some(Part::Rule(index, rule_text(layer, self.family, rules.get(index)?)))
+                });
+                all.push(Refused { layer: Some(layer), name: short.clone(), part, reason: reason.clone() });
+            }
+        }
+        for name in self.chains.all_wanted() {
+            if self.chains.wanted(name) == Wanted::Undefined {
+                let (layer, name) = short_name(name);
+                let reason = "rules lead to this chain, and it is not defined".to_owned();
+                all.push(Refused { layer: Some(layer), name, part: None, reason });
+            }
+        }
+        for ((map, interface), reason) in &self.refused_entries {
+            let (layer, name) = short_name(map);
+            let part = Some(Part::Entry(interface.to_string()));
+            all.push(Refused { layer: Some(layer), name, part, reason: reason.clone() });
+        }
+        all.sort();
+        all
+    }
+}

@@ -1,0 +1,201 @@
+//! What the kernel or its helper would not take, and what stands in the kernel instead.
+//!
+//! One refusal never stops the rest: the driver narrows a refused batch down to the rules at fault. A rule that only
+//! lets pass, logs or translates is left out; any other is replaced by one that drops whatever gets that far, so that
+//! what it would have restricted stays restricted. All of it is reported by name.
+
+use messages::Text;
+use rules::tree::{Action, Rule, Table};
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// The comment of the rule that drops in the place of one that was refused.
+const INSTEAD: &str = "Refused by the kernel: dropped instead";
+/// The comment of the rule in a chain that nobody defined.
+const UNDEFINED: &str = "Chain is not defined: dropped instead";
+
+/// Something that is not in the kernel as it should be.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Refused {
+    /// Which layer; `None` for sets.
+    pub layer: Option<Table>,
+    /// The chain, set or map.
+    pub name: Text,
+    /// Which rule, member or entry; `None` for all of it.
+    pub part: Option<Part>,
+    /// Why.
+    pub reason: String,
+}
+
+/// A part of a chain, set or map.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// The rule at this place, counted from 0, and its text.
+    Rule(usize, String),
+    /// A member of a set.
+    Member(String),
+    /// An entry of a map.
+    Entry(String),
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(layer) = self.layer {
+            write!(f, "{layer} ")?;
+        }
+        self.name.fmt(f)?;
+        match &self.part {
+            Some(Part::Rule(index, text)) => write!(f, " rule {} `{text}`", index + 1)?,
+            Some(Part::Member(member)) => write!(f, " member {member}")?,
+            Some(Part::Entry(entry)) => write!(f, " entry {entry}")?,
+            None => {}
+        }
+        write!(f, ": {}", self.reason)
+    }
+}
+
+/// How much of a chain is not programmed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Closed {
+    /// Rules that are left out.
+    left_out: BTreeSet<usize>,
+    /// The rule from which on everything is dropped.
+    cut: Option<usize>,
+    /// The chain itself cannot be made.
+    pub(crate) absent: bool,
+    /// Why, rule by rule.
+    pub(crate) reasons: Vec<(Option<usize>, String)>,
+}
+
+impl Closed {
+    /// Takes note of a refused rule; false when that changes nothing any more, so that trying again is of no use.
+    pub(crate) fn refuse(&mut self, layer: Table, rules: &[Rule], place: Option<usize>, reason: String) -> bool {
+        let Some(index) = place.map(|place| self.original_index(place)) else {
+            // The chain as a whole: everything is dropped, and if even that is refused it is left away. Translation
+            // cannot drop; there the chain becomes empty first.
+            let changed = !self.absent;
+            self.absent = self.cut == Some(0) || (layer == Table::Nat && self.left_out.len() >= rules.len());
+            if layer == Table::Nat {
+                self.left_out = (0..rules.len()).collect();
+            } else {
+                self.cut = Some(0);
+            }
+            self.reasons.push((None, reason));
+            return changed;
+        };
+        let harmless = layer == Table::Nat || rules.get(index).is_none_or(|rule| lets_pass(rule.action.as_ref()));
+        let changed = if harmless {
+            self.left_out.insert(index)
+        } else {
+            let lower = self.cut.is_none_or(|cut| index < cut);
+            self.cut = self.cut.map_or(Some(index), |cut| Some(cut.min(index)));
+            lower
+        };
+        if changed {
+            self.reasons.push((Some(index), reason));
+        }
+        changed
+    }
+
+    /// The place among the chain's own rules of the rule that was written at this place.
+    fn original_index(&self, place: usize) -> usize {
+        (0..).filter(|index| !self.left_out.contains(index)).nth(place).unwrap_or(place)
+    }
+
+    /// What is written in the place of these rules.
+    pub(crate) fn body(&self, rules: &[Rule]) -> Vec<Rule> {
+        let end = self.cut.unwrap_or(rules.len()).min(rules.len());
+        let mut body: Vec<Rule> = rules[..end]
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| !self.left_out.contains(index))
+            .map(|(_, rule)| rule.clone())
+            .collect();
+        if self.cut.is_some() {
+            body.push(drop_rule(INSTEAD));
+        }
+        body
+    }
+}
+
+/// Whether leaving the rule out lets no packet pass that would not pass with it.
+fn lets_pass(action: Option<&Action>) -> bool {
+    matches!(
+        action,
+        Some(
+            Action::Accept
+                | Action::Log { .. }
+                | Action::NfLog { .. }
+                | Action::NoTrack
+                | Action::FlowOffload
+                | Action::SetDscp(_)
+        )
+    )
+}
+
+fn drop_rule(comment: &str) -> Rule {
+    Rule { matches: Vec::new(), action: Some(Action::Drop), comments: vec![comment.into()] }
+}
+
+/// What stands in a chain that something leads to and nobody defined. Translation cannot drop; there nothing is done.
+pub(crate) fn undefined_body(layer: Table) -> Vec<Rule> {
+    if layer == Table::Nat { Vec::new() } else { vec![drop_rule(UNDEFINED)] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Closed;
+    use rules::tree::{Action, Rule, Table};
+
+    fn rule(action: Action) -> Rule {
+        Rule { matches: Vec::new(), action: Some(action), comments: Vec::new() }
+    }
+
+    fn actions(rules: &[Rule]) -> Vec<String> {
+        rules.iter().map(|rule| format!("{:?}", rule.action.as_ref().expect("an action"))).collect()
+    }
+
+    #[test]
+    fn from_a_refused_rule_on_everything_is_dropped() {
+        let rules = [rule(Action::SetMark(1)), rule(Action::ClearMark(2)), rule(Action::Accept)];
+        let mut closed = Closed::default();
+        assert!(closed.refuse(Table::Filter, &rules, Some(1), "no".into()));
+        assert_eq!(actions(&closed.body(&rules)), ["SetMark(1)", "Drop"]);
+        assert!(!closed.refuse(Table::Filter, &rules, Some(1), "no".into()), "nothing is gained by trying again");
+        assert!(closed.refuse(Table::Filter, &rules, Some(0), "no".into()));
+        assert_eq!(actions(&closed.body(&rules)), ["Drop"]);
+    }
+
+    #[test]
+    fn rules_that_only_let_pass_are_left_out() {
+        let rules = [rule(Action::Accept), rule(Action::Log { prefix: "x".into() }), rule(Action::SetMark(1))];
+        let mut closed = Closed::default();
+        assert!(closed.refuse(Table::Filter, &rules, Some(0), "no".into()));
+        // What is now the first rule was the second one.
+        assert!(closed.refuse(Table::Filter, &rules, Some(0), "no".into()));
+        assert_eq!(actions(&closed.body(&rules)), ["SetMark(1)"]);
+        assert!(closed.refuse(Table::Filter, &rules, Some(0), "no".into()));
+        assert_eq!(actions(&closed.body(&rules)), ["Drop"]);
+        assert_eq!(closed.reasons.iter().map(|(index, _)| *index).collect::<Vec<_>>(), [Some(0), Some(1), Some(2)]);
+    }
+
+    #[test]
+    fn translations_are_left_out() {
+        let rules = [rule(Action::Masquerade { ports: None, random_fully: true }), rule(Action::Return)];
+        let mut closed = Closed::default();
+        assert!(closed.refuse(Table::Nat, &rules, Some(0), "no".into()));
+        assert_eq!(actions(&closed.body(&rules)), ["Return"]);
+    }
+
+    #[test]
+    fn a_chain_that_cannot_even_drop_is_left_away() {
+        let rules = [rule(Action::Accept)];
+        let mut closed = Closed::default();
+        assert!(closed.refuse(Table::Filter, &rules, None, "no".into()));
+        assert_eq!(actions(&closed.body(&rules)), ["Drop"]);
+        assert!(!closed.absent);
+        assert!(closed.refuse(Table::Filter, &rules, None, "no".into()));
+        assert!(closed.absent);
+        assert!(!closed.refuse(Table::Filter, &rules, None, "no".into()));
+    }
+}

@@ -1,0 +1,97 @@
+//! The connection table: forgetting the connections of addresses that are gone or have moved.
+//!
+//! A connection belongs to an address when the address is an end of its original or of its reply direction. The table is
+//! read once for any number of addresses. Nothing here makes or changes a connection.
+
+use super::socket::{Request, Socket};
+use super::{CONNTRACK, Result, header};
+use crate::Family;
+use crate::wire::{Attribute, Writer, attributes, split_header};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+const GET: u16 = 1;
+const DELETE: u16 = 2;
+
+const ORIGINAL: u16 = 1;
+const REPLY: u16 = 2;
+const ID: u16 = 12;
+const ZONE: u16 = 18;
+/// The addresses in a direction.
+const ADDRESSES: u16 = 1;
+/// The mark of an attribute that holds attributes.
+const NESTED: u16 = 0x8000;
+
+/// A connection to the connection table of one network namespace.
+#[derive(Debug)]
+pub struct Client {
+    socket: Socket,
+}
+
+impl Client {
+    /// Connects to the table of this thread's network namespace.
+    ///
+    /// # Errors
+    /// When there is no socket.
+    pub fn open() -> Result<Self> {
+        Ok(Self { socket: Socket::open()? })
+    }
+
+    /// Forgets all connections of these addresses; returns how many.
+    ///
+    /// # Errors
+    /// When the kernel or the socket fails. A connection that ended by itself meanwhile is no fault.
+    pub fn forget(&mut self, addresses: &BTreeSet<IpAddr>) -> Result<usize> {
+        let mut forgotten = 0;
+        for family in [Family::V4, Family::V6] {
+            if addresses.iter().any(|address| Family::of(address) == family) {
+                forgotten += self.forget_family(family, addresses)?;
+            }
+        }
+        Ok(forgotten)
+    }
+
+    fn forget_family(&mut self, family: Family, addresses: &BTreeSet<IpAddr>) -> Result<usize> {
+        let start = Writer::new(&header(family.number(), 0));
+        let all = Request { message_type: (CONNTRACK << 8) | GET, flags: 0, payload: start.finish() };
+        let requests = self.socket.dump("list connections", &all, |_, payload| {
+            let (_, rest) = split_header::<4>(payload)?;
+            let ours = attributes(rest)
+                .filter(|attribute| matches!(attribute.number, ORIGINAL | REPLY))
+                .any(|direction| ends(&direction).any(|address| addresses.contains(&address)));
+            ours.then(|| delete_request(family, rest))
+        })?;
+        let mut forgotten = 0;
+        for answer in self.socket.exchange(&requests, |_, _| {})? {
+            match answer {
+                Ok(()) => forgotten += 1,
+                Err(refusal) if refusal.is_missing() => {}
+                Err(refusal) => {
+                    return Err(super::Error::Refused { what: "forget a connection".to_owned(), refusal });
+                }
+            }
+        }
+        Ok(forgotten)
+    }
+}
+
+/// Both addresses of a direction.
+fn ends<'a>(direction: &Attribute<'a>) -> impl Iterator<Item = IpAddr> + use<'a> {
+    direction
+        .attributes()
+        .filter(|part| part.number == ADDRESSES)
+        .flat_map(|part| part.attributes().filter_map(|address| address.address()))
+}
+
+/// The message that removes exactly this connection: its id tells it from a later one between the same ends.
+fn delete_request(family: Family, connection: &[u8]) -> Request {
+    let mut writer = Writer::new(&header(family.number(), 0));
+    for attribute in attributes(connection) {
+        match attribute.number {
+            ORIGINAL => writer.bytes(ORIGINAL | NESTED, attribute.value),
+            ID | ZONE => writer.bytes(attribute.number, attribute.value),
+            _ => continue,
+        };
+    }
+    Request { message_type: (CONNTRACK << 8) | DELETE, flags: 0, payload: writer.finish() }
+}

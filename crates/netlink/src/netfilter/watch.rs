@@ -1,0 +1,119 @@
+//! Who else changes nftables: the kernel's notifications, reduced to the tables that somebody else touched.
+//!
+//! iptables with the nft backend is seen too, as changes of its own tables. It says which tables, never what changed: the
+//! owner of a table reads it anew.
+
+use super::nft::{Family, Table};
+use super::socket::{Received, receive};
+use super::{Error, NFTABLES, Result};
+use crate::wire::{attributes, split_header};
+use netlink_sys::protocols::NETLINK_NETFILTER;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+/// The group of nftables' notifications.
+const GROUP: u32 = 7;
+/// The announcement of a new generation, which names no table.
+const NEW_GENERATION: u16 = 15;
+/// `MSG_DONTWAIT`.
+const DO_NOT_WAIT: i32 = 0x40;
+
+/// What was seen since the last look.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Tables that somebody else changed.
+    pub tables: BTreeSet<Table>,
+    /// Whether notifications were lost, so that any table may have changed.
+    pub lost: bool,
+}
+
+impl Seen {
+    /// Whether this table may have been changed by somebody else.
+    #[must_use]
+    pub fn concerns(&self, table: &Table) -> bool {
+        self.lost || self.tables.contains(table)
+    }
+
+    /// Whether nothing was seen.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        !self.lost && self.tables.is_empty()
+    }
+}
+
+/// A listener to nftables' notifications of one network namespace.
+pub struct Watch {
+    socket: netlink_sys::Socket,
+    buffer: Vec<u8>,
+}
+
+impl std::fmt::Debug for Watch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watch").finish_non_exhaustive()
+    }
+}
+
+impl Watch {
+    /// Listens in this thread's network namespace.
+    ///
+    /// # Errors
+    /// When there is no socket.
+    pub fn open() -> Result<Self> {
+        let failed = |what: &'static str| move |error: std::io::Error| Error::socket(what, &error);
+        let mut socket = netlink_sys::Socket::new(NETLINK_NETFILTER).map_err(failed("open a socket"))?;
+        socket.bind_auto().map_err(failed("bind a socket"))?;
+        socket.add_membership(GROUP).map_err(failed("listen to changes of nftables"))?;
+        Ok(Self { socket, buffer: Vec::new() })
+    }
+
+    /// Waits for a notification, for at most so long, and says what was seen. Changes that were made through the sockets
+    /// with `own_ports` are passed over.
+    ///
+    /// # Errors
+    /// When the socket fails.
+    pub fn wait(&mut self, own_ports: &[u32], at_most: Option<Duration>) -> Result<Seen> {
+        let timeout = at_most.and_then(|at_most| Timespec::try_from(at_most).ok());
+        let mut watched = [PollFd::new(&self.socket, PollFlags::IN)];
+        match poll(&mut watched, timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => self.look(own_ports),
+            Err(error) => Err(Error::socket("wait for changes of nftables", &error.into())),
+        }
+    }
+
+    /// Says what was seen since the last look, without waiting.
+    ///
+    /// # Errors
+    /// When the socket fails.
+    pub fn look(&mut self, own_ports: &[u32]) -> Result<Seen> {
+        let mut seen = Seen::default();
+        loop {
+            let outcome = receive(&self.socket, &mut self.buffer, DO_NOT_WAIT, |message| {
+                let (subsystem, kind) = (message.message_type >> 8, message.message_type & 0xff);
+                if subsystem == NFTABLES && kind != NEW_GENERATION && !own_ports.contains(&message.port) {
+                    seen.tables.extend(table_of(message.payload));
+                }
+            })?;
+            match outcome {
+                Received::Something => {}
+                Received::Overrun => seen.lost = true,
+                Received::Nothing => return Ok(seen),
+            }
+        }
+    }
+}
+
+impl AsFd for Watch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// The table that a notification is about; `None` for families that we have no tables in.
+fn table_of(payload: &[u8]) -> Option<Table> {
+    let (header, rest) = split_header::<4>(payload)?;
+    let family = [Family::Ip, Family::Ip6, Family::Arp].into_iter().find(|family| family.number() == header[0])?;
+    let name = attributes(rest).find(|attribute| attribute.number == 1)?.text()?;
+    Some(Table::new(family, &name))
+}
