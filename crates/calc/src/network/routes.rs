@@ -16,6 +16,7 @@ mod tests;
 
 use super::node_addresses::NodeAddresses;
 use crate::sequencer::Sequencer;
+use api::scalars::Network;
 use api::{IPIPMode, IPPoolAllowedUse, Node, VXLANMode};
 use block_routes::block_routes;
 use ipnet::IpNet;
@@ -27,6 +28,8 @@ use prefix_table::{ClaimKind, EntryId, Pool, PrefixTable};
 use resolve::{Resolved, resolve};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::net::IpAddr;
 
 /// Where the places of workloads are read from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,6 +40,8 @@ pub enum RouteSource {
     /// From the endpoints of all hosts: `WorkloadIPs`.
     WorkloadIps,
 }
+
+const VERSIONS: [IpVersion; 2] = [IpVersion::V4, IpVersion::V6];
 
 /// The identity of a workload endpoint within its host.
 type WorkloadName = (Box<str>, Box<str>, Box<str>);
@@ -52,6 +57,8 @@ pub(crate) struct Routes {
     nodes: NodeTable,
     table: PrefixTable,
     dirty: Vec<EntryId>,
+    /// The addresses, at the last flush, of nodes that changed since. Each has a hold.
+    changed_nodes: BTreeMap<NodeId, [Option<IpAddr>; 2]>,
     blocks: BTreeMap<IpNet, Box<[BlockRoute]>>,
     workloads: BTreeMap<(NodeId, WorkloadName), Box<[IpNet]>>,
 }
@@ -65,6 +72,7 @@ impl Routes {
             nodes: NodeTable::default(),
             table: PrefixTable::default(),
             dirty: Vec::new(),
+            changed_nodes: BTreeMap::new(),
             blocks: BTreeMap::new(),
             workloads: BTreeMap::new(),
         }
@@ -157,7 +165,10 @@ impl Routes {
             }
         }
         let before = self.nodes.set_addresses(id, now);
-        self.mark_routes_to(id);
+        if let Entry::Vacant(place) = self.changed_nodes.entry(id) {
+            place.insert(VERSIONS.map(|version| before.as_ref()?.address(version)));
+            self.nodes.hold_again(id);
+        }
         if name == &*self.me {
             self.mark_changed_subnets(before.as_deref(), id);
         }
@@ -172,6 +183,15 @@ impl Routes {
 
     /// Resolves what is marked and sends what changed.
     pub(crate) fn flush(&mut self, out: &mut Sequencer) {
+        for (id, before) in std::mem::take(&mut self.changed_nodes) {
+            for (version, before) in VERSIONS.into_iter().zip(before) {
+                let now = self.nodes.addresses(id).and_then(|addresses| addresses.address(version));
+                if now != before {
+                    self.mark_routes_to(id, version, true);
+                }
+            }
+            self.nodes.release(id);
+        }
         for id in std::mem::take(&mut self.dirty) {
             let Some(entry) = self.table.get_mut(id) else { continue };
             entry.dirty = false;
@@ -263,34 +283,36 @@ impl Routes {
         }
     }
 
-    /// Marks the routes that were sent with this node, whose addresses have changed.
-    fn mark_routes_to(&mut self, node: NodeId) {
+    /// Marks the routes of this IP version that were sent with this node.
+    fn mark_routes_to(&mut self, node: NodeId, version: IpVersion, is_stale: bool) {
         let mut next = self.nodes.first_route(node);
-        while let Some(id) = next {
-            self.mark(id, true);
-            next = self.table.get(id).and_then(|entry| entry.next);
+        while let Some((id, entry)) = next.and_then(|id| Some((id, self.table.get(id)?))) {
+            next = entry.next;
+            if IpVersion::of(&entry.net) == version {
+                self.mark(id, is_stale);
+            }
         }
     }
 
     /// Marks the routes to all nodes that this node's subnet now contains and did not before, or the other way round.
     fn mark_changed_subnets(&mut self, before: Option<&NodeAddresses>, me: NodeId) {
-        let now = self.nodes.addresses(me);
-        let changed: Vec<NodeId> = self
-            .nodes
-            .known()
-            .filter(|(_, theirs)| {
-                [IpVersion::V4, IpVersion::V6].into_iter().any(|version| {
-                    let contains = |mine: Option<&NodeAddresses>| {
-                        let mine = mine.and_then(|mine| mine.network(version)).map(|mine| mine.masked());
-                        mine.zip(theirs.address(version)).is_some_and(|(mine, theirs)| mine.contains(&theirs))
-                    };
-                    contains(before) != contains(now)
-                })
-            })
-            .map(|(id, _)| id)
-            .collect();
-        for id in changed {
-            self.mark_routes_to(id);
+        for version in VERSIONS {
+            let subnet = |mine: Option<&NodeAddresses>| mine?.network(version).map(Network::masked);
+            let (before, now) = (subnet(before), subnet(self.nodes.addresses(me)));
+            if before == now {
+                continue;
+            }
+            let contains = |subnet: Option<IpNet>, address| subnet.is_some_and(|net| net.contains(&address));
+            let changed: Vec<NodeId> = self
+                .nodes
+                .known()
+                .filter_map(|(id, theirs)| Some((id, theirs.address(version)?)))
+                .filter(|&(_, address)| contains(before, address) != contains(now, address))
+                .map(|(id, _)| id)
+                .collect();
+            for id in changed {
+                self.mark_routes_to(id, version, false);
+            }
         }
     }
 
@@ -323,7 +345,7 @@ fn pool_info(pool: &IpPool) -> Pool {
 
 /// What a node's addresses claim.
 fn claims(node: &NodeAddresses) -> impl Iterator<Item = (IpNet, ClaimKind)> {
-    let of_kind = |kind| move |&address: &std::net::IpAddr| (IpNet::from(address), kind);
+    let of_kind = |kind| move |&address: &IpAddr| (IpNet::from(address), kind);
     node.own
         .iter()
         .map(of_kind(ClaimKind::Host))

@@ -1,1 +1,0 @@
-//! Where addresses are, and how to get there.
