@@ -16,9 +16,24 @@
 //!
 //! It refuses to do IO, to look at the clock, and to wait: the caller decides when to [`CalcGraph::flush`].
 
+mod bytes;
 mod graph;
+mod id_list;
+mod labels;
+mod matching;
+mod members;
 pub mod network;
+mod packed;
+mod policy;
+mod population;
+mod rules;
 mod sequencer;
+mod service_index;
+mod set_matcher;
+mod slab;
+mod stats;
+mod symbols;
 
 pub use graph::{CalcGraph, GraphConfig};
 pub use sequencer::Sequencer;
+pub use stats::Stats;

@@ -1,0 +1,212 @@
+//! Sets of labels, packed and shared: endpoints of one deployment have the same labels, and most labels are never looked
+//! at.
+//!
+//! A set is one run of bytes: for each label the symbol of its name, the length of its value and the value, in the order
+//! of the symbols. Values are kept as they are and not as symbols: many occur only once (hashes, names of pods), and one
+//! that repeats is mostly part of a set that repeats. Nothing here knows about inheritance.
+
+use crate::bytes::{Reader, put_bytes, put_number};
+use crate::symbols::{Symbol, Symbols};
+use hashbrown::{DefaultHashBuilder, HashTable};
+use std::collections::BTreeMap;
+use std::hash::BuildHasher;
+
+/// The number of a set in [`LabelSets`]; the default is the empty set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct LabelSetId(u32);
+
+impl LabelSetId {
+    /// The set without labels. It needs no reference.
+    pub(crate) const EMPTY: Self = Self(0);
+
+    fn place(self) -> usize {
+        self.0 as usize
+    }
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    bytes: Box<[u8]>,
+    references: u32,
+}
+
+/// All sets of labels, each once, with reference counts, and the names of labels.
+#[derive(Debug)]
+pub(crate) struct LabelSets {
+    /// The names of labels. Selectors hold references here, too.
+    pub(crate) names: Symbols,
+    entries: Vec<Entry>,
+    free: Vec<LabelSetId>,
+    by_content: HashTable<LabelSetId>,
+    hasher: DefaultHashBuilder,
+    scratch: Vec<(Symbol, usize)>,
+    packed: Vec<u8>,
+}
+
+impl Default for LabelSets {
+    fn default() -> Self {
+        Self {
+            names: Symbols::default(),
+            entries: vec![Entry::default()],
+            free: Vec::new(),
+            by_content: HashTable::new(),
+            hasher: DefaultHashBuilder::default(),
+            scratch: Vec::new(),
+            packed: Vec::new(),
+        }
+    }
+}
+
+impl LabelSets {
+    /// The set of these labels, with one more reference.
+    pub(crate) fn acquire(&mut self, labels: &BTreeMap<String, String>) -> LabelSetId {
+        if labels.is_empty() {
+            return LabelSetId::EMPTY;
+        }
+        self.scratch.clear();
+        let values: Vec<&str> = labels.values().map(String::as_str).collect();
+        for (place, name) in labels.keys().enumerate() {
+            let symbol = self.names.acquire(name);
+            self.scratch.push((symbol, place));
+        }
+        self.scratch.sort_unstable();
+        self.packed.clear();
+        for &(symbol, place) in &self.scratch {
+            put_number(&mut self.packed, symbol.0.into());
+            put_bytes(&mut self.packed, values.get(place).copied().unwrap_or_default().as_bytes());
+        }
+
+        let hash = self.hasher.hash_one(&*self.packed);
+        let entries = &self.entries;
+        if let Some(&id) = self.by_content.find(hash, |id| *entries[id.place()].bytes == *self.packed) {
+            self.entries[id.place()].references += 1;
+            for &(symbol, _) in &self.scratch {
+                self.names.release(symbol);
+            }
+            return id;
+        }
+        let entry = Entry { bytes: self.packed.as_slice().into(), references: 1 };
+        let id = if let Some(id) = self.free.pop() {
+            self.entries[id.place()] = entry;
+            id
+        } else {
+            self.entries.push(entry);
+            LabelSetId(u32::try_from(self.entries.len() - 1).expect("fewer than four billion sets"))
+        };
+        let (entries, hasher) = (&self.entries, &self.hasher);
+        self.by_content.insert_unique(hash, id, |id| hasher.hash_one(&*entries[id.place()].bytes));
+        id
+    }
+
+    /// Gives a reference back.
+    pub(crate) fn release(&mut self, id: LabelSetId) {
+        if id == LabelSetId::EMPTY {
+            return;
+        }
+        let Some(entry) = self.entries.get_mut(id.place()) else { return };
+        entry.references -= 1;
+        if entry.references > 0 {
+            return;
+        }
+        let bytes = std::mem::take(&mut entry.bytes);
+        let hash = self.hasher.hash_one(&*bytes);
+        if let Ok(found) = self.by_content.find_entry(hash, |other| *other == id) {
+            found.remove();
+        }
+        self.free.push(id);
+        for (name, _) in (Labels { bytes: &bytes }) {
+            self.names.release(name);
+        }
+    }
+
+    /// The labels of a set.
+    pub(crate) fn get(&self, id: LabelSetId) -> Labels<'_> {
+        Labels { bytes: self.entries.get(id.place()).map_or(&[], |entry| &entry.bytes) }
+    }
+
+    /// How many different sets there are, the empty one not counted.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.by_content.len()
+    }
+}
+
+/// The labels of one set, in the order of their names' symbols.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Labels<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Labels<'a> {
+    /// The value of a label.
+    #[inline]
+    pub(crate) fn get(self, name: Symbol) -> Option<&'a [u8]> {
+        let mut reader = Reader(self.bytes);
+        while let Some(have) = reader.small() {
+            let value = reader.bytes()?;
+            if have >= name.0 {
+                return (have == name.0).then_some(value);
+            }
+        }
+        None
+    }
+}
+
+impl<'a> Iterator for Labels<'a> {
+    type Item = (Symbol, &'a [u8]);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut reader = Reader(self.bytes);
+        let name = Symbol(reader.small()?);
+        let value = reader.bytes()?;
+        self.bytes = reader.0;
+        Some((name, value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LabelSetId, LabelSets};
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    fn map(labels: &[(&str, &str)]) -> BTreeMap<String, String> {
+        labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn equal_labels_are_one_set_and_nothing_stays_behind() {
+        let mut sets = LabelSets::default();
+        let a = sets.acquire(&map(&[("a", "1"), ("b", "")]));
+        assert_eq!(sets.acquire(&map(&[("b", ""), ("a", "1")])), a);
+        let c = sets.acquire(&map(&[("a", "2")]));
+        assert_ne!(a, c);
+        assert_eq!(sets.acquire(&BTreeMap::new()), LabelSetId::EMPTY);
+        assert_eq!((sets.len(), sets.names.len()), (2, 2));
+        sets.release(a);
+        sets.release(LabelSetId::EMPTY);
+        assert_eq!(sets.len(), 2, "one reference is left");
+        sets.release(a);
+        sets.release(c);
+        assert_eq!((sets.len(), sets.names.len()), (0, 0));
+    }
+
+    proptest! {
+        #[test]
+        fn absurd_labels_are_found(labels: BTreeMap<String, String>, other: BTreeMap<String, String>) {
+            let mut sets = LabelSets::default();
+            let first = sets.acquire(&other);
+            let id = sets.acquire(&labels);
+            prop_assert_eq!(first == id, labels == other);
+            for (name, value) in &labels {
+                let symbol = sets.names.find(name).unwrap();
+                prop_assert_eq!(sets.get(id).get(symbol), Some(value.as_bytes()));
+            }
+            for name in other.keys().filter(|name| !labels.contains_key(*name)) {
+                prop_assert_eq!(sets.get(id).get(sets.names.find(name).unwrap()), None);
+            }
+            prop_assert_eq!(sets.get(id).count(), labels.len());
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Which selectors match which labels, without trying them all.
+//!
+//! - [`Code`]: a selector made ready for many evaluations.
+//! - [`SelectorIndex`]: selectors by what they demand, to ask which could match some labels.
+//! - [`ItemIndex`]: endpoints and network sets by their labels, to ask whom a selector could match.
+//!
+//! Both indexes answer with candidates: everybody who matches is among them, and whoever asks evaluates them. Values are
+//! known to them by hash only; that two values share one costs an evaluation and changes no result.
+
+mod code;
+mod item_index;
+mod selector_index;
+
+pub(crate) use code::{Code, Labelled};
+pub(crate) use item_index::ItemIndex;
+pub(crate) use selector_index::{Place, SelectorIndex};
+
+use crate::symbols::{Symbol, Symbols};
+use hashbrown::{DefaultHashBuilder, HashTable};
+use crate::id_list::IdList;
+use selector::Selector;
+use std::hash::BuildHasher;
+
+/// The one way in which values are hashed here.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ValueHasher(DefaultHashBuilder);
+
+impl ValueHasher {
+    pub(crate) fn hash(&self, value: &[u8]) -> u64 {
+        self.0.hash_one(value)
+    }
+}
+
+/// What a selector demands of one label: that it is there, perhaps with one of some values.
+#[derive(Clone, Debug)]
+pub(crate) struct Demand {
+    pub(crate) name: Symbol,
+    pub(crate) values: Option<Box<[u64]>>,
+}
+
+/// Everything that a selector demands; none if nothing can satisfy it.
+pub(crate) fn demands(selector: &Selector, names: &Symbols, hasher: &ValueHasher) -> Option<Vec<Demand>> {
+    let restrictions = selector.label_restrictions();
+    if restrictions.values().any(|restriction| !restriction.possible_to_satisfy()) {
+        return None;
+    }
+    let mut demands: Vec<Demand> = restrictions
+        .into_iter()
+        .filter(|(_, restriction)| restriction.must_be_present)
+        .filter_map(|(label, restriction)| {
+            let values = restriction.must_have_one_of_values.map(|values| {
+                let mut hashes: Vec<u64> = values.iter().map(|value| hasher.hash(value.as_bytes())).collect();
+                hashes.sort_unstable();
+                hashes.dedup();
+                hashes.into_boxed_slice()
+            });
+            Some(Demand { name: names.find(&label)?, values })
+        })
+        .collect();
+    // Few values first: where two places are as good, this decides.
+    demands.sort_by_key(|demand| demand.values.as_ref().map_or(usize::MAX, |values| values.len()));
+    Some(demands)
+}
+
+/// Numbers by the hash of a value.
+#[derive(Debug, Default)]
+pub(crate) struct ByValue(HashTable<(u64, IdList)>);
+
+impl ByValue {
+    pub(crate) fn get(&self, hash: u64) -> &[u32] {
+        self.0.find(hash, |(have, _)| *have == hash).map_or(&[], |(_, ids)| ids.as_slice())
+    }
+
+    pub(crate) fn insert(&mut self, hash: u64, id: u32) -> bool {
+        self.0
+            .entry(hash, |(have, _)| *have == hash, |(have, _)| *have)
+            .or_insert_with(|| (hash, IdList::default()))
+            .into_mut()
+            .1
+            .insert(id)
+    }
+
+    pub(crate) fn remove(&mut self, hash: u64, id: u32) -> bool {
+        let Ok(mut entry) = self.0.find_entry(hash, |(have, _)| *have == hash) else { return false };
+        let removed = entry.get_mut().1.remove(id);
+        if entry.get().1.is_empty() {
+            entry.remove();
+        }
+        removed
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn lists(&self) -> impl Iterator<Item = &[u32]> {
+        self.0.iter().map(|(_, ids)| ids.as_slice())
+    }
+}

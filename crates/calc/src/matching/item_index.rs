@@ -1,0 +1,210 @@
+//! Items by their labels, only for labels that selectors ask about.
+//!
+//! The first selector that asks about a label makes the index for it, once, from everybody; after that it is kept up to
+//! date. Labels of profiles are indexed by profile, not by member: a namespace with ten thousand pods is one entry.
+//! Indexes that nobody uses are kept for a while, because policies come back.
+
+use super::{ByValue, Demand, ValueHasher};
+use crate::labels::Labels;
+use crate::population::{ItemId, ParentId, Population};
+use crate::symbols::Symbol;
+use std::collections::VecDeque;
+
+/// How many indexes are kept although no selector uses them now.
+const KEPT: usize = 32;
+
+/// Above this share of all items (one in so many), an index that is not there yet is worth making.
+const WORTH_AN_INDEX: usize = 16;
+
+#[derive(Debug, Default)]
+struct Indexed {
+    /// How many selectors look here.
+    users: usize,
+    /// How many items have the label themselves.
+    entries: usize,
+    items: ByValue,
+    parents: ByValue,
+}
+
+/// Items by their labels.
+#[derive(Debug, Default)]
+pub(crate) struct ItemIndex {
+    hasher: ValueHasher,
+    names: Vec<Option<Box<Indexed>>>,
+    unused: VecDeque<Symbol>,
+}
+
+impl ItemIndex {
+    pub(crate) fn new(hasher: ValueHasher) -> Self {
+        Self { hasher, ..Self::default() }
+    }
+
+    fn get(&self, name: Symbol) -> Option<&Indexed> {
+        self.names.get(name.place())?.as_deref()
+    }
+
+    /// An item has these labels of its own from now on.
+    pub(crate) fn add_item(&mut self, id: ItemId, labels: Labels<'_>) {
+        for (name, value) in labels {
+            if let Some(Some(indexed)) = self.names.get_mut(name.place())
+                && indexed.items.insert(self.hasher.hash(value), id)
+            {
+                indexed.entries += 1;
+            }
+        }
+    }
+
+    /// An item had these labels of its own.
+    pub(crate) fn remove_item(&mut self, id: ItemId, labels: Labels<'_>) {
+        for (name, value) in labels {
+            if let Some(Some(indexed)) = self.names.get_mut(name.place())
+                && indexed.items.remove(self.hasher.hash(value), id)
+            {
+                indexed.entries -= 1;
+            }
+        }
+    }
+
+    /// A profile gives these labels from now on.
+    pub(crate) fn add_parent(&mut self, id: ParentId, labels: Labels<'_>) {
+        for (name, value) in labels {
+            if let Some(Some(indexed)) = self.names.get_mut(name.place()) {
+                indexed.parents.insert(self.hasher.hash(value), id);
+            }
+        }
+    }
+
+    /// A profile gave these labels.
+    pub(crate) fn remove_parent(&mut self, id: ParentId, labels: Labels<'_>) {
+        for (name, value) in labels {
+            if let Some(Some(indexed)) = self.names.get_mut(name.place()) {
+                indexed.parents.remove(self.hasher.hash(value), id);
+            }
+        }
+    }
+
+    /// Chooses the demand to look up, makes the index for it if there is none, and counts one more user of it. None when
+    /// everybody has to be looked at.
+    pub(crate) fn choose(&mut self, demands: &[Demand], population: &Population) -> Option<Demand> {
+        let known = demands
+            .iter()
+            .filter_map(|demand| Some((self.estimate(demand, population)?, demand)))
+            .min_by_key(|(estimate, _)| *estimate);
+        let unknown = demands.iter().find(|demand| self.get(demand.name).is_none());
+        let chosen = match (known, unknown) {
+            (Some((estimate, demand)), Some(other)) => {
+                let crowded = estimate > 1000 && estimate * WORTH_AN_INDEX > population.item_count();
+                // An index on mere presence is not likely to be better than what there is.
+                if crowded && other.values.is_some() { other } else { demand }
+            }
+            (Some((_, demand)), None) => demand,
+            (None, Some(demand)) => demand,
+            (None, None) => return None,
+        };
+        self.make(chosen.name, population);
+        if let Some(Some(indexed)) = self.names.get_mut(chosen.name.place()) {
+            indexed.users += 1;
+        }
+        Some(chosen.clone())
+    }
+
+    /// A user of the index for this label is gone.
+    pub(crate) fn release(&mut self, name: Symbol) {
+        let Some(Some(indexed)) = self.names.get_mut(name.place()) else { return };
+        indexed.users -= 1;
+        if indexed.users == 0 {
+            self.unused.retain(|other| *other != name);
+            self.unused.push_back(name);
+        }
+    }
+
+    /// Drops the indexes that were not used for longest, if there are many.
+    ///
+    /// An index may outlive the last mention of its label's name: then nobody has the label either, and should the symbol
+    /// be given to another name, the (empty) index is right for that one.
+    pub(crate) fn tidy(&mut self) {
+        let names = &self.names;
+        self.unused.retain(|name| {
+            names.get(name.place()).and_then(Option::as_ref).is_some_and(|indexed| indexed.users == 0)
+        });
+        while self.unused.len() > KEPT {
+            let name = self.unused.pop_front();
+            if let Some(slot) = name.and_then(|name| self.names.get_mut(name.place())) {
+                *slot = None;
+            }
+        }
+    }
+
+    fn make(&mut self, name: Symbol, population: &Population) {
+        if self.get(name).is_some() {
+            return;
+        }
+        let mut indexed = Indexed::default();
+        for (id, item) in population.items() {
+            if let Some(value) = population.labels.get(item.labels).get(name) {
+                indexed.items.insert(self.hasher.hash(value), id);
+                indexed.entries += 1;
+            }
+        }
+        for (id, parent) in population.parents() {
+            if let Some(value) = population.labels.get(parent.labels).get(name) {
+                indexed.parents.insert(self.hasher.hash(value), id);
+            }
+        }
+        if self.names.len() <= name.place() {
+            self.names.resize_with(name.place() + 1, || None);
+        }
+        self.names[name.place()] = Some(Box::new(indexed));
+    }
+
+    /// How many items would have to be looked at; none if there is no index.
+    fn estimate(&self, demand: &Demand, population: &Population) -> Option<usize> {
+        let indexed = self.get(demand.name)?;
+        let members = |parents: &[ParentId]| -> usize {
+            // A few are enough to guess from.
+            let sample: usize = parents
+                .iter()
+                .take(16)
+                .filter_map(|parent| population.parent(*parent))
+                .map(|parent| parent.items.len())
+                .sum();
+            if parents.len() > 16 { sample * parents.len() / 16 } else { sample }
+        };
+        Some(match &demand.values {
+            Some(values) => values
+                .iter()
+                .map(|value| indexed.items.get(*value).len() + members(indexed.parents.get(*value)))
+                .sum(),
+            None => indexed.entries + indexed.parents.lists().take(16).map(members).sum::<usize>(),
+        })
+    }
+
+    /// Collects everybody who could satisfy a demand that was chosen before, sorted and each once.
+    pub(crate) fn candidates(&self, demand: &Demand, population: &Population, out: &mut Vec<ItemId>) {
+        out.clear();
+        let Some(indexed) = self.get(demand.name) else { return };
+        let add_members = |parents: &[ParentId], out: &mut Vec<ItemId>| {
+            for parent in parents.iter().filter_map(|parent| population.parent(*parent)) {
+                out.extend_from_slice(parent.items.as_slice());
+            }
+        };
+        match &demand.values {
+            Some(values) => {
+                for value in values {
+                    out.extend_from_slice(indexed.items.get(*value));
+                    add_members(indexed.parents.get(*value), out);
+                }
+            }
+            None => {
+                for items in indexed.items.lists() {
+                    out.extend_from_slice(items);
+                }
+                for parents in indexed.parents.lists() {
+                    add_members(parents, out);
+                }
+            }
+        }
+        out.sort_unstable();
+        out.dedup();
+    }
+}

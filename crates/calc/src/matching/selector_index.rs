@@ -1,0 +1,139 @@
+//! Selectors by what they demand: each stands in one place, under the one label (and values) that the fewest others stand
+//! under. An item looks only under the labels that it has.
+
+use super::{ByValue, Demand, ValueHasher};
+use crate::id_list::IdList;
+use crate::symbols::Symbol;
+
+/// Where a selector stands.
+#[derive(Clone, Debug)]
+pub(crate) enum Place {
+    /// Nothing can satisfy it, so it stands nowhere.
+    Nowhere,
+    /// It demands nothing that could be looked up.
+    Everywhere,
+    /// Under a label that must be there.
+    Present(Symbol),
+    /// Under a label that must have one of these values.
+    Values(Symbol, Box<[u64]>),
+}
+
+#[derive(Debug, Default)]
+struct UnderName {
+    present: IdList,
+    by_value: ByValue,
+}
+
+/// Selectors by what they demand.
+#[derive(Debug, Default)]
+pub(crate) struct SelectorIndex {
+    hasher: ValueHasher,
+    /// By the symbol of the label. Most labels are named by no selector.
+    names: Vec<Option<Box<UnderName>>>,
+    everywhere: IdList,
+    len: usize,
+}
+
+impl SelectorIndex {
+    pub(crate) fn new(hasher: ValueHasher) -> Self {
+        Self { hasher, ..Self::default() }
+    }
+
+    /// The best place for a selector with these demands, as things are now.
+    pub(crate) fn place_for(&self, demands: Option<&[Demand]>) -> Place {
+        let Some(demands) = demands else { return Place::Nowhere };
+        let crowd = |demand: &Demand| {
+            let under = self.names.get(demand.name.place()).and_then(Option::as_ref);
+            let standing = under.map_or(0, |under| match &demand.values {
+                None => under.present.len(),
+                Some(values) => values.iter().map(|value| under.by_value.get(*value).len()).sum(),
+            });
+            (demand.values.is_none(), standing)
+        };
+        match demands.iter().min_by_key(|demand| crowd(demand)) {
+            None => Place::Everywhere,
+            Some(Demand { name, values: None }) => Place::Present(*name),
+            Some(Demand { name, values: Some(values) }) => Place::Values(*name, values.clone()),
+        }
+    }
+
+    pub(crate) fn insert(&mut self, id: u32, place: &Place) {
+        self.len += 1;
+        match place {
+            Place::Nowhere => {}
+            Place::Everywhere => {
+                self.everywhere.insert(id);
+            }
+            Place::Present(name) => {
+                self.under(*name).present.insert(id);
+            }
+            Place::Values(name, values) => {
+                let under = self.under(*name);
+                for value in values {
+                    under.by_value.insert(*value, id);
+                }
+            }
+        }
+    }
+
+    fn under(&mut self, name: Symbol) -> &mut UnderName {
+        if self.names.len() <= name.place() {
+            self.names.resize_with(name.place() + 1, || None);
+        }
+        self.names[name.place()].get_or_insert_default()
+    }
+
+    /// Takes a selector out of the place where it stands.
+    pub(crate) fn remove(&mut self, id: u32, place: &Place) {
+        self.len -= 1;
+        let name = match place {
+            Place::Nowhere => return,
+            Place::Everywhere => {
+                self.everywhere.remove(id);
+                return;
+            }
+            Place::Present(name) | Place::Values(name, _) => *name,
+        };
+        let Some(slot) = self.names.get_mut(name.place()) else { return };
+        let Some(under) = slot else { return };
+        match place {
+            Place::Values(_, values) => {
+                for value in values {
+                    under.by_value.remove(*value, id);
+                }
+            }
+            _ => {
+                under.present.remove(id);
+            }
+        }
+        if under.present.is_empty() && under.by_value.is_empty() {
+            *slot = None;
+        }
+    }
+
+    /// Collects the selectors that could match these labels, sorted and each once.
+    pub(crate) fn candidates<'a>(
+        &self,
+        labels: impl Iterator<Item = (Symbol, &'a [u8])>,
+        out: &mut Vec<u32>,
+    ) {
+        out.clear();
+        out.extend_from_slice(self.everywhere.as_slice());
+        for (name, value) in labels {
+            let Some(Some(under)) = self.names.get(name.place()) else { continue };
+            out.extend_from_slice(under.present.as_slice());
+            if !under.by_value.is_empty() {
+                out.extend_from_slice(under.by_value.get(self.hasher.hash(value)));
+            }
+        }
+        if !out.is_sorted() || out.len() > 1 {
+            out.sort_unstable();
+            out.dedup();
+        }
+    }
+
+    /// How many selectors stand in a place of their own, and how many must be tried with everybody.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        (self.len - self.everywhere.len(), self.everywhere.len())
+    }
+}

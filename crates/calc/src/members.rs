@@ -1,0 +1,164 @@
+//! The members of the sets in use, with how often each is contributed, in as little memory as that takes.
+//!
+//! An address may be contributed by several endpoints, and a network may contain others. Members are kept in order, so a set
+//! is written out sorted without sorting. Where the dataplane cannot hold a member and another one that contains it, only
+//! the wider one is told; the narrower comes back when the wider goes.
+
+mod counted;
+mod key;
+
+use crate::sequencer::{IpSets, MemberSource, SetIndex};
+use counted::Counted;
+use key::{Key4, Key6, MemberKey};
+use ipnet::IpNet;
+use messages::{IpSetMember, IpSetType};
+use std::net::IpAddr;
+
+/// The members of one set.
+#[derive(Debug)]
+struct SetMembers {
+    set_type: IpSetType,
+    /// Whether members within others are left out of what is told.
+    suppress: bool,
+    v4: Counted<Key4>,
+    v6: Counted<Key6>,
+}
+
+/// The members of all sets in use.
+#[derive(Debug, Default)]
+pub(crate) struct Members {
+    sets: Vec<Option<SetMembers>>,
+}
+
+/// A member on its way in or out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Member {
+    Net(IpNet),
+    Port(IpAddr, u8, u16),
+}
+
+impl Members {
+    /// Begins a set without members.
+    pub(crate) fn open(&mut self, set: SetIndex, set_type: IpSetType, suppress: bool) {
+        if self.sets.len() <= set.place() {
+            self.sets.resize_with(set.place() + 1, || None);
+        }
+        let suppress = suppress && set_type == IpSetType::Net;
+        self.sets[set.place()] =
+            Some(SetMembers { set_type, suppress, v4: Counted::default(), v6: Counted::default() });
+    }
+
+    /// Forgets a set with all its members.
+    pub(crate) fn close(&mut self, set: SetIndex) {
+        if let Some(members) = self.sets.get_mut(set.place()) {
+            *members = None;
+        }
+    }
+
+    /// Somebody contributes a member.
+    pub(crate) fn add(&mut self, set: SetIndex, member: Member, told: &mut IpSets) {
+        let Some(Some(members)) = self.sets.get_mut(set.place()) else { return };
+        let (set_type, suppress) = (members.set_type, members.suppress);
+        match Either::of(member) {
+            Either::V4(key) => add(&mut members.v4, key, set_type, suppress, set, told),
+            Either::V6(key) => add(&mut members.v6, key, set_type, suppress, set, told),
+        }
+    }
+
+    /// Somebody does not contribute a member any more.
+    pub(crate) fn remove(&mut self, set: SetIndex, member: Member, told: &mut IpSets) {
+        let Some(Some(members)) = self.sets.get_mut(set.place()) else { return };
+        let (set_type, suppress) = (members.set_type, members.suppress);
+        match Either::of(member) {
+            Either::V4(key) => remove(&mut members.v4, key, set_type, suppress, set, told),
+            Either::V6(key) => remove(&mut members.v6, key, set_type, suppress, set, told),
+        }
+    }
+}
+
+impl MemberSource for Members {
+    fn members(&self, set: SetIndex) -> Vec<IpSetMember> {
+        let Some(Some(members)) = self.sets.get(set.place()) else { return Vec::new() };
+        let mut out = Vec::with_capacity(members.v4.len() + members.v6.len());
+        list(&members.v4, members.set_type, members.suppress, &mut out);
+        list(&members.v6, members.set_type, members.suppress, &mut out);
+        out
+    }
+}
+
+enum Either {
+    V4(Key4),
+    V6(Key6),
+}
+
+impl Either {
+    fn of(member: Member) -> Self {
+        match member {
+            Member::Net(IpNet::V4(net)) => Self::V4(Key4::net(net)),
+            Member::Net(IpNet::V6(net)) => Self::V6(Key6::net(net)),
+            Member::Port(IpAddr::V4(address), protocol, port) => Self::V4(Key4::port(address, protocol, port)),
+            Member::Port(IpAddr::V6(address), protocol, port) => Self::V6(Key6::port(address, protocol, port)),
+        }
+    }
+}
+
+fn add<K: MemberKey>(
+    members: &mut Counted<K>,
+    key: K,
+    set_type: IpSetType,
+    suppress: bool,
+    set: SetIndex,
+    told: &mut IpSets,
+) {
+    if !members.add(key, suppress) || !told.is_sent(set) {
+        return;
+    }
+    if suppress {
+        if members.is_covered(key) {
+            return;
+        }
+        for within in members.widest_within(key) {
+            told.member_removed(set, within.member(set_type));
+        }
+    }
+    told.member_added(set, key.member(set_type));
+}
+
+fn remove<K: MemberKey>(
+    members: &mut Counted<K>,
+    key: K,
+    set_type: IpSetType,
+    suppress: bool,
+    set: SetIndex,
+    told: &mut IpSets,
+) {
+    if !members.remove(key, suppress) || !told.is_sent(set) {
+        return;
+    }
+    if suppress {
+        if members.is_covered(key) {
+            return;
+        }
+        for within in members.widest_within(key) {
+            told.member_added(set, within.member(set_type));
+        }
+    }
+    told.member_removed(set, key.member(set_type));
+}
+
+fn list<K: MemberKey>(members: &Counted<K>, set_type: IpSetType, suppress: bool, out: &mut Vec<IpSetMember>) {
+    let mut widest: Option<K> = None;
+    for key in members.iter() {
+        if suppress {
+            // In order, whatever contains a network stands before it, and everything between is contained too.
+            if widest.is_some_and(|wide| wide.contains(key)) {
+                continue;
+            }
+            widest = Some(key);
+        }
+        out.push(key.member(set_type));
+    }
+}
+
+#[cfg(test)]
+mod tests;

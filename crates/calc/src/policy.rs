@@ -1,0 +1,347 @@
+//! Which policies and profiles apply to the endpoints of this host, and in which order.
+//!
+//! All policies are kept, packed; those whose selector selects a local endpoint are active: their rules are scanned for
+//! sets, and they are sent. Everything is decided at the flush, from what is there then, so that what comes and goes between
+//! two flushes costs next to nothing.
+
+mod computed;
+mod endpoints;
+mod order;
+mod profiles;
+mod selectors;
+mod table;
+
+pub(crate) use computed::{ComputedSources, ISTIO_SET, istio_selector};
+pub(crate) use endpoints::LocalEndpoint;
+
+use crate::population::{ItemId, Population};
+use crate::rules::{RuleScanner, SetRegistry, fill_in_rule_ids};
+use crate::sequencer::{Sequencer, SetIndex};
+use computed::Computed;
+use endpoints::Tiers;
+use messages::{Policy, PolicyId};
+use model::feed::{self, Tier};
+use model::v1::PolicyKey;
+use order::{PolicyOrder, tier_name};
+use profiles::Profiles;
+use selector::Selector;
+use selectors::LocalSelectors;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use table::{ActivePolicy, Flags, PolicyRef, PolicyTable};
+
+#[derive(Debug)]
+struct Local {
+    endpoint: LocalEndpoint,
+    computed: Computed,
+}
+
+/// Policies, profiles and local endpoints.
+#[derive(Debug, Default)]
+pub(crate) struct ActiveRules {
+    table: PolicyTable,
+    selectors: LocalSelectors,
+    order: PolicyOrder,
+    profiles: Profiles,
+    pub(crate) computed: ComputedSources,
+    locals: BTreeMap<ItemId, Local>,
+    /// Policies that may have become active or inactive, or whose content changed while active.
+    stale_policies: BTreeSet<PolicyRef>,
+    /// Of those, the ones that must be sent again if they are active, whatever they were before.
+    changed_policies: BTreeSet<PolicyRef>,
+    /// Endpoints whose message may be another one than before.
+    stale_endpoints: BTreeSet<ItemId>,
+    /// Sets of policies that are gone, to be given back when the new ones are known.
+    released: Vec<SetIndex>,
+    active: usize,
+}
+
+/// How much there is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PolicyCounts {
+    pub(crate) policies: usize,
+    pub(crate) profiles: usize,
+    pub(crate) tiers: usize,
+    pub(crate) active_policies: usize,
+    pub(crate) active_profiles: usize,
+    pub(crate) local_endpoints: usize,
+}
+
+impl ActiveRules {
+    pub(crate) fn new(computed: ComputedSources) -> Self {
+        Self { computed, ..Self::default() }
+    }
+
+    pub(crate) fn counts(&self) -> PolicyCounts {
+        PolicyCounts {
+            policies: self.table.len(),
+            profiles: self.profiles.len(),
+            tiers: self.order.tier_count(),
+            active_policies: self.active,
+            active_profiles: self.profiles.active_len(),
+            local_endpoints: self.locals.len(),
+        }
+    }
+
+    /// A policy is now this.
+    pub(crate) fn put_policy(&mut self, key: &PolicyKey, policy: &feed::Policy, population: &mut Population) {
+        let names = &mut population.labels.names;
+        let selector = self.selectors.get_or_add(&policy.selector, names);
+        let mut row = self.table.row(key, policy, selector);
+        let Some(found) = self.table.find(key) else {
+            let id = self.table.insert(row);
+            self.selectors.join(selector, id);
+            self.stale_policies.insert(id);
+            return;
+        };
+        let Some(old) = self.table.get_mut(found) else { return };
+        let (same_selector, same_order) = (old.selector == selector, old.same_order(&row));
+        if same_selector && same_order && old.same_content(&row) {
+            let tier = row.tier;
+            self.table.tiers.release(tier);
+            return;
+        }
+        row.active = old.active.take();
+        let old = std::mem::replace(old, row);
+        if !same_order {
+            let tier = tier_name(&self.table, old.tier);
+            if let Some(active) = self.table.get(found).and_then(|row| row.active.as_ref()) {
+                self.order.remove(&tier, old.order, &active.id, found);
+            }
+        }
+        if !same_selector || !same_order {
+            self.stale_endpoints.extend(self.selectors.matched(old.selector));
+        }
+        if !same_order && let Some(row) = self.table.get(found) {
+            let tier = tier_name(&self.table, row.tier);
+            if let Some(active) = &row.active {
+                self.order.insert(&tier, row.order, &active.id, found);
+            }
+        }
+        self.table.tiers.release(old.tier);
+        if !same_selector {
+            self.selectors.join(selector, found);
+            self.selectors.leave(old.selector, found, &mut population.labels.names);
+            self.stale_endpoints.extend(self.selectors.matched(selector));
+        }
+        self.stale_policies.insert(found);
+        self.changed_policies.insert(found);
+    }
+
+    /// A policy is gone.
+    pub(crate) fn remove_policy(
+        &mut self,
+        key: &PolicyKey,
+        population: &mut Population,
+        sequencer: &mut Sequencer,
+    ) {
+        let Some(policy) = self.table.find(key) else { return };
+        let Some(row) = self.table.remove(policy) else { return };
+        if let Some(active) = &row.active {
+            self.stale_endpoints.extend(self.selectors.matched(row.selector));
+            self.order.remove(&tier_name(&self.table, row.tier), row.order, &active.id, policy);
+            sequencer.policy_remove(&active.id);
+            self.released.extend(&active.sets);
+            self.active -= 1;
+        }
+        self.table.tiers.release(row.tier);
+        self.selectors.leave(row.selector, policy, &mut population.labels.names);
+        self.stale_policies.remove(&policy);
+        self.changed_policies.remove(&policy);
+    }
+
+    /// A tier is now this, or gone.
+    pub(crate) fn set_tier(&mut self, name: &str, tier: Option<Tier>) {
+        if self.order.set_tier(name, tier) {
+            let locals = self.locals.keys().copied();
+            self.stale_endpoints.extend(locals.filter(|item| !self.selectors.of_endpoint(*item).is_empty()));
+        }
+    }
+
+    /// A profile has these rules, or is gone.
+    pub(crate) fn set_profile_rules(
+        &mut self,
+        name: &str,
+        rules: Option<&feed::ProfileRules>,
+        population: &mut Population,
+    ) {
+        self.profiles.set_rules(name, rules, population);
+    }
+
+    /// A profile has other labels than before.
+    pub(crate) fn parent_changed(&mut self, members: &[ItemId]) {
+        self.selectors.parent_changed(members);
+    }
+
+    /// A local endpoint is now this. `rematch` if its labels or profiles changed.
+    pub(crate) fn put_local(&mut self, item: ItemId, endpoint: LocalEndpoint, rematch: bool) {
+        if rematch {
+            self.selectors.endpoint_changed(item);
+        }
+        let old = self.locals.get(&item);
+        if old.is_some_and(|old| old.endpoint == endpoint) {
+            return;
+        }
+        self.profiles.used_by_endpoint(endpoint.profiles());
+        let computed = old.map(|old| old.computed.clone()).unwrap_or_default();
+        if let Some(old) = self.locals.insert(item, Local { endpoint, computed }) {
+            self.profiles.unused_by_endpoint(old.endpoint.profiles());
+        }
+        self.stale_endpoints.insert(item);
+    }
+
+    /// A local endpoint is gone.
+    pub(crate) fn remove_local(&mut self, item: ItemId, sequencer: &mut Sequencer) {
+        self.selectors.endpoint_removed(item);
+        self.stale_endpoints.remove(&item);
+        let Some(local) = self.locals.remove(&item) else { return };
+        self.profiles.unused_by_endpoint(local.endpoint.profiles());
+        match &local.endpoint {
+            LocalEndpoint::Workload(id, _) => sequencer.workload_endpoint_remove(id),
+            LocalEndpoint::Host(name, _) => sequencer.host_endpoint_remove(name),
+        }
+    }
+
+    /// Decides what applies now, and sends what changed. Sets that come into use are left in the registry, as are those
+    /// that are not used any more.
+    pub(crate) fn resolve(
+        &mut self,
+        population: &mut Population,
+        registry: &mut SetRegistry,
+        sequencer: &mut Sequencer,
+    ) {
+        let rematched = self.selectors.rematch(population);
+        for selector in rematched.selectors {
+            self.stale_policies.extend(self.selectors.policies(selector));
+        }
+        // What a workload's message says besides policy depends on its labels, too.
+        let recompute: Vec<ItemId> = if self.computed.take_changed() {
+            self.locals.keys().copied().collect()
+        } else {
+            rematched.endpoints.iter().chain(&self.stale_endpoints).copied().collect()
+        };
+        self.stale_endpoints.extend(rematched.endpoints);
+        self.recompute(&recompute, population);
+
+        let mut scanner = RuleScanner::new(registry);
+        let changed = std::mem::take(&mut self.changed_policies);
+        for policy in std::mem::take(&mut self.stale_policies) {
+            self.resolve_policy(policy, changed.contains(&policy), &mut scanner, sequencer);
+        }
+        self.profiles.resolve(population, &mut scanner, &mut self.released, sequencer);
+        for set in self.released.drain(..) {
+            registry.release(set);
+        }
+
+        self.order.rank(&mut self.table);
+        for item in std::mem::take(&mut self.stale_endpoints) {
+            self.send_endpoint(item, sequencer);
+        }
+    }
+
+    fn recompute(&mut self, items: &[ItemId], population: &Population) {
+        for id in items {
+            if let Some(local) = self.locals.get_mut(id)
+                && let LocalEndpoint::Workload(endpoint, _) = &local.endpoint
+                && let Some(item) = population.item(*id)
+            {
+                let computed = self.computed.compute(population, item, endpoint);
+                if computed != local.computed {
+                    local.computed = computed;
+                    self.stale_endpoints.insert(*id);
+                }
+            }
+        }
+    }
+
+    fn resolve_policy(
+        &mut self,
+        policy: PolicyRef,
+        changed: bool,
+        scanner: &mut RuleScanner<'_>,
+        sequencer: &mut Sequencer,
+    ) {
+        let Some(row) = self.table.get(policy) else { return };
+        let wanted = row.flags.has(Flags::EVERYWHERE) || !self.selectors.matched(row.selector).is_empty();
+        if !wanted {
+            self.deactivate(policy, sequencer);
+            return;
+        }
+        if row.active.is_some() && !changed {
+            return;
+        }
+        let id = row.active.as_ref().map_or_else(|| Arc::new(row.key()), |active| active.id.clone());
+        let selector = self.selectors.text(row.selector);
+        let message = self.message(&id, policy, selector, scanner);
+        sequencer.policy_update(id.clone(), Arc::new(message));
+        let sets = scanner.take_sets();
+        let Some(row) = self.table.get_mut(policy) else { return };
+        if let Some(active) = &mut row.active {
+            self.released.extend(std::mem::replace(&mut active.sets, sets));
+        } else {
+            row.active = Some(Box::new(ActivePolicy { id: id.clone(), sets, rank: 0 }));
+            self.active += 1;
+            let (tier, order) = (row.tier, row.order);
+            self.order.insert(&tier_name(&self.table, tier), order, &id, policy);
+        }
+    }
+
+    fn message(
+        &self,
+        id: &PolicyId,
+        policy: PolicyRef,
+        selector: &str,
+        scanner: &mut RuleScanner<'_>,
+    ) -> Policy {
+        let Some(row) = self.table.get(policy) else { return Policy::default() };
+        // What was packed here is read here, so there is always something to unpack.
+        let Some(unpacked) = row.unpack(id, selector) else { return Policy::default() };
+        let mut message = Policy {
+            namespace: unpacked.namespace,
+            tier: tier_name(&self.table, row.tier),
+            inbound_rules: scanner.scan(&**id, unpacked.inbound),
+            outbound_rules: scanner.scan(&**id, unpacked.outbound),
+            untracked: row.flags.has(Flags::DO_NOT_TRACK),
+            pre_dnat: row.flags.has(Flags::PRE_DNAT),
+            original_selector: Selector::parse(selector.trim())
+                .map_or_else(|_| selector.trim().to_owned(), |parsed| parsed.canonical().to_owned()),
+            performance_hints: unpacked.performance_hints,
+        };
+        fill_in_rule_ids(&mut message.inbound_rules, &format!("pol-in-default/{}", id.name));
+        fill_in_rule_ids(&mut message.outbound_rules, &format!("pol-out-default/{}", id.name));
+        message
+    }
+
+    fn deactivate(&mut self, policy: PolicyRef, sequencer: &mut Sequencer) {
+        let Some(row) = self.table.get_mut(policy) else { return };
+        let Some(active) = row.active.take() else { return };
+        let (tier, order) = (row.tier, row.order);
+        self.active -= 1;
+        self.order.remove(&tier_name(&self.table, tier), order, &active.id, policy);
+        sequencer.policy_remove(&active.id);
+        self.released.extend(active.sets);
+    }
+
+    fn send_endpoint(&self, item: ItemId, sequencer: &mut Sequencer) {
+        let Some(local) = self.locals.get(&item) else { return };
+        let mut ranks: Vec<u32> = self
+            .selectors
+            .of_endpoint(item)
+            .iter()
+            .flat_map(|selector| self.selectors.policies(*selector))
+            .filter_map(|policy| self.table.get(*policy)?.active.as_ref())
+            .map(|active| active.rank)
+            .collect();
+        ranks.sort_unstable();
+        let tiers = Tiers::new(&ranks, &self.order, &self.table);
+        match &local.endpoint {
+            LocalEndpoint::Workload(id, endpoint) => {
+                let message = endpoints::workload(endpoint, tiers, &local.computed);
+                sequencer.workload_endpoint_update(id.clone(), message);
+            }
+            LocalEndpoint::Host(name, endpoint) => {
+                sequencer.host_endpoint_update(name.clone(), endpoints::host(endpoint, tiers));
+            }
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! What an endpoint's message says besides what the feed says about it: the BGP peer for the workload, its part in a live
+//! migration, and whether it is in Istio's ambient mesh.
+//!
+//! All of this is about the few workloads of this host and few resources, so it is computed anew for whoever is asked about.
+
+use crate::matching::Labelled as _;
+use crate::population::{Inherited, Item, Population};
+use api::{BGPPeer, LiveMigration};
+use messages::{LiveMigrationRole, WorkloadEndpointId};
+use model::ResourceKey;
+use selector::{Labels, Selector};
+use std::collections::BTreeMap;
+
+/// Workloads of Kubernetes whose namespace is in the ambient mesh and that do not opt out, or that opt in themselves.
+const ISTIO_AMBIENT: &str = "projectcalico.org/orchestrator == 'k8s' && \
+    (pcns.istio.io/dataplane-mode == 'ambient' && istio.io/dataplane-mode != 'none' \
+    || istio.io/dataplane-mode == 'ambient')";
+
+/// The id of the set of all such workloads.
+pub(crate) const ISTIO_SET: &str = "all-istio-weps";
+
+/// The selector of that set.
+pub(crate) fn istio_selector() -> Option<Selector> {
+    Selector::parse(ISTIO_AMBIENT).ok()
+}
+
+/// What was computed for one workload.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Computed {
+    pub(crate) bgp_peer: String,
+    pub(crate) is_istio_ambient: bool,
+    pub(crate) migration_role: LiveMigrationRole,
+    pub(crate) migration_uid: String,
+}
+
+#[derive(Debug)]
+struct Peer {
+    node: String,
+    node_selector: Option<Selector>,
+    workloads: Option<Selector>,
+}
+
+/// A workload (without endpoint) or one endpoint of it.
+#[derive(Debug, PartialEq)]
+struct Owner {
+    host: String,
+    orchestrator: String,
+    workload: String,
+    endpoint: Option<String>,
+}
+
+impl Owner {
+    /// In Kubernetes a pod's name is unique, and the host is not looked at.
+    fn new(host: &str, orchestrator: &str, workload: &str, endpoint: Option<&str>) -> Self {
+        let host = if orchestrator == "k8s" { "" } else { host };
+        Self {
+            host: host.to_owned(),
+            orchestrator: orchestrator.to_owned(),
+            workload: workload.to_owned(),
+            endpoint: endpoint.filter(|endpoint| !endpoint.is_empty()).map(str::to_owned),
+        }
+    }
+
+    fn is(&self, host: &str, id: &WorkloadEndpointId) -> bool {
+        (self.orchestrator == "k8s" || self.host == host)
+            && self.orchestrator == *id.orchestrator
+            && self.workload == *id.workload
+            && self.endpoint.as_ref().is_none_or(|endpoint| **endpoint == *id.endpoint)
+    }
+}
+
+#[derive(Debug)]
+struct Migration {
+    uid: String,
+    source: Option<Owner>,
+    target: Option<Owner>,
+    target_selector: Option<Selector>,
+}
+
+/// The resources that endpoints' messages depend on.
+#[derive(Debug, Default)]
+pub(crate) struct ComputedSources {
+    host: String,
+    node_labels: BTreeMap<String, String>,
+    peers: BTreeMap<String, Peer>,
+    migrations: BTreeMap<ResourceKey, Migration>,
+    istio: Option<Selector>,
+    /// Whether anything changed since the last look.
+    changed: bool,
+}
+
+impl ComputedSources {
+    pub(crate) fn new(host: &str, istio_ambient: bool) -> Self {
+        let istio = istio_ambient.then(istio_selector).flatten();
+        Self { host: host.to_owned(), istio, ..Self::default() }
+    }
+
+    /// Whether anything changed since this was asked last.
+    pub(crate) fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// This host's node has these labels; none when it is not there.
+    pub(crate) fn set_node_labels(&mut self, labels: BTreeMap<String, String>) {
+        if labels != self.node_labels {
+            self.node_labels = labels;
+            self.changed = !self.peers.is_empty();
+        }
+    }
+
+    /// A BGPPeer is now this, or gone.
+    pub(crate) fn set_peer(&mut self, name: &str, peer: Option<&BGPPeer>) {
+        self.changed = true;
+        let Some(peer) = peer else {
+            self.peers.remove(name);
+            return;
+        };
+        let workloads = peer.spec.local_workload_selector.as_str();
+        self.peers.insert(
+            name.to_owned(),
+            Peer {
+                node: peer.spec.node.clone(),
+                node_selector: read("node selector", name, peer.spec.node_selector.as_str()),
+                // A peer that names no workloads is not for workloads.
+                workloads: if workloads.is_empty() { None } else { read("workload selector", name, workloads) },
+            },
+        );
+    }
+
+    /// A LiveMigration is now this, or gone.
+    pub(crate) fn set_migration(&mut self, key: &ResourceKey, migration: Option<&LiveMigration>) {
+        self.changed = true;
+        let Some(migration) = migration else {
+            self.migrations.remove(key);
+            return;
+        };
+        let source = migration.spec.source.as_ref();
+        let target = migration.spec.target.as_ref();
+        let whole = source.and_then(|source| source.workload.as_ref());
+        let one = |id: &api::WorkloadEndpointIdentifier| {
+            Owner::new(&id.hostname, &id.orchestrator_id, &id.workload_id, Some(&id.endpoint_id))
+        };
+        let selector = target.and_then(|target| target.selector.as_deref()).filter(|text| !text.is_empty());
+        self.migrations.insert(
+            key.clone(),
+            Migration {
+                uid: migration.metadata.uid.clone(),
+                source: whole
+                    .map(|id| Owner::new(&id.hostname, &id.orchestrator_id, &id.workload_id, None))
+                    .or_else(|| source.and_then(|source| source.workload_endpoint.as_ref()).map(one)),
+                target: target.and_then(|target| target.workload_endpoint.as_ref()).map(one),
+                target_selector: selector.and_then(|text| read("target selector", &key.name, text)),
+            },
+        );
+    }
+
+    /// What a local workload's message says.
+    pub(crate) fn compute(&self, population: &Population, item: &Item, id: &WorkloadEndpointId) -> Computed {
+        let labels = Named { population, labels: population.view(item) };
+        let selects = |selector: &Option<Selector>| selector.as_ref().is_some_and(|it| it.evaluate(&labels));
+        let peer = self.peers.iter().find(|(_, peer)| self.is_for_this_node(peer) && selects(&peer.workloads));
+        let (migration_role, migration_uid) = self.migration(id, &labels);
+        Computed {
+            bgp_peer: peer.map(|(name, _)| name.clone()).unwrap_or_default(),
+            is_istio_ambient: selects(&self.istio),
+            migration_role,
+            migration_uid,
+        }
+    }
+
+    fn is_for_this_node(&self, peer: &Peer) -> bool {
+        if peer.node.is_empty() {
+            peer.node_selector.as_ref().is_some_and(|selector| selector.evaluate(&self.node_labels))
+        } else {
+            peer.node == self.host
+        }
+    }
+
+    /// A target that is found by selector comes before one that is named, and a target before a source. Of several
+    /// migrations that say the same, the one with the greatest uid is told.
+    fn migration(&self, id: &WorkloadEndpointId, labels: &Named<'_>) -> (LiveMigrationRole, String) {
+        let is = |owner: &Option<Owner>| owner.as_ref().is_some_and(|owner| owner.is(&self.host, id));
+        let greatest = |applies: &dyn Fn(&Migration) -> bool| {
+            self.migrations.values().filter(|it| applies(it)).map(|it| it.uid.clone()).max()
+        };
+        let by_selector =
+            |it: &Migration| it.target_selector.as_ref().is_some_and(|selector| selector.evaluate(labels));
+        if let Some(uid) = greatest(&by_selector).or_else(|| greatest(&|it| is(&it.target))) {
+            (LiveMigrationRole::Target, uid)
+        } else if let Some(uid) = greatest(&|it| is(&it.source)) {
+            (LiveMigrationRole::Source, uid)
+        } else {
+            (LiveMigrationRole::None, String::new())
+        }
+    }
+}
+
+fn read(what: &str, name: &str, text: &str) -> Option<Selector> {
+    Selector::parse(text)
+        .inspect_err(|error| tracing::error!(resource = name, selector = text, %error, "a {what} cannot be read; it selects nothing"))
+        .ok()
+}
+
+/// The labels of an item by name, for selectors that are not worth compiling.
+struct Named<'a> {
+    population: &'a Population,
+    labels: Inherited<'a>,
+}
+
+impl Labels for Named<'_> {
+    fn get(&self, key: &str) -> Option<&str> {
+        let name = self.population.labels.names.find(key)?;
+        std::str::from_utf8(self.labels.value(name)?).ok()
+    }
+}

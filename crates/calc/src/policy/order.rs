@@ -1,0 +1,168 @@
+//! The order in which policies are looked at: tiers by their order, and in each tier the active policies by theirs.
+//!
+//! Tiers that exist come first, then by order (none is last), then by name. Policies go by order (none is last), then by
+//! name, namespace and kind.
+
+use super::table::{PolicyRef, PolicyTable};
+use crate::symbols::Symbol;
+use messages::PolicyId;
+use model::feed::{RuleAction, Tier};
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A policy at its place in a tier.
+#[derive(Clone, Debug)]
+struct Placed {
+    order: f64,
+    id: PolicyId,
+    policy: PolicyRef,
+}
+
+impl Placed {
+    /// Name, namespace and kind with slashes between, compared as one text.
+    fn text(&self) -> impl Iterator<Item = u8> {
+        let id = &*self.id;
+        id.name.bytes().chain(*b"/").chain(id.namespace.bytes()).chain(*b"/").chain(id.kind.as_str().bytes())
+    }
+}
+
+impl Ord for Placed {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.order.total_cmp(&other.order).then_with(|| self.text().cmp(other.text()))
+    }
+}
+
+impl PartialOrd for Placed {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Placed {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Placed {}
+
+#[derive(Debug, Default)]
+struct TierRow {
+    /// What the feed says; none when the tier is not there.
+    tier: Option<Tier>,
+    policies: BTreeSet<Placed>,
+}
+
+/// A tier as endpoints see it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct RankedTier {
+    pub(crate) name: String,
+    pub(crate) default_action: RuleAction,
+    /// The rank after the last of its policies.
+    pub(crate) end: u32,
+}
+
+/// Tiers and active policies in order.
+#[derive(Debug, Default)]
+pub(crate) struct PolicyOrder {
+    tiers: BTreeMap<String, TierRow>,
+    /// The active policies by rank.
+    ranked: Vec<PolicyRef>,
+    ranked_tiers: Vec<RankedTier>,
+    stale: bool,
+}
+
+impl PolicyOrder {
+    /// How many tiers there are.
+    pub(crate) fn tier_count(&self) -> usize {
+        self.tiers.values().filter(|row| row.tier.is_some()).count()
+    }
+
+    /// A tier is now this, or gone. True if that concerns active policies.
+    pub(crate) fn set_tier(&mut self, name: &str, tier: Option<Tier>) -> bool {
+        if tier.is_none() && !self.tiers.contains_key(name) {
+            return false;
+        }
+        let row = self.tiers.entry(name.to_owned()).or_default();
+        if row.tier == tier {
+            return false;
+        }
+        row.tier = tier;
+        let concerns = !row.policies.is_empty();
+        if !concerns && row.tier.is_none() {
+            self.tiers.remove(name);
+        }
+        self.stale |= concerns;
+        concerns
+    }
+
+    /// A policy is active.
+    pub(crate) fn insert(&mut self, tier: &str, order: f64, id: &PolicyId, policy: PolicyRef) {
+        let row = match self.tiers.get_mut(tier) {
+            Some(row) => row,
+            None => self.tiers.entry(tier.to_owned()).or_default(),
+        };
+        row.policies.insert(Placed { order, id: id.clone(), policy });
+        self.stale = true;
+    }
+
+    /// A policy is not active any more, or not with this order in this tier.
+    pub(crate) fn remove(&mut self, tier: &str, order: f64, id: &PolicyId, policy: PolicyRef) {
+        let Some(row) = self.tiers.get_mut(tier) else { return };
+        row.policies.remove(&Placed { order, id: id.clone(), policy });
+        if row.policies.is_empty() && row.tier.is_none() {
+            self.tiers.remove(tier);
+        }
+        self.stale = true;
+    }
+
+    /// Counts the policies through, if anything changed.
+    pub(crate) fn rank(&mut self, table: &mut PolicyTable) {
+        if !std::mem::take(&mut self.stale) {
+            return;
+        }
+        let mut tiers: Vec<(&String, &TierRow)> =
+            self.tiers.iter().filter(|(_, row)| !row.policies.is_empty()).collect();
+        tiers.sort_by(|a, b| compare_tiers(*a, *b));
+        self.ranked.clear();
+        self.ranked_tiers.clear();
+        for (name, row) in tiers {
+            for placed in &row.policies {
+                if let Some(active) = table.get_mut(placed.policy).and_then(|row| row.active.as_mut()) {
+                    active.rank = u32::try_from(self.ranked.len()).expect("fewer than four billion policies");
+                }
+                self.ranked.push(placed.policy);
+            }
+            self.ranked_tiers.push(RankedTier {
+                name: name.clone(),
+                // A tier that is not there says nothing, and then what no rule matches is denied.
+                default_action: row.tier.as_ref().map_or(RuleAction::Deny, |tier| tier.default_action),
+                end: u32::try_from(self.ranked.len()).expect("fewer than four billion policies"),
+            });
+        }
+    }
+
+    /// The tiers that have active policies, in order.
+    pub(crate) fn tiers(&self) -> &[RankedTier] {
+        &self.ranked_tiers
+    }
+
+    /// The policy of a rank.
+    pub(crate) fn policy(&self, rank: u32) -> Option<PolicyRef> {
+        self.ranked.get(rank as usize).copied()
+    }
+}
+
+fn compare_tiers((name_a, a): (&String, &TierRow), (name_b, b): (&String, &TierRow)) -> Ordering {
+    let order = |row: &TierRow| row.tier.as_ref().and_then(|tier| tier.order).map(|order| order + 0.0);
+    let by_order = match (order(a), order(b)) {
+        (Some(a), Some(b)) => a.total_cmp(&b),
+        (a, b) => a.is_none().cmp(&b.is_none()),
+    };
+    a.tier.is_none().cmp(&b.tier.is_none()).then(by_order).then_with(|| name_a.cmp(name_b))
+}
+
+/// The name of a tier in the table of policies.
+pub(crate) fn tier_name(table: &PolicyTable, tier: Symbol) -> String {
+    table.tiers.text(tier).to_owned()
+}

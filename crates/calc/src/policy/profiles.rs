@@ -1,0 +1,174 @@
+//! Profiles: their rules, and which of them local endpoints have.
+//!
+//! An endpoint may name a profile that is not there. It then gets rules that deny everything, in both directions: what the
+//! profile would have restricted stays restricted.
+
+use crate::packed::{pack, unpack};
+use crate::population::{ParentId, Population};
+use crate::rules::{RuleScanner, fill_in_rule_ids};
+use crate::sequencer::{Sequencer, SetIndex};
+use crate::slab::Slab;
+use hashbrown::HashMap;
+use messages::{Profile, Text};
+use model::feed::{ProfileRules, Rule, RuleAction};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+#[derive(Debug)]
+struct SharedRules {
+    packed: Arc<[u8]>,
+    users: u32,
+}
+
+#[derive(Debug, Default)]
+struct UsedProfile {
+    endpoints: usize,
+    /// The sets that its rules name, once it was sent.
+    sets: Option<Box<[SetIndex]>>,
+}
+
+/// All profiles' rules, and the profiles in use.
+#[derive(Debug, Default)]
+pub(crate) struct Profiles {
+    /// Most profiles have the same rules, so they are kept once.
+    rules: Slab<SharedRules>,
+    by_content: HashMap<Arc<[u8]>, u32>,
+    by_profile: HashMap<ParentId, u32>,
+    used: BTreeMap<Text, UsedProfile>,
+    stale: BTreeSet<Text>,
+}
+
+impl Profiles {
+    pub(crate) fn len(&self) -> usize {
+        self.by_profile.len()
+    }
+
+    pub(crate) fn active_len(&self) -> usize {
+        self.used.len()
+    }
+
+    /// A profile has these rules, or is gone.
+    pub(crate) fn set_rules(&mut self, name: &str, rules: Option<&ProfileRules>, population: &mut Population) {
+        let changed = match rules {
+            Some(rules) => {
+                let parent = population.get_or_add_parent(name);
+                let shared = self.acquire(pack(&[], &[], &rules.inbound_rules, &rules.outbound_rules));
+                match self.by_profile.insert(parent, shared) {
+                    None => {
+                        population.pin_parent(parent);
+                        true
+                    }
+                    Some(old) => {
+                        self.release(old);
+                        old != shared
+                    }
+                }
+            }
+            None => population.find_parent(name).is_some_and(|parent| {
+                let old = self.by_profile.remove(&parent);
+                if let Some(old) = old {
+                    self.release(old);
+                    population.unpin_parent(parent);
+                }
+                old.is_some()
+            }),
+        };
+        if changed && let Some((name, _)) = self.used.get_key_value(name) {
+            self.stale.insert(name.clone());
+        }
+    }
+
+    fn acquire(&mut self, packed: Box<[u8]>) -> u32 {
+        if let Some(&id) = self.by_content.get(&*packed)
+            && let Some(shared) = self.rules.get_mut(id)
+        {
+            shared.users += 1;
+            return id;
+        }
+        let packed: Arc<[u8]> = packed.into();
+        let id = self.rules.insert(SharedRules { packed: packed.clone(), users: 1 });
+        self.by_content.insert(packed, id);
+        id
+    }
+
+    fn release(&mut self, id: u32) {
+        let Some(shared) = self.rules.get_mut(id) else { return };
+        shared.users -= 1;
+        if shared.users == 0
+            && let Some(shared) = self.rules.remove(id)
+        {
+            self.by_content.remove(&shared.packed);
+        }
+    }
+
+    /// A local endpoint has these profiles.
+    pub(crate) fn used_by_endpoint(&mut self, names: &[String]) {
+        for name in names {
+            if let Some(used) = self.used.get_mut(name.as_str()) {
+                used.endpoints += 1;
+            } else {
+                let name = Text::from(name.as_str());
+                self.stale.insert(name.clone());
+                self.used.insert(name, UsedProfile { endpoints: 1, sets: None });
+            }
+        }
+    }
+
+    /// A local endpoint does not have these profiles any more.
+    pub(crate) fn unused_by_endpoint(&mut self, names: &[String]) {
+        for name in names {
+            if let Some(used) = self.used.get_mut(name.as_str()) {
+                used.endpoints -= 1;
+                if used.endpoints == 0 {
+                    self.stale.insert(Text::from(name.as_str()));
+                }
+            }
+        }
+    }
+
+    /// Sends the profiles that are new or changed, and removes those that no endpoint has any more.
+    pub(crate) fn resolve(
+        &mut self,
+        population: &Population,
+        scanner: &mut RuleScanner<'_>,
+        released: &mut Vec<SetIndex>,
+        sequencer: &mut Sequencer,
+    ) {
+        for name in std::mem::take(&mut self.stale) {
+            let Some(used) = self.used.get(&name) else { continue };
+            if used.endpoints == 0 {
+                if let Some(sets) = self.used.remove(&name).and_then(|used| used.sets) {
+                    released.extend(sets);
+                    sequencer.profile_remove(&name);
+                }
+                continue;
+            }
+            let message = self.message(&name, population, scanner);
+            sequencer.profile_update(name.clone(), Arc::new(message));
+            let sets = scanner.take_sets();
+            if let Some(used) = self.used.get_mut(&name) {
+                released.extend(used.sets.replace(sets).into_iter().flatten());
+            }
+        }
+    }
+
+    fn message(&self, name: &str, population: &Population, scanner: &mut RuleScanner<'_>) -> Profile {
+        let shared = population.find_parent(name).and_then(|parent| self.by_profile.get(&parent));
+        let rules = shared.and_then(|id| self.rules.get(*id)).and_then(|shared| unpack(&[], &shared.packed));
+        let (inbound, outbound) = rules.map_or_else(
+            || {
+                tracing::warn!(profile = name, "local endpoints name a profile that is not there; they are closed");
+                let deny = || vec![Rule { action: RuleAction::Deny, ..Rule::default() }];
+                (deny(), deny())
+            },
+            |(_, inbound, outbound)| (inbound, outbound),
+        );
+        let mut profile = Profile {
+            inbound_rules: scanner.scan(&name, inbound),
+            outbound_rules: scanner.scan(&name, outbound),
+        };
+        fill_in_rule_ids(&mut profile.inbound_rules, &format!("prof-in-{name}"));
+        fill_in_rule_ids(&mut profile.outbound_rules, &format!("prof-out-{name}"));
+        profile
+    }
+}

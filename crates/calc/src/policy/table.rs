@@ -1,0 +1,212 @@
+//! All policies of the cluster, as small as they go: most of them concern other hosts.
+
+use crate::bytes::{Reader, put_bytes};
+use crate::packed::{pack, unpack};
+use crate::sequencer::SetIndex;
+use crate::slab::Slab;
+use crate::symbols::{Symbol, Symbols};
+use api::Kind;
+use hashbrown::{DefaultHashBuilder, HashTable};
+use messages::PolicyId;
+use model::feed::{self, PolicyType};
+use model::v1::PolicyKey;
+use std::hash::BuildHasher;
+
+/// The number of a policy.
+pub(crate) type PolicyRef = u32;
+
+/// The hint that a policy is wanted on every host, whether or not it applies to an endpoint there.
+const NEEDED_EVERYWHERE: &str = "AssumeNeededOnEveryNode";
+
+/// The tier of a policy that names none.
+const DEFAULT_TIER: &str = "default";
+
+/// Properties of a policy that are yes or no.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Flags(u8);
+
+impl Flags {
+    pub(crate) const DO_NOT_TRACK: Self = Self(1);
+    pub(crate) const PRE_DNAT: Self = Self(1 << 1);
+    pub(crate) const APPLY_ON_FORWARD: Self = Self(1 << 2);
+    pub(crate) const INGRESS: Self = Self(1 << 3);
+    pub(crate) const EGRESS: Self = Self(1 << 4);
+    /// Wanted on every host.
+    pub(crate) const EVERYWHERE: Self = Self(1 << 5);
+    /// The first of the packed texts is the namespace, because it is not that of the key.
+    const OTHER_NAMESPACE: Self = Self(1 << 6);
+    /// What matters to the order of policies on an endpoint.
+    const ORDERING: u8 = 0b1_1111;
+
+    pub(crate) fn has(self, flag: Self) -> bool {
+        self.0 & flag.0 != 0
+    }
+
+    fn set(&mut self, flag: Self, on: bool) {
+        if on {
+            self.0 |= flag.0;
+        }
+    }
+
+    fn of(policy: &feed::Policy) -> Self {
+        let mut flags = Self::default();
+        flags.set(Self::DO_NOT_TRACK, policy.do_not_track);
+        flags.set(Self::PRE_DNAT, policy.pre_dnat);
+        flags.set(Self::APPLY_ON_FORWARD, policy.apply_on_forward);
+        // A policy that says nothing about directions is for both.
+        let both = policy.types.is_empty();
+        flags.set(Self::INGRESS, both || policy.types.contains(&PolicyType::Ingress));
+        flags.set(Self::EGRESS, both || policy.types.contains(&PolicyType::Egress));
+        flags.set(Self::EVERYWHERE, policy.performance_hints.iter().any(|hint| hint == NEEDED_EVERYWHERE));
+        flags
+    }
+}
+
+/// A policy that applies to a local endpoint, or is wanted everywhere.
+#[derive(Debug)]
+pub(crate) struct ActivePolicy {
+    pub(crate) id: PolicyId,
+    /// The sets that its rules name.
+    pub(crate) sets: Box<[SetIndex]>,
+    /// Its place among all active policies, counted over all tiers. Kept by the order.
+    pub(crate) rank: u32,
+}
+
+/// One policy.
+#[derive(Debug)]
+pub(crate) struct PolicyRow {
+    key: Box<[u8]>,
+    /// The rest: hints and rules.
+    packed: Box<[u8]>,
+    pub(crate) order: f64,
+    pub(crate) active: Option<Box<ActivePolicy>>,
+    /// The row of its selector.
+    pub(crate) selector: u32,
+    pub(crate) tier: Symbol,
+    pub(crate) flags: Flags,
+}
+
+impl PolicyRow {
+    /// The key, as it was.
+    pub(crate) fn key(&self) -> PolicyKey {
+        let mut reader = Reader(&self.key);
+        let kind = reader.byte().and_then(|kind| Kind::ALL.get(usize::from(kind)).copied());
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let namespace = text(reader.bytes().unwrap_or_default());
+        PolicyKey { kind: kind.unwrap_or(Kind::GlobalNetworkPolicy), namespace, name: text(reader.0) }
+    }
+
+    /// Whether both stand at the same place in the order of policies.
+    pub(crate) fn same_order(&self, other: &Self) -> bool {
+        self.order.total_cmp(&other.order).is_eq()
+            && self.tier == other.tier
+            && self.flags.0 & Flags::ORDERING == other.flags.0 & Flags::ORDERING
+    }
+
+    /// Whether both have the same rules. Their selectors must be the same for this to be asked.
+    pub(crate) fn same_content(&self, other: &Self) -> bool {
+        self.packed == other.packed && self.flags == other.flags && self.tier == other.tier
+    }
+
+    /// Everything that stands in the policy's message besides rules, and the rules as the feed had them.
+    pub(crate) fn unpack(&self, key: &PolicyKey, selector: &str) -> Option<Unpacked> {
+        let known = [selector, &key.namespace, &key.name];
+        let (mut texts, inbound, outbound) = unpack(&known, &self.packed)?;
+        let namespace = if self.flags.has(Flags::OTHER_NAMESPACE) && !texts.is_empty() {
+            texts.remove(0)
+        } else {
+            key.namespace.clone()
+        };
+        Some(Unpacked { namespace, performance_hints: texts, inbound, outbound })
+    }
+}
+
+/// The content of a policy.
+#[derive(Debug)]
+pub(crate) struct Unpacked {
+    pub(crate) namespace: String,
+    pub(crate) performance_hints: Vec<String>,
+    pub(crate) inbound: Vec<feed::Rule>,
+    pub(crate) outbound: Vec<feed::Rule>,
+}
+
+/// All policies by key.
+#[derive(Debug, Default)]
+pub(crate) struct PolicyTable {
+    rows: Slab<PolicyRow>,
+    by_key: HashTable<PolicyRef>,
+    /// The names of tiers.
+    pub(crate) tiers: Symbols,
+    hasher: DefaultHashBuilder,
+}
+
+impl PolicyTable {
+    pub(crate) fn get(&self, policy: PolicyRef) -> Option<&PolicyRow> {
+        self.rows.get(policy)
+    }
+
+    pub(crate) fn get_mut(&mut self, policy: PolicyRef) -> Option<&mut PolicyRow> {
+        self.rows.get_mut(policy)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Makes the row of a policy; the tier's name gets a reference.
+    pub(crate) fn row(&mut self, key: &PolicyKey, policy: &feed::Policy, selector: u32) -> PolicyRow {
+        let mut flags = Flags::of(policy);
+        let mut texts: Vec<&str> = Vec::new();
+        if policy.namespace != key.namespace {
+            flags.set(Flags::OTHER_NAMESPACE, true);
+            texts.push(&policy.namespace);
+        }
+        texts.extend(policy.performance_hints.iter().map(String::as_str));
+        let known = [policy.selector.as_str(), &key.namespace, &key.name];
+        let tier = if policy.tier.is_empty() { DEFAULT_TIER } else { &policy.tier };
+        PolicyRow {
+            key: pack_key(key),
+            packed: pack(&known, &texts, &policy.inbound_rules, &policy.outbound_rules),
+            // Minus zero is zero.
+            order: policy.order.unwrap_or(f64::INFINITY) + 0.0,
+            active: None,
+            selector,
+            tier: self.tiers.acquire(tier),
+            flags,
+        }
+    }
+
+    pub(crate) fn find(&self, key: &PolicyKey) -> Option<PolicyRef> {
+        let packed = pack_key(key);
+        let hash = self.hasher.hash_one(&*packed);
+        self.by_key.find(hash, |policy| self.rows.get(*policy).is_some_and(|row| row.key == packed)).copied()
+    }
+
+    pub(crate) fn insert(&mut self, row: PolicyRow) -> PolicyRef {
+        let hash = self.hasher.hash_one(&*row.key);
+        let policy = self.rows.insert(row);
+        let (rows, hasher) = (&self.rows, &self.hasher);
+        self.by_key.insert_unique(hash, policy, |policy| {
+            hasher.hash_one(rows.get(*policy).map_or(&[][..], |row| &row.key))
+        });
+        policy
+    }
+
+    /// Takes a policy out. The caller gives the tier's name back.
+    pub(crate) fn remove(&mut self, policy: PolicyRef) -> Option<PolicyRow> {
+        let hash = self.hasher.hash_one(&*self.rows.get(policy)?.key);
+        if let Ok(entry) = self.by_key.find_entry(hash, |other| *other == policy) {
+            entry.remove();
+        }
+        self.rows.remove(policy)
+    }
+}
+
+fn pack_key(key: &PolicyKey) -> Box<[u8]> {
+    let mut packed = Vec::with_capacity(2 + key.namespace.len() + key.name.len());
+    let kind = Kind::ALL.iter().position(|kind| *kind == key.kind).and_then(|place| u8::try_from(place).ok());
+    packed.push(kind.unwrap_or(u8::MAX));
+    put_bytes(&mut packed, key.namespace.as_bytes());
+    packed.extend_from_slice(key.name.as_bytes());
+    packed.into_boxed_slice()
+}

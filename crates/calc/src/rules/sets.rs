@@ -1,0 +1,116 @@
+//! The sets in use: what each is made of, its id, and how many policies and profiles name it.
+
+use crate::population::PortProtocol;
+use crate::sequencer::SetIndex;
+use crate::slab::Slab;
+use hashbrown::HashMap;
+use messages::{IpSetId, IpSetType};
+use selector::{Selector, unique_id};
+
+/// What a set is made of.
+#[derive(Clone, Debug)]
+pub(crate) enum SetSpec {
+    /// The networks of everybody whom a selector selects.
+    Selector(Selector),
+    /// The addresses of those, with the ports of this name.
+    NamedPort { selector: Selector, protocol: PortProtocol, name: String },
+    /// The endpoints of a service (`namespace/name`), with or without its ports.
+    Service { service: String, with_ports: bool },
+    /// The addresses of those whom a selector selects, under a fixed id.
+    Fixed { id: &'static str, selector: Selector },
+}
+
+impl SetSpec {
+    fn id(&self) -> IpSetId {
+        match self {
+            Self::Selector(selector) => selector.unique_id().into(),
+            Self::NamedPort { selector, protocol, name } => {
+                unique_id("n", &format!("{},{},{name}", selector.unique_id(), protocol.as_str())).into()
+            }
+            Self::Service { service, with_ports: true } => unique_id("svc", service).into(),
+            Self::Service { service, with_ports: false } => unique_id("svcnoport", service).into(),
+            Self::Fixed { id, .. } => (*id).into(),
+        }
+    }
+
+    /// What kind of members it has.
+    pub(crate) fn set_type(&self) -> IpSetType {
+        match self {
+            Self::Selector(_) | Self::Service { with_ports: false, .. } => IpSetType::Net,
+            Self::NamedPort { .. } | Self::Service { with_ports: true, .. } => IpSetType::IpAndPort,
+            Self::Fixed { .. } => IpSetType::Ip,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Row {
+    id: IpSetId,
+    references: u32,
+    is_service: bool,
+}
+
+/// The sets in use.
+#[derive(Debug, Default)]
+pub(crate) struct SetRegistry {
+    rows: Slab<Row>,
+    by_id: HashMap<IpSetId, SetIndex>,
+    new: Vec<(SetIndex, IpSetId, SetSpec)>,
+    idle: Vec<SetIndex>,
+}
+
+impl SetRegistry {
+    /// The set, with one more reference to it.
+    pub(crate) fn acquire(&mut self, spec: SetSpec) -> (SetIndex, IpSetId) {
+        // A plain selector has its id at hand, and most sets are of plain selectors.
+        let id = match &spec {
+            SetSpec::Selector(selector) => self.by_id.get_key_value(selector.unique_id()).map(|(id, _)| id.clone()),
+            _ => None,
+        };
+        let id = id.unwrap_or_else(|| spec.id());
+        if let Some(&set) = self.by_id.get(&id)
+            && let Some(row) = self.rows.get_mut(set.0)
+        {
+            row.references += 1;
+            return (set, row.id.clone());
+        }
+        let is_service = matches!(spec, SetSpec::Service { .. });
+        let set = SetIndex(self.rows.insert(Row { id: id.clone(), references: 1, is_service }));
+        self.by_id.insert(id.clone(), set);
+        self.new.push((set, id.clone(), spec));
+        (set, id)
+    }
+
+    /// Gives a reference back. The set stays until [`SetRegistry::take_idle`].
+    pub(crate) fn release(&mut self, set: SetIndex) {
+        if let Some(row) = self.rows.get_mut(set.0) {
+            row.references -= 1;
+            if row.references == 0 {
+                self.idle.push(set);
+            }
+        }
+    }
+
+    /// The sets that came into use since the last call.
+    pub(crate) fn take_new(&mut self) -> Vec<(SetIndex, IpSetId, SetSpec)> {
+        std::mem::take(&mut self.new)
+    }
+
+    /// The sets that are not in use any more, and whether each is of a service; they are forgotten.
+    pub(crate) fn take_idle(&mut self) -> Vec<(SetIndex, bool)> {
+        let mut gone = Vec::new();
+        for set in std::mem::take(&mut self.idle) {
+            if self.rows.get(set.0).is_some_and(|row| row.references == 0)
+                && let Some(row) = self.rows.remove(set.0)
+            {
+                self.by_id.remove(&row.id);
+                gone.push((set, row.is_service));
+            }
+        }
+        gone
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.rows.len()
+    }
+}

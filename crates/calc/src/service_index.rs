@@ -1,0 +1,163 @@
+//! Who is behind which service: the addresses and ports of endpoint slices, for the services that rules name.
+//!
+//! Whether an endpoint is ready is not asked, as in Calico: policy is about who somebody is, not about how they feel.
+
+use crate::id_list::IdList;
+use crate::members::Member;
+use crate::sequencer::SetIndex;
+use crate::set_matcher::Output;
+use api::KubernetesEndpointSlice;
+use hashbrown::HashMap;
+use ipnet::IpNet;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+/// The label of a slice that names its service.
+const SERVICE_LABEL: &str = "kubernetes.io/service-name";
+
+#[derive(Debug, PartialEq)]
+struct Slice {
+    /// Namespace and name of the service, with a slash between.
+    service: Box<str>,
+    addresses: Box<[IpAddr]>,
+    /// Addresses that are networks: they can be in a set without ports only.
+    nets: Box<[IpNet]>,
+    /// Protocol and port.
+    ports: Box<[(u8, u16)]>,
+}
+
+impl Slice {
+    fn new(namespace: &str, slice: &KubernetesEndpointSlice) -> Self {
+        let service = slice.metadata.labels.get(SERVICE_LABEL).map_or("", String::as_str);
+        let content = &slice.spec.0;
+        let texts = content.endpoints.iter().flat_map(|endpoint| &endpoint.addresses);
+        let (mut addresses, mut nets) = (Vec::new(), Vec::new());
+        for text in texts {
+            // An address may be a domain name, which is in no set.
+            if let Ok(address) = text.parse() {
+                addresses.push(address);
+            } else if let Ok(net) = text.parse::<IpNet>() {
+                nets.push(net.trunc());
+            }
+        }
+        let ports = content.ports.iter().filter_map(|port| {
+            let protocol = match port.protocol.as_deref() {
+                Some("UDP") => 17,
+                Some("SCTP") => 132,
+                _ => 6,
+            };
+            // A port without number means all ports; a set cannot say that, so it says none.
+            Some((protocol, u16::try_from(port.port?).ok()?))
+        });
+        Self {
+            service: format!("{namespace}/{service}").into(),
+            addresses: addresses.into(),
+            nets: nets.into(),
+            ports: ports.collect(),
+        }
+    }
+
+    fn for_each_member(&self, with_ports: bool, mut visit: impl FnMut(Member)) {
+        for &address in &self.addresses {
+            if with_ports {
+                for &(protocol, port) in &self.ports {
+                    visit(Member::Port(address, protocol, port));
+                }
+            } else {
+                visit(Member::Net(IpNet::from(address)));
+            }
+        }
+        if !with_ports {
+            for &net in &self.nets {
+                visit(Member::Net(net));
+            }
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Service {
+    slices: BTreeSet<Box<str>>,
+    /// The sets of this service that are in use: with and without ports.
+    sets: IdList,
+}
+
+/// All endpoint slices, and the services in use.
+#[derive(Debug, Default)]
+pub(crate) struct ServiceIndex {
+    /// By namespace and name, with a slash between.
+    slices: HashMap<Box<str>, Slice>,
+    services: HashMap<Box<str>, Service>,
+    sets: HashMap<SetIndex, (Box<str>, bool)>,
+}
+
+impl ServiceIndex {
+    /// An endpoint slice is now this, or gone.
+    pub(crate) fn set_slice(
+        &mut self,
+        namespace: &str,
+        name: &str,
+        slice: Option<&KubernetesEndpointSlice>,
+        output: &mut Output<'_>,
+    ) {
+        let key: Box<str> = format!("{namespace}/{name}").into();
+        let new = slice.map(|slice| Slice::new(namespace, slice));
+        if self.slices.get(&key) == new.as_ref() {
+            return;
+        }
+        // First what comes, then what goes: a member that stays is not told to go.
+        if let Some(new) = &new {
+            self.for_each_member(new, |set, member| output.members.add(set, member, output.told));
+            self.services.entry(new.service.clone()).or_default().slices.insert(key.clone());
+        }
+        let service = new.as_ref().map(|new| new.service.clone());
+        let old = match new {
+            Some(new) => self.slices.insert(key.clone(), new),
+            None => self.slices.remove(&key),
+        };
+        if let Some(old) = old {
+            self.for_each_member(&old, |set, member| output.members.remove(set, member, output.told));
+            if service.as_ref() != Some(&old.service) {
+                if let Some(row) = self.services.get_mut(&old.service) {
+                    row.slices.remove(&key);
+                }
+                self.drop_if_unused(&old.service);
+            }
+        }
+    }
+
+    fn for_each_member(&self, slice: &Slice, mut visit: impl FnMut(SetIndex, Member)) {
+        let Some(service) = self.services.get(&slice.service) else { return };
+        for &set in service.sets.as_slice() {
+            let set = SetIndex(set);
+            if let Some((_, with_ports)) = self.sets.get(&set) {
+                slice.for_each_member(*with_ports, |member| visit(set, member));
+            }
+        }
+    }
+
+    /// A set comes into use; its members are open and empty.
+    pub(crate) fn open(&mut self, set: SetIndex, service: &str, with_ports: bool, output: &mut Output<'_>) {
+        self.sets.insert(set, (service.into(), with_ports));
+        let row = self.services.entry(service.into()).or_default();
+        row.sets.insert(set.0);
+        for slice in row.slices.iter().filter_map(|slice| self.slices.get(slice)) {
+            slice.for_each_member(with_ports, |member| output.members.add(set, member, output.told));
+        }
+    }
+
+    /// A set is not in use any more. Its members are forgotten elsewhere.
+    pub(crate) fn close(&mut self, set: SetIndex) {
+        let Some((service, _)) = self.sets.remove(&set) else { return };
+        if let Some(row) = self.services.get_mut(&service) {
+            row.sets.remove(set.0);
+        }
+        self.drop_if_unused(&service);
+    }
+
+    fn drop_if_unused(&mut self, service: &str) {
+        if self.services.get(service).is_some_and(|row| row.slices.is_empty() && row.sets.is_empty()) {
+            self.services.remove(service);
+        }
+    }
+}

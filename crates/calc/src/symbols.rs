@@ -1,0 +1,113 @@
+//! Texts that occur again and again, each kept once and known by a number: names of labels, hosts, orchestrators.
+//!
+//! Every user of a symbol holds a reference; a text that nobody uses any more is forgotten and its number given away
+//! again. So a cluster that lives for years and names its labels after the time of day does not fill the memory.
+
+use hashbrown::{DefaultHashBuilder, HashTable};
+use std::hash::BuildHasher;
+
+/// The number of a text in one [`Symbols`] table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Symbol(pub(crate) u32);
+
+impl Symbol {
+    pub(crate) fn place(self) -> usize {
+        self.0 as usize
+    }
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    text: Box<str>,
+    references: u32,
+}
+
+/// A table of texts with reference counts.
+#[derive(Debug, Default)]
+pub(crate) struct Symbols {
+    entries: Vec<Entry>,
+    free: Vec<Symbol>,
+    by_text: HashTable<Symbol>,
+    hasher: DefaultHashBuilder,
+}
+
+impl Symbols {
+    /// The symbol of `text`, with one more reference.
+    pub(crate) fn acquire(&mut self, text: &str) -> Symbol {
+        let hash = self.hasher.hash_one(text);
+        if let Some(&symbol) = self.by_text.find(hash, |symbol| self.text(*symbol) == text) {
+            self.retain(symbol);
+            return symbol;
+        }
+        let entry = Entry { text: text.into(), references: 1 };
+        let symbol = if let Some(symbol) = self.free.pop() {
+            self.entries[symbol.place()] = entry;
+            symbol
+        } else {
+            self.entries.push(entry);
+            Symbol(u32::try_from(self.entries.len() - 1).expect("fewer than four billion names"))
+        };
+        let (entries, hasher) = (&self.entries, &self.hasher);
+        self.by_text.insert_unique(hash, symbol, |symbol| hasher.hash_one(&*entries[symbol.place()].text));
+        symbol
+    }
+
+    /// One more reference to a symbol that has one.
+    pub(crate) fn retain(&mut self, symbol: Symbol) {
+        if let Some(entry) = self.entries.get_mut(symbol.place()) {
+            entry.references += 1;
+        }
+    }
+
+    /// Gives a reference back.
+    pub(crate) fn release(&mut self, symbol: Symbol) {
+        let Some(entry) = self.entries.get_mut(symbol.place()) else { return };
+        entry.references -= 1;
+        if entry.references == 0 {
+            let text = std::mem::take(&mut entry.text);
+            let hash = self.hasher.hash_one(&*text);
+            if let Ok(found) = self.by_text.find_entry(hash, |other| *other == symbol) {
+                found.remove();
+            }
+            self.free.push(symbol);
+        }
+    }
+
+    /// The symbol of `text`, if anybody uses it.
+    pub(crate) fn find(&self, text: &str) -> Option<Symbol> {
+        let hash = self.hasher.hash_one(text);
+        self.by_text.find(hash, |symbol| self.text(*symbol) == text).copied()
+    }
+
+    /// The text of a symbol.
+    pub(crate) fn text(&self, symbol: Symbol) -> &str {
+        self.entries.get(symbol.place()).map_or("", |entry| &entry.text)
+    }
+
+    /// How many texts are in use.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.by_text.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Symbols;
+
+    #[test]
+    fn a_text_has_one_symbol_while_it_is_used() {
+        let mut symbols = Symbols::default();
+        let a = symbols.acquire("a");
+        let b = symbols.acquire("b");
+        assert_eq!(symbols.acquire("a"), a);
+        assert_ne!(a, b);
+        assert_eq!((symbols.text(a), symbols.find("b")), ("a", Some(b)));
+        symbols.release(a);
+        assert_eq!(symbols.find("a"), Some(a), "one reference is left");
+        symbols.release(a);
+        assert_eq!((symbols.find("a"), symbols.len()), (None, 1));
+        assert_eq!(symbols.acquire("c"), a, "numbers are given away again");
+        assert_eq!(symbols.text(a), "c");
+    }
+}
