@@ -210,6 +210,25 @@ fn restore_metadata(kind: Kind, metadata: &mut ObjectMeta, tier: Option<&str>) -
     Ok(())
 }
 
+/// As much of a custom resource as can be read, for kinds that hold rules, under the key that its own name gives it.
+#[must_use]
+pub fn salvage(kind: Kind, object: Value) -> Option<KvPair> {
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let key = Key::resource(kind, &text("/metadata/namespace"), &text("/metadata/name"));
+    let mut resource = crate::convert::salvage::salvage(kind, object)?;
+    let tier = policy_tier(&resource).map(str::to_owned);
+    // Without its own metadata, it keeps the custom resource's: the name is what matters.
+    let metadata = resource.metadata().clone();
+    if restore_metadata(kind, resource.metadata_mut(), tier.as_deref()).is_err() {
+        *resource.metadata_mut() = metadata;
+    }
+    let revision = resource.metadata().resource_version.clone();
+    let mut pair = KvPair::resource(resource);
+    pair.key = key;
+    pair.set_revision(&revision);
+    Some(pair)
+}
+
 /// The resource of a custom resource under the key that the custom resource's own name gives it, with its revision and
 /// translated uid.
 ///

@@ -5,9 +5,11 @@
 //! - [`value`]: [`Value`], its bytes in etcd both ways, [`KvPair`].
 //! - [`names`]: names that are computed from others.
 //! - [`crd`]: resources and IPAM's values as custom resources of `crd.projectcalico.org/v1`, both ways.
+//! - [`convert`]: stored resources as the values of a feed.
 //! - [`feed`]: what a feed delivers: entries in the shapes that components calculate with.
 //! - [`kubernetes`]: Pods, Namespaces, Nodes and policies of Kubernetes as Calico resources.
 
+pub mod convert;
 pub mod crd;
 pub mod feed;
 pub mod key;

@@ -129,6 +129,16 @@ fn bounded(name: &str, text: &str, bounds: &RangeInclusive<i64>, problems: &mut 
     clamped
 }
 
+/// The mark that the annotations ask for on packets that leave the cluster, if any.
+///
+/// # Errors
+/// A sentence, when the annotation holds no mark.
+pub fn egress_mark(annotations: &StringMap) -> Result<Option<Dscp>, String> {
+    let mut problems = Vec::new();
+    let mark = annotations.get(names::DSCP).and_then(|text| dscp(text, &mut problems));
+    problems.pop().map_or(Ok(mark), Err)
+}
+
 fn dscp(text: &str, problems: &mut Vec<String>) -> Option<Dscp> {
     // Digits are a number, and are written as one.
     let dscp = text.parse::<u8>().map_or_else(|_| Dscp::from_text(text), Dscp::from_number);

@@ -1,0 +1,149 @@
+//! Workload and host endpoints.
+
+use super::Faults;
+use crate::feed::{EndpointPort, HostEndpoint, Nat, WorkloadEndpoint};
+use crate::kubernetes::annotations::{
+    LABEL_SERVICE_ACCOUNT, NAMESPACE_LABEL_PREFIX, SERVICE_ACCOUNT_LABEL_PREFIX,
+};
+use crate::kubernetes::qos::egress_mark;
+use api::QoSControls;
+use api::scalars::{IntOrString, IpOrCidr, MacAddr, Protocol};
+use ipnet::IpNet;
+
+/// The state of an endpoint that is in use; there is no other.
+const ACTIVE: &str = "active";
+
+/// A workload endpoint; none while it has no addresses, because nothing can be programmed for it yet.
+///
+/// Labels that would pretend to come from a namespace or service account are dropped: a pod must not choose those.
+#[must_use]
+pub fn workload(endpoint: api::WorkloadEndpoint, faults: &mut Faults) -> Option<WorkloadEndpoint> {
+    let (metadata, spec) = (endpoint.metadata, endpoint.spec);
+    if spec.ip_networks.is_empty() {
+        return None;
+    }
+    let (ipv4_nets, ipv6_nets) = by_family(networks("spec.ipNetworks", &spec.ip_networks, faults));
+    let mut converted = WorkloadEndpoint {
+        state: ACTIVE.to_owned(),
+        name: spec.interface_name,
+        mac: mac(&spec.mac, faults),
+        profile_ids: spec.profiles,
+        ipv4_nets,
+        ipv6_nets,
+        labels: metadata.labels,
+        generate_name: metadata.generate_name,
+        allow_spoofed_source_prefixes: networks(
+            "spec.allowSpoofedSourcePrefixes",
+            &spec.allow_spoofed_source_prefixes,
+            faults,
+        ),
+        annotations: metadata.annotations,
+        qos_controls: spec.qos_controls.map(Box::new),
+        ..WorkloadEndpoint::default()
+    };
+    converted.labels.retain(|label, _| {
+        !label.starts_with(NAMESPACE_LABEL_PREFIX) && !label.starts_with(SERVICE_ACCOUNT_LABEL_PREFIX)
+    });
+    if !spec.service_account_name.is_empty() {
+        converted.labels.insert(LABEL_SERVICE_ACCOUNT.to_owned(), spec.service_account_name);
+    }
+    for (index, nat) in spec.ip_nats.iter().enumerate() {
+        match (nat.internal_ip.parse(), nat.external_ip.parse()) {
+            (Ok(internal), Ok(external)) => {
+                let list =
+                    if internal.is_ipv4() { &mut converted.ipv4_nat } else { &mut converted.ipv6_nat };
+                list.push(Nat { internal, external });
+            }
+            (Err(reason), _) | (_, Err(reason)) => faults.add(format!("spec.ipNATs[{index}]"), reason),
+        }
+    }
+    for (index, port) in spec.ports.into_iter().enumerate() {
+        // Ports without a name are the CNI plugin's: no rule can name them.
+        if !port.name.is_empty() {
+            converted.ports.extend(named_port(index, port.name, port.protocol, port.port, faults));
+        }
+    }
+    Some(converted)
+}
+
+/// A host endpoint.
+#[must_use]
+pub fn host(endpoint: api::HostEndpoint, faults: &mut Faults) -> HostEndpoint {
+    let (metadata, spec) = (endpoint.metadata, endpoint.spec);
+    let mut converted = HostEndpoint {
+        name: spec.interface_name,
+        labels: metadata.labels,
+        profile_ids: spec.profiles,
+        ..HostEndpoint::default()
+    };
+    for (index, text) in spec.expected_ips.iter().enumerate() {
+        match text.parse() {
+            Ok(ip) if ip.is_ipv4() => converted.expected_ipv4_addrs.push(ip),
+            Ok(ip) => converted.expected_ipv6_addrs.push(ip),
+            Err(reason) => faults.add(format!("spec.expectedIPs[{index}]"), reason),
+        }
+    }
+    for (index, port) in spec.ports.into_iter().enumerate() {
+        converted.ports.extend(named_port(index, port.name, port.protocol, port.port, faults));
+    }
+    match egress_mark(&metadata.annotations) {
+        Ok(None) => {}
+        Ok(Some(mark)) => {
+            let controls = QoSControls { dscp: Some(mark), ..QoSControls::default() };
+            converted.qos_controls = Some(Box::new(controls));
+        }
+        Err(problem) => faults.add("metadata.annotations", problem),
+    }
+    converted
+}
+
+fn named_port(
+    index: usize,
+    name: String,
+    protocol: Protocol,
+    port: u16,
+    faults: &mut Faults,
+) -> Option<EndpointPort> {
+    let protocol = match protocol {
+        Protocol::Other(IntOrString::String(name)) => Protocol::from_name(&name),
+        other => other,
+    };
+    if matches!(protocol, Protocol::Other(_)) {
+        let reason = format!("'{protocol}' is no protocol; no rule can name the port");
+        faults.add(format!("spec.ports[{index}].protocol"), reason);
+        return None;
+    }
+    Some(EndpointPort { name, protocol, port })
+}
+
+fn networks(place: &str, texts: &[IpOrCidr], faults: &mut Faults) -> Vec<IpNet> {
+    let mut nets = Vec::with_capacity(texts.len());
+    for (index, text) in texts.iter().enumerate() {
+        match text.parse() {
+            Ok(network) => nets.push(network.masked()),
+            Err(reason) => faults.add(format!("{place}[{index}]"), reason),
+        }
+    }
+    nets
+}
+
+fn by_family(nets: Vec<IpNet>) -> (Vec<IpNet>, Vec<IpNet>) {
+    nets.into_iter().partition(|net| matches!(net, IpNet::V4(_)))
+}
+
+/// The address in its usual spelling, whatever the user's.
+fn mac(mac: &MacAddr, faults: &mut Faults) -> String {
+    if mac.is_empty() {
+        return String::new();
+    }
+    match mac.parse() {
+        Ok(bytes) => {
+            let pairs: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            pairs.join(":")
+        }
+        Err(reason) => {
+            faults.add("spec.mac", reason);
+            String::new()
+        }
+    }
+}

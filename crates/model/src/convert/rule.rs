@@ -1,0 +1,363 @@
+//! Rules of policies and profiles.
+//!
+//! A rule of which a part cannot be read denies what it might have matched. The parts that can be read stay; the others
+//! are dropped, and the action becomes `Deny`. Dropping a part must never make the rule match less:
+//!
+//! - A positive condition (`nets`, `ports`, `selector`, `protocol`, ...) is dropped whole, even if only one of its items
+//!   is unreadable: that item might have been any address or port.
+//! - Of a negative condition (`notNets`, `notPorts`) only the unreadable items go: fewer exceptions match more.
+//! - Ports and ICMP types have no meaning without a protocol, so they go with it.
+//! - The clause that keeps a rule of a namespace inside of it stays, whatever happens to the selector beside it.
+//!
+//! A `Log` rule decides nothing; where it cannot be read it is left out. A field that this version does not know is a
+//! part that cannot be read: it may have been a condition.
+
+use super::Faults;
+use super::selectors::{
+    all_means_any_namespace, check, check_joined, global_means_no_namespace, has_service_account_name,
+    in_namespace, over_namespace, over_service_account,
+};
+use crate::feed::{OriginalMatches, Rule, RuleAction, RuleEnd};
+use crate::key::IpVersion;
+use api::codec::Extra;
+use api::scalars::{IntOrString, IpOrCidr, Port, Protocol};
+use api::{Action, EntityRule, ICMPFields, ServiceAccountMatch, ServiceMatch};
+use ipnet::IpNet;
+
+/// What a field is called that this version does not know, or that holds something it cannot hold.
+const UNKNOWN: &str = "this version cannot read this field; the rule denies what it might match";
+const DENIES: &str = "the rule denies what it might match";
+
+/// The rules of a list at `place`, for a policy in this namespace (empty for none).
+#[must_use]
+pub fn rules(rules: Vec<api::Rule>, namespace: &str, place: &str, faults: &mut Faults) -> Vec<Rule> {
+    let mut converted = Vec::with_capacity(rules.len());
+    for (index, rule) in rules.into_iter().enumerate() {
+        let (rule, own) = convert(rule, namespace);
+        if !own.is_empty() {
+            faults.add_below(&format!("{place}[{index}]"), own);
+        }
+        converted.extend(rule);
+    }
+    converted
+}
+
+/// The rule that stands for a whole list of rules that cannot be read.
+#[must_use]
+pub fn deny_everything() -> Rule {
+    Rule { action: RuleAction::Deny, ..Rule::default() }
+}
+
+/// One rule, and what of it could not be read. No rule for an unreadable one that only logs.
+fn convert(rule: api::Rule, namespace: &str) -> (Option<Rule>, Faults) {
+    let mut faults = Faults::new();
+    let faults_of = &mut faults;
+    let action = match rule.action {
+        Action::Allow => Some(RuleAction::Allow),
+        Action::Deny => Some(RuleAction::Deny),
+        Action::Log => Some(RuleAction::Log),
+        Action::Pass => Some(RuleAction::Pass),
+        Action::Unset | Action::Other(_) => {
+            faults_of.add("action", format!("'{}' is no action; {DENIES}", rule.action));
+            None
+        }
+    };
+    unknown_fields("", &rule.extra, faults_of);
+    let ip_version = match rule.ip_version {
+        None => None,
+        Some(4) => Some(IpVersion::V4),
+        Some(6) => Some(IpVersion::V6),
+        Some(other) => {
+            faults_of.add("ipVersion", format!("{other} is neither 4 nor 6; {DENIES}"));
+            None
+        }
+    };
+    let had_protocol = rule.protocol.is_some() || rule.extra.contains_key("protocol");
+    let protocol = protocol("protocol", rule.protocol, faults_of);
+    let not_protocol = self::protocol("notProtocol", rule.not_protocol, faults_of);
+    let ports = PortUse::of(protocol.as_ref(), had_protocol);
+    let icmp = icmp("icmp", rule.icmp, protocol.as_ref(), faults_of);
+    let not_icmp = self::icmp("notICMP", rule.not_icmp, protocol.as_ref(), faults_of);
+    let source = end("source", rule.source, namespace, ports, faults_of);
+    let destination = end("destination", rule.destination, namespace, ports, faults_of);
+    let http = rule.http.map(Box::new);
+    if let Some(http) = &http
+        && (!http.extra.is_empty() || http.paths.iter().any(|path| !path.extra.is_empty()))
+    {
+        faults_of.add("http", UNKNOWN);
+    }
+    let annotations = rule.metadata.map(|metadata| metadata.annotations).unwrap_or_default();
+    let mut converted = Rule {
+        action: action.unwrap_or_default(),
+        ip_version,
+        protocol,
+        not_protocol,
+        icmp,
+        not_icmp,
+        source,
+        destination,
+        http,
+        annotations,
+    };
+    if faults.is_empty() {
+        return (Some(converted), faults);
+    }
+    if action == Some(RuleAction::Log) {
+        return (None, faults);
+    }
+    converted.action = RuleAction::Deny;
+    // A proxy's condition: the kernel would not see it, and denies without it.
+    converted.http = None;
+    (Some(converted), faults)
+}
+
+fn unknown_fields(place: &str, extra: &Extra, faults: &mut Faults) {
+    for name in extra.keys() {
+        faults.add(format!("{place}{name}"), UNKNOWN);
+    }
+}
+
+/// A protocol, or none where it cannot be read.
+fn protocol(place: &str, protocol: Option<Protocol>, faults: &mut Faults) -> Option<Protocol> {
+    let protocol = match protocol? {
+        // Names are written in other cases, too: the feed has always been in lower case.
+        Protocol::Other(IntOrString::String(name)) => Protocol::from_name(&name),
+        other => other,
+    };
+    if matches!(protocol, Protocol::Other(_) | Protocol::Number(0)) {
+        faults.add(place, format!("'{protocol}' is no protocol; {DENIES}"));
+        return None;
+    }
+    Some(protocol)
+}
+
+/// An ICMP message, or none where it cannot be read or stands beside another protocol.
+fn icmp(
+    place: &str,
+    icmp: Option<ICMPFields>,
+    protocol: Option<&Protocol>,
+    faults: &mut Faults,
+) -> Option<ICMPFields> {
+    let icmp = icmp?;
+    let in_range = |value: Option<i64>, most: i64| value.is_none_or(|value| (0..=most).contains(&value));
+    let reason = if !icmp.extra.is_empty() {
+        UNKNOWN.to_owned()
+    } else if !in_range(icmp.icmp_type, 254) || !in_range(icmp.code, 255) {
+        format!("a type is at most 254 and a code at most 255; {DENIES}")
+    } else if icmp.code.is_some() && icmp.icmp_type.is_none() {
+        format!("a code without a type means nothing; {DENIES}")
+    } else if !protocol.is_some_and(|protocol| protocol.is_icmp() || protocol.is_icmpv6()) {
+        format!("needs protocol ICMP or ICMPv6; {DENIES}")
+    } else {
+        return Some(icmp);
+    };
+    faults.add(place, reason);
+    None
+}
+
+/// Which ports can stand in a rule.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PortUse {
+    /// Numbers and names: the protocol has ports.
+    All,
+    /// Only names, which carry their own protocol.
+    Named,
+    /// None: the protocol could not be read, or has no ports.
+    None,
+}
+
+impl PortUse {
+    fn of(protocol: Option<&Protocol>, had_protocol: bool) -> Self {
+        match protocol {
+            Some(protocol) if protocol.supports_ports() => Self::All,
+            None if !had_protocol => Self::Named,
+            _ => Self::None,
+        }
+    }
+
+    fn takes(self, port: &Port) -> bool {
+        match port {
+            Port::Range { min, max } => self == Self::All && min <= max,
+            Port::Named(name) => self != Self::None && !name.is_empty(),
+            Port::Other(_) => false,
+        }
+    }
+}
+
+fn end(place: &str, entity: EntityRule, namespace: &str, ports: PortUse, faults: &mut Faults) -> RuleEnd {
+    let at = |field: &str| format!("{place}.{field}");
+    unknown_fields(&format!("{place}."), &entity.extra, faults);
+    let selector = joined_selector(place, &entity, namespace, faults);
+    let not_selector = match check(entity.not_selector.as_str()) {
+        Ok(()) => entity.not_selector.as_str().to_owned(),
+        Err(reason) => {
+            faults.add(at("notSelector"), format!("{reason}; {DENIES}"));
+            String::new()
+        }
+    };
+    let original = original_matches(&entity);
+    RuleEnd {
+        nets: nets(&at("nets"), &entity.nets, Sign::Positive, faults),
+        not_nets: nets(&at("notNets"), &entity.not_nets, Sign::Negative, faults),
+        selector,
+        not_selector,
+        ports: port_list(&at("ports"), entity.ports, ports, Sign::Positive, faults),
+        not_ports: port_list(&at("notPorts"), entity.not_ports, ports, Sign::Negative, faults),
+        service: service(&at("services"), entity.services, namespace, faults),
+        original,
+    }
+}
+
+/// Whether a list says what is matched, or what is not.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sign {
+    Positive,
+    Negative,
+}
+
+fn nets(place: &str, nets: &[IpOrCidr], sign: Sign, faults: &mut Faults) -> Vec<IpNet> {
+    let mut parsed = Vec::with_capacity(nets.len());
+    for (index, net) in nets.iter().enumerate() {
+        match net.parse() {
+            Ok(network) => parsed.push(network.masked()),
+            Err(reason) => faults.add(format!("{place}[{index}]"), format!("{reason}; {DENIES}")),
+        }
+    }
+    if sign == Sign::Positive && parsed.len() < nets.len() {
+        parsed.clear();
+    }
+    parsed
+}
+
+fn port_list(place: &str, ports: Vec<Port>, usable: PortUse, sign: Sign, faults: &mut Faults) -> Vec<Port> {
+    let count = ports.len();
+    let mut kept = Vec::with_capacity(count);
+    for (index, port) in ports.into_iter().enumerate() {
+        if usable.takes(&port) {
+            kept.push(port);
+        } else {
+            let reason = match port {
+                Port::Other(_) => format!("'{port}' is no port; {DENIES}"),
+                _ => format!("'{port}' needs protocol TCP, UDP or SCTP; {DENIES}"),
+            };
+            faults.add(format!("{place}[{index}]"), reason);
+        }
+    }
+    if sign == Sign::Positive && kept.len() < count {
+        kept.clear();
+    }
+    kept
+}
+
+/// The service, in the policy's own namespace where none is named.
+fn service(
+    place: &str,
+    service: Option<ServiceMatch>,
+    namespace: &str,
+    faults: &mut Faults,
+) -> Option<(String, String)> {
+    let service = service?;
+    if !service.extra.is_empty() {
+        unknown_fields(&format!("{place}."), &service.extra, faults);
+        return None;
+    }
+    if service.name.is_empty() {
+        faults.add(format!("{place}.name"), format!("no service is named; {DENIES}"));
+        return None;
+    }
+    let namespace = if service.namespace.is_empty() { namespace.to_owned() } else { service.namespace };
+    Some((namespace, service.name))
+}
+
+/// The one selector of a rule end: `(namespaces) && ((service accounts) && (endpoints))`.
+fn joined_selector(place: &str, entity: &EntityRule, namespace: &str, faults: &mut Faults) -> String {
+    let mut fault = |field: &str, reason: String| {
+        faults.add(format!("{place}.{field}"), format!("{reason}; {DENIES}"));
+    };
+    let own_namespace = || if namespace.is_empty() { String::new() } else { in_namespace(namespace) };
+    let namespaces = if entity.namespace_selector.is_empty() {
+        own_namespace()
+    } else {
+        match over_namespace(&entity.namespace_selector) {
+            Ok(text) => global_means_no_namespace(&all_means_any_namespace(&text)),
+            // Any namespace might have been meant.
+            Err(reason) => {
+                fault("namespaceSelector", reason);
+                String::new()
+            }
+        }
+    };
+    let accounts = match entity.service_accounts.as_ref().map(service_accounts) {
+        Some(Ok(text)) => text,
+        Some(Err((field, reason))) => {
+            fault(field, reason);
+            String::new()
+        }
+        None => String::new(),
+    };
+    let endpoints = match check(entity.selector.as_str()) {
+        Ok(()) => entity.selector.as_str(),
+        Err(reason) => {
+            fault("selector", reason);
+            ""
+        }
+    };
+    let inner = match (accounts.as_str(), endpoints) {
+        ("", one) | (one, "") => one.to_owned(),
+        (accounts, endpoints) => format!("({accounts}) && ({endpoints})"),
+    };
+    // Without any selector, a rule of a namespace is about addresses everywhere.
+    let is_about_endpoints = !entity.selector.is_empty()
+        || !entity.not_selector.is_empty()
+        || !entity.namespace_selector.is_empty()
+        || entity.service_accounts.as_ref().is_some_and(|accounts| !is_empty(accounts));
+    let joined = match (namespaces.as_str(), inner.as_str()) {
+        (_, "") if !is_about_endpoints => String::new(),
+        (namespaces, "") => namespaces.to_owned(),
+        ("", inner) => inner.to_owned(),
+        (namespaces, inner) => format!("({namespaces}) && ({inner})"),
+    };
+    match check_joined(&joined) {
+        Ok(()) => joined,
+        Err(reason) => {
+            fault("selector", format!("joined with its namespace: {reason}"));
+            namespaces
+        }
+    }
+}
+
+fn is_empty(accounts: &ServiceAccountMatch) -> bool {
+    accounts.names.is_empty() && accounts.selector.is_empty()
+}
+
+/// The condition on service accounts; empty for none. An error names the field.
+fn service_accounts(accounts: &ServiceAccountMatch) -> Result<String, (&'static str, String)> {
+    if !accounts.extra.is_empty() {
+        return Err(("serviceAccounts", UNKNOWN.to_owned()));
+    }
+    let by_label = if accounts.selector.is_empty() {
+        String::new()
+    } else {
+        over_service_account(&accounts.selector).map_err(|reason| ("serviceAccounts.selector", reason))?
+    };
+    if accounts.names.is_empty() {
+        return Ok(by_label);
+    }
+    let by_name =
+        has_service_account_name(&accounts.names).map_err(|reason| ("serviceAccounts.names", reason))?;
+    Ok(if by_label.is_empty() { by_name } else { format!("({by_label}) && ({by_name})") })
+}
+
+fn original_matches(entity: &EntityRule) -> Option<Box<OriginalMatches>> {
+    let accounts = entity.service_accounts.as_ref();
+    let original = OriginalMatches {
+        selector: entity.selector.as_str().to_owned(),
+        namespace_selector: entity.namespace_selector.as_str().to_owned(),
+        not_selector: entity.not_selector.as_str().to_owned(),
+        service_account_names: accounts.map(|accounts| accounts.names.clone()).unwrap_or_default(),
+        service_account_selector: accounts
+            .map(|accounts| accounts.selector.as_str().to_owned())
+            .unwrap_or_default(),
+    };
+    (original != OriginalMatches::default()).then(|| Box::new(original))
+}

@@ -1,0 +1,84 @@
+//! Joining selectors: namespace and service-account selectors become conditions on labels that endpoints inherit.
+//!
+//! The texts are Calico's to the letter, because the name of an IP set is computed from them. Every part is parsed by
+//! itself before it is joined: text that is only a selector together with its neighbours (`a) || (b`) would escape from
+//! its namespace, and is refused.
+
+use crate::kubernetes::annotations::{
+    LABEL_NAMESPACE, LABEL_SERVICE_ACCOUNT, NAMESPACE_LABEL_PREFIX, SERVICE_ACCOUNT_LABEL_PREFIX,
+};
+use api::scalars::SelectorText;
+use selector::Selector;
+
+/// Selects nothing: what stands in for a policy selector that cannot be read.
+pub(super) const NOTHING: &str = "!all()";
+
+/// Below this length a joined text cannot exceed the limits that its parts keep.
+const SURELY_SHORT: usize = 256;
+
+/// Says why the text is no selector, if it is none.
+pub(super) fn check(text: &str) -> Result<(), String> {
+    if text.is_empty() {
+        return Ok(());
+    }
+    Selector::parse(text).map(drop).map_err(|error| error.to_string())
+}
+
+/// Says why a text joined from selectors is none: it may be too long, or nested too deeply.
+pub(super) fn check_joined(text: &str) -> Result<(), String> {
+    if text.len() < SURELY_SHORT { Ok(()) } else { check(text) }
+}
+
+/// The condition that an endpoint is in this namespace.
+pub(super) fn in_namespace(namespace: &str) -> String {
+    format!("{LABEL_NAMESPACE} == '{namespace}'")
+}
+
+/// Whether a text can stand between quotes in a selector.
+fn is_quotable(text: &str) -> bool {
+    !text.contains(['\'', '"'])
+}
+
+/// The selector over the labels that an endpoint inherits from its namespace.
+pub(super) fn over_namespace(text: &SelectorText) -> Result<String, String> {
+    prefixed(text.as_str(), NAMESPACE_LABEL_PREFIX)
+}
+
+/// The selector over the labels that an endpoint inherits from its service account.
+pub(super) fn over_service_account(text: &SelectorText) -> Result<String, String> {
+    prefixed(text.as_str(), SERVICE_ACCOUNT_LABEL_PREFIX)
+}
+
+fn prefixed(text: &str, prefix: &str) -> Result<String, String> {
+    let selector = Selector::parse(text).map_err(|error| error.to_string())?;
+    Ok(selector.with_key_prefix(prefix).canonical().to_owned())
+}
+
+/// The condition that an endpoint runs as one of these service accounts.
+pub(super) fn has_service_account_name(names: &[String]) -> Result<String, String> {
+    if let Some(name) = names.iter().find(|name| !is_quotable(name)) {
+        return Err(format!("'{name}' cannot be the name of a service account"));
+    }
+    let text = format!("{LABEL_SERVICE_ACCOUNT} in {{ '{}' }}", names.join("', '"));
+    Selector::parse(&text).map(|selector| selector.canonical().to_owned()).map_err(|error| error.to_string())
+}
+
+/// Any namespace, where a selector of namespaces says `all()`.
+pub(super) fn all_means_any_namespace(text: &str) -> String {
+    text.replace("all()", &format!("has({LABEL_NAMESPACE})"))
+}
+
+/// No namespace, where a selector of namespaces says `global()`.
+pub(super) fn global_means_no_namespace(text: &str) -> String {
+    text.replace("global()", &format!("!has({LABEL_NAMESPACE})"))
+}
+
+/// Any service account, where a selector of service accounts says `all()`.
+pub(super) fn all_means_any_service_account(text: &str) -> String {
+    text.replace("all()", &format!("has({LABEL_SERVICE_ACCOUNT})"))
+}
+
+/// Both conditions; the first one may be missing.
+pub(super) fn and(current: &str, further: &str) -> String {
+    if current.is_empty() { further.to_owned() } else { format!("({current}) && {further}") }
+}

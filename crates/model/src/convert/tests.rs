@@ -1,0 +1,554 @@
+//! Tables: what is stored, and what it is in a feed. Expected texts are what Calico's own conversion gives.
+
+use super::*;
+use crate::feed::{PolicyType, RuleAction};
+use crate::key::ResourceKey;
+use api::{Kind, Resource};
+use serde_json::{Value, json};
+
+fn read(kind: Kind, object: Value) -> Resource {
+    Resource::from_value(kind, object).unwrap()
+}
+
+fn global(spec: Value) -> (crate::feed::Policy, Faults) {
+    let mut faults = Faults::new();
+    let Resource::GlobalNetworkPolicy(policy) =
+        read(Kind::GlobalNetworkPolicy, json!({"metadata": {"name": "p"}, "spec": spec}))
+    else {
+        panic!()
+    };
+    (policy::global(policy.spec, &mut faults), faults)
+}
+
+fn namespaced(spec: Value) -> (crate::feed::Policy, Faults) {
+    let mut faults = Faults::new();
+    let Resource::NetworkPolicy(policy) =
+        read(Kind::NetworkPolicy, json!({"metadata": {"name": "p", "namespace": "shop"}, "spec": spec}))
+    else {
+        panic!()
+    };
+    (policy::namespaced("shop", policy.spec, &mut faults), faults)
+}
+
+fn paths(faults: &Faults) -> Vec<&str> {
+    faults.iter().map(|fault| fault.path.as_str()).collect()
+}
+
+#[test]
+fn selectors_of_global_policies() {
+    for (spec, selector) in [
+        (json!({}), ""),
+        (json!({"selector": "all()"}), "all()"),
+        (json!({"selector": "a == 'b'"}), "a == 'b'"),
+        (json!({"namespaceSelector": "all()"}), "has(projectcalico.org/namespace)"),
+        (
+            json!({"selector": "mylabel == 'selectme'", "namespaceSelector": "n == 'm'"}),
+            r#"(mylabel == 'selectme') && pcns.n == "m""#,
+        ),
+        (
+            json!({"selector": "all()", "namespaceSelector": "all()"}),
+            "(has(projectcalico.org/namespace)) && has(projectcalico.org/namespace)",
+        ),
+        (json!({"serviceAccountSelector": "all()"}), "has(projectcalico.org/serviceaccount)"),
+        (
+            json!({"selector": "x", "namespaceSelector": "a", "serviceAccountSelector": "b"}),
+            "!all()",
+        ),
+        (
+            json!({"selector": "has(x)", "namespaceSelector": "has(a) || has(b)", "serviceAccountSelector": "role == 'dev'"}),
+            r#"((has(x)) && (has(pcns.a) || has(pcns.b))) && pcsa.role == "dev""#,
+        ),
+    ] {
+        assert_eq!(global(spec.clone()).0.selector, selector, "{spec}");
+    }
+}
+
+#[test]
+fn selectors_of_namespaced_policies() {
+    let own = "projectcalico.org/namespace == 'shop'";
+    for (spec, selector) in [
+        (json!({}), own.to_owned()),
+        (json!({"selector": "app == 'web'"}), format!("(app == 'web') && {own}")),
+        (json!({"serviceAccountSelector": "all()"}), format!("({own}) && all()")),
+        (
+            json!({"selector": "has(a)", "serviceAccountSelector": "role in {'b', 'a'}"}),
+            format!(r#"((has(a)) && {own}) && pcsa.role in {{"a", "b"}}"#),
+        ),
+    ] {
+        let (policy, faults) = namespaced(spec.clone());
+        assert_eq!((policy.selector, faults), (selector, Faults::new()), "{spec}");
+    }
+}
+
+#[test]
+fn the_other_fields_of_a_policy() {
+    let (policy, faults) = global(json!({
+        "tier": "security", "order": 10.5, "types": ["Ingress", "Egress"], "preDNAT": true, "applyOnForward": true,
+        "performanceHints": ["AssumeNeededOnEveryNode"], "doNotTrack": false,
+    }));
+    assert!(faults.is_empty());
+    assert_eq!((policy.tier.as_str(), policy.order), ("security", Some(10.5)));
+    assert_eq!(policy.types, [PolicyType::Ingress, PolicyType::Egress]);
+    assert!(policy.pre_dnat && policy.apply_on_forward && !policy.do_not_track);
+    assert_eq!(policy.performance_hints, ["AssumeNeededOnEveryNode"]);
+    assert_eq!(namespaced(json!({})).0.tier, "default");
+}
+
+/// One rule of a policy in `shop`, and the paths of what cannot be read.
+fn rule_of(rule: Value) -> (Option<crate::feed::Rule>, Vec<String>) {
+    let (policy, faults) = namespaced(json!({"ingress": [rule]}));
+    let paths = faults.iter().map(|fault| fault.path.replace("spec.ingress[0].", "")).collect();
+    (policy.inbound_rules.into_iter().next(), paths)
+}
+
+#[test]
+fn selectors_of_rule_ends() {
+    let own = "projectcalico.org/namespace == 'shop'";
+    for (end, selector) in [
+        (json!({}), String::new()),
+        (json!({"nets": ["10.0.0.0/8"]}), String::new()),
+        (json!({"selector": "has(a)"}), format!("({own}) && (has(a))")),
+        (json!({"notSelector": "has(a)"}), own.to_owned()),
+        (json!({"namespaceSelector": "all()"}), "has(projectcalico.org/namespace)".to_owned()),
+        (json!({"namespaceSelector": "global()"}), "!has(projectcalico.org/namespace)".to_owned()),
+        (
+            json!({"namespaceSelector": "e == 'p'", "selector": "has(a)"}),
+            r#"(pcns.e == "p") && (has(a))"#.to_owned(),
+        ),
+        (
+            json!({"serviceAccounts": {"names": ["b", "a"]}}),
+            format!(r#"({own}) && (projectcalico.org/serviceaccount in {{"a", "b"}})"#),
+        ),
+        (
+            json!({"serviceAccounts": {"names": ["a"], "selector": "has(r)"}, "selector": "has(x)"}),
+            format!(
+                r#"({own}) && (((has(pcsa.r)) && (projectcalico.org/serviceaccount in {{"a"}})) && (has(x)))"#
+            ),
+        ),
+        (json!({"serviceAccounts": {}}), String::new()),
+    ] {
+        let (rule, faults) = rule_of(json!({"action": "Allow", "source": end}));
+        let rule = rule.unwrap();
+        assert_eq!(rule.source.selector, selector, "{end}");
+        assert_eq!((rule.action, faults.len()), (RuleAction::Allow, 0), "{end} {faults:?}");
+    }
+    // Without a namespace of its own, a rule says no more than it says.
+    let (policy, _) = global(json!({"egress": [{"action": "Pass", "destination": {"selector": "has(a)"}}]}));
+    assert_eq!(policy.outbound_rules[0].destination.selector, "has(a)");
+    assert_eq!(policy.outbound_rules[0].action, RuleAction::Pass);
+    let original = policy.outbound_rules[0].destination.original.as_ref().unwrap();
+    assert_eq!(original.selector, "has(a)");
+}
+
+#[test]
+fn matches_of_rules() {
+    let (rule, faults) = rule_of(json!({
+        "action": "Deny", "ipVersion": 4, "protocol": "TCP", "notProtocol": 17,
+        "source": {"nets": ["10.1.2.3/8", "::ffff:1.2.3.4"], "notNets": ["10.0.0.1"], "notPorts": [22]},
+        "destination": {"ports": [80, "8000:8100", "http"], "services": {"name": "web"}},
+        "http": {"methods": ["GET"]}, "metadata": {"annotations": {"a": "b"}},
+    }));
+    assert_eq!(faults, Vec::<String>::new());
+    let rule = rule.unwrap();
+    let nets: Vec<String> = rule.source.nets.iter().map(ToString::to_string).collect();
+    assert_eq!(nets, ["10.0.0.0/8", "1.2.3.4/32"]);
+    assert_eq!(rule.source.not_nets[0].to_string(), "10.0.0.1/32");
+    assert_eq!(rule.destination.ports.len(), 3);
+    // A service of no namespace is one of the policy's own.
+    assert_eq!(rule.destination.service, Some(("shop".to_owned(), "web".to_owned())));
+    assert_eq!(rule.annotations["a"], "b");
+    assert!(rule.http.is_some());
+}
+
+#[test]
+fn what_cannot_be_read_in_a_rule_denies_what_it_might_match() {
+    // The rule, the fields that cannot be read, and what is left of it.
+    type Check = fn(&crate::feed::Rule) -> bool;
+    let table: &[(Value, &[&str], Check)] = &[
+        (json!({"action": "Maybe"}), &["action"], |_| true),
+        (json!({"source": {"nets": ["10.0.0.0/8"]}}), &["action"], |rule| rule.source.nets.len() == 1),
+        (
+            json!({"action": "Allow", "source": {"nets": ["10.0.0.0/8", "nonsense"]}}),
+            &["source.nets[1]"],
+            |rule| rule.source.nets.is_empty(),
+        ),
+        (
+            json!({"action": "Allow", "source": {"notNets": ["10.0.0.0/8", "nonsense"]}}),
+            &["source.notNets[1]"],
+            |rule| rule.source.not_nets.len() == 1,
+        ),
+        (
+            json!({"action": "Allow", "protocol": "TCP", "destination": {"ports": [80, "90:80"]}}),
+            &["destination.ports[1]"],
+            |rule| rule.destination.ports.is_empty() && rule.protocol.is_some(),
+        ),
+        (
+            json!({"action": "Allow", "protocol": "TCP", "destination": {"notPorts": [80, "90:80"]}}),
+            &["destination.notPorts[1]"],
+            |rule| rule.destination.not_ports.len() == 1,
+        ),
+        (
+            json!({"action": "Pass", "protocol": "Carrier Pigeon", "destination": {"ports": [80]}}),
+            &["protocol", "destination.ports[0]"],
+            |rule| rule.protocol.is_none() && rule.destination.ports.is_empty(),
+        ),
+        (json!({"action": "Allow", "destination": {"ports": [80]}}), &["destination.ports[0]"], |rule| {
+            rule.destination.ports.is_empty()
+        }),
+        (json!({"action": "Allow", "protocol": "TCP", "icmp": {"type": 8}}), &["icmp"], |rule| {
+            rule.icmp.is_none() && rule.protocol.is_some()
+        }),
+        (json!({"action": "Allow", "protocol": "ICMP", "icmp": {"type": 300}}), &["icmp"], |rule| {
+            rule.icmp.is_none()
+        }),
+        (json!({"action": "Allow", "ipVersion": 5}), &["ipVersion"], |rule| rule.ip_version.is_none()),
+        (
+            json!({"action": "Allow", "source": {"selector": "a = b", "namespaceSelector": "has(x)"}}),
+            &["source.selector"],
+            |rule| rule.source.selector == "has(pcns.x)",
+        ),
+        (
+            // Text that is a selector only together with its neighbours would leave its namespace.
+            json!({"action": "Allow", "source": {"selector": "has(a)) || (has(b)"}}),
+            &["source.selector"],
+            |rule| rule.source.selector == "projectcalico.org/namespace == 'shop'",
+        ),
+        (
+            json!({"action": "Allow", "source": {"namespaceSelector": "((", "selector": "has(a)"}}),
+            &["source.namespaceSelector"],
+            |rule| rule.source.selector == "has(a)",
+        ),
+        (
+            json!({"action": "Allow", "source": {"notSelector": "(("}}),
+            &["source.notSelector"],
+            |rule| rule.source.not_selector.is_empty(),
+        ),
+        (
+            json!({"action": "Allow", "source": {"serviceAccounts": {"names": ["a'"]}}}),
+            &["source.serviceAccounts.names"],
+            |rule| rule.source.selector == "projectcalico.org/namespace == 'shop'",
+        ),
+        (
+            json!({"action": "Allow", "destination": {"services": {"namespace": "x"}}}),
+            &["destination.services.name"],
+            |rule| rule.destination.service.is_none(),
+        ),
+        (
+            // Fields of a later version may be conditions.
+            json!({"action": "Allow", "source": {"domains": ["example.org"], "nets": ["10.0.0.0/8"]}}),
+            &["source.domains"],
+            |rule| rule.source.nets.len() == 1,
+        ),
+        (json!({"action": "Allow", "onlyOnSundays": true}), &["onlyOnSundays"], |_| true),
+    ];
+    for (rule, unread, check) in table {
+        let (converted, faults) = rule_of(rule.clone());
+        let converted = converted.unwrap();
+        assert_eq!(faults, *unread, "{rule}");
+        assert_eq!(converted.action, RuleAction::Deny, "{rule}");
+        assert!(check(&converted), "{rule}: {converted:?}");
+    }
+    // Names of protocols may be in any case, and a rule that only logs decides nothing.
+    assert_eq!(rule_of(json!({"action": "Allow", "protocol": "tcp"})).1, Vec::<String>::new());
+    let (logging, faults) = rule_of(json!({"action": "Log", "source": {"nets": ["x"]}}));
+    assert_eq!((logging, faults.as_slice()), (None, ["source.nets[0]".to_owned()].as_slice()));
+}
+
+#[test]
+fn a_policy_whose_selector_cannot_be_read_selects_nothing() {
+    for (spec, path) in [
+        (json!({"selector": "a ="}), "spec.selector"),
+        (json!({"selector": "has(a)) || (has(b)"}), "spec.selector"),
+        (json!({"namespaceSelector": "("}), "spec.namespaceSelector"),
+        (json!({"serviceAccountSelector": "("}), "spec.serviceAccountSelector"),
+    ] {
+        let (policy, faults) = global(spec.clone());
+        assert_eq!((policy.selector.as_str(), paths(&faults).as_slice()), ("!all()", [path].as_slice()));
+    }
+    let selector = selector::Selector::parse("!all()").unwrap();
+    assert!(!selector.evaluate(&()));
+    let mut faults = Faults::new();
+    let policy = policy::namespaced("a' || all() || a == 'b", api::NetworkPolicySpec::default(), &mut faults);
+    assert_eq!((policy.selector.as_str(), paths(&faults).as_slice()), ("!all()", ["metadata.namespace"].as_slice()));
+    let (policy, faults) = global(json!({"types": ["Sideways"]}));
+    assert_eq!((policy.types.len(), paths(&faults).as_slice()), (2, ["spec.types[0]"].as_slice()));
+}
+
+#[test]
+fn staged_policies() {
+    let convert = |kind: Kind, spec: Value| -> Option<crate::feed::Policy> {
+        let object = read(kind, json!({"metadata": {"name": "p", "namespace": "shop"}, "spec": spec}));
+        let mut faults = Faults::new();
+        let policy = match object {
+            Resource::StagedNetworkPolicy(policy) => policy::staged("shop", policy.spec, &mut faults),
+            Resource::StagedGlobalNetworkPolicy(policy) => policy::staged_global(policy.spec, &mut faults),
+            Resource::StagedKubernetesNetworkPolicy(policy) => {
+                policy::staged_kubernetes(&policy, &mut faults)
+            }
+            _ => panic!(),
+        };
+        assert_eq!(faults, Faults::new());
+        policy
+    };
+    for kind in [
+        Kind::StagedNetworkPolicy,
+        Kind::StagedGlobalNetworkPolicy,
+        Kind::StagedKubernetesNetworkPolicy,
+    ] {
+        assert_eq!(convert(kind, json!({"stagedAction": "Delete"})), None, "{kind}");
+        let staged = convert(kind, json!({"stagedAction": "Set"})).unwrap();
+        assert_eq!(staged.staged_action, Some(api::StagedAction::Set), "{kind}");
+        assert_eq!(convert(kind, json!({})).unwrap().staged_action, None, "{kind}");
+    }
+    let spec = json!({"podSelector": {"matchLabels": {"a": "b"}}, "ingress": [{"from": [{"podSelector": {}}]}]});
+    let policy = convert(Kind::StagedKubernetesNetworkPolicy, spec).unwrap();
+    assert_eq!(
+        policy.selector,
+        "(projectcalico.org/orchestrator == 'k8s' && a == 'b') && projectcalico.org/namespace == 'shop'"
+    );
+    assert_eq!((policy.order, policy.types.as_slice()), (Some(1000.0), [PolicyType::Ingress].as_slice()));
+    assert_eq!(
+        policy.inbound_rules[0].source.selector,
+        "(projectcalico.org/namespace == 'shop') && (projectcalico.org/orchestrator == 'k8s')"
+    );
+}
+
+#[test]
+fn workload_endpoints() {
+    let convert = |spec: Value| {
+        let metadata = json!({
+            "name": "n", "namespace": "shop", "generateName": "web-", "annotations": {"x": "y"},
+            "labels": {"app": "web", "pcns.env": "prod", "pcsa.role": "root"},
+        });
+        let object = read(Kind::WorkloadEndpoint, json!({"metadata": metadata, "spec": spec}));
+        let Resource::WorkloadEndpoint(endpoint) = object else { panic!() };
+        let mut faults = Faults::new();
+        (endpoint::workload(*endpoint, &mut faults), faults)
+    };
+    assert_eq!(convert(json!({"interfaceName": "cali1"})).0, None);
+    let (endpoint, faults) = convert(json!({
+        "interfaceName": "cali1", "ipNetworks": ["10.0.0.1/32", "fd00::1", "10.0.0.2"], "mac": "EE-EE-EE-EE-EE-01",
+        "profiles": ["kns.shop"], "serviceAccountName": "default",
+        "ipNATs": [{"internalIP": "10.0.0.1", "externalIP": "1.2.3.4"}],
+        "ports": [{"name": "http", "protocol": "TCP", "port": 80}, {"name": "", "protocol": "TCP", "port": 81, "hostPort": 81}],
+        "allowSpoofedSourcePrefixes": ["8.8.8.1/24"],
+    }));
+    assert!(faults.is_empty(), "{faults}");
+    let endpoint = endpoint.unwrap();
+    let text = |nets: &[ipnet::IpNet]| nets.iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(text(&endpoint.ipv4_nets), ["10.0.0.1/32", "10.0.0.2/32"]);
+    assert_eq!(text(&endpoint.ipv6_nets), ["fd00::1/128"]);
+    assert_eq!(text(&endpoint.allow_spoofed_source_prefixes), ["8.8.8.0/24"]);
+    assert_eq!((endpoint.state.as_str(), endpoint.mac.as_str()), ("active", "ee:ee:ee:ee:ee:01"));
+    let labels: Vec<(&str, &str)> =
+        endpoint.labels.iter().map(|(label, value)| (label.as_str(), value.as_str())).collect();
+    // A pod cannot pretend to be in another namespace.
+    assert_eq!(labels, [("app", "web"), ("projectcalico.org/serviceaccount", "default")]);
+    assert_eq!((endpoint.ports.len(), endpoint.ipv4_nat.len(), endpoint.ipv6_nat.len()), (1, 1, 0));
+    assert_eq!((endpoint.generate_name.as_str(), endpoint.annotations["x"].as_str()), ("web-", "y"));
+    let (endpoint, faults) = convert(json!({"ipNetworks": ["10.0.0.1/32", "x"], "mac": "y"}));
+    assert_eq!(paths(&faults), ["spec.ipNetworks[1]", "spec.mac"]);
+    assert_eq!(endpoint.unwrap().ipv4_nets.len(), 1);
+}
+
+#[test]
+fn host_endpoints_sets_pools_and_tiers() {
+    let mut faults = Faults::new();
+    let object = json!({
+        "metadata": {"name": "h", "labels": {"a": "b"}, "annotations": {"qos.projectcalico.org/dscp": "EF"}},
+        "spec": {"node": "n1", "interfaceName": "eth0", "expectedIPs": ["10.0.0.1", "fd00::1"], "profiles": ["p"],
+                 "ports": [{"name": "ssh", "protocol": "TCP", "port": 22}]},
+    });
+    let Resource::HostEndpoint(host) = read(Kind::HostEndpoint, object) else { panic!() };
+    let host = endpoint::host(*host, &mut faults);
+    assert_eq!((host.expected_ipv4_addrs.len(), host.expected_ipv6_addrs.len(), host.ports.len()), (1, 1, 1));
+    assert_eq!(host.qos_controls.unwrap().dscp.unwrap().value(), Ok(46));
+
+    let object = json!({"metadata": {"name": "s", "namespace": "shop", "labels": {"a": "b"}}, "spec": {"nets": ["10.0.0.1/8", "1.1.1.1"]}});
+    let Resource::NetworkSet(set) = read(Kind::NetworkSet, object) else { panic!() };
+    let set = set::namespaced_set(*set, &mut faults);
+    assert_eq!(set.nets.iter().map(ToString::to_string).collect::<Vec<_>>(), ["10.0.0.0/8", "1.1.1.1/32"]);
+    assert_eq!((set.profile_ids, set.labels["projectcalico.org/namespace"].as_str()), (vec!["kns.shop".to_owned()], "shop"));
+
+    for (spec, ipip, interface, vxlan, automatic) in [
+        (json!({"cidr": "10.0.0.0/8"}), "Never", "", "Never", true),
+        (json!({"cidr": "10.1.0.0/8", "ipipMode": "Always"}), "Always", "tunl0", "Never", true),
+        (json!({"cidr": "10.0.0.0/8", "ipipMode": "CrossSubnet", "assignmentMode": "Manual"}), "CrossSubnet", "tunl0", "Never", false),
+        (json!({"cidr": "10.0.0.0/8", "vxlanMode": "CrossSubnet", "ipipMode": "Never"}), "Never", "", "CrossSubnet", true),
+        (json!({"cidr": "10.0.0.0/8", "vxlanMode": "Sometimes"}), "Never", "", "Never", true),
+    ] {
+        let Resource::IPPool(pool) = read(Kind::IPPool, json!({"metadata": {"name": "p"}, "spec": spec})) else { panic!() };
+        let pool = set::pool(pool.spec, &mut faults).unwrap();
+        assert_eq!(pool.cidr.to_string(), "10.0.0.0/8");
+        assert_eq!((pool.ipip_mode.as_str(), pool.ipip_interface.as_str()), (ipip, interface), "{spec}");
+        assert_eq!((pool.vxlan_mode.as_str(), pool.assigned_automatically, pool.ipam), (vxlan, automatic, true), "{spec}");
+    }
+    for (spec, action) in [
+        (json!({"order": 1}), RuleAction::Deny),
+        (json!({"defaultAction": "Pass"}), RuleAction::Pass),
+        (json!({"defaultAction": "Allow"}), RuleAction::Deny),
+    ] {
+        let Resource::Tier(tier) = read(Kind::Tier, json!({"metadata": {"name": "t"}, "spec": spec})) else { panic!() };
+        assert_eq!(set::tier(&tier.spec).default_action, action, "{spec}");
+    }
+    assert!(faults.is_empty(), "{faults}");
+    let Resource::IPPool(pool) = read(Kind::IPPool, json!({"spec": {"cidr": "x"}})) else { panic!() };
+    assert_eq!(set::pool(pool.spec, &mut faults), None);
+    assert_eq!(paths(&faults), ["spec.cidr"]);
+}
+
+#[test]
+fn nodes() {
+    let object = json!({
+        "metadata": {"name": "n1"},
+        "spec": {
+            "bgp": {"ipv4Address": "10.0.0.1/24", "ipv6Address": "fd00::1", "asNumber": "1.10", "ipv4IPIPTunnelAddr": "192.168.0.1", "routeReflectorClusterID": "1.0.0.1"},
+            "ipv4VXLANTunnelAddr": "nonsense", "vxlanTunnelMACAddr": "aa:bb:cc:dd:ee:ff",
+            "wireguard": {"interfaceIPv4Address": "10.9.0.1"},
+        },
+        "status": {"wireguardPublicKey": "key", "podCIDRs": ["10.244.1.0/24", "x"]},
+    });
+    let Resource::Node(node) = read(Kind::Node, object) else { panic!() };
+    let mut faults = Faults::new();
+    use node::Setting::{Is, Unreadable, Unset};
+    let is = |text: &str| Is(text.to_owned());
+    assert_eq!(
+        node::host_settings(&node, &mut faults),
+        [is("192.168.0.1"), Unreadable, is("aa:bb:cc:dd:ee:ff"), Unset, Unset]
+    );
+    let wireguard = node::wireguard(&node, &mut faults).unwrap();
+    assert_eq!((wireguard.interface_ipv4, wireguard.public_key.as_str()), (Some("10.9.0.1".parse().unwrap()), "key"));
+    assert_eq!(node::pod_ranges(&node, &mut faults).len(), 1);
+    assert_eq!(paths(&faults), ["spec.ipv4VXLANTunnelAddr", "status.podCIDRs[1]"]);
+    let bgp = node::bgp_settings(&node, &mut faults);
+    let bgp: Vec<Option<&str>> = bgp.iter().map(Option::as_deref).collect();
+    let expected = [
+        Some("10.0.0.1"), Some("fd00::1"), Some("10.0.0.0/24"), Some("fd00::1/128"), Some("65546"), Some("1.0.0.1"),
+        Some("10.9.0.1"), Some(""),
+    ];
+    assert_eq!(bgp, expected);
+    let Resource::Node(empty) = read(Kind::Node, json!({"metadata": {"name": "n"}})) else { panic!() };
+    assert_eq!(node::wireguard(&empty, &mut faults), None);
+    let bgp = node::bgp_settings(&empty, &mut faults);
+    let expected = [Some(""), Some(""), None, None, None, Some(""), Some(""), Some("")];
+    assert_eq!(bgp.iter().map(Option::as_deref).collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn settings_of_felix() {
+    let object = json!({
+        "metadata": {"name": "default", "annotations": {
+            "config.projectcalico.org/LogPrefix": "from-annotation", "config.projectcalico.org/NotAField": "x", "other/a": "b"}},
+        "spec": {
+            "ipv6Support": false, "routeRefreshInterval": "1m30s", "iptablesLockProbeInterval": "500us",
+            "netlinkTimeout": "1.25s", "usageReportingInterval": "2000000s", "interfacePrefix": "cali,tap", "logPrefix": "from-field",
+            "failsafeInboundHostPorts": [{"protocol": "TCP", "port": 22}, {"protocol": "UDP", "port": 53, "net": "10.0.0.0/8"}, {"protocol": "TCP", "port": 1, "net": "fd00::/8"}],
+            "failsafeOutboundHostPorts": [],
+            "routeTableRange": {"min": 1, "max": 250}, "routeTableRanges": [{"min": 1, "max": 2}, {"min": 5, "max": 9}],
+            "healthTimeoutOverrides": [{"name": "InternalDataplaneMainLoop", "timeout": "5m"}],
+            "bpfConntrackTimeouts": {"tcpEstablished": "1h", "creationGracePeriod": "Auto"},
+            "externalNodesList": ["1.1.1.1", "2.2.2.2"], "bpfLogFilters": {"eth0": "tcp", "all": "udp"},
+            "natPortRange": "32768:65535", "kubeNodePortRanges": ["30000:32767", 80], "istioDSCPMark": 23,
+            "ipipEnabled": true, "ipipMTU": 1440, "bpfPSNATPorts": "20000:29999", "iptablesMarkMask": 4294901760_u32,
+            "wireguardKeepAlive": "0s", "nodeSelector": "all()",
+        },
+    });
+    let Resource::FelixConfiguration(configuration) = read(Kind::FelixConfiguration, object) else { panic!() };
+    let mut faults = Faults::new();
+    let settings = settings::felix(&configuration, &mut faults);
+    assert!(faults.is_empty(), "{faults}");
+    let expected = [
+        ("BPFConntrackTimeouts", "CreationGracePeriod=Auto,TCPEstablished=1h"),
+        ("BPFLogFilters", "all=udp,eth0=tcp,"),
+        ("BPFPSNATPorts", "20000:29999"),
+        ("ExternalNodesCIDRList", "1.1.1.1,2.2.2.2"),
+        ("FailsafeInboundHostPorts", "tcp:22,udp:10.0.0.0/8:53,tcp:[fd00::/8]:1"),
+        ("FailsafeOutboundHostPorts", "none"),
+        ("HealthTimeoutOverrides", "InternalDataplaneMainLoop=5m0s"),
+        ("InterfacePrefix", "cali,tap"),
+        ("IpInIpEnabled", "true"),
+        ("IpInIpMtu", "1440"),
+        ("IptablesLockProbeIntervalMillis", "0.5"),
+        ("IptablesMarkMask", "4294901760"),
+        ("Ipv6Support", "false"),
+        ("IstioDSCPMark", "23"),
+        ("KubeNodePortRanges", "30000:32767,80"),
+        ("LogPrefix", "from-annotation"),
+        ("NATPortRange", "32768:65535"),
+        ("NetlinkTimeoutSecs", "1.25"),
+        ("NotAField", "x"),
+        ("RouteRefreshInterval", "90"),
+        ("RouteTableRange", "1-250"),
+        ("RouteTableRanges", "1-2,5-9"),
+        ("UsageReportingIntervalSecs", "2e+06"),
+        ("WireguardPersistentKeepAlive", "0"),
+    ];
+    let settings: Vec<(&str, &str)> = settings.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
+    assert_eq!(settings, expected);
+}
+
+#[test]
+fn every_field_of_felix_has_a_setting() {
+    let schema = api::schema::for_kind(Kind::FelixConfiguration);
+    let fields = schema["properties"]["spec"]["properties"].as_object().unwrap();
+    let known: std::collections::BTreeSet<&str> =
+        settings::FELIX_SETTINGS.iter().map(|(json, ..)| *json).chain(["nodeSelector"]).collect();
+    let fields: std::collections::BTreeSet<&str> = fields.keys().map(String::as_str).collect();
+    assert_eq!(known, fields);
+}
+
+#[test]
+fn names_of_configurations() {
+    use settings::{Scope, scope};
+    for (name, expected) in [
+        ("default", Scope::Global),
+        ("node.n1", Scope::Host("n1")),
+        ("gpu-nodes", Scope::Selected),
+        ("nodes", Scope::Selected),
+    ] {
+        assert_eq!(scope(name), expected);
+    }
+}
+
+#[test]
+fn one_bad_rule_does_not_lose_the_policy() {
+    let object = json!({
+        "kind": "NetworkPolicy", "apiVersion": "projectcalico.org/v3",
+        "metadata": {"name": "default.web", "labels": {"a": 7}, "annotations": {"projectcalico.org/metadata": "{\"name\":\"web\"}"}},
+        "spec": {
+            "tier": "security", "selector": "app == 'web'", "order": "first",
+            "ingress": [
+                {"action": "Allow", "protocol": "TCP", "destination": {"ports": [80]}},
+                {"action": "Allow", "protocol": "TCP", "source": {"nets": [7], "selector": "has(a)"}, "destination": {"ports": [22]}},
+                "allow everything",
+                {"action": 1, "source": "anywhere"},
+            ],
+            "egress": {"action": "Allow"},
+        },
+    });
+    let bytes = serde_json::to_vec(&object).unwrap();
+    assert!(Resource::from_json(Kind::NetworkPolicy, &bytes).is_err());
+    let key = ResourceKey { kind: Kind::NetworkPolicy, namespace: "shop".into(), name: "default.web".into() };
+    let Some(Resource::NetworkPolicy(policy)) = salvage::from_store(&key, &bytes) else { panic!() };
+    assert_eq!((policy.metadata.name.as_str(), policy.metadata.namespace.as_str()), ("web", "shop"));
+    let mut faults = Faults::new();
+    let policy = policy::namespaced("shop", policy.spec, &mut faults);
+    assert_eq!(policy.selector, "(app == 'web') && projectcalico.org/namespace == 'shop'");
+    let actions: Vec<RuleAction> = policy.inbound_rules.iter().map(|rule| rule.action).collect();
+    assert_eq!(actions, [RuleAction::Allow, RuleAction::Deny, RuleAction::Deny, RuleAction::Deny]);
+    let second = &policy.inbound_rules[1];
+    assert_eq!(second.source.selector, "(projectcalico.org/namespace == 'shop') && (has(a))");
+    assert_eq!((second.source.nets.len(), second.destination.ports.len()), (0, 1));
+    assert_eq!((policy.outbound_rules.len(), policy.outbound_rules[0].action), (1, RuleAction::Deny));
+    assert_eq!(policy.outbound_rules[0], rule::deny_everything());
+    for path in ["spec.order", "spec.ingress[1].source.nets", "spec.ingress[2].value", "spec.ingress[3].action", "spec.egress"] {
+        assert!(paths(&faults).contains(&path), "{path} of {faults}");
+    }
+    // A selector that is no text selects nothing.
+    let bytes = br#"{"metadata": {"name": "p"}, "spec": {"selector": 7, "ingress": [{"action": "Allow"}]}}"#;
+    let Some(Resource::NetworkPolicy(policy)) = salvage::from_store(&key, bytes) else { panic!() };
+    assert_eq!(policy::namespaced("shop", policy.spec, &mut faults).selector, "!all()");
+    // What is no JSON cannot be salvaged, nor what holds no rules.
+    assert!(salvage::from_store(&key, b"{").is_none());
+    assert!(salvage::salvage(Kind::IPPool, json!({"spec": {"cidr": 7}})).is_none());
+}
