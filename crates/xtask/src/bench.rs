@@ -25,20 +25,24 @@ pub(crate) fn run(root: &Path, only: &[&str]) -> Result<()> {
         "# Benchmarks\n\nWritten by `make bench`. Ratios within one run are what counts: each row has its floor or its peer measured \
          beside it, on the same machine, in the same minutes.\n",
     );
+    // One build for all: cargo would otherwise build the shared dependencies once per package and its features.
+    let wanted = BENCHES.iter().filter(|(package, ..)| only.is_empty() || only.contains(package));
+    let mut command = Command::new("cargo");
+    command.args(["bench", "--locked"]);
+    for (package, bench, _) in wanted {
+        command.args(["-p", package, "--bench", bench]);
+    }
+    let status = command
+        .env("TORTIE_BENCH_OUT", &out)
+        .env("KVSTORE_BENCH_REPORT", out.join("store.md"))
+        .current_dir(root)
+        .status()
+        .context("running the benchmarks")?;
+    if !status.success() {
+        bail!("a benchmark failed");
+    }
     for (package, bench, heading) in BENCHES {
         let result = out.join(format!("{bench}.md"));
-        if only.is_empty() || only.contains(&package) {
-            let status = Command::new("cargo")
-                .args(["bench", "--locked", "-p", package, "--bench", bench])
-                .env("TORTIE_BENCH_OUT", &out)
-                .env("KVSTORE_BENCH_REPORT", out.join("store.md"))
-                .current_dir(root)
-                .status()
-                .with_context(|| format!("running the benchmark {bench} of {package}"))?;
-            if !status.success() {
-                bail!("the benchmark {bench} of {package} failed");
-            }
-        }
         let rows = std::fs::read_to_string(&result)
             .with_context(|| format!("the benchmark {bench} of {package} left no {}", result.display()))?;
         write!(page, "\n## {heading}\n\n{}\n", rows.trim())?;

@@ -30,8 +30,8 @@ use super::{
 const BATCH_BYTES: usize = 4 << 20;
 /// Nor more requests than this.
 const BATCH_REQUESTS: usize = 4096;
-/// How often leases are looked at, at most.
-const LEASE_TICK: Duration = Duration::from_millis(500);
+/// Between two looks at the leases, at least.
+const LEASE_PAUSE: Duration = Duration::from_millis(1);
 
 /// Where an answer goes.
 pub(super) type Reply<T> = oneshot::Sender<Result<T, Error>>;
@@ -109,10 +109,19 @@ impl Committer {
     /// Works until told to stop, then leaves a cleanly marked file.
     pub(super) fn run(mut self) {
         loop {
-            let wait = lock(&self.shared.leases).next_expiry().map_or(LEASE_TICK, |at| {
-                at.saturating_duration_since(Instant::now()).clamp(Duration::from_millis(1), LEASE_TICK)
-            });
-            let control = match self.commands.recv_timeout(wait) {
+            // Without leases nothing happens until somebody asks: no timer, no work. With leases, sleep until the first
+            // one ends; a longer life only makes that too early, and a new lease comes as a command.
+            let next = lock(&self.shared.leases).next_expiry();
+            // A broken store ends no leases.
+            let next = next.filter(|_| self.shared.broken.get().is_none());
+            let received = match next {
+                None => self.commands.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(at) => {
+                    let wait = at.saturating_duration_since(Instant::now()).max(LEASE_PAUSE);
+                    self.commands.recv_timeout(wait)
+                }
+            };
+            let control = match received {
                 Ok(command) => self.gather(command),
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => Some(Command::Stop),
