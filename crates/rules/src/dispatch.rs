@@ -5,7 +5,7 @@
 
 use crate::names::{self, Backend, EndpointChain};
 use crate::renderer::{Renderer, goto, interface};
-use crate::tree::{Action, Chain, InterfacePattern, Match, Rule, Side, Text, VerdictMap};
+use crate::tree::{Action, Chain, InterfacePattern, Match, Rule, Side, Table, Text, VerdictMap};
 use std::collections::BTreeSet;
 
 /// Chains, and the maps that they look up.
@@ -45,7 +45,7 @@ impl Renderer {
             (names::FROM_WORKLOAD_DISPATCH, Side::In, EndpointChain::FromWorkload),
             (names::TO_WORKLOAD_DISPATCH, Side::Out, EndpointChain::ToWorkload),
         ] {
-            let unknown = Rule::always(self.deny()).comment("Unknown interface");
+            let unknown = Rule::always(self.deny(Table::Filter).into()).comment("Unknown interface");
             match self.backend() {
                 Backend::Iptables => {
                     let root = Root { chain, infix: "", side, target, end: vec![unknown] };
@@ -198,7 +198,7 @@ impl Renderer {
             set_rules.extend(rules);
         }
         set_rules.extend(self.workload_interfaces().map(|from| {
-            Rule::when([interface(Side::In, from)], self.deny()).comment("Unknown endpoint")
+            Rule::when([interface(Side::In, from)], self.deny(Table::Filter).into()).comment("Unknown endpoint")
         }));
         let others = Action::SetMaskedMark { value: self.config.marks.non_calico_endpoint, mask };
         set_rules.push(Rule::always(others).comment("Non-Cali endpoint mark"));
@@ -213,7 +213,7 @@ impl Renderer {
                 Some(Rule::when([Match::Mark { value, mask, negated: false }], Action::Goto(to)))
             }));
         }
-        from_rules.push(Rule::always(self.deny()).comment("Unknown interface"));
+        from_rules.push(Rule::always(self.deny(Table::Filter).into()).comment("Unknown interface"));
         chains.push(Chain::new(names::SET_ENDPOINT_MARK, set_rules));
         chains.push(Chain::new(names::FROM_ENDPOINT_MARK, from_rules));
         chains

@@ -6,7 +6,7 @@ use crate::nflog::{self, Verdict};
 use crate::renderer::{
     IPIP, Renderer, UDP, conntrack, interface, jump, mark_clear, one_port, protocol_number,
 };
-use crate::tree::{Action, Chain, Conntrack, End, InterfacePattern, IpVersion, Match, Rule, Side, Text};
+use crate::tree::{Action, Chain, Conntrack, End, InterfacePattern, IpVersion, Match, Rule, Side, Table, Text};
 use api::QoSControls;
 use ipnet::IpNet;
 use model::feed::RuleAction;
@@ -45,6 +45,7 @@ enum Kind {
 
 /// One chain to render.
 struct Wanted<'a> {
+    table: Table,
     chain: EndpointChain,
     interface: &'a str,
     direction: Direction,
@@ -68,10 +69,11 @@ impl Renderer {
         ]
         .map(|(chain, direction)| {
             if !endpoint.admin_up {
-                let refused = Rule::always(self.deny()).comment("Endpoint admin disabled");
+                let refused = Rule::always(self.deny(Table::Filter).into()).comment("Endpoint admin disabled");
                 return Chain::new(self.backend().endpoint_chain(chain, endpoint.interface), vec![refused]);
             }
             self.endpoint_chain(&Wanted {
+                table: Table::Filter,
                 chain,
                 interface: endpoint.interface,
                 direction,
@@ -106,6 +108,7 @@ impl Renderer {
     ) -> [Chain; 4] {
         let chain = |chain, direction, kind| {
             self.endpoint_chain(&Wanted {
+                table: Table::Filter,
                 chain,
                 interface,
                 direction,
@@ -136,6 +139,7 @@ impl Renderer {
         profiles: &[Text],
     ) -> Chain {
         self.endpoint_chain(&Wanted {
+            table: Table::Mangle,
             chain: EndpointChain::ToHost,
             interface,
             direction: Direction::Outbound,
@@ -153,6 +157,7 @@ impl Renderer {
     #[must_use]
     pub fn host_endpoint_mangle_ingress_chain(&self, interface: &str, tiers: &[TierGroups]) -> Chain {
         self.endpoint_chain(&Wanted {
+            table: Table::Mangle,
             chain: EndpointChain::FromHost,
             interface,
             direction: Direction::Inbound,
@@ -172,6 +177,7 @@ impl Renderer {
         [(EndpointChain::ToHost, Direction::Outbound), (EndpointChain::FromHost, Direction::Inbound)].map(
             |(chain, direction)| {
                 self.endpoint_chain(&Wanted {
+                    table: Table::Raw,
                     chain,
                     interface,
                     direction,
@@ -204,10 +210,11 @@ impl Renderer {
 
     fn endpoint_chain(&self, wanted: &Wanted<'_>) -> Chain {
         let (config, marks) = (&self.config, &self.config.marks);
+        let deny = self.deny(wanted.table);
         let mut rules = Vec::new();
         self.add_packet_rate(wanted, &mut rules);
         if wanted.kind != Kind::Untracked {
-            self.add_conntrack(&wanted.allow, &mut rules);
+            self.add_conntrack(wanted, &mut rules);
         }
         add_connection_limit(wanted, &mut rules);
         if wanted.failsafe {
@@ -222,15 +229,15 @@ impl Renderer {
             rules.push(
                 Rule::when(
                     [protocol_number(UDP), one_port(End::Destination, config.vxlan_port)],
-                    self.deny(),
+                    deny.into(),
                 )
-                .comment(format!("{} VXLAN encapped packets originating in workloads", self.deny_word())),
+                .comment(format!("{} VXLAN encapped packets originating in workloads", deny.word())),
             );
         }
         if wanted.refuse_tunnels && !config.allow_ipip_from_workloads {
             rules.push(
-                Rule::when([protocol_number(IPIP)], self.deny())
-                    .comment(format!("{} IPinIP encapped packets originating in workloads", self.deny_word())),
+                Rule::when([protocol_number(IPIP)], deny.into())
+                    .comment(format!("{} IPinIP encapped packets originating in workloads", deny.word())),
             );
         }
         for tier in wanted.tiers {
@@ -278,7 +285,8 @@ impl Renderer {
         ]);
     }
 
-    fn add_conntrack(&self, allow: &Action, rules: &mut Vec<Rule>) {
+    fn add_conntrack(&self, wanted: &Wanted<'_>, rules: &mut Vec<Rule>) {
+        let allow = &wanted.allow;
         let known = || [conntrack(Conntrack::RelatedOrEstablished)];
         if *allow != Action::Accept {
             // Whoever gets the packet back must know that it may pass.
@@ -286,7 +294,7 @@ impl Renderer {
         }
         rules.push(Rule::when(known(), allow.clone()));
         if !self.config.disable_conntrack_invalid_check {
-            rules.push(Rule::when([conntrack(Conntrack::Invalid)], self.deny()));
+            rules.push(Rule::when([conntrack(Conntrack::Invalid)], self.deny(wanted.table).into()));
         }
     }
 
@@ -323,17 +331,18 @@ impl Renderer {
         if !matches!(wanted.kind, Kind::Normal | Kind::Forward) {
             return;
         }
-        let deny = any_enforced && tier.default_action != RuleAction::Pass;
+        let refuses = any_enforced && tier.default_action != RuleAction::Pass;
         if self.config.flow_logs {
-            let verdict = if deny { Verdict::Deny } else { Verdict::Pass };
+            let verdict = if refuses { Verdict::Deny } else { Verdict::Pass };
             let prefix = nflog::tier_prefix(verdict, wanted.direction, &tier.name);
             rules.push(Rule::when([mark_clear(marks.pass)], self.nflog(wanted.direction, prefix)));
         }
-        if deny {
-            rules.push(Rule::when([mark_clear(marks.pass)], self.deny()).comment(format!(
+        if refuses {
+            let deny = self.deny(wanted.table);
+            rules.push(Rule::when([mark_clear(marks.pass)], deny.into()).comment(format!(
                 "End of tier {}. {} if no policies passed packet",
                 tier.name,
-                self.deny_word()
+                deny.word()
             )));
         }
     }
@@ -348,8 +357,9 @@ impl Renderer {
             let prefix = nflog::no_profile_prefix(wanted.direction);
             rules.push(Rule::always(self.nflog(wanted.direction, prefix)));
         }
+        let deny = self.deny(wanted.table);
         rules.push(
-            Rule::always(self.deny()).comment(format!("{} if no profiles matched", self.deny_word())),
+            Rule::always(deny.into()).comment(format!("{} if no profiles matched", deny.word())),
         );
     }
 }

@@ -1,9 +1,9 @@
 //! Rules as nftables' text. Nothing is programmed through this text: the driver speaks netlink. But Calico's hash of a
 //! rule is over it, and it is what `nft` shows, so it is Calico's letter for letter.
 //!
-//! Where Calico's text is one that `nft` refuses, ours differs: an ICMP type with a code, and their negation. What
-//! nftables cannot do ([`Match::Ipvs`]) is never rendered for it; should such a rule get here all the same, it becomes one
-//! that matches nothing.
+//! Where Calico's text is one that `nft` refuses, ours differs: an ICMP type with a code. (Their negation is rendered as
+//! rules that need none.) What nftables cannot do ([`Match::Ipvs`]) is never rendered for it; should such a rule get here
+//! all the same, it becomes one that matches nothing.
 
 use crate::hash::{self, APPENDS_SUFFIX, COMMENT_PREFIX, RuleHash};
 use crate::iptables::{address_and_port, escaped};
@@ -201,9 +201,8 @@ fn write_match(layer: Table, family: Family, protocol: Option<Protocol>, one: &M
             match (code, negated) {
                 (None, negated) => write!(text, "{icmp} type {}{icmp_type}", not(negated)),
                 (Some(code), false) => write!(text, "{icmp} type {icmp_type} {icmp} code {code}"),
-                // Type and code are the first two bytes of the message; only both together may differ.
                 (Some(code), true) => {
-                    write!(text, "@th,0,16 != {:#06x}", u16::from_be_bytes([*icmp_type, *code]))
+                    write!(text, "{icmp} type . {icmp} code != {{ {icmp_type} . {code} }}")
                 }
             }
         }

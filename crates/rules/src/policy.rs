@@ -14,7 +14,7 @@ pub(crate) use blocks::split_ports;
 use crate::names::{Direction, is_staged, policy_id};
 use crate::nflog::{self, OwnerKind, Verdict};
 use crate::renderer::{Renderer, mark_set};
-use crate::tree::{Action, Chain, IpVersion, Match, Rule, Text};
+use crate::tree::{Action, Chain, IpVersion, Match, Rule, Table, Text};
 use conditions::Conditions;
 use messages::{Policy, Profile};
 use model::feed::RuleAction;
@@ -25,6 +25,7 @@ const MAX_ANNOTATIONS: usize = 12;
 
 /// Whose rules are rendered.
 struct Owner<'a> {
+    table: Table,
     kind: OwnerKind,
     id: &'a str,
     direction: Direction,
@@ -34,9 +35,16 @@ struct Owner<'a> {
 }
 
 impl Renderer {
-    /// The chains of a policy: inbound, outbound. None for a policy that is only tried.
+    /// The chains of a policy in a table: inbound, outbound. None for a policy that is only tried. They are the same in
+    /// every table unless packets are rejected, which the kernel does not do everywhere.
     #[must_use]
-    pub fn policy_chains(&self, key: &PolicyKey, policy: &Policy, version: IpVersion) -> Option<[Chain; 2]> {
+    pub fn policy_chains(
+        &self,
+        key: &PolicyKey,
+        policy: &Policy,
+        table: Table,
+        version: IpVersion,
+    ) -> Option<[Chain; 2]> {
         if is_staged(key.kind) {
             return None;
         }
@@ -45,6 +53,7 @@ impl Renderer {
         let (kind, name) = (key.kind.as_str(), log_prefix::full_name(key));
         let chain = |direction: Direction, rules: &[messages::Rule]| {
             let owner = Owner {
+                table,
                 kind: OwnerKind::Policy,
                 id: &id,
                 direction,
@@ -61,12 +70,19 @@ impl Renderer {
         ])
     }
 
-    /// The chains of a profile: inbound, outbound.
+    /// The chains of a profile in a table: inbound, outbound.
     #[must_use]
-    pub fn profile_chains(&self, name: &str, profile: &Profile, version: IpVersion) -> [Chain; 2] {
+    pub fn profile_chains(
+        &self,
+        name: &str,
+        profile: &Profile,
+        table: Table,
+        version: IpVersion,
+    ) -> [Chain; 2] {
         let log_prefix = self.profile_log_prefix(name);
         let chain = |direction: Direction, rules: &[messages::Rule]| {
             let owner = Owner {
+                table,
                 kind: OwnerKind::Profile,
                 id: name,
                 direction,
@@ -109,7 +125,7 @@ impl Renderer {
         owner: &Owner<'_>,
     ) -> Vec<Rule> {
         let Some(mut conditions) = Conditions::of(rule, version, self.backend()) else { return Vec::new() };
-        let mut rules = self.overflow_blocks(&mut conditions);
+        let mut rules = self.overflow_blocks(&mut conditions, version);
         let mut matches = conditions.matches(version);
         if !rules.is_empty() {
             matches.push(mark_set(self.config.marks.scratch0));
@@ -136,7 +152,7 @@ impl Renderer {
         let (bit, verdict, then) = match action {
             RuleAction::Allow => (marks.accept, Verdict::Allow, Action::Return),
             RuleAction::Pass => (marks.pass, Verdict::Pass, Action::Return),
-            RuleAction::Deny => (marks.drop, Verdict::Deny, self.deny()),
+            RuleAction::Deny => (marks.drop, Verdict::Deny, self.deny(owner.table).into()),
             RuleAction::Log => {
                 let limit = self.config.log_rate_limit.map(|(rate, burst)| Match::Limit { rate, burst });
                 let matches: Vec<_> = limit.into_iter().chain(matches).collect();

@@ -4,7 +4,7 @@ use crate::config::{AllowAction, DenyAction, RulesConfig};
 use crate::names::{Backend, sets};
 use crate::tree::{
     Action, Conntrack, End, InterfacePattern, IpVersion, Match, PortRange, Protocol, RejectWith, Rule, Side,
-    Text,
+    Table, Text,
 };
 use crate::{names, tree::NfLogSize};
 
@@ -37,15 +37,13 @@ impl Renderer {
         self.config.backend == Backend::Nftables
     }
 
-    pub(crate) fn deny(&self) -> Action {
-        match self.config.filter_deny_action {
-            DenyAction::Drop => Action::Drop,
-            DenyAction::Reject => Action::Reject(RejectWith::PortUnreachable),
+    /// What is done in a table with a packet that may not pass. The kernel answers senders from some places only: with
+    /// iptables in the filter table, with nftables anywhere but after routing, which chains of the mangle table may be.
+    pub(crate) fn deny(&self, table: Table) -> DenyAction {
+        match (self.config.filter_deny_action, self.backend(), table) {
+            (action, _, Table::Filter) | (action, Backend::Nftables, Table::Raw) => action,
+            _ => DenyAction::Drop,
         }
-    }
-
-    pub(crate) fn deny_word(&self) -> &'static str {
-        self.config.filter_deny_action.word()
     }
 
     pub(crate) fn filter_allow(&self) -> Action {
@@ -85,6 +83,15 @@ impl Renderer {
                 true => NfLogSize::Size(SIZE),
                 false => NfLogSize::Range(SIZE),
             },
+        }
+    }
+}
+
+impl From<DenyAction> for Action {
+    fn from(action: DenyAction) -> Self {
+        match action {
+            DenyAction::Drop => Self::Drop,
+            DenyAction::Reject => Self::Reject(RejectWith::PortUnreachable),
         }
     }
 }

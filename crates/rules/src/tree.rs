@@ -330,7 +330,7 @@ pub enum Match {
         icmp_type: u8,
         /// The code; none for all codes of the type.
         code: Option<u8>,
-        /// Any other message than this one; with a code: another type or another code.
+        /// Any other message than this one; with a code: another type or another code. With a code only iptables gets it.
         negated: bool,
     },
     /// An address of this host.

@@ -1,6 +1,6 @@
 //! The filter table: `cali-INPUT`, `cali-FORWARD`, `cali-OUTPUT`, and workloads' packets to the host.
 
-use crate::config::EndpointToHostAction;
+use crate::config::{DenyAction, EndpointToHostAction};
 use crate::names::{self, sets};
 use crate::renderer::{
     IPIP, Renderer, UDP, conntrack, goto, interface, ip_set, jump, local, mark_clear, mark_not_clear, one_port,
@@ -35,6 +35,7 @@ impl Renderer {
 
     fn filter_input(&self, version: IpVersion) -> Chain {
         let (config, marks) = (&self.config, &self.config.marks);
+        let deny = self.deny(Table::Filter);
         let mut rules = Vec::new();
         if version == IpVersion::V4 && config.ipip_enabled {
             rules.push(
@@ -49,8 +50,8 @@ impl Renderer {
                 .comment("Allow IPIP packets from Calico hosts"),
             );
             rules.push(
-                Rule::when([protocol_number(IPIP)], self.deny())
-                    .comment(format!("{} IPIP packets from non-Calico hosts", self.deny_word())),
+                Rule::when([protocol_number(IPIP)], deny.into())
+                    .comment(format!("{} IPIP packets from non-Calico hosts", deny.word())),
             );
         }
         if self.vxlan(version) {
@@ -65,12 +66,10 @@ impl Renderer {
                     .comment(format!("Allow IPv{version} VXLAN packets from allowed hosts")),
             );
             // IPv4 says drop whatever the setting is; IPv6 follows the setting.
-            let (action, word) = match version {
-                IpVersion::V4 => (Action::Drop, "Drop"),
-                IpVersion::V6 => (self.deny(), self.deny_word()),
-            };
+            let deny = if version == IpVersion::V4 { DenyAction::Drop } else { deny };
+            let word = deny.word();
             rules.push(
-                Rule::when(to_us(None), action)
+                Rule::when(to_us(None), deny.into())
                     .comment(format!("{word} IPv{version} VXLAN packets from non-allowed hosts")),
             );
         }

@@ -52,7 +52,7 @@ impl Renderer {
             ));
         }
         rules.extend([
-            Rule::when([mark_set(from_workload), Match::ReversePathFailed], self.deny()),
+            Rule::when([mark_set(from_workload), Match::ReversePathFailed], self.deny(Table::Raw).into()),
             Rule::when([mark_clear(from_workload)], jump(names::FROM_HOST_ENDPOINT)),
             Rule::when([self.accepted()], Action::Accept),
         ]);

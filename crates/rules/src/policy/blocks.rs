@@ -7,8 +7,9 @@
 
 use super::conditions::{Conditions, EndConditions};
 use crate::renderer::{Renderer, mark_clear, protocol};
-use crate::tree::{Action, End, Match, PortRange, Protocol, Rule, Text};
+use crate::tree::{Action, End, IpVersion, Match, PortRange, Protocol, Rule, Text};
 use ipnet::IpNet;
+use messages::IcmpMatch;
 use std::sync::Arc;
 
 /// Slots for ports in one match; a range takes two.
@@ -74,7 +75,7 @@ impl Blocks {
 
 impl Renderer {
     /// Takes out of the conditions what does not fit into one rule, and returns the blocks for it; none if all fits.
-    pub(super) fn overflow_blocks(&self, conditions: &mut Conditions) -> Vec<Rule> {
+    pub(super) fn overflow_blocks(&self, conditions: &mut Conditions, version: IpVersion) -> Vec<Rule> {
         let mut blocks = Blocks {
             rules: Vec::new(),
             all: self.config.marks.scratch0,
@@ -113,6 +114,12 @@ impl Renderer {
                 end.not_ports.clear();
                 end.not_named_ports.clear();
             }
+        }
+        // nftables compares type and code apart, so that it cannot say "not both".
+        let message = conditions.not_icmp.take_if(|message| self.is_nftables() && message.code.is_some());
+        if let Some(IcmpMatch { icmp_type, code }) = message {
+            let message = Match::Icmp { version, icmp_type, code, negated: false };
+            blocks.none([transport.map(protocol).into_iter().chain([message]).collect()]);
         }
         blocks.rules
     }

@@ -7,6 +7,8 @@
 //!   the same one leaves nothing.
 //! - `icmp` and `notICMP` are about ICMP packets of the version that is rendered, whether `protocol` says so or not; with
 //!   any other protocol they leave nothing.
+//! - Sets of addresses with ports and a protocol without ports: nothing is in such a set. (`nft` takes the rule, and then
+//!   fails to list the table.)
 //!
 //! What validation never accepts (a protocol that is none, ports of a protocol without ports) cannot be read. Then a rule
 //! that denies does so without the condition, and any other rule matches nothing.
@@ -26,9 +28,9 @@ pub(super) struct Conditions {
     pub(super) protocol: Option<Protocol>,
     pub(super) source: EndConditions,
     pub(super) destination: EndConditions,
+    pub(super) not_icmp: Option<IcmpMatch>,
     not_protocol: Option<Protocol>,
     icmp: Option<IcmpMatch>,
-    not_icmp: Option<IcmpMatch>,
 }
 
 /// The part about one end. Sets go by the kernel's names.
@@ -85,6 +87,12 @@ impl Conditions {
                     }
                     end.ports.clear();
                     end.not_ports.clear();
+                }
+                if backend == Backend::Nftables && protocol.is_some() {
+                    if !end.port_sets.is_empty() || !end.named_ports.is_empty() {
+                        return None;
+                    }
+                    end.not_named_ports.clear();
                 }
             }
         }

@@ -9,7 +9,7 @@ use messages::{HostEndpoint, IpSetMember, Policy, PolicyId, Profile, TierInfo, W
 use model::feed::RuleAction;
 use model::v1::PolicyKey;
 use rules::names::{self, sets};
-use rules::tree::{InterfacePattern, IpVersion, Protocol, Rate, RateUnit, Text};
+use rules::tree::{InterfacePattern, IpVersion, Protocol, Rate, RateUnit, Table, Text};
 use rules::{
     AllowAction, DenyAction, EndpointToHostAction, FailsafePort, Marks, OpenStack, RulesConfig,
 };
@@ -68,7 +68,7 @@ fn pairs_world(program: Program) -> World {
 fn every_pair_is_accepted(program: Program) {
     let world = pairs_world(program);
     for version in [IpVersion::V4, IpVersion::V6] {
-        kernel::program(&world, version, &all_sets(version), program);
+        kernel::program(&world, &[Table::Filter], version, &all_sets(version), program);
     }
 }
 
@@ -213,7 +213,7 @@ fn everything_is_accepted(program: Program) {
         let world = everything_world(program, deny, allow);
         assert_eq!(world.is_nftables(), program == Program::Nft);
         for version in [IpVersion::V4, IpVersion::V6] {
-            kernel::program(&world, version, &all_sets(version), program);
+            kernel::program(&world, &Table::ALL, version, &all_sets(version), program);
         }
     }
 }

@@ -92,10 +92,13 @@ fn long_names() {
     let chain = |backend: Backend, policy: &PolicyKey| backend.policy_chain(Direction::Inbound, policy);
     assert_eq!(&*chain(Backend::Iptables, &policy), "cali-pi-_4Q7bozr7XfuZg7wHXJg");
     assert_eq!(&*chain(Backend::Nftables, &policy), "cali-pi-knp/default/deny-all-ingress");
-    // The longest that there can be still fits into the kernel's 255 bytes, with the table's name before it.
-    let longest = PolicyKey { name: "n".repeat(253), namespace: "s".repeat(63), ..policy };
-    let name = nftables::chain_name(Table::Mangle, &chain(Backend::Nftables, &longest));
-    assert_eq!(name.len(), 255);
+    // Names of all lengths fit into the kernel's 255 bytes, with the table's name before them.
+    let mut lengths = std::collections::BTreeSet::new();
+    for length in 1..=253 {
+        let key = PolicyKey { name: "n".repeat(length), namespace: "s".repeat(63), ..policy.clone() };
+        lengths.insert(nftables::chain_name(Table::Mangle, &chain(Backend::Nftables, &key)).len());
+    }
+    assert_eq!(lengths.last(), Some(&255));
 
     assert_eq!(limited_id("cali-tw-", "", 28), "cali-tw-_");
     assert_eq!(limited_id("p-", "abcd", 6), "p-abcd");
@@ -195,7 +198,7 @@ proptest! {
 fn a_chain_without_rules_has_its_comment() {
     let renderer = Renderer::new(RulesConfig::default());
     let [inbound, _]: [Chain; 2] =
-        renderer.profile_chains("empty", &messages::Profile::default(), IpVersion::V4);
+        renderer.profile_chains("empty", &messages::Profile::default(), Table::Filter, IpVersion::V4);
     assert_eq!(inbound.rules, [Rule::default().comment("Profile empty ingress")]);
     assert_eq!(nftables::rule_text(Table::Filter, nftables::Family::Ip, &inbound.rules[0]), "continue");
 }

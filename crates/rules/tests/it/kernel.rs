@@ -31,10 +31,15 @@ impl Program {
     }
 }
 
-/// Programs all tables of the world, and checks that as many rules are in the kernel as were rendered.
-pub(crate) fn program(world: &World, version: IpVersion, sets: &Sets, program: Program) {
-    let tables: Vec<_> =
-        Table::ALL.into_iter().map(|table| (table, world.render(table, version))).collect();
+/// Programs tables of the world, and checks that as many rules are in the kernel as were rendered.
+pub(crate) fn program(
+    world: &World,
+    tables: &[Table],
+    version: IpVersion,
+    sets: &Sets,
+    program: Program,
+) {
+    let tables: Vec<_> = tables.iter().map(|table| (*table, world.render(*table, version))).collect();
     match program {
         Program::Nft => program_nft(&tables, version, sets),
         Program::IptablesNft => program_iptables(&tables, version, sets, "nft"),

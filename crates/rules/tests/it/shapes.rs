@@ -137,7 +137,7 @@ pub(crate) fn all() -> Vec<Shape> {
         ] {
             add(fields[2], Rc::new(move |rule| end(rule).ports = list.clone()));
         }
-        for list in [single(1), single(40), single(2000), ranges(&[(80, 90), (85, 100)])] {
+        for list in [single(1), single(40), single(400), ranges(&[(80, 90), (85, 100)])] {
             add(fields[3], Rc::new(move |rule| end(rule).not_ports = list.clone()));
         }
         for count in [1, 3] {

@@ -51,14 +51,14 @@ impl World {
         let mut remember = |tiers: &[TierGroups]| {
             groups.extend(tiers.iter().flat_map(|tier| tier.ingress.iter().chain(&tier.egress)).cloned());
         };
-        for (id, policy) in &self.policies {
-            chains.extend(renderer.policy_chains(id, policy, version).into_iter().flatten());
+        for (id, policy) in self.policies.iter().filter(|_| table != Table::Nat) {
+            chains.extend(renderer.policy_chains(id, policy, table, version).into_iter().flatten());
         }
         let all_hosts = self.host_interfaces(|_| true);
         match table {
             Table::Filter => {
                 for (name, profile) in &self.profiles {
-                    chains.extend(renderer.profile_chains(name, profile, version));
+                    chains.extend(renderer.profile_chains(name, profile, table, version));
                 }
                 let mut marks = EndpointMarks::new(&self.config.marks);
                 for workload in &self.workloads {
@@ -96,7 +96,7 @@ impl World {
             }
             Table::Mangle => {
                 for (name, profile) in &self.profiles {
-                    chains.extend(renderer.profile_chains(name, profile, version));
+                    chains.extend(renderer.profile_chains(name, profile, table, version));
                 }
                 for (name, host) in &self.hosts {
                     let tiers = self.groups(&host.tiers);
