@@ -1,0 +1,234 @@
+//! What follows from a configuration: answers that several parts of Felix need and that must be the same everywhere.
+
+use crate::choices::{AllowAction, DenyAction, ProgramClusterRoutes, Switch};
+use crate::sources::Sources;
+use crate::table::Config;
+use crate::values::{Interval, RouteTableRange};
+
+/// The route tables that are ours when nobody says which.
+const DEFAULT_ROUTE_TABLES: RouteTableRange = RouteTableRange { min: 1, max: 250 };
+
+/// The flavours of Kubernetes that Felix treats specially.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Provider {
+    /// None that is known.
+    #[default]
+    None,
+    /// Amazon's.
+    Eks,
+    /// Google's.
+    Gke,
+    /// Microsoft's.
+    Aks,
+    /// Red Hat's.
+    OpenShift,
+    /// Mirantis'.
+    DockerEnterprise,
+}
+
+/// The parameters that iptables and nftables each have their own of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableSettings {
+    /// What allowed packets do in the filter table.
+    pub filter_allow: AllowAction,
+    /// What allowed packets do in the mangle table.
+    pub mangle_allow: AllowAction,
+    /// What denied packets meet.
+    pub filter_deny: DenyAction,
+    /// The packet mark bits that are ours.
+    pub mark_mask: u32,
+    /// How often rules are read back and repaired.
+    pub refresh_interval: Interval,
+}
+
+/// How the datastore is reached, as far as Felix's own parameters say; what is absent comes from the client's settings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DatastoreOverrides {
+    /// `etcdv3` or `kubernetes`.
+    pub datastore_type: Option<&'static str>,
+    /// The URLs of etcd, with commas.
+    pub etcd_endpoints: Option<String>,
+    /// The private key.
+    pub etcd_key_file: Option<String>,
+    /// The certificate.
+    pub etcd_cert_file: Option<String>,
+    /// The certificate authority.
+    pub etcd_ca_file: Option<String>,
+}
+
+impl Config {
+    /// The beginnings of the names of workload interfaces.
+    pub fn interface_prefixes(&self) -> impl Iterator<Item = &str> {
+        self.interface_prefix.split(',')
+    }
+
+    /// Whether this is an OpenStack cluster: it says so, or something is set that only OpenStack uses.
+    #[must_use]
+    pub fn is_openstack(&self) -> bool {
+        self.cluster_type.to_lowercase().contains("openstack")
+            || !matches!(self.metadata_addr.as_str(), "" | "127.0.0.1")
+            || !matches!(self.metadata_port, 0 | 8775)
+            || self.interface_prefixes().any(|prefix| prefix == "tap")
+    }
+
+    /// The flavour of Kubernetes, by the first word of the cluster's type that names one.
+    #[must_use]
+    pub fn provider(&self) -> Provider {
+        let known = |word: &str| match word.to_lowercase().as_str() {
+            // A type without words names "no provider", too.
+            "" => Some(Provider::None),
+            "eks" | "ecs" => Some(Provider::Eks),
+            "gke" => Some(Provider::Gke),
+            "aks" => Some(Provider::Aks),
+            "openshift" => Some(Provider::OpenShift),
+            "dockerenterprise" => Some(Provider::DockerEnterprise),
+            _ => None,
+        };
+        self.cluster_type.split(',').find_map(known).unwrap_or_default()
+    }
+
+    /// Whether Felix makes the routes of pools with IP in IP.
+    #[must_use]
+    pub fn programs_ipip_routes(&self) -> bool {
+        use ProgramClusterRoutes::{Enabled, EnabledIpipOnly};
+        matches!(self.program_cluster_routes, Enabled | EnabledIpipOnly)
+    }
+
+    /// Whether Felix makes the routes of pools without encapsulation.
+    #[must_use]
+    pub fn programs_no_encap_routes(&self) -> bool {
+        use ProgramClusterRoutes::{Enabled, EnabledNoEncapOnly};
+        matches!(self.program_cluster_routes, Enabled | EnabledNoEncapOnly)
+    }
+
+    /// Whether flows are logged anywhere.
+    #[must_use]
+    pub fn logs_flows(&self) -> bool {
+        !self.flow_logs_goldmane_server.is_empty() || self.flow_logs_local_reporter == Switch::Enabled
+    }
+
+    /// Whether this Felix is the one that enforces policy.
+    #[must_use]
+    pub fn is_leader(&self) -> bool {
+        self.variant == "Calico"
+    }
+
+    /// The parameters of iptables, or of nftables.
+    #[must_use]
+    pub fn tables(&self, is_nftables: bool) -> TableSettings {
+        if is_nftables {
+            TableSettings {
+                filter_allow: self.nftables_filter_allow_action,
+                mangle_allow: self.nftables_mangle_allow_action,
+                filter_deny: self.nftables_filter_deny_action,
+                mark_mask: self.nftables_mark_mask,
+                refresh_interval: self.nftables_refresh_interval,
+            }
+        } else {
+            TableSettings {
+                filter_allow: self.iptables_filter_allow_action,
+                mangle_allow: self.iptables_mangle_allow_action,
+                filter_deny: self.iptables_filter_deny_action,
+                mark_mask: self.iptables_mark_mask,
+                refresh_interval: self.iptables_refresh_interval,
+            }
+        }
+    }
+
+    /// The route tables that are ours: the new parameter, otherwise the old one, otherwise 1 to 250.
+    #[must_use]
+    pub fn route_tables(&self) -> Vec<RouteTableRange> {
+        if self.route_table_ranges.is_empty() {
+            vec![self.route_table_range.unwrap_or(DEFAULT_ROUTE_TABLES)]
+        } else {
+            self.route_table_ranges.clone()
+        }
+    }
+
+    /// How the datastore is reached, by the parameters that the file or the environment sets.
+    #[must_use]
+    pub fn datastore_overrides(&self, sources: &Sources) -> DatastoreOverrides {
+        let by_hand = |name: &str| sources.is_set_by_hand(name);
+        let file = |name: &str, path: &String| by_hand(name).then(|| path.clone());
+        let mut overrides = DatastoreOverrides {
+            datastore_type: Some(self.datastore_type.as_str()).filter(|_| by_hand("DatastoreType")),
+            etcd_endpoints: None,
+            etcd_key_file: file("EtcdKeyFile", &self.etcd_key_file),
+            etcd_cert_file: file("EtcdCertFile", &self.etcd_cert_file),
+            etcd_ca_file: file("EtcdCaFile", &self.etcd_ca_file),
+        };
+        if by_hand("EtcdEndpoints") && !self.etcd_endpoints.is_empty() {
+            overrides.etcd_endpoints = Some(self.etcd_endpoints.join(","));
+        } else if by_hand("EtcdAddr") {
+            overrides.etcd_endpoints = Some(format!("{}://{}", self.etcd_scheme, self.etcd_addr));
+        }
+        // Who names an etcd wants etcd.
+        if overrides.etcd_endpoints.is_some() {
+            overrides.datastore_type = Some("etcdv3");
+        }
+        overrides
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds::NoSurroundings;
+    use crate::sources::Source;
+
+    fn config(change: impl FnOnce(&mut Config)) -> Config {
+        let mut config = Config::with_defaults(&NoSurroundings);
+        change(&mut config);
+        config
+    }
+
+    #[test]
+    fn openstack_and_providers() {
+        assert!(!config(|_| {}).is_openstack());
+        assert!(config(|config| config.cluster_type = "k8s,OpenStack".into()).is_openstack());
+        assert!(config(|config| config.metadata_addr = "10.0.0.1".into()).is_openstack());
+        assert!(config(|config| config.metadata_port = 9697).is_openstack());
+        assert!(!config(|config| config.metadata_addr.clear()).is_openstack());
+        assert!(config(|config| config.interface_prefix = "cali,tap".into()).is_openstack());
+        for (cluster_type, expected) in [
+            ("", Provider::None),
+            ("k8s,bgp", Provider::None),
+            ("k8s,EKS,kdd", Provider::Eks),
+            ("ecs", Provider::Eks),
+            ("OpenShift,gke", Provider::OpenShift),
+        ] {
+            assert_eq!(config(|config| config.cluster_type = cluster_type.into()).provider(), expected);
+        }
+    }
+
+    #[test]
+    fn route_tables_new_before_old() {
+        let (old, new) = (RouteTableRange { min: 5, max: 9 }, RouteTableRange { min: 10, max: 2000 });
+        assert_eq!(config(|_| {}).route_tables(), [DEFAULT_ROUTE_TABLES]);
+        assert_eq!(config(|config| config.route_table_range = Some(old)).route_tables(), [old]);
+        let both = config(|config| {
+            config.route_table_range = Some(old);
+            config.route_table_ranges = vec![new];
+        });
+        assert_eq!(both.route_tables(), [new]);
+    }
+
+    #[test]
+    fn datastore_by_hand() {
+        let overrides = |texts: &[(&str, &str)]| {
+            let mut sources = Sources::default();
+            let texts = texts.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
+            sources.set(Source::EnvironmentVariable, texts);
+            let effective = crate::resolve(&sources, &NoSurroundings).unwrap();
+            effective.config.datastore_overrides(&sources)
+        };
+        assert_eq!(overrides(&[]), DatastoreOverrides::default());
+        assert_eq!(overrides(&[("datastoretype", "kubernetes")]).datastore_type, Some("kubernetes"));
+        let address = overrides(&[("etcdaddr", "etcd:2379"), ("datastoretype", "kubernetes")]);
+        assert_eq!(address.datastore_type, Some("etcdv3"));
+        assert_eq!(address.etcd_endpoints.as_deref(), Some("http://etcd:2379"));
+        let endpoints =
+            overrides(&[("etcdendpoints", "https://a:1, https://b:2"), ("etcdaddr", "etcd:2379")]);
+        assert_eq!(endpoints.etcd_endpoints.as_deref(), Some("https://a:1/,https://b:2/"));
+    }
+}

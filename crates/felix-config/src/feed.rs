@@ -1,0 +1,201 @@
+//! The datastore's part of the configuration, taken from a feed: settings for all nodes, for this node, and the
+//! FelixConfigurations that select nodes by labels.
+//!
+//! Nothing is handed out before the feed is in sync: half of the settings would look like a change of the other half.
+
+use crate::sources::{Source, Sources, Texts};
+use api::meta::Time;
+use api::{FelixConfiguration, Kind, Resource};
+use model::convert::Faults;
+use model::convert::settings::felix;
+use model::feed::{FeedValue, Status, TextMap, Update};
+use model::{Key, V1Key};
+use selector::Selector;
+use std::collections::BTreeMap;
+
+/// What the datastore says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DatastoreSettings {
+    /// Whether the datastore may be used.
+    pub is_ready: bool,
+    /// For all nodes.
+    pub global: Texts,
+    /// For the nodes that a selector selects, if this node is one of them.
+    pub selected: Texts,
+    /// For this node.
+    pub host: Texts,
+}
+
+impl DatastoreSettings {
+    /// Puts them into the sources.
+    pub fn apply(self, sources: &mut Sources) {
+        sources.set(Source::DatastoreGlobal, self.global);
+        sources.set(Source::DatastorePerSelector, self.selected);
+        sources.set(Source::DatastorePerHost, self.host);
+    }
+}
+
+/// Collects settings from a feed.
+#[derive(Debug)]
+pub struct FeedSettings {
+    host_name: String,
+    global: Texts,
+    host: Texts,
+    scoped: BTreeMap<String, Scoped>,
+    node_labels: Option<TextMap>,
+    is_ready: bool,
+    is_in_sync: bool,
+    is_dirty: bool,
+}
+
+/// A configuration for selected nodes.
+#[derive(Debug)]
+struct Scoped {
+    selector: Option<Selector>,
+    created: Option<Time>,
+    texts: Texts,
+}
+
+impl FeedSettings {
+    /// Nothing yet, for this node.
+    #[must_use]
+    pub fn new(host_name: impl Into<String>) -> Self {
+        Self {
+            host_name: host_name.into(),
+            global: Texts::new(),
+            host: Texts::new(),
+            scoped: BTreeMap::new(),
+            node_labels: None,
+            is_ready: false,
+            is_in_sync: false,
+            is_dirty: true,
+        }
+    }
+
+    /// Takes in one entry of the feed. Entries that are no settings are ignored.
+    pub fn on_update(&mut self, update: &Update) {
+        let value = update.value.as_ref();
+        let text = value.and_then(|value| match value {
+            FeedValue::Text(text) => Some(text.as_str()),
+            _ => None,
+        });
+        let resource = value.and_then(|value| match value {
+            FeedValue::Resource(resource) => Some(&**resource),
+            _ => None,
+        });
+        match &update.key {
+            Key::V1(V1Key::GlobalConfig { name }) => self.is_dirty |= put(&mut self.global, name, text),
+            Key::V1(V1Key::HostConfig { host, name }) if *host == self.host_name => {
+                self.is_dirty |= put(&mut self.host, name, text);
+            }
+            Key::V1(V1Key::ReadyFlag) => {
+                self.is_ready = matches!(value, Some(FeedValue::Ready(true)));
+                self.is_dirty |= !self.is_ready;
+            }
+            Key::Resource(key) if key.kind == Kind::FelixConfiguration => {
+                self.on_configuration(
+                    &key.name,
+                    resource.and_then(|resource| match resource {
+                        Resource::FelixConfiguration(configuration) => Some(&**configuration),
+                        _ => None,
+                    }),
+                );
+            }
+            Key::Resource(key) if key.kind == Kind::Node && key.name == self.host_name => {
+                let labels = resource.map(|resource| resource.metadata().labels.clone());
+                self.is_dirty |= self.node_labels != labels;
+                self.node_labels = labels;
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes in how far the feed has come.
+    pub fn on_status(&mut self, status: Status) {
+        self.is_in_sync |= status == Status::InSync;
+    }
+
+    /// What the datastore says, when that is news and complete.
+    pub fn take_news(&mut self) -> Option<DatastoreSettings> {
+        if !self.is_in_sync || !self.is_dirty {
+            return None;
+        }
+        self.is_dirty = false;
+        Some(DatastoreSettings {
+            is_ready: self.is_ready,
+            global: self.global.clone(),
+            selected: self.selected(),
+            host: self.host.clone(),
+        })
+    }
+
+    fn on_configuration(&mut self, name: &str, configuration: Option<&FelixConfiguration>) {
+        let scoped = configuration.and_then(|configuration| scoped(name, configuration));
+        self.is_dirty = true;
+        match scoped {
+            Some(scoped) => _ = self.scoped.insert(name.to_owned(), scoped),
+            None => _ = self.scoped.remove(name),
+        }
+    }
+
+    /// The texts of the oldest configuration that selects this node; of equally old ones the first by name.
+    fn selected(&self) -> Texts {
+        let Some(labels) = &self.node_labels else { return Texts::new() };
+        let mut matching: Vec<(&String, &Scoped)> = self
+            .scoped
+            .iter()
+            .filter(|(_, scoped)| scoped.selector.as_ref().is_some_and(|selector| selector.evaluate(labels)))
+            .collect();
+        // An unknown time counts as the beginning of time.
+        matching.sort_by_cached_key(|(name, scoped)| {
+            (scoped.created.as_ref().and_then(|created| created.parse().ok()), (*name).clone())
+        });
+        if let [(winner, _), (second, _), ..] = *matching {
+            tracing::warn!(
+                winner,
+                second,
+                matching = matching.len(),
+                "several FelixConfigurations select this node; the oldest is used"
+            );
+        }
+        matching.first().map(|(_, scoped)| scoped.texts.clone()).unwrap_or_default()
+    }
+}
+
+/// Puts or takes a text; whether that changed anything.
+fn put(texts: &mut Texts, name: &str, text: Option<&str>) -> bool {
+    match text {
+        Some(text) if texts.get(name).is_some_and(|known| known == text) => false,
+        Some(text) => {
+            texts.insert(name.to_owned(), text.to_owned());
+            true
+        }
+        None => texts.remove(name).is_some(),
+    }
+}
+
+/// A configuration for selected nodes; `None` when its selector cannot be read: then it selects nothing.
+fn scoped(name: &str, configuration: &FelixConfiguration) -> Option<Scoped> {
+    let text =
+        configuration.spec.node_selector.as_ref().map(|selector| selector.as_str()).unwrap_or_default();
+    let selector = if text.is_empty() {
+        None
+    } else {
+        match Selector::parse(text) {
+            Ok(selector) => Some(selector),
+            Err(error) => {
+                tracing::warn!(name, selector = text, %error, "FelixConfiguration ignored: its selector cannot be read");
+                return None;
+            }
+        }
+    };
+    let mut faults = Faults::new();
+    let texts = felix(configuration, &mut faults);
+    for fault in faults.iter() {
+        tracing::warn!(name, %fault, "setting of a FelixConfiguration ignored");
+    }
+    Some(Scoped { selector, created: configuration.metadata.creation_timestamp.clone(), texts })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,148 @@
+//! Settings from feeds, in any order.
+
+use super::*;
+use api::Node;
+use model::ResourceKey;
+use model::feed::Change;
+use serde_json::json;
+
+fn update(key: Key, value: Option<FeedValue>) -> Update {
+    let change = if value.is_some() { Change::Updated } else { Change::Deleted };
+    Update { key, value, revision: String::new(), change }
+}
+
+fn global(name: &str, text: Option<&str>) -> Update {
+    let key = Key::V1(V1Key::GlobalConfig { name: name.into() });
+    update(key, text.map(|text| FeedValue::Text(text.into())))
+}
+
+fn host(host: &str, name: &str, text: Option<&str>) -> Update {
+    let key = Key::V1(V1Key::HostConfig { host: host.into(), name: name.into() });
+    update(key, text.map(|text| FeedValue::Text(text.into())))
+}
+
+fn resource(kind: Kind, name: &str, value: Option<Resource>) -> Update {
+    let key = Key::Resource(ResourceKey { kind, namespace: String::new(), name: name.into() });
+    update(key, value.map(|value| FeedValue::Resource(Box::new(value))))
+}
+
+fn node(name: &str, zone: &str) -> Update {
+    let mut node = Node::default();
+    node.metadata.labels.insert("zone".into(), zone.into());
+    resource(Kind::Node, name, Some(node.into()))
+}
+
+fn configuration(name: &str, created: Option<&str>, selector: &str, spec: serde_json::Value) -> Update {
+    let mut object = json!({
+        "kind": "FelixConfiguration", "apiVersion": "projectcalico.org/v3",
+        "metadata": {"name": name, "creationTimestamp": created}, "spec": spec
+    });
+    if !selector.is_empty() {
+        object["spec"]["nodeSelector"] = selector.into();
+    }
+    let configuration: FelixConfiguration = serde_json::from_value(object).unwrap();
+    resource(Kind::FelixConfiguration, name, Some(configuration.into()))
+}
+
+fn in_sync(updates: &[Update]) -> FeedSettings {
+    let mut feed = FeedSettings::new("me");
+    feed.on_update(&update(Key::V1(V1Key::ReadyFlag), Some(FeedValue::Ready(true))));
+    for update in updates {
+        feed.on_update(update);
+    }
+    assert_eq!(feed.take_news(), None, "nothing is handed out before the feed is in sync");
+    feed.on_status(Status::ResyncInProgress);
+    assert_eq!(feed.take_news(), None);
+    feed.on_status(Status::InSync);
+    feed
+}
+
+fn texts(pairs: &[(&str, &str)]) -> Texts {
+    pairs.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
+}
+
+#[test]
+fn settings_of_all_and_of_this_node() {
+    let mut feed = in_sync(&[
+        global("LogPrefix", Some("a")),
+        host("me", "LogPrefix", Some("b")),
+        host("other", "LogPrefix", Some("c")),
+    ]);
+    let news = feed.take_news().unwrap();
+    assert!(news.is_ready);
+    assert_eq!((news.global, news.host), (texts(&[("LogPrefix", "a")]), texts(&[("LogPrefix", "b")])));
+    assert_eq!(feed.take_news(), None);
+    // Repetitions, and what concerns others, are no news.
+    feed.on_update(&global("LogPrefix", Some("a")));
+    feed.on_update(&global("Unset", None));
+    feed.on_update(&host("other", "LogPrefix", None));
+    feed.on_update(&node("other", "a"));
+    assert_eq!(feed.take_news(), None);
+    feed.on_update(&host("me", "LogPrefix", None));
+    assert_eq!(feed.take_news().unwrap().host, texts(&[]));
+    feed.on_update(&update(Key::V1(V1Key::ReadyFlag), None));
+    assert!(!feed.take_news().unwrap().is_ready);
+}
+
+#[test]
+fn a_datastore_that_never_said_ready_is_not() {
+    let mut feed = FeedSettings::new("me");
+    feed.on_status(Status::InSync);
+    assert_eq!(feed.take_news(), Some(DatastoreSettings::default()));
+}
+
+#[test]
+fn configurations_for_selected_nodes() {
+    let spec =
+        |prefix: &str| json!({"logPrefix": prefix, "bpfEnabled": true, "routeRefreshInterval": "1m30s"});
+    let selected = |prefix: &str| {
+        texts(&[("BPFEnabled", "true"), ("LogPrefix", prefix), ("RouteRefreshInterval", "90")])
+    };
+    let young = configuration("a", Some("2026-02-01T00:00:00Z"), "zone == 'x'", spec("young"));
+    let old = configuration("z", Some("2026-01-01T00:00:00Z"), "has(zone)", spec("old"));
+    let elsewhere = configuration("b", Some("2025-01-01T00:00:00Z"), "zone == 'y'", spec("elsewhere"));
+    let unscoped = configuration("c", Some("2024-01-01T00:00:00Z"), "", spec("unscoped"));
+    let broken = configuration("d", Some("2024-01-01T00:00:00Z"), "zone ==", spec("broken"));
+    let updates = [young.clone(), old, elsewhere, unscoped, broken, node("me", "x")];
+    for order in [updates.clone(), {
+        let mut reversed = updates;
+        reversed.reverse();
+        reversed
+    }] {
+        let mut feed = in_sync(&order);
+        assert_eq!(feed.take_news().unwrap().selected, selected("old"));
+        feed.on_update(&node("me", "y"));
+        assert_eq!(feed.take_news().unwrap().selected, selected("elsewhere"));
+        feed.on_update(&node("me", "y"));
+        assert_eq!(feed.take_news(), None);
+        feed.on_update(&resource(Kind::FelixConfiguration, "b", None));
+        assert_eq!(feed.take_news().unwrap().selected, selected("old"));
+        feed.on_update(&resource(Kind::Node, "me", None));
+        assert_eq!(feed.take_news().unwrap().selected, texts(&[]));
+    }
+    // Of the same age the first name wins; one without a time is the oldest.
+    let same = configuration("b", Some("2026-02-01T00:00:00Z"), "all()", spec("same"));
+    let timeless = configuration("y", None, "all()", spec("timeless"));
+    assert_eq!(
+        in_sync(&[same.clone(), young, node("me", "x")]).take_news().unwrap().selected,
+        selected("young")
+    );
+    assert_eq!(
+        in_sync(&[same, timeless, node("me", "x")]).take_news().unwrap().selected,
+        selected("timeless")
+    );
+}
+
+#[test]
+fn annotations_override_fields() {
+    let mut scoped = configuration("a", None, "all()", json!({"logPrefix": "field"}));
+    if let Some(FeedValue::Resource(resource)) = &mut scoped.value
+        && let Resource::FelixConfiguration(configuration) = &mut **resource
+    {
+        let annotations = &mut configuration.metadata.annotations;
+        annotations.insert("config.projectcalico.org/LogPrefix".into(), "annotation".into());
+        annotations.insert("config.projectcalico.org/Extra".into(), "x".into());
+    }
+    let mut feed = in_sync(&[scoped, node("me", "x")]);
+    assert_eq!(feed.take_news().unwrap().selected, texts(&[("Extra", "x"), ("LogPrefix", "annotation")]));
+}

@@ -1,0 +1,44 @@
+//! Felix's configuration: every parameter in one table, read from six sources of rising priority.
+//!
+//! ```text
+//!  default < datastore (global) < datastore (node selector) < datastore (this node) < file < environment < override
+//!      table ─► Sources ─► resolve ─► Effective { Config (typed), raw texts, notices }
+//!      feed ─► FeedSettings ─┘             └─► Change: none, live, or restart
+//! ```
+//!
+//! - [`table`]: [`Config`] and [`PARAMETERS`], declared together, row by row.
+//! - [`kinds`]: how each kind of value is read, by the rules and with the messages of Calico.
+//! - [`sources`], [`environment`], [`file`]: where texts come from.
+//! - [`resolve`](mod@resolve): the winners, parsed; what was wrong is told in notices or is an error.
+//! - [`feed`]: the datastore's part, from a feed, with configurations for selected nodes.
+//! - [`change`], [`validate`], [`derived`]: what follows from a configuration.
+//!
+//! It refuses to read files, the environment or the clock by itself: the caller hands them in.
+
+pub mod change;
+pub mod choices;
+pub mod derived;
+mod docs;
+pub mod environment;
+pub mod feed;
+pub mod file;
+mod go_numbers;
+pub mod kinds;
+mod parameter;
+pub mod resolve;
+pub mod resolver;
+pub mod sources;
+pub mod table;
+pub mod validate;
+pub mod values;
+
+pub use change::Change;
+pub use docs::reference_page;
+pub use feed::{DatastoreSettings, FeedSettings};
+pub use kinds::Surroundings;
+pub use parameter::Parameter;
+pub use resolve::{ConfigError, Effective, Notice, resolve};
+pub use resolver::{ConfigNews, ConfigResolver};
+pub use sources::{Source, Sources};
+pub use table::{Config, PARAMETERS};
+pub use values::{Interval, Pattern, PortProtocol, PortRange, ProtoPort, RouteTableRange};

@@ -1,0 +1,70 @@
+//! One row of the table: a parameter's names and rules, and how its field of [`Config`] is written and compared.
+
+use crate::kinds::{Refusal, Surroundings};
+use crate::table::{Config, PARAMETERS};
+use model::convert::settings::FELIX_SETTINGS;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::OnceLock;
+
+/// A parameter of Felix.
+pub struct Parameter {
+    /// The name, as in the file, and after `FELIX_` in the environment.
+    pub name: &'static str,
+    /// The heading that it stands under in the reference.
+    pub group: &'static str,
+    /// What it is for.
+    pub description: &'static str,
+    /// The default, as a text; empty for none.
+    pub default: &'static str,
+    /// Whether only this machine decides: values from the datastore are ignored.
+    pub is_local: bool,
+    /// Whether a value that cannot be read is an error; otherwise the default takes its place.
+    pub is_fatal: bool,
+    /// Whether `none` is refused.
+    pub is_mandatory: bool,
+    pub(crate) accepts: fn() -> String,
+    pub(crate) check: fn(&str, &dyn Surroundings) -> Result<(), Refusal>,
+    pub(crate) set: fn(&mut Config, &str, &dyn Surroundings) -> Result<(), Refusal>,
+    pub(crate) set_default: fn(&mut Config) -> Result<(), Refusal>,
+    pub(crate) set_zero: fn(&mut Config),
+    pub(crate) is_equal: fn(&Config, &Config) -> bool,
+}
+
+impl Parameter {
+    /// The parameter of this name, in any case.
+    #[must_use]
+    pub fn find(name: &str) -> Option<&'static Self> {
+        static BY_NAME: OnceLock<HashMap<String, &'static Parameter>> = OnceLock::new();
+        let by_name = BY_NAME.get_or_init(|| {
+            PARAMETERS.iter().map(|parameter| (parameter.name.to_lowercase(), parameter)).collect()
+        });
+        by_name.get(&name.to_lowercase()).copied()
+    }
+
+    /// The field of a FelixConfiguration that sets it.
+    #[must_use]
+    pub fn resource_field(&self) -> Option<&'static str> {
+        FELIX_SETTINGS.iter().find(|(_, name, _)| *name == self.name).map(|(field, _, _)| *field)
+    }
+
+    /// What texts it takes, besides `none`.
+    #[must_use]
+    pub fn accepts(&self) -> String {
+        (self.accepts)()
+    }
+}
+
+impl fmt::Debug for Parameter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl PartialEq for Parameter {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Parameter {}

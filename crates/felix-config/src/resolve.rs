@@ -1,0 +1,199 @@
+//! From the texts of all sources to one configuration.
+//!
+//! Every text is read, also one that a stronger source overrides: a mistake is told, or is an error, wherever it stands.
+
+use crate::kinds::Surroundings;
+use crate::parameter::Parameter;
+use crate::sources::{Source, Sources, Texts};
+use crate::table::{Config, PARAMETERS};
+use std::collections::BTreeMap;
+use std::fmt;
+use thiserror::Error;
+
+/// A configuration that must not be used.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ConfigError {
+    /// A parameter that must be right is not.
+    #[error("{message} (from {source_of_text})")]
+    Fatal {
+        /// The parameter.
+        parameter: &'static str,
+        /// Where the text stands.
+        source_of_text: Source,
+        /// What is wrong.
+        message: String,
+    },
+    /// A parameter that must have a value was set to `none`.
+    #[error("{parameter}: non-zero field cannot be set to none (from {source_of_text})")]
+    NoneRefused {
+        /// The parameter.
+        parameter: &'static str,
+        /// Where the text stands.
+        source_of_text: Source,
+    },
+    /// The parameters are right one by one, but not together.
+    #[error("{0}")]
+    Inconsistent(String),
+}
+
+/// Something that is worth a line in the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// No parameter has this name. It may be one of a newer release, or of a plug-in.
+    Unknown {
+        /// The name.
+        name: String,
+        /// Where it stands.
+        source: Source,
+    },
+    /// Only this machine may decide about the parameter.
+    LocalOnly {
+        /// The parameter.
+        parameter: &'static str,
+        /// The text that was ignored.
+        text: String,
+        /// Where it stands.
+        source: Source,
+    },
+    /// The text cannot be read; the default takes its place.
+    Replaced {
+        /// The parameter.
+        parameter: &'static str,
+        /// Where it stands.
+        source: Source,
+        /// What is wrong.
+        message: String,
+    },
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown { name, source } => write!(f, "Ignoring unknown config param {name} from {source}"),
+            Self::LocalOnly { parameter, text, source } => {
+                write!(f, "Ignoring local-only configuration {parameter}={text:?} from {source}")
+            }
+            Self::Replaced { message, source, .. } => {
+                write!(f, "Replacing invalid value with default: {message} (from {source})")
+            }
+        }
+    }
+}
+
+/// A configuration and where it came from.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Effective {
+    /// The values.
+    pub config: Config,
+    /// The winning texts, by the parameters' names; also those of parameters that we do not know.
+    pub texts: Texts,
+    /// What is worth a line in the log.
+    pub notices: Vec<Notice>,
+}
+
+impl Config {
+    /// What Felix has when nobody says anything.
+    #[must_use]
+    pub fn with_defaults(around: &dyn Surroundings) -> Self {
+        let mut config = Self::default();
+        for parameter in PARAMETERS {
+            let result = (parameter.set_default)(&mut config);
+            debug_assert!(result.is_ok(), "the default of {} cannot be read", parameter.name);
+        }
+        config.felix_hostname = around.hostname().trim().to_lowercase();
+        config
+    }
+}
+
+/// The configuration that the sources give together.
+///
+/// # Errors
+/// When a parameter that must be right is not.
+pub fn resolve(sources: &Sources, around: &dyn Surroundings) -> Result<Effective, ConfigError> {
+    let mut resolver = Resolver {
+        effective: Effective { config: Config::with_defaults(around), ..Effective::default() },
+        decided: BTreeMap::new(),
+        around,
+    };
+    for source in Source::STRONGEST_FIRST {
+        for (name, text) in sources.get(source) {
+            resolver.take(source, name, text)?;
+        }
+    }
+    Ok(resolver.effective)
+}
+
+struct Resolver<'a> {
+    effective: Effective,
+    /// By name in lower case, the source that decided.
+    decided: BTreeMap<String, Source>,
+    around: &'a dyn Surroundings,
+}
+
+impl Resolver<'_> {
+    fn take(&mut self, source: Source, name: &str, text: &str) -> Result<(), ConfigError> {
+        let lower = name.to_lowercase();
+        let is_overridden = self.decided.get(&lower).is_some_and(|decided| *decided > source);
+        let Some(parameter) = Parameter::find(&lower) else {
+            self.effective.notices.push(Notice::Unknown { name: name.to_owned(), source });
+            if !is_overridden {
+                self.effective.texts.insert(name.to_owned(), text.to_owned());
+                self.decided.insert(lower, source);
+            }
+            return Ok(());
+        };
+        if parameter.is_local && !source.is_local() {
+            let parameter = parameter.name;
+            self.effective.notices.push(Notice::LocalOnly { parameter, text: text.to_owned(), source });
+            return Ok(());
+        }
+        self.read(parameter, source, text, is_overridden)?;
+        if !is_overridden {
+            self.effective.texts.insert(parameter.name.to_owned(), text.to_owned());
+            self.decided.insert(lower, source);
+        }
+        Ok(())
+    }
+
+    fn read(
+        &mut self,
+        parameter: &'static Parameter,
+        source: Source,
+        text: &str,
+        is_overridden: bool,
+    ) -> Result<(), ConfigError> {
+        let config = &mut self.effective.config;
+        if text.eq_ignore_ascii_case("none") {
+            if parameter.is_mandatory {
+                return Err(ConfigError::NoneRefused { parameter: parameter.name, source_of_text: source });
+            }
+            if !is_overridden {
+                (parameter.set_zero)(config);
+            }
+            return Ok(());
+        }
+        let result = if is_overridden {
+            (parameter.check)(text, self.around)
+        } else {
+            (parameter.set)(config, text, self.around)
+        };
+        let Err(refusal) = result else { return Ok(()) };
+        let message = refusal.message(parameter.name, text);
+        if parameter.is_fatal {
+            return Err(ConfigError::Fatal { parameter: parameter.name, source_of_text: source, message });
+        }
+        if !is_overridden {
+            let result = (parameter.set_default)(config);
+            debug_assert!(result.is_ok(), "the default of {} cannot be read", parameter.name);
+            // The one default that is not in the table.
+            if parameter.name == "FelixHostname" {
+                config.felix_hostname = self.around.hostname().trim().to_lowercase();
+            }
+        }
+        self.effective.notices.push(Notice::Replaced { parameter: parameter.name, source, message });
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

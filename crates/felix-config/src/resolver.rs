@@ -1,0 +1,197 @@
+//! The running configuration: local sources and the feed's settings resolved together, and what each change asks for.
+
+use crate::change::Change;
+use crate::feed::FeedSettings;
+use crate::kinds::Surroundings;
+use crate::resolve::{ConfigError, Effective, resolve};
+use crate::sources::{Source, Sources, Texts};
+use crate::table::Config;
+use model::feed::{Status, Update};
+use std::sync::Arc;
+
+/// A configuration that differs from the one before, or a datastore that stopped being ready.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ConfigNews {
+    /// What the change asks for.
+    pub change: Change,
+    /// Whether the datastore may be used; if not, Felix starts again and waits for it.
+    pub is_datastore_ready: bool,
+    /// The winning texts, for the dataplane.
+    pub texts: Arc<Texts>,
+}
+
+/// The configuration of a running Felix.
+pub struct ConfigResolver {
+    sources: Sources,
+    feed: FeedSettings,
+    effective: Effective,
+    around: Box<dyn Surroundings + Send>,
+}
+
+impl ConfigResolver {
+    /// From what the machine says by itself.
+    ///
+    /// # Errors
+    /// When a parameter that must be right is not.
+    pub fn new(sources: Sources, around: Box<dyn Surroundings + Send>) -> Result<Self, ConfigError> {
+        let effective = resolve(&sources, &*around)?;
+        let feed = FeedSettings::new(effective.config.felix_hostname.clone());
+        Ok(Self { sources, feed, effective, around })
+    }
+
+    /// Takes in one entry of the feed.
+    pub fn on_update(&mut self, update: &Update) {
+        self.feed.on_update(update);
+    }
+
+    /// Takes in how far the feed has come.
+    pub fn on_status(&mut self, status: Status) {
+        self.feed.on_status(status);
+    }
+
+    /// Resolves again if the feed brought news. After an error the configuration before stays in force.
+    ///
+    /// # Errors
+    /// When a parameter that must be right is not.
+    pub fn flush(&mut self) -> Result<Option<ConfigNews>, ConfigError> {
+        let Some(settings) = self.feed.take_news() else { return Ok(None) };
+        let is_datastore_ready = settings.is_ready;
+        let mut sources = self.sources.clone();
+        settings.apply(&mut sources);
+        let change = self.replace(sources)?;
+        if change == Change::None && is_datastore_ready {
+            return Ok(None);
+        }
+        Ok(Some(ConfigNews { change, is_datastore_ready, texts: Arc::new(self.effective.texts.clone()) }))
+    }
+
+    /// Puts what was read from the datastore before the feed started into the sources.
+    ///
+    /// # Errors
+    /// When a parameter that must be right is not.
+    pub fn set(&mut self, source: Source, texts: Texts) -> Result<Change, ConfigError> {
+        let mut sources = self.sources.clone();
+        sources.set(source, texts);
+        self.replace(sources)
+    }
+
+    /// Overrides a parameter, whatever the sources say now and later.
+    ///
+    /// # Errors
+    /// When the value cannot be read and must be right.
+    pub fn add_override(&mut self, parameter: &str, text: &str) -> Result<Change, ConfigError> {
+        let mut sources = self.sources.clone();
+        sources.add_override(parameter, text);
+        self.replace(sources)
+    }
+
+    /// The configuration now.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.effective.config
+    }
+
+    /// The configuration now, with its texts and notices.
+    #[must_use]
+    pub fn effective(&self) -> &Effective {
+        &self.effective
+    }
+
+    /// Where the values come from.
+    #[must_use]
+    pub fn sources(&self) -> &Sources {
+        &self.sources
+    }
+
+    fn replace(&mut self, sources: Sources) -> Result<Change, ConfigError> {
+        let effective = resolve(&sources, &*self.around)?;
+        let change = Change::between(&self.effective.config, &effective.config);
+        self.sources = sources;
+        self.effective = effective;
+        Ok(change)
+    }
+}
+
+impl std::fmt::Debug for ConfigResolver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ConfigResolver")
+            .field("sources", &self.sources)
+            .field("feed", &self.feed)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds::NoSurroundings;
+    use model::feed::{Change as FeedChange, FeedValue};
+    use model::{Key, V1Key};
+
+    fn global(name: &str, text: &str) -> Update {
+        Update {
+            key: Key::V1(V1Key::GlobalConfig { name: name.into() }),
+            value: Some(FeedValue::Text(text.into())),
+            revision: String::new(),
+            change: FeedChange::New,
+        }
+    }
+
+    fn ready() -> Update {
+        let value = Some(FeedValue::Ready(true));
+        Update { key: Key::V1(V1Key::ReadyFlag), value, ..global("", "") }
+    }
+
+    fn resolver(environment: &[(&str, &str)]) -> ConfigResolver {
+        let mut sources = Sources::default();
+        let environment = [&[("felixhostname", "me")], environment].concat();
+        sources.set(
+            Source::EnvironmentVariable,
+            environment.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect(),
+        );
+        let mut resolver = ConfigResolver::new(sources, Box::new(NoSurroundings)).unwrap();
+        resolver.on_update(&ready());
+        resolver.on_status(Status::InSync);
+        resolver
+    }
+
+    #[test]
+    fn changes_of_a_running_felix() {
+        let mut resolver = resolver(&[("LogPrefix", "mine")]);
+        assert_eq!(resolver.flush(), Ok(None), "in sync, and nothing is different");
+        resolver.on_update(&global("LogPrefix", "theirs"));
+        assert_eq!(resolver.flush(), Ok(None), "overridden here");
+        resolver.on_update(&global("ClusterType", "k8s"));
+        let news = resolver.flush().unwrap().unwrap();
+        assert_eq!(news.change, Change::Live(vec!["ClusterType"]));
+        assert_eq!((news.texts["ClusterType"].as_str(), news.texts["LogPrefix"].as_str()), ("k8s", "mine"));
+        resolver.on_update(&global("BPFEnabled", "true"));
+        assert_eq!(resolver.flush().unwrap().unwrap().change, Change::Restart(vec!["BPFEnabled"]));
+        assert_eq!(resolver.add_override("BPFEnabled", "false"), Ok(Change::Restart(vec!["BPFEnabled"])));
+        resolver.on_update(&global("BPFEnabled", "1"));
+        assert_eq!(resolver.flush(), Ok(None), "an override persists");
+    }
+
+    #[test]
+    fn a_fatal_mistake_leaves_the_configuration_in_force() {
+        let mut resolver = resolver(&[]);
+        resolver.on_update(&global("InterfacePrefix", "tap"));
+        resolver.flush().unwrap();
+        resolver.on_update(&global("InterfacePrefix", "not an interface"));
+        assert_eq!(
+            resolver.flush().unwrap_err().to_string(),
+            "failed to parse config parameter InterfacePrefix; value \"not an interface\": invalid Linux interface \
+             name (from datastore (global))"
+        );
+        assert_eq!(resolver.config().interface_prefix, "tap");
+    }
+
+    #[test]
+    fn a_datastore_that_is_not_ready_is_told() {
+        let mut resolver = resolver(&[]);
+        resolver.flush().unwrap();
+        resolver.on_update(&Update { value: None, ..ready() });
+        let news = resolver.flush().unwrap().unwrap();
+        assert_eq!((news.change, news.is_datastore_ready), (Change::None, false));
+    }
+}
