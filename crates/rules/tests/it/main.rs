@@ -4,6 +4,8 @@ mod captures;
 mod combinations;
 mod hashes;
 mod kernel;
+mod naive;
+mod random;
 mod shop;
 mod shapes;
 mod world;

@@ -8,7 +8,7 @@ use rules::{
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct World {
     pub(crate) config: RulesConfig,
     pub(crate) policies: BTreeMap<PolicyId, Arc<Policy>>,

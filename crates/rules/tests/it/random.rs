@@ -1,0 +1,386 @@
+//! Random policies: rendered chains and policy itself must agree about every packet, on both backends and in both IP
+//! versions.
+
+use crate::naive;
+use crate::world::World;
+use api::Kind;
+use api::scalars::{IntOrString, Protocol};
+use ipnet::IpNet;
+use messages::{
+    IcmpMatch, IpSetMember, Policy, PolicyId, PortRange, Profile, Rule, RuleEnd, TierInfo, WorkloadEndpoint,
+};
+use model::feed::RuleAction;
+use model::v1::PolicyKey;
+use proptest::collection::vec;
+use proptest::option::weighted;
+use proptest::prelude::*;
+use proptest::sample::select;
+use rules::simulate::{Packet, Simulation, Tracking, Verdict};
+use rules::tree::{IpVersion, Table, Text};
+use rules::{AllowAction, Backend, DenyAction, Direction, Marks, RulesConfig, names};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+const INTERFACES: [&str; 5] = ["cali0a", "cali0b", "cali1", "cali", "cali2ab"];
+/// Of the default settings.
+const MARKS: Marks = Marks {
+    accept: 0x1_0000,
+    pass: 0x2_0000,
+    drop: 0x4_0000,
+    scratch0: 0x8_0000,
+    scratch1: 0x10_0000,
+    wireguard: 0,
+    endpoint: 0xffe0_0000,
+    non_calico_endpoint: 0x20_0000,
+};
+const PORTS: [u16; 7] = [22, 53, 80, 81, 443, 8080, 9000];
+
+fn addresses(version: IpVersion) -> Vec<IpAddr> {
+    let texts = match version {
+        IpVersion::V4 => ["10.0.0.1", "10.0.0.2", "10.0.0.5", "11.0.0.1", "192.0.2.1"],
+        IpVersion::V6 => ["fd00::1", "fd00::2", "fd00::5", "fd01::1", "2001:db8::1"],
+    };
+    texts.map(|text| text.parse().expect("an address")).to_vec()
+}
+
+fn networks() -> Vec<IpNet> {
+    [
+        "10.0.0.0/8",
+        "10.0.0.0/30",
+        "10.0.0.2/32",
+        "192.0.2.0/24",
+        "0.0.0.0/0",
+        "fd00::/16",
+        "fd00::/126",
+        "fd00::2/128",
+        "2001:db8::/32",
+        "::/0",
+    ]
+    .map(|text| text.parse().expect("a network"))
+    .to_vec()
+}
+
+fn sets() -> naive::Sets {
+    let net = |text: &str| IpSetMember::Net(text.parse().expect("a network"));
+    let both = |index: usize| [IpVersion::V4, IpVersion::V6].map(|version| addresses(version)[index]);
+    let ports = |entries: &[(usize, u8, u16)]| {
+        let member = |&(index, protocol, port): &(usize, u8, u16)| {
+            both(index).map(|address| IpSetMember::IpAndPort { address, protocol, port })
+        };
+        entries.iter().flat_map(member).collect::<Vec<_>>()
+    };
+    BTreeMap::from([
+        ("s:low", vec![net("10.0.0.0/30"), net("fd00::/126")]),
+        ("s:first", both(0).map(|address| IpSetMember::Net(address.into())).to_vec()),
+        ("s:none", Vec::new()),
+        ("n:web", ports(&[(0, 6, 80), (1, 6, 80), (2, 6, 8080)])),
+        ("n:dns", ports(&[(0, 17, 53), (3, 17, 53), (3, 132, 53)])),
+    ])
+}
+
+fn address_sets() -> impl Strategy<Value = Text> {
+    select(vec!["s:low", "s:first", "s:none"]).prop_map(Into::into)
+}
+
+fn port_sets() -> impl Strategy<Value = Text> {
+    select(vec!["n:web", "n:dns"]).prop_map(Into::into)
+}
+
+/// Mostly empty, else up to `most` entries: a rule with everything matches nothing.
+fn few<S: Strategy>(entry: S, most: usize) -> impl Strategy<Value = Vec<S::Value>>
+where
+    S::Value: Clone,
+{
+    prop_oneof![4 => Just(Vec::new()), 1 => vec(entry, 1..=most)]
+}
+
+fn port_range() -> impl Strategy<Value = PortRange> + Clone {
+    (select(PORTS.to_vec()), prop_oneof![3 => Just(0_u16), 1 => 0_u16..30])
+        .prop_map(|(first, more)| PortRange { first, last: first.saturating_add(more) })
+}
+
+fn rule_end(is_destination: bool) -> impl Strategy<Value = RuleEnd> {
+    let port_set_count = usize::from(is_destination);
+    let nets = || few(select(networks()), 3);
+    // Long lists too, so that lists are split.
+    let ports = || prop_oneof![4 => Just(Vec::new()), 2 => vec(port_range(), 1..4), 1 => vec(port_range(), 10..40)];
+    let not_ports =
+        || prop_oneof![6 => Just(Vec::new()), 1 => vec(port_range(), 1..4), 1 => vec(port_range(), 130..160)];
+    (
+        (nets(), nets(), ports(), not_ports()),
+        (few(port_sets(), 2), few(port_sets(), 2), few(address_sets(), 2), few(address_sets(), 1)),
+        prop_oneof![9 => Just(Vec::new()), 1 => vec(port_sets(), port_set_count)],
+    )
+        .prop_map(|((nets, not_nets, ports, not_ports), (named, not_named, sets, not_sets), port_sets)| RuleEnd {
+            nets,
+            ports,
+            named_port_ip_set_ids: named,
+            ip_set_ids: sets,
+            ip_port_set_ids: port_sets,
+            not_nets,
+            not_ports,
+            not_named_port_ip_set_ids: not_named,
+            not_ip_set_ids: not_sets,
+            original: None,
+        })
+}
+
+fn protocol() -> impl Strategy<Value = Protocol> {
+    use Protocol::{Icmp, Icmpv6, Number, Other, Sctp, Tcp, Udp};
+    let strange = || Other(IntOrString::from("strange"));
+    prop_oneof![
+        12 => select(vec![Tcp, Udp, Sctp, Number(6), Number(17)]),
+        4 => select(vec![Icmp, Icmpv6, Number(1), Number(58), Number(47)]),
+        1 => select(vec![Number(0), strange()]),
+    ]
+}
+
+fn icmp() -> impl Strategy<Value = IcmpMatch> {
+    (select(vec![0_u8, 3, 8]), proptest::option::of(0_u8..2))
+        .prop_map(|(icmp_type, code)| IcmpMatch { icmp_type, code })
+}
+
+fn action() -> impl Strategy<Value = RuleAction> {
+    select(vec![RuleAction::Allow, RuleAction::Deny, RuleAction::Pass, RuleAction::Log])
+}
+
+fn rule() -> impl Strategy<Value = Rule> {
+    let version = select(vec![IpVersion::V4, IpVersion::V6]);
+    (
+        action(),
+        weighted(0.1, version),
+        weighted(0.6, protocol()),
+        weighted(0.2, protocol()),
+        (weighted(0.1, icmp()), weighted(0.1, icmp())),
+        rule_end(false),
+        rule_end(true),
+    )
+        .prop_map(|(action, ip_version, protocol, not_protocol, (icmp, not_icmp), source, destination)| Rule {
+            action,
+            ip_version,
+            protocol,
+            not_protocol,
+            icmp,
+            not_icmp,
+            source,
+            destination,
+            ..Rule::default()
+        })
+}
+
+fn rules() -> impl Strategy<Value = Vec<Rule>> {
+    vec(rule(), 0..5)
+}
+
+fn policy() -> impl Strategy<Value = (Kind, Policy)> {
+    let kinds = [Kind::GlobalNetworkPolicy, Kind::GlobalNetworkPolicy, Kind::StagedGlobalNetworkPolicy];
+    (select(kinds.to_vec()), rules(), rules(), select(vec!["all()", "has(app)"])).prop_map(
+        |(kind, inbound_rules, outbound_rules, selector)| {
+            let policy = Policy {
+                inbound_rules,
+                outbound_rules,
+                original_selector: selector.to_owned(),
+                ..Policy::default()
+            };
+            (kind, policy)
+        },
+    )
+}
+
+/// Which of the policies are in which tier, for both directions, and how tiers end.
+type TierPlan = Vec<(Vec<prop::sample::Index>, Vec<prop::sample::Index>, bool)>;
+
+fn tiers() -> impl Strategy<Value = TierPlan> {
+    let policies = || vec(any::<prop::sample::Index>(), 0..9);
+    vec((policies(), policies(), any::<bool>()), 0..4)
+}
+
+fn world() -> impl Strategy<Value = World> {
+    (
+        vec(policy(), 1..6),
+        vec((rules(), rules()), 1..3),
+        vec((tiers(), vec(any::<prop::sample::Index>(), 0..3), prop::bool::weighted(0.95)), INTERFACES.len()),
+        any::<bool>(),
+        any::<bool>(),
+        any::<bool>(),
+    )
+        .prop_map(|(policies, profiles, endpoints, reject, returns, flow_logs)| {
+            let policies: Vec<(PolicyId, Arc<Policy>)> = policies
+                .into_iter()
+                .enumerate()
+                .map(|(index, (kind, policy))| {
+                    let name = format!("policy-{index}");
+                    (Arc::new(PolicyKey { kind, namespace: String::new(), name }), Arc::new(policy))
+                })
+                .collect();
+            let profiles: Vec<(Text, Profile)> = profiles
+                .into_iter()
+                .enumerate()
+                .map(|(index, (inbound_rules, outbound_rules))| {
+                    (format!("profile-{index}").into(), Profile { inbound_rules, outbound_rules })
+                })
+                .collect();
+            let chosen = |plan: Vec<prop::sample::Index>| {
+                plan.into_iter().map(|index| index.get(&policies).0.clone()).collect::<Vec<_>>()
+            };
+            let workloads = endpoints
+                .into_iter()
+                .zip(INTERFACES)
+                .map(|((tiers, profile_ids, active), name)| WorkloadEndpoint {
+                    state: if active { "active" } else { "inactive" }.to_owned(),
+                    name: name.to_owned(),
+                    profile_ids: profile_ids.iter().map(|index| index.get(&profiles).0.clone()).collect(),
+                    tiers: tiers
+                        .into_iter()
+                        .enumerate()
+                        .map(|(index, (ingress, egress, pass))| TierInfo {
+                            name: format!("tier-{index}"),
+                            default_action: if pass { RuleAction::Pass } else { RuleAction::Deny },
+                            ingress_policies: chosen(ingress),
+                            egress_policies: chosen(egress),
+                        })
+                        .collect(),
+                    ..WorkloadEndpoint::default()
+                })
+                .collect();
+            World {
+                config: RulesConfig {
+                    filter_deny_action: if reject { DenyAction::Reject } else { DenyAction::Drop },
+                    filter_allow_action: if returns { AllowAction::Return } else { AllowAction::Accept },
+                    flow_logs,
+                    ..RulesConfig::default()
+                },
+                policies: policies.iter().cloned().collect(),
+                profiles: profiles.iter().cloned().collect(),
+                workloads,
+                ..World::default()
+            }
+        })
+}
+
+/// A packet that begins a connection; from outside or to outside where there is no workload.
+fn packet(version: IpVersion) -> impl Strategy<Value = Packet> {
+    let own_icmp = if version == IpVersion::V6 { 58 } else { 1 };
+    let interface = || {
+        prop_oneof![6 => select(INTERFACES.to_vec()), 1 => select(vec!["eth0", "cali9", "cali0"])]
+    };
+    (
+        (select(addresses(version)), select(addresses(version))),
+        select(vec![6, 6, 17, 17, 132, own_icmp, own_icmp, 47, 4]),
+        (select(PORTS.to_vec()), select(PORTS.to_vec())),
+        (select(vec![0_u8, 3, 8]), 0_u8..2),
+        (interface(), interface()),
+        any::<u32>(),
+    )
+        .prop_map(|((source, destination), protocol, ports, icmp, (from, to), mark)| Packet {
+            ports,
+            icmp,
+            in_interface: from.into(),
+            out_interface: to.into(),
+            // Others' bits, and those of ours that are cleared first.
+            mark: mark & !(MARKS.accept | MARKS.drop),
+            ..Packet::new(source, destination, protocol)
+        })
+}
+
+/// Whether the two workloads' policies let the packet through. An interface of no workload with a workload's prefix is
+/// refused; one without it has no policy.
+fn policy_allows(world: &World, packet: &Packet) -> bool {
+    let sets = sets();
+    let side = |interface: &str, direction| {
+        if !interface.starts_with("cali") {
+            return true;
+        }
+        let endpoint = world.workloads.iter().find(|workload| workload.name == interface);
+        endpoint.is_some_and(|endpoint| naive::allows(world, endpoint, direction, packet, &sets))
+    };
+    side(&packet.in_interface, Direction::Outbound) && side(&packet.out_interface, Direction::Inbound)
+}
+
+fn simulation(world: &World, version: IpVersion) -> Simulation {
+    let rendered = world.render(Table::Filter, version).programmed();
+    let mut simulation = Simulation::new(world.config.backend);
+    simulation.add_chains(["INPUT", "FORWARD", "OUTPUT"].map(|name| rendered.kernel_chain(name)));
+    simulation.add_chains(rendered.chains.into_values());
+    simulation.add_maps(rendered.maps);
+    for (id, members) in sets() {
+        let own = members.into_iter().filter(|member| member.is_ipv6() == (version == IpVersion::V6));
+        simulation.add_set(names::ip_set(version, id), own.collect());
+    }
+    simulation
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    #[test]
+    fn rendered_chains_do_what_policy_says(
+        world in world(),
+        packets in vec(packet(IpVersion::V4), 40),
+        packets_v6 in vec(packet(IpVersion::V6), 40),
+    ) {
+        for backend in [Backend::Iptables, Backend::Nftables] {
+            let mut world = world.clone();
+            world.config.backend = backend;
+            for (version, packets) in [(IpVersion::V4, &packets), (IpVersion::V6, &packets_v6)] {
+                let mut simulation = simulation(&world, version);
+                for packet in packets {
+                    let allowed = policy_allows(&world, packet);
+                    let mut walked = packet.clone();
+                    let verdict = simulation.run("FORWARD", &mut walked);
+                    let passed = match &verdict {
+                        // With the setting of return, what policy accepted goes on to others' rules.
+                        Ok(Verdict::Accept | Verdict::Continue) => true,
+                        Ok(Verdict::Drop | Verdict::Reject) => false,
+                        Err(error) => panic!("{backend:?} {version}: {error}"),
+                    };
+                    prop_assert_eq!(passed, allowed, "{:?} {} {:?}: {:?}", backend, version, packet, verdict);
+                }
+            }
+        }
+    }
+}
+
+/// Known connections pass without policy, and packets that fit none are dropped.
+#[test]
+fn connection_tracking_comes_first() {
+    let deny_all = TierInfo {
+        name: "default".to_owned(),
+        default_action: RuleAction::Deny,
+        ingress_policies: vec![Arc::new(PolicyKey {
+            kind: Kind::GlobalNetworkPolicy,
+            namespace: String::new(),
+            name: "none".to_owned(),
+        })],
+        ..TierInfo::default()
+    };
+    for backend in [Backend::Iptables, Backend::Nftables] {
+        let policy = (deny_all.ingress_policies[0].clone(), Arc::new(Policy::default()));
+        let world = World {
+            config: RulesConfig { backend, ..RulesConfig::default() },
+            policies: BTreeMap::from([policy]),
+            workloads: vec![WorkloadEndpoint {
+                state: "active".to_owned(),
+                name: "cali1".to_owned(),
+                tiers: vec![deny_all.clone()],
+                ..WorkloadEndpoint::default()
+            }],
+            ..World::default()
+        };
+        let mut simulation = simulation(&world, IpVersion::V4);
+        for (tracking, expected) in [
+            (Tracking::New, Verdict::Drop),
+            (Tracking::Established, Verdict::Accept),
+            (Tracking::Invalid, Verdict::Drop),
+        ] {
+            let mut packet = Packet {
+                tracking,
+                in_interface: "eth0".into(),
+                out_interface: "cali1".into(),
+                ..Packet::new([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), 6)
+            };
+            assert_eq!(simulation.run("FORWARD", &mut packet), Ok(expected), "{backend:?} {tracking:?}");
+        }
+    }
+}
