@@ -68,6 +68,11 @@ pub(crate) struct Closed {
 }
 
 impl Closed {
+    /// A chain that cannot be made at all.
+    pub(crate) fn without_chain(reason: String) -> Self {
+        Self { absent: true, reasons: vec![(None, reason)], ..Self::default() }
+    }
+
     /// Takes note of a refused rule; false when that changes nothing any more, so that trying again is of no use.
     pub(crate) fn refuse(&mut self, layer: Table, rules: &[Rule], place: Option<usize>, reason: String) -> bool {
         let Some(index) = place.map(|place| self.original_index(place)) else {

@@ -25,6 +25,7 @@ mod kernel;
 mod mac;
 mod monitor;
 pub mod namespace;
+pub mod netfilter;
 pub mod route;
 pub mod sysctl;
 pub mod wire;

@@ -10,7 +10,7 @@ use netlink::netfilter::nft::{
 };
 use rules::nftables::{Family, TABLE_NAME, chain_name, set_name};
 use rules::tree::{
-    Action, Conntrack, End, InterfacePattern, Match, NfLogSize, PortRange, Protocol, RejectWith, Rule, Side,
+    Action, Conntrack, End, InterfacePattern, IpVersion, Match, NfLogSize, PortRange, Protocol, RejectWith, Rule, Side,
     Table,
 };
 use std::net::IpAddr;
@@ -194,6 +194,32 @@ impl Builder {
         }
     }
 
+    /// Type and code are the message's first two bytes.
+    fn icmp(&mut self, version: IpVersion, icmp_type: u8, code: Option<u8>, negated: bool) {
+        match code {
+            None => {
+                self.payload(PayloadBase::Transport, 0, 1, Register::FIRST);
+                self.compare(equal(negated), Data::new(&[icmp_type]));
+            }
+            Some(code) if !negated => {
+                self.payload(PayloadBase::Transport, 0, 2, Register::FIRST);
+                self.compare(CompareOperator::Equal, Data::new(&[icmp_type, code]));
+            }
+            // "Not both" as one look into a set of pairs: `nft` would show a comparison of two bytes as two conditions.
+            Some(code) => {
+                self.payload(PayloadBase::Transport, 0, 1, Register::FIRST);
+                self.payload(PayloadBase::Transport, 1, 1, Register(9));
+                let key = match version {
+                    IpVersion::V4 => KeyType::IcmpTypeCode,
+                    IpVersion::V6 => KeyType::Icmpv6TypeCode,
+                };
+                let pair = Key::icmp(icmp_type, code);
+                let set = AnonymousSet { key, ranges: vec![(pair, pair)] };
+                self.out.push(Expression::LookupAnonymous { set, register: Register::FIRST, negated });
+            }
+        }
+    }
+
     fn conntrack(&mut self, state: Conntrack, negated: bool) {
         let (key, bits) = match state {
             Conntrack::RelatedOrEstablished => {
@@ -254,14 +280,7 @@ impl Builder {
                 let only = PortRange { first: *port, last: *port };
                 self.ports(End::Destination, &[only], false);
             }
-            Match::Icmp { icmp_type, code, negated, version: _ } => {
-                // Type and code are the message's first two bytes; compared together, "not both" is one comparison.
-                let bytes = [*icmp_type, code.unwrap_or(0)];
-                let length = if code.is_some() { 2 } else { 1 };
-                self.payload(PayloadBase::Transport, 0, length, Register::FIRST);
-                let compared = if code.is_some() { &bytes[..] } else { &bytes[..1] };
-                self.compare(equal(*negated), Data::new(compared));
-            }
+            Match::Icmp { version, icmp_type, code, negated } => self.icmp(*version, *icmp_type, *code, *negated),
             Match::LocalAddress { end, limit_interface_out, negated } => {
                 let mut flags = match end {
                     End::Source => fib_flags::SOURCE,

@@ -280,9 +280,12 @@ impl<K: Kernel> Driver<K> {
                     }
                 }
                 Some(Origin::Chain(chain)) if matches!(plan.changes.get(*index), Some(nft::Change::AddChain { .. })) => {
-                    let mut closed = Closed { absent: true, ..Closed::default() };
-                    closed.reasons.push((None, reason));
-                    progress |= blamed.insert(chain.clone()) && self.closed.insert(chain.clone(), closed).is_none();
+                    let is_news = !self.closed.get(chain).is_some_and(|closed| closed.absent);
+                    progress |= is_news;
+                    if is_news {
+                        self.closed.insert(chain.clone(), Closed::without_chain(reason));
+                    }
+                    blamed.insert(chain.clone());
                 }
                 Some(Origin::Entries(map, interfaces)) => match interfaces.as_slice() {
                     [interface] => {

@@ -34,16 +34,22 @@ pub enum KeyType {
     Port,
     /// `ifname`
     InterfaceName,
+    /// `icmp_type . icmp_code`
+    IcmpTypeCode,
+    /// `icmpv6_type . icmpv6_code`
+    Icmpv6TypeCode,
 }
 
 impl KeyType {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 8] = [
         Self::Ipv4,
         Self::Ipv6,
         Self::Ipv4ProtocolPort,
         Self::Ipv6ProtocolPort,
         Self::Port,
         Self::InterfaceName,
+        Self::IcmpTypeCode,
+        Self::Icmpv6TypeCode,
     ];
 
     /// The number by which `nft` knows the type: six bits for each part.
@@ -56,6 +62,8 @@ impl KeyType {
             Self::Ipv6ProtocolPort => (8 << 12) | PROTOCOL_PORT,
             Self::Port => 13,
             Self::InterfaceName => 41,
+            Self::IcmpTypeCode => (14 << 6) | 32,
+            Self::Icmpv6TypeCode => (29 << 6) | 33,
         }
     }
 
@@ -73,13 +81,14 @@ impl KeyType {
             Self::Ipv4ProtocolPort => 12,
             Self::Ipv6ProtocolPort => 24,
             Self::Port => 2,
+            Self::IcmpTypeCode | Self::Icmpv6TypeCode => 8,
         }
     }
 
     /// The byte order that `nft` notes down with the set: none for several parts, the host's, or the network's.
     const fn byte_order(self) -> u32 {
         match self {
-            Self::Ipv4ProtocolPort | Self::Ipv6ProtocolPort => 0,
+            Self::Ipv4ProtocolPort | Self::Ipv6ProtocolPort | Self::IcmpTypeCode | Self::Icmpv6TypeCode => 0,
             Self::InterfaceName => 1,
             Self::Ipv4 | Self::Ipv6 | Self::Port => 2,
         }
@@ -136,6 +145,14 @@ impl Key {
         key.bytes[start + 4..start + 6].copy_from_slice(&port.to_be_bytes());
         key.length += 8;
         key
+    }
+
+    /// The type and code of an ICMP message.
+    #[must_use]
+    pub fn icmp(icmp_type: u8, code: u8) -> Self {
+        let mut bytes = [0; 24];
+        (bytes[0], bytes[4]) = (icmp_type, code);
+        Self { length: 8, bytes }
     }
 
     /// The name of an interface; `None` when no interface can have that name.

@@ -1,0 +1,196 @@
+//! Which iptables: the variant that programs nftables, or the older one with tables of its own.
+//!
+//! Both may be installed, and both may hold rules; the variant that the rest of the host uses is the right one. It is found
+//! out as Calico does: by Kubernetes' marks first, then by where more rules are. The decision is a pure function of what
+//! was found; [`probe`] finds it.
+
+use rules::tree::IpVersion;
+use std::path::Path;
+use std::process::Command;
+
+/// A variant of iptables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Backend {
+    /// Tables of its own.
+    Legacy,
+    /// nftables beneath.
+    Nft,
+}
+
+impl Backend {
+    /// The word in names of programs and in settings.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Legacy => "legacy",
+            Self::Nft => "nft",
+        }
+    }
+
+    /// The other one, whose rules of ours are to be removed.
+    #[must_use]
+    pub const fn other(self) -> Self {
+        match self {
+            Self::Legacy => Self::Nft,
+            Self::Nft => Self::Legacy,
+        }
+    }
+
+    /// The program for an action (`save`, `restore`): the variant's own, or the plain one where there is no such.
+    pub(super) fn program(self, version: IpVersion, action: &str, is_installed: impl Fn(&str) -> bool) -> String {
+        let family = family(version);
+        let own = format!("{family}-{}-{action}", self.as_str());
+        if is_installed(&own) { own } else { format!("{family}-{action}") }
+    }
+
+    /// Whether programs of exactly this variant are there; the plain ones may be either.
+    #[must_use]
+    pub fn is_available(self, version: IpVersion) -> bool {
+        let family = family(version);
+        ["save", "restore"].iter().all(|action| is_installed(&format!("{family}-{}-{action}", self.as_str())))
+    }
+}
+
+fn family(version: IpVersion) -> &'static str {
+    match version {
+        IpVersion::V4 => "iptables",
+        IpVersion::V6 => "ip6tables",
+    }
+}
+
+/// What was found of one variant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Chains by which Kubernetes marks the variant that it uses.
+    pub kubernetes: bool,
+    /// How many rules of both families.
+    pub rules: usize,
+}
+
+/// Chooses the variant. `setting` is `auto`, `legacy` or `nft`, in any case.
+#[must_use]
+pub fn choose(setting: &str, legacy: Found, nft: Found) -> Backend {
+    let detected = match (nft.kubernetes, legacy.kubernetes) {
+        (true, _) => Backend::Nft,
+        (false, true) => Backend::Legacy,
+        (false, false) if legacy.rules >= nft.rules => Backend::Legacy,
+        (false, false) => Backend::Nft,
+    };
+    let chosen = [Backend::Legacy, Backend::Nft].into_iter().find(|one| setting.eq_ignore_ascii_case(one.as_str()));
+    match chosen {
+        Some(chosen) if chosen != detected => {
+            tracing::warn!(
+                chosen = chosen.as_str(),
+                detected = detected.as_str(),
+                "IptablesBackend is not what this host seems to use; the setting is followed"
+            );
+            chosen
+        }
+        Some(chosen) => chosen,
+        None => {
+            tracing::info!(backend = detected.as_str(), ?legacy, ?nft, "iptables variant detected");
+            detected
+        }
+    }
+}
+
+/// Looks at what a variant holds.
+#[must_use]
+pub fn probe(backend: Backend) -> Found {
+    let mut found = Found::default();
+    for version in [IpVersion::V4, IpVersion::V6] {
+        if !may_be_asked(backend, version) {
+            continue;
+        }
+        let program = backend.program(version, "save", is_installed);
+        let printed = |arguments: &[&str]| {
+            let output = Command::new(&program).args(arguments).output();
+            output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()
+        };
+        found.kubernetes |= has_marks(&printed(&["-t", "mangle"]));
+        found.rules += count_rules(&printed(&[]));
+    }
+    found
+}
+
+/// Asking the older variant loads its modules, which puts its hooks onto a host that may do without on purpose.
+pub(super) fn may_be_asked(backend: Backend, version: IpVersion) -> bool {
+    let file = match version {
+        IpVersion::V4 => "/proc/net/ip_tables_names",
+        IpVersion::V6 => "/proc/net/ip6_tables_names",
+    };
+    backend == Backend::Nft || Path::new(file).exists()
+}
+
+fn has_marks(printed: &str) -> bool {
+    printed.contains("KUBE-IPTABLES-HINT") || printed.contains("KUBE-KUBELET-CANARY")
+}
+
+fn count_rules(printed: &str) -> usize {
+    printed.lines().filter(|line| line.starts_with('-')).count()
+}
+
+/// Whether a program is on the search path.
+pub(super) fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
+}
+
+/// The version in what `iptables --version` prints.
+#[must_use]
+pub fn parse_version(printed: &str) -> Option<(u32, u32, u32)> {
+    let rest = &printed[printed.find(" v")? + 2..];
+    let end = rest.find(|one: char| !(one.is_ascii_digit() || one == '.')).unwrap_or(rest.len());
+    let mut numbers = rest[..end].split('.').map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?, numbers.next().unwrap_or(Ok(0)).ok()?))
+}
+
+/// Whether `iptables-restore` knows the lock (version 1.6.2), and then insists on it.
+#[must_use]
+pub fn restore_knows_lock() -> bool {
+    let printed = Command::new("iptables").arg("--version").output();
+    let printed = printed.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    parse_version(&printed).is_some_and(|version| version >= (1, 6, 2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Backend, Found, choose, count_rules, has_marks, parse_version};
+    use rules::tree::IpVersion;
+
+    fn found(kubernetes: bool, rules: usize) -> Found {
+        Found { kubernetes, rules }
+    }
+
+    #[test]
+    fn where_kubernetes_is_then_where_more_rules_are() {
+        let cases = [
+            ("auto", found(false, 0), found(false, 0), Backend::Legacy),
+            ("auto", found(false, 3), found(false, 4), Backend::Nft),
+            ("auto", found(false, 4), found(false, 4), Backend::Legacy),
+            ("Auto", found(true, 0), found(false, 9), Backend::Legacy),
+            ("auto", found(true, 9), found(true, 0), Backend::Nft),
+            ("NFT", found(true, 9), found(false, 0), Backend::Nft),
+            ("legacy", found(false, 0), found(true, 9), Backend::Legacy),
+        ];
+        for (setting, legacy, nft, expected) in cases {
+            assert_eq!(choose(setting, legacy, nft), expected, "{setting} {legacy:?} {nft:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_printed_is_understood() {
+        assert_eq!(parse_version("iptables v1.8.9 (nf_tables)"), Some((1, 8, 9)));
+        assert_eq!(parse_version("iptables v1.4.7"), Some((1, 4, 7)));
+        assert_eq!(parse_version("iptables v1.8"), Some((1, 8, 0)));
+        assert_eq!(parse_version("no version"), None);
+        assert!(has_marks(":KUBE-KUBELET-CANARY - [0:0]"));
+        assert_eq!(count_rules("*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -j X\n-A INPUT -j Y\nCOMMIT\n"), 2);
+    }
+
+    #[test]
+    fn the_variants_own_program_where_there_is_one() {
+        assert_eq!(Backend::Nft.program(IpVersion::V6, "save", |_| true), "ip6tables-nft-save");
+        assert_eq!(Backend::Legacy.program(IpVersion::V4, "restore", |_| false), "iptables-restore");
+    }
+}

@@ -1,0 +1,141 @@
+//! The helper programs: `iptables-save` and `iptables-restore` of one family and variant.
+
+use super::backend::Backend;
+use crate::driver::ApplyError;
+use rules::tree::{IpVersion, Table};
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// How long `iptables-restore` waits for the lock that all iptables programs share.
+const LOCK_SECONDS: u32 = 10;
+
+/// A program that did not do its work.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{program}: {reason}")]
+pub struct CommandFailed {
+    /// Which program.
+    pub program: String,
+    /// What it said, or why it could not be started.
+    pub reason: String,
+    /// Whether it could not even be started.
+    pub not_started: bool,
+}
+
+impl CommandFailed {
+    /// The line of its input that it complained about, counted from one.
+    pub(super) fn line(&self) -> Option<usize> {
+        // "Error occurred at line: 21", "iptables-restore: line 21 failed", "line 5: RULE_APPEND failed".
+        self.reason.match_indices("line").find_map(|(at, word)| {
+            let rest = self.reason[at + word.len()..].trim_start_matches([':', ' ']);
+            let digits = rest.len() - rest.trim_start_matches(|one: char| one.is_ascii_digit()).len();
+            rest[..digits].parse().ok()
+        })
+    }
+}
+
+impl From<CommandFailed> for ApplyError {
+    fn from(failed: CommandFailed) -> Self {
+        Self::Program { program: failed.program, reason: failed.reason }
+    }
+}
+
+/// What the driver needs of the helper programs.
+pub trait Commands {
+    /// Prints a table.
+    ///
+    /// # Errors
+    /// When the program fails.
+    fn save(&mut self, table: Table) -> Result<String, CommandFailed>;
+
+    /// Carries out the input, which holds one or more transactions.
+    ///
+    /// # Errors
+    /// When the program fails; what was before the failed transaction is done.
+    fn restore(&mut self, input: &str) -> Result<(), CommandFailed>;
+}
+
+/// The real programs.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    save: String,
+    restore: String,
+    lock: Option<Duration>,
+}
+
+impl Programs {
+    /// The programs of this family and variant. `lock` is how often the lock is probed, if the program knows the lock.
+    #[must_use]
+    pub fn new(version: IpVersion, backend: Backend, lock: Option<Duration>) -> Self {
+        let name = |action| backend.program(version, action, super::backend::is_installed);
+        Self { save: name("save"), restore: name("restore"), lock }
+    }
+}
+
+impl Commands for Programs {
+    fn save(&mut self, table: Table) -> Result<String, CommandFailed> {
+        let mut command = Command::new(&self.save);
+        command.args(["-t", table.as_str()]);
+        let output = command.output().map_err(|error| not_started(&self.save, &error))?;
+        if !output.status.success() {
+            return Err(failed(&self.save, &output.status, &output.stderr));
+        }
+        String::from_utf8(output.stdout).map_err(|error| CommandFailed {
+            program: self.save.clone(),
+            reason: format!("printed what is no text: {error}"),
+            not_started: false,
+        })
+    }
+
+    fn restore(&mut self, input: &str) -> Result<(), CommandFailed> {
+        let mut command = Command::new(&self.restore);
+        command.arg("--noflush");
+        if let Some(interval) = self.lock {
+            let interval = interval.as_micros().max(1).to_string();
+            command.args(["--wait", &LOCK_SECONDS.to_string(), "--wait-interval", &interval]);
+        }
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(|error| not_started(&self.restore, &error))?;
+        let stdin = child.stdin.take();
+        // It may complain before it has read everything, so both ends are served at once.
+        let output = std::thread::scope(|scope| {
+            scope.spawn(move || {
+                // A program that ended early says why by itself.
+                let _ = stdin.map(|mut stdin| stdin.write_all(input.as_bytes()));
+            });
+            child.wait_with_output()
+        });
+        let output = output.map_err(|error| not_started(&self.restore, &error))?;
+        if output.status.success() { Ok(()) } else { Err(failed(&self.restore, &output.status, &output.stderr)) }
+    }
+}
+
+fn not_started(program: &str, error: &std::io::Error) -> CommandFailed {
+    let hint = if error.kind() == std::io::ErrorKind::NotFound { " (install the package iptables)" } else { "" };
+    let reason = format!("cannot be run: {error}{hint}");
+    CommandFailed { program: program.to_owned(), reason, not_started: true }
+}
+
+fn failed(program: &str, status: &std::process::ExitStatus, stderr: &[u8]) -> CommandFailed {
+    let words = String::from_utf8_lossy(stderr);
+    // The last line only says where help is to be found.
+    let words: Vec<&str> = words.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("Try `")).collect();
+    CommandFailed { program: program.to_owned(), reason: format!("{status}: {}", words.join("; ")), not_started: false }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::CommandFailed;
+
+    #[test]
+    fn lines_are_found_in_complaints() {
+        let line = |reason: &str| {
+            CommandFailed { program: String::new(), reason: reason.to_owned(), not_started: false }.line()
+        };
+        assert_eq!(line("Set x doesn't exist.; Error occurred at line: 21"), Some(21));
+        assert_eq!(line("iptables-restore: line 7 failed"), Some(7));
+        assert_eq!(line("v1.8.9 (nf_tables): ; line 5: RULE_APPEND failed (No such file): rule in chain X"), Some(5));
+        assert_eq!(line("offline; line 3 failed"), Some(3));
+        assert_eq!(line("Another app is holding the lock"), None);
+    }
+}

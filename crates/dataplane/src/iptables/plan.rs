@@ -1,0 +1,246 @@
+//! From desired and actual state of one table to the input of `iptables-restore`: a pure function.
+//!
+//! Chains are made before rules name them; rules of ours in the kernel's chains are removed by their text, because others
+//! insert rules there at any time; what is no longer wanted goes last.
+
+use super::backend::Backend;
+use super::save::{Mark, Saved, SavedRule, is_ours};
+use crate::chains::{Chains, Wanted};
+use crate::refused::{Closed, undefined_body};
+use messages::Text;
+use rules::hash::RuleHash;
+use rules::iptables::{appended_hashes, hashes, render_append, render_insert, render_replace};
+use rules::tree::{KernelChain, Rule, Table};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Where rules go in the kernel's own chains.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum InsertMode {
+    /// Before those of others.
+    #[default]
+    Insert,
+    /// After those of others.
+    Append,
+}
+
+/// What a line is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// Nothing that could be at fault by itself.
+    Frame,
+    /// The chain itself.
+    Chain(Text),
+    /// The rule at this place of what is written to the chain.
+    Rule(Text, usize),
+}
+
+/// All that a plan depends on.
+pub(super) struct View<'a> {
+    pub(super) layer: Table,
+    pub(super) backend: Backend,
+    pub(super) insert_mode: InsertMode,
+    pub(super) chains: &'a Chains<Vec<Rule>>,
+    pub(super) hooks: &'a BTreeMap<Text, KernelChain>,
+    pub(super) dirty_hooks: &'a BTreeSet<Text>,
+    pub(super) actual: &'a Saved,
+    pub(super) closed: &'a BTreeMap<Text, Closed>,
+    /// Only these chains, and nothing is removed.
+    pub(super) only: Option<&'a BTreeSet<Text>>,
+}
+
+/// The input of `iptables-restore`, and what holds after it.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    pub(super) input: String,
+    /// What each line is for, from the first one.
+    pub(super) origins: Vec<Origin>,
+    /// The chains afterwards; `None` for those that are gone.
+    pub(super) chains: Vec<(Text, Option<Vec<SavedRule>>)>,
+    /// How many lines change something.
+    pub(super) lines: u64,
+    table: &'static str,
+    open: bool,
+}
+
+impl Plan {
+    fn line(&mut self, line: &str, origin: Origin) {
+        if !self.open {
+            self.open = true;
+            self.raw(&format!("*{}", self.table), Origin::Frame);
+        }
+        self.lines += 1;
+        self.raw(line, origin);
+    }
+
+    fn raw(&mut self, line: &str, origin: Origin) {
+        self.input.push_str(line);
+        self.input.push('\n');
+        self.origins.push(origin);
+    }
+
+    /// Ends the transaction, if there is one.
+    fn commit(&mut self) {
+        if std::mem::take(&mut self.open) {
+            self.raw("COMMIT", Origin::Frame);
+        }
+    }
+}
+
+impl<'a> View<'a> {
+    /// What should be in a chain of ours; `None` for no chain.
+    fn target(&self, name: &Text) -> Option<Cow<'a, [Rule]>> {
+        let closed = self.closed.get(name);
+        if closed.is_some_and(|closed| closed.absent) {
+            return None;
+        }
+        let rules = match self.chains.wanted(name) {
+            Wanted::No => return None,
+            Wanted::Defined(rules) => Cow::Borrowed(rules.as_slice()),
+            Wanted::Undefined => Cow::Owned(undefined_body(self.layer)),
+        };
+        Some(match closed {
+            None => rules,
+            Some(closed) => Cow::Owned(closed.body(&rules)),
+        })
+    }
+
+    /// The input that brings the table to its desired state; empty when it is there.
+    pub(super) fn plan(&self) -> Plan {
+        let mut plan = Plan { table: self.layer.as_str(), ..Plan::default() };
+        let (mut writes, mut removals) = (Vec::new(), Vec::new());
+        for name in self.only.unwrap_or(self.chains.dirty()) {
+            // The kernel's own chains are hooks and not chains of ours.
+            match (self.target(name), self.actual.get(name)) {
+                (None, None) => {}
+                (None, Some(_)) => removals.push(name),
+                (Some(target), actual) => {
+                    let hashes = hashes(name, &target);
+                    if actual.is_some_and(|actual| is_same(actual, &hashes)) {
+                        continue;
+                    }
+                    // The nft variant of some versions loses count of places; there a chain is always written as a whole.
+                    let whole = actual.is_none() || self.backend == Backend::Nft;
+                    if whole {
+                        plan.line(&format!(":{name} - -"), Origin::Chain(name.clone()));
+                    }
+                    writes.push((name, target, hashes, actual.filter(|_| !whole)));
+                }
+            }
+        }
+        if self.only.is_some() {
+            removals.clear();
+        }
+        for name in &removals {
+            plan.line(&format!(":{name} - -"), Origin::Chain((*name).clone()));
+        }
+        for (name, target, hashes, actual) in writes {
+            write_rules(name, &target, &hashes, actual.map_or(&[][..], Vec::as_slice), &mut plan);
+            let saved = hashes.iter().map(|hash| SavedRule { mark: Mark::Ours(*hash), text: None }).collect();
+            plan.chains.push((name.clone(), Some(saved)));
+        }
+        if self.only.is_none() {
+            for name in self.dirty_hooks {
+                self.write_hook(name, &mut plan);
+            }
+            if self.backend == Backend::Nft && !removals.is_empty() {
+                // That variant counts references as they were when the transaction began.
+                plan.commit();
+                for name in &removals {
+                    plan.line(&format!(":{name} - -"), Origin::Chain((*name).clone()));
+                }
+            }
+            for name in removals {
+                plan.line(&format!("--delete-chain {name}"), Origin::Chain(name.clone()));
+                plan.chains.push((name.clone(), None));
+            }
+        }
+        plan.commit();
+        plan
+    }
+
+    /// Removes all rules of ours from a chain that is not, and puts in those that should be there.
+    fn write_hook(&self, name: &Text, plan: &mut Plan) {
+        let actual = self.actual.get(name).map_or(&[][..], Vec::as_slice);
+        let (inserted, appended) = self.hook_rules(name);
+        let inserted_hashes = hashes(name, &inserted);
+        let appended_hashes = appended_hashes(name, &appended);
+        let foreign = actual.iter().filter(|rule| rule.mark == Mark::Foreign).count();
+        let ours = |rules: &[Rule], hashes: &[RuleHash]| -> Vec<SavedRule> {
+            let one = |(rule, hash): (&Rule, &RuleHash)| {
+                let line = render_append(name, rule, *hash);
+                let text = line.strip_prefix(&format!("-A {name} ")).unwrap_or(&line).to_owned();
+                SavedRule { mark: Mark::Ours(*hash), text: Some(text) }
+            };
+            rules.iter().zip(hashes).map(one).collect()
+        };
+        let foreign = vec![SavedRule { mark: Mark::Foreign, text: None }; foreign];
+        let (first, last) = (ours(&inserted, &inserted_hashes), ours(&appended, &appended_hashes));
+        let expected: Vec<SavedRule> = match self.insert_mode {
+            InsertMode::Insert => first.into_iter().chain(foreign).chain(last).collect(),
+            InsertMode::Append => foreign.into_iter().chain(first).chain(last).collect(),
+        };
+        if actual.iter().map(|rule| rule.mark).eq(expected.iter().map(|rule| rule.mark)) {
+            return;
+        }
+        for text in actual.iter().filter_map(|rule| rule.text.as_ref()) {
+            plan.line(&format!("-D {name} {text}"), Origin::Frame);
+        }
+        let numbered = inserted.iter().zip(&inserted_hashes).enumerate();
+        match self.insert_mode {
+            // Each goes before all others, so the last one first.
+            InsertMode::Insert => numbered.rev().for_each(|(place, (rule, hash))| {
+                plan.line(&render_insert(name, rule, *hash), Origin::Rule(name.clone(), place));
+            }),
+            InsertMode::Append => numbered.for_each(|(place, (rule, hash))| {
+                plan.line(&render_append(name, rule, *hash), Origin::Rule(name.clone(), place));
+            }),
+        }
+        for (place, (rule, hash)) in appended.iter().zip(&appended_hashes).enumerate() {
+            let origin = Origin::Rule(name.clone(), inserted.len() + place);
+            plan.line(&render_append(name, rule, *hash), origin);
+        }
+        plan.chains.push((name.clone(), Some(expected)));
+    }
+
+    /// What is inserted into and appended to a chain that is not ours.
+    fn hook_rules(&self, name: &Text) -> (Cow<'a, [Rule]>, Cow<'a, [Rule]>) {
+        let Some(hook) = self.hooks.get(name) else { return (Cow::default(), Cow::default()) };
+        match self.closed.get(name) {
+            None => (Cow::Borrowed(&hook.inserted), Cow::Borrowed(&hook.appended)),
+            Some(closed) if closed.absent => (Cow::default(), Cow::default()),
+            Some(closed) => {
+                let all: Vec<Rule> = hook.inserted.iter().chain(&hook.appended).cloned().collect();
+                (Cow::Owned(closed.body(&all)), Cow::default())
+            }
+        }
+    }
+}
+
+fn is_same(actual: &[SavedRule], hashes: &[RuleHash]) -> bool {
+    actual.iter().map(|rule| rule.mark).eq(hashes.iter().map(|hash| Mark::Ours(*hash)))
+}
+
+/// Replaces, removes and appends rules of a chain of ours.
+fn write_rules(name: &Text, rules: &[Rule], hashes: &[RuleHash], actual: &[SavedRule], plan: &mut Plan) {
+    for (place, (rule, hash)) in rules.iter().zip(hashes).enumerate() {
+        let origin = Origin::Rule(name.clone(), place);
+        match actual.get(place) {
+            Some(saved) if saved.mark == Mark::Ours(*hash) => {}
+            Some(_) => plan.line(&render_replace(name, place + 1, rule, *hash), origin),
+            None => plan.line(&render_append(name, rule, *hash), origin),
+        }
+    }
+    // Each removal moves the rest up, so it is always the same place.
+    for _ in rules.len()..actual.len() {
+        plan.line(&format!("-D {name} {}", rules.len() + 1), Origin::Chain(name.clone()));
+    }
+}
+
+/// The chains that are not ours and hold rules of ours.
+pub(super) fn hooked_chains(saved: &Saved) -> impl Iterator<Item = &Text> {
+    saved
+        .iter()
+        .filter(|(name, rules)| !is_ours(name) && rules.iter().any(|rule| rule.mark != Mark::Foreign))
+        .map(|(name, _)| name)
+}

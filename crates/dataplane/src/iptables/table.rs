@@ -1,0 +1,363 @@
+//! One table of one family: its state, when it is read again, and what happens when a batch is refused.
+
+use super::backend::Backend;
+use super::commands::{CommandFailed, Commands};
+use super::plan::{InsertMode, Origin, Plan, View, hooked_chains};
+use super::save::{Mark, Saved, is_ours, parse};
+use super::Settings;
+use crate::chains::{Chains, Wanted};
+use crate::driver::ApplyError;
+use crate::refused::{Closed, Part, Refused};
+use messages::Text;
+use rules::tree::{Chain, KernelChain, Rule, Table};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+/// The kernel's own chains of a table.
+const fn kernel_chains(layer: Table) -> &'static [&'static str] {
+    match layer {
+        Table::Filter => &["INPUT", "FORWARD", "OUTPUT"],
+        Table::Nat => &["PREROUTING", "INPUT", "OUTPUT", "POSTROUTING"],
+        Table::Mangle => &["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"],
+        Table::Raw => &["PREROUTING", "OUTPUT"],
+    }
+}
+
+/// After a write the table is looked at again, sooner first and then ever more seldom, up to this.
+const LONGEST_CHECK: Duration = Duration::from_secs(3600);
+/// How often a batch is tried again before its parts are suspected: another program may have got in between.
+const ATTEMPTS: usize = 3;
+
+/// Counters of one table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TableMetrics {
+    /// `felix_iptables_chains`: chains that are wanted.
+    pub chains: usize,
+    /// `felix_iptables_rules`: rules that are programmed.
+    pub rules: usize,
+    /// `felix_iptables_lines_executed`: lines that changed something.
+    pub lines: u64,
+    /// `felix_iptables_save_calls`
+    pub save_calls: u64,
+    /// `felix_iptables_save_errors`
+    pub save_errors: u64,
+    /// `felix_iptables_restore_calls`
+    pub restore_calls: u64,
+    /// `felix_iptables_restore_errors`
+    pub restore_errors: u64,
+}
+
+/// One table.
+#[derive(Debug)]
+pub(super) struct TableDriver {
+    layer: Table,
+    backend: Backend,
+    insert_mode: InsertMode,
+    refresh: Option<Duration>,
+    first_check: Duration,
+    chains: Chains<Vec<Rule>>,
+    hooks: BTreeMap<Text, KernelChain>,
+    dirty_hooks: BTreeSet<Text>,
+    actual: Saved,
+    in_sync: bool,
+    read_at: Option<Instant>,
+    /// When the table was written last and how long after that it is looked at.
+    check: Option<(Instant, Duration)>,
+    closed: BTreeMap<Text, Closed>,
+    metrics: TableMetrics,
+}
+
+impl TableDriver {
+    pub(super) fn new(layer: Table, settings: &Settings) -> Self {
+        Self {
+            layer,
+            backend: settings.backend,
+            insert_mode: settings.insert_mode,
+            refresh: settings.refresh,
+            first_check: settings.post_write_check,
+            chains: Chains::default(),
+            hooks: BTreeMap::new(),
+            dirty_hooks: kernel_chains(layer).iter().map(|name| (*name).into()).collect(),
+            actual: Saved::new(),
+            in_sync: false,
+            read_at: None,
+            check: None,
+            closed: BTreeMap::new(),
+            metrics: TableMetrics::default(),
+        }
+    }
+
+    pub(super) fn update_chain(&mut self, chain: Chain) {
+        if self.chains.definition(&chain.name).is_some_and(|rules| *rules == chain.rules) {
+            return;
+        }
+        self.closed.remove(&chain.name);
+        let targets = targets(&chain.rules).collect();
+        self.chains.define(chain.name, chain.rules, targets);
+    }
+
+    pub(super) fn remove_chain(&mut self, name: &str) {
+        self.closed.remove(name);
+        self.chains.undefine(name);
+    }
+
+    pub(super) fn set_hook(&mut self, hook: KernelChain) {
+        if !kernel_chains(self.layer).contains(&hook.name) {
+            tracing::error!(table = %self.layer, chain = hook.name, "the kernel has no such chain");
+            return;
+        }
+        let name: Text = hook.name.into();
+        self.closed.remove(&name);
+        let new: Vec<Text> = targets(&hook.inserted).chain(targets(&hook.appended)).collect();
+        new.iter().for_each(|target| self.chains.reference(target));
+        if let Some(old) = self.hooks.insert(name.clone(), hook) {
+            let old: Vec<Text> = targets(&old.inserted).chain(targets(&old.appended)).collect();
+            old.iter().for_each(|target| self.chains.dereference(target));
+        }
+        self.dirty_hooks.insert(name);
+    }
+
+    pub(super) fn invalidate(&mut self) {
+        self.in_sync = false;
+    }
+
+    pub(super) fn metrics(&self) -> TableMetrics {
+        let ours = |mark: &Mark| *mark != Mark::Foreign;
+        let rules = self.actual.values().flatten().filter(|rule| ours(&rule.mark)).count();
+        TableMetrics { chains: self.chains.count(), rules, ..self.metrics }
+    }
+
+    /// Brings the table to its desired state; true when anything was written.
+    pub(super) fn apply(&mut self, commands: &mut impl Commands, now: Instant) -> Result<bool, ApplyError> {
+        self.look_at_clock(now);
+        if !self.in_sync {
+            self.read(commands, now)?;
+        }
+        let wrote = self.write(commands, now)?;
+        if wrote {
+            self.check = Some((now, self.first_check));
+        }
+        Ok(wrote)
+    }
+
+    /// When the table wants to be looked at again.
+    pub(super) fn again_in(&self, now: Instant) -> Option<Duration> {
+        let refresh = self.refresh.zip(self.read_at).map(|(refresh, at)| at + refresh);
+        let check = self.check.filter(|(_, after)| *after < LONGEST_CHECK).map(|(at, after)| at + after);
+        let next = refresh.into_iter().chain(check).min()?;
+        Some(next.saturating_duration_since(now))
+    }
+
+    fn look_at_clock(&mut self, now: Instant) {
+        if let (Some(refresh), Some(read_at)) = (self.refresh, self.read_at)
+            && now.saturating_duration_since(read_at) >= refresh
+        {
+            self.in_sync = false;
+            // What was refused may be possible by now.
+            for (name, _) in std::mem::take(&mut self.closed) {
+                if is_ours(&name) {
+                    self.chains.mark(name);
+                } else {
+                    self.dirty_hooks.insert(name);
+                }
+            }
+        }
+        if let Some((written, after)) = &mut self.check {
+            // Another program may have written an older copy of the table over ours.
+            while *after < LONGEST_CHECK && now >= *written + *after {
+                *after = (*after * 2).max(Duration::from_millis(1));
+                self.in_sync = false;
+            }
+        }
+    }
+
+    fn read(&mut self, commands: &mut impl Commands, now: Instant) -> Result<(), ApplyError> {
+        self.metrics.save_calls += 1;
+        let printed = commands.save(self.layer).inspect_err(|_| self.metrics.save_errors += 1)?;
+        let saved = parse(&printed).map_err(|reason| {
+            self.metrics.save_errors += 1;
+            ApplyError::Refused { table: format!("iptables table {}", self.layer), reason }
+        })?;
+        let first = self.read_at.is_none();
+        let names: BTreeSet<&Text> = self.actual.keys().chain(saved.keys()).collect();
+        for name in names.into_iter().filter(|name| is_ours(name)) {
+            let marks = |saved: &Saved| saved.get(name).map(|rules| rules.iter().map(|rule| rule.mark).collect::<Vec<_>>());
+            if marks(&self.actual) != marks(&saved) {
+                if !first {
+                    tracing::info!(table = %self.layer, chain = %name, "a chain was changed by somebody else");
+                }
+                self.chains.mark(name.clone());
+            }
+        }
+        // Where others insert rules, places change without any fault; they are compared when written.
+        self.dirty_hooks.extend(self.hooks.keys().cloned());
+        self.dirty_hooks.extend(hooked_chains(&saved).cloned());
+        self.actual = saved;
+        self.read_at = Some(now);
+        self.in_sync = true;
+        Ok(())
+    }
+
+    fn view<'a>(&'a self, only: Option<&'a BTreeSet<Text>>) -> View<'a> {
+        View {
+            layer: self.layer,
+            backend: self.backend,
+            insert_mode: self.insert_mode,
+            chains: &self.chains,
+            hooks: &self.hooks,
+            dirty_hooks: &self.dirty_hooks,
+            actual: &self.actual,
+            closed: &self.closed,
+            only,
+        }
+    }
+
+    /// Plans and restores; a failure comes back with the plan.
+    fn attempt(
+        &mut self,
+        commands: &mut impl Commands,
+        only: Option<&BTreeSet<Text>>,
+    ) -> Result<Result<bool, (Plan, CommandFailed)>, ApplyError> {
+        let plan = self.view(only).plan();
+        if plan.lines == 0 {
+            return Ok(Ok(false));
+        }
+        self.metrics.restore_calls += 1;
+        match commands.restore(&plan.input) {
+            Ok(()) => {
+                self.metrics.lines += plan.lines;
+                for (name, rules) in plan.chains {
+                    match rules {
+                        Some(rules) => self.actual.insert(name, rules),
+                        None => self.actual.remove(&name),
+                    };
+                }
+                Ok(Ok(true))
+            }
+            Err(failed) => {
+                self.metrics.restore_errors += 1;
+                self.in_sync = false;
+                if failed.not_started {
+                    return Err(failed.into());
+                }
+                Ok(Err((plan, failed)))
+            }
+        }
+    }
+
+    /// Finds out what is at fault from the helper's complaint; false when that leads no further.
+    fn blame(&mut self, plan: &Plan, failed: &CommandFailed) -> bool {
+        let origin = failed.line().and_then(|line| plan.origins.get(line.checked_sub(1)?));
+        match origin {
+            Some(Origin::Rule(name, place)) => self.close(&name.clone(), Some(*place), failed.reason.clone()),
+            Some(Origin::Chain(name)) if plan.chains.iter().any(|(one, rules)| one == name && rules.is_some()) => {
+                self.close(&name.clone(), None, failed.reason.clone())
+            }
+            Some(Origin::Chain(_) | Origin::Frame) | None => false,
+        }
+    }
+
+    fn close(&mut self, name: &Text, place: Option<usize>, reason: String) -> bool {
+        tracing::warn!(table = %self.layer, chain = %name, ?place, reason, "iptables refused a rule");
+        let rules = self.rules_of(name);
+        self.closed.entry(name.clone()).or_default().refuse(self.layer, &rules, place, reason)
+    }
+
+    /// The rules that a chain should have.
+    fn rules_of(&self, name: &Text) -> Vec<Rule> {
+        if let Some(hook) = self.hooks.get(name) {
+            return hook.inserted.iter().chain(&hook.appended).cloned().collect();
+        }
+        match self.chains.wanted(name) {
+            Wanted::Defined(rules) => rules.clone(),
+            Wanted::Undefined | Wanted::No => Vec::new(),
+        }
+    }
+
+    /// Restores chains in ever smaller groups, each chain after those it leads to, until those at fault are alone.
+    fn narrow(&mut self, commands: &mut impl Commands, names: &[Text], now: Instant) -> Result<(), ApplyError> {
+        let only: BTreeSet<Text> = names.iter().cloned().collect();
+        loop {
+            let (plan, failed) = match self.attempt(commands, Some(&only))? {
+                Ok(_) => return Ok(()),
+                Err(failed) => failed,
+            };
+            self.read(commands, now)?;
+            if self.blame(&plan, &failed) {
+                continue;
+            }
+            match names {
+                [] => return Ok(()),
+                [name] => {
+                    if !self.close(name, None, failed.reason) {
+                        return Ok(());
+                    }
+                }
+                _ => {
+                    let (first, second) = names.split_at(names.len() / 2);
+                    self.narrow(commands, first, now)?;
+                    return self.narrow(commands, second, now);
+                }
+            }
+        }
+    }
+
+    fn write(&mut self, commands: &mut impl Commands, now: Instant) -> Result<bool, ApplyError> {
+        let (mut attempts, mut narrowed, mut wrote) = (0, false, false);
+        loop {
+            let (plan, failed) = match self.attempt(commands, None)? {
+                Ok(changed) => {
+                    self.chains.clear_dirty();
+                    self.dirty_hooks.clear();
+                    return Ok(wrote || changed);
+                }
+                Err(failed) => failed,
+            };
+            wrote = true;
+            attempts += 1;
+            self.read(commands, now)?;
+            // A rule that is named is suspected the second time; a whole transaction may have met another program's.
+            if attempts >= 2 && self.blame(&plan, &failed) {
+                continue;
+            }
+            if attempts < ATTEMPTS {
+                std::thread::sleep(Duration::from_millis(1 << attempts));
+            } else if narrowed {
+                self.in_sync = false;
+                return Err(failed.into());
+            } else {
+                narrowed = true;
+                let order = self.chains.targets_first(self.chains.dirty());
+                self.narrow(commands, &order, now)?;
+            }
+        }
+    }
+
+    pub(super) fn refused(&self, all: &mut Vec<Refused>) {
+        for (name, closed) in &self.closed {
+            let rules = self.rules_of(name);
+            for (index, reason) in &closed.reasons {
+                let part = index.and_then(|index| Some(Part::Rule(index, rule_text(name, rules.get(index)?))));
+                all.push(Refused { layer: Some(self.layer), name: name.clone(), part, reason: reason.clone() });
+            }
+        }
+        for name in self.chains.all_wanted() {
+            if self.chains.wanted(name) == Wanted::Undefined {
+                let reason = "rules lead to this chain, and it is not defined".to_owned();
+                all.push(Refused { layer: Some(self.layer), name: name.clone(), part: None, reason });
+            }
+        }
+    }
+}
+
+fn targets(rules: &[Rule]) -> impl Iterator<Item = Text> {
+    rules.iter().filter_map(|rule| rule.action.as_ref()?.target().cloned())
+}
+
+/// A rule's text without chain and hash.
+fn rule_text(chain: &str, rule: &Rule) -> String {
+    let Some(hash) = rules::iptables::hashes(chain, std::slice::from_ref(rule)).pop() else { return String::new() };
+    let line = rules::iptables::render_append(chain, rule, hash);
+    let prefix = format!("-A {chain} -m comment --comment \"cali:{hash}\" ");
+    line.strip_prefix(&prefix).unwrap_or(&line).to_owned()
+}
