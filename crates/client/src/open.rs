@@ -6,7 +6,7 @@
 use crate::config::{ClientConfig, DatastoreType, EtcdSettings, KubernetesSettings};
 use datastore::Backend;
 use datastore::etcd::{EtcdBackend, EtcdConfig, TlsFiles, TlsInline};
-use datastore::kubernetes::{KubernetesBackend, KubernetesConfig};
+use datastore::kubernetes::{KubernetesBackend, KubernetesConfig, KubernetesObjects};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -66,6 +66,24 @@ pub async fn open_backend(config: &ClientConfig) -> Result<Arc<dyn Backend>, Ope
         }
         DatastoreType::Embedded => Arc::new(open_embedded(Path::new(&config.embedded_path)).await?),
     })
+}
+
+/// The datastore of this configuration as the CNI plugin uses it: on Kubernetes, writing an endpoint tells the pod's
+/// addresses, and single objects can be read over the same connection.
+///
+/// # Errors
+/// As [`open_backend`].
+pub async fn open_for_cni(
+    config: &ClientConfig,
+) -> Result<(Arc<dyn Backend>, Option<KubernetesObjects>), OpenError> {
+    if config.datastore_type != DatastoreType::Kubernetes {
+        return Ok((open_backend(config).await?, None));
+    }
+    let settings = kubernetes_config(&config.kubernetes);
+    let failed = |source| OpenError::Backend { datastore_type: config.datastore_type, source };
+    let backend = KubernetesBackend::connect(&settings).await.map_err(failed)?.for_cni();
+    let objects = backend.objects();
+    Ok((Arc::new(backend), Some(objects)))
 }
 
 fn etcd_config(settings: &EtcdSettings) -> EtcdConfig {

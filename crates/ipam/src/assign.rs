@@ -251,11 +251,12 @@ impl Shared {
             return Ok(owned);
         }
         let ranges: Vec<IpNet> = unknown.iter().map(|candidate| candidate.cidr).collect();
-        let blocks = self.read_blocks(&ranges).await?;
+        let blocks = self.read_usable_blocks(&ranges).await?;
         for (candidate, block) in unknown.into_iter().zip(blocks) {
             if work.is_done() {
                 break;
             }
+            let Some(block) = block else { continue };
             self.serve_from(context, work, Candidate { block, is_fresh: true, ..candidate }).await?;
         }
         Ok(owned)
@@ -316,14 +317,16 @@ impl Shared {
 
     /// Whether addresses may be taken of a block: if it is claimed, the claim must be confirmed and the block the owner's.
     async fn is_ready(&self, context: &Context, candidate: &mut Candidate) -> Result<bool> {
-        let Some(claim) = &candidate.claim else { return Ok(candidate.block.is_some()) };
-        let block = candidate.block.as_ref().map(records::block).transpose()?;
-        if claim::next(Some(records::state(claim)?), block, &context.owner, false) == claim::Step::Use {
-            return Ok(true);
-        }
-        if !candidate.is_fresh {
+        loop {
+            let Some(claim) = &candidate.claim else { return Ok(candidate.block.is_some()) };
+            let block = candidate.block.as_ref().map(records::block).transpose()?;
+            if claim::next(Some(records::state(claim)?), block, &context.owner, false) == claim::Step::Use {
+                return Ok(true);
+            }
+            if candidate.is_fresh {
+                break;
+            }
             self.refresh(candidate).await?;
-            return Box::pin(self.is_ready(context, candidate)).await;
         }
         let (claim, block) = (candidate.claim.take(), candidate.block.take());
         let secured =

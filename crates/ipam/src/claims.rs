@@ -94,13 +94,33 @@ impl Shared {
                 Err(error) if is_lost(&error) => {
                     attempt += 1;
                     self.wait_before(attempt).await;
-                    (claim, block) = self.read_claim_and_block(owner, cidr).await?;
+                    (claim, block) = match self.read_claim_and_block(owner, cidr).await {
+                        Err(error @ Error::Datastore(datastore::Error::Parse { .. })) => {
+                            // What is there cannot be read, so it cannot be had.
+                            self.withdraw(owner, cidr).await;
+                            return Err(error);
+                        }
+                        outcome => outcome?,
+                    };
                     is_written = false;
                 }
                 Err(error) => return Err(error.into()),
             }
         }
         Err(TOO_MANY_ATTEMPTS)
+    }
+
+    /// Deletes a claim on a block that nobody can read.
+    async fn withdraw(&self, owner: &Owner, cidr: IpNet) {
+        let deleted = match self.read(&claim_key(owner, cidr)).await {
+            Ok(Some(claim)) => existing(self.backend.delete_entry(&claim).await).map_err(Error::from),
+            Ok(None) => Ok(None),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = deleted {
+            tracing::warn!(%cidr, %owner, %error, "a claim on a block that cannot be read was not deleted");
+        }
+        self.forget_claim(owner, cidr);
     }
 
     async fn read_claim_and_block(&self, owner: &Owner, cidr: IpNet) -> Result<(Option<KvPair>, Option<KvPair>)> {

@@ -6,7 +6,7 @@
 //! records of one cannot tell them from those of the other.
 
 use crate::clock::ATTEMPTS;
-use crate::error::{Result, TOO_MANY_ATTEMPTS};
+use crate::error::{Error, Result, TOO_MANY_ATTEMPTS};
 use crate::handles::{Handles, is_lost};
 use crate::shared::{Settings, Shared};
 use datastore::{Batch, Write};
@@ -120,7 +120,10 @@ impl Shared {
         settings: &Settings,
     ) -> Result<Committed> {
         let check = async {
-            if settings.is_cached { Ok(self.read_settings().await?.revision == settings.revision) } else { Ok(true) }
+            if !settings.is_cached {
+                return Ok::<bool, Error>(true);
+            }
+            Ok(self.read_settings().await?.revision == settings.revision)
         };
         let (counted, unchanged) = futures::join!(self.count_up(handles, cidr, counts), check);
         counted?;

@@ -112,6 +112,16 @@ pub enum Error {
         /// What is wrong.
         reason: String,
     },
+    /// Whether an address is free is not known.
+    #[error("the block of {address} cannot be read: {key}: {reason}")]
+    UnreadableBlock {
+        /// The address.
+        address: IpAddr,
+        /// The block.
+        key: String,
+        /// What is wrong.
+        reason: String,
+    },
     /// Others were faster, again and again.
     #[error("{0}")]
     TooManyAttempts(&'static str),

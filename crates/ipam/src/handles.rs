@@ -116,20 +116,17 @@ impl Shared {
         cidr: IpNet,
         counts: &BTreeMap<String, i64>,
     ) -> Result<()> {
-        let known = &*handles;
-        let outcomes: Vec<(&String, i64, Result<KvPair>)> = futures::stream::iter(counts)
-            .map(|(handle, count)| async move {
-                (handle, *count, self.count_up_one(known.clone(), handle, cidr, *count).await)
-            })
-            .buffered(AT_ONCE)
-            .collect()
-            .await;
+        let writes: Vec<_> = counts
+            .iter()
+            .map(|(handle, count)| self.count_up_one(handles.clone(), handle, cidr, *count))
+            .collect();
+        let outcomes: Vec<Result<KvPair>> = futures::stream::iter(writes).buffered(AT_ONCE).collect().await;
         let mut failure = None;
-        for (handle, count, outcome) in outcomes {
+        for ((handle, count), outcome) in counts.iter().zip(outcomes) {
             match outcome {
                 Ok(entry) => {
                     handles.learn(handle, Some(entry));
-                    handles.add_surplus(handle, cidr, count);
+                    handles.add_surplus(handle, cidr, *count);
                 }
                 Err(error) => failure = failure.or(Some(error)),
             }
@@ -155,11 +152,9 @@ impl Shared {
 
     /// Changes handles, one after the other's write; several at once. A handle that is gone needs no change.
     pub(crate) async fn count_down(&self, changes: BTreeMap<String, Changes>) -> Result<()> {
-        futures::stream::iter(changes)
-            .map(|(handle, changes)| async move { self.count_down_one(&handle, &changes).await })
-            .buffer_unordered(AT_ONCE)
-            .try_collect()
-            .await
+        let writes: Vec<_> =
+            changes.iter().map(|(handle, changes)| self.count_down_one(handle, changes)).collect();
+        futures::stream::iter(writes).buffer_unordered(AT_ONCE).try_collect().await
     }
 
     async fn count_down_one(&self, handle: &str, changes: &Changes) -> Result<()> {

@@ -210,3 +210,28 @@ impl std::fmt::Debug for Ipam {
         f.debug_struct("Ipam").field("kubernetes", &self.shared.backend.is_kubernetes()).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Callers run these on other threads; a future that cannot go there would be found out by them, far away.
+    #[expect(clippy::too_many_arguments, reason = "one argument for each request")]
+    fn assert_send(ipam: &Ipam, auto: &AutoAssign, named: &AssignIp, block: &EnsureBlock, owner: &Owner) {
+        fn is_send<T: Send>(_: T) {}
+        is_send(ipam.auto_assign(auto));
+        is_send(ipam.assign_ip(named));
+        is_send(ipam.release_ips(&[]));
+        is_send(ipam.release_by_handle(""));
+        is_send(ipam.ips_by_handle(""));
+        is_send(ipam.ensure_block(block));
+        is_send(ipam.release_host_affinities(owner, true));
+        is_send(ipam.utilization(&[]));
+    }
+
+    #[test]
+    fn futures_can_go_to_other_threads() {
+        // Compiling is the test.
+        let _ = assert_send;
+    }
+}

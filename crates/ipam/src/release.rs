@@ -49,18 +49,16 @@ impl Shared {
         }
         let (settings, groups) = futures::join!(self.read_settings(), self.group_by_block(releases, &mut outcome));
         let (settings, groups) = (&settings?, groups?);
-        let results: Vec<_> = futures::stream::iter(groups)
-            .map(|group| async move {
-                (self.release_from_block(group.cidr, group.block, &group.requests, settings).await, group.requests)
-            })
-            .buffered(AT_ONCE)
-            .collect()
-            .await;
-        for (result, requests) in results {
+        let writes: Vec<_> = groups
+            .iter()
+            .map(|group| self.release_from_block(group.cidr, group.block.clone(), &group.requests, settings))
+            .collect();
+        let results: Vec<Result<Vec<IpAddr>>> = futures::stream::iter(writes).buffered(AT_ONCE).collect().await;
+        for (result, group) in results.into_iter().zip(&groups) {
             match result {
                 Ok(unallocated) => {
                     outcome.unallocated.extend(unallocated);
-                    outcome.released.extend(requests);
+                    outcome.released.extend(group.requests.iter().cloned());
                 }
                 Err(error) => {
                     tracing::warn!(%error, "addresses were not released");
@@ -105,14 +103,9 @@ impl Shared {
         for release in elsewhere {
             match all.containing(release.address) {
                 Ok(Some(cidr)) => found.entry(cidr).or_default().push(release),
-                Ok(None) if all.unknown.is_empty() => {
+                Ok(None) => {
                     outcome.unallocated.push(release.address);
                     outcome.released.push(release);
-                }
-                Ok(None) => {
-                    let entry = &all.unknown[0];
-                    let (key, reason) = (entry.key.clone(), entry.reason.clone());
-                    outcome.failure.get_or_insert(Error::Unreadable { what: "a block", key, reason });
                 }
                 Err(error) => drop(outcome.failure.get_or_insert(error)),
             }
@@ -405,17 +398,8 @@ impl Shared {
             return Ok(Some(entry));
         }
         let mut all = self.all_blocks(None).await?;
-        if let Some(cidr) = all.containing(address)? {
-            return Ok(all.entries.remove(&cidr).flatten());
-        }
-        match all.unknown.first() {
-            None => Ok(None),
-            Some(entry) => Err(Error::Unreadable {
-                what: "a block",
-                key: entry.key.clone(),
-                reason: entry.reason.clone(),
-            }),
-        }
+        let cidr = all.containing(address)?;
+        Ok(cidr.and_then(|cidr| all.entries.remove(&cidr).flatten()))
     }
 
     pub(crate) async fn collect_rested(&self, cidr: IpNet) -> Result<bool> {

@@ -61,8 +61,8 @@ pub(crate) struct Facts {
 pub(crate) struct Blocks {
     /// By range; a block that cannot be read is `None`.
     pub(crate) entries: BTreeMap<IpNet, Option<KvPair>>,
-    /// Blocks that cannot be read and whose range is not known.
-    pub(crate) unknown: Vec<InvalidEntry>,
+    /// Blocks that cannot be read, with what is wrong; their range is not always known.
+    pub(crate) unreadable: Vec<InvalidEntry>,
 }
 
 impl Blocks {
@@ -71,17 +71,22 @@ impl Blocks {
         self.entries.values().flatten().filter_map(|entry| Some((entry, records::block(entry).ok()?)))
     }
 
-    /// The block that an address lies in.
+    /// The block that an address lies in. An address that may be in a block that cannot be read is neither free nor taken.
     pub(crate) fn containing(&self, address: IpAddr) -> Result<Option<IpNet>> {
         let found = self.entries.iter().find(|(cidr, _)| cidr.contains(&address));
-        match found {
-            Some((cidr, Some(_))) => Ok(Some(*cidr)),
-            Some((cidr, None)) => Err(Error::Unreadable {
-                what: "the block",
-                key: block_key(*cidr).to_string(),
-                reason: format!("whether {address} is taken is not known"),
-            }),
+        if let Some((cidr, Some(_))) = found {
+            return Ok(Some(*cidr));
+        }
+        let may_hold = |entry: &&InvalidEntry| match &entry.parsed_key {
+            Some(Key::Block { cidr }) => cidr.contains(&address),
+            _ => true,
+        };
+        match self.unreadable.iter().find(may_hold) {
             None => Ok(None),
+            Some(entry) => {
+                let (key, reason) = (entry.key.clone(), entry.reason.clone());
+                Err(Error::UnreadableBlock { address, key, reason })
+            }
         }
     }
 }
@@ -111,8 +116,28 @@ impl Shared {
 
     /// Blocks, in the order of the question.
     pub(crate) async fn read_blocks(&self, blocks: &[IpNet]) -> Result<Vec<Option<KvPair>>> {
-        let reads = blocks.iter().map(|cidr| async { self.read(&block_key(*cidr)).await });
+        let reads: Vec<_> = blocks.iter().map(|cidr| self.read_block(*cidr)).collect();
         futures::stream::iter(reads).buffered(READS_AT_ONCE).try_collect().await
+    }
+
+    /// The same for blocks that one can do without: one that cannot be read is told, and `None`.
+    pub(crate) async fn read_usable_blocks(&self, blocks: &[IpNet]) -> Result<Vec<Option<Option<KvPair>>>> {
+        let reads: Vec<_> = blocks.iter().map(|cidr| self.read_usable_block(*cidr)).collect();
+        futures::stream::iter(reads).buffered(READS_AT_ONCE).try_collect().await
+    }
+
+    async fn read_block(&self, cidr: IpNet) -> Result<Option<KvPair>> {
+        self.read(&block_key(cidr)).await
+    }
+
+    async fn read_usable_block(&self, cidr: IpNet) -> Result<Option<Option<KvPair>>> {
+        match self.read_block(cidr).await {
+            Err(Error::Datastore(error @ datastore::Error::Parse { .. })) => {
+                tracing::error!(%cidr, %error, "this block cannot be used");
+                Ok(None)
+            }
+            outcome => outcome.map(Some),
+        }
     }
 
     /// The settings as they are stored; what holds when there are none.
@@ -203,10 +228,10 @@ impl Shared {
             }
         }
         for invalid in found.invalid {
-            match invalid.parsed_key {
-                Some(Key::Block { cidr }) => drop(blocks.entries.insert(cidr, None)),
-                _ => blocks.unknown.push(invalid),
+            if let Some(Key::Block { cidr }) = invalid.parsed_key {
+                blocks.entries.insert(cidr, None);
             }
+            blocks.unreadable.push(invalid);
         }
         Ok(blocks)
     }
@@ -244,7 +269,8 @@ pub(crate) fn claims_of(owner: &Owner, ip_version: Option<IpVersion>) -> ListOpt
 }
 
 /// The settings that hold when there are none.
-pub(crate) fn default_config() -> IpamConfig {
+#[must_use]
+pub fn default_config() -> IpamConfig {
     IpamConfig {
         auto_allocate_blocks: true,
         kubevirt_vm_address_persistence: Some(VMAddressPersistence::Enabled),

@@ -74,11 +74,16 @@ impl Shared {
         for attempt in 0..ATTEMPTS {
             self.wait_before(attempt).await;
             let mut is_done = true;
-            for affinity_type in [AffinityType::Host, AffinityType::Virtual] {
+            // On Kubernetes types are labels, which claims of old releases lack; in etcd each type has its own place.
+            let types = match self.backend.is_kubernetes() {
+                true => vec![None],
+                false => vec![Some(AffinityType::Host), Some(AffinityType::Virtual)],
+            };
+            for affinity_type in types {
                 let list = ListOptions::BlockAffinity {
                     host: None,
-                    affinity_type: Some(affinity_type),
-                    ip_version: Some(IpVersion::of(&pool)),
+                    affinity_type,
+                    ip_version: affinity_type.map(|_| IpVersion::of(&pool)),
                 };
                 for claim in self.backend.list(&list, None).await?.items {
                     let Key::BlockAffinity(key) = &claim.key else { continue };
@@ -138,7 +143,7 @@ impl Shared {
                 "" => AffinityType::Host.as_str(),
                 text => text,
             };
-            labels.extend(names::block_affinity_labels(host, affinity_type, &claim.spec.cidr));
+            labels.extend(names::block_affinity_labels(host, affinity_type, claim.spec.cidr.as_str()));
             match self.backend.update(&entry).await {
                 Ok(_) => tracing::info!(key = %entry.key, "labels added to a claim on a block"),
                 Err(error) => failure = Some(error),

@@ -1,10 +1,11 @@
 //! `calicoctl ipam configure`: the settings of address management.
 
-use super::store::{ATTEMPTS, Store, default_config, existing};
+use super::store::{ATTEMPTS, Store, existing};
 use crate::context::{ConfigFlag, Context};
 use crate::failure::{Failure, Result};
 use crate::version_gate::Access;
 use api::VMAddressPersistence;
+use ipam::default_config;
 use model::{IpamConfig, Key, KvPair, Value};
 
 /// Change the settings of address management.

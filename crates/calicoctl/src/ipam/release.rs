@@ -60,7 +60,7 @@ pub async fn run(args: &ReleaseArgs, context: &mut Context) -> Result<()> {
     }
     let Some(address) = address else { return Ok(()) };
     let wrong = |failure| Failure::new(format!("error: {failure}"));
-    let outcome = Store::new(&client).release(vec![Release::of(address)]).await.map_err(wrong)?;
+    let outcome = Store::new(&client).release(&[Release::of(address)]).await.map_err(wrong)?;
     if let Some(failure) = outcome.failure {
         return Err(wrong(failure));
     }
@@ -128,7 +128,7 @@ async fn from_reports(client: &Client, args: &ReleaseArgs, context: &mut Context
 
 async fn release_addresses(client: &Client, addresses: Vec<Release>, context: &mut Context) -> Result<()> {
     context.print(&format!("Releasing {} old IPs...\n", addresses.len()))?;
-    let outcome = Store::new(client).release(addresses).await?;
+    let outcome = Store::new(client).release(&addresses).await?;
     if let Some(failure) = &outcome.failure {
         context.print(&format!(
             "An error occurred while releasing some IPs: {failure}.  Problems are often caused by an out-of-date IPAM \

@@ -1,30 +1,20 @@
-//! Address management's records in a datastore: read, and changed by compare-and-swap over `ipam-core`'s transitions.
+//! Address management's records in a datastore, as people want to see them: everything that is there, or an error.
 //!
-//! The same on etcd, the embedded store and Kubernetes: everything goes through the backend's keys. A write that lost
-//! against somebody else starts over with what they wrote, a hundred times at most, as in Calico. It refuses to allocate.
+//! Changes are the `ipam` crate's business; nothing here writes.
 
 use crate::failure::{Failure, Result};
-use api::{BlockAffinityState, IPPoolSpec, IPReservationSpec, NodeSpec, VMAddressPersistence};
+use api::{IPPoolSpec, IPReservationSpec};
 use client::{Client, InvalidEntry, ListQuery};
 use datastore::Backend;
-use futures::StreamExt as _;
-use ipam_core::{AddressSet, Block, Owner, Release, address, handle};
+use ipam::{Ipam, default_config};
+use ipam_core::{AddressSet, Release, address};
 use ipnet::IpNet;
-use jiff::Timestamp;
-use model::{AllocationBlock, BlockAffinityKey, IpamConfig, Key, KvPair, ListOptions, Value};
-use selector::Selector;
-use std::collections::BTreeMap;
+use model::{AllocationBlock, IpamConfig, Key, KvPair, ListOptions, Value};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 /// How often a write is tried against others before giving up.
 pub(super) const ATTEMPTS: usize = 100;
-
-/// What is said then.
-const TOO_MANY_ATTEMPTS: &str = "Max retries hit - excessive concurrent IPAM requests";
-
-/// How many blocks are worked on at once.
-const AT_ONCE: usize = 16;
 
 /// Address management's records in one datastore.
 #[derive(Clone, Debug)]
@@ -38,7 +28,6 @@ pub(super) struct Pool {
     pub(super) name: String,
     pub(super) cidr: IpNet,
     pub(super) block_size: i64,
-    pub(super) node_selector: String,
     pub(super) disabled: bool,
 }
 
@@ -106,7 +95,6 @@ impl Store {
                 name: pool.metadata.name,
                 cidr: cidr.masked(),
                 block_size: pool.spec.block_size,
-                node_selector: pool.spec.node_selector.as_str().to_owned(),
                 disabled: pool.spec.disabled,
             })
         });
@@ -151,7 +139,8 @@ impl Store {
     pub(super) async fn block_of(&self, address: IpAddr) -> Result<Option<AllocationBlock>> {
         for pool in self.pools().await?.iter().filter(|pool| pool.cidr.contains(&address)) {
             let Some(cidr) = address::block_of(address, pool.block_size) else { continue };
-            if let Some((_, block)) = self.read_block(&cidr).await? {
+            let entry = existing(self.backend().get(&Key::Block { cidr }, None).await)?;
+            if let Some(KvPair { value: Value::Block(block), .. }) = entry {
                 return Ok(Some(block));
             }
         }
@@ -159,192 +148,14 @@ impl Store {
         self.blocks().await?.of(address)
     }
 
-    async fn read_block(&self, cidr: &IpNet) -> Result<Option<(KvPair, AllocationBlock)>> {
-        let entry = existing(self.backend().get(&Key::Block { cidr: *cidr }, None).await)?;
-        Ok(entry.and_then(|entry| match &entry.value {
-            Value::Block(block) => Some((entry.clone(), block.clone())),
-            _ => None,
-        }))
-    }
-
     /// Releases addresses, block by block. A refusal concerns one block only; the first one is told.
-    pub(super) async fn release(&self, requests: Vec<Release>) -> Result<ReleaseOutcome> {
-        let config = self.config().await?;
-        let pools = self.pools().await?;
-        let mut outcome = ReleaseOutcome::default();
-        let by_block = self.group_by_block(requests, &mut outcome).await?;
-        let (config, pools) = (&config, &pools);
-        let results: Vec<_> =
-            futures::stream::iter(by_block)
-                .map(|(cidr, requests)| async move {
-                    self.release_from_block(&cidr, &requests, config, pools).await
-                })
-                .buffered(AT_ONCE)
-                .collect()
-                .await;
-        for result in results {
-            match result {
-                Ok((released, not_allocated)) => {
-                    outcome.released += released;
-                    outcome.not_allocated.extend(not_allocated);
-                }
-                Err(failure) => drop(outcome.failure.get_or_insert(failure)),
-            }
-        }
-        Ok(outcome)
-    }
-
-    /// Sorts requests by the block that they are about. Addresses in no block are not allocated.
-    async fn group_by_block(
-        &self,
-        requests: Vec<Release>,
-        outcome: &mut ReleaseOutcome,
-    ) -> Result<BTreeMap<IpNet, Vec<Release>>> {
-        let mut by_block: BTreeMap<IpNet, Vec<Release>> = BTreeMap::new();
-        if let [request] = requests.as_slice() {
-            match self.block_of(request.address).await? {
-                Some(block) => drop(by_block.insert(block.cidr, requests)),
-                None => outcome.not_allocated.push(request.address),
-            }
-            return Ok(by_block);
-        }
-        let blocks = self.blocks().await?;
-        let ranges: BTreeMap<IpAddr, IpNet> =
-            blocks.entries.iter().map(|block| (block.cidr.network(), block.cidr)).collect();
-        for request in requests {
-            let block = ranges.range(..=request.address).next_back().map(|(_, cidr)| *cidr);
-            match block.filter(|cidr| cidr.contains(&request.address)) {
-                Some(cidr) => by_block.entry(cidr).or_default().push(request),
-                None => match blocks.check_readable(request.address) {
-                    Ok(()) => outcome.not_allocated.push(request.address),
-                    Err(failure) => drop(outcome.failure.get_or_insert(failure)),
-                },
-            }
-        }
-        Ok(by_block)
-    }
-
-    async fn release_from_block(
-        &self,
-        cidr: &IpNet,
-        requests: &[Release],
-        config: &IpamConfig,
-        pools: &[Pool],
-    ) -> Result<(usize, Vec<IpAddr>)> {
-        for _ in 0..ATTEMPTS {
-            let Some((mut entry, mut block)) = self.read_block(cidr).await? else {
-                return Ok((0, requests.iter().map(|request| request.address).collect()));
-            };
-            let cooldown = config.ip_cooldown_seconds;
-            let released = ipam_core::release(&mut block, requests, cooldown, Timestamp::now())?;
-            if released.addresses.is_empty() {
-                return Ok((0, released.not_allocated));
-            }
-            let view = Block::new(&block);
-            let is_deleted = view.is_empty() && view.affinity().is_none();
-            let outcome = if is_deleted {
-                self.backend().delete_entry(&entry).await
-            } else {
-                block.sequence_number += 1;
-                entry.value = Value::Block(block.clone());
-                self.backend().update(&entry).await
-            };
-            match outcome {
-                Err(error) if error.is_conflict() || error.is_does_not_exist() => continue,
-                outcome => outcome?,
-            };
-            for (handle_id, count) in &released.by_handle {
-                // The addresses are free; a handle that still counts them is a small leak and no reason to fail.
-                if let Err(failure) = self.decrement_handle(handle_id, cidr, *count).await {
-                    tracing::warn!(handle_id, %cidr, %failure, "could not take the released addresses off their handle");
-                }
-            }
-            if !is_deleted && let Err(failure) = self.ensure_consistent_affinity(&block, pools).await {
-                tracing::warn!(%cidr, %failure, "could not tell whether the block still belongs to its owner");
-            }
-            return Ok((released.addresses.len(), released.not_allocated));
-        }
-        Err(Failure::new(TOO_MANY_ATTEMPTS))
-    }
-
-    async fn decrement_handle(&self, handle_id: &str, cidr: &IpNet, count: i64) -> Result<()> {
-        let key = Key::IpamHandle { handle_id: handle_id.to_owned() };
-        for _ in 0..ATTEMPTS {
-            let Some(mut entry) = existing(self.backend().get(&key, None).await)? else { return Ok(()) };
-            let Value::IpamHandle(record) = &mut entry.value else { return Ok(()) };
-            let missing = handle::decrement(record, cidr, count);
-            if missing > 0 {
-                tracing::warn!(handle_id, %cidr, missing, "the handle had counted fewer addresses than were released");
-            }
-            let outcome = if handle::is_empty(record) {
-                self.backend().delete_entry(&entry).await
-            } else {
-                self.backend().update(&entry).await
-            };
-            match outcome {
-                Err(error) if error.is_conflict() => {}
-                outcome => return Ok(existing(outcome).map(|_| ())?),
-            }
-        }
-        Err(Failure::new(TOO_MANY_ATTEMPTS))
-    }
-
-    /// Takes an empty block from a node that the block's pool no longer selects.
-    async fn ensure_consistent_affinity(&self, block: &AllocationBlock, pools: &[Pool]) -> Result<()> {
-        let view = Block::new(block);
-        let (Some(owner), true) = (view.owner(), view.is_empty()) else { return Ok(()) };
-        let Some(pool) = pools.iter().find(|pool| pool.cidr.contains(&block.cidr.network())) else {
-            return Ok(());
-        };
-        if pool.node_selector.is_empty() {
-            return Ok(());
-        }
-        let node = match self.client.resource::<NodeSpec>().get("", &owner.host).await {
-            Ok(node) => node,
-            Err(error) if error.is_does_not_exist() => return Ok(()),
-            Err(error) => return Err(error.into()),
-        };
-        if Selector::parse(&pool.node_selector)?.evaluate(&node.metadata.labels) {
-            return Ok(());
-        }
-        for _ in 0..ATTEMPTS {
-            match self.try_release_empty_block(&block.cidr, &owner).await {
-                Err(error) if error.is_conflict() => {}
-                outcome => return Ok(outcome?),
-            }
-        }
-        Err(Failure::new(TOO_MANY_ATTEMPTS))
-    }
-
-    /// Deletes an owner's block and claim, in an order that can be continued wherever it stops.
-    async fn try_release_empty_block(&self, cidr: &IpNet, owner: &Owner) -> client::Result<()> {
-        let (host, affinity_type) = (owner.host.clone(), owner.affinity_type);
-        let key = Key::BlockAffinity(BlockAffinityKey { cidr: *cidr, host, affinity_type });
-        let Some(mut claim) = existing(self.backend().get(&key, None).await)? else { return Ok(()) };
-        let Some(entry) = existing(self.backend().get(&Key::Block { cidr: *cidr }, None).await)? else {
-            return Ok(());
-        };
-        let Value::Block(block) = &entry.value else { return Ok(()) };
-        let view = Block::new(block);
-        if view.owner().as_ref() != Some(owner) || !view.is_empty() {
-            return Ok(());
-        }
-        if let Value::BlockAffinity(affinity) = &mut claim.value {
-            affinity.state = BlockAffinityState::PendingDeletion;
-        }
-        let claim = self.backend().update(&claim).await?;
-        existing(self.backend().delete_entry(&entry).await)?;
-        existing(self.backend().delete_entry(&claim).await)?;
-        Ok(())
-    }
-}
-
-/// The settings that hold when there are none.
-pub(super) fn default_config() -> IpamConfig {
-    IpamConfig {
-        auto_allocate_blocks: true,
-        kubevirt_vm_address_persistence: Some(VMAddressPersistence::Enabled),
-        ..IpamConfig::default()
+    pub(super) async fn release(&self, requests: &[Release]) -> Result<ReleaseOutcome> {
+        let outcome = Ipam::new(Arc::clone(self.backend())).release_ips(requests).await?;
+        Ok(ReleaseOutcome {
+            released: outcome.released.len().saturating_sub(outcome.unallocated.len()),
+            not_allocated: outcome.unallocated,
+            failure: outcome.failure.map(Failure::from),
+        })
     }
 }
 

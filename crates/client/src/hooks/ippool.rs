@@ -4,13 +4,15 @@
 use super::KindHooks;
 use crate::Client;
 use crate::any::one_error;
-use crate::ipam;
 use crate::query::{DeleteOptions, ListQuery};
 use api::{IPPool, IPPoolSpec, Kind, Resource};
 use async_trait::async_trait;
 use datastore::{Error, Result};
+use ipam::Ipam;
+use ipam_core::address::overlap;
 use ipnet::IpNet;
 use model::{IpVersion, Key, ListOptions};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long allocations that are under way get to finish before the blocks are taken away.
@@ -42,7 +44,8 @@ impl KindHooks for Pool {
         let (pool, options) = disable(client, name, options).await?;
         if let Ok(range) = pool.spec.cidr.parse() {
             tokio::time::sleep(GRACE).await;
-            match ipam::release_pool_affinities(client.backend().as_ref(), &range.masked()).await {
+            let ipam = Ipam::new(Arc::clone(client.backend()));
+            match ipam.release_pool_affinities(range.masked()).await.map_err(Error::from) {
                 // With host-local IPAM on Kubernetes there are no blocks.
                 Ok(()) | Err(Error::NotSupported { .. }) => {}
                 Err(error) => return Err(error),
@@ -97,7 +100,7 @@ async fn check_overlap(client: &Client, pool: &IPPool, range: &IpNet) -> Result<
             tracing::error!(pool = other.metadata.name, cidr = %other.spec.cidr, "this IP pool has no valid range");
             continue;
         };
-        if ipam::overlaps(range, &other_range.masked()) {
+        if overlap(range, &other_range.masked()) {
             let reason = format!(
                 "IPPool({}) CIDR overlaps with IPPool({}) CIDR {}",
                 pool.metadata.name, other.metadata.name, other.spec.cidr
@@ -122,7 +125,7 @@ async fn check_block_size(client: &Client, pool: &IPPool, range: &IpNet) -> Resu
     for key in keys {
         if let Key::Block { cidr } = key
             && i64::from(cidr.prefix_len()) != pool.spec.block_size
-            && ipam::overlaps(range, cidr)
+            && overlap(range, cidr)
         {
             let reason = format!(
                 "conflicts with existing allocations that use a different blockSize: there is a block {cidr}"

@@ -5,15 +5,17 @@
 
 use super::KindHooks;
 use crate::query::{DeleteOptions, ListQuery};
-use crate::{Client, ipam};
+use crate::Client;
 use api::{
     BGPConfigurationSpec, BGPPeerSpec, FelixConfigurationSpec, HostEndpointSpec, Kind, Node, NodeSpec,
     Resource, WorkloadEndpoint, WorkloadEndpointIdentifiers, WorkloadEndpointSpec,
 };
 use async_trait::async_trait;
 use datastore::{Error, Result};
+use ipam::{Ipam, Release};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 pub(super) struct NodeHooks;
 
@@ -38,6 +40,15 @@ impl KindHooks for NodeHooks {
     }
 }
 
+/// Releases addresses, whoever holds them. An address that is free already is no error.
+async fn release_addresses(ipam: &Ipam, addresses: &BTreeSet<IpAddr>) -> Result<()> {
+    let releases: Vec<Release> = addresses.iter().copied().map(Release::of).collect();
+    match ipam.release_ips(&releases).await?.failure {
+        None => Ok(()),
+        Some(error) => Err(error.into()),
+    }
+}
+
 async fn clean_up(client: &Client, node: &str) -> Result<()> {
     let endpoints = workload_endpoints(client, node).await?;
     let mut addresses = BTreeSet::new();
@@ -50,13 +61,13 @@ async fn clean_up(client: &Client, node: &str) -> Result<()> {
         Err(error) if error.is_does_not_exist() => {}
         Err(error) => return Err(error),
     }
-    let backend = client.backend().as_ref();
-    tolerated(ipam::release_addresses(backend, &addresses).await)?;
+    let ipam = Ipam::new(Arc::clone(client.backend()));
+    tolerated(release_addresses(&ipam, &addresses).await)?;
     for endpoint in &endpoints {
         let metadata = &endpoint.metadata;
         delete(client, Kind::WorkloadEndpoint, &metadata.namespace, &metadata.name).await?;
     }
-    tolerated(ipam::remove_host(backend, node).await)?;
+    tolerated(ipam.remove_ipam_host(node).await.map_err(Error::from))?;
 
     for peer in client.resource::<BGPPeerSpec>().list(&ListQuery::all()).await?.items {
         if peer.spec.node == node {

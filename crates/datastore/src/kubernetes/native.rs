@@ -6,7 +6,7 @@
 use super::feed::{Conversion, Feed};
 use super::path::ApiResource;
 use super::transport::{ListQuery, Transport};
-use crate::backend::{KvList, Watch, WatchOptions};
+use crate::backend::{KvList, ListParts, Watch, WatchOptions};
 use crate::error::{Error, Result};
 use api::kubernetes::{
     ClusterNetworkPolicy, EndpointSlice, NetworkPolicy, Node, Pod, Service, VirtualMachineInstanceMigration,

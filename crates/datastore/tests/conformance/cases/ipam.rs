@@ -2,7 +2,7 @@
 
 use crate::harness::{Store, expect_error, next_event, watch};
 use anyhow::{Context as _, Result, ensure};
-use datastore::{Error, WatchEvent};
+use datastore::{Batch, Error, WatchEvent, Write};
 use model::{AffinityType, BlockAffinityKey, IpVersion, Key, KvPair, ListOptions};
 
 fn entry(key: Key, json: &str) -> Result<KvPair> {
@@ -116,6 +116,59 @@ pub(crate) async fn conflicts(store: &Store) -> Result<()> {
         WatchEvent::Modified { new, .. } => ensure!(new.value == changed.value, "{new:?}"),
         other => anyhow::bail!("{other:?}"),
     }
+    Ok(())
+}
+
+/// Several writes at once: all of them, or none; or the store says that it cannot.
+pub(crate) async fn together(store: &Store) -> Result<()> {
+    let backend = &store.backend;
+    let old = backend.create(&handle("k8s-pod-network.old")?).await?;
+    let writes = [
+        Write::Create(block("10.65.0.0/30")?),
+        Write::Create(handle("k8s-pod-network.new")?),
+        Write::Delete(old.clone()),
+        Write::Unchanged { key: Key::IpamConfig, revision: None },
+    ];
+    let outcome = backend.write_all(&writes).await?;
+    if backend.is_kubernetes() {
+        ensure!(outcome == Batch::Unsupported, "{outcome:?}");
+        expect_error(backend.get(writes[0].key(), None).await, "does not exist", Error::is_does_not_exist)?;
+        return Ok(());
+    }
+    let Batch::Done(stored) = outcome else { anyhow::bail!("{outcome:?}") };
+    let [Some(block), Some(new), None, None] = stored.as_slice() else { anyhow::bail!("{stored:?}") };
+    ensure!(backend.get(&block.key, None).await? == *block, "{block:?}");
+    ensure!(backend.get(&new.key, None).await? == *new, "{new:?}");
+    expect_error(backend.get(&old.key, None).await, "does not exist", Error::is_does_not_exist)?;
+
+    // One condition that does not hold, and nothing happens; what is there is told.
+    let changed = KvPair { value: block_with_two()?.value, ..block.clone() };
+    let conflicts = [
+        Write::Create(handle("k8s-pod-network.new")?),
+        Write::Update(KvPair { revision: "1".to_owned(), ..changed.clone() }),
+        Write::Delete(KvPair { revision: "1".to_owned(), ..block.clone() }),
+        Write::Unchanged { key: Key::IpamConfig, revision: Some("1".to_owned()) },
+        Write::Unchanged { key: new.key.clone(), revision: None },
+    ];
+    for conflict in conflicts {
+        let other = handle("k8s-pod-network.other")?;
+        let outcome = backend.write_all(&[Write::Create(other.clone()), conflict.clone()]).await?;
+        let expected = match conflict.key() {
+            Key::IpamConfig => None,
+            key if *key == block.key => Some(block.clone()),
+            _ => Some(new.clone()),
+        };
+        ensure!(outcome == Batch::Conflict(vec![None, expected]), "{conflict:?}: {outcome:?}");
+        expect_error(backend.get(&other.key, None).await, "does not exist", Error::is_does_not_exist)?;
+    }
+    let outcome = backend.write_all(&[Write::Update(changed.clone())]).await?;
+    ensure!(matches!(&outcome, Batch::Done(stored) if stored[0].as_ref().is_some_and(|entry| entry.value == changed.value)));
+    ensure!(backend.write_all(&[]).await? == Batch::Done(Vec::new()));
+
+    // More than fits into one transaction is refused as a whole.
+    let many: Vec<Write> = (0..200).map(|number| handle(&format!("many.{number}")).map(Write::Create)).collect::<Result<_>>()?;
+    ensure!(backend.write_all(&many).await? == Batch::Unsupported);
+    expect_error(backend.get(many[0].key(), None).await, "does not exist", Error::is_does_not_exist)?;
     Ok(())
 }
 

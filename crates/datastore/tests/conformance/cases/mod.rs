@@ -55,6 +55,7 @@ pub(crate) const ALL: &[Case] = &[
     ("blocks, affinities and handles", |store| Box::pin(ipam::objects(store))),
     ("IPAM settings", |store| Box::pin(ipam::settings(store))),
     ("compare and swap of blocks", |store| Box::pin(ipam::conflicts(store))),
+    ("several writes at once", |store| Box::pin(ipam::together(store))),
     ("the default-allow profile is always there", |store| Box::pin(special::default_allow(store))),
     ("entries with a time to live go away", |store| Box::pin(special::time_to_live(store))),
     ("status reports", |store| Box::pin(special::status_reports(store))),
