@@ -64,10 +64,13 @@ impl Network {
         let value = update.value.as_ref();
         match &update.key {
             Key::Block { cidr } => {
-                self.routes.on_block(*cidr, value.and_then(|value| match value {
-                    FeedValue::Block(block) => Some(&**block),
-                    _ => None,
-                }));
+                self.routes.on_block(
+                    *cidr,
+                    value.and_then(|value| match value {
+                        FeedValue::Block(block) => Some(&**block),
+                        _ => None,
+                    }),
+                );
             }
             Key::Resource(key) => {
                 let resource = value.and_then(|value| match value {

@@ -5,6 +5,7 @@
 
 use crate::sources::{Source, Sources, Texts};
 use api::meta::Time;
+use api::scalars::SelectorText;
 use api::{FelixConfiguration, Kind, Resource};
 use model::convert::Faults;
 use model::convert::settings::felix;
@@ -176,8 +177,7 @@ fn put(texts: &mut Texts, name: &str, text: Option<&str>) -> bool {
 
 /// A configuration for selected nodes; `None` when its selector cannot be read: then it selects nothing.
 fn scoped(name: &str, configuration: &FelixConfiguration) -> Option<Scoped> {
-    let text =
-        configuration.spec.node_selector.as_ref().map(|selector| selector.as_str()).unwrap_or_default();
+    let text = configuration.spec.node_selector.as_ref().map(SelectorText::as_str).unwrap_or_default();
     let selector = if text.is_empty() {
         None
     } else {

@@ -15,7 +15,7 @@ pub enum FileError {
         /// The line.
         text: String,
     },
-    /// A line has a value without a name.
+    /// A value or a section without a name.
     #[error("line {line}: empty key name: {text}")]
     NoName {
         /// The number of the line, from 1.
@@ -56,8 +56,11 @@ pub fn from_file(text: &str) -> Result<Texts, FileError> {
             continue;
         }
         if line.starts_with('[') {
-            if !line.contains(']') {
+            let Some(end) = line.rfind(']') else {
                 return Err(FileError::OpenSection { line: number, text: line.to_owned() });
+            };
+            if line[1..end].is_empty() {
+                return Err(FileError::NoName { line: number, text: line.to_owned() });
             }
             continue;
         }
@@ -196,6 +199,7 @@ mod tests {
         for (text, expected) in [
             ("A = b\nnonsense", "line 2: key-value delimiter not found: nonsense"),
             ("= b", "line 1: empty key name: = b"),
+            ("[]", "line 1: empty key name: []"),
             ("\n[global", "line 2: unclosed section: [global"),
             ("\"A = b", "line 1: missing closing quote: \"A = b"),
             ("A = `b", "line 1: missing closing quote: `b"),

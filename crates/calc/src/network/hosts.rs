@@ -55,10 +55,7 @@ fn metadata(node: &Node) -> Option<HostMetadata> {
     Some(HostMetadata {
         ipv4_addr: address(IpVersion::V4),
         ipv6_addr: address(IpVersion::V6),
-        as_number: bgp
-            .and_then(|bgp| bgp.as_number)
-            .map(|number| number.to_string())
-            .unwrap_or_default(),
+        as_number: bgp.and_then(|bgp| bgp.as_number).map(|number| number.to_string()).unwrap_or_default(),
         labels: node.metadata.labels.clone(),
     })
 }
@@ -106,7 +103,10 @@ mod tests {
             // A lone address in the BGP part is not used, one in the list is.
             (NodeText { ipv4: "10.0.0.1", internal: "10.9.9.9", ..none }, pair("10.9.9.9/32", "")),
             (NodeText { internal: "10.9.9.9", ..none }, pair("10.9.9.9/32", "")),
-            (NodeText { external: "fd00::9", internal: "10.9.9.9", ..none }, pair("10.9.9.9/32", "fd00::9/128")),
+            (
+                NodeText { external: "fd00::9", internal: "10.9.9.9", ..none },
+                pair("10.9.9.9/32", "fd00::9/128"),
+            ),
             (NodeText { ipip: "10.65.0.1", internal: "10.9.9.9", ..none }, pair("10.9.9.9/32", "")),
             (none, pair("", "")),
             (NodeText { empty_bgp: true, internal: "10.9.9.9", ..none }, None),

@@ -32,10 +32,9 @@ impl NodeAddresses {
         let bgp = spec.bgp.as_ref();
         let from_bgp = bgp.filter(|bgp| !bgp.ipv4_address.is_empty() || !bgp.ipv6_address.is_empty());
         let (ipv4, ipv6) = match from_bgp {
-            Some(bgp) => (
-                network(&bgp.ipv4_address, IpVersion::V4),
-                network(&bgp.ipv6_address, IpVersion::V6),
-            ),
+            Some(bgp) => {
+                (network(&bgp.ipv4_address, IpVersion::V4), network(&bgp.ipv6_address, IpVersion::V6))
+            }
             None => (listed(spec, IpVersion::V4), listed(spec, IpVersion::V6)),
         };
         if ipv4.is_none() && ipv6.is_none() {

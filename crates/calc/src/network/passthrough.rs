@@ -120,7 +120,11 @@ fn bgp_message(config: &BGPConfiguration) -> GlobalBgpConfig {
     let spec = &config.spec;
     let written = |cidr: &api::scalars::Cidr| Some(cidr.as_str().to_owned()).filter(|cidr| !cidr.is_empty());
     GlobalBgpConfig {
-        service_cluster_cidrs: spec.service_cluster_ips.iter().filter_map(|block| written(&block.cidr)).collect(),
+        service_cluster_cidrs: spec
+            .service_cluster_ips
+            .iter()
+            .filter_map(|block| written(&block.cidr))
+            .collect(),
         service_external_cidrs: spec
             .service_external_ips
             .iter()
@@ -211,10 +215,7 @@ mod tests {
         value.public_key.clear();
         value.public_key_v6 = "key6".into();
         on_wireguard("n", Some(&value), &mut out);
-        let v6 = WireguardEndpointV6 {
-            public_key: "key6".into(),
-            interface_ipv6: Some(Ipv6Addr::LOCALHOST),
-        };
+        let v6 = WireguardEndpointV6 { public_key: "key6".into(), interface_ipv6: Some(Ipv6Addr::LOCALHOST) };
         assert_eq!(
             flushed(&mut out),
             [ToDataplane::WireguardRemove("n".into()), ToDataplane::WireguardV6Update("n".into(), v6)]

@@ -43,8 +43,9 @@ pub enum RouteSource {
 
 const VERSIONS: [IpVersion; 2] = [IpVersion::V4, IpVersion::V6];
 
-/// The identity of a workload endpoint within its host.
-type WorkloadName = (Box<str>, Box<str>, Box<str>);
+/// The identity of a workload endpoint within its host: orchestrator, workload and endpoint with a character between
+/// that no name has. With all endpoints of a cluster in one map, one allocation each counts.
+type WorkloadName = Box<str>;
 
 /// One range and the node that a block gives it to.
 type BlockRoute = (IpNet, NodeId);
@@ -60,7 +61,7 @@ pub(crate) struct Routes {
     /// The addresses, at the last flush, of nodes that changed since. Each has a hold.
     changed_nodes: BTreeMap<NodeId, [Option<IpAddr>; 2]>,
     blocks: BTreeMap<IpNet, Box<[BlockRoute]>>,
-    workloads: BTreeMap<(NodeId, WorkloadName), Box<[IpNet]>>,
+    workloads: BTreeMap<(NodeId, WorkloadName), SmallVec<[IpNet; 1]>>,
 }
 
 impl Routes {
@@ -124,10 +125,10 @@ impl Routes {
         if self.source == RouteSource::CalicoIpam && host != &*self.me {
             return;
         }
-        let now: Box<[IpNet]> = value
+        let now: SmallVec<[IpNet; 1]> = value
             .map(|value| value.ipv4_nets.iter().chain(&value.ipv6_nets).map(IpNet::trunc).collect())
             .unwrap_or_default();
-        let name = (orchestrator.into(), workload.into(), endpoint.into());
+        let name = [orchestrator, workload, endpoint].join("\0").into_boxed_str();
         let node = self.nodes.hold(host);
         for &net in &now {
             self.add_claim(net, ClaimKind::Workload, node);

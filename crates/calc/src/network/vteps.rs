@@ -164,7 +164,8 @@ mod tests {
             parent_device_ipv4: Some(Ipv4Addr::new(10, 0, 0, 1)),
             ..VxlanTunnelEndpoint::default()
         };
-        let update = |endpoint: &VxlanTunnelEndpoint| vec![ToDataplane::VtepUpdate("node1".into(), endpoint.clone())];
+        let update =
+            |endpoint: &VxlanTunnelEndpoint| vec![ToDataplane::VtepUpdate("node1".into(), endpoint.clone())];
 
         let (mut vteps, mut out) = (Vteps::default(), Sequencer::default());
         vteps.on_node("node1", Some(&node), &mut out);

@@ -4,7 +4,7 @@ use super::*;
 use api::Node;
 use model::ResourceKey;
 use model::feed::Change;
-use serde_json::json;
+use serde_json::{Value, json};
 
 fn update(key: Key, value: Option<FeedValue>) -> Update {
     let change = if value.is_some() { Change::Updated } else { Change::Deleted };
@@ -32,7 +32,7 @@ fn node(name: &str, zone: &str) -> Update {
     resource(Kind::Node, name, Some(node.into()))
 }
 
-fn configuration(name: &str, created: Option<&str>, selector: &str, spec: serde_json::Value) -> Update {
+fn configuration(name: &str, created: Option<&str>, selector: &str, spec: &Value) -> Update {
     let mut object = json!({
         "kind": "FelixConfiguration", "apiVersion": "projectcalico.org/v3",
         "metadata": {"name": name, "creationTimestamp": created}, "spec": spec
@@ -98,11 +98,11 @@ fn configurations_for_selected_nodes() {
     let selected = |prefix: &str| {
         texts(&[("BPFEnabled", "true"), ("LogPrefix", prefix), ("RouteRefreshInterval", "90")])
     };
-    let young = configuration("a", Some("2026-02-01T00:00:00Z"), "zone == 'x'", spec("young"));
-    let old = configuration("z", Some("2026-01-01T00:00:00Z"), "has(zone)", spec("old"));
-    let elsewhere = configuration("b", Some("2025-01-01T00:00:00Z"), "zone == 'y'", spec("elsewhere"));
-    let unscoped = configuration("c", Some("2024-01-01T00:00:00Z"), "", spec("unscoped"));
-    let broken = configuration("d", Some("2024-01-01T00:00:00Z"), "zone ==", spec("broken"));
+    let young = configuration("a", Some("2026-02-01T00:00:00Z"), "zone == 'x'", &spec("young"));
+    let old = configuration("z", Some("2026-01-01T00:00:00Z"), "has(zone)", &spec("old"));
+    let elsewhere = configuration("b", Some("2025-01-01T00:00:00Z"), "zone == 'y'", &spec("elsewhere"));
+    let unscoped = configuration("c", Some("2024-01-01T00:00:00Z"), "", &spec("unscoped"));
+    let broken = configuration("d", Some("2024-01-01T00:00:00Z"), "zone ==", &spec("broken"));
     let updates = [young.clone(), old, elsewhere, unscoped, broken, node("me", "x")];
     for order in [updates.clone(), {
         let mut reversed = updates;
@@ -121,8 +121,8 @@ fn configurations_for_selected_nodes() {
         assert_eq!(feed.take_news().unwrap().selected, texts(&[]));
     }
     // Of the same age the first name wins; one without a time is the oldest.
-    let same = configuration("b", Some("2026-02-01T00:00:00Z"), "all()", spec("same"));
-    let timeless = configuration("y", None, "all()", spec("timeless"));
+    let same = configuration("b", Some("2026-02-01T00:00:00Z"), "all()", &spec("same"));
+    let timeless = configuration("y", None, "all()", &spec("timeless"));
     assert_eq!(
         in_sync(&[same.clone(), young, node("me", "x")]).take_news().unwrap().selected,
         selected("young")
@@ -135,7 +135,7 @@ fn configurations_for_selected_nodes() {
 
 #[test]
 fn annotations_override_fields() {
-    let mut scoped = configuration("a", None, "all()", json!({"logPrefix": "field"}));
+    let mut scoped = configuration("a", None, "all()", &json!({"logPrefix": "field"}));
     if let Some(FeedValue::Resource(resource)) = &mut scoped.value
         && let Resource::FelixConfiguration(configuration) = &mut **resource
     {

@@ -291,7 +291,9 @@ mod tests {
     #[test]
     fn ranges_around_and_inside() {
         let mut table = PrefixTable::default();
-        for text in ["0.0.0.0/0", "10.0.0.0/8", "10.1.0.0/16", "10.1.2.0/26", "10.1.2.3/32", "10.1.2.64/26", "::/0"] {
+        for text in
+            ["0.0.0.0/0", "10.0.0.0/8", "10.1.0.0/16", "10.1.2.0/26", "10.1.2.3/32", "10.1.2.64/26", "::/0"]
+        {
             table.entry(net(text));
         }
         let path = |text: &str| {
@@ -301,7 +303,8 @@ mod tests {
         assert_eq!(path("10.1.2.70/32"), "0.0.0.0/0 10.0.0.0/8 10.1.0.0/16 10.1.2.64/26");
         assert_eq!(path("fe80::/64"), "::/0");
         let within = |text: &str| {
-            let nets = table.within(&net(text)).filter_map(|id| table.get(id)).map(|entry| entry.net.to_string());
+            let nets =
+                table.within(&net(text)).filter_map(|id| table.get(id)).map(|entry| entry.net.to_string());
             nets.collect::<Vec<_>>().join(" ")
         };
         assert_eq!(within("10.1.0.0/16"), "10.1.0.0/16 10.1.2.0/26 10.1.2.3/32 10.1.2.64/26");

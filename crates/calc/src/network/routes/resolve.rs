@@ -63,8 +63,7 @@ pub(super) fn resolve(net: &IpNet, path: &[&Entry], me: &str, nodes: &NodeTable)
             }
             route.node = Some(block.node);
             block_is_exact |= entry.net == *net;
-            block_types |=
-                here_or_there(block.node, RouteTypes::LOCAL_WORKLOAD, RouteTypes::REMOTE_WORKLOAD);
+            block_types |= here_or_there(block.node, RouteTypes::LOCAL_WORKLOAD, RouteTypes::REMOTE_WORKLOAD);
         }
         if let Some(host) = entry.hosts().next() {
             in_host = true;

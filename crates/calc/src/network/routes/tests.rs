@@ -40,24 +40,20 @@ fn block(cidr: &str, owner: Option<&str>, taken: &[(&str, &str)]) -> AllocationB
     let mut attributes = Vec::new();
     let mut allocations = vec![None; 8.min(1 << (cidr.max_prefix_len() - cidr.prefix_len()))];
     for (address, node) in taken {
-        let address: std::net::IpAddr = address.parse().unwrap();
+        let address: IpAddr = address.parse().unwrap();
         let ordinal = cidr.hosts().chain([cidr.network(), cidr.broadcast()]).position(|host| host == address);
         assert!(ordinal.is_some(), "{address} is not in {cidr}");
         let ordinal = match (address, cidr.network()) {
-            (std::net::IpAddr::V4(address), std::net::IpAddr::V4(first)) => {
+            (IpAddr::V4(address), IpAddr::V4(first)) => {
                 usize::try_from(address.to_bits() - first.to_bits()).unwrap()
             }
-            (std::net::IpAddr::V6(address), std::net::IpAddr::V6(first)) => {
+            (IpAddr::V6(address), IpAddr::V6(first)) => {
                 usize::try_from(address.to_bits() - first.to_bits()).unwrap()
             }
             _ => unreachable!("one family"),
         };
         allocations[ordinal] = Some(attributes.len());
-        let owner = if node.is_empty() {
-            serde_json::json!({})
-        } else {
-            serde_json::json!({"node": node})
-        };
+        let owner = if node.is_empty() { serde_json::json!({}) } else { serde_json::json!({"node": node}) };
         attributes.push(serde_json::json!({"handle_id": "h", "secondary": owner}));
     }
     serde_json::from_value(serde_json::json!({
@@ -128,14 +124,10 @@ fn check(state: &State, expected: &[(&str, &str)]) {
 }
 
 fn two_nodes(mut state: State) -> State {
-    state.nodes.insert(
-        ME,
-        NodeText { ipv4: "192.0.2.1/24", ipv6: "2001:db8::1/64", ..NodeText::default() },
-    );
-    state.nodes.insert(
-        "other",
-        NodeText { ipv4: "192.0.2.2/24", ipv6: "2001:db8:1::2/64", ..NodeText::default() },
-    );
+    state.nodes.insert(ME, NodeText { ipv4: "192.0.2.1/24", ipv6: "2001:db8::1/64", ..NodeText::default() });
+    state
+        .nodes
+        .insert("other", NodeText { ipv4: "192.0.2.2/24", ipv6: "2001:db8:1::2/64", ..NodeText::default() });
     state
 }
 
@@ -208,10 +200,7 @@ fn borrowed_addresses() {
         &state,
         &with_hosts(&[
             ("10.0.0.0/29", "remote-workload on=other at=192.0.2.2"),
-            (
-                "10.0.0.1/32",
-                "remote-workload local-workload on=me at=192.0.2.1 endpoint-here borrowed",
-            ),
+            ("10.0.0.1/32", "remote-workload local-workload on=me at=192.0.2.1 endpoint-here borrowed"),
             ("10.0.0.9/32", "remote-workload on=other at=192.0.2.2"),
         ]),
     );

@@ -135,9 +135,8 @@ impl State {
         let pools = || around.iter().filter_map(|(_, facts)| facts.pool.as_ref());
         let ip_pool_type =
             pools().map(pool_type).rfind(|kind| *kind != IpPoolType::None).unwrap_or(IpPoolType::None);
-        let crosses = pools().any(|pool| {
-            pool.vxlan_mode == VXLANMode::CrossSubnet || pool.ipip_mode == IPIPMode::CrossSubnet
-        });
+        let crosses = pools()
+            .any(|pool| pool.vxlan_mode == VXLANMode::CrossSubnet || pool.ipip_mode == IPIPMode::CrossSubnet);
 
         // Who has it: the innermost range that anything has; in one range things before hosts before blocks.
         let owner = |facts: &Facts| {
@@ -166,7 +165,7 @@ impl State {
                 (false, false) => RouteTypes::REMOTE_TUNNEL,
             };
         }
-        let exact_block = facts[&dst].blocks.first().is_some();
+        let exact_block = !facts[&dst].blocks.is_empty();
         let is_tunnel = things.iter().any(|(_, (_, thing))| *thing != Thing::Workload);
         if hosts.is_empty() && (exact_block || !is_tunnel) {
             for block in &blocks {
@@ -176,14 +175,17 @@ impl State {
 
         // Taken from another's block: the outermost block belongs to a node, and an inner block, or a thing at or inside
         // it, to another.
-        let outermost = around.iter().enumerate().find_map(|(depth, (_, facts))| Some((depth, facts.blocks.first()?)));
+        let outermost =
+            around.iter().enumerate().find_map(|(depth, (_, facts))| Some((depth, facts.blocks.first()?)));
         let borrowed = outermost.is_some_and(|(depth, owner)| {
             blocks.iter().any(|block| *block != owner)
                 || things.iter().any(|(at, (node, _))| *at >= depth && node != owner)
         });
 
         let mut tunnel_type = TunnelType::default();
-        if let Some((depth, (node, _))) = things.iter().rev().find(|(_, (_, thing))| *thing != Thing::Workload) {
+        if let Some((depth, (node, _))) =
+            things.iter().rev().find(|(_, (_, thing))| *thing != Thing::Workload)
+        {
             for (other, thing) in &around[*depth].1.things {
                 if other == node {
                     tunnel_type.ipip |= *thing == Thing::Ipip;
@@ -192,7 +194,8 @@ impl State {
                 }
             }
         }
-        let dst_node_ip = node.as_deref().and_then(|node| self.address(node, dst)).map(|(address, _)| address);
+        let dst_node_ip =
+            node.as_deref().and_then(|node| self.address(node, dst)).map(|(address, _)| address);
         let my_net = self.address(ME, dst).map(|(_, net)| net);
         Route {
             dst,
@@ -252,12 +255,13 @@ fn own_addresses(node: &NodeText) -> Option<Vec<IpAddr>> {
 }
 
 fn offset(first: IpAddr, ordinal: usize) -> IpNet {
+    let ordinal = u32::try_from(ordinal).expect("blocks are small");
     match first {
         IpAddr::V4(first) => {
-            IpNet::from(IpAddr::from(std::net::Ipv4Addr::from_bits(first.to_bits() + ordinal as u32)))
+            IpNet::from(IpAddr::from(std::net::Ipv4Addr::from_bits(first.to_bits() + ordinal)))
         }
         IpAddr::V6(first) => {
-            IpNet::from(IpAddr::from(std::net::Ipv6Addr::from_bits(first.to_bits() + ordinal as u128)))
+            IpNet::from(IpAddr::from(std::net::Ipv6Addr::from_bits(first.to_bits() + u128::from(ordinal))))
         }
     }
 }

@@ -19,11 +19,14 @@ const BLOCKS: [&str; 5] = ["10.0.0.0/29", "10.0.0.0/30", "10.0.0.1/32", "10.0.0.
 const NETS: [&str; 6] =
     ["10.0.0.1/32", "10.0.0.2/32", "10.0.0.0/30", "10.0.0.9/32", "fd00::1/128", "0.0.0.0/32"];
 
+/// A block's owner, and the nodes that have single addresses.
+type Given = (Option<&'static str>, Vec<(usize, &'static str)>);
+
 /// One entry of the feed: the thing, and its value, none for a removal.
 #[derive(Clone, Debug)]
 enum Step {
     Pool(&'static str, Option<(usize, bool, bool)>),
-    Block(&'static str, Option<(Option<&'static str>, Vec<(usize, &'static str)>)>),
+    Block(&'static str, Option<Given>),
     Workload(&'static str, &'static str, Option<Vec<&'static str>>),
     Node(&'static str, Option<NodeText>),
     Flush,
@@ -31,7 +34,9 @@ enum Step {
 
 fn node_text() -> impl Strategy<Value = NodeText> {
     (
-        select(&["", "10.0.0.2/24", "10.0.0.9/30", "192.0.2.1/24", "192.0.2.7/24", "198.51.100.1/32", "x"][..]),
+        select(
+            &["", "10.0.0.2/24", "10.0.0.9/30", "192.0.2.1/24", "192.0.2.7/24", "198.51.100.1/32", "x"][..],
+        ),
         select(&["", "fd00::1/64", "2001:db8::1/64"][..]),
         select(&["", "10.0.0.1", "10.0.0.2", "10.0.0.8"][..]),
         select(&["", "10.0.0.1", "10.0.0.9"][..]),
@@ -59,7 +64,8 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         (select(&POOLS[..]), option::of((0..6_usize, any::<bool>(), any::<bool>())))
             .prop_map(|(cidr, value)| Step::Pool(cidr, value)),
-        (select(&BLOCKS[..]), option::weighted(0.7, given)).prop_map(|(cidr, value)| Step::Block(cidr, value)),
+        (select(&BLOCKS[..]), option::weighted(0.7, given))
+            .prop_map(|(cidr, value)| Step::Block(cidr, value)),
         (node(), select(&WORKLOADS[..]), option::weighted(0.7, vec(select(&NETS[..]), 0..3)))
             .prop_map(|(host, name, value)| Step::Workload(host, name, value)),
         (node(), option::weighted(0.7, node_text())).prop_map(|(name, value)| Step::Node(name, value)),
@@ -73,9 +79,14 @@ impl Step {
         match self {
             Self::Pool(cidr, None) => drop(state.pools.remove(&net(cidr))),
             Self::Pool(cidr, Some((modes, nat, balancers))) => {
-                let (ipip, vxlan) =
-                    [("", ""), ("Always", ""), ("CrossSubnet", ""), ("", "Always"), ("", "CrossSubnet"), ("", "Never")]
-                        [*modes];
+                let (ipip, vxlan) = [
+                    ("", ""),
+                    ("Always", ""),
+                    ("CrossSubnet", ""),
+                    ("", "Always"),
+                    ("", "CrossSubnet"),
+                    ("", "Never"),
+                ][*modes];
                 let mut value = pool(cidr, ipip, vxlan);
                 value.masquerade = *nat;
                 if *balancers {
@@ -139,7 +150,8 @@ fn flush(routes: &mut Routes, out: &mut Sequencer, seen: &mut Seen) {
 
 /// Runs a history, flushing where it says and at the end, then backwards as one batch; then takes everything away.
 fn check_history(source: RouteSource, steps: &[Step]) {
-    let (mut routes, mut out, mut seen) = (Routes::new(ME.into(), source), Sequencer::default(), Seen::default());
+    let (mut routes, mut out, mut seen) =
+        (Routes::new(ME.into(), source), Sequencer::default(), Seen::default());
     let mut state = State { source, ..State::default() };
     for step in steps {
         step.note(&mut state);

@@ -1,0 +1,155 @@
+//! Routes of a large cluster: 5,000 nodes and 250,000 addresses, each address with a route of its own.
+//!
+//! The floor is a plain ordered map of the same finished routes: what it costs to have them at all.
+
+#![expect(clippy::print_stdout, reason = "the table is this program's output")]
+
+use anyhow::{Context, Result};
+use api::{IPIPMode, Node, NodeBGPSpec, VXLANMode};
+use calc::{CalcGraph, GraphConfig};
+use ipnet::IpNet;
+use messages::{Route, ToDataplane};
+use model::feed::{Change, FeedValue, IpPool, Status, Update};
+use model::{AllocationBlock, Key, ResourceKey, V1Key};
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::time::Instant;
+use testkit::{Report, median};
+
+const NODES: u32 = 5_000;
+const ADDRESSES_PER_BLOCK: u32 = 50;
+const CHANGES: u32 = 200;
+
+fn main() -> Result<()> {
+    let updates = cluster()?;
+    let before = resident()?;
+    let start = Instant::now();
+    let mut graph = CalcGraph::new(GraphConfig { host: "node-0".into(), ..GraphConfig::default() });
+    for update in updates {
+        graph.on_update(update);
+    }
+    graph.on_status(Status::InSync);
+    let mut out = Vec::new();
+    graph.flush(&mut out);
+    let load = start.elapsed().as_secs_f64();
+    let routes: Vec<Route> = out
+        .into_iter()
+        .filter_map(|message| match message {
+            ToDataplane::RouteUpdate(route) => Some(route),
+            _ => None,
+        })
+        .collect();
+    let count = routes.len();
+    let with_messages = resident()?;
+    let start = Instant::now();
+    let map: BTreeMap<IpNet, Route> = routes.into_iter().map(|route| (route.dst, route)).collect();
+    let floor = start.elapsed().as_secs_f64();
+    drop(map);
+
+    let mut report = Report::new("calc-network");
+    report.row(
+        &format!("{NODES} nodes, {count} routes: first load to flushed messages"),
+        &format!("{load:.2} s"),
+        &format!("an ordered map of the same routes: {floor:.2} s"),
+        &format!("{:.1}", load / floor),
+        "under 2 s",
+    );
+    report.note(format!(
+        "Resident memory grew by {:.0} MB, messages included, while the updates were taken in.",
+        (with_messages - before).max(0.0)
+    ));
+    for (what, change) in [
+        ("one block changed", block_changed as fn(u32) -> Result<Update>),
+        ("one node's address changed (51 routes)", node_changed),
+    ] {
+        let mut times = Vec::new();
+        for index in 0..CHANGES {
+            let update = change(index)?;
+            let mut out = Vec::new();
+            let start = Instant::now();
+            graph.on_update(update);
+            graph.flush(&mut out);
+            times.push(start.elapsed().as_secs_f64() * 1e6);
+            anyhow::ensure!(!out.is_empty(), "a change without a message");
+        }
+        let worst = times.iter().copied().fold(0.0, f64::max);
+        report.row(
+            &format!("{what}, update to flushed messages"),
+            &format!("{:.1} µs (worst {worst:.0} µs)", median(times)),
+            "first load",
+            "",
+            "does not grow with the cluster",
+        );
+    }
+    print!("{}", report.markdown());
+    report.record()
+}
+
+fn cluster() -> Result<Vec<Update>> {
+    let mut updates = vec![pool()?];
+    for index in 0..NODES {
+        updates.push(node(index, 0));
+        updates.push(block(index, 0)?);
+    }
+    Ok(updates)
+}
+
+fn update(key: Key, value: FeedValue) -> Update {
+    Update { key, value: Some(value), revision: String::new(), change: Change::New }
+}
+
+fn pool() -> Result<Update> {
+    let cidr: IpNet = "10.0.0.0/8".parse()?;
+    let pool = IpPool {
+        cidr,
+        ipip_interface: String::new(),
+        ipip_mode: IPIPMode::Never,
+        vxlan_mode: VXLANMode::CrossSubnet,
+        masquerade: true,
+        ipam: true,
+        disabled: false,
+        disable_bgp_export: false,
+        assigned_automatically: true,
+        allowed_uses: Vec::new(),
+    };
+    Ok(update(Key::V1(V1Key::IpPool { cidr }), FeedValue::IpPool(Box::new(pool))))
+}
+
+fn node(index: u32, generation: u32) -> Update {
+    let mut node = Node::default();
+    let address = Ipv4Addr::from_bits(0xac10_0000 + index + generation * NODES);
+    node.spec.bgp =
+        Some(NodeBGPSpec { ipv4_address: format!("{address}/24").into(), ..NodeBGPSpec::default() });
+    let name = format!("node-{index}");
+    let key = Key::Resource(ResourceKey { kind: api::Kind::Node, namespace: String::new(), name });
+    update(key, FeedValue::Resource(Box::new(node.into())))
+}
+
+/// A block whose owner is gone: every address has a route of its own, the last to another node in each generation.
+fn block(index: u32, generation: u32) -> Result<Update> {
+    let cidr = IpNet::new(Ipv4Addr::from_bits(0x0a00_0000 + index * 64).into(), 26)?;
+    let attribute = |node: u32| serde_json::json!({"handle_id": format!("k8s-pod-network.{index}-{node}"), "secondary": {"node": format!("node-{node}")}});
+    let allocations: Vec<u32> =
+        (0..ADDRESSES_PER_BLOCK).map(|ordinal| u32::from(ordinal + 1 == ADDRESSES_PER_BLOCK)).collect();
+    let block: AllocationBlock = serde_json::from_value(serde_json::json!({
+        "cidr": cidr.to_string(), "affinity": null, "allocations": allocations, "unallocated": [],
+        "attributes": [attribute(index), attribute((index + 1 + generation) % NODES)],
+    }))?;
+    Ok(update(Key::Block { cidr }, FeedValue::Block(Box::new(block))))
+}
+
+fn block_changed(index: u32) -> Result<Update> {
+    block(index * 17 % NODES, 1)
+}
+
+fn node_changed(index: u32) -> Result<Update> {
+    Ok(node(index * 19 % NODES, 1))
+}
+
+/// Resident memory of this process, in MB.
+fn resident() -> Result<f64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+    let kilobytes: f64 = line.trim().trim_end_matches("kB").trim().parse()?;
+    Ok(kilobytes / 1024.0)
+}
