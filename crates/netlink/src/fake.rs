@@ -344,3 +344,38 @@ impl Kernel for FakeKernel {
         outcomes
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::FakeKernel;
+    use crate::kernel::{Kernel as _, Operation, RouteFilter};
+    use crate::{Address, DeviceKind, Errno, Family, NewLink, Peer, Route};
+
+    #[test]
+    fn it_refuses_what_the_kernel_refuses_and_more_if_asked() {
+        let mut kernel = FakeKernel::new();
+        let peer = Peer { name: "b".into(), namespace: None, mac: None };
+        let pair = NewLink { up: true, ..NewLink::new("a", DeviceKind::Veth(peer)) };
+        let outcomes = kernel.apply(&[Operation::AddLink(pair.clone()), Operation::AddLink(pair)]);
+        assert!(outcomes[0].is_ok() && outcomes[1].as_ref().unwrap_err().is_exists());
+        let route = Route::on_link("10.0.0.1/32".parse().unwrap(), 1);
+        let elsewhere = Route::on_link("10.0.0.1/32".parse().unwrap(), 9);
+        kernel.refuse("set route", Errno::BUSY, 1);
+        let outcomes = kernel.apply(&[
+            Operation::AddRoute(route.clone()),
+            Operation::AddRoute(route.clone()),
+            Operation::AddRoute(elsewhere),
+            Operation::ReplaceRoute(route.clone()),
+            Operation::ReplaceRoute(route.clone()),
+            Operation::AddAddress(Address::new(7, "10.0.0.1/32".parse().unwrap())),
+        ]);
+        let errors: Vec<_> = outcomes.iter().map(|it| it.as_ref().err().and_then(crate::Error::errno)).collect();
+        let expected = [None, Some(Errno::EXIST), Some(Errno::NODEV), Some(Errno::BUSY), None, Some(Errno::NODEV)];
+        assert_eq!(errors, expected);
+        // With a device go its peer, its addresses and its routes.
+        assert!(kernel.apply(&[Operation::DeleteLink("b".into())])[0].is_ok());
+        assert!(kernel.links().unwrap().is_empty());
+        assert!(kernel.routes(&RouteFilter::all(Family::V4)).unwrap().is_empty());
+        assert_eq!(kernel.apply(&[Operation::DeleteRoute(route)])[0].as_ref().unwrap_err().errno(), Some(Errno::SRCH));
+    }
+}

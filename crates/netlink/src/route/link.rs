@@ -384,8 +384,12 @@ impl Vxlan {
             writer.u32(Self::PARENT, parent);
         }
         match self.local {
-            Some(address @ IpAddr::V4(_)) => drop(writer.address(Self::LOCAL, address)),
-            Some(address @ IpAddr::V6(_)) => drop(writer.address(Self::LOCAL6, address)),
+            Some(address @ IpAddr::V4(_)) => {
+                writer.address(Self::LOCAL, address);
+            }
+            Some(address @ IpAddr::V6(_)) => {
+                writer.address(Self::LOCAL6, address);
+            }
             None => {}
         }
         writer.u8(Self::LEARNING, self.learning.into()).u16_be(Self::PORT, self.port);

@@ -159,7 +159,9 @@ impl Route {
             writer.u32(TABLE, self.table);
         }
         if let Some(mtu) = self.mtu {
-            writer.nested_plain(METRICS, |metrics| drop(metrics.u32(METRIC_MTU, mtu)));
+            writer.nested_plain(METRICS, |metrics| {
+                metrics.u32(METRIC_MTU, mtu);
+            });
         }
         writer.finish()
     }

@@ -1,0 +1,37 @@
+//! The plugins as a program for tests: started by a link named `calico-ipam` it is that plugin, otherwise `calico`.
+//!
+//! Releases use the multi-call program `tortie`; tests need one that has fault points. With `AGENT_SOCKET` set it is the
+//! agent instead, so that tests can kill it.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+fn main() -> ExitCode {
+    if let Some(socket) = std::env::var_os("AGENT_SOCKET") {
+        return serve(std::path::Path::new(&socket));
+    }
+    let name = std::env::args().next().unwrap_or_default();
+    let program = if name.ends_with("calico-ipam") { cni::Program::Ipam } else { cni::Program::Plugin };
+    ExitCode::from(cni::run_in_process(program))
+}
+
+fn serve(socket: &std::path::Path) -> ExitCode {
+    let environment: cni::Environment = std::env::vars().collect();
+    let Ok(runtime) = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() else {
+        return ExitCode::FAILURE;
+    };
+    let outcome: std::io::Result<()> = runtime.block_on(async {
+        let listener = cni::agent::bind(socket)?;
+        let state = cni::agent::AgentState::starting("the datastore");
+        let node = environment.get("NODENAME").cloned().unwrap_or_default();
+        let opened = cni::Store::open(&cni::config::NetConf::default(), &environment).await;
+        if environment.get("AGENT_NEVER_READY").is_none()
+            && let Ok(store) = opened
+        {
+            let paths = cni::HostPaths::of(&environment);
+            state.set_ready(cni::Context::new(Arc::new(store.warmed(&node)), paths, true));
+        }
+        cni::agent::serve(listener, state).await
+    });
+    if outcome.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,419 @@
+//! ADD: a container gets addresses, a device, and an endpoint that policy applies to.
+//!
+//! What does not depend on each other runs at once: all reads of the datastore and of Kubernetes, then taking addresses
+//! and making the pair of devices. The order of writes is Calico's: addresses, network, endpoint, profile. Whatever
+//! fails, everything that this call made is taken back.
+
+use crate::addresses;
+use crate::annotations::{self, AddressSource};
+use crate::config::Dataplane;
+use crate::context::Context;
+use crate::dataplane::{self, Wired, Wiring};
+use crate::endpoint::{self, PodFacts, host_networks};
+use crate::error::{CniError, Result, code};
+use crate::external::{self, ExternalWish};
+use crate::fault;
+use crate::gates;
+use crate::host;
+use crate::identity::Identity;
+use crate::ipam::host_local;
+use crate::journal::Journal;
+use crate::labels::mesos_labels;
+use crate::request::Request;
+use crate::result::{CniResult, Interface, Ip};
+use crate::store::pod_facts;
+use crate::wait;
+use crate::wiring::WiringPlan;
+use crate::wiring::plan::default_routes;
+use api::WorkloadEndpoint;
+use api::meta::StringMap;
+use ipam::{NamespaceLabels, Release};
+use ipnet::IpNet;
+use netlink::namespace::Namespace;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What is known before anything is made.
+struct Known {
+    identity: Identity,
+    mtu: Option<u32>,
+    dataplane: Dataplane,
+    namespace: Arc<Namespace>,
+    existing: Option<WorkloadEndpoint>,
+    pod: Option<PodKnown>,
+}
+
+/// What Kubernetes says.
+#[derive(Default)]
+struct PodKnown {
+    facts: PodFacts,
+    namespace_annotations: StringMap,
+    namespace_labels: Option<NamespaceLabels>,
+}
+
+/// Attaches a container.
+///
+/// # Errors
+/// When it cannot be done; nothing of it is left then.
+pub(crate) async fn add(context: &Context, request: &mut Request) -> Result<CniResult> {
+    fault::point("started");
+    if request.conf.policy_setup_timeout_seconds < 0 {
+        let message = format!("invalid pod startup delay of {}", request.conf.policy_setup_timeout_seconds);
+        return Err(CniError::new(code::INVALID_CONFIGURATION, message));
+    }
+    let known = learn(context, request).await?;
+    fault::point("store-read");
+    if known.identity.is_pod() {
+        add_pod(context, request, known).await
+    } else {
+        add_plain(context, request, known).await
+    }
+}
+
+/// Reads everything that is needed, at once.
+async fn learn(context: &Context, request: &Request) -> Result<Known> {
+    let conf = &request.conf;
+    let node = host::node_name(conf, &context.paths)?;
+    let mtu = host::mtu(conf, &context.paths)?;
+    conf.device()?;
+    let dataplane = conf.dataplane()?;
+    let identity = Identity::of(request, &node);
+    if !identity.is_pod() && conf.feature_control.ip_addrs_no_ipam {
+        let message = "requested feature is not supported for this runtime: ip_addrs_no_ipam";
+        return Err(CniError::new(code::UNSUPPORTED_FIELD, message));
+    }
+    let namespace = Arc::new(request.needed_namespace()?);
+    if Journal::new(&context.paths.journal).holds(request) {
+        // The same container again, before the release of its first life was carried out: that comes first.
+        crate::pending::carry_out_one(context, request).await?;
+    }
+    let store = &context.store;
+    let facts = async {
+        if identity.is_pod() { learn_pod(context, request, &identity).await.map(Some) } else { Ok(None) }
+    };
+    let (ready, existing, pod) = tokio::join!(store.check_ready(), store.find_endpoint(&identity), facts);
+    ready?;
+    gates::wait_for(&conf.readiness_gates).await?;
+    let existing = existing?;
+    let mut identity = identity;
+    if let Some(endpoint) = &existing {
+        // One interface per pod: the endpoint that is there is this one, whatever the interface was called.
+        identity.identifiers.endpoint.clone_from(&endpoint.spec.endpoint);
+    }
+    Ok(Known { identity, mtu, dataplane, namespace, existing, pod: pod? })
+}
+
+async fn learn_pod(context: &Context, request: &Request, identity: &Identity) -> Result<PodKnown> {
+    let conf = &request.conf;
+    let name = &identity.namespace;
+    let wants_namespace = conf.is_kubernetes_policy() || !conf.kubernetes.kubeconfig.is_empty();
+    let namespace = async {
+        if wants_namespace { context.store.namespace(conf, name).await.map(Some) } else { Ok(None) }
+    };
+    if !conf.is_kubernetes_policy() {
+        let labels = namespace.await?.map(|namespace| labels_of(name, namespace.metadata.labels));
+        return Ok(PodKnown { namespace_labels: labels, ..PodKnown::default() });
+    }
+    let (namespace, pod) = tokio::join!(namespace, context.store.pod(conf, name, &identity.identifiers.pod));
+    let facts = pod_facts(&pod?, &request.environment)?;
+    let metadata = namespace?.map(|namespace| namespace.metadata).unwrap_or_default();
+    Ok(PodKnown {
+        facts,
+        namespace_annotations: metadata.annotations,
+        namespace_labels: Some(labels_of(name, metadata.labels)),
+    })
+}
+
+fn labels_of(name: &str, labels: StringMap) -> NamespaceLabels {
+    NamespaceLabels { name: name.to_owned(), labels }
+}
+
+/// A container that is no pod.
+async fn add_plain(context: &Context, request: &Request, mut known: Known) -> Result<CniResult> {
+    let plan = WiringPlan::new(&request.conf, known.identity.device(&request.environment), &request.ifname, known.mtu)?;
+    if let Some(existing) = known.existing.take() {
+        return join_network(context, request, &known, existing, plan).await;
+    }
+    let (labels, namespace) = mesos_labels(&request.conf.args.mesos.network_info.labels.labels);
+    if let Some(namespace) = namespace {
+        known.identity.namespace = namespace;
+    }
+    let name = known.identity.endpoint_name()?;
+    let begun = dataplane::begin(&known.dataplane, &plan, &known.namespace);
+    let taken = addresses::take(context, request, &known.identity, &AddressSource::Plugin, None);
+    let (taken, begun) = tokio::join!(taken, begun);
+    let (result, wiring) = both(context, request, &known.identity, taken, begun).await?;
+    let endpoint = endpoint::plain(&known.identity, &name, labels, &result.ips);
+    complete(context, request, &known, plan, result, wiring, endpoint, &StringMap::new()).await
+}
+
+/// A container that is attached already joins another network, or asks again: it keeps its addresses.
+async fn join_network(
+    context: &Context,
+    request: &Request,
+    known: &Known,
+    mut endpoint: WorkloadEndpoint,
+    mut plan: WiringPlan,
+) -> Result<CniResult> {
+    let network = &request.conf.name;
+    if !endpoint.spec.profiles.contains(network) {
+        endpoint.spec.profiles.push(network.clone());
+    }
+    let ips = addresses_of(&endpoint)?;
+    plan.set_addresses(&ips);
+    // A runtime that asks again after a crash may have made a new namespace meanwhile.
+    if known.dataplane == Dataplane::Linux && !is_wired(&plan, &known.namespace).await? {
+        plan.pod_mac = endpoint.spec.mac.as_str().parse().ok();
+        let wish = || wish_of(request, &plan, &endpoint, &StringMap::new());
+        let (wired, _) = dataplane::finish(&known.dataplane, Wiring::Later, &plan, &known.namespace, wish).await?;
+        endpoint::set_device(&mut endpoint, &wired.host_device, wired.mac);
+    }
+    let profile = ensure_profile(context, request, false);
+    let (written, profile) = tokio::join!(context.store.write_endpoint(endpoint), profile);
+    profile?;
+    let written = written?;
+    let wired = Wired {
+        host_device: written.spec.interface_name.clone(),
+        mac: written.spec.mac.as_str().parse().ok(),
+    };
+    Ok(told(CniResult { ips, ..CniResult::default() }, request, &wired, known.mtu))
+}
+
+fn addresses_of(endpoint: &WorkloadEndpoint) -> Result<Vec<Ip>> {
+    let read = |network: &api::scalars::IpOrCidr| {
+        let address: IpNet = network.as_str().parse().map_err(|error| {
+            let message = format!("WorkloadEndpoint {}: address {network}: {error}", endpoint.metadata.name);
+            CniError::new(code::DATASTORE, message)
+        })?;
+        Ok(Ip { address, gateway: None, interface: None })
+    };
+    endpoint.spec.ip_networks.iter().map(read).collect()
+}
+
+async fn is_wired(plan: &WiringPlan, namespace: &Arc<Namespace>) -> Result<bool> {
+    let (plan, namespace) = (plan.clone(), Arc::clone(namespace));
+    let outcome = tokio::task::spawn_blocking(move || crate::wiring::check(&plan, &namespace)).await;
+    match outcome {
+        Ok(findings) => Ok(findings?.is_empty()),
+        Err(error) => Err(CniError::new(code::INTERNAL, format!("a worker thread failed: {error}"))),
+    }
+}
+
+/// A pod of Kubernetes.
+async fn add_pod(context: &Context, request: &mut Request, mut known: Known) -> Result<CniResult> {
+    let pod = known.pod.take().unwrap_or_default();
+    let annotations = &pod.facts.annotations;
+    let mut plan =
+        WiringPlan::new(&request.conf, known.identity.device(&request.environment), &request.ifname, known.mtu)?;
+    plan.routes = pod_routes(request)?;
+    plan.pod_mac = annotations::hardware_address(annotations)?;
+    let source = annotations::address_source(annotations, &request.conf)?;
+    let floating = annotations::floating_ips(annotations, &request.conf)?;
+    if request.conf.is_kubernetes_policy() && request.conf.is_calico_ipam() {
+        let choice = annotations::pool_choice(annotations, &pod.namespace_annotations)?;
+        addresses::apply_choice(request, &choice);
+    }
+    let request = &*request;
+    let name = match &known.existing {
+        Some(endpoint) => endpoint.metadata.name.clone(),
+        None => known.identity.endpoint_name()?,
+    };
+    if let (AddressSource::Requested(_), Some(existing)) = (&source, &known.existing) {
+        release_old(context, &request.conf.name, existing).await?;
+    }
+    // The device of an older container of this pod must stay until there are addresses for the new one.
+    let fresh = known.existing.as_ref().is_none_or(|endpoint| endpoint.spec.container_id.is_empty());
+    let begun = async {
+        if fresh { dataplane::begin(&known.dataplane, &plan, &known.namespace).await } else { Ok(Wiring::Later) }
+    };
+    let taken = addresses::take(context, request, &known.identity, &source, pod.namespace_labels);
+    let (taken, begun) = tokio::join!(taken, begun);
+    let (result, wiring) = both(context, request, &known.identity, taken, begun).await?;
+    // No routes mean that a virtual machine is moving here: its packets still go to another host.
+    plan.host_routes = !(request.conf.is_calico_ipam() && source == AddressSource::Plugin && result.routes.is_empty());
+    let built = endpoint::of_pod(
+        &known.identity,
+        &name,
+        known.existing.take(),
+        &pod.facts,
+        request.conf.is_kubernetes_policy(),
+        &result.ips,
+        &floating,
+    );
+    match built {
+        Ok(endpoint) => complete(context, request, &known, plan, result, wiring, endpoint, annotations).await,
+        Err(error) => {
+            take_back(context, request, &known.identity, wiring, None).await;
+            Err(error)
+        }
+    }
+}
+
+/// The pod's routes: everything, or what `host-local`'s configuration lists.
+fn pod_routes(request: &Request) -> Result<Vec<IpNet>> {
+    if request.conf.ipam.kind != "host-local" {
+        return Ok(default_routes());
+    }
+    let custom = host_local::custom_routes(&request.document)?;
+    Ok(match (custom.is_empty(), request.conf.include_default_routes) {
+        (true, _) => default_routes(),
+        (false, true) => default_routes().into_iter().chain(custom).collect(),
+        (false, false) => custom,
+    })
+}
+
+/// Addresses that a pod asks for by name are free again only when its older container has given them back.
+async fn release_old(context: &Context, network: &str, existing: &WorkloadEndpoint) -> Result<()> {
+    let container = &existing.spec.container_id;
+    let handle = (!container.is_empty()).then(|| format!("{network}.{container}"));
+    let release = |address: &Ip| Release { handle: handle.clone(), ..Release::of(address.address.addr()) };
+    let releases: Vec<Release> = addresses_of(existing)?.iter().map(release).collect();
+    let released = context.store.ipam.release_ips(&releases).await;
+    let released = released.map_err(|error| CniError::address("failed to release ipAddrs", &error))?;
+    if let Some(error) = released.failure {
+        tracing::warn!(%error, "an address of the older container belongs to somebody else by now");
+    }
+    Ok(())
+}
+
+/// Addresses and devices were begun at once; if one of them failed, the other is taken back.
+async fn both(
+    context: &Context,
+    request: &Request,
+    identity: &Identity,
+    taken: Result<CniResult>,
+    begun: Result<Wiring>,
+) -> Result<(CniResult, Wiring)> {
+    fault::point("addresses-assigned");
+    match (taken, begun) {
+        (Ok(result), Ok(wiring)) => Ok((result, wiring)),
+        (Ok(_), Err(error)) => {
+            take_back(context, request, identity, Wiring::Later, None).await;
+            Err(error)
+        }
+        (Err(error), begun) => {
+            dataplane::undo(begun.unwrap_or(Wiring::Later)).await;
+            Err(error)
+        }
+    }
+}
+
+/// The pod's network, then its endpoint and profile, then the answer.
+#[expect(clippy::too_many_arguments, reason = "the one place where everything that was learnt comes together")]
+async fn complete(
+    context: &Context,
+    request: &Request,
+    known: &Known,
+    mut plan: WiringPlan,
+    result: CniResult,
+    wiring: Wiring,
+    mut endpoint: WorkloadEndpoint,
+    annotations: &StringMap,
+) -> Result<CniResult> {
+    let identity = &known.identity;
+    plan.set_addresses(&result.ips);
+    let wish = || wish_of(request, &plan, &endpoint, annotations);
+    let (wired, wiring) = match dataplane::finish(&known.dataplane, wiring, &plan, &known.namespace, wish).await {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            take_back(context, request, identity, Wiring::Later, None).await;
+            return Err(error);
+        }
+    };
+    endpoint::set_device(&mut endpoint, &wired.host_device, wired.mac);
+    let is_new = endpoint.metadata.resource_version.is_empty();
+    let profile = ensure_profile(context, request, identity.is_pod());
+    let (written, profile) = tokio::join!(context.store.write_endpoint(endpoint), profile);
+    fault::point("endpoint-written");
+    let written = match (written, profile) {
+        (Ok(written), Ok(())) => written,
+        (Ok(written), Err(error)) => {
+            take_back(context, request, identity, wiring, Some(written).filter(|_| is_new)).await;
+            return Err(error);
+        }
+        (Err(error), _) => {
+            take_back(context, request, identity, wiring, None).await;
+            return Err(error);
+        }
+    };
+    fault::point("profile-written");
+    if identity.is_pod() {
+        await_policy(context, request, &written).await;
+    }
+    Ok(told(result, request, &wired, known.mtu))
+}
+
+async fn ensure_profile(context: &Context, request: &Request, is_pod: bool) -> Result<()> {
+    if request.conf.policy.kind.is_empty() {
+        context.store.ensure_profile(&request.conf.name, is_pod).await
+    } else {
+        Ok(())
+    }
+}
+
+/// Takes back what this call made: the endpoint if it is new, the network, the addresses.
+async fn take_back(
+    context: &Context,
+    request: &Request,
+    identity: &Identity,
+    wiring: Wiring,
+    endpoint: Option<WorkloadEndpoint>,
+) {
+    if let Some(endpoint) = endpoint {
+        let outcome = crate::del::delete_endpoint(context, &endpoint).await;
+        if let Err(error) = outcome {
+            tracing::error!(%error, "the endpoint of a failed ADD could not be deleted now");
+        }
+    }
+    dataplane::undo(wiring).await;
+    addresses::give_back_quietly(context, request, identity).await;
+}
+
+/// Waits until the agent has programmed the endpoint. A pod is not refused because that takes long.
+async fn await_policy(context: &Context, request: &Request, endpoint: &WorkloadEndpoint) {
+    let Ok(seconds @ 1..) = u64::try_from(request.conf.policy_setup_timeout_seconds) else { return };
+    let Some(file) = wait::status_file(endpoint) else { return };
+    let folder = if request.conf.endpoint_status_dir.is_empty() {
+        context.paths.endpoint_status.clone()
+    } else {
+        PathBuf::from(&request.conf.endpoint_status_dir)
+    };
+    let outcome =
+        tokio::task::spawn_blocking(move || wait::for_file(&folder, &file, Duration::from_secs(seconds))).await;
+    if let Ok(Err(error)) = outcome {
+        tracing::warn!(%error, "the endpoint's policy is not in place yet; the pod starts all the same");
+    }
+}
+
+fn wish_of(request: &Request, plan: &WiringPlan, endpoint: &WorkloadEndpoint, annotations: &StringMap) -> ExternalWish {
+    ExternalWish {
+        ifname: request.ifname.clone(),
+        netns: request.netns.clone(),
+        host_device: plan.host_device.clone(),
+        forwarding: plan.forwarding,
+        mtu: plan.mtu.unwrap_or_default(),
+        addresses: plan.addresses.clone(),
+        routes: plan.routes.clone(),
+        endpoint: Box::new(endpoint.clone()),
+        annotations: annotations.clone(),
+        options: external::options(&request.conf),
+    }
+}
+
+/// The result with both ends of the device; addresses stand by themselves and have no gateway.
+fn told(mut result: CniResult, request: &Request, wired: &Wired, mtu: Option<u32>) -> CniResult {
+    result.interfaces.push(Interface { name: wired.host_device.clone(), ..Interface::default() });
+    result.interfaces.push(Interface {
+        name: request.ifname.clone(),
+        mac: wired.mac.map(|mac| mac.to_string()).unwrap_or_default(),
+        mtu: mtu.unwrap_or_default(),
+        sandbox: request.netns.clone(),
+        ..Interface::default()
+    });
+    let whole = host_networks(&result.ips);
+    for (ip, address) in result.ips.iter_mut().zip(whole) {
+        *ip = Ip { address, gateway: None, interface: Some(1) };
+    }
+    result
+}

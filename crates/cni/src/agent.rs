@@ -1,0 +1,10 @@
+//! Work through the node's agent: the plugin hands its call to a long-running process by a root-only socket.
+//!
+//! The same library code runs in both places ([`crate::execute`]). Through the agent the connection to the datastore and
+//! the host's blocks are warm, calls that wait at once share one write, and the plugin needs no credentials.
+
+pub mod client;
+pub mod protocol;
+pub mod server;
+
+pub use server::{AgentState, bind, serve};

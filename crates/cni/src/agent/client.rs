@@ -1,0 +1,138 @@
+//! The plugin's side: asks the agent if there is one, waits a little for one that is starting, and never longer.
+//!
+//! It blocks and needs no runtime, so that a plugin whose agent answers is done after one exchange on a socket.
+
+use super::protocol::{NEWEST, OLDEST, Question, Reply, body_length, frame};
+use crate::host::HostPaths;
+use crate::request::{Command, Request, is_passed};
+use crate::run::{Outcome, Program};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use std::io::{self, IoSlice, Read as _, Write as _};
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long an ADD waits for an agent that is starting; other commands wait a tenth of it.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The variable that sets another limit, in seconds.
+const PATIENCE_VARIABLE: &str = "TORTIE_CNI_AGENT_TIMEOUT";
+/// How long a call may take in the agent. Longer than anything there is limited to.
+const CALL_PATIENCE: Duration = Duration::from_secs(300);
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+/// What became of asking.
+#[derive(Debug)]
+pub enum Reached {
+    /// The agent did the work.
+    Answered(Outcome),
+    /// The plugin must do it: there is no agent, or (with a sentence) there should be one and it did not answer.
+    Missed(Option<String>),
+}
+
+/// Why one attempt failed.
+enum Attempt {
+    /// There is no agent on this node.
+    NoAgent,
+    /// There may be one soon.
+    Waiting(String),
+    /// There is one, and asking again makes no sense.
+    Refused(String),
+}
+
+/// Asks the agent to carry out a call.
+#[must_use]
+pub fn ask(program: Program, request: &Request, stdin: &[u8], paths: &HostPaths) -> Reached {
+    let socket = match request.conf.agent_socket.as_str() {
+        "none" => return Reached::Missed(None),
+        "" => paths.agent_socket.clone(),
+        other => PathBuf::from(other),
+    };
+    let deadline = Instant::now() + patience(request);
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let reason = match attempt(program, request, stdin, &socket) {
+            Ok(outcome) => return Reached::Answered(outcome),
+            Err(Attempt::NoAgent) => return Reached::Missed(None),
+            Err(Attempt::Refused(reason)) => {
+                tracing::info!(%reason, "the agent does not do this; the plugin does");
+                return Reached::Missed(None);
+            }
+            Err(Attempt::Waiting(reason)) => reason,
+        };
+        if Instant::now() + pause > deadline {
+            let waited = patience(request).as_secs_f32();
+            let reason = format!("the agent at {} did not answer within {waited} s: {reason}", socket.display());
+            tracing::warn!(%reason, "working without the agent");
+            return Reached::Missed(Some(reason));
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+fn patience(request: &Request) -> Duration {
+    let configured = request.environment.get(PATIENCE_VARIABLE).and_then(|text| text.parse::<u64>().ok());
+    let limit = configured.map_or(PATIENCE, Duration::from_secs);
+    if request.command == Command::Add { limit } else { limit / 10 }
+}
+
+fn attempt(program: Program, request: &Request, stdin: &[u8], socket: &Path) -> Result<Outcome, Attempt> {
+    let stream = UnixStream::connect(socket).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => Attempt::NoAgent,
+        // The file is there and nobody listens: an agent that ended, or one that is about to.
+        io::ErrorKind::ConnectionRefused | io::ErrorKind::WouldBlock => Attempt::Waiting(error.to_string()),
+        _ => Attempt::Refused(error.to_string()),
+    })?;
+    let reply = exchange(stream, program, request, stdin).map_err(|error| {
+        // The agent went away in the middle. What it had done is found again: ADD and DEL can be repeated.
+        Attempt::Waiting(format!("the connection broke: {error}"))
+    })?;
+    match reply {
+        Reply::Done { stdout, exit } => Ok(Outcome { stdout: stdout.into_bytes(), stderr: String::new(), exit }),
+        Reply::NotReady { waiting_for } => Err(Attempt::Waiting(format!("it is waiting for {waiting_for}"))),
+        Reply::NotMine { reason } => Err(Attempt::Refused(reason)),
+        Reply::OtherVersion { oldest, newest } => {
+            Err(Attempt::Refused(format!("it speaks versions {oldest} to {newest} of the agent protocol")))
+        }
+    }
+}
+
+fn exchange(mut stream: UnixStream, program: Program, request: &Request, stdin: &[u8]) -> io::Result<Reply> {
+    stream.set_read_timeout(Some(CALL_PATIENCE))?;
+    stream.set_write_timeout(Some(CALL_PATIENCE))?;
+    // A namespace that is gone is no hindrance to DEL, and the agent will say so for ADD.
+    let namespace = request.namespace().ok().flatten();
+    let question = Question {
+        oldest: OLDEST,
+        newest: NEWEST,
+        program,
+        environment: request
+            .environment
+            .iter()
+            .filter(|(name, _)| is_passed(name))
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect(),
+        configuration: String::from_utf8_lossy(stdin).into_owned(),
+        has_namespace: namespace.is_some(),
+    };
+    let bytes = frame(&question)?;
+    let sent = match &namespace {
+        Some(namespace) => {
+            let descriptors = [namespace.file().as_fd()];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            control.push(SendAncillaryMessage::ScmRights(&descriptors));
+            sendmsg(&stream, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)?
+        }
+        None => 0,
+    };
+    stream.write_all(bytes.get(sent..).unwrap_or_default())?;
+    let mut header = [0; 4];
+    stream.read_exact(&mut header)?;
+    let mut body = vec![0; body_length(header)?];
+    stream.read_exact(&mut body)?;
+    serde_json::from_slice(&body).map_err(io::Error::from)
+}

@@ -1,0 +1,230 @@
+//! The agent's side: a socket that only root may use, one task per call, and the upkeep of the journal.
+
+use super::protocol::{NEWEST, OLDEST, Question, Reply, body_length, frame};
+use crate::context::Context;
+use crate::error::{CniError, code};
+use crate::pending;
+use crate::request::Request;
+use crate::run::{Outcome, execute};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::path::Path;
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+use tokio::io::{AsyncWriteExt as _, Interest};
+use tokio::net::{UnixListener, UnixStream};
+
+/// How long a plugin may take to say what it wants.
+const QUESTION_PATIENCE: Duration = Duration::from_secs(10);
+/// How often the journal is looked at.
+const UPKEEP: Duration = Duration::from_secs(30);
+/// How many releases are carried out in one go.
+const MANY: usize = 1000;
+
+/// What the agent works with; shared by all calls. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct AgentState {
+    work: Arc<RwLock<Work>>,
+}
+
+#[derive(Debug)]
+enum Work {
+    /// Nothing can be done yet, because of this.
+    Starting(String),
+    /// With these connections.
+    Ready(Context),
+}
+
+impl AgentState {
+    /// An agent that is still waiting for something.
+    pub fn starting(waiting_for: impl Into<String>) -> Self {
+        Self { work: Arc::new(RwLock::new(Work::Starting(waiting_for.into()))) }
+    }
+
+    /// An agent that can work.
+    #[must_use]
+    pub fn ready(context: Context) -> Self {
+        Self { work: Arc::new(RwLock::new(Work::Ready(context))) }
+    }
+
+    /// From now on the agent can work.
+    pub fn set_ready(&self, context: Context) {
+        *self.work.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Work::Ready(context);
+    }
+
+    fn context(&self) -> Result<Context, String> {
+        match &*self.work.read().unwrap_or_else(std::sync::PoisonError::into_inner) {
+            Work::Starting(waiting_for) => Err(waiting_for.clone()),
+            Work::Ready(context) => Ok(context.clone()),
+        }
+    }
+}
+
+/// Listens on a socket that only root can open. A socket file that nobody listens on any more is replaced.
+///
+/// # Errors
+/// When somebody listens there, or the file cannot be made.
+pub fn bind(path: &Path) -> io::Result<UnixListener> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if found.file_type().is_socket() => {
+            if std::os::unix::net::UnixStream::connect(path).is_ok() {
+                let message = format!("another agent listens on {}", path.display());
+                return Err(io::Error::new(io::ErrorKind::AddrInUse, message));
+            }
+            std::fs::remove_file(path)?;
+        }
+        Ok(_) => {
+            let message = format!("{} is there and is no socket", path.display());
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, message));
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    let listener = UnixListener::bind(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+/// Serves calls until the future is dropped, and carries out releases that are due.
+///
+/// # Errors
+/// When the socket fails.
+pub async fn serve(listener: UnixListener, state: AgentState) -> io::Result<()> {
+    let upkeep = tokio::spawn(keep_up(state.clone()));
+    let outcome = loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let state = state.clone();
+                tokio::spawn(async move {
+                    if let Err(error) = answer(stream, &state).await {
+                        tracing::warn!(%error, "a plugin's call was not answered");
+                    }
+                });
+            }
+            Err(error) if is_passing(&error) => {
+                tracing::warn!(%error, "a plugin could not be let in");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            Err(error) => break Err(error),
+        }
+    };
+    upkeep.abort();
+    outcome
+}
+
+/// Too many descriptors, or a plugin that went away while it waited.
+fn is_passing(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::CONNABORTED | Errno::INTR | Errno::NOMEM))
+}
+
+async fn keep_up(state: AgentState) {
+    loop {
+        let pause = match state.context() {
+            Ok(context) => {
+                pending::carry_out(&context, MANY).await;
+                UPKEEP
+            }
+            Err(_) => Duration::from_secs(1),
+        };
+        tokio::time::sleep(pause).await;
+    }
+}
+
+async fn answer(mut stream: UnixStream, state: &AgentState) -> io::Result<()> {
+    let peer = rustix::net::sockopt::socket_peercred(&stream)?;
+    if !peer.uid.is_root() {
+        let uid = peer.uid.as_raw();
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("user {uid} may not use the agent")));
+    }
+    let asked = tokio::time::timeout(QUESTION_PATIENCE, read_question(&stream)).await;
+    let (body, namespace) = asked.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+    let reply = reply_to(&body, namespace, state).await;
+    stream.write_all(&frame(&reply)?).await
+}
+
+async fn reply_to(body: &[u8], namespace: Option<OwnedFd>, state: &AgentState) -> Reply {
+    let question: Question = match serde_json::from_slice(body) {
+        Ok(question) => question,
+        // A newer plugin may ask in a form that we cannot read, but the numbers stay where they are.
+        Err(error) => match read_versions(body) {
+            Some((oldest, _)) if oldest > NEWEST => return Reply::OtherVersion { oldest: OLDEST, newest: NEWEST },
+            _ => return Reply::NotMine { reason: format!("the question cannot be read: {error}") },
+        },
+    };
+    if !question.is_understood() {
+        return Reply::OtherVersion { oldest: OLDEST, newest: NEWEST };
+    }
+    let context = match state.context() {
+        Ok(context) => context,
+        Err(waiting_for) => return Reply::NotReady { waiting_for },
+    };
+    let mut request = match Request::read(&question.environment, question.configuration.as_bytes()) {
+        Ok(request) => request,
+        Err(error) => return Reply::NotMine { reason: error.to_string() },
+    };
+    if !context.store.serves(&request.conf, &request.environment) {
+        return Reply::NotMine { reason: "the configuration names another datastore".to_owned() };
+    }
+    if question.has_namespace && namespace.is_none() {
+        return Reply::NotMine { reason: "the network namespace got lost on the way".to_owned() };
+    }
+    request.netns_file = namespace;
+    let version = request.conf.cni_version.clone();
+    // On a task of its own: a plugin that goes away in the middle must not leave half an ADD behind.
+    let program = question.program;
+    let work = tokio::spawn(async move { execute(program, &context, &mut request).await });
+    let result = match work.await {
+        Ok(result) => result,
+        Err(error) => Err(CniError::new(code::INTERNAL, format!("the agent failed: {error}"))),
+    };
+    Reply::from(Outcome::of(result, &version))
+}
+
+/// The version numbers of a question in whatever form.
+fn read_versions(body: &[u8]) -> Option<(u32, u32)> {
+    let value: serde_json::Value = serde_json::from_slice(body).ok()?;
+    let number = |name: &str| value.get(name)?.as_u64().and_then(|number| u32::try_from(number).ok());
+    Some((number("oldest")?, number("newest")?))
+}
+
+/// Reads one frame and the descriptor that comes with it.
+async fn read_question(stream: &UnixStream) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
+    let mut namespace = None;
+    let mut bytes: Vec<u8> = Vec::new();
+    let mut wanted = None;
+    while wanted.is_none_or(|wanted| bytes.len() < wanted) {
+        let mut part = [0; 16 * 1024];
+        let count = stream
+            .async_io(Interest::READABLE, || {
+                let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+                let mut control = RecvAncillaryBuffer::new(&mut space);
+                let received =
+                    recvmsg(stream, &mut [IoSliceMut::new(&mut part)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+                for message in control.drain() {
+                    if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+                        namespace = descriptors.last().or(namespace.take());
+                    }
+                }
+                Ok(received.bytes)
+            })
+            .await?;
+        if count == 0 {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
+        }
+        bytes.extend_from_slice(&part[..count]);
+        if wanted.is_none()
+            && let Some(header) = bytes.first_chunk::<4>()
+        {
+            wanted = Some(4 + body_length(*header)?);
+        }
+    }
+    bytes.drain(..4);
+    Ok((bytes, namespace))
+}

@@ -1,0 +1,150 @@
+//! DEL: the device, the endpoint and the addresses of a container go.
+//!
+//! The network is removed whatever the datastore says, and addresses are given back only after that: an address that is
+//! free while its route still stands could not be given to the next pod. What is gone already is fine. When the
+//! datastore is away, the rest is kept for later, and the runtime may forget the container.
+
+use crate::addresses;
+use crate::context::Context;
+use crate::dataplane;
+use crate::error::{CniError, Result};
+use crate::host::{self, HostPaths};
+use crate::identity::Identity;
+use crate::journal::Journal;
+use crate::request::Request;
+use api::{WorkloadEndpoint, WorkloadEndpointSpec};
+use client::DeleteOptions;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often an endpoint that somebody changes meanwhile is tried.
+const ATTEMPTS: usize = 6;
+/// How long the datastore may be silent before it counts as away.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Detaches a container.
+///
+/// # Errors
+/// When its network cannot be removed, or the datastore refuses.
+pub(crate) async fn del(context: &Context, request: &Request) -> Result<()> {
+    let identity = identity_of(request, &context.paths)?;
+    let namespace = request.namespace()?.map(Arc::new);
+    let removal = dataplane::remove(&request.conf, &request.netns, namespace, &request.ifname);
+    let (removed, stored) = tokio::join!(removal, timed(remove_endpoint(context, request, &identity)));
+    removed?;
+    match stored {
+        Ok(()) => {}
+        Err(error) if error.is_transient() => return keep_for_later(&context.paths, request, &error),
+        Err(error) => return Err(error),
+    }
+    match timed(addresses::give_back(context, request, &identity)).await {
+        Err(error) if error.is_transient() && !addresses::is_delegated(request) => {
+            keep_for_later(&context.paths, request, &error)
+        }
+        outcome => outcome,
+    }
+}
+
+/// What can be done when no connection can even be prepared: the network goes, the rest is kept for later.
+///
+/// # Errors
+/// When the network cannot be removed, or nothing can be kept.
+pub(crate) async fn del_without_store(request: &Request, paths: &HostPaths, reason: &CniError) -> Result<()> {
+    let namespace = request.namespace()?.map(Arc::new);
+    dataplane::remove(&request.conf, &request.netns, namespace, &request.ifname).await?;
+    keep_for_later(paths, request, reason)
+}
+
+/// The part of DEL that the datastore keeps: carried out now, or again later.
+///
+/// # Errors
+/// When the datastore fails.
+pub(crate) async fn release(context: &Context, request: &Request) -> Result<()> {
+    let identity = identity_of(request, &context.paths)?;
+    timed(async {
+        remove_endpoint(context, request, &identity).await?;
+        addresses::give_back(context, request, &identity).await
+    })
+    .await
+}
+
+fn identity_of(request: &Request, paths: &HostPaths) -> Result<Identity> {
+    let node = host::node_name(&request.conf, paths)?;
+    let identity = Identity::of(request, &node);
+    identity.endpoint_name()?;
+    Ok(identity)
+}
+
+fn keep_for_later(paths: &HostPaths, request: &Request, reason: &CniError) -> Result<()> {
+    let journal = Journal::new(&paths.journal);
+    match journal.record(request) {
+        Ok(()) => {
+            tracing::warn!(%reason, container = %request.container_id, "the datastore is away: the release is kept for later");
+            Ok(())
+        }
+        Err(error) => {
+            let details = format!("and it could not be kept for later in {}: {error}", paths.journal.display());
+            Err(reason.clone().with_details(details))
+        }
+    }
+}
+
+/// A datastore that is silent is away.
+async fn timed(work: impl Future<Output = Result<()>>) -> Result<()> {
+    match tokio::time::timeout(PATIENCE, work).await {
+        Ok(outcome) => outcome,
+        Err(_) => {
+            let message = format!("the datastore did not answer within {} s", PATIENCE.as_secs());
+            Err(CniError::new(crate::error::code::TRY_AGAIN_LATER, message))
+        }
+    }
+}
+
+/// Deletes the container's endpoint, unless it belongs to a newer container of the same pod.
+async fn remove_endpoint(context: &Context, request: &Request, identity: &Identity) -> Result<()> {
+    let store = &context.store;
+    let name = identity.endpoint_name()?;
+    let failed = |error: &datastore::Error| CniError::datastore(&format!("deleting WorkloadEndpoint {name}"), error);
+    let (ready, mut found) =
+        tokio::join!(store.check_ready(), store.get_endpoint(&identity.namespace, &name));
+    ready?;
+    for attempt in 1..=ATTEMPTS {
+        let Some(endpoint) = found.map_err(|error| failed(&error))? else {
+            tracing::info!(endpoint = %name, "the endpoint is gone already");
+            return Ok(());
+        };
+        let owner = &endpoint.spec.container_id;
+        if !owner.is_empty() && *owner != request.container_id {
+            tracing::warn!(endpoint = %name, %owner, "the endpoint belongs to a newer container and stays");
+            return Ok(());
+        }
+        match delete_endpoint(context, &endpoint).await {
+            Ok(()) => return Ok(()),
+            Err(error) if error.is_conflict() && attempt < ATTEMPTS => {
+                tracing::info!(endpoint = %name, "the endpoint changed meanwhile; once more");
+            }
+            Err(error) if error.is_conflict() => {
+                let message = format!("error deleting endpoint: endpoint was modified before it could be deleted: {error}");
+                return Err(CniError::new(crate::error::code::DATASTORE, message));
+            }
+            Err(error) => return Err(failed(&error)),
+        }
+        found = store.get_endpoint(&identity.namespace, &name).await;
+    }
+    Ok(())
+}
+
+/// Deletes exactly this endpoint; one that is gone is fine.
+pub(crate) async fn delete_endpoint(
+    context: &Context,
+    endpoint: &WorkloadEndpoint,
+) -> std::result::Result<(), datastore::Error> {
+    let metadata = &endpoint.metadata;
+    let given = |text: &String| (!text.is_empty()).then(|| text.clone());
+    let options = DeleteOptions { revision: given(&metadata.resource_version), uid: None };
+    let endpoints = context.store.client.resource::<WorkloadEndpointSpec>();
+    match endpoints.delete(&metadata.namespace, &metadata.name, &options).await {
+        Err(error) if !error.is_does_not_exist() => Err(error),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,200 @@
+//! The WorkloadEndpoint that ADD writes, built from what is known. No IO.
+
+use crate::error::{CniError, Result, code};
+use crate::identity::Identity;
+use crate::result::Ip;
+use api::meta::StringMap;
+use api::{IPNAT, Profile, ProfileSpec, WorkloadEndpoint, WorkloadEndpointPort};
+use ipnet::IpNet;
+use model::kubernetes::pod::allowed_source_prefixes;
+use netlink::MacAddress;
+use serde_json::json;
+use std::net::IpAddr;
+
+/// What Kubernetes says of the pod.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct PodFacts {
+    /// Labels of the endpoint.
+    pub(crate) labels: StringMap,
+    /// The pod's annotations.
+    pub(crate) annotations: StringMap,
+    /// Its ports.
+    pub(crate) ports: Vec<WorkloadEndpointPort>,
+    /// The profiles of its namespace and service account.
+    pub(crate) profiles: Vec<String>,
+    /// The beginning of its name, where Kubernetes made the rest.
+    pub(crate) generate_name: String,
+    /// Its service account.
+    pub(crate) service_account: String,
+}
+
+/// Addresses as an endpoint has them: each by itself.
+#[must_use]
+pub(crate) fn host_networks(ips: &[Ip]) -> Vec<IpNet> {
+    ips.iter().map(|ip| whole(ip.address.addr())).collect()
+}
+
+/// An address as a network of its own.
+#[must_use]
+pub(crate) fn whole(address: IpAddr) -> IpNet {
+    IpNet::from(address)
+}
+
+/// The endpoint of a container that is no pod.
+#[must_use]
+pub(crate) fn plain(identity: &Identity, name: &str, labels: StringMap, ips: &[Ip]) -> WorkloadEndpoint {
+    let mut endpoint = named(identity, name, WorkloadEndpoint::default());
+    endpoint.metadata.labels = labels;
+    endpoint.spec.container_id.clone_from(&identity.identifiers.container_id);
+    endpoint.spec.profiles = vec![identity.network.clone()];
+    set_networks(&mut endpoint, ips);
+    endpoint
+}
+
+/// The endpoint of a pod: a new one, or what was there with everything that is known now.
+///
+/// # Errors
+/// An annotation about addresses that cannot be followed.
+pub(crate) fn of_pod(
+    identity: &Identity,
+    name: &str,
+    existing: Option<WorkloadEndpoint>,
+    facts: &PodFacts,
+    kubernetes_policy: bool,
+    ips: &[Ip],
+    floating: &[String],
+) -> Result<WorkloadEndpoint> {
+    let mut endpoint = named(identity, name, existing.unwrap_or_default());
+    endpoint.metadata.labels.clone_from(&facts.labels);
+    endpoint.metadata.generate_name.clone_from(&facts.generate_name);
+    let spec = &mut endpoint.spec;
+    spec.pod.clone_from(&identity.identifiers.pod);
+    spec.ports.clone_from(&facts.ports);
+    spec.service_account_name.clone_from(&facts.service_account);
+    spec.profiles = if kubernetes_policy { facts.profiles.clone() } else { vec![identity.network.clone()] };
+    spec.container_id.clone_from(&identity.identifiers.container_id);
+    spec.allow_spoofed_source_prefixes = allowed_source_prefixes(&facts.annotations)
+        .map_err(|error| CniError::new(code::ANNOTATION, error.to_string()))?;
+    spec.ip_nats = translations(floating, ips)?;
+    set_networks(&mut endpoint, ips);
+    Ok(endpoint)
+}
+
+/// The same endpoint once its device is there.
+pub(crate) fn set_device(endpoint: &mut WorkloadEndpoint, name: &str, mac: Option<MacAddress>) {
+    name.clone_into(&mut endpoint.spec.interface_name);
+    endpoint.spec.mac = mac.map(|mac| mac.to_string()).unwrap_or_default().into();
+}
+
+/// The profile of a network without a policy of its own: everything may leave; what comes in is open to all under
+/// Kubernetes, and to members of the network otherwise.
+#[must_use]
+pub(crate) fn network_profile(network: &str, is_pod: bool) -> Option<Profile> {
+    let ingress = if is_pod {
+        json!([{"action": "Allow"}])
+    } else {
+        json!([{"action": "Allow", "source": {"selector": format!("has({network})")}}])
+    };
+    let spec = json!({"egress": [{"action": "Allow"}], "ingress": ingress, "labelsToApply": {network: ""}});
+    let spec: ProfileSpec = serde_json::from_value(spec).ok()?;
+    let mut profile = Profile { spec, ..Profile::default() };
+    network.clone_into(&mut profile.metadata.name);
+    Some(profile)
+}
+
+fn named(identity: &Identity, name: &str, mut endpoint: WorkloadEndpoint) -> WorkloadEndpoint {
+    let ids = &identity.identifiers;
+    name.clone_into(&mut endpoint.metadata.name);
+    endpoint.metadata.namespace.clone_from(&identity.namespace);
+    endpoint.spec.endpoint.clone_from(&ids.endpoint);
+    endpoint.spec.node.clone_from(&ids.node);
+    endpoint.spec.orchestrator.clone_from(&ids.orchestrator);
+    endpoint
+}
+
+fn set_networks(endpoint: &mut WorkloadEndpoint, ips: &[Ip]) {
+    endpoint.spec.ip_networks = host_networks(ips).iter().map(|network| network.to_string().into()).collect();
+}
+
+/// Each floating address is translated to the pod's own address of the same family.
+fn translations(floating: &[String], ips: &[Ip]) -> Result<Vec<IPNAT>> {
+    let own = |is_v6: bool| ips.iter().map(|ip| ip.address.addr()).find(|address| address.is_ipv6() == is_v6);
+    let translate = |external: &String| {
+        let internal = own(external.contains(':')).ok_or_else(|| {
+            let message = format!("the pod has no address of the family of its floating address {external}");
+            CniError::new(code::ANNOTATION, message)
+        })?;
+        Ok(IPNAT { internal_ip: internal.to_string().into(), external_ip: external.as_str().into(), ..IPNAT::default() })
+    };
+    floating.iter().map(translate).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PodFacts, network_profile, of_pod, plain, set_device};
+    use crate::identity::Identity;
+    use crate::result::Ip;
+    use api::meta::StringMap;
+    use model::names::WorkloadEndpointIdentifiers;
+    use netlink::MacAddress;
+
+    fn identity(pod: &str) -> Identity {
+        Identity {
+            namespace: "default".into(),
+            identifiers: WorkloadEndpointIdentifiers {
+                node: "node-a".into(),
+                orchestrator: if pod.is_empty() { "cni" } else { "k8s" }.into(),
+                endpoint: "eth0".into(),
+                pod: pod.into(),
+                container_id: "c1".into(),
+                ..WorkloadEndpointIdentifiers::default()
+            },
+            network: "k8s-pod-network".into(),
+        }
+    }
+
+    fn ips(addresses: &[&str]) -> Vec<Ip> {
+        let ip = |text: &&str| Ip { address: text.parse().unwrap(), gateway: None, interface: None };
+        addresses.iter().map(ip).collect()
+    }
+
+    #[test]
+    fn a_plain_endpoint_is_what_calico_writes() {
+        let mut endpoint = plain(&identity(""), "node--a-cni-c1-eth0", StringMap::new(), &ips(&["172.16.165.136/29"]));
+        set_device(&mut endpoint, "calic1", Some(MacAddress([0x22, 0xad, 0xae, 0xe3, 0xb4, 0x9b])));
+        let spec = serde_json::to_string(&endpoint.spec).unwrap();
+        assert_eq!(
+            spec,
+            r#"{"orchestrator":"cni","node":"node-a","containerID":"c1","endpoint":"eth0","ipNetworks":["172.16.165.136/32"],"profiles":["k8s-pod-network"],"interfaceName":"calic1","mac":"22:ad:ae:e3:b4:9b"}"#
+        );
+    }
+
+    #[test]
+    fn a_pods_endpoint_keeps_what_it_does_not_know() {
+        let facts = PodFacts {
+            annotations: [("cni.projectcalico.org/allowedSourcePrefixes".to_owned(), r#"["10.1.2.3/24"]"#.to_owned())].into(),
+            profiles: vec!["kns.default".into()],
+            ..PodFacts::default()
+        };
+        let mut existing = api::WorkloadEndpoint::default();
+        existing.metadata.resource_version = "7".into();
+        let floating = ["1.2.3.4".to_owned()];
+        let endpoint = of_pod(&identity("web"), "n", Some(existing), &facts, true, &ips(&["10.0.0.1/26", "fd00::1/122"]), &floating).unwrap();
+        assert_eq!(endpoint.metadata.resource_version, "7");
+        assert_eq!(endpoint.spec.allow_spoofed_source_prefixes[0].as_str(), "10.1.2.0/24");
+        assert_eq!(endpoint.spec.ip_nats[0].internal_ip.as_str(), "10.0.0.1");
+        assert_eq!(endpoint.spec.ip_networks.iter().map(|it| it.as_str()).collect::<Vec<_>>(), ["10.0.0.1/32", "fd00::1/128"]);
+        let without = of_pod(&identity("web"), "n", None, &facts, false, &ips(&["fd00::1/122"]), &floating);
+        assert!(without.unwrap_err().msg.contains("no address of the family"));
+    }
+
+    #[test]
+    fn profiles_of_networks() {
+        let text = |is_pod| serde_json::to_string(&network_profile("net", is_pod).unwrap().spec).unwrap();
+        assert_eq!(
+            text(false),
+            r#"{"ingress":[{"action":"Allow","source":{"selector":"has(net)"}}],"egress":[{"action":"Allow"}],"labelsToApply":{"net":""}}"#
+        );
+        assert!(text(true).starts_with(r#"{"ingress":[{"action":"Allow"}]"#), "{}", text(true));
+    }
+}

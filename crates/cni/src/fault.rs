@@ -1,0 +1,36 @@
+//! Named steps at which a test can have the process killed, as if by `kill -9`.
+//!
+//! Without the feature `fault-points` a step is nothing at all.
+
+/// The variable that names the step at which to die.
+#[cfg(feature = "fault-points")]
+pub const VARIABLE: &str = "TORTIE_CNI_DIE_AT";
+
+/// All steps of an ADD that pass a fault point, in order; tests walk this list.
+pub const STEPS: [&str; 9] = [
+    "started",
+    "store-read",
+    "link-created",
+    "addresses-assigned",
+    "host-settings",
+    "host-up",
+    "pod-wired",
+    "endpoint-written",
+    "profile-written",
+];
+
+/// Ends the process here if a test asked for it.
+#[cfg(feature = "fault-points")]
+pub(crate) fn point(step: &'static str) {
+    debug_assert!(STEPS.contains(&step), "{step} is not in the list");
+    if std::env::var_os(VARIABLE).is_some_and(|wanted| wanted == step) {
+        let own = rustix::process::getpid();
+        // As kill -9 does: no destructors, no exit handlers.
+        let _ = rustix::process::kill_process(own, rustix::process::Signal::KILL);
+        std::process::abort();
+    }
+}
+
+/// Nothing, outside of tests.
+#[cfg(not(feature = "fault-points"))]
+pub(crate) fn point(_step: &'static str) {}

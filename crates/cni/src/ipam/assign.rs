@@ -1,0 +1,332 @@
+//! `calico-ipam` ADD: addresses from Calico's blocks.
+
+use super::lock::IpamLock;
+use super::machine::Machine;
+use crate::config::NetConf;
+use crate::context::Context;
+use crate::endpoint::whole;
+use crate::error::{CniError, Result, code};
+use crate::identity::Identity;
+use crate::result::{CniResult, Ip, Route};
+use api::{IPAMConfigurationSpec, IPPoolSpec};
+use client::ListQuery;
+use ipam::{AssignIp, AutoAssign, Change, IntendedUse, NamespaceLabels, OwnerCheck, OwnerUpdate, Release};
+use ipnet::IpNet;
+use jiff::Timestamp;
+use model::IpVersion;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// How long address management may take once it is this plugin's turn.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// What is asked of address management.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wish {
+    /// This address and no other.
+    pub(crate) address: Option<IpAddr>,
+    /// The pod's namespace, for pools that select namespaces.
+    pub(crate) namespace: Option<NamespaceLabels>,
+}
+
+/// Takes addresses for a container. The result has an address per family that was asked for, and a route for each,
+/// except for a pod that a virtual machine is moving to: its packets still go to another host.
+///
+/// # Errors
+/// When there is no address to be had; nothing stays taken then.
+pub(crate) async fn assign(context: &Context, conf: &NetConf, identity: &Identity, wish: Wish) -> Result<CniResult> {
+    let store = &context.store;
+    let machine = match Machine::of(store, conf, identity).await {
+        Ok(Some(machine)) => {
+            let keeps = keeps_addresses(context).await;
+            if machine.migration.is_some() && !keeps {
+                return Err(CniError::new(
+                    code::ADDRESS,
+                    "live migration target pod is not allowed when KubeVirtVMAddressPersistence is disabled",
+                ));
+            }
+            Some(machine).filter(|_| keeps)
+        }
+        Ok(None) => None,
+        Err(error) => return Err(CniError { msg: format!("failed to get VMI info: {}", error.msg), ..error }),
+    };
+    let mut attributes = attributes(identity, context.now());
+    let handle = match &machine {
+        Some(machine) => {
+            describe_machine(machine, &mut attributes);
+            machine.handle(&conf.name, &identity.namespace)
+        }
+        None => identity.handle(),
+    };
+    if let Some(machine) = &machine
+        && let Some(found) = reuse(context, machine, &handle, &attributes).await?
+    {
+        return Ok(found);
+    }
+    let max_per_handle = usize::from(machine.is_some());
+    match wish.address {
+        Some(address) => assign_this(context, conf, identity, address, handle, attributes, max_per_handle).await,
+        None => assign_any(context, conf, identity, wish.namespace, handle, attributes, max_per_handle).await,
+    }
+}
+
+async fn assign_this(
+    context: &Context,
+    conf: &NetConf,
+    identity: &Identity,
+    address: IpAddr,
+    handle: String,
+    attributes: BTreeMap<String, String>,
+    max_per_handle: usize,
+) -> Result<CniResult> {
+    let node = &identity.identifiers.node;
+    let request = AssignIp {
+        handle: Some(handle),
+        attributes,
+        intended_use: Some(IntendedUse::Workload),
+        max_per_handle,
+        ..AssignIp::new(address, node.clone())
+    };
+    let _turn = turn(context, conf).await;
+    let work = async {
+        context.upgrade_once(node).await?;
+        let outcome = context.store.ipam.assign_ip(&request).await;
+        outcome.map_err(|error| {
+            CniError::address(&format!("assigning address {address} to {}", identity.describe()), &error)
+        })
+    };
+    timed(work).await?;
+    Ok(result(vec![whole(address)]))
+}
+
+async fn assign_any(
+    context: &Context,
+    conf: &NetConf,
+    identity: &Identity,
+    namespace: Option<NamespaceLabels>,
+    handle: String,
+    attributes: BTreeMap<String, String>,
+    max_per_handle: usize,
+) -> Result<CniResult> {
+    let num4 = usize::from(conf.ipam.assign_ipv4.as_deref() != Some("false"));
+    let num6 = usize::from(conf.ipam.assign_ipv6.as_deref() == Some("true"));
+    let (ipv4_pools, ipv6_pools) = resolve_pools(context, conf).await?;
+    let request = AutoAssign {
+        handle: Some(handle),
+        attributes,
+        num4,
+        num6,
+        ipv4_pools,
+        ipv6_pools,
+        namespace,
+        max_blocks_per_host: u32::from(conf.windows_use_single_network),
+        max_per_handle,
+        ..AutoAssign::new(identity.identifiers.node.clone(), IntendedUse::Workload)
+    };
+    let _turn = turn(context, conf).await;
+    let step = format!("assigning addresses to {}", identity.describe());
+    let assigned = timed(async {
+        context.store.ipam.auto_assign(&request).await.map_err(|error| CniError::address(&step, &error))
+    })
+    .await?;
+    let short = [(IpVersion::V4, num4, assigned.ipv4.len()), (IpVersion::V6, num6, assigned.ipv6.len())]
+        .into_iter()
+        .find(|(_, wanted, got)| got < wanted);
+    if let Some((version, wanted, got)) = short {
+        // All or nothing: what was had of the other family goes back.
+        let releases: Vec<Release> = assigned.addresses().map(Release::of).collect();
+        if !releases.is_empty()
+            && let Err(error) = context.store.ipam.release_ips(&releases).await
+        {
+            tracing::error!(%error, "addresses of the other family could not be given back; DEL will");
+        }
+        let reason = assigned.shortfall(version).map_or_else(
+            || format!("Assigned {got} out of {wanted} requested IPv{version} addresses"),
+            ToString::to_string,
+        );
+        return Err(CniError::new(code::ADDRESS, format!("failed to request IPv{version} addresses: {reason}"))
+            .with_details("`calicoctl ipam show --show-blocks` tells how full the pools are; pools may also exclude this node or namespace"));
+    }
+    let taken = assigned.ipv4.into_iter().take(num4).chain(assigned.ipv6.into_iter().take(num6));
+    Ok(result(taken.collect()))
+}
+
+/// Addresses that the machine has already, with their owner recorded; `None` when it has none yet.
+async fn reuse(
+    context: &Context,
+    machine: &Machine,
+    handle: &str,
+    attributes: &BTreeMap<String, String>,
+) -> Result<Option<CniResult>> {
+    let ipam = &context.store.ipam;
+    let step = format!("failed to get existing IPs for VM handle {handle}");
+    let addresses = match ipam.ips_by_handle(handle).await {
+        Ok(addresses) => addresses,
+        Err(error) if error.is_does_not_exist() => Vec::new(),
+        Err(error) => return Err(CniError::address(&step, &error)),
+    };
+    if addresses.is_empty() {
+        if machine.migration.is_some() {
+            let message = format!("migration target pod but no IP allocated to VM handle {handle}");
+            return Err(CniError::new(code::ADDRESS, message));
+        }
+        return Ok(None);
+    }
+    let set = Change::Set(attributes.clone());
+    let update = if machine.migration.is_some() {
+        OwnerUpdate { alternate: set, ..OwnerUpdate::default() }
+    } else {
+        OwnerUpdate { active: set, ..OwnerUpdate::default() }
+    };
+    for address in &addresses {
+        // Without a check: an older pod may be stuck in its end, or an earlier move may have failed.
+        ipam.set_owner_attributes(*address, handle, &update, &OwnerCheck::default()).await.map_err(|error| {
+            CniError::address(&format!("failed to set owner attributes for IP {address}"), &error)
+        })?;
+    }
+    let mut found = result(addresses.into_iter().map(whole).collect());
+    if machine.migration.is_some() {
+        found.routes.clear();
+    }
+    Ok(Some(found))
+}
+
+/// Whether virtual machines keep their addresses; they do unless the settings say otherwise.
+pub(super) async fn keeps_addresses(context: &Context) -> bool {
+    let found = context.store.client.resource::<IPAMConfigurationSpec>().get("", "default").await;
+    match found {
+        Ok(settings) => {
+            let value = serde_json::to_value(&settings.spec).unwrap_or_default();
+            value.get("kubeVirtVMAddressPersistence").and_then(serde_json::Value::as_str) != Some("Disabled")
+        }
+        Err(_) => true,
+    }
+}
+
+/// Waits for this plugin's turn, where processes take turns.
+pub(super) async fn turn(context: &Context, conf: &NetConf) -> IpamLock {
+    if context.shares_writes {
+        return IpamLock::none();
+    }
+    let path = if conf.ipam_lock_file.is_empty() {
+        context.paths.ipam_lock.clone()
+    } else {
+        conf.ipam_lock_file.clone().into()
+    };
+    IpamLock::acquire(path).await
+}
+
+/// The limit on time starts when the turn comes: many pods at once may wait long for it.
+pub(super) async fn timed<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    match tokio::time::timeout(PATIENCE, work).await {
+        Ok(outcome) => outcome,
+        Err(_) => Err(CniError::new(
+            code::TRY_AGAIN_LATER,
+            format!("address management did not finish within {} s", PATIENCE.as_secs()),
+        )
+        .with_details("check that the datastore runs and can be reached from this node")),
+    }
+}
+
+/// What is recorded of the owner.
+fn attributes(identity: &Identity, now: Timestamp) -> BTreeMap<String, String> {
+    let mut attributes = BTreeMap::from([
+        ("node".to_owned(), identity.identifiers.node.clone()),
+        ("timestamp".to_owned(), go_time(now)),
+    ]);
+    if identity.is_pod() {
+        attributes.insert("pod".to_owned(), identity.identifiers.pod.clone());
+        attributes.insert("namespace".to_owned(), identity.namespace.clone());
+    }
+    attributes
+}
+
+fn describe_machine(machine: &Machine, attributes: &mut BTreeMap<String, String>) {
+    attributes.insert("vmi-name".to_owned(), machine.name.clone());
+    attributes.insert("vmi-uid".to_owned(), machine.uid.clone());
+    if let Some(uid) = &machine.owner_uid {
+        attributes.insert("vm-uid".to_owned(), uid.clone());
+    }
+    if let Some(uid) = &machine.migration {
+        attributes.insert("vmim-uid".to_owned(), uid.clone());
+    }
+}
+
+/// A moment as Go prints one: fractions of a second without zeros at the end.
+fn go_time(moment: Timestamp) -> String {
+    let whole = moment.strftime("%Y-%m-%d %H:%M:%S");
+    let nanoseconds = moment.subsec_nanosecond();
+    if nanoseconds == 0 {
+        return format!("{whole} +0000 UTC");
+    }
+    let fraction = format!("{nanoseconds:09}");
+    format!("{whole}.{} +0000 UTC", fraction.trim_end_matches('0'))
+}
+
+fn result(addresses: Vec<IpNet>) -> CniResult {
+    CniResult {
+        ips: addresses.iter().map(|address| Ip { address: *address, gateway: None, interface: None }).collect(),
+        // Go masks nothing here: the destination keeps the address's own bits.
+        routes: addresses.into_iter().map(Route::to).collect(),
+        ..CniResult::default()
+    }
+}
+
+/// The ranges of the pools that the configuration names, by range or by name.
+async fn resolve_pools(context: &Context, conf: &NetConf) -> Result<(Vec<IpNet>, Vec<IpNet>)> {
+    let (v4, v6) = (&conf.ipam.ipv4_pools, &conf.ipam.ipv6_pools);
+    let is_named = |pool: &String| pool.parse::<IpNet>().is_err();
+    let mut known = BTreeMap::new();
+    if v4.iter().chain(v6).any(is_named) {
+        let pools = context.store.client.resource::<IPPoolSpec>().list(&ListQuery::all()).await;
+        let pools = pools.map_err(|error| CniError::datastore("listing IP pools", &error))?;
+        known = pools.items.into_iter().map(|pool| (pool.metadata.name, pool.spec.cidr.to_string())).collect();
+    }
+    Ok((choose_pools(v4, &known, true)?, choose_pools(v6, &known, false)?))
+}
+
+fn choose_pools(names: &[String], known: &BTreeMap<String, String>, v4: bool) -> Result<Vec<IpNet>> {
+    let wrong = |message: String| {
+        CniError::new(code::INVALID_CONFIGURATION, message)
+            .with_details("pools are named by the CNI configuration or by annotations of the pod or its namespace")
+    };
+    let choose = |name: &String| {
+        let text = known.get(name).unwrap_or(name);
+        let net: IpNet =
+            text.parse().map_err(|error| wrong(format!("error parsing pool {name:?}: {error}")))?;
+        if net.addr().is_ipv4() != v4 {
+            let family = if v4 { "IPv4" } else { "IPv6" };
+            return Err(wrong(format!("{:?} isn't a {family} address", net.network().to_string())));
+        }
+        Ok(net.trunc())
+    };
+    names.iter().map(choose).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{choose_pools, go_time};
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn times_are_gos() {
+        for (text, expected) in [
+            ("2026-11-15T19:48:31.565963652Z", "2026-11-15 19:48:31.565963652 +0000 UTC"),
+            ("2026-11-15T19:48:31.5Z", "2026-11-15 19:48:31.5 +0000 UTC"),
+            ("2026-11-15T19:48:31Z", "2026-11-15 19:48:31 +0000 UTC"),
+        ] {
+            assert_eq!(go_time(text.parse().unwrap()), expected);
+        }
+    }
+
+    #[test]
+    fn pools_by_name_and_range() {
+        let known = BTreeMap::from([("a".to_owned(), "10.0.0.0/16".to_owned()), ("b".to_owned(), "fd00::/48".to_owned())]);
+        let names = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let chosen = choose_pools(&names(&["a", "10.1.0.5/16"]), &known, true).unwrap();
+        assert_eq!(chosen.iter().map(ToString::to_string).collect::<Vec<_>>(), ["10.0.0.0/16", "10.1.0.0/16"]);
+        assert!(choose_pools(&names(&["nope"]), &known, true).unwrap_err().msg.starts_with("error parsing pool \"nope\""));
+        assert_eq!(choose_pools(&names(&["b"]), &known, true).unwrap_err().msg, "\"fd00::\" isn't a IPv4 address");
+    }
+}

@@ -1,0 +1,146 @@
+//! What Azure's IPAM plugin must be told again in DEL: the subnet and address of the container, kept in files.
+//!
+//! The files are Calico's, in place and form, so that either plugin can end what the other began.
+
+use crate::error::{CniError, Result, code};
+use crate::result::CniResult;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+/// The plugin's name.
+pub(crate) const PLUGIN: &str = "azure-vnet-ipam";
+
+/// What is known of a network.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct Network {
+    name: String,
+    subnets: Option<Vec<String>>,
+}
+
+/// What is known of a container.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct Endpoint {
+    network: String,
+    #[serde(rename = "ContainerID")]
+    container_id: String,
+    interface: String,
+    addresses: Option<Vec<String>>,
+}
+
+/// The files of one container.
+#[derive(Clone, Debug)]
+pub(crate) struct AzureFiles {
+    folder: PathBuf,
+    network: String,
+    container_id: String,
+    interface: String,
+}
+
+impl AzureFiles {
+    /// The files of a container below the folder of networks.
+    #[must_use]
+    pub(crate) fn new(networks: &Path, network: &str, container_id: &str, interface: &str) -> Self {
+        Self {
+            folder: networks.join(network),
+            network: network.to_owned(),
+            container_id: container_id.to_owned(),
+            interface: interface.to_owned(),
+        }
+    }
+
+    fn network_file(&self) -> PathBuf {
+        self.folder.join("network.json")
+    }
+
+    fn endpoint_file(&self) -> PathBuf {
+        self.folder.join(format!("{}-{}", self.container_id, self.interface))
+    }
+
+    fn subnet(&self) -> Option<String> {
+        let text = std::fs::read(self.network_file()).ok()?;
+        let network: Network = serde_json::from_slice(&text).ok()?;
+        network.subnets?.into_iter().next()
+    }
+
+    /// The configuration for ADD: with the network's subnet, once it is known.
+    pub(crate) fn prepare_add(&self, document: &mut Value) {
+        if let (Some(subnet), Some(ipam)) = (self.subnet(), document.get_mut("ipam").and_then(Value::as_object_mut)) {
+            ipam.insert("subnet".to_owned(), subnet.into());
+        }
+    }
+
+    /// Keeps what ADD returned.
+    ///
+    /// # Errors
+    /// When the files cannot be written.
+    pub(crate) fn keep(&self, result: &CniResult) -> Result<()> {
+        let subnets = result.ips.first().map(|ip| vec![ip.address.trunc().to_string()]);
+        let network = Network { name: self.network.clone(), subnets };
+        let endpoint = Endpoint {
+            network: self.network.clone(),
+            container_id: self.container_id.clone(),
+            interface: self.interface.clone(),
+            addresses: Some(result.ips.iter().map(|ip| ip.address.addr().to_string()).collect()),
+        };
+        let write = || -> std::io::Result<()> {
+            std::fs::create_dir_all(&self.folder)?;
+            crate::journal::write_whole(&self.network_file(), &serde_json::to_vec(&network)?)?;
+            crate::journal::write_whole(&self.endpoint_file(), &serde_json::to_vec(&endpoint)?)
+        };
+        write().map_err(|error| {
+            CniError::new(code::DELEGATE, format!("cannot keep the addresses for {PLUGIN} in {}: {error}", self.folder.display()))
+        })
+    }
+
+    /// The configuration for DEL: with the container's address and subnet. False when nothing is known of it, and so
+    /// nothing is to be released.
+    #[must_use]
+    pub(crate) fn prepare_del(&self, document: &mut Value) -> bool {
+        let endpoint: Endpoint = std::fs::read(self.endpoint_file())
+            .ok()
+            .and_then(|text| serde_json::from_slice(&text).ok())
+            .unwrap_or_default();
+        let Some(address) = endpoint.addresses.unwrap_or_default().into_iter().next() else { return false };
+        if let (Some(subnet), Some(ipam)) = (self.subnet(), document.get_mut("ipam").and_then(Value::as_object_mut)) {
+            let address = address.split('/').next().unwrap_or_default();
+            ipam.insert("ipAddress".to_owned(), address.into());
+            ipam.insert("subnet".to_owned(), subnet.into());
+        }
+        true
+    }
+
+    /// Forgets the container, once its address is released.
+    pub(crate) fn forget(&self) {
+        if let Err(error) = std::fs::remove_file(self.endpoint_file()) {
+            tracing::warn!(%error, "the file of an Azure endpoint stays");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::AzureFiles;
+    use crate::result::{CniResult, Ip};
+    use serde_json::json;
+
+    #[test]
+    fn what_add_learns_del_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = AzureFiles::new(folder.path(), "net", "c1", "eth0");
+        let mut document = json!({"ipam": {}});
+        files.prepare_add(&mut document);
+        assert_eq!(document, json!({"ipam": {}}));
+        assert!(!files.prepare_del(&mut document));
+        let ip = Ip { address: "10.240.0.5/16".parse().unwrap(), gateway: None, interface: None };
+        files.keep(&CniResult { ips: vec![ip], ..CniResult::default() }).unwrap();
+        files.prepare_add(&mut document);
+        assert_eq!(document, json!({"ipam": {"subnet": "10.240.0.0/16"}}));
+        assert!(files.prepare_del(&mut document));
+        assert_eq!(document, json!({"ipam": {"subnet": "10.240.0.0/16", "ipAddress": "10.240.0.5"}}));
+        files.forget();
+        assert!(!files.prepare_del(&mut document));
+    }
+}

@@ -1,0 +1,145 @@
+//! Pods that run virtual machines (KubeVirt): a machine keeps its addresses, whichever pod it runs in.
+//!
+//! The addresses are held under a handle of the machine. A pod that a machine moves to is the alternate owner until the
+//! move is over; it gets the addresses but no route on its host, because the packets still go to the other one.
+
+use crate::config::NetConf;
+use crate::error::{CniError, Result, code};
+use crate::identity::Identity;
+use crate::store::Store;
+use api::ObjectMeta;
+use api::kubernetes::Pod;
+use data_encoding::BASE64URL_NOPAD;
+use serde::Deserialize;
+use sha2::{Digest as _, Sha256};
+
+/// What names of such pods begin with.
+const POD_PREFIX: &str = "virt-launcher-";
+/// The label of a pod that a machine moves to.
+const MIGRATION_LABEL: &str = "kubevirt.io/migrationJobUID";
+const API_VERSION: &str = "kubevirt.io/v1";
+/// The longest handle.
+const MAX_HANDLE: usize = 128;
+/// The network's name where there is none.
+const DEFAULT_NETWORK: &str = "k8s-pod-network";
+
+/// The machine that a pod runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Machine {
+    /// The instance's name.
+    pub(crate) name: String,
+    /// The instance's uid.
+    pub(crate) uid: String,
+    /// The uid of the machine that the instance belongs to, if it does.
+    pub(crate) owner_uid: Option<String>,
+    /// Whether the machine, or an instance by itself, is being deleted.
+    pub(crate) is_going: bool,
+    /// The migration that brings the machine to this pod, if one does.
+    pub(crate) migration: Option<String>,
+}
+
+/// What we read of KubeVirt's objects.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Object {
+    metadata: ObjectMeta,
+}
+
+impl Machine {
+    /// The machine that the pod of a request runs; `None` for other pods.
+    ///
+    /// # Errors
+    /// When the pod or machine cannot be read, or they contradict each other. [`CniError::code`] is
+    /// [`code::UNKNOWN_CONTAINER`] when the pod is gone.
+    pub(crate) async fn of(store: &Store, conf: &NetConf, identity: &Identity) -> Result<Option<Self>> {
+        let (namespace, name) = (&identity.namespace, &identity.identifiers.pod);
+        // Asking the API about every pod would cost every pod.
+        if !name.starts_with(POD_PREFIX) {
+            return Ok(None);
+        }
+        let pod = match store.pod(conf, namespace, name).await {
+            Ok(pod) => pod,
+            Err(error) if error.msg.contains("resource does not exist") => {
+                return Err(CniError::new(code::UNKNOWN_CONTAINER, format!("pod {namespace}/{name} is gone")));
+            }
+            Err(error) => return Err(error),
+        };
+        Self::of_pod(store, conf, &pod).await
+    }
+
+    async fn of_pod(store: &Store, conf: &NetConf, pod: &Pod) -> Result<Option<Self>> {
+        let meta = &pod.metadata;
+        let is_instance = |owner: &&api::meta::OwnerReference| {
+            owner.api_version == API_VERSION
+                && owner.kind == "VirtualMachineInstance"
+                && owner.controller == Some(true)
+        };
+        let Some(reference) = meta.owner_references.iter().find(is_instance) else { return Ok(None) };
+        let wrong = |message: String| CniError::new(code::KUBERNETES, message);
+        if reference.name.is_empty() || reference.uid.is_empty() {
+            return Err(wrong(format!(
+                "pod {}/{} has invalid VMI ownerReference: name={:?} uid={:?}",
+                meta.namespace, meta.name, reference.name, reference.uid
+            )));
+        }
+        let instance: Object =
+            store.virtual_machine(conf, "virtualmachineinstances", &meta.namespace, &reference.name).await?;
+        let instance = instance.metadata;
+        if instance.uid != reference.uid {
+            return Err(wrong(format!(
+                "VMI UID mismatch: pod ownerReference has {} but VMI resource has {}",
+                reference.uid, instance.uid
+            )));
+        }
+        let owner = instance
+            .owner_references
+            .iter()
+            .find(|owner| owner.api_version == API_VERSION && owner.kind == "VirtualMachine" && !owner.name.is_empty());
+        let mut machine = Self {
+            name: instance.name.clone(),
+            uid: instance.uid.clone(),
+            owner_uid: None,
+            is_going: instance.deletion_timestamp.is_some(),
+            migration: meta.labels.get(MIGRATION_LABEL).filter(|uid| !uid.is_empty()).cloned(),
+        };
+        if let Some(owner) = owner {
+            let owner: Object = store.virtual_machine(conf, "virtualmachines", &meta.namespace, &owner.name).await?;
+            machine.is_going = owner.metadata.deletion_timestamp.is_some();
+            machine.owner_uid = Some(owner.metadata.uid);
+        }
+        Ok(Some(machine))
+    }
+
+    /// The handle that holds the machine's addresses.
+    #[must_use]
+    pub(crate) fn handle(&self, network: &str, namespace: &str) -> String {
+        let network = if network.is_empty() { DEFAULT_NETWORK } else { network };
+        limited_id(&format!("{network}.vmi."), &format!("{namespace}.{}", self.name), MAX_HANDLE)
+    }
+}
+
+/// Prefix and suffix; a suffix that makes it too long is replaced by its hash.
+fn limited_id(prefix: &str, suffix: &str, max: usize) -> String {
+    let length = prefix.len() + suffix.len();
+    if length < max || (length == max && !suffix.starts_with('_')) {
+        return format!("{prefix}{suffix}");
+    }
+    let hash = BASE64URL_NOPAD.encode(&Sha256::digest(suffix));
+    let room = max.saturating_sub(prefix.len() + 1).min(hash.len());
+    format!("{prefix}_{}", hash.get(..room).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Machine, limited_id};
+
+    #[test]
+    fn handles_of_machines() {
+        let machine = Machine { name: "vm1".into(), uid: "u".into(), owner_uid: None, is_going: false, migration: None };
+        assert_eq!(machine.handle("", "default"), "k8s-pod-network.vmi.default.vm1");
+        assert_eq!(machine.handle("net1", "default"), "net1.vmi.default.vm1");
+        let long = limited_id("net.vmi.", &"x".repeat(200), 128);
+        assert!(long.starts_with("net.vmi._") && long.len() == 9 + 43, "{long}");
+        assert_eq!(limited_id("p.", &"y".repeat(126), 128).len(), 128);
+    }
+}

@@ -1,0 +1,91 @@
+//! `calico-ipam` DEL: addresses go back to Calico's blocks.
+
+use super::assign::{keeps_addresses, timed, turn};
+use super::machine::Machine;
+use crate::config::NetConf;
+use crate::context::Context;
+use crate::error::{CniError, Result, code};
+use crate::identity::Identity;
+use ipam::{Change, Expected, OwnerCheck, OwnerUpdate, PodOwner};
+use std::collections::BTreeMap;
+
+/// Gives back the container's addresses; that there are none is fine.
+///
+/// # Errors
+/// When the datastore fails.
+pub(crate) async fn release(context: &Context, conf: &NetConf, identity: &Identity) -> Result<()> {
+    match Machine::of(&context.store, conf, identity).await {
+        Ok(Some(machine)) if keeps_addresses(context).await => release_machine(context, conf, identity, &machine).await,
+        Ok(_) => release_handles(context, conf, identity).await,
+        // Of two DELs at once, the other one did it.
+        Err(error) if error.code == code::UNKNOWN_CONTAINER => Ok(()),
+        Err(error) => Err(CniError { msg: format!("failed to get VMI info: {}", error.msg), ..error }),
+    }
+}
+
+async fn release_handles(context: &Context, conf: &NetConf, identity: &Identity) -> Result<()> {
+    let _turn = turn(context, conf).await;
+    let (handle, old) = (identity.handle(), identity.old_handle());
+    // Calico 2 named handles after the workload; nearly always there is none, so both are asked at once.
+    timed(async {
+        let (new, old) = tokio::join!(release_handle(context, &handle), release_handle(context, &old));
+        new.and(old)
+    })
+    .await
+}
+
+async fn release_handle(context: &Context, handle: &str) -> Result<()> {
+    match context.store.ipam.release_by_handle(handle).await {
+        Err(error) if !error.is_does_not_exist() => {
+            Err(CniError::address(&format!("releasing the addresses of handle {handle}"), &error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A machine's addresses stay with it until it is deleted; only the record of this pod goes.
+async fn release_machine(context: &Context, conf: &NetConf, identity: &Identity, machine: &Machine) -> Result<()> {
+    let handle = machine.handle(&conf.name, &identity.namespace);
+    let ipam = &context.store.ipam;
+    let failed = |error: &ipam::Error| CniError::address(&format!("releasing the addresses of handle {handle}"), error);
+    let _turn = turn(context, conf).await;
+    timed(async {
+        let addresses = match ipam.ips_by_handle(&handle).await {
+            Ok(addresses) => addresses,
+            Err(error) if error.is_does_not_exist() => return Ok(()),
+            Err(error) => return Err(failed(&error)),
+        };
+        let own = PodOwner { namespace: identity.namespace.clone(), name: identity.identifiers.pod.clone() };
+        for address in &addresses {
+            let Some(record) = ipam.allocation(*address).await.map_err(|error| failed(&error))? else { continue };
+            let (update, check) = if is_owner(&record.active_owner_attrs, &own) {
+                let check = OwnerCheck { active: Expected::Pod(own.clone()), ..OwnerCheck::default() };
+                (OwnerUpdate { active: Change::Clear, ..OwnerUpdate::default() }, check)
+            } else if is_owner(&record.alternate_owner_attrs, &own) {
+                let check = OwnerCheck { alternate: Expected::Pod(own.clone()), ..OwnerCheck::default() };
+                (OwnerUpdate { alternate: Change::Clear, ..OwnerUpdate::default() }, check)
+            } else {
+                continue;
+            };
+            // A refusal means that the machine has just moved: the runtime calls again, and then it fits.
+            ipam.set_owner_attributes(*address, &handle, &update, &check).await.map_err(|error| failed(&error))?;
+        }
+        if !machine.is_going {
+            return Ok(());
+        }
+        for address in &addresses {
+            let record = ipam.allocation(*address).await.map_err(|error| failed(&error))?;
+            if record.is_some_and(|record| {
+                !record.active_owner_attrs.is_empty() || !record.alternate_owner_attrs.is_empty()
+            }) {
+                return Ok(());
+            }
+        }
+        release_handle(context, &handle).await
+    })
+    .await
+}
+
+fn is_owner(attributes: &BTreeMap<String, String>, pod: &PodOwner) -> bool {
+    attributes.get("pod") == Some(&pod.name) && attributes.get("namespace") == Some(&pod.namespace)
+}

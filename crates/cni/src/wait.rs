@@ -1,0 +1,122 @@
+//! Waiting until Felix says that an endpoint's policy is in place: a file appears in a folder.
+//!
+//! The kernel tells when it does (inotify); nothing is polled, except for a folder that is not there yet.
+
+use crate::error::{CniError, Result, code};
+use api::WorkloadEndpoint;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::inotify;
+use std::mem::MaybeUninit;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long a folder that is not there yet is waited for between looks.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+
+/// The name of the file that tells that an endpoint is programmed; `None` when the endpoint's name is none.
+#[must_use]
+pub fn status_file(endpoint: &WorkloadEndpoint) -> Option<String> {
+    let parts = api::split_workload_endpoint_name(&endpoint.metadata.name)?;
+    let [_, orchestrator, workload, name] = <[String; 4]>::try_from(parts).ok()?;
+    let workload = format!("{}/{workload}", endpoint.metadata.namespace);
+    Some([orchestrator, workload, name].map(|part| escaped(&part)).join(" "))
+}
+
+/// As Go's `url.PathEscape`.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => out.push(char::from(byte)),
+            b'-' | b'_' | b'.' | b'~' | b'$' | b'&' | b'+' | b'=' | b':' | b'@' => out.push(char::from(byte)),
+            other => out.push_str(&format!("%{other:02X}")),
+        }
+    }
+    out
+}
+
+/// Waits until the file is there, at most so long. Blocks.
+///
+/// # Errors
+/// When the time is over.
+pub fn for_file(folder: &Path, name: &str, limit: Duration) -> Result<()> {
+    let deadline = Instant::now() + limit;
+    let file = folder.join(name);
+    loop {
+        // Watch first and look then: what appears in between is seen by one of the two.
+        let watch = start_watch(folder);
+        if file.exists() {
+            return Ok(());
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            let message = format!("timed out waiting for endpoint status file '{}': file not found", file.display());
+            return Err(CniError::new(code::TRY_AGAIN_LATER, message));
+        }
+        match watch {
+            Ok(watch) => next_event(&watch, left),
+            Err(error) => {
+                tracing::debug!(%error, folder = %folder.display(), "the folder cannot be watched yet");
+                std::thread::sleep(left.min(LOOK_AGAIN));
+            }
+        }
+    }
+}
+
+fn start_watch(folder: &Path) -> rustix::io::Result<rustix::fd::OwnedFd> {
+    let watch = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
+    let interests = inotify::WatchFlags::CREATE
+        | inotify::WatchFlags::MOVED_TO
+        | inotify::WatchFlags::DELETE_SELF
+        | inotify::WatchFlags::ONLYDIR;
+    inotify::add_watch(&watch, folder, interests)?;
+    Ok(watch)
+}
+
+/// Waits until something happens in the folder; what it was, the next look tells.
+fn next_event(watch: &rustix::fd::OwnedFd, limit: Duration) {
+    let timeout = Timespec {
+        tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: limit.subsec_nanos().into(),
+    };
+    let mut descriptors = [PollFd::new(watch, PollFlags::IN)];
+    if poll(&mut descriptors, Some(&timeout)).is_ok_and(|count| count > 0) {
+        let mut buffer = [MaybeUninit::uninit(); 1024];
+        // One event is enough to look again; the watch is made anew for the next wait.
+        let _ = inotify::Reader::new(watch, &mut buffer).next();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{escaped, for_file, status_file};
+    use std::time::Duration;
+
+    #[test]
+    fn names_are_felixs() {
+        let mut endpoint = api::WorkloadEndpoint::default();
+        endpoint.metadata.namespace = "default".into();
+        endpoint.metadata.name = "node--1-k8s-testpod1-eth0".into();
+        assert_eq!(status_file(&endpoint).unwrap(), "k8s default%2Ftestpod1 eth0");
+        assert_eq!(escaped("t est%"), "t%20est%25");
+        endpoint.metadata.name = "nonsense".into();
+        assert_eq!(status_file(&endpoint), None);
+    }
+
+    #[test]
+    fn a_file_is_seen_when_it_comes() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("later");
+        let error = for_file(&place, "f", Duration::from_millis(10)).unwrap_err();
+        assert!(error.msg.contains("timed out waiting for endpoint status file"), "{error}");
+        std::fs::create_dir(&place).unwrap();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| for_file(&place, "f", Duration::from_secs(60)));
+            std::fs::write(place.join("other"), "").unwrap();
+            std::fs::write(place.join(".draft"), "").unwrap();
+            std::fs::rename(place.join(".draft"), place.join("f")).unwrap();
+            waiting.join().unwrap().unwrap();
+        });
+        for_file(&place, "f", Duration::ZERO).unwrap();
+    }
+}

@@ -1,0 +1,9 @@
+//! The pod's network: planned as data ([`plan`]), made and removed by netlink ([`apply`]), looked at again ([`check`]).
+
+pub mod apply;
+pub mod check;
+pub mod plan;
+
+pub use apply::{Wire, remove};
+pub use check::check;
+pub use plan::{HOST_MAC, Setting, WiringPlan};

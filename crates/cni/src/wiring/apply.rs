@@ -1,0 +1,291 @@
+//! A plan carried out: the pair of devices first, which needs no address yet, then everything that does.
+//!
+//! The pair is made from the host's side in one request, with the other end already in the pod's namespace and both
+//! with their names, MTU and hardware addresses: nothing is moved or renamed where others could see it half-made. Code
+//! runs inside the pod's namespace only on a thread that ends there.
+
+use super::plan::{GATEWAY_V4, HOST_MAC, Setting, WiringPlan};
+use crate::config::DeviceType;
+use crate::error::{CniError, Result};
+use crate::fault;
+use ipnet::IpNet;
+use netlink::namespace::Namespace;
+use netlink::{
+    Address, DeviceKind, Family, Handle, Kernel as _, Link, LinkChange, LinkRef, MacAddress, NewLink, Operation, Peer,
+    Route, RouteFilter, TABLE_MAIN, sysctl,
+};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long the kernel may take to accept the host's hardware address.
+const MAC_PATIENCE: Duration = Duration::from_secs(5);
+/// How long the kernel may take to make the host's link-local address.
+const LINK_LOCAL_PATIENCE: Duration = Duration::from_secs(1);
+
+/// A pair of devices, one end on the host and one in the pod.
+#[derive(Debug)]
+pub struct Wire {
+    host: Handle,
+    link: Link,
+}
+
+impl Wire {
+    /// Makes the pair. A device of the same name on the host is in the way: with `replace` it is deleted first, without
+    /// it there is no pair, and everything stays as it was.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn create(plan: &WiringPlan, namespace: &Namespace, replace: bool) -> Result<Option<Self>> {
+        let mut host = Handle::open().map_err(CniError::wiring)?;
+        let file = Arc::new(namespace.duplicate().map_err(CniError::wiring)?);
+        let name = LinkRef::Name(plan.host_device.clone());
+        if replace {
+            delete(&mut host, &name)?;
+        }
+        let new = |kind: fn(Peer) -> DeviceKind| {
+            let peer =
+                Peer { name: plan.pod_device.clone(), namespace: Some(Arc::clone(&file)), mac: plan.pod_mac };
+            NewLink {
+                mtu: plan.mtu,
+                mac: Some(HOST_MAC),
+                queues: Some(plan.queues),
+                ..NewLink::new(&plan.host_device, kind(peer))
+            }
+        };
+        let mut outcome = match plan.device {
+            DeviceType::Veth => add(&mut host, new(DeviceKind::Veth), &name),
+            DeviceType::Netkit => add(&mut host, new(DeviceKind::Netkit), &name),
+        };
+        if plan.device == DeviceType::Netkit && outcome.as_ref().is_err_and(netlink::Error::is_unsupported) {
+            tracing::info!("this kernel has no netkit devices; the pod gets a veth pair");
+            outcome = add(&mut host, new(DeviceKind::Veth), &name);
+        }
+        let link = match outcome {
+            Ok(link) => link,
+            Err(error) if error.is_exists() && !replace => return Ok(None),
+            Err(error) if error.is_exists() => {
+                return Err(CniError::wiring(error).with_details(format!(
+                    "the pod's network namespace {} has a device {} already",
+                    namespace.path().display(),
+                    plan.pod_device
+                )));
+            }
+            Err(error) => return Err(CniError::wiring(error)),
+        };
+        let mut wire = Self { host, link };
+        fault::point("link-created");
+        match wire.settle_mac() {
+            Ok(()) => Ok(Some(wire)),
+            Err(error) => {
+                wire.undo();
+                Err(error)
+            }
+        }
+    }
+
+    /// Some kernels and daemons change the address of a new device once more; it is set again until it stays.
+    fn settle_mac(&mut self) -> Result<()> {
+        let deadline = Instant::now() + MAC_PATIENCE;
+        let mut pause = Duration::from_millis(1);
+        while self.link.mac != Some(HOST_MAC) {
+            if Instant::now() > deadline {
+                return Err(CniError::wiring(format!(
+                    "timed out waiting for host-side interface {:?} to accept MAC {HOST_MAC}",
+                    self.link.name
+                )));
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(100));
+            let link = LinkRef::Index(self.link.index);
+            let change = LinkChange { mac: Some(HOST_MAC), ..LinkChange::default() };
+            let (outcomes, read) = self.host.apply_and_read(&[Operation::ChangeLink(link.clone(), change)], &link);
+            if let Err(error) = netlink::first_failure(outcomes) {
+                tracing::warn!(%error, "the host's end keeps the kernel's hardware address");
+                return Ok(());
+            }
+            self.link = read.map_err(CniError::wiring)?;
+        }
+        Ok(())
+    }
+
+    /// Gives both ends their settings, addresses and routes; returns the hardware address of the pod's end.
+    ///
+    /// # Errors
+    /// When the kernel refuses. The pair is still there then: see [`Wire::undo`].
+    pub fn finish(&mut self, plan: &WiringPlan, namespace: &Namespace) -> Result<MacAddress> {
+        write_settings(&plan.host_settings())?;
+        fault::point("host-settings");
+        let mut operations = vec![Operation::up(self.link.index)];
+        let routes: Vec<Route> = if plan.host_routes {
+            plan.addresses.iter().map(|address| Route::on_link(*address, self.link.index)).collect()
+        } else {
+            Vec::new()
+        };
+        operations.extend(routes.iter().cloned().map(Operation::AddRoute));
+        let mut outcomes = self.host.apply(&operations).into_iter();
+        outcomes.next().transpose().map_err(CniError::wiring)?;
+        for (route, outcome) in routes.iter().zip(outcomes) {
+            match outcome {
+                Err(error) if error.is_exists() => self.explain_existing(route)?,
+                outcome => outcome.map_err(CniError::wiring)?,
+            }
+        }
+        fault::point("host-up");
+        let mac = namespace.run(|| wire_pod(plan)).map_err(CniError::wiring)??;
+        fault::point("pod-wired");
+        if plan.has_v6() {
+            self.await_link_local()?;
+        }
+        Ok(mac)
+    }
+
+    /// A route that is there already is fine when it is ours: Felix may have been faster.
+    fn explain_existing(&mut self, wanted: &Route) -> Result<()> {
+        let filter = RouteFilter { table: Some(TABLE_MAIN), ..RouteFilter::all(wanted.family()) };
+        let found = self.host.routes(&filter).map_err(CniError::wiring)?;
+        let mut same = found.iter().filter(|route| route.destination == wanted.destination);
+        if same.clone().any(|route| route.device == wanted.device && route.scope == wanted.scope)
+            || (wanted.family() == Family::V6 && same.clone().any(|route| route.device == wanted.device))
+        {
+            return Ok(());
+        }
+        let conflict = match same.next() {
+            Some(route) => {
+                let index = route.device.unwrap_or_default();
+                let link = self.host.link(&LinkRef::Index(index)).ok().flatten();
+                let name = link.map_or_else(|| "unknown".to_owned(), |link| link.name);
+                format!("route (Ifindex: {index}, Dst: {}, Scope: {:?}, Iface: {name})", route.destination, route.scope)
+            }
+            None => "it has gone again".to_owned(),
+        };
+        Err(CniError::wiring(format!(
+            "error adding host side routes for interface: {name}, error: route (Ifindex: {}, Dst: {}, Scope: {:?}) already \
+             exists for an interface other than '{name}': {conflict}",
+            self.link.index,
+            wanted.destination,
+            wanted.scope,
+            name = self.link.name
+        ))
+        .with_details("another pod or program has the address; `calicoctl ipam check` tells who"))
+    }
+
+    /// The pod's gateway is the host's link-local address; a pod whose host has none cannot send.
+    fn await_link_local(&mut self) -> Result<()> {
+        let deadline = Instant::now() + LINK_LOCAL_PATIENCE;
+        let expected = WiringPlan::gateway_v6();
+        let mut pause = Duration::from_millis(1);
+        let mut toggled = false;
+        loop {
+            let index = self.link.index;
+            let found = self.host.addresses(Some(Family::V6), Some(index)).map_err(CniError::wiring)?;
+            if found.iter().any(|address| address.address.addr() == expected && !address.tentative) {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                let has = found.iter().map(|address| address.address.to_string()).collect::<Vec<_>>().join(", ");
+                return Err(CniError::wiring(format!(
+                    "failed to get IPv6 addresses for host side of the pod interface {}: it should have {expected} and has [{has}]",
+                    self.link.name
+                ))
+                .with_details("check that IPv6 is enabled on this host (net.ipv6.conf.all.disable_ipv6)"));
+            }
+            // The address was made from an older hardware address: down and up again makes a new one.
+            if !found.is_empty() && !toggled {
+                toggled = true;
+                let down = LinkChange { up: Some(false), mac: Some(HOST_MAC), ..LinkChange::default() };
+                let operations = [Operation::ChangeLink(LinkRef::Index(index), down), Operation::up(index)];
+                netlink::first_failure(self.host.apply(&operations)).map_err(CniError::wiring)?;
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(50));
+        }
+    }
+
+    /// Deletes the pair.
+    pub fn undo(&mut self) {
+        if let Err(error) = delete(&mut self.host, &LinkRef::Index(self.link.index)) {
+            tracing::warn!(%error, device = %self.link.name, "the pod's device could not be removed again");
+        }
+    }
+}
+
+fn add(host: &mut Handle, new: NewLink, name: &LinkRef) -> netlink::Result<Link> {
+    let (outcomes, read) = host.apply_and_read(&[Operation::AddLink(new)], name);
+    netlink::first_failure(outcomes)?;
+    read
+}
+
+/// Deletes a device; one that is gone is fine.
+fn delete(handle: &mut Handle, link: &LinkRef) -> Result<()> {
+    match netlink::first_failure(handle.apply(&[Operation::DeleteLink(link.clone())])) {
+        Err(error) if error.is_missing() => Ok(()),
+        outcome => outcome.map_err(CniError::wiring),
+    }
+}
+
+fn write_settings(settings: &[Setting]) -> Result<()> {
+    for setting in settings {
+        match sysctl::write(&setting.path, setting.value) {
+            Ok(()) => {}
+            Err(error) if setting.optional => tracing::warn!(%error, "a setting could not be made; going on"),
+            Err(error) => return Err(CniError::wiring(error)),
+        }
+    }
+    Ok(())
+}
+
+/// The pod's side, run inside its namespace.
+fn wire_pod(plan: &WiringPlan) -> Result<MacAddress> {
+    write_settings(&plan.pod_settings_before())?;
+    let mut handle = Handle::open().map_err(CniError::wiring)?;
+    let name = LinkRef::Name(plan.pod_device.clone());
+    let link = handle.link(&name).map_err(CniError::wiring)?.ok_or_else(|| {
+        CniError::wiring(format!("the pod's device {} is gone", plan.pod_device))
+    })?;
+    let index = link.index;
+    let mut operations = vec![Operation::up(index)];
+    if plan.has_v4() {
+        let gateway = IpAddr::V4(GATEWAY_V4);
+        operations.push(Operation::AddRoute(Route::on_link(IpNet::from(gateway), index)));
+        let routes = plan.routes_of(false).map(|to| Operation::AddRoute(Route::via(to, gateway, index)));
+        operations.extend(routes);
+    }
+    if plan.has_v6() {
+        let gateway = WiringPlan::gateway_v6();
+        operations.extend(plan.routes_of(true).map(|to| Operation::AddRoute(Route::via(to, gateway, index))));
+    }
+    for address in &plan.addresses {
+        let skip_duplicate_detection = address.addr().is_ipv6();
+        operations.push(Operation::AddAddress(Address { skip_duplicate_detection, ..Address::new(index, *address) }));
+    }
+    netlink::first_failure(handle.apply(&operations))
+        .map_err(|error| CniError::wiring(format!("inside the pod's network namespace: {error}")))?;
+    write_settings(&plan.pod_settings_after())?;
+    link.mac.ok_or_else(|| CniError::wiring(format!("the pod's device {} has no hardware address", plan.pod_device)))
+}
+
+/// Removes the pod's device, and with it the host's end. A namespace or device that is gone is fine.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn remove(namespace: &Namespace, device: &str) -> Result<()> {
+    let name = LinkRef::Name(device.to_owned());
+    let outcome = namespace.run(|| Handle::open().map_err(CniError::wiring).and_then(|mut pod| delete(&mut pod, &name)));
+    match outcome {
+        Ok(outcome) => outcome.map_err(|error| {
+            CniError::wiring(format!("failed to clean up workload's pod interface inside netns: {error}"))
+        }),
+        Err(error) if error.is_missing() => Ok(()),
+        Err(error) => Err(CniError::wiring(format!("failed to enter netns: {error}"))),
+    }
+}
+
+/// Removes a host's end by its name; one that is gone is fine.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn remove_host_device(name: &str) -> Result<()> {
+    let mut host = Handle::open().map_err(CniError::wiring)?;
+    delete(&mut host, &LinkRef::Name(name.to_owned()))
+}

@@ -1,0 +1,207 @@
+//! Through the agent: the same work, warm; and an agent that is starting, gone, killed in the middle, or of another
+//! version.
+
+use crate::world::{Cluster, Node, Pod, add_node, address_of, answer, pool, refusal, told};
+use anyhow::{Context as _, Result, ensure};
+use serde_json::json;
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A running agent; killed when dropped.
+struct Agent {
+    child: Child,
+}
+
+impl Agent {
+    fn start(node: &Node, variables: &[(&str, &str)]) -> Result<Self> {
+        let mut command = Command::new(node.root().join("bin/calico"));
+        command
+            .env_clear()
+            .env("AGENT_SOCKET", socket(node))
+            .env("TORTIE_HOST_ROOT", node.root())
+            .env("NODENAME", &node.name)
+            .env("DATASTORE_TYPE", "etcdv3")
+            .env("ETCD_ENDPOINTS", node.settings["etcd_endpoints"].as_str().context("no endpoints")?)
+            .envs(variables.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let child = node.host.namespace.run(move || command.spawn())??;
+        let agent = Self { child };
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while std::os::unix::net::UnixStream::connect(socket(node)).is_err() {
+            ensure!(Instant::now() < deadline, "the agent does not listen");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(agent)
+    }
+
+    fn kill(mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn socket(node: &Node) -> PathBuf {
+    node.root().join("var/run/calico/cni-agent.sock")
+}
+
+async fn world() -> Result<(Cluster, Node)> {
+    let cluster = Cluster::start(&[pool("pool", "10.10.0.0/16", 26)]).await?;
+    add_node(&cluster.client, "node-a").await?;
+    let node = Node::on_etcd("node-a", &cluster.etcd)?;
+    Ok((cluster, node))
+}
+
+/// A log line of the plugin that only its own work writes.
+fn worked_itself(output: &std::process::Output) -> bool {
+    told(output).contains("working without the agent") || told(output).contains("does not do this")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_agent_does_the_work_without_credentials_of_the_plugin() -> Result<()> {
+    let (cluster, mut node) = world().await?;
+    let agent = Agent::start(&node, &[])?;
+    assert_eq!(std::fs::metadata(socket(&node))?.permissions().mode() & 0o777, 0o600);
+    // Same store by name; a plugin that worked itself would need an endpoint that answers.
+    let pods: Vec<Pod> = (0..64).map(|number| Pod::new(&format!("c{number}"))).collect::<Result<_>>()?;
+    let plugin = node.root().join("bin/calico");
+    let configuration = node.configuration(json!({}));
+    let started: Vec<Child> =
+        pods.iter().map(|pod| node.start(&plugin, &pod.call("ADD"), &configuration)).collect::<Result<_>>()?;
+    let mut addresses = std::collections::BTreeSet::new();
+    for child in started {
+        let output = child.wait_with_output()?;
+        addresses.insert(address_of(&answer(&output)?)?);
+        ensure!(!worked_itself(&output), "{}", told(&output));
+    }
+    assert_eq!(addresses.len(), 64);
+    pods[0].netns.run("ping", &["-c", "1", "-W", "5", addresses.iter().next_back().context("no address")?])?;
+    // Errors come through the agent as they are.
+    let lost = Pod { container: "lost".into(), ..Pod::new("x")? };
+    let mut call = lost.call("ADD");
+    call.netns = "/var/run/netns/cni-none";
+    let (code, _) = refusal(&node.call(&call, &configuration)?)?;
+    assert_eq!(code, 8);
+    // Another datastore is not the agent's business: the plugin does it, and cannot reach that one.
+    node.settings = json!({"datastore_type": "etcdv3", "etcd_endpoints": "http://127.0.0.1:1"});
+    let output = node.call(&lost.call("ADD"), &node.configuration(json!({})))?;
+    ensure!(refusal(&output).is_ok() && worked_itself(&output), "{}", told(&output));
+    let started: Vec<Child> =
+        pods.iter().map(|pod| node.start(&plugin, &pod.call("DEL"), &configuration)).collect::<Result<_>>()?;
+    for child in started {
+        let output = child.wait_with_output()?;
+        ensure!(output.status.success(), "{}", told(&output));
+    }
+    agent.kill()?;
+    node.assert_bare()?;
+    cluster.assert_bare()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_is_not_there_yet_is_waited_for_and_then_not() -> Result<()> {
+    let (cluster, mut node) = world().await?;
+    node.variables.insert("TORTIE_CNI_AGENT_TIMEOUT".into(), "1".into());
+    // It listens and waits for something itself.
+    let agent = Agent::start(&node, &[("AGENT_NEVER_READY", "1")])?;
+    let pod = Pod::new("c1")?;
+    let output = node.call(&pod.call("ADD"), &node.configuration(json!({})))?;
+    answer(&output)?;
+    ensure!(told(&output).contains("it is waiting for the datastore"), "{}", told(&output));
+    agent.kill()?;
+    // Its socket is there and nobody listens.
+    let output = node.call(&pod.call("DEL"), &node.configuration(json!({})))?;
+    ensure!(output.status.success() && worked_itself(&output), "{}", told(&output));
+    cluster.assert_bare()?;
+    // No agent and no way to the datastore: ADD says what it waited for, DEL is kept for the agent.
+    let nowhere = json!({"etcd_endpoints": "http://127.0.0.1:1"});
+    let output = node.call(&pod.call("ADD"), &node.configuration(nowhere))?;
+    let (_, _) = refusal(&output)?;
+    ensure!(String::from_utf8_lossy(&output.stdout).contains("did not answer within 1 s"), "{}", told(&output));
+    // One that starts meanwhile is found.
+    node.variables.insert("TORTIE_CNI_AGENT_TIMEOUT".into(), "60".into());
+    let plugin = node.root().join("bin/calico");
+    let waiting = node.start(&plugin, &pod.call("ADD"), &node.configuration(json!({})))?;
+    let agent = Agent::start(&node, &[])?;
+    let output = waiting.wait_with_output()?;
+    answer(&output)?;
+    ensure!(!worked_itself(&output), "{}", told(&output));
+    node.del(&pod, json!({}))?;
+    agent.kill()?;
+    node.assert_bare()?;
+    cluster.assert_bare()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_killed_in_the_middle_leaves_nothing() -> Result<()> {
+    let (cluster, mut node) = world().await?;
+    node.variables.insert("TORTIE_CNI_AGENT_TIMEOUT".into(), "1".into());
+    for step in cni::fault::STEPS {
+        let agent = Agent::start(&node, &[("TORTIE_CNI_DIE_AT", step)])?;
+        let pod = Pod::new(&step.replace('-', ""))?;
+        // The plugin sees the connection break and does the work itself.
+        let output = node.call(&pod.call("ADD"), &node.configuration(json!({})))?;
+        let result = answer(&output)?;
+        ensure!(worked_itself(&output), "{step}: {}", told(&output));
+        ensure!(pod.netns.ip(&["addr", "show", "eth0"])?.contains(&address_of(&result)?), "{step}");
+        node.del(&pod, json!({}))?;
+        agent.kill()?;
+        node.assert_bare()?;
+        cluster.assert_bare()?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_agent_carries_out_what_is_due() -> Result<()> {
+    let (mut cluster, node) = world().await?;
+    let pod = Pod::new("c1")?;
+    node.add(&pod, json!({}))?;
+    cluster.etcd.kill();
+    node.del(&pod, json!({}))?;
+    cluster.etcd.restart()?;
+    let agent = Agent::start(&node, &[])?;
+    let pending = node.root().join("var/lib/calico/cni-pending");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while std::fs::read_dir(&pending)?.count() > 0 {
+        ensure!(Instant::now() < deadline, "the release is still due");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    agent.kill()?;
+    cluster.assert_bare()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn versions_that_do_not_meet() -> Result<()> {
+    let (_cluster, node) = world().await?;
+    let agent = Agent::start(&node, &[])?;
+    let ask = |question: &str| -> Result<String> {
+        let mut stream = std::os::unix::net::UnixStream::connect(socket(&node))?;
+        stream.write_all(&u32::try_from(question.len())?.to_be_bytes())?;
+        stream.write_all(question.as_bytes())?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer)?;
+        Ok(String::from_utf8_lossy(answer.get(4..).unwrap_or_default()).into_owned())
+    };
+    assert_eq!(ask(r#"{"oldest":7,"newest":9,"something":"new"}"#)?, r#"{"other-version":{"oldest":1,"newest":1}}"#);
+    assert!(ask("nonsense")?.starts_with(r#"{"not-mine":"#));
+    // A frame that is too long ends the connection, and the agent lives.
+    let mut stream = std::os::unix::net::UnixStream::connect(socket(&node))?;
+    stream.write_all(&[0xff; 4])?;
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest)?;
+    assert!(rest.is_empty());
+    assert!(ask("{}")?.starts_with(r#"{"not-mine":"#));
+    agent.kill()
+}

@@ -1,0 +1,13 @@
+//! The plugins as programs, with real parts: network namespaces as pods, etcd, kube-apiserver, containerd, and the
+//! reference plugins. Everything happens inside namespaces that a test makes and removes.
+
+mod agent;
+mod attach;
+mod away;
+mod captured;
+mod chain;
+mod containers;
+mod faults;
+mod kubernetes;
+mod many;
+mod world;
