@@ -80,6 +80,10 @@ impl CalcGraph {
 
     /// Takes in one entry of the feed. Nothing is sent before the next flush.
     pub fn on_update(&mut self, update: Update) {
+        if !update.value.as_ref().is_none_or(|value| fits(&update.key, value)) {
+            tracing::error!(key = %update.key, "the feed delivered a value of another kind than its key; it is ignored");
+            return;
+        }
         self.network.on_update(&update, &mut self.sequencer);
         let Update { key, value, .. } = update;
         match &key {
@@ -89,19 +93,19 @@ impl CalcGraph {
             Key::V1(V1Key::Policy(policy)) => match value {
                 Some(FeedValue::Policy(value)) => self.active.put_policy(policy, &value, &mut self.population),
                 None => self.active.remove_policy(policy, &mut self.population, &mut self.sequencer),
-                Some(_) => unexpected(&key),
+                Some(_) => {}
             },
             Key::V1(V1Key::Tier { name }) => match value {
                 Some(FeedValue::Tier(tier)) => self.active.set_tier(name, Some(tier)),
                 None => self.active.set_tier(name, None),
-                Some(_) => unexpected(&key),
+                Some(_) => {}
             },
             Key::V1(V1Key::ProfileRules { name }) => match value {
                 Some(FeedValue::ProfileRules(rules)) => {
                     self.active.set_profile_rules(name, Some(&rules), &mut self.population);
                 }
                 None => self.active.set_profile_rules(name, None, &mut self.population),
-                Some(_) => unexpected(&key),
+                Some(_) => {}
             },
             Key::V1(V1Key::HostConfig { host, name }) => self.hosts.set_entry(host, name, value.is_some()),
             Key::Resource(resource) => self.on_resource(resource, value),
@@ -207,7 +211,7 @@ impl CalcGraph {
             (Some(FeedValue::NetworkSet(set)), Key::V1(V1Key::NetworkSet { .. })) => {
                 self.put_network_set(&item, &set);
             }
-            (Some(_), _) => unexpected(key),
+            (Some(_), _) => {}
         }
     }
 
@@ -276,9 +280,8 @@ impl CalcGraph {
 
     fn on_resource(&mut self, key: &ResourceKey, value: Option<FeedValue>) {
         let resource = match value {
-            Some(FeedValue::Resource(resource)) if resource.kind() == key.kind => Some(*resource),
-            Some(_) => return unexpected(&Key::Resource(key.clone())),
-            None => None,
+            Some(FeedValue::Resource(resource)) => Some(*resource),
+            _ => None,
         };
         match (key.kind, resource) {
             (Kind::Profile, Some(Resource::Profile(profile))) => {
@@ -328,6 +331,23 @@ impl CalcGraph {
     }
 }
 
-fn unexpected(key: &Key) {
-    tracing::error!(%key, "the feed delivered a value of another kind than its key; it is ignored");
+/// Whether a value is of the kind that its key says. Only keys that some part looks at are checked.
+fn fits(key: &Key, value: &FeedValue) -> bool {
+    match key {
+        Key::Resource(key) => matches!(value, FeedValue::Resource(resource) if resource.kind() == key.kind),
+        Key::Block { .. } => matches!(value, FeedValue::Block(_)),
+        Key::V1(key) => match key {
+            V1Key::HostConfig { .. } => matches!(value, FeedValue::Text(_)),
+            V1Key::Wireguard { .. } => matches!(value, FeedValue::Wireguard(_)),
+            V1Key::WorkloadEndpoint { .. } => matches!(value, FeedValue::WorkloadEndpoint(_)),
+            V1Key::HostEndpoint { .. } => matches!(value, FeedValue::HostEndpoint(_)),
+            V1Key::NetworkSet { .. } => matches!(value, FeedValue::NetworkSet(_)),
+            V1Key::Policy(_) => matches!(value, FeedValue::Policy(_)),
+            V1Key::Tier { .. } => matches!(value, FeedValue::Tier(_)),
+            V1Key::ProfileRules { .. } => matches!(value, FeedValue::ProfileRules(_)),
+            V1Key::IpPool { .. } => matches!(value, FeedValue::IpPool(_)),
+            _ => true,
+        },
+        _ => true,
+    }
 }

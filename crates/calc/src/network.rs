@@ -35,13 +35,17 @@ pub struct NetworkSettings {
     pub route_source: RouteSource,
     /// What the configuration says about encapsulation.
     pub encapsulation: EncapsulationSettings,
+    /// Whether routes are left out: nothing on this host makes use of them.
+    pub without_routes: bool,
+    /// Whether VXLAN devices are left out: no pool uses VXLAN.
+    pub without_vteps: bool,
 }
 
 /// The parts of the network half.
 #[derive(Debug)]
 pub(crate) struct Network {
-    routes: Routes,
-    vteps: Vteps,
+    routes: Option<Routes>,
+    vteps: Option<Vteps>,
     encapsulation: EncapsulationReport,
     hosts: Hosts,
     passthrough: Passthrough,
@@ -51,8 +55,8 @@ impl Network {
     /// A network about which nothing is known yet, as seen from this host.
     pub(crate) fn new(host: Text, settings: NetworkSettings) -> Self {
         Self {
-            routes: Routes::new(host, settings.route_source),
-            vteps: Vteps::default(),
+            routes: (!settings.without_routes).then(|| Routes::new(host, settings.route_source)),
+            vteps: (!settings.without_vteps).then(Vteps::default),
             encapsulation: EncapsulationReport::new(settings.encapsulation),
             hosts: Hosts::default(),
             passthrough: Passthrough::default(),

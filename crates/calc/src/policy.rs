@@ -218,7 +218,7 @@ impl ActiveRules {
         let recompute: Vec<ItemId> = if self.computed.take_changed() {
             self.locals.keys().copied().collect()
         } else {
-            rematched.endpoints.iter().chain(&self.stale_endpoints).copied().collect()
+            rematched.relabelled.iter().chain(&self.stale_endpoints).copied().collect()
         };
         self.stale_endpoints.extend(rematched.endpoints);
         self.recompute(&recompute, population);
@@ -282,6 +282,7 @@ impl ActiveRules {
             row.active = Some(Box::new(ActivePolicy { id: id.clone(), sets, rank: 0 }));
             self.active += 1;
             let (tier, order) = (row.tier, row.order);
+            self.stale_endpoints.extend(self.selectors.matched(row.selector));
             self.order.insert(&tier_name(&self.table, tier), order, &id, policy);
         }
     }

@@ -36,6 +36,8 @@ pub(crate) struct Rematched {
     pub(crate) endpoints: BTreeSet<ItemId>,
     /// Selectors that select somebody now and did not, or the other way round.
     pub(crate) selectors: BTreeSet<SelectorRef>,
+    /// Endpoints whose labels or profiles changed, whether or not that makes a difference here.
+    pub(crate) relabelled: BTreeSet<ItemId>,
 }
 
 /// The different selectors of policies, and whom of the local endpoints they select.
@@ -214,6 +216,7 @@ impl LocalSelectors {
 
     /// Matches again whatever changed, and tells what became of it.
     pub(crate) fn rematch(&mut self, population: &mut Population) -> Rematched {
+        self.changes.relabelled = self.stale.clone();
         let new = std::mem::take(&mut self.new);
         if new.len() > FEW {
             self.stale.extend(self.locals.keys());

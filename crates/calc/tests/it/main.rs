@@ -1,0 +1,12 @@
+//! The whole graph: scenarios and random worlds, each run in many ways, compared with an obvious recomputation.
+
+mod computed;
+mod dataplane;
+mod naive;
+mod random;
+mod run;
+mod scale;
+mod scenarios;
+mod text;
+mod unreadable;
+mod world;
