@@ -1,0 +1,14 @@
+//! What a component shows to those who watch over it: health probes, and figures for Prometheus.
+//!
+//! - [`health`]: which parts are alive and ready.
+//! - [`metrics`]: figures, with Calico's names.
+//! - [`server`]: both over HTTP.
+//!
+//! It refuses to run timers: answers are made when somebody asks.
+
+pub mod health;
+pub mod metrics;
+pub mod server;
+
+pub use health::{Health, Pulse, Summary};
+pub use metrics::{Figure, FigureKind, Metrics};

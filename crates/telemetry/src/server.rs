@@ -1,0 +1,140 @@
+//! The pages `/liveness`, `/readiness` and `/metrics`. One small server for probes that come every few seconds: HTTP/1,
+//! no state, nothing that a request could change.
+
+use crate::health::Health;
+use crate::metrics::Metrics;
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::header::CONTENT_TYPE;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+
+/// How many connections are served at once; more wait.
+const CONNECTIONS: usize = 64;
+/// How long a client may take to say what it wants.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a server shows.
+#[derive(Clone, Default)]
+pub struct Pages {
+    /// `/liveness` and `/readiness`.
+    pub health: Option<Health>,
+    /// `/metrics`.
+    pub metrics: Option<Metrics>,
+}
+
+/// Serves the pages until the task is dropped.
+pub async fn serve(listener: TcpListener, pages: Pages) {
+    let permits = Arc::new(Semaphore::new(CONNECTIONS));
+    loop {
+        // The semaphore is never closed.
+        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let pages = pages.clone();
+        tokio::spawn(async move {
+            let answer = service_fn(move |request| {
+                let response = respond(&request, &pages);
+                async move { Ok::<_, Infallible>(response) }
+            });
+            let _ = hyper::server::conn::http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(PATIENCE)
+                .serve_connection(TokioIo::new(stream), answer)
+                .await;
+            drop(permit);
+        });
+    }
+}
+
+fn respond(request: &Request<Incoming>, pages: &Pages) -> Response<Full<Bytes>> {
+    page(request.method(), request.uri().path(), pages)
+}
+
+fn page(method: &Method, path: &str, pages: &Pages) -> Response<Full<Bytes>> {
+    if method != Method::GET && method != Method::HEAD {
+        return text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n".to_owned());
+    }
+    match (path, &pages.health, &pages.metrics) {
+        ("/liveness", Some(health), _) => {
+            let summary = health.summary(Instant::now());
+            text(status(summary.live, &summary.detail), summary.detail)
+        }
+        ("/readiness", Some(health), _) => {
+            let summary = health.summary(Instant::now());
+            text(status(summary.ready, &summary.detail), summary.detail)
+        }
+        ("/metrics", _, Some(metrics)) => text(StatusCode::OK, metrics.page()),
+        _ => text(StatusCode::NOT_FOUND, "404 page not found\n".to_owned()),
+    }
+}
+
+fn status(good: bool, detail: &str) -> StatusCode {
+    match (good, detail.is_empty()) {
+        (true, true) => StatusCode::NO_CONTENT,
+        (true, false) => StatusCode::OK,
+        (false, _) => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}
+
+fn text(status: StatusCode, body: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = status;
+    let kind = hyper::header::HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::health::Pulse;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    #[test]
+    fn pages_by_path() {
+        let health = Health::default();
+        let pulse = Pulse::new();
+        health.register("FelixStartup", &pulse, true, true, Duration::ZERO);
+        let pages = Pages { health: Some(health), metrics: None };
+        let code = |path: &str| page(&Method::GET, path, &pages).status().as_u16();
+        assert_eq!(
+            (code("/liveness"), code("/readiness"), code("/metrics"), code("/")),
+            (200, 503, 404, 404)
+        );
+        pulse.report(true, "");
+        assert_eq!(code("/readiness"), 200);
+        assert_eq!(page(&Method::POST, "/readiness", &pages).status().as_u16(), 405);
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn over_a_real_socket() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let metrics = Metrics::default();
+        metrics.set("felix_resync_state", "State.", 3.0);
+        let server = tokio::spawn(serve(listener, Pages { health: None, metrics: Some(metrics) }));
+        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        server.abort();
+        assert!(
+            answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("felix_resync_state 3\n"),
+            "{answer}"
+        );
+    }
+}
