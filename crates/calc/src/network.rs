@@ -28,6 +28,16 @@ use passthrough::Passthrough;
 use routes::Routes;
 use vteps::Vteps;
 
+/// What an optional value holds, if it is of this variant.
+macro_rules! held {
+    ($value:expr, $variant:path) => {
+        $value.and_then(|value| match value {
+            $variant(inner) => Some(&**inner),
+            _ => None,
+        })
+    };
+}
+
 /// What the network half must know about its host.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NetworkSettings {
@@ -67,51 +77,37 @@ impl Network {
     pub(crate) fn on_update(&mut self, update: &Update, out: &mut Sequencer) {
         let value = update.value.as_ref();
         match &update.key {
+            Key::Resource(key) => self.on_resource(key, held!(value, FeedValue::Resource), out),
             Key::Block { cidr } => {
-                self.routes.on_block(
-                    *cidr,
-                    value.and_then(|value| match value {
-                        FeedValue::Block(block) => Some(&**block),
-                        _ => None,
-                    }),
-                );
-            }
-            Key::Resource(key) => {
-                let resource = value.and_then(|value| match value {
-                    FeedValue::Resource(resource) => Some(&**resource),
-                    _ => None,
-                });
-                self.on_resource(key, resource, out);
+                if let Some(routes) = &mut self.routes {
+                    routes.on_block(*cidr, held!(value, FeedValue::Block));
+                }
             }
             Key::V1(V1Key::IpPool { cidr }) => {
-                let pool = value.and_then(|value| match value {
-                    FeedValue::IpPool(pool) => Some(&**pool),
-                    _ => None,
-                });
-                self.routes.on_pool(*cidr, pool);
+                let pool = held!(value, FeedValue::IpPool);
+                if let Some(routes) = &mut self.routes {
+                    routes.on_pool(*cidr, pool);
+                }
                 self.encapsulation.on_pool(*cidr, pool, out);
                 self.passthrough.on_pool(*cidr, pool, out);
             }
             Key::V1(V1Key::WorkloadEndpoint { host, orchestrator, workload, endpoint }) => {
-                let value = value.and_then(|value| match value {
-                    FeedValue::WorkloadEndpoint(endpoint) => Some(&**endpoint),
-                    _ => None,
-                });
-                self.routes.on_workload(host, (orchestrator, workload, endpoint), value);
+                if let Some(routes) = &mut self.routes {
+                    let name = (orchestrator.as_str(), workload.as_str(), endpoint.as_str());
+                    routes.on_workload(host, name, held!(value, FeedValue::WorkloadEndpoint));
+                }
             }
             Key::V1(V1Key::HostConfig { host, name }) => {
-                let value = value.and_then(|value| match value {
-                    FeedValue::Text(text) => Some(text.as_str()),
-                    _ => None,
-                });
-                self.vteps.on_host_config(host, name, value, out);
+                if let Some(vteps) = &mut self.vteps {
+                    let text = value.and_then(|value| match value {
+                        FeedValue::Text(text) => Some(text.as_str()),
+                        _ => None,
+                    });
+                    vteps.on_host_config(host, name, text, out);
+                }
             }
             Key::V1(V1Key::Wireguard { node }) => {
-                let value = value.and_then(|value| match value {
-                    FeedValue::Wireguard(wireguard) => Some(&**wireguard),
-                    _ => None,
-                });
-                passthrough::on_wireguard(node, value, out);
+                passthrough::on_wireguard(node, held!(value, FeedValue::Wireguard), out);
             }
             _ => {}
         }
@@ -120,33 +116,23 @@ impl Network {
     fn on_resource(&mut self, key: &ResourceKey, resource: Option<&Resource>, out: &mut Sequencer) {
         match key.kind {
             Kind::Node => {
-                let node = resource.and_then(|resource| match resource {
-                    Resource::Node(node) => Some(&**node),
-                    _ => None,
-                });
-                self.routes.on_node(&key.name, node);
-                self.vteps.on_node(&key.name, node, out);
+                let node = held!(resource, Resource::Node);
+                if let Some(routes) = &mut self.routes {
+                    routes.on_node(&key.name, node);
+                }
+                if let Some(vteps) = &mut self.vteps {
+                    vteps.on_node(&key.name, node, out);
+                }
                 self.hosts.on_node(&key.name, node, out);
             }
             Kind::Profile => {
-                let profile = resource.and_then(|resource| match resource {
-                    Resource::Profile(profile) => Some(&**profile),
-                    _ => None,
-                });
-                profile_owners::on_profile(&key.name, profile, out);
+                profile_owners::on_profile(&key.name, held!(resource, Resource::Profile), out);
             }
             Kind::BGPConfiguration if key.name == "default" => {
-                let config = resource.and_then(|resource| match resource {
-                    Resource::BGPConfiguration(config) => Some(&**config),
-                    _ => None,
-                });
-                self.passthrough.on_bgp_configuration(config, out);
+                self.passthrough.on_bgp_configuration(held!(resource, Resource::BGPConfiguration), out);
             }
             Kind::KubernetesService => {
-                let service = resource.and_then(|resource| match resource {
-                    Resource::KubernetesService(service) => Some(&**service),
-                    _ => None,
-                });
+                let service = held!(resource, Resource::KubernetesService);
                 passthrough::on_service(&key.namespace, &key.name, service, out);
             }
             _ => {}
@@ -160,6 +146,11 @@ impl Network {
 
     /// Resolves what was left for the flush. Called before the sequencer sends.
     pub(crate) fn flush(&mut self, out: &mut Sequencer) {
-        self.routes.flush(out);
+        if let Some(routes) = &mut self.routes {
+            routes.flush(out);
+        }
     }
 }
+
+#[cfg(test)]
+mod tests;

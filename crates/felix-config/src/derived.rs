@@ -4,6 +4,7 @@ use crate::choices::{AllowAction, DenyAction, ProgramClusterRoutes, Switch};
 use crate::sources::Sources;
 use crate::table::Config;
 use crate::values::{Interval, RouteTableRange};
+use messages::Encapsulation;
 
 /// The route tables that are ours when nobody says which.
 const DEFAULT_ROUTE_TABLES: RouteTableRange = RouteTableRange { min: 1, max: 250 };
@@ -99,6 +100,18 @@ impl Config {
     pub fn programs_no_encap_routes(&self) -> bool {
         use ProgramClusterRoutes::{Enabled, EnabledNoEncapOnly};
         matches!(self.program_cluster_routes, Enabled | EnabledNoEncapOnly)
+    }
+
+    /// Whether anything on this host makes use of routes to other nodes, given what the pools ask for.
+    #[must_use]
+    pub fn needs_routes(&self, pools: &Encapsulation) -> bool {
+        self.bpf_enabled
+            || self.wireguard_enabled
+            || self.wireguard_enabled_v6
+            || pools.vxlan
+            || pools.vxlan_v6
+            || pools.no_encap
+            || (pools.ipip && self.programs_ipip_routes())
     }
 
     /// Whether flows are logged anywhere.
@@ -199,6 +212,19 @@ mod tests {
         ] {
             assert_eq!(config(|config| config.cluster_type = cluster_type.into()).provider(), expected);
         }
+    }
+
+    #[test]
+    fn routes_are_needed_by_somebody() {
+        let none = Encapsulation::default();
+        let ipip = Encapsulation { ipip: true, ..none };
+        assert!(!config(|_| {}).needs_routes(&none));
+        assert!(config(|_| {}).needs_routes(&ipip));
+        let by_bgp = config(|config| config.program_cluster_routes = ProgramClusterRoutes::Disabled);
+        assert!(!by_bgp.needs_routes(&ipip));
+        assert!(by_bgp.needs_routes(&Encapsulation { vxlan_v6: true, ..none }));
+        assert!(config(|config| config.wireguard_enabled_v6 = true).needs_routes(&none));
+        assert!(config(|config| config.bpf_enabled = true).needs_routes(&none));
     }
 
     #[test]
