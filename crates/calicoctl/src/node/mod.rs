@@ -1,11 +1,10 @@
 //! `calicoctl node`: the Calico node of this machine. Linux only, and most of it for root.
 //!
-//! - [`status`]: is it running, and who are its BGP peers; [`bird`] is the protocol behind that.
+//! - [`status`]: is it running, and who are its BGP peers.
 //! - [`checksystem`]: can this machine run one.
 //! - [`diags`]: a bundle of what one wants to know when it does not.
 //! - [`run`]: starts the container, for clusters on etcd.
 
-pub mod bird;
 pub mod checksystem;
 pub mod diags;
 pub mod run;

@@ -1,8 +1,8 @@
 //! `calicoctl node status`: whether Calico runs on this machine, and its BGP peers.
 
-use super::bird::{self, BirdError, Family, Peer};
 use crate::context::Context;
 use crate::failure::{Failure, Result};
+use bird_control::{BirdError, Family, Peer};
 use std::path::{Path, PathBuf};
 
 /// Where to look; a test looks elsewhere.
@@ -58,7 +58,7 @@ async fn print_peers(family: Family, socket: &str, host: &Host, context: &mut Co
     let version = family.number();
     context.print(&format!("\nIPv{version} BGP status\n"))?;
     let sockets: Vec<PathBuf> = host.sockets.iter().map(|folder| folder.join(socket)).collect();
-    let answer = match bird::peers(family, &sockets).await {
+    let answer = match bird_control::peers(family, &sockets).await {
         Ok(answer) => answer,
         Err(error @ BirdError::NotThere { .. }) => {
             context.print(&format!("Error querying BIRD: {error}"))?;

@@ -1,49 +1,13 @@
-//! The BGP peers of a BIRD, asked over its control socket.
+//! The table of peers, `show protocols`, as people and readiness probes want it.
 //!
-//! BIRD answers a line of text with lines that begin with a four-digit code, or with a space for more of the same. Both
-//! BIRD 1 (one daemon per IP version, as Calico ships it) and BIRD 2 are understood.
+//! Both BIRD 1 (one daemon per IP version, as Calico ships it) and BIRD 2 are understood.
 
+use crate::connection::{Connection, without_code};
+use crate::{BirdError, Family};
 use std::path::Path;
-use std::time::Duration;
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::UnixStream;
-
-/// How long BIRD may take for each line.
-const PATIENCE: Duration = Duration::from_secs(2);
-
-/// Longer than any line of BIRD's tables.
-const LONGEST_ANSWER: usize = 16 << 20;
 
 /// The columns of the table that we can read.
 const TITLES: [&str; 6] = ["name", "proto", "table", "state", "since", "info"];
-
-/// Which addresses a table is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
-    /// IPv4.
-    V4,
-    /// IPv6.
-    V6,
-}
-
-impl Family {
-    /// 4 or 6.
-    #[must_use]
-    pub fn number(self) -> u8 {
-        match self {
-            Self::V4 => 4,
-            Self::V6 => 6,
-        }
-    }
-
-    /// What separates the parts of an address. In names of BIRD's protocols it is an underscore.
-    fn separator(self) -> &'static str {
-        match self {
-            Self::V4 => ".",
-            Self::V6 => ":",
-        }
-    }
-}
 
 /// One peering.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,74 +33,20 @@ pub struct Answer {
     pub both_families: bool,
 }
 
-/// Why there is no answer.
-#[derive(Debug, thiserror::Error)]
-pub enum BirdError {
-    /// There is no BIRD at any of the sockets.
-    #[error("unable to connect to BIRDv{family} socket: {reason}")]
-    NotThere {
-        /// 4 or 6.
-        family: u8,
-        /// What the system said about the last socket.
-        reason: String,
-    },
-    /// The question could not be asked.
-    #[error("unable to write to BIRD socket: {0}")]
-    Write(std::io::Error),
-    /// The answer could not be read.
-    #[error("{0}")]
-    Read(std::io::Error),
-    /// No answer in time.
-    #[error("no answer from BIRD within {} s", PATIENCE.as_secs())]
-    Late,
-    /// The answer is not one that we know.
-    #[error("{0}")]
-    Unknown(&'static str),
-}
-
 /// The peers of one family, from the first socket that answers.
 ///
 /// # Errors
 /// When no socket can be connected, or the answer is not as it should be.
 pub async fn peers(family: Family, sockets: &[impl AsRef<Path>]) -> Result<Answer, BirdError> {
-    let mut stream = connect(family, sockets).await?;
-    stream.write_all(b"show protocols\n").await.map_err(BirdError::Write)?;
+    let mut connection = Connection::open(family, sockets).await?;
+    connection.send("show protocols").await?;
     let mut table = Table::new(family);
-    let mut reader = BufReader::new(stream);
-    let mut length = 0;
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        let read = reader.read_until(b'\n', &mut line);
-        let count = tokio::time::timeout(PATIENCE, read).await.map_err(|_| BirdError::Late)?;
-        let count = count.map_err(BirdError::Read)?;
-        length += count;
-        if count == 0 || length > LONGEST_ANSWER {
-            return Ok(table.answer);
-        }
-        let text = String::from_utf8_lossy(&line);
-        if table.line(text.trim_end_matches(['\r', '\n']))? {
-            return Ok(table.answer);
+    while let Some(line) = connection.line().await? {
+        if table.line(&line)? {
+            break;
         }
     }
-}
-
-async fn connect(family: Family, sockets: &[impl AsRef<Path>]) -> Result<UnixStream, BirdError> {
-    let mut reason = "no socket is known".to_owned();
-    for socket in sockets {
-        let path = socket.as_ref();
-        match UnixStream::connect(path).await {
-            Ok(stream) => return Ok(stream),
-            Err(error) => reason = format!("dial unix {}: connect: {}", path.display(), go_reason(&error)),
-        }
-    }
-    Err(BirdError::NotThere { family: family.number(), reason })
-}
-
-/// What Go prints for an error of the system: in lower case, without its number.
-fn go_reason(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_lowercase()
+    Ok(table.answer)
 }
 
 /// The table as it comes in.
@@ -152,7 +62,7 @@ impl Table {
 
     /// Takes a line; true when it was the last one.
     fn line(&mut self, line: &str) -> Result<bool, BirdError> {
-        let rest = line.get(5..).unwrap_or_default();
+        let rest = without_code(line);
         if line.starts_with("0000") {
             return Ok(true);
         } else if line.starts_with("0001") {
@@ -162,14 +72,14 @@ impl Table {
         } else if line.starts_with("2002") {
             let titles = rest.split_whitespace().map(str::to_lowercase);
             if !titles.eq(TITLES) {
-                return Err(BirdError::Unknown("unknown BIRD table output format"));
+                return Err(BirdError::Unknown("unknown BIRD table output format".to_owned()));
             }
         } else if line.starts_with("1002") {
             self.row(rest);
         } else if let Some(row) = line.strip_prefix(' ') {
             self.row(row);
         } else {
-            return Err(BirdError::Unknown("unexpected output line from BIRD"));
+            return Err(BirdError::Unknown("unexpected output line from BIRD".to_owned()));
         }
         Ok(false)
     }

@@ -1,0 +1,214 @@
+//! The network configuration: a template whose `__NAME__` tokens are replaced, checked to be JSON, and put in place.
+
+use crate::settings::{Settings, text};
+use client::config::Environment;
+use std::path::{Path, PathBuf};
+
+/// The mode of the file: it may hold a token.
+const MODE: u32 = 0o600;
+
+/// Calico's own configuration.
+const DEFAULT_TEMPLATE: &str = r#"{
+  "name": "k8s-pod-network",
+  "cniVersion": "1.0.0",
+  "plugins": [
+    {
+      "type": "calico",
+      "log_level": "__LOG_LEVEL__",
+      "log_file_path": "__LOG_FILE_PATH__",
+      "datastore_type": "__DATASTORE_TYPE__",
+      "nodename": "__KUBERNETES_NODE_NAME__",
+      "mtu": __CNI_MTU__,
+      "ipam": {"type": "calico-ipam"},
+      "policy": {"type": "k8s"},
+      "kubernetes": {"kubeconfig": "__KUBECONFIG_FILEPATH__"},
+      "require_mtu_file": __REQUIRE_MTU_FILE__,
+      "calico_api_group": "__CALICO_API_GROUP__"
+    },
+    {
+      "type": "portmap",
+      "snat": true,
+      "capabilities": {"portMappings": true}
+    }
+  ]
+}"#;
+
+/// Tokens that stand for a variable of the same name, and what they are without it.
+const VARIABLES: [(&str, &str); 13] = [
+    ("LOG_LEVEL", "info"),
+    ("LOG_FILE_PATH", "/var/log/calico/cni/cni.log"),
+    ("LOG_FILE_MAX_SIZE", "100"),
+    ("LOG_FILE_MAX_AGE", "30"),
+    ("LOG_FILE_MAX_COUNT", "10"),
+    ("DATASTORE_TYPE", "kubernetes"),
+    ("CNI_MTU", "1500"),
+    ("KUBERNETES_SERVICE_HOST", ""),
+    ("KUBERNETES_SERVICE_PORT", ""),
+    ("CALICO_API_GROUP", "crd.projectcalico.org/v1"),
+    ("ETCD_ENDPOINTS", ""),
+    ("ETCD_DISCOVERY_SRV", ""),
+    ("REQUIRE_MTU_FILE", "false"),
+];
+
+/// Tokens that stand for a certificate's file on the host, if there is one.
+const CERTIFICATES: [(&str, &str); 3] =
+    [("ETCD_CERT_FILE", "etcd-cert"), ("ETCD_CA_CERT_FILE", "etcd-ca"), ("ETCD_KEY_FILE", "etcd-key")];
+
+/// Why the configuration is not in place.
+#[derive(Debug, thiserror::Error)]
+pub enum ConflistError {
+    /// The template cannot be read.
+    #[error("cannot read the template {} that CNI_NETWORK_CONFIG_FILE names: {source}", path.display())]
+    Template {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The result is no JSON. Its text is not shown: it may hold a token.
+    #[error(
+        "CNI config is not valid JSON: {reason}. Check CNI_NETWORK_CONFIG (or the file) and the variables that it uses"
+    )]
+    NotJson {
+        /// What the parser said.
+        reason: String,
+    },
+    /// The file cannot be written.
+    #[error("cannot write {}: {source}", path.display())]
+    Write {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// Puts the configuration in place and removes the one of another name.
+///
+/// # Errors
+/// When the template is no use, or the file cannot be written.
+pub fn install(
+    settings: &Settings,
+    environment: &dyn Environment,
+    net_folder: &Path,
+    own_token: &str,
+) -> Result<(), ConflistError> {
+    let template = template(settings, environment)?;
+    let has_certificate = |name: &str| net_folder.join(crate::secrets::FOLDER).join(name).is_file();
+    let text = fill(&template, settings, environment, own_token, &has_certificate)?;
+    let path = net_folder.join(&settings.conf_name);
+    kube_access::files::write(&path, text.as_bytes(), MODE)
+        .map_err(|source| ConflistError::Write { path: path.clone(), source })?;
+    tracing::info!(path = %path.display(), "installed the CNI configuration");
+    if settings.conf_name != settings.old_conf_name {
+        let old = net_folder.join(&settings.old_conf_name);
+        match std::fs::remove_file(&old) {
+            Ok(()) => tracing::info!(path = %old.display(), "removed the old CNI configuration"),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => tracing::warn!(%error, path = %old.display(), "could not remove the old CNI configuration"),
+        }
+    }
+    Ok(())
+}
+
+fn template(settings: &Settings, environment: &dyn Environment) -> Result<String, ConflistError> {
+    if !settings.template_file.is_empty() {
+        let path = PathBuf::from(&settings.template_file);
+        return environment.read_file(&path).map_err(|source| ConflistError::Template { path, source });
+    }
+    let given = &settings.template;
+    Ok(if given.is_empty() { DEFAULT_TEMPLATE.to_owned() } else { given.clone() })
+}
+
+/// Replaces the tokens and checks the result.
+fn fill(
+    template: &str,
+    settings: &Settings,
+    environment: &dyn Environment,
+    own_token: &str,
+    has_certificate: &dyn Fn(&str) -> bool,
+) -> Result<String, ConflistError> {
+    let mut filled = template.to_owned();
+    let mut replace = |token: &str, value: &str| filled = filled.replace(&format!("__{token}__"), value);
+    for (name, default) in VARIABLES {
+        replace(name, &text(environment, name, default));
+    }
+    replace("KUBERNETES_NODE_NAME", &settings.node_name);
+    replace("KUBECONFIG_FILEPATH", &format!("{}/{}", settings.net_folder, crate::credentials::FILE));
+    replace("SERVICEACCOUNT_TOKEN", own_token);
+    for (token, file) in CERTIFICATES {
+        let path = format!("{}/{}/{file}", settings.net_folder, crate::secrets::FOLDER);
+        replace(token, if has_certificate(file) { &path } else { "" });
+    }
+    match serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(&filled) {
+        Ok(_) => Ok(filled),
+        Err(error) => Err(ConflistError::NotJson { reason: error.to_string() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Variables;
+    use serde_json::{Value, json};
+
+    fn filled(variables: &[(&str, &str)], template: &str, certificates: &[&str]) -> Result<Value, ConflistError> {
+        let variables = Variables::new(variables);
+        let settings = Settings::read(&variables, "host").expect("usable variables");
+        let has = |name: &str| certificates.contains(&name);
+        let text = fill(template, &settings, &variables, "own-token", &has)?;
+        Ok(serde_json::from_str(&text).expect("JSON"))
+    }
+
+    #[test]
+    fn the_built_in_configuration() {
+        let variables = [("KUBERNETES_NODE_NAME", "n1"), ("CNI_MTU", "1460"), ("CNI_NET_DIR", "/etc/other")];
+        let value = filled(&variables, DEFAULT_TEMPLATE, &[]).expect("a configuration");
+        assert_eq!((&value["name"], &value["cniVersion"]), (&json!("k8s-pod-network"), &json!("1.0.0")));
+        assert_eq!(
+            value["plugins"][0],
+            json!({
+                "type": "calico",
+                "log_level": "info",
+                "log_file_path": "/var/log/calico/cni/cni.log",
+                "datastore_type": "kubernetes",
+                "nodename": "n1",
+                "mtu": 1460,
+                "ipam": {"type": "calico-ipam"},
+                "policy": {"type": "k8s"},
+                "kubernetes": {"kubeconfig": "/etc/other/calico-kubeconfig"},
+                "require_mtu_file": false,
+                "calico_api_group": "crd.projectcalico.org/v1"
+            })
+        );
+        assert_eq!(value["plugins"][1]["type"], "portmap");
+    }
+
+    #[test]
+    fn every_token_is_replaced() {
+        let template = r#"{"ca": "__ETCD_CA_CERT_FILE__", "cert": "__ETCD_CERT_FILE__", "key": "__ETCD_KEY_FILE__",
+            "etcd": "__ETCD_ENDPOINTS__", "srv": "__ETCD_DISCOVERY_SRV__", "token": "__SERVICEACCOUNT_TOKEN__",
+            "host": "__KUBERNETES_SERVICE_HOST__:__KUBERNETES_SERVICE_PORT__", "n": "__KUBERNETES_NODE_NAME__",
+            "sizes": [__LOG_FILE_MAX_SIZE__, __LOG_FILE_MAX_AGE__, __LOG_FILE_MAX_COUNT__]}"#;
+        let variables =
+            [("ETCD_ENDPOINTS", "https://e:2379"), ("KUBERNETES_SERVICE_HOST", "10.0.0.1"), ("KUBERNETES_SERVICE_PORT", "443")];
+        assert_eq!(
+            filled(&variables, template, &["etcd-ca", "etcd-key"]).expect("a configuration"),
+            json!({
+                "ca": "/etc/cni/net.d/calico-tls/etcd-ca", "cert": "", "key": "/etc/cni/net.d/calico-tls/etcd-key",
+                "etcd": "https://e:2379", "srv": "", "token": "own-token", "host": "10.0.0.1:443", "n": "host",
+                "sizes": [100, 30, 10]
+            })
+        );
+    }
+
+    #[test]
+    fn what_is_no_json_is_refused_without_showing_it() {
+        for template in ["{\"token\": \"__SERVICEACCOUNT_TOKEN__\"", "[]", "{\"mtu\": __UNKNOWN__}"] {
+            let error = filled(&[], template, &[]).expect_err("no JSON").to_string();
+            assert!(error.starts_with("CNI config is not valid JSON") && !error.contains("own-token"), "{error}");
+        }
+    }
+}

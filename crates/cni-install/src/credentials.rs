@@ -1,0 +1,94 @@
+//! The plugin's kubeconfig, with a token of its own service account. Only in a pod; elsewhere there is no token to get.
+
+use crate::settings::{Settings, text};
+use client::config::Environment;
+use kube_access::access::join_host_port;
+use kube_access::kubeconfig::{self, Trust};
+use kube_access::{KubeAccess, OpenError, TokenError, token};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The name of the file.
+pub const FILE: &str = "calico-kubeconfig";
+
+/// Why there is no kubeconfig.
+#[derive(Debug, thiserror::Error)]
+pub enum CredentialError {
+    /// The pod's own connection cannot be prepared.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// There is no token.
+    #[error("cannot get a token for the CNI plugin's kubeconfig: {0}")]
+    Token(#[from] TokenError),
+    /// A file cannot be read or written.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// The pod's connection to its cluster.
+#[derive(Debug)]
+pub struct Credentials {
+    access: KubeAccess,
+    namespace: String,
+    own_token: PathBuf,
+}
+
+impl Credentials {
+    /// The connection of this pod; nothing when this is none.
+    ///
+    /// # Errors
+    /// When this is a pod and its files cannot be used.
+    pub async fn open(environment: &(dyn Environment + Send + Sync), account: &Path) -> Result<Option<Self>, CredentialError> {
+        let own_token = account.join("token");
+        if !own_token.is_file() {
+            return Ok(None);
+        }
+        let access = KubeAccess::in_cluster(environment, account).await?;
+        let path = account.join("namespace");
+        let namespace =
+            std::fs::read_to_string(&path).map_err(|source| CredentialError::File { path, source })?;
+        Ok(Some(Self { access, namespace: namespace.trim().to_owned(), own_token }))
+    }
+
+    /// Gets a new token and writes the file; the token's end.
+    ///
+    /// # Errors
+    /// When there is no token, or the file cannot be written.
+    pub async fn renew(
+        &self,
+        settings: &Settings,
+        environment: &(dyn Environment + Send + Sync),
+        net_folder: &Path,
+    ) -> Result<jiff::Timestamp, CredentialError> {
+        let token =
+            token::fetch(&self.access, &self.namespace, &settings.service_account, &self.own_token).await?;
+        let get = |name: &str, default: &str| text(environment, name, default);
+        let server = format!(
+            "{}://{}",
+            get("KUBERNETES_SERVICE_PROTOCOL", "https"),
+            join_host_port(&get("KUBERNETES_SERVICE_HOST", ""), &get("KUBERNETES_SERVICE_PORT", ""))
+        );
+        let trust = if get("SKIP_TLS_VERIFY", "") == "true" {
+            Trust::Nothing
+        } else {
+            Trust::Authority(self.access.authority())
+        };
+        let path = net_folder.join(FILE);
+        kubeconfig::write(&path, &kubeconfig::render(&server, trust, &token.text))
+            .map_err(|source| CredentialError::File { path: path.clone(), source })?;
+        tracing::info!(path = %path.display(), expires = %token.expires, "installed the CNI plugin's kubeconfig");
+        Ok(token.expires)
+    }
+}
+
+/// The pod's own token, for templates that want it; empty when this is no pod.
+#[must_use]
+pub fn own_token(account: &Path) -> String {
+    std::fs::read_to_string(account.join("token")).unwrap_or_default()
+}

@@ -1,0 +1,187 @@
+//! `tortie cni install` (`/opt/cni/bin/install` of older images): puts the CNI plugins, their configuration and their
+//! kubeconfig in place on the host whose folders are mounted below `/host`.
+//!
+//! - [`settings`]: Calico's variables.
+//! - [`programs`]: the plugins, and whatever else the image brings in `/opt/cni/bin`.
+//! - [`secrets`]: etcd's certificates.
+//! - [`credentials`]: the kubeconfig, with a token of the plugin's own service account.
+//! - [`conflist`]: the network configuration, from a template.
+//!
+//! The configuration is written last, because a runtime that finds it calls the plugins at once. Every file appears whole
+//! or not at all. It refuses to widen modes: programs are at most 0755, everything with a secret is 0600.
+
+pub mod conflist;
+pub mod credentials;
+pub mod programs;
+pub mod secrets;
+pub mod settings;
+
+#[cfg(test)]
+mod testing;
+
+use client::config::Environment;
+use credentials::Credentials;
+use kube_access::watch::FolderWatch;
+use settings::Settings;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The host's folder of network configurations, as it is mounted.
+const NET_FOLDER: &str = "/host/etc/cni/net.d";
+
+/// The host's folders of plugins, as they are mounted; those that cannot be written are skipped.
+const PROGRAM_FOLDERS: [&str; 2] = ["/host/opt/cni/bin", "/host/secondary-bin-dir"];
+
+/// What the image brings besides our own plugins.
+const IMAGE_PROGRAMS: &str = "/opt/cni/bin";
+
+/// Why the host is not ready for pods.
+#[derive(Debug, thiserror::Error)]
+pub enum InstallError {
+    /// Variables cannot be used.
+    #[error(transparent)]
+    Settings(#[from] settings::SettingsError),
+    /// The plugins are not in place.
+    #[error(transparent)]
+    Programs(#[from] programs::ProgramError),
+    /// The certificates are not in place.
+    #[error(transparent)]
+    Secrets(#[from] secrets::SecretError),
+    /// The kubeconfig is not in place.
+    #[error(transparent)]
+    Credentials(#[from] credentials::CredentialError),
+    /// The configuration is not in place.
+    #[error(transparent)]
+    Conflist(#[from] conflist::ConflistError),
+    /// The system fails us.
+    #[error("{what}: {source}")]
+    System {
+        /// What was attempted.
+        what: &'static str,
+        /// Why it failed.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// What an installation works with.
+pub struct Installation<'a> {
+    /// The variables.
+    pub environment: &'a (dyn Environment + Send + Sync),
+    /// Where the container's files are: `/`, except in tests.
+    pub root: &'a Path,
+    /// The program that is both plugins.
+    pub program: &'a Path,
+    /// The system's name.
+    pub hostname: &'a str,
+}
+
+/// Installs as this process's variables say, and stays if they say so.
+///
+/// # Errors
+/// The first step that failed.
+pub async fn run(environment: &(dyn Environment + Send + Sync), root: &Path) -> Result<(), InstallError> {
+    let program = std::env::current_exe()
+        .map_err(|source| InstallError::System { what: "finding this program", source })?;
+    let hostname = rustix::system::uname().nodename().to_string_lossy().trim().to_lowercase();
+    let installation = Installation { environment, root, program: &program, hostname: &hostname };
+    let settings = installation.install().await?;
+    if settings.sleep {
+        tracing::info!("done; staying to keep credentials fresh (SLEEP=true)");
+        installation.stay(&settings).await?;
+    }
+    Ok(())
+}
+
+impl Installation<'_> {
+    /// Installs everything once.
+    ///
+    /// # Errors
+    /// The first step that failed.
+    pub async fn install(&self) -> Result<Settings, InstallError> {
+        let settings = Settings::read(self.environment, self.hostname)?;
+        let net_folder = self.path(NET_FOLDER);
+        secrets::install(&self.path(&settings.tls_folder), &net_folder)?;
+        let folders = PROGRAM_FOLDERS.map(|folder| self.path(folder));
+        programs::install(&settings, self.program, &self.path(IMAGE_PROGRAMS), &folders)?;
+        if let Some(credentials) = self.credentials().await? {
+            credentials.renew(&settings, self.environment, &net_folder).await?;
+        }
+        let token = credentials::own_token(&self.path(kube_access::access::SERVICE_ACCOUNT_DIR));
+        conflist::install(&settings, self.environment, &net_folder, &token)?;
+        Ok(settings)
+    }
+
+    async fn credentials(&self) -> Result<Option<Credentials>, InstallError> {
+        let account = self.path(kube_access::access::SERVICE_ACCOUNT_DIR);
+        Ok(Credentials::open(self.environment, &account).await?)
+    }
+
+    /// Keeps certificates and kubeconfig fresh until this process is asked to end.
+    ///
+    /// # Errors
+    /// When signals cannot be received.
+    pub async fn stay(&self, settings: &Settings) -> Result<(), InstallError> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let system = |source| InstallError::System { what: "receiving signals", source };
+        let mut terminate = signal(SignalKind::terminate()).map_err(system)?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(system)?;
+        tokio::select! {
+            () = self.follow_secrets(settings) => {}
+            () = self.follow_token(settings) => {}
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        Ok(())
+    }
+
+    /// Installs certificates again whenever their mounted secret changes.
+    async fn follow_secrets(&self, settings: &Settings) {
+        let source = self.path(&settings.tls_folder);
+        let mut watch = match FolderWatch::new(&source) {
+            Ok(watch) => watch,
+            Err(error) => {
+                tracing::info!(%error, folder = %source.display(), "no certificates to keep fresh");
+                return std::future::pending().await;
+            }
+        };
+        loop {
+            if let Err(error) = watch.changed().await {
+                tracing::error!(%error, "can no longer watch the certificates");
+                return std::future::pending().await;
+            }
+            match secrets::install(&source, &self.path(NET_FOLDER)) {
+                Ok(()) => tracing::info!("installed changed certificates"),
+                Err(error) => tracing::error!(%error, "could not install changed certificates"),
+            }
+        }
+    }
+
+    /// Renews the token long before it ends.
+    async fn follow_token(&self, settings: &Settings) {
+        let mut expires = None;
+        loop {
+            match self.renewed(settings).await {
+                Ok(Some(moment)) => expires = Some(moment),
+                Ok(None) => return std::future::pending().await,
+                Err(error) => tracing::error!(%error, "could not renew the CNI plugin's token; trying again"),
+            }
+            let pause = kube_access::token::pause_now(expires.take(), settings.token_interval);
+            tokio::time::sleep(pause.max(Duration::from_secs(1))).await;
+        }
+    }
+
+    async fn renewed(&self, settings: &Settings) -> Result<Option<jiff::Timestamp>, InstallError> {
+        match self.credentials().await? {
+            Some(credentials) => {
+                Ok(Some(credentials.renew(settings, self.environment, &self.path(NET_FOLDER)).await?))
+            }
+            None => Ok(None),
+        }
+    }
+
+    fn path(&self, absolute: impl AsRef<Path>) -> PathBuf {
+        let path = absolute.as_ref();
+        self.root.join(path.strip_prefix("/").unwrap_or(path))
+    }
+}

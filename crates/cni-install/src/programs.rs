@@ -1,0 +1,171 @@
+//! The plugins: this program under two names, and the further plugins that the image brings.
+//!
+//! A program that is there and equal is left alone; one that differs is replaced whole, even while it runs.
+
+use crate::settings::Settings;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// The names under which this program is a plugin.
+const OWN_NAMES: [&str; 2] = ["calico", "calico-ipam"];
+
+/// What the image has beside plugins.
+const INSTALLER: &str = "install";
+
+/// The widest mode of a program.
+const WIDEST_MODE: u32 = 0o755;
+
+/// Why the plugins are not in place.
+#[derive(Debug, thiserror::Error)]
+pub enum ProgramError {
+    /// A program cannot be copied.
+    #[error("failed to install {}: {source}", path.display())]
+    Copy {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The image's programs cannot be listed.
+    #[error("cannot read the image's plugins in {}: {source}", path.display())]
+    Image {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// There is nowhere to put them.
+    #[error(
+        "found no writeable directory for the CNI plugins among {}: mount the host's /opt/cni/bin there, or set \
+         UPDATE_CNI_BINARIES=false on hosts that bring calico and calico-ipam themselves",
+        folders.join(", ")
+    )]
+    NoFolder {
+        /// Where it was tried.
+        folders: Vec<String>,
+    },
+}
+
+/// Puts the plugins into every folder that can be written.
+///
+/// # Errors
+/// When one cannot be put there, or no folder can be written.
+pub fn install(
+    settings: &Settings,
+    program: &Path,
+    image: &Path,
+    folders: &[PathBuf],
+) -> Result<(), ProgramError> {
+    let further = further_programs(settings, image)?;
+    let mut written = false;
+    for folder in folders {
+        if !is_writeable(folder) {
+            tracing::info!(folder = %folder.display(), "cannot be written: skipped");
+            continue;
+        }
+        for name in OWN_NAMES {
+            put(settings, program, &folder.join(name), WIDEST_MODE)?;
+        }
+        for path in &further {
+            let Some(name) = path.file_name() else { continue };
+            put(settings, path, &folder.join(name), mode_of(path)?)?;
+        }
+        tracing::info!(folder = %folder.display(), "the CNI plugins are in place");
+        written = true;
+    }
+    // A host that cannot be written may bring the plugins itself, if it is told to be left alone.
+    let has_both = |folder: &&PathBuf| OWN_NAMES.iter().all(|name| folder.join(name).is_file());
+    if written || (!settings.update && folders.iter().any(|folder| has_both(&folder))) {
+        return Ok(());
+    }
+    Err(ProgramError::NoFolder { folders: folders.iter().map(|folder| folder.display().to_string()).collect() })
+}
+
+/// The image's other plugins, by name. An image may have none.
+fn further_programs(settings: &Settings, image: &Path) -> Result<Vec<PathBuf>, ProgramError> {
+    let failed = |source| ProgramError::Image { path: image.to_owned(), source };
+    let entries = match std::fs::read_dir(image) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(failed(error)),
+    };
+    let mut programs = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(failed)?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let is_ours = name == INSTALLER || OWN_NAMES.contains(&name);
+        if !is_ours && !settings.skipped.iter().any(|skipped| skipped == name) && path.is_file() {
+            programs.push(path);
+        }
+    }
+    programs.sort();
+    Ok(programs)
+}
+
+fn put(settings: &Settings, source: &Path, target: &Path, mode: u32) -> Result<(), ProgramError> {
+    let failed = |error| ProgramError::Copy { path: target.to_owned(), source: error };
+    if target.exists() && !settings.update {
+        tracing::info!(target = %target.display(), "left as it is (UPDATE_CNI_BINARIES=false)");
+        return Ok(());
+    }
+    if is_up_to_date(source, target, mode).map_err(failed)? {
+        return Ok(());
+    }
+    kube_access::files::copy(source, target, mode).map_err(failed)?;
+    // A disk that lies is found here and not by the first pod.
+    if !is_up_to_date(source, target, mode).map_err(failed)? {
+        return Err(failed(io::Error::other("the copy differs from the original")));
+    }
+    tracing::info!(target = %target.display(), "installed");
+    Ok(())
+}
+
+fn mode_of(path: &Path) -> Result<u32, ProgramError> {
+    let metadata = std::fs::metadata(path)
+        .map_err(|source| ProgramError::Copy { path: path.to_owned(), source })?;
+    Ok(metadata.permissions().mode() & WIDEST_MODE)
+}
+
+/// Whether the target has this mode and the same contents.
+fn is_up_to_date(source: &Path, target: &Path, mode: u32) -> io::Result<bool> {
+    let there = match std::fs::metadata(target) {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    if there.permissions().mode() & 0o7777 != mode || there.size() != std::fs::metadata(source)?.size() {
+        return Ok(false);
+    }
+    let (mut one, mut other) = (File::open(source)?, File::open(target)?);
+    let (mut left, mut right) = (vec![0; 1 << 16], vec![0; 1 << 16]);
+    loop {
+        let count = one.read(&mut left)?;
+        if count == 0 {
+            return Ok(true);
+        }
+        match other.read_exact(&mut right[..count]) {
+            Ok(()) if left[..count] == right[..count] => {}
+            Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => return Err(error),
+            _ => return Ok(false),
+        }
+    }
+}
+
+/// Whether files can be made in a folder: asked by making one, because root may write where modes say no, and nobody
+/// where the mount says no.
+fn is_writeable(folder: &Path) -> bool {
+    let probe = folder.join(format!(".tortie-{}.probe", std::process::id()));
+    let made = File::create(&probe).is_ok();
+    if made {
+        // What cannot be removed here could not be replaced later either.
+        return std::fs::remove_file(&probe).is_ok();
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,382 @@
+//! A connection to the Kubernetes API, and the few requests that are made over it.
+//!
+//! Where the API is comes from `KUBECONFIG`, or from the pod's service account, and from nothing else: a kubeconfig in a
+//! home directory is for people, not for agents. That there is neither is an answer, not an error.
+
+use api::kubernetes::Node;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use client::config::Environment;
+use http::{Method, Request};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+/// Where a pod finds its service account.
+pub const SERVICE_ACCOUNT_DIR: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// How long one request may take unless the caller says otherwise.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The kubeconfig cannot be used.
+    #[error("cannot use the kubeconfig {origin}: {source}")]
+    Kubeconfig {
+        /// Which one.
+        origin: String,
+        /// What is wrong with it.
+        #[source]
+        source: Box<kube::config::KubeconfigError>,
+    },
+    /// The settings cannot become a client.
+    #[error("cannot prepare the connection to Kubernetes: {0}")]
+    Client(#[source] Box<kube::Error>),
+    /// This is not a pod.
+    #[error(
+        "this is not a pod of a cluster (KUBERNETES_SERVICE_HOST, KUBERNETES_SERVICE_PORT and {SERVICE_ACCOUNT_DIR} are \
+         needed), and KUBECONFIG is not set"
+    )]
+    NotInCluster,
+}
+
+/// Why a request failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ApiError {
+    /// The API refused.
+    #[error("{what}: the Kubernetes API answered {code}: {message}")]
+    Refused {
+        /// What was asked.
+        what: String,
+        /// The HTTP status.
+        code: u16,
+        /// Its words.
+        message: String,
+    },
+    /// No answer that could be read.
+    #[error("{what}: {source}")]
+    Broken {
+        /// What was asked.
+        what: String,
+        /// What happened.
+        #[source]
+        source: Box<kube::Error>,
+    },
+    /// No answer in time.
+    #[error("{what}: no answer from the Kubernetes API within {} s", patience.as_secs())]
+    Late {
+        /// What was asked.
+        what: String,
+        /// How long was waited.
+        patience: Duration,
+    },
+    /// The question itself cannot be asked.
+    #[error("{what}: {reason}")]
+    Question {
+        /// What was asked.
+        what: String,
+        /// Why it cannot be.
+        reason: String,
+    },
+}
+
+impl ApiError {
+    /// Whether the API says that there is no such object.
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::Refused { code: 404, .. })
+    }
+
+    /// Whether the API does not let us ask.
+    #[must_use]
+    pub fn is_unauthorized(&self) -> bool {
+        matches!(self, Self::Refused { code: 401 | 403, .. })
+    }
+}
+
+/// A connection to one API server. Cheap to clone.
+#[derive(Clone)]
+pub struct KubeAccess {
+    client: kube::Client,
+    server: String,
+    authority: String,
+    patience: Duration,
+}
+
+impl std::fmt::Debug for KubeAccess {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KubeAccess").field("server", &self.server).finish_non_exhaustive()
+    }
+}
+
+impl KubeAccess {
+    /// The API that the environment names; nothing when it names none.
+    ///
+    /// # Errors
+    /// When what it names cannot be used.
+    pub async fn from_environment(environment: &(dyn Environment + Send + Sync)) -> Result<Option<Self>, OpenError> {
+        match Self::open(environment, Path::new(SERVICE_ACCOUNT_DIR)).await {
+            Err(OpenError::NotInCluster) => Ok(None),
+            outcome => outcome.map(Some),
+        }
+    }
+
+    /// The API that the environment names, with the service account of this folder where `KUBECONFIG` is not set.
+    ///
+    /// # Errors
+    /// When it names none, or one that cannot be used.
+    pub async fn open(environment: &(dyn Environment + Send + Sync), service_account: &Path) -> Result<Self, OpenError> {
+        match variable(environment, "KUBECONFIG") {
+            Some(path) => {
+                let wrong = |source| OpenError::Kubeconfig { origin: path.clone(), source: Box::new(source) };
+                let kubeconfig = Kubeconfig::read_from(&path).map_err(wrong)?;
+                Self::from_kubeconfig(&path, kubeconfig).await
+            }
+            None => Self::in_cluster(environment, service_account).await,
+        }
+    }
+
+    /// The API of the cluster that this pod runs in.
+    ///
+    /// # Errors
+    /// When this is no pod, or its files cannot be used.
+    pub async fn in_cluster(
+        environment: &(dyn Environment + Send + Sync),
+        service_account: &Path,
+    ) -> Result<Self, OpenError> {
+        let token = service_account.join("token");
+        let authority = service_account.join("ca.crt");
+        let (Some(host), Some(port), true) = (
+            variable(environment, "KUBERNETES_SERVICE_HOST"),
+            variable(environment, "KUBERNETES_SERVICE_PORT"),
+            environment.exists(&token),
+        ) else {
+            return Err(OpenError::NotInCluster);
+        };
+        let mut cluster = json!({"server": format!("https://{}", join_host_port(&host, &port))});
+        if environment.exists(&authority) {
+            cluster["certificate-authority"] = json!(authority);
+        }
+        // The file is read again when its token nears its end.
+        let kubeconfig = json!({
+            "current-context": "pod",
+            "clusters": [{"name": "pod", "cluster": cluster}],
+            "users": [{"name": "pod", "user": {"tokenFile": token}}],
+            "contexts": [{"name": "pod", "context": {"cluster": "pod", "user": "pod"}}],
+        });
+        let origin = format!("of the service account in {}", service_account.display());
+        match serde_json::from_value(kubeconfig) {
+            Ok(kubeconfig) => Self::from_kubeconfig(&origin, kubeconfig).await,
+            // A path that is not text is the only thing that cannot be said in JSON.
+            Err(_) => Err(OpenError::NotInCluster),
+        }
+    }
+
+    async fn from_kubeconfig(origin: &str, kubeconfig: Kubeconfig) -> Result<Self, OpenError> {
+        let has_proxy = kubeconfig
+            .clusters
+            .iter()
+            .filter_map(|entry| entry.cluster.as_ref())
+            .any(|cluster| cluster.proxy_url.is_some());
+        let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+            .await
+            .map_err(|source| OpenError::Kubeconfig {
+                origin: origin.to_owned(),
+                source: Box::new(source),
+            })?;
+        config.default_retry = false;
+        config.disable_compression = true;
+        if !has_proxy {
+            // `kube` also takes one from the environment, but not the exceptions that go with it.
+            config.proxy_url = None;
+        }
+        let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
+        let authority = pem(config.root_cert.as_deref().unwrap_or_default());
+        let client = kube::Client::try_from(config).map_err(|error| OpenError::Client(Box::new(error)))?;
+        Ok(Self { client, server, authority, patience: PATIENCE })
+    }
+
+    /// The same connection with another limit on how long a request may take.
+    #[must_use]
+    pub fn with_patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// The address of the API.
+    #[must_use]
+    pub fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// The certificates of the authority that signed the server's, in PEM; empty when the system's are used.
+    #[must_use]
+    pub fn authority(&self) -> &str {
+        &self.authority
+    }
+
+    /// The texts of a config map.
+    ///
+    /// # Errors
+    /// When it cannot be read; [`ApiError::is_not_found`] tells that there is none.
+    pub async fn config_map(&self, namespace: &str, name: &str) -> Result<BTreeMap<String, String>, ApiError> {
+        #[derive(Deserialize)]
+        struct ConfigMap {
+            #[serde(default)]
+            data: Option<BTreeMap<String, String>>,
+        }
+        let what = format!("reading config map {namespace}/{name}");
+        let path = format!("/api/v1/namespaces/{}/configmaps/{}", segment(namespace), segment(name));
+        let found: ConfigMap = self.request(what, Method::GET, &path, None, JSON).await?;
+        Ok(found.data.unwrap_or_default())
+    }
+
+    /// A node, as Kubernetes has it.
+    ///
+    /// # Errors
+    /// When it cannot be read; [`ApiError::is_not_found`] tells that there is none.
+    pub async fn node(&self, name: &str) -> Result<Node, ApiError> {
+        let what = format!("reading Kubernetes node {name}");
+        self.request(what, Method::GET, &format!("/api/v1/nodes/{}", segment(name)), None, JSON).await
+    }
+
+    /// Sets a condition of a node; its other conditions stay.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub async fn set_node_condition(&self, name: &str, condition: &NodeCondition<'_>) -> Result<(), ApiError> {
+        let what = format!("setting condition {} of Kubernetes node {name}", condition.kind);
+        let path = format!("/api/v1/nodes/{}/status", segment(name));
+        let patch = json!({"status": {"conditions": [{
+            "type": condition.kind,
+            "status": condition.status,
+            "reason": condition.reason,
+            "message": condition.message,
+            "lastHeartbeatTime": condition.time,
+            "lastTransitionTime": condition.time,
+        }]}});
+        let body = Some(patch.to_string().into_bytes());
+        let _: serde::de::IgnoredAny = self.request(what, Method::PATCH, &path, body, STRATEGIC_MERGE).await?;
+        Ok(())
+    }
+
+    /// Sends a request and reads the answer.
+    pub(crate) async fn request<T: DeserializeOwned>(
+        &self,
+        what: String,
+        method: Method,
+        path: &str,
+        body: Option<Vec<u8>>,
+        content_type: &'static str,
+    ) -> Result<T, ApiError> {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(http::header::ACCEPT, JSON)
+            .header(http::header::CONTENT_TYPE, content_type)
+            .body(body.unwrap_or_default());
+        let request = match request {
+            Ok(request) => request,
+            Err(error) => return Err(ApiError::Question { what, reason: error.to_string() }),
+        };
+        match tokio::time::timeout(self.patience, self.client.request::<T>(request)).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(kube::Error::Api(status))) => {
+                Err(ApiError::Refused { what, code: status.code, message: status.message })
+            }
+            Ok(Err(error)) => Err(ApiError::Broken { what, source: Box::new(error) }),
+            Err(_) => Err(ApiError::Late { what, patience: self.patience }),
+        }
+    }
+}
+
+pub(crate) const JSON: &str = "application/json";
+const STRATEGIC_MERGE: &str = "application/strategic-merge-patch+json";
+
+/// A condition of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeCondition<'a> {
+    /// The aspect.
+    pub kind: &'a str,
+    /// `True` or `False`.
+    pub status: &'a str,
+    /// A word for the cause.
+    pub reason: &'a str,
+    /// A sentence for people.
+    pub message: &'a str,
+    /// When it was seen, as Kubernetes writes times.
+    pub time: &'a str,
+}
+
+/// A variable that is set to something.
+fn variable(environment: &dyn Environment, name: &str) -> Option<String> {
+    environment.variable(name)?.into_string().ok().filter(|value| !value.is_empty())
+}
+
+/// An address with a port; an IPv6 address needs brackets for that.
+#[must_use]
+pub fn join_host_port(host: &str, port: &str) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+/// Names of Kubernetes' objects have no characters that mean anything in a path, except in a mistake or an attack.
+pub(crate) fn segment(name: &str) -> String {
+    let mut text = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~' | b':') {
+            text.push(char::from(byte));
+        } else {
+            text.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    // Dots alone would be steps in the path.
+    if text.chars().all(|character| character == '.') { text.replace('.', "%2E") } else { text }
+}
+
+/// Certificates as text.
+fn pem(certificates: &[Vec<u8>]) -> String {
+    let mut text = String::new();
+    for certificate in certificates {
+        text.push_str("-----BEGIN CERTIFICATE-----\n");
+        let encoded = STANDARD.encode(certificate);
+        for line in encoded.as_bytes().chunks(64) {
+            text.push_str(&String::from_utf8_lossy(line));
+            text.push('\n');
+        }
+        text.push_str("-----END CERTIFICATE-----\n");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_leave_their_place_in_the_path() {
+        for (name, expected) in
+            [("node-1.example", "node-1.example"), ("a/b", "a%2Fb"), ("..", "%2E%2E"), ("a?b#c", "a%3Fb%23c")]
+        {
+            assert_eq!(segment(name), expected);
+        }
+    }
+
+    #[test]
+    fn ipv6_hosts_get_brackets() {
+        assert_eq!(join_host_port("10.0.0.1", "443"), "10.0.0.1:443");
+        assert_eq!(join_host_port("fd00::1", "443"), "[fd00::1]:443");
+    }
+
+    #[test]
+    fn certificates_become_pem_with_short_lines() {
+        let text = pem(&[vec![1; 100]]);
+        assert!(text.starts_with("-----BEGIN CERTIFICATE-----\nAQEB"));
+        assert!(text.lines().all(|line| line.len() <= 64));
+        assert_eq!(pem(&[]), "");
+    }
+}

@@ -1,0 +1,56 @@
+//! The address monitor: looks at the node's addresses again and again, and keeps its resource right.
+//!
+//! It does what start-up does about addresses, on a timer. An address that is gone or taken by another node ends it with
+//! the error: the whole node must then be started anew.
+
+use crate::context::Context;
+use crate::shutdown_signal::Shutdown;
+use crate::startup::{Cluster, StartupError, internal_addresses, registration::register};
+use client::Client;
+use kube_access::KubeAccess;
+
+/// Looks at the addresses until the end.
+///
+/// # Errors
+/// When the node has lost its address, or shares it. What the datastore or Kubernetes fails with in passing is tried
+/// again at the next look.
+pub async fn run(context: &Context, shutdown: Shutdown) -> Result<(), StartupError> {
+    let client = Client::open(&context.client_config()?).await?;
+    let node_name = context.node_name()?;
+    let access = KubeAccess::from_environment(&*context.environment).await?;
+    loop {
+        shutdown.sleep(context.settings.poll_interval).await;
+        if shutdown.is_requested() {
+            return Ok(());
+        }
+        match look(context, &client, access.as_ref(), &node_name).await {
+            Ok(true) => tracing::info!("updated the node's addresses"),
+            Ok(false) => {}
+            Err(error) if is_passing(&error) => {
+                tracing::error!(%error, "could not look at the node's addresses; trying again later");
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+async fn look(
+    context: &Context,
+    client: &Client,
+    access: Option<&KubeAccess>,
+    node_name: &str,
+) -> Result<bool, StartupError> {
+    let mut cluster = Cluster::default();
+    if let Some(access) = access {
+        cluster.internal_addresses = Some(internal_addresses(access, &context.kubernetes_node(node_name)).await?);
+    }
+    register(context, client, &cluster, node_name).await
+}
+
+fn is_passing(error: &StartupError) -> bool {
+    match error {
+        StartupError::Kubernetes(error) => !error.is_not_found(),
+        StartupError::Datastore { source, .. } => source.is_transient() || source.is_conflict(),
+        _ => false,
+    }
+}

@@ -1,0 +1,278 @@
+//! Which address of this host is the node's: a choice over a list of interfaces, made without looking at the host.
+//!
+//! The methods are Calico's ([`Method`]). `first-found` and `skip-interface` take the first address in Calico's order:
+//! interfaces with the highest index first. `interface` and `cidr` name what is wanted, so several interfaces that fit
+//! are a question, not an answer: the choice is refused with the list of candidates, unless the node already uses one of
+//! them, which then stays. It refuses to fall back from one method to another.
+
+mod method;
+
+pub use method::{Method, MethodError};
+
+use crate::family::{Family, is_global_unicast};
+use ipnet::IpNet;
+use regex::Regex;
+use std::fmt;
+use std::net::IpAddr;
+
+/// An interface of the host with its addresses, host bits included.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Its index in the kernel.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// Its addresses, in the kernel's order.
+    pub addresses: Vec<IpNet>,
+}
+
+/// What the choice is made from.
+#[derive(Clone, Debug, Default)]
+pub struct Facts<'a> {
+    /// All interfaces of the host.
+    pub interfaces: &'a [Interface],
+    /// The local address that reaches the destination of `can-reach`, or why none does.
+    pub reached: Option<Result<IpAddr, String>>,
+    /// The `InternalIP`s of Kubernetes' node; nothing outside Kubernetes.
+    pub internal_addresses: Option<Vec<String>>,
+    /// The address that the node has so far.
+    pub stored: Option<IpAddr>,
+}
+
+/// Why no address was chosen.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DetectError {
+    /// The method cannot be used as it is written.
+    #[error(transparent)]
+    Method(#[from] MethodError),
+    /// No interface has an address that fits.
+    #[error("no interface of this host has {what}; {}", Seen(interfaces))]
+    NothingFits {
+        /// What was looked for.
+        what: String,
+        /// What there is, to compare with.
+        interfaces: Vec<String>,
+    },
+    /// Several interfaces fit.
+    #[error(
+        "{what} fits several interfaces: {}; make the expression narrower, or set the address itself",
+        candidates.join(", ")
+    )]
+    Ambiguous {
+        /// What was looked for.
+        what: String,
+        /// The addresses with their interfaces.
+        candidates: Vec<String>,
+    },
+    /// The address that was found belongs to no interface.
+    #[error("{address} ({origin}) is not an address of any interface of this host")]
+    NotHere {
+        /// The address.
+        address: IpAddr,
+        /// Where it comes from.
+        origin: String,
+    },
+    /// The destination cannot be reached.
+    #[error("no route to {destination}: {reason}")]
+    Unreachable {
+        /// The destination.
+        destination: String,
+        /// What the system said.
+        reason: String,
+    },
+    /// There is no Kubernetes to ask.
+    #[error(
+        "the method kubernetes-internal-ip needs Kubernetes: set KUBECONFIG or run in a pod, or choose another method"
+    )]
+    NoKubernetes,
+    /// Kubernetes has no such address.
+    #[error("Kubernetes knows no InternalIP of this node that is an {0} address")]
+    NoInternalAddress(Family),
+}
+
+struct Seen<'a>(&'a [String]);
+
+impl fmt::Display for Seen<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() { f.write_str("it has none that fits at all") } else { write!(f, "there are {}", self.0.join(", ")) }
+    }
+}
+
+/// Interfaces that are never the node's own, unless they are named: tunnels, bridges and the ends of pods.
+pub const EXCLUDED_INTERFACES: [&str; 19] = [
+    "^docker.*",
+    "^cbr.*",
+    "^dummy.*",
+    "^podman.*",
+    "^virbr.*",
+    "^lxcbr.*",
+    "^veth.*",
+    "^lo",
+    "^br-.*",
+    "^cali.*",
+    "^tunl.*",
+    "^flannel.*",
+    "^kube-ipvs.*",
+    "^cni.*",
+    r"^vxlan\.calico.*",
+    r"^vxlan-v6\.calico.*",
+    r"^wireguard\.cali.*",
+    r"^wg-v6\.cali.*",
+    "^nodelocaldns.*",
+];
+
+/// Chooses the address, with its network.
+///
+/// # Errors
+/// When none fits, or several do and the method does not say which.
+pub fn detect(method: &Method, family: Family, facts: &Facts<'_>) -> Result<IpNet, DetectError> {
+    match method {
+        Method::FirstFound => first(family, facts, &excluded(&[])?, format!("a usable {family} address")),
+        Method::SkipInterface(names) => {
+            let what = format!("a usable {family} address beside those that {method} skips");
+            first(family, facts, &excluded(names)?, what)
+        }
+        Method::Interface(names) => {
+            let wanted = one_of(names)?;
+            let fits = |interface: &Interface, _: &IpAddr| wanted.is_match(&interface.name);
+            only(family, facts, &method.to_string(), fits)
+        }
+        Method::Cidr(ranges) => {
+            let fits = |_: &Interface, address: &IpAddr| ranges.iter().any(|range| range.contains(address));
+            only(family, facts, &method.to_string(), fits)
+        }
+        Method::CanReach(destination) => match &facts.reached {
+            Some(Ok(address)) => local(facts, *address, method.to_string()),
+            Some(Err(reason)) => Err(DetectError::Unreachable {
+                destination: destination.clone(),
+                reason: reason.clone(),
+            }),
+            None => Err(DetectError::Unreachable {
+                destination: destination.clone(),
+                reason: "it was not looked for".to_owned(),
+            }),
+        },
+        Method::KubernetesInternalIp => {
+            let known = facts.internal_addresses.as_ref().ok_or(DetectError::NoKubernetes)?;
+            let address = known
+                .iter()
+                .filter_map(|text| api::scalars::Ip::from(text.as_str()).parse().ok())
+                .find(|address| family.has(address))
+                .ok_or(DetectError::NoInternalAddress(family))?;
+            local(facts, address, "Kubernetes' InternalIP".to_owned())
+        }
+    }
+}
+
+/// The address of the host with its network, where an interface has it.
+#[must_use]
+pub fn with_network(interfaces: &[Interface], address: IpAddr) -> Option<IpNet> {
+    in_order(interfaces).flat_map(|interface| &interface.addresses).find(|net| net.addr() == address).copied()
+}
+
+/// The interfaces that are told in the node's resource: all but those that are never the node's own, by name, with their
+/// addresses of these families.
+///
+/// # Errors
+/// Never: the expressions are ours.
+pub fn reported(interfaces: &[Interface], families: &[Family]) -> Result<Vec<Interface>, DetectError> {
+    let excluded = excluded(&[])?;
+    let mut reported: Vec<Interface> = in_order(interfaces)
+        .filter(|interface| !excluded.is_match(&interface.name))
+        .map(|interface| {
+            let fits = |net: &&IpNet| families.iter().any(|family| family.has_net(net));
+            let addresses = interface.addresses.iter().filter(fits).copied().collect();
+            Interface { addresses, ..interface.clone() }
+        })
+        .collect();
+    reported.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(reported)
+}
+
+/// Calico's order: the interface that came last first.
+fn in_order(interfaces: &[Interface]) -> impl Iterator<Item = &Interface> {
+    let mut ordered: Vec<&Interface> = interfaces.iter().collect();
+    ordered.sort_by_key(|interface| std::cmp::Reverse(interface.index));
+    ordered.into_iter()
+}
+
+fn first(family: Family, facts: &Facts<'_>, excluded: &Regex, what: String) -> Result<IpNet, DetectError> {
+    in_order(facts.interfaces)
+        .filter(|interface| !excluded.is_match(&interface.name))
+        .flat_map(|interface| &interface.addresses)
+        .find(|net| family.has_net(net) && is_global_unicast(&net.addr()))
+        .copied()
+        .ok_or_else(|| DetectError::NothingFits { what, interfaces: seen(family, facts.interfaces) })
+}
+
+/// The first fitting address of the one interface that has any.
+fn only(
+    family: Family,
+    facts: &Facts<'_>,
+    what: &str,
+    fits: impl Fn(&Interface, &IpAddr) -> bool,
+) -> Result<IpNet, DetectError> {
+    let usable = |interface: &Interface, net: &IpNet| {
+        family.has_net(net) && is_global_unicast(&net.addr()) && fits(interface, &net.addr())
+    };
+    // Further addresses of an interface are its secondary ones: no reason to ask.
+    let candidates: Vec<(&Interface, IpNet)> = in_order(facts.interfaces)
+        .filter_map(|interface| {
+            let net = interface.addresses.iter().find(|net| usable(interface, net))?;
+            Some((interface, *net))
+        })
+        .collect();
+    let Some(&(_, chosen)) = candidates.first() else {
+        let what = format!("a usable {family} address that fits {what}");
+        return Err(DetectError::NothingFits { what, interfaces: seen(family, facts.interfaces) });
+    };
+    if candidates.iter().all(|(_, net)| net.addr() == chosen.addr()) {
+        return Ok(chosen);
+    }
+    // What the node already uses settles it, so that a restart changes nothing.
+    let stored = facts.interfaces.iter().find_map(|interface| {
+        let is_stored = |net: &&IpNet| Some(net.addr()) == facts.stored && usable(interface, net);
+        interface.addresses.iter().find(is_stored)
+    });
+    match stored {
+        Some(net) => Ok(*net),
+        None => Err(DetectError::Ambiguous {
+            what: what.to_owned(),
+            candidates: candidates.iter().map(|(interface, net)| format!("{net} on {}", interface.name)).collect(),
+        }),
+    }
+}
+
+fn local(facts: &Facts<'_>, address: IpAddr, origin: String) -> Result<IpNet, DetectError> {
+    with_network(facts.interfaces, address).ok_or(DetectError::NotHere { address, origin })
+}
+
+/// What a person would compare the expression with.
+fn seen(family: Family, interfaces: &[Interface]) -> Vec<String> {
+    in_order(interfaces)
+        .flat_map(|interface| interface.addresses.iter().map(move |net| (interface, net)))
+        .filter(|(_, net)| family.has_net(net) && is_global_unicast(&net.addr()))
+        .map(|(interface, net)| format!("{net} on {}", interface.name))
+        .collect()
+}
+
+fn excluded(more: &[String]) -> Result<Regex, MethodError> {
+    let names: Vec<String> = EXCLUDED_INTERFACES.iter().map(|name| (*name).to_owned()).chain(more.iter().cloned()).collect();
+    one_of(&names)
+}
+
+/// One expression that fits where any of these fits. Each is tried alone first, so that a mistake is told as written.
+fn one_of(names: &[String]) -> Result<Regex, MethodError> {
+    let wrong = |name: &str, error: &regex::Error| MethodError::Expression {
+        expression: name.to_owned(),
+        reason: error.to_string().lines().last().unwrap_or_default().trim().to_owned(),
+    };
+    for name in names {
+        Regex::new(name).map_err(|error| wrong(name, &error))?;
+    }
+    let joined = names.iter().map(|name| format!("(?:{name})")).collect::<Vec<_>>().join("|");
+    Regex::new(&joined).map_err(|error| wrong(&joined, &error))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,93 @@
+//! What every command of the node gets: its settings, where the datastore is, the machine, and where files are.
+
+use crate::environment::{Mistakes, Settings};
+use crate::host::{Host, ThisHost};
+use crate::node_name::{NameError, determine};
+use client::config::Environment;
+use client::{ClientConfig, ConfigError};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What a command works with. Cheap to clone.
+#[derive(Clone)]
+pub struct Context {
+    /// The variables themselves, for what the settings leave to others.
+    pub environment: Arc<dyn Environment + Send + Sync>,
+    /// What the variables say.
+    pub settings: Arc<Settings>,
+    /// The machine.
+    pub host: Arc<dyn Host>,
+    /// Where files are: `/`, except in tests.
+    pub root: PathBuf,
+    /// The version of Calico that this program is.
+    pub calico_version: String,
+}
+
+/// Why a command cannot begin.
+#[derive(Debug, thiserror::Error)]
+pub enum ContextError {
+    /// Variables cannot be used.
+    #[error(transparent)]
+    Settings(#[from] Mistakes),
+    /// The settings of the datastore cannot be used.
+    #[error(transparent)]
+    Datastore(#[from] ConfigError),
+    /// The node has no name.
+    #[error(transparent)]
+    Name(#[from] NameError),
+}
+
+impl Context {
+    /// The context of this process.
+    ///
+    /// # Errors
+    /// When variables cannot be used.
+    pub fn of_process(calico_version: &str) -> Result<Self, ContextError> {
+        let root = PathBuf::from("/");
+        let host = Arc::new(ThisHost { root: root.clone() });
+        Self::new(Arc::new(client::config::SystemEnvironment), host, root, calico_version)
+    }
+
+    /// A context of these parts.
+    ///
+    /// # Errors
+    /// When variables cannot be used.
+    pub fn new(
+        environment: Arc<dyn Environment + Send + Sync>,
+        host: Arc<dyn Host>,
+        root: PathBuf,
+        calico_version: &str,
+    ) -> Result<Self, ContextError> {
+        let settings = Arc::new(Settings::read(&*environment)?);
+        Ok(Self { environment, settings, host, root, calico_version: calico_version.to_owned() })
+    }
+
+    /// Where the datastore is. As Calico's node does it: from the environment, never from a file of calicoctl's.
+    ///
+    /// # Errors
+    /// When the settings cannot be used.
+    pub fn client_config(&self) -> Result<ClientConfig, ContextError> {
+        Ok(ClientConfig::from_environment(&*self.environment)?)
+    }
+
+    /// A file or folder of the machine.
+    #[must_use]
+    pub fn path(&self, absolute: impl AsRef<Path>) -> PathBuf {
+        let path = absolute.as_ref();
+        self.root.join(path.strip_prefix("/").unwrap_or(path))
+    }
+
+    /// The node's name.
+    ///
+    /// # Errors
+    /// When nothing says one.
+    pub fn node_name(&self) -> Result<String, ContextError> {
+        Ok(determine(&self.settings, &self.path(&self.settings.nodename_file), &self.host.name())?)
+    }
+
+    /// Kubernetes' name of the node that Calico calls `node_name`.
+    #[must_use]
+    pub fn kubernetes_node(&self, node_name: &str) -> String {
+        self.settings.kubernetes_node.clone().unwrap_or_else(|| node_name.to_owned())
+    }
+}

@@ -1,0 +1,66 @@
+//! Whether a service of the node runs: under our own supervision, or under runit's in a container of Calico's.
+
+use crate::context::Context;
+use std::path::PathBuf;
+
+/// Where our supervision keeps one file per running service, with its process id.
+pub(crate) const SERVICES: &str = "/var/run/calico/services";
+
+/// Where runit's services are in Calico's container.
+const RUNIT: &str = "/etc/service/enabled";
+
+/// Whether the node is meant to run this service.
+#[must_use]
+pub fn is_enabled(context: &Context, service: &str) -> bool {
+    context.path(SERVICES).join(service).exists() || runit(context, service).join("run").exists()
+}
+
+fn runit(context: &Context, service: &str) -> PathBuf {
+    context.path(RUNIT).join(service)
+}
+
+/// Checks that a service runs.
+pub(super) fn check_running(context: &Context, service: &str) -> Result<(), String> {
+    let not_running = |state: &str| Err(format!("service {service} is not running. Output << {state} >>"));
+    let own = context.path(SERVICES).join(service);
+    if let Ok(pid) = std::fs::read_to_string(&own) {
+        let pid = pid.trim();
+        let is_running = !pid.is_empty() && context.path("/proc").join(pid).exists();
+        return if is_running { Ok(()) } else { not_running("down") };
+    }
+    let status = runit(context, service).join("supervise/status");
+    match std::fs::read(&status) {
+        Ok(bytes) => match runit_state(&bytes) {
+            Some("run") => Ok(()),
+            Some(state) => not_running(state),
+            None => not_running("unreadable status"),
+        },
+        Err(error) => Err(format!("service {service} is not running: {}: {error}", status.display())),
+    }
+}
+
+/// The state in runit's file of 20 bytes: the moment (12), the process id (4), paused, wanted, told to end, the state.
+fn runit_state(bytes: &[u8]) -> Option<&'static str> {
+    match bytes.get(19)? {
+        0 => Some("down"),
+        1 => Some("run"),
+        2 => Some("finish"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::runit_state;
+
+    #[test]
+    fn the_state_of_a_runit_service() {
+        let mut bytes = [0; 20];
+        assert_eq!(runit_state(&bytes), Some("down"));
+        bytes[19] = 1;
+        assert_eq!(runit_state(&bytes), Some("run"));
+        bytes[19] = 7;
+        assert_eq!(runit_state(&bytes), None);
+        assert_eq!(runit_state(&bytes[..19]), None);
+    }
+}

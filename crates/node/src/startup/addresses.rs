@@ -1,0 +1,326 @@
+//! The node's addresses: what is set, what is stored and what is there, put together.
+//!
+//! | `IP` / `IP6` | IPv4 | IPv6 |
+//! | --- | --- | --- |
+//! | not set | what is stored, else detected | what is stored |
+//! | `autodetect` | detected; what is stored where that fails | the same |
+//! | `none` | what is stored | the same |
+//! | an address | that one, with its interface's network | that one as given |
+
+use crate::autodetect::{DetectError, Facts, Interface, Method, detect, reported, with_network};
+use crate::environment::{AddressSetting, FamilySettings, Settings};
+use crate::family::Family;
+use api::scalars::IpOrCidr;
+use api::{Node, NodeInterface};
+
+/// What the host and Kubernetes say, for both families.
+#[derive(Clone, Debug, Default)]
+pub struct HostFacts<'a> {
+    /// For IPv4.
+    pub ipv4: Facts<'a>,
+    /// For IPv6.
+    pub ipv6: Facts<'a>,
+}
+
+/// The addresses that the node should have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Addresses {
+    /// IPv4, with its network; empty for none.
+    pub ipv4: IpOrCidr,
+    /// IPv6, with its network; empty for none.
+    pub ipv6: IpOrCidr,
+    /// What to tell the user, though it stops nothing.
+    pub warnings: Vec<String>,
+}
+
+/// Why there are no addresses.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AddressError {
+    /// Autodetection found nothing, and nothing is stored.
+    #[error(
+        "failed to autodetect an {family} address with {variable}={method}: {source}. Choose another method in {variable}, \
+         or set {address_variable} to the address itself"
+    )]
+    NotDetected {
+        /// Of which family.
+        family: Family,
+        /// The variable of the method.
+        variable: &'static str,
+        /// The method as written.
+        method: String,
+        /// The variable of the address.
+        address_variable: &'static str,
+        /// Why.
+        #[source]
+        source: Box<DetectError>,
+    },
+    /// What is set is no address of the family.
+    #[error("{variable}={value} is not an {family} address or CIDR: {reason}")]
+    Given {
+        /// Of which family.
+        family: Family,
+        /// The variable.
+        variable: &'static str,
+        /// What it holds.
+        value: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// What is stored is no address.
+    #[error("the stored {family} address of the node, '{value}', cannot be read: {reason}. Set {variable} to replace it")]
+    Stored {
+        /// Of which family.
+        family: Family,
+        /// What is stored.
+        value: String,
+        /// What is wrong with it.
+        reason: String,
+        /// The variable that would replace it.
+        variable: &'static str,
+    },
+    /// Networking needs an address.
+    #[error(
+        "no IPv4 or IPv6 addresses configured or detected, required for Calico networking: set IP or IP6 to an address or \
+         to autodetect, or CALICO_NETWORKING_BACKEND=none if Calico only enforces policy"
+    )]
+    None,
+}
+
+/// Decides both addresses.
+///
+/// # Errors
+/// When a family that must have one has none.
+pub fn settle(settings: &Settings, node: &Node, facts: &HostFacts<'_>) -> Result<Addresses, AddressError> {
+    let empty = IpOrCidr::default();
+    let stored = node.spec.bgp.as_ref().map_or((&empty, &empty), |bgp| (&bgp.ipv4_address, &bgp.ipv6_address));
+    let mut addresses = Addresses::default();
+    let warnings = &mut addresses.warnings;
+    let ipv4 = Choice { family: Family::V4, settings: &settings.ipv4, stored: stored.0, facts: &facts.ipv4 };
+    addresses.ipv4 = ipv4.settle(warnings)?;
+    let ipv6 = Choice { family: Family::V6, settings: &settings.ipv6, stored: stored.1, facts: &facts.ipv6 };
+    addresses.ipv6 = ipv6.settle(warnings)?;
+    if addresses.ipv4.is_empty() && addresses.ipv6.is_empty() {
+        return Err(AddressError::None);
+    }
+    Ok(addresses)
+}
+
+/// The interfaces that the node's resource tells: of the families whose address is looked for or given.
+///
+/// # Errors
+/// Never: the expressions are ours.
+pub fn interfaces(settings: &Settings, interfaces: &[Interface]) -> Result<Vec<NodeInterface>, DetectError> {
+    let families: Vec<Family> = [(Family::V4, &settings.ipv4), (Family::V6, &settings.ipv6)]
+        .into_iter()
+        .filter(|(_, settings)| settings.address.lists_interfaces())
+        .map(|(family, _)| family)
+        .collect();
+    if families.is_empty() {
+        return Ok(Vec::new());
+    }
+    let told = reported(interfaces, &families)?.into_iter().map(|interface| NodeInterface {
+        name: interface.name,
+        addresses: interface.addresses.iter().map(|net| net.addr().to_string()).collect(),
+        ..NodeInterface::default()
+    });
+    Ok(told.collect())
+}
+
+/// The choice for one family.
+struct Choice<'a> {
+    family: Family,
+    settings: &'a FamilySettings,
+    stored: &'a IpOrCidr,
+    facts: &'a Facts<'a>,
+}
+
+impl Choice<'_> {
+    fn settle(&self, warnings: &mut Vec<String>) -> Result<IpOrCidr, AddressError> {
+        match &self.settings.address {
+            AddressSetting::Autodetect => self.detected(warnings),
+            // IPv4 is looked for even when nobody asks, as long as there is none.
+            AddressSetting::Unset if self.family == Family::V4 && self.stored.is_empty() => {
+                self.detected(warnings)
+            }
+            AddressSetting::Unset | AddressSetting::Leave => self.kept(warnings),
+            AddressSetting::Given(text) => self.given(text, warnings),
+        }
+    }
+
+    fn detected(&self, warnings: &mut Vec<String>) -> Result<IpOrCidr, AddressError> {
+        let outcome = Method::parse(&self.settings.method)
+            .map_err(DetectError::from)
+            .and_then(|method| detect(&method, self.family, self.facts));
+        match outcome {
+            Ok(net) => Ok(net.to_string().into()),
+            Err(error) => {
+                let is_no_method = matches!(&error, DetectError::Method(error) if error.is_unknown());
+                if self.stored.is_empty() || is_no_method {
+                    let (address_variable, variable) = self.variables();
+                    return Err(AddressError::NotDetected {
+                        family: self.family,
+                        variable,
+                        method: self.settings.method.clone(),
+                        address_variable,
+                        source: Box::new(error),
+                    });
+                }
+                warnings.push(format!(
+                    "autodetection of the {} address failed, keeping {}: {error}",
+                    self.family, self.stored
+                ));
+                self.kept(warnings)
+            }
+        }
+    }
+
+    fn kept(&self, warnings: &mut Vec<String>) -> Result<IpOrCidr, AddressError> {
+        if self.stored.is_empty() {
+            return Ok(IpOrCidr::default());
+        }
+        let network = self.stored.parse().map_err(|reason| AddressError::Stored {
+            family: self.family,
+            value: self.stored.to_string(),
+            reason,
+            variable: self.variables().0,
+        })?;
+        self.confirm(network.address(), warnings);
+        Ok(self.stored.clone())
+    }
+
+    fn given(&self, text: &str, warnings: &mut Vec<String>) -> Result<IpOrCidr, AddressError> {
+        let wrong = |reason: String| AddressError::Given {
+            family: self.family,
+            variable: self.variables().0,
+            value: text.to_owned(),
+            reason,
+        };
+        let network = IpOrCidr::from(text).parse().map_err(wrong)?;
+        if !self.family.has(&network.address()) {
+            return Err(wrong("it is of the other family".to_owned()));
+        }
+        self.confirm(network.address(), warnings);
+        // A lone IPv4 address gains the network of its interface: without it every peer would look far away.
+        let complete = if self.family == Family::V4 && !text.contains('/') {
+            with_network(self.facts.interfaces, network.address())
+        } else {
+            None
+        };
+        Ok(complete.unwrap_or_else(|| network.as_written()).to_string().into())
+    }
+
+    fn confirm(&self, address: std::net::IpAddr, warnings: &mut Vec<String>) {
+        if with_network(self.facts.interfaces, address).is_none() {
+            warnings.push(format!("unable to confirm that {address} is an address of this host"));
+        }
+    }
+
+    /// The variables of the address and of the method.
+    fn variables(&self) -> (&'static str, &'static str) {
+        match self.family {
+            Family::V4 => ("IP", "IP_AUTODETECTION_METHOD"),
+            Family::V6 => ("IP6", "IP6_AUTODETECTION_METHOD"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Variables, node_with};
+
+    fn host() -> Vec<Interface> {
+        let net = |text: &str| text.parse().expect("a network");
+        vec![
+            Interface { index: 1, name: "lo".into(), addresses: vec![net("127.0.0.1/8")] },
+            Interface { index: 2, name: "eth0".into(), addresses: vec![net("10.0.0.5/24"), net("fd00::5/64")] },
+        ]
+    }
+
+    fn decide(
+        variables: &[(&str, &str)],
+        stored: (&str, &str),
+        interfaces: &[Interface],
+    ) -> Result<Addresses, AddressError> {
+        let settings = Settings::read(&Variables::new(variables)).expect("usable variables");
+        let facts = Facts { interfaces, ..Facts::default() };
+        settle(&settings, &node_with(stored.0, stored.1), &HostFacts { ipv4: facts.clone(), ipv6: facts })
+    }
+
+    #[test]
+    fn every_setting_with_and_without_a_stored_address() {
+        let interfaces = host();
+        for (variables, stored, expected) in [
+            (vec![], ("", ""), ("10.0.0.5/24", "")),
+            (vec![], ("10.0.0.7/24", "fd00::7/64"), ("10.0.0.7/24", "fd00::7/64")),
+            (vec![("IP", "autodetect")], ("10.0.0.7/24", ""), ("10.0.0.5/24", "")),
+            (vec![("IP6", "autodetect")], ("10.0.0.7/24", ""), ("10.0.0.7/24", "fd00::5/64")),
+            (vec![("IP", "none"), ("IP6", "autodetect")], ("", ""), ("", "fd00::5/64")),
+            (vec![("IP", "none")], ("10.0.0.7/24", ""), ("10.0.0.7/24", "")),
+            // A lone address gains its interface's network; one with a network keeps it.
+            (vec![("IP", "10.0.0.5")], ("", ""), ("10.0.0.5/24", "")),
+            (vec![("IP", "10.0.0.5/16")], ("10.0.0.7/24", ""), ("10.0.0.5/16", "")),
+            (vec![("IP", "10.9.9.9")], ("", ""), ("10.9.9.9/32", "")),
+            (vec![("IP6", "fd00::5")], ("", ""), ("10.0.0.5/24", "fd00::5/128")),
+            // A failed search keeps what is stored.
+            (
+                vec![("IP", "autodetect"), ("IP_AUTODETECTION_METHOD", "interface=wlan0")],
+                ("10.0.0.7/24", ""),
+                ("10.0.0.7/24", ""),
+            ),
+        ] {
+            let found = decide(&variables, stored, &interfaces).expect("addresses");
+            assert_eq!((found.ipv4.as_str(), found.ipv6.as_str()), expected, "{variables:?} {stored:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_confirmed_is_told() {
+        let interfaces = host();
+        let found = decide(&[("IP", "10.9.9.9/24")], ("", ""), &interfaces).expect("addresses");
+        assert_eq!(found.warnings, ["unable to confirm that 10.9.9.9 is an address of this host"]);
+        let found = decide(&[("IP", "10.0.0.5")], ("", ""), &interfaces).expect("addresses");
+        assert_eq!(found.warnings, Vec::<String>::new());
+    }
+
+    #[test]
+    fn refusals_name_the_variable_and_the_remedy() {
+        let interfaces = host();
+        for (variables, stored, expected) in [
+            (vec![("IP", "ten")], ("", ""), "IP=ten is not an IPv4 address"),
+            (vec![("IP", "fd00::5")], ("", ""), "other family"),
+            (vec![("IP6", "10.0.0.5")], ("", ""), "IP6=10.0.0.5 is not an IPv6 address"),
+            (vec![("IP", "none")], ("", ""), "no IPv4 or IPv6 addresses configured or detected"),
+            (
+                vec![("IP", "autodetect"), ("IP_AUTODETECTION_METHOD", "interface=wlan0")],
+                ("", ""),
+                "with IP_AUTODETECTION_METHOD=interface=wlan0",
+            ),
+            // A method that is none stops even a node that has an address.
+            (
+                vec![("IP", "autodetect"), ("IP_AUTODETECTION_METHOD", "guess")],
+                ("10.0.0.7/24", ""),
+                "there is no autodetection method 'guess'",
+            ),
+            (vec![], ("10.0.0.300", ""), "cannot be read"),
+        ] {
+            let error = decide(&variables, stored, &interfaces).expect_err("a refusal").to_string();
+            assert!(error.contains(expected), "{variables:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn interfaces_of_the_families_that_are_asked_for() {
+        let interfaces = host();
+        let told = |variables: &[(&str, &str)]| {
+            let settings = Settings::read(&Variables::new(variables)).expect("usable variables");
+            let told = super::interfaces(&settings, &interfaces).expect("interfaces");
+            told.into_iter().map(|interface| interface.addresses.join(" ")).collect::<Vec<_>>()
+        };
+        assert_eq!(told(&[]), Vec::<String>::new());
+        assert_eq!(told(&[("IP", "none")]), Vec::<String>::new());
+        assert_eq!(told(&[("IP", "autodetect")]), ["10.0.0.5"]);
+        assert_eq!(told(&[("IP6", "fd00::5")]), ["fd00::5"]);
+        assert_eq!(told(&[("IP", "10.0.0.5"), ("IP6", "autodetect")]), ["10.0.0.5 fd00::5"]);
+    }
+}

@@ -1,0 +1,216 @@
+//! The default pools: which ones to make, from the variables, kubeadm's settings, what exists and what the host uses.
+
+use crate::environment::{PoolSettings, Settings};
+use crate::family::Family;
+use api::scalars::Cidr;
+use api::{IPIPMode, IPPool, IPPoolSpec, VXLANMode};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::RangeInclusive;
+
+/// What there is besides the variables.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PoolFacts {
+    /// The ranges of the pools that exist.
+    pub existing: Vec<Cidr>,
+    /// kubeadm's settings, where the cluster is kubeadm's.
+    pub kubeadm: Option<BTreeMap<String, String>>,
+    /// The host's own addresses.
+    pub host_addresses: Vec<IpAddr>,
+    /// Whether the host has IPv6.
+    pub host_has_ipv6: bool,
+    /// Random bytes for a range that nobody else has.
+    pub random: [u8; 5],
+}
+
+/// Why no pools can be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PoolError {
+    /// Pools are wanted and not wanted.
+    #[error(
+        "NO_DEFAULT_POOLS is true, and CALICO_IPV4POOL_CIDR or CALICO_IPV6POOL_CIDR names a pool to make: unset one of them"
+    )]
+    Contradiction,
+    /// A variable cannot be used.
+    #[error("{variable}={value}: {reason}")]
+    Variable {
+        /// Which one.
+        variable: String,
+        /// What it holds.
+        value: String,
+        /// What is wrong, and what would be right.
+        reason: String,
+    },
+}
+
+/// The pools to make, in the order in which to make them.
+///
+/// # Errors
+/// When a variable that is needed cannot be used.
+pub fn plan(settings: &Settings, facts: &PoolFacts) -> Result<Vec<IPPool>, PoolError> {
+    if settings.no_default_pools {
+        let wanted = !settings.ipv4_pool.cidr.is_empty() || !settings.ipv6_pool.cidr.is_empty();
+        return if wanted { Err(PoolError::Contradiction) } else { Ok(Vec::new()) };
+    }
+    let mut pools = Vec::new();
+    for (family, pool) in [(Family::V4, &settings.ipv4_pool), (Family::V6, &settings.ipv6_pool)] {
+        if pool.cidr == "none" {
+            continue;
+        }
+        // Block size, selector and range are checked even when the pool exists, as in Calico; the modes are not.
+        let draft = Draft::read(family, pool, facts)?;
+        let exists = facts.existing.iter().filter_map(|cidr| cidr.parse().ok()).any(|network| {
+            family.has(&network.address())
+        });
+        let is_supported = family == Family::V4 || (settings.ipv6_support && facts.host_has_ipv6);
+        if !exists && is_supported {
+            pools.push(draft.pool(pool)?);
+        }
+    }
+    Ok(pools)
+}
+
+/// A pool as far as it can be told without its modes.
+struct Draft {
+    family: Family,
+    range: IpNet,
+    block_size: i64,
+    node_selector: String,
+}
+
+impl Draft {
+    fn read(family: Family, pool: &PoolSettings, facts: &PoolFacts) -> Result<Self, PoolError> {
+        let sizes: RangeInclusive<i64> = match family {
+            Family::V4 => 20..=32,
+            Family::V6 => 116..=128,
+        };
+        let block_size = pool.block_size.trim().parse().ok().filter(|size| sizes.contains(size)).ok_or_else(|| {
+            let reason = format!("is not a block size: set a number from {} to {}", sizes.start(), sizes.end());
+            wrong(family, "BLOCK_SIZE", &pool.block_size, reason)
+        })?;
+        if let Err(error) = selector::Selector::parse(&pool.node_selector) {
+            return Err(wrong(family, "NODE_SELECTOR", &pool.node_selector, format!("is not a selector: {error}")));
+        }
+        let range = if pool.cidr.is_empty() {
+            from_kubeadm(family, facts).unwrap_or_else(|| match family {
+                Family::V4 => default_ipv4(&facts.host_addresses),
+                Family::V6 => unique_local(facts.random),
+            })
+        } else {
+            let parsed = Cidr::from(pool.cidr.as_str()).parse();
+            match parsed {
+                Ok(network) if family.has(&network.address()) => network.masked(),
+                Ok(_) => {
+                    let reason = format!("is not an {family} range: set one, or none for no pool");
+                    return Err(wrong(family, "CIDR", &pool.cidr, reason));
+                }
+                Err(reason) => return Err(wrong(family, "CIDR", &pool.cidr, reason)),
+            }
+        };
+        Ok(Self { family, range, block_size, node_selector: pool.node_selector.clone() })
+    }
+
+    fn pool(self, settings: &PoolSettings) -> Result<IPPool, PoolError> {
+        let ipip = match self.family {
+            Family::V4 => Mode::read(self.family, "IPIP", &settings.ipip)?,
+            Family::V6 => Mode::Never,
+        };
+        let vxlan = Mode::read(self.family, "VXLAN", &settings.vxlan)?;
+        let name = match self.family {
+            Family::V4 => "default-ipv4-ippool",
+            Family::V6 => "default-ipv6-ippool",
+        };
+        let spec = IPPoolSpec {
+            cidr: self.range.to_string().into(),
+            ipip_mode: match ipip {
+                Mode::Never => IPIPMode::Never,
+                Mode::Always => IPIPMode::Always,
+                Mode::CrossSubnet => IPIPMode::CrossSubnet,
+            },
+            vxlan_mode: match vxlan {
+                Mode::Never => VXLANMode::Never,
+                Mode::Always => VXLANMode::Always,
+                Mode::CrossSubnet => VXLANMode::CrossSubnet,
+            },
+            nat_outgoing: settings.nat_outgoing,
+            disable_bgp_export: settings.disable_bgp_export,
+            block_size: self.block_size,
+            node_selector: self.node_selector.as_str().into(),
+            ..IPPoolSpec::default()
+        };
+        Ok(IPPool::new("", name, spec))
+    }
+}
+
+/// When packets are encapsulated.
+#[derive(Clone, Copy)]
+enum Mode {
+    Never,
+    Always,
+    CrossSubnet,
+}
+
+impl Mode {
+    fn read(family: Family, what: &str, text: &str) -> Result<Self, PoolError> {
+        match text.to_lowercase().as_str() {
+            "" | "off" | "never" => Ok(Self::Never),
+            "always" => Ok(Self::Always),
+            "crosssubnet" | "cross-subnet" => Ok(Self::CrossSubnet),
+            _ => {
+                let reason = format!("is not a mode of {what}: set never, always or cross-subnet");
+                Err(wrong(family, what, text, reason))
+            }
+        }
+    }
+}
+
+fn wrong(family: Family, what: &str, value: &str, reason: impl Into<String>) -> PoolError {
+    let version = match family {
+        Family::V4 => "4",
+        Family::V6 => "6",
+    };
+    PoolError::Variable {
+        variable: format!("CALICO_IPV{version}POOL_{what}"),
+        value: value.to_owned(),
+        reason: reason.into(),
+    }
+}
+
+/// The first range of this family in kubeadm's `podSubnet`. The text is YAML inside of a config map; as in Calico, the
+/// line is looked for and the rest is not read.
+fn from_kubeadm(family: Family, facts: &PoolFacts) -> Option<IpNet> {
+    let texts = facts.kubeadm.as_ref()?.values();
+    let line = texts.flat_map(|text| text.lines()).find_map(|line| line.split_once("podSubnet: "))?.1;
+    line.trim()
+        .trim_matches(['"', '\''])
+        .split(',')
+        .map_while(|range| Cidr::from(range.trim()).parse().ok())
+        .find(|network| family.has(&network.address()))
+        .map(|network| network.masked())
+}
+
+/// Calico's range, or the first of its alternatives in which this host has no address.
+fn default_ipv4(host_addresses: &[IpAddr]) -> IpNet {
+    let range = |a, b| IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(a, b, 0, 0), 16));
+    let preferred = range(192, 168);
+    std::iter::once(preferred)
+        .chain((16..=31).map(|second| range(172, second)))
+        .find(|range| !host_addresses.iter().any(|address| range.contains(address)))
+        .unwrap_or(preferred)
+}
+
+/// A random range of fd00::/8, as RFC 4193 wants it.
+fn unique_local(random: [u8; 5]) -> IpNet {
+    let [a, b, c, d, e] = random;
+    let words = [
+        u16::from_be_bytes([0xfd, a]),
+        u16::from_be_bytes([b, c]),
+        u16::from_be_bytes([d, e]),
+    ];
+    let base = Ipv6Addr::new(words[0], words[1], words[2], 0, 0, 0, 0, 0);
+    IpNet::V6(Ipv6Net::new_assert(base, 48))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,176 @@
+//! The node's resource in the datastore: read, decide, check against the other nodes, write; again when somebody else was
+//! faster. Used by start-up once, and by the address monitor for as long as the node runs.
+
+use super::addresses::{HostFacts, interfaces, settle};
+use super::node_resource::{conflicts, desired, without_addresses};
+use super::{Cluster, StartupError, failed, has_networking};
+use crate::autodetect::{Facts, Interface, Method};
+use crate::context::Context;
+use crate::environment::{AddressSetting, FamilySettings};
+use crate::family::Family;
+use api::scalars::IpOrCidr;
+use api::{Node, NodeSpec};
+use client::{Client, ListQuery};
+use std::net::IpAddr;
+
+/// How often the resource is tried against others who write it.
+const ATTEMPTS: usize = 10;
+
+/// Brings the node's resource up to date. True when it was written.
+///
+/// # Errors
+/// When the node has no address, or one that another node has; then addresses that were detected earlier are taken back
+/// from the resource, so that they are free for whoever has them now.
+pub async fn register(
+    context: &Context,
+    client: &Client,
+    cluster: &Cluster,
+    node_name: &str,
+) -> Result<bool, StartupError> {
+    let mut attempt = 1;
+    loop {
+        match try_register(context, client, cluster, node_name).await {
+            Err(StartupError::Datastore { source, .. })
+                if (source.is_conflict() || source.is_already_exists()) && attempt < ATTEMPTS =>
+            {
+                attempt += 1;
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+async fn try_register(
+    context: &Context,
+    client: &Client,
+    cluster: &Cluster,
+    node_name: &str,
+) -> Result<bool, StartupError> {
+    let nodes = client.resource::<NodeSpec>();
+    let stored = match nodes.get("", node_name).await {
+        Ok(node) => node,
+        Err(error) if error.is_does_not_exist() => Node::new("", node_name, NodeSpec::default()),
+        Err(error) => return Err(failed(&format!("reading node {node_name}"))(error)),
+    };
+    let node = if has_networking(context) {
+        let node = with_addresses(context, client, cluster, &stored).await?;
+        let addressing_changed = node.spec.bgp != stored.spec.bgp || node.spec.interfaces != stored.spec.interfaces;
+        if addressing_changed && !context.settings.skip_conflict_check {
+            check_conflicts(context, client, &stored, &node).await?;
+        }
+        node
+    } else {
+        desired(&stored, &context.settings, None)
+    };
+    if node == stored {
+        return Ok(false);
+    }
+    let outcome = if node.metadata.resource_version.is_empty() {
+        nodes.create(node).await
+    } else {
+        nodes.update(node).await
+    };
+    outcome.map_err(failed(&format!("writing node {node_name}")))?;
+    Ok(true)
+}
+
+/// The resource with the addresses that it should have.
+async fn with_addresses(
+    context: &Context,
+    client: &Client,
+    cluster: &Cluster,
+    stored: &Node,
+) -> Result<Node, StartupError> {
+    let settings = &context.settings;
+    let host_interfaces = context.host.interfaces()?;
+    let bgp = stored.spec.bgp.clone().unwrap_or_default();
+    let facts = HostFacts {
+        ipv4: facts(context, Family::V4, &settings.ipv4, &host_interfaces, cluster, &bgp.ipv4_address).await,
+        ipv6: facts(context, Family::V6, &settings.ipv6, &host_interfaces, cluster, &bgp.ipv6_address).await,
+    };
+    match settle(settings, stored, &facts) {
+        Ok(addresses) => {
+            for warning in &addresses.warnings {
+                tracing::warn!("{warning}");
+            }
+            // The expressions are ours, so there is nothing to go wrong.
+            let interfaces = interfaces(settings, &host_interfaces).unwrap_or_default();
+            tracing::info!(ipv4 = %addresses.ipv4, ipv6 = %addresses.ipv6, "addresses of this node");
+            Ok(desired(stored, settings, Some((&addresses, interfaces))))
+        }
+        Err(error) => {
+            let detected = [(Family::V4, &settings.ipv4), (Family::V6, &settings.ipv6)];
+            let detected = detected.into_iter().filter(|(_, family)| is_autodetected(family));
+            take_back(client, stored, &detected.map(|(family, _)| family).collect::<Vec<_>>()).await;
+            Err(error.into())
+        }
+    }
+}
+
+/// Everything that the choice for one family is made from.
+async fn facts<'a>(
+    context: &Context,
+    family: Family,
+    settings: &FamilySettings,
+    interfaces: &'a [Interface],
+    cluster: &Cluster,
+    stored: &IpOrCidr,
+) -> Facts<'a> {
+    let reached = match Method::parse(&settings.method) {
+        // Looking up a name may take long, and is done only where it is asked for.
+        Ok(Method::CanReach(destination)) if is_looked_for(family, settings, stored) => {
+            Some(context.host.reach(&destination, family).await)
+        }
+        _ => None,
+    };
+    let stored: Option<IpAddr> = stored.parse().ok().map(|network| network.address());
+    Facts { interfaces, reached, internal_addresses: cluster.internal_addresses.clone(), stored }
+}
+
+fn is_autodetected(settings: &FamilySettings) -> bool {
+    settings.address == AddressSetting::Autodetect
+}
+
+fn is_looked_for(family: Family, settings: &FamilySettings, stored: &IpOrCidr) -> bool {
+    is_autodetected(settings)
+        || (family == Family::V4 && settings.address == AddressSetting::Unset && stored.is_empty())
+}
+
+async fn check_conflicts(
+    context: &Context,
+    client: &Client,
+    stored: &Node,
+    node: &Node,
+) -> Result<(), StartupError> {
+    let list = client.resource::<NodeSpec>().list(&ListQuery::all()).await.map_err(failed("listing nodes"))?;
+    for entry in &list.invalid {
+        tracing::warn!(node = entry.key, reason = entry.reason, "cannot tell whether this node has our address");
+    }
+    let found = conflicts(node, &list.items)?;
+    if found.is_empty() {
+        return Ok(());
+    }
+    let settings = &context.settings;
+    let families: Vec<Family> = [(Family::V4, &settings.ipv4), (Family::V6, &settings.ipv6)]
+        .into_iter()
+        .filter(|(family, settings)| {
+            is_autodetected(settings) && found.iter().any(|conflict| conflict.family == *family)
+        })
+        .map(|(family, _)| family)
+        .collect();
+    take_back(client, stored, &families).await;
+    Err(StartupError::Conflict(found))
+}
+
+/// Takes addresses that no longer hold from a node that is stored. A failure of this is only told: there is a worse one
+/// to report.
+async fn take_back(client: &Client, stored: &Node, families: &[Family]) {
+    if stored.metadata.resource_version.is_empty() {
+        return;
+    }
+    let Some(node) = without_addresses(stored, families) else { return };
+    tracing::info!(?families, "clearing out-of-date addresses of this node");
+    if let Err(error) = client.resource::<NodeSpec>().update(node).await {
+        tracing::warn!(%error, "could not clear the addresses of this node");
+    }
+}

@@ -1,0 +1,51 @@
+//! What the BGP daemons say: the raw material of answers and tables.
+
+use bird_control::{BirdError, Family, Route, Session, Status};
+use std::path::PathBuf;
+
+/// A fact about one daemon, or its absence.
+#[derive(Debug)]
+pub enum Reading<T> {
+    /// What it said.
+    Said(T),
+    /// There is no such daemon: BGP is not used, or not for this family.
+    NoDaemon,
+}
+
+/// The folders that may hold the daemons' sockets.
+#[derive(Clone, Debug)]
+pub struct Daemons(pub Vec<PathBuf>);
+
+impl Daemons {
+    /// The state of a daemon.
+    ///
+    /// # Errors
+    /// When it is there and gives no proper answer.
+    pub async fn status(&self, family: Family) -> Result<Reading<Status>, BirdError> {
+        reading(bird_control::status(family, &family.sockets(&self.0)).await)
+    }
+
+    /// The sessions of a daemon.
+    ///
+    /// # Errors
+    /// When it is there and gives no proper answer.
+    pub async fn sessions(&self, family: Family) -> Result<Reading<Vec<Session>>, BirdError> {
+        reading(bird_control::sessions(family, &family.sockets(&self.0)).await)
+    }
+
+    /// The routes of a daemon.
+    ///
+    /// # Errors
+    /// When it is there and gives no proper answer.
+    pub async fn routes(&self, family: Family) -> Result<Reading<Vec<Route>>, BirdError> {
+        reading(bird_control::routes(family, &family.sockets(&self.0)).await)
+    }
+}
+
+fn reading<T>(outcome: Result<T, BirdError>) -> Result<Reading<T>, BirdError> {
+    match outcome {
+        Ok(said) => Ok(Reading::Said(said)),
+        Err(BirdError::NotThere { .. }) => Ok(Reading::NoDaemon),
+        Err(error) => Err(error),
+    }
+}

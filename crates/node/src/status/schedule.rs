@@ -1,0 +1,109 @@
+//! Which question is due when: at once when it is new or asks something else, then by its period.
+
+use api::{CalicoNodeStatus, CalicoNodeStatusSpec};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// The questions for this node.
+#[derive(Debug, Default)]
+pub struct Schedule {
+    questions: BTreeMap<String, Question>,
+}
+
+#[derive(Debug)]
+struct Question {
+    spec: CalicoNodeStatusSpec,
+    due: Option<Instant>,
+}
+
+impl Schedule {
+    /// Takes a question as it is now. One for another node, or without a period, is none.
+    pub fn put(&mut self, node_name: &str, question: &CalicoNodeStatus, now: Instant) {
+        let name = &question.metadata.name;
+        let spec = &question.spec;
+        if spec.node != node_name {
+            self.remove(name);
+            return;
+        }
+        if spec.update_period_seconds.is_none() {
+            tracing::error!(name, "a CalicoNodeStatus without updatePeriodSeconds is not answered");
+            self.remove(name);
+            return;
+        }
+        // Our own answer comes back as a change, too; only another question is a reason to answer.
+        if self.questions.get(name).is_none_or(|known| known.spec != *spec) {
+            self.questions.insert(name.clone(), Question { spec: spec.clone(), due: Some(now) });
+        }
+    }
+
+    /// Forgets a question.
+    pub fn remove(&mut self, name: &str) {
+        self.questions.remove(name);
+    }
+
+    /// Forgets all questions but these.
+    pub fn retain(&mut self, names: &[&str]) {
+        self.questions.retain(|name, _| names.contains(&name.as_str()));
+    }
+
+    /// When the next answer is due; nothing when none is.
+    #[must_use]
+    pub fn next(&self) -> Option<Instant> {
+        self.questions.values().filter_map(|question| question.due).min()
+    }
+
+    /// The questions that are due, each with its next turn noted.
+    pub fn take_due(&mut self, now: Instant) -> Vec<String> {
+        let mut due = Vec::new();
+        for (name, question) in &mut self.questions {
+            if question.due.is_some_and(|at| at <= now) {
+                due.push(name.clone());
+                let period = question.spec.update_period_seconds.unwrap_or_default();
+                // A period of nothing means once.
+                question.due = (period > 0).then(|| now + Duration::from_secs(period.into()));
+            }
+        }
+        due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::NodeStatusClass;
+
+    fn question(name: &str, node: &str, period: Option<u32>) -> CalicoNodeStatus {
+        let spec = CalicoNodeStatusSpec {
+            node: node.to_owned(),
+            classes: vec![NodeStatusClass::Agent],
+            update_period_seconds: period,
+            ..CalicoNodeStatusSpec::default()
+        };
+        CalicoNodeStatus::new("", name, spec)
+    }
+
+    #[test]
+    fn a_question_is_answered_at_once_and_by_its_period() {
+        let start = Instant::now();
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let mut schedule = Schedule::default();
+        schedule.put("n", &question("often", "n", Some(10)), start);
+        schedule.put("n", &question("once", "n", Some(0)), start);
+        schedule.put("n", &question("other", "m", Some(10)), start);
+        schedule.put("n", &question("wrong", "n", None), start);
+        assert_eq!(schedule.take_due(start), ["often", "once"]);
+        assert_eq!(schedule.next(), Some(after(10)));
+        // Our own answer comes back: nothing new.
+        schedule.put("n", &question("once", "n", Some(0)), after(1));
+        assert_eq!(schedule.take_due(after(9)), Vec::<String>::new());
+        assert_eq!(schedule.take_due(after(10)), ["often"]);
+        // Another question under the same name.
+        schedule.put("n", &question("once", "n", Some(5)), after(11));
+        assert_eq!(schedule.take_due(after(11)), ["once"]);
+        // Handed to another node, or gone.
+        schedule.put("n", &question("once", "m", Some(5)), after(12));
+        schedule.retain(&["once"]);
+        assert_eq!(schedule.next(), None);
+    }
+}

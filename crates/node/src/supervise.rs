@@ -1,0 +1,205 @@
+//! `tortie node`: starts the node, then runs its parts as processes of this same program and keeps them running.
+//!
+//! - [`plan`]: which parts, with which arguments and variables.
+//! - [`backoff`]: when a part that ended is started again.
+//! - [`run`]: start-up, tunnel addresses, then the loop: children that ended, signals, and time.
+//!
+//! As the first process of a container it also collects processes that lost their parent. A part's process id stands in a
+//! file for as long as it runs, so that `node health` can tell. It refuses to give up: a part that keeps failing is
+//! started again, with growing pauses, while the others go on.
+
+pub mod backoff;
+mod children;
+pub mod plan;
+
+use crate::context::Context;
+use crate::startup::{self, StartupError};
+use crate::tunnel::{self, TunnelError};
+use backoff::Backoff;
+use children::{Child, ServiceFiles, Signals, reap};
+use plan::{Part, parts};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// How long parts may take to end.
+const END_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often ended children are looked for, at the latest. Their end also wakes the loop.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+
+/// Why a node does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum SuperviseError {
+    /// Start-up failed.
+    #[error("calico node failed to start: {0}")]
+    Startup(#[from] StartupError),
+    /// Tunnel addresses are not there.
+    #[error("calico node failed to start: {0}")]
+    Tunnel(#[from] TunnelError),
+    /// The parts cannot be run.
+    #[error("{what}: {source}")]
+    System {
+        /// What was attempted.
+        what: String,
+        /// Why it failed.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// Starts the node. Ends with the start-up's error, or when asked to.
+///
+/// # Errors
+/// When the node cannot be started.
+pub fn run(context: &Context, available: &[&str]) -> Result<(), SuperviseError> {
+    let system = |what: &str| {
+        let what = what.to_owned();
+        move |source| SuperviseError::System { what, source }
+    };
+    // Before anything else: a signal during start-up must not be lost.
+    let signals = Signals::receive().map_err(system("receiving signals"))?;
+    let node_name = {
+        // The runtime and its threads go away again: from here on this process only waits.
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(system("preparing to start"))?;
+        runtime.block_on(async {
+            let started = startup::run(context).await?;
+            tunnel::run_once(context).await?;
+            Ok::<_, SuperviseError>(started.node_name)
+        })?
+    };
+    let program = std::env::current_exe().map_err(system("finding this program"))?;
+    let parts = parts(&context.settings, &*context.environment, &node_name, available);
+    for missing in parts.iter().filter(|part| !part.available) {
+        tracing::error!(part = missing.name, "this version has no such part: the node runs without it");
+    }
+    let files = ServiceFiles::new(context).map_err(system("preparing the folder of services"))?;
+    let parts = parts.into_iter().filter(|part| part.available);
+    Supervisor { program, files, services: parts.map(|part| (part.name, Service::new(part))).collect() }.run(&signals);
+    Ok(())
+}
+
+/// A part and how it fares.
+struct Service {
+    part: Part,
+    backoff: Backoff,
+    state: State,
+}
+
+enum State {
+    Running { child: Child, since: Instant },
+    Waiting { until: Instant },
+}
+
+impl Service {
+    fn new(part: Part) -> Self {
+        Self { part, backoff: Backoff::default(), state: State::Waiting { until: Instant::now() } }
+    }
+}
+
+struct Supervisor {
+    program: PathBuf,
+    files: ServiceFiles,
+    services: BTreeMap<&'static str, Service>,
+}
+
+impl Supervisor {
+    fn run(&mut self, signals: &Signals) {
+        tracing::info!("Calico node started successfully");
+        while !signals.end_requested() {
+            self.start_due(Instant::now());
+            if signals.take_reload() {
+                self.forward_reload();
+            }
+            self.collect(Instant::now());
+            signals.wait(self.next_wait(Instant::now()));
+        }
+        self.end(signals);
+    }
+
+    fn start_due(&mut self, now: Instant) {
+        for service in self.services.values_mut() {
+            let State::Waiting { until } = service.state else { continue };
+            if until > now {
+                continue;
+            }
+            let name = service.part.name;
+            match Child::start(&self.program, &service.part) {
+                Ok(child) => {
+                    tracing::info!(part = name, pid = child.id(), "started");
+                    self.files.running(name, child.id());
+                    service.state = State::Running { child, since: now };
+                }
+                Err(error) => {
+                    let pause = service.backoff.after_run(Duration::ZERO);
+                    tracing::error!(part = name, %error, "could not be started; trying again in {} s", pause.as_secs());
+                    service.state = State::Waiting { until: now + pause };
+                }
+            }
+        }
+    }
+
+    /// Takes note of all children that ended, whoever they are.
+    fn collect(&mut self, now: Instant) {
+        while let Some((pid, how)) = reap() {
+            let ended = self.services.values_mut().find(
+                |service| matches!(&service.state, State::Running { child, .. } if child.id() == pid),
+            );
+            // Others are orphans that the kernel handed to us.
+            let Some(service) = ended else { continue };
+            let State::Running { since, .. } = service.state else { continue };
+            let pause = service.backoff.after_run(now.duration_since(since));
+            let name = service.part.name;
+            tracing::error!(part = name, how, "ended; starting it again in {} s", pause.as_secs());
+            self.files.stopped(name);
+            service.state = State::Waiting { until: now + pause };
+        }
+    }
+
+    fn next_wait(&self, now: Instant) -> Duration {
+        let due = self.services.values().filter_map(|service| match service.state {
+            State::Waiting { until } => Some(until.saturating_duration_since(now)),
+            State::Running { .. } => None,
+        });
+        due.min().unwrap_or(LONGEST_WAIT).min(LONGEST_WAIT)
+    }
+
+    fn forward_reload(&self) {
+        for child in self.children() {
+            child.reload();
+        }
+    }
+
+    fn children(&self) -> impl Iterator<Item = &Child> {
+        self.services.values().filter_map(|service| match &service.state {
+            State::Running { child, .. } => Some(child),
+            State::Waiting { .. } => None,
+        })
+    }
+
+    /// Asks all parts to end, waits, and ends what is left.
+    fn end(&mut self, signals: &Signals) {
+        tracing::info!("ending");
+        for child in self.children() {
+            child.terminate();
+        }
+        let deadline = Instant::now() + END_PATIENCE;
+        while self.children().next().is_some() {
+            self.collect(Instant::now());
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                for child in self.children() {
+                    tracing::error!(pid = child.id(), "did not end in time: killed");
+                    child.kill();
+                }
+                break;
+            }
+            signals.wait(left.min(Duration::from_millis(100)));
+        }
+        self.collect(Instant::now());
+        self.files.clear();
+    }
+}

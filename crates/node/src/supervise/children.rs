@@ -1,0 +1,183 @@
+//! Processes, signals and the files that tell which parts run: the supervisor's hands.
+//!
+//! Children are collected with one call for all of them, ours and orphans alike, so nothing else in this process may wait
+//! for children: a second waiter would steal their end.
+
+use super::plan::Part;
+use crate::context::Context;
+use crate::health::SERVICES;
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+/// A running part.
+pub(super) struct Child {
+    pid: Pid,
+}
+
+impl Child {
+    /// Starts a part as a process of this program, with our output.
+    pub(super) fn start(program: &Path, part: &Part) -> io::Result<Self> {
+        let mut command = Command::new(program);
+        command.args(part.arguments).stdin(Stdio::null());
+        for (name, value) in &part.variables {
+            command.env(name, value);
+        }
+        let child = command.spawn()?;
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        // The handle is let go on purpose: `reap` learns about the end of all children.
+        pid.map(|pid| Self { pid }).ok_or_else(|| io::Error::other("the system gave no process id"))
+    }
+
+    pub(super) fn id(&self) -> i32 {
+        self.pid.as_raw_nonzero().get()
+    }
+
+    pub(super) fn terminate(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    pub(super) fn reload(&self) {
+        self.signal(Signal::HUP);
+    }
+
+    pub(super) fn kill(&self) {
+        self.signal(Signal::KILL);
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Err(error) = kill_process(self.pid, signal) {
+            tracing::debug!(pid = self.id(), %error, "could not be signalled: it has ended");
+        }
+    }
+}
+
+/// The next child that has ended, and how; nothing when none has.
+pub(super) fn reap() -> Option<(i32, String)> {
+    match wait(WaitOptions::NOHANG) {
+        Ok(Some((pid, status))) => {
+            let how = match (status.exit_status(), status.terminating_signal()) {
+                (Some(code), _) => format!("exit code {code}"),
+                (None, Some(signal)) => format!("signal {signal}"),
+                (None, None) => return None,
+            };
+            Some((pid.as_raw_nonzero().get(), how))
+        }
+        // No children at all is no trouble.
+        Ok(None) | Err(_) => None,
+    }
+}
+
+/// Signals, received on a thread of their own and waited for with a limit.
+pub(super) struct Signals {
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    end: AtomicBool,
+    reload: AtomicBool,
+    woken: Mutex<bool>,
+    wake: Condvar,
+}
+
+impl Shared {
+    fn wake(&self) {
+        *self.woken.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.wake.notify_all();
+    }
+}
+
+impl Signals {
+    /// Begins to receive SIGTERM, SIGINT, SIGHUP and SIGCHLD.
+    pub(super) fn receive() -> io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let shared = Arc::new(Shared::default());
+        // Registered here, so that nothing is lost once this returns.
+        let (mut terminate, mut interrupt, mut hangup, mut child) = {
+            let _inside = runtime.enter();
+            (
+                signal(SignalKind::terminate())?,
+                signal(SignalKind::interrupt())?,
+                signal(SignalKind::hangup())?,
+                signal(SignalKind::child())?,
+            )
+        };
+        let received = shared.clone();
+        std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+            runtime.block_on(async move {
+                loop {
+                    tokio::select! {
+                        _ = terminate.recv() => received.end.store(true, Ordering::SeqCst),
+                        _ = interrupt.recv() => received.end.store(true, Ordering::SeqCst),
+                        _ = hangup.recv() => received.reload.store(true, Ordering::SeqCst),
+                        _ = child.recv() => {}
+                    }
+                    received.wake();
+                }
+            });
+        })?;
+        Ok(Self { shared })
+    }
+
+    pub(super) fn end_requested(&self) -> bool {
+        self.shared.end.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn take_reload(&self) -> bool {
+        self.shared.reload.swap(false, Ordering::SeqCst)
+    }
+
+    /// Waits for a signal, but no longer than this.
+    pub(super) fn wait(&self, limit: Duration) {
+        let woken = self.shared.woken.lock().unwrap_or_else(PoisonError::into_inner);
+        let outcome = self.shared.wake.wait_timeout_while(woken, limit, |woken| !*woken);
+        let (mut woken, _) = outcome.unwrap_or_else(PoisonError::into_inner);
+        *woken = false;
+    }
+}
+
+/// One file per running part, with its process id.
+pub(super) struct ServiceFiles {
+    folder: PathBuf,
+}
+
+impl ServiceFiles {
+    /// An empty folder: what an earlier run left says nothing about this one.
+    pub(super) fn new(context: &Context) -> io::Result<Self> {
+        let files = Self { folder: context.path(SERVICES) };
+        files.clear();
+        std::fs::create_dir_all(&files.folder)?;
+        Ok(files)
+    }
+
+    pub(super) fn running(&self, name: &str, pid: i32) {
+        self.write(name, &pid.to_string());
+    }
+
+    /// The file stays, empty: the part is meant to run and does not.
+    pub(super) fn stopped(&self, name: &str) {
+        self.write(name, "");
+    }
+
+    pub(super) fn clear(&self) {
+        match std::fs::remove_dir_all(&self.folder) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(%error, folder = %self.folder.display(), "could not clear the folder of services");
+            }
+            _ => {}
+        }
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        // Only probes look at these; a full disk must not stop the node.
+        if let Err(error) = std::fs::write(self.folder.join(name), text) {
+            tracing::warn!(part = name, %error, "could not note the state of this part");
+        }
+    }
+}

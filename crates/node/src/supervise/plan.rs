@@ -1,0 +1,117 @@
+//! Which parts a node runs, and what each of them is started with.
+
+use crate::environment::{Backend, Settings};
+use client::config::Environment;
+use std::ffi::OsString;
+
+/// A part of the node that runs as a process of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Its name, which is also that of its file.
+    pub name: &'static str,
+    /// The arguments of this program that make it that part.
+    pub arguments: &'static [&'static str],
+    /// Variables on top of our own.
+    pub variables: Vec<(&'static str, OsString)>,
+    /// Whether this program can be that part.
+    pub available: bool,
+}
+
+/// Felix knows its settings by names of its own.
+const FELIX_NAMES: [(&str, &str); 7] = [
+    ("ETCD_AUTHORITY", "FELIX_ETCDADDR"),
+    ("ETCD_ENDPOINTS", "FELIX_ETCDENDPOINTS"),
+    ("ETCD_SCHEME", "FELIX_ETCDSCHEME"),
+    ("ETCD_CA_CERT_FILE", "FELIX_ETCDCAFILE"),
+    ("ETCD_KEY_FILE", "FELIX_ETCDKEYFILE"),
+    ("ETCD_CERT_FILE", "FELIX_ETCDCERTFILE"),
+    ("DATASTORE_TYPE", "FELIX_DATASTORETYPE"),
+];
+
+/// The parts that the settings ask for. `available` are the names of components that this program has.
+#[must_use]
+pub fn parts(
+    settings: &Settings,
+    environment: &dyn Environment,
+    node_name: &str,
+    available: &[&str],
+) -> Vec<Part> {
+    let node_name = OsString::from(node_name);
+    let named = || vec![("NODENAME", node_name.clone())];
+    let mut parts = vec![Part {
+        name: "node-services",
+        arguments: &["component", "node", "node-services"],
+        variables: named(),
+        available: true,
+    }];
+    if !settings.disable_felix {
+        let mut variables = named();
+        variables.push(("FELIX_FELIXHOSTNAME", node_name.clone()));
+        for (ours, felix) in FELIX_NAMES {
+            if let Some(value) = environment.variable(ours).filter(|value| !value.is_empty()) {
+                variables.push((felix, value));
+            }
+        }
+        parts.push(Part {
+            name: "felix",
+            arguments: &["component", "felix"],
+            variables,
+            available: available.contains(&"felix"),
+        });
+    }
+    if settings.backend == Backend::Bird {
+        for (name, arguments) in [
+            ("confd", &["component", "confd"] as &[&str]),
+            ("bgp", &["component", "bgp"]),
+        ] {
+            parts.push(Part { name, arguments, variables: named(), available: available.contains(&name) });
+        }
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Variables;
+
+    fn planned(variables: &[(&str, &str)]) -> Vec<Part> {
+        let variables = Variables::new(variables);
+        let settings = Settings::read(&variables).expect("usable variables");
+        parts(&settings, &variables, "n", &["felix"])
+    }
+
+    fn names(variables: &[(&str, &str)]) -> Vec<&'static str> {
+        planned(variables).iter().map(|part| part.name).collect()
+    }
+
+    #[test]
+    fn parts_by_backend() {
+        assert_eq!(names(&[]), ["node-services", "felix", "confd", "bgp"]);
+        assert_eq!(names(&[("CALICO_NETWORKING_BACKEND", "vxlan")]), ["node-services", "felix"]);
+        assert_eq!(
+            names(&[("CALICO_NETWORKING_BACKEND", "none"), ("CALICO_DISABLE_FELIX", "yes")]),
+            ["node-services"]
+        );
+        let missing: Vec<&str> =
+            planned(&[]).iter().filter(|part| !part.available).map(|part| part.name).collect();
+        assert_eq!(missing, ["confd", "bgp"]);
+    }
+
+    #[test]
+    fn felix_gets_its_own_names() {
+        let parts = planned(&[
+            ("ETCD_ENDPOINTS", "http://1.2.3.4:2379"),
+            ("ETCD_KEY_FILE", ""),
+            ("DATASTORE_TYPE", "etcdv3"),
+        ]);
+        let felix = &parts[1];
+        let expected: Vec<(&str, OsString)> = vec![
+            ("NODENAME", "n".into()),
+            ("FELIX_FELIXHOSTNAME", "n".into()),
+            ("FELIX_ETCDENDPOINTS", "http://1.2.3.4:2379".into()),
+            ("FELIX_DATASTORETYPE", "etcdv3".into()),
+        ];
+        assert_eq!(felix.variables, expected);
+    }
+}

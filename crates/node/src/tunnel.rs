@@ -1,0 +1,51 @@
+//! The addresses of the node's tunnel devices: taken from the pools that use the tunnel, given back when none does.
+//!
+//! - [`kind`]: the five devices, their handles, and where their address stands in the node's resource.
+//! - [`decision`]: what to do about one device, as a function of values.
+//! - [`reconcile`]: carries it out once, for all devices.
+//! - [`follow`]: carries it out again whenever pools or the node change.
+//!
+//! With host-local addresses (`USE_POD_CIDR`) there is nothing to do: the devices have the first address of the node's
+//! own range, which the datastore computes.
+
+pub mod decision;
+mod follow;
+pub mod kind;
+mod reconcile;
+
+pub use follow::follow;
+pub use reconcile::{TunnelError, reconcile};
+
+use crate::context::Context;
+use crate::shutdown_signal::Shutdown;
+use client::Client;
+
+/// Carries out the decisions once.
+///
+/// # Errors
+/// The first that failed. Addresses that were taken are given back.
+pub async fn run_once(context: &Context) -> Result<(), TunnelError> {
+    let config = context.client_config()?;
+    if config.kubernetes.use_pod_cidr {
+        tracing::debug!("addresses are host-local: tunnel devices need none from pools");
+        return Ok(());
+    }
+    let client = Client::open(&config).await?;
+    reconcile(&client, &context.node_name()?, context.settings.wireguard_host_encryption).await
+}
+
+/// Keeps the addresses right until the end.
+///
+/// # Errors
+/// When the settings cannot be used. What the datastore fails with is tried again.
+pub async fn run(context: &Context, shutdown: Shutdown) -> Result<(), TunnelError> {
+    let config = context.client_config()?;
+    if config.kubernetes.use_pod_cidr {
+        shutdown.requested().await;
+        return Ok(());
+    }
+    let client = Client::open(&config).await?;
+    let node_name = context.node_name()?;
+    follow(&client, &node_name, context.settings.wireguard_host_encryption, shutdown).await;
+    Ok(())
+}

@@ -1,0 +1,154 @@
+//! What to do about one tunnel device: which pools may serve it, whether its address may stay, and what to release.
+
+use super::kind::{NODE_ATTRIBUTE, TYPE_ATTRIBUTE, TunnelKind};
+use api::{AllocationAttribute, IPIPMode, IPPool, IPPoolAllowedUse, Node, VXLANMode};
+use ipnet::IpNet;
+use std::net::IpAddr;
+
+/// A pool whose range cannot be read: the device's address might belong to it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the range '{cidr}' of IP pool '{pool}' cannot be read: {reason}")]
+pub struct UnreadablePool {
+    /// Which pool.
+    pub pool: String,
+    /// Its range.
+    pub cidr: String,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+/// The pools that may serve the device, in the order of the list; none when the device is not used.
+///
+/// # Errors
+/// When a pool's range cannot be read.
+pub fn eligible_pools(
+    kind: TunnelKind,
+    node: &Node,
+    pools: &[IPPool],
+    host_encryption: bool,
+) -> Result<Vec<IpNet>, UnreadablePool> {
+    // WireGuard runs once the node has a key. Encrypting hosts, its device has the host's own address.
+    let public_key = match kind {
+        TunnelKind::Wireguard => Some(&node.status.wireguard_public_key),
+        TunnelKind::WireguardV6 => Some(&node.status.wireguard_public_key_v6),
+        TunnelKind::Ipip | TunnelKind::Vxlan | TunnelKind::VxlanV6 => None,
+    };
+    if public_key.is_some_and(|key| key.is_empty() || host_encryption) {
+        return Ok(Vec::new());
+    }
+    let mut ranges = Vec::new();
+    for pool in pools {
+        let network = pool.spec.cidr.parse().map_err(|reason| UnreadablePool {
+            pool: pool.metadata.name.clone(),
+            cidr: pool.spec.cidr.to_string(),
+            reason,
+        })?;
+        let range = network.masked();
+        let is_closed = pool.spec.disabled || pool.metadata.deletion_timestamp.is_some();
+        if !is_closed
+            && kind.family().has_net(&range)
+            && allows_tunnels(pool)
+            && uses(pool, kind)
+            && selects(pool, node)
+        {
+            ranges.push(range);
+        }
+    }
+    Ok(ranges)
+}
+
+fn allows_tunnels(pool: &IPPool) -> bool {
+    pool.spec.allowed_uses.is_empty() || pool.spec.allowed_uses.contains(&IPPoolAllowedUse::Tunnel)
+}
+
+fn uses(pool: &IPPool, kind: TunnelKind) -> bool {
+    match kind {
+        TunnelKind::Wireguard | TunnelKind::WireguardV6 => true,
+        TunnelKind::Ipip => matches!(pool.spec.ipip_mode, IPIPMode::Always | IPIPMode::CrossSubnet),
+        TunnelKind::Vxlan | TunnelKind::VxlanV6 => {
+            matches!(pool.spec.vxlan_mode, VXLANMode::Always | VXLANMode::CrossSubnet)
+        }
+    }
+}
+
+/// A selector that cannot be read selects nobody: an address from the wrong pool would be announced.
+fn selects(pool: &IPPool, node: &Node) -> bool {
+    match selector::Selector::parse(pool.spec.node_selector.as_str()) {
+        Ok(selector) => selector.evaluate(&node.metadata.labels),
+        Err(error) => {
+            tracing::error!(pool = pool.metadata.name, %error, "the pool's nodeSelector cannot be read: pool not used");
+            false
+        }
+    }
+}
+
+/// What to do about a device that is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The address may stay.
+    Keep,
+    /// Take a new one; what the device's handle holds is given back first.
+    ReleaseAndAssign,
+    /// Take a new one; the old one is somebody else's.
+    Assign,
+    /// The address is ours from a time without handles: take the same one again, with a handle.
+    Retag(IpAddr),
+}
+
+/// Decides for a device that is used. `allocation` is who holds its present address.
+#[must_use]
+pub fn step(
+    kind: TunnelKind,
+    node_name: &str,
+    current: Option<IpAddr>,
+    allocation: Option<&AllocationAttribute>,
+    pools: &[IpNet],
+) -> Step {
+    let Some(current) = current else {
+        // The resource may have lost an address that is still allocated.
+        return Step::ReleaseAndAssign;
+    };
+    let Some(allocation) = allocation else { return Step::ReleaseAndAssign };
+    let owner = &allocation.active_owner_attrs;
+    if is_owned(kind, node_name, allocation) {
+        if pools.iter().any(|pool| pool.contains(&current)) { Step::Keep } else { Step::ReleaseAndAssign }
+    } else if owner.is_empty() && allocation.handle_id.is_none() {
+        // Workloads always had handles; tunnels got them only later.
+        Step::Retag(current)
+    } else {
+        Step::Assign
+    }
+}
+
+fn is_owned(kind: TunnelKind, node_name: &str, allocation: &AllocationAttribute) -> bool {
+    let owner = &allocation.active_owner_attrs;
+    owner.get(TYPE_ATTRIBUTE).is_some_and(|value| value == kind.attribute())
+        && owner.get(NODE_ATTRIBUTE).is_some_and(|value| value == node_name)
+}
+
+/// What to do about the address of a device that is not used, when its handle holds nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leftover {
+    /// Nothing: it is free.
+    Nothing,
+    /// It is ours from a time without handles: release it.
+    Release,
+    /// It is held under our handle, which got lost: release it by address and handle.
+    ReleaseOfHandle,
+    /// It is somebody else's.
+    NotOurs,
+}
+
+/// Decides for a device that is not used.
+#[must_use]
+pub fn leftover(kind: TunnelKind, node_name: &str, allocation: Option<&AllocationAttribute>) -> Leftover {
+    let Some(allocation) = allocation else { return Leftover::Nothing };
+    match &allocation.handle_id {
+        None if allocation.active_owner_attrs.is_empty() => Leftover::Release,
+        Some(handle) if *handle == kind.handle(node_name) => Leftover::ReleaseOfHandle,
+        _ => Leftover::NotOurs,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,157 @@
+//! The five tunnel devices.
+
+use crate::family::Family;
+use api::scalars::Ip;
+use api::{Node, NodeBGPSpec, NodeWireguardSpec};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// A tunnel device that needs an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TunnelKind {
+    /// WireGuard over IPv4.
+    Wireguard,
+    /// WireGuard over IPv6.
+    WireguardV6,
+    /// IPIP.
+    Ipip,
+    /// VXLAN over IPv4.
+    Vxlan,
+    /// VXLAN over IPv6.
+    VxlanV6,
+}
+
+impl TunnelKind {
+    /// All of them, in the order in which they are looked after.
+    pub const ALL: [Self; 5] = [Self::Wireguard, Self::WireguardV6, Self::Ipip, Self::Vxlan, Self::VxlanV6];
+
+    /// The family of the device's address.
+    #[must_use]
+    pub fn family(self) -> Family {
+        match self {
+            Self::Wireguard | Self::Ipip | Self::Vxlan => Family::V4,
+            Self::WireguardV6 | Self::VxlanV6 => Family::V6,
+        }
+    }
+
+    /// What the address is, in the attributes of its allocation.
+    #[must_use]
+    pub fn attribute(self) -> &'static str {
+        match self {
+            Self::Wireguard => "wireguardTunnelAddress",
+            Self::WireguardV6 => "wireguardV6TunnelAddress",
+            Self::Ipip => "ipipTunnelAddress",
+            Self::Vxlan => "vxlanTunnelAddress",
+            Self::VxlanV6 => "vxlanV6TunnelAddress",
+        }
+    }
+
+    /// The handle of the allocation.
+    #[must_use]
+    pub fn handle(self, node: &str) -> String {
+        let prefix = match self {
+            Self::Wireguard => "wireguard",
+            Self::WireguardV6 => "wireguard-v6",
+            Self::Ipip => "ipip",
+            Self::Vxlan => "vxlan",
+            Self::VxlanV6 => "vxlan-v6",
+        };
+        format!("{prefix}-tunnel-addr-{node}")
+    }
+
+    /// The attributes of the allocation.
+    #[must_use]
+    pub fn attributes(self, node: &str) -> BTreeMap<String, String> {
+        BTreeMap::from([
+            (NODE_ATTRIBUTE.to_owned(), node.to_owned()),
+            (TYPE_ATTRIBUTE.to_owned(), self.attribute().to_owned()),
+        ])
+    }
+
+    /// The address that the node's resource has for the device; empty for none.
+    #[must_use]
+    pub fn address(self, node: &Node) -> Ip {
+        let spec = &node.spec;
+        let bgp = spec.bgp.as_ref();
+        let wireguard = spec.wireguard.as_ref();
+        let address = match self {
+            Self::Wireguard => wireguard.map(|wireguard| &wireguard.interface_ipv4_address),
+            Self::WireguardV6 => wireguard.map(|wireguard| &wireguard.interface_ipv6_address),
+            Self::Ipip => bgp.map(|bgp| &bgp.ipv4_ipip_tunnel_addr),
+            Self::Vxlan => Some(&spec.ipv4_vxlan_tunnel_addr),
+            Self::VxlanV6 => Some(&spec.ipv6_vxlan_tunnel_addr),
+        };
+        address.cloned().unwrap_or_default()
+    }
+
+    /// Writes the address into the node's resource. Parts that become empty go away, because an empty one is not valid.
+    pub fn set_address(self, node: &mut Node, address: Ip) {
+        let spec = &mut node.spec;
+        match self {
+            Self::Vxlan => spec.ipv4_vxlan_tunnel_addr = address,
+            Self::VxlanV6 => spec.ipv6_vxlan_tunnel_addr = address,
+            Self::Ipip => {
+                let mut bgp = spec.bgp.take().unwrap_or_default();
+                bgp.ipv4_ipip_tunnel_addr = address;
+                spec.bgp = Some(bgp).filter(|bgp| *bgp != NodeBGPSpec::default());
+            }
+            Self::Wireguard | Self::WireguardV6 => {
+                let mut wireguard = spec.wireguard.take().unwrap_or_default();
+                if self == Self::Wireguard {
+                    wireguard.interface_ipv4_address = address;
+                } else {
+                    wireguard.interface_ipv6_address = address;
+                }
+                spec.wireguard = Some(wireguard).filter(|part| *part != NodeWireguardSpec::default());
+            }
+        }
+    }
+}
+
+/// The attribute that names the node.
+pub const NODE_ATTRIBUTE: &str = "node";
+/// The attribute that says what an address is.
+pub const TYPE_ATTRIBUTE: &str = "type";
+
+impl fmt::Display for TunnelKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.attribute())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::node_with;
+
+    #[test]
+    fn addresses_go_in_and_come_out_and_leave_nothing() {
+        for kind in TunnelKind::ALL {
+            let mut node = node_with("", "");
+            let before = node.clone();
+            let address = Ip::from(if kind.family() == Family::V4 { "10.0.0.1" } else { "fd00::1" });
+            kind.set_address(&mut node, address.clone());
+            assert_eq!(kind.address(&node), address, "{kind}");
+            for other in TunnelKind::ALL.into_iter().filter(|other| *other != kind) {
+                assert!(other.address(&node).is_empty(), "{kind} and {other}");
+            }
+            kind.set_address(&mut node, Ip::default());
+            assert_eq!(node, before, "{kind}");
+        }
+    }
+
+    #[test]
+    fn the_names_are_calicos() {
+        let names: Vec<String> = TunnelKind::ALL.iter().map(|kind| kind.handle("n")).collect();
+        assert_eq!(
+            names,
+            [
+                "wireguard-tunnel-addr-n",
+                "wireguard-v6-tunnel-addr-n",
+                "ipip-tunnel-addr-n",
+                "vxlan-tunnel-addr-n",
+                "vxlan-v6-tunnel-addr-n"
+            ]
+        );
+    }
+}

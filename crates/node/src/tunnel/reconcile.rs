@@ -1,0 +1,267 @@
+//! One pass over all tunnel devices: read, decide, take and release addresses, write the node's resource once.
+//!
+//! Addresses are taken before the resource names them, and released after it does not; a pass that fails in between gives
+//! back what it took. Whatever a crash leaves is found again by its handle.
+
+use super::decision::{Leftover, Step, UnreadablePool, eligible_pools, leftover, step};
+use super::kind::TunnelKind;
+use crate::context::ContextError;
+use crate::family::Family;
+use api::scalars::Ip;
+use api::{IPPool, IPPoolSpec, Node, NodeSpec};
+use client::{Client, ListQuery, OpenError};
+use ipam::{AssignIp, AutoAssign, IntendedUse, Ipam, Release};
+use ipnet::IpNet;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+/// Why tunnel addresses are not right.
+#[derive(Debug, thiserror::Error)]
+pub enum TunnelError {
+    /// The settings cannot be used.
+    #[error(transparent)]
+    Context(#[from] ContextError),
+    /// The datastore cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The datastore failed.
+    #[error("{step}: {source}")]
+    Datastore {
+        /// What was attempted.
+        step: String,
+        /// What it said.
+        #[source]
+        source: client::Error,
+    },
+    /// A pool cannot be read.
+    #[error(transparent)]
+    Pool(#[from] UnreadablePool),
+    /// What the resource has for a device is no address.
+    #[error("the {kind} of node {node} is not an address: {reason}")]
+    NotAnAddress {
+        /// Which device.
+        kind: TunnelKind,
+        /// Whose.
+        node: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Address management refused or failed.
+    #[error("{step} for the {kind} of node {node}: {source}")]
+    Ipam {
+        /// What was attempted.
+        step: &'static str,
+        /// Which device.
+        kind: TunnelKind,
+        /// Whose.
+        node: String,
+        /// What it said.
+        #[source]
+        source: ipam::Error,
+    },
+    /// There are not enough addresses.
+    #[error("no address for the {kind} of node {node} in the pools {pools}: {reason}")]
+    Exhausted {
+        /// Which device.
+        kind: TunnelKind,
+        /// Whose.
+        node: String,
+        /// Where it was looked for.
+        pools: String,
+        /// Why there is none.
+        reason: String,
+    },
+}
+
+/// Makes the addresses of all tunnel devices right.
+///
+/// # Errors
+/// The first device that failed. Addresses that were taken are given back.
+pub async fn reconcile(client: &Client, node_name: &str, host_encryption: bool) -> Result<(), TunnelError> {
+    let failed = |step: &str| {
+        let step = step.to_owned();
+        move |source| TunnelError::Datastore { step, source }
+    };
+    let nodes = client.resource::<NodeSpec>();
+    let node = nodes.get("", node_name).await.map_err(failed(&format!("reading node {node_name}")))?;
+    let pools = client.resource::<IPPoolSpec>().list(&ListQuery::all()).await.map_err(failed("listing IP pools"))?;
+    if let Some(entry) = pools.invalid.first() {
+        let (pool, reason) = (entry.key.clone(), entry.reason.clone());
+        return Err(UnreadablePool { pool, cidr: String::new(), reason }.into());
+    }
+    let mut pass =
+        Pass { ipam: Ipam::new(client.backend().clone()), node_name, taken: Vec::new(), wanted: BTreeMap::new() };
+    let outcome = pass.all(&node, &pools.items, host_encryption).await;
+    let outcome = match outcome {
+        Ok(()) => {
+            let wanted = &pass.wanted;
+            let written = nodes.update_with_retry("", node_name, |node| apply(node, wanted)).await;
+            written.map(drop).map_err(failed(&format!("writing the tunnel addresses of node {node_name}")))
+        }
+        Err(error) => Err(error),
+    };
+    if outcome.is_err() {
+        pass.give_back().await;
+    }
+    outcome
+}
+
+/// Writes the addresses into the resource; true when that changed it.
+fn apply(node: &mut Node, wanted: &BTreeMap<TunnelKind, Ip>) -> bool {
+    let before = node.spec.clone();
+    for (kind, address) in wanted {
+        kind.set_address(node, address.clone());
+    }
+    node.spec != before
+}
+
+struct Pass<'a> {
+    ipam: Ipam,
+    node_name: &'a str,
+    /// Devices whose address was taken in this pass.
+    taken: Vec<TunnelKind>,
+    /// What the resource should have, for devices whose address changes.
+    wanted: BTreeMap<TunnelKind, Ip>,
+}
+
+impl Pass<'_> {
+    async fn all(&mut self, node: &Node, pools: &[IPPool], host_encryption: bool) -> Result<(), TunnelError> {
+        for kind in TunnelKind::ALL {
+            let ranges = eligible_pools(kind, node, pools, host_encryption)?;
+            if ranges.is_empty() {
+                self.remove(kind, node).await?;
+            } else {
+                self.ensure(kind, node, &ranges).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn ensure(&mut self, kind: TunnelKind, node: &Node, pools: &[IpNet]) -> Result<(), TunnelError> {
+        let current = self.current(kind, node)?;
+        let allocation = match current {
+            Some(address) => {
+                self.ipam.allocation(address).await.map_err(self.failed("looking up the address", kind))?
+            }
+            None => None,
+        };
+        match step(kind, self.node_name, current, allocation.as_ref(), pools) {
+            Step::Keep => Ok(()),
+            Step::ReleaseAndAssign => {
+                self.release_handle(kind).await?;
+                self.assign(kind, pools).await
+            }
+            Step::Assign => {
+                tracing::info!(%kind, ?current, "the address is in use by somebody else: taking a new one");
+                self.assign(kind, pools).await
+            }
+            Step::Retag(address) => match self.retag(kind, address).await {
+                // Somebody took it in between.
+                Err(error) if error.is_already_exists() => self.assign(kind, pools).await,
+                outcome => outcome.map_err(self.failed("giving the old address a handle", kind)),
+            },
+        }
+    }
+
+    async fn retag(&mut self, kind: TunnelKind, address: IpAddr) -> Result<(), ipam::Error> {
+        released(self.ipam.release_ips(&[Release::of(address)]).await?)?;
+        let request = AssignIp {
+            handle: Some(kind.handle(self.node_name)),
+            attributes: kind.attributes(self.node_name),
+            ..AssignIp::new(address, self.node_name)
+        };
+        self.ipam.assign_ip(&request).await
+    }
+
+    async fn assign(&mut self, kind: TunnelKind, pools: &[IpNet]) -> Result<(), TunnelError> {
+        let mut request = AutoAssign {
+            handle: Some(kind.handle(self.node_name)),
+            attributes: kind.attributes(self.node_name),
+            ..AutoAssign::new(self.node_name, IntendedUse::Tunnel)
+        };
+        match kind.family() {
+            Family::V4 => (request.num4, request.ipv4_pools) = (1, pools.to_vec()),
+            Family::V6 => (request.num6, request.ipv6_pools) = (1, pools.to_vec()),
+        }
+        let assigned =
+            self.ipam.auto_assign(&request).await.map_err(self.failed("taking an address", kind))?;
+        let Some(address) = assigned.addresses().next() else {
+            let reason = assigned.shortfalls.first().map(ToString::to_string).unwrap_or_default();
+            let pools = pools.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            return Err(TunnelError::Exhausted { kind, node: self.node_name.to_owned(), pools, reason });
+        };
+        tracing::info!(%kind, %address, "took an address for the tunnel device");
+        self.taken.push(kind);
+        self.wanted.insert(kind, address.to_string().into());
+        Ok(())
+    }
+
+    async fn remove(&mut self, kind: TunnelKind, node: &Node) -> Result<(), TunnelError> {
+        let text = kind.address(node);
+        if !text.is_empty() {
+            self.wanted.insert(kind, Ip::default());
+        }
+        if self.release_handle(kind).await? {
+            return Ok(());
+        }
+        // What is no address cannot be allocated either.
+        let Ok(address) = text.parse() else { return Ok(()) };
+        let allocation =
+            self.ipam.allocation(address).await.map_err(self.failed("looking up the address", kind))?;
+        let release = match leftover(kind, self.node_name, allocation.as_ref()) {
+            Leftover::Nothing => return Ok(()),
+            Leftover::NotOurs => {
+                tracing::warn!(%kind, %address, "the address is in use by somebody else: left alone");
+                return Ok(());
+            }
+            Leftover::Release => Release::of(address),
+            Leftover::ReleaseOfHandle => {
+                Release { handle: Some(kind.handle(self.node_name)), ..Release::of(address) }
+            }
+        };
+        let outcome = self.ipam.release_ips(&[release]).await.and_then(released);
+        outcome.map_err(self.failed("releasing the address", kind))
+    }
+
+    /// Gives back what the device's handle holds; false when there is no such handle.
+    async fn release_handle(&self, kind: TunnelKind) -> Result<bool, TunnelError> {
+        match self.ipam.release_by_handle(&kind.handle(self.node_name)).await {
+            Ok(()) => Ok(true),
+            Err(error) if error.is_does_not_exist() => Ok(false),
+            Err(error) => Err(self.failed("releasing by handle", kind)(error)),
+        }
+    }
+
+    /// Gives back what this pass took. A failure of this is only told: the next pass finds it by its handle.
+    async fn give_back(&self) {
+        for kind in &self.taken {
+            if let Err(error) = self.release_handle(*kind).await {
+                tracing::error!(%error, "could not give back an address after a failure");
+            }
+        }
+    }
+
+    fn current(&self, kind: TunnelKind, node: &Node) -> Result<Option<IpAddr>, TunnelError> {
+        let text = kind.address(node);
+        if text.is_empty() {
+            return Ok(None);
+        }
+        text.parse().map(Some).map_err(|reason| TunnelError::NotAnAddress {
+            kind,
+            node: self.node_name.to_owned(),
+            reason,
+        })
+    }
+
+    fn failed(&self, step: &'static str, kind: TunnelKind) -> impl FnOnce(ipam::Error) -> TunnelError + use<> {
+        let node = self.node_name.to_owned();
+        move |source| TunnelError::Ipam { step, kind, node, source }
+    }
+}
+
+fn released(released: ipam::Released) -> Result<(), ipam::Error> {
+    match released.failure {
+        Some(error) => Err(error),
+        None => Ok(()),
+    }
+}
