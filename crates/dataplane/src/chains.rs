@@ -146,6 +146,37 @@ impl<C> Chains<C> {
         order
     }
 
+    /// The steps from a chain to a target that close a circle, among chains that are wanted.
+    pub(crate) fn circles(&self) -> Vec<(Text, Text)> {
+        let (mut done, mut found) = (BTreeSet::new(), Vec::new());
+        for name in self.references.keys() {
+            self.follow(name, &mut Vec::new(), &mut done, &mut found);
+        }
+        found
+    }
+
+    fn follow<'a>(
+        &'a self,
+        name: &'a Text,
+        path: &mut Vec<&'a Text>,
+        done: &mut BTreeSet<&'a Text>,
+        found: &mut Vec<(Text, Text)>,
+    ) {
+        if done.contains(name) {
+            return;
+        }
+        path.push(name);
+        for target in self.definitions.get(name).into_iter().flat_map(|definition| &definition.targets) {
+            if path.contains(&target) {
+                found.push((name.clone(), target.clone()));
+            } else {
+                self.follow(target, path, done, found);
+            }
+        }
+        path.pop();
+        done.insert(name);
+    }
+
     fn visit<'a>(
         &'a self,
         name: &'a Text,
@@ -206,6 +237,20 @@ mod tests {
         chains.undefine("a");
         chains.undefine("nobody");
         assert_eq!(wanted(&chains), "");
+    }
+
+    #[test]
+    fn circles_are_found_at_the_step_that_closes_them() {
+        let mut chains = Chains::default();
+        chains.define(text("a"), 1, vec![text("b"), text("d")]);
+        chains.define(text("b"), 2, vec![text("c")]);
+        chains.define(text("c"), 3, vec![text("b"), text("d")]);
+        chains.define(text("d"), 4, vec![]);
+        assert_eq!(chains.circles(), []);
+        chains.reference(&text("a"));
+        assert_eq!(chains.circles(), [(text("c"), text("b"))]);
+        chains.define(text("d"), 4, vec![text("d")]);
+        assert_eq!(chains.circles(), [(text("d"), text("d")), (text("c"), text("b"))].into_iter().rev().collect::<Vec<_>>());
     }
 
     #[test]

@@ -11,6 +11,8 @@ use std::fmt;
 
 /// The comment of the rule that drops in the place of one that was refused.
 const INSTEAD: &str = "Refused by the kernel: dropped instead";
+/// Why a rule that closes a circle is refused.
+pub(crate) const CIRCLE: &str = "the rule leads back to a chain that leads here";
 /// The comment of the rule in a chain that nobody defined.
 const UNDEFINED: &str = "Chain is not defined: dropped instead";
 

@@ -7,9 +7,9 @@ use super::save::{Mark, Saved, is_ours, parse};
 use super::Settings;
 use crate::chains::{Chains, Wanted};
 use crate::driver::ApplyError;
-use crate::refused::{Closed, Part, Refused};
+use crate::refused::{CIRCLE, Closed, Part, Refused};
 use messages::Text;
-use rules::tree::{Chain, KernelChain, Rule, Table};
+use rules::tree::{Action, Chain, KernelChain, Rule, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
@@ -247,6 +247,9 @@ impl TableDriver {
 
     /// Finds out what is at fault from the helper's complaint; false when that leads no further.
     fn blame(&mut self, plan: &Plan, failed: &CommandFailed) -> bool {
+        if self.close_circles() {
+            return true;
+        }
         let origin = failed.line().and_then(|line| plan.origins.get(line.checked_sub(1)?));
         match origin {
             Some(Origin::Rule(name, place)) => self.close(&name.clone(), Some(*place), failed.reason.clone()),
@@ -255,6 +258,19 @@ impl TableDriver {
             }
             Some(Origin::Chain(_) | Origin::Frame) | None => false,
         }
+    }
+
+    /// Rules that lead back to where they are reached from are refused as a whole table.
+    fn close_circles(&mut self) -> bool {
+        let mut progress = false;
+        for (chain, target) in self.chains.circles() {
+            let leads_back = |rule: &Rule| rule.action.as_ref().and_then(Action::target) == Some(&target);
+            let place = self.chains.definition(&chain).and_then(|rules| rules.iter().position(leads_back));
+            if place.is_some() && !self.closed.contains_key(&chain) {
+                progress |= self.close(&chain, place, CIRCLE.to_owned());
+            }
+        }
+        progress
     }
 
     fn close(&mut self, name: &Text, place: Option<usize>, reason: String) -> bool {

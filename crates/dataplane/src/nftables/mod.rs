@@ -21,17 +21,20 @@ pub use kernel::{Kernel, Snapshot};
 
 use crate::chains::{Chains, Wanted};
 use crate::driver::{Applied, ApplyError, RuleDriver};
-use crate::refused::{Closed, Part, Refused, undefined_body};
+use crate::refused::{CIRCLE, Closed, Part, Refused, undefined_body};
 use layout::{base_chains, full_name, layer_of};
 use messages::Text;
 use netlink::netfilter::nft::{self, CommitRefused};
 use netlink::netfilter::{Error, Refusal};
 use plan::{FlowTable, Origin, Plan, View};
 use rules::nftables::{Family, rule_text};
-use rules::tree::{Chain, KernelChain, Table, VerdictMap};
+use rules::tree::{Action, Chain, KernelChain, Rule, Table, VerdictMap};
 use state::{Actual, Body, ChainState, MapState, short_name, targets};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
+
+/// `EMLINK` and `ELOOP`.
+const TOO_DEEP: [i32; 2] = [31, 40];
 
 /// Counters of what a driver did, with the names of Felix's metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -268,9 +271,19 @@ impl<K: Kernel> Driver<K> {
 
     /// Finds out what is at fault from the kernel's answer; false when that leads no further.
     fn blame(&mut self, plan: &Plan, refused: &CommitRefused, separate_entries: &mut bool) -> bool {
-        let mut progress = false;
+        let mut progress = self.close_circles();
+        if progress {
+            return true;
+        }
         let mut blamed = BTreeSet::new();
-        for (index, refusal) in &refused.refused {
+        // One jump too deep makes the kernel refuse every rule after it, too.
+        let too_deep = |(_, refusal): &&(usize, Refusal)| TOO_DEEP.contains(&refusal.code);
+        let some_other = refused.refused.iter().any(|one| !too_deep(&one));
+        let suspects: Vec<_> = match some_other {
+            true => refused.refused.iter().filter(|one| !too_deep(one)).collect(),
+            false => refused.refused.iter().take(1).collect(),
+        };
+        for (index, refusal) in suspects {
             let reason = refusal.to_string();
             match plan.origins.get(*index) {
                 Some(Origin::Rule(chain, place)) => {
@@ -302,6 +315,22 @@ impl<K: Kernel> Driver<K> {
                     self.flow.refused = true;
                 }
                 Some(Origin::Chain(_) | Origin::Map(_) | Origin::Table) | None => {}
+            }
+        }
+        progress
+    }
+
+    /// Rules that lead back to where they are reached from are refused by the kernel as a whole table.
+    fn close_circles(&mut self) -> bool {
+        let mut progress = false;
+        for (chain, target) in self.chains.circles() {
+            let Some(body) = self.chains.definition(&chain) else { continue };
+            let leads_back = |rule: &Rule| {
+                rule.action.as_ref().and_then(Action::target).is_some_and(|name| full_name(body.layer, name) == target)
+            };
+            let Some(place) = body.rules.iter().position(leads_back) else { continue };
+            if !self.closed.contains_key(&chain) {
+                progress |= self.close(&chain, Some(place), CIRCLE.to_owned());
             }
         }
         progress

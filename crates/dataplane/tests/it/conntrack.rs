@@ -1,1 +1,34 @@
-//! To come.
+//! Forgetting connections on a real kernel.
+
+use crate::host::Host;
+use netlink::netfilter::conntrack::Client;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+#[test]
+fn connections_of_an_address_are_forgotten_and_no_others() {
+    let host = Host::new();
+    for (source, destination, port) in [
+        ("10.0.0.1", "10.0.0.2", 1),
+        ("10.0.0.2", "10.0.0.1", 2),
+        ("10.0.0.3", "10.0.0.4", 3),
+        ("fd00::1", "fd00::2", 4),
+        ("fd00::3", "fd00::4", 5),
+    ] {
+        host.shell(&format!(
+            "conntrack -I -s {source} -d {destination} -p udp --sport {port} --dport 53 --timeout 600"
+        ));
+    }
+    // The address is only in the answer's direction: the destination was translated.
+    host.shell("conntrack -I -s 10.0.0.5 -d 10.96.0.1 -r 10.0.0.1 -q 10.0.0.5 -p udp --sport 6 --dport 53 --reply-port-src 53 --reply-port-dst 6 --timeout 600");
+    let forget = |list: &[&str]| {
+        let addresses: BTreeSet<IpAddr> = list.iter().map(|one| one.parse().expect("an address")).collect();
+        host.run(|| Client::open().expect("a socket").forget(&addresses).expect("forgotten"))
+    };
+    assert_eq!(forget(&["192.0.2.1"]), 0);
+    assert_eq!(forget(&["10.0.0.1", "fd00::2"]), 4);
+    let left = format!("{}{}", host.shell("conntrack -L -f ipv4 2>/dev/null"), host.shell("conntrack -L -f ipv6 2>/dev/null"));
+    assert_eq!(left.lines().count(), 2, "{left}");
+    assert!(left.contains("10.0.0.3") && left.contains("fd00::3") || left.contains("fd00:0000:0000:0000:0000:0000:0000:0003"), "{left}");
+    assert_eq!(forget(&["10.0.0.1"]), 0);
+}

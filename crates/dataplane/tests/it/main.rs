@@ -10,6 +10,7 @@ mod nftables;
 mod takeover;
 
 // The same host that the rules are tested with: what Calico's Felix programmed for it is known.
+#[expect(dead_code, reason = "tests of the rules use all of it")]
 #[path = "../../../rules/tests/it/shop.rs"]
 mod shop;
 #[expect(dead_code, reason = "tests of the rules use all of it")]

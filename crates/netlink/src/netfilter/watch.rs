@@ -19,6 +19,8 @@ const GROUP: u32 = 7;
 const NEW_GENERATION: u16 = 15;
 /// `MSG_DONTWAIT`.
 const DO_NOT_WAIT: i32 = 0x40;
+/// Room for the notifications of a large transaction of our own. What does not fit is reported as lost, and costs a read.
+const ROOM: usize = 8 * 1024 * 1024;
 
 /// What was seen since the last look.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -64,6 +66,9 @@ impl Watch {
         let failed = |what: &'static str| move |error: std::io::Error| Error::socket(what, &error);
         let mut socket = netlink_sys::Socket::new(NETLINK_NETFILTER).map_err(failed("open a socket"))?;
         socket.bind_auto().map_err(failed("bind a socket"))?;
+        if let Err(error) = rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, ROOM) {
+            tracing::debug!(%error, "the receive buffer keeps its size");
+        }
         socket.add_membership(GROUP).map_err(failed("listen to changes of nftables"))?;
         Ok(Self { socket, buffer: Vec::new() })
     }

@@ -1,1 +1,49 @@
-//! To come.
+//! What no listing shows: things that cannot match, and ranges that overlap.
+
+use super::{disjoint, expressions};
+use netlink::netfilter::nft::{CompareOperator, Data, Expression, Verdict};
+use rules::nftables::Family;
+use rules::tree::{Action, End, InterfacePattern, Match, PortRange, Rule, Side, Table};
+
+fn of(family: Family, matches: Vec<Match>) -> Vec<Expression> {
+    expressions(Table::Filter, family, &Rule { matches, action: None, comments: vec![] })
+}
+
+fn ports(list: &[(u16, u16)]) -> Vec<PortRange> {
+    list.iter().map(|&(first, last)| PortRange { first, last }).collect()
+}
+
+#[test]
+fn ranges_that_overlap_become_one() {
+    assert_eq!(disjoint(&ports(&[(80, 90), (1, 1), (85, 100), (100, 101), (3, 2)])), [(1, 1), (80, 101)]);
+    assert_eq!(disjoint(&ports(&[(0, 65535), (7, 7)])), [(0, 65535)]);
+    // Neighbours stay two, as they were asked for.
+    assert_eq!(disjoint(&ports(&[(5, 5), (6, 6)])), [(5, 5), (6, 6)]);
+}
+
+#[test]
+fn what_cannot_match_matches_nothing() {
+    let never = |matches| {
+        let all = of(Family::Ip, matches);
+        matches!(all.last(), Some(Expression::Compare { operator: CompareOperator::NotEqual, data, .. }) if *data == Data::host_u32(0))
+            && matches!(all[all.len() - 2], Expression::Bitwise { mask, .. } if mask == Data::host_u32(0))
+    };
+    assert!(never(vec![Match::Ipvs { negated: false }]));
+    assert!(never(vec![Match::Ports { end: End::Source, ports: ports(&[]).into(), negated: false }]));
+    assert!(never(vec![Match::Net { end: End::Source, net: "fd00::/8".parse().expect("net"), negated: false }]));
+    let long = InterfacePattern::exact("a-name-of-sixteen");
+    assert!(never(vec![Match::Interface { side: Side::In, pattern: long }]));
+    // And what always matches needs no condition: only the verdict that goes on is left.
+    let always = of(Family::Ip, vec![Match::Net { end: End::Source, net: "fd00::/8".parse().expect("net"), negated: true }]);
+    assert_eq!(always, [Expression::Verdict(Verdict::Continue)]);
+    let always = of(Family::Ip, vec![Match::Interface { side: Side::In, pattern: InterfacePattern::prefix("") }]);
+    assert_eq!(always, [Expression::Verdict(Verdict::Continue)]);
+}
+
+#[test]
+fn texts_for_the_log_are_cut_where_a_letter_ends() {
+    let rule = Rule { matches: vec![], action: Some(Action::Log { prefix: "ü".repeat(100).into() }), comments: vec![] };
+    let all = expressions(Table::Filter, Family::Ip, &rule);
+    let Some(Expression::Log { prefix, .. }) = all.last() else { panic!("{all:?}") };
+    assert_eq!(prefix.len(), 126);
+}
