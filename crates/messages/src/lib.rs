@@ -123,9 +123,16 @@ pub enum FromDataplane {
         /// Seconds since the start.
         uptime: f64,
     },
-    /// The state of a workload endpoint: `up`, `down` or `error`; none when it is gone.
-    WorkloadEndpointStatus(WorkloadEndpointId, Option<&'static str>),
-    /// The state of a host endpoint, as above.
+    /// The state of a workload endpoint.
+    WorkloadEndpointStatus {
+        /// Which.
+        id: WorkloadEndpointId,
+        /// `up`, `down` or `error`; none when it is gone.
+        status: Option<&'static str>,
+        /// What is programmed; none when it is gone.
+        endpoint: Option<Arc<WorkloadEndpoint>>,
+    },
+    /// The state of a host endpoint: `up`, `down` or `error`; none when it is gone.
     HostEndpointStatus(Text, Option<&'static str>),
     /// The key that the WireGuard device made for itself.
     WireguardStatus {

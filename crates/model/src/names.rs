@@ -176,6 +176,25 @@ pub fn policy_tier(resource: &Resource) -> Option<&str> {
     }
 }
 
+/// The name of the file by which Felix tells that a workload endpoint is programmed: its orchestrator, its workload
+/// (`namespace/name`) and its own name, each escaped as a segment of a URL's path, with spaces between.
+#[must_use]
+pub fn endpoint_status_file(orchestrator: &str, workload: &str, endpoint: &str) -> String {
+    [orchestrator, workload, endpoint].map(path_segment).join(" ")
+}
+
+fn path_segment(text: &str) -> String {
+    let mut segment = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => segment.push(char::from(byte)),
+            b'-' | b'_' | b'.' | b'~' | b'$' | b'&' | b'+' | b'=' | b':' | b'@' => segment.push(char::from(byte)),
+            other => segment.push_str(&format!("%{other:02X}")),
+        }
+    }
+    segment
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
