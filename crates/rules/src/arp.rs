@@ -43,6 +43,7 @@ impl Renderer {
         let lookup = Rule { matches: vec![lookup], action: None, comments: Vec::new() };
         let entries = interfaces
             .iter()
+            .filter(|name| names::is_interface(name))
             .map(|name| (name.clone(), Backend::Nftables.endpoint_chain(EndpointChain::Arp, name)));
         (
             Chain::new(names::ARP_DISPATCH, vec![lookup]),

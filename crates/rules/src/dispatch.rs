@@ -55,8 +55,8 @@ impl Renderer {
                     let lookup = Match::InterfaceMap { side, map: chain.into() };
                     let lookup = Rule { matches: vec![lookup], action: None, comments: Vec::new() };
                     dispatch.chains.push(Chain::new(chain, vec![lookup, unknown]));
-                    let entries = interfaces
-                        .iter()
+                    let entries = known(interfaces)
+                        .into_iter()
                         .map(|name| (name.clone(), self.backend().endpoint_chain(target, name)));
                     dispatch.maps.push(VerdictMap { name: chain.into(), entries: entries.collect() });
                 }
@@ -85,13 +85,7 @@ impl Renderer {
     pub fn mangle_host_dispatch(&self, before_nat: &HostInterfaces, all: &HostInterfaces) -> Vec<Chain> {
         let mut chains =
             self.host_tree(before_nat, names::FROM_HOST_ENDPOINT, Side::In, EndpointChain::FromHost, false);
-        chains.extend(self.host_tree(
-            all,
-            names::TO_HOST_ENDPOINT,
-            Side::Out,
-            EndpointChain::ToHost,
-            true,
-        ));
+        chains.extend(self.host_tree(all, names::TO_HOST_ENDPOINT, Side::Out, EndpointChain::ToHost, true));
         chains
     }
 
@@ -145,10 +139,10 @@ impl Renderer {
             let to = self.backend().endpoint_chain(root.target, name);
             Rule::when([interface(root.side, InterfacePattern::exact(name.clone()))], Action::Goto(to))
         };
-        let common = common_prefix(interfaces);
+        let mut rest = known(interfaces);
+        let common = common_prefix(&rest);
         let mut chains = Vec::new();
         let mut rules = Vec::new();
-        let mut rest: Vec<&Text> = interfaces.iter().filter(|name| !name.is_empty()).collect();
         while let Some(first) = rest.first() {
             // Names are sorted, so those with the same next character stand together.
             let next = first[common.len()..].chars().next().map_or(0, char::len_utf8);
@@ -198,7 +192,8 @@ impl Renderer {
             set_rules.extend(rules);
         }
         set_rules.extend(self.workload_interfaces().map(|from| {
-            Rule::when([interface(Side::In, from)], self.deny(Table::Filter).into()).comment("Unknown endpoint")
+            Rule::when([interface(Side::In, from)], self.deny(Table::Filter).into())
+                .comment("Unknown endpoint")
         }));
         let others = Action::SetMaskedMark { value: self.config.marks.non_calico_endpoint, mask };
         set_rules.push(Rule::always(others).comment("Non-Cali endpoint mark"));
@@ -207,7 +202,7 @@ impl Renderer {
         for (interfaces, target) in
             [(workloads, EndpointChain::FromWorkload), (hosts, EndpointChain::FromHostForward)]
         {
-            from_rules.extend(interfaces.iter().filter_map(|name| {
+            from_rules.extend(known(interfaces).into_iter().filter_map(|name| {
                 let value = marks.get(name)?;
                 let to = self.backend().endpoint_chain(target, name);
                 Some(Rule::when([Match::Mark { value, mask, negated: false }], Action::Goto(to)))
@@ -220,8 +215,13 @@ impl Renderer {
     }
 }
 
+/// The names that interfaces can have. Packets of others are treated as those of an interface without endpoint.
+fn known(names: &BTreeSet<Text>) -> Vec<&Text> {
+    names.iter().filter(|name| names::is_interface(name)).collect()
+}
+
 /// What all names begin with. Names are sorted, so the first and the last decide.
-fn common_prefix(names: &BTreeSet<Text>) -> &str {
+fn common_prefix<'a>(names: &[&'a Text]) -> &'a str {
     let (Some(first), Some(last)) = (names.first(), names.last()) else { return "" };
     let length = first.chars().zip(last.chars()).take_while(|(one, other)| one == other);
     &first[..length.map(|(one, _)| one.len_utf8()).sum()]

@@ -6,7 +6,9 @@ use crate::nflog::{self, Verdict};
 use crate::renderer::{
     IPIP, Renderer, UDP, conntrack, interface, jump, mark_clear, one_port, protocol_number,
 };
-use crate::tree::{Action, Chain, Conntrack, End, InterfacePattern, IpVersion, Match, Rule, Side, Table, Text};
+use crate::tree::{
+    Action, Chain, Conntrack, End, InterfacePattern, IpVersion, Match, Rule, Side, Table, Text,
+};
 use api::QoSControls;
 use ipnet::IpNet;
 use model::feed::RuleAction;
@@ -63,29 +65,30 @@ impl Renderer {
     /// The chains of a workload endpoint in the filter table: to it, from it.
     #[must_use]
     pub fn workload_endpoint_chains(&self, endpoint: &WorkloadChains<'_>) -> [Chain; 2] {
-        [
-            (EndpointChain::ToWorkload, Direction::Inbound),
-            (EndpointChain::FromWorkload, Direction::Outbound),
-        ]
-        .map(|(chain, direction)| {
-            if !endpoint.admin_up {
-                let refused = Rule::always(self.deny(Table::Filter).into()).comment("Endpoint admin disabled");
-                return Chain::new(self.backend().endpoint_chain(chain, endpoint.interface), vec![refused]);
-            }
-            self.endpoint_chain(&Wanted {
-                table: Table::Filter,
-                chain,
-                interface: endpoint.interface,
-                direction,
-                kind: Kind::Normal,
-                tiers: endpoint.tiers,
-                profiles: endpoint.profiles,
-                qos: endpoint.qos,
-                allow: self.filter_allow(),
-                failsafe: false,
-                refuse_tunnels: direction == Direction::Outbound,
+        [(EndpointChain::ToWorkload, Direction::Inbound), (EndpointChain::FromWorkload, Direction::Outbound)]
+            .map(|(chain, direction)| {
+                if !endpoint.admin_up {
+                    let refused =
+                        Rule::always(self.deny(Table::Filter).into()).comment("Endpoint admin disabled");
+                    return Chain::new(
+                        self.backend().endpoint_chain(chain, endpoint.interface),
+                        vec![refused],
+                    );
+                }
+                self.endpoint_chain(&Wanted {
+                    table: Table::Filter,
+                    chain,
+                    interface: endpoint.interface,
+                    direction,
+                    kind: Kind::Normal,
+                    tiers: endpoint.tiers,
+                    profiles: endpoint.profiles,
+                    qos: endpoint.qos,
+                    allow: self.filter_allow(),
+                    failsafe: false,
+                    refuse_tunnels: direction == Direction::Outbound,
+                })
             })
-        })
     }
 
     /// The chain that sets the mark of an endpoint; only where kube-proxy uses IPVS. Without a mark it does nothing.
@@ -199,10 +202,7 @@ impl Renderer {
         let rules = allowed.iter().flat_map(|(name, nets)| {
             nets.iter().filter(|net| IpVersion::of(net) == version).map(|net| {
                 let from = interface(Side::In, InterfacePattern::exact(name.clone()));
-                Rule::when(
-                    [from, Match::Net { end: End::Source, net: *net, negated: false }],
-                    Action::Accept,
-                )
+                Rule::when([from, Match::Net { end: End::Source, net: *net, negated: false }], Action::Accept)
             })
         });
         Chain::new(names::RPF_SKIP, rules.collect())
@@ -322,9 +322,8 @@ impl Renderer {
                 if wanted.kind == Kind::Untracked {
                     rules.push(Rule::when([self.accepted()], Action::NoTrack));
                 }
-                rules.push(
-                    Rule::when([self.accepted()], Action::Return).comment("Return if policy accepted"),
-                );
+                rules
+                    .push(Rule::when([self.accepted()], Action::Return).comment("Return if policy accepted"));
             }
         }
         // After raw and mangle ordinary policy is still to come, so nothing is refused there at the end of a tier.
@@ -350,17 +349,14 @@ impl Renderer {
     fn add_profiles(&self, wanted: &Wanted<'_>, rules: &mut Vec<Rule>) {
         for profile in wanted.profiles {
             rules.push(Rule::always(jump(self.backend().profile_chain(wanted.direction, profile))));
-            rules
-                .push(Rule::when([self.accepted()], Action::Return).comment("Return if profile accepted"));
+            rules.push(Rule::when([self.accepted()], Action::Return).comment("Return if profile accepted"));
         }
         if self.config.flow_logs {
             let prefix = nflog::no_profile_prefix(wanted.direction);
             rules.push(Rule::always(self.nflog(wanted.direction, prefix)));
         }
         let deny = self.deny(wanted.table);
-        rules.push(
-            Rule::always(deny.into()).comment(format!("{} if no profiles matched", deny.word())),
-        );
+        rules.push(Rule::always(deny.into()).comment(format!("{} if no profiles matched", deny.word())));
     }
 }
 
@@ -372,10 +368,10 @@ fn add_connection_limit(wanted: &Wanted<'_>, rules: &mut Vec<Rule>) {
     };
     if limit != 0 {
         let count = u32::try_from(limit.max(0)).unwrap_or(u32::MAX);
-        rules.push(Rule::always(Action::LimitConnections { count }).comment(format!(
-            "Reject connections over {} connection limit",
-            wanted.direction.as_str()
-        )));
+        rules.push(
+            Rule::always(Action::LimitConnections { count })
+                .comment(format!("Reject connections over {} connection limit", wanted.direction.as_str())),
+        );
     }
 }
 

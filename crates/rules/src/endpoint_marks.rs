@@ -19,11 +19,7 @@ impl EndpointMarks {
     #[must_use]
     pub fn new(marks: &Marks) -> Self {
         let reserved = place_of(marks.endpoint, marks.non_calico_endpoint);
-        Self {
-            mask: marks.endpoint,
-            by_name: BTreeMap::new(),
-            by_place: BTreeMap::from([(reserved, None)]),
-        }
+        Self { mask: marks.endpoint, by_name: BTreeMap::new(), by_place: BTreeMap::from([(reserved, None)]) }
     }
 
     /// The bits.

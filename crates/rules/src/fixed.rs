@@ -35,10 +35,9 @@ impl Renderer {
             Table::Raw => {
                 vec![inserted("PREROUTING", names::PREROUTING), inserted("OUTPUT", names::OUTPUT)]
             }
-            Table::Mangle => vec![
-                inserted("PREROUTING", names::PREROUTING),
-                inserted("POSTROUTING", names::POSTROUTING),
-            ],
+            Table::Mangle => {
+                vec![inserted("PREROUTING", names::PREROUTING), inserted("POSTROUTING", names::POSTROUTING)]
+            }
             Table::Nat => vec![
                 inserted("PREROUTING", names::PREROUTING),
                 inserted("OUTPUT", names::OUTPUT),

@@ -139,9 +139,8 @@ impl Renderer {
         for (index, policy) in group.enforced().enumerate() {
             let starts_block = index % RETURN_STRIDE == 0;
             if starts_block && index > 0 {
-                rules.push(
-                    Rule::when([mark_not_clear(decided)], Action::Return).comment("Return on verdict"),
-                );
+                rules
+                    .push(Rule::when([mark_not_clear(decided)], Action::Return).comment("Return on verdict"));
             }
             // At the start of a block no policy can have decided.
             let undecided = if starts_block { Vec::new() } else { vec![mark_clear(decided)] };

@@ -101,7 +101,10 @@ mod tests {
     fn lowest_bits_first() {
         assert_eq!(Marks::from_mask(0xffff_0000, false, false), Ok(Marks::default()));
         let marks = Marks::from_mask(0xffff_0000, true, true).unwrap_or_default();
-        assert_eq!((marks.wireguard, marks.endpoint, marks.non_calico_endpoint), (0x20_0000, 0xffc0_0000, 0x40_0000));
+        assert_eq!(
+            (marks.wireguard, marks.endpoint, marks.non_calico_endpoint),
+            (0x20_0000, 0xffc0_0000, 0x40_0000)
+        );
         assert_eq!(Marks::default().cleared(), 0x1b_0000);
     }
 

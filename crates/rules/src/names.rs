@@ -190,13 +190,26 @@ impl Backend {
     }
 }
 
+/// Whether an interface can have this name. Validation takes no other, and a `+` at its end would mean all interfaces that
+/// begin so.
+#[must_use]
+pub fn is_interface(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
+    (1..=15).contains(&name.len()) && name.bytes().all(plain)
+}
+
+/// Whether the text can stand in a rule without quotes. Names that validation accepts all can.
+pub(crate) fn is_plain(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_./:@%+=,|".contains(&byte))
+}
+
 /// `prefix` and `suffix`; where that would be longer than `max`, a hash in the place of the suffix, after an underscore.
-/// A name that could be taken for such a one becomes one.
+/// A name that could be taken for such a one becomes one, and so does one that a rule could not be written with.
 #[must_use]
 pub fn limited_id(prefix: &str, suffix: &str, max: usize) -> String {
     let suffix = if suffix.is_empty() { "_" } else { suffix };
     let length = prefix.len() + suffix.len();
-    if length < max || (length == max && !suffix.starts_with('_')) {
+    if is_plain(suffix) && (length < max || (length == max && !suffix.starts_with('_'))) {
         return format!("{prefix}{suffix}");
     }
     let hash = URL_SAFE_NO_PAD.encode(Sha256::digest(suffix));

@@ -1,6 +1,6 @@
 //! The texts that go with packets that are reported for flow logs. A listener reads the verdict and its rule from them.
 
-use crate::names::{Direction, limited_id};
+use crate::names::{Direction, is_plain, limited_id};
 
 /// A text of this length or more is shortened with a hash. A text that is exactly as long as shortened ones are is
 /// shortened too, so that none can be mistaken for another.
@@ -72,15 +72,20 @@ pub(crate) fn no_profile_prefix(direction: Direction) -> String {
 }
 
 fn shortened(text: String) -> String {
+    let text = match is_plain(&text) {
+        true => text,
+        // It stands in a rule without quotes.
+        false => {
+            text.chars().map(|one| if is_plain(one.encode_utf8(&mut [0; 4])) { one } else { '_' }).collect()
+        }
+    };
     if text.len() < SHORTENED_LENGTH {
         return text;
     }
     let room = SHORTENED_LENGTH - 2 * KEPT - 1;
     let hash = limited_id("", &text, room);
-    // Names are ASCII; should one not be, whole characters are kept.
-    let start = text.char_indices().map(|(at, _)| at).find(|at| *at >= KEPT).unwrap_or(text.len());
-    let end = text.char_indices().map(|(at, _)| at).find(|at| *at >= text.len() - KEPT).unwrap_or(text.len());
-    format!("{}{hash}_{}", &text[..start], &text[end..])
+    // All of it is ASCII here, so any place is good for a cut.
+    format!("{}{hash}_{}", &text[..KEPT], &text[text.len() - KEPT..])
 }
 
 #[cfg(test)]
@@ -95,6 +100,17 @@ mod tests {
         assert_eq!(rule, "DRE12|kns.default");
         assert_eq!(tier_prefix(Verdict::Pass, Direction::Outbound, "default"), "PPE|default");
         assert_eq!(no_profile_prefix(Direction::Inbound), "DRI");
+    }
+
+    /// Values that Calico computes.
+    #[test]
+    fn known_hashes() {
+        let id = "gnp/abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0";
+        let text = rule_prefix(Verdict::Deny, OwnerKind::Policy, Direction::Inbound, 88, id);
+        assert_eq!(text, "DPI88|gnp/_12IXaBPahNM7a7dZhI8zg6PStmHsgneYaax8LVSIq_RSTUVWXYZ0");
+        let tier = "tier-012345678901234567890123456789012345678901234567890123";
+        let text = tier_prefix(Verdict::Deny, Direction::Inbound, tier);
+        assert_eq!(text, "DPI|tier-0_phEfG4Vhbq2xh4TQsePNa2X9YRj5peCVw1FgaNSbd_4567890123");
     }
 
     #[test]

@@ -4,9 +4,7 @@
 //! connections: whoever asks says what those would have found.
 
 use crate::names::Backend;
-use crate::tree::{
-    Action, Chain, Conntrack, End, Match, PortRange, Protocol, Rule, Side, Text, VerdictMap,
-};
+use crate::tree::{Action, Chain, Conntrack, End, Match, PortRange, Protocol, Rule, Side, Text, VerdictMap};
 use messages::IpSetMember;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -311,7 +309,8 @@ impl Simulation {
             }
             Match::Ports { end, ports, negated } => {
                 transport()?;
-                let within = |port| ports.iter().any(|PortRange { first, last }| (first..=last).contains(&&port));
+                let within =
+                    |port| ports.iter().any(|PortRange { first, last }| (first..=last).contains(&&port));
                 packet.port(*end).is_some_and(|port| within(port) != *negated)
             }
             Match::DestinationPort(wanted) => {

@@ -26,7 +26,11 @@ impl Renderer {
         if active {
             if let Some(range) = self.config.nat_port_range {
                 for one in [Protocol::TCP, Protocol::UDP] {
-                    rules.push(self.nat_outgoing_rule(Some(one), self.nat_action(Some(range), version), version));
+                    rules.push(self.nat_outgoing_rule(
+                        Some(one),
+                        self.nat_action(Some(range), version),
+                        version,
+                    ));
                     // A packet for which no port is free goes out as it is, and not with any port.
                     rules.push(self.nat_outgoing_rule(Some(one), Action::Return, version));
                 }
@@ -60,9 +64,17 @@ impl Renderer {
     /// An endpoint that talks to itself by its floating address sees that as the source; the first one where it has
     /// several.
     #[must_use]
-    pub fn floating_address_chains(&self, by_external: &BTreeMap<IpAddr, IpAddr>) -> [Chain; 2] {
-        let mut external: Vec<_> =
-            by_external.iter().map(|(external, internal)| (external.to_string(), external, internal)).collect();
+    pub fn floating_address_chains(
+        &self,
+        by_external: &BTreeMap<IpAddr, IpAddr>,
+        version: IpVersion,
+    ) -> [Chain; 2] {
+        let own = |address: &IpAddr| address.is_ipv6() == (version == IpVersion::V6);
+        let mut external: Vec<_> = by_external
+            .iter()
+            .filter(|(external, internal)| own(external) && own(internal))
+            .map(|(external, internal)| (external.to_string(), external, internal))
+            .collect();
         // The order of texts, as Calico has it.
         external.sort_unstable_by(|left, right| left.0.cmp(&right.0));
         let mut back = BTreeMap::new();

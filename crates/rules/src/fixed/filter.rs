@@ -3,12 +3,10 @@
 use crate::config::{DenyAction, EndpointToHostAction};
 use crate::names::{self, sets};
 use crate::renderer::{
-    IPIP, Renderer, UDP, conntrack, goto, interface, ip_set, jump, local, mark_clear, mark_not_clear, one_port,
-    protocol, protocol_number,
+    IPIP, Renderer, UDP, conntrack, goto, interface, ip_set, jump, local, mark_clear, mark_not_clear,
+    one_port, protocol, protocol_number,
 };
-use crate::tree::{
-    Action, Chain, Conntrack, End, IpVersion, Match, Protocol, RejectWith, Rule, Side, Table,
-};
+use crate::tree::{Action, Chain, Conntrack, End, IpVersion, Match, Protocol, RejectWith, Rule, Side, Table};
 use std::net::IpAddr;
 
 /// Messages of ICMPv6 that a router must see whatever policy says: multicast listeners (130 to 132), router solicitation
@@ -106,10 +104,7 @@ impl Renderer {
         if version == IpVersion::V6 {
             rules.extend(ROUTER_ICMPV6.map(|icmp_type| {
                 Rule::when(
-                    [
-                        protocol_number(58),
-                        Match::Icmp { version, icmp_type, code: None, negated: false },
-                    ],
+                    [protocol_number(58), Match::Icmp { version, icmp_type, code: None, negated: false }],
                     self.filter_allow(),
                 )
             }));

@@ -1,7 +1,9 @@
 //! The mangle table: policy before destination NAT, policy for the host's own packets after it, DSCP.
 
 use crate::names::{self, sets};
-use crate::renderer::{Renderer, conntrack, interface, ip_set, jump, mark_not_clear, outside_pools, protocol};
+use crate::renderer::{
+    Renderer, conntrack, interface, ip_set, jump, mark_not_clear, outside_pools, protocol,
+};
 use crate::tree::{Action, Chain, Conntrack, End, IpVersion, Protocol, Rule, Side, Table};
 
 impl Renderer {

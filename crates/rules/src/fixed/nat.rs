@@ -2,9 +2,7 @@
 
 use crate::names;
 use crate::renderer::{Renderer, UDP, interface, jump, local, one_port, protocol, protocol_number};
-use crate::tree::{
-    Action, Chain, End, InterfacePattern, IpVersion, Match, Protocol, Rule, Side, Text,
-};
+use crate::tree::{Action, Chain, End, InterfacePattern, IpVersion, Match, Protocol, Rule, Side, Text};
 use ipnet::{IpNet, Ipv4Net};
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -48,8 +46,7 @@ impl Renderer {
     }
 
     fn nat_postrouting(&self, version: IpVersion) -> Chain {
-        let mut rules =
-            vec![Rule::always(jump(names::FIP_SNAT)), Rule::always(jump(names::NAT_OUTGOING))];
+        let mut rules = vec![Rule::always(jump(names::FIP_SNAT)), Rule::always(jump(names::NAT_OUTGOING))];
         let random_fully = self.config.features.masquerade_random_fully;
         // An answer to the port of VXLAN would be taken for a VXLAN packet of a stranger, and dropped.
         let udp_ports = self.vxlan(version).then(|| ports_without(self.config.vxlan_port)).flatten();

@@ -122,7 +122,6 @@ impl Conditions {
 
 /// `icmp` and `notICMP`; the outer none where no packet of the version can meet them. Where one of them is given, the
 /// protocol is ICMP afterwards.
-#[expect(clippy::type_complexity, reason = "a pair of the two fields, in their order")]
 fn icmp_conditions(
     rule: &Rule,
     version: IpVersion,
@@ -217,8 +216,11 @@ impl EndConditions {
     fn add_negative(&self, matches: &mut Vec<Match>) {
         let end = self.end;
         matches.extend(self.not_nets.iter().map(|net| Match::Net { end, net: *net, negated: true }));
-        matches
-            .extend(self.not_sets.iter().map(|name| Match::IpSet { end, name: name.clone(), negated: true }));
+        matches.extend(self.not_sets.iter().map(|name| Match::IpSet {
+            end,
+            name: name.clone(),
+            negated: true,
+        }));
         let splits = super::split_ports(&self.not_ports).into_iter();
         matches.extend(splits.map(|ports| Match::Ports { end, ports, negated: true }));
         let port_set = |name: &Text| Match::IpPortSet { end, name: name.clone(), negated: true };

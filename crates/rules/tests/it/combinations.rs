@@ -11,9 +11,10 @@ use model::v1::PolicyKey;
 use rules::names::{self, sets};
 use rules::tree::{InterfacePattern, IpVersion, Protocol, Rate, RateUnit, Table, Text};
 use rules::{
-    AllowAction, DenyAction, EndpointToHostAction, FailsafePort, Marks, OpenStack, RulesConfig,
+    AllowAction, DenyAction, DscpRule, EndpointToHostAction, FailsafePort, Marks, OpenStack, RulesConfig,
 };
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 const ACTIONS: [RuleAction; 4] = [RuleAction::Allow, RuleAction::Deny, RuleAction::Log, RuleAction::Pass];
@@ -203,12 +204,32 @@ fn everything_world(program: Program, deny: DenyAction, allow: AllowAction) -> W
             .map(|name| (name.into(), host()))
             .collect(),
         nat_outgoing: true,
+        floating: addresses(&[
+            ("172.16.0.2", "10.0.0.2"),
+            ("172.16.0.10", "10.0.0.2"),
+            ("fd10::1", "fd00::1"),
+        ])
+        .into_iter()
+        .collect(),
+        service_ranges: ["10.96.0.0/12", "fd96::/112"].map(|net| net.parse().expect("a network")).to_vec(),
+        dscp: addresses(&[("10.0.0.1", "10.0.0.1"), ("fd00::1", "fd00::1")])
+            .into_iter()
+            .map(|(source, _)| DscpRule { source, value: 46 })
+            .collect(),
+        allowed_sources: BTreeMap::from([(
+            Text::from("cali1"),
+            ["8.8.8.8/32", "fd08::/16"].map(|net| net.parse().expect("a network")).to_vec(),
+        )]),
     }
 }
 
+fn addresses(pairs: &[(&str, &str)]) -> Vec<(IpAddr, IpAddr)> {
+    let parse = |text: &str| text.parse().expect("an address");
+    pairs.iter().map(|(one, other)| (parse(one), parse(other))).collect()
+}
+
 fn everything_is_accepted(program: Program) {
-    for (deny, allow) in
-        [(DenyAction::Drop, AllowAction::Accept), (DenyAction::Reject, AllowAction::Return)]
+    for (deny, allow) in [(DenyAction::Drop, AllowAction::Accept), (DenyAction::Reject, AllowAction::Return)]
     {
         let world = everything_world(program, deny, allow);
         assert_eq!(world.is_nftables(), program == Program::Nft);

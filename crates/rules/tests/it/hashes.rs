@@ -42,9 +42,8 @@ fn rules_in_the_kernels_chains() {
 fn a_workloads_chain_of_a_real_cluster() {
     let marked = |value, mask| Match::Mark { value, mask, negated: false };
     let conntrack = |state| Match::Conntrack { state, negated: false };
-    let accepted = || {
-        Rule::when([marked(0x1_0000, 0x1_0000)], Action::Return).comment("Return if profile accepted")
-    };
+    let accepted =
+        || Rule::when([marked(0x1_0000, 0x1_0000)], Action::Return).comment("Return if profile accepted");
     let profile =
         |name| Rule::always(Action::Jump(Backend::Iptables.profile_chain(Direction::Inbound, name)));
     let rules = [
@@ -106,6 +105,11 @@ fn long_names() {
     assert_ne!(limited_id("p-", "_bcd", 6), "p-_bcd");
     assert_eq!(limited_id("p-", "_bcd", 6).len(), 6);
     assert_eq!(limited_id("p-", "_bcd", 7), "p-_bcd");
+    // What a rule could not be written with is not written.
+    for name in ["a b", "a\"b", "a\nb", "ä", "a;b"] {
+        let id = limited_id("p-", name, 28);
+        assert!(id.starts_with("p-_") && id.len() == 28, "{id}");
+    }
     let any = Backend::Iptables.endpoint_chain(EndpointChain::ToHost, names::ANY_INTERFACE);
     assert_eq!(&*any, "cali-th-any-interface-at-all");
 
@@ -143,12 +147,14 @@ fn groups_have_one_name_per_content() {
 }
 
 fn any_rule() -> impl Strategy<Value = Rule> {
-    (any::<u32>(), any::<bool>(), proptest::option::of("[ -~äß]{0,40}")).prop_map(|(bits, accept, comment)| {
-        let action = if accept { Action::Accept } else { Action::SetMark(bits) };
-        let mut rule = Rule::when([Match::Mark { value: 0, mask: bits, negated: false }], action);
-        rule.comments.extend(comment.map(Into::into));
-        rule
-    })
+    (any::<u32>(), any::<bool>(), proptest::option::of("[ -~äß]{0,40}")).prop_map(
+        |(bits, accept, comment)| {
+            let action = if accept { Action::Accept } else { Action::SetMark(bits) };
+            let mut rule = Rule::when([Match::Mark { value: 0, mask: bits, negated: false }], action);
+            rule.comments.extend(comment.map(Into::into));
+            rule
+        },
+    )
 }
 
 proptest! {

@@ -32,13 +32,7 @@ impl Program {
 }
 
 /// Programs tables of the world, and checks that as many rules are in the kernel as were rendered.
-pub(crate) fn program(
-    world: &World,
-    tables: &[Table],
-    version: IpVersion,
-    sets: &Sets,
-    program: Program,
-) {
+pub(crate) fn program(world: &World, tables: &[Table], version: IpVersion, sets: &Sets, program: Program) {
     let tables: Vec<_> = tables.iter().map(|table| (*table, world.render(*table, version))).collect();
     match program {
         Program::Nft => program_nft(&tables, version, sets),
@@ -142,7 +136,8 @@ fn program_nft(tables: &[(Table, Rendered)], version: IpVersion, sets: &Sets) {
             let _ = writeln!(input, "add map {ip} calico {name} {{ type ifname : verdict; }}");
             for (interface, chain) in &map.entries {
                 let chain = nftables::chain_name(*table, chain);
-                let _ = writeln!(input, "add element {ip} calico {name} {{ \"{interface}\" : goto {chain} }}");
+                let _ =
+                    writeln!(input, "add element {ip} calico {name} {{ \"{interface}\" : goto {chain} }}");
             }
         }
     }

@@ -3,9 +3,11 @@
 mod captures;
 mod combinations;
 mod hashes;
+mod host;
 mod kernel;
 mod naive;
 mod random;
-mod shop;
 mod shapes;
+mod shop;
+mod texts;
 mod world;

@@ -91,9 +91,7 @@ fn matches(rule: &Rule, packet: &Packet, sets: &Sets) -> bool {
         None => true,
         Some(Protocol::Icmp) => version == IpVersion::V4 && packet.protocol == 1,
         Some(Protocol::Icmpv6) => version == IpVersion::V6 && packet.protocol == 58,
-        Some(other) => {
-            readable(other).map_or(unreadable, |number| packet.protocol == number)
-        }
+        Some(other) => readable(other).map_or(unreadable, |number| packet.protocol == number),
     };
     let not_protocol = match &rule.not_protocol {
         None => true,
@@ -113,7 +111,15 @@ fn matches(rule: &Rule, packet: &Packet, sets: &Sets) -> bool {
         && icmp
         && not_icmp
         && end_matches(&rule.source, packet.source, packet, packet.ports.0, known_ports, unreadable, sets)
-        && end_matches(&rule.destination, packet.destination, packet, packet.ports.1, known_ports, unreadable, sets)
+        && end_matches(
+            &rule.destination,
+            packet.destination,
+            packet,
+            packet.ports.1,
+            known_ports,
+            unreadable,
+            sets,
+        )
 }
 
 fn readable(protocol: &Protocol) -> Option<u8> {
@@ -130,7 +136,8 @@ fn end_matches(
     sets: &Sets,
 ) -> bool {
     let version = version_of(address);
-    let own = |nets: &[IpNet]| nets.iter().filter(|net| IpVersion::of(net) == version).copied().collect::<Vec<_>>();
+    let own =
+        |nets: &[IpNet]| nets.iter().filter(|net| IpVersion::of(net) == version).copied().collect::<Vec<_>>();
     // A list that only names networks of the other version makes the rule one about that version.
     let about_us = |nets: &[IpNet]| nets.is_empty() || !own(nets).is_empty();
     let within = |nets: &[IpNet]| own(nets).iter().any(|net| net.contains(&address));
@@ -146,9 +153,8 @@ fn end_matches(
         let wanted = IpSetMember::IpAndPort { address, protocol: packet.protocol, port };
         has_ports && sets[id].contains(&wanted)
     };
-    let among = |ports: &[messages::PortRange]| {
-        ports.iter().any(|range| range.first <= port && port <= range.last)
-    };
+    let among =
+        |ports: &[messages::PortRange]| ports.iter().any(|range| range.first <= port && port <= range.last);
     let ports = if !end.ports.is_empty() && !known_ports {
         unreadable
     } else {

@@ -104,7 +104,8 @@ fn rule_end(is_destination: bool) -> impl Strategy<Value = RuleEnd> {
     let port_set_count = usize::from(is_destination);
     let nets = || few(select(networks()), 3);
     // Long lists too, so that lists are split.
-    let ports = || prop_oneof![4 => Just(Vec::new()), 2 => vec(port_range(), 1..4), 1 => vec(port_range(), 10..40)];
+    let ports =
+        || prop_oneof![4 => Just(Vec::new()), 2 => vec(port_range(), 1..4), 1 => vec(port_range(), 10..40)];
     let not_ports =
         || prop_oneof![6 => Just(Vec::new()), 1 => vec(port_range(), 1..4), 1 => vec(port_range(), 130..160)];
     (
@@ -112,18 +113,20 @@ fn rule_end(is_destination: bool) -> impl Strategy<Value = RuleEnd> {
         (few(port_sets(), 2), few(port_sets(), 2), few(address_sets(), 2), few(address_sets(), 1)),
         prop_oneof![9 => Just(Vec::new()), 1 => vec(port_sets(), port_set_count)],
     )
-        .prop_map(|((nets, not_nets, ports, not_ports), (named, not_named, sets, not_sets), port_sets)| RuleEnd {
-            nets,
-            ports,
-            named_port_ip_set_ids: named,
-            ip_set_ids: sets,
-            ip_port_set_ids: port_sets,
-            not_nets,
-            not_ports,
-            not_named_port_ip_set_ids: not_named,
-            not_ip_set_ids: not_sets,
-            original: None,
-        })
+        .prop_map(
+            |((nets, not_nets, ports, not_ports), (named, not_named, sets, not_sets), port_sets)| RuleEnd {
+                nets,
+                ports,
+                named_port_ip_set_ids: named,
+                ip_set_ids: sets,
+                ip_port_set_ids: port_sets,
+                not_nets,
+                not_ports,
+                not_named_port_ip_set_ids: not_named,
+                not_ip_set_ids: not_sets,
+                original: None,
+            },
+        )
 }
 
 fn protocol() -> impl Strategy<Value = Protocol> {
@@ -156,17 +159,19 @@ fn rule() -> impl Strategy<Value = Rule> {
         rule_end(false),
         rule_end(true),
     )
-        .prop_map(|(action, ip_version, protocol, not_protocol, (icmp, not_icmp), source, destination)| Rule {
-            action,
-            ip_version,
-            protocol,
-            not_protocol,
-            icmp,
-            not_icmp,
-            source,
-            destination,
-            ..Rule::default()
-        })
+        .prop_map(
+            |(action, ip_version, protocol, not_protocol, (icmp, not_icmp), source, destination)| Rule {
+                action,
+                ip_version,
+                protocol,
+                not_protocol,
+                icmp,
+                not_icmp,
+                source,
+                destination,
+                ..Rule::default()
+            },
+        )
 }
 
 fn rules() -> impl Strategy<Value = Vec<Rule>> {
@@ -262,9 +267,8 @@ fn world() -> impl Strategy<Value = World> {
 /// A packet that begins a connection; from outside or to outside where there is no workload.
 fn packet(version: IpVersion) -> impl Strategy<Value = Packet> {
     let own_icmp = if version == IpVersion::V6 { 58 } else { 1 };
-    let interface = || {
-        prop_oneof![6 => select(INTERFACES.to_vec()), 1 => select(vec!["eth0", "cali9", "cali0"])]
-    };
+    let interface =
+        || prop_oneof![6 => select(INTERFACES.to_vec()), 1 => select(vec!["eth0", "cali9", "cali0"])];
     (
         (select(addresses(version)), select(addresses(version))),
         select(vec![6, 6, 17, 17, 132, own_icmp, own_icmp, 47, 4]),

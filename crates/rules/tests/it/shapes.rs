@@ -9,6 +9,9 @@ use rules::names;
 use rules::tree::Text;
 use std::rc::Rc;
 
+/// The names of one end's fields, and where that end is.
+type EndFields = (&'static [&'static str; 8], fn(&mut Rule) -> &mut RuleEnd);
+
 /// One value of one field.
 #[derive(Clone)]
 pub(crate) struct Shape {
@@ -74,11 +77,12 @@ pub(crate) fn all() -> Vec<Shape> {
         shape!("protocol", rule => rule.protocol = Some(protocol.clone()));
         shape!("notProtocol", rule => rule.not_protocol = Some(other.clone()));
     }
-    for (icmp_type, code) in [(8, None), (8, Some(0)), (3, Some(255)), (0, None), (254, Some(1)), (255, None)] {
+    for (icmp_type, code) in [(8, None), (8, Some(0)), (3, Some(255)), (0, None), (254, Some(1)), (255, None)]
+    {
         shape!("icmp", rule => rule.icmp = Some(IcmpMatch { icmp_type, code }));
         shape!("notICMP", rule => rule.not_icmp = Some(IcmpMatch { icmp_type, code }));
     }
-    let ends: [(&[&'static str; 8], fn(&mut Rule) -> &mut RuleEnd); 2] = [
+    let ends: [EndFields; 2] = [
         (
             &[
                 "source.nets",

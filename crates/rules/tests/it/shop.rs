@@ -11,7 +11,7 @@ use model::IpVersion;
 use model::feed::RuleAction;
 use model::v1::PolicyKey;
 use rules::tree::Text;
-use rules::{Backend, RulesConfig};
+use rules::{Backend, EndpointToHostAction, RulesConfig};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -57,10 +57,7 @@ pub(crate) fn world(backend: Backend) -> World {
     let block_list_policy = Policy {
         tier: "security".to_owned(),
         original_selector: "all()".to_owned(),
-        inbound_rules: vec![
-            Rule { source: from_set("s:PXyzBfQ3KPvs-S88FMY1DW-"), ..rule(Deny) },
-            rule(Pass),
-        ],
+        inbound_rules: vec![Rule { source: from_set("s:PXyzBfQ3KPvs-S88FMY1DW-"), ..rule(Deny) }, rule(Pass)],
         outbound_rules: vec![
             Rule {
                 protocol: Some(Protocol::Udp),
@@ -89,10 +86,7 @@ pub(crate) fn world(backend: Backend) -> World {
             Rule {
                 protocol: Some(Protocol::Icmp),
                 ip_version: Some(IpVersion::V4),
-                icmp: Some(IcmpMatch {
-                    icmp_type: 8,
-                    code: (backend == Backend::Iptables).then_some(0),
-                }),
+                icmp: Some(IcmpMatch { icmp_type: 8, code: (backend == Backend::Iptables).then_some(0) }),
                 ..rule(Allow)
             },
         ],
@@ -104,10 +98,7 @@ pub(crate) fn world(backend: Backend) -> World {
         original_selector: "app == 'db'".to_owned(),
         inbound_rules: vec![Rule {
             protocol: Some(Protocol::Tcp),
-            source: RuleEnd {
-                not_nets: nets(&["10.66.1.64/26"]),
-                ..from_set("s:lJBhNRljR9R5cj5JnoqyWyA")
-            },
+            source: RuleEnd { not_nets: nets(&["10.66.1.64/26"]), ..from_set("s:lJBhNRljR9R5cj5JnoqyWyA") },
             destination: to_ports(&[(5432, 5432)]),
             ..rule(Allow)
         }],
@@ -214,5 +205,46 @@ pub(crate) fn world(backend: Backend) -> World {
             ("ksa.shop.default".into(), Profile::default()),
         ]),
         nat_outgoing: true,
+        ..World::default()
+    }
+}
+
+/// A node of a Kubernetes cluster with one workload and one policy.
+pub(crate) fn cluster_node() -> World {
+    let policy = id(Kind::KubernetesNetworkPolicy, "shop", "web-from-client");
+    let inbound_rules = vec![
+        Rule {
+            protocol: Some(Protocol::Tcp),
+            source: RuleEnd { ip_set_ids: vec!["s:s5AS7YPbgJrZVj_0vqawL6X".into()], ..RuleEnd::default() },
+            destination: RuleEnd {
+                ports: ports(&[(8080, 8090)]),
+                named_port_ip_set_ids: vec!["n:cl9_Kgeu4H0OGLbhovVR3NB".into()],
+                ..RuleEnd::default()
+            },
+            ..rule(RuleAction::Allow)
+        },
+        Rule {
+            source: RuleEnd {
+                nets: nets(&["10.0.0.0/8"]),
+                not_nets: nets(&["10.1.0.0/16"]),
+                ..RuleEnd::default()
+            },
+            ..rule(RuleAction::Allow)
+        },
+    ];
+    let shop = world(Backend::Nftables);
+    World {
+        config: RulesConfig { endpoint_to_host_action: EndpointToHostAction::Accept, ..shop.config },
+        policies: BTreeMap::from([(
+            policy.clone(),
+            Arc::new(Policy { namespace: "shop".to_owned(), inbound_rules, ..Policy::default() }),
+        )]),
+        workloads: vec![WorkloadEndpoint {
+            name: "cali751425ce827".to_owned(),
+            tiers: vec![tier("default", &[&policy], &[])],
+            ..shop.workloads[0].clone()
+        }],
+        hosts: BTreeMap::new(),
+        ..shop
     }
 }

@@ -1,11 +1,14 @@
 //! Everything that is rendered for one host: what the managers of the dataplane will do, in the simplest form.
 
+use ipnet::IpNet;
 use messages::{HostEndpoint, Policy, PolicyId, Profile, TierInfo, WorkloadEndpoint};
 use rules::tree::{Chain, IpVersion, KernelChain, Table, Text, VerdictMap};
 use rules::{
-    Backend, EndpointMarks, HostInterfaces, PolicyGroup, Renderer, RulesConfig, TierGroups, WorkloadChains,
+    Backend, DscpRule, EndpointMarks, HostInterfaces, PolicyGroup, Renderer, RulesConfig, TierGroups,
+    WorkloadChains,
 };
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 #[derive(Clone, Debug, Default)]
@@ -17,6 +20,11 @@ pub(crate) struct World {
     /// By interface, or [`rules::names::ANY_INTERFACE`].
     pub(crate) hosts: BTreeMap<Text, HostEndpoint>,
     pub(crate) nat_outgoing: bool,
+    /// By external address.
+    pub(crate) floating: BTreeMap<IpAddr, IpAddr>,
+    pub(crate) service_ranges: Vec<IpNet>,
+    pub(crate) dscp: Vec<DscpRule>,
+    pub(crate) allowed_sources: BTreeMap<Text, Vec<IpNet>>,
 }
 
 pub(crate) struct Rendered {
@@ -92,7 +100,7 @@ impl World {
                 maps.extend(dispatch.maps);
                 chains.extend(renderer.filter_host_dispatch(&all_hosts));
                 chains.extend(renderer.endpoint_mark_dispatch(&mut marks, &interfaces, &all_hosts.names));
-                chains.push(renderer.service_loop_chain(&[], version));
+                chains.push(renderer.service_loop_chain(&self.service_ranges, version));
             }
             Table::Mangle => {
                 for (name, profile) in &self.profiles {
@@ -110,11 +118,11 @@ impl World {
                 }
                 let before_nat = self.host_interfaces(|host| !host.pre_dnat_tiers.is_empty());
                 chains.extend(renderer.mangle_host_dispatch(&before_nat, &all_hosts));
-                chains.push(renderer.egress_dscp_chain(&[], version));
+                chains.push(renderer.egress_dscp_chain(&self.dscp, version));
             }
             Table::Nat => {
                 chains.push(renderer.nat_outgoing_chain(self.nat_outgoing, version));
-                chains.extend(renderer.floating_address_chains(&BTreeMap::new()));
+                chains.extend(renderer.floating_address_chains(&self.floating, version));
             }
             Table::Raw => {
                 let untracked = self.host_interfaces(|host| !host.untracked_tiers.is_empty()).names;
@@ -124,7 +132,7 @@ impl World {
                     chains.extend(renderer.host_endpoint_raw_chains(name, &tiers));
                 }
                 chains.extend(renderer.raw_host_dispatch(&untracked));
-                chains.push(renderer.rpf_skip_chain(&BTreeMap::new(), version));
+                chains.push(renderer.rpf_skip_chain(&self.allowed_sources, version));
             }
         }
         let not_inlined = groups.iter().filter(|group| !group.is_inlined());
@@ -152,11 +160,14 @@ impl Rendered {
             if !seen.insert(name.clone()) {
                 continue;
             }
-            let chain = self.chains.get(&name).unwrap_or_else(|| panic!("a rule goes to {name}, which is missing"));
+            let chain =
+                self.chains.get(&name).unwrap_or_else(|| panic!("a rule goes to {name}, which is missing"));
             open.extend(chain.targets().cloned());
             for map in chain.maps() {
                 let map = self.maps.iter().find(|known| known.name == *map);
-                open.extend(map.unwrap_or_else(|| panic!("{name} looks up a missing map")).entries.values().cloned());
+                open.extend(
+                    map.unwrap_or_else(|| panic!("{name} looks up a missing map")).entries.values().cloned(),
+                );
             }
         }
         self.chains.retain(|name, _| seen.contains(name));
