@@ -50,8 +50,7 @@ pub fn workload(endpoint: api::WorkloadEndpoint, faults: &mut Faults) -> Option<
     for (index, nat) in spec.ip_nats.iter().enumerate() {
         match (nat.internal_ip.parse(), nat.external_ip.parse()) {
             (Ok(internal), Ok(external)) => {
-                let list =
-                    if internal.is_ipv4() { &mut converted.ipv4_nat } else { &mut converted.ipv6_nat };
+                let list = if internal.is_ipv4() { &mut converted.ipv4_nat } else { &mut converted.ipv6_nat };
                 list.push(Nat { internal, external });
             }
             (Err(reason), _) | (_, Err(reason)) => faults.add(format!("spec.ipNATs[{index}]"), reason),

@@ -68,6 +68,11 @@ impl Faults {
         self.0.push(Fault { path: path.into(), reason: reason.into() });
     }
 
+    /// Takes over other faults of the same object.
+    pub fn append(&mut self, mut other: Self) {
+        self.0.append(&mut other.0);
+    }
+
     /// Takes over the faults of a part of the object that stands at `place`.
     fn add_below(&mut self, place: &str, part: Self) {
         for fault in part.0 {

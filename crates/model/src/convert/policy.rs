@@ -80,7 +80,7 @@ pub fn global(spec: GlobalNetworkPolicySpec, faults: &mut Faults) -> Policy {
 
 /// A staged policy of a namespace; none when it proposes a deletion.
 #[must_use]
-pub fn staged(namespace: &str, spec: StagedNetworkPolicySpec, faults: &mut Faults) -> Option<Policy> {
+pub fn staged(namespace: &str, spec: &StagedNetworkPolicySpec, faults: &mut Faults) -> Option<Policy> {
     let action = spec.staged_action.clone();
     if action == StagedAction::Delete {
         return None;
@@ -91,7 +91,7 @@ pub fn staged(namespace: &str, spec: StagedNetworkPolicySpec, faults: &mut Fault
 
 /// A staged policy of no namespace; none when it proposes a deletion.
 #[must_use]
-pub fn staged_global(spec: StagedGlobalNetworkPolicySpec, faults: &mut Faults) -> Option<Policy> {
+pub fn staged_global(spec: &StagedGlobalNetworkPolicySpec, faults: &mut Faults) -> Option<Policy> {
     let action = spec.staged_action.clone();
     if action == StagedAction::Delete {
         return None;

@@ -26,9 +26,8 @@ pub fn salvage(kind: Kind, mut object: Value) -> Option<Resource> {
     let mut spec = fields.remove("spec").unwrap_or_default();
     let ingress = take_rules(&mut spec, "ingress");
     let egress = take_rules(&mut spec, "egress");
-    let mut unread = take_unreadable_with(&mut spec, |field| {
-        Resource::from_value(kind, json!({ "spec": field })).is_ok()
-    });
+    let mut unread =
+        take_unreadable_with(&mut spec, |field| Resource::from_value(kind, json!({ "spec": field })).is_ok());
     let mut resource = Resource::from_value(kind, json!({ "metadata": metadata, "spec": spec })).ok()?;
     let parts = parts(&mut resource)?;
     for (name, rules, place) in [("ingress", ingress, parts.0), ("egress", egress, parts.1)] {

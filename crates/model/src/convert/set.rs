@@ -23,11 +23,7 @@ pub fn namespaced_set(set: api::NetworkSet, faults: &mut Faults) -> NetworkSet {
 /// A network set of no namespace.
 #[must_use]
 pub fn global_set(set: GlobalNetworkSet, faults: &mut Faults) -> NetworkSet {
-    NetworkSet {
-        nets: nets(&set.spec.nets, faults),
-        labels: set.metadata.labels,
-        profile_ids: Vec::new(),
-    }
+    NetworkSet { nets: nets(&set.spec.nets, faults), labels: set.metadata.labels, profile_ids: Vec::new() }
 }
 
 fn nets(texts: &[IpOrCidr], faults: &mut Faults) -> Vec<IpNet> {

@@ -82,9 +82,10 @@ pub fn felix(configuration: &FelixConfiguration, faults: &mut Faults) -> BTreeMa
 
 /// The settings in the annotations.
 fn overrides(metadata: &ObjectMeta) -> impl Iterator<Item = (String, String)> + '_ {
-    metadata.annotations.iter().filter_map(|(name, value)| {
-        Some((name.strip_prefix(ANNOTATION_PREFIX)?.to_owned(), value.clone()))
-    })
+    metadata
+        .annotations
+        .iter()
+        .filter_map(|(name, value)| Some((name.strip_prefix(ANNOTATION_PREFIX)?.to_owned(), value.clone())))
 }
 
 /// The settings that come from ClusterInformation, apart from the flag whether the datastore is ready.

@@ -1,5 +1,7 @@
 //! Tables: what is stored, and what it is in a feed. Expected texts are what Calico's own conversion gives.
 
+#![expect(clippy::needless_pass_by_value, reason = "rows of tables are made where they are used")]
+
 use super::*;
 use crate::feed::{PolicyType, RuleAction};
 use crate::key::ResourceKey;
@@ -50,10 +52,7 @@ fn selectors_of_global_policies() {
             "(has(projectcalico.org/namespace)) && has(projectcalico.org/namespace)",
         ),
         (json!({"serviceAccountSelector": "all()"}), "has(projectcalico.org/serviceaccount)"),
-        (
-            json!({"selector": "x", "namespaceSelector": "a", "serviceAccountSelector": "b"}),
-            "!all()",
-        ),
+        (json!({"selector": "x", "namespaceSelector": "a", "serviceAccountSelector": "b"}), "!all()"),
         (
             json!({"selector": "has(x)", "namespaceSelector": "has(a) || has(b)", "serviceAccountSelector": "role == 'dev'"}),
             r#"((has(x)) && (has(pcns.a) || has(pcns.b))) && pcsa.role == "dev""#,
@@ -218,11 +217,9 @@ fn what_cannot_be_read_in_a_rule_denies_what_it_might_match() {
             &["source.namespaceSelector"],
             |rule| rule.source.selector == "has(a)",
         ),
-        (
-            json!({"action": "Allow", "source": {"notSelector": "(("}}),
-            &["source.notSelector"],
-            |rule| rule.source.not_selector.is_empty(),
-        ),
+        (json!({"action": "Allow", "source": {"notSelector": "(("}}), &["source.notSelector"], |rule| {
+            rule.source.not_selector.is_empty()
+        }),
         (
             json!({"action": "Allow", "source": {"serviceAccounts": {"names": ["a'"]}}}),
             &["source.serviceAccounts.names"],
@@ -269,7 +266,10 @@ fn a_policy_whose_selector_cannot_be_read_selects_nothing() {
     assert!(!selector.evaluate(&()));
     let mut faults = Faults::new();
     let policy = policy::namespaced("a' || all() || a == 'b", api::NetworkPolicySpec::default(), &mut faults);
-    assert_eq!((policy.selector.as_str(), paths(&faults).as_slice()), ("!all()", ["metadata.namespace"].as_slice()));
+    assert_eq!(
+        (policy.selector.as_str(), paths(&faults).as_slice()),
+        ("!all()", ["metadata.namespace"].as_slice())
+    );
     let (policy, faults) = global(json!({"types": ["Sideways"]}));
     assert_eq!((policy.types.len(), paths(&faults).as_slice()), (2, ["spec.types[0]"].as_slice()));
 }
@@ -280,8 +280,8 @@ fn staged_policies() {
         let object = read(kind, json!({"metadata": {"name": "p", "namespace": "shop"}, "spec": spec}));
         let mut faults = Faults::new();
         let policy = match object {
-            Resource::StagedNetworkPolicy(policy) => policy::staged("shop", policy.spec, &mut faults),
-            Resource::StagedGlobalNetworkPolicy(policy) => policy::staged_global(policy.spec, &mut faults),
+            Resource::StagedNetworkPolicy(policy) => policy::staged("shop", &policy.spec, &mut faults),
+            Resource::StagedGlobalNetworkPolicy(policy) => policy::staged_global(&policy.spec, &mut faults),
             Resource::StagedKubernetesNetworkPolicy(policy) => {
                 policy::staged_kubernetes(&policy, &mut faults)
             }
@@ -290,17 +290,16 @@ fn staged_policies() {
         assert_eq!(faults, Faults::new());
         policy
     };
-    for kind in [
-        Kind::StagedNetworkPolicy,
-        Kind::StagedGlobalNetworkPolicy,
-        Kind::StagedKubernetesNetworkPolicy,
-    ] {
+    for kind in
+        [Kind::StagedNetworkPolicy, Kind::StagedGlobalNetworkPolicy, Kind::StagedKubernetesNetworkPolicy]
+    {
         assert_eq!(convert(kind, json!({"stagedAction": "Delete"})), None, "{kind}");
         let staged = convert(kind, json!({"stagedAction": "Set"})).unwrap();
         assert_eq!(staged.staged_action, Some(api::StagedAction::Set), "{kind}");
         assert_eq!(convert(kind, json!({})).unwrap().staged_action, None, "{kind}");
     }
-    let spec = json!({"podSelector": {"matchLabels": {"a": "b"}}, "ingress": [{"from": [{"podSelector": {}}]}]});
+    let spec =
+        json!({"podSelector": {"matchLabels": {"a": "b"}}, "ingress": [{"from": [{"podSelector": {}}]}]});
     let policy = convert(Kind::StagedKubernetesNetworkPolicy, spec).unwrap();
     assert_eq!(
         policy.selector,
@@ -368,27 +367,51 @@ fn host_endpoints_sets_pools_and_tiers() {
     let Resource::NetworkSet(set) = read(Kind::NetworkSet, object) else { panic!() };
     let set = set::namespaced_set(*set, &mut faults);
     assert_eq!(set.nets.iter().map(ToString::to_string).collect::<Vec<_>>(), ["10.0.0.0/8", "1.1.1.1/32"]);
-    assert_eq!((set.profile_ids, set.labels["projectcalico.org/namespace"].as_str()), (vec!["kns.shop".to_owned()], "shop"));
+    assert_eq!(
+        (set.profile_ids, set.labels["projectcalico.org/namespace"].as_str()),
+        (vec!["kns.shop".to_owned()], "shop")
+    );
 
     for (spec, ipip, interface, vxlan, automatic) in [
         (json!({"cidr": "10.0.0.0/8"}), "Never", "", "Never", true),
         (json!({"cidr": "10.1.0.0/8", "ipipMode": "Always"}), "Always", "tunl0", "Never", true),
-        (json!({"cidr": "10.0.0.0/8", "ipipMode": "CrossSubnet", "assignmentMode": "Manual"}), "CrossSubnet", "tunl0", "Never", false),
-        (json!({"cidr": "10.0.0.0/8", "vxlanMode": "CrossSubnet", "ipipMode": "Never"}), "Never", "", "CrossSubnet", true),
+        (
+            json!({"cidr": "10.0.0.0/8", "ipipMode": "CrossSubnet", "assignmentMode": "Manual"}),
+            "CrossSubnet",
+            "tunl0",
+            "Never",
+            false,
+        ),
+        (
+            json!({"cidr": "10.0.0.0/8", "vxlanMode": "CrossSubnet", "ipipMode": "Never"}),
+            "Never",
+            "",
+            "CrossSubnet",
+            true,
+        ),
         (json!({"cidr": "10.0.0.0/8", "vxlanMode": "Sometimes"}), "Never", "", "Never", true),
     ] {
-        let Resource::IPPool(pool) = read(Kind::IPPool, json!({"metadata": {"name": "p"}, "spec": spec})) else { panic!() };
+        let Resource::IPPool(pool) = read(Kind::IPPool, json!({"metadata": {"name": "p"}, "spec": spec}))
+        else {
+            panic!()
+        };
         let pool = set::pool(pool.spec, &mut faults).unwrap();
         assert_eq!(pool.cidr.to_string(), "10.0.0.0/8");
         assert_eq!((pool.ipip_mode.as_str(), pool.ipip_interface.as_str()), (ipip, interface), "{spec}");
-        assert_eq!((pool.vxlan_mode.as_str(), pool.assigned_automatically, pool.ipam), (vxlan, automatic, true), "{spec}");
+        assert_eq!(
+            (pool.vxlan_mode.as_str(), pool.assigned_automatically, pool.ipam),
+            (vxlan, automatic, true),
+            "{spec}"
+        );
     }
     for (spec, action) in [
         (json!({"order": 1}), RuleAction::Deny),
         (json!({"defaultAction": "Pass"}), RuleAction::Pass),
         (json!({"defaultAction": "Allow"}), RuleAction::Deny),
     ] {
-        let Resource::Tier(tier) = read(Kind::Tier, json!({"metadata": {"name": "t"}, "spec": spec})) else { panic!() };
+        let Resource::Tier(tier) = read(Kind::Tier, json!({"metadata": {"name": "t"}, "spec": spec})) else {
+            panic!()
+        };
         assert_eq!(set::tier(&tier.spec).default_action, action, "{spec}");
     }
     assert!(faults.is_empty(), "{faults}");
@@ -417,14 +440,23 @@ fn nodes() {
         [is("192.168.0.1"), Unreadable, is("aa:bb:cc:dd:ee:ff"), Unset, Unset]
     );
     let wireguard = node::wireguard(&node, &mut faults).unwrap();
-    assert_eq!((wireguard.interface_ipv4, wireguard.public_key.as_str()), (Some("10.9.0.1".parse().unwrap()), "key"));
+    assert_eq!(
+        (wireguard.interface_ipv4, wireguard.public_key.as_str()),
+        (Some("10.9.0.1".parse().unwrap()), "key")
+    );
     assert_eq!(node::pod_ranges(&node, &mut faults).len(), 1);
     assert_eq!(paths(&faults), ["spec.ipv4VXLANTunnelAddr", "status.podCIDRs[1]"]);
     let bgp = node::bgp_settings(&node, &mut faults);
     let bgp: Vec<Option<&str>> = bgp.iter().map(Option::as_deref).collect();
     let expected = [
-        Some("10.0.0.1"), Some("fd00::1"), Some("10.0.0.0/24"), Some("fd00::1/128"), Some("65546"), Some("1.0.0.1"),
-        Some("10.9.0.1"), Some(""),
+        Some("10.0.0.1"),
+        Some("fd00::1"),
+        Some("10.0.0.0/24"),
+        Some("fd00::1/128"),
+        Some("65546"),
+        Some("1.0.0.1"),
+        Some("10.9.0.1"),
+        Some(""),
     ];
     assert_eq!(bgp, expected);
     let Resource::Node(empty) = read(Kind::Node, json!({"metadata": {"name": "n"}})) else { panic!() };
@@ -453,7 +485,9 @@ fn settings_of_felix() {
             "wireguardKeepAlive": "0s", "nodeSelector": "all()",
         },
     });
-    let Resource::FelixConfiguration(configuration) = read(Kind::FelixConfiguration, object) else { panic!() };
+    let Resource::FelixConfiguration(configuration) = read(Kind::FelixConfiguration, object) else {
+        panic!()
+    };
     let mut faults = Faults::new();
     let settings = settings::felix(&configuration, &mut faults);
     assert!(faults.is_empty(), "{faults}");
@@ -483,7 +517,8 @@ fn settings_of_felix() {
         ("UsageReportingIntervalSecs", "2e+06"),
         ("WireguardPersistentKeepAlive", "0"),
     ];
-    let settings: Vec<(&str, &str)> = settings.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
+    let settings: Vec<(&str, &str)> =
+        settings.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
     assert_eq!(settings, expected);
 }
 
@@ -541,7 +576,13 @@ fn one_bad_rule_does_not_lose_the_policy() {
     assert_eq!((second.source.nets.len(), second.destination.ports.len()), (0, 1));
     assert_eq!((policy.outbound_rules.len(), policy.outbound_rules[0].action), (1, RuleAction::Deny));
     assert_eq!(policy.outbound_rules[0], rule::deny_everything());
-    for path in ["spec.order", "spec.ingress[1].source.nets", "spec.ingress[2].value", "spec.ingress[3].action", "spec.egress"] {
+    for path in [
+        "spec.order",
+        "spec.ingress[1].source.nets",
+        "spec.ingress[2].value",
+        "spec.ingress[3].action",
+        "spec.egress",
+    ] {
         assert!(paths(&faults).contains(&path), "{path} of {faults}");
     }
     // A selector that is no text selects nothing.

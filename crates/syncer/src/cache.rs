@@ -1,0 +1,491 @@
+//! One kind of a feed: listed, watched and resynchronised, as a state machine without IO and without a clock.
+//!
+//! ```text
+//!            ┌────────── timer ───────────┐
+//!            ▼                            │
+//!        (iterate) ── full? ──► Listing ──┤ failed
+//!            │                     │      │
+//!            │ no                  │ done │
+//!            ▼                     ▼      │
+//!        StartingWatch ◄───────────┘      │
+//!            │  └────────────── refused ──┤
+//!            ▼                            │
+//!        Watching ───────────── ended ────┘
+//! ```
+//!
+//! Whoever drives it hands in what happened ([`Event`]) and the time, and does what comes out ([`Action`]). What it
+//! keeps about the data is one revision per key; values go through.
+//!
+//! It never deletes on a guess: an entry is gone when the store said so, or when a complete list did not have it. An
+//! error, however often it comes, deletes nothing.
+
+mod entries;
+#[cfg(test)]
+mod tests;
+
+use crate::processor::Processor;
+use datastore::{InvalidEntry, WatchEvent};
+use entries::Entries;
+use model::KvPair;
+use model::feed::{Status, Update};
+use std::time::Duration;
+
+/// The least time between two attempts to list or watch.
+pub const MIN_RESYNC_INTERVAL: Duration = Duration::from_millis(500);
+/// How long to wait after a list that failed.
+pub const LIST_RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// How often to list where watching is not possible.
+pub const POLL_INTERVAL: Duration = Duration::from_secs(5);
+/// How long to wait for a kind that the store does not know.
+pub const MISSING_KIND_INTERVAL: Duration = Duration::from_secs(30 * 60);
+/// How long the store may be away before the feed says so.
+pub const WATCH_RETRY_TIMEOUT: Duration = Duration::from_secs(600);
+/// How many errors in a row, without any progress, lead to a new list.
+pub const MAX_ERRORS_PER_REVISION: u32 = 5;
+/// The longest pause that a store can ask for.
+const LONGEST_REQUESTED_PAUSE: Duration = Duration::from_secs(60);
+/// Where everything begins: whatever the store has.
+const START_REVISION: &str = "0";
+
+/// A moment, counted from any fixed moment before.
+pub type Time = Duration;
+
+/// How a call to the store failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailureClass {
+    /// The revision is gone, or not there yet.
+    Expired,
+    /// There is no such kind.
+    DoesNotExist,
+    /// The store cannot do this for this kind.
+    NotSupported,
+    /// The store cannot be reached, or asks to be left alone for a while.
+    Unreachable,
+    /// Anything else.
+    Other,
+}
+
+/// A call to the store that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// How.
+    pub class: FailureClass,
+    /// In words.
+    pub message: String,
+    /// How long the store asked to wait.
+    pub retry_after: Option<Duration>,
+}
+
+impl From<datastore::Error> for Failure {
+    fn from(error: datastore::Error) -> Self {
+        use datastore::Error;
+        let (class, retry_after) = match &error {
+            Error::Expired { .. } => (FailureClass::Expired, None),
+            Error::DoesNotExist { .. } => (FailureClass::DoesNotExist, None),
+            Error::NotSupported { .. } => (FailureClass::NotSupported, None),
+            Error::Datastore { transient: true, retry_after, .. } => {
+                (FailureClass::Unreachable, *retry_after)
+            }
+            Error::Datastore { retry_after, .. } => (FailureClass::Other, *retry_after),
+            _ => (FailureClass::Other, None),
+        };
+        Self { class, message: error.to_string(), retry_after }
+    }
+}
+
+/// Something that happened.
+#[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "moved once, from the watch into the machine; a box would cost more"
+)]
+pub enum Event {
+    /// The time that was asked for has come. Also the very first event.
+    Timer,
+    /// A part of the list that is under way.
+    ListPage {
+        /// Entries.
+        items: Vec<KvPair>,
+        /// Entries that cannot be read.
+        invalid: Vec<InvalidEntry>,
+    },
+    /// The list is complete; a watch from this revision misses nothing.
+    ListDone {
+        /// The revision; empty where the store has none.
+        revision: String,
+    },
+    /// The list failed, before or between its parts.
+    ListFailed(Failure),
+    /// The watch runs.
+    WatchStarted,
+    /// The watch could not be started.
+    WatchRefused(Failure),
+    /// Something happened in the store.
+    Watched(WatchEvent),
+    /// The watch is over.
+    WatchEnded(Failure),
+    /// The feed is to end.
+    Stop,
+}
+
+/// Something to do. A new list, watch or timer replaces whatever was under way.
+#[derive(Debug, PartialEq)]
+pub enum Action {
+    /// List, at or after this revision.
+    List {
+        /// The revision; `0` for whatever the store has.
+        revision: String,
+    },
+    /// Watch from this revision.
+    Watch {
+        /// The revision.
+        revision: String,
+    },
+    /// Come back with [`Event::Timer`] at this time.
+    SetTimer(Time),
+    /// Hand these on.
+    Emit(Vec<Update>),
+    /// This kind's part of the feed's status has changed.
+    Status(Status),
+    /// The store has been away for too long.
+    SyncFailed(String),
+    /// What is known about entries that cannot be read has changed.
+    Notes(Vec<Note>),
+}
+
+/// News about an entry that cannot be read, or could not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// The entry.
+    pub key: String,
+    /// What is wrong with it; none when that is over.
+    pub reason: Option<String>,
+}
+
+/// Where the machine stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Waits for its timer.
+    Waiting,
+    /// A list is under way; `begun` once the first part of it has come.
+    Listing { begun: bool, items: usize },
+    /// A watch is being started.
+    StartingWatch,
+    /// A watch runs.
+    Watching,
+    /// It is over.
+    Stopped,
+}
+
+/// How a kind is followed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheOptions {
+    /// Whether everything is told as deleted when the store has been away for too long.
+    pub deletes_on_failure: bool,
+    /// Whether the kind may be unknown to the store for good: an empty list without a revision then means that it is.
+    pub optional: bool,
+}
+
+/// The machine for one kind.
+pub struct Cache {
+    options: CacheOptions,
+    entries: Entries,
+    phase: Phase,
+    status: Status,
+    revision: String,
+    errors_at_revision: u32,
+    full_resync: bool,
+    blocked_until: Time,
+    last_contact: Option<Time>,
+    installed: bool,
+    polling: bool,
+    connected: bool,
+}
+
+impl Cache {
+    /// A machine that has not begun: hand in [`Event::Timer`].
+    #[must_use]
+    pub fn new(processor: Box<dyn Processor>, options: CacheOptions) -> Self {
+        Self {
+            options,
+            entries: Entries::new(processor),
+            phase: Phase::Waiting,
+            status: Status::WaitForDatastore,
+            revision: START_REVISION.to_owned(),
+            errors_at_revision: 0,
+            full_resync: false,
+            blocked_until: Time::ZERO,
+            last_contact: None,
+            installed: true,
+            polling: false,
+            connected: false,
+        }
+    }
+
+    /// How many keys the feed has told about.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether the feed has told about nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many bytes are kept for that.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.entries.bytes()
+    }
+
+    /// Takes in what happened at this time, and says what to do. An event that does not belong to what is under way is
+    /// too late, and nothing comes of it.
+    pub fn handle(&mut self, event: Event, now: Time) -> Vec<Action> {
+        let mut actions = Vec::new();
+        match (self.phase, event) {
+            (Phase::Stopped, _) => {}
+            (_, Event::Stop) => {
+                self.delete_everything(&mut actions);
+                self.phase = Phase::Stopped;
+            }
+            (Phase::Waiting, Event::Timer) if now < self.blocked_until => {
+                actions.push(Action::SetTimer(self.blocked_until));
+            }
+            (Phase::Waiting, Event::Timer) => self.iterate(now, &mut actions),
+            (Phase::Listing { begun, items: count }, Event::ListPage { items, invalid }) => {
+                if !begun {
+                    self.begin_list(now, &mut actions);
+                }
+                self.phase = Phase::Listing { begun: true, items: count + items.len() + invalid.len() };
+                self.last_contact = Some(now);
+                self.entries.list_page(items, invalid);
+                self.deliver(&mut actions);
+            }
+            (Phase::Listing { begun, items }, Event::ListDone { revision }) => {
+                if !begun {
+                    self.begin_list(now, &mut actions);
+                }
+                self.list_done(items, revision, now, &mut actions);
+            }
+            (Phase::Listing { .. }, Event::ListFailed(failure)) => {
+                self.list_failed(&failure, now, &mut actions);
+            }
+            (Phase::StartingWatch, Event::WatchStarted) => {
+                self.phase = Phase::Watching;
+                self.full_resync = false;
+            }
+            (Phase::StartingWatch, Event::WatchRefused(failure)) => {
+                self.watch_refused(&failure, now, &mut actions);
+            }
+            (Phase::Watching, Event::Watched(event)) => self.watched(event, now, &mut actions),
+            (Phase::Watching, Event::WatchEnded(failure)) => self.watch_ended(&failure, now, &mut actions),
+            (_, _) => {}
+        }
+        actions
+    }
+
+    /// Lists or watches, whatever is due.
+    fn iterate(&mut self, now: Time, actions: &mut Vec<Action>) {
+        self.blocked_until = now + MIN_RESYNC_INTERVAL;
+        self.full_resync |= self.revision == START_REVISION || self.entries.owes_deletes();
+        if !self.full_resync {
+            return self.start_watch(actions);
+        }
+        let was_polling = std::mem::take(&mut self.polling);
+        // A kind that is polled, or not there at all, stays in sync while it is listed again.
+        if self.installed && !was_polling {
+            let status = if self.connected { Status::ResyncInProgress } else { Status::WaitForDatastore };
+            self.set_status(status, actions);
+        }
+        self.phase = Phase::Listing { begun: false, items: 0 };
+        actions.push(Action::List { revision: self.revision.clone() });
+    }
+
+    fn start_watch(&mut self, actions: &mut Vec<Action>) {
+        self.phase = Phase::StartingWatch;
+        actions.push(Action::Watch { revision: self.revision.clone() });
+    }
+
+    fn begin_list(&mut self, now: Time, actions: &mut Vec<Action>) {
+        self.contact(now);
+        self.installed = true;
+        self.leave_waiting(actions);
+        self.entries.begin();
+    }
+
+    /// No entry is ever told while the status says that there is no datastore.
+    fn leave_waiting(&mut self, actions: &mut Vec<Action>) {
+        if self.status == Status::WaitForDatastore {
+            self.set_status(Status::ResyncInProgress, actions);
+        }
+    }
+
+    fn list_done(&mut self, items: usize, revision: String, now: Time, actions: &mut Vec<Action>) {
+        self.contact(now);
+        if revision.is_empty() || revision == START_REVISION {
+            if items == 0 && self.options.optional {
+                return self.not_installed(now, actions);
+            }
+            // There is nothing to watch from: list again and again.
+            self.entries.finish();
+            self.deliver(actions);
+            self.set_status(Status::InSync, actions);
+            START_REVISION.clone_into(&mut self.revision);
+            self.polling = true;
+            self.full_resync = true;
+            return self.wait(now + POLL_INTERVAL, actions);
+        }
+        self.entries.finish();
+        self.deliver(actions);
+        self.set_status(Status::InSync, actions);
+        self.revision = revision;
+        self.errors_at_revision = 0;
+        self.full_resync = false;
+        self.start_watch(actions);
+    }
+
+    /// The store does not know the kind: that is a state to stay in for long. What was told before stays told.
+    fn not_installed(&mut self, now: Time, actions: &mut Vec<Action>) {
+        self.leave_waiting(actions);
+        self.set_status(Status::InSync, actions);
+        self.polling = false;
+        self.installed = false;
+        self.contact(now);
+        self.wait(now + MISSING_KIND_INTERVAL, actions);
+    }
+
+    fn list_failed(&mut self, failure: &Failure, now: Time, actions: &mut Vec<Action>) {
+        if failure.class == FailureClass::DoesNotExist {
+            return self.not_installed(now, actions);
+        }
+        self.installed = true;
+        if failure.class == FailureClass::Expired {
+            self.restart_from_scratch();
+            self.contact(now);
+        } else if self.is_away_for_too_long(now) {
+            self.connected = false;
+            self.polling = false;
+            actions.push(Action::SyncFailed(failure.message.clone()));
+            if self.options.deletes_on_failure {
+                self.delete_everything(actions);
+            }
+        }
+        self.wait(now + LIST_RETRY_INTERVAL.max(requested_pause(failure)), actions);
+    }
+
+    fn watch_refused(&mut self, failure: &Failure, now: Time, actions: &mut Vec<Action>) {
+        match failure.class {
+            FailureClass::Expired => {
+                self.restart_from_scratch();
+                self.contact(now);
+                self.polling = false;
+            }
+            FailureClass::Unreachable => {
+                if self.is_away_for_too_long(now) {
+                    self.restart_from_scratch();
+                    self.connected = false;
+                    self.polling = false;
+                }
+            }
+            FailureClass::NotSupported | FailureClass::DoesNotExist => {
+                self.polling = true;
+                self.full_resync = true;
+                return self.wait(now + POLL_INTERVAL, actions);
+            }
+            FailureClass::Other => {
+                self.errors_at_revision += 1;
+                self.full_resync |= self.errors_at_revision >= MAX_ERRORS_PER_REVISION;
+            }
+        }
+        self.wait(self.blocked_until.max(now + requested_pause(failure)), actions);
+    }
+
+    fn watched(&mut self, event: WatchEvent, now: Time, actions: &mut Vec<Action>) {
+        self.last_contact = Some(now);
+        match event {
+            WatchEvent::Added(pair) | WatchEvent::Modified { new: pair, .. } => {
+                self.advance(&pair.revision);
+                self.entries.there(pair);
+            }
+            WatchEvent::Deleted(pair) => {
+                self.advance(&pair.revision);
+                self.entries.gone(&pair.key);
+            }
+            WatchEvent::Bookmark(revision) => self.advance(&revision),
+            WatchEvent::Invalid(entry) => self.entries.unreadable(entry),
+        }
+        self.deliver(actions);
+    }
+
+    fn advance(&mut self, revision: &str) {
+        if !revision.is_empty() {
+            revision.clone_into(&mut self.revision);
+        }
+        self.errors_at_revision = 0;
+    }
+
+    fn watch_ended(&mut self, failure: &Failure, now: Time, actions: &mut Vec<Action>) {
+        if failure.class == FailureClass::Expired {
+            self.restart_from_scratch();
+            self.last_contact = Some(now);
+        } else {
+            self.errors_at_revision += 1;
+            if self.errors_at_revision >= MAX_ERRORS_PER_REVISION {
+                self.restart_from_scratch();
+            }
+        }
+        self.wait(self.blocked_until.max(now + requested_pause(failure)), actions);
+    }
+
+    fn restart_from_scratch(&mut self) {
+        START_REVISION.clone_into(&mut self.revision);
+        self.errors_at_revision = 0;
+    }
+
+    fn contact(&mut self, now: Time) {
+        self.connected = true;
+        self.last_contact = Some(now);
+    }
+
+    fn is_away_for_too_long(&self, now: Time) -> bool {
+        self.last_contact.is_none_or(|contact| now.saturating_sub(contact) > WATCH_RETRY_TIMEOUT)
+    }
+
+    fn wait(&mut self, until: Time, actions: &mut Vec<Action>) {
+        self.phase = Phase::Waiting;
+        self.blocked_until = until;
+        actions.push(Action::SetTimer(until));
+    }
+
+    fn set_status(&mut self, status: Status, actions: &mut Vec<Action>) {
+        if self.status != status {
+            self.status = status;
+            actions.push(Action::Status(status));
+        }
+    }
+
+    fn deliver(&mut self, actions: &mut Vec<Action>) {
+        let (updates, notes) = self.entries.take_news();
+        if !notes.is_empty() {
+            actions.push(Action::Notes(notes));
+        }
+        if !updates.is_empty() {
+            actions.push(Action::Emit(updates));
+        }
+    }
+
+    fn delete_everything(&mut self, actions: &mut Vec<Action>) {
+        if !self.entries.is_empty() {
+            self.leave_waiting(actions);
+        }
+        self.entries.delete_everything();
+        self.deliver(actions);
+        self.restart_from_scratch();
+    }
+}
+
+fn requested_pause(failure: &Failure) -> Duration {
+    failure.retry_after.unwrap_or_default().min(LONGEST_REQUESTED_PAUSE)
+}

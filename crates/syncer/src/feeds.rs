@@ -1,0 +1,203 @@
+//! Which kinds each component follows, and in which shapes.
+
+use crate::cache::CacheOptions;
+use crate::processor::host_endpoint::HostEndpoints;
+use crate::processor::node::Nodes;
+use crate::processor::pool::Pools;
+use crate::processor::settings::Settings;
+use crate::processor::{Converted, Processor, Raw};
+use api::Kind;
+use model::ListOptions;
+
+/// One kind of a feed.
+pub struct FollowedKind {
+    /// What to list and watch.
+    pub list: ListOptions,
+    /// What to make of it.
+    pub processor: Box<dyn Processor>,
+    /// How to follow it.
+    pub options: CacheOptions,
+}
+
+impl FollowedKind {
+    /// A kind whose entries are converted.
+    #[must_use]
+    pub fn new(list: ListOptions, processor: impl Processor + 'static) -> Self {
+        let optional = matches!(
+            list,
+            // Other projects' kinds, which most clusters do not have.
+            ListOptions::Resource { kind: Kind::KubernetesClusterNetworkPolicy | Kind::LiveMigration, .. }
+        );
+        let options = CacheOptions { optional, ..CacheOptions::default() };
+        Self { list, processor: Box::new(processor), options }
+    }
+
+    fn converted(kind: Kind) -> Self {
+        Self::new(ListOptions::resources(kind), Converted)
+    }
+
+    fn raw(kind: Kind) -> Self {
+        Self::new(ListOptions::resources(kind), Raw)
+    }
+}
+
+/// What Felix's feed depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FelixOptions {
+    /// Whether the store is the Kubernetes API: then Kubernetes' own policies and services are followed, too.
+    pub kubernetes: bool,
+    /// Whether Kubernetes gives out the addresses: then there are no blocks, and nodes stand for them.
+    pub use_pod_cidr: bool,
+    /// Whether this is the active Felix of its node: others only need configuration.
+    pub leader: bool,
+}
+
+/// What Felix follows.
+#[must_use]
+pub fn felix(options: FelixOptions) -> Vec<FollowedKind> {
+    let mut kinds = vec![
+        FollowedKind::new(ListOptions::resources(Kind::ClusterInformation), Settings::default()),
+        FollowedKind::new(ListOptions::resources(Kind::FelixConfiguration), Settings::default()),
+    ];
+    if !options.leader {
+        return kinds;
+    }
+    kinds.extend(
+        [
+            Kind::GlobalNetworkPolicy,
+            Kind::StagedGlobalNetworkPolicy,
+            Kind::GlobalNetworkSet,
+            Kind::Profile,
+            Kind::WorkloadEndpoint,
+            Kind::NetworkPolicy,
+            Kind::StagedNetworkPolicy,
+            Kind::StagedKubernetesNetworkPolicy,
+            Kind::NetworkSet,
+            Kind::Tier,
+        ]
+        .map(FollowedKind::converted),
+    );
+    kinds.push(FollowedKind::new(ListOptions::resources(Kind::IPPool), Pools::default()));
+    kinds.push(FollowedKind::new(ListOptions::resources(Kind::Node), Nodes::new(options.use_pod_cidr)));
+    kinds.push(FollowedKind::new(ListOptions::resources(Kind::HostEndpoint), HostEndpoints::default()));
+    kinds.extend([Kind::BGPConfiguration, Kind::BGPPeer, Kind::LiveMigration].map(FollowedKind::raw));
+    if options.kubernetes {
+        kinds.extend(
+            [Kind::KubernetesNetworkPolicy, Kind::KubernetesClusterNetworkPolicy]
+                .map(FollowedKind::converted),
+        );
+        kinds.extend([Kind::KubernetesEndpointSlice, Kind::KubernetesService].map(FollowedKind::raw));
+    }
+    if !options.use_pod_cidr {
+        kinds.push(FollowedKind::new(ListOptions::Block { ip_version: None }, Raw));
+    }
+    kinds
+}
+
+/// What BGP's feed depends on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BgpOptions {
+    /// Only claims of this node; of all nodes if none is named.
+    pub node: Option<String>,
+    /// Whether Kubernetes gives out the addresses: then there are no claims.
+    pub use_pod_cidr: bool,
+}
+
+/// What confd and BGP follow.
+#[must_use]
+pub fn bgp(options: &BgpOptions) -> Vec<FollowedKind> {
+    let mut kinds = vec![FollowedKind::new(ListOptions::resources(Kind::IPPool), Pools::default())];
+    kinds.extend([Kind::BGPConfiguration, Kind::Node, Kind::BGPPeer, Kind::BGPFilter].map(FollowedKind::raw));
+    if !options.use_pod_cidr {
+        let host = options.node.clone();
+        let list = ListOptions::BlockAffinity { host, affinity_type: None, ip_version: None };
+        kinds.push(FollowedKind::new(list, Raw));
+    }
+    kinds
+}
+
+/// What the allocator of a node's tunnel addresses follows.
+#[must_use]
+pub fn tunnel_addresses(node: &str) -> Vec<FollowedKind> {
+    let own = ListOptions::Resource {
+        kind: Kind::Node,
+        namespace: None,
+        name: Some(node.to_owned()),
+        name_is_prefix: false,
+    };
+    vec![
+        FollowedKind::new(ListOptions::resources(Kind::IPPool), Pools::default()),
+        FollowedKind::new(own, Raw),
+    ]
+}
+
+/// What the reporter of node statuses follows.
+#[must_use]
+pub fn node_status() -> Vec<FollowedKind> {
+    vec![FollowedKind::raw(Kind::CalicoNodeStatus)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(kinds: &[FollowedKind]) -> Vec<String> {
+        let mut names: Vec<String> = kinds.iter().map(|kind| kind.list.to_string()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn felix_follows_what_it_needs() {
+        let felix = |kubernetes, use_pod_cidr, leader| {
+            names(&felix(FelixOptions { kubernetes, use_pod_cidr, leader }))
+        };
+        assert_eq!(felix(true, false, false), ["ClusterInformation(*)", "FelixConfiguration(*)"]);
+        let etcd = felix(false, false, true);
+        let everywhere = [
+            "BGPConfiguration(*)",
+            "BGPPeer(*)",
+            "Block(*)",
+            "ClusterInformation(*)",
+            "FelixConfiguration(*)",
+            "GlobalNetworkPolicy(*)",
+            "GlobalNetworkSet(*)",
+            "HostEndpoint(*)",
+            "IPPool(*)",
+            "LiveMigration(*)",
+            "NetworkPolicy(*)",
+            "NetworkSet(*)",
+            "Node(*)",
+            "Profile(*)",
+            "StagedGlobalNetworkPolicy(*)",
+            "StagedKubernetesNetworkPolicy(*)",
+            "StagedNetworkPolicy(*)",
+            "Tier(*)",
+            "WorkloadEndpoint(*)",
+        ];
+        assert_eq!(etcd, everywhere);
+        let with_kubernetes: Vec<String> =
+            felix(true, true, true).into_iter().filter(|name| !etcd.contains(name)).collect();
+        let only_there = [
+            "KubernetesClusterNetworkPolicy(*)",
+            "KubernetesEndpointSlice(*)",
+            "KubernetesNetworkPolicy(*)",
+            "KubernetesService(*)",
+        ];
+        assert_eq!(with_kubernetes, only_there);
+        assert!(!felix(true, true, true).contains(&"Block(*)".to_owned()));
+    }
+
+    #[test]
+    fn the_small_feeds() {
+        let bgp = |node: Option<&str>, use_pod_cidr| {
+            names(&bgp(&BgpOptions { node: node.map(str::to_owned), use_pod_cidr }))
+        };
+        let always = ["BGPConfiguration(*)", "BGPFilter(*)", "BGPPeer(*)", "IPPool(*)", "Node(*)"];
+        assert_eq!(bgp(None, true), always);
+        assert!(bgp(None, false).contains(&"BlockAffinity(*)".to_owned()));
+        assert!(bgp(Some("n1"), false).contains(&"BlockAffinity(n1)".to_owned()));
+        assert_eq!(names(&tunnel_addresses("n1")), ["IPPool(*)", "Node(n1)"]);
+        assert_eq!(names(&node_status()), ["CalicoNodeStatus(*)"]);
+    }
+}

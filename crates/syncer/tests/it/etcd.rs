@@ -1,0 +1,150 @@
+//! A real etcd.
+
+use crate::recorder::Recorder;
+use crate::scenario::{Fixture, set, survive};
+use anyhow::{Context as _, Result, ensure};
+use async_trait::async_trait;
+use datastore::Backend;
+use datastore::etcd::{EtcdBackend, EtcdConfig};
+use model::feed::{FeedValue, RuleAction};
+use model::v1::PolicyKey;
+use model::{Key, ListOptions, V1Key};
+use std::sync::{Arc, Mutex, PoisonError};
+use syncer::feeds::{self, BgpOptions, FelixOptions};
+use testkit::Etcd;
+
+struct EtcdStore {
+    server: Arc<Mutex<Etcd>>,
+    endpoint: String,
+}
+
+impl EtcdStore {
+    async fn open() -> Result<Self> {
+        let server = tokio::task::spawn_blocking(Etcd::start).await??;
+        Ok(Self { endpoint: server.endpoint(), server: Arc::new(Mutex::new(server)) })
+    }
+
+    async fn etcdctl(&self, arguments: &[&str]) -> Result<()> {
+        let (server, arguments) = (
+            Arc::clone(&self.server),
+            arguments.iter().map(|text| (*text).to_owned()).collect::<Vec<String>>(),
+        );
+        let output = tokio::task::spawn_blocking(move || {
+            let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+            server.lock().unwrap_or_else(PoisonError::into_inner).etcdctl(&arguments)
+        })
+        .await??;
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Fixture for EtcdStore {
+    async fn backend(&self) -> Result<Arc<dyn Backend>> {
+        Ok(Arc::new(EtcdBackend::connect(&EtcdConfig::for_endpoints(&self.endpoint)).await?))
+    }
+
+    async fn stop(&self) -> Result<()> {
+        self.server.lock().unwrap_or_else(PoisonError::into_inner).kill();
+        Ok(())
+    }
+
+    async fn start(&self) -> Result<()> {
+        let server = Arc::clone(&self.server);
+        tokio::task::spawn_blocking(move || server.lock().unwrap_or_else(PoisonError::into_inner).restart())
+            .await?
+    }
+
+    async fn compact(&self) -> Result<()> {
+        let list = ListOptions::resources(api::Kind::Tier);
+        let revision = self.backend().await?.list(&list, None).await?.revision;
+        self.etcdctl(&["compact", &revision]).await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_feed_survives_restarts_and_compaction() -> Result<()> {
+    survive(&EtcdStore::open().await?).await
+}
+
+fn felix() -> Vec<syncer::FollowedKind> {
+    feeds::felix(FelixOptions { kubernetes: false, use_pod_cidr: false, leader: true })
+}
+
+/// What somebody wrote who knows better than the API.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_read_fails_closed() -> Result<()> {
+    let store = EtcdStore::open().await?;
+    let path = "/calico/resources/v3/projectcalico.org/networkpolicies/shop/web";
+    let good = r#"{"kind":"NetworkPolicy","apiVersion":"projectcalico.org/v3","metadata":{"name":"web","namespace":"shop"},"spec":{"selector":"app == 'web'","ingress":[{"action":"Allow","source":{"nets":["10.0.0.0/8"]}}]}}"#;
+    let bad = good.replace(r#"["10.0.0.0/8"]"#, "7");
+    let policy = Key::V1(V1Key::Policy(PolicyKey {
+        kind: api::Kind::NetworkPolicy,
+        namespace: "shop".into(),
+        name: "web".into(),
+    }));
+    let action = |known: &crate::recorder::Known| match known.values.get(&policy) {
+        Some(FeedValue::Policy(policy)) => policy.inbound_rules.first().map(|rule| rule.action),
+        _ => None,
+    };
+    store.etcdctl(&["put", path, &bad]).await?;
+    store.etcdctl(&["put", "/calico/resources/v3/projectcalico.org/ippools/broken", "{"]).await?;
+    let recorder = Recorder::default();
+    let syncer = syncer::start(&store.backend().await?, felix(), recorder.clone());
+    recorder.wait_in_sync().await?;
+    // Never readable: what it might have allowed is denied, and somebody is told.
+    ensure!(action(&recorder.known()) == Some(RuleAction::Deny));
+    let unreadable = syncer.unreadable().objects();
+    let reason = unreadable.get("NetworkPolicy(shop/web)").context("it is not reported")?;
+    ensure!(reason.contains("spec.ingress[0].source.nets"), "{reason}");
+    ensure!(unreadable.contains_key("IPPool(broken)") && unreadable.len() == 2, "{unreadable:?}");
+    // Readable, then not: the readable one stays, over a restart of the feed's connection, too.
+    store.etcdctl(&["put", path, good]).await?;
+    recorder.wait("the readable policy", |known| action(known) == Some(RuleAction::Allow)).await?;
+    recorder.wait("no more report", |_| syncer.unreadable().count() == 1).await?;
+    store.etcdctl(&["put", path, &bad]).await?;
+    recorder.wait("the report", |_| syncer.unreadable().count() == 2).await?;
+    ensure!(action(&recorder.known()) == Some(RuleAction::Allow));
+    store.stop().await?;
+    store.start().await?;
+    store.compact().await?;
+    let backend = store.backend().await?;
+    backend.apply(&set("after", "1")?).await?;
+    recorder.wait("the feed is back", |known| known.sets().contains_key("after")).await?;
+    ensure!(action(&recorder.known()) == Some(RuleAction::Allow));
+    // It can still be deleted.
+    store.etcdctl(&["del", path]).await?;
+    recorder.wait("the deletion", |known| !known.values.contains_key(&policy)).await?;
+    recorder.wait("no more report", |_| syncer.unreadable().count() == 1).await?;
+    ensure!(syncer.unreadable().total() >= 3);
+    Ok(())
+}
+
+/// A datastore that Calico itself has written, through all feeds at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_feeds_of_a_store_that_calico_has_written() -> Result<()> {
+    let store = EtcdStore::open().await?;
+    let lines: Vec<&str> = include_str!("../data/felix-etcd.txt").lines().collect();
+    for entry in lines.chunks(2) {
+        store.etcdctl(&["put", entry[0], entry[1]]).await?;
+    }
+    let mut counts = Vec::new();
+    for kinds in [
+        felix(),
+        feeds::bgp(&BgpOptions { node: Some("n1".into()), use_pod_cidr: false }),
+        feeds::tunnel_addresses("n1"),
+        feeds::node_status(),
+    ] {
+        let recorder = Recorder::default();
+        let syncer = syncer::start(&store.backend().await?, kinds, recorder.clone());
+        recorder.wait_in_sync().await?;
+        counts.push(recorder.known().values.len());
+        syncer.stop().await;
+        ensure!(recorder.known().complaints.is_empty());
+    }
+    // Felix: 2 settings, 6 policies, 1 set, 1 pool, 2 nodes with an address each, 3 profiles of 2 or 3 parts, 4
+    // endpoints, 4 tiers, 1 host endpoint, 2 blocks. BGP: 1 pool, 2 nodes, 1 claim. Tunnels: 1 pool, 1 node.
+    ensure!(counts == [2 + 6 + 1 + 1 + 4 + 8 + 4 + 4 + 1 + 2, 4, 2, 0], "{counts:?}");
+    Ok(())
+}

@@ -1,0 +1,179 @@
+//! A real kube-apiserver, and the kinds that are made from Kubernetes' own objects.
+
+use crate::recorder::Recorder;
+use crate::scenario::{Fixture, survive};
+use anyhow::{Result, bail, ensure};
+use api::Kind;
+use async_trait::async_trait;
+use datastore::kubernetes::{KubernetesBackend, KubernetesConfig};
+use datastore::{Backend, WatchOptions};
+use model::feed::FeedValue;
+use model::v1::PolicyKey;
+use model::{Key, ListOptions, V1Key};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use syncer::feeds::{self, FelixOptions};
+use testkit::{ApiServer, Etcd};
+
+struct KubernetesStore {
+    server: Arc<Mutex<ApiServer>>,
+    etcd: Etcd,
+    config: KubernetesConfig,
+}
+
+impl KubernetesStore {
+    async fn open() -> Result<Self> {
+        let (server, etcd) = tokio::task::spawn_blocking(|| -> Result<(ApiServer, Etcd)> {
+            let etcd = Etcd::start()?;
+            let server = ApiServer::start(&etcd.endpoint())?;
+            server.kubectl_with_input(&["create", "--validate=false", "-f", "-"], &api::crds::to_yaml())?;
+            let wait = ["wait", "--for=condition=Established", "crd", "--all", "--timeout=120s"];
+            let output = server.kubectl(&wait)?;
+            ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            Ok((server, etcd))
+        })
+        .await??;
+        let config = KubernetesConfig::from_file(server.kubeconfig());
+        let store = Self { server: Arc::new(Mutex::new(server)), etcd, config };
+        store.wait_until_served().await?;
+        Ok(store)
+    }
+
+    /// A definition is established a moment before its objects are served and watched.
+    async fn wait_until_served(&self) -> Result<()> {
+        let sets = ListOptions::resources(Kind::GlobalNetworkSet);
+        for _ in 0..600 {
+            let backend = KubernetesBackend::connect(&self.config).await?;
+            if backend.ensure_ready().await.is_ok()
+                && backend.watch(&sets, WatchOptions::default()).await.is_ok()
+            {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        bail!("the definitions are never served")
+    }
+
+    async fn kubectl(&self, arguments: &[&str], input: &str) -> Result<String> {
+        let server = Arc::clone(&self.server);
+        let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        let input = input.to_owned();
+        tokio::task::spawn_blocking(move || {
+            let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+            server.lock().unwrap_or_else(PoisonError::into_inner).kubectl_with_input(&arguments, &input)
+        })
+        .await?
+    }
+}
+
+#[async_trait]
+impl Fixture for KubernetesStore {
+    async fn backend(&self) -> Result<Arc<dyn Backend>> {
+        Ok(Arc::new(KubernetesBackend::connect(&self.config).await?))
+    }
+
+    fn is_kubernetes(&self) -> bool {
+        true
+    }
+
+    fn entries(&self) -> usize {
+        200
+    }
+
+    async fn stop(&self) -> Result<()> {
+        self.server.lock().unwrap_or_else(PoisonError::into_inner).kill();
+        Ok(())
+    }
+
+    async fn start(&self) -> Result<()> {
+        let server = Arc::clone(&self.server);
+        tokio::task::spawn_blocking(move || server.lock().unwrap_or_else(PoisonError::into_inner).restart())
+            .await??;
+        self.wait_until_served().await
+    }
+
+    /// The store below forgets; the API server notices when somebody asks for what it has not in its memory.
+    async fn compact(&self) -> Result<()> {
+        let output = self.etcd.etcdctl(&["get", "x", "-w", "json"])?;
+        let answer: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+        let revision = answer["header"]["revision"].to_string();
+        let output = self.etcd.etcdctl(&["compact", &revision])?;
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Ok(())
+    }
+}
+
+const OBJECTS: &str = r#"
+{"apiVersion": "v1", "kind": "List", "items": [
+  {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop", "labels": {"env": "prod"}}},
+  {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "web", "namespace": "shop"}},
+  {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web-1", "namespace": "shop", "labels": {"app": "web"}},
+   "spec": {"nodeName": "n1", "serviceAccountName": "web", "containers": [{"name": "c", "image": "i"}]}},
+  {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "shop"},
+   "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}},
+  {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "web", "namespace": "shop"},
+   "spec": {"podSelector": {"matchLabels": {"app": "web"}}, "ingress": [{"from": [{"podSelector": {}}]}]}}
+]}"#;
+
+async fn native_objects(store: &KubernetesStore) -> Result<()> {
+    let recorder = Recorder::default();
+    let options = FelixOptions { kubernetes: true, use_pod_cidr: false, leader: true };
+    let syncer = syncer::start(&store.backend().await?, feeds::felix(options), recorder.clone());
+    recorder.wait_in_sync().await?;
+    store.kubectl(&["create", "--validate=false", "-f", "-"], OBJECTS).await?;
+    let status = r#"{"status": {"phase": "Running", "podIP": "10.1.2.3", "podIPs": [{"ip": "10.1.2.3"}]}}"#;
+    let patch = ["patch", "pod", "web-1", "-n", "shop", "--subresource=status", "--type=merge", "-p", status];
+    store.kubectl(&patch, "").await?;
+    let endpoint = Key::V1(V1Key::WorkloadEndpoint {
+        host: "n1".into(),
+        orchestrator: "k8s".into(),
+        workload: "shop/web-1".into(),
+        endpoint: "eth0".into(),
+    });
+    let policy = Key::V1(V1Key::Policy(PolicyKey {
+        kind: Kind::KubernetesNetworkPolicy,
+        namespace: "shop".into(),
+        name: "web".into(),
+    }));
+    let expected = [
+        endpoint.clone(),
+        policy.clone(),
+        Key::resource(Kind::KubernetesService, "shop", "web"),
+        Key::V1(V1Key::ProfileLabels { name: "kns.shop".into() }),
+        Key::V1(V1Key::ProfileRules { name: "kns.shop".into() }),
+        Key::V1(V1Key::ProfileLabels { name: "ksa.shop.web".into() }),
+        Key::resource(Kind::Profile, "", "kns.shop"),
+    ];
+    recorder.wait("the objects", |known| expected.iter().all(|key| known.values.contains_key(key))).await?;
+    {
+        let known = recorder.known();
+        let Some(FeedValue::WorkloadEndpoint(pod)) = known.values.get(&endpoint) else {
+            bail!("no endpoint")
+        };
+        ensure!(pod.labels["app"] == "web" && pod.profile_ids == ["kns.shop", "ksa.shop.web"], "{pod:?}");
+        ensure!(pod.ipv4_nets[0].to_string() == "10.1.2.3/32", "{pod:?}");
+        let Some(FeedValue::Policy(policy)) = known.values.get(&policy) else { bail!("no policy") };
+        ensure!(policy.selector.contains("projectcalico.org/namespace == 'shop'"), "{policy:?}");
+    }
+    // Gone while nobody listens.
+    store.stop().await?;
+    store.start().await?;
+    store.kubectl(&["delete", "networkpolicy", "web", "-n", "shop"], "").await?;
+    store.kubectl(&["delete", "pod", "web-1", "-n", "shop", "--force", "--grace-period=0"], "").await?;
+    recorder
+        .wait("the deletions", |known| {
+            !known.values.contains_key(&policy) && !known.values.contains_key(&endpoint)
+        })
+        .await?;
+    ensure!(recorder.known().complaints.is_empty(), "{:?}", recorder.known().complaints);
+    syncer.stop().await;
+    Ok(())
+}
+
+/// One server for both: starting it takes longest.
+#[tokio::test(flavor = "multi_thread")]
+async fn feeds_survive_restarts_of_the_api_server() -> Result<()> {
+    let store = KubernetesStore::open().await?;
+    native_objects(&store).await?;
+    survive(&store).await
+}
