@@ -207,4 +207,14 @@ mod tests {
             assert_eq!(from_file(text).unwrap_err().to_string(), expected, "{text}");
         }
     }
+
+    proptest::proptest! {
+        /// Any text is read or refused, and a value that is read back from plain lines is the one that was written.
+        #[test]
+        fn any_text_has_an_answer(text in proptest::prelude::any::<String>(), value in "[a-zA-Z0-9:/., -]{0,20}") {
+            let _ = from_file(&text);
+            let read = from_file(&format!("[global]\nName = {value}\n"));
+            proptest::prop_assert_eq!(read.map(|texts| texts["Name"].clone()), Ok(value.trim().to_owned()));
+        }
+    }
 }

@@ -74,7 +74,13 @@ impl Kind for Int {
     }
 
     fn accepts(&self) -> String {
-        let ranges = self.0.iter().map(|range| match range {
+        let is_within = |(min, max): &(i64, i64), (from, to): &(i64, i64)| from <= min && max <= to;
+        let told = self
+            .0
+            .iter()
+            .enumerate()
+            .filter(|(index, range)| !self.0[..*index].iter().any(|earlier| is_within(range, earlier)));
+        let ranges = told.map(|(_, range)| match range {
             (i64::MIN, i64::MAX) => "an integer".to_owned(),
             (min, i64::MAX) => format!("an integer from {min}"),
             (min, max) => format!("an integer from {min} to {max}"),
