@@ -60,12 +60,15 @@ impl Connection {
         let mut lines = Vec::new();
         while let Some(line) = self.line().await? {
             match line.as_bytes() {
-                [b'8' | b'9', ..] => return Err(BirdError::Unknown(format!("BIRD refused '{command}': {line}"))),
+                [b'8' | b'9', ..] => {
+                    return Err(BirdError::Unknown(format!("BIRD refused '{command}': {line}")));
+                }
                 // The greeting is an answer of its own, to nothing.
                 [b'0', b'0', b'0', b'1', ..] => lines.push(line),
                 // A code with a space (or nothing) behind it ends an answer; one with a dash goes on.
                 [a, b, c, d, rest @ ..]
-                    if [a, b, c, d].iter().all(|byte| byte.is_ascii_digit()) && rest.first() != Some(&b'-') =>
+                    if [a, b, c, d].iter().all(|byte| byte.is_ascii_digit())
+                        && rest.first() != Some(&b'-') =>
                 {
                     lines.push(line);
                     return Ok(lines);
@@ -119,14 +122,18 @@ mod tests {
         let mut connection = Connection::open(Family::V4, &[path]).await.expect("a connection");
         let lines = connection.ask("show route").await.expect("an answer");
         assert_eq!(lines, ["0001 BIRD 1.6.8 ready.", "1007-one", " two", "0000 "]);
-        assert_eq!(connection.ask("show status").await.expect("an answer"), ["1000-three", "0013 Daemon is up"]);
+        assert_eq!(
+            connection.ask("show status").await.expect("an answer"),
+            ["1000-three", "0013 Daemon is up"]
+        );
     }
 
     #[tokio::test]
     async fn refusals_and_torn_answers_are_errors() {
-        for (answer, expected) in
-            [("9001 syntax error\n", "BIRD refused 'show x': 9001 syntax error"), ("1007-one\n", "in the middle")]
-        {
+        for (answer, expected) in [
+            ("9001 syntax error\n", "BIRD refused 'show x': 9001 syntax error"),
+            ("1007-one\n", "in the middle"),
+        ] {
             let answers: &'static [&'static str] = Box::leak(Box::new([answer]));
             let (_folder, path) = bird(answers).await;
             let mut connection = Connection::open(Family::V4, &[path]).await.expect("a connection");

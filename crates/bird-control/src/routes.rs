@@ -90,14 +90,8 @@ mod tests {
             .iter()
             .map(|route| {
                 let mark = if route.primary { "*" } else { "" };
-                [
-                    route.destination.as_str(),
-                    &route.gateway,
-                    &route.interface,
-                    &route.learned_from,
-                    mark,
-                ]
-                .join("|")
+                [route.destination.as_str(), &route.gateway, &route.interface, &route.learned_from, mark]
+                    .join("|")
             })
             .collect();
         assert_eq!(

@@ -107,7 +107,9 @@ pub fn install(
         match std::fs::remove_file(&old) {
             Ok(()) => tracing::info!(path = %old.display(), "removed the old CNI configuration"),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => tracing::warn!(%error, path = %old.display(), "could not remove the old CNI configuration"),
+            Err(error) => {
+                tracing::warn!(%error, path = %old.display(), "could not remove the old CNI configuration")
+            }
         }
     }
     Ok(())
@@ -154,7 +156,11 @@ mod tests {
     use crate::testing::Variables;
     use serde_json::{Value, json};
 
-    fn filled(variables: &[(&str, &str)], template: &str, certificates: &[&str]) -> Result<Value, ConflistError> {
+    fn filled(
+        variables: &[(&str, &str)],
+        template: &str,
+        certificates: &[&str],
+    ) -> Result<Value, ConflistError> {
         let variables = Variables::new(variables);
         let settings = Settings::read(&variables, "host").expect("usable variables");
         let has = |name: &str| certificates.contains(&name);
@@ -192,8 +198,11 @@ mod tests {
             "etcd": "__ETCD_ENDPOINTS__", "srv": "__ETCD_DISCOVERY_SRV__", "token": "__SERVICEACCOUNT_TOKEN__",
             "host": "__KUBERNETES_SERVICE_HOST__:__KUBERNETES_SERVICE_PORT__", "n": "__KUBERNETES_NODE_NAME__",
             "sizes": [__LOG_FILE_MAX_SIZE__, __LOG_FILE_MAX_AGE__, __LOG_FILE_MAX_COUNT__]}"#;
-        let variables =
-            [("ETCD_ENDPOINTS", "https://e:2379"), ("KUBERNETES_SERVICE_HOST", "10.0.0.1"), ("KUBERNETES_SERVICE_PORT", "443")];
+        let variables = [
+            ("ETCD_ENDPOINTS", "https://e:2379"),
+            ("KUBERNETES_SERVICE_HOST", "10.0.0.1"),
+            ("KUBERNETES_SERVICE_PORT", "443"),
+        ];
         assert_eq!(
             filled(&variables, template, &["etcd-ca", "etcd-key"]).expect("a configuration"),
             json!({
@@ -208,7 +217,10 @@ mod tests {
     fn what_is_no_json_is_refused_without_showing_it() {
         for template in ["{\"token\": \"__SERVICEACCOUNT_TOKEN__\"", "[]", "{\"mtu\": __UNKNOWN__}"] {
             let error = filled(&[], template, &[]).expect_err("no JSON").to_string();
-            assert!(error.starts_with("CNI config is not valid JSON") && !error.contains("own-token"), "{error}");
+            assert!(
+                error.starts_with("CNI config is not valid JSON") && !error.contains("own-token"),
+                "{error}"
+            );
         }
     }
 }

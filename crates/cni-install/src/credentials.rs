@@ -44,7 +44,10 @@ impl Credentials {
     ///
     /// # Errors
     /// When this is a pod and its files cannot be used.
-    pub async fn open(environment: &(dyn Environment + Send + Sync), account: &Path) -> Result<Option<Self>, CredentialError> {
+    pub async fn open(
+        environment: &(dyn Environment + Send + Sync),
+        account: &Path,
+    ) -> Result<Option<Self>, CredentialError> {
         let own_token = account.join("token");
         if !own_token.is_file() {
             return Ok(None);

@@ -82,7 +82,9 @@ pub fn install(
     if written || (!settings.update && folders.iter().any(|folder| has_both(&folder))) {
         return Ok(());
     }
-    Err(ProgramError::NoFolder { folders: folders.iter().map(|folder| folder.display().to_string()).collect() })
+    Err(ProgramError::NoFolder {
+        folders: folders.iter().map(|folder| folder.display().to_string()).collect(),
+    })
 }
 
 /// The image's other plugins, by name. An image may have none.
@@ -125,8 +127,8 @@ fn put(settings: &Settings, source: &Path, target: &Path, mode: u32) -> Result<(
 }
 
 fn mode_of(path: &Path) -> Result<u32, ProgramError> {
-    let metadata = std::fs::metadata(path)
-        .map_err(|source| ProgramError::Copy { path: path.to_owned(), source })?;
+    let metadata =
+        std::fs::metadata(path).map_err(|source| ProgramError::Copy { path: path.to_owned(), source })?;
     Ok(metadata.permissions().mode() & WIDEST_MODE)
 }
 

@@ -80,12 +80,16 @@ mod tests {
         assert!(!net.join(FOLDER).exists());
         for name in ["etcd-ca", "etcd-cert", "etcd-key"] {
             std::fs::write(secret.join(name), name).expect("writing");
-            std::fs::set_permissions(secret.join(name), std::fs::Permissions::from_mode(0o666)).expect("chmod");
+            std::fs::set_permissions(secret.join(name), std::fs::Permissions::from_mode(0o666))
+                .expect("chmod");
         }
         install(&secret, &net).expect("an installation");
         let target = net.join(FOLDER);
         assert_eq!(std::fs::read_to_string(target.join("etcd-key")).expect("a key"), "etcd-key");
-        assert_eq!((mode(&target.join("etcd-key")), mode(&target.join("etcd-ca")), mode(&target)), (0o600, 0o644, 0o700));
+        assert_eq!(
+            (mode(&target.join("etcd-key")), mode(&target.join("etcd-ca")), mode(&target)),
+            (0o600, 0o644, 0o700)
+        );
         std::fs::remove_file(secret.join("etcd-cert")).expect("removing");
         std::fs::write(secret.join("etcd-ca"), "new").expect("writing");
         install(&secret, &net).expect("an installation");

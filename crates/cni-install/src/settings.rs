@@ -117,7 +117,10 @@ mod tests {
     fn nothing_set_means_calicos_defaults() {
         let settings = Settings::read(&Variables::new(&[]), "host").expect("usable variables");
         assert_eq!(settings.net_folder, "/etc/cni/net.d");
-        assert_eq!((settings.conf_name.as_str(), settings.old_conf_name.as_str()), ("10-calico.conflist", "10-calico.conflist"));
+        assert_eq!(
+            (settings.conf_name.as_str(), settings.old_conf_name.as_str()),
+            ("10-calico.conflist", "10-calico.conflist")
+        );
         assert_eq!((settings.tls_folder.as_str(), settings.node_name.as_str()), ("/calico-secrets", "host"));
         assert_eq!(settings.service_account, "calico-cni-plugin");
         assert!(settings.update && settings.sleep);

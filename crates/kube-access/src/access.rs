@@ -119,7 +119,9 @@ impl KubeAccess {
     ///
     /// # Errors
     /// When what it names cannot be used.
-    pub async fn from_environment(environment: &(dyn Environment + Send + Sync)) -> Result<Option<Self>, OpenError> {
+    pub async fn from_environment(
+        environment: &(dyn Environment + Send + Sync),
+    ) -> Result<Option<Self>, OpenError> {
         match Self::open(environment, Path::new(SERVICE_ACCOUNT_DIR)).await {
             Err(OpenError::NotInCluster) => Ok(None),
             outcome => outcome.map(Some),
@@ -130,7 +132,10 @@ impl KubeAccess {
     ///
     /// # Errors
     /// When it names none, or one that cannot be used.
-    pub async fn open(environment: &(dyn Environment + Send + Sync), service_account: &Path) -> Result<Self, OpenError> {
+    pub async fn open(
+        environment: &(dyn Environment + Send + Sync),
+        service_account: &Path,
+    ) -> Result<Self, OpenError> {
         match variable(environment, "KUBECONFIG") {
             Some(path) => {
                 let wrong = |source| OpenError::Kubeconfig { origin: path.clone(), source: Box::new(source) };
@@ -183,12 +188,10 @@ impl KubeAccess {
             .iter()
             .filter_map(|entry| entry.cluster.as_ref())
             .any(|cluster| cluster.proxy_url.is_some());
-        let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-            .await
-            .map_err(|source| OpenError::Kubeconfig {
-                origin: origin.to_owned(),
-                source: Box::new(source),
-            })?;
+        let mut config =
+            kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(
+                |source| OpenError::Kubeconfig { origin: origin.to_owned(), source: Box::new(source) },
+            )?;
         config.default_retry = false;
         config.disable_compression = true;
         if !has_proxy {
@@ -224,7 +227,11 @@ impl KubeAccess {
     ///
     /// # Errors
     /// When it cannot be read; [`ApiError::is_not_found`] tells that there is none.
-    pub async fn config_map(&self, namespace: &str, name: &str) -> Result<BTreeMap<String, String>, ApiError> {
+    pub async fn config_map(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<BTreeMap<String, String>, ApiError> {
         #[derive(Deserialize)]
         struct ConfigMap {
             #[serde(default)]
@@ -249,7 +256,11 @@ impl KubeAccess {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub async fn set_node_condition(&self, name: &str, condition: &NodeCondition<'_>) -> Result<(), ApiError> {
+    pub async fn set_node_condition(
+        &self,
+        name: &str,
+        condition: &NodeCondition<'_>,
+    ) -> Result<(), ApiError> {
         let what = format!("setting condition {} of Kubernetes node {name}", condition.kind);
         let path = format!("/api/v1/nodes/{}/status", segment(name));
         let patch = json!({"status": {"conditions": [{
@@ -261,7 +272,8 @@ impl KubeAccess {
             "lastTransitionTime": condition.time,
         }]}});
         let body = Some(patch.to_string().into_bytes());
-        let _: serde::de::IgnoredAny = self.request(what, Method::PATCH, &path, body, STRATEGIC_MERGE).await?;
+        let _: serde::de::IgnoredAny =
+            self.request(what, Method::PATCH, &path, body, STRATEGIC_MERGE).await?;
         Ok(())
     }
 

@@ -48,7 +48,10 @@ struct Temporary {
 impl Temporary {
     fn beside(path: &Path) -> io::Result<Self> {
         let name = path.file_name().ok_or_else(|| {
-            io::Error::new(io::ErrorKind::InvalidInput, format!("{} is not the name of a file", path.display()))
+            io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("{} is not the name of a file", path.display()),
+            )
         })?;
         // A leading dot and no known ending: container runtimes read every *.conf and *.conflist of their folder.
         let mut hidden = std::ffi::OsString::from(".");

@@ -174,10 +174,14 @@ fn parse(text: &str) -> Result<Token, String> {
 /// How long to wait before the next token is fetched. `expires` is `None` after a failure; `interval` is the user's
 /// wish; `chance`, from 0 to 1, spreads many nodes over time.
 #[must_use]
-pub fn pause(expires: Option<Timestamp>, now: Timestamp, interval: Option<Duration>, chance: f64) -> Duration {
-    let remaining = expires
-        .and_then(|expires| Duration::try_from(expires.duration_since(now)).ok())
-        .unwrap_or_default();
+pub fn pause(
+    expires: Option<Timestamp>,
+    now: Timestamp,
+    interval: Option<Duration>,
+    chance: f64,
+) -> Duration {
+    let remaining =
+        expires.and_then(|expires| Duration::try_from(expires.duration_since(now)).ok()).unwrap_or_default();
     let wanted = if remaining < SHORTEST_PAUSE * FRACTION {
         SHORTEST_PAUSE
     } else {

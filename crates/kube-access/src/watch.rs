@@ -37,7 +37,10 @@ impl FolderWatch {
             | WatchFlags::DELETE_SELF
             | WatchFlags::ONLYDIR;
         inotify::add_watch(&events, folder, changes)?;
-        #[expect(deprecated, reason = "its successor is an unsafe function; an OwnedFd keeps every promise that it asks for")]
+        #[expect(
+            deprecated,
+            reason = "its successor is an unsafe function; an OwnedFd keeps every promise that it asks for"
+        )]
         let events = AsyncFd::new(events)?;
         Ok(Self { events })
     }

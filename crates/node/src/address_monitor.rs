@@ -42,7 +42,8 @@ async fn look(
 ) -> Result<bool, StartupError> {
     let mut cluster = Cluster::default();
     if let Some(access) = access {
-        cluster.internal_addresses = Some(internal_addresses(access, &context.kubernetes_node(node_name)).await?);
+        cluster.internal_addresses =
+            Some(internal_addresses(access, &context.kubernetes_node(node_name)).await?);
     }
     register(context, client, &cluster, node_name).await
 }

@@ -94,7 +94,11 @@ struct Seen<'a>(&'a [String]);
 
 impl fmt::Display for Seen<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.is_empty() { f.write_str("it has none that fits at all") } else { write!(f, "there are {}", self.0.join(", ")) }
+        if self.0.is_empty() {
+            f.write_str("it has none that fits at all")
+        } else {
+            write!(f, "there are {}", self.0.join(", "))
+        }
     }
 }
 
@@ -143,10 +147,9 @@ pub fn detect(method: &Method, family: Family, facts: &Facts<'_>) -> Result<IpNe
         }
         Method::CanReach(destination) => match &facts.reached {
             Some(Ok(address)) => local(facts, *address, method.to_string()),
-            Some(Err(reason)) => Err(DetectError::Unreachable {
-                destination: destination.clone(),
-                reason: reason.clone(),
-            }),
+            Some(Err(reason)) => {
+                Err(DetectError::Unreachable { destination: destination.clone(), reason: reason.clone() })
+            }
             None => Err(DetectError::Unreachable {
                 destination: destination.clone(),
                 reason: "it was not looked for".to_owned(),
@@ -238,7 +241,10 @@ fn only(
         Some(net) => Ok(*net),
         None => Err(DetectError::Ambiguous {
             what: what.to_owned(),
-            candidates: candidates.iter().map(|(interface, net)| format!("{net} on {}", interface.name)).collect(),
+            candidates: candidates
+                .iter()
+                .map(|(interface, net)| format!("{net} on {}", interface.name))
+                .collect(),
         }),
     }
 }
@@ -257,7 +263,8 @@ fn seen(family: Family, interfaces: &[Interface]) -> Vec<String> {
 }
 
 fn excluded(more: &[String]) -> Result<Regex, MethodError> {
-    let names: Vec<String> = EXCLUDED_INTERFACES.iter().map(|name| (*name).to_owned()).chain(more.iter().cloned()).collect();
+    let names: Vec<String> =
+        EXCLUDED_INTERFACES.iter().map(|name| (*name).to_owned()).chain(more.iter().cloned()).collect();
     one_of(&names)
 }
 

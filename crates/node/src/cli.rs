@@ -11,7 +11,9 @@ use crate::context::Context;
 use crate::health::{self, Checks};
 use crate::services::{self, Service};
 use crate::shutdown_signal::Shutdown;
-use crate::{address_monitor, condition, hostpath, logging, privileged, shutdown, startup, status, supervise};
+use crate::{
+    address_monitor, condition, hostpath, logging, privileged, shutdown, startup, status, supervise,
+};
 use crate::{token_monitor, tunnel};
 use clap::{Args, Subcommand};
 use std::error::Error;

@@ -128,7 +128,9 @@ pub async fn mark_available(context: &Context) -> Result<(), ConditionError> {
     match KubeAccess::from_environment(&*context.environment).await? {
         Some(access) => {
             let name = context.kubernetes_node(&context.node_name()?);
-            set(&access, &name, Network::Available, Some(WRITE_PATIENCE)).await.map_err(ConditionError::Api)?;
+            set(&access, &name, Network::Available, Some(WRITE_PATIENCE))
+                .await
+                .map_err(ConditionError::Api)?;
         }
         None if context.client_config()?.datastore_type == DatastoreType::Kubernetes => {
             return Err(kube_access::OpenError::NotInCluster.into());
@@ -137,7 +139,9 @@ pub async fn mark_available(context: &Context) -> Result<(), ConditionError> {
     }
     let path = context.path(&context.settings.shutdown_file);
     match std::fs::remove_file(&path) {
-        Err(source) if source.kind() != std::io::ErrorKind::NotFound => Err(ConditionError::File { path, source }),
+        Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+            Err(ConditionError::File { path, source })
+        }
         _ => {
             tracing::info!("Calico started successfully");
             Ok(())

@@ -254,7 +254,8 @@ struct Reader<'a> {
 impl Reader<'_> {
     /// The value of a variable, or its default. One that is set to nothing counts as not set.
     fn text(&mut self, name: &'static str) -> String {
-        let default = VARIABLES.iter().find(|variable| variable.name == name).map(|variable| variable.default);
+        let default =
+            VARIABLES.iter().find(|variable| variable.name == name).map(|variable| variable.default);
         debug_assert!(default.is_some(), "{name} is not in the table of variables");
         let value = match self.environment.variable(name).map(std::ffi::OsString::into_string) {
             None => String::new(),
@@ -303,7 +304,11 @@ impl Reader<'_> {
         match ASNumber::from_text(&value) {
             Ok(number) => Some(number),
             Err(reason) => {
-                self.wrong("AS", &value, format!("{reason}: set a number such as 64512 or 1.10, or unset it"));
+                self.wrong(
+                    "AS",
+                    &value,
+                    format!("{reason}: set a number such as 64512 or 1.10, or unset it"),
+                );
                 None
             }
         }

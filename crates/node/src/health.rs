@@ -5,8 +5,8 @@
 mod felix;
 mod services;
 
-pub(crate) use services::SERVICES;
 pub use felix::probe;
+pub(crate) use services::SERVICES;
 pub use services::is_enabled;
 
 use crate::context::Context;
@@ -105,7 +105,9 @@ async fn bird_live(context: &Context, family: Family) -> Result<(), String> {
     }
     match bird_control::status(family, &sockets(context, family)).await {
         Ok(status) if status.ready => Ok(()),
-        Ok(_) => Err(format!("calico/node is not ready: bad response from {name}: it does not say that it is ready")),
+        Ok(_) => Err(format!(
+            "calico/node is not ready: bad response from {name}: it does not say that it is ready"
+        )),
         Err(error) => Err(format!("calico/node is not ready: {name} is not live: {error}")),
     }
 }
@@ -118,11 +120,14 @@ async fn bird_ready(context: &Context, family: Family, threshold: Duration) -> R
         .map_err(|error| format!("failed to stat() nodename file: {error}"))?;
     let age = SystemTime::now().duration_since(written).unwrap_or_default();
     let sockets = sockets(context, family);
-    let answer = bird_control::peers(family, &sockets).await.map_err(|error| format!("error querying BIRD: {error}"))?;
+    let answer = bird_control::peers(family, &sockets)
+        .await
+        .map_err(|error| format!("error querying BIRD: {error}"))?;
     let sessions = sessions(&answer.peers);
     if is_ready(&sessions, age < threshold)? == Verdict::UnlessRestarting {
-        let status =
-            bird_control::status(family, &sockets).await.map_err(|error| format!("error querying BIRD: {error}"))?;
+        let status = bird_control::status(family, &sockets)
+            .await
+            .map_err(|error| format!("error querying BIRD: {error}"))?;
         if status.graceful_restart {
             return Err("graceful restart in progress".to_owned());
         }
@@ -131,7 +136,8 @@ async fn bird_ready(context: &Context, family: Family, threshold: Duration) -> R
 }
 
 fn sessions(peers: &[bird_control::Peer]) -> Sessions {
-    let is_established = |peer: &&bird_control::Peer| peer.info.split_whitespace().next() == Some("Established");
+    let is_established =
+        |peer: &&bird_control::Peer| peer.info.split_whitespace().next() == Some("Established");
     Sessions {
         established: peers.iter().filter(is_established).count(),
         missing: peers.iter().filter(|peer| !is_established(peer)).map(|peer| peer.address.clone()).collect(),

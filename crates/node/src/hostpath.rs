@@ -24,11 +24,11 @@ pub fn run(context: &Context) -> Result<(), HostpathError> {
     let owner = context.settings.node_user_id;
     for folder in ["/var/lib/calico", "/var/run/calico", "/var/log/calico", "/var/log/calico/cni"] {
         let path = context.path(folder);
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&path)
-            .map_err(|source| HostpathError { what: "create directory", path: path.clone(), source })?;
+        DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(|source| HostpathError {
+            what: "create directory",
+            path: path.clone(),
+            source,
+        })?;
         give(&path, owner)?;
     }
     // The plugin runs as root and may have left its logs there.
@@ -37,13 +37,19 @@ pub fn run(context: &Context) -> Result<(), HostpathError> {
 
 /// A link is given itself, not what it points at: that may be anything.
 fn give(path: &Path, owner: u32) -> Result<(), HostpathError> {
-    lchown(path, Some(owner), Some(0))
-        .map_err(|source| HostpathError { what: "chown", path: path.to_owned(), source })
+    lchown(path, Some(owner), Some(0)).map_err(|source| HostpathError {
+        what: "chown",
+        path: path.to_owned(),
+        source,
+    })
 }
 
 fn give_all(folder: &Path, owner: u32) -> Result<(), HostpathError> {
-    let entries = std::fs::read_dir(folder)
-        .map_err(|source| HostpathError { what: "read", path: folder.to_owned(), source })?;
+    let entries = std::fs::read_dir(folder).map_err(|source| HostpathError {
+        what: "read",
+        path: folder.to_owned(),
+        source,
+    })?;
     for entry in entries.flatten() {
         let path = entry.path();
         give(&path, owner)?;

@@ -64,7 +64,10 @@ pub fn determine(settings: &Settings, file: &Path, system: &str) -> Result<Strin
     };
     let (name, origin) = choose(settings, contents.as_deref(), system)?;
     if origin == Origin::System {
-        tracing::warn!(name, "the node's name is the system's: set NODENAME so that it cannot change by itself");
+        tracing::warn!(
+            name,
+            "the node's name is the system's: set NODENAME so that it cannot change by itself"
+        );
     } else {
         tracing::info!(name, ?origin, "the node's name");
     }

@@ -52,11 +52,13 @@ pub fn run(context: &Context, best_effort: bool) -> Result<(), InitError> {
 
 fn mount_bpf(context: &Context) -> Result<(), InitError> {
     let failed = |reason: String| InitError { what: "mounting the BPF file system", reason, exit_code: 2 };
-    let mounts = std::fs::read_to_string(context.path("/proc/mounts")).map_err(|error| failed(error.to_string()))?;
+    let mounts =
+        std::fs::read_to_string(context.path("/proc/mounts")).map_err(|error| failed(error.to_string()))?;
     if is_mounted(&mounts, BPF_FOLDER, "bpf") {
         return Ok(());
     }
-    mount(BPF_FOLDER, BPF_FOLDER, "bpf", MountFlags::empty(), None).map_err(|error| failed(error.to_string()))?;
+    mount(BPF_FOLDER, BPF_FOLDER, "bpf", MountFlags::empty(), None)
+        .map_err(|error| failed(error.to_string()))?;
     tracing::info!("mounted the BPF file system");
     Ok(())
 }
@@ -77,7 +79,8 @@ fn prepare_services(context: &Context) -> Result<(), InitError> {
 
 /// The last step: afterwards this process is in the host's namespaces.
 fn mount_cgroup(context: &Context) -> Result<(), InitError> {
-    let failed = |reason: String| InitError { what: "mounting the cgroup2 file system", reason, exit_code: 3 };
+    let failed =
+        |reason: String| InitError { what: "mounting the cgroup2 file system", reason, exit_code: 3 };
     let info = context.path(HOST_INIT).join("mountinfo");
     let mounts =
         std::fs::read_to_string(&info).map_err(|error| failed(format!("{}: {error}", info.display())))?;
@@ -92,7 +95,8 @@ fn mount_cgroup(context: &Context) -> Result<(), InitError> {
         .mode(0o700)
         .create(CGROUP_FOLDER)
         .map_err(|error| failed(format!("{CGROUP_FOLDER}: {error}")))?;
-    mount("none", CGROUP_FOLDER, "cgroup2", MountFlags::empty(), None).map_err(|error| failed(error.to_string()))?;
+    mount("none", CGROUP_FOLDER, "cgroup2", MountFlags::empty(), None)
+        .map_err(|error| failed(error.to_string()))?;
     tracing::info!("mounted the root of the cgroup hierarchy");
     Ok(())
 }

@@ -51,7 +51,9 @@ pub enum StartupError {
     #[error(transparent)]
     Open(#[from] OpenError),
     /// The datastore does not let us in.
-    #[error("the datastore refuses this node's credentials: {0}. Check ETCD_* or the service account's roles")]
+    #[error(
+        "the datastore refuses this node's credentials: {0}. Check ETCD_* or the service account's roles"
+    )]
     Unauthorized(String),
     /// The datastore failed.
     #[error("{step}: {source}")]
@@ -186,7 +188,10 @@ impl Cluster {
 }
 
 /// The `InternalIP`s that Kubernetes knows of a node.
-pub(crate) async fn internal_addresses(access: &KubeAccess, node: &str) -> Result<Vec<String>, kube_access::ApiError> {
+pub(crate) async fn internal_addresses(
+    access: &KubeAccess,
+    node: &str,
+) -> Result<Vec<String>, kube_access::ApiError> {
     let node = access.node(node).await?;
     let addresses = node.status.addresses.into_iter().filter(|address| address.kind == api::INTERNAL_IP);
     Ok(addresses.map(|address| address.address).collect())

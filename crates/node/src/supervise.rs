@@ -78,7 +78,8 @@ pub fn run(context: &Context, available: &[&str]) -> Result<(), SuperviseError> 
     }
     let files = ServiceFiles::new(context).map_err(system("preparing the folder of services"))?;
     let parts = parts.into_iter().filter(|part| part.available);
-    Supervisor { program, files, services: parts.map(|part| (part.name, Service::new(part))).collect() }.run(&signals);
+    Supervisor { program, files, services: parts.map(|part| (part.name, Service::new(part))).collect() }
+        .run(&signals);
     Ok(())
 }
 
@@ -145,9 +146,10 @@ impl Supervisor {
     /// Takes note of all children that ended, whoever they are.
     fn collect(&mut self, now: Instant) {
         while let Some((pid, how)) = reap() {
-            let ended = self.services.values_mut().find(
-                |service| matches!(&service.state, State::Running { child, .. } if child.id() == pid),
-            );
+            let ended = self
+                .services
+                .values_mut()
+                .find(|service| matches!(&service.state, State::Running { child, .. } if child.id() == pid));
             // Others are orphans that the kernel handed to us.
             let Some(service) = ended else { continue };
             let State::Running { since, .. } = service.state else { continue };

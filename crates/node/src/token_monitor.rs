@@ -45,8 +45,10 @@ pub async fn run(context: &Context, shutdown: Shutdown) -> Result<(), MonitorErr
         Err(error) => return Err(error.into()),
     };
     let path = account.join("namespace");
-    let namespace = std::fs::read_to_string(&path).map_err(|source| MonitorError::Namespace { path, source })?;
-    let monitor = Monitor { context, access, namespace: namespace.trim().to_owned(), own_token: account.join("token") };
+    let namespace =
+        std::fs::read_to_string(&path).map_err(|source| MonitorError::Namespace { path, source })?;
+    let monitor =
+        Monitor { context, access, namespace: namespace.trim().to_owned(), own_token: account.join("token") };
     let mut renewed = match FolderWatch::new(&account) {
         Ok(watch) => Some(watch),
         Err(error) => {
@@ -97,7 +99,8 @@ impl Monitor<'_> {
             }
         };
         let path = self.context.path(KUBECONFIG);
-        let text = kubeconfig::render(self.access.server(), Trust::Authority(self.access.authority()), &token.text);
+        let text =
+            kubeconfig::render(self.access.server(), Trust::Authority(self.access.authority()), &token.text);
         if let Err(error) = kubeconfig::write(&path, &text) {
             tracing::error!(%error, path = %path.display(), "could not write the CNI plugin's kubeconfig");
             return None;

@@ -1,15 +1,21 @@
 //! `tortie`: one program, many names. The name it is started by, or the first argument, selects the component.
 //!
-//! Only dispatch lives here. A name that belongs to a component which is not built yet is refused with a sentence that
-//! says so, never with silence or a stub that pretends.
+//! Only dispatch lives here: [`names`] decides, the components do. A name that belongs to a component which is not built
+//! yet is refused with a sentence that says so, never with silence or a stub that pretends.
 
+mod names;
+mod node;
+
+use ::node::cli::NodeCommand;
 use anyhow::{Result, bail};
 use calicoctl::context::Surroundings;
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use names::Entry;
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Calico's networking and network security as one binary.
 #[derive(Parser)]
@@ -31,8 +37,75 @@ enum Command {
     },
     /// The command line tool, as `calicoctl`.
     Ctl,
+    /// Start this machine's node and keep its parts running, or run one of its commands.
+    Node {
+        #[command(subcommand)]
+        command: Option<NodeCommand>,
+    },
+    /// The CNI plugins and their installer.
+    Cni {
+        #[command(subcommand)]
+        command: CniCommand,
+    },
+    /// Run one component, as manifests name them.
+    Component {
+        #[command(subcommand)]
+        component: Component,
+    },
+    /// Ask a component over HTTP whether it is healthy.
+    Health(HealthArguments),
     /// Print the version.
     Version,
+}
+
+#[derive(Subcommand)]
+enum Component {
+    /// Commands of the node.
+    Node {
+        #[command(subcommand)]
+        command: NodeCommand,
+    },
+    /// The CNI plugins and their installer.
+    Cni {
+        #[command(subcommand)]
+        command: CniCommand,
+    },
+    #[command(external_subcommand)]
+    Other(Vec<OsString>),
+}
+
+#[derive(Subcommand)]
+enum CniCommand {
+    /// Put the plugins and their configuration in place on the host.
+    Install,
+    /// Be the CNI plugin.
+    Plugin {
+        /// The plugin's own flags.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        flags: Vec<OsString>,
+    },
+    /// Be the IPAM plugin.
+    Ipam {
+        /// The plugin's own flags.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        flags: Vec<OsString>,
+    },
+}
+
+#[derive(Args)]
+struct HealthArguments {
+    /// Host to check.
+    #[arg(long, default_value = "localhost")]
+    host: String,
+    /// Port to check.
+    #[arg(long)]
+    port: u16,
+    /// Check type: readiness or liveness.
+    #[arg(long = "type", default_value = "readiness", value_parser = ["readiness", "liveness"])]
+    check: String,
+    /// Request timeout.
+    #[arg(long, default_value = "5s", value_parser = |text: &str| ::api::scalars::Duration::from(text).parse())]
+    timeout: Duration,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -45,26 +118,19 @@ enum CrdGroup {
     V3,
 }
 
-/// Names that start a component which this version does not have yet, and what that component is.
-const MISSING: [(&str, &str); 3] =
-    [("calico", "the CNI plugin"), ("calico-ipam", "the IPAM plugin"), ("calico-node", "the node agent")];
-
 fn main() -> ExitCode {
-    let mut arguments: Vec<OsString> = std::env::args_os().collect();
-    let name = arguments
-        .first()
-        .and_then(|path| Path::new(path).file_name()?.to_str())
-        .unwrap_or("tortie")
-        .to_owned();
-    if name == "calicoctl" || name == "kubectl-calico" {
-        return calicoctl::run(&arguments, Surroundings::of_process());
-    }
-    if arguments.get(1).is_some_and(|first| first == "ctl") {
-        arguments.remove(0);
-        return calicoctl::run(&arguments, Surroundings::of_process());
-    }
-    match run(&name, &arguments) {
-        Ok(()) => ExitCode::SUCCESS,
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let outcome = match names::choose(&arguments, std::env::var_os("CNI_COMMAND").as_ref()) {
+        Entry::Ctl(arguments) => return calicoctl::run(&arguments, Surroundings::of_process()),
+        Entry::Plugin => return ExitCode::from(cni::run_in_process(cni::Program::Plugin)),
+        Entry::IpamPlugin => return ExitCode::from(cni::run_in_process(cni::Program::Ipam)),
+        Entry::Installer => install(),
+        Entry::Node => node::run(NodeCommand::Run),
+        Entry::OldNode(flags) => node::run_old(&flags),
+        Entry::Tree(arguments) => run(&arguments),
+    };
+    match outcome {
+        Ok(code) => code,
         Err(error) => {
             // Nothing is left to report to when standard error is gone.
             let _ = writeln!(std::io::stderr(), "tortie: {error:#}");
@@ -73,12 +139,9 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(name: &str, arguments: &[OsString]) -> Result<()> {
-    if let Some((link, what)) = MISSING.iter().find(|(link, _)| *link == name) {
-        bail!("{link} ({what}) is not part of this version yet");
-    }
+fn run(arguments: &[OsString]) -> Result<ExitCode> {
     match Arguments::parse_from(arguments).command {
-        Command::Datastore(arguments) => kvstore::cli::run(*arguments),
+        Command::Datastore(arguments) => kvstore::cli::run(*arguments).map(|()| ExitCode::SUCCESS),
         Command::Crds { group } => {
             let text = match group {
                 CrdGroup::V1 => api::crds::to_yaml(),
@@ -86,16 +149,72 @@ fn run(name: &str, arguments: &[OsString]) -> Result<()> {
             };
             print(&text)
         }
-        // Taken above, before the arguments are parsed; here for the help text.
+        // Taken before the arguments are parsed; here for the help text.
         Command::Ctl => bail!("calicoctl was not started"),
+        Command::Node { command } => node::run(command.unwrap_or(NodeCommand::Run)),
+        Command::Component { component: Component::Node { command } } => node::run(command),
+        Command::Cni { command } | Command::Component { component: Component::Cni { command } } => {
+            cni(&command)
+        }
+        Command::Component { component: Component::Other(words) } => {
+            let name = words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
+            bail!("component {name} is not part of this version yet")
+        }
+        Command::Health(arguments) => health(&arguments),
         Command::Version => print(&format!("tortie {}\n", env!("CARGO_PKG_VERSION"))),
     }
 }
 
+fn cni(command: &CniCommand) -> Result<ExitCode> {
+    use std::io::Read as _;
+    let (program, flags) = match command {
+        CniCommand::Install => return install(),
+        CniCommand::Plugin { flags } => (cni::Program::Plugin, flags),
+        CniCommand::Ipam { flags } => (cni::Program::Ipam, flags),
+    };
+    let flags: Vec<String> = flags.iter().map(|flag| flag.to_string_lossy().into_owned()).collect();
+    let stdin = || {
+        let mut input = Vec::new();
+        // A broken standard input reads as an empty configuration, which is told as such.
+        let _ = std::io::stdin().read_to_end(&mut input);
+        input
+    };
+    let outcome = match program {
+        cni::Program::Plugin => cni::run_plugin(&variables(), &flags, stdin),
+        cni::Program::Ipam => cni::run_ipam(&variables(), &flags, stdin),
+    };
+    std::io::stderr().write_all(outcome.stderr.as_bytes())?;
+    std::io::stdout().write_all(&outcome.stdout)?;
+    Ok(ExitCode::from(outcome.exit))
+}
+
+/// The variables that are text.
+pub(crate) fn variables() -> cni::Environment {
+    let text =
+        |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+    std::env::vars_os().filter_map(text).collect()
+}
+
+fn install() -> Result<ExitCode> {
+    ::node::logging::begin_at(tracing::Level::INFO);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(cni_install::run(&client::config::SystemEnvironment, Path::new("/")))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn health(arguments: &HealthArguments) -> Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let probe = ::node::health::probe(&arguments.host, arguments.port, &arguments.check, arguments.timeout);
+    match runtime.block_on(probe) {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(reason) => bail!("health check failed: {reason}"),
+    }
+}
+
 /// Prints; a reader that went away (`tortie crds | head`) is no error.
-fn print(text: &str) -> Result<()> {
+fn print(text: &str) -> Result<ExitCode> {
     match std::io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(()),
+        _ => Ok(ExitCode::SUCCESS),
     }
 }

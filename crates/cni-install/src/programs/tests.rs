@@ -57,7 +57,8 @@ impl Case {
 fn plugins_go_into_every_writeable_folder_with_narrow_modes() {
     let case = Case::new();
     case.install(&[], &["bin", "second", "missing"]).expect("an installation");
-    let expected = ["calico 755 tortie", "calico-ipam 755 tortie", "portmap 755 portmap", "tuning 755 tuning"];
+    let expected =
+        ["calico 755 tortie", "calico-ipam 755 tortie", "portmap 755 portmap", "tuning 755 tuning"];
     assert_eq!(case.listed("bin"), expected);
     assert_eq!(case.listed("second"), expected);
 }
@@ -69,7 +70,10 @@ fn skipped_and_kept_programs() {
     case.write("bin/calico", "old", 0o755);
     let variables = [("SKIP_CNI_BINARIES", "tuning"), ("UPDATE_CNI_BINARIES", "false")];
     case.install(&variables, &["bin"]).expect("an installation");
-    assert_eq!(case.listed("bin"), ["calico 755 old", "calico-ipam 755 tortie", "portmap 755 the host's own"]);
+    assert_eq!(
+        case.listed("bin"),
+        ["calico 755 old", "calico-ipam 755 tortie", "portmap 755 the host's own"]
+    );
     case.install(&[], &["bin"]).expect("an installation");
     assert_eq!(
         case.listed("bin"),
@@ -96,7 +100,7 @@ fn a_host_without_writeable_folders_must_bring_the_plugins() {
     let case = Case::new();
     let error = case.install(&[], &["missing"]).expect_err("no folder").to_string();
     assert!(error.starts_with("found no writeable directory"), "{error}");
-    // As a folder that cannot be written stands one that is a file's: making a file below it fails, reading works.
+    // Told to leave the host alone, the plugins must be there already.
     let error = case.install(&[("UPDATE_CNI_BINARIES", "false")], &["missing"]).expect_err("no plugins");
     assert!(matches!(error, ProgramError::NoFolder { .. }));
 }

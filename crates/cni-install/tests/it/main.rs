@@ -104,8 +104,12 @@ async fn a_host_without_kubernetes() {
     container.install(&variables).await.expect("an installation");
     assert_eq!(container.listed("host/opt/cni/bin"), ["calico 755", "calico-ipam 755", "portmap 644"]);
     assert_eq!(container.listed("host/etc/cni/net.d"), ["10-calico.conflist 600", "calico-tls 700"]);
-    assert_eq!(container.listed("host/etc/cni/net.d/calico-tls"), ["etcd-ca 644", "etcd-cert 644", "etcd-key 600"]);
-    let text = std::fs::read_to_string(container.path("host/etc/cni/net.d/10-calico.conflist")).expect("a configuration");
+    assert_eq!(
+        container.listed("host/etc/cni/net.d/calico-tls"),
+        ["etcd-ca 644", "etcd-cert 644", "etcd-key 600"]
+    );
+    let text = std::fs::read_to_string(container.path("host/etc/cni/net.d/10-calico.conflist"))
+        .expect("a configuration");
     for part in ["\"https://10.0.0.1:2379\"", "\"/etc/cni/net.d/calico-tls/etcd-key\"", "\"host-a\""] {
         assert!(text.contains(part), "{text}");
     }
@@ -113,7 +117,10 @@ async fn a_host_without_kubernetes() {
     let mut broken = Variables::new(&[("CNI_NETWORK_CONFIG", "{")]);
     let error = container.install(&broken).await.expect_err("no JSON");
     assert!(error.contains("not valid JSON"), "{error}");
-    assert_eq!(std::fs::read_to_string(container.path("host/etc/cni/net.d/10-calico.conflist")).expect("text"), text);
+    assert_eq!(
+        std::fs::read_to_string(container.path("host/etc/cni/net.d/10-calico.conflist")).expect("text"),
+        text
+    );
     broken.0.insert("CNI_NETWORK_CONFIG_FILE", "/nowhere/at/all".to_owned());
     let error = container.install(&broken).await.expect_err("no template");
     assert!(error.contains("/nowhere/at/all"), "{error}");
@@ -127,9 +134,16 @@ async fn a_pod_of_a_cluster() {
         let create = ["create", "serviceaccount", account, "-n", "kube-system"];
         assert!(api_server.kubectl(&create).expect("kubectl").status.success());
     }
-    let bind = ["create", "clusterrolebinding", "node", "--clusterrole=cluster-admin", "--serviceaccount=kube-system:calico-node"];
+    let bind = [
+        "create",
+        "clusterrolebinding",
+        "node",
+        "--clusterrole=cluster-admin",
+        "--serviceaccount=kube-system:calico-node",
+    ];
     assert!(api_server.kubectl(&bind).expect("kubectl").status.success());
-    let token = api_server.kubectl(&["create", "token", "calico-node", "-n", "kube-system"]).expect("kubectl");
+    let token =
+        api_server.kubectl(&["create", "token", "calico-node", "-n", "kube-system"]).expect("kubectl");
     let token = String::from_utf8(token.stdout).expect("text");
     let container = Container::new();
     let account = "var/run/secrets/kubernetes.io/serviceaccount";
@@ -138,8 +152,7 @@ async fn a_pod_of_a_cluster() {
     let authority = std::fs::read_to_string(api_server.ca_certificate()).expect("a certificate");
     container.write(&format!("{account}/ca.crt"), &authority);
     let endpoint = api_server.endpoint();
-    let (host, port) =
-        endpoint.trim_start_matches("https://").split_once(':').expect("a port");
+    let (host, port) = endpoint.trim_start_matches("https://").split_once(':').expect("a port");
     let variables = Variables::new(&[
         ("SLEEP", "false"),
         ("KUBERNETES_SERVICE_HOST", host),
@@ -147,10 +160,7 @@ async fn a_pod_of_a_cluster() {
         ("KUBERNETES_NODE_NAME", "node-1"),
     ]);
     container.install(&variables).await.expect("an installation");
-    assert_eq!(
-        container.listed("host/etc/cni/net.d"),
-        ["10-calico.conflist 600", "calico-kubeconfig 600"]
-    );
+    assert_eq!(container.listed("host/etc/cni/net.d"), ["10-calico.conflist 600", "calico-kubeconfig 600"]);
     let kubectl = testkit::kubernetes_program("kubectl").expect("kubectl");
     let who = std::process::Command::new(kubectl)
         .arg("--kubeconfig")
@@ -165,9 +175,13 @@ async fn a_pod_of_a_cluster() {
         String::from_utf8_lossy(&who.stderr)
     );
     // Without the right to make tokens there is no kubeconfig, and the old one stays.
-    let before = std::fs::read(container.path("host/etc/cni/net.d/calico-kubeconfig")).expect("the kubeconfig");
+    let before =
+        std::fs::read(container.path("host/etc/cni/net.d/calico-kubeconfig")).expect("the kubeconfig");
     container.write(&format!("{account}/token"), "a.b.c");
     let error = container.install(&variables).await.expect_err("no rights");
     assert!(error.contains("cannot get a token"), "{error}");
-    assert_eq!(std::fs::read(container.path("host/etc/cni/net.d/calico-kubeconfig")).expect("the kubeconfig"), before);
+    assert_eq!(
+        std::fs::read(container.path("host/etc/cni/net.d/calico-kubeconfig")).expect("the kubeconfig"),
+        before
+    );
 }

@@ -46,7 +46,11 @@ fn the_first_found_is_on_the_highest_usable_interface() {
     check("first-found", Family::V6, "fd00::5/64");
     check("skip-interface=eth1", Family::V4, "10.0.0.5/24");
     check("skip-interface=^eth1$ , ^nothing$", Family::V4, "10.0.0.5/24");
-    check_refused("skip-interface=eth.*", Family::V4, "there are 10.244.1.0/32 on vxlan.calico, 172.17.0.1/16 on docker0");
+    check_refused(
+        "skip-interface=eth.*",
+        Family::V4,
+        "there are 10.244.1.0/32 on vxlan.calico, 172.17.0.1/16 on docker0",
+    );
 }
 
 #[test]
@@ -73,16 +77,15 @@ fn several_interfaces_that_fit_are_listed_and_not_guessed() {
     check_refused("cidr=10.0.0.0/8", Family::V4, "10.244.1.0/32 on vxlan.calico, 10.0.0.5/24 on eth0");
     // What the node uses already stays.
     let interfaces = host();
-    for (stored, expected) in [("10.0.0.5", "10.0.0.5/24"), ("10.0.0.99", "10.0.0.99/32"), ("192.168.7.5", "192.168.7.5/24")]
+    for (stored, expected) in
+        [("10.0.0.5", "10.0.0.5/24"), ("10.0.0.99", "10.0.0.99/32"), ("192.168.7.5", "192.168.7.5/24")]
     {
-        let facts =
-            Facts { interfaces: &interfaces, stored: stored.parse().ok(), ..Facts::default() };
+        let facts = Facts { interfaces: &interfaces, stored: stored.parse().ok(), ..Facts::default() };
         assert_eq!(find("interface=eth.*", Family::V4, &facts).as_deref(), Ok(expected));
     }
     // Unless it is gone, or does not fit.
     for stored in ["10.0.0.7", "172.17.0.1"] {
-        let facts =
-            Facts { interfaces: &interfaces, stored: stored.parse().ok(), ..Facts::default() };
+        let facts = Facts { interfaces: &interfaces, stored: stored.parse().ok(), ..Facts::default() };
         assert!(matches!(find("interface=eth.*", Family::V4, &facts), Err(DetectError::Ambiguous { .. })));
     }
 }
@@ -103,9 +106,10 @@ fn a_destination_is_reached_from_an_address_of_this_host() {
         ..Facts::default()
     };
     assert_eq!(find("can-reach=8.8.8.8", Family::V4, &reached(Ok("10.0.0.5"))).as_deref(), Ok("10.0.0.5/24"));
-    for (outcome, expected) in
-        [(Ok("10.0.0.77"), "10.0.0.77 (can-reach=8.8.8.8) is not an address"), (Err("unreachable"), "no route to 8.8.8.8: unreachable")]
-    {
+    for (outcome, expected) in [
+        (Ok("10.0.0.77"), "10.0.0.77 (can-reach=8.8.8.8) is not an address"),
+        (Err("unreachable"), "no route to 8.8.8.8: unreachable"),
+    ] {
         let error = find("can-reach=8.8.8.8", Family::V4, &reached(outcome)).expect_err("no address");
         assert!(error.to_string().contains(expected), "{error}");
     }
@@ -123,7 +127,10 @@ fn kubernetes_names_an_address_of_this_host() {
     let both = known(&["node-a", "fd00::5", "10.0.0.5", "192.168.7.5"]);
     assert_eq!(find(method, Family::V4, &both).as_deref(), Ok("10.0.0.5/24"));
     assert_eq!(find(method, Family::V6, &both).as_deref(), Ok("fd00::5/64"));
-    assert_eq!(find(method, Family::V6, &known(&["10.0.0.5"])), Err(DetectError::NoInternalAddress(Family::V6)));
+    assert_eq!(
+        find(method, Family::V6, &known(&["10.0.0.5"])),
+        Err(DetectError::NoInternalAddress(Family::V6))
+    );
     assert!(matches!(find(method, Family::V4, &known(&["10.7.7.7"])), Err(DetectError::NotHere { .. })));
     check_refused(method, Family::V4, "needs Kubernetes");
 }
@@ -152,14 +159,12 @@ fn the_report_has_all_other_interfaces_by_name() {
     let names = |families: &[Family]| -> Vec<String> {
         let reported = reported(&interfaces, families).expect("a report");
         let row = |interface: &Interface| {
-            let addresses: Vec<String> = interface.addresses.iter().map(|net| net.addr().to_string()).collect();
+            let addresses: Vec<String> =
+                interface.addresses.iter().map(|net| net.addr().to_string()).collect();
             format!("{} {}", interface.name, addresses.join(" ")).trim_end().to_owned()
         };
         reported.iter().map(row).collect()
     };
-    assert_eq!(
-        names(&[Family::V4]),
-        ["eth0 10.0.0.5 10.0.0.99", "eth1 169.254.7.7 192.168.7.5", "eth2"]
-    );
+    assert_eq!(names(&[Family::V4]), ["eth0 10.0.0.5 10.0.0.99", "eth1 169.254.7.7 192.168.7.5", "eth2"]);
     assert_eq!(names(&[Family::V6]), ["eth0 fd00::5 fe80::1", "eth1 fe80::2", "eth2"]);
 }

@@ -161,7 +161,11 @@ impl Flags {
                     Some("0" | "f" | "F" | "false" | "FALSE" | "False") => false,
                     Some(other) => {
                         let reason = "neither true nor false".to_owned();
-                        return Err(OldError::Value { flag: name.to_owned(), value: other.to_owned(), reason });
+                        return Err(OldError::Value {
+                            flag: name.to_owned(),
+                            value: other.to_owned(),
+                            reason,
+                        });
                     }
                 };
                 flags.switches.insert(name.to_owned(), on);
@@ -260,7 +264,8 @@ mod tests {
         };
         assert!(health.felix_live && health.bird_live && !health.felix_ready && !health.bird_ready);
         assert_eq!(health.threshold_time, Duration::from_secs(60));
-        let Ok(OldCommand::Node(NodeCommand::Health(health))) = read("-bird6-ready -threshold-time 5s") else {
+        let Ok(OldCommand::Node(NodeCommand::Health(health))) = read("-bird6-ready -threshold-time 5s")
+        else {
             panic!("no health check")
         };
         assert_eq!((health.bird6_ready, health.threshold_time), (true, Duration::from_secs(5)));

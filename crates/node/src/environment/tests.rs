@@ -58,7 +58,8 @@ fn switches_take_calicos_words() {
         ("true", true),
         ("anything", true),
     ] {
-        let settings = read(&[("CALICO_IPV4POOL_NAT_OUTGOING", value), ("CALICO_IPV6POOL_NAT_OUTGOING", value)]);
+        let settings =
+            read(&[("CALICO_IPV4POOL_NAT_OUTGOING", value), ("CALICO_IPV6POOL_NAT_OUTGOING", value)]);
         assert_eq!(settings.ipv4_pool.nat_outgoing, expected, "{value}");
         assert_eq!(settings.ipv6_pool.nat_outgoing, expected, "{value}");
     }

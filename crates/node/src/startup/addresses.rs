@@ -67,7 +67,9 @@ pub enum AddressError {
         reason: String,
     },
     /// What is stored is no address.
-    #[error("the stored {family} address of the node, '{value}', cannot be read: {reason}. Set {variable} to replace it")]
+    #[error(
+        "the stored {family} address of the node, '{value}', cannot be read: {reason}. Set {variable} to replace it"
+    )]
     Stored {
         /// Of which family.
         family: Family,
@@ -92,7 +94,8 @@ pub enum AddressError {
 /// When a family that must have one has none.
 pub fn settle(settings: &Settings, node: &Node, facts: &HostFacts<'_>) -> Result<Addresses, AddressError> {
     let empty = IpOrCidr::default();
-    let stored = node.spec.bgp.as_ref().map_or((&empty, &empty), |bgp| (&bgp.ipv4_address, &bgp.ipv6_address));
+    let stored =
+        node.spec.bgp.as_ref().map_or((&empty, &empty), |bgp| (&bgp.ipv4_address, &bgp.ipv6_address));
     let mut addresses = Addresses::default();
     let warnings = &mut addresses.warnings;
     let ipv4 = Choice { family: Family::V4, settings: &settings.ipv4, stored: stored.0, facts: &facts.ipv4 };
@@ -233,7 +236,11 @@ mod tests {
         let net = |text: &str| text.parse().expect("a network");
         vec![
             Interface { index: 1, name: "lo".into(), addresses: vec![net("127.0.0.1/8")] },
-            Interface { index: 2, name: "eth0".into(), addresses: vec![net("10.0.0.5/24"), net("fd00::5/64")] },
+            Interface {
+                index: 2,
+                name: "eth0".into(),
+                addresses: vec![net("10.0.0.5/24"), net("fd00::5/64")],
+            },
         ]
     }
 

@@ -2,8 +2,8 @@
 
 use api::scalars::Duration as GoDuration;
 use api::{
-    EndpointToHost, FelixConfiguration, FelixConfigurationSpec, IPAMConfiguration, IPAMConfigurationSpec, Severity,
-    VMAddressPersistence,
+    EndpointToHost, FelixConfiguration, FelixConfigurationSpec, IPAMConfiguration, IPAMConfigurationSpec,
+    Severity, VMAddressPersistence,
 };
 
 /// The name of objects that hold for the whole cluster.

@@ -12,11 +12,7 @@ const KUBERNETES: &str = "k8s";
 
 /// The resource as it should be. Without networking, addresses and BGP are not Calico's to write.
 #[must_use]
-pub fn desired(
-    stored: &Node,
-    settings: &Settings,
-    found: Option<(&Addresses, Vec<NodeInterface>)>,
-) -> Node {
+pub fn desired(stored: &Node, settings: &Settings, found: Option<(&Addresses, Vec<NodeInterface>)>) -> Node {
     let mut node = stored.clone();
     if let Some((addresses, interfaces)) = found {
         let mut bgp = node.spec.bgp.take().unwrap_or_default();
@@ -29,11 +25,8 @@ pub fn desired(
         node.spec.interfaces = interfaces;
     }
     if let Some(name) = &settings.kubernetes_node {
-        let reference = OrchRef {
-            node_name: name.clone(),
-            orchestrator: KUBERNETES.to_owned(),
-            ..OrchRef::default()
-        };
+        let reference =
+            OrchRef { node_name: name.clone(), orchestrator: KUBERNETES.to_owned(), ..OrchRef::default() };
         node.spec.orch_refs = vec![reference];
     }
     node

@@ -60,9 +60,11 @@ pub fn plan(settings: &Settings, facts: &PoolFacts) -> Result<Vec<IPPool>, PoolE
         }
         // Block size, selector and range are checked even when the pool exists, as in Calico; the modes are not.
         let draft = Draft::read(family, pool, facts)?;
-        let exists = facts.existing.iter().filter_map(|cidr| cidr.parse().ok()).any(|network| {
-            family.has(&network.address())
-        });
+        let exists = facts
+            .existing
+            .iter()
+            .filter_map(|cidr| cidr.parse().ok())
+            .any(|network| family.has(&network.address()));
         let is_supported = family == Family::V4 || (settings.ipv6_support && facts.host_has_ipv6);
         if !exists && is_supported {
             pools.push(draft.pool(pool)?);
@@ -85,12 +87,19 @@ impl Draft {
             Family::V4 => 20..=32,
             Family::V6 => 116..=128,
         };
-        let block_size = pool.block_size.trim().parse().ok().filter(|size| sizes.contains(size)).ok_or_else(|| {
-            let reason = format!("is not a block size: set a number from {} to {}", sizes.start(), sizes.end());
-            wrong(family, "BLOCK_SIZE", &pool.block_size, reason)
-        })?;
+        let block_size =
+            pool.block_size.trim().parse().ok().filter(|size| sizes.contains(size)).ok_or_else(|| {
+                let reason =
+                    format!("is not a block size: set a number from {} to {}", sizes.start(), sizes.end());
+                wrong(family, "BLOCK_SIZE", &pool.block_size, reason)
+            })?;
         if let Err(error) = selector::Selector::parse(&pool.node_selector) {
-            return Err(wrong(family, "NODE_SELECTOR", &pool.node_selector, format!("is not a selector: {error}")));
+            return Err(wrong(
+                family,
+                "NODE_SELECTOR",
+                &pool.node_selector,
+                format!("is not a selector: {error}"),
+            ));
         }
         let range = if pool.cidr.is_empty() {
             from_kubeadm(family, facts).unwrap_or_else(|| match family {
@@ -203,11 +212,7 @@ fn default_ipv4(host_addresses: &[IpAddr]) -> IpNet {
 /// A random range of fd00::/8, as RFC 4193 wants it.
 fn unique_local(random: [u8; 5]) -> IpNet {
     let [a, b, c, d, e] = random;
-    let words = [
-        u16::from_be_bytes([0xfd, a]),
-        u16::from_be_bytes([b, c]),
-        u16::from_be_bytes([d, e]),
-    ];
+    let words = [u16::from_be_bytes([0xfd, a]), u16::from_be_bytes([b, c]), u16::from_be_bytes([d, e])];
     let base = Ipv6Addr::new(words[0], words[1], words[2], 0, 0, 0, 0, 0);
     IpNet::V6(Ipv6Net::new_assert(base, 48))
 }

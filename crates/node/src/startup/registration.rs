@@ -54,7 +54,8 @@ async fn try_register(
     };
     let node = if has_networking(context) {
         let node = with_addresses(context, client, cluster, &stored).await?;
-        let addressing_changed = node.spec.bgp != stored.spec.bgp || node.spec.interfaces != stored.spec.interfaces;
+        let addressing_changed =
+            node.spec.bgp != stored.spec.bgp || node.spec.interfaces != stored.spec.interfaces;
         if addressing_changed && !context.settings.skip_conflict_check {
             check_conflicts(context, client, &stored, &node).await?;
         }
@@ -142,9 +143,14 @@ async fn check_conflicts(
     stored: &Node,
     node: &Node,
 ) -> Result<(), StartupError> {
-    let list = client.resource::<NodeSpec>().list(&ListQuery::all()).await.map_err(failed("listing nodes"))?;
+    let list =
+        client.resource::<NodeSpec>().list(&ListQuery::all()).await.map_err(failed("listing nodes"))?;
     for entry in &list.invalid {
-        tracing::warn!(node = entry.key, reason = entry.reason, "cannot tell whether this node has our address");
+        tracing::warn!(
+            node = entry.key,
+            reason = entry.reason,
+            "cannot tell whether this node has our address"
+        );
     }
     let found = conflicts(node, &list.items)?;
     if found.is_empty() {

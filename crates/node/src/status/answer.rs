@@ -139,7 +139,8 @@ mod tests {
     #[test]
     fn a_daemon_that_is_not_there_is_not_ready() {
         let mut answer = CalicoNodeStatusStatus::default();
-        let status = Status { ready: true, version: "v1".into(), router_id: "10.0.0.1".into(), ..Status::default() };
+        let status =
+            Status { ready: true, version: "v1".into(), router_id: "10.0.0.1".into(), ..Status::default() };
         agent(&mut answer, Family::V4, Reading::Said(status));
         agent(&mut answer, Family::V6, Reading::NoDaemon);
         assert_eq!(answer.agent.bird_v4.state, BGPDaemonState::Ready);

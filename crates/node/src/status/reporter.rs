@@ -1,8 +1,8 @@
 //! Watches the questions for this node and writes the answers, only where they differ from what is there.
 
+use super::answer;
 use super::readings::Daemons;
 use super::schedule::Schedule;
-use super::answer;
 use crate::context::{Context, ContextError};
 use crate::shutdown_signal::Shutdown;
 use api::meta::Time;
@@ -101,7 +101,11 @@ impl Reporter {
             ResourceEvent::Deleted(question) => self.schedule.remove(&question.metadata.name),
             ResourceEvent::Bookmark(_) => {}
             ResourceEvent::Invalid(entry) => {
-                tracing::error!(question = entry.key, reason = entry.reason, "a question that cannot be read");
+                tracing::error!(
+                    question = entry.key,
+                    reason = entry.reason,
+                    "a question that cannot be read"
+                );
             }
         }
     }

@@ -35,7 +35,13 @@ pub async fn show(context: &Context) -> String {
         let routes = rows(daemons.routes(family).await, |routes| {
             let row = |route: bird_control::Route| {
                 let primary = if route.primary { "*" } else { "" };
-                vec![route.destination, route.gateway, route.interface, route.learned_from, primary.to_owned()]
+                vec![
+                    route.destination,
+                    route.gateway,
+                    route.interface,
+                    route.learned_from,
+                    primary.to_owned(),
+                ]
             };
             routes.into_iter().map(row).collect()
         });
@@ -62,7 +68,10 @@ fn section(text: &mut String, title: &str, what: &str, family: Family, titles: &
         Ok(rows) => write!(text, "\n{title}\n{}", table(titles, &rows)),
         Err(reason) if reason.is_empty() => {
             let version = family.number();
-            writeln!(text, "Error getting {what}: Error querying BIRD: unable to connect to BIRDv{version} socket")
+            writeln!(
+                text,
+                "Error getting {what}: Error querying BIRD: unable to connect to BIRDv{version} socket"
+            )
         }
         Err(reason) => writeln!(text, "Error getting {what}: {reason}"),
     };
@@ -76,7 +85,8 @@ fn table(titles: &[&str], rows: &[Vec<String>]) -> String {
             *width = (*width).max(cell.chars().count());
         }
     }
-    let edge: String = widths.iter().map(|width| format!("+{}", "-".repeat(width + 2))).collect::<String>() + "+\n";
+    let edge: String =
+        widths.iter().map(|width| format!("+{}", "-".repeat(width + 2))).collect::<String>() + "+\n";
     let line = |cells: &mut dyn Iterator<Item = &str>| {
         let cells = cells.zip(&widths).map(|(cell, width)| format!("| {cell:width$} "));
         cells.collect::<String>() + "|\n"

@@ -60,10 +60,9 @@ pub fn parts(
         });
     }
     if settings.backend == Backend::Bird {
-        for (name, arguments) in [
-            ("confd", &["component", "confd"] as &[&str]),
-            ("bgp", &["component", "bgp"]),
-        ] {
+        for (name, arguments) in
+            [("confd", &["component", "confd"] as &[&str]), ("bgp", &["component", "bgp"])]
+        {
             parts.push(Part { name, arguments, variables: named(), available: available.contains(&name) });
         }
     }

@@ -75,7 +75,9 @@ impl Follower<'_> {
         let inputs = Inputs::new(list.items, &node);
         if self.done.as_ref() != Some(&inputs) {
             // A pass is not interrupted: what it began, it finishes.
-            reconcile(self.client, self.node_name, self.host_encryption).await.map_err(|error| error.to_string())?;
+            reconcile(self.client, self.node_name, self.host_encryption)
+                .await
+                .map_err(|error| error.to_string())?;
             self.done = Some(inputs);
         }
         let mut pools = self.client.resource::<IPPoolSpec>().watch(&pool_query).await.map_err(text)?;

@@ -84,13 +84,18 @@ pub async fn reconcile(client: &Client, node_name: &str, host_encryption: bool) 
     };
     let nodes = client.resource::<NodeSpec>();
     let node = nodes.get("", node_name).await.map_err(failed(&format!("reading node {node_name}")))?;
-    let pools = client.resource::<IPPoolSpec>().list(&ListQuery::all()).await.map_err(failed("listing IP pools"))?;
+    let pools =
+        client.resource::<IPPoolSpec>().list(&ListQuery::all()).await.map_err(failed("listing IP pools"))?;
     if let Some(entry) = pools.invalid.first() {
         let (pool, reason) = (entry.key.clone(), entry.reason.clone());
         return Err(UnreadablePool { pool, cidr: String::new(), reason }.into());
     }
-    let mut pass =
-        Pass { ipam: Ipam::new(client.backend().clone()), node_name, taken: Vec::new(), wanted: BTreeMap::new() };
+    let mut pass = Pass {
+        ipam: Ipam::new(client.backend().clone()),
+        node_name,
+        taken: Vec::new(),
+        wanted: BTreeMap::new(),
+    };
     let outcome = pass.all(&node, &pools.items, host_encryption).await;
     let outcome = match outcome {
         Ok(()) => {
@@ -253,7 +258,11 @@ impl Pass<'_> {
         })
     }
 
-    fn failed(&self, step: &'static str, kind: TunnelKind) -> impl FnOnce(ipam::Error) -> TunnelError + use<> {
+    fn failed(
+        &self,
+        step: &'static str,
+        kind: TunnelKind,
+    ) -> impl FnOnce(ipam::Error) -> TunnelError + use<> {
         let node = self.node_name.to_owned();
         move |source| TunnelError::Ipam { step, kind, node, source }
     }

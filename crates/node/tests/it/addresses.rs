@@ -37,7 +37,8 @@ impl Drop for Namespace {
 }
 
 fn ip(arguments: &[&str]) {
-    let output = Command::new("ip").args(arguments).output().expect("this test needs iproute2's `ip`: `make setup`");
+    let output =
+        Command::new("ip").args(arguments).output().expect("this test needs iproute2's `ip`: `make setup`");
     assert!(output.status.success(), "ip {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 

@@ -44,8 +44,9 @@ async fn others_may_write_the_node_at_the_same_time() {
     let writer = {
         let client = client.clone();
         tokio::spawn(async move {
+            let nodes = client.resource::<NodeSpec>();
             for round in 0..200 {
-                let labelled = client.resource::<NodeSpec>().update_with_retry("", "node-a", |node| {
+                let labelled = nodes.update_with_retry("", "node-a", |node| {
                     node.metadata.labels.insert("round".into(), round.to_string());
                     true
                 });

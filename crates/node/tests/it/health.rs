@@ -102,7 +102,9 @@ async fn bird_is_asked_over_its_socket() {
     // Young: all sessions must be up. Later: one is enough.
     assert_eq!(
         check(&node.context, ready, THRESHOLD).await,
-        Err(vec!["calico/node is not ready: BIRD is not ready: BGP not established with 10.0.0.3".to_owned()])
+        Err(vec![
+            "calico/node is not ready: BIRD is not ready: BGP not established with 10.0.0.3".to_owned()
+        ])
     );
     assert_eq!(check(&node.context, ready, Duration::ZERO).await, Ok(()));
 

@@ -22,11 +22,17 @@ impl Cluster {
     fn start() -> Self {
         let etcd = Etcd::start().expect("etcd");
         let api_server = ApiServer::start(&etcd.endpoint()).expect("kube-apiserver");
-        let definitions: Vec<Value> = api::crds::all().iter().map(|crd| serde_json::to_value(crd).expect("JSON")).collect();
+        let definitions: Vec<Value> =
+            api::crds::all().iter().map(|crd| serde_json::to_value(crd).expect("JSON")).collect();
         let list = json!({"apiVersion": "v1", "kind": "List", "items": definitions});
-        api_server.kubectl_with_input(&["apply", "--server-side", "-f", "-"], &list.to_string()).expect("the CRDs");
+        api_server
+            .kubectl_with_input(&["apply", "--server-side", "-f", "-"], &list.to_string())
+            .expect("the CRDs");
         let wait = ["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"];
-        assert!(api_server.kubectl(&wait).expect("kubectl").status.success(), "the CRDs were not established");
+        assert!(
+            api_server.kubectl(&wait).expect("kubectl").status.success(),
+            "the CRDs were not established"
+        );
         Self { api_server, _etcd: etcd }
     }
 
@@ -81,7 +87,9 @@ fn essence(list: &Value, keep: impl Fn(&str) -> bool) -> Vec<Value> {
         for field in ["uid", "resourceVersion", "creationTimestamp", "generation", "managedFields"] {
             metadata.remove(field);
         }
-        if let Some(text) = metadata.get("annotations").and_then(|all| all["projectcalico.org/metadata"].as_str()) {
+        if let Some(text) =
+            metadata.get("annotations").and_then(|all| all["projectcalico.org/metadata"].as_str())
+        {
             let mut inner: Value = serde_json::from_str(text).expect("Calico's metadata");
             if let Some(time) = inner.get_mut("creationTimestamp") {
                 *time = json!("TIME");
@@ -143,8 +151,7 @@ async fn as_captured(cluster: &Cluster) {
     }
     let handle = |name: &str| name == "vxlan-tunnel-addr-kc-node1";
     let handles = cluster.get(&["ipamhandles.crd.projectcalico.org"]);
-    let (mut ours, mut theirs) =
-        (essence(&handles, handle), essence(&captured("ipamhandles.json"), handle));
+    let (mut ours, mut theirs) = (essence(&handles, handle), essence(&captured("ipamhandles.json"), handle));
     // Which block a node starts with is not part of the contract.
     let found = cluster.get(&["node", "kc-node1"]);
     let annotations = &found["metadata"]["annotations"];
@@ -208,7 +215,8 @@ fn variables<'a>(kubeconfig: &'a str, name: &'a str) -> Vec<(&'a str, &'a str)> 
 
 async fn conflicts_and_missing_nodes(cluster: &Cluster) {
     let kubeconfig = cluster.kubeconfig();
-    let error = run(&TestNode::new(&variables(&kubeconfig, "nobody")).context).await.expect_err("no such node");
+    let error =
+        run(&TestNode::new(&variables(&kubeconfig, "nobody")).context).await.expect_err("no such node");
     assert!(error.to_string().contains("reading Kubernetes node nobody"), "{error}");
     cluster.add_node("kc-node2", "10.99.0.12", "10.244.1.0/24");
     let same = TestNode::new(&variables(&kubeconfig, "kc-node2"));
@@ -258,7 +266,8 @@ async fn the_condition_goes_both_ways(cluster: &Cluster) {
     let service =
         tokio::spawn(async move { condition::manage(&context, condition::READY_PATIENCE, ended).await });
     eventually("the network is available", || async { network_condition(cluster, "kc-node1") == up }).await;
-    eventually("the shutdown is forgotten", || async { node.file("/var/lib/calico/shutdownTS").is_empty() }).await;
+    eventually("the shutdown is forgotten", || async { node.file("/var/lib/calico/shutdownTS").is_empty() })
+        .await;
     handle.request();
     service.await.expect("no panic").expect("an orderly end");
 
@@ -337,7 +346,13 @@ async fn kubeadm_and_a_changed_type(cluster: &Cluster) {
 
 /// Policy only, host-local addresses: the node's own resource is not Calico's to write.
 async fn a_node_of_gke(cluster: &Cluster) {
-    cluster.delete_all(&["ippools", "clusterinformations", "felixconfigurations", "ipamconfigs", "ipamblocks"]);
+    cluster.delete_all(&[
+        "ippools",
+        "clusterinformations",
+        "felixconfigurations",
+        "ipamconfigs",
+        "ipamblocks",
+    ]);
     cluster.add_node("gke-a", "10.0.0.5", "192.168.1.0/24");
     let before = cluster.get(&["node", "gke-a"])["metadata"]["resourceVersion"].clone();
     let kubeconfig = cluster.kubeconfig();

@@ -2,8 +2,8 @@
 
 use crate::support::{TestHost, TestNode, on_etcd, revisions};
 use api::{
-    BGPConfigurationSpec, ClusterInformationSpec, FelixConfigurationSpec, IPAMConfigurationSpec, IPPoolSpec, Node,
-    NodeSpec, TierSpec,
+    BGPConfigurationSpec, ClusterInformationSpec, FelixConfigurationSpec, IPAMConfigurationSpec, IPPoolSpec,
+    Node, NodeSpec, TierSpec,
 };
 use client::{Client, ListQuery};
 use node::startup::{StartupError, run};
@@ -19,7 +19,12 @@ async fn the_first_start_writes_everything_and_the_second_nothing() {
     let endpoint = etcd.endpoint();
     let variables = on_etcd(
         &endpoint,
-        &[("IP", "autodetect"), ("AS", "64513"), ("CLUSTER_TYPE", "k8s,bgp"), ("CALICO_IPV4POOL_IPIP", "Always")],
+        &[
+            ("IP", "autodetect"),
+            ("AS", "64513"),
+            ("CLUSTER_TYPE", "k8s,bgp"),
+            ("CALICO_IPV4POOL_IPIP", "Always"),
+        ],
     );
     let node = TestNode::new(&variables);
     let started = run(&node.context).await.expect("a start");
@@ -37,9 +42,13 @@ async fn the_first_start_writes_everything_and_the_second_nothing() {
     assert_eq!(names, ["default-ipv4-ippool", "default-ipv6-ippool"]);
     assert_eq!(pools[0].spec.cidr.as_str(), "192.168.0.0/16");
     assert_eq!(pools[0].spec.ipip_mode.as_str(), "Always");
-    let information = client.resource::<ClusterInformationSpec>().get("", "default").await.expect("information");
+    let information =
+        client.resource::<ClusterInformationSpec>().get("", "default").await.expect("information");
     assert_eq!(information.spec.cluster_type, "k8s,bgp");
-    assert_eq!((information.spec.calico_version.as_str(), information.spec.datastore_ready), ("v3.32.1", Some(true)));
+    assert_eq!(
+        (information.spec.calico_version.as_str(), information.spec.datastore_ready),
+        ("v3.32.1", Some(true))
+    );
     let felix = client.resource::<FelixConfigurationSpec>();
     let default = felix.get("", "default").await.expect("Felix's settings");
     assert_eq!(default.spec.log_severity_screen.as_str(), "Info");
@@ -77,10 +86,7 @@ async fn addresses_follow_the_machine_and_conflicts_stop_a_node() {
     let same = TestHost::new(&[("eth0", &["10.99.0.12/16"])]);
     let other = TestNode::on(same, &on_etcd(&endpoint, &[pools[0], pools[1], ("NODENAME", "node-b")]));
     let error = run(&other.context).await.expect_err("a conflict");
-    assert!(
-        error.to_string().contains("node 'node-a' already uses the IPv4 address 10.99.0.12"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("node 'node-a' already uses the IPv4 address 10.99.0.12"), "{error}");
     assert!(client.resource::<NodeSpec>().get("", "node-b").await.expect_err("no node").is_does_not_exist());
 
     // A node that had an address of its own loses it when it detects a taken one.
@@ -155,7 +161,8 @@ async fn many_starts_at_once_agree() {
 async fn a_node_on_the_embedded_store() {
     let folder = testkit::Folder::new("store").expect("a folder");
     let path = folder.path().join("data").display().to_string();
-    let variables = [("DATASTORE_TYPE", "embedded"), ("EMBEDDED_PATH", path.as_str()), ("HOSTNAME", "Node-E")];
+    let variables =
+        [("DATASTORE_TYPE", "embedded"), ("EMBEDDED_PATH", path.as_str()), ("HOSTNAME", "Node-E")];
     let node = TestNode::new(&variables);
     let started = run(&node.context).await.expect("a start");
     assert_eq!(started.node_name, "node-e");

@@ -120,12 +120,14 @@ impl TestNode {
 }
 
 fn context(host: Arc<TestHost>, root: &Path, variables: &[(&str, &str)]) -> Context {
-    Context::new(Arc::new(Variables::new(variables)), host, root.to_owned(), "v3.32.1").expect("usable variables")
+    Context::new(Arc::new(Variables::new(variables)), host, root.to_owned(), "v3.32.1")
+        .expect("usable variables")
 }
 
 /// The variables of a node on this etcd.
 pub(crate) fn on_etcd<'a>(endpoint: &'a str, more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
-    let mut variables = vec![("DATASTORE_TYPE", "etcdv3"), ("ETCD_ENDPOINTS", endpoint), ("NODENAME", "node-a")];
+    let mut variables =
+        vec![("DATASTORE_TYPE", "etcdv3"), ("ETCD_ENDPOINTS", endpoint), ("NODENAME", "node-a")];
     variables.retain(|(name, _)| !more.iter().any(|(other, _)| other == name));
     variables.extend_from_slice(more);
     variables
@@ -137,7 +139,10 @@ pub(crate) fn revisions(etcd: &Etcd) -> Vec<(String, i64)> {
     let answer: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let entries = answer["kvs"].as_array().cloned().unwrap_or_default();
     let entry = |entry: &serde_json::Value| {
-        (entry["key"].as_str().unwrap_or_default().to_owned(), entry["mod_revision"].as_i64().unwrap_or_default())
+        (
+            entry["key"].as_str().unwrap_or_default().to_owned(),
+            entry["mod_revision"].as_i64().unwrap_or_default(),
+        )
     };
     entries.iter().map(entry).collect()
 }

@@ -41,8 +41,9 @@ async fn create(client: &Client, pool: IPPool) {
     client.resource::<IPPoolSpec>().create(pool).await.expect("a pool");
 }
 
-async fn change(client: &Client, name: &str, change: impl Fn(&mut IPPoolSpec) + Send) {
-    let changed = client.resource::<IPPoolSpec>().update_with_retry("", name, |pool| {
+async fn change(client: &Client, name: &str, change: impl Fn(&mut IPPoolSpec) + Send + Sync) {
+    let pools = client.resource::<IPPoolSpec>();
+    let changed = pools.update_with_retry("", name, |pool| {
         change(&mut pool.spec);
         true
     });
@@ -56,10 +57,13 @@ async fn an_address_is_taken_kept_moved_and_given_back() {
     let (node, client) = node(&endpoint).await;
     tunnel::run_once(&node.context).await.expect("nothing to do");
     create(&client, pool("one", "10.1.0.0/16", |spec| spec.vxlan_mode = VXLANMode::Always)).await;
-    create(&client, pool("six", "fd00:1::/64", |spec| {
-        spec.block_size = 122;
-        spec.vxlan_mode = VXLANMode::Always;
-    }))
+    create(
+        &client,
+        pool("six", "fd00:1::/64", |spec| {
+            spec.block_size = 122;
+            spec.vxlan_mode = VXLANMode::Always;
+        }),
+    )
     .await;
     tunnel::run_once(&node.context).await.expect("addresses");
     let first = address(&client, TunnelKind::Vxlan).await;
@@ -100,8 +104,9 @@ async fn addresses_of_others_are_left_alone() {
     let taken = "10.1.0.7".parse().expect("an address");
     let pod = AssignIp { handle: Some("pod".into()), ..AssignIp::new(taken, "node-a") };
     ipam.assign_ip(&pod).await.expect("an address for the pod");
+    let nodes = client.resource::<NodeSpec>();
     let set = |text: &'static str| {
-        client.resource::<NodeSpec>().update_with_retry("", "node-a", move |node| {
+        nodes.update_with_retry("", "node-a", move |node| {
             TunnelKind::Ipip.set_address(node, text.into());
             true
         })
@@ -133,10 +138,13 @@ async fn a_pool_without_space_is_an_error_and_leaks_nothing() {
     let etcd = Etcd::start().expect("etcd");
     let endpoint = etcd.endpoint();
     let (node, client) = node(&endpoint).await;
-    create(&client, pool("tiny", "10.1.0.0/32", |spec| {
-        spec.block_size = 32;
-        spec.vxlan_mode = VXLANMode::Always;
-    }))
+    create(
+        &client,
+        pool("tiny", "10.1.0.0/32", |spec| {
+            spec.block_size = 32;
+            spec.vxlan_mode = VXLANMode::Always;
+        }),
+    )
     .await;
     let ipam = Ipam::new(client.backend().clone());
     let only = "10.1.0.0".parse().expect("an address");
@@ -157,15 +165,21 @@ async fn changes_are_followed_through_an_outage() {
     let context = node.context.clone();
     let following = tokio::spawn(async move { tunnel::run(&context, shutdown).await });
     create(&client, pool("one", "10.1.0.0/16", |spec| spec.vxlan_mode = VXLANMode::Always)).await;
-    eventually("the node has an address", || async { !address(&client, TunnelKind::Vxlan).await.is_empty() }).await;
+    eventually("the node has an address", || async { !address(&client, TunnelKind::Vxlan).await.is_empty() })
+        .await;
     etcd.kill();
     etcd.restart().expect("etcd again");
     eventually("the pool is gone", || async {
         client.resource::<IPPoolSpec>().delete("", "one", &DeleteOptions::default()).await.is_ok_and(|_| true)
-            || client.resource::<IPPoolSpec>().get("", "one").await.is_err_and(|error| error.is_does_not_exist())
+            || client
+                .resource::<IPPoolSpec>()
+                .get("", "one")
+                .await
+                .is_err_and(|error| error.is_does_not_exist())
     })
     .await;
-    eventually("the node has no address", || async { address(&client, TunnelKind::Vxlan).await.is_empty() }).await;
+    eventually("the node has no address", || async { address(&client, TunnelKind::Vxlan).await.is_empty() })
+        .await;
     handle.request();
     following.await.expect("no panic").expect("an orderly end");
 }

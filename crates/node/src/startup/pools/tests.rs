@@ -20,7 +20,10 @@ fn ranges(variables: &[(&str, &str)], facts: &PoolFacts) -> Vec<String> {
 fn by_default_there_is_one_pool_of_each_family() {
     let pools = plan_with(&[], &facts()).expect("pools");
     let [ipv4, ipv6] = pools.as_slice() else { panic!("{pools:?}") };
-    assert_eq!((ipv4.metadata.name.as_str(), ipv4.spec.cidr.as_str()), ("default-ipv4-ippool", "192.168.0.0/16"));
+    assert_eq!(
+        (ipv4.metadata.name.as_str(), ipv4.spec.cidr.as_str()),
+        ("default-ipv4-ippool", "192.168.0.0/16")
+    );
     assert_eq!((ipv4.spec.block_size, ipv4.spec.nat_outgoing), (26, true));
     assert_eq!((&ipv4.spec.ipip_mode, &ipv4.spec.vxlan_mode), (&IPIPMode::Never, &VXLANMode::Never));
     assert_eq!(
@@ -34,10 +37,8 @@ fn by_default_there_is_one_pool_of_each_family() {
 fn pools_that_exist_or_are_not_wanted_are_not_made() {
     let v4 = "default-ipv4-ippool 192.168.0.0/16".to_owned();
     let v6 = "default-ipv6-ippool fd01:203:405::/48".to_owned();
-    let existing = |cidrs: &[&str]| PoolFacts {
-        existing: cidrs.iter().map(|cidr| (*cidr).into()).collect(),
-        ..facts()
-    };
+    let existing =
+        |cidrs: &[&str]| PoolFacts { existing: cidrs.iter().map(|cidr| (*cidr).into()).collect(), ..facts() };
     for (variables, facts, expected) in [
         (vec![], existing(&["10.0.0.0/8"]), vec![v6.clone()]),
         (vec![], existing(&["fd00::/48", "garbage"]), vec![v4.clone()]),
@@ -63,7 +64,8 @@ fn the_range_comes_from_the_variable_then_kubeadm_then_the_host() {
         let pools = plan_with(variables, facts).expect("pools");
         pools[0].spec.cidr.to_string()
     };
-    let dual = kubeadm("networking:\n  podSubnet: 10.244.0.0/16,fd00:10:244::/56\n  serviceSubnet: 10.96.0.0/12\n");
+    let dual =
+        kubeadm("networking:\n  podSubnet: 10.244.0.0/16,fd00:10:244::/56\n  serviceSubnet: 10.96.0.0/12\n");
     assert_eq!(first(&[], &dual), "10.244.0.0/16");
     assert_eq!(first(&[("CALICO_IPV4POOL_CIDR", "10.1.2.3/16")], &dual), "10.1.0.0/16");
     assert_eq!(

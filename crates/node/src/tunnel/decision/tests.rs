@@ -118,7 +118,11 @@ fn an_address_stays_moves_or_is_given_up() {
         (Some(inside), Some(&old_pod), Step::Assign),
         (Some(inside), Some(&old_tunnel), Step::Retag(inside)),
     ] {
-        assert_eq!(step(TunnelKind::Vxlan, "n", current, allocation, &pools), expected, "{current:?} {allocation:?}");
+        assert_eq!(
+            step(TunnelKind::Vxlan, "n", current, allocation, &pools),
+            expected,
+            "{current:?} {allocation:?}"
+        );
     }
 }
 

@@ -1,0 +1,105 @@
+//! Which component a name and its arguments mean, decided without starting anything.
+//!
+//! Manifests of two generations are in the field: programs with names of their own (`calico-node -felix-live`,
+//! `/opt/cni/bin/install`), and one program with a tree of commands (`calico component node health --felix-live`). A
+//! container runtime calls plugins by name, with `CNI_COMMAND` set.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+/// What to start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// The command line tool, with these arguments (the program's name first).
+    Ctl(Vec<OsString>),
+    /// The CNI plugin.
+    Plugin,
+    /// The IPAM plugin.
+    IpamPlugin,
+    /// The CNI installer.
+    Installer,
+    /// The node: start it and keep it running.
+    Node,
+    /// The node, by the flags of older manifests (without the program's name).
+    OldNode(Vec<String>),
+    /// The tree of commands, with these arguments (the program's name first).
+    Tree(Vec<OsString>),
+}
+
+/// The first words of the tree. Where `CNI_COMMAND` is set, anything else means the plugin.
+const WORDS: [&str; 10] =
+    ["cni", "component", "crds", "ctl", "datastore", "health", "help", "node", "version", "--help"];
+
+/// Decides. `arguments` begin with the program's name; `cni_command` is the variable of that name.
+pub(crate) fn choose(arguments: &[OsString], cni_command: Option<&OsString>) -> Entry {
+    let name = arguments
+        .first()
+        .and_then(|path| Path::new(path).file_name()?.to_str())
+        .unwrap_or("tortie")
+        .to_owned();
+    let rest = arguments.get(1..).unwrap_or_default();
+    let text = || rest.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>();
+    match name.as_str() {
+        "calico-ipam" => return Entry::IpamPlugin,
+        "calicoctl" | "kubectl-calico" => return Entry::Ctl(arguments.to_vec()),
+        "install" => return Entry::Installer,
+        "start_runit" => return Entry::Node,
+        "calico-node" if rest.is_empty() => return Entry::Node,
+        "calico-node" if rest.first().is_some_and(|word| !word.to_string_lossy().starts_with('-')) => {
+            return Entry::Tree(arguments.to_vec());
+        }
+        "calico-node" => return Entry::OldNode(text()),
+        _ => {}
+    }
+    let first = rest.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
+    let is_called_as_plugin = cni_command.is_some_and(|command| !command.is_empty());
+    // The plugin's own flags need no command of a runtime.
+    let is_plugin_flag =
+        name == "calico" && matches!(first.trim_start_matches('-'), "v" | "t") && first.starts_with('-');
+    if (is_called_as_plugin && !WORDS.contains(&first.as_str())) || is_plugin_flag {
+        return Entry::Plugin;
+    }
+    if first == "ctl" {
+        // The tool sees itself as `ctl`, with its own arguments behind.
+        return Entry::Ctl(rest.to_vec());
+    }
+    Entry::Tree(arguments.to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<OsString> {
+        line.split_whitespace().map(OsString::from).collect()
+    }
+
+    fn chosen(line: &str, cni_command: &str) -> Entry {
+        choose(&words(line), Some(&OsString::from(cni_command)).filter(|command| !command.is_empty()))
+    }
+
+    #[test]
+    fn names_of_both_generations() {
+        let old = |flags: &[&str]| Entry::OldNode(flags.iter().map(|flag| (*flag).to_owned()).collect());
+        for (line, cni_command, expected) in [
+            ("/opt/cni/bin/calico-ipam", "ADD", Entry::IpamPlugin),
+            ("/opt/cni/bin/calico-ipam -upgrade", "", Entry::IpamPlugin),
+            ("/opt/cni/bin/calico", "ADD", Entry::Plugin),
+            ("/opt/cni/bin/calico -v", "", Entry::Plugin),
+            ("/opt/cni/bin/install", "", Entry::Installer),
+            ("/bin/calico-node -felix-live -bird-live", "", old(&["-felix-live", "-bird-live"])),
+            ("/bin/calico-node -shutdown", "", old(&["-shutdown"])),
+            ("calico-node", "", Entry::Node),
+            ("start_runit", "", Entry::Node),
+            ("kubectl-calico get nodes", "", Entry::Ctl(words("kubectl-calico get nodes"))),
+            ("tortie ctl get nodes", "", Entry::Ctl(words("ctl get nodes"))),
+            ("calico ctl version", "ADD", Entry::Ctl(words("ctl version"))),
+            ("calico component node startup", "", Entry::Tree(words("calico component node startup"))),
+            ("calico component node startup", "ADD", Entry::Tree(words("calico component node startup"))),
+            ("tortie", "DEL", Entry::Plugin),
+            ("tortie", "", Entry::Tree(words("tortie"))),
+        ] {
+            assert_eq!(chosen(line, cni_command), expected, "{line} {cni_command}");
+        }
+    }
+}
