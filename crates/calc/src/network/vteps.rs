@@ -149,7 +149,13 @@ mod tests {
 
     #[test]
     fn hardware_addresses_follow_from_names() {
-        assert_eq!(chosen_or_made("", "node1", ""), "66:f9:37:c3:7e:94");
+        for (name, expected) in [
+            ("node1", "66:f9:37:c3:7e:94"),
+            ("remotehostname", "66:3e:ca:a4:db:65"),
+            ("localhostname", "66:48:f6:56:dc:f1"),
+        ] {
+            assert_eq!(chosen_or_made("", name, ""), expected);
+        }
         assert_ne!(chosen_or_made("", "node1", "-v6"), chosen_or_made("", "node1", ""));
         assert_eq!(chosen_or_made("", "node1", "-v6"), chosen_or_made("", "node1-v6", ""));
         assert_eq!(chosen_or_made("00:11:22:33:44:55", "node1", ""), "00:11:22:33:44:55");

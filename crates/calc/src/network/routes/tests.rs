@@ -207,6 +207,33 @@ fn borrowed_addresses() {
 }
 
 #[test]
+fn an_endpoint_here_comes_before_what_a_block_says() {
+    let mut state = two_nodes(State::default());
+    let mut vxlan = pool("10.0.0.0/16", "Never", "Always");
+    vxlan.masquerade = true;
+    state.pools.insert(net("10.0.0.0/16"), vxlan);
+    // The block says that another node took the second address, but the endpoint is here.
+    state.blocks.insert(net("10.0.0.0/29"), block("10.0.0.0/29", Some(ME), &[("10.0.0.2", "other")]));
+    let borrowed = "remote-workload local-workload vxlan on=other at=192.0.2.2 nat borrowed";
+    let here = "remote-workload local-workload vxlan on=me at=192.0.2.1 nat endpoint-here borrowed";
+    let of_block = "local-workload vxlan on=me at=192.0.2.1 nat";
+    check(
+        &state,
+        &with_hosts(&[("10.0.0.0/16", "vxlan nat"), ("10.0.0.0/29", of_block), ("10.0.0.2/32", borrowed)]),
+    );
+    state.workloads.insert((ME, "one"), workload(&["10.0.0.1/32", "10.0.0.2/32"]));
+    check(
+        &state,
+        &with_hosts(&[
+            ("10.0.0.0/16", "vxlan nat"),
+            ("10.0.0.0/29", of_block),
+            ("10.0.0.1/32", "local-workload vxlan on=me at=192.0.2.1 nat endpoint-here"),
+            ("10.0.0.2/32", here),
+        ]),
+    );
+}
+
+#[test]
 fn endpoints_of_other_hosts_count_only_by_their_addresses() {
     let mut state = two_nodes(State::default());
     state.workloads.insert((ME, "one"), workload(&["10.0.0.1/32", "fd00::1/128"]));

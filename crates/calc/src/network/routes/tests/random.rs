@@ -181,7 +181,7 @@ fn check_history(source: RouteSource, steps: &[Step]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1500))]
+    #![proptest_config(ProptestConfig::with_cases(600))]
 
     #[test]
     fn any_history_gives_the_routes_of_its_end(
