@@ -16,7 +16,7 @@ use proptest::option::weighted;
 use proptest::prelude::*;
 use proptest::sample::select;
 use rules::simulate::{Packet, Simulation, Tracking, Verdict};
-use rules::tree::{IpVersion, Table, Text};
+use rules::tree::{Action, IpVersion, Table, Text};
 use rules::{AllowAction, Backend, DenyAction, Direction, Marks, RulesConfig, names};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -304,6 +304,13 @@ fn policy_allows(world: &World, packet: &Packet) -> bool {
 
 fn simulation(world: &World, version: IpVersion) -> Simulation {
     let rendered = world.render(Table::Filter, version).programmed();
+    for chain in rendered.chains.values() {
+        assert!(chain.name.len() <= world.config.backend.max_chain_name(), "{}", chain.name);
+        if chain.name.starts_with("cali-p") {
+            let last = chain.rules.last().expect("a policy's chain has at least its comment");
+            assert_ne!(last.action, Some(Action::Return), "{}", chain.name);
+        }
+    }
     let mut simulation = Simulation::new(world.config.backend);
     simulation.add_chains(["INPUT", "FORWARD", "OUTPUT"].map(|name| rendered.kernel_chain(name)));
     simulation.add_chains(rendered.chains.into_values());

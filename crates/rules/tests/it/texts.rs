@@ -1,6 +1,7 @@
 //! Chains that the golden files do not have, as the texts that Calico writes for them.
 
 use api::QoSControls;
+use model::feed::RuleAction;
 use rules::names;
 use rules::tree::{Chain, IpVersion, Table, Text};
 use rules::{
@@ -336,4 +337,71 @@ fn marks_of_endpoints() {
         lines(&renderer.set_endpoint_mark_chain("eth0", Some(mark))),
         [format!("--jump MARK --set-mark {mark:#x}/0xffe00000")]
     );
+}
+
+#[test]
+fn flow_offload() {
+    let renderer = nftables_with(|config| config.flow_offload = true);
+    assert_eq!(
+        nft_lines(
+            Table::Filter,
+            IpVersion::V4,
+            &fixed(&renderer, Table::Filter, IpVersion::V4, names::FORWARD)
+        )[0],
+        "ct state related,established ip saddr != @cali40no-flow-offload ip daddr != @cali40no-flow-offload \
+         counter flow offload @calico"
+    );
+    // iptables has no flow table.
+    let renderer = iptables_with(|config| config.flow_offload = true);
+    let chain = fixed(&renderer, Table::Filter, IpVersion::V4, names::FORWARD);
+    assert_eq!(lines(&chain)[0], "--jump MARK --set-mark 0/0x1a0000");
+}
+
+/// The rules for one rule of a policy, on both backends.
+fn of_rule(rule: messages::Rule, version: IpVersion) -> [Vec<String>; 2] {
+    let profile = messages::Profile { inbound_rules: vec![rule], ..messages::Profile::default() };
+    let chain = |renderer: Renderer| {
+        let [mut chain, _] = renderer.profile_chains("p", &profile, Table::Filter, version);
+        chain.rules[0].comments.clear();
+        chain
+    };
+    [lines(&chain(iptables_with(|_| ()))), nft_lines(Table::Filter, version, &chain(nftables_with(|_| ())))]
+}
+
+/// Rules whose text in Calico's rendering is refused, so that nothing of the table is programmed.
+#[test]
+fn rules_that_calico_cannot_program() {
+    use api::scalars::Protocol;
+    let rule = || messages::Rule { action: RuleAction::Allow, ..messages::Rule::default() };
+    let message = |icmp_type, code| Some(messages::IcmpMatch { icmp_type, code });
+    let set = "--jump MARK --set-mark 0x10000/0x10000";
+
+    let both = messages::Rule { protocol: Some(Protocol::Tcp), not_protocol: Some(Protocol::Udp), ..rule() };
+    let [iptables, nftables] = of_rule(both.clone(), IpVersion::V4);
+    assert_eq!(iptables, [format!("-p tcp {set}")]);
+    assert_eq!(nftables, ["meta l4proto tcp meta l4proto != udp counter meta mark set mark or 0x10000"]);
+    let nothing = messages::Rule { not_protocol: Some(Protocol::Number(6)), ..both };
+    assert_eq!(of_rule(nothing, IpVersion::V4), [vec![String::new()], vec!["continue".to_owned()]]);
+
+    let echo = messages::Rule { protocol: Some(Protocol::Icmp), icmp: message(8, Some(0)), ..rule() };
+    let [iptables, nftables] = of_rule(echo.clone(), IpVersion::V4);
+    assert_eq!(iptables, [format!("-p icmp -m icmp --icmp-type 8/0 {set}")]);
+    assert_eq!(nftables, ["meta l4proto icmp icmp type 8 icmp code 0 counter meta mark set mark or 0x10000"]);
+    // By number it is not ICMP of IPv6 either.
+    let by_number = messages::Rule { protocol: Some(Protocol::Number(1)), ..echo };
+    assert_eq!(of_rule(by_number, IpVersion::V6)[1], ["continue"]);
+
+    let others = messages::Rule { not_icmp: message(3, Some(4)), ..rule() };
+    let [iptables, nftables] = of_rule(others.clone(), IpVersion::V6);
+    assert_eq!(iptables, [format!("-p icmpv6 -m icmp6 ! --icmpv6-type 3/4 {set}")]);
+    assert_eq!(
+        nftables,
+        [
+            "counter meta mark set mark & 0xffe7ffff ^ 0x80000",
+            "meta l4proto icmpv6 icmpv6 type 3 icmpv6 code 4 counter meta mark set mark & 0xfff7ffff",
+            "meta l4proto icmpv6 meta mark & 0x80000 == 0x80000 counter meta mark set mark or 0x10000",
+        ]
+    );
+    let contradiction = messages::Rule { protocol: Some(Protocol::Tcp), ..others };
+    assert_eq!(of_rule(contradiction, IpVersion::V4)[1], ["continue"]);
 }
