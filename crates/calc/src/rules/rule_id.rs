@@ -2,7 +2,7 @@
 //! stands before it.
 //!
 //! What is hashed is the rule as Felix's protocol would send it, without the id, because that is what Calico hashes; so
-//! this file knows the numbers of that message's fields. Field by field, in ascending order.
+//! this file knows the numbers of that message's fields, and the order in which Calico's library writes them.
 
 use api::scalars::Protocol;
 use base64::Engine as _;
@@ -90,7 +90,6 @@ impl Message {
         self.ports(5, &source.ports);
         self.displayed(6, &destination.nets);
         self.ports(7, &destination.ports);
-        self.icmp(8, 9, rule.icmp);
         self.texts(10, &source.ip_set_ids);
         self.texts(11, &destination.ip_set_ids);
         self.texts(12, &source.named_port_ip_set_ids);
@@ -101,7 +100,6 @@ impl Message {
         self.ports(104, &source.not_ports);
         self.displayed(105, &destination.not_nets);
         self.ports(106, &destination.not_ports);
-        self.icmp(107, 108, rule.not_icmp);
         self.texts(109, &source.not_ip_set_ids);
         self.texts(110, &destination.not_ip_set_ids);
         self.texts(112, &source.not_named_port_ip_set_ids);
@@ -137,6 +135,9 @@ impl Message {
             self.text_if(132, &original.service);
             self.text_if(133, &original.service_namespace);
         }
+        // Fields of which only one can be given come after all others.
+        self.icmp(8, 9, rule.icmp);
+        self.icmp(107, 108, rule.not_icmp);
     }
 
     fn originals(&mut self, source: &RuleEnd, destination: &RuleEnd) {

@@ -234,7 +234,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
     #[test]
     fn any_history_gives_the_state_of_its_end(
@@ -268,6 +268,10 @@ proptest! {
         prop_assert_eq!(stats.active_local_selectors + stats.cluster_num_policies + stats.cluster_num_profiles, 0);
         prop_assert_eq!(stats.label_index_num_endpoints + stats.active_local_endpoints + stats.cluster_num_hosts, 0);
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
     fn random_worlds_in_every_way(

@@ -1,0 +1,322 @@
+//! The worlds of the benchmark. Names, labels, counts and order are those of Calico's own benchmark.
+
+use api::scalars::{Port, Protocol};
+use api::{Kind, Profile, Resource};
+use ipnet::{IpNet, Ipv4Net};
+use model::feed::{self, Change, FeedValue, PolicyType, RuleAction, Update};
+use model::v1::PolicyKey;
+use model::{Key, V1Key};
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+/// The host whose graph is measured.
+pub(crate) const LOCAL: &str = "localhost";
+
+const REMOTE: &str = "remotehost";
+const NAMESPACES: usize = 100;
+const NAME_LABEL: &str = "pcns.projectcalico.org/name";
+const FIRST_ADDRESS: u32 = 0x0a00_0001;
+
+const MARKERS: [&str; 31] = [
+    "FOO_BAR",
+    "FOO_BAR",
+    "BIFF_BOP",
+    "calico/FizzBuzz",
+    "calico/BoffBip",
+    "calico/Bazzle",
+    "calico/Razzle",
+    "calico/DoopDeeDoo",
+    "calico/SOME_LABEL",
+    "calico/BORED_NOW",
+    "MyMarkerLabel",
+    "xFOO_BAR",
+    "xBIFF_BOP",
+    "xcalico/FizzBuzz",
+    "xcalico/BoffBip",
+    "xcalico/Bazzle",
+    "xcalico/Razzle",
+    "xcalico/DoopDeeDoo",
+    "xcalico/SOME_LABEL",
+    "xcalico/BORED_NOW",
+    "yxMyMarkerLabel",
+    "yxFOO_BAR",
+    "yxBIFF_BOP",
+    "yxcalico/FizzBuzz",
+    "yxcalico/BoffBip",
+    "yxcalico/Bazzle",
+    "yxcalico/Razzle",
+    "yxcalico/DoopDeeDoo",
+    "yxcalico/SOME_LABEL",
+    "yxcalico/BORED_NOW",
+    "yxMyMarkerLabel",
+];
+
+/// How many networks the network sets have, in turn.
+const SET_SIZES: [u32; 10] = [1, 1, 1, 1, 2, 3, 4, 5, 100, 1000];
+
+/// A world, as the updates that make it, in order.
+pub(crate) struct Shape {
+    pub(crate) name: &'static str,
+    pub(crate) locals: usize,
+    make: fn() -> Box<dyn Iterator<Item = Update>>,
+}
+
+impl Shape {
+    pub(crate) fn updates(&self) -> Box<dyn Iterator<Item = Update>> {
+        (self.make)()
+    }
+
+    /// 250,000 endpoints with labels that policies name, 10,000 policies.
+    pub(crate) fn tags() -> Self {
+        Self { name: "250,000 endpoints, 10,000 policies", locals: 200, make: || snapshot(250_000, 10_000, 0) }
+    }
+
+    /// 10,000 endpoints, 10,000 network sets with a policy for each.
+    pub(crate) fn network_sets() -> Self {
+        Self {
+            name: "10,000 endpoints, 10,000 network sets with policies",
+            locals: 200,
+            make: || snapshot(10_000, 0, 10_000),
+        }
+    }
+
+    /// 100,000 customers, each with a namespace, a policy and a pod.
+    pub(crate) fn customers() -> Self {
+        Self { name: "100,000 endpoints of isolated customers", locals: 100, make: || customers(100_000, 100) }
+    }
+}
+
+fn new(key: Key, value: FeedValue) -> Update {
+    Update { key, value: Some(value), revision: String::new(), change: Change::New }
+}
+
+fn snapshot(endpoints: usize, tag_policies: usize, network_sets: usize) -> Box<dyn Iterator<Item = Update>> {
+    let policies = (0..tag_policies).map(tag_policy);
+    let namespaces = (0..NAMESPACES).flat_map(|number| {
+        let name = format!("namespace-{number}");
+        let profile_name = format!("kns.{name}");
+        [profile(&profile_name, &[(NAME_LABEL, &name)]), profile_rules(&profile_name)]
+    });
+    let remote = (0..endpoints).map(|number| {
+        let (key, value) = endpoint(REMOTE, number, number);
+        new(key, value)
+    });
+    let sets = (0..network_sets).flat_map(network_set);
+    // Addresses and labels go on where those of the other endpoints end.
+    let local = (0..200).map(move |number| {
+        let (key, value) = endpoint(LOCAL, number, endpoints + number);
+        new(key, value)
+    });
+    Box::new(policies.chain(namespaces).chain(remote).chain(sets).chain(local))
+}
+
+fn tag_policy(number: usize) -> Update {
+    let marker = |number: usize| format!("has({})", MARKERS[number % MARKERS.len()]);
+    let rules = (0..5).map(|rule| allow_from(&marker(number + rule))).collect();
+    let policy = feed::Policy {
+        tier: "default".into(),
+        selector: marker(number),
+        inbound_rules: rules,
+        ..feed::Policy::default()
+    };
+    policy_update("", &format!("tag-pol-{number}"), policy)
+}
+
+/// A policy with one rule.
+pub(crate) fn selector_policy(number: usize, selector: &str, source: &str) -> Update {
+    let policy = feed::Policy {
+        tier: "default".into(),
+        selector: selector.into(),
+        inbound_rules: vec![allow_from(source)],
+        ..feed::Policy::default()
+    };
+    policy_update("", &format!("edited-{number}"), policy)
+}
+
+fn allow_from(selector: &str) -> feed::Rule {
+    feed::Rule {
+        action: RuleAction::Allow,
+        source: feed::RuleEnd { selector: selector.into(), ..feed::RuleEnd::default() },
+        ..feed::Rule::default()
+    }
+}
+
+fn policy_update(namespace: &str, name: &str, policy: feed::Policy) -> Update {
+    let kind = if namespace.is_empty() { Kind::GlobalNetworkPolicy } else { Kind::NetworkPolicy };
+    let key = PolicyKey { kind, namespace: namespace.into(), name: name.into() };
+    new(Key::V1(V1Key::Policy(key)), FeedValue::Policy(Box::new(policy)))
+}
+
+/// A profile that gives labels.
+pub(crate) fn profile(name: &str, labels: &[(&str, &str)]) -> Update {
+    let mut profile = Profile::default();
+    profile.metadata.name = name.into();
+    profile.spec.labels_to_apply =
+        labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    new(Key::resource(Kind::Profile, "", name), FeedValue::Resource(Box::new(Resource::from(profile))))
+}
+
+fn profile_rules(name: &str) -> Update {
+    new(Key::V1(V1Key::ProfileRules { name: name.into() }), FeedValue::ProfileRules(Box::default()))
+}
+
+fn address(number: usize) -> IpNet {
+    let number = u32::try_from(number).expect("a small number");
+    IpNet::V4(Ipv4Net::from(Ipv4Addr::from(FIRST_ADDRESS + number)))
+}
+
+fn workload(host: &str, workload: &str) -> Key {
+    Key::V1(V1Key::WorkloadEndpoint {
+        host: host.into(),
+        orchestrator: "k8s".into(),
+        workload: workload.into(),
+        endpoint: "eth0".into(),
+    })
+}
+
+/// An endpoint of the first shape.
+pub(crate) fn tag_endpoint(host: &str, number: usize) -> (Key, FeedValue) {
+    endpoint(host, number, number)
+}
+
+fn endpoint(host: &str, number: usize, serial: usize) -> (Key, FeedValue) {
+    let seed = serial + 1;
+    let mut labels: BTreeMap<String, String> = [10, 11, 20, 30, 40]
+        .map(|n| (format!("one-in-{n}"), format!("value-{}", seed % n)))
+        .into_iter()
+        .collect();
+    labels.insert(MARKERS[seed % MARKERS.len()].to_owned(), "true".into());
+    let value = feed::WorkloadEndpoint {
+        labels,
+        ipv4_nets: vec![address(serial)],
+        profile_ids: vec![format!("kns.namespace-{}", number % NAMESPACES)],
+        ..feed::WorkloadEndpoint::default()
+    };
+    (workload(host, &format!("wep-{number}")), FeedValue::WorkloadEndpoint(Box::new(value)))
+}
+
+fn network_set(number: usize) -> [Update; 2] {
+    let whole: u32 = SET_SIZES.iter().sum();
+    let turn = number / SET_SIZES.len();
+    let within: u32 = SET_SIZES[..number % SET_SIZES.len()].iter().sum();
+    let first = turn * whole as usize + within as usize;
+    let size = SET_SIZES[number % SET_SIZES.len()] as usize;
+    let name = format!("network-set-{number}");
+    let set = feed::NetworkSet {
+        nets: (first..first + size).map(address).collect(),
+        labels: BTreeMap::from([("network-set-name".to_owned(), name.clone())]),
+        profile_ids: Vec::new(),
+    };
+    let policy = feed::Policy {
+        tier: "default".into(),
+        selector: "all()".into(),
+        inbound_rules: vec![allow_from(&format!("network-set-name == '{name}'"))],
+        ..feed::Policy::default()
+    };
+    [
+        new(Key::V1(V1Key::NetworkSet { name }), FeedValue::NetworkSet(Box::new(set))),
+        policy_update("", &format!("network-set-pol-{number}"), policy),
+    ]
+}
+
+fn customers(count: usize, locals: usize) -> Box<dyn Iterator<Item = Update>> {
+    let policies = (0..count).map(customer_policy);
+    let namespaces = (0..count).flat_map(|number| {
+        let name = format!("customer-{number}");
+        let profile_name = format!("kns.{name}");
+        let production = number.is_multiple_of(2).to_string();
+        let labels =
+            [(NAME_LABEL, name.as_str()), ("namespace-id", &hex_text(number, 20)), ("production", &production)];
+        [profile(&profile_name, &labels), profile_rules(&profile_name)]
+    });
+    let stride = count / locals;
+    let remote =
+        (0..count).filter(move |number| !number.is_multiple_of(stride)).map(|number| customer_pod(REMOTE, number));
+    let local = (0..count).step_by(stride).map(|number| customer_pod(LOCAL, number));
+    Box::new(policies.chain(namespaces).chain(remote).chain(local))
+}
+
+fn customer_policy(number: usize) -> Update {
+    let namespace = format!("customer-{number}");
+    let selector = format!("{NAME_LABEL} == '{namespace}'");
+    let to = |end: feed::RuleEnd, protocol| feed::Rule {
+        action: RuleAction::Allow,
+        protocol,
+        destination: end,
+        ..feed::Rule::default()
+    };
+    let dns = feed::RuleEnd {
+        nets: vec!["10.96.0.10/32".parse().expect("a network")],
+        ports: vec![Port::single(53)],
+        ..feed::RuleEnd::default()
+    };
+    let own = feed::RuleEnd { selector: selector.clone(), ..feed::RuleEnd::default() };
+    let policy = feed::Policy {
+        namespace: namespace.clone(),
+        tier: "default".into(),
+        inbound_rules: vec![allow_from(&selector)],
+        outbound_rules: vec![to(own, None), to(dns, Some(Protocol::Udp))],
+        selector,
+        types: vec![PolicyType::Ingress, PolicyType::Egress],
+        ..feed::Policy::default()
+    };
+    policy_update(&namespace, &format!("customer-{number}/isolation"), policy)
+}
+
+fn customer_pod(host: &str, number: usize) -> Update {
+    let namespace = format!("customer-{number}");
+    let pod = format!("app-{:09x}-{:05x}", number * 7 + 3, (number * 17 + 5) % 65_536);
+    let one_of = |texts: &[&str]| texts[number % texts.len()].to_owned();
+    let labels = [
+        ("pod-id", hex_text(number * 5, 20)),
+        ("instance-id", hex_text(number * 5 + 1, 20)),
+        ("short-id", hex_text(number * 5 + 2, 10)),
+        ("config-hash", hex_text(number * 5 + 3, 20)),
+        ("version-tag", hex_text(number * 5 + 4, 8)),
+        ("enabled", (number % 2).to_string()),
+        ("debug", (number / 2 % 2).to_string()),
+        ("canary", (number / 4 % 2).to_string()),
+        ("managed", (number / 8 % 2).to_string()),
+        ("environment", one_of(&["dev", "staging", "prod"])),
+        ("tier", one_of(&["frontend", "backend", "middleware", "data"])),
+        ("region", one_of(&["us-east", "us-west", "eu-west", "ap-south"])),
+        ("team", one_of(&["platform", "payments", "identity", "growth", "infra"])),
+        ("managed-by", "saas-controller".to_owned()),
+        ("tenant-id", hex_text(number % 5000, 10)),
+    ];
+    let value = feed::WorkloadEndpoint {
+        labels: labels.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        ipv4_nets: vec![address(number)],
+        profile_ids: vec![format!("kns.{namespace}")],
+        ..feed::WorkloadEndpoint::default()
+    };
+    new(workload(host, &format!("{namespace}/{pod}")), FeedValue::WorkloadEndpoint(Box::new(value)))
+}
+
+/// A text that looks like an id and is always the same for a number.
+fn hex_text(number: usize, length: usize) -> String {
+    let mut value = (number as u64).wrapping_mul(2_654_435_761).wrapping_add(1);
+    (0..length)
+        .map(|_| {
+            let character = char::from(b"abcdef0123456789"[usize::try_from(value % 16).unwrap_or_default()]);
+            value = value.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            character
+        })
+        .collect()
+}
+
+/// Ten thousand selectors on one label, and a hundred thousand profiles that give it, with an endpoint each.
+pub(crate) fn many_selectors_and_parents() -> impl Iterator<Item = Update> {
+    let policies = (0..10_000).map(|number| selector_policy(number, "all()", &format!("{NAME_LABEL} == 'n{number}'")));
+    let parents = (0..100_000).map(|number| profile(&format!("p{number}"), &[(NAME_LABEL, &format!("n{number}"))]));
+    let endpoints = (0..100_001).map(|number| {
+        let host = if number == 100_000 { LOCAL } else { REMOTE };
+        let value = feed::WorkloadEndpoint {
+            ipv4_nets: vec![address(number)],
+            profile_ids: vec![format!("p{}", number % 100_000)],
+            ..feed::WorkloadEndpoint::default()
+        };
+        new(workload(host, &format!("w{number}")), FeedValue::WorkloadEndpoint(Box::new(value)))
+    });
+    policies.chain(parents).chain(endpoints)
+}
