@@ -250,7 +250,10 @@ mod tests {
         chains.reference(&text("a"));
         assert_eq!(chains.circles(), [(text("c"), text("b"))]);
         chains.define(text("d"), 4, vec![text("d")]);
-        assert_eq!(chains.circles(), [(text("d"), text("d")), (text("c"), text("b"))].into_iter().rev().collect::<Vec<_>>());
+        assert_eq!(
+            chains.circles(),
+            [(text("d"), text("d")), (text("c"), text("b"))].into_iter().rev().collect::<Vec<_>>()
+        );
     }
 
     #[test]

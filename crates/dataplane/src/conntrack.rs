@@ -86,7 +86,8 @@ mod tests {
         let mut fake = Fake(Vec::new(), true);
         let mut cleaner = Cleaner::new(&mut fake);
         assert_eq!(cleaner.apply(), Ok(0));
-        let addresses: Vec<IpAddr> = ["10.0.0.1", "fd00::1"].iter().map(|text| text.parse().expect("address")).collect();
+        let addresses: Vec<IpAddr> =
+            ["10.0.0.1", "fd00::1"].iter().map(|text| text.parse().expect("address")).collect();
         addresses.iter().for_each(|address| cleaner.forget(*address));
         assert!(cleaner.apply().is_err());
         assert!(cleaner.is_pending(&addresses[0]));

@@ -64,6 +64,9 @@ pub trait RuleDriver {
     /// Says that somebody else may have changed the kernel: it is read anew with the next `apply`.
     fn invalidate(&mut self);
 
+    /// Tries again with the next `apply` what was refused: something that it needs, such as a set, may be there by now.
+    fn retry_refused(&mut self);
+
     /// Brings the kernel to the desired state.
     ///
     /// # Errors

@@ -76,7 +76,13 @@ impl Closed {
     }
 
     /// Takes note of a refused rule; false when that changes nothing any more, so that trying again is of no use.
-    pub(crate) fn refuse(&mut self, layer: Table, rules: &[Rule], place: Option<usize>, reason: String) -> bool {
+    pub(crate) fn refuse(
+        &mut self,
+        layer: Table,
+        rules: &[Rule],
+        place: Option<usize>,
+        reason: String,
+    ) -> bool {
         let Some(index) = place.map(|place| self.original_index(place)) else {
             // The chain as a whole: everything is dropped, and if even that is refused it is left away. Translation
             // cannot drop; there the chain becomes empty first.
@@ -90,7 +96,8 @@ impl Closed {
             self.reasons.push((None, reason));
             return changed;
         };
-        let harmless = layer == Table::Nat || rules.get(index).is_none_or(|rule| lets_pass(rule.action.as_ref()));
+        let harmless =
+            layer == Table::Nat || rules.get(index).is_none_or(|rule| lets_pass(rule.action.as_ref()));
         let changed = if harmless {
             self.left_out.insert(index)
         } else {
@@ -168,14 +175,18 @@ mod tests {
         let mut closed = Closed::default();
         assert!(closed.refuse(Table::Filter, &rules, Some(1), "no".into()));
         assert_eq!(actions(&closed.body(&rules)), ["SetMark(1)", "Drop"]);
-        assert!(!closed.refuse(Table::Filter, &rules, Some(1), "no".into()), "nothing is gained by trying again");
+        assert!(
+            !closed.refuse(Table::Filter, &rules, Some(1), "no".into()),
+            "nothing is gained by trying again"
+        );
         assert!(closed.refuse(Table::Filter, &rules, Some(0), "no".into()));
         assert_eq!(actions(&closed.body(&rules)), ["Drop"]);
     }
 
     #[test]
     fn rules_that_only_let_pass_are_left_out() {
-        let rules = [rule(Action::Accept), rule(Action::Log { prefix: "x".into() }), rule(Action::SetMark(1))];
+        let rules =
+            [rule(Action::Accept), rule(Action::Log { prefix: "x".into() }), rule(Action::SetMark(1))];
         let mut closed = Closed::default();
         assert!(closed.refuse(Table::Filter, &rules, Some(0), "no".into()));
         // What is now the first rule was the second one.
@@ -183,7 +194,10 @@ mod tests {
         assert_eq!(actions(&closed.body(&rules)), ["SetMark(1)"]);
         assert!(closed.refuse(Table::Filter, &rules, Some(0), "no".into()));
         assert_eq!(actions(&closed.body(&rules)), ["Drop"]);
-        assert_eq!(closed.reasons.iter().map(|(index, _)| *index).collect::<Vec<_>>(), [Some(0), Some(1), Some(2)]);
+        assert_eq!(
+            closed.reasons.iter().map(|(index, _)| *index).collect::<Vec<_>>(),
+            [Some(0), Some(1), Some(2)]
+        );
     }
 
     #[test]

@@ -260,11 +260,14 @@ mod tests {
         delta.set_desired("other", 3);
         delta.replace_actual([("same", 1), ("other", 4), ("old", 5)]);
         let pending: Vec<_> = delta.pending().collect();
-        assert_eq!(pending, [
-            Operation::Create(&"new", &2),
-            Operation::Remove(&"old", &5),
-            Operation::Replace(&"other", &3, &4),
-        ]);
+        assert_eq!(
+            pending,
+            [
+                Operation::Create(&"new", &2),
+                Operation::Remove(&"old", &5),
+                Operation::Replace(&"other", &3, &4),
+            ]
+        );
         delta.accept(&"new");
         delta.accept(&"old");
         assert_eq!((delta.pending_count(), delta.is_in_sync()), (1, false));

@@ -56,9 +56,11 @@ impl Cover {
     }
 
     fn is_inside_another(&self, net: IpNet) -> bool {
-        (0..net.prefix_len()).filter(|length| self.lengths.get(usize::from(*length)).is_some_and(|count| *count > 0)).any(
-            |length| IpNet::new(net.network(), length).is_ok_and(|outer| self.nets.contains(&key(outer.trunc()))),
-        )
+        (0..net.prefix_len())
+            .filter(|length| self.lengths.get(usize::from(*length)).is_some_and(|count| *count > 0))
+            .any(|length| {
+                IpNet::new(net.network(), length).is_ok_and(|outer| self.nets.contains(&key(outer.trunc())))
+            })
     }
 
     /// The networks inside this one that are inside no other of those.
@@ -116,7 +118,8 @@ mod tests {
         for text in ["0.0.0.0/0", "::/0"] {
             let mut cover = Cover::default();
             let whole: IpNet = text.parse().expect("net");
-            let host: IpNet = if whole.addr().is_ipv4() { "10.0.0.1/32" } else { "fd00::1/128" }.parse().expect("net");
+            let host: IpNet =
+                if whole.addr().is_ipv4() { "10.0.0.1/32" } else { "fd00::1/128" }.parse().expect("net");
             assert_eq!(cover.add(host).added, [host]);
             let change = cover.add(whole);
             assert_eq!((change.added, change.removed), (vec![whole], vec![host]));

@@ -174,7 +174,11 @@ impl<K: SetKernel> KernelSets<K> {
                 halves.to_vec()
             }
             member if halves.contains(&member) => {
-                if present { state.halves.insert(member) } else { state.halves.remove(&member) };
+                if present {
+                    state.halves.insert(member)
+                } else {
+                    state.halves.remove(&member)
+                };
                 vec![member]
             }
             member => {
@@ -259,8 +263,13 @@ impl<K: SetKernel> KernelSets<K> {
     fn create_filled(&mut self, name: &Text, as_name: &str, header: &SetHeader) -> Result<()> {
         self.kernel.create(as_name, header)?;
         self.metrics.operations += 1;
-        let members: Vec<Member> =
-            self.sets.get(name).into_iter().flat_map(|state| state.members.all_desired()).map(|(one, ())| *one).collect();
+        let members: Vec<Member> = self
+            .sets
+            .get(name)
+            .into_iter()
+            .flat_map(|state| state.members.all_desired())
+            .map(|(one, ())| *one)
+            .collect();
         let refused = if members.is_empty() { Vec::new() } else { self.kernel.add(as_name, &members)? };
         self.metrics.operations += u64::try_from(members.len()).unwrap_or(0);
         self.note_refused(name, refused);
@@ -296,7 +305,10 @@ impl<K: SetKernel> KernelSets<K> {
             refused.extend(self.kernel.add(name, &again)?);
         }
         if let Some(state) = self.sets.get_mut(name) {
-            added.iter().filter(|one| !refused.iter().any(|(other, _)| other == *one)).for_each(|one| state.members.accept(one));
+            added
+                .iter()
+                .filter(|one| !refused.iter().any(|(other, _)| other == *one))
+                .for_each(|one| state.members.accept(one));
             removed
                 .iter()
                 .filter(|one| !not_removed.iter().any(|(other, _)| other == *one))

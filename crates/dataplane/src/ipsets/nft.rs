@@ -36,7 +36,8 @@ pub trait NftSetKernel {
     ///
     /// # Errors
     /// The outer error when the kernel cannot be reached; the inner one names the changes at fault.
-    fn commit(&mut self, table: &Table, changes: &[Change]) -> Result<std::result::Result<(), CommitRefused>>;
+    fn commit(&mut self, table: &Table, changes: &[Change])
+    -> Result<std::result::Result<(), CommitRefused>>;
 }
 
 impl NftSetKernel for Client {
@@ -46,7 +47,11 @@ impl NftSetKernel for Client {
         sets.map(|set| self.elements(table, &set).map(|elements| (set, elements))).collect()
     }
 
-    fn commit(&mut self, table: &Table, changes: &[Change]) -> Result<std::result::Result<(), CommitRefused>> {
+    fn commit(
+        &mut self,
+        table: &Table,
+        changes: &[Change],
+    ) -> Result<std::result::Result<(), CommitRefused>> {
         Client::commit(self, table, changes)
     }
 }
@@ -205,7 +210,8 @@ impl<K: NftSetKernel> NftSets<K> {
     fn plan(&self) -> (Vec<Change>, Vec<Origin>) {
         let (mut changes, mut origins) = (vec![Change::AddTable], vec![Origin::Table]);
         for name in &self.dirty {
-            let Some((state, (kind, _))) = self.sets.get(name).and_then(|state| Some((state, state.wanted?))) else {
+            let Some((state, (kind, _))) = self.sets.get(name).and_then(|state| Some((state, state.wanted?)))
+            else {
                 continue;
             };
             if self.refused.contains_key(&(name.clone(), None)) {
@@ -296,7 +302,10 @@ impl<K: NftSetKernel> NftSets<K> {
 
     fn give_up(&mut self, refused: &CommitRefused) -> ApplyError {
         self.in_sync = false;
-        ApplyError::Refused { table: format!("sets of nftables table {}", self.table), reason: refused.to_string() }
+        ApplyError::Refused {
+            table: format!("sets of nftables table {}", self.table),
+            reason: refused.to_string(),
+        }
     }
 }
 
@@ -408,8 +417,11 @@ impl<K: NftSetKernel> IpSetDriver for NftSets<K> {
                 Err(refused) if refused.refused.is_empty() => return Err(self.give_up(&refused)),
                 Err(refused) => {
                     // Those that rules still name are tried again later; those that are gone already are done.
-                    let at_fault: BTreeMap<usize, bool> =
-                        refused.refused.iter().map(|(index, refusal)| (*index, refusal.is_missing())).collect();
+                    let at_fault: BTreeMap<usize, bool> = refused
+                        .refused
+                        .iter()
+                        .map(|(index, refusal)| (*index, refusal.is_missing()))
+                        .collect();
                     for (index, name) in unwanted.iter().enumerate() {
                         match at_fault.get(&index) {
                             Some(true) => {
@@ -455,13 +467,19 @@ fn describe(element: &Element) -> String {
     let one = |key: &Key| {
         let bytes = key.as_bytes();
         match bytes.len() {
-            4 => <[u8; 4]>::try_from(bytes).map(|octets| Ipv4Addr::from(octets).to_string()).unwrap_or_default(),
-            16 => <[u8; 16]>::try_from(bytes).map(|octets| Ipv6Addr::from(octets).to_string()).unwrap_or_default(),
+            4 => <[u8; 4]>::try_from(bytes)
+                .map(|octets| Ipv4Addr::from(octets).to_string())
+                .unwrap_or_default(),
+            16 => <[u8; 16]>::try_from(bytes)
+                .map(|octets| Ipv6Addr::from(octets).to_string())
+                .unwrap_or_default(),
             length => {
                 let (address, rest) = bytes.split_at(length.saturating_sub(8));
                 let address = match address.len() {
                     4 => <[u8; 4]>::try_from(address).ok().map(|octets| IpAddr::from(Ipv4Addr::from(octets))),
-                    _ => <[u8; 16]>::try_from(address).ok().map(|octets| IpAddr::from(Ipv6Addr::from(octets))),
+                    _ => {
+                        <[u8; 16]>::try_from(address).ok().map(|octets| IpAddr::from(Ipv6Addr::from(octets)))
+                    }
                 };
                 match (address, rest) {
                     (Some(address), [protocol, _, _, _, high, low, ..]) => IpSetMember::IpAndPort {

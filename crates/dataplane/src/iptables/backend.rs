@@ -37,7 +37,12 @@ impl Backend {
     }
 
     /// The program for an action (`save`, `restore`): the variant's own, or the plain one where there is no such.
-    pub(super) fn program(self, version: IpVersion, action: &str, is_installed: impl Fn(&str) -> bool) -> String {
+    pub(super) fn program(
+        self,
+        version: IpVersion,
+        action: &str,
+        is_installed: impl Fn(&str) -> bool,
+    ) -> String {
         let family = family(version);
         let own = format!("{family}-{}-{action}", self.as_str());
         if is_installed(&own) { own } else { format!("{family}-{action}") }
@@ -76,7 +81,8 @@ pub fn choose(setting: &str, legacy: Found, nft: Found) -> Backend {
         (false, false) if legacy.rules >= nft.rules => Backend::Legacy,
         (false, false) => Backend::Nft,
     };
-    let chosen = [Backend::Legacy, Backend::Nft].into_iter().find(|one| setting.eq_ignore_ascii_case(one.as_str()));
+    let chosen =
+        [Backend::Legacy, Backend::Nft].into_iter().find(|one| setting.eq_ignore_ascii_case(one.as_str()));
     match chosen {
         Some(chosen) if chosen != detected => {
             tracing::warn!(
@@ -149,7 +155,8 @@ pub fn parse_version(printed: &str) -> Option<(u32, u32, u32)> {
 #[must_use]
 pub fn restore_knows_lock() -> bool {
     let printed = Command::new("iptables").arg("--version").output();
-    let printed = printed.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    let printed =
+        printed.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
     parse_version(&printed).is_some_and(|version| version >= (1, 6, 2))
 }
 

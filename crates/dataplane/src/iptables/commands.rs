@@ -106,12 +106,17 @@ impl Commands for Programs {
             child.wait_with_output()
         });
         let output = output.map_err(|error| not_started(&self.restore, &error))?;
-        if output.status.success() { Ok(()) } else { Err(failed(&self.restore, &output.status, &output.stderr)) }
+        if output.status.success() {
+            Ok(())
+        } else {
+            Err(failed(&self.restore, &output.status, &output.stderr))
+        }
     }
 }
 
 fn not_started(program: &str, error: &std::io::Error) -> CommandFailed {
-    let hint = if error.kind() == std::io::ErrorKind::NotFound { " (install the package iptables)" } else { "" };
+    let hint =
+        if error.kind() == std::io::ErrorKind::NotFound { " (install the package iptables)" } else { "" };
     let reason = format!("cannot be run: {error}{hint}");
     CommandFailed { program: program.to_owned(), reason, not_started: true }
 }
@@ -119,8 +124,13 @@ fn not_started(program: &str, error: &std::io::Error) -> CommandFailed {
 fn failed(program: &str, status: &std::process::ExitStatus, stderr: &[u8]) -> CommandFailed {
     let words = String::from_utf8_lossy(stderr);
     // The last line only says where help is to be found.
-    let words: Vec<&str> = words.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("Try `")).collect();
-    CommandFailed { program: program.to_owned(), reason: format!("{status}: {}", words.join("; ")), not_started: false }
+    let words: Vec<&str> =
+        words.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("Try `")).collect();
+    CommandFailed {
+        program: program.to_owned(),
+        reason: format!("{status}: {}", words.join("; ")),
+        not_started: false,
+    }
 }
 
 #[cfg(test)]
@@ -134,7 +144,10 @@ mod tests {
         };
         assert_eq!(line("Set x doesn't exist.; Error occurred at line: 21"), Some(21));
         assert_eq!(line("iptables-restore: line 7 failed"), Some(7));
-        assert_eq!(line("v1.8.9 (nf_tables): ; line 5: RULE_APPEND failed (No such file): rule in chain X"), Some(5));
+        assert_eq!(
+            line("v1.8.9 (nf_tables): ; line 5: RULE_APPEND failed (No such file): rule in chain X"),
+            Some(5)
+        );
         assert_eq!(line("offline; line 3 failed"), Some(3));
         assert_eq!(line("Another app is holding the lock"), None);
     }

@@ -65,7 +65,11 @@ impl<C: Commands> Driver<C> {
     /// The counters of a table.
     #[must_use]
     pub fn metrics(&self, layer: Table) -> TableMetrics {
-        self.tables.iter().find(|(one, _)| *one == layer).map(|(_, table)| table.metrics()).unwrap_or_default()
+        self.tables
+            .iter()
+            .find(|(one, _)| *one == layer)
+            .map(|(_, table)| table.metrics())
+            .unwrap_or_default()
     }
 
     /// The nftables tables in which changes by others can be seen as they happen ([`netlink::netfilter::watch`]); none with
@@ -114,6 +118,10 @@ impl<C: Commands> RuleDriver for Driver<C> {
 
     fn invalidate(&mut self) {
         self.tables.iter_mut().for_each(|(_, table)| table.invalidate());
+    }
+
+    fn retry_refused(&mut self) {
+        self.tables.iter_mut().for_each(|(_, table)| table.retry_refused());
     }
 
     fn apply(&mut self, now: Instant) -> Result<Applied, ApplyError> {

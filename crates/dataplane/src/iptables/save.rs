@@ -84,7 +84,7 @@ fn mark_of(chain: &str, rule: &str) -> Mark {
     let leads_to_ours = ["-j ", "--jump ", "-g ", "--goto "]
         .iter()
         .flat_map(|flag| rule.match_indices(flag).map(|(at, flag)| &rule[at + flag.len()..]))
-        .any(|target| is_ours(target));
+        .any(is_ours);
     let old = chain == "POSTROUTING" && OLD_RULES.iter().any(|known| format!(" {rule} ").contains(known));
     if leads_to_ours || old { Mark::Old } else { Mark::Foreign }
 }

@@ -1,10 +1,10 @@
 //! One table of one family: its state, when it is read again, and what happens when a batch is refused.
 
+use super::Settings;
 use super::backend::Backend;
 use super::commands::{CommandFailed, Commands};
 use super::plan::{InsertMode, Origin, Plan, View, hooked_chains};
 use super::save::{Mark, Saved, is_ours, parse};
-use super::Settings;
 use crate::chains::{Chains, Wanted};
 use crate::driver::ApplyError;
 use crate::refused::{CIRCLE, Closed, Part, Refused};
@@ -121,6 +121,16 @@ impl TableDriver {
         self.in_sync = false;
     }
 
+    pub(super) fn retry_refused(&mut self) {
+        for (name, _) in std::mem::take(&mut self.closed) {
+            if is_ours(&name) {
+                self.chains.mark(name);
+            } else {
+                self.dirty_hooks.insert(name);
+            }
+        }
+    }
+
     pub(super) fn metrics(&self) -> TableMetrics {
         let ours = |mark: &Mark| *mark != Mark::Foreign;
         let rules = self.actual.values().flatten().filter(|rule| ours(&rule.mark)).count();
@@ -153,14 +163,7 @@ impl TableDriver {
             && now.saturating_duration_since(read_at) >= refresh
         {
             self.in_sync = false;
-            // What was refused may be possible by now.
-            for (name, _) in std::mem::take(&mut self.closed) {
-                if is_ours(&name) {
-                    self.chains.mark(name);
-                } else {
-                    self.dirty_hooks.insert(name);
-                }
-            }
+            self.retry_refused();
         }
         if let Some((written, after)) = &mut self.check {
             // Another program may have written an older copy of the table over ours.
@@ -181,7 +184,9 @@ impl TableDriver {
         let first = self.read_at.is_none();
         let names: BTreeSet<&Text> = self.actual.keys().chain(saved.keys()).collect();
         for name in names.into_iter().filter(|name| is_ours(name)) {
-            let marks = |saved: &Saved| saved.get(name).map(|rules| rules.iter().map(|rule| rule.mark).collect::<Vec<_>>());
+            let marks = |saved: &Saved| {
+                saved.get(name).map(|rules| rules.iter().map(|rule| rule.mark).collect::<Vec<_>>())
+            };
             if marks(&self.actual) != marks(&saved) {
                 if !first {
                     tracing::info!(table = %self.layer, chain = %name, "a chain was changed by somebody else");
@@ -253,7 +258,9 @@ impl TableDriver {
         let origin = failed.line().and_then(|line| plan.origins.get(line.checked_sub(1)?));
         match origin {
             Some(Origin::Rule(name, place)) => self.close(&name.clone(), Some(*place), failed.reason.clone()),
-            Some(Origin::Chain(name)) if plan.chains.iter().any(|(one, rules)| one == name && rules.is_some()) => {
+            Some(Origin::Chain(name))
+                if plan.chains.iter().any(|(one, rules)| one == name && rules.is_some()) =>
+            {
                 self.close(&name.clone(), None, failed.reason.clone())
             }
             Some(Origin::Chain(_) | Origin::Frame) | None => false,
@@ -291,7 +298,12 @@ impl TableDriver {
     }
 
     /// Restores chains in ever smaller groups, each chain after those it leads to, until those at fault are alone.
-    fn narrow(&mut self, commands: &mut impl Commands, names: &[Text], now: Instant) -> Result<(), ApplyError> {
+    fn narrow(
+        &mut self,
+        commands: &mut impl Commands,
+        names: &[Text],
+        now: Instant,
+    ) -> Result<(), ApplyError> {
         let only: BTreeSet<Text> = names.iter().cloned().collect();
         loop {
             let (plan, failed) = match self.attempt(commands, Some(&only))? {
@@ -320,6 +332,7 @@ impl TableDriver {
 
     fn write(&mut self, commands: &mut impl Commands, now: Instant) -> Result<bool, ApplyError> {
         let (mut attempts, mut narrowed, mut wrote) = (0, false, false);
+        let (mut last_reason, mut sure) = (String::new(), false);
         loop {
             let (plan, failed) = match self.attempt(commands, None)? {
                 Ok(changed) => {
@@ -332,10 +345,12 @@ impl TableDriver {
             wrote = true;
             attempts += 1;
             self.read(commands, now)?;
-            // A rule that is named is suspected the second time; a whole transaction may have met another program's.
-            if attempts >= 2 && self.blame(&plan, &failed) {
+            // The same complaint twice is no accident; a different one may come of another program's work.
+            sure |= failed.reason == last_reason;
+            if sure && self.blame(&plan, &failed) {
                 continue;
             }
+            last_reason.clone_from(&failed.reason);
             if attempts < ATTEMPTS {
                 std::thread::sleep(Duration::from_millis(1 << attempts));
             } else if narrowed {
@@ -351,10 +366,19 @@ impl TableDriver {
 
     pub(super) fn refused(&self, all: &mut Vec<Refused>) {
         for (name, closed) in &self.closed {
+            if !self.hooks.contains_key(name) && self.chains.wanted(name) == Wanted::No {
+                continue;
+            }
             let rules = self.rules_of(name);
             for (index, reason) in &closed.reasons {
-                let part = index.and_then(|index| Some(Part::Rule(index, rule_text(name, rules.get(index)?))));
-                all.push(Refused { layer: Some(self.layer), name: name.clone(), part, reason: reason.clone() });
+                let part =
+                    index.and_then(|index| Some(Part::Rule(index, rule_text(name, rules.get(index)?))));
+                all.push(Refused {
+                    layer: Some(self.layer),
+                    name: name.clone(),
+                    part,
+                    reason: reason.clone(),
+                });
             }
         }
         for name in self.chains.all_wanted() {
@@ -372,7 +396,9 @@ fn targets(rules: &[Rule]) -> impl Iterator<Item = Text> {
 
 /// A rule's text without chain and hash.
 fn rule_text(chain: &str, rule: &Rule) -> String {
-    let Some(hash) = rules::iptables::hashes(chain, std::slice::from_ref(rule)).pop() else { return String::new() };
+    let Some(hash) = rules::iptables::hashes(chain, std::slice::from_ref(rule)).pop() else {
+        return String::new();
+    };
     let line = rules::iptables::render_append(chain, rule, hash);
     let prefix = format!("-A {chain} -m comment --comment \"cali:{hash}\" ");
     line.strip_prefix(&prefix).unwrap_or(&line).to_owned()

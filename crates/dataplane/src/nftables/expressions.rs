@@ -10,8 +10,8 @@ use netlink::netfilter::nft::{
 };
 use rules::nftables::{Family, TABLE_NAME, chain_name, set_name};
 use rules::tree::{
-    Action, Conntrack, End, InterfacePattern, IpVersion, Match, NfLogSize, PortRange, Protocol, RejectWith, Rule, Side,
-    Table,
+    Action, Conntrack, End, InterfacePattern, IpVersion, Match, NfLogSize, PortRange, Protocol, RejectWith,
+    Rule, Side, Table,
 };
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -187,7 +187,8 @@ impl Builder {
             }
             several => {
                 self.payload(PayloadBase::Transport, offset, 2, Register::FIRST);
-                let ranges = several.iter().map(|(first, last)| (Key::port(*first), Key::port(*last))).collect();
+                let ranges =
+                    several.iter().map(|(first, last)| (Key::port(*first), Key::port(*last))).collect();
                 let set = AnonymousSet { key: KeyType::Port, ranges };
                 self.out.push(Expression::LookupAnonymous { set, register: Register::FIRST, negated });
             }
@@ -240,7 +241,9 @@ impl Builder {
 
     fn condition(&mut self, one: &Match) {
         match one {
-            Match::Protocol { protocol, negated } => self.protocol(Protocol::number(*protocol), equal(*negated)),
+            Match::Protocol { protocol, negated } => {
+                self.protocol(Protocol::number(*protocol), equal(*negated));
+            }
             Match::Interface { side, pattern } => self.interface(*side, pattern),
             Match::InterfaceMap { side, map } => {
                 self.meta(interface_key(*side));
@@ -261,7 +264,8 @@ impl Builder {
             Match::IpSet { end, name, negated } => {
                 let (offset, length) = self.address_place(*end);
                 self.payload(PayloadBase::Network, offset, length, Register::FIRST);
-                let lookup = Expression::Lookup { set: set(name), register: Register::FIRST, negated: *negated };
+                let lookup =
+                    Expression::Lookup { set: set(name), register: Register::FIRST, negated: *negated };
                 self.out.push(lookup);
             }
             Match::IpPortSet { end, name, negated } => {
@@ -272,7 +276,8 @@ impl Builder {
                 self.payload(PayloadBase::Network, offset, length, Register::FIRST);
                 self.out.push(Expression::Meta { key: MetaKey::TransportProtocol, register: protocol });
                 self.payload(PayloadBase::Transport, port_offset(*end), 2, port);
-                let lookup = Expression::Lookup { set: set(name), register: Register::FIRST, negated: *negated };
+                let lookup =
+                    Expression::Lookup { set: set(name), register: Register::FIRST, negated: *negated };
                 self.out.push(lookup);
             }
             Match::Ports { end, ports, negated } => self.ports(*end, ports, *negated),
@@ -280,7 +285,9 @@ impl Builder {
                 let only = PortRange { first: *port, last: *port };
                 self.ports(End::Destination, &[only], false);
             }
-            Match::Icmp { version, icmp_type, code, negated } => self.icmp(*version, *icmp_type, *code, *negated),
+            Match::Icmp { version, icmp_type, code, negated } => {
+                self.icmp(*version, *icmp_type, *code, *negated);
+            }
             Match::LocalAddress { end, limit_interface_out, negated } => {
                 let mut flags = match end {
                     End::Source => fib_flags::SOURCE,
@@ -451,8 +458,11 @@ fn port_offset(end: End) -> u32 {
 
 /// The ranges in order, with those that overlap or touch put together: a set holds no overlapping ranges.
 fn disjoint(ports: &[PortRange]) -> Vec<(u16, u16)> {
-    let mut sorted: Vec<(u16, u16)> =
-        ports.iter().filter(|range| range.first <= range.last).map(|range| (range.first, range.last)).collect();
+    let mut sorted: Vec<(u16, u16)> = ports
+        .iter()
+        .filter(|range| range.first <= range.last)
+        .map(|range| (range.first, range.last))
+        .collect();
     sorted.sort_unstable();
     let mut merged: Vec<(u16, u16)> = Vec::with_capacity(sorted.len());
     for (first, last) in sorted {

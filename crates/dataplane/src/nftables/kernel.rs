@@ -1,7 +1,9 @@
 //! What the driver needs of the kernel: to read a table, to read a chain, and to commit a transaction.
 
 use netlink::netfilter::Result;
-use netlink::netfilter::nft::{ChainFound, Change, Client, CommitRefused, ElementFound, RuleFound, SetFound, Table};
+use netlink::netfilter::nft::{
+    ChainFound, Change, Client, CommitRefused, ElementFound, RuleFound, SetFound, Table,
+};
 
 /// What is in a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,7 +36,8 @@ pub trait Kernel {
     ///
     /// # Errors
     /// The outer error when the kernel cannot be reached; the inner one names the changes at fault.
-    fn commit(&mut self, table: &Table, changes: &[Change]) -> Result<std::result::Result<(), CommitRefused>>;
+    fn commit(&mut self, table: &Table, changes: &[Change])
+    -> Result<std::result::Result<(), CommitRefused>>;
 }
 
 impl Kernel for Client {
@@ -55,7 +58,11 @@ impl Kernel for Client {
         self.rules(table, Some(chain))
     }
 
-    fn commit(&mut self, table: &Table, changes: &[Change]) -> Result<std::result::Result<(), CommitRefused>> {
+    fn commit(
+        &mut self,
+        table: &Table,
+        changes: &[Change],
+    ) -> Result<std::result::Result<(), CommitRefused>> {
         Client::commit(self, table, changes)
     }
 }

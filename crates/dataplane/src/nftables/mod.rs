@@ -80,7 +80,11 @@ impl<K: Kernel> Driver<K> {
         let mut chains = Chains::default();
         for (layer, name, base) in base_chains(family) {
             let name = full_name(layer, name);
-            chains.define(name.clone(), Body { layer, rules: Vec::new(), appended_from: 0, base: Some(base) }, vec![]);
+            chains.define(
+                name.clone(),
+                Body { layer, rules: Vec::new(), appended_from: 0, base: Some(base) },
+                vec![],
+            );
             chains.reference(&name);
         }
         Self {
@@ -149,7 +153,9 @@ impl<K: Kernel> Driver<K> {
         let names: BTreeSet<&Text> = self.actual.chains.keys().chain(actual.chains.keys()).collect();
         for name in names {
             let (before, now) = (self.actual.chains.get(name), actual.chains.get(name));
-            if before.map(|chain| (&chain.hashes, &chain.base)) != now.map(|chain| (&chain.hashes, &chain.base)) {
+            if before.map(|chain| (&chain.hashes, &chain.base))
+                != now.map(|chain| (&chain.hashes, &chain.base))
+            {
                 if self.read_at.is_some() {
                     tracing::info!(table = %self.table, chain = %name, "a chain was changed by somebody else");
                 }
@@ -183,12 +189,17 @@ impl<K: Kernel> Driver<K> {
             .unwrap_or(self.chains.dirty())
             .iter()
             .filter(|name| {
-                let Some(actual) = self.actual.chains.get(*name).filter(|chain| chain.handles.is_none()) else {
+                let Some(actual) = self.actual.chains.get(*name).filter(|chain| chain.handles.is_none())
+                else {
                     return false;
                 };
                 let Some(target) = view.target(name) else { return false };
-                let kept =
-                    actual.hashes.iter().zip(&target.hashes).take_while(|(is, wanted)| **is == Some(**wanted)).count();
+                let kept = actual
+                    .hashes
+                    .iter()
+                    .zip(&target.hashes)
+                    .take_while(|(is, wanted)| **is == Some(**wanted))
+                    .count();
                 kept > 0 && kept < actual.hashes.len()
             })
             .cloned()
@@ -292,7 +303,9 @@ impl<K: Kernel> Driver<K> {
                         progress |= self.close(chain, Some(*place), reason);
                     }
                 }
-                Some(Origin::Chain(chain)) if matches!(plan.changes.get(*index), Some(nft::Change::AddChain { .. })) => {
+                Some(Origin::Chain(chain))
+                    if matches!(plan.changes.get(*index), Some(nft::Change::AddChain { .. })) =>
+                {
                     let is_news = !self.closed.get(chain).is_some_and(|closed| closed.absent);
                     progress |= is_news;
                     if is_news {
@@ -326,7 +339,10 @@ impl<K: Kernel> Driver<K> {
         for (chain, target) in self.chains.circles() {
             let Some(body) = self.chains.definition(&chain) else { continue };
             let leads_back = |rule: &Rule| {
-                rule.action.as_ref().and_then(Action::target).is_some_and(|name| full_name(body.layer, name) == target)
+                rule.action
+                    .as_ref()
+                    .and_then(Action::target)
+                    .is_some_and(|name| full_name(body.layer, name) == target)
             };
             let Some(place) = body.rules.iter().position(leads_back) else { continue };
             if !self.closed.contains_key(&chain) {
@@ -492,8 +508,11 @@ impl<K: Kernel> RuleDriver for Driver<K> {
         let name = full_name(layer, name);
         let Some(state) = self.maps.get_mut(&name) else { return };
         state.wanted = false;
-        let entries: Vec<(Text, Text)> =
-            state.entries.all_desired().map(|(interface, chain)| (interface.clone(), chain.clone())).collect();
+        let entries: Vec<(Text, Text)> = state
+            .entries
+            .all_desired()
+            .map(|(interface, chain)| (interface.clone(), chain.clone()))
+            .collect();
         state.entries.replace_desired([]);
         if !state.exists {
             self.maps.remove(&name);
@@ -508,25 +527,30 @@ impl<K: Kernel> RuleDriver for Driver<K> {
         self.in_sync = false;
     }
 
+    fn retry_refused(&mut self) {
+        for (name, _) in std::mem::take(&mut self.closed) {
+            self.chains.mark(name);
+        }
+        // What no kernel would take stays refused.
+        self.refused_entries.retain(|(_, interface), _| nft::Key::interface(interface).is_none());
+        self.flow.refused = false;
+    }
+
     fn apply(&mut self, now: Instant) -> Result<Applied, ApplyError> {
         let age = self.read_at.map(|at| now.saturating_duration_since(at));
         if let (Some(refresh), Some(age)) = (self.refresh, age)
             && age >= refresh
         {
             self.in_sync = false;
-            // What was refused may be possible by now: a set that was missing, a module that was loaded.
-            for (name, _) in std::mem::take(&mut self.closed) {
-                self.chains.mark(name);
-            }
-            self.refused_entries.clear();
-            self.flow.refused = false;
+            self.retry_refused();
         }
         if !self.in_sync {
             self.read(now)?;
         }
         let wrote = self.write(now)?;
         let again_in = self.refresh.map(|refresh| {
-            refresh.saturating_sub(self.read_at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at)))
+            refresh
+                .saturating_sub(self.read_at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at)))
         });
         Ok(Applied { wrote, again_in })
     }

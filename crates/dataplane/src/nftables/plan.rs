@@ -116,7 +116,8 @@ impl<'a> View<'a> {
 
     /// Chains that look into a map which has to be made anew.
     fn users_of_wrong_maps(&self) -> BTreeSet<Text> {
-        let wrong: Vec<&Text> = self.maps.iter().filter(|(_, map)| map.exists && map.wrong).map(|(name, _)| name).collect();
+        let wrong: Vec<&Text> =
+            self.maps.iter().filter(|(_, map)| map.exists && map.wrong).map(|(name, _)| name).collect();
         if wrong.is_empty() {
             return BTreeSet::new();
         }
@@ -158,9 +159,11 @@ impl<'a> View<'a> {
             plan.push(Change::FlushChain((*name).clone()), Origin::Chain((*name).clone()));
         }
         for (name, target) in writes {
-            let known = self.actual.chains.get(name).filter(|actual| {
-                !forced.contains(name) && actual.is_at(target.body.base.as_ref())
-            });
+            let known = self
+                .actual
+                .chains
+                .get(name)
+                .filter(|actual| !forced.contains(name) && actual.is_at(target.body.base.as_ref()));
             self.write_rules(name, &target, known, &mut plan);
             let state = ChainState {
                 hashes: target.hashes.iter().copied().map(Some).collect(),
@@ -237,7 +240,8 @@ impl<'a> View<'a> {
     fn write_rules(&self, name: &Text, target: &Target<'_>, known: Option<&ChainState>, plan: &mut Plan) {
         let mut kept = 0;
         if let Some(known) = known {
-            let same = known.hashes.iter().zip(&target.hashes).take_while(|(is, wanted)| **is == Some(**wanted));
+            let same =
+                known.hashes.iter().zip(&target.hashes).take_while(|(is, wanted)| **is == Some(**wanted));
             kept = same.count();
             if kept < known.hashes.len() {
                 match &known.handles {
@@ -277,10 +281,12 @@ impl<'a> View<'a> {
             let mut gone = Vec::new();
             for operation in map.entries.pending() {
                 if let Operation::Remove(interface, _) | Operation::Replace(interface, ..) = operation {
-                    gone.extend(Key::interface(interface).map(|key| (interface.clone(), Element::Single(key))));
+                    gone.extend(
+                        Key::interface(interface).map(|key| (interface.clone(), Element::Single(key))),
+                    );
                 }
             }
-            self.push_entries(name, gone, plan, |set, elements| Change::DeleteElements { set, elements });
+            self.push_entries(name, &gone, plan, |set, elements| Change::DeleteElements { set, elements });
         }
     }
 
@@ -288,20 +294,23 @@ impl<'a> View<'a> {
         for (name, map) in self.maps.iter().filter(|(_, map)| map.wanted) {
             let mut added = Vec::new();
             for operation in map.entries.pending() {
-                if let Operation::Create(interface, chain) | Operation::Replace(interface, chain, _) = operation {
-                    if !self.refused_entries.contains_key(&(name.clone(), interface.clone())) {
-                        added.extend(entry(interface, chain).map(|element| (interface.clone(), element)));
-                    }
+                let (Operation::Create(interface, chain) | Operation::Replace(interface, chain, _)) =
+                    operation
+                else {
+                    continue;
+                };
+                if !self.refused_entries.contains_key(&(name.clone(), interface.clone())) {
+                    added.extend(entry(interface, chain).map(|element| (interface.clone(), element)));
                 }
             }
-            self.push_entries(name, added, plan, |set, elements| Change::AddElements { set, elements });
+            self.push_entries(name, &added, plan, |set, elements| Change::AddElements { set, elements });
         }
     }
 
     fn push_entries(
         &self,
         map: &Text,
-        entries: Vec<(Text, Element)>,
+        entries: &[(Text, Element)],
         plan: &mut Plan,
         change: impl Fn(Text, Vec<Element>) -> Change,
     ) {
@@ -325,7 +334,10 @@ impl<'a> View<'a> {
     }
 }
 
-fn forced_in<'a>(forced: &'a BTreeSet<Text>, only: Option<&BTreeSet<Text>>) -> impl Iterator<Item = &'a Text> {
+fn forced_in<'a>(
+    forced: &'a BTreeSet<Text>,
+    only: Option<&BTreeSet<Text>>,
+) -> impl Iterator<Item = &'a Text> {
     let all = only.is_none();
     forced.iter().filter(move |_| all)
 }

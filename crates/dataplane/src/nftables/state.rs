@@ -46,7 +46,10 @@ pub(super) struct ChainState {
 
 impl ChainState {
     /// A chain as it was read.
-    pub(super) fn read<'a>(rules: impl Iterator<Item = &'a RuleFound>, base: Option<(u32, i32, String)>) -> Self {
+    pub(super) fn read<'a>(
+        rules: impl Iterator<Item = &'a RuleFound>,
+        base: Option<(u32, i32, String)>,
+    ) -> Self {
         let (hashes, handles) = rules.map(|rule| (hash_of(rule.comment.as_deref()), rule.handle)).unzip();
         Self { hashes, handles: Some(handles), base }
     }
@@ -89,7 +92,11 @@ pub(super) struct Actual {
 
 impl Actual {
     /// Takes over what was read. Maps go to `maps`, which hold both sides.
-    pub(super) fn from_snapshot(snapshot: &Snapshot, flow_table: &str, maps: &mut BTreeMap<Text, MapState>) -> Self {
+    pub(super) fn from_snapshot(
+        snapshot: &Snapshot,
+        flow_table: &str,
+        maps: &mut BTreeMap<Text, MapState>,
+    ) -> Self {
         let mut by_chain: BTreeMap<&str, Vec<&RuleFound>> = BTreeMap::new();
         for rule in &snapshot.rules {
             by_chain.entry(&rule.chain).or_default().push(rule);

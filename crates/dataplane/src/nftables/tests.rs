@@ -4,8 +4,8 @@ use super::{Driver, Kernel, Snapshot};
 use crate::driver::{ApplyError, RuleDriver};
 use messages::Text;
 use netlink::netfilter::nft::{
-    ChainFound, Change, CommitRefused, Element, ElementFound, Expression, KeyType, RuleFound, SetFound, Table as NftTable,
-    Verdict,
+    ChainFound, Change, CommitRefused, Element, ElementFound, Expression, KeyType, RuleFound, SetFound,
+    Table as NftTable, Verdict,
 };
 use netlink::netfilter::{Error, Refusal, Result};
 use proptest::prelude::*;
@@ -19,9 +19,14 @@ const BAD: u32 = 0xbad;
 /// A mark that is refused only when the whole is looked at, without a name.
 const BAD_AS_A_WHOLE: u32 = 0xbad2;
 
+/// A rule's handle, comment and body.
+type FakeRule = (u64, String, Vec<Expression>);
+/// Where a chain is attached, and its rules.
+type FakeChain = (Option<(u32, i32, String)>, Vec<FakeRule>);
+
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Tables {
-    chains: BTreeMap<String, (Option<(u32, i32, String)>, Vec<(u64, String, Vec<Expression>)>)>,
+    chains: BTreeMap<String, FakeChain>,
     maps: BTreeMap<String, BTreeMap<String, String>>,
 }
 
@@ -56,7 +61,11 @@ fn sets_mark(expressions: &[Expression], mark: u32) -> bool {
 
 impl Tables {
     fn is_referred_to(&self, chain: &str) -> bool {
-        let by_rule = self.chains.values().flat_map(|(_, rules)| rules).any(|(_, _, body)| targets(body).any(|one| one == chain));
+        let by_rule = self
+            .chains
+            .values()
+            .flat_map(|(_, rules)| rules)
+            .any(|(_, _, body)| targets(body).any(|one| one == chain));
         by_rule || self.maps.values().flat_map(BTreeMap::values).any(|one| one == chain)
     }
 
@@ -68,7 +77,8 @@ impl Tables {
                 if name.contains("unnameable") {
                     return Err(refusal(Refusal::INVALID));
                 }
-                let base = base.map(|base| (base.hook.number(), base.priority, base.kind.as_str().to_owned()));
+                let base =
+                    base.map(|base| (base.hook.number(), base.priority, base.kind.as_str().to_owned()));
                 self.chains.entry(name.to_string()).or_insert((base, Vec::new()));
             }
             Change::FlushChain(name) => self.chains.get_mut(&**name).ok_or_else(missing)?.1.clear(),
@@ -108,12 +118,17 @@ impl Tables {
             Change::FlushSet(name) => self.maps.get_mut(&**name).ok_or_else(missing)?.clear(),
             Change::AddElements { set, elements } => {
                 for element in elements {
-                    let Element::Verdict(key, Verdict::Goto(chain)) = element else { return Err(refusal(Refusal::INVALID)) };
+                    let Element::Verdict(key, Verdict::Goto(chain)) = element else {
+                        return Err(refusal(Refusal::INVALID));
+                    };
                     if !self.chains.contains_key(&**chain) {
                         return Err(missing());
                     }
                     let map = self.maps.get_mut(&**set).ok_or_else(missing)?;
-                    if map.insert(key.as_interface().unwrap_or_default().to_owned(), chain.to_string()).is_some() {
+                    if map
+                        .insert(key.as_interface().unwrap_or_default().to_owned(), chain.to_string())
+                        .is_some()
+                    {
                         return Err(refusal(Refusal::EXISTS));
                     }
                 }
@@ -125,7 +140,10 @@ impl Tables {
                     map.remove(key.as_interface().unwrap_or_default()).ok_or_else(missing)?;
                 }
             }
-            Change::DeleteTable | Change::AddFlowTable { .. } | Change::DeleteFlowDevices { .. } | Change::DeleteFlowTable(_) => {
+            Change::DeleteTable
+            | Change::AddFlowTable { .. }
+            | Change::DeleteFlowDevices { .. }
+            | Change::DeleteFlowTable(_) => {
                 return Err(refusal(Refusal::UNSUPPORTED));
             }
         }
@@ -135,15 +153,30 @@ impl Tables {
 
 impl Kernel for Fake {
     fn read(&mut self, _: &NftTable) -> Result<Snapshot> {
-        let set = |name: &String| SetFound { name: name.clone(), key: Some(KeyType::InterfaceName), interval: false, map: true };
+        let set = |name: &String| SetFound {
+            name: name.clone(),
+            key: Some(KeyType::InterfaceName),
+            interval: false,
+            map: true,
+        };
         let key = |name: &String| netlink::netfilter::nft::Key::interface(name).expect("a name");
         let entry = |(interface, chain): (&String, &String)| {
             ElementFound::Known(Element::Verdict(key(interface), Verdict::Goto(chain.as_str().into())))
         };
         Ok(Snapshot {
-            chains: self.tables.chains.iter().map(|(name, (base, _))| ChainFound { name: name.clone(), base: base.clone() }).collect(),
+            chains: self
+                .tables
+                .chains
+                .iter()
+                .map(|(name, (base, _))| ChainFound { name: name.clone(), base: base.clone() })
+                .collect(),
             rules: self.tables.chains.keys().flat_map(|name| self.rules(name)).collect(),
-            maps: self.tables.maps.iter().map(|(name, entries)| (set(name), entries.iter().map(entry).collect())).collect(),
+            maps: self
+                .tables
+                .maps
+                .iter()
+                .map(|(name, entries)| (set(name), entries.iter().map(entry).collect()))
+                .collect(),
             flow_tables: vec![],
         })
     }
@@ -166,7 +199,11 @@ impl Kernel for Fake {
                 refused.push((index, refusal));
             }
         }
-        let marked = tables.chains.values().flat_map(|(_, rules)| rules).any(|(_, _, body)| sets_mark(body, BAD_AS_A_WHOLE));
+        let marked = tables
+            .chains
+            .values()
+            .flat_map(|(_, rules)| rules)
+            .any(|(_, _, body)| sets_mark(body, BAD_AS_A_WHOLE));
         if !refused.is_empty() || marked {
             let whole = marked.then(|| refusal(22));
             return Ok(Err(CommitRefused { refused, whole }));
@@ -180,7 +217,11 @@ impl Fake {
     fn rules(&self, chain: &str) -> Vec<RuleFound> {
         let rules = self.tables.chains.get(chain).into_iter().flat_map(|(_, rules)| rules);
         rules
-            .map(|(handle, comment, _)| RuleFound { chain: chain.to_owned(), handle: *handle, comment: Some(comment.clone()) })
+            .map(|(handle, comment, _)| RuleFound {
+                chain: chain.to_owned(),
+                handle: *handle,
+                comment: Some(comment.clone()),
+            })
             .collect()
     }
 }
@@ -205,7 +246,11 @@ fn apply(driver: &mut Driver<Fake>) -> bool {
 /// The chains of the fake that are not base chains, and how many rules each has.
 fn sizes(driver: &mut Driver<Fake>) -> Vec<(String, usize)> {
     let chains = &driver.kernel().tables.chains;
-    chains.iter().filter(|(_, (base, _))| base.is_none()).map(|(name, (_, rules))| (name.clone(), rules.len())).collect()
+    chains
+        .iter()
+        .filter(|(_, (base, _))| base.is_none())
+        .map(|(name, (_, rules))| (name.clone(), rules.len()))
+        .collect()
 }
 
 #[test]
@@ -237,13 +282,18 @@ fn whatever_is_at_fault_without_a_name_is_found_by_halving() {
     let bad = [3_usize, 20, 37];
     for index in 0..40 {
         let mark = if bad.contains(&index) { BAD_AS_A_WHOLE } else { 1 };
-        driver.update_chain(Table::Filter, Chain::new(format!("cali-pi-{index}"), vec![rule(Action::SetMark(mark))]));
+        driver.update_chain(
+            Table::Filter,
+            Chain::new(format!("cali-pi-{index}"), vec![rule(Action::SetMark(mark))]),
+        );
     }
     driver.set_kernel_chain(Table::Filter, hook((0..40).map(|index| format!("cali-pi-{index}").into())));
     assert!(apply(&mut driver));
     let refused: Vec<String> = driver.refused().iter().map(|one| one.name.to_string()).collect();
     assert_eq!(refused, ["cali-pi-20", "cali-pi-3", "cali-pi-37"]);
-    let drops = |rules: &[(u64, String, Vec<Expression>)]| rules.iter().any(|(_, _, body)| body.contains(&Expression::Verdict(Verdict::Drop)));
+    let drops = |rules: &[(u64, String, Vec<Expression>)]| {
+        rules.iter().any(|(_, _, body)| body.contains(&Expression::Verdict(Verdict::Drop)))
+    };
     for index in 0..40 {
         let (_, rules) = &driver.kernel().tables.chains[&format!("filter-cali-pi-{index}")];
         assert_eq!(drops(rules), bad.contains(&index), "{index}");
@@ -261,23 +311,39 @@ fn whatever_is_at_fault_without_a_name_is_found_by_halving() {
 fn a_chain_that_cannot_be_made_closes_those_that_lead_to_it() {
     let mut driver = driver();
     driver.update_chain(Table::Filter, Chain::new("cali-unnameable", vec![]));
-    let rules = vec![rule(Action::SetMark(1)), rule(Action::Jump("cali-unnameable".into())), rule(Action::SetMark(2))];
+    let rules = vec![
+        rule(Action::SetMark(1)),
+        rule(Action::Jump("cali-unnameable".into())),
+        rule(Action::SetMark(2)),
+    ];
     driver.update_chain(Table::Filter, Chain::new("cali-fw-x", rules));
     driver.update_chain(Table::Filter, Chain::new("cali-fw-y", vec![rule(Action::SetMark(1))]));
-    let entries = [("cali1", "cali-fw-x"), ("cali2", "cali-fw-y"), ("cali3", "cali-unnameable"), ("a-name-of-sixteen", "cali-fw-y")];
+    let entries = [
+        ("cali1", "cali-fw-x"),
+        ("cali2", "cali-fw-y"),
+        ("cali3", "cali-unnameable"),
+        ("a-name-of-sixteen", "cali-fw-y"),
+    ];
     let entries = entries.iter().map(|(interface, chain)| ((*interface).into(), (*chain).into())).collect();
     driver.update_map(Table::Filter, VerdictMap { name: "cali-from".into(), entries });
     assert!(apply(&mut driver));
     assert_eq!(sizes(&mut driver), [("filter-cali-fw-x".to_owned(), 2), ("filter-cali-fw-y".to_owned(), 1)]);
     let map = driver.kernel().tables.maps["filter-cali-from"].clone();
     assert_eq!(map.keys().collect::<Vec<_>>(), ["cali1", "cali2"]);
-    let told: Vec<String> = driver.refused().iter().map(|one| one.to_string().split(':').next().unwrap_or_default().to_owned()).collect();
-    assert_eq!(told, [
-        "filter cali-from entry a-name-of-sixteen",
-        "filter cali-from entry cali3",
-        "filter cali-fw-x rule 2 `counter jump filter-cali-unnameable`",
-        "filter cali-unnameable",
-    ]);
+    let told: Vec<String> = driver
+        .refused()
+        .iter()
+        .map(|one| one.to_string().split(':').next().unwrap_or_default().to_owned())
+        .collect();
+    assert_eq!(
+        told,
+        [
+            "filter cali-from entry a-name-of-sixteen",
+            "filter cali-from entry cali3",
+            "filter cali-fw-x rule 2 `counter jump filter-cali-unnameable`",
+            "filter cali-unnameable",
+        ]
+    );
     assert!(!apply(&mut driver));
 }
 
@@ -434,17 +500,20 @@ fn check(
     let refused: BTreeSet<Text> = driver.refused().into_iter().map(|one| one.name).collect();
     prop_assert_eq!(&refused, &at_fault);
     let tables = &driver.kernel().tables;
-    let ours = |(name, (base, rules)): (&String, &(Option<(u32, i32, String)>, Vec<(u64, String, Vec<Expression>)>))| {
-        base.is_none().then(|| (name.clone(), rules.clone()))
-    };
+    let ours =
+        |(name, (base, rules)): (&String, &FakeChain)| base.is_none().then(|| (name.clone(), rules.clone()));
     for (chain, rules) in tables.chains.iter().filter_map(ours) {
         match expected.remove(&chain) {
             Some(comments) => {
-                prop_assert_eq!(rules.iter().map(|(_, comment, _)| comment.clone()).collect::<Vec<_>>(), comments);
+                prop_assert_eq!(
+                    rules.iter().map(|(_, comment, _)| comment.clone()).collect::<Vec<_>>(),
+                    comments
+                );
             }
             None => {
                 let is_closed = at_fault.iter().any(|name| chain_name(Table::Filter, name) == chain);
-                let last = rules.last().map(|(_, _, body)| body.contains(&Expression::Verdict(Verdict::Drop)));
+                let last =
+                    rules.last().map(|(_, _, body)| body.contains(&Expression::Verdict(Verdict::Drop)));
                 prop_assert_eq!((is_closed, last), (true, Some(true)), "{}", chain);
             }
         }
@@ -464,13 +533,21 @@ fn check(
 fn a_condition_that_only_a_map_decides_needs_its_map() {
     let mut driver = driver();
     let side = rules::tree::Side::In;
-    let vmap = Rule { matches: vec![Match::InterfaceMap { side, map: "cali-from".into() }], action: None, comments: vec![] };
+    let vmap = Rule {
+        matches: vec![Match::InterfaceMap { side, map: "cali-from".into() }],
+        action: None,
+        comments: vec![],
+    };
     driver.update_chain(Table::Filter, Chain::new("cali-dispatch", vec![vmap]));
     driver.set_kernel_chain(Table::Filter, hook([Text::from("cali-dispatch")]));
     assert!(apply(&mut driver));
     assert_eq!(driver.refused()[0].name, "cali-dispatch".into());
     driver.update_map(Table::Filter, VerdictMap { name: "cali-from".into(), entries: BTreeMap::new() });
-    let vmap = Rule { matches: vec![Match::InterfaceMap { side, map: "cali-from".into() }], action: None, comments: vec!["x".into()] };
+    let vmap = Rule {
+        matches: vec![Match::InterfaceMap { side, map: "cali-from".into() }],
+        action: None,
+        comments: vec!["x".into()],
+    };
     driver.update_chain(Table::Filter, Chain::new("cali-dispatch", vec![vmap]));
     assert!(apply(&mut driver));
     assert_eq!(driver.refused(), []);

@@ -27,8 +27,16 @@ fn connections_of_an_address_are_forgotten_and_no_others() {
     };
     assert_eq!(forget(&["192.0.2.1"]), 0);
     assert_eq!(forget(&["10.0.0.1", "fd00::2"]), 4);
-    let left = format!("{}{}", host.shell("conntrack -L -f ipv4 2>/dev/null"), host.shell("conntrack -L -f ipv6 2>/dev/null"));
+    let left = format!(
+        "{}{}",
+        host.shell("conntrack -L -f ipv4 2>/dev/null"),
+        host.shell("conntrack -L -f ipv6 2>/dev/null")
+    );
     assert_eq!(left.lines().count(), 2, "{left}");
-    assert!(left.contains("10.0.0.3") && left.contains("fd00::3") || left.contains("fd00:0000:0000:0000:0000:0000:0000:0003"), "{left}");
+    assert!(
+        left.contains("10.0.0.3") && left.contains("fd00::3")
+            || left.contains("fd00:0000:0000:0000:0000:0000:0000:0003"),
+        "{left}"
+    );
     assert_eq!(forget(&["10.0.0.1"]), 0);
 }

@@ -2,11 +2,11 @@
 
 use crate::host::Host;
 use dataplane::nftables::expressions;
-use netlink::netfilter::nft::{self, BaseChain, Change, ChainKind, Client, Hook, KeyType, Set};
+use netlink::netfilter::nft::{self, BaseChain, ChainKind, Change, Client, Hook, KeyType, Set};
 use rules::nftables::{Family, comment, hashes, rule_text};
 use rules::tree::{
-    Action, Conntrack, End, InterfacePattern, IpVersion, Match, NfLogSize, PortRange, Protocol, Rate, RateUnit,
-    RejectWith, Rule, Side, Table,
+    Action, Conntrack, End, InterfacePattern, IpVersion, Match, NfLogSize, PortRange, Protocol, Rate,
+    RateUnit, RejectWith, Rule, Side, Table,
 };
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -61,7 +61,13 @@ fn conditions(v6: bool) -> Vec<Vec<Match>> {
             all.push(vec![Match::IpSet { end, name: "cali40s:nets".into(), negated }]);
             all.push(vec![Match::IpSet { end, name: "cali40this-host".into(), negated }]);
             all.push(vec![Match::IpPortSet { end, name: "cali40n:ports".into(), negated }]);
-            for list in [&[(80, 80)][..], &[(1000, 2000)], &[(22, 22), (80, 90), (65535, 65535)], &[(0, 5), (7, 7)], &[(5, 5), (6, 6)]] {
+            for list in [
+                &[(80, 80)][..],
+                &[(1000, 2000)],
+                &[(22, 22), (80, 90), (65535, 65535)],
+                &[(0, 5), (7, 7)],
+                &[(5, 5), (6, 6)],
+            ] {
                 all.push(vec![tcp.clone(), Match::Ports { end, ports: ports(list), negated }]);
             }
         }
@@ -124,8 +130,11 @@ fn translations(v6: bool) -> Vec<(&'static str, Vec<Match>, Action)> {
     ]
 }
 
+/// A chain's name, where it is attached, its layer and its rules.
+type TestChain<'a> = (&'a str, Option<(ChainKind, Hook, i32, &'a str)>, Table, Vec<Rule>);
+
 /// Programs the same rules into two namespaces and compares what `nft` says about them.
-fn compare(family: Family, chains: &[(&str, Option<(ChainKind, Hook, i32, &str)>, Table, Vec<Rule>)]) {
+fn compare(family: Family, chains: &[TestChain<'_>]) {
     let v6 = family == Family::Ip6;
     let ip = family.as_str();
     let table_name = family.table();
@@ -183,7 +192,8 @@ fn compare(family: Family, chains: &[(&str, Option<(ChainKind, Hook, i32, &str)>
         let mut client = Client::open().expect("a socket");
         let outcome = client.commit(&table, &changes).expect("the kernel answers");
         if let Err(refused) = outcome {
-            let faults: Vec<_> = refused.refused.iter().map(|(index, why)| (&changes[*index], why.to_string())).collect();
+            let faults: Vec<_> =
+                refused.refused.iter().map(|(index, why)| (&changes[*index], why.to_string())).collect();
             panic!("refused: {:?} {faults:#?}", refused.whole);
         }
     });
@@ -203,7 +213,11 @@ fn compare(family: Family, chains: &[(&str, Option<(ChainKind, Hook, i32, &str)>
 
 fn all_of(family: Family) {
     let v6 = family == Family::Ip6;
-    let rule = |matches: Vec<Match>, action: Option<Action>| Rule { matches, action, comments: vec!["a note".into()] };
+    let rule = |matches: Vec<Match>, action: Option<Action>| Rule {
+        matches,
+        action,
+        comments: vec!["a note".into()],
+    };
     let mut filter: Vec<Rule> = conditions(v6)
         .into_iter()
         .flat_map(|matches| [rule(matches.clone(), Some(Action::Return)), rule(matches, None)])
@@ -221,9 +235,24 @@ fn all_of(family: Family) {
         &[
             ("filter-cali-to", None, Table::Filter, vec![]),
             ("filter-cali-all", None, Table::Filter, filter),
-            ("raw-PREROUTING", Some((ChainKind::Filter, Hook::Prerouting, -300, "prerouting")), Table::Raw, raw),
-            ("nat-PREROUTING", Some((ChainKind::Nat, Hook::Prerouting, -100, "prerouting")), Table::Nat, nat("PREROUTING")),
-            ("nat-POSTROUTING", Some((ChainKind::Nat, Hook::Postrouting, 110, "postrouting")), Table::Nat, nat("POSTROUTING")),
+            (
+                "raw-PREROUTING",
+                Some((ChainKind::Filter, Hook::Prerouting, -300, "prerouting")),
+                Table::Raw,
+                raw,
+            ),
+            (
+                "nat-PREROUTING",
+                Some((ChainKind::Nat, Hook::Prerouting, -100, "prerouting")),
+                Table::Nat,
+                nat("PREROUTING"),
+            ),
+            (
+                "nat-POSTROUTING",
+                Some((ChainKind::Nat, Hook::Postrouting, 110, "postrouting")),
+                Table::Nat,
+                nat("POSTROUTING"),
+            ),
             ("mangle-OUTPUT", Some((ChainKind::Route, Hook::Output, -150, "output")), Table::Mangle, vec![]),
         ],
     );

@@ -15,7 +15,8 @@ pub(crate) struct Host {
 impl Host {
     pub(crate) fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        for program in ["ip", "nft", "ipset", "conntrack", "iptables-nft-restore", "iptables-legacy-restore"] {
+        for program in ["ip", "nft", "ipset", "conntrack", "iptables-nft-restore", "iptables-legacy-restore"]
+        {
             let path = std::env::var_os("PATH").unwrap_or_default();
             let found = std::env::split_paths(&path).any(|place| place.join(program).exists());
             assert!(
@@ -75,9 +76,20 @@ impl Host {
         let parsed: Value = serde_json::from_str(&printed).expect("nft prints JSON");
         let mut ruleset = Ruleset::default();
         for object in parsed["nftables"].as_array().expect("a list") {
-            let (kind, mut value) = object.as_object().expect("an object").iter().next().map(|(k, v)| (k.clone(), v.clone())).expect("one");
+            let (kind, mut value) = object
+                .as_object()
+                .expect("an object")
+                .iter()
+                .next()
+                .map(|(k, v)| (k.clone(), v.clone()))
+                .expect("one");
             let place = |name: &Value| {
-                format!("{} {} {}", value["family"].as_str().unwrap_or(""), value["table"].as_str().unwrap_or(""), name.as_str().unwrap_or(""))
+                format!(
+                    "{} {} {}",
+                    value["family"].as_str().unwrap_or(""),
+                    value["table"].as_str().unwrap_or(""),
+                    name.as_str().unwrap_or("")
+                )
             };
             match kind.as_str() {
                 "rule" => {
@@ -123,6 +135,11 @@ pub(crate) struct Ruleset {
 impl Ruleset {
     /// The comments of a chain's rules.
     pub(crate) fn comments(&self, chain: &str) -> Vec<&str> {
-        self.rules.get(chain).unwrap_or_else(|| panic!("no chain {chain}")).iter().map(|(comment, _)| comment.as_str()).collect()
+        self.rules
+            .get(chain)
+            .unwrap_or_else(|| panic!("no chain {chain}"))
+            .iter()
+            .map(|(comment, _)| comment.as_str())
+            .collect()
     }
 }

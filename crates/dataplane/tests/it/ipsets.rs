@@ -19,8 +19,11 @@ fn update(driver: &mut impl IpSetDriver) -> bool {
 /// The members of a set, sorted.
 fn members(host: &Host, name: &str) -> Vec<String> {
     let printed = host.shell(&format!("ipset save {name}"));
-    let mut found: Vec<String> =
-        printed.lines().filter_map(|line| line.strip_prefix(&format!("add {name} "))).map(str::to_owned).collect();
+    let mut found: Vec<String> = printed
+        .lines()
+        .filter_map(|line| line.strip_prefix(&format!("add {name} ")))
+        .map(str::to_owned)
+        .collect();
     found.sort_unstable();
     found
 }
@@ -32,14 +35,29 @@ fn kernel_sets_of_all_types_and_both_versions() {
         let v6 = KernelSets::new(ipset::Client::open().expect("a socket"), IpVersion::V6, 1000);
         (kernel_sets(), v6)
     });
-    let port = |address: &str, protocol, port| IpSetMember::IpAndPort { address: address.parse().expect("address"), protocol, port };
-    let mixed = [nets(&["10.0.0.0/8", "fd00::/64", "192.0.2.1/32"]), vec![IpSetMember::Ip("fd00::1".parse().expect("address"))]].concat();
+    let port = |address: &str, protocol, port| IpSetMember::IpAndPort {
+        address: address.parse().expect("address"),
+        protocol,
+        port,
+    };
+    let mixed = [
+        nets(&["10.0.0.0/8", "fd00::/64", "192.0.2.1/32"]),
+        vec![IpSetMember::Ip("fd00::1".parse().expect("address"))],
+    ]
+    .concat();
     let drivers: [&mut dyn IpSetDriver; 2] = [&mut v4, &mut v6];
     for driver in drivers {
         driver.update_set("nets", IpSetType::Net, &mixed);
         driver.update_set("all", IpSetType::Net, &nets(&["0.0.0.0/0", "::/0"]));
-        driver.update_set("ports", IpSetType::IpAndPort, &[port("10.0.0.1", 6, 80), port("10.0.0.1", 17, 53), port("fd00::1", 132, 7)]);
-        let hosts: Vec<IpSetMember> = ["10.0.0.1", "fd00::1"].iter().map(|one| IpSetMember::Ip(one.parse().expect("address"))).collect();
+        driver.update_set(
+            "ports",
+            IpSetType::IpAndPort,
+            &[port("10.0.0.1", 6, 80), port("10.0.0.1", 17, 53), port("fd00::1", 132, 7)],
+        );
+        let hosts: Vec<IpSetMember> = ["10.0.0.1", "fd00::1"]
+            .iter()
+            .map(|one| IpSetMember::Ip(one.parse().expect("address")))
+            .collect();
         driver.update_set("hosts", IpSetType::Ip, &hosts);
         assert!(driver.apply_updates().expect("applied").wrote);
         assert_eq!(driver.refused(), []);
@@ -50,7 +68,10 @@ fn kernel_sets_of_all_types_and_both_versions() {
     assert_eq!(members(&host, "cali60all"), ["8000::/1", "::/1"]);
     assert_eq!(members(&host, "cali40ports"), ["10.0.0.1,tcp:80", "10.0.0.1,udp:53"]);
     assert_eq!(members(&host, "cali60ports"), ["fd00::1,sctp:7"]);
-    assert_eq!((members(&host, "cali40hosts"), members(&host, "cali60hosts")), (vec!["10.0.0.1".into()], vec!["fd00::1".into()]));
+    assert_eq!(
+        (members(&host, "cali40hosts"), members(&host, "cali60hosts")),
+        (vec!["10.0.0.1".into()], vec!["fd00::1".into()])
+    );
     assert!(host.shell("ipset save cali60nets").contains("family inet6 hashsize 1024 maxelem 1000 "));
 
     // What was written is recognised, also by one that starts anew.
@@ -70,7 +91,9 @@ fn kernel_sets_change_by_little_and_go_when_unused() {
     let host = Host::new();
     host.feed("ipset restore", "create foreign hash:ip\ncreate cali40s:old hash:net\nadd cali40s:old 10.0.0.0/8\ncreate cali60left hash:net family inet6\ncreate felix-4-x hash:ip\ncreate cali4t7 hash:ip\n");
     let mut driver = host.run(kernel_sets);
-    let many: Vec<IpSetMember> = (0..20_000_u32).map(|one| IpSetMember::Ip(std::net::Ipv4Addr::from(0x0a00_0000 + one).into())).collect();
+    let many: Vec<IpSetMember> = (0..20_000_u32)
+        .map(|one| IpSetMember::Ip(std::net::Ipv4Addr::from(0x0a00_0000 + one).into()))
+        .collect();
     driver.update_set("s:many", IpSetType::Net, &many);
     assert!(update(&mut driver));
     assert_eq!(members(&host, "cali40s:many").len(), 20_000);
@@ -98,7 +121,10 @@ fn kernel_sets_change_by_little_and_go_when_unused() {
 #[test]
 fn kernel_sets_of_another_size_are_swapped_under_the_rules() {
     let host = Host::new();
-    host.feed("ipset restore", "create cali40s:x hash:net family inet maxelem 10\nadd cali40s:x 10.0.0.0/8\n");
+    host.feed(
+        "ipset restore",
+        "create cali40s:x hash:net family inet maxelem 10\nadd cali40s:x 10.0.0.0/8\n",
+    );
     host.shell("iptables-legacy -A FORWARD -m set --match-set cali40s:x src -j DROP");
     let mut driver = host.run(kernel_sets);
     driver.update_set("s:x", IpSetType::Net, &nets(&["192.0.2.0/24"]));
@@ -121,14 +147,21 @@ fn kernel_sets_of_another_size_are_swapped_under_the_rules() {
 #[test]
 fn a_full_set_is_told_member_by_member() {
     let host = Host::new();
-    let mut driver = host.run(|| KernelSets::new(ipset::Client::open().expect("a socket"), IpVersion::V4, 64));
-    let many: Vec<IpSetMember> = (0..2000_u32).map(|one| IpSetMember::Ip(std::net::Ipv4Addr::from(0x0a00_0000 + one).into())).collect();
+    let mut driver =
+        host.run(|| KernelSets::new(ipset::Client::open().expect("a socket"), IpVersion::V4, 64));
+    let many: Vec<IpSetMember> = (0..2000_u32)
+        .map(|one| IpSetMember::Ip(std::net::Ipv4Addr::from(0x0a00_0000 + one).into()))
+        .collect();
     driver.update_set("s:x", IpSetType::Ip, &many);
     assert!(update(&mut driver));
     let held = members(&host, "cali40s:x").len();
     let refused = driver.refused();
     assert_eq!(held + refused.len(), 2000);
-    assert!(matches!(&refused[0], Refused { part: Some(Part::Member(_)), reason, .. } if reason == "the set is full"), "{}", refused[0]);
+    assert!(
+        matches!(&refused[0], Refused { part: Some(Part::Member(_)), reason, .. } if reason == "the set is full"),
+        "{}",
+        refused[0]
+    );
     // When others go, those that found no room are tried again.
     driver.update_members("s:x", &[], &many[..1990]);
     assert!(update(&mut driver));
@@ -142,13 +175,30 @@ fn nft_sets_of_all_types_and_both_versions() {
         let v6 = NftSets::new(nft::Client::open().expect("a socket"), IpVersion::V6);
         (nft_sets(), v6)
     });
-    let port = |address: &str, protocol, port| IpSetMember::IpAndPort { address: address.parse().expect("address"), protocol, port };
-    let mixed = nets(&["10.0.0.0/8", "10.1.0.0/16", "192.0.2.0/25", "192.0.2.128/25", "255.255.255.255/32", "fd00::/64", "fd00::1/128", "ffff:ffff:ffff:ffff::/64"]);
+    let port = |address: &str, protocol, port| IpSetMember::IpAndPort {
+        address: address.parse().expect("address"),
+        protocol,
+        port,
+    };
+    let mixed = nets(&[
+        "10.0.0.0/8",
+        "10.1.0.0/16",
+        "192.0.2.0/25",
+        "192.0.2.128/25",
+        "255.255.255.255/32",
+        "fd00::/64",
+        "fd00::1/128",
+        "ffff:ffff:ffff:ffff::/64",
+    ]);
     let drivers: [&mut dyn IpSetDriver; 2] = [&mut v4, &mut v6];
     for driver in drivers {
         driver.update_set("nets", IpSetType::Net, &mixed);
         driver.update_set("all", IpSetType::Net, &nets(&["0.0.0.0/0", "::/0", "10.0.0.0/8"]));
-        driver.update_set("s:ports", IpSetType::IpAndPort, &[port("10.0.0.1", 6, 80), port("fd00::1", 17, 53)]);
+        driver.update_set(
+            "s:ports",
+            IpSetType::IpAndPort,
+            &[port("10.0.0.1", 6, 80), port("fd00::1", 17, 53)],
+        );
         driver.update_set("hosts", IpSetType::Ip, &[IpSetMember::Ip([10, 0, 0, 1].into())]);
         assert!(driver.apply_updates().expect("applied").wrote);
         assert_eq!((driver.refused(), driver.metrics().calls), (vec![], 1));
@@ -158,7 +208,8 @@ fn nft_sets_of_all_types_and_both_versions() {
     let elements = |family: &str, name: &str| {
         let listed = host.shell(&format!("nft list set {family} calico {name}"));
         let text: String = listed.split_whitespace().collect::<Vec<_>>().join(" ");
-        text.split_once("elements = { ").map_or(String::new(), |(_, rest)| rest.split(" }").next().unwrap_or_default().to_owned())
+        text.split_once("elements = { ")
+            .map_or(String::new(), |(_, rest)| rest.split(" }").next().unwrap_or_default().to_owned())
     };
     assert_eq!(elements("ip", "cali40nets"), "10.0.0.0/8, 192.0.2.0/25, 192.0.2.128/25, 255.255.255.255");
     assert_eq!(elements("ip6", "cali60nets"), "fd00::/64, ffff:ffff:ffff:ffff::/64");
@@ -166,7 +217,10 @@ fn nft_sets_of_all_types_and_both_versions() {
     assert_eq!(elements("ip6", "cali60all"), "::/0");
     assert_eq!(elements("ip", "cali40s-ports"), "10.0.0.1 . tcp . 80");
     assert_eq!(elements("ip6", "cali60s-ports"), "fd00::1 . udp . 53");
-    assert_eq!((elements("ip", "cali40hosts"), elements("ip6", "cali60hosts")), ("10.0.0.1".into(), String::new()));
+    assert_eq!(
+        (elements("ip", "cali40hosts"), elements("ip6", "cali60hosts")),
+        ("10.0.0.1".into(), String::new())
+    );
 
     // The one that covered another goes, and the other appears; neighbours stay apart.
     v4.update_members("nets", &nets(&["192.0.2.0/24"]), &nets(&["10.0.0.0/8"]));
@@ -185,7 +239,8 @@ fn nft_sets_of_all_types_and_both_versions() {
     assert!(applied.wrote && applied.again_in.is_some());
     host.shell("nft flush chain ip calico c");
     assert!(v4.apply_deletions().expect("applied").wrote);
-    let left: Vec<String> = host.ruleset().sets.into_keys().filter(|name| name.starts_with("ip calico")).collect();
+    let left: Vec<String> =
+        host.ruleset().sets.into_keys().filter(|name| name.starts_with("ip calico")).collect();
     assert_eq!(left, ["ip calico cali40hosts"]);
 }
 
@@ -194,7 +249,9 @@ fn nft_sets_of_many_members_and_of_another_type() {
     let host = Host::new();
     host.feed("nft -f -", "add table ip calico\nadd set ip calico cali40s-x { type inet_service; }\nadd set ip calico cali40s-gone { type ipv4_addr; flags interval; elements = { 10.0.0.1-10.0.0.7 }; }\n");
     let mut driver = host.run(nft_sets);
-    let many: Vec<IpSetMember> = (0..10_000_u32).map(|one| IpSetMember::Ip(std::net::Ipv4Addr::from(0x0a00_0000 + 2 * one).into())).collect();
+    let many: Vec<IpSetMember> = (0..10_000_u32)
+        .map(|one| IpSetMember::Ip(std::net::Ipv4Addr::from(0x0a00_0000 + 2 * one).into()))
+        .collect();
     driver.update_set("s:many", IpSetType::Net, &many);
     driver.update_set("s:x", IpSetType::Net, &[]);
     // A range that is no network: somebody wrote it by hand.

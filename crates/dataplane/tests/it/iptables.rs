@@ -32,9 +32,12 @@ fn what_a_stranger_breaks_is_repaired() {
         let name = variant.as_str();
         host.feed("ipset restore", CALICO_IPSETS);
         let mut driver = iptables_driver(variant, IpVersion::V4);
-        let apply = |driver: &mut Driver<Programs>| host.run(|| driver.apply(Instant::now()).expect("applied").wrote);
+        let apply =
+            |driver: &mut Driver<Programs>| host.run(|| driver.apply(Instant::now()).expect("applied").wrote);
         // Rules of others, before and after ours.
-        host.shell(&format!("iptables-{name} -A FORWARD -s 192.0.2.1 -j ACCEPT; iptables-{name} -A INPUT -s 192.0.2.2 -j DROP"));
+        host.shell(&format!(
+            "iptables-{name} -A FORWARD -s 192.0.2.1 -j ACCEPT; iptables-{name} -A INPUT -s 192.0.2.2 -j DROP"
+        ));
         want_shop(&mut driver, Backend::Iptables);
         assert!(apply(&mut driver));
         let good = saved(&host, name);
@@ -54,12 +57,24 @@ fn what_a_stranger_breaks_is_repaired() {
             assert_eq!(driver.refused(), []);
             // Another's rule that went before ours is not ours to remove; ours goes before it again.
             let now = saved(&host, name);
-            let without = |text: &str| text.lines().filter(|line| *line != "-A FORWARD -j ACCEPT").map(str::to_owned).collect::<std::collections::BTreeSet<_>>();
+            let without = |text: &str| {
+                text.lines()
+                    .filter(|line| *line != "-A FORWARD -j ACCEPT")
+                    .map(str::to_owned)
+                    .collect::<std::collections::BTreeSet<_>>()
+            };
             assert_eq!(without(&now), without(&good), "{name}: after `{damage}`");
             host.shell(&format!("while iptables-{name} -D FORWARD -j ACCEPT 2>/dev/null; do :; done"));
         }
-        let forward: Vec<String> = saved(&host, name).lines().filter(|line| line.starts_with("-A FORWARD")).map(str::to_owned).collect();
-        assert!(forward[0].contains("cali-FORWARD") && forward[1].contains("192.0.2.1") && forward.len() == 4, "{forward:#?}");
+        let forward: Vec<String> = saved(&host, name)
+            .lines()
+            .filter(|line| line.starts_with("-A FORWARD"))
+            .map(str::to_owned)
+            .collect();
+        assert!(
+            forward[0].contains("cali-FORWARD") && forward[1].contains("192.0.2.1") && forward.len() == 4,
+            "{forward:#?}"
+        );
     }
 }
 
@@ -68,10 +83,18 @@ fn one_refused_rule_stops_nothing_else() {
     for variant in VARIANTS {
         let host = Host::new();
         let mut driver = iptables_driver(variant, IpVersion::V4);
-        let apply = |driver: &mut Driver<Programs>, now| host.run(|| driver.apply(now).expect("applied").wrote);
-        let bad = vec![rule(Action::ClearMark(4)), with_set("cali40s:missing", Action::SetMark(1)), rule(Action::SetMark(2))];
-        let logs = vec![with_set("cali40s:missing", Action::Log { prefix: "x".into() }), rule(Action::SetMark(2))];
-        for (name, rules) in [("cali-pi-bad", bad), ("cali-pi-logs", logs), ("cali-pi-good", vec![rule(Action::SetMark(1))])] {
+        let apply =
+            |driver: &mut Driver<Programs>, now| host.run(|| driver.apply(now).expect("applied").wrote);
+        let bad = vec![
+            rule(Action::ClearMark(4)),
+            with_set("cali40s:missing", Action::SetMark(1)),
+            rule(Action::SetMark(2)),
+        ];
+        let logs =
+            vec![with_set("cali40s:missing", Action::Log { prefix: "x".into() }), rule(Action::SetMark(2))];
+        for (name, rules) in
+            [("cali-pi-bad", bad), ("cali-pi-logs", logs), ("cali-pi-good", vec![rule(Action::SetMark(1))])]
+        {
             driver.update_chain(Table::Filter, Chain::new(name, rules));
         }
         let names = ["cali-pi-bad", "cali-pi-good", "cali-pi-logs", "cali-undefined"];
@@ -79,7 +102,10 @@ fn one_refused_rule_stops_nothing_else() {
         assert!(apply(&mut driver, Instant::now()));
         let chain = |name: &str| {
             let prefix = format!("-A {name} ");
-            saved(&host, variant.as_str()).lines().filter_map(|line| line.strip_prefix(&prefix).map(str::to_owned)).collect::<Vec<_>>()
+            saved(&host, variant.as_str())
+                .lines()
+                .filter_map(|line| line.strip_prefix(&prefix).map(str::to_owned))
+                .collect::<Vec<_>>()
         };
         let now = chain("cali-pi-bad");
         assert!(now.len() == 2 && now[0].contains("MARK") && now[1].ends_with("-j DROP"), "{now:#?}");
@@ -90,9 +116,18 @@ fn one_refused_rule_stops_nothing_else() {
         let refused = driver.refused();
         let told: Vec<(Option<usize>, &str)> = refused
             .iter()
-            .map(|one| (one.part.as_ref().map(|part| if let Part::Rule(index, _) = part { *index } else { 99 }), &*one.name))
+            .map(|one| {
+                (
+                    one.part.as_ref().map(|part| if let Part::Rule(index, _) = part { *index } else { 99 }),
+                    &*one.name,
+                )
+            })
             .collect();
-        assert_eq!(told, [(Some(1), "cali-pi-bad"), (Some(0), "cali-pi-logs"), (None, "cali-undefined")], "{refused:#?}");
+        assert_eq!(
+            told,
+            [(Some(1), "cali-pi-bad"), (Some(0), "cali-pi-logs"), (None, "cali-undefined")],
+            "{refused:#?}"
+        );
         assert!(refused[0].to_string().contains("--match-set cali40s:missing"), "{}", refused[0]);
 
         // What was missing comes; at the next refresh it is tried again.
@@ -124,7 +159,11 @@ fn a_circle_is_closed_where_it_closes() {
     assert_eq!(refused.len(), 1, "{refused:#?}");
     assert!(["cali-pi-07", "cali-pi-13"].contains(&&*refused[0].name), "{refused:?}");
     let now = saved(&host, "legacy");
-    assert_eq!(now.lines().filter(|line| line.starts_with("-A cali-pi-") && line.ends_with("-j DROP")).count(), 1, "{now}");
+    assert_eq!(
+        now.lines().filter(|line| line.starts_with("-A cali-pi-") && line.ends_with("-j DROP")).count(),
+        1,
+        "{now}"
+    );
     assert_eq!(now.lines().filter(|line| line.starts_with("-A FORWARD")).count(), 21);
 }
 
@@ -149,9 +188,18 @@ fn rules_at_the_end_and_of_old_versions() {
         driver.update_chain(Table::Filter, Chain::new("cali-FORWARD", vec![]));
         driver.set_kernel_chain(Table::Filter, hook(&["cali-FORWARD"]));
         assert!(host.run(|| driver.apply(Instant::now()).expect("applied").wrote));
-        let now: Vec<String> = saved(&host, name).lines().filter(|line| line.starts_with("-A") || line.contains("felix") || line.contains("califw")).map(str::to_owned).collect();
+        let now: Vec<String> = saved(&host, name)
+            .lines()
+            .filter(|line| line.starts_with("-A") || line.contains("felix") || line.contains("califw"))
+            .map(str::to_owned)
+            .collect();
         assert_eq!(now.len(), 3, "{now:#?}");
-        assert!(now[0].contains("192.0.2.1") && now[1].contains("-j cali-FORWARD") && now[2].contains("at the end"), "{now:#?}");
+        assert!(
+            now[0].contains("192.0.2.1")
+                && now[1].contains("-j cali-FORWARD")
+                && now[2].contains("at the end"),
+            "{now:#?}"
+        );
         driver.invalidate();
         assert!(!host.run(|| driver.apply(Instant::now()).expect("applied").wrote));
     }
@@ -165,7 +213,9 @@ fn tables_are_looked_at_again_after_writes() {
     driver.update_chain(Table::Filter, Chain::new("cali-FORWARD", vec![rule(Action::SetMark(1))]));
     driver.set_kernel_chain(Table::Filter, hook(&["cali-FORWARD"]));
     let start = Instant::now();
-    let at = |driver: &mut Driver<Programs>, seconds| host.run(|| driver.apply(start + Duration::from_secs(seconds)).expect("applied"));
+    let at = |driver: &mut Driver<Programs>, seconds| {
+        host.run(|| driver.apply(start + Duration::from_secs(seconds)).expect("applied"))
+    };
     assert_eq!(at(&mut driver, 0).again_in, Some(Duration::from_secs(5)));
     host.shell("iptables-legacy -F cali-FORWARD");
     assert!(!at(&mut driver, 4).wrote);
@@ -173,7 +223,11 @@ fn tables_are_looked_at_again_after_writes() {
     assert!(applied.wrote);
     assert_eq!(applied.again_in, Some(Duration::from_secs(5)), "it was written again");
     let applied = at(&mut driver, 10);
-    assert_eq!((applied.wrote, applied.again_in), (false, Some(Duration::from_secs(5))), "ten seconds after the write");
+    assert_eq!(
+        (applied.wrote, applied.again_in),
+        (false, Some(Duration::from_secs(5))),
+        "ten seconds after the write"
+    );
     assert_eq!(at(&mut driver, 16).again_in, Some(Duration::from_secs(9)));
 }
 
@@ -195,13 +249,22 @@ fn the_variant_that_is_used_is_detected() {
 
 #[test]
 fn a_missing_program_is_an_error_that_says_so() {
-    let settings = Settings { backend: Variant::Nft, insert_mode: InsertMode::Insert, refresh: None, post_write_check: Duration::from_secs(5) };
+    let settings = Settings {
+        backend: Variant::Nft,
+        insert_mode: InsertMode::Insert,
+        refresh: None,
+        post_write_check: Duration::from_secs(5),
+    };
     struct Nothing;
     impl dataplane::iptables::Commands for Nothing {
         fn save(&mut self, _: Table) -> Result<String, dataplane::iptables::CommandFailed> {
-            std::process::Command::new("no-such-iptables-save").output().map(|_| String::new()).map_err(|error| {
-                dataplane::iptables::CommandFailed { program: "no-such-iptables-save".into(), reason: error.to_string(), not_started: true }
-            })
+            std::process::Command::new("no-such-iptables-save").output().map(|_| String::new()).map_err(
+                |error| dataplane::iptables::CommandFailed {
+                    program: "no-such-iptables-save".into(),
+                    reason: error.to_string(),
+                    not_started: true,
+                },
+            )
         }
         fn restore(&mut self, _: &str) -> Result<(), dataplane::iptables::CommandFailed> {
             Ok(())

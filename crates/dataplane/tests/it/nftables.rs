@@ -33,7 +33,8 @@ fn apply(driver: &mut Driver<Client>) -> bool {
 #[test]
 fn what_a_stranger_breaks_is_seen_and_repaired() {
     let host = Host::new();
-    let (mut watch, mut sets, mut driver) = host.run(|| (Watch::open().expect("a socket"), nft_sets(), nft_driver(Family::Ip)));
+    let (mut watch, mut sets, mut driver) =
+        host.run(|| (Watch::open().expect("a socket"), nft_sets(), nft_driver(Family::Ip)));
     want_sets(&mut sets);
     want_shop(&mut driver, Backend::Nftables);
     sets.apply_updates().expect("applied");
@@ -74,17 +75,35 @@ fn what_a_stranger_breaks_is_seen_and_repaired() {
 fn one_refused_rule_stops_nothing_else() {
     let host = Host::new();
     let mut driver = host.run(|| nft_driver(Family::Ip));
-    let bad = Chain::new("cali-pi-bad", vec![rule(Action::ClearMark(4)), with_set("cali40s:missing", Action::SetMark(1)), rule(Action::SetMark(2))]);
-    let logs = Chain::new("cali-pi-logs", vec![with_set("cali40s:missing", Action::Log { prefix: "x".into() }), rule(Action::SetMark(2))]);
+    let bad = Chain::new(
+        "cali-pi-bad",
+        vec![
+            rule(Action::ClearMark(4)),
+            with_set("cali40s:missing", Action::SetMark(1)),
+            rule(Action::SetMark(2)),
+        ],
+    );
+    let logs = Chain::new(
+        "cali-pi-logs",
+        vec![with_set("cali40s:missing", Action::Log { prefix: "x".into() }), rule(Action::SetMark(2))],
+    );
     let good = Chain::new("cali-pi-good", vec![rule(Action::SetMark(1))]);
     for chain in [bad.clone(), good.clone(), logs] {
         driver.update_chain(Table::Filter, chain);
     }
-    driver.set_kernel_chain(Table::Filter, hook(&["cali-pi-bad", "cali-pi-good", "cali-pi-logs", "cali-undefined"]));
+    driver.set_kernel_chain(
+        Table::Filter,
+        hook(&["cali-pi-bad", "cali-pi-good", "cali-pi-logs", "cali-undefined"]),
+    );
     assert!(apply(&mut driver));
     let listed = |name: &str| host.shell(&format!("nft -s list chain ip calico filter-{name}"));
     let bad_now = listed("cali-pi-bad");
-    assert!(bad_now.contains("0xfffffffb") && bad_now.contains("counter drop comment") && !bad_now.contains("0x00000002"), "{bad_now}");
+    assert!(
+        bad_now.contains("0xfffffffb")
+            && bad_now.contains("counter drop comment")
+            && !bad_now.contains("0x00000002"),
+        "{bad_now}"
+    );
     assert!(listed("cali-pi-good").contains("0x00000001"));
     let logs_now = listed("cali-pi-logs");
     assert!(logs_now.contains("0x00000002") && !logs_now.contains("drop"), "{logs_now}");
@@ -92,7 +111,12 @@ fn one_refused_rule_stops_nothing_else() {
     let refused = driver.refused();
     let told: Vec<(Option<usize>, &str)> = refused
         .iter()
-        .map(|one| (one.part.as_ref().map(|part| if let Part::Rule(index, _) = part { *index } else { 99 }), &*one.name))
+        .map(|one| {
+            (
+                one.part.as_ref().map(|part| if let Part::Rule(index, _) = part { *index } else { 99 }),
+                &*one.name,
+            )
+        })
         .collect();
     assert_eq!(told, [(Some(1), "cali-pi-bad"), (Some(0), "cali-pi-logs"), (None, "cali-undefined")]);
     assert!(refused[0].to_string().contains("ip saddr @cali40s-missing"), "{}", refused[0]);
@@ -162,10 +186,15 @@ fn thousands_of_rules_and_small_changes() {
     assert_eq!(driver.metrics().calls, 1);
     let ruleset = host.ruleset();
     assert_eq!(ruleset.rules.values().map(Vec::len).sum::<usize>(), 21_000);
-    assert_eq!(ruleset.sets["ip calico filter-cali-from-wl-dispatch"]["elem"].as_array().map(Vec::len), Some(1000));
+    assert_eq!(
+        ruleset.sets["ip calico filter-cali-from-wl-dispatch"]["elem"].as_array().map(Vec::len),
+        Some(1000)
+    );
 
     // The end of one chain: what is before it keeps its handle.
-    let handles = |index: u32| host.shell(&format!("nft -a list chain ip calico filter-cali-pi-{index} | sed -n 's/.*handle //p'"));
+    let handles = |index: u32| {
+        host.shell(&format!("nft -a list chain ip calico filter-cali-pi-{index} | sed -n 's/.*handle //p'"))
+    };
     let before = handles(500);
     let mut changed = chain(500, 1);
     changed.rules.truncate(15);
@@ -259,8 +288,11 @@ fn death_in_the_middle_leaves_a_whole_table() {
         let ruleset = host.ruleset();
         let comments = ruleset.comments("ip calico filter-cali-pi-flip");
         assert_eq!(comments.len(), 300);
-        let hashes = |mark| rules::nftables::hashes(Table::Filter, Family::Ip, "cali-pi-flip", &chain(mark).rules);
-        let whole = (1..=2).any(|mark| comments.iter().zip(hashes(mark)).all(|(comment, hash)| *comment == format!("cali:{hash};")));
+        let hashes =
+            |mark| rules::nftables::hashes(Table::Filter, Family::Ip, "cali-pi-flip", &chain(mark).rules);
+        let whole = (1..=2).any(|mark| {
+            comments.iter().zip(hashes(mark)).all(|(comment, hash)| *comment == format!("cali:{hash};"))
+        });
         assert!(whole, "a mixture of both states");
     }
     // The next one takes over what it finds.
@@ -276,13 +308,17 @@ fn both_families_and_arp_side_by_side() {
     let host = Host::new();
     for family in [Family::Ip, Family::Ip6] {
         let mut driver = host.run(|| nft_driver(family));
-        driver.update_chain(Table::Filter, Chain::new("cali-x", vec![rule(Action::Reject(rules::tree::RejectWith::PortUnreachable))]));
+        driver.update_chain(
+            Table::Filter,
+            Chain::new("cali-x", vec![rule(Action::Reject(rules::tree::RejectWith::PortUnreachable))]),
+        );
         driver.set_kernel_chain(Table::Filter, hook(&["cali-x"]));
         assert!(apply(&mut driver));
         assert_eq!(driver.refused(), []);
     }
     let tables = host.run(|| Client::open().expect("a socket").tables().expect("listed"));
     assert_eq!(tables, [(2, "calico".to_owned()), (10, "calico".to_owned())]);
-    let has = |family| host.run(|| Client::open().expect("a socket").has_chains(family, "calico").expect("listed"));
+    let has =
+        |family| host.run(|| Client::open().expect("a socket").has_chains(family, "calico").expect("listed"));
     assert_eq!((has(nft::Family::Ip6), has(nft::Family::Arp)), (true, false));
 }

@@ -20,7 +20,8 @@ pub(crate) const CALICO_IPSETS: &str = include_str!("../data/calico-ipset-save.t
 
 /// The sets of the host that the files were taken on.
 pub(crate) fn sets() -> Vec<(&'static str, IpSetType, Vec<IpSetMember>)> {
-    let nets = |list: &[&str]| list.iter().map(|net| IpSetMember::Net(net.parse().expect("a network"))).collect();
+    let nets =
+        |list: &[&str]| list.iter().map(|net| IpSetMember::Net(net.parse().expect("a network"))).collect();
     let port = IpSetMember::IpAndPort { address: [10, 66, 1, 1].into(), protocol: 6, port: 80 };
     let this_host = ["10.65.0.1", "10.66.1.0", "127.0.0.0", "127.0.0.1"];
     vec![
@@ -30,7 +31,11 @@ pub(crate) fn sets() -> Vec<(&'static str, IpSetType, Vec<IpSetMember>)> {
         ("all-vxlan-net", IpSetType::Net, nets(&["10.65.0.2/32"])),
         ("n:cl9_Kgeu4H0OGLbhovVR3NB", IpSetType::IpAndPort, vec![port]),
         ("s:VU_cp95rDyNVyXI5hW7714L", IpSetType::Net, nets(&["10.66.2.9/32"])),
-        ("this-host", IpSetType::Ip, this_host.iter().map(|one| IpSetMember::Ip(one.parse().expect("address"))).collect()),
+        (
+            "this-host",
+            IpSetType::Ip,
+            this_host.iter().map(|one| IpSetMember::Ip(one.parse().expect("address"))).collect(),
+        ),
         (
             "s:5X2SPVSOxbc4v-E1NhPgRV6",
             IpSetType::Net,
@@ -129,7 +134,9 @@ fn from_nothing_the_same_nftables_as_calico() {
         assert_eq!(ours.comments(chain), theirs.comments(chain), "{chain}");
         for (their, our) in rules.iter().zip(&ours.rules[chain]) {
             // The one that means something else to nft than to its readers: see `expressions`.
-            if !their.1.to_string().contains(r#""key":"status""#) || their.1.to_string().contains(r#""op":"in""#) {
+            if !their.1.to_string().contains(r#""key":"status""#)
+                || their.1.to_string().contains(r#""op":"in""#)
+            {
                 assert_eq!(our, their, "{chain}");
             }
         }

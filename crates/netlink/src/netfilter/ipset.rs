@@ -5,8 +5,8 @@
 
 use super::socket::{Request, Socket};
 use super::{Error, IPSET, Refusal, Result, header};
-use crate::wire::{Attribute, Writer, attributes, split_header};
 use crate::Family;
+use crate::wire::{Attribute, Writer, attributes, split_header};
 use ipnet::IpNet;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -279,7 +279,8 @@ impl Client {
     fn change(&mut self, command: u16, name: &str, members: &[Member]) -> Result<Vec<(Member, Refusal)>> {
         check_name(name)?;
         let chunks: Vec<&[Member]> = members.chunks(ENTRIES_PER_MESSAGE).collect();
-        let requests = chunks.iter().map(|chunk| change_request(command, name, chunk)).collect::<Result<Vec<_>>>()?;
+        let requests =
+            chunks.iter().map(|chunk| change_request(command, name, chunk)).collect::<Result<Vec<_>>>()?;
         let answers = self.socket.exchange(&requests, |_, _| {})?;
         let mut refused = Vec::new();
         for (chunk, answer) in chunks.iter().zip(answers) {
@@ -358,7 +359,10 @@ impl Client {
             newest = revision.unwrap_or(newest);
         })?;
         if let Some(Err(refusal)) = answers.into_iter().next() {
-            return Err(Error::Refused { what: format!("ask for sets of type {}", set_type.as_str()), refusal });
+            return Err(Error::Refused {
+                what: format!("ask for sets of type {}", set_type.as_str()),
+                refusal,
+            });
         }
         let revision = newest.min(set_type.revision());
         self.revisions.insert((set_type, family), revision);
@@ -376,8 +380,10 @@ fn read_part(payload: &[u8]) -> SetFound {
             }
             ATTRIBUTE_FAMILY => family = attribute.u8().and_then(Family::from_number),
             ATTRIBUTE_DATA => {
-                max_elements =
-                    attribute.attributes().find(|data| data.number == DATA_MAX_ELEMENTS).and_then(|data| data.u32_be());
+                max_elements = attribute
+                    .attributes()
+                    .find(|data| data.number == DATA_MAX_ELEMENTS)
+                    .and_then(|data| data.u32_be());
             }
             ATTRIBUTE_ENTRIES => entries = Some(attribute),
             _ => {}

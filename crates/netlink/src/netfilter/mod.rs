@@ -14,7 +14,7 @@ pub mod nft;
 pub mod socket;
 pub mod watch;
 
-pub use socket::{Request, Socket};
+pub use socket::{Batch, BatchRefused, Request, Socket};
 
 use std::fmt;
 
@@ -109,7 +109,9 @@ pub enum Error {
         reason: String,
     },
     /// A dump that never came through undisturbed.
-    #[error("cannot {what}: the kernel's tables changed during every one of {attempts} attempts to read them")]
+    #[error(
+        "cannot {what}: the kernel's tables changed during every one of {attempts} attempts to read them"
+    )]
     Restless {
         /// What was asked.
         what: String,

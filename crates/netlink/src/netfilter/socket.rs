@@ -5,7 +5,7 @@
 //! that is at fault is known and nothing is changed.
 
 use super::{Error, Refusal, Result, header};
-use crate::wire::{Writer, attributes, header_u32};
+use crate::wire::{attributes, header_u32};
 use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkBuffer};
 use netlink_sys::{SocketAddr, protocols::NETLINK_NETFILTER};
 use rustix::net::sockopt;
@@ -58,6 +58,39 @@ pub struct BatchRefused {
     pub whole: Option<Refusal>,
     /// Whether refusals were lost because there were too many.
     pub incomplete: bool,
+}
+
+/// A transaction under construction: one buffer that is sent as it is.
+#[derive(Debug)]
+pub struct Batch {
+    bytes: Vec<u8>,
+    first: u32,
+    count: u32,
+    subsystem: u16,
+}
+
+impl Batch {
+    /// Adds a message.
+    pub fn push(&mut self, request: &Request) {
+        write_message(&mut self.bytes, request, 0, self.first.wrapping_add(self.count));
+        self.count += 1;
+    }
+
+    /// How many messages were added.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        usize::try_from(self.count).unwrap_or(usize::MAX).saturating_sub(1)
+    }
+
+    /// Whether there is no message.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn frame(&mut self, message_type: u16) {
+        self.push(&Request { message_type, flags: 0, payload: header(0, self.subsystem).to_vec() });
+    }
 }
 
 /// A socket of the netfilter protocol.
@@ -136,7 +169,8 @@ impl Socket {
         show: &mut impl FnMut(u16, &[u8]),
     ) -> Result<Vec<std::result::Result<(), Refusal>>> {
         let first = self.sequence.wrapping_add(1);
-        let mut bytes = Vec::with_capacity(requests.iter().map(|request| HEADER + request.payload.len()).sum());
+        let mut bytes =
+            Vec::with_capacity(requests.iter().map(|request| HEADER + request.payload.len()).sum());
         for request in requests {
             self.sequence = self.sequence.wrapping_add(1);
             write_message(&mut bytes, request, NLM_F_ACK, self.sequence);
@@ -233,39 +267,39 @@ impl Socket {
         }
     }
 
-    /// Carries out all requests, or none of them.
+    /// A transaction without messages; it belongs to this socket, which has to send it before anything else.
+    pub fn start_batch(&mut self, subsystem: u16) -> Batch {
+        let mut batch =
+            Batch { bytes: Vec::new(), first: self.sequence.wrapping_add(1), count: 0, subsystem };
+        batch.frame(BATCH_BEGIN);
+        batch
+    }
+
+    /// Carries out all messages of a transaction, or none of them.
     ///
     /// # Errors
     /// The outer error when the socket fails. The inner one says which messages the kernel refused; nothing changed then.
-    pub fn batch(
-        &mut self,
-        subsystem: u16,
-        requests: &[Request],
-    ) -> Result<std::result::Result<(), BatchRefused>> {
-        let mut frame = Writer::new(&header(0, subsystem));
-        frame.raw(&[]);
-        let frame = frame.finish();
-        let begin = Request { message_type: BATCH_BEGIN, flags: 0, payload: frame.clone() };
-        let end = Request { message_type: BATCH_END, flags: 0, payload: frame };
-        let total: usize = requests.iter().map(|request| HEADER + request.payload.len() + 4).sum();
-        let mut bytes = Vec::with_capacity(total + 2 * (HEADER + 4));
-        let first = self.sequence.wrapping_add(1);
-        for request in std::iter::once(&begin).chain(requests).chain(std::iter::once(&end)) {
-            self.sequence = self.sequence.wrapping_add(1);
-            write_message(&mut bytes, request, 0, self.sequence);
-        }
+    pub fn send_batch(&mut self, mut batch: Batch) -> Result<std::result::Result<(), BatchRefused>> {
+        batch.frame(BATCH_END);
+        let Batch { bytes, first, count, .. } = batch;
+        self.sequence = first.wrapping_add(count).wrapping_sub(1);
         self.make_room(bytes.len())?;
         self.send(&bytes)?;
+        drop(bytes);
         // The kernel has done its work when `send` returns: whatever it has to say is waiting.
+        let last = usize::try_from(count).unwrap_or(usize::MAX).saturating_sub(1);
         let mut refused = BatchRefused::default();
         loop {
             let outcome = self.receive(DO_NOT_WAIT, |message| {
                 let index = usize::try_from(message.sequence.wrapping_sub(first)).unwrap_or(usize::MAX);
-                let Some(refusal) = message.refusal().filter(|_| message.message_type == ERROR) else { return };
-                match index.checked_sub(1) {
-                    Some(index) if index < requests.len() => refused.messages.push((index, refusal)),
+                let Some(refusal) = message.refusal().filter(|_| message.message_type == ERROR) else {
+                    return;
+                };
+                match index {
                     // The messages that frame the transaction stand for the whole.
-                    _ if index <= requests.len() + 1 => refused.whole = Some(refusal),
+                    0 => refused.whole = Some(refusal),
+                    index if index == last => refused.whole = Some(refusal),
+                    index if index < last => refused.messages.push((index - 1, refusal)),
                     _ => {}
                 }
             })?;
@@ -340,9 +374,10 @@ impl Message<'_> {
         if self.flags & HAS_ATTRIBUTES != 0 && self.message_type == ERROR {
             // An error repeats the request's header, and the request itself unless it is capped.
             let repeated = match header_u32(self.payload, 4) {
-                length if self.flags & CAPPED == 0 => {
-                    usize::try_from(length).unwrap_or(usize::MAX).checked_next_multiple_of(4).unwrap_or(usize::MAX)
-                }
+                length if self.flags & CAPPED == 0 => usize::try_from(length)
+                    .unwrap_or(usize::MAX)
+                    .checked_next_multiple_of(4)
+                    .unwrap_or(usize::MAX),
                 _ => HEADER,
             };
             message = attributes(self.payload.get(repeated.saturating_add(4)..).unwrap_or_default())
@@ -379,10 +414,8 @@ pub(crate) fn receive(
     }
     let mut rest: &[u8] = buffer;
     while rest.len() >= HEADER {
-        let message = NetlinkBuffer::new_checked(rest).map_err(|error| Error::Unreadable {
-            what: "receive".to_owned(),
-            reason: error.to_string(),
-        })?;
+        let message = NetlinkBuffer::new_checked(rest)
+            .map_err(|error| Error::Unreadable { what: "receive".to_owned(), reason: error.to_string() })?;
         let length = usize::try_from(message.length()).unwrap_or(usize::MAX);
         show(&Message {
             message_type: message.message_type(),

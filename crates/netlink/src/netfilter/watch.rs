@@ -118,7 +118,8 @@ impl AsFd for Watch {
 /// The table that a notification is about; `None` for families that we have no tables in.
 fn table_of(payload: &[u8]) -> Option<Table> {
     let (header, rest) = split_header::<4>(payload)?;
-    let family = [Family::Ip, Family::Ip6, Family::Arp].into_iter().find(|family| family.number() == header[0])?;
+    let family =
+        [Family::Ip, Family::Ip6, Family::Arp].into_iter().find(|family| family.number() == header[0])?;
     let name = attributes(rest).find(|attribute| attribute.number == 1)?.text()?;
     Some(Table::new(family, &name))
 }

@@ -30,19 +30,31 @@ fn what_cannot_match_matches_nothing() {
     };
     assert!(never(vec![Match::Ipvs { negated: false }]));
     assert!(never(vec![Match::Ports { end: End::Source, ports: ports(&[]).into(), negated: false }]));
-    assert!(never(vec![Match::Net { end: End::Source, net: "fd00::/8".parse().expect("net"), negated: false }]));
+    assert!(never(vec![Match::Net {
+        end: End::Source,
+        net: "fd00::/8".parse().expect("net"),
+        negated: false
+    }]));
     let long = InterfacePattern::exact("a-name-of-sixteen");
     assert!(never(vec![Match::Interface { side: Side::In, pattern: long }]));
     // And what always matches needs no condition: only the verdict that goes on is left.
-    let always = of(Family::Ip, vec![Match::Net { end: End::Source, net: "fd00::/8".parse().expect("net"), negated: true }]);
+    let always = of(
+        Family::Ip,
+        vec![Match::Net { end: End::Source, net: "fd00::/8".parse().expect("net"), negated: true }],
+    );
     assert_eq!(always, [Expression::Verdict(Verdict::Continue)]);
-    let always = of(Family::Ip, vec![Match::Interface { side: Side::In, pattern: InterfacePattern::prefix("") }]);
+    let always =
+        of(Family::Ip, vec![Match::Interface { side: Side::In, pattern: InterfacePattern::prefix("") }]);
     assert_eq!(always, [Expression::Verdict(Verdict::Continue)]);
 }
 
 #[test]
 fn texts_for_the_log_are_cut_where_a_letter_ends() {
-    let rule = Rule { matches: vec![], action: Some(Action::Log { prefix: "ü".repeat(100).into() }), comments: vec![] };
+    let rule = Rule {
+        matches: vec![],
+        action: Some(Action::Log { prefix: "ü".repeat(100).into() }),
+        comments: vec![],
+    };
     let all = expressions(Table::Filter, Family::Ip, &rule);
     let Some(Expression::Log { prefix, .. }) = all.last() else { panic!("{all:?}") };
     assert_eq!(prefix.len(), 126);

@@ -3,8 +3,8 @@
 use super::Table;
 use super::expression::{AnonymousSet, Expression};
 use super::set::{
-    ANONYMOUS_NAME, ELEMENTS_PER_MESSAGE, Element, FLAG_ANONYMOUS, FLAG_CONSTANT, FLAG_INTERVAL, FLAG_MAP, Set,
-    VERDICT_TYPE, user_data, write_elements,
+    ANONYMOUS_NAME, ELEMENTS_PER_MESSAGE, Element, FLAG_ANONYMOUS, FLAG_CONSTANT, FLAG_INTERVAL, FLAG_MAP,
+    Set, VERDICT_TYPE, user_data, write_elements,
 };
 use crate::netfilter::socket::Request;
 use crate::netfilter::{NFTABLES, header};
@@ -290,7 +290,12 @@ fn anonymous(expression: &Expression) -> Option<&AnonymousSet> {
     }
 }
 
-fn write_anonymous(start: &impl Fn() -> Writer, set: &AnonymousSet, id: u32, push: &mut impl FnMut(u16, u16, Writer)) {
+fn write_anonymous(
+    start: &impl Fn() -> Writer,
+    set: &AnonymousSet,
+    id: u32,
+    push: &mut impl FnMut(u16, u16, Writer),
+) {
     let interval = set.ranges.iter().any(|(first, last)| first != last);
     let elements: Vec<Element> = set
         .ranges
@@ -300,7 +305,12 @@ fn write_anonymous(start: &impl Fn() -> Writer, set: &AnonymousSet, id: u32, pus
     let mut writer = start();
     let flags = FLAG_ANONYMOUS | FLAG_CONSTANT | if interval { FLAG_INTERVAL } else { 0 };
     let length = u32::try_from(set.key.length()).unwrap_or(0);
-    writer.text(2, ANONYMOUS_NAME).u32_be(3, flags).u32_be(4, set.key.number()).u32_be(5, length).u32_be(10, id);
+    writer
+        .text(2, ANONYMOUS_NAME)
+        .u32_be(3, flags)
+        .u32_be(4, set.key.number())
+        .u32_be(5, length)
+        .u32_be(10, id);
     writer.nested(9, |description| {
         let count = elements.len() * if interval { 2 } else { 1 };
         description.u32_be(1, u32::try_from(count).unwrap_or(u32::MAX));

@@ -104,14 +104,15 @@ impl Client {
         if changes.is_empty() {
             return Ok(Ok(()));
         }
-        let mut requests = Vec::with_capacity(changes.len());
+        let mut batch = self.socket.start_batch(NFTABLES);
         let mut starts = Vec::with_capacity(changes.len());
-        let mut next_set = 1;
+        let (mut next_set, mut requests) = (1, Vec::new());
         for change in changes {
-            starts.push(requests.len());
+            starts.push(batch.len());
             encode(table, change, &mut next_set, &mut requests);
+            requests.drain(..).for_each(|request| batch.push(&request));
         }
-        Ok(self.socket.batch(NFTABLES, &requests)?.map_err(|refused| by_change(refused, &starts)))
+        Ok(self.socket.send_batch(batch)?.map_err(|refused| by_change(&refused, &starts)))
     }
 
     /// The families and names of all tables.
@@ -245,16 +246,16 @@ impl Client {
     }
 }
 
-fn by_change(refused: BatchRefused, starts: &[usize]) -> CommitRefused {
+fn by_change(refused: &BatchRefused, starts: &[usize]) -> CommitRefused {
     let mut seen = BTreeSet::new();
     let mut by_change = Vec::new();
-    for (message, refusal) in refused.messages {
-        let change = starts.partition_point(|start| *start <= message).saturating_sub(1);
+    for (message, refusal) in &refused.messages {
+        let change = starts.partition_point(|start| start <= message).saturating_sub(1);
         if seen.insert(change) {
-            by_change.push((change, refusal));
+            by_change.push((change, refusal.clone()));
         }
     }
-    CommitRefused { refused: by_change, whole: refused.whole }
+    CommitRefused { refused: by_change, whole: refused.whole.clone() }
 }
 
 /// An element as the kernel sends it.
@@ -270,7 +271,10 @@ impl RawElement {
         let (mut key, mut ends, mut verdict) = (None, false, None);
         for attribute in element.attributes() {
             match attribute.number {
-                1 => key = attribute.attributes().find(|one| one.number == 1).and_then(|one| Key::new(one.value)),
+                1 => {
+                    let value = attribute.attributes().find(|one| one.number == 1);
+                    key = value.and_then(|one| Key::new(one.value));
+                }
                 2 => verdict = Some(read_verdict(&attribute)),
                 3 => ends = attribute.u32_be().unwrap_or(0) & ELEMENT_INTERVAL_END != 0,
                 _ => {}

@@ -493,7 +493,10 @@ impl Expression {
         });
     }
 
-    #[expect(clippy::too_many_lines, reason = "one arm per expression, each a list of the kernel's attributes")]
+    #[expect(
+        clippy::too_many_lines,
+        reason = "one arm per expression, each a list of the kernel's attributes"
+    )]
     fn write_data(&self, data: &mut Writer, anonymous: u32) {
         match self {
             Self::Meta { key, register } => {
@@ -597,7 +600,11 @@ impl Expression {
             }
             Self::NoTrack => {}
             Self::Limit { rate, seconds, burst, over } => {
-                data.u64_be(1, *rate).u64_be(2, *seconds).u32_be(3, *burst).u32_be(4, 0).u32_be(5, u32::from(*over));
+                data.u64_be(1, *rate)
+                    .u64_be(2, *seconds)
+                    .u32_be(3, *burst)
+                    .u32_be(4, 0)
+                    .u32_be(5, u32::from(*over));
             }
             Self::ConnectionsOver(count) => {
                 data.u32_be(1, *count).u32_be(2, 1);

@@ -8,11 +8,11 @@ mod client;
 mod expression;
 mod set;
 
-pub use change::{BaseChain, Change, ChainKind, Hook, Rule, encode};
+pub use change::{BaseChain, ChainKind, Change, Hook, Rule, encode};
 pub use client::{ChainFound, Client, CommitRefused, ElementFound, RuleFound, SetFound};
 pub use expression::{
-    AnonymousSet, CompareOperator, ConntrackKey, Data, Expression, FibResult, MetaKey, NatKind, PayloadBase, Register,
-    RejectKind, Verdict, fib_flags, nat_flags,
+    AnonymousSet, CompareOperator, ConntrackKey, Data, Expression, FibResult, MetaKey, NatKind, PayloadBase,
+    Register, RejectKind, Verdict, fib_flags, nat_flags,
 };
 pub use set::{Element, Key, KeyType, Set};
 
