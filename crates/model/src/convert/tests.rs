@@ -589,6 +589,17 @@ fn one_bad_rule_does_not_lose_the_policy() {
     let bytes = br#"{"metadata": {"name": "p"}, "spec": {"selector": 7, "ingress": [{"action": "Allow"}]}}"#;
     let Some(Resource::NetworkPolicy(policy)) = salvage::from_store(&key, bytes) else { panic!() };
     assert_eq!(policy::namespaced("shop", policy.spec, &mut faults).selector, "!all()");
+    // A custom resource whose own metadata cannot be read is still a policy.
+    let object = json!({
+        "kind": "NetworkPolicy", "apiVersion": "crd.projectcalico.org/v1",
+        "metadata": {"name": "web", "namespace": "shop", "resourceVersion": "7", "annotations": {"projectcalico.org/metadata": "{"}},
+        "spec": {"selector": "has(a)", "ingress": [{"action": "Allow", "protocol": {"no": "protocol"}}]},
+    });
+    let pair = crate::crd::salvage(Kind::NetworkPolicy, object).unwrap();
+    assert_eq!((pair.key.to_string().as_str(), pair.revision.as_str()), ("NetworkPolicy(shop/web)", "7"));
+    let Some(Resource::NetworkPolicy(policy)) = pair.as_resource().cloned() else { panic!() };
+    let policy = policy::namespaced("shop", policy.spec, &mut Faults::new());
+    assert_eq!(policy.inbound_rules[0].action, RuleAction::Deny);
     // What is no JSON cannot be salvaged, nor what holds no rules.
     assert!(salvage::from_store(&key, b"{").is_none());
     assert!(salvage::salvage(Kind::IPPool, json!({"spec": {"cidr": 7}})).is_none());

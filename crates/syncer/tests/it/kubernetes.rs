@@ -7,6 +7,7 @@ use api::Kind;
 use async_trait::async_trait;
 use datastore::kubernetes::{KubernetesBackend, KubernetesConfig};
 use datastore::{Backend, WatchOptions};
+use futures::StreamExt as _;
 use model::feed::FeedValue;
 use model::v1::PolicyKey;
 use model::{Key, ListOptions, V1Key};
@@ -170,10 +171,39 @@ async fn native_objects(store: &KubernetesStore) -> Result<()> {
     Ok(())
 }
 
-/// One server for both: starting it takes longest.
+/// More endpoint slices than one page of a list has.
+async fn pages(store: &KubernetesStore) -> Result<()> {
+    let slices: Vec<serde_json::Value> = (0..520)
+        .map(|number| {
+            serde_json::json!({
+                "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4", "endpoints": [],
+                "metadata": {"name": format!("slice-{number}"), "namespace": "default"},
+            })
+        })
+        .collect();
+    let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": slices});
+    store.kubectl(&["create", "--validate=false", "-f", "-"], &list.to_string()).await?;
+    let backend = store.backend().await?;
+    let kind = ListOptions::resources(Kind::KubernetesEndpointSlice);
+    let whole = backend.list(&kind, None).await?;
+    let mut parts = backend.list_parts(&kind, None).await?;
+    let (mut keys, mut count) = (std::collections::BTreeSet::new(), 0);
+    while let Some(part) = parts.next().await {
+        let part = part?;
+        ensure!(part.revision >= whole.revision, "{} before {}", part.revision, whole.revision);
+        count += 1;
+        keys.extend(part.items.into_iter().map(|pair| pair.key));
+    }
+    ensure!(count > 1 && keys.len() >= 520, "{count} parts, {} entries", keys.len());
+    ensure!(whole.items.iter().all(|pair| keys.contains(&pair.key)));
+    Ok(())
+}
+
+/// One server for all: starting it takes longest.
 #[tokio::test(flavor = "multi_thread")]
 async fn feeds_survive_restarts_of_the_api_server() -> Result<()> {
     let store = KubernetesStore::open().await?;
     native_objects(&store).await?;
+    pages(&store).await?;
     survive(&store).await
 }

@@ -1,7 +1,8 @@
 //! Many entries, and large ones.
 
 use crate::harness::{
-    Store, expect_error, name_of, network_set, network_sets, next_event, sample, short, watch,
+    Store, expect_error, name_of, network_set, network_set_key, network_sets, next_event, sample, short,
+    watch,
 };
 use anyhow::{Result, ensure};
 use api::{Kind, Resource};
@@ -29,6 +30,25 @@ pub(crate) async fn ten_thousand(store: &Store) -> Result<()> {
         let Some(Resource::NetworkSet(set)) = item.as_resource() else { anyhow::bail!("{item:?}") };
         let net = format!("10.{}.{}.0/24", index / 256 % 256, index % 256);
         ensure!(set.spec.nets.len() == 1 && set.spec.nets[0].as_str() == net, "{index}: {:?}", set.spec.nets);
+    }
+    // In parts it is the same list, of one moment.
+    let all = ListOptions::resources(Kind::NetworkSet);
+    let mut parts = store.backend.list_parts(&all, None).await?;
+    let mut items = Vec::new();
+    let mut revisions = BTreeSet::new();
+    while let Some(part) = parts.next().await {
+        let part = part?;
+        revisions.insert(part.revision);
+        items.extend(part.items);
+        if revisions.len() == 1 && items.len() < COUNT {
+            // Not part of that moment.
+            store.backend.apply(&network_set("default", "zzz-later", "10.0.0.0/8")?).await?;
+        }
+    }
+    ensure!(items == listed.items, "{} entries in parts", items.len());
+    ensure!(revisions.len() == 1, "parts of several moments: {revisions:?}");
+    if store.backend.get(&network_set_key("default", "zzz-later"), None).await.is_ok() {
+        store.backend.delete(&network_set_key("default", "zzz-later"), None).await?;
     }
     let mut events = watch(store, &network_sets("default"), None).await?;
     let mut names = BTreeSet::new();
