@@ -136,7 +136,10 @@ impl Shared {
                 Ok(Committed::Done { block: stored, claim: None })
             }
             Err(error) if is_lost(&error) => Ok(Committed::BlockChanged(self.read(&block.key).await?)),
-            Err(error) => Err(error.into()),
+            Err(error) => {
+                handles.doubt(counts);
+                Err(error.into())
+            }
         }
     }
 }

@@ -3,17 +3,22 @@
 //! On stores with transactions that happens together with the write of the block ([`crate::commit`]). Elsewhere the count
 //! goes first and may be too high after a crash; it is never too low. What was counted and then not taken is kept as
 //! surplus and taken off in the end.
+//!
+//! Taking off is the delicate part: whoever else works on the same handle (a release, a second request) may have taken it
+//! off already, and then the count would be too low. So a handle is only counted down at the revision that is known to
+//! include the count. Where that is lost, [`Shared::reconcile`] makes the handle say what the block says.
 
 use crate::clock::ATTEMPTS;
 use crate::error::{Error, Result, TOO_MANY_ATTEMPTS};
-use crate::records::{self, existing, handle_key};
+use crate::records::{self, block_key, existing, handle_key, with_block};
 use crate::shared::Shared;
 use datastore::Write;
-use futures::{StreamExt as _, TryStreamExt as _};
-use ipam_core::handle;
+use futures::StreamExt as _;
+use ipam_core::block::clean_handle;
+use ipam_core::{Block, handle};
 use ipnet::IpNet;
 use model::{IpVersion, IpamHandle, KvPair, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How many handles are worked on at once.
 const AT_ONCE: usize = 16;
@@ -30,6 +35,8 @@ pub(crate) struct Handles {
     limits: BTreeMap<String, usize>,
     /// What is counted in the store and was not taken.
     surplus: BTreeMap<String, Changes>,
+    /// Handles of which the surplus may be off already, or may be taken after all.
+    doubtful: BTreeSet<String>,
 }
 
 impl Handles {
@@ -53,6 +60,11 @@ impl Handles {
 
     fn add_surplus(&mut self, handle: &str, cidr: IpNet, count: i64) {
         *self.surplus.entry(handle.to_owned()).or_default().entry(cidr).or_default() += count;
+    }
+
+    /// A write may or may not have happened: what these handles have is not known.
+    pub(crate) fn doubt(&mut self, counts: &BTreeMap<String, i64>) {
+        self.doubtful.extend(counts.keys().cloned());
     }
 
     /// Addresses that were counted are now really taken.
@@ -120,11 +132,15 @@ impl Shared {
             .iter()
             .map(|(handle, count)| self.count_up_one(handles.clone(), handle, cidr, *count))
             .collect();
-        let outcomes: Vec<Result<KvPair>> = futures::stream::iter(writes).buffered(AT_ONCE).collect().await;
+        let outcomes: Vec<Result<(KvPair, bool)>> =
+            futures::stream::iter(writes).buffered(AT_ONCE).collect().await;
         let mut failure = None;
         for ((handle, count), outcome) in counts.iter().zip(outcomes) {
             match outcome {
-                Ok(entry) => {
+                Ok((entry, was_lost)) => {
+                    if was_lost && handles.surplus.contains_key(handle) {
+                        handles.doubtful.insert(handle.clone());
+                    }
                     handles.learn(handle, Some(entry));
                     handles.add_surplus(handle, cidr, *count);
                 }
@@ -134,7 +150,14 @@ impl Shared {
         failure.map_or(Ok(()), Err)
     }
 
-    async fn count_up_one(&self, mut known: Handles, handle: &str, cidr: IpNet, count: i64) -> Result<KvPair> {
+    /// Counts up one handle. Also tells whether somebody else had changed it.
+    async fn count_up_one(
+        &self,
+        mut known: Handles,
+        handle: &str,
+        cidr: IpNet,
+        count: i64,
+    ) -> Result<(KvPair, bool)> {
         for attempt in 0..ATTEMPTS {
             self.wait_before(attempt).await;
             let outcome = match known.count_up(handle, cidr, count)? {
@@ -144,24 +167,69 @@ impl Shared {
             };
             match outcome {
                 Err(error) if is_lost(&error) => known.learn(handle, self.read(&handle_key(handle)).await?),
-                outcome => return Ok(outcome?),
+                outcome => return Ok((outcome?, attempt > 0)),
             }
         }
         Err(TOO_MANY_ATTEMPTS)
     }
 
-    /// Changes handles, one after the other's write; several at once. A handle that is gone needs no change.
-    pub(crate) async fn count_down(&self, changes: BTreeMap<String, Changes>) -> Result<()> {
+    /// Counts down handles as they were read before the addresses were released. Too high a count is tolerable, so trouble is
+    /// only told.
+    pub(crate) async fn count_down(&self, downs: Vec<(String, Option<KvPair>, Changes)>) {
         let writes: Vec<_> =
-            changes.iter().map(|(handle, changes)| self.count_down_one(handle, changes)).collect();
-        futures::stream::iter(writes).buffer_unordered(AT_ONCE).try_collect().await
+            downs.iter().map(|(handle, entry, changes)| self.count_down_one(handle, entry.as_ref(), changes)).collect();
+        let outcomes: Vec<Result<()>> = futures::stream::iter(writes).buffered(AT_ONCE).collect().await;
+        for ((handle, ..), outcome) in downs.iter().zip(outcomes) {
+            if let Err(error) = outcome {
+                tracing::warn!(handle, %error, "the handle counts addresses that it does not have");
+            }
+        }
     }
 
-    async fn count_down_one(&self, handle: &str, changes: &Changes) -> Result<()> {
+    async fn count_down_one(&self, handle: &str, entry: Option<&KvPair>, changes: &Changes) -> Result<()> {
+        let Some(entry) = entry else { return Ok(()) };
+        let outcome = match changed(handle, Some(entry), changes)? {
+            Some(Write::Delete(entry)) => self.backend.delete_entry(&entry).await,
+            Some(Write::Update(entry)) => self.backend.update(&entry).await,
+            _ => return Ok(()),
+        };
+        match outcome {
+            Err(error) if is_lost(&error) => {
+                for cidr in changes.keys() {
+                    self.reconcile(handle, *cidr).await?;
+                }
+                Ok(())
+            }
+            outcome => Ok(outcome.map(|_| ())?),
+        }
+    }
+
+    /// Makes a handle count no more addresses of a block than it has there. Who has counted up and is about to write the block
+    /// finds that it changed, and counts up again.
+    pub(crate) async fn reconcile(&self, handle: &str, cidr: IpNet) -> Result<()> {
         for attempt in 0..ATTEMPTS {
             self.wait_before(attempt).await;
             let Some(entry) = self.read(&handle_key(handle)).await? else { return Ok(()) };
-            let outcome = match changed(handle, Some(&entry), changes)? {
+            let counted = records::handle(&entry)?.block.get(&cidr.to_string()).copied().unwrap_or_default();
+            let block = self.read(&block_key(cidr)).await?;
+            let has = match &block {
+                Some(block) => Block::new(records::block(block)?).addresses_of(clean_handle(handle)).count(),
+                None => 0,
+            };
+            let surplus = counted.saturating_sub(i64::try_from(has).unwrap_or(i64::MAX));
+            if surplus <= 0 {
+                return Ok(());
+            }
+            if let Some(block) = block {
+                let mut record = records::block(&block)?.clone();
+                record.sequence_number = record.sequence_number.wrapping_add(1);
+                self.remember_block(cidr, None);
+                match self.backend.update(&with_block(&block, record)).await {
+                    Err(error) if is_lost(&error) => continue,
+                    outcome => drop(outcome?),
+                }
+            }
+            let outcome = match changed(handle, Some(&entry), &[(cidr, -surplus)].into())? {
                 Some(Write::Delete(entry)) => self.backend.delete_entry(&entry).await,
                 Some(Write::Update(entry)) => self.backend.update(&entry).await,
                 _ => return Ok(()),
@@ -174,22 +242,28 @@ impl Shared {
         Err(TOO_MANY_ATTEMPTS)
     }
 
-    /// Takes off what was counted and not taken. Too high a count is tolerable, so trouble is only told.
+    /// Takes off what was counted and not taken.
     pub(crate) async fn settle(&self, handles: &mut Handles) {
-        let mut changes = BTreeMap::new();
+        let doubtful = std::mem::take(&mut handles.doubtful);
+        let mut downs = Vec::new();
         for (handle, surplus) in std::mem::take(&mut handles.surplus) {
-            let downs: Changes =
+            let changes: Changes =
                 surplus.into_iter().filter(|(_, count)| *count > 0).map(|(cidr, count)| (cidr, -count)).collect();
-            if !downs.is_empty() {
-                handles.known.remove(&handle);
-                changes.insert(handle, downs);
+            if changes.is_empty() {
+                continue;
+            }
+            let entry = handles.known.remove(&handle);
+            if !doubtful.contains(&handle) {
+                downs.push((handle, entry, changes));
+                continue;
+            }
+            for cidr in changes.into_keys() {
+                if let Err(error) = self.reconcile(&handle, cidr).await {
+                    tracing::warn!(handle, %error, "the handle counts addresses that it does not have");
+                }
             }
         }
-        if !changes.is_empty()
-            && let Err(error) = self.count_down(changes).await
-        {
-            tracing::warn!(%error, "a handle counts addresses that it does not have");
-        }
+        self.count_down(downs).await;
     }
 }
 

@@ -159,19 +159,17 @@ impl Shared {
 
     /// Writes a block from which addresses were released, and counts down the handles.
     async fn write_release(&self, write: &Write, changes: BTreeMap<String, Changes>) -> Result<Written> {
-        if !self.backend.is_kubernetes() {
-            let mut writes = vec![write.clone()];
-            for (handle, changes) in &changes {
-                let entry = self.read(&handle_key(handle)).await?;
-                writes.extend(changed(handle, entry.as_ref(), changes)?);
-            }
-            match self.backend.write_all(&writes).await? {
-                Batch::Done(stored) => return Ok(Written::Done(stored.into_iter().next().flatten())),
-                Batch::Conflict(current) => {
-                    return Ok(Written::Changed(current.into_iter().next().flatten()));
-                }
-                Batch::Unsupported => {}
-            }
+        // Read before the block is written: what they count then includes what is released now.
+        let reads: Vec<_> = changes.keys().map(|handle| self.read_handle(handle)).collect();
+        let entries = futures::future::try_join_all(reads).await?;
+        let mut writes = vec![write.clone()];
+        for ((handle, changes), entry) in changes.iter().zip(&entries) {
+            writes.extend(changed(handle, entry.as_ref(), changes)?);
+        }
+        match self.backend.write_all(&writes).await? {
+            Batch::Done(stored) => return Ok(Written::Done(stored.into_iter().next().flatten())),
+            Batch::Conflict(current) => return Ok(Written::Changed(current.into_iter().next().flatten())),
+            Batch::Unsupported => {}
         }
         let outcome = match write {
             Write::Delete(entry) => self.backend.delete_entry(entry).await.map(|_| None),
@@ -183,11 +181,13 @@ impl Shared {
             Err(error) if is_lost(&error) => return Ok(Written::Changed(self.read(write.key()).await?)),
             Err(error) => return Err(error.into()),
         };
-        // The addresses are free; a handle that still counts them is a small leak and no reason to fail.
-        if let Err(error) = self.count_down(changes).await {
-            tracing::warn!(key = %write.key(), %error, "could not take the released addresses off their handle");
-        }
+        let downs = changes.into_iter().zip(entries).map(|((handle, changes), entry)| (handle, entry, changes));
+        self.count_down(downs.collect()).await;
         Ok(Written::Done(stored))
+    }
+
+    async fn read_handle(&self, handle: &str) -> Result<Option<KvPair>> {
+        self.read(&handle_key(handle)).await
     }
 
     pub(crate) async fn release_by_handle(&self, handle: &str) -> Result<()> {
@@ -239,26 +239,11 @@ impl Shared {
         self.read_blocks(ranges).await
     }
 
-    /// Puts right a handle that counts addresses of blocks which have none of its.
+    /// Puts right a handle that counts addresses which it does not have.
     pub(crate) async fn drop_unfounded(&self, id: &str) -> Result<()> {
         let Some(entry) = self.read(&handle_key(id)).await? else { return Ok(()) };
-        let settings = self.read_settings().await?;
-        let mut ranges = blocks_of(records::handle(&entry)?);
-        let mut blocks = self.read_blocks(&ranges).await?;
-        let has_some = |block: &Option<KvPair>| {
-            let block = block.as_ref().and_then(|block| records::block(block).ok());
-            block.is_some_and(|block| Block::new(block).addresses_of(clean_handle(id)).next().is_some())
-        };
-        let mut keep = blocks.iter().map(|block| !has_some(block)).collect::<Vec<_>>().into_iter();
-        ranges.retain(|_| keep.next().unwrap_or_default());
-        blocks.retain(|block| !has_some(block));
-        let mut writes = Vec::new();
-        for (cidr, block) in ranges.iter().zip(&blocks) {
-            writes.push(self.release_handle_in(*cidr, block.as_ref(), id, &settings)?);
-        }
-        self.write_handle_release(&entry, &ranges, &writes, &settings).await?;
-        for cidr in ranges {
-            self.remember_block(cidr, None);
+        for cidr in blocks_of(records::handle(&entry)?) {
+            self.reconcile(id, cidr).await?;
         }
         Ok(())
     }

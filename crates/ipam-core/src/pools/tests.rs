@@ -62,7 +62,7 @@ fn pools_are_chosen_by_selectors_and_use() {
     assert_eq!(names(&choose(&pools, &elsewhere).expect("pools").usable), ["g-small"]);
     let windows = Wanted { max_block_size: 29, ..elsewhere.clone() };
     assert_eq!(choose(&pools, &windows).expect_err("blocks too small"), NoPool::NoneForUse(IntendedUse::Workload));
-    let six = Wanted { version: IpVersion::V6, ..wanted.clone() };
+    let six = Wanted { version: IpVersion::V6, max_block_size: 128, ..wanted.clone() };
     assert_eq!(names(&choose(&pools, &six).expect("pools").usable), ["h-six"]);
 
     // Who names pools gets them, whatever they select; but only those that are open.

@@ -93,6 +93,7 @@ async fn what_calico_writes_for_the_same_pods() {
     }
     assert_eq!(masked(&stored(&store)), masked(AFTER_ADD));
     let text = stored(&store);
+    let text = text.lines().find(|line| line.contains("host:node-a")).expect("the block of node-a");
     let number = |start: &str| -> u64 {
         let rest = text.split(start).nth(1).expect("a number");
         rest.chars().take_while(char::is_ascii_digit).collect::<String>().parse().expect("a number")

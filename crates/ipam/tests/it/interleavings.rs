@@ -434,7 +434,11 @@ fn is_serious(repair: &Repair) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1200, max_shrink_iters: 4000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: ProptestConfig::default().cases.max(800),
+        max_shrink_iters: 1500,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn with_transactions(ops in ops(), schedule in prop::collection::vec(any::<u8>(), 64..512)) {

@@ -171,7 +171,10 @@ fn pools_are_chosen_by_node_namespace_use_and_name() {
     both(&pools, |cluster| {
         let starts = |request: &AutoAssign| cluster.addresses(request)[0].rsplit_once('.').expect("dots").0.to_owned();
         assert_eq!(starts(&request("n1", "a", 1)), "10.1.0");
-        assert_eq!(cluster.refusal(&request("n2", "b", 1)), "no configured Calico pools for node n2");
+        assert_eq!(
+            cluster.refusal(&request("n2", "b", 1)),
+            "cannot find a qualified ippool, no pools match the required use (Workload)"
+        );
         let team = NamespaceLabels { name: "ns".to_owned(), labels: [("team".to_owned(), "x".to_owned())].into() };
         assert_eq!(starts(&AutoAssign { namespace: Some(team), ..request("n2", "c", 1) }), "10.2.0");
         let tunnel = AutoAssign { intended_use: IntendedUse::Tunnel, ..request("n2", "d", 1) };

@@ -107,8 +107,13 @@ impl Stop {
 impl Future for Stop {
     type Output = ();
 
-    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
-        if std::mem::replace(&mut self.0, true) { Poll::Ready(()) } else { Poll::Pending }
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if std::mem::replace(&mut self.0, true) {
+            return Poll::Ready(());
+        }
+        // Streams of futures only look at those that ask for it.
+        context.waker().wake_by_ref();
+        Poll::Pending
     }
 }
 
