@@ -96,6 +96,13 @@ pub(super) fn invalid(path: &[u8], parsed_key: Option<Key>, reason: String) -> I
     InvalidEntry { key: String::from_utf8_lossy(path).into_owned(), parsed_key, reason, salvaged: None }
 }
 
+/// What is wrong with an entry, with the fields that are.
+pub(super) fn with_place(key: &Key, entry: &Entry, reason: String) -> String {
+    let Key::Resource(resource) = key else { return reason };
+    let fields = model::convert::salvage::unreadable_fields(resource.kind, &entry.value);
+    if fields.is_empty() { reason } else { format!("{}: {reason}", fields.join(", ")) }
+}
+
 /// As much of an unreadable entry as can be read, where that matters.
 pub(super) fn salvaged(key: &Key, entry: &Entry) -> Option<Box<KvPair>> {
     let resource = model::convert::salvage::from_store(key.as_resource()?, &entry.value)?;

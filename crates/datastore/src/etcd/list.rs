@@ -3,7 +3,7 @@
 //! An entry that cannot be read never fails the list and is never dropped: it is reported beside the entries.
 
 use super::convert::{
-    default_allow_key, default_allow_profile, invalid, key_error, read, salvaged, store_error, user_name,
+    default_allow_key, default_allow_profile, invalid, key_error, read, salvaged, store_error, user_name, with_place,
 };
 use super::names::{OLD_PREFIX, old_key};
 use super::transport::{Entry, RangeRequest, RangeResponse, Span, Transport, TransportError};
@@ -148,6 +148,7 @@ impl Selection {
             Ok(pair) if self.is_selected(&pair) => Decoded::Selected(pair),
             Ok(_) => Decoded::Other,
             Err(reason) => {
+                let reason = with_place(&key, entry, reason);
                 let salvaged = salvaged(&key, entry);
                 Decoded::Invalid(InvalidEntry { salvaged, ..invalid(&entry.key, Some(key), reason) })
             }

@@ -59,6 +59,26 @@ pub fn from_store(key: &ResourceKey, bytes: &[u8]) -> Option<Resource> {
     Some(resource)
 }
 
+/// The fields of an unreadable object that cannot be read even alone, such as `spec.cidr`: where to look for the
+/// mistake. Empty when the bytes are no object at all.
+#[must_use]
+pub fn unreadable_fields(kind: Kind, bytes: &[u8]) -> Vec<String> {
+    let Ok(Value::Object(mut object)) = serde_json::from_slice(bytes) else { return Vec::new() };
+    let mut paths = Vec::new();
+    for part in ["metadata", "spec", "status"] {
+        let Some(mut value) = object.remove(part) else { continue };
+        if !value.is_object() && !value.is_null() {
+            paths.push(part.to_owned());
+            continue;
+        }
+        let unread = take_unreadable_with(&mut value, |field| {
+            Resource::from_value(kind, json!({ part: field })).is_ok()
+        });
+        paths.extend(unread.keys().map(|name| format!("{part}.{name}")));
+    }
+    paths
+}
+
 /// Whether objects of this kind hold rules that somebody enforces.
 #[must_use]
 pub fn has_rules(kind: Kind) -> bool {

@@ -600,6 +600,19 @@ fn one_bad_rule_does_not_lose_the_policy() {
     let Some(Resource::NetworkPolicy(policy)) = pair.as_resource().cloned() else { panic!() };
     let policy = policy::namespaced("shop", policy.spec, &mut Faults::new());
     assert_eq!(policy.inbound_rules[0].action, RuleAction::Deny);
+    // Where the mistake is, for whoever has to correct it.
+    for (kind, text, fields) in [
+        (
+            Kind::IPPool,
+            r#"{"metadata": {"labels": 7}, "spec": {"cidr": 7, "blockSize": 26}}"#,
+            &["metadata.labels", "spec.cidr"][..],
+        ),
+        (Kind::IPPool, r#"{"spec": []}"#, &["spec"]),
+        (Kind::IPPool, r#"{"spec": {"cidr": "x"}}"#, &[]),
+        (Kind::IPPool, "{", &[]),
+    ] {
+        assert_eq!(salvage::unreadable_fields(kind, text.as_bytes()), fields, "{text}");
+    }
     // What is no JSON cannot be salvaged, nor what holds no rules.
     assert!(salvage::from_store(&key, b"{").is_none());
     assert!(salvage::salvage(Kind::IPPool, json!({"spec": {"cidr": 7}})).is_none());

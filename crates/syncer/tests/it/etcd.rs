@@ -89,7 +89,10 @@ async fn what_cannot_be_read_fails_closed() -> Result<()> {
         _ => None,
     };
     store.etcdctl(&["put", path, &bad]).await?;
-    store.etcdctl(&["put", "/calico/resources/v3/projectcalico.org/ippools/broken", "{"]).await?;
+    let pools = "/calico/resources/v3/projectcalico.org/ippools";
+    store.etcdctl(&["put", &format!("{pools}/broken"), "{"]).await?;
+    let bad_pool = r#"{"metadata": {"name": "bad"}, "spec": {"cidr": ["10.0.0.0/8"]}}"#;
+    store.etcdctl(&["put", &format!("{pools}/bad"), bad_pool]).await?;
     let recorder = Recorder::default();
     let syncer = syncer::start(&store.backend().await?, felix(), recorder.clone());
     recorder.wait_in_sync().await?;
@@ -98,7 +101,10 @@ async fn what_cannot_be_read_fails_closed() -> Result<()> {
     let unreadable = syncer.unreadable().objects();
     let reason = unreadable.get("NetworkPolicy(shop/web)").context("it is not reported")?;
     ensure!(reason.contains("spec.ingress[0].source.nets"), "{reason}");
-    ensure!(unreadable.contains_key("IPPool(broken)") && unreadable.len() == 2, "{unreadable:?}");
+    ensure!(unreadable.contains_key("IPPool(broken)") && unreadable.len() == 3, "{unreadable:?}");
+    ensure!(unreadable["IPPool(bad)"].contains("spec.cidr"), "{unreadable:?}");
+    store.etcdctl(&["del", &format!("{pools}/bad")]).await?;
+    recorder.wait("the pool is gone", |_| syncer.unreadable().count() == 2).await?;
     // Readable, then not: the readable one stays, over a restart of the feed's connection, too.
     store.etcdctl(&["put", path, good]).await?;
     recorder.wait("the readable policy", |known| action(known) == Some(RuleAction::Allow)).await?;
