@@ -188,7 +188,9 @@ fn path_segment(text: &str) -> String {
     for byte in text.bytes() {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => segment.push(char::from(byte)),
-            b'-' | b'_' | b'.' | b'~' | b'$' | b'&' | b'+' | b'=' | b':' | b'@' => segment.push(char::from(byte)),
+            b'-' | b'_' | b'.' | b'~' | b'$' | b'&' | b'+' | b'=' | b':' | b'@' => {
+                segment.push(char::from(byte));
+            }
             other => segment.push_str(&format!("%{other:02X}")),
         }
     }

@@ -37,7 +37,11 @@ impl KubernetesObjects {
         name: &str,
     ) -> Result<T> {
         let resource = ApiResource { base, plural, namespaced: !namespace.is_empty() };
-        let key = if namespace.is_empty() { format!("{plural}({name})") } else { format!("{plural}({namespace}/{name})") };
+        let key = if namespace.is_empty() {
+            format!("{plural}({name})")
+        } else {
+            format!("{plural}({namespace}/{name})")
+        };
         let outcome = self.transport.get(&resource.object(namespace, name)).await;
         outcome.map_err(|failure| failure.into_error(&format!("get {key}"), &key))
     }

@@ -162,11 +162,14 @@ pub(crate) async fn together(store: &Store) -> Result<()> {
         expect_error(backend.get(&other.key, None).await, "does not exist", Error::is_does_not_exist)?;
     }
     let outcome = backend.write_all(&[Write::Update(changed.clone())]).await?;
-    ensure!(matches!(&outcome, Batch::Done(stored) if stored[0].as_ref().is_some_and(|entry| entry.value == changed.value)));
+    ensure!(
+        matches!(&outcome, Batch::Done(stored) if stored[0].as_ref().is_some_and(|entry| entry.value == changed.value))
+    );
     ensure!(backend.write_all(&[]).await? == Batch::Done(Vec::new()));
 
     // More than fits into one transaction is refused as a whole.
-    let many: Vec<Write> = (0..200).map(|number| handle(&format!("many.{number}")).map(Write::Create)).collect::<Result<_>>()?;
+    let many: Vec<Write> =
+        (0..200).map(|number| handle(&format!("many.{number}")).map(Write::Create)).collect::<Result<_>>()?;
     ensure!(backend.write_all(&many).await? == Batch::Unsupported);
     expect_error(backend.get(many[0].key(), None).await, "does not exist", Error::is_does_not_exist)?;
     Ok(())
