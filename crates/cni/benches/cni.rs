@@ -1,1 +1,336 @@
-fn main() {}
+//! How long ADD and DEL take, against a floor measured in the same run: the same netlink operations done directly, plus
+//! the same number of sequential writes to the same datastore.
+//!
+//! The benchmark program is its own plugin and its own agent: started with `CNI_COMMAND` it is the one, with
+//! `AGENT_SOCKET` the other. Pods are network namespaces; everything is removed at the end.
+
+#[path = "../tests/it/world.rs"]
+#[expect(dead_code, reason = "the world of the tests has more than a benchmark needs")]
+mod world;
+
+use anyhow::{Context as _, Result, ensure};
+use cni::wiring::{Wire, WiringPlan};
+use serde_json::{Value, json};
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use testkit::{ApiServer, Etcd, Report};
+use world::{Cluster, Node, Pod, add_node, pool, port_of, prepare};
+
+/// Where the plugin leaves its peak memory.
+const MEMORY_FILE: &str = "BENCH_MEMORY_FILE";
+const PARALLEL: usize = 64;
+
+fn main() -> ExitCode {
+    if std::env::var_os("AGENT_SOCKET").is_some() {
+        return report(agent());
+    }
+    if std::env::var_os("CNI_COMMAND").is_some() {
+        let exit = cni::run_in_process(cni::Program::Plugin);
+        if let Some(file) = std::env::var_os(MEMORY_FILE) {
+            let _ = note_memory(Path::new(&file));
+        }
+        return ExitCode::from(exit);
+    }
+    report(run())
+}
+
+fn report(outcome: Result<()>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn note_memory(file: &Path) -> Result<()> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let peak = status.lines().find(|line| line.starts_with("VmHWM:")).context("no VmHWM")?;
+    let number = peak.split_whitespace().nth(1).context("no number")?;
+    let mut output = std::fs::File::options().create(true).append(true).open(file)?;
+    writeln!(output, "{number}")?;
+    Ok(())
+}
+
+fn agent() -> Result<()> {
+    let environment: cni::Environment = std::env::vars().collect();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let socket = environment.get("AGENT_SOCKET").context("no socket")?;
+        let listener = cni::agent::bind(Path::new(socket))?;
+        let store = cni::Store::open(&cni::config::NetConf::default(), &environment).await?;
+        let node = environment.get("NODENAME").context("no node")?;
+        let paths = cni::HostPaths::of(&environment);
+        let context = cni::Context::new(Arc::new(store.warmed(node)), paths, true);
+        Ok(cni::agent::serve(listener, cni::agent::AgentState::ready(context)).await?)
+    })
+}
+
+/// A running agent; killed when dropped.
+struct Agent(Child);
+
+impl Agent {
+    fn start(node: &Node, variables: &[(&str, String)]) -> Result<Self> {
+        let socket = node.root().join("var/run/calico/cni-agent.sock");
+        let mut command = Command::new(node.root().join("bin/calico"));
+        command.env_clear().env("AGENT_SOCKET", &socket).env("TORTIE_HOST_ROOT", node.root()).env("NODENAME", &node.name);
+        command.envs(variables.iter().map(|(name, value)| (*name, value)));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let agent = Self(node.host.namespace.run(move || command.spawn())??);
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while std::os::unix::net::UnixStream::connect(&socket).is_err() {
+            ensure!(Instant::now() < deadline, "the agent does not listen");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(agent)
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// How much is measured: little in a build without optimisation, which only shows that the benchmark works.
+fn rounds() -> usize {
+    if cfg!(debug_assertions) { 3 } else { 100 }
+}
+
+fn run() -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let mut figures = Report::new("cni");
+    runtime.block_on(on_etcd(&mut figures))?;
+    runtime.block_on(on_kubernetes(&mut figures))?;
+    figures.note(format!(
+        "{} rounds; each call is a process of its own, from its start to its end. The floor has no process in it.",
+        rounds()
+    ));
+    let mut output = std::io::stdout();
+    output.write_all(figures.markdown().as_bytes())?;
+    figures.record()
+}
+
+/// Milliseconds of one call each.
+#[derive(Default)]
+struct Times {
+    add: Vec<f64>,
+    del: Vec<f64>,
+}
+
+fn measure(node: &Node, pods: &[Pod], changes: &Value) -> Result<Times> {
+    let mut times = Times::default();
+    for pod in pods {
+        let start = Instant::now();
+        node.add(pod, changes.clone())?;
+        times.add.push(milliseconds(start));
+        let start = Instant::now();
+        node.del(pod, changes.clone())?;
+        times.del.push(milliseconds(start));
+    }
+    Ok(times)
+}
+
+fn milliseconds(start: Instant) -> f64 {
+    start.elapsed().as_secs_f64() * 1000.0
+}
+
+/// The value below which this share of all values is.
+fn quantile(values: &[f64], share: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "small numbers")]
+    let index = ((sorted.len() as f64 - 1.0) * share).round() as usize;
+    sorted.get(index).copied().unwrap_or_default()
+}
+
+fn compare(figures: &mut Report, what: &str, ours: &[f64], floor: &[f64], goal: &str) {
+    for (name, share) in [("p50", 0.5), ("p99", 0.99)] {
+        let (own, base) = (quantile(ours, share), quantile(floor, share));
+        let goal = if name == "p50" { goal } else { "" };
+        figures.row(
+            &format!("{what} {name}"),
+            &format!("{own:.2} ms"),
+            &format!("floor: {base:.2} ms"),
+            &format!("{:.2}", own / base),
+            goal,
+        );
+    }
+}
+
+/// The same operations of the kernel, done here.
+fn wire(node: &Node, pod: &Pod, number: usize) -> Result<(f64, f64)> {
+    let conf = cni::config::NetConf::parse(&node.configuration(json!({})))?;
+    let mut plan = WiringPlan::new(&conf, format!("califloor{number}"), "eth0", Some(1450))?;
+    plan.addresses = vec![format!("10.99.0.{}/32", number % 250 + 1).parse()?];
+    let namespace = &pod.netns.namespace;
+    let outcome = node.host.namespace.run(|| -> std::result::Result<(f64, f64), cni::CniError> {
+        let start = Instant::now();
+        if let Some(mut wire) = Wire::create(&plan, namespace, false)? {
+            wire.finish(&plan, namespace)?;
+        }
+        let made = milliseconds(start);
+        let start = Instant::now();
+        cni::wiring::remove(namespace, "eth0")?;
+        Ok((made, milliseconds(start)))
+    })?;
+    Ok(outcome?)
+}
+
+/// So many sequential writes of an object about as long as an endpoint.
+async fn write(client: &client::Client, count: u64, key: usize) -> Result<f64> {
+    let text = json!({"metadata": {"name": format!("floor-{key}")}, "spec": {"nets": ["10.0.0.0/8", "10.1.0.0/16", "10.2.0.0/16"],
+        "extra": "x".repeat(400)}});
+    let set: api::GlobalNetworkSet = serde_json::from_value(text)?;
+    let entry = model::KvPair::resource(api::Resource::from(set));
+    let start = Instant::now();
+    for _ in 0..count {
+        client.backend().apply(&entry).await?;
+    }
+    Ok(milliseconds(start))
+}
+
+/// How many revisions of etcd a call takes.
+fn revision(etcd: &Etcd) -> Result<u64> {
+    let output = etcd.etcdctl(&["get", "none", "-w", "json"])?;
+    let value: Value = serde_json::from_slice(&output.stdout)?;
+    value["header"]["revision"].as_u64().context("no revision")
+}
+
+async fn on_etcd(figures: &mut Report) -> Result<()> {
+    let cluster = Cluster::start(&[pool("pool", "10.10.0.0/16", 26)]).await?;
+    add_node(&cluster.client, "node-a").await?;
+    let settings = json!({"datastore_type": "etcdv3", "etcd_endpoints": cluster.etcd.endpoint(), "log_level": "error"});
+    let mut node = Node::with_plugin("node-a", settings, &std::env::current_exe()?)?;
+    node.forward(port_of(&cluster.etcd.endpoint())?)?;
+    let memory = node.root().join("memory");
+    node.variables.insert(MEMORY_FILE.to_owned(), memory.display().to_string());
+    let pods: Vec<Pod> = (0..rounds()).map(|number| Pod::new(&format!("c{number}"))).collect::<Result<_>>()?;
+    // Warm: the host has its block, the network its profile.
+    measure(&node, &pods[..1], &json!({}))?;
+    let before = revision(&cluster.etcd)?;
+    node.add(&pods[0], json!({}))?;
+    let added = revision(&cluster.etcd)?;
+    node.del(&pods[0], json!({}))?;
+    let (add_writes, del_writes) = (added - before, revision(&cluster.etcd)? - added);
+
+    let mut floor = Times::default();
+    for (number, pod) in pods.iter().enumerate() {
+        let (made, removed) = wire(&node, pod, number)?;
+        floor.add.push(made + write(&cluster.client, add_writes, number).await?);
+        floor.del.push(removed + write(&cluster.client, del_writes, number).await?);
+    }
+    let direct = measure(&node, &pods, &json!({}))?;
+    compare(figures, "ADD, etcd, direct", &direct.add, &floor.add, "p50 at most 1.5x the floor");
+    compare(figures, "DEL, etcd, direct", &direct.del, &floor.del, "p50 at most 1.5x the floor");
+    let peak = std::fs::read_to_string(&memory)?.lines().filter_map(|line| line.parse::<u64>().ok()).max().unwrap_or_default();
+    #[expect(clippy::cast_precision_loss, reason = "kilobytes")]
+    figures.row("peak memory of the plugin, direct", &format!("{:.1} MiB", peak as f64 / 1024.0), "", "", "below 20 MiB");
+    let alone = parallel(&node, 1)?;
+    let together = parallel(&node, PARALLEL)?;
+    figures.row(
+        "64 parallel ADDs, direct",
+        &format!("{together:.1}/s"),
+        &format!("one at a time: {alone:.1}/s"),
+        &format!("{:.1}", together / alone),
+        "",
+    );
+
+    let variables = [("DATASTORE_TYPE", "etcdv3".to_owned()), ("ETCD_ENDPOINTS", cluster.etcd.endpoint())];
+    let agent = Agent::start(&node, &variables)?;
+    measure(&node, &pods[..1], &json!({}))?;
+    let through = measure(&node, &pods, &json!({}))?;
+    compare(figures, "ADD, etcd, through the agent", &through.add, &floor.add, "p50 at most 1.5x the floor");
+    compare(figures, "DEL, etcd, through the agent", &through.del, &floor.del, "p50 at most 1.5x the floor");
+    let alone = parallel(&node, 1)?;
+    let together = parallel(&node, PARALLEL)?;
+    figures.row(
+        "64 parallel ADDs, through the agent",
+        &format!("{together:.1}/s"),
+        &format!("one at a time: {alone:.1}/s"),
+        &format!("{:.1}", together / alone),
+        "at least 5x",
+    );
+    drop(agent);
+    figures.note(format!("On etcd an ADD takes {add_writes} writes and a DEL {del_writes}."));
+    Ok(())
+}
+
+/// ADDs per second with so many at once; what was added is deleted again.
+fn parallel(node: &Node, width: usize) -> Result<f64> {
+    let count = if width == 1 { rounds().min(20) } else { width };
+    let pods: Vec<Pod> = (0..count).map(|number| Pod::new(&format!("p{number}"))).collect::<Result<_>>()?;
+    let plugin = node.root().join("bin/calico");
+    let configuration = node.configuration(json!({}));
+    let start = Instant::now();
+    for group in pods.chunks(width) {
+        let started: Vec<Child> =
+            group.iter().map(|pod| node.start(&plugin, &pod.call("ADD"), &configuration)).collect::<Result<_>>()?;
+        for child in started {
+            world::answer(&child.wait_with_output()?)?;
+        }
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    for pod in &pods {
+        node.del(pod, json!({}))?;
+    }
+    #[expect(clippy::cast_precision_loss, reason = "a small number")]
+    Ok(pods.len() as f64 / seconds)
+}
+
+async fn on_kubernetes(figures: &mut Report) -> Result<()> {
+    let etcd = tokio::task::spawn_blocking(Etcd::start).await??;
+    let endpoint = etcd.endpoint();
+    let api = tokio::task::spawn_blocking(move || ApiServer::start(&endpoint)).await??;
+    let kubeconfig = api.kubeconfig().display().to_string();
+    let config = client::ClientConfig {
+        datastore_type: client::DatastoreType::Kubernetes,
+        etcd: Default::default(),
+        kubernetes: client::config::KubernetesSettings { kubeconfig: kubeconfig.clone(), ..Default::default() },
+        embedded_path: String::new(),
+    };
+    let client = client::Client::open(&config).await?;
+    client.backend().install().await?;
+    let apply = |object: Value| api.kubectl_with_input(&["apply", "-f", "-"], &object.to_string()).map(drop);
+    apply(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a"}}))?;
+    prepare(&client, &[pool("pool", "10.10.0.0/16", 26)]).await?;
+    let settings = json!({"datastore_type": "kubernetes", "nodename": "node-a", "policy": {"type": "k8s"}, "log_level": "error",
+        "kubernetes": {"kubeconfig": kubeconfig.clone()}, "calico_api_group": "crd.projectcalico.org/v1"});
+    let node = Node::with_plugin("node-a", settings, &std::env::current_exe()?)?;
+    node.forward(port_of(&api.endpoint())?)?;
+    let mut pods = Vec::new();
+    for number in 0..rounds() {
+        apply(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("p{number}"), "namespace": "default"},
+            "spec": {"nodeName": "node-a", "automountServiceAccountToken": false, "containers": [{"name": "c", "image": "x"}]}}))?;
+        pods.push(Pod::of_kubernetes(&format!("c{number}"), "default", &format!("p{number}"))?);
+    }
+    let variables = [
+        ("DATASTORE_TYPE", "kubernetes".to_owned()),
+        ("KUBECONFIG", kubeconfig),
+        ("CALICO_API_GROUP", "crd.projectcalico.org/v1".to_owned()),
+    ];
+    let agent = Agent::start(&node, &variables)?;
+    measure(&node, &pods[..1], &json!({}))?;
+    let before = revision(&etcd)?;
+    node.add(&pods[0], json!({}))?;
+    let added = revision(&etcd)?;
+    node.del(&pods[0], json!({}))?;
+    let (add_writes, del_writes) = (added - before, revision(&etcd)? - added);
+    let mut floor = Times::default();
+    for (number, pod) in pods.iter().enumerate() {
+        let (made, removed) = wire(&node, pod, number)?;
+        floor.add.push(made + write(&client, add_writes, number).await?);
+        floor.del.push(removed + write(&client, del_writes, number).await?);
+    }
+    let through = measure(&node, &pods, &json!({}))?;
+    compare(figures, "ADD, Kubernetes, through the agent", &through.add, &floor.add, "p50 at most 1.5x the floor");
+    compare(figures, "DEL, Kubernetes, through the agent", &through.del, &floor.del, "p50 at most 1.5x the floor");
+    drop(agent);
+    figures.note(format!("On Kubernetes an ADD takes {add_writes} writes and a DEL {del_writes}."));
+    Ok(())
+}

@@ -3,6 +3,7 @@
 //! Releases use the multi-call program `tortie`; tests need one that has fault points. With `AGENT_SOCKET` set it is the
 //! agent instead, so that tests can kill it.
 
+use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -33,5 +34,12 @@ fn serve(socket: &std::path::Path) -> ExitCode {
         }
         cni::agent::serve(listener, state).await
     });
-    if outcome.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // For the log of the test that started it.
+            let _ = writeln!(std::io::stderr(), "the agent ended: {error}");
+            ExitCode::FAILURE
+        }
+    }
 }

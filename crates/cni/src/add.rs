@@ -62,12 +62,12 @@ pub(crate) async fn add(context: &Context, request: &mut Request) -> Result<CniR
         let message = format!("invalid pod startup delay of {}", request.conf.policy_setup_timeout_seconds);
         return Err(CniError::new(code::INVALID_CONFIGURATION, message));
     }
-    let known = learn(context, request).await?;
+    let known = Box::pin(learn(context, request)).await?;
     fault::point("store-read");
     if known.identity.is_pod() {
-        add_pod(context, request, known).await
+        Box::pin(add_pod(context, request, known)).await
     } else {
-        add_plain(context, request, known).await
+        Box::pin(add_plain(context, request, known)).await
     }
 }
 
@@ -133,7 +133,7 @@ fn labels_of(name: &str, labels: StringMap) -> NamespaceLabels {
 async fn add_plain(context: &Context, request: &Request, mut known: Known) -> Result<CniResult> {
     let plan = WiringPlan::new(&request.conf, known.identity.device(&request.environment), &request.ifname, known.mtu)?;
     if let Some(existing) = known.existing.take() {
-        return join_network(context, request, &known, existing, plan).await;
+        return Box::pin(join_network(context, request, &known, existing, plan)).await;
     }
     let (labels, namespace) = mesos_labels(&request.conf.args.mesos.network_info.labels.labels);
     if let Some(namespace) = namespace {
@@ -141,11 +141,11 @@ async fn add_plain(context: &Context, request: &Request, mut known: Known) -> Re
     }
     let name = known.identity.endpoint_name()?;
     let begun = dataplane::begin(&known.dataplane, &plan, &known.namespace);
-    let taken = addresses::take(context, request, &known.identity, &AddressSource::Plugin, None);
+    let taken = Box::pin(addresses::take(context, request, &known.identity, &AddressSource::Plugin, None));
     let (taken, begun) = tokio::join!(taken, begun);
     let (result, wiring) = both(context, request, &known.identity, taken, begun).await?;
     let endpoint = endpoint::plain(&known.identity, &name, labels, &result.ips);
-    complete(context, request, &known, plan, result, wiring, endpoint, &StringMap::new()).await
+    Box::pin(complete(context, request, &known, plan, result, wiring, endpoint, &StringMap::new())).await
 }
 
 /// A container that is attached already joins another network, or asks again: it keeps its addresses.
@@ -170,7 +170,7 @@ async fn join_network(
         endpoint::set_device(&mut endpoint, &wired.host_device, wired.mac);
     }
     let profile = ensure_profile(context, request, false);
-    let (written, profile) = tokio::join!(context.store.write_endpoint(endpoint), profile);
+    let (written, profile) = tokio::join!(Box::pin(context.store.write_endpoint(endpoint)), Box::pin(profile));
     profile?;
     let written = written?;
     let wired = Wired {
@@ -227,7 +227,7 @@ async fn add_pod(context: &Context, request: &mut Request, mut known: Known) -> 
     let begun = async {
         if fresh { dataplane::begin(&known.dataplane, &plan, &known.namespace).await } else { Ok(Wiring::Later) }
     };
-    let taken = addresses::take(context, request, &known.identity, &source, pod.namespace_labels);
+    let taken = Box::pin(addresses::take(context, request, &known.identity, &source, pod.namespace_labels));
     let (taken, begun) = tokio::join!(taken, begun);
     let (result, wiring) = both(context, request, &known.identity, taken, begun).await?;
     // No routes mean that a virtual machine is moving here: its packets still go to another host.
@@ -242,7 +242,9 @@ async fn add_pod(context: &Context, request: &mut Request, mut known: Known) -> 
         &floating,
     );
     match built {
-        Ok(endpoint) => complete(context, request, &known, plan, result, wiring, endpoint, annotations).await,
+        Ok(endpoint) => {
+            Box::pin(complete(context, request, &known, plan, result, wiring, endpoint, annotations)).await
+        }
         Err(error) => {
             take_back(context, request, &known.identity, wiring, None).await;
             Err(error)
@@ -324,7 +326,7 @@ async fn complete(
     endpoint::set_device(&mut endpoint, &wired.host_device, wired.mac);
     let is_new = endpoint.metadata.resource_version.is_empty();
     let profile = ensure_profile(context, request, identity.is_pod());
-    let (written, profile) = tokio::join!(context.store.write_endpoint(endpoint), profile);
+    let (written, profile) = tokio::join!(Box::pin(context.store.write_endpoint(endpoint)), Box::pin(profile));
     fault::point("endpoint-written");
     let written = match (written, profile) {
         (Ok(written), Ok(())) => written,

@@ -191,14 +191,15 @@ fn explained(error: CniError, missed: Option<&str>) -> CniError {
 /// # Errors
 /// What CNI is told.
 pub async fn execute(program: Program, context: &Context, request: &mut Request) -> Result<Vec<u8>> {
+    // Boxed: each of these futures is large, and they need not be on anybody's stack together.
     match (program, request.command) {
         (_, Command::Version) => Ok(version::answer().to_string().into_bytes()),
-        (Program::Plugin, Command::Add) => add::add(context, request).await?.render(told_version(request)),
-        (Program::Plugin, Command::Del) => del::del(context, request).await.map(|()| Vec::new()),
-        (Program::Plugin, Command::Check) => check::check(context, request).await.map(|()| Vec::new()),
+        (Program::Plugin, Command::Add) => Box::pin(add::add(context, request)).await?.render(told_version(request)),
+        (Program::Plugin, Command::Del) => Box::pin(del::del(context, request)).await.map(|()| Vec::new()),
+        (Program::Plugin, Command::Check) => Box::pin(check::check(context, request)).await.map(|()| Vec::new()),
         (Program::Plugin, Command::Status) => status::status(context, request).await.map(|()| Vec::new()),
-        (Program::Plugin, Command::Gc) => gc::gc(context, request).await.map(|()| Vec::new()),
-        (Program::Ipam, Command::Add) => ipam_add(context, request).await?.render(told_version(request)),
+        (Program::Plugin, Command::Gc) => Box::pin(gc::gc(context, request)).await.map(|()| Vec::new()),
+        (Program::Ipam, Command::Add) => Box::pin(ipam_add(context, request)).await?.render(told_version(request)),
         (Program::Ipam, Command::Del) => {
             let identity = ipam_identity(context, request)?;
             release::release(context, &request.conf, &identity).await.map(|()| Vec::new())
@@ -280,5 +281,27 @@ fn test_connection(environment: &Environment, stdin: &[u8]) -> Outcome {
             let told = CniError::new(code::GENERAL, "data store connection failed").with_details(error.to_string());
             Outcome::of(Err(told), "")
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{run_ipam, run_plugin};
+    use crate::request::Environment;
+
+    #[test]
+    fn flags_and_calls_without_a_command() {
+        let run = |arguments: &[&str]| {
+            let arguments: Vec<String> = arguments.iter().map(|it| (*it).to_owned()).collect();
+            run_plugin(&Environment::new(), &arguments, Vec::new)
+        };
+        assert_eq!(run(&["-v"]).stdout, format!("{}\n", env!("CARGO_PKG_VERSION")).into_bytes());
+        let about = run(&[]);
+        assert!(about.exit == 0 && about.stdout.is_empty());
+        assert!(about.stderr.contains("CNI protocol versions supported: 0.1.0, 0.2.0"), "{}", about.stderr);
+        let unknown = run(&["-x"]);
+        assert!(unknown.exit == 1 && String::from_utf8_lossy(&unknown.stdout).contains("\"code\": 100"));
+        let upgrade = run_ipam(&Environment::new(), &["-upgrade".to_owned()], Vec::new);
+        assert!(upgrade.exit == 1 && upgrade.stderr.contains("KUBERNETES_NODE_NAME not specified"));
     }
 }

@@ -229,7 +229,7 @@ impl Store {
 ///
 /// # Errors
 /// An annotation about addresses that cannot be followed.
-pub fn pod_facts(pod: &Pod, environment: &Environment) -> Result<PodFacts> {
+pub(crate) fn pod_facts(pod: &Pod, environment: &Environment) -> Result<PodFacts> {
     let converted = model::kubernetes::pod::workload_endpoint(pod, &interface_prefix(environment))
         .map_err(|error| CniError::new(code::ANNOTATION, error.to_string()))?;
     for problem in &converted.problems {

@@ -66,8 +66,12 @@ pub(crate) async fn assign(context: &Context, conf: &NetConf, identity: &Identit
     }
     let max_per_handle = usize::from(machine.is_some());
     match wish.address {
-        Some(address) => assign_this(context, conf, identity, address, handle, attributes, max_per_handle).await,
-        None => assign_any(context, conf, identity, wish.namespace, handle, attributes, max_per_handle).await,
+        Some(address) => {
+            Box::pin(assign_this(context, conf, identity, address, handle, attributes, max_per_handle)).await
+        }
+        None => {
+            Box::pin(assign_any(context, conf, identity, wish.namespace, handle, attributes, max_per_handle)).await
+        }
     }
 }
 
@@ -91,7 +95,7 @@ async fn assign_this(
     let _turn = turn(context, conf).await;
     let work = async {
         context.upgrade_once(node).await?;
-        let outcome = context.store.ipam.assign_ip(&request).await;
+        let outcome = Box::pin(context.store.ipam.assign_ip(&request)).await;
         outcome.map_err(|error| {
             CniError::address(&format!("assigning address {address} to {}", identity.describe()), &error)
         })
@@ -127,7 +131,7 @@ async fn assign_any(
     let _turn = turn(context, conf).await;
     let step = format!("assigning addresses to {}", identity.describe());
     let assigned = timed(async {
-        context.store.ipam.auto_assign(&request).await.map_err(|error| CniError::address(&step, &error))
+        Box::pin(context.store.ipam.auto_assign(&request)).await.map_err(|error| CniError::address(&step, &error))
     })
     .await?;
     let short = [(IpVersion::V4, num4, assigned.ipv4.len()), (IpVersion::V6, num6, assigned.ipv6.len())]

@@ -35,7 +35,7 @@ async fn release_handles(context: &Context, conf: &NetConf, identity: &Identity)
 }
 
 async fn release_handle(context: &Context, handle: &str) -> Result<()> {
-    match context.store.ipam.release_by_handle(handle).await {
+    match Box::pin(context.store.ipam.release_by_handle(handle)).await {
         Err(error) if !error.is_does_not_exist() => {
             Err(CniError::address(&format!("releasing the addresses of handle {handle}"), &error))
         }

@@ -1,7 +1,7 @@
 //! Through the agent: the same work, warm; and an agent that is starting, gone, killed in the middle, or of another
 //! version.
 
-use crate::world::{Cluster, Node, Pod, add_node, address_of, answer, pool, refusal, told};
+use crate::world::{Cluster, Node, Pod, add_node, address_of, answer, pool, reach, refusal, told};
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
 use std::io::{Read as _, Write as _};
@@ -28,7 +28,7 @@ impl Agent {
             .envs(variables.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(Stdio::null());
+            .stderr(std::fs::File::create(node.root().join("agent.log"))?);
         let child = node.host.namespace.run(move || command.spawn())??;
         let agent = Self { child };
         let deadline = Instant::now() + Duration::from_secs(30);
@@ -64,6 +64,11 @@ async fn world() -> Result<(Cluster, Node)> {
     Ok((cluster, node))
 }
 
+/// What the agent itself said.
+fn log(node: &Node) -> String {
+    std::fs::read_to_string(node.root().join("agent.log")).unwrap_or_default()
+}
+
 /// A log line of the plugin that only its own work writes.
 fn worked_itself(output: &std::process::Output) -> bool {
     told(output).contains("working without the agent") || told(output).contains("does not do this")
@@ -84,10 +89,12 @@ async fn the_agent_does_the_work_without_credentials_of_the_plugin() -> Result<(
     for child in started {
         let output = child.wait_with_output()?;
         addresses.insert(address_of(&answer(&output)?)?);
-        ensure!(!worked_itself(&output), "{}", told(&output));
+        ensure!(!worked_itself(&output), "{} {}", told(&output), log(&node));
     }
     assert_eq!(addresses.len(), 64);
-    pods[0].netns.run("ping", &["-c", "1", "-W", "5", addresses.iter().next_back().context("no address")?])?;
+    let second = pods[1].netns.ip(&["-4", "addr", "show", "eth0"])?;
+    let second = second.split("inet ").nth(1).and_then(|rest| rest.split('/').next()).context("no address")?;
+    reach(&pods[0].netns, &pods[1].netns, second)?;
     // Errors come through the agent as they are.
     let lost = Pod { container: "lost".into(), ..Pod::new("x")? };
     let mut call = lost.call("ADD");
@@ -136,7 +143,7 @@ async fn an_agent_that_is_not_there_yet_is_waited_for_and_then_not() -> Result<(
     let agent = Agent::start(&node, &[])?;
     let output = waiting.wait_with_output()?;
     answer(&output)?;
-    ensure!(!worked_itself(&output), "{}", told(&output));
+    ensure!(!worked_itself(&output), "{} {}", told(&output), log(&node));
     node.del(&pod, json!({}))?;
     agent.kill()?;
     node.assert_bare()?;

@@ -1,6 +1,6 @@
 //! Attaching and detaching containers: both families, repetition, versions, errors, other IPAM plugins, CHECK, GC.
 
-use crate::world::{Call, Cluster, Netns, Node, Pod, add_node, address_of, answer, pool, refusal, told};
+use crate::world::{Call, Cluster, Node, Pod, add_node, address_of, answer, pool, reach, refusal, told};
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
@@ -11,23 +11,19 @@ async fn world(pools: &[Value]) -> Result<(Cluster, Node)> {
     Ok((cluster, node))
 }
 
-fn ping(from: &Netns, to: &str) -> Result<()> {
-    from.run("ping", &["-c", "1", "-W", "5", to]).map(drop)
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_pods_reach_each_other_and_leave_nothing() -> Result<()> {
     let (cluster, node) = world(&[pool("pool", "10.10.0.0/16", 26)]).await?;
     let (one, two) = (Pod::new("one")?, Pod::new("two")?);
     let first = address_of(&node.add(&one, json!({}))?)?;
     let second = address_of(&node.add(&two, json!({}))?)?;
-    ping(&one.netns, &second)?;
-    ping(&two.netns, &first)?;
+    reach(&one.netns, &two.netns, &second)?;
+    reach(&two.netns, &one.netns, &first)?;
     // Asked again, the same answer.
     assert_eq!(address_of(&node.add(&one, json!({}))?)?, first);
-    ping(&one.netns, &second)?;
+    reach(&one.netns, &two.netns, &second)?;
     node.del(&one, json!({}))?;
-    assert!(ping(&two.netns, &first).is_err());
+    assert!(!node.host.ip(&["route"])?.contains(&first));
     node.del(&one, json!({}))?;
     node.del(&two, json!({}))?;
     node.assert_bare()?;
@@ -43,8 +39,8 @@ async fn dual_stack_with_settings_of_the_pod() -> Result<()> {
     let other = node.add(&two, both.clone())?;
     assert_eq!(result["ips"].as_array().map(Vec::len), Some(2));
     let v6 = other["ips"][1]["address"].as_str().context("no IPv6 address")?.replace("/128", "");
-    ping(&one.netns, &v6)?;
-    ping(&one.netns, &address_of(&other)?)?;
+    reach(&one.netns, &two.netns, &v6)?;
+    reach(&one.netns, &two.netns, &address_of(&other)?)?;
     let routes = one.netns.ip(&["-6", "route"])?;
     assert!(routes.contains("default via fe80::ecee:eeff:feee:eeee dev eth0"), "{routes}");
     for (path, value) in [
@@ -158,7 +154,7 @@ async fn host_local_and_calico_ipam_as_programs() -> Result<()> {
     assert_eq!(result["ips"][0]["address"], format!("{first}/32"));
     assert_eq!(result["ips"][0].get("gateway"), None);
     let second = address_of(&node.add(&two, local.clone())?)?;
-    ping(&one.netns, &second)?;
+    reach(&one.netns, &two.netns, &second)?;
     // Custom routes are for pods of Kubernetes; other containers get everything.
     assert!(one.netns.ip(&["route"])?.contains("default via 169.254.1.1"));
     node.del(&one, local.clone())?;

@@ -4,15 +4,17 @@
 use anyhow::{Context as _, Result, bail, ensure};
 use client::{Client, ClientConfig, DatastoreType};
 use netlink::namespace::Namespace;
-use netlink::{Handle, Kernel as _, Operation};
+use netlink::{DeviceKind, Handle, Kernel as _, NewLink, Operation, Route};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 use testkit::{Etcd, Folder};
 
 static COUNTER: AtomicU32 = AtomicU32::new(0);
@@ -82,23 +84,34 @@ pub(crate) struct Node {
 impl Node {
     /// A node of this name whose plugins find their datastore by these settings of the configuration.
     pub(crate) fn new(name: &str, settings: Value) -> Result<Self> {
-        let folder = Folder::new("cni")?;
-        let root = folder.path();
-        std::fs::create_dir_all(root.join("var/lib/calico"))?;
-        std::fs::write(root.join("var/lib/calico/nodename"), name)?;
-        std::fs::create_dir_all(root.join("bin"))?;
         let plugin = std::env::current_exe()?
             .parent()
             .and_then(Path::parent)
             .map(|folder| folder.join("examples/plugin"))
             .filter(|path| path.is_file())
             .context("the example program `plugin` is not built; `cargo test -p cni` builds it")?;
+        Self::with_plugin(name, settings, &plugin)
+    }
+
+    /// The same with another program as its plugins.
+    pub(crate) fn with_plugin(name: &str, settings: Value, plugin: &Path) -> Result<Self> {
+        let folder = Folder::new("cni")?;
+        let root = folder.path();
+        std::fs::create_dir_all(root.join("var/lib/calico"))?;
+        std::fs::write(root.join("var/lib/calico/nodename"), name)?;
+        std::fs::create_dir_all(root.join("bin"))?;
         for link in ["calico", "calico-ipam"] {
-            symlink(&plugin, root.join("bin").join(link))?;
+            symlink(plugin, root.join("bin").join(link))?;
         }
         let host = Netns::new("host")?;
         let mut kernel = host.namespace.run(Handle::open)??;
-        netlink::first_failure(kernel.apply(&[Operation::up(1)]))?;
+        // As on any host: a way out, which proxy ARP needs, and forwarding of IPv6, which Felix turns on.
+        let uplink = NewLink { up: true, ..NewLink::new("uplink", DeviceKind::Bridge) };
+        netlink::first_failure(kernel.apply(&[Operation::up(1), Operation::AddLink(uplink)]))?;
+        let uplink = kernel.link(&"uplink".into())?.context("no uplink")?.index;
+        let out = Operation::AddRoute(Route::on_link("0.0.0.0/0".parse()?, uplink));
+        netlink::first_failure(kernel.apply(&[out]))?;
+        host.namespace.run(|| netlink::sysctl::write("net/ipv6/conf/all/forwarding", "1"))??;
         Ok(Self { name: name.to_owned(), host, folder, settings, variables: BTreeMap::new() })
     }
 
@@ -173,7 +186,7 @@ impl Node {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = self.host.namespace.run(move || command.spawn())??;
         let mut stdin = child.stdin.take().context("no standard input")?;
-        std::io::Write::write_all(&mut stdin, configuration.to_string().as_bytes())?;
+        stdin.write_all(configuration.to_string().as_bytes())?;
         Ok(child)
     }
 
@@ -367,7 +380,26 @@ pub(crate) fn merge(into: &mut Value, from: Value) {
     }
 }
 
-/// A folder that plugins and tests share.
-pub(crate) fn folder_of(path: &Path, name: &str) -> PathBuf {
-    path.join(name)
+/// Whether a pod reaches an address of another one: a connection is made and a byte sent.
+pub(crate) fn reach(from: &Netns, to: &Netns, address: &str) -> Result<()> {
+    let target: SocketAddr = SocketAddr::new(address.parse()?, 18_999);
+    let listener = to.namespace.run(|| TcpListener::bind(target))??;
+    let accepted = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept()?;
+        let mut byte = [0];
+        stream.read_exact(&mut byte)
+    });
+    let connected = from.namespace.run(|| TcpStream::connect_timeout(&target, Duration::from_secs(5)))?;
+    match connected {
+        Ok(mut stream) => {
+            stream.write_all(b"x")?;
+            accepted.join().ok().context("the listener failed")??;
+            Ok(())
+        }
+        Err(error) => {
+            // Lets the listener go.
+            let _ = to.namespace.run(|| TcpStream::connect_timeout(&target, Duration::from_secs(1)).and_then(|mut it| it.write_all(b"x")));
+            Err(error.into())
+        }
+    }
 }
