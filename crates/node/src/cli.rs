@@ -64,6 +64,18 @@ pub enum NodeCommand {
         #[command(subcommand)]
         command: StatusCommand,
     },
+    /// Look at the BPF dataplane.
+    Bpf {
+        /// What to look at.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Fetch or watch the node's flow logs.
+    Flows {
+        /// How many flows; negative to watch.
+        #[arg(long, short = 'n', allow_negative_numbers = true)]
+        num: i64,
+    },
     /// Print the version.
     Version,
 }
@@ -128,6 +140,12 @@ pub type Failure = Box<dyn Error + Send + Sync>;
 pub fn run(command: NodeCommand, surroundings: Surroundings<'_>) -> Result<ExitCode, Failure> {
     if command == NodeCommand::Version {
         return print(&format!("{}\n", surroundings.calico_version));
+    }
+    if matches!(command, NodeCommand::Bpf { .. } | NodeCommand::Flows { .. }) {
+        return Err("this version has no BPF dataplane and no flow logs: nothing to look at".into());
+    }
+    if command == NodeCommand::NodeServices {
+        supervise::end_with_supervisor()?;
     }
     let context = match Context::of_process(surroundings.calico_version) {
         Ok(context) => context,
@@ -203,6 +221,8 @@ async fn run_one(command: NodeCommand, context: &Context) -> Result<ExitCode, Fa
         | NodeCommand::Init { .. }
         | NodeCommand::NodeServices
         | NodeCommand::HostpathInit
+        | NodeCommand::Bpf { .. }
+        | NodeCommand::Flows { .. }
         | NodeCommand::Version => {}
     }
     Ok(ExitCode::SUCCESS)

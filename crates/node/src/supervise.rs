@@ -16,6 +16,7 @@ use crate::context::Context;
 use crate::startup::{self, StartupError};
 use crate::tunnel::{self, TunnelError};
 use backoff::Backoff;
+pub use children::end_with_supervisor;
 use children::{Child, ServiceFiles, Signals, reap};
 use plan::{Part, parts};
 use std::collections::BTreeMap;
@@ -65,12 +66,20 @@ pub fn run(context: &Context, available: &[&str]) -> Result<(), SuperviseError> 
             .enable_all()
             .build()
             .map_err(system("preparing to start"))?;
-        runtime.block_on(async {
+        let starting = async {
             let started = startup::run(context).await?;
             tunnel::run_once(context).await?;
             Ok::<_, SuperviseError>(started.node_name)
+        };
+        runtime.block_on(async {
+            tokio::select! {
+                outcome = starting => outcome.map(Some),
+                // A node that waits for its datastore must still end when it is told to.
+                () = signals.end() => Ok(None),
+            }
         })?
     };
+    let Some(node_name) = node_name else { return Ok(()) };
     let program = std::env::current_exe().map_err(system("finding this program"))?;
     let parts = parts(&context.settings, &*context.environment, &node_name, available);
     for missing in parts.iter().filter(|part| !part.available) {

@@ -89,10 +89,15 @@ pub fn parse(arguments: &[String]) -> Result<OldCommand, OldError> {
         return component("felix", Vec::new());
     }
     if flags.has("bpf") {
-        return component("bpf", flags.rest.clone());
+        return node(NodeCommand::Bpf { arguments: flags.rest.clone() });
     }
     if let Some(count) = flags.values.get("flows").filter(|count| *count != "0") {
-        return component("flows", vec!["--num".to_owned(), count.clone()]);
+        let wrong = |_| OldError::Value {
+            flag: "flows".to_owned(),
+            value: count.clone(),
+            reason: "not a number".to_owned(),
+        };
+        return node(NodeCommand::Flows { num: count.parse().map_err(wrong)? });
     }
     if flags.has("init") {
         return node(NodeCommand::Init { best_effort: flags.has("best-effort") });
@@ -249,7 +254,7 @@ mod tests {
                 "-confd -confd-run-once -confd-confdir /etc/x",
                 Ok(OldCommand::Component("confd", vec!["--run-once".into(), "--confdir=/etc/x".into()])),
             ),
-            ("-bpf routes dump", Ok(OldCommand::Component("bpf", vec!["routes".into(), "dump".into()]))),
+            ("-bpf routes dump", node(NodeCommand::Bpf { arguments: vec!["routes".into(), "dump".into()] })),
         ] {
             assert_eq!(read(line), expected, "{line}");
         }

@@ -6,13 +6,21 @@
 use super::plan::Part;
 use crate::context::Context;
 use crate::health::SERVICES;
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
+use rustix::process::{
+    Pid, Signal, WaitOptions, getppid, kill_process, set_parent_process_death_signal, wait,
+};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
+
+/// How often a start-up that is under way looks whether it should end.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The variable that tells a part the process id of its supervisor.
+const SUPERVISOR: &str = "TORTIE_SUPERVISOR";
 
 /// A running part.
 pub(super) struct Child {
@@ -24,6 +32,7 @@ impl Child {
     pub(super) fn start(program: &Path, part: &Part) -> io::Result<Self> {
         let mut command = Command::new(program);
         command.args(part.arguments).stdin(Stdio::null());
+        command.env(SUPERVISOR, std::process::id().to_string());
         for (name, value) in &part.variables {
             command.env(name, value);
         }
@@ -54,6 +63,23 @@ impl Child {
             tracing::debug!(pid = self.id(), %error, "could not be signalled: it has ended");
         }
     }
+}
+
+/// Has this process end when its supervisor does, if it has one: a part that outlived a killed supervisor would stand in
+/// the way of the next one's. To be called before anything else, on the main thread.
+///
+/// # Errors
+/// When the supervisor is gone already, or the system refuses.
+pub fn end_with_supervisor() -> io::Result<()> {
+    let Some(supervisor) = std::env::var(SUPERVISOR).ok().and_then(|pid| pid.parse::<i32>().ok()) else {
+        return Ok(());
+    };
+    set_parent_process_death_signal(Some(Signal::TERM))?;
+    // It may have ended before we asked to be told.
+    if getppid().map(|parent| parent.as_raw_nonzero().get()) == Some(supervisor) {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("the supervisor, process {supervisor}, has ended")))
 }
 
 /// The next child that has ended, and how; nothing when none has.
@@ -127,6 +153,13 @@ impl Signals {
 
     pub(super) fn end_requested(&self) -> bool {
         self.shared.end.load(Ordering::SeqCst)
+    }
+
+    /// Waits until the end is asked for.
+    pub(super) async fn end(&self) {
+        while !self.end_requested() {
+            tokio::time::sleep(LOOK).await;
+        }
     }
 
     pub(super) fn take_reload(&self) -> bool {

@@ -1,0 +1,70 @@
+//! The program under its other names.
+
+use std::os::unix::fs::symlink;
+use std::process::{Command, Output};
+
+fn started_as(name: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Output {
+    let folder = tempfile::tempdir().expect("a folder");
+    let link = folder.path().join(name);
+    symlink(env!("CARGO_BIN_EXE_tortie"), &link).expect("a link");
+    Command::new(&link).args(arguments).env_clear().envs(variables.iter().copied()).output().expect("the program")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn probes_of_both_generations_fail_and_say_why() {
+    let port = testkit::free_port().expect("a port").to_string();
+    let variables = [("FELIX_HEALTHPORT", port.as_str()), ("FELIX_HEALTHHOST", "127.0.0.1")];
+    for (name, arguments) in [
+        ("calico-node", &["-felix-live"] as &[&str]),
+        ("calico", &["component", "node", "health", "--felix-live"]),
+        ("tortie", &["node", "health", "--felix-live"]),
+    ] {
+        let output = started_as(name, arguments, &variables);
+        assert_eq!(output.status.code(), Some(1), "{name}");
+        let expected = format!("calico/node is not ready: Felix is not live: Get \"http://127.0.0.1:{port}/liveness\"");
+        assert!(text(&output.stdout).starts_with(&expected), "{name}: {output:?}");
+    }
+    let output = started_as("calico", &["health", "--port", &port, "--host", "127.0.0.1"], &[]);
+    assert!(!output.status.success() && text(&output.stderr).contains("health check failed"), "{output:?}");
+}
+
+#[test]
+fn what_is_not_there_is_said() {
+    for (name, arguments, expected) in [
+        ("calico-node", &["-confd"] as &[&str], "confd is not part of this version yet"),
+        ("calico", &["component", "goldmane"], "component goldmane is not part of this version yet"),
+        ("calico-node", &["-nonsense"], "flag provided but not defined: -nonsense"),
+        ("calico", &["component", "node", "bpf", "routes"], "no BPF dataplane"),
+    ] {
+        let output = started_as(name, arguments, &[]);
+        assert!(!output.status.success(), "{name} {arguments:?}");
+        assert!(text(&output.stderr).contains(expected), "{name} {arguments:?}: {output:?}");
+    }
+}
+
+#[test]
+fn plugins_by_name_and_by_variable() {
+    for (name, arguments, variables) in [
+        ("calico", &[] as &[&str], &[("CNI_COMMAND", "VERSION")] as &[(&str, &str)]),
+        ("calico-ipam", &[], &[("CNI_COMMAND", "VERSION")]),
+        ("tortie", &["cni", "plugin"], &[("CNI_COMMAND", "VERSION")]),
+        ("calico", &["component", "cni", "ipam"], &[("CNI_COMMAND", "VERSION")]),
+    ] {
+        let output = started_as(name, arguments, variables);
+        assert!(text(&output.stdout).contains("supportedVersions"), "{name} {arguments:?}: {output:?}");
+    }
+    let output = started_as("calico-node", &["-v"], &[]);
+    assert!(output.status.success() && text(&output.stdout).starts_with("v3."), "{output:?}");
+}
+
+#[test]
+fn settings_that_cannot_be_used_are_named() {
+    let output = started_as("calico-node", &["-startup"], &[("AS", "1.2.3"), ("FELIX_HEALTHPORT", "x")]);
+    assert_eq!(output.status.code(), Some(1));
+    let told = text(&output.stderr);
+    assert!(told.contains("AS=1.2.3") && told.contains("FELIX_HEALTHPORT=x"), "{told}");
+}

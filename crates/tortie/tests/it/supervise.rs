@@ -1,0 +1,109 @@
+//! `tortie node`: started, its part killed and started again, asked to end.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use testkit::{Etcd, Folder, Process, program};
+
+/// A node in folders of its own.
+struct Node {
+    process: Process,
+    folder: Folder,
+}
+
+impl Node {
+    fn start(endpoint: &str) -> Self {
+        let folder = Folder::new("tortie-node").expect("a folder");
+        let unshare = program("unshare", "install Debian's util-linux").expect("unshare");
+        let script = format!(
+            "set -e; for place in /var/lib /var/log /run; do mount -t tmpfs tmpfs $place; done; \
+             exec env -i PATH=\"$PATH\" DATASTORE_TYPE=etcdv3 ETCD_ENDPOINTS={endpoint} NODENAME=node-a \
+             IP=10.99.0.11/24 CALICO_NETWORKING_BACKEND=vxlan WAIT_FOR_DATASTORE=true CALICO_IPV6POOL_CIDR=none {} node",
+            env!("CARGO_BIN_EXE_tortie")
+        );
+        let arguments = ["--mount", "--propagation", "private", "sh", "-c", &script].map(str::to_owned);
+        let process = Process::start(&unshare, &arguments, &folder.path().join("log")).expect("a node");
+        Self { process, folder }
+    }
+
+    /// A file as the node sees it.
+    fn file(&self, path: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/root{path}", self.process.id()))
+    }
+
+    fn services_pid(&self) -> Option<u32> {
+        let text = std::fs::read_to_string(self.file("/run/calico/services/node-services")).ok()?;
+        text.trim().parse().ok()
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    fn wait_until(&self, what: &str, holds: impl Fn() -> bool) {
+        // The deadline only ends a test that would never end.
+        let deadline = Instant::now() + Duration::from_secs(120);
+        while !holds() {
+            assert!(Instant::now() < deadline, "this never came true: {what}\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+fn is_running(pid: u32) -> bool {
+    // A zombie still has a folder, and nothing to run.
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+#[test]
+fn a_node_starts_heals_and_ends() {
+    let mut etcd = Etcd::start().expect("etcd");
+    let endpoint = etcd.endpoint();
+    etcd.kill();
+    let mut node = Node::start(&endpoint);
+    node.wait_until("it waits for its datastore", || node.log().contains("does not answer yet"));
+    etcd.restart().expect("etcd again");
+    node.wait_until("its services run", || node.services_pid().is_some_and(is_running));
+    let registered = etcd.etcdctl(&["get", "--prefix", "/calico/resources/v3/projectcalico.org/nodes"]).expect("etcdctl");
+    assert!(String::from_utf8_lossy(&registered.stdout).contains("10.99.0.11/24"), "{registered:?}");
+    assert_eq!(std::fs::read_to_string(node.file("/var/lib/calico/nodename")).expect("the name"), "node-a");
+    // The plugins' socket is there, for root only.
+    let socket = node.file("/run/calico/cni-agent.sock");
+    node.wait_until("the CNI agent listens", || socket.exists());
+    use std::os::unix::fs::PermissionsExt as _;
+    assert_eq!(std::fs::metadata(&socket).expect("a socket").permissions().mode() & 0o777, 0o600);
+
+    let first = node.services_pid().expect("a process");
+    let killed = std::process::Command::new("kill").args(["-KILL", &first.to_string()]).status();
+    assert!(killed.expect("kill").success());
+    node.wait_until("its services run again", || {
+        node.services_pid().is_some_and(|pid| pid != first && is_running(pid))
+    });
+    let second = node.services_pid().expect("a process");
+    node.process.terminate().expect("an end");
+    assert!(!is_running(second), "a part outlived its node:\n{}", node.log());
+}
+
+#[test]
+fn parts_do_not_outlive_a_killed_node() {
+    let etcd = Etcd::start().expect("etcd");
+    let mut node = Node::start(&etcd.endpoint());
+    node.wait_until("its services run", || node.services_pid().is_some_and(is_running));
+    let part = node.services_pid().expect("a process");
+    node.process.kill().expect("a kill");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while is_running(part) {
+        assert!(Instant::now() < deadline, "a part outlived its node:\n{}", node.log());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_node_that_waits_can_be_ended() {
+    let mut etcd = Etcd::start().expect("etcd");
+    let endpoint = etcd.endpoint();
+    etcd.kill();
+    let mut node = Node::start(&endpoint);
+    node.wait_until("it waits for its datastore", || node.log().contains("does not answer yet"));
+    // Returns only when the process has ended.
+    node.process.terminate().expect("an end");
+}
