@@ -90,6 +90,9 @@ pub struct NftSets<K> {
     dirty: BTreeSet<Text>,
     in_sync: bool,
     refused: BTreeMap<(Text, Option<Element>), String>,
+    /// Sets that are emptied and filled in the same transaction: kernels before 6.x confuse ranges that go and ranges that
+    /// come in their place.
+    rebuilt: BTreeSet<Text>,
     /// Sets of which each member is a change of its own, because one of them was refused.
     separate: BTreeSet<Text>,
     metrics: Metrics,
@@ -110,6 +113,7 @@ impl<K: NftSetKernel> NftSets<K> {
             dirty: BTreeSet::new(),
             in_sync: false,
             refused: BTreeMap::new(),
+            rebuilt: BTreeSet::new(),
             separate: BTreeSet::new(),
             metrics: Metrics::default(),
         }
@@ -223,11 +227,17 @@ impl<K: NftSetKernel> NftSets<K> {
                 origins.push(Origin::Set(name.clone()));
             }
             let (mut added, mut removed) = (Vec::new(), Vec::new());
-            for operation in state.members.pending() {
-                match operation {
-                    Operation::Create(element, ()) => added.push(element.clone()),
-                    Operation::Remove(element, ()) => removed.push(element.clone()),
-                    Operation::Replace(..) => {}
+            if self.rebuilt.contains(name) && state.actual.is_some() {
+                changes.push(Change::FlushSet(name.clone()));
+                origins.push(Origin::Set(name.clone()));
+                added.extend(state.members.all_desired().map(|(element, ())| element.clone()));
+            } else {
+                for operation in state.members.pending() {
+                    match operation {
+                        Operation::Create(element, ()) => added.push(element.clone()),
+                        Operation::Remove(element, ()) => removed.push(element.clone()),
+                        Operation::Replace(..) => {}
+                    }
                 }
             }
             added.retain(|element| !self.refused.contains_key(&(name.clone(), Some(element.clone()))));
@@ -278,22 +288,30 @@ impl<K: NftSetKernel> NftSets<K> {
     /// Finds out what is at fault; false when that leads no further.
     fn blame(&mut self, origins: &[Origin], refused: &CommitRefused) -> bool {
         let mut progress = false;
+        // One step for each set: what is refused beside it may only follow from it.
+        let mut stepped = BTreeSet::new();
         for (index, refusal) in &refused.refused {
             match origins.get(*index) {
+                Some(Origin::Members(name, _)) if stepped.contains(name) => {}
                 Some(Origin::Set(name)) => {
                     tracing::warn!(set = %name, %refusal, "the kernel refused a set");
                     progress |= self.refused.insert((name.clone(), None), refusal.to_string()).is_none();
                 }
-                Some(Origin::Members(name, elements)) => match elements.as_slice() {
-                    // Its set is at fault, not the member.
-                    _ if self.refused.contains_key(&(name.clone(), None)) => {}
-                    [element] => {
+                // Its set is at fault, not the member.
+                Some(Origin::Members(name, _)) if self.refused.contains_key(&(name.clone(), None)) => {}
+                Some(Origin::Members(name, elements)) => {
+                    if self.rebuilt.insert(name.clone()) {
+                        stepped.insert(name.clone());
+                        progress = true;
+                    } else if let [element] = elements.as_slice() {
                         tracing::warn!(set = %name, member = %describe(element), %refusal, "the kernel refused a member");
                         let key = (name.clone(), Some(element.clone()));
                         progress |= self.refused.insert(key, refusal.to_string()).is_none();
+                    } else {
+                        stepped.insert(name.clone());
+                        progress |= self.separate.insert(name.clone());
                     }
-                    _ => progress |= self.separate.insert(name.clone()),
-                },
+                }
                 Some(Origin::Table) | None => {}
             }
         }
@@ -360,6 +378,7 @@ impl<K: NftSetKernel> IpSetDriver for NftSets<K> {
             self.read()?;
         }
         self.separate.clear();
+        self.rebuilt.clear();
         for (name, state) in &self.sets {
             // A set cannot change its kind, and rules name it: it stays as it is, and is reported.
             if let (Some((kind, _)), Some(actual)) = (state.wanted, state.actual)

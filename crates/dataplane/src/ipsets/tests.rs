@@ -99,6 +99,7 @@ struct Ranges {
     in_use: BTreeSet<String>,
     bad_member: Option<Element>,
     bad_set: Option<String>,
+    confused: bool,
     commits: usize,
 }
 
@@ -150,6 +151,15 @@ impl NftSetKernel for Ranges {
                         (clash || bad).then_some(Refusal::EXISTS)
                     }
                 },
+                Change::FlushSet(set) => match sets.get_mut(&**set) {
+                    None => Some(Refusal::NOT_FOUND),
+                    Some((_, held)) => {
+                        held.clear();
+                        None
+                    }
+                },
+                // Of some kernels: what goes is in the way of what comes.
+                Change::DeleteElements { .. } if self.confused && changes.len() > 2 => Some(Refusal::EXISTS),
                 Change::DeleteElements { set, elements } => match sets.get_mut(&**set) {
                     None => Some(Refusal::NOT_FOUND),
                     Some((_, held)) => {
@@ -364,6 +374,20 @@ fn one_refused_set_or_member_stops_no_other() {
     driver.apply_updates().expect("applied");
     assert_eq!((driver.refused(), driver.kernel().sets.len()), (vec![], 3));
     assert_eq!(driver.kernel().sets["cali40bad"].1.len(), 2);
+}
+
+/// Networks that are replaced by others in the same place, on a kernel that confuses them.
+#[test]
+fn a_set_is_filled_anew_where_the_kernel_takes_no_small_change() {
+    let mut driver = NftSets::new(Ranges { confused: true, ..Ranges::default() }, IpVersion::V4);
+    let nets = |list: &[&str]| {
+        list.iter().map(|net| IpSetMember::Net(net.parse().expect("a network"))).collect::<Vec<_>>()
+    };
+    driver.update_set("x", IpSetType::Net, &nets(&["10.0.0.0/25", "10.0.0.128/25", "192.0.2.0/24"]));
+    driver.apply_updates().expect("applied");
+    driver.update_members("x", &nets(&["10.0.0.0/24"]), &nets(&["192.0.2.0/24"]));
+    assert!(driver.apply_updates().expect("applied").wrote);
+    assert_eq!((driver.refused(), driver.kernel().sets["cali40x"].1.len()), (vec![], 1));
 }
 
 #[test]

@@ -41,6 +41,22 @@ pub struct Settings {
     pub post_write_check: Duration,
 }
 
+/// A driver that removes what is ours from a variant that is not used (any more); apply it once. `None` where there can be
+/// nothing of ours: its programs are not installed, or its modules are not loaded and asking would load them.
+#[must_use]
+pub fn cleaner(version: IpVersion, backend: Backend, lock: Option<Duration>) -> Option<Driver<Programs>> {
+    if !backend.is_available(version) || !backend::may_be_asked(backend, version) {
+        return None;
+    }
+    let settings = Settings {
+        backend,
+        insert_mode: InsertMode::Insert,
+        refresh: None,
+        post_write_check: Duration::from_secs(5),
+    };
+    Some(Driver::new(Programs::new(version, backend, lock), version, &settings))
+}
+
 /// The driver of one family's tables.
 #[derive(Debug)]
 pub struct Driver<C> {

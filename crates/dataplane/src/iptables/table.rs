@@ -63,6 +63,8 @@ pub(super) struct TableDriver {
     read_at: Option<Instant>,
     /// When the table was written last and how long after that it is looked at.
     check: Option<(Instant, Duration)>,
+    /// How long the helper programs take: where they are slow, the table is looked at less soon.
+    slowest: Duration,
     closed: BTreeMap<Text, Closed>,
     metrics: TableMetrics,
 }
@@ -82,6 +84,7 @@ impl TableDriver {
             in_sync: false,
             read_at: None,
             check: None,
+            slowest: Duration::ZERO,
             closed: BTreeMap::new(),
             metrics: TableMetrics::default(),
         }
@@ -145,7 +148,7 @@ impl TableDriver {
         }
         let wrote = self.write(commands, now)?;
         if wrote {
-            self.check = Some((now, self.first_check));
+            self.check = Some((now, self.first_check.max(2 * self.slowest)));
         }
         Ok(wrote)
     }
@@ -176,7 +179,9 @@ impl TableDriver {
 
     fn read(&mut self, commands: &mut impl Commands, now: Instant) -> Result<(), ApplyError> {
         self.metrics.save_calls += 1;
+        let started = Instant::now();
         let printed = commands.save(self.layer).inspect_err(|_| self.metrics.save_errors += 1)?;
+        self.took(started);
         let saved = parse(&printed).map_err(|reason| {
             self.metrics.save_errors += 1;
             ApplyError::Refused { table: format!("iptables table {}", self.layer), reason }
@@ -201,6 +206,11 @@ impl TableDriver {
         self.read_at = Some(now);
         self.in_sync = true;
         Ok(())
+    }
+
+    /// Takes note of how long a program ran; what was slow once is forgotten by and by.
+    fn took(&mut self, started: Instant) {
+        self.slowest = (self.slowest - self.slowest / 100).max(started.elapsed());
     }
 
     fn view<'a>(&'a self, only: Option<&'a BTreeSet<Text>>) -> View<'a> {
@@ -228,7 +238,10 @@ impl TableDriver {
             return Ok(Ok(false));
         }
         self.metrics.restore_calls += 1;
-        match commands.restore(&plan.input) {
+        let started = Instant::now();
+        let outcome = commands.restore(&plan.input);
+        self.took(started);
+        match outcome {
             Ok(()) => {
                 self.metrics.lines += plan.lines;
                 for (name, rules) in plan.chains {

@@ -233,7 +233,8 @@ fn iptables_from_nothing(variant: Variant) {
         driver.invalidate();
         assert!(!driver.apply(Instant::now()).expect("applied").wrote, "what was written is recognised");
         // Told to want nothing, a driver leaves nothing of ours: that is how the other variant is cleaned.
-        let mut cleaner = iptables_driver(variant, IpVersion::V6);
+        let mut cleaner =
+            iptables::cleaner(IpVersion::V6, variant, None).expect("its programs are installed");
         assert!(!cleaner.apply(Instant::now()).expect("applied").wrote);
     });
     let sorted = |text: String| {
@@ -252,7 +253,8 @@ fn iptables_from_nothing(variant: Variant) {
     };
     assert_eq!(members(&ours), members(&calico));
     ours.run(|| {
-        let mut cleaner = iptables_driver(variant, IpVersion::V4);
+        let mut cleaner =
+            iptables::cleaner(IpVersion::V4, variant, None).expect("its programs are installed");
         assert!(cleaner.apply(Instant::now()).expect("applied").wrote);
         let mut sets = kernel_sets();
         assert!(!sets.apply_updates().expect("applied").wrote);
