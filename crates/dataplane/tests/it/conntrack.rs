@@ -3,6 +3,7 @@
 use crate::host::Host;
 use netlink::netfilter::conntrack::Client;
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::net::IpAddr;
 
 #[test]
@@ -39,4 +40,29 @@ fn connections_of_an_address_are_forgotten_and_no_others() {
         "{left}"
     );
     assert_eq!(forget(&["10.0.0.1"]), 0);
+    // Many at once are looked for in one reading.
+    let many: Vec<String> =
+        (3..20).map(|last| format!("10.0.0.{last}")).chain(["fd00::4".to_owned()]).collect();
+    assert_eq!(forget(&many.iter().map(String::as_str).collect::<Vec<_>>()), 2);
+}
+
+/// The kernel answers only with what was asked for, so that a small question stays small in a large table.
+#[test]
+fn thousands_of_other_connections_do_not_matter() {
+    let host = Host::new();
+    let mut script = String::new();
+    for index in 0..300 {
+        let _ = writeln!(
+            script,
+            "-I -s 10.1.{}.{} -d 10.2.0.1 -p udp --sport 5 --dport 53 --timeout 600",
+            index / 200,
+            index % 200
+        );
+    }
+    host.feed("conntrack -R -", &script);
+    let addresses: BTreeSet<IpAddr> = ["10.1.0.7".parse().expect("an address")].into();
+    assert_eq!(host.run(|| Client::open().expect("a socket").forget(&addresses).expect("forgotten")), 1);
+    assert_eq!(host.shell("conntrack -C").trim(), "299");
+    let everybody: BTreeSet<IpAddr> = ["10.2.0.1".parse().expect("an address")].into();
+    assert_eq!(host.run(|| Client::open().expect("a socket").forget(&everybody).expect("forgotten")), 299);
 }

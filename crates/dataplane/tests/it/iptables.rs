@@ -4,6 +4,7 @@ use crate::host::Host;
 use crate::takeover::{CALICO_IPSETS, iptables_driver, saved, want_shop};
 use dataplane::iptables::{Backend as Variant, Driver, Found, InsertMode, Programs, Settings, choose, probe};
 use dataplane::{Part, RuleDriver};
+use netlink::netfilter::watch::Watch;
 use rules::Backend;
 use rules::tree::{Action, Chain, End, IpVersion, KernelChain, Match, Rule, Table};
 use std::time::{Duration, Instant};
@@ -229,6 +230,26 @@ fn tables_are_looked_at_again_after_writes() {
         "ten seconds after the write"
     );
     assert_eq!(at(&mut driver, 16).again_in, Some(Duration::from_secs(9)));
+}
+
+/// The variant over nftables announces its changes, so that they need not be looked for.
+#[test]
+fn strangers_are_seen_at_once_in_the_nft_variant() {
+    let host = Host::new();
+    let mut driver = iptables_driver(Variant::Nft, IpVersion::V4);
+    driver.update_chain(Table::Filter, Chain::new("cali-FORWARD", vec![rule(Action::SetMark(1))]));
+    driver.set_kernel_chain(Table::Filter, hook(&["cali-FORWARD"]));
+    let apply =
+        |driver: &mut Driver<Programs>| host.run(|| driver.apply(Instant::now()).expect("applied").wrote);
+    assert!(apply(&mut driver));
+    let mut watch = host.run(|| Watch::open().expect("a socket"));
+    host.shell("iptables-nft -F cali-FORWARD");
+    let seen = watch.wait(&[], Some(Duration::from_secs(5))).expect("looked");
+    let watched = driver.watched();
+    assert_eq!(watched.iter().filter(|table| seen.concerns(table)).count(), 1, "{seen:?}");
+    driver.invalidate();
+    assert!(apply(&mut driver));
+    assert_eq!(iptables_driver(Variant::Legacy, IpVersion::V4).watched(), []);
 }
 
 #[test]

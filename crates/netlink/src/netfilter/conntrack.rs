@@ -1,13 +1,14 @@
 //! The connection table: forgetting the connections of addresses that are gone or have moved.
 //!
-//! A connection belongs to an address when the address is an end of its original or of its reply direction. The table is
-//! read once for any number of addresses. Nothing here makes or changes a connection.
+//! A connection belongs to an address when the address is an end of its original or of its reply direction. For a few
+//! addresses the kernel is asked for their connections; for many the table is read once. Nothing here makes or changes a
+//! connection.
 
 use super::socket::{Request, Socket};
 use super::{CONNTRACK, Result, header};
 use crate::Family;
 use crate::wire::{Attribute, Writer, attributes, split_header};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 const GET: u16 = 1;
@@ -19,6 +20,12 @@ const ID: u16 = 12;
 const ZONE: u16 = 18;
 /// The addresses in a direction.
 const ADDRESSES: u16 = 1;
+/// What the kernel compares before it answers (Linux 5.8; older ones answer with everything).
+const FILTER: u16 = 25;
+const FILTER_SOURCE: u32 = 1;
+const FILTER_DESTINATION: u32 = 2;
+/// Up to so many addresses the kernel's own comparison is less work than reading everything.
+const FEW: usize = 4;
 /// The mark of an attribute that holds attributes.
 const NESTED: u16 = 0x8000;
 
@@ -52,15 +59,32 @@ impl Client {
     }
 
     fn forget_family(&mut self, family: Family, addresses: &BTreeSet<IpAddr>) -> Result<usize> {
-        let start = Writer::new(&header(family.number(), 0));
-        let all = Request { message_type: (CONNTRACK << 8) | GET, flags: 0, payload: start.finish() };
-        let requests = self.socket.dump("list connections", &all, |_, payload| {
-            let (_, rest) = split_header::<4>(payload)?;
-            let ours = attributes(rest)
-                .filter(|attribute| matches!(attribute.number, ORIGINAL | REPLY))
-                .any(|direction| ends(&direction).any(|address| addresses.contains(&address)));
-            ours.then(|| delete_request(family, rest))
-        })?;
+        let wanted: Vec<IpAddr> =
+            addresses.iter().filter(|address| Family::of(address) == family).copied().collect();
+        let questions = if wanted.len() <= FEW {
+            let each = |address: &IpAddr| {
+                let address = *address;
+                [ORIGINAL, REPLY].into_iter().flat_map(move |direction| {
+                    [FILTER_SOURCE, FILTER_DESTINATION].map(|end| question(family, direction, end, address))
+                })
+            };
+            wanted.iter().flat_map(each).collect()
+        } else {
+            vec![everything(family)]
+        };
+        // The same connection may be the answer to several questions.
+        let mut requests = BTreeMap::new();
+        for request in questions {
+            let found = self.socket.dump("list connections", &request, |_, payload| {
+                let (_, rest) = split_header::<4>(payload)?;
+                let ours = attributes(rest)
+                    .filter(|attribute| matches!(attribute.number, ORIGINAL | REPLY))
+                    .any(|direction| ends(&direction).any(|address| addresses.contains(&address)));
+                ours.then(|| delete_request(family, rest))
+            })?;
+            requests.extend(found.into_iter().map(|request| (request.payload.clone(), request)));
+        }
+        let requests: Vec<Request> = requests.into_values().collect();
         let mut forgotten = 0;
         for answer in self.socket.exchange(&requests, |_, _| {})? {
             match answer {
@@ -73,6 +97,35 @@ impl Client {
         }
         Ok(forgotten)
     }
+}
+
+/// Asks for all connections.
+fn everything(family: Family) -> Request {
+    let writer = Writer::new(&header(family.number(), 0));
+    Request { message_type: (CONNTRACK << 8) | GET, flags: 0, payload: writer.finish() }
+}
+
+/// Asks for the connections with this address at one end of one direction.
+fn question(family: Family, direction: u16, end: u32, address: IpAddr) -> Request {
+    let mut request = everything(family);
+    let mut writer = Writer::new(&request.payload);
+    let number = match (family, end) {
+        (Family::V4, FILTER_SOURCE) => 1,
+        (Family::V4, _) => 2,
+        (Family::V6, FILTER_SOURCE) => 3,
+        (Family::V6, _) => 4,
+    };
+    writer.nested(direction, |tuple| {
+        tuple.nested(ADDRESSES, |addresses| {
+            addresses.address(number, address);
+        });
+    });
+    // The numbers of the directions are those of their flags, too.
+    writer.nested(FILTER, |filter| {
+        filter.u32(direction, end);
+    });
+    request.payload = writer.finish();
+    request
 }
 
 /// Both addresses of a direction.
