@@ -193,7 +193,10 @@ impl Routes {
             }
             self.nodes.release(id);
         }
-        for id in std::mem::take(&mut self.dirty) {
+        // In the order of ranges: neighbours share the ranges around them, and the sequencer keeps routes in that order.
+        let mut dirty = std::mem::take(&mut self.dirty);
+        dirty.sort_by_cached_key(|id| self.table.get(*id).map(|entry| entry.net));
+        for id in dirty {
             let Some(entry) = self.table.get_mut(id) else { continue };
             entry.dirty = false;
             let is_stale = std::mem::take(&mut entry.stale_address);

@@ -5,10 +5,26 @@ use super::super::node_addresses::NodeAddresses;
 use super::prefix_table::EntryId;
 use messages::Text;
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
-/// The number of a node.
+/// The number of a node, from 1, so that its absence costs nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct NodeId(u32);
+pub(super) struct NodeId(NonZeroU32);
+
+impl NodeId {
+    fn from_index(index: usize) -> Self {
+        Self(
+            u32::try_from(index)
+                .ok()
+                .and_then(|index| NonZeroU32::MIN.checked_add(index))
+                .unwrap_or(NonZeroU32::MAX),
+        )
+    }
+
+    fn index(self) -> usize {
+        self.0.get() as usize - 1
+    }
+}
 
 #[derive(Debug)]
 struct Slot {
@@ -37,11 +53,11 @@ impl NodeTable {
         let slot = Slot { name: name.clone(), holds: 1, addresses: None, first_route: None };
         let id = match self.free.pop() {
             Some(id) => {
-                self.slots[id.0 as usize] = Some(slot);
+                self.slots[id.index()] = Some(slot);
                 id
             }
             None => {
-                let id = NodeId(u32::try_from(self.slots.len()).unwrap_or(u32::MAX));
+                let id = NodeId::from_index(self.slots.len());
                 self.slots.push(Some(slot));
                 id
             }
@@ -62,7 +78,7 @@ impl NodeTable {
         let Some(slot) = self.slot_mut(id) else { return };
         slot.holds -= 1;
         if slot.holds == 0
-            && let Some(slot) = self.slots[id.0 as usize].take()
+            && let Some(slot) = self.slots[id.index()].take()
         {
             self.by_name.remove(&slot.name);
             self.free.push(id);
@@ -123,10 +139,10 @@ impl NodeTable {
     }
 
     fn slot(&self, id: NodeId) -> Option<&Slot> {
-        self.slots.get(id.0 as usize)?.as_ref()
+        self.slots.get(id.index())?.as_ref()
     }
 
     fn slot_mut(&mut self, id: NodeId) -> Option<&mut Slot> {
-        self.slots.get_mut(id.0 as usize)?.as_mut()
+        self.slots.get_mut(id.index())?.as_mut()
     }
 }

@@ -11,10 +11,26 @@ use messages::IpPoolType;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::num::NonZeroU32;
 
-/// The number of an entry.
+/// The number of an entry, from 1, so that its absence costs nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct EntryId(u32);
+pub(super) struct EntryId(NonZeroU32);
+
+impl EntryId {
+    fn from_index(index: usize) -> Self {
+        Self(
+            u32::try_from(index)
+                .ok()
+                .and_then(|index| NonZeroU32::MIN.checked_add(index))
+                .unwrap_or(NonZeroU32::MAX),
+        )
+    }
+
+    fn index(self) -> usize {
+        self.0.get() as usize - 1
+    }
+}
 
 /// How a pool treats packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +98,59 @@ pub(super) struct Entry {
     pub(super) next: Option<EntryId>,
     /// See `next`.
     pub(super) previous: Option<EntryId>,
-    claims: SmallVec<[Claim; 1]>,
+    claims: Claims,
+}
+
+/// The claims on one range: almost always exactly one, and then without an allocation.
+#[derive(Debug, Default)]
+enum Claims {
+    #[default]
+    None,
+    One(Claim),
+    #[expect(clippy::box_collection, reason = "a thin pointer: entries are many, and this variant is rare")]
+    Many(Box<Vec<Claim>>),
+}
+
+impl Claims {
+    fn as_slice(&self) -> &[Claim] {
+        match self {
+            Self::None => &[],
+            Self::One(claim) => std::slice::from_ref(claim),
+            Self::Many(claims) => claims,
+        }
+    }
+
+    fn as_mut_slice(&mut self) -> &mut [Claim] {
+        match self {
+            Self::None => &mut [],
+            Self::One(claim) => std::slice::from_mut(claim),
+            Self::Many(claims) => claims,
+        }
+    }
+
+    fn insert(&mut self, place: usize, claim: Claim) {
+        match self {
+            Self::None => *self = Self::One(claim),
+            Self::One(known) => {
+                let mut claims = vec![*known];
+                claims.insert(place, claim);
+                *self = Self::Many(Box::new(claims));
+            }
+            Self::Many(claims) => claims.insert(place, claim),
+        }
+    }
+
+    fn remove(&mut self, place: usize) {
+        match self {
+            Self::None | Self::One(_) => *self = Self::None,
+            Self::Many(claims) => {
+                claims.remove(place);
+                if let [last] = claims[..] {
+                    *self = Self::One(last);
+                }
+            }
+        }
+    }
 }
 
 impl Entry {
@@ -103,11 +171,11 @@ impl Entry {
 
     /// Whether anything is known about the range.
     pub(super) fn is_valid(&self) -> bool {
-        self.pool.is_some() || !self.claims.is_empty()
+        self.pool.is_some() || !self.claims.as_slice().is_empty()
     }
 
     fn group(&self, kind: ClaimKind) -> impl Iterator<Item = &Claim> {
-        self.claims.iter().filter(move |claim| claim.kind.group() == kind.group())
+        self.claims.as_slice().iter().filter(move |claim| claim.kind.group() == kind.group())
     }
 }
 
@@ -148,15 +216,15 @@ impl PrefixTable {
             sent: None,
             next: None,
             previous: None,
-            claims: SmallVec::new(),
+            claims: Claims::None,
         };
         let id = match self.free.pop() {
             Some(id) => {
-                self.entries[id.0 as usize] = Some(entry);
+                self.entries[id.index()] = Some(entry);
                 id
             }
             None => {
-                let id = EntryId(u32::try_from(self.entries.len()).unwrap_or(u32::MAX));
+                let id = EntryId::from_index(self.entries.len());
                 self.entries.push(Some(entry));
                 id
             }
@@ -173,7 +241,7 @@ impl PrefixTable {
 
     /// Forgets an entry.
     pub(super) fn remove(&mut self, id: EntryId) {
-        let Some(entry) = self.entries.get_mut(id.0 as usize).and_then(Option::take) else { return };
+        let Some(entry) = self.entries.get_mut(id.index()).and_then(Option::take) else { return };
         self.by_net.remove(&entry.net);
         *self.length_count(&entry.net) -= 1;
         self.free.push(id);
@@ -181,12 +249,12 @@ impl PrefixTable {
 
     /// The entry of this number.
     pub(super) fn get(&self, id: EntryId) -> Option<&Entry> {
-        self.entries.get(id.0 as usize)?.as_ref()
+        self.entries.get(id.index())?.as_ref()
     }
 
     /// The entry of this number.
     pub(super) fn get_mut(&mut self, id: EntryId) -> Option<&mut Entry> {
-        self.entries.get_mut(id.0 as usize)?.as_mut()
+        self.entries.get_mut(id.index())?.as_mut()
     }
 
     /// The entries around and at this range, the widest first.
@@ -223,13 +291,14 @@ impl PrefixTable {
         nodes: &NodeTable,
     ) -> bool {
         let Some(entry) = self.get_mut(id) else { return false };
-        if let Some(claim) = entry.claims.iter_mut().find(|claim| claim.kind == kind && claim.node == node) {
+        let mut known = entry.claims.as_mut_slice().iter_mut();
+        if let Some(claim) = known.find(|claim| claim.kind == kind && claim.node == node) {
             claim.count += 1;
             return false;
         }
         let rank = |claim: &Claim| (claim.kind.group(), nodes.name(claim.node), claim.kind);
         let new = Claim { kind, node, count: 1 };
-        let place = entry.claims.partition_point(|claim| rank(claim) < rank(&new));
+        let place = entry.claims.as_slice().partition_point(|claim| rank(claim) < rank(&new));
         entry.claims.insert(place, new);
         true
     }
@@ -237,13 +306,13 @@ impl PrefixTable {
     /// One object less says that a node has the range. Whether that changes the set of claims.
     pub(super) fn remove_claim(&mut self, id: EntryId, kind: ClaimKind, node: NodeId) -> bool {
         let Some(entry) = self.get_mut(id) else { return false };
-        let Some(place) = entry.claims.iter().position(|claim| claim.kind == kind && claim.node == node)
-        else {
+        let claims = entry.claims.as_mut_slice();
+        let Some(place) = claims.iter().position(|claim| claim.kind == kind && claim.node == node) else {
             debug_assert!(false, "a claim was taken back that was never made");
             return false;
         };
-        entry.claims[place].count -= 1;
-        if entry.claims[place].count > 0 {
+        claims[place].count -= 1;
+        if claims[place].count > 0 {
             return false;
         }
         entry.claims.remove(place);
@@ -283,6 +352,11 @@ fn shortened(net: &IpNet, length: u8) -> IpNet {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn entries_are_small() {
+        assert!(size_of::<Option<Entry>>() <= 72, "{} bytes", size_of::<Option<Entry>>());
+    }
 
     fn net(text: &str) -> IpNet {
         text.parse().unwrap()
