@@ -8,7 +8,7 @@ use crate::claims::Secured;
 use crate::commit::{BlockWrite, Committed};
 use crate::error::{Error, Result, TOO_MANY_ATTEMPTS};
 use crate::handles::Handles;
-use crate::records::{self, blocks_of, claimed, handle_key, with_block};
+use crate::records::{self, claimed, with_block};
 use crate::shared::{Facts, Settings, Shared};
 use api::BlockAffinityState;
 use ipam_core::pools::Chosen;
@@ -31,16 +31,52 @@ pub(crate) struct Job {
     pub(crate) limit: usize,
     /// The handle as it is stored, where that is known.
     pub(crate) handle_entry: Option<KvPair>,
-    /// Whether it may have got something that we do not know of.
-    pub(crate) is_uncertain: bool,
+    /// What a write was to give it of which nobody knows whether it happened.
+    pub(crate) attempted: Vec<Attempt>,
     /// Whether what it got was its handle's before.
     pub(crate) is_adopted: bool,
 }
 
 impl Job {
+    /// Finds attempts on a block that happened.
+    pub(crate) fn find_attempted(&mut self, block: &AllocationBlock) {
+        for attempt in std::mem::take(&mut self.attempted) {
+            let is_missing = self.missing() > 0 && !self.got.contains(&attempt.net);
+            if is_missing && attempt.block() == block.cidr && attempt.happened(block, &self.holder) {
+                self.got.push(attempt.net);
+            } else {
+                self.attempted.push(attempt);
+            }
+        }
+    }
+
     /// How many addresses are missing.
     pub(crate) fn missing(&self) -> usize {
         self.count.saturating_sub(self.got.len())
+    }
+}
+
+/// An address that a write was to give somebody, with the sequence number that the allocation has if it happened. Together
+/// with the holder that tells it from any other allocation of the address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Attempt {
+    pub(crate) net: IpNet,
+    pub(crate) sequence_number: u64,
+}
+
+impl Attempt {
+    pub(crate) fn block(&self) -> IpNet {
+        self.net.trunc()
+    }
+
+    /// Whether it happened, given the block.
+    pub(crate) fn happened(&self, block: &AllocationBlock, holder: &Holder) -> bool {
+        let allocation = Block::new(block).allocation(self.net.addr());
+        allocation.is_some_and(|allocation| {
+            allocation.sequence_number == self.sequence_number
+                && take::held_by(block, holder).contains(&self.net)
+                && holder.handle.is_some()
+        })
     }
 }
 
@@ -113,9 +149,33 @@ impl Work<'_> {
         (taken, counts)
     }
 
-    fn give(&mut self, taken: Vec<Vec<IpNet>>) {
+    /// A write that gives this is about to happen.
+    fn attempt(&mut self, taken: &[Vec<IpNet>], sequence_number: u64) {
+        for (job, nets) in self.jobs.iter_mut().zip(taken) {
+            job.attempted.extend(nets.iter().map(|net| Attempt { net: *net, sequence_number }));
+        }
+    }
+
+    /// It did not happen.
+    fn withdraw(&mut self, sequence_number: u64, cidr: IpNet) {
+        for job in self.jobs.iter_mut() {
+            job.attempted
+                .retain(|attempt| attempt.sequence_number != sequence_number || attempt.block() != cidr);
+        }
+    }
+
+    /// It did, so no other attempt on this block can any more.
+    fn give(&mut self, taken: Vec<Vec<IpNet>>, cidr: IpNet) {
         for (job, got) in self.jobs.iter_mut().zip(taken) {
+            job.attempted.retain(|attempt| attempt.block() != cidr);
             job.got.extend(got);
+        }
+    }
+
+    /// Finds earlier attempts that happened after all.
+    fn find_attempted(&mut self, block: &AllocationBlock) {
+        for job in self.jobs.iter_mut().filter(|job| !job.attempted.is_empty()) {
+            job.find_attempted(block);
         }
     }
 }
@@ -143,10 +203,7 @@ impl Shared {
         };
         for place in 0..work.jobs.len() {
             let job = &mut work.jobs[place];
-            if job.is_uncertain {
-                self.find_taken(job).await?;
-                job.is_uncertain = false;
-            }
+            self.find_taken(job).await?;
             if let Some(handle) = &job.holder.handle {
                 if let Some(entry) = job.handle_entry.take() {
                     work.handles.learn(handle, Some(entry));
@@ -160,32 +217,24 @@ impl Shared {
         self.settle(&mut work.handles).await;
         for job in work.jobs.iter_mut() {
             job.handle_entry = job.holder.handle.as_ref().and_then(|handle| work.handles.known(handle)).cloned();
-            // After a failed write nobody knows what is stored.
-            job.is_uncertain = outcome.is_err();
         }
         outcome.map(|()| work.messages)
     }
 
     /// Finds what a job was given by somebody who could not tell.
     pub(crate) async fn find_taken(&self, job: &mut Job) -> Result<()> {
-        let Some(handle) = &job.holder.handle else { return Ok(()) };
-        let Some(entry) = self.read(&handle_key(handle)).await? else { return Ok(()) };
-        let blocks = blocks_of(records::handle(&entry)?);
-        for block in self.read_blocks(&blocks).await?.iter().flatten() {
-            for net in take::held_by(records::block(block)?, &job.holder) {
-                if job.missing() > 0 && !job.got.contains(&net) {
-                    job.got.push(net);
-                }
-            }
+        let blocks: BTreeSet<IpNet> = job.attempted.iter().map(Attempt::block).collect();
+        let blocks: Vec<IpNet> = blocks.into_iter().collect();
+        for entry in self.read_blocks(&blocks).await?.iter().flatten() {
+            job.find_attempted(records::block(entry)?);
         }
-        job.handle_entry = Some(entry);
         Ok(())
     }
 
     async fn serve_from_blocks(&self, context: &Context, work: &mut Work<'_>) -> Result<()> {
-        let (claims, is_followed) = self.claims(&context.owner, context.version).await?;
+        let (claims, is_maybe_old) = self.claims(&context.owner, context.version, &context.facts).await?;
         let mut owned = self.serve_from_claims(context, work, claims).await?;
-        if is_followed && !work.is_done() {
+        if is_maybe_old && !work.is_done() {
             // Before a new block is taken: what the owner really has, and how many.
             let claims = self.read_claims(&context.owner, context.version).await?;
             owned = self.serve_from_claims(context, work, claims).await?;
@@ -280,21 +329,26 @@ impl Shared {
                 work.say("Failed to assign IPs in newly allocated block");
                 return Ok(());
             }
+            work.find_attempted(&block);
             let (taken, counts) = work.take(&mut block, context);
             if taken.iter().all(Vec::is_empty) {
-                if candidate.is_fresh {
+                if candidate.is_fresh || work.is_done() {
                     self.remember_block(cidr, candidate.block.as_ref());
                     return Ok(());
                 }
                 self.refresh(&mut candidate).await?;
                 continue;
             }
-            block.sequence_number = block.sequence_number.wrapping_add(1);
+            let sequence_number = block.sequence_number;
+            block.sequence_number = sequence_number.wrapping_add(1);
+            work.attempt(&taken, sequence_number);
             let write = BlockWrite::Update(with_block(entry, block));
-            match self.commit(cidr, &write, &mut work.handles, &counts, &work.settings).await? {
+            let committed = self.commit(cidr, &write, &mut work.handles, &counts, &work.settings).await?;
+            work.withdraw(sequence_number, cidr);
+            match committed {
                 Committed::Done { block: entry, .. } => {
                     self.remember_block(cidr, candidate.claim.is_some().then_some(&entry));
-                    work.give(taken);
+                    work.give(taken, cidr);
                     return Ok(());
                 }
                 Committed::BlockChanged(current) => {
@@ -389,17 +443,20 @@ impl Shared {
         let owner = &context.owner;
         let mut block = take::new_block(cidr, owner, context.host_reserved.as_ref(), self.clock.now());
         let (taken, counts) = work.take(&mut block, context);
-        block.sequence_number = block.sequence_number.wrapping_add(1);
+        let sequence_number = block.sequence_number;
+        block.sequence_number = sequence_number.wrapping_add(1);
+        work.attempt(&taken, sequence_number);
         let claim = records::new_claim(owner, cidr, BlockAffinityState::Confirmed);
         let write = BlockWrite::Create { claim, block: records::new_block(block) };
         let committed = self.commit(cidr, &write, &mut work.handles, &counts, &work.settings).await?;
+        work.withdraw(sequence_number, cidr);
         if let Committed::Done { block, claim } = &committed {
             work.tried.insert(cidr);
             self.remember_block(cidr, Some(block));
             if let Some(claim) = claim {
                 self.remember_claim(claim);
             }
-            work.give(taken);
+            work.give(taken, cidr);
         }
         Ok(committed)
     }

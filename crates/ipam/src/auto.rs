@@ -1,10 +1,11 @@
 //! A request for addresses, from the question to the answer: facts, pools, both IP versions, and what to do when one fails.
 
-use crate::assign::{Context, Job};
+use crate::assign::{Attempt, Context, Job};
 use crate::clock::ATTEMPTS;
 use crate::error::{Error, Result, TOO_MANY_ATTEMPTS};
 use crate::lane::LaneKey;
-use crate::records::{self, handle_key};
+use crate::handles::is_lost;
+use crate::records::{self, block_key, handle_key, with_block};
 use crate::request::{Assigned, AutoAssign, EnsureBlock, Shortfall, WindowsReservation};
 use crate::shared::{Facts, Shared};
 use ipam_core::pools::{self, Labels, Wanted};
@@ -47,7 +48,9 @@ impl Shared {
         if parts.iter().all(|part| part.count == 0) {
             return Ok(assigned);
         }
-        let facts = self.facts(&owner).await?;
+        let versions: Vec<IpVersion> =
+            parts.iter().filter(|part| part.count > 0).map(|part| part.version).collect();
+        let facts = self.facts(&owner, &versions).await?;
         let holder = Holder { handle: request.handle.clone(), attributes: request.attributes.clone() };
         let mut taken = Vec::new();
         let mut handle_entry = None;
@@ -63,8 +66,8 @@ impl Shared {
             let messages = match outcome {
                 Ok(messages) => messages,
                 Err(error) => {
-                    taken.extend(job.got);
-                    self.undo(&holder, &taken, job.is_uncertain).await;
+                    taken.extend(&job.got);
+                    self.undo(job, taken).await;
                     return Err(error);
                 }
             };
@@ -187,7 +190,7 @@ impl Shared {
             let (served, outcome) = self.serve_in_lane(key, job, Arc::clone(&context)).await;
             job = served;
             match outcome {
-                Err(Error::HandleFull { .. }) => job.is_uncertain = false,
+                Err(Error::HandleFull { .. }) => {}
                 outcome => return (job, outcome),
             }
         }
@@ -219,32 +222,43 @@ impl Shared {
     }
 
     /// Gives back what a request took that failed in the end. Best effort: whoever asked will release the handle.
-    async fn undo(&self, holder: &Holder, taken: &[IpNet], is_uncertain: bool) {
-        let mut job = Job { count: usize::MAX, holder: holder.clone(), got: taken.to_vec(), ..Job::default() };
-        if is_uncertain && let Err(error) = self.find_taken(&mut job).await {
-            tracing::warn!(?holder, %error, "what a failed request took is not known");
+    pub(crate) async fn undo(&self, mut job: Job, taken: Vec<IpNet>) {
+        (job.got, job.count) = (taken, usize::MAX);
+        let attempted: BTreeSet<IpNet> = job.attempted.iter().map(Attempt::block).collect();
+        if let Err(error) = self.find_taken(&mut job).await {
+            tracing::warn!(holder = ?job.holder, %error, "what a failed request took is not known");
         }
-        let addresses: BTreeSet<IpAddr> = job.got.iter().map(IpNet::addr).collect();
-        if addresses.is_empty() {
-            return;
+        let handle = &job.holder.handle;
+        let release = |net: &IpNet| Release { address: net.addr(), handle: handle.clone(), sequence_number: None };
+        let releases: Vec<Release> = job.got.iter().map(release).collect();
+        let mut outcome = match self.release_ips(&releases).await {
+            Ok(outcome) => outcome.failure.map_or(Ok(()), Err),
+            Err(error) => Err(error),
+        };
+        // A write that is still under way must not happen any more.
+        for cidr in attempted {
+            outcome = outcome.and(self.fence(cidr).await);
         }
-        let releases: Vec<Release> = addresses
-            .into_iter()
-            .map(|address| Release { address, handle: holder.handle.clone(), sequence_number: None })
-            .collect();
-        match self.release_ips(&releases).await {
-            Ok(outcome) => {
-                if let Some(error) = outcome.failure {
-                    tracing::warn!(?holder, %error, "what a failed request took was not given back");
-                }
-            }
-            Err(error) => tracing::warn!(?holder, %error, "what a failed request took was not given back"),
+        if let Err(error) = outcome {
+            tracing::warn!(holder = ?job.holder, %error, "what a failed request took was not given back");
+        }
+    }
+
+    /// Writes a block as it is, so that nobody can write it on the strength of what it was.
+    async fn fence(&self, cidr: IpNet) -> Result<()> {
+        let Some(entry) = self.read(&block_key(cidr)).await? else { return Ok(()) };
+        let mut block = records::block(&entry)?.clone();
+        block.sequence_number = block.sequence_number.wrapping_add(1);
+        self.remember_block(cidr, None);
+        match self.backend.update(&with_block(&entry, block)).await {
+            Err(error) if !is_lost(&error) => Err(error.into()),
+            _ => Ok(()),
         }
     }
 
     pub(crate) async fn ensure_block(&self, request: &EnsureBlock) -> Result<(Option<IpNet>, Option<IpNet>)> {
         let owner = IntendedUse::Workload.owner(&request.host);
-        let facts = self.facts(&owner).await?;
+        let facts = self.facts(&owner, &[]).await?;
         let mut blocks = (None, None);
         if let Some(reserved) = &request.host_reserved {
             let part =

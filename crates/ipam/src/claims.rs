@@ -237,6 +237,7 @@ impl Shared {
     }
 
     pub(crate) fn remember_claim(&self, claim: &KvPair) {
+        self.count_claim();
         if let Some(warm) = &self.warm {
             warm.remember_claim(claim);
         }

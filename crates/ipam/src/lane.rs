@@ -193,14 +193,13 @@ fn unshared(error: Arc<Error>) -> Error {
 }
 
 impl Drop for Batch {
-    /// The writer vanished: everybody is back where they were, but may have been served.
+    /// The writer vanished: everybody is back where they were, but may have been served; jobs know of what was attempted.
     fn drop(&mut self) {
         if self.is_answered {
             return;
         }
         let requests = self.jobs.drain(..).zip(self.contexts.drain(..));
         for (slot, (job, context)) in self.slots.drain(..).zip(requests) {
-            let job = Job { is_uncertain: true, ..job };
             let mut state = lock(&slot.0);
             if matches!(*state, State::Served) {
                 *state = State::Waiting(Box::new((job, context)));

@@ -84,10 +84,11 @@ impl Shared {
         let mut groups = Vec::new();
         if by_block.len() <= LIST_BEYOND {
             let ranges: Vec<IpNet> = by_block.keys().copied().collect();
-            let blocks = self.read_blocks(&ranges).await?;
+            let blocks = self.read_usable_blocks(&ranges).await?;
             for ((cidr, requests), block) in by_block.into_iter().zip(blocks) {
-                match block {
+                match block.flatten() {
                     Some(block) => groups.push(Group { cidr, block: Some(block), requests }),
+                    // Not there, or not readable: the list tells which.
                     None => elsewhere.extend(requests),
                 }
             }

@@ -20,6 +20,7 @@ use ipnet::IpNet;
 use model::{AffinityType, AllocationBlock, IpVersion, IpamConfig, Key, KvPair, ListOptions, Value};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// How many blocks are read at once.
@@ -35,6 +36,8 @@ pub(crate) struct Shared {
     blocks: Mutex<BTreeMap<IpNet, KvPair>>,
     /// Settings as they were last seen; only in a long-lived process.
     settings: Mutex<Option<Settings>>,
+    /// How many blocks this process has claimed.
+    claimed: AtomicU64,
 }
 
 /// The settings and how well they are known.
@@ -54,6 +57,10 @@ pub(crate) struct Facts {
     pub(crate) pools: Arc<Vec<Pool>>,
     pub(crate) reserved: Arc<AddressSet>,
     pub(crate) node_labels: Arc<Labels>,
+    /// The owner's claims, read together with the rest; empty where they are followed.
+    claims: Arc<BTreeMap<IpVersion, Vec<KvPair>>>,
+    /// How many blocks this process had claimed by then.
+    claimed_before: u64,
 }
 
 /// All blocks.
@@ -100,6 +107,7 @@ impl Shared {
             warm,
             blocks: Mutex::default(),
             settings: Mutex::default(),
+            claimed: AtomicU64::new(0),
         }
     }
 
@@ -164,11 +172,42 @@ impl Shared {
         }
     }
 
-    /// The facts for a request of this owner.
-    pub(crate) async fn facts(&self, owner: &Owner) -> Result<Facts> {
-        let (settings, pools, reserved, node_labels) =
-            futures::join!(self.settings(), self.pools(), self.reservations(), self.node_labels(owner));
-        Ok(Facts { settings: settings?, pools: pools?, reserved: reserved?, node_labels: node_labels? })
+    /// The facts for a request of this owner for addresses of these IP versions.
+    pub(crate) async fn facts(&self, owner: &Owner, versions: &[IpVersion]) -> Result<Facts> {
+        let claimed_before = self.claimed.load(Ordering::SeqCst);
+        let (settings, pools, reserved, node_labels, claims) = futures::join!(
+            self.settings(),
+            self.pools(),
+            self.reservations(),
+            self.node_labels(owner),
+            self.claims_ahead(owner, versions),
+        );
+        Ok(Facts {
+            settings: settings?,
+            pools: pools?,
+            reserved: reserved?,
+            node_labels: node_labels?,
+            claims: Arc::new(claims?),
+            claimed_before,
+        })
+    }
+
+    async fn claims_ahead(
+        &self,
+        owner: &Owner,
+        versions: &[IpVersion],
+    ) -> Result<BTreeMap<IpVersion, Vec<KvPair>>> {
+        if self.warm.is_some() {
+            return Ok(BTreeMap::new());
+        }
+        let reads: Vec<_> = versions.iter().map(|version| self.read_claims(owner, *version)).collect();
+        let claims = futures::future::try_join_all(reads).await?;
+        Ok(versions.iter().copied().zip(claims).collect())
+    }
+
+    /// This process has claimed a block.
+    pub(crate) fn count_claim(&self) {
+        self.claimed.fetch_add(1, Ordering::SeqCst);
     }
 
     /// All pools that make sense, by name.
@@ -200,10 +239,21 @@ impl Shared {
         Ok(Arc::new(read_labels(&node)))
     }
 
-    /// An owner's claims, and whether they were followed rather than read just now.
-    pub(crate) async fn claims(&self, owner: &Owner, version: IpVersion) -> Result<(Vec<KvPair>, bool)> {
-        match self.warm.as_ref().and_then(|warm| warm.claims(owner, version)) {
-            Some(claims) => Ok((claims, true)),
+    /// An owner's claims, and whether they may be incomplete.
+    pub(crate) async fn claims(
+        &self,
+        owner: &Owner,
+        version: IpVersion,
+        facts: &Facts,
+    ) -> Result<(Vec<KvPair>, bool)> {
+        if let Some(claims) = self.warm.as_ref().and_then(|warm| warm.claims(owner, version)) {
+            return Ok((claims, true));
+        }
+        match facts.claims.get(&version) {
+            // Read for this request; but it may have waited for one that claimed a block.
+            Some(claims) => {
+                Ok((claims.clone(), facts.claimed_before != self.claimed.load(Ordering::SeqCst)))
+            }
             None => Ok((self.read_claims(owner, version).await?, false)),
         }
     }

@@ -1,5 +1,6 @@
 //! Taking one address that the caller names, and changing who is recorded as its owner.
 
+use crate::assign::{Attempt, Job};
 use crate::claims::Secured;
 use crate::clock::ATTEMPTS;
 use crate::commit::{BlockWrite, Committed};
@@ -58,7 +59,7 @@ impl Shared {
                 Some(entry) => Some(entry),
                 None => self.read(&block_key(cidr)).await?,
             };
-            let write = match entry {
+            let (write, sequence_number) = match entry {
                 Some(entry) => {
                     let mut block = records::block(&entry)?.clone();
                     cooldown::collect(&mut block, settings.config.ip_cooldown_seconds, self.clock.now());
@@ -67,16 +68,18 @@ impl Shared {
                         Err(TakeRefused::AlreadyAssigned(_)) if is_held(&block, request) => return Ok(()),
                         outcome => drop(outcome?),
                     }
-                    block.sequence_number = block.sequence_number.wrapping_add(1);
-                    BlockWrite::Update(with_block(&entry, block))
+                    let sequence_number = block.sequence_number;
+                    block.sequence_number = sequence_number.wrapping_add(1);
+                    (BlockWrite::Update(with_block(&entry, block)), sequence_number)
                 }
                 None => {
                     let now = self.clock.now();
                     let mut block = take::new_block(cidr, owner, request.host_reserved.as_ref(), now);
                     take::take_address(&mut block, request.address, &holder)?;
-                    block.sequence_number = block.sequence_number.wrapping_add(1);
+                    let sequence_number = block.sequence_number;
+                    block.sequence_number = sequence_number.wrapping_add(1);
                     let claim = records::new_claim(owner, cidr, BlockAffinityState::Confirmed);
-                    BlockWrite::Create { claim, block: records::new_block(block) }
+                    (BlockWrite::Create { claim, block: records::new_block(block) }, sequence_number)
                 }
             };
             match self.commit(cidr, &write, handles, &counts, settings).await {
@@ -98,7 +101,15 @@ impl Shared {
                 }
                 Ok(Committed::BlockChanged(current)) => known = current,
                 Err(Error::HandleFull { .. }) => {}
-                Err(error) => return Err(error),
+                Err(error) => {
+                    // Whether it was written is not known; after an error it must not be.
+                    if let Ok(net) = IpNet::new(request.address, cidr.prefix_len()) {
+                        let attempted = vec![Attempt { net, sequence_number }];
+                        let holder = holder.clone();
+                        self.undo(Job { holder, attempted, ..Job::default() }, Vec::new()).await;
+                    }
+                    return Err(error);
+                }
             }
         }
         Err(TOO_MANY_ATTEMPTS)

@@ -4,13 +4,14 @@ use crate::claims::Secured;
 use crate::clock::ATTEMPTS;
 use crate::error::{Error, Result, TOO_MANY_ATTEMPTS};
 use crate::records::{self, block_key, claimed};
-use crate::shared::{Shared, default_config};
-use api::{Kind, Resource};
+use crate::shared::{Shared, claims_of, default_config};
+use api::Kind;
 use ipam_core::claim::KeepRefused;
 use ipam_core::pools::{self, Pool};
 use ipam_core::{Block, Owner, PoolUsage, utilisation};
 use ipnet::IpNet;
-use model::{AffinityType, IpVersion, IpamConfig, Key, KvPair, ListOptions, Value, names};
+use model::{AffinityType, IpVersion, IpamConfig, Key, KvPair, ListOptions, Value};
+use std::collections::BTreeSet;
 
 impl Shared {
     pub(crate) async fn claim_affinity(
@@ -132,19 +133,24 @@ impl Shared {
         if !self.backend.is_kubernetes() {
             return Ok(());
         }
-        let mut failure = None;
-        for mut entry in self.backend.list(&ListOptions::resources(Kind::BlockAffinity), None).await?.items {
-            let Value::Resource(Resource::BlockAffinity(claim)) = &mut entry.value else { continue };
-            let labels = &mut claim.metadata.labels;
-            if claim.spec.node != host || labels.contains_key(names::AFFINITY_TYPE_LABEL) {
-                continue;
+        let every = ListOptions::BlockAffinity { host: None, affinity_type: None, ip_version: None };
+        let mut claims = self.backend.list(&every, None).await?.items;
+        claims.retain(|entry| matches!(&entry.key, Key::BlockAffinity(claim) if claim.host == host));
+        if claims.is_empty() {
+            return Ok(());
+        }
+        let mut labelled = BTreeSet::new();
+        for affinity_type in [AffinityType::Host, AffinityType::Virtual] {
+            let owner = Owner { affinity_type, host: host.to_owned() };
+            for version in [IpVersion::V4, IpVersion::V6] {
+                let found = self.backend.list(&claims_of(&owner, Some(version)), None).await?;
+                labelled.extend(found.items.into_iter().map(|entry| entry.key));
             }
-            let affinity_type = match claim.spec.affinity_type.as_str() {
-                "" => AffinityType::Host.as_str(),
-                text => text,
-            };
-            labels.extend(names::block_affinity_labels(host, affinity_type, claim.spec.cidr.as_str()));
-            match self.backend.update(&entry).await {
+        }
+        let mut failure = None;
+        for entry in claims.iter().filter(|entry| !labelled.contains(&entry.key)) {
+            // The labels belong to the form in which this version writes claims.
+            match self.backend.update(entry).await {
                 Ok(_) => tracing::info!(key = %entry.key, "labels added to a claim on a block"),
                 Err(error) => failure = Some(error),
             }

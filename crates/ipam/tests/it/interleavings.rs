@@ -3,7 +3,7 @@
 //! settled: nothing left that `calicoctl ipam check` would call a problem.
 
 use crate::fixtures::{node, pool, pool_key, records, request};
-use crate::sim::{Sim, SimClock, poll_once, run};
+use crate::sim::{Fault, Sim, SimClock, poll_once, run};
 use api::BlockAffinityState;
 use datastore::Backend;
 use futures::future::BoxFuture;
@@ -37,6 +37,8 @@ enum Op {
     Later { seconds: i64 },
     Crash { process: usize },
     Cancel { task: usize },
+    /// A later write fails, or its answer is lost.
+    Fault { fault: Fault },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -78,6 +80,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         1 => (0..100_i64).prop_map(|seconds| Op::Later { seconds }),
         1 => process.prop_map(|process| Op::Crash { process }),
         1 => (0..64_usize).prop_map(|task| Op::Cancel { task }),
+        1 => any::<bool>().prop_map(|before| Op::Fault { fault: if before { Fault::Before } else { Fault::After } }),
     ];
     prop::collection::vec(op, 1..24)
 }
@@ -260,6 +263,10 @@ impl World {
                 };
                 self.sim.set(Key::IpamConfig, Some(KvPair::new(Key::IpamConfig, Value::IpamConfig(config))));
             }
+            Op::Fault { fault } => {
+                self.sim.fail_next(fault);
+                self.had_crash = true;
+            }
             Op::Later { seconds } => self.clock.advance(seconds),
             Op::Crash { process } => {
                 for slot in &mut self.tasks {
@@ -390,6 +397,7 @@ fn check_case(has_transactions: bool, ops: Vec<Op>, schedule: &[u8]) {
     }
     world.finish();
     world.check();
+    world.sim.heal();
 
     // The dust settles: nobody is at work any more.
     let repairs = records(&world.sim.dump()).repairs();

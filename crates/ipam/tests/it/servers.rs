@@ -49,8 +49,8 @@ async fn check(backend: &dyn Backend, held: &BTreeMap<IpAddr, String>) {
 async fn contend(backend: Arc<dyn Backend>, rounds: usize) {
     let mut writers = tokio::task::JoinSet::new();
     for host in 0..HOSTS {
-        // Two writers of each host are in one process, the others in one each.
-        let together = Ipam::new(Arc::clone(&backend));
+        // Two writers of each host are in one long-lived process, the others in one each.
+        let together = Ipam::warm(Arc::clone(&backend), &format!("node-{host}"));
         for writer in 0..WRITERS_PER_HOST {
             let ipam = if writer < 2 { together.clone() } else { Ipam::new(Arc::clone(&backend)) };
             writers.spawn(async move {
@@ -143,5 +143,28 @@ async fn thirty_two_writers_on_kubernetes() {
     backend.install().await.expect("installing the CRDs");
     let backend: Arc<dyn Backend> = Arc::new(backend);
     backend.create(&small_pool()).await.expect("creating");
-    contend(backend, 4).await;
+    contend(Arc::clone(&backend), 4).await;
+    upgrade(&api_server, &backend).await;
+}
+
+/// Claims of very old releases have no labels, and are not found by them.
+async fn upgrade(api_server: &ApiServer, backend: &Arc<dyn Backend>) {
+    for host in ["old", "other"] {
+        let claim = format!(
+            r#"{{"apiVersion":"crd.projectcalico.org/v1","kind":"BlockAffinity","metadata":{{"name":"{host}-10-0-0-0-28"}},
+                "spec":{{"cidr":"10.0.0.0/28","deleted":"false","node":"{host}","state":"confirmed"}}}}"#
+        );
+        api_server.kubectl_with_input(&["create", "-f", "-"], &claim).expect("creating a claim");
+    }
+    let claims = async |host: &str| {
+        let list = ListOptions::BlockAffinity {
+            host: Some(host.to_owned()),
+            affinity_type: Some(model::AffinityType::Host),
+            ip_version: Some(model::IpVersion::V4),
+        };
+        backend.list(&list, None).await.expect("listing").items.len()
+    };
+    assert_eq!(claims("old").await, 0);
+    Ipam::new(Arc::clone(backend)).upgrade_host("old").await.expect("upgrading");
+    assert_eq!((claims("old").await, claims("other").await), (1, 0), "each node sees to its own");
 }

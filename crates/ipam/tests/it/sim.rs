@@ -21,6 +21,17 @@ pub(crate) struct Sim {
     has_transactions: bool,
     /// Stops only where a test wants interleavings.
     stops: bool,
+    /// The next writes fail, without or after having happened.
+    faults: Mutex<Vec<Fault>>,
+}
+
+/// How a write fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// It does not happen.
+    Before,
+    /// It happens, and the answer is lost.
+    After,
 }
 
 #[derive(Default)]
@@ -62,7 +73,7 @@ impl Entries {
 
 impl Sim {
     pub(crate) fn new(has_transactions: bool, stops: bool) -> Arc<Self> {
-        Arc::new(Self { entries: Mutex::default(), has_transactions, stops })
+        Arc::new(Self { entries: Mutex::default(), has_transactions, stops, faults: Mutex::default() })
     }
 
     /// Everything that is stored.
@@ -77,6 +88,26 @@ impl Sim {
             Some(entry) => drop(entries.put(&entry)),
             None => drop(entries.items.remove(&key)),
         }
+    }
+
+    /// Lets a later write fail.
+    pub(crate) fn fail_next(&self, fault: Fault) {
+        self.faults.lock().expect("no panic").push(fault);
+    }
+
+    /// Lets no write fail any more.
+    pub(crate) fn heal(&self) {
+        self.faults.lock().expect("no panic").clear();
+    }
+
+    async fn write<T>(&self, operation: impl FnOnce(&mut Entries) -> Result<T> + Send) -> Result<T> {
+        let lost = || Error::transient("writing", "the connection broke");
+        let outcome = self.operate(|entries| match self.faults.lock().expect("no panic").pop() {
+            None => operation(entries),
+            Some(Fault::Before) => Err(lost()),
+            Some(Fault::After) => operation(entries).and_then(|_| Err(lost())),
+        });
+        outcome.await
     }
 
     /// How many operations there were since the last call.
@@ -120,7 +151,7 @@ impl Future for Stop {
 #[async_trait]
 impl Backend for Sim {
     async fn create(&self, entry: &KvPair) -> Result<KvPair> {
-        self.operate(|entries| {
+        self.write(|entries| {
             entries.writes += 1;
             if let Some(existing) = entries.items.get(&entry.key) {
                 let existing = Some(Box::new(existing.clone()));
@@ -135,7 +166,7 @@ impl Backend for Sim {
         if !self.has_transactions {
             return Ok(Batch::Unsupported);
         }
-        self.operate(|entries| {
+        self.write(|entries| {
             entries.writes += 1;
             let holds = writes.iter().all(|write| match write {
                 Write::Create(_) | Write::Unchanged { revision: None, .. } => {
@@ -165,7 +196,7 @@ impl Backend for Sim {
     }
 
     async fn update(&self, entry: &KvPair) -> Result<KvPair> {
-        self.operate(|entries| {
+        self.write(|entries| {
             entries.writes += 1;
             entries.check(&entry.key, &entry.revision)?;
             Ok(entries.put(entry))
@@ -179,7 +210,7 @@ impl Backend for Sim {
 
     async fn delete(&self, key: &Key, revision: Option<&str>) -> Result<KvPair> {
         let missing = || Error::DoesNotExist { key: key.to_string(), reason: String::new() };
-        self.operate(|entries| {
+        self.write(|entries| {
             entries.writes += 1;
             if let Some(revision) = revision {
                 entries.check(key, revision)?;

@@ -147,14 +147,17 @@ pub(super) async fn deleting_a_pool_releases_its_blocks(store: &dyn Store) {
     );
     assert_eq!(claims(client).await, 1);
     assert_eq!(pools.list(&ListQuery::all()).await.expect("listing").items.len(), 1);
+    let block = Key::Block { cidr: "10.0.0.4/30".parse().expect("a range") };
+    let block = client.backend().get(&block, None).await.expect("the block");
     assert!(
-        was_announced(events, &affinity_key("n1", "10.0.0.4/30")).await,
+        was_announced(events, &affinity_key("n1", "10.0.0.4/30"), &block.revision).await,
         "its owner could not have known"
     );
 }
 
-/// Whether a claim was marked before it went, so that its owner does not use the block in between.
-async fn was_announced(mut events: Watch, key: &Key) -> bool {
+/// Whether a claim was marked before it went, or went in the same step in which the block changed (at this revision), so that
+/// its owner does not use the block in between.
+async fn was_announced(mut events: Watch, key: &Key, block_revision: &str) -> bool {
     let mut announced = false;
     loop {
         let event = tokio::time::timeout(std::time::Duration::from_secs(30), events.next());
@@ -163,7 +166,7 @@ async fn was_announced(mut events: Watch, key: &Key) -> bool {
                 let Value::BlockAffinity(claim) = &new.value else { panic!("{new:?}") };
                 announced |= claim.state == BlockAffinityState::PendingDeletion;
             }
-            WatchEvent::Deleted(old) if old.key == *key => return announced,
+            WatchEvent::Deleted(old) if old.key == *key => return announced || old.revision == block_revision,
             _ => {}
         }
     }
