@@ -1,0 +1,280 @@
+//! From the plan to the kernel: one transaction, and what happens when it is refused.
+//!
+//! A first refusal may only mean that the table is not what we think: it is read again. After that the kernel's own answer
+//! names the changes at fault, and where it names none the chains are committed in ever smaller groups until those at fault
+//! are alone. They are closed ([`crate::refused`]); everything else is programmed.
+
+use super::Driver;
+use super::kernel::Kernel;
+use super::layout::{full_name, layer_of};
+use super::plan::{Origin, Plan, View};
+use super::state::ChainState;
+use crate::chains::Wanted;
+use crate::driver::ApplyError;
+use crate::refused::{CIRCLE, Closed};
+use messages::Text;
+use netlink::netfilter::nft::{self, CommitRefused};
+use netlink::netfilter::{Error, Refusal};
+use rules::tree::{Action, Rule};
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+/// `EMLINK` and `ELOOP`.
+const TOO_DEEP: [i32; 2] = [31, 40];
+
+impl<K: Kernel> Driver<K> {
+    fn view<'a>(&'a self, only: Option<&'a BTreeSet<Text>>, separate_entries: bool) -> View<'a> {
+        View {
+            family: self.family,
+            chains: &self.chains,
+            maps: &self.maps,
+            actual: &self.actual,
+            closed: &self.closed,
+            refused_entries: &self.refused_entries,
+            flow: &self.flow,
+            only,
+            separate_entries,
+        }
+    }
+
+    /// Reads the handles of chains of which only the end will be written anew.
+    fn learn_handles(&mut self, only: Option<&BTreeSet<Text>>) -> Result<(), ApplyError> {
+        let view = self.view(only, false);
+        let wanted: Vec<Text> = only
+            .unwrap_or(self.chains.dirty())
+            .iter()
+            .filter(|name| {
+                let Some(actual) = self.actual.chains.get(*name).filter(|chain| chain.handles.is_none())
+                else {
+                    return false;
+                };
+                let Some(target) = view.target(name) else { return false };
+                let kept = actual
+                    .hashes
+                    .iter()
+                    .zip(&target.hashes)
+                    .take_while(|(is, wanted)| **is == Some(**wanted))
+                    .count();
+                kept > 0 && kept < actual.hashes.len()
+            })
+            .cloned()
+            .collect();
+        for name in wanted {
+            let rules = self.kernel.read_chain(&self.table, &name)?;
+            if let Some(state) = self.actual.chains.get_mut(&name) {
+                *state = ChainState::read(rules.iter(), state.base.take());
+            }
+        }
+        Ok(())
+    }
+
+    /// Plans and commits; the refusal, if there is one, comes back with the plan.
+    fn attempt(
+        &mut self,
+        only: Option<&BTreeSet<Text>>,
+        separate_entries: bool,
+    ) -> Result<Result<bool, (Plan, CommitRefused)>, ApplyError> {
+        self.learn_handles(only)?;
+        let plan = self.view(only, separate_entries).plan();
+        if plan.changes.is_empty() {
+            return Ok(Ok(false));
+        }
+        self.metrics.calls += 1;
+        match self.kernel.commit(&self.table, &plan.changes)? {
+            Ok(()) => {
+                self.accept(plan, only.is_none());
+                Ok(Ok(true))
+            }
+            Err(refused) => {
+                self.metrics.errors += 1;
+                if let Some(refusal) = transient(&refused) {
+                    let what = format!("change table {}", self.table);
+                    return Err(Error::Refused { what, refusal: refusal.clone() }.into());
+                }
+                Ok(Err((plan, refused)))
+            }
+        }
+    }
+
+    /// Takes note of what a transaction did.
+    fn accept(&mut self, plan: Plan, whole: bool) {
+        for (name, state) in plan.chains {
+            match state {
+                Some(state) => self.actual.chains.insert(name, state),
+                None => self.actual.chains.remove(&name),
+            };
+        }
+        for (name, map) in &mut self.maps {
+            map.exists |= map.wanted;
+            map.wrong = map.wrong && !map.wanted;
+            if !whole {
+                continue;
+            }
+            let refused = &self.refused_entries;
+            let done: Vec<Text> = map
+                .entries
+                .pending()
+                .map(|operation| match operation {
+                    delta::Operation::Create(interface, _)
+                    | delta::Operation::Replace(interface, ..)
+                    | delta::Operation::Remove(interface, _) => interface.clone(),
+                })
+                .filter(|interface| !refused.contains_key(&(name.clone(), interface.clone())))
+                .collect();
+            done.iter().for_each(|interface| map.entries.accept(interface));
+        }
+        if whole {
+            self.maps.retain(|_, map| map.wanted);
+        }
+        if let Some(devices) = self.flow.devices.clone().filter(|_| !self.flow.refused) {
+            self.actual.flow_table = true;
+            self.flow.programmed = devices;
+        } else if whole {
+            self.actual.flow_table = false;
+            self.flow.programmed.clear();
+        }
+    }
+
+    /// Finds out what is at fault from the kernel's answer; false when that leads no further.
+    fn blame(&mut self, plan: &Plan, refused: &CommitRefused, separate_entries: &mut bool) -> bool {
+        let mut progress = self.close_circles();
+        if progress {
+            return true;
+        }
+        let mut blamed = BTreeSet::new();
+        // One jump too deep makes the kernel refuse every rule after it, too.
+        let too_deep = |(_, refusal): &&(usize, Refusal)| TOO_DEEP.contains(&refusal.code);
+        let some_other = refused.refused.iter().any(|one| !too_deep(&one));
+        let suspects: Vec<_> = match some_other {
+            true => refused.refused.iter().filter(|one| !too_deep(one)).collect(),
+            false => refused.refused.iter().take(1).collect(),
+        };
+        for (index, refusal) in suspects {
+            let reason = refusal.to_string();
+            match plan.origins.get(*index) {
+                Some(Origin::Rule(chain, place)) => {
+                    // Only the first of a chain: what is written instead changes the places of the others.
+                    if blamed.insert(chain.clone()) {
+                        progress |= self.close(chain, Some(*place), reason);
+                    }
+                }
+                Some(Origin::Chain(chain))
+                    if matches!(plan.changes.get(*index), Some(nft::Change::AddChain { .. })) =>
+                {
+                    let is_news = !self.closed.get(chain).is_some_and(|closed| closed.absent);
+                    progress |= is_news;
+                    if is_news {
+                        self.closed.insert(chain.clone(), Closed::without_chain(reason));
+                    }
+                    blamed.insert(chain.clone());
+                }
+                Some(Origin::Entries(map, interfaces)) => match interfaces.as_slice() {
+                    [interface] => {
+                        let key = (map.clone(), interface.clone());
+                        progress |= self.refused_entries.insert(key, reason).is_none();
+                    }
+                    _ => {
+                        progress |= !*separate_entries;
+                        *separate_entries = true;
+                    }
+                },
+                Some(Origin::FlowTable) => {
+                    progress |= !self.flow.refused;
+                    self.flow.refused = true;
+                }
+                Some(Origin::Chain(_) | Origin::Map(_) | Origin::Table) | None => {}
+            }
+        }
+        progress
+    }
+
+    /// Rules that lead back to where they are reached from are refused by the kernel as a whole table.
+    fn close_circles(&mut self) -> bool {
+        let mut progress = false;
+        for (chain, target) in self.chains.circles() {
+            let Some(body) = self.chains.definition(&chain) else { continue };
+            let leads_back = |rule: &Rule| {
+                rule.action
+                    .as_ref()
+                    .and_then(Action::target)
+                    .is_some_and(|name| full_name(body.layer, name) == target)
+            };
+            let Some(place) = body.rules.iter().position(leads_back) else { continue };
+            if !self.closed.contains_key(&chain) {
+                progress |= self.close(&chain, Some(place), CIRCLE.to_owned());
+            }
+        }
+        progress
+    }
+
+    fn close(&mut self, chain: &Text, place: Option<usize>, reason: String) -> bool {
+        let (layer, rules) = match self.chains.wanted(chain) {
+            Wanted::Defined(body) => (body.layer, body.rules.as_slice()),
+            Wanted::Undefined | Wanted::No => (layer_of(chain), &[][..]),
+        };
+        tracing::warn!(table = %self.table, %chain, ?place, reason, "the kernel refused a rule");
+        self.closed.entry(chain.clone()).or_default().refuse(layer, rules, place, reason)
+    }
+
+    /// Commits chains in ever smaller groups, each chain after those it leads to, until those at fault are alone.
+    fn narrow(&mut self, names: &[Text], separate_entries: &mut bool) -> Result<(), ApplyError> {
+        let only: BTreeSet<Text> = names.iter().cloned().collect();
+        loop {
+            let (plan, refused) = match self.attempt(Some(&only), *separate_entries)? {
+                Ok(_) => return Ok(()),
+                Err(refused) => refused,
+            };
+            if self.blame(&plan, &refused, separate_entries) {
+                continue;
+            }
+            if let [name] = names {
+                if !self.close(name, None, refused.to_string()) {
+                    return Ok(());
+                }
+                continue;
+            }
+            let (first, second) = names.split_at(names.len() / 2);
+            self.narrow(first, separate_entries)?;
+            return self.narrow(second, separate_entries);
+        }
+    }
+
+    pub(super) fn give_up(&mut self, refused: &CommitRefused) -> ApplyError {
+        self.in_sync = false;
+        ApplyError::Refused { table: format!("nftables table {}", self.table), reason: refused.to_string() }
+    }
+
+    pub(super) fn write(&mut self, now: Instant) -> Result<bool, ApplyError> {
+        let mut separate_entries = false;
+        let (mut reread, mut narrowed) = (false, false);
+        loop {
+            let (plan, refused) = match self.attempt(None, separate_entries)? {
+                Ok(wrote) => {
+                    self.chains.clear_dirty();
+                    return Ok(wrote || narrowed || reread);
+                }
+                Err(refused) => refused,
+            };
+            if !reread {
+                // Perhaps the table is not what we think it is.
+                reread = true;
+                self.read(now)?;
+            } else if !self.blame(&plan, &refused, &mut separate_entries) {
+                if narrowed {
+                    return Err(self.give_up(&refused));
+                }
+                narrowed = true;
+                let order = self.chains.targets_first(self.chains.dirty());
+                self.narrow(&order, &mut separate_entries)?;
+            }
+        }
+    }
+}
+
+/// A refusal that has nothing to do with what was asked: memory, permission, interruption.
+fn transient(refused: &CommitRefused) -> Option<&Refusal> {
+    /// `EPERM`, `EINTR`, `EAGAIN`, `ENOMEM`, `EACCES`, `ERESTART`, `ENOBUFS`
+    const CODES: [i32; 7] = [1, 4, 11, 12, 13, 85, 105];
+    let all = refused.whole.iter().chain(refused.refused.iter().map(|(_, refusal)| refusal));
+    all.into_iter().find(|refusal| CODES.contains(&refusal.code))
+}
