@@ -114,15 +114,11 @@ impl<'a> View<'a> {
         self.only.unwrap_or(self.chains.dirty()).iter()
     }
 
-    /// Chains that look into a map which has to be made anew.
+    /// The chains that are written anew because a map has to be made anew. Whoever made such a map also made rules that we
+    /// do not know, so these are all chains. Only as a whole: what is emptied is filled in the same transaction.
     fn users_of_wrong_maps(&self) -> BTreeSet<Text> {
-        let wrong: Vec<&Text> =
-            self.maps.iter().filter(|(_, map)| map.exists && map.wrong).map(|(name, _)| name).collect();
-        if wrong.is_empty() {
-            return BTreeSet::new();
-        }
-        // Whoever made such a map also made rules that we do not know; every chain is written anew.
-        self.actual.chains.keys().cloned().collect()
+        let is_wrong = self.only.is_none() && self.maps.values().any(|map| map.exists && map.wrong);
+        if is_wrong { self.actual.chains.keys().cloned().collect() } else { BTreeSet::new() }
     }
 
     /// The transaction that brings the table to its desired state; without changes when it is there.
@@ -137,7 +133,7 @@ impl<'a> View<'a> {
 
         let mut writes: Vec<(&Text, Target<'_>)> = Vec::new();
         let mut removals: Vec<&Text> = Vec::new();
-        let candidates: BTreeSet<&Text> = self.candidates().chain(forced_in(&forced, self.only)).collect();
+        let candidates: BTreeSet<&Text> = self.candidates().chain(&forced).collect();
         for name in candidates {
             match (self.target(name), self.actual.chains.get(name)) {
                 (None, None) => {}
@@ -211,10 +207,11 @@ impl<'a> View<'a> {
 
     fn add_maps(&self, plan: &mut Plan) {
         for (name, map) in self.maps.iter().filter(|(_, map)| map.wanted) {
-            if map.exists && map.wrong {
+            let replace = map.exists && map.wrong && self.only.is_none();
+            if replace {
                 plan.push(Change::DeleteSet(name.clone()), Origin::Map(name.clone()));
             }
-            if !map.exists || map.wrong {
+            if !map.exists || replace {
                 let set =
                     Set { name: name.clone(), key: KeyType::InterfaceName, interval: false, verdicts: true };
                 plan.push(Change::AddSet(set), Origin::Map(name.clone()));
@@ -273,9 +270,11 @@ impl<'a> View<'a> {
     }
 
     fn remove_entries(&self, plan: &mut Plan) {
-        for (name, map) in self.maps.iter().filter(|(_, map)| map.exists && !map.wrong) {
+        for (name, map) in self.maps.iter().filter(|(_, map)| map.exists) {
             if !map.wanted {
                 plan.push(Change::FlushSet(name.clone()), Origin::Map(name.clone()));
+            }
+            if !map.wanted || map.wrong {
                 continue;
             }
             let mut gone = Vec::new();
@@ -322,24 +321,13 @@ impl<'a> View<'a> {
     }
 
     fn remove_rest(&self, plan: &mut Plan) {
-        for (name, map) in self.maps.iter().filter(|(_, map)| map.exists && !map.wanted) {
-            if map.wrong {
-                plan.push(Change::FlushSet(name.clone()), Origin::Map(name.clone()));
-            }
+        for (name, _) in self.maps.iter().filter(|(_, map)| map.exists && !map.wanted) {
             plan.push(Change::DeleteSet(name.clone()), Origin::Map(name.clone()));
         }
         if self.actual.flow_table && self.flow.devices.is_none() {
             plan.push(Change::DeleteFlowTable(TABLE_NAME.into()), Origin::FlowTable);
         }
     }
-}
-
-fn forced_in<'a>(
-    forced: &'a BTreeSet<Text>,
-    only: Option<&BTreeSet<Text>>,
-) -> impl Iterator<Item = &'a Text> {
-    let all = only.is_none();
-    forced.iter().filter(move |_| all)
 }
 
 fn is_same(actual: &ChainState, target: &Target<'_>) -> bool {

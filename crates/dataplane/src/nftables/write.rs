@@ -106,7 +106,7 @@ impl<K: Kernel> Driver<K> {
         }
         for (name, map) in &mut self.maps {
             map.exists |= map.wanted;
-            map.wrong = map.wrong && !map.wanted;
+            map.wrong = map.wrong && !(whole && map.wanted);
             if !whole {
                 continue;
             }

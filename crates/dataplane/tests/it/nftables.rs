@@ -234,7 +234,12 @@ fn wrong_shapes_are_made_anew() {
          add map ip calico filter-cali-from-wl-dispatch { type ipv4_addr : verdict; }\n\
          add chain ip calico filter-cali-fw-x\n\
          add rule ip calico filter-cali-fw-x ip saddr vmap @filter-cali-from-wl-dispatch\n\
-         add rule ip calico filter-FORWARD jump filter-cali-fw-x\n",
+         add rule ip calico filter-FORWARD jump filter-cali-fw-x\n\
+         add chain ip calico filter-cali-gone\n\
+         add map ip calico filter-foreign { type inet_service : verdict; }\n\
+         add element ip calico filter-foreign { 80 : goto filter-cali-gone }\n\
+         add chain ip calico mine\n\
+         add rule ip calico mine tcp dport vmap @filter-foreign\n",
     );
     let mut driver = host.run(|| nft_driver(Family::Ip));
     driver.update_chain(Table::Filter, Chain::new("cali-fw-x", vec![rule(Action::Drop)]));
@@ -247,6 +252,11 @@ fn wrong_shapes_are_made_anew() {
     let ruleset = host.ruleset();
     assert_eq!(ruleset.chains["ip calico filter-FORWARD"]["hook"], "forward");
     assert_eq!(ruleset.sets["ip calico filter-cali-from-wl-dispatch"]["type"], "ifname");
+    assert_eq!(
+        (ruleset.sets.len(), ruleset.chains.len()),
+        (1, 15),
+        "what is not wanted in our table is gone"
+    );
     driver.invalidate();
     assert!(!apply(&mut driver));
 }
