@@ -18,8 +18,10 @@ pub mod driver;
 pub mod environment;
 pub mod ipsets;
 pub mod iptables;
+pub mod managers;
 pub mod nftables;
 pub mod refused;
+pub mod routes;
 pub mod runner;
 pub mod settings;
 

@@ -1,0 +1,95 @@
+//! Managers turn messages into desired state: chains and hooks for the rule drivers, members for the set drivers, routes,
+//! devices, kernel settings, and reports about endpoints.
+//!
+//! Each keeps what it was told and remembers what changed; `complete` writes the consequences of the changes, and only
+//! those, to the drivers of a [`Plane`]. Nothing here does IO: drivers only take note, and the runner carries out.
+
+mod chain_set;
+mod cluster_routes;
+mod counted_set;
+mod dscp;
+mod floating;
+mod flow_table;
+mod groups;
+mod host_endpoints;
+mod hosts;
+mod interface_settings;
+mod interfaces;
+mod migration;
+mod mtu;
+mod policies;
+mod pools;
+mod service_loop;
+mod vxlan;
+mod workloads;
+
+pub use chain_set::ChainSet;
+pub use cluster_routes::{ClusterRoutes, ClusterRoutesSettings};
+pub use counted_set::CountedSet;
+pub use dscp::Dscp;
+pub use floating::FloatingAddresses;
+pub use flow_table::FlowTables;
+pub use groups::Groups;
+pub use host_endpoints::HostEndpoints;
+pub use hosts::{AllHosts, ThisHost, host_address};
+pub use interface_settings::{Setting, workload_settings};
+pub use interfaces::{Interface, InterfaceNews, InterfaceState, Interfaces};
+pub use migration::{Migrations, Routing};
+pub use mtu::{Mtus, host_mtu};
+pub use policies::Policies;
+pub use pools::Pools;
+pub use service_loop::ServiceLoop;
+pub use vxlan::{VxlanManager, VxlanSettings};
+pub use workloads::{WorkloadSettings, Workloads};
+
+use crate::driver::RuleDriver;
+use crate::ipsets::IpSetDriver;
+use crate::routes::{LinkAddresses, RouteTable};
+use messages::Text;
+use rules::tree::{Chain, IpVersion, Table};
+use std::collections::BTreeSet;
+
+/// A figure of a driver: its name, its labels as they stand in braces, its value.
+pub type DriverFigure = (&'static str, String, f64);
+
+/// A rule driver with what only some have.
+pub trait Firewall: RuleDriver {
+    /// The devices that the flow table covers; `None` for no flow table. Only nftables has one.
+    fn set_flow_devices(&mut self, _devices: Option<BTreeSet<Text>>) {}
+
+    /// What the driver did so far.
+    fn figures(&self) -> Vec<DriverFigure>;
+}
+
+/// The drivers of one IP version.
+pub struct Plane {
+    /// The version.
+    pub version: IpVersion,
+    /// Rules.
+    pub rules: Box<dyn Firewall + Send>,
+    /// Sets.
+    pub sets: Box<dyn IpSetDriver + Send>,
+    /// Routes of the main table; none where routes are not ours to make.
+    pub routes: Option<RouteTable>,
+    /// Addresses of workloads' interfaces; none where routes are not ours to make.
+    pub link_addresses: Option<LinkAddresses>,
+}
+
+impl std::fmt::Debug for Plane {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Plane").field("version", &self.version).finish_non_exhaustive()
+    }
+}
+
+impl Plane {
+    /// Defines chains in a layer.
+    pub fn update_chains(&mut self, layer: Table, chains: impl IntoIterator<Item = Chain>) {
+        chains.into_iter().for_each(|chain| self.rules.update_chain(layer, chain));
+    }
+
+    /// Whether this is the IPv6 plane.
+    #[must_use]
+    pub fn is_v6(&self) -> bool {
+        self.version == IpVersion::V6
+    }
+}

@@ -1,0 +1,115 @@
+//! The largest packets: of the host's interfaces, of tunnels on them, and of pods.
+
+use felix_config::{Config, Pattern, derived::Provider};
+use messages::Encapsulation;
+
+/// What the host is assumed to have when no interface tells: the least among common clouds.
+const ASSUMED: u32 = 1460;
+const IPIP_OVERHEAD: u32 = 20;
+const VXLAN_OVERHEAD: u32 = 50;
+const VXLAN_V6_OVERHEAD: u32 = 70;
+const WIREGUARD_OVERHEAD: u32 = 60;
+const WIREGUARD_V6_OVERHEAD: u32 = 80;
+/// What the network below an AKS node takes for itself.
+const AKS_OVERHEAD: u32 = 100;
+
+/// The least MTU of interfaces that are up and whose names match; `interfaces` are name, up, MTU.
+pub fn host_mtu<'a>(
+    pattern: Option<&Pattern>,
+    interfaces: impl Iterator<Item = (&'a str, bool, u32)>,
+) -> u32 {
+    let counts = |name: &str| pattern.is_some_and(|pattern| pattern.is_match(name));
+    let least = interfaces.filter(|(name, up, _)| *up && counts(name)).map(|(_, _, mtu)| mtu).min();
+    least.filter(|mtu| *mtu > 0).unwrap_or_else(|| {
+        tracing::warn!(
+            assumed = ASSUMED,
+            "no interface that is up matches MTUIfacePattern, so the MTU of the host is assumed"
+        );
+        ASSUMED
+    })
+}
+
+/// The MTUs of tunnels and pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mtus {
+    /// Of the host.
+    pub host: u32,
+    /// Of the IP in IP device.
+    pub ipip: u32,
+    /// Of the VXLAN device.
+    pub vxlan: u32,
+    /// Of the IPv6 VXLAN device.
+    pub vxlan_v6: u32,
+    /// Of pods.
+    pub pod: u32,
+}
+
+impl Mtus {
+    /// From settings, where they say something, and the host's MTU.
+    #[must_use]
+    pub fn new(config: &Config, encapsulation: &Encapsulation, host: u32) -> Self {
+        let chosen = |setting: i64, overhead: u32| match u32::try_from(setting) {
+            Ok(mtu) if mtu > 0 => mtu,
+            _ => host.saturating_sub(overhead),
+        };
+        let below = match config.provider() == Provider::Aks && config.wireguard_host_encryption_enabled {
+            true => AKS_OVERHEAD,
+            false => 0,
+        };
+        let ipip = chosen(config.ipip_mtu, IPIP_OVERHEAD);
+        let vxlan = chosen(config.vxlan_mtu, VXLAN_OVERHEAD);
+        let vxlan_v6 = chosen(config.vxlan_mtu_v6, VXLAN_V6_OVERHEAD);
+        let pod = [
+            (encapsulation.ipip, ipip),
+            (encapsulation.vxlan, vxlan),
+            (encapsulation.vxlan_v6, vxlan_v6),
+            (config.wireguard_enabled, chosen(config.wireguard_mtu, WIREGUARD_OVERHEAD + below)),
+            (config.wireguard_enabled_v6, chosen(config.wireguard_mtu_v6, WIREGUARD_V6_OVERHEAD + below)),
+        ]
+        .into_iter()
+        .filter(|(enabled, mtu)| *enabled && *mtu > 0)
+        .map(|(_, mtu)| mtu)
+        .min()
+        .unwrap_or(host);
+        if pod > host {
+            tracing::warn!(pod, host, "the MTU of pods is larger than that of the host's interfaces");
+        }
+        Self { host, ipip, vxlan, vxlan_v6, pod }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ASSUMED, Mtus, host_mtu};
+    use felix_config::kinds::NoSurroundings;
+    use felix_config::{Config, Pattern};
+    use messages::Encapsulation;
+
+    #[test]
+    fn the_least_that_is_up_and_counts() {
+        let pattern = Pattern::new("^eth.*");
+        let all = [("eth0", true, 9000), ("eth1", false, 1200), ("lo", true, 65536), ("eth2", true, 1500)];
+        assert_eq!(host_mtu(pattern.as_ref(), all.into_iter()), 1500);
+        assert_eq!(host_mtu(pattern.as_ref(), [("eth1", false, 1200)].into_iter()), ASSUMED);
+        assert_eq!(host_mtu(None, all.into_iter()), ASSUMED);
+    }
+
+    #[test]
+    fn pods_get_what_the_tightest_tunnel_leaves() {
+        let config = Config::with_defaults(&NoSurroundings);
+        let none = Encapsulation::default();
+        let pod = |config: &Config, need: Encapsulation| Mtus::new(config, &need, 1500).pod;
+        assert_eq!(pod(&config, none), 1500);
+        assert_eq!(pod(&config, Encapsulation { vxlan: true, ipip: true, ..none }), 1450);
+        assert_eq!(pod(&config, Encapsulation { vxlan_v6: true, ..none }), 1430);
+        let set = Config { ipip_mtu: 1400, ..config.clone() };
+        assert_eq!(pod(&set, Encapsulation { ipip: true, ..none }), 1400);
+        let azure = Config {
+            cluster_type: "k8s,AKS".into(),
+            wireguard_enabled: true,
+            wireguard_host_encryption_enabled: true,
+            ..config
+        };
+        assert_eq!(pod(&azure, none), 1340);
+    }
+}

@@ -1,0 +1,590 @@
+//! The routes of one table and IP version.
+//!
+//! Parts of Felix say which routes they want by which device; devices come, go, and are renumbered. For each destination
+//! the wanted route of the first class whose device is up is desired. What is found in the kernel and is ours, but not
+//! desired, is removed; on a workload's interface that is new only after a grace period, because the CNI plugin makes
+//! routes before Felix hears of the endpoint. Connections of an address that moves to another device are forgotten before
+//! the new route is made.
+
+use super::connections::ConnectionCleanup;
+use super::{Device, Outcome, Ownership, RouteClass, RouteKey, Target, Way};
+use delta::{Delta, Operation as Pending};
+use messages::Text;
+use netlink::{
+    Errno, Error, Family, Kernel, MacAddress, Neighbour, Operation, Route, RouteFilter, RouteKind, Scope,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+/// How long routes of others stay on a workload's interface that is new.
+const GRACE: Duration = Duration::from_secs(10);
+/// The metric that the kernel gives to IPv6 routes without one.
+const DEFAULT_METRIC_V6: u32 = 1024;
+
+/// What a table is set to.
+#[derive(Clone, Debug)]
+pub struct TableSettings {
+    /// The IP version.
+    pub family: Family,
+    /// The table's number.
+    pub table: u32,
+    /// What makes a route ours.
+    pub ownership: Ownership,
+    /// The source address that routes suggest, where one is set.
+    pub source: Option<IpAddr>,
+    /// Whether neighbours with a known hardware address are made lasting.
+    pub static_neighbours: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Owner {
+    index: u32,
+    class: RouteClass,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Grace {
+    first_seen: Instant,
+    over: bool,
+}
+
+/// A table.
+#[derive(Debug)]
+pub struct RouteTable {
+    settings: TableSettings,
+    wanted: BTreeMap<(RouteClass, Device), BTreeMap<RouteKey, Target>>,
+    wanted_by: BTreeMap<RouteKey, BTreeSet<(RouteClass, Device)>>,
+    devices: BTreeMap<Text, (u32, bool)>,
+    names: BTreeMap<u32, Text>,
+    routes: Delta<RouteKey, Route>,
+    neighbours: BTreeMap<Text, BTreeMap<IpAddr, MacAddress>>,
+    dirty_neighbours: BTreeSet<Text>,
+    /// Which device an address of its own route is on: as it should be, and as connections know it.
+    address_owners: Delta<IpAddr, OwnerKey>,
+    grace: BTreeMap<u32, Grace>,
+    read_all: bool,
+    read_devices: BTreeSet<Text>,
+}
+
+/// An owner in comparable form: number, class.
+type OwnerKey = (u32, RouteClass);
+
+impl From<Owner> for OwnerKey {
+    fn from(owner: Owner) -> Self {
+        (owner.index, owner.class)
+    }
+}
+
+impl RouteTable {
+    /// A table in which nothing is wanted.
+    #[must_use]
+    pub fn new(settings: TableSettings) -> Self {
+        Self {
+            settings,
+            wanted: BTreeMap::new(),
+            wanted_by: BTreeMap::new(),
+            devices: BTreeMap::new(),
+            names: BTreeMap::new(),
+            routes: Delta::new(),
+            neighbours: BTreeMap::new(),
+            dirty_neighbours: BTreeSet::new(),
+            address_owners: Delta::new(),
+            grace: BTreeMap::new(),
+            read_all: true,
+            read_devices: BTreeSet::new(),
+        }
+    }
+
+    /// The IP version.
+    #[must_use]
+    pub fn family(&self) -> Family {
+        self.settings.family
+    }
+
+    /// How many routes are desired, and by how many devices they may go.
+    #[must_use]
+    pub fn counts(&self) -> (usize, usize) {
+        (self.routes.desired_count(), self.devices.len())
+    }
+
+    /// What makes a route ours, to be changed.
+    pub fn ownership(&mut self) -> &mut Ownership {
+        &mut self.settings.ownership
+    }
+
+    /// Says that somebody else may have changed the table.
+    pub fn invalidate(&mut self) {
+        self.read_all = true;
+    }
+
+    /// A route is gone that nobody here removed.
+    pub fn route_gone(&mut self, route: &Route) -> bool {
+        if route.table != self.settings.table || route.family() != self.settings.family {
+            return false;
+        }
+        let found = normalised(route.clone());
+        let key = key_of(&found);
+        let is_lost = self.routes.actual(&key) == Some(&found) && self.routes.desired(&key).is_some();
+        if is_lost {
+            self.routes.remove_actual(&key);
+        }
+        is_lost
+    }
+
+    /// Says which routes one part of Felix wants by a device, and no others.
+    pub fn set_routes(
+        &mut self,
+        class: RouteClass,
+        device: &Device,
+        targets: impl IntoIterator<Item = (RouteKey, Target)>,
+    ) {
+        let new: BTreeMap<RouteKey, Target> =
+            targets.into_iter().map(|(key, target)| (self.whole_key(key), target)).collect();
+        let place = (class, device.clone());
+        let old = self.wanted.remove(&place).unwrap_or_default();
+        let changed: Vec<RouteKey> = old
+            .keys()
+            .filter(|key| !new.contains_key(key))
+            .chain(new.iter().filter(|(key, target)| old.get(key) != Some(target)).map(|(key, _)| key))
+            .copied()
+            .collect();
+        if changed.is_empty() {
+            if !new.is_empty() {
+                self.wanted.insert(place, new);
+            }
+            return;
+        }
+        if let Some(name) = device {
+            self.set_neighbours(name, &new);
+        }
+        for key in old.keys().filter(|key| !new.contains_key(key)) {
+            self.unlink(*key, &place);
+        }
+        for key in new.keys().filter(|key| !old.contains_key(key)) {
+            self.wanted_by.entry(*key).or_default().insert(place.clone());
+        }
+        if !new.is_empty() {
+            self.wanted.insert(place, new);
+        }
+        changed.into_iter().for_each(|key| self.choose(key));
+    }
+
+    /// Sets or, with `None`, takes back one wanted route.
+    pub fn set_route(&mut self, class: RouteClass, device: &Device, key: RouteKey, target: Option<Target>) {
+        let key = self.whole_key(key);
+        let place = (class, device.clone());
+        match target {
+            Some(target) => {
+                self.wanted.entry(place.clone()).or_default().insert(key, target);
+                self.wanted_by.entry(key).or_default().insert(place);
+            }
+            None => {
+                let Some(routes) = self.wanted.get_mut(&place) else { return };
+                if routes.remove(&key).is_none() {
+                    return;
+                }
+                if routes.is_empty() {
+                    self.wanted.remove(&place);
+                }
+                self.unlink(key, &place);
+            }
+        }
+        self.choose(key);
+    }
+
+    fn unlink(&mut self, key: RouteKey, place: &(RouteClass, Device)) {
+        if let Some(places) = self.wanted_by.get_mut(&key) {
+            places.remove(place);
+            if places.is_empty() {
+                self.wanted_by.remove(&key);
+            }
+        }
+    }
+
+    fn set_neighbours(&mut self, device: &Text, targets: &BTreeMap<RouteKey, Target>) {
+        if !self.settings.static_neighbours {
+            return;
+        }
+        let known: BTreeMap<IpAddr, MacAddress> =
+            targets.iter().filter_map(|(key, target)| Some((key.destination.addr(), target.mac?))).collect();
+        if known.is_empty() {
+            self.neighbours.remove(device);
+            self.dirty_neighbours.remove(device);
+        } else if self.neighbours.get(device) != Some(&known) {
+            self.neighbours.insert(device.clone(), known);
+            self.dirty_neighbours.insert(device.clone());
+        }
+    }
+
+    /// A device is there, up or down.
+    pub fn device_is(&mut self, name: &Text, index: u32, up: bool, now: Instant) {
+        self.grace.entry(index).or_insert(Grace { first_seen: now, over: false });
+        if let Some((old, _)) = self.devices.insert(name.clone(), (index, up))
+            && old != index
+        {
+            self.names.remove(&old);
+        }
+        self.names.insert(index, name.clone());
+        if up {
+            // The kernel removes routes of a device that goes down without a word.
+            self.read_devices.insert(name.clone());
+        }
+        self.choose_all_of(name);
+    }
+
+    /// A device is gone.
+    pub fn device_gone(&mut self, name: &Text) {
+        if let Some((index, _)) = self.devices.remove(name) {
+            self.names.remove(&index);
+            self.grace.remove(&index);
+            let lost: Vec<RouteKey> = self
+                .routes
+                .all_actual()
+                .filter(|(_, route)| route.device == Some(index))
+                .map(|(key, _)| *key)
+                .collect();
+            for key in lost {
+                self.routes.remove_actual(&key);
+            }
+        }
+        self.read_devices.remove(name);
+        self.choose_all_of(name);
+    }
+
+    fn choose_all_of(&mut self, device: &Text) {
+        self.wanted_of(device).into_iter().for_each(|key| self.choose(key));
+    }
+
+    /// The destinations that anybody wants by a device.
+    fn wanted_of(&self, device: &Text) -> BTreeSet<RouteKey> {
+        RouteClass::ALL
+            .iter()
+            .filter_map(|class| self.wanted.get(&(*class, Some(device.clone()))))
+            .flat_map(|routes| routes.keys().copied())
+            .collect()
+    }
+
+    /// Chooses among those who want a destination.
+    fn choose(&mut self, key: RouteKey) {
+        let mut best: Option<(RouteClass, u32, Route)> = None;
+        for place in self.wanted_by.get(&key).into_iter().flatten() {
+            let (class, device) = place;
+            let index = match device {
+                None => 0,
+                Some(name) => {
+                    let Some((index, up)) = self.devices.get(name).copied() else { continue };
+                    if let Some(grace) = self.grace.get_mut(&index) {
+                        grace.over = true;
+                    }
+                    if !up {
+                        continue;
+                    }
+                    index
+                }
+            };
+            // The first class wins; of two devices the newer one, whose workload has the address now.
+            if best.as_ref().is_some_and(|(other, old, _)| {
+                (class, std::cmp::Reverse(index)) >= (other, std::cmp::Reverse(*old))
+            }) {
+                continue;
+            }
+            let Some(target) = self.wanted.get(place).and_then(|routes| routes.get(&key)) else { continue };
+            best = Some((*class, index, self.route(key, target, index)));
+        }
+        let address = single_address(key);
+        match best {
+            Some((class, index, route)) => {
+                self.routes.set_desired(key, route);
+                if let Some(address) = address {
+                    self.address_owners.set_desired(address, Owner { index, class }.into());
+                }
+            }
+            None => {
+                self.routes.remove_desired(&key);
+                if let Some(address) = address {
+                    self.address_owners.remove_desired(&address);
+                }
+            }
+        }
+    }
+
+    fn route(&self, key: RouteKey, target: &Target, index: u32) -> Route {
+        let blackhole = target.way == Way::Blackhole;
+        normalised(Route {
+            kind: if blackhole { RouteKind::Blackhole } else { RouteKind::Unicast },
+            device: (index != 0).then_some(index),
+            gateway: match target.way {
+                Way::Gateway(gateway) => Some(gateway),
+                Way::Direct | Way::Blackhole => None,
+            },
+            scope: if target.way == Way::Direct { Scope::Link } else { Scope::Universe },
+            table: self.settings.table,
+            protocol: target.protocol.unwrap_or(self.settings.ownership.device_protocol),
+            metric: Some(key.metric),
+            source: self.settings.source,
+            onlink: matches!(target.way, Way::Gateway(_)),
+            mtu: target.mtu,
+            ..Route::new(key.destination)
+        })
+    }
+
+    fn whole_key(&self, key: RouteKey) -> RouteKey {
+        let metric = match self.settings.family {
+            Family::V6 if key.metric == 0 => DEFAULT_METRIC_V6,
+            _ => key.metric,
+        };
+        RouteKey { destination: key.destination.trunc(), metric }
+    }
+
+    fn is_ours(&self, route: &Route) -> bool {
+        // The kernel makes one such route for each device by itself.
+        if route.family() == Family::V6 && route.destination.to_string() == "fe80::/64" {
+            return false;
+        }
+        match route.device {
+            None => self.settings.ownership.is_ours(route, None),
+            Some(index) => match self.names.get(&index) {
+                Some(name) => self.settings.ownership.is_ours(route, Some(name)),
+                // A device that nobody told of: it comes soon, or is gone.
+                None => false,
+            },
+        }
+    }
+
+    /// Reads the table, or what may have changed of it. Returns the addresses whose routes are gone.
+    fn read(&mut self, kernel: &mut dyn Kernel) -> Result<(), Error> {
+        let all = RouteFilter { table: Some(self.settings.table), ..RouteFilter::all(self.settings.family) };
+        if self.read_all {
+            let found: BTreeMap<RouteKey, Route> = kernel
+                .routes(&all)?
+                .into_iter()
+                .map(normalised)
+                .filter(|route| self.is_ours(route))
+                .map(|route| (key_of(&route), route))
+                .collect();
+            self.routes.replace_actual(found);
+            self.read_all = false;
+            self.read_devices.clear();
+            self.dirty_neighbours = self.neighbours.keys().cloned().collect();
+            return Ok(());
+        }
+        for name in self.read_devices.clone() {
+            let Some((index, _)) = self.devices.get(&name).copied() else { continue };
+            let found = kernel.routes(&RouteFilter { device: Some(index), ..all })?;
+            let mut seen = BTreeSet::new();
+            for route in found.into_iter().map(normalised) {
+                if !self.is_ours(&route) {
+                    continue;
+                }
+                let key = key_of(&route);
+                seen.insert(key);
+                self.routes.set_actual(key, route);
+            }
+            for key in self.wanted_of(&name).into_iter().filter(|key| !seen.contains(key)) {
+                if self.routes.actual(&key).is_some_and(|route| route.device == Some(index)) {
+                    self.routes.remove_actual(&key);
+                }
+            }
+            if self.neighbours.contains_key(&name) {
+                self.dirty_neighbours.insert(name.clone());
+            }
+            self.read_devices.remove(&name);
+        }
+        Ok(())
+    }
+
+    /// How long routes by this device are still left alone.
+    fn grace_left(&self, index: Option<u32>, now: Instant) -> Option<Duration> {
+        let index = index?;
+        let grace = self.grace.get(&index).filter(|grace| !grace.over)?;
+        let name = self.names.get(&index)?;
+        if !self.settings.ownership.is_workload(name) {
+            return None;
+        }
+        GRACE.checked_sub(now.saturating_duration_since(grace.first_seen)).filter(|left| !left.is_zero())
+    }
+
+    /// Brings the kernel to the desired state.
+    pub fn apply(
+        &mut self,
+        kernel: &mut dyn Kernel,
+        connections: &mut dyn ConnectionCleanup,
+        now: Instant,
+    ) -> Outcome {
+        if let Err(error) = self.read(kernel) {
+            self.read_all = true;
+            return Outcome::failed(error);
+        }
+        let mut outcome = Outcome::default();
+        self.remove(kernel, connections, now, &mut outcome);
+        self.make(kernel, connections, &mut outcome);
+        self.make_neighbours(kernel, &mut outcome);
+        if !outcome.is_done() {
+            self.read_all = true;
+        }
+        outcome
+    }
+
+    /// Removes what is not desired, and what has to be gone before connections are forgotten.
+    fn remove(
+        &mut self,
+        kernel: &mut dyn Kernel,
+        connections: &mut dyn ConnectionCleanup,
+        now: Instant,
+        outcome: &mut Outcome,
+    ) {
+        let mut operations = Vec::new();
+        let mut removed = Vec::new();
+        for pending in self.routes.pending() {
+            match pending {
+                Pending::Remove(key, route) => {
+                    if let Some(left) = self.grace_left(route.device, now) {
+                        outcome.again_in = outcome.again_in.into_iter().chain([left]).min();
+                        continue;
+                    }
+                    removed.push((*key, route.device.unwrap_or(0)));
+                    operations.push(Operation::DeleteRoute(route.clone()));
+                }
+                Pending::Replace(key, _, route) if self.moves(*key, route.device.unwrap_or(0)) => {
+                    removed.push((*key, route.device.unwrap_or(0)));
+                    operations.push(Operation::DeleteRoute(route.clone()));
+                }
+                Pending::Replace(..) | Pending::Create(..) => {}
+            }
+        }
+        let mut forget = BTreeSet::new();
+        for ((key, index), result) in removed.into_iter().zip(kernel.apply(&operations)) {
+            match result {
+                Err(error) if !error.is_missing() => outcome.failures.push(error.to_string()),
+                Ok(()) | Err(_) => {
+                    self.routes.remove_actual(&key);
+                    forget.extend(single_address(key).filter(|address| self.is_moved(address, index)));
+                }
+            }
+        }
+        // Addresses whose route went with its device are gone, too.
+        forget.extend(self.address_owners.pending().filter_map(|pending| match pending {
+            Pending::Remove(address, _) => Some(*address),
+            Pending::Replace(address, (index, class), (old, old_class)) => {
+                (index != old && !(class.is_remote() && old_class.is_remote())).then_some(*address)
+            }
+            Pending::Create(..) => None,
+        }));
+        connections.start(forget);
+        self.address_owners.accept_all();
+    }
+
+    /// Whether an address's route has to go before it is made anew: it moves to another device, and not only from one
+    /// way to a remote node to another.
+    fn moves(&self, key: RouteKey, old_index: u32) -> bool {
+        let Some(address) = single_address(key) else { return false };
+        let Some((index, class)) = self.address_owners.desired(&address) else { return true };
+        let known = self.address_owners.actual(&address);
+        if *index == old_index || known.is_some_and(|(known, _)| known == index) {
+            return false;
+        }
+        !(class.is_remote() && known.is_some_and(|(_, known)| known.is_remote()))
+    }
+
+    /// Whether connections of an address whose route was removed from a device belong to somebody who is gone.
+    fn is_moved(&self, address: &IpAddr, from: u32) -> bool {
+        match self.address_owners.desired(address) {
+            None => true,
+            Some((index, _)) => {
+                *index != from && self.address_owners.actual(address).is_none_or(|(known, _)| known != index)
+            }
+        }
+    }
+
+    fn make(
+        &mut self,
+        kernel: &mut dyn Kernel,
+        connections: &mut dyn ConnectionCleanup,
+        outcome: &mut Outcome,
+    ) {
+        let (mut keys, mut operations) = (Vec::new(), Vec::new());
+        for pending in self.routes.pending() {
+            if let Pending::Create(key, route) | Pending::Replace(key, route, _) = pending {
+                keys.push(*key);
+                operations.push(Operation::ReplaceRoute(route.clone()));
+            }
+        }
+        if operations.is_empty() {
+            return;
+        }
+        connections.wait(&keys.iter().filter_map(|key| single_address(*key)).collect());
+        for (key, result) in keys.into_iter().zip(kernel.apply(&operations)) {
+            match result {
+                Ok(()) => self.routes.accept(&key),
+                Err(error) => self.refused(key, &error, outcome),
+            }
+        }
+    }
+
+    /// A device may go down or away at any time; its events say when to try again.
+    fn refused(&mut self, key: RouteKey, error: &Error, outcome: &mut Outcome) {
+        let device = self.routes.desired(&key).and_then(|route| route.device);
+        let gone = matches!(error.errno(), Some(Errno::NODEV | Errno::NETDOWN | Errno::NXIO));
+        match device.and_then(|index| self.names.get(&index)).filter(|_| gone) {
+            Some(name) => {
+                tracing::debug!(%error, device = %name, "a device went away under its route");
+                let name = name.clone();
+                if let Some((_, up)) = self.devices.get_mut(&name) {
+                    *up = false;
+                }
+                self.choose_all_of(&name);
+            }
+            None => outcome.failures.push(error.to_string()),
+        }
+    }
+
+    fn make_neighbours(&mut self, kernel: &mut dyn Kernel, outcome: &mut Outcome) {
+        let (mut places, mut operations) = (Vec::new(), Vec::new());
+        for name in &self.dirty_neighbours {
+            let Some((index, true)) = self.devices.get(name).copied() else { continue };
+            for (address, mac) in self.neighbours.get(name).into_iter().flatten() {
+                places.push(name.clone());
+                operations.push(Operation::ReplaceNeighbour(Neighbour::permanent(index, *address, *mac)));
+            }
+        }
+        let mut failed = BTreeSet::new();
+        for (name, result) in places.iter().zip(kernel.apply(&operations)) {
+            if let Err(error) = result {
+                failed.insert(name.clone());
+                if !matches!(error.errno(), Some(Errno::NODEV | Errno::NETDOWN)) {
+                    outcome.failures.push(error.to_string());
+                }
+            }
+        }
+        self.dirty_neighbours.retain(|name| failed.contains(name) || !places.contains(name));
+    }
+}
+
+/// The address of a route to a single one.
+fn single_address(key: RouteKey) -> Option<IpAddr> {
+    let net = key.destination;
+    (net.prefix_len() == net.max_prefix_len()).then(|| net.addr())
+}
+
+fn key_of(route: &Route) -> RouteKey {
+    RouteKey { destination: route.destination.trunc(), metric: route.metric.unwrap_or(0) }
+}
+
+/// The route as it compares with others: what the kernel fills in or leaves out does not count.
+fn normalised(mut route: Route) -> Route {
+    match route.family() {
+        Family::V6 => {
+            route.metric = Some(route.metric.filter(|metric| *metric != 0).unwrap_or(DEFAULT_METRIC_V6));
+            // IPv6 routes have no scope.
+            route.scope = Scope::Universe;
+        }
+        Family::V4 => route.metric = route.metric.filter(|metric| *metric != 0),
+    }
+    // Such routes have no device; IPv6 shows the loopback device.
+    if !matches!(route.kind, RouteKind::Unicast | RouteKind::Local) {
+        route.device = None;
+    }
+    route.mtu = route.mtu.filter(|mtu| *mtu != 0);
+    route
+}
