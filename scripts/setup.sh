@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Installs what tests and benchmarks need, and nothing that is already there: Debian packages (etcd for the peer of our
 # store, util-linux for setpriv, BIRD for `node status`, iproute2 for network namespaces, and containerd, runc, busybox
-# and the reference CNI plugins for real containers) and the Kubernetes binaries. Says what is missing where it cannot
+# the reference CNI plugins for real containers, the tools of packet filters) and the Kubernetes binaries. Says what is missing where it cannot
 # install it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 declare -A package_of=([etcd]=etcd-server [etcdctl]=etcd-client [setpriv]=util-linux [bird]=bird2 [ip]=iproute2
-  [containerd]=containerd [runc]=runc [busybox]=busybox-static [iptables]=iptables)
+  [containerd]=containerd [runc]=runc [busybox]=busybox-static [iptables]=iptables
+  [nft]=nftables [ipset]=ipset [conntrack]=conntrack)
 missing=()
 for program in "${!package_of[@]}"; do
   command -v "$program" >/dev/null || [ -x "/usr/sbin/$program" ] || missing+=("${package_of[$program]}")
