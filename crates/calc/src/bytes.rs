@@ -49,6 +49,7 @@ impl<'a> Reader<'a> {
         self.0.is_empty()
     }
 
+    #[inline]
     pub(crate) fn byte(&mut self) -> Option<u8> {
         let (first, rest) = self.0.split_first()?;
         self.0 = rest;
@@ -57,6 +58,13 @@ impl<'a> Reader<'a> {
 
     #[inline]
     pub(crate) fn number(&mut self) -> Option<u64> {
+        // Nearly all numbers here are below 128.
+        if let Some((&first, rest)) = self.0.split_first()
+            && first < 0x80
+        {
+            self.0 = rest;
+            return Some(first.into());
+        }
         let mut number = 0;
         let mut shift = 0;
         loop {
@@ -90,6 +98,7 @@ impl<'a> Reader<'a> {
         self.take(count)
     }
 
+    #[inline]
     pub(crate) fn net(&mut self) -> Option<IpNet> {
         let first = self.byte()?;
         if first == V6 {

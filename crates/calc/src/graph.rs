@@ -87,11 +87,15 @@ impl CalcGraph {
         self.network.on_update(&update, &mut self.sequencer);
         let Update { key, value, .. } = update;
         match &key {
-            Key::V1(V1Key::WorkloadEndpoint { .. } | V1Key::HostEndpoint { .. } | V1Key::NetworkSet { .. }) => {
+            Key::V1(
+                V1Key::WorkloadEndpoint { .. } | V1Key::HostEndpoint { .. } | V1Key::NetworkSet { .. },
+            ) => {
                 self.on_item(&key, value);
             }
             Key::V1(V1Key::Policy(policy)) => match value {
-                Some(FeedValue::Policy(value)) => self.active.put_policy(policy, &value, &mut self.population),
+                Some(FeedValue::Policy(value)) => {
+                    self.active.put_policy(policy, &value, &mut self.population)
+                }
                 None => self.active.remove_policy(policy, &mut self.population, &mut self.sequencer),
                 Some(_) => {}
             },
@@ -167,7 +171,11 @@ impl CalcGraph {
 
     fn resolve(&mut self) {
         self.active.resolve(&mut self.population, &mut self.registry, &mut self.sequencer);
-        for (set, id, spec) in self.registry.take_new() {
+        let new = self.registry.take_new();
+        if new.len() > 1 {
+            self.matcher.prepare(new.iter().filter_map(|(_, _, spec)| spec.selector()), &self.population);
+        }
+        for (set, id, spec) in new {
             let set_type = spec.set_type();
             let suppress = self.config.suppress_overlaps && !matches!(spec, SetSpec::Service { .. });
             self.members.open(set, set_type, suppress);

@@ -7,7 +7,14 @@
 /// A list or sorted set of numbers, 16 bytes while it has at most three of them.
 #[derive(Clone, Debug)]
 pub(crate) enum IdList {
-    Inline { len: u8, ids: [u32; 3] },
+    Inline {
+        len: u8,
+        ids: [u32; 3],
+    },
+    #[expect(
+        clippy::box_collection,
+        reason = "long lists are few, and a bare vector would make every short one larger"
+    )]
     Heap(Box<Vec<u32>>),
 }
 

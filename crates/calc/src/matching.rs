@@ -15,9 +15,9 @@ pub(crate) use code::{Code, Labelled};
 pub(crate) use item_index::ItemIndex;
 pub(crate) use selector_index::{Place, SelectorIndex};
 
+use crate::id_list::IdList;
 use crate::symbols::{Symbol, Symbols};
 use hashbrown::{DefaultHashBuilder, HashTable};
-use crate::id_list::IdList;
 use selector::Selector;
 use std::hash::BuildHasher;
 

@@ -9,8 +9,8 @@ mod key;
 
 use crate::sequencer::{IpSets, MemberSource, SetIndex};
 use counted::Counted;
-use key::{Key4, Key6, MemberKey};
 use ipnet::IpNet;
+use key::{Key4, Key6, MemberKey};
 use messages::{IpSetMember, IpSetType};
 use std::net::IpAddr;
 
@@ -96,8 +96,12 @@ impl Either {
         match member {
             Member::Net(IpNet::V4(net)) => Self::V4(Key4::net(net)),
             Member::Net(IpNet::V6(net)) => Self::V6(Key6::net(net)),
-            Member::Port(IpAddr::V4(address), protocol, port) => Self::V4(Key4::port(address, protocol, port)),
-            Member::Port(IpAddr::V6(address), protocol, port) => Self::V6(Key6::port(address, protocol, port)),
+            Member::Port(IpAddr::V4(address), protocol, port) => {
+                Self::V4(Key4::port(address, protocol, port))
+            }
+            Member::Port(IpAddr::V6(address), protocol, port) => {
+                Self::V6(Key6::port(address, protocol, port))
+            }
         }
     }
 }

@@ -142,7 +142,9 @@ impl Writer {
 
     fn signed(&mut self, number: Option<i64>) {
         // Zero is none; the sign is the lowest bit, as usual.
-        self.number(number.map_or(0, |number| (((number << 1) ^ (number >> 63)).cast_unsigned()).wrapping_add(1)));
+        self.number(
+            number.map_or(0, |number| (((number << 1) ^ (number >> 63)).cast_unsigned()).wrapping_add(1)),
+        );
     }
 
     fn protocol(&mut self, protocol: &Protocol) {
@@ -155,7 +157,9 @@ impl Writer {
                 self.number(1);
                 self.int_or_string(value);
             }
-            named => self.number(NAMED.iter().position(|have| have == named).map_or(0, |place| place as u64 + 2)),
+            named => {
+                self.number(NAMED.iter().position(|have| have == named).map_or(0, |place| place as u64 + 2))
+            }
         }
     }
 

@@ -145,7 +145,8 @@ impl Population {
         packed.clear();
         key.acquire(&mut self.words, &mut packed);
         let labels = self.labels.acquire(labels);
-        let parents = IdList::from(profiles.iter().map(|name| self.get_or_add_parent(name)).collect::<Vec<_>>());
+        let parents =
+            IdList::from(profiles.iter().map(|name| self.get_or_add_parent(name)).collect::<Vec<_>>());
         let existing = self.find(&packed);
         let put = if let Some(id) = existing {
             key.release(&mut self.words);
@@ -272,8 +273,9 @@ impl Population {
         });
         let hash = self.hasher.hash_one(name);
         let (parents, hasher) = (&self.parents, &self.hasher);
-        self.parent_by_name
-            .insert_unique(hash, id, |id| hasher.hash_one(parents.get(*id).map_or("", |parent| &*parent.name)));
+        self.parent_by_name.insert_unique(hash, id, |id| {
+            hasher.hash_one(parents.get(*id).map_or("", |parent| &*parent.name))
+        });
         id
     }
 

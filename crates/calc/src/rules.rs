@@ -120,7 +120,8 @@ impl<'a> RuleScanner<'a> {
         {
             ip_set_ids.push(self.set(SetSpec::Selector(selector)));
         }
-        let not_ip_set_ids = negative.map(|selector| self.set(SetSpec::Selector(selector))).into_iter().collect();
+        let not_ip_set_ids =
+            negative.map(|selector| self.set(SetSpec::Selector(selector))).into_iter().collect();
 
         let mut ip_port_set_ids = Vec::new();
         if let Some((namespace, name)) = &end.service
@@ -152,7 +153,9 @@ impl<'a> RuleScanner<'a> {
             parsed.clone()
         } else {
             let parsed = Selector::parse(text)
-                .inspect_err(|error| tracing::error!(selector = text, %error, "a rule's selector cannot be read"))
+                .inspect_err(
+                    |error| tracing::error!(selector = text, %error, "a rule's selector cannot be read"),
+                )
                 .ok();
             self.parsed.insert(text.to_owned(), parsed.clone());
             parsed

@@ -89,12 +89,7 @@ impl Sequencer {
     }
 
     /// A service account has these labels.
-    pub fn service_account_update(
-        &mut self,
-        namespace: Text,
-        name: Text,
-        labels: BTreeMap<String, String>,
-    ) {
+    pub fn service_account_update(&mut self, namespace: Text, name: Text, labels: BTreeMap<String, String>) {
         self.service_accounts.update((namespace, name), labels);
     }
 

@@ -92,6 +92,18 @@ impl SetMatcher {
         self.selectors.counts()
     }
 
+    /// Sets with these selectors are about to come into use. Saves work when they are many.
+    pub(crate) fn prepare<'a>(
+        &mut self,
+        selectors: impl Iterator<Item = &'a Selector>,
+        population: &Population,
+    ) {
+        let all: Vec<Vec<Demand>> = selectors
+            .filter_map(|selector| demands(selector, &population.labels.names, &self.hasher))
+            .collect();
+        self.items.prepare(all.iter().map(Vec::as_slice), population);
+    }
+
     /// A set comes into use; its members are open and empty.
     pub(crate) fn open(
         &mut self,
@@ -101,7 +113,12 @@ impl SetMatcher {
         population: &mut Population,
         output: &mut Output<'_>,
     ) {
+        let mentioned = selector.nodes().filter_map(selector::Node::label);
+        let unknown: Vec<&str> =
+            mentioned.filter(|name| population.labels.names.find(name).is_none()).collect();
         let code = Code::compile(selector, &mut population.labels.names);
+        let fresh: Vec<Symbol> =
+            unknown.iter().filter_map(|name| population.labels.names.find(name)).collect();
         let demands = demands(selector, &population.labels.names, &self.hasher);
         let place = self.selectors.place_for(demands.as_deref());
         self.selectors.insert(set.0, &place);
@@ -110,7 +127,9 @@ impl SetMatcher {
         });
         let lookup = match demands {
             None => Lookup::Nobody,
-            Some(demands) => self.items.choose(&demands, population).map_or(Lookup::Everybody, Lookup::By),
+            Some(demands) => {
+                self.items.choose(&demands, &fresh, population).map_or(Lookup::Everybody, Lookup::By)
+            }
         };
         let active = ActiveSet { code, port: port.map(|(name, asked)| (name.into(), asked)), place, lookup };
 
@@ -198,7 +217,13 @@ impl SetMatcher {
     }
 
     /// An item was removed.
-    pub(crate) fn removed(&mut self, id: ItemId, item: &Item, population: &mut Population, output: &mut Output<'_>) {
+    pub(crate) fn removed(
+        &mut self,
+        id: ItemId,
+        item: &Item,
+        population: &mut Population,
+        output: &mut Output<'_>,
+    ) {
         for &set in item.matches.as_slice() {
             self.withdraw(SetIndex(set), item.contribution(), output);
         }
@@ -262,7 +287,11 @@ impl SetMatcher {
                 withdraw(set, &active, item.contribution(), output);
             }
             if let Some(item) = population.item_mut(id) {
-                if is { item.matches.insert(set.0) } else { item.matches.remove(set.0) };
+                if is {
+                    item.matches.insert(set.0)
+                } else {
+                    item.matches.remove(set.0)
+                };
             }
         }
         self.sets[set.place()] = Some(active);
@@ -285,7 +314,11 @@ impl SetMatcher {
         found.retain(|set| {
             let active = self.sets.get(*set as usize).and_then(Option::as_ref);
             let matched = active.is_some_and(|active| active.code.matches(&view));
-            if matched { counts.evaluations_true += 1 } else { counts.evaluations_false += 1 }
+            if matched {
+                counts.evaluations_true += 1
+            } else {
+                counts.evaluations_false += 1
+            }
             matched
         });
         self.counts = counts;
@@ -354,8 +387,9 @@ impl SetMatcher {
 fn for_each_member(active: &ActiveSet, contribution: Contribution<'_>, mut visit: impl FnMut(Member)) {
     match &active.port {
         None => contribution.for_each_net(|net| visit(Member::Net(net))),
-        Some((name, asked)) => contribution
-            .for_each_port(name, *asked, |address, protocol, port| visit(Member::Port(address, protocol, port))),
+        Some((name, asked)) => contribution.for_each_port(name, *asked, |address, protocol, port| {
+            visit(Member::Port(address, protocol, port))
+        }),
     }
 }
 

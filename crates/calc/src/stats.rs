@@ -67,7 +67,11 @@ impl HostCounts {
             ItemKey::Host { .. } => &mut self.host_endpoints,
             ItemKey::NetworkSet { .. } => return,
         };
-        if came { *counter += 1 } else { *counter -= 1 }
+        if came {
+            *counter += 1
+        } else {
+            *counter -= 1
+        }
         self.count_entry(key.host().unwrap_or_default(), came);
     }
 

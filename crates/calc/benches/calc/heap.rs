@@ -14,7 +14,10 @@ fn add(bytes: usize) {
     PEAK.fetch_max(now, Ordering::Relaxed);
 }
 
-#[expect(unsafe_code, reason = "an allocator is unsafe to implement; this one only counts and calls the system's")]
+#[expect(
+    unsafe_code,
+    reason = "an allocator is unsafe to implement; this one only counts and calls the system's"
+)]
 // SAFETY: every call is passed on unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {

@@ -68,7 +68,11 @@ impl Shape {
 
     /// 250,000 endpoints with labels that policies name, 10,000 policies.
     pub(crate) fn tags() -> Self {
-        Self { name: "250,000 endpoints, 10,000 policies", locals: 200, make: || snapshot(250_000, 10_000, 0) }
+        Self {
+            name: "250,000 endpoints, 10,000 policies",
+            locals: 200,
+            make: || snapshot(250_000, 10_000, 0),
+        }
     }
 
     /// 10,000 endpoints, 10,000 network sets with a policy for each.
@@ -82,7 +86,11 @@ impl Shape {
 
     /// 100,000 customers, each with a namespace, a policy and a pod.
     pub(crate) fn customers() -> Self {
-        Self { name: "100,000 endpoints of isolated customers", locals: 100, make: || customers(100_000, 100) }
+        Self {
+            name: "100,000 endpoints of isolated customers",
+            locals: 100,
+            make: || customers(100_000, 100),
+        }
     }
 }
 
@@ -225,13 +233,17 @@ fn customers(count: usize, locals: usize) -> Box<dyn Iterator<Item = Update>> {
         let name = format!("customer-{number}");
         let profile_name = format!("kns.{name}");
         let production = number.is_multiple_of(2).to_string();
-        let labels =
-            [(NAME_LABEL, name.as_str()), ("namespace-id", &hex_text(number, 20)), ("production", &production)];
+        let labels = [
+            (NAME_LABEL, name.as_str()),
+            ("namespace-id", &hex_text(number, 20)),
+            ("production", &production),
+        ];
         [profile(&profile_name, &labels), profile_rules(&profile_name)]
     });
     let stride = count / locals;
-    let remote =
-        (0..count).filter(move |number| !number.is_multiple_of(stride)).map(|number| customer_pod(REMOTE, number));
+    let remote = (0..count)
+        .filter(move |number| !number.is_multiple_of(stride))
+        .map(|number| customer_pod(REMOTE, number));
     let local = (0..count).step_by(stride).map(|number| customer_pod(LOCAL, number));
     Box::new(policies.chain(namespaces).chain(remote).chain(local))
 }
@@ -307,8 +319,10 @@ fn hex_text(number: usize, length: usize) -> String {
 
 /// Ten thousand selectors on one label, and a hundred thousand profiles that give it, with an endpoint each.
 pub(crate) fn many_selectors_and_parents() -> impl Iterator<Item = Update> {
-    let policies = (0..10_000).map(|number| selector_policy(number, "all()", &format!("{NAME_LABEL} == 'n{number}'")));
-    let parents = (0..100_000).map(|number| profile(&format!("p{number}"), &[(NAME_LABEL, &format!("n{number}"))]));
+    let policies =
+        (0..10_000).map(|number| selector_policy(number, "all()", &format!("{NAME_LABEL} == 'n{number}'")));
+    let parents =
+        (0..100_000).map(|number| profile(&format!("p{number}"), &[(NAME_LABEL, &format!("n{number}"))]));
     let endpoints = (0..100_001).map(|number| {
         let host = if number == 100_000 { LOCAL } else { REMOTE };
         let value = feed::WorkloadEndpoint {

@@ -60,10 +60,10 @@ impl Code {
             Self::Has(name) => labels.value(*name).is_some(),
             Self::Equal(name, value) => labels.value(*name) == Some(value),
             Self::NotEqual(name, value) => labels.value(*name) != Some(value),
-            Self::Contains(name, part) => {
-                labels.value(*name).is_some_and(|value| contains(value, part))
+            Self::Contains(name, part) => labels.value(*name).is_some_and(|value| contains(value, part)),
+            Self::StartsWith(name, start) => {
+                labels.value(*name).is_some_and(|value| value.starts_with(start))
             }
-            Self::StartsWith(name, start) => labels.value(*name).is_some_and(|value| value.starts_with(start)),
             Self::EndsWith(name, end) => labels.value(*name).is_some_and(|value| value.ends_with(end)),
             Self::In(name, values) => labels.value(*name).is_some_and(|value| is_one_of(values, value)),
             Self::NotIn(name, values) => !labels.value(*name).is_some_and(|value| is_one_of(values, value)),

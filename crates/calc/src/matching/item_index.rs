@@ -8,7 +8,7 @@ use super::{ByValue, Demand, ValueHasher};
 use crate::labels::Labels;
 use crate::population::{ItemId, ParentId, Population};
 use crate::symbols::Symbol;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 /// How many indexes are kept although no selector uses them now.
 const KEPT: usize = 32;
@@ -84,8 +84,13 @@ impl ItemIndex {
     }
 
     /// Chooses the demand to look up, makes the index for it if there is none, and counts one more user of it. None when
-    /// everybody has to be looked at.
-    pub(crate) fn choose(&mut self, demands: &[Demand], population: &Population) -> Option<Demand> {
+    /// everybody has to be looked at. `fresh` are names that nobody had until this selector mentioned them.
+    pub(crate) fn choose(
+        &mut self,
+        demands: &[Demand],
+        fresh: &[Symbol],
+        population: &Population,
+    ) -> Option<Demand> {
         let known = demands
             .iter()
             .filter_map(|demand| Some((self.estimate(demand, population)?, demand)))
@@ -101,7 +106,11 @@ impl ItemIndex {
             (None, Some(demand)) => demand,
             (None, None) => return None,
         };
-        self.make(chosen.name, population);
+        if fresh.contains(&chosen.name) {
+            self.add_name(chosen.name);
+        } else {
+            self.make(&BTreeSet::from([chosen.name]), population);
+        }
         if let Some(Some(indexed)) = self.names.get_mut(chosen.name.place()) {
             indexed.users += 1;
         }
@@ -135,26 +144,54 @@ impl ItemIndex {
         }
     }
 
-    fn make(&mut self, name: Symbol, population: &Population) {
-        if self.get(name).is_some() {
-            return;
-        }
-        let mut indexed = Indexed::default();
-        for (id, item) in population.items() {
-            if let Some(value) = population.labels.get(item.labels).get(name) {
-                indexed.items.insert(self.hasher.hash(value), id);
-                indexed.entries += 1;
-            }
-        }
-        for (id, parent) in population.parents() {
-            if let Some(value) = population.labels.get(parent.labels).get(name) {
-                indexed.parents.insert(self.hasher.hash(value), id);
-            }
-        }
+    /// Makes ready for many selectors at once: the indexes that they will need are made in one go over everybody.
+    pub(crate) fn prepare<'a>(
+        &mut self,
+        all_demands: impl Iterator<Item = &'a [Demand]>,
+        population: &Population,
+    ) {
+        let wanted = all_demands
+            .filter(|demands| demands.iter().all(|demand| self.get(demand.name).is_none()))
+            .filter_map(|demands| Some(demands.first()?.name))
+            .collect();
+        self.make(&wanted, population);
+    }
+
+    fn add_name(&mut self, name: Symbol) {
         if self.names.len() <= name.place() {
             self.names.resize_with(name.place() + 1, || None);
         }
-        self.names[name.place()] = Some(Box::new(indexed));
+        if let Some(slot) = self.names.get_mut(name.place()) {
+            slot.get_or_insert_default();
+        }
+    }
+
+    /// Makes indexes for those of these names that have none.
+    fn make(&mut self, names: &BTreeSet<Symbol>, population: &Population) {
+        let missing: BTreeSet<Symbol> =
+            names.iter().copied().filter(|name| self.get(*name).is_none()).collect();
+        let Some(last) = missing.last() else { return };
+        let mut is_missing = vec![false; last.place() + 1];
+        for name in &missing {
+            is_missing[name.place()] = true;
+            self.add_name(*name);
+        }
+        let wanted = |(name, _): &(Symbol, &[u8])| is_missing.get(name.place()) == Some(&true);
+        for (id, item) in population.items() {
+            for (name, value) in population.labels.get(item.labels).filter(wanted) {
+                if let Some(Some(indexed)) = self.names.get_mut(name.place()) {
+                    indexed.items.insert(self.hasher.hash(value), id);
+                    indexed.entries += 1;
+                }
+            }
+        }
+        for (id, parent) in population.parents() {
+            for (name, value) in population.labels.get(parent.labels).filter(wanted) {
+                if let Some(Some(indexed)) = self.names.get_mut(name.place()) {
+                    indexed.parents.insert(self.hasher.hash(value), id);
+                }
+            }
+        }
     }
 
     /// How many items would have to be looked at; none if there is no index.

@@ -49,8 +49,9 @@ fn net() -> impl Strategy<Value = IpNet> {
         (0u32..16, 26u8..=32).prop_map(|(low, prefix)| {
             IpNet::V4(ipnet::Ipv4Net::new((0x0a00_0000 + low * 4).into(), prefix).unwrap().trunc())
         }),
-        (0u128..4, 124u8..=128)
-            .prop_map(|(low, prefix)| IpNet::V6(ipnet::Ipv6Net::new((low * 4).into(), prefix).unwrap().trunc())),
+        (0u128..4, 124u8..=128).prop_map(|(low, prefix)| IpNet::V6(
+            ipnet::Ipv6Net::new((low * 4).into(), prefix).unwrap().trunc()
+        )),
     ]
 }
 

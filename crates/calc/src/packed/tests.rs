@@ -37,8 +37,11 @@ fn port() -> impl Strategy<Value = Port> {
 }
 
 fn icmp() -> impl Strategy<Value = ICMPFields> {
-    (maybe(-3i64..300), maybe(-3i64..300))
-        .prop_map(|(icmp_type, code)| ICMPFields { icmp_type, code, ..ICMPFields::default() })
+    (maybe(-3i64..300), maybe(-3i64..300)).prop_map(|(icmp_type, code)| ICMPFields {
+        icmp_type,
+        code,
+        ..ICMPFields::default()
+    })
 }
 
 fn end() -> impl Strategy<Value = RuleEnd> {
@@ -64,25 +67,14 @@ fn end() -> impl Strategy<Value = RuleEnd> {
         maybe((text(), text())),
         maybe(original),
     )
-        .prop_map(|(nets, not_nets, selector, not_selector, ports, not_ports, service, original)| RuleEnd {
-            nets,
-            not_nets,
-            selector,
-            not_selector,
-            ports,
-            not_ports,
-            service,
-            original,
+        .prop_map(|(nets, not_nets, selector, not_selector, ports, not_ports, service, original)| {
+            RuleEnd { nets, not_nets, selector, not_selector, ports, not_ports, service, original }
         })
 }
 
 fn rule() -> impl Strategy<Value = Rule> {
-    let action = prop::sample::select(vec![
-        RuleAction::Allow,
-        RuleAction::Deny,
-        RuleAction::Log,
-        RuleAction::Pass,
-    ]);
+    let action =
+        prop::sample::select(vec![RuleAction::Allow, RuleAction::Deny, RuleAction::Log, RuleAction::Pass]);
     let http = (texts(), texts()).prop_map(|(methods, paths)| {
         let paths = paths.into_iter().map(|exact| HTTPPath { exact, ..HTTPPath::default() }).collect();
         Box::new(HTTPMatch { methods, paths, ..HTTPMatch::default() })
@@ -129,6 +121,6 @@ fn a_usual_rule_is_small() {
     let selector = "pcns.kubernetes.io/metadata.name == 'customer-1'";
     let allow = |end: RuleEnd| Rule { action: RuleAction::Allow, destination: end, ..Rule::default() };
     let same = allow(RuleEnd { selector: selector.into(), ..RuleEnd::default() });
-    assert!(pack(&[selector], &[], &[same.clone()], &[same]).len() <= 12);
+    assert!(pack(&[selector], &[], std::slice::from_ref(&same), std::slice::from_ref(&same)).len() <= 12);
     assert_eq!(pack(&[], &[], &[], &[]).len(), 3);
 }

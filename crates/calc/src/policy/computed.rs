@@ -122,7 +122,11 @@ impl ComputedSources {
                 node: peer.spec.node.clone(),
                 node_selector: read("node selector", name, peer.spec.node_selector.as_str()),
                 // A peer that names no workloads is not for workloads.
-                workloads: if workloads.is_empty() { None } else { read("workload selector", name, workloads) },
+                workloads: if workloads.is_empty() {
+                    None
+                } else {
+                    read("workload selector", name, workloads)
+                },
             },
         );
     }
@@ -158,7 +162,8 @@ impl ComputedSources {
     pub(crate) fn compute(&self, population: &Population, item: &Item, id: &WorkloadEndpointId) -> Computed {
         let labels = Named { population, labels: population.view(item) };
         let selects = |selector: &Option<Selector>| selector.as_ref().is_some_and(|it| it.evaluate(&labels));
-        let peer = self.peers.iter().find(|(_, peer)| self.is_for_this_node(peer) && selects(&peer.workloads));
+        let peer =
+            self.peers.iter().find(|(_, peer)| self.is_for_this_node(peer) && selects(&peer.workloads));
         let (migration_role, migration_uid) = self.migration(id, &labels);
         Computed {
             bgp_peer: peer.map(|(name, _)| name.clone()).unwrap_or_default(),

@@ -45,7 +45,8 @@ impl Tiers {
             if of_this.is_empty() {
                 continue;
             }
-            let info = |default_action| TierInfo { name: tier.name.clone(), default_action, ..TierInfo::default() };
+            let info =
+                |default_action| TierInfo { name: tier.name.clone(), default_action, ..TierInfo::default() };
             // Policies before connection tracking or NAT do not end the matter: ordinary policy comes after them.
             let (mut untracked, mut pre_dnat) = (info(RuleAction::Pass), info(RuleAction::Pass));
             let (mut forward, mut normal) = (info(tier.default_action), info(tier.default_action));

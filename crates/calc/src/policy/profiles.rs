@@ -48,7 +48,12 @@ impl Profiles {
     }
 
     /// A profile has these rules, or is gone.
-    pub(crate) fn set_rules(&mut self, name: &str, rules: Option<&ProfileRules>, population: &mut Population) {
+    pub(crate) fn set_rules(
+        &mut self,
+        name: &str,
+        rules: Option<&ProfileRules>,
+        population: &mut Population,
+    ) {
         let changed = match rules {
             Some(rules) => {
                 let parent = population.get_or_add_parent(name);
@@ -157,7 +162,10 @@ impl Profiles {
         let rules = shared.and_then(|id| self.rules.get(*id)).and_then(|shared| unpack(&[], &shared.packed));
         let (inbound, outbound) = rules.map_or_else(
             || {
-                tracing::warn!(profile = name, "local endpoints name a profile that is not there; they are closed");
+                tracing::warn!(
+                    profile = name,
+                    "local endpoints name a profile that is not there; they are closed"
+                );
                 let deny = || vec![Rule { action: RuleAction::Deny, ..Rule::default() }];
                 (deny(), deny())
             },

@@ -97,7 +97,8 @@ impl LocalSelectors {
     pub(crate) fn get_or_add(&mut self, text: &str, names: &mut Symbols) -> SelectorRef {
         let hash = self.text_hasher.hash_one(text);
         let rows = &self.rows;
-        if let Some(&found) = self.by_text.find(hash, |row| rows.get(*row).is_some_and(|row| *row.text == *text))
+        if let Some(&found) =
+            self.by_text.find(hash, |row| rows.get(*row).is_some_and(|row| *row.text == *text))
         {
             return found;
         }
@@ -232,7 +233,8 @@ impl LocalSelectors {
     }
 
     fn rematch_selector(&mut self, selector: SelectorRef, population: &mut Population) {
-        let items: Vec<ItemId> = self.locals.keys().copied().filter(|item| !self.stale.contains(item)).collect();
+        let items: Vec<ItemId> =
+            self.locals.keys().copied().filter(|item| !self.stale.contains(item)).collect();
         for id in items {
             self.compile(selector, population);
             let Some(item) = population.item(id) else { continue };
@@ -282,12 +284,20 @@ impl LocalSelectors {
     fn set_match(&mut self, selector: SelectorRef, item: ItemId, matches: bool) {
         let Some(row) = self.rows.get_mut(selector) else { return };
         let was = row.matched.is_empty();
-        if matches { row.matched.insert(item) } else { row.matched.remove(item) };
+        if matches {
+            row.matched.insert(item)
+        } else {
+            row.matched.remove(item)
+        };
         if was != row.matched.is_empty() {
             self.changes.selectors.insert(selector);
         }
         if let Some(selectors) = self.locals.get_mut(&item) {
-            if matches { selectors.insert(selector) } else { selectors.remove(selector) };
+            if matches {
+                selectors.insert(selector)
+            } else {
+                selectors.remove(selector)
+            };
         }
         self.changes.endpoints.insert(item);
     }

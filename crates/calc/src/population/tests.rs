@@ -22,7 +22,8 @@ fn value(population: &Population, id: u32, name: &str) -> Option<String> {
 fn items_inherit_and_leave_nothing_behind() {
     let mut population = Population::default();
     let profiles = ["p1".to_owned(), "p2".to_owned()];
-    let Put::New(a) = population.put(&workload("a"), &map(&[("own", "1"), ("both", "mine")]), &profiles, b"x")
+    let Put::New(a) =
+        population.put(&workload("a"), &map(&[("own", "1"), ("both", "mine")]), &profiles, b"x")
     else {
         panic!("it is new")
     };
@@ -40,7 +41,10 @@ fn items_inherit_and_leave_nothing_behind() {
     let Put::Changed(_, before) = population.put(&workload("a"), &map(&[]), &profiles, b"y") else {
         panic!("labels and contribution are others")
     };
-    assert_eq!((before.contribution().0, population.item(a).unwrap().contribution().0), (&b"x"[..], &b"y"[..]));
+    assert_eq!(
+        (before.contribution().0, population.item(a).unwrap().contribution().0),
+        (&b"x"[..], &b"y"[..])
+    );
     population.forget(before.labels);
     assert_eq!(value(&population, a, "both"), Some("p1".into()), "the first profile wins");
 

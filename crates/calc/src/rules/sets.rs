@@ -33,6 +33,16 @@ impl SetSpec {
         }
     }
 
+    /// The selector of its members, if it has one.
+    pub(crate) fn selector(&self) -> Option<&Selector> {
+        match self {
+            Self::Selector(selector) | Self::NamedPort { selector, .. } | Self::Fixed { selector, .. } => {
+                Some(selector)
+            }
+            Self::Service { .. } => None,
+        }
+    }
+
     /// What kind of members it has.
     pub(crate) fn set_type(&self) -> IpSetType {
         match self {
@@ -64,7 +74,9 @@ impl SetRegistry {
     pub(crate) fn acquire(&mut self, spec: SetSpec) -> (SetIndex, IpSetId) {
         // A plain selector has its id at hand, and most sets are of plain selectors.
         let id = match &spec {
-            SetSpec::Selector(selector) => self.by_id.get_key_value(selector.unique_id()).map(|(id, _)| id.clone()),
+            SetSpec::Selector(selector) => {
+                self.by_id.get_key_value(selector.unique_id()).map(|(id, _)| id.clone())
+            }
             _ => None,
         };
         let id = id.unwrap_or_else(|| spec.id());

@@ -141,7 +141,11 @@ fn sets_are_shared_and_given_back() {
     let mut scanner = RuleScanner::new(&mut registry);
     let first = scanner.scan(
         &"first",
-        vec![rule("has(a)", vec![]), rule("has( a )", vec![]), rule("has(a)", vec![Port::Named("http".into())])],
+        vec![
+            rule("has(a)", vec![]),
+            rule("has( a )", vec![]),
+            rule("has(a)", vec![Port::Named("http".into())]),
+        ],
     );
     assert_eq!(first[0].source, first[1].source, "two writings of one selector are one set");
     assert!(first[2].source.ip_set_ids.is_empty(), "the set of the port has the selector in it");

@@ -111,9 +111,11 @@ impl IpSets {
             }
             deltas.insert(entry.id.clone(), (added, removed));
         }
-        out.extend(
-            deltas.into_iter().map(|(id, (added, removed))| ToDataplane::IpSetDelta { id, added, removed }),
-        );
+        out.extend(deltas.into_iter().map(|(id, (added, removed))| ToDataplane::IpSetDelta {
+            id,
+            added,
+            removed,
+        }));
     }
 
     pub(crate) fn flush_removes(&mut self, out: &mut Vec<ToDataplane>) {
@@ -165,11 +167,7 @@ mod tests {
         assert!(!sets.is_sent(set));
         assert_eq!(
             flush(&mut sets, &[ip(1)]),
-            [ToDataplane::IpSetUpdate {
-                id: "s:a".into(),
-                set_type: IpSetType::Net,
-                members: vec![ip(1)]
-            }]
+            [ToDataplane::IpSetUpdate { id: "s:a".into(), set_type: IpSetType::Net, members: vec![ip(1)] }]
         );
         sets.member_added(set, ip(2));
         sets.member_removed(set, ip(2));

@@ -68,7 +68,8 @@ fn node(labels: &[(&str, &str)]) -> Node {
 
 #[test]
 fn workloads_have_the_first_peer_that_is_for_them_and_this_node() {
-    let mut graph = Graph::new("workload h1 n/a ip=10.0.0.1 labels=app=router profiles=p\nworkload h1 n/b ip=10.0.0.2");
+    let mut graph =
+        Graph::new("workload h1 n/a ip=10.0.0.1 labels=app=router profiles=p\nworkload h1 n/b ip=10.0.0.2");
     let mut named = peer("x-named", "", "app == 'router'");
     named.spec.node = HOST.into();
     graph.resource(named.clone(), true);
@@ -93,7 +94,8 @@ fn migration(name: &str, uid: &str, json: &str) -> LiveMigration {
     let text = format!(
         r#"{{"kind": "LiveMigration", "metadata": {{"name": "{name}", "namespace": "n", "uid": "{uid}"}}, "spec": {json}}}"#
     );
-    let Ok(Resource::LiveMigration(migration)) = Resource::from_json(Kind::LiveMigration, text.as_bytes()) else {
+    let Ok(Resource::LiveMigration(migration)) = Resource::from_json(Kind::LiveMigration, text.as_bytes())
+    else {
         panic!("{text}")
     };
     *migration
@@ -121,7 +123,11 @@ fn a_migration_gives_parts_to_its_workloads() {
         r#"{"target": {"workloadEndpoint": {"orchestratorID": "k8s", "workloadID": "n/a", "endpointID": "eth0"}}}"#,
     );
     graph.resource(named.clone(), true);
-    assert_eq!(role(&graph, "n/a"), (LiveMigrationRole::Target, "u2".into()), "a target comes before a source");
+    assert_eq!(
+        role(&graph, "n/a"),
+        (LiveMigrationRole::Target, "u2".into()),
+        "a target comes before a source"
+    );
     graph.resource(named, false);
     graph.resource(source, false);
     assert_eq!(role(&graph, "n/a"), (LiveMigrationRole::None, String::new()));

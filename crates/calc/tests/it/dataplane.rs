@@ -2,8 +2,8 @@
 //! nothing names what is not there, and nothing goes that is still named.
 
 use messages::{
-    HostEndpoint, IpSetId, IpSetMember, IpSetType, Policy, PolicyId, Profile, Rule, Text, TierInfo, ToDataplane,
-    WorkloadEndpoint, WorkloadEndpointId,
+    HostEndpoint, IpSetId, IpSetMember, IpSetType, Policy, PolicyId, Profile, Rule, Text, TierInfo,
+    ToDataplane, WorkloadEndpoint, WorkloadEndpointId,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -69,7 +69,10 @@ impl Dataplane {
             }
             ToDataplane::PolicyRemove(id) => {
                 assert!(state.policies.remove(&id).is_some(), "unknown policy {id} goes");
-                assert!(!state.endpoint_tiers().any(|tier| names(tier, &id)), "policy {id} goes and is in use");
+                assert!(
+                    !state.endpoint_tiers().any(|tier| names(tier, &id)),
+                    "policy {id} goes and is in use"
+                );
             }
             ToDataplane::ProfileUpdate(name, profile) => {
                 state.check_sets(&profile.inbound_rules, &profile.outbound_rules);
@@ -89,9 +92,12 @@ impl Dataplane {
                 assert!(state.workloads.remove(&id).is_some(), "unknown endpoint {id:?} goes");
             }
             ToDataplane::HostEndpointUpdate(name, endpoint) => {
-                for tiers in
-                    [&endpoint.tiers, &endpoint.untracked_tiers, &endpoint.pre_dnat_tiers, &endpoint.forward_tiers]
-                {
+                for tiers in [
+                    &endpoint.tiers,
+                    &endpoint.untracked_tiers,
+                    &endpoint.pre_dnat_tiers,
+                    &endpoint.forward_tiers,
+                ] {
                     state.check_endpoint(&endpoint.profile_ids, tiers);
                 }
                 state.hosts.insert(name, *endpoint);
@@ -127,7 +133,8 @@ impl PolicyState {
     fn users_of(&self, id: &IpSetId) -> Option<String> {
         let uses = |rules: &[Rule]| rules.iter().flat_map(sets_of).any(|used| used == id);
         let policy = self.policies.iter().find(|(_, it)| uses(&it.inbound_rules) || uses(&it.outbound_rules));
-        let profile = self.profiles.iter().find(|(_, it)| uses(&it.inbound_rules) || uses(&it.outbound_rules));
+        let profile =
+            self.profiles.iter().find(|(_, it)| uses(&it.inbound_rules) || uses(&it.outbound_rules));
         policy.map(|(id, _)| id.to_string()).or_else(|| profile.map(|(name, _)| name.to_string()))
     }
 
@@ -148,8 +155,14 @@ impl PolicyState {
 
     /// The same without ids of rules, which the recomputation does not make.
     pub(crate) fn without_rule_ids(mut self) -> Self {
-        let policies = self.policies.values_mut().flat_map(|it| it.inbound_rules.iter_mut().chain(&mut it.outbound_rules));
-        let profiles = self.profiles.values_mut().flat_map(|it| it.inbound_rules.iter_mut().chain(&mut it.outbound_rules));
+        let policies = self
+            .policies
+            .values_mut()
+            .flat_map(|it| it.inbound_rules.iter_mut().chain(&mut it.outbound_rules));
+        let profiles = self
+            .profiles
+            .values_mut()
+            .flat_map(|it| it.inbound_rules.iter_mut().chain(&mut it.outbound_rules));
         for rule in policies.chain(profiles) {
             assert_eq!(rule.rule_id.len(), 16, "each rule has an id");
             rule.rule_id.clear();

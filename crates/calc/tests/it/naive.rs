@@ -7,8 +7,8 @@ use api::Resource;
 use api::scalars::{IntOrString, Port, Protocol};
 use ipnet::IpNet;
 use messages::{
-    HostEndpoint, IcmpMatch, IpSetId, IpSetMember, IpSetType, OriginalEnd, Policy, PolicyId, PortRange, Profile,
-    Rule, RuleEnd, Text, TierInfo, WorkloadEndpoint, WorkloadEndpointId,
+    HostEndpoint, IcmpMatch, IpSetId, IpSetMember, IpSetType, OriginalEnd, Policy, PolicyId, PortRange,
+    Profile, Rule, RuleEnd, Text, TierInfo, WorkloadEndpoint, WorkloadEndpointId,
 };
 use model::feed::{self, FeedValue, PolicyType, RuleAction};
 use model::v1::PolicyKey;
@@ -54,8 +54,10 @@ pub(crate) fn expected(world: &World, host: &str, suppress_overlaps: bool) -> Po
                 feed::ProfileRules { inbound_rules: vec![deny.clone()], outbound_rules: vec![deny] }
             }
         };
-        let profile =
-            Profile { inbound_rules: naive.rules(&rules.inbound_rules), outbound_rules: naive.rules(&rules.outbound_rules) };
+        let profile = Profile {
+            inbound_rules: naive.rules(&rules.inbound_rules),
+            outbound_rules: naive.rules(&rules.outbound_rules),
+        };
         state.profiles.insert(Text::from(name.as_str()), profile);
     }
     let ordered = naive.ordered_policies();
@@ -103,7 +105,9 @@ struct Tiers {
 impl<'a> Naive<'a> {
     fn locals(&self) -> Vec<(&'a Key, &'a FeedValue)> {
         let is_local = |key: &Key| match key {
-            Key::V1(V1Key::WorkloadEndpoint { host, .. } | V1Key::HostEndpoint { host, .. }) => host == self.host,
+            Key::V1(V1Key::WorkloadEndpoint { host, .. } | V1Key::HostEndpoint { host, .. }) => {
+                host == self.host
+            }
             _ => false,
         };
         self.world.iter().filter(|(key, _)| is_local(key)).collect()
@@ -295,7 +299,8 @@ impl<'a> Naive<'a> {
             (yes, "") => Some(read(yes)),
             (yes, no) => Some(read(&format!("({yes}) && (!({no}))"))),
         };
-        let negative = (end.selector.is_empty() && !end.not_selector.is_empty()).then(|| read(&end.not_selector));
+        let negative =
+            (end.selector.is_empty() && !end.not_selector.is_empty()).then(|| read(&end.not_selector));
         let numbers = |ports: &[Port]| -> Vec<PortRange> {
             ports
                 .iter()
@@ -312,9 +317,10 @@ impl<'a> Naive<'a> {
             not_ports: numbers(&end.not_ports),
             ..RuleEnd::default()
         };
-        for (ports, ids) in
-            [(&end.ports, &mut out.named_port_ip_set_ids), (&end.not_ports, &mut out.not_named_port_ip_set_ids)]
-        {
+        for (ports, ids) in [
+            (&end.ports, &mut out.named_port_ip_set_ids),
+            (&end.not_ports, &mut out.not_named_port_ip_set_ids),
+        ] {
             for port in ports {
                 if let Port::Named(name) = port {
                     let selector = positive.clone().unwrap_or_else(|| read("all()"));
@@ -366,10 +372,8 @@ impl<'a> Naive<'a> {
         let everybody = || self.world.values().filter_map(|value| self.somebody(value));
         match definition {
             SetDefinition::Selector(selector) => {
-                let nets: BTreeSet<IpNet> = everybody()
-                    .filter(|it| selector.evaluate(&it.labels))
-                    .flat_map(|it| it.nets)
-                    .collect();
+                let nets: BTreeSet<IpNet> =
+                    everybody().filter(|it| selector.evaluate(&it.labels)).flat_map(|it| it.nets).collect();
                 let covered = |net: &IpNet| nets.iter().any(|wide| wide != net && wide.contains(net));
                 let told = nets.iter().filter(|net| !suppress || !covered(net));
                 (IpSetType::Net, told.map(|net| IpSetMember::Net(*net)).collect())

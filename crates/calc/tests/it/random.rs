@@ -60,7 +60,8 @@ fn profiles() -> impl Strategy<Value = Vec<String>> {
 }
 
 fn endpoint_ports() -> impl Strategy<Value = Vec<feed::EndpointPort>> {
-    let port = (text(&["http", "dns"]), text(&["TCP", "UDP", "SCTP", "6", "0", "UDPLite"]), pick(&[80, 8080]));
+    let port =
+        (text(&["http", "dns"]), text(&["TCP", "UDP", "SCTP", "6", "0", "UDPLite"]), pick(&[80, 8080]));
     prop::collection::vec(port.prop_map(|(name, protocol, port)| named_port(&name, &protocol, port)), 0..3)
 }
 
@@ -103,10 +104,11 @@ fn item() -> impl Strategy<Value = (Key, FeedValue)> {
         });
     let nets = text(&["10.0.0.0/8", "10.0.0.0/24", "10.0.0.1/32", "0.0.0.0/0", "fd00::/64", "10.0.0.9/24"]);
     let nets = prop::collection::vec(nets.prop_map(|net| net.parse().unwrap()), 0..4);
-    let set = (text(&["s1", "n1/s1"]), nets, labels(), profiles()).prop_map(|(name, nets, labels, profile_ids)| {
-        let value = feed::NetworkSet { nets, labels, profile_ids };
-        (Key::V1(V1Key::NetworkSet { name }), FeedValue::NetworkSet(Box::new(value)))
-    });
+    let set =
+        (text(&["s1", "n1/s1"]), nets, labels(), profiles()).prop_map(|(name, nets, labels, profile_ids)| {
+            let value = feed::NetworkSet { nets, labels, profile_ids };
+            (Key::V1(V1Key::NetworkSet { name }), FeedValue::NetworkSet(Box::new(value)))
+        });
     prop_oneof![3 => workload, 1 => host, 1 => set]
 }
 
@@ -144,12 +146,8 @@ fn rules() -> impl Strategy<Value = Vec<feed::Rule>> {
         Some(Protocol::Number(132)),
     ]);
     let end = || prop_oneof![2 => Just(feed::RuleEnd::default()), 3 => end()];
-    let rule = (action, protocol, end(), end()).prop_map(|(action, protocol, source, destination)| feed::Rule {
-        action,
-        protocol,
-        source,
-        destination,
-        ..feed::Rule::default()
+    let rule = (action, protocol, end(), end()).prop_map(|(action, protocol, source, destination)| {
+        feed::Rule { action, protocol, source, destination, ..feed::Rule::default() }
     });
     prop::collection::vec(rule, 0..3)
 }
@@ -205,10 +203,11 @@ fn entry() -> impl Strategy<Value = (Key, FeedValue)> {
         (Key::V1(V1Key::Tier { name }), FeedValue::Tier(feed::Tier { order, default_action }))
     });
     let profile_labels = (text(&["p1", "p2"]), labels()).prop_map(|(name, labels)| profile(&name, labels));
-    let profile_rules = (text(&["p1", "p2"]), rules(), rules()).prop_map(|(name, inbound_rules, outbound_rules)| {
-        let value = feed::ProfileRules { inbound_rules, outbound_rules };
-        (Key::V1(V1Key::ProfileRules { name }), FeedValue::ProfileRules(Box::new(value)))
-    });
+    let profile_rules =
+        (text(&["p1", "p2"]), rules(), rules()).prop_map(|(name, inbound_rules, outbound_rules)| {
+            let value = feed::ProfileRules { inbound_rules, outbound_rules };
+            (Key::V1(V1Key::ProfileRules { name }), FeedValue::ProfileRules(Box::new(value)))
+        });
     let addresses = prop::collection::vec(text(&["10.0.0.1", "10.0.0.2", "fd00::1", "name.example"]), 0..3);
     let slice_ports = prop::collection::vec((text(&["TCP", "UDP"]), pick(&[80, 53])), 0..3);
     let slices = (text(&["n1", "n2"]), text(&["s-1", "s-2"]), text(&["web", "dns"]), addresses, slice_ports)

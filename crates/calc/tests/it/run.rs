@@ -122,7 +122,11 @@ pub(crate) fn go(worlds: &[World], way: Way, suppress_overlaps: bool, mut after:
         }
         if way == Way::Backwards && !run.dataplane.in_sync {
             run.flush();
-            assert_eq!(run.dataplane.policy, Default::default(), "nothing about policy before the feed is in sync");
+            assert_eq!(
+                run.dataplane.policy,
+                Default::default(),
+                "nothing about policy before the feed is in sync"
+            );
             run.in_sync();
         }
         run.flush();

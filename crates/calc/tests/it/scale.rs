@@ -35,7 +35,9 @@ fn evaluations(run: &Run) -> u64 {
 fn ten_thousand_selectors_on_one_label_cost_an_endpoint_nothing() {
     let mut text = String::from("workload h1 n/local ip=10.0.0.1 labels=local=yes\n");
     for number in 0..10_000 {
-        text += &format!("policy GlobalNetworkPolicy/p{number} selector=has(local)\n  in allow src=\"app == 'v{number}'\"\n");
+        text += &format!(
+            "policy GlobalNetworkPolicy/p{number} selector=has(local)\n  in allow src=\"app == 'v{number}'\"\n"
+        );
     }
     let mut run = run(&text);
     assert_eq!(run.graph.stats().active_local_selectors, 10_000);
@@ -52,7 +54,10 @@ fn a_selector_looks_only_at_candidates() {
     text += "policy GlobalNetworkPolicy/p selector=has(local)\n  in allow src=\"app == 'none'\"\n";
     for number in 0..2_000u32 {
         let [_, _, high, low] = number.to_be_bytes();
-        text += &format!("workload h2 n/w{number} ip=10.0.{high}.{low} labels=app=v{number} profiles=p{}\n", number % 50);
+        text += &format!(
+            "workload h2 n/w{number} ip=10.0.{high}.{low} labels=app=v{number} profiles=p{}\n",
+            number % 50
+        );
     }
     for number in 0..50 {
         text += &format!("profile p{number} labels=pcns.name=n{number}\n");
@@ -61,9 +66,15 @@ fn a_selector_looks_only_at_candidates() {
     let before = evaluations(&run);
     change(&mut run, "policy GlobalNetworkPolicy/p selector=has(local)\n  in allow src=\"app == 'v7'\"");
     assert_eq!(evaluations(&run) - before, 1);
-    change(&mut run, "policy GlobalNetworkPolicy/p selector=has(local)\n  in allow src=\"pcns.name == 'n3'\"");
+    change(
+        &mut run,
+        "policy GlobalNetworkPolicy/p selector=has(local)\n  in allow src=\"pcns.name == 'n3'\"",
+    );
     assert_eq!(evaluations(&run) - before, 41, "the members of one profile");
-    change(&mut run, "policy GlobalNetworkPolicy/p selector=has(local)\n  in allow src=\"app == 'a' && app == 'b'\"");
+    change(
+        &mut run,
+        "policy GlobalNetworkPolicy/p selector=has(local)\n  in allow src=\"app == 'a' && app == 'b'\"",
+    );
     assert_eq!(evaluations(&run) - before, 41, "nothing can match it");
     run.check(&"candidates");
 
@@ -78,14 +89,18 @@ fn a_selector_looks_only_at_candidates() {
 
 #[test]
 fn a_policy_that_selects_nothing_has_no_sets() {
-    let mut run = run(
-        "workload h1 n/local ip=10.0.0.1 labels=a=x\n\
-         policy GlobalNetworkPolicy/p selector=\"a == 'y'\"\n  in allow src=\"has(a)\"",
-    );
+    let mut run = run("workload h1 n/local ip=10.0.0.1 labels=a=x\n\
+         policy GlobalNetworkPolicy/p selector=\"a == 'y'\"\n  in allow src=\"has(a)\"");
     let stats = run.graph.stats();
-    assert_eq!((stats.cluster_num_policies, stats.active_local_policies, stats.active_local_selectors), (1, 0, 0));
+    assert_eq!(
+        (stats.cluster_num_policies, stats.active_local_policies, stats.active_local_selectors),
+        (1, 0, 0)
+    );
     change(&mut run, "workload h1 n/local ip=10.0.0.1 labels=a=y");
     let stats = run.graph.stats();
-    assert_eq!((stats.cluster_num_policies, stats.active_local_policies, stats.active_local_selectors), (1, 1, 1));
+    assert_eq!(
+        (stats.cluster_num_policies, stats.active_local_policies, stats.active_local_selectors),
+        (1, 1, 1)
+    );
     run.check(&"selects");
 }

@@ -53,7 +53,13 @@ fn check(file: &Path) {
     }
     for way in WAYS {
         go(&worlds, way, suppress, |place, run| {
-            assert_eq!(render(&run.dataplane.policy), rendered[place], "{}: {way:?}: {}", file.display(), steps[place].name);
+            assert_eq!(
+                render(&run.dataplane.policy),
+                rendered[place],
+                "{}: {way:?}: {}",
+                file.display(),
+                steps[place].name
+            );
         });
     }
 }

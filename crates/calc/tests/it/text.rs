@@ -163,10 +163,9 @@ fn entry(words: &[String]) -> (Key, FeedValue) {
             (Key::V1(V1Key::NetworkSet { name: name.clone() }), FeedValue::NetworkSet(Box::new(value)))
         }
         "profile" => profile(name, Fields::new(&words[2..]).map("labels")),
-        "rules" => (
-            Key::V1(V1Key::ProfileRules { name: name.clone() }),
-            FeedValue::ProfileRules(Box::default()),
-        ),
+        "rules" => {
+            (Key::V1(V1Key::ProfileRules { name: name.clone() }), FeedValue::ProfileRules(Box::default()))
+        }
         "tier" => {
             let fields = Fields::new(&words[2..]);
             let default_action = fields.0.get("action").map_or(RuleAction::Deny, |text| action(text));
@@ -317,7 +316,8 @@ pub(crate) fn render(state: &PolicyState) -> String {
 
 fn render_tiers(out: &mut String, kind: &str, tiers: &[TierInfo]) {
     for tier in tiers {
-        let ids = |ids: &[messages::PolicyId]| ids.iter().map(|id| id.name.clone()).collect::<Vec<_>>().join(",");
+        let ids =
+            |ids: &[messages::PolicyId]| ids.iter().map(|id| id.name.clone()).collect::<Vec<_>>().join(",");
         let _ = writeln!(
             out,
             "  {kind} {} in=[{}] out=[{}] end={}",

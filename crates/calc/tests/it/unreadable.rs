@@ -31,7 +31,10 @@ fn rules(world: &World) -> Vec<(RuleAction, usize, usize)> {
 #[test]
 fn a_policy_whose_selector_cannot_be_read_selects_nothing() {
     let mut world = World::new();
-    apply(&mut world, "workload h1 n/a ip=10.0.0.1 labels=a=x\npolicy GlobalNetworkPolicy/p selector=\"a ==\"\n  in allow");
+    apply(
+        &mut world,
+        "workload h1 n/a ip=10.0.0.1 labels=a=x\npolicy GlobalNetworkPolicy/p selector=\"a ==\"\n  in allow",
+    );
     let mut run = run(&world);
     assert!(run.dataplane.policy.policies.is_empty());
     // It can be mended, broken again and removed.
@@ -89,7 +92,10 @@ fn a_profile_that_is_not_there_closes() {
 #[test]
 fn a_value_of_another_kind_than_its_key_changes_nothing() {
     let mut world = World::new();
-    apply(&mut world, "workload h1 n/a ip=10.0.0.1 labels=a=x\npolicy GlobalNetworkPolicy/p selector=has(a)\n  in allow");
+    apply(
+        &mut world,
+        "workload h1 n/a ip=10.0.0.1 labels=a=x\npolicy GlobalNetworkPolicy/p selector=has(a)\n  in allow",
+    );
     let mut run = run(&world);
     for key in world.keys() {
         let wrong = FeedValue::Text("nonsense".into());

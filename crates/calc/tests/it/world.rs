@@ -12,7 +12,10 @@ pub(crate) type World = BTreeMap<Key, FeedValue>;
 
 /// The updates that lead from one world to another, in the order of their keys.
 pub(crate) fn difference(from: &World, to: &World) -> Vec<Update> {
-    let gone = from.keys().filter(|key| !to.contains_key(*key)).map(|key| update(key.clone(), None, Change::Deleted));
+    let gone = from
+        .keys()
+        .filter(|key| !to.contains_key(*key))
+        .map(|key| update(key.clone(), None, Change::Deleted));
     let come = to.iter().filter(|(key, value)| from.get(*key) != Some(value)).map(|(key, value)| {
         let change = if from.contains_key(key) { Change::Updated } else { Change::New };
         update(key.clone(), Some(value.clone()), change)
@@ -53,7 +56,10 @@ pub(crate) fn slice(
     slice.metadata.labels.insert("kubernetes.io/service-name".into(), service.into());
     slice.spec.0.endpoints = addresses
         .iter()
-        .map(|address| api::kubernetes::service::Endpoint { addresses: vec![address.clone()], ..Default::default() })
+        .map(|address| api::kubernetes::service::Endpoint {
+            addresses: vec![address.clone()],
+            ..Default::default()
+        })
         .collect();
     slice.spec.0.ports = ports
         .iter()
