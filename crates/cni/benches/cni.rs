@@ -77,7 +77,11 @@ impl Agent {
     fn start(node: &Node, variables: &[(&str, String)]) -> Result<Self> {
         let socket = node.root().join("var/run/calico/cni-agent.sock");
         let mut command = Command::new(node.root().join("bin/calico"));
-        command.env_clear().env("AGENT_SOCKET", &socket).env("TORTIE_HOST_ROOT", node.root()).env("NODENAME", &node.name);
+        command
+            .env_clear()
+            .env("AGENT_SOCKET", &socket)
+            .env("TORTIE_HOST_ROOT", node.root())
+            .env("NODENAME", &node.name);
         command.envs(variables.iter().map(|(name, value)| (*name, value)));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let agent = Self(node.host.namespace.run(move || command.spawn())??);
@@ -144,7 +148,7 @@ fn milliseconds(start: Instant) -> f64 {
 fn quantile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "small numbers")]
+    #[expect(clippy::cast_possible_truncation, reason = "an index of a list")]
     let index = ((sorted.len() as f64 - 1.0) * share).round() as usize;
     sorted.get(index).copied().unwrap_or_default()
 }
@@ -205,12 +209,14 @@ fn revision(etcd: &Etcd) -> Result<u64> {
 async fn on_etcd(figures: &mut Report) -> Result<()> {
     let cluster = Cluster::start(&[pool("pool", "10.10.0.0/16", 26)]).await?;
     add_node(&cluster.client, "node-a").await?;
-    let settings = json!({"datastore_type": "etcdv3", "etcd_endpoints": cluster.etcd.endpoint(), "log_level": "error"});
+    let settings =
+        json!({"datastore_type": "etcdv3", "etcd_endpoints": cluster.etcd.endpoint(), "log_level": "error"});
     let mut node = Node::with_plugin("node-a", settings, &std::env::current_exe()?)?;
     node.forward(port_of(&cluster.etcd.endpoint())?)?;
     let memory = node.root().join("memory");
     node.variables.insert(MEMORY_FILE.to_owned(), memory.display().to_string());
-    let pods: Vec<Pod> = (0..rounds()).map(|number| Pod::new(&format!("c{number}"))).collect::<Result<_>>()?;
+    let pods: Vec<Pod> =
+        (0..rounds()).map(|number| Pod::new(&format!("c{number}"))).collect::<Result<_>>()?;
     // Warm: the host has its block, the network its profile.
     measure(&node, &pods[..1], &json!({}))?;
     let before = revision(&cluster.etcd)?;
@@ -228,9 +234,18 @@ async fn on_etcd(figures: &mut Report) -> Result<()> {
     let direct = measure(&node, &pods, &json!({}))?;
     compare(figures, "ADD, etcd, direct", &direct.add, &floor.add, "p50 at most 1.5x the floor");
     compare(figures, "DEL, etcd, direct", &direct.del, &floor.del, "p50 at most 1.5x the floor");
-    let peak = std::fs::read_to_string(&memory)?.lines().filter_map(|line| line.parse::<u64>().ok()).max().unwrap_or_default();
-    #[expect(clippy::cast_precision_loss, reason = "kilobytes")]
-    figures.row("peak memory of the plugin, direct", &format!("{:.1} MiB", peak as f64 / 1024.0), "", "", "below 20 MiB");
+    let peak = std::fs::read_to_string(&memory)?
+        .lines()
+        .filter_map(|line| line.parse::<u64>().ok())
+        .max()
+        .unwrap_or_default();
+    figures.row(
+        "peak memory of the plugin, direct",
+        &format!("{:.1} MiB", peak as f64 / 1024.0),
+        "",
+        "",
+        "below 20 MiB",
+    );
     let alone = parallel(&node, 1)?;
     let together = parallel(&node, PARALLEL)?;
     figures.row(
@@ -269,8 +284,10 @@ fn parallel(node: &Node, width: usize) -> Result<f64> {
     let configuration = node.configuration(json!({}));
     let start = Instant::now();
     for group in pods.chunks(width) {
-        let started: Vec<Child> =
-            group.iter().map(|pod| node.start(&plugin, &pod.call("ADD"), &configuration)).collect::<Result<_>>()?;
+        let started: Vec<Child> = group
+            .iter()
+            .map(|pod| node.start(&plugin, &pod.call("ADD"), &configuration))
+            .collect::<Result<_>>()?;
         for child in started {
             world::answer(&child.wait_with_output()?)?;
         }
@@ -279,7 +296,6 @@ fn parallel(node: &Node, width: usize) -> Result<f64> {
     for pod in &pods {
         node.del(pod, json!({}))?;
     }
-    #[expect(clippy::cast_precision_loss, reason = "a small number")]
     Ok(pods.len() as f64 / seconds)
 }
 
@@ -291,7 +307,10 @@ async fn on_kubernetes(figures: &mut Report) -> Result<()> {
     let config = client::ClientConfig {
         datastore_type: client::DatastoreType::Kubernetes,
         etcd: Default::default(),
-        kubernetes: client::config::KubernetesSettings { kubeconfig: kubeconfig.clone(), ..Default::default() },
+        kubernetes: client::config::KubernetesSettings {
+            kubeconfig: kubeconfig.clone(),
+            ..Default::default()
+        },
         embedded_path: String::new(),
     };
     let client = client::Client::open(&config).await?;
@@ -305,8 +324,10 @@ async fn on_kubernetes(figures: &mut Report) -> Result<()> {
     node.forward(port_of(&api.endpoint())?)?;
     let mut pods = Vec::new();
     for number in 0..rounds() {
-        apply(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("p{number}"), "namespace": "default"},
-            "spec": {"nodeName": "node-a", "automountServiceAccountToken": false, "containers": [{"name": "c", "image": "x"}]}}))?;
+        apply(
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("p{number}"), "namespace": "default"},
+            "spec": {"nodeName": "node-a", "automountServiceAccountToken": false, "containers": [{"name": "c", "image": "x"}]}}),
+        )?;
         pods.push(Pod::of_kubernetes(&format!("c{number}"), "default", &format!("p{number}"))?);
     }
     let variables = [
@@ -328,8 +349,20 @@ async fn on_kubernetes(figures: &mut Report) -> Result<()> {
         floor.del.push(removed + write(&client, del_writes, number).await?);
     }
     let through = measure(&node, &pods, &json!({}))?;
-    compare(figures, "ADD, Kubernetes, through the agent", &through.add, &floor.add, "p50 at most 1.5x the floor");
-    compare(figures, "DEL, Kubernetes, through the agent", &through.del, &floor.del, "p50 at most 1.5x the floor");
+    compare(
+        figures,
+        "ADD, Kubernetes, through the agent",
+        &through.add,
+        &floor.add,
+        "p50 at most 1.5x the floor",
+    );
+    compare(
+        figures,
+        "DEL, Kubernetes, through the agent",
+        &through.del,
+        &floor.del,
+        "p50 at most 1.5x the floor",
+    );
     drop(agent);
     figures.note(format!("On Kubernetes an ADD takes {add_writes} writes and a DEL {del_writes}."));
     Ok(())

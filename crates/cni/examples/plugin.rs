@@ -18,7 +18,8 @@ fn main() -> ExitCode {
 
 fn serve(socket: &std::path::Path) -> ExitCode {
     let environment: cni::Environment = std::env::vars().collect();
-    let Ok(runtime) = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() else {
+    let Ok(runtime) = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
+    else {
         return ExitCode::FAILURE;
     };
     let outcome: std::io::Result<()> = runtime.block_on(async {

@@ -34,6 +34,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// How long the datastore may be silent.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 /// What is known before anything is made.
 struct Known {
     identity: Identity,
@@ -92,7 +95,8 @@ async fn learn(context: &Context, request: &Request) -> Result<Known> {
     let facts = async {
         if identity.is_pod() { learn_pod(context, request, &identity).await.map(Some) } else { Ok(None) }
     };
-    let (ready, existing, pod) = tokio::join!(store.check_ready(), store.find_endpoint(&identity), facts);
+    let reads = async { tokio::join!(store.check_ready(), store.find_endpoint(&identity), facts) };
+    let (ready, existing, pod) = answered(reads).await?;
     ready?;
     gates::wait_for(&conf.readiness_gates).await?;
     let existing = existing?;
@@ -102,6 +106,15 @@ async fn learn(context: &Context, request: &Request) -> Result<Known> {
         identity.identifiers.endpoint.clone_from(&endpoint.spec.endpoint);
     }
     Ok(Known { identity, mtu, dataplane, namespace, existing, pod: pod? })
+}
+
+/// A datastore or API that is silent is an error before the runtime loses its patience.
+async fn answered<T>(work: impl Future<Output = T>) -> Result<T> {
+    tokio::time::timeout(PATIENCE, work).await.map_err(|_| {
+        let message = format!("the datastore did not answer within {} s", PATIENCE.as_secs());
+        CniError::new(code::TRY_AGAIN_LATER, message)
+            .with_details("check that the datastore runs and can be reached from this node")
+    })
 }
 
 async fn learn_pod(context: &Context, request: &Request, identity: &Identity) -> Result<PodKnown> {
@@ -131,7 +144,12 @@ fn labels_of(name: &str, labels: StringMap) -> NamespaceLabels {
 
 /// A container that is no pod.
 async fn add_plain(context: &Context, request: &Request, mut known: Known) -> Result<CniResult> {
-    let plan = WiringPlan::new(&request.conf, known.identity.device(&request.environment), &request.ifname, known.mtu)?;
+    let plan = WiringPlan::new(
+        &request.conf,
+        known.identity.device(&request.environment),
+        &request.ifname,
+        known.mtu,
+    )?;
     if let Some(existing) = known.existing.take() {
         return Box::pin(join_network(context, request, &known, existing, plan)).await;
     }
@@ -166,11 +184,13 @@ async fn join_network(
     if known.dataplane == Dataplane::Linux && !is_wired(&plan, &known.namespace).await? {
         plan.pod_mac = endpoint.spec.mac.as_str().parse().ok();
         let wish = || wish_of(request, &plan, &endpoint, &StringMap::new());
-        let (wired, _) = dataplane::finish(&known.dataplane, Wiring::Later, &plan, &known.namespace, wish).await?;
+        let (wired, _) =
+            dataplane::finish(&known.dataplane, Wiring::Later, &plan, &known.namespace, wish).await?;
         endpoint::set_device(&mut endpoint, &wired.host_device, wired.mac);
     }
     let profile = ensure_profile(context, request, false);
-    let (written, profile) = tokio::join!(Box::pin(context.store.write_endpoint(endpoint)), Box::pin(profile));
+    let (written, profile) =
+        tokio::join!(Box::pin(context.store.write_endpoint(endpoint)), Box::pin(profile));
     profile?;
     let written = written?;
     let wired = Wired {
@@ -204,8 +224,12 @@ async fn is_wired(plan: &WiringPlan, namespace: &Arc<Namespace>) -> Result<bool>
 async fn add_pod(context: &Context, request: &mut Request, mut known: Known) -> Result<CniResult> {
     let pod = known.pod.take().unwrap_or_default();
     let annotations = &pod.facts.annotations;
-    let mut plan =
-        WiringPlan::new(&request.conf, known.identity.device(&request.environment), &request.ifname, known.mtu)?;
+    let mut plan = WiringPlan::new(
+        &request.conf,
+        known.identity.device(&request.environment),
+        &request.ifname,
+        known.mtu,
+    )?;
     plan.routes = pod_routes(request)?;
     plan.pod_mac = annotations::hardware_address(annotations)?;
     let source = annotations::address_source(annotations, &request.conf)?;
@@ -225,13 +249,18 @@ async fn add_pod(context: &Context, request: &mut Request, mut known: Known) -> 
     // The device of an older container of this pod must stay until there are addresses for the new one.
     let fresh = known.existing.as_ref().is_none_or(|endpoint| endpoint.spec.container_id.is_empty());
     let begun = async {
-        if fresh { dataplane::begin(&known.dataplane, &plan, &known.namespace).await } else { Ok(Wiring::Later) }
+        if fresh {
+            dataplane::begin(&known.dataplane, &plan, &known.namespace).await
+        } else {
+            Ok(Wiring::Later)
+        }
     };
     let taken = Box::pin(addresses::take(context, request, &known.identity, &source, pod.namespace_labels));
     let (taken, begun) = tokio::join!(taken, begun);
     let (result, wiring) = both(context, request, &known.identity, taken, begun).await?;
     // No routes mean that a virtual machine is moving here: its packets still go to another host.
-    plan.host_routes = !(request.conf.is_calico_ipam() && source == AddressSource::Plugin && result.routes.is_empty());
+    plan.host_routes =
+        !(request.conf.is_calico_ipam() && source == AddressSource::Plugin && result.routes.is_empty());
     let built = endpoint::of_pod(
         &known.identity,
         &name,
@@ -246,7 +275,7 @@ async fn add_pod(context: &Context, request: &mut Request, mut known: Known) -> 
             Box::pin(complete(context, request, &known, plan, result, wiring, endpoint, annotations)).await
         }
         Err(error) => {
-            take_back(context, request, &known.identity, wiring, None).await;
+            take_back(context, request, &known.identity, wiring, false).await;
             Err(error)
         }
     }
@@ -291,7 +320,7 @@ async fn both(
     match (taken, begun) {
         (Ok(result), Ok(wiring)) => Ok((result, wiring)),
         (Ok(_), Err(error)) => {
-            take_back(context, request, identity, Wiring::Later, None).await;
+            take_back(context, request, identity, Wiring::Later, false).await;
             Err(error)
         }
         (Err(error), begun) => {
@@ -302,7 +331,10 @@ async fn both(
 }
 
 /// The pod's network, then its endpoint and profile, then the answer.
-#[expect(clippy::too_many_arguments, reason = "the one place where everything that was learnt comes together")]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "the one place where everything that was learnt comes together"
+)]
 async fn complete(
     context: &Context,
     request: &Request,
@@ -316,26 +348,25 @@ async fn complete(
     let identity = &known.identity;
     plan.set_addresses(&result.ips);
     let wish = || wish_of(request, &plan, &endpoint, annotations);
-    let (wired, wiring) = match dataplane::finish(&known.dataplane, wiring, &plan, &known.namespace, wish).await {
-        Ok(outcome) => outcome,
-        Err(error) => {
-            take_back(context, request, identity, Wiring::Later, None).await;
-            return Err(error);
-        }
-    };
+    let (wired, wiring) =
+        match dataplane::finish(&known.dataplane, wiring, &plan, &known.namespace, wish).await {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                take_back(context, request, identity, Wiring::Later, false).await;
+                return Err(error);
+            }
+        };
     endpoint::set_device(&mut endpoint, &wired.host_device, wired.mac);
     let is_new = endpoint.metadata.resource_version.is_empty();
     let profile = ensure_profile(context, request, identity.is_pod());
-    let (written, profile) = tokio::join!(Box::pin(context.store.write_endpoint(endpoint)), Box::pin(profile));
+    let writes = async { tokio::join!(Box::pin(context.store.write_endpoint(endpoint)), Box::pin(profile)) };
+    let outcome = answered(writes).await.and_then(|(written, profile)| profile.and(written));
     fault::point("endpoint-written");
-    let written = match (written, profile) {
-        (Ok(written), Ok(())) => written,
-        (Ok(written), Err(error)) => {
-            take_back(context, request, identity, wiring, Some(written).filter(|_| is_new)).await;
-            return Err(error);
-        }
-        (Err(error), _) => {
-            take_back(context, request, identity, wiring, None).await;
+    let written = match outcome {
+        Ok(written) => written,
+        Err(error) => {
+            // A write without an answer may have happened all the same.
+            take_back(context, request, identity, wiring, is_new).await;
             return Err(error);
         }
     };
@@ -354,22 +385,23 @@ async fn ensure_profile(context: &Context, request: &Request, is_pod: bool) -> R
     }
 }
 
-/// Takes back what this call made: the endpoint if it is new, the network, the addresses.
+/// Takes back what this call made: the network, the endpoint if it is new, the addresses. What the datastore does not
+/// let us take back now is kept for later.
 async fn take_back(
     context: &Context,
     request: &Request,
     identity: &Identity,
     wiring: Wiring,
-    endpoint: Option<WorkloadEndpoint>,
+    endpoint: bool,
 ) {
-    if let Some(endpoint) = endpoint {
-        let outcome = crate::del::delete_endpoint(context, &endpoint).await;
-        if let Err(error) = outcome {
-            tracing::error!(%error, "the endpoint of a failed ADD could not be deleted now");
+    dataplane::undo(wiring).await;
+    if endpoint && let Err(error) = Box::pin(crate::del::remove_endpoint(context, request, identity)).await {
+        tracing::error!(%error, "the endpoint of a failed ADD could not be deleted now");
+        if error.is_transient() {
+            addresses::record(context, request);
         }
     }
-    dataplane::undo(wiring).await;
-    addresses::give_back_quietly(context, request, identity).await;
+    Box::pin(addresses::give_back_quietly(context, request, identity)).await;
 }
 
 /// Waits until the agent has programmed the endpoint. A pod is not refused because that takes long.
@@ -382,13 +414,19 @@ async fn await_policy(context: &Context, request: &Request, endpoint: &WorkloadE
         PathBuf::from(&request.conf.endpoint_status_dir)
     };
     let outcome =
-        tokio::task::spawn_blocking(move || wait::for_file(&folder, &file, Duration::from_secs(seconds))).await;
+        tokio::task::spawn_blocking(move || wait::for_file(&folder, &file, Duration::from_secs(seconds)))
+            .await;
     if let Ok(Err(error)) = outcome {
         tracing::warn!(%error, "the endpoint's policy is not in place yet; the pod starts all the same");
     }
 }
 
-fn wish_of(request: &Request, plan: &WiringPlan, endpoint: &WorkloadEndpoint, annotations: &StringMap) -> ExternalWish {
+fn wish_of(
+    request: &Request,
+    plan: &WiringPlan,
+    endpoint: &WorkloadEndpoint,
+    annotations: &StringMap,
+) -> ExternalWish {
     ExternalWish {
         ifname: request.ifname.clone(),
         netns: request.netns.clone(),

@@ -58,7 +58,10 @@ pub(crate) async fn take(
                     }
                     Err(error) => {
                         give_back_quietly(context, request, identity).await;
-                        return Err(CniError { msg: format!("error getting IP from IPAM: {}", error.msg), ..error });
+                        return Err(CniError {
+                            msg: format!("error getting IP from IPAM: {}", error.msg),
+                            ..error
+                        });
                     }
                 }
             }
@@ -95,7 +98,10 @@ async fn take_any(
     let result = delegate::call(request, plugin, Command::Add, &document, address).await?.unwrap_or_default();
     if result.ips.is_empty() {
         delegate_release(context, request).await?;
-        return Err(CniError::new(code::DELEGATE, format!("IPAM plugin {plugin} returned no IP addresses in result")));
+        return Err(CniError::new(
+            code::DELEGATE,
+            format!("IPAM plugin {plugin} returned no IP addresses in result"),
+        ));
     }
     if let Some(files) = &azure {
         files.keep(&result)?;

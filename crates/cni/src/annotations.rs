@@ -54,7 +54,10 @@ pub(crate) fn pool_choice(pod: &StringMap, namespace: &StringMap) -> Result<Pool
         Some(names) => {
             let unknown = names.iter().find(|name| *name != "IPv4" && *name != "IPv6");
             if let Some(unknown) = unknown {
-                return Err(wrong(IP_FAMILIES, format!("error parsing ipFamilies: unknown family {unknown:?}")));
+                return Err(wrong(
+                    IP_FAMILIES,
+                    format!("error parsing ipFamilies: unknown family {unknown:?}"),
+                ));
             }
             Some((names.iter().any(|name| name == "IPv4"), names.iter().any(|name| name == "IPv6")))
         }
@@ -105,7 +108,10 @@ pub(crate) fn address_source(pod: &StringMap, conf: &NetConf) -> Result<AddressS
 pub(crate) fn hardware_address(pod: &StringMap) -> Result<Option<MacAddress>> {
     let Some(text) = pod.get(HARDWARE_ADDRESS) else { return Ok(None) };
     let mac = text.parse().map_err(|error| {
-        wrong(HARDWARE_ADDRESS, format!("failed to parse MAC address {text} provided via {HARDWARE_ADDRESS}: {error}"))
+        wrong(
+            HARDWARE_ADDRESS,
+            format!("failed to parse MAC address {text} provided via {HARDWARE_ADDRESS}: {error}"),
+        )
     })?;
     Ok(Some(mac))
 }
@@ -125,10 +131,14 @@ pub(crate) fn floating_ips(pod: &StringMap, conf: &NetConf) -> Result<Vec<String
 fn address_list(name: &'static str, text: &str) -> Result<Vec<IpAddr>> {
     let mut addresses: Vec<IpAddr> = Vec::new();
     for entry in text_list(name, text)? {
-        let address: IpAddr = entry.parse().map_err(|_| wrong(name, format!("invalid IP format: {entry}")))?;
+        let address: IpAddr =
+            entry.parse().map_err(|_| wrong(name, format!("invalid IP format: {entry}")))?;
         if addresses.iter().any(|other| other.is_ipv4() == address.is_ipv4()) {
             let version = if address.is_ipv4() { "IPv4" } else { "IPv6" };
-            return Err(wrong(name, format!("cannot have more than one {version} address for \"{name}\" annotation")));
+            return Err(wrong(
+                name,
+                format!("cannot have more than one {version} address for \"{name}\" annotation"),
+            ));
         }
         addresses.push(address);
     }
@@ -146,7 +156,8 @@ fn text_list(name: &'static str, text: &str) -> Result<Vec<String>> {
 }
 
 fn wrong(name: &str, message: String) -> CniError {
-    CniError::new(code::ANNOTATION, message).with_details(format!("correct the annotation {name}, or allow it in the CNI configuration"))
+    CniError::new(code::ANNOTATION, message)
+        .with_details(format!("correct the annotation {name}, or allow it in the CNI configuration"))
 }
 
 #[cfg(test)]
@@ -157,7 +168,10 @@ mod tests {
     use serde_json::json;
 
     fn map(pairs: &[(&str, &str)]) -> StringMap {
-        pairs.iter().map(|(name, value)| (format!("cni.projectcalico.org/{name}"), (*value).to_owned())).collect()
+        pairs
+            .iter()
+            .map(|(name, value)| (format!("cni.projectcalico.org/{name}"), (*value).to_owned()))
+            .collect()
     }
 
     fn conf(value: serde_json::Value) -> NetConf {
@@ -166,7 +180,11 @@ mod tests {
 
     #[test]
     fn pools_of_the_pod_win_over_those_of_its_namespace() {
-        let namespace = map(&[("ipv4pools", r#"["a"]"#), ("ipv6pools", r#"["b"]"#), ("ipFamilies", r#"["IPv4","IPv6"]"#)]);
+        let namespace = map(&[
+            ("ipv4pools", r#"["a"]"#),
+            ("ipv6pools", r#"["b"]"#),
+            ("ipFamilies", r#"["IPv4","IPv6"]"#),
+        ]);
         let pod = map(&[("ipv4pools", r#"["c"]"#), ("ipFamilies", r#"["IPv6"]"#)]);
         let choice = pool_choice(&pod, &namespace).unwrap();
         assert_eq!(choice.ipv4_pools, Some(vec!["c".to_owned()]));
@@ -179,7 +197,8 @@ mod tests {
     #[test]
     fn where_addresses_come_from() {
         let calico = conf(json!({"ipam": {"type": "calico-ipam"}}));
-        let free = conf(json!({"ipam": {"type": "calico-ipam"}, "feature_control": {"ip_addrs_no_ipam": true}}));
+        let free =
+            conf(json!({"ipam": {"type": "calico-ipam"}, "feature_control": {"ip_addrs_no_ipam": true}}));
         let other = conf(json!({"ipam": {"type": "host-local"}}));
         assert_eq!(address_source(&StringMap::new(), &other).unwrap(), AddressSource::Plugin);
         let requested = map(&[("ipAddrs", r#"["10.0.0.1", "fd00::1"]"#)]);
@@ -192,7 +211,11 @@ mod tests {
         for (annotations, conf, message) in [
             (&unmanaged, &calico, "requested feature is not enabled: ip_addrs_no_ipam"),
             (&requested, &other, "ipAddrs is not compatible with configured IPAM: host-local"),
-            (&map(&[("ipAddrs", "[]")]), &calico, "annotation \"cni.projectcalico.org/ipAddrs\" specified but empty"),
+            (
+                &map(&[("ipAddrs", "[]")]),
+                &calico,
+                "annotation \"cni.projectcalico.org/ipAddrs\" specified but empty",
+            ),
             (&map(&[("ipAddrs", r#"["x"]"#)]), &calico, "invalid IP format: x"),
             (&map(&[("ipAddrs", r#"["1.1.1.1","1.1.1.2"]"#)]), &calico, "cannot have more than one IPv4"),
             (&map(&[("ipAddrs", "[]"), ("ipAddrsNoIpam", "[]")]), &calico, "can't have both annotations"),
@@ -204,7 +227,10 @@ mod tests {
 
     #[test]
     fn hardware_and_floating_addresses() {
-        assert_eq!(hardware_address(&map(&[("hwAddr", "1c:0c:0a:c0:ff:ee")])).unwrap().unwrap().to_string(), "1c:0c:0a:c0:ff:ee");
+        assert_eq!(
+            hardware_address(&map(&[("hwAddr", "1c:0c:0a:c0:ff:ee")])).unwrap().unwrap().to_string(),
+            "1c:0c:0a:c0:ff:ee"
+        );
         assert!(hardware_address(&map(&[("hwAddr", "x")])).is_err());
         let on = conf(json!({"feature_control": {"floating_ips": true}}));
         let annotations = map(&[("floatingIPs", r#"["1.2.3.4"]"#)]);

@@ -77,7 +77,10 @@ mod tests {
 
     #[test]
     fn pairs() {
-        let args = CniArgs::parse("IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web;K8S_POD_UID=1;IP=10.0.0.1").unwrap();
+        let args = CniArgs::parse(
+            "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web;K8S_POD_UID=1;IP=10.0.0.1",
+        )
+        .unwrap();
         assert!(args.is_pod());
         assert_eq!((args.pod_namespace.as_str(), args.pod_name.as_str()), ("shop", "web"));
         assert_eq!(args.ip, Some("10.0.0.1".parse().unwrap()));

@@ -26,7 +26,8 @@ pub(crate) async fn check(context: &Context, request: &Request) -> Result<()> {
     let store = &context.store;
     let (ready, endpoint) = tokio::join!(store.check_ready(), store.get_endpoint(&identity.namespace, &name));
     ready?;
-    let endpoint = endpoint.map_err(|error| CniError::datastore(&format!("reading WorkloadEndpoint {name}"), &error))?;
+    let endpoint =
+        endpoint.map_err(|error| CniError::datastore(&format!("reading WorkloadEndpoint {name}"), &error))?;
     let mut findings = check_endpoint(endpoint.as_ref(), &name, request, &previous);
     if conf.dataplane()? == Dataplane::Linux {
         let plan = plan_of(request, &identity, &previous, endpoint.as_ref())?;
@@ -43,13 +44,19 @@ pub(crate) async fn check(context: &Context, request: &Request) -> Result<()> {
     if findings.is_empty() {
         return Ok(());
     }
-    Err(CniError::new(code::CHECK, format!("{} is not attached as it was: {}", identity.describe(), findings.join("; ")))
-        .with_details("the runtime can repair it by DEL and ADD, which recreating the pod does"))
+    Err(CniError::new(
+        code::CHECK,
+        format!("{} is not attached as it was: {}", identity.describe(), findings.join("; ")),
+    )
+    .with_details("the runtime can repair it by DEL and ADD, which recreating the pod does"))
 }
 
 fn previous_result(request: &Request) -> Result<CniResult> {
     let missing = |reason: &str| {
-        CniError::new(code::INVALID_CONFIGURATION, format!("CHECK needs the result of ADD as prevResult: {reason}"))
+        CniError::new(
+            code::INVALID_CONFIGURATION,
+            format!("CHECK needs the result of ADD as prevResult: {reason}"),
+        )
     };
     let value = request.conf.previous_result.as_ref().ok_or_else(|| missing("there is none"))?;
     CniResult::parse(value).map_err(|error| missing(&error))
@@ -57,10 +64,11 @@ fn previous_result(request: &Request) -> Result<CniResult> {
 
 /// The addresses that belong to our interface; others of a chain are theirs.
 fn own_addresses(previous: &CniResult, ifname: &str) -> Vec<crate::result::Ip> {
-    let is_ours = |ip: &&crate::result::Ip| match ip.interface.and_then(|index| previous.interfaces.get(index)) {
-        Some(interface) => interface.name == ifname,
-        None => true,
-    };
+    let is_ours =
+        |ip: &&crate::result::Ip| match ip.interface.and_then(|index| previous.interfaces.get(index)) {
+            Some(interface) => interface.name == ifname,
+            None => true,
+        };
     previous.ips.iter().filter(is_ours).cloned().collect()
 }
 
@@ -72,7 +80,8 @@ fn plan_of(
 ) -> Result<WiringPlan> {
     let ours = previous.interfaces.iter().find(|it| it.name == request.ifname && !it.sandbox.is_empty());
     let mtu = ours.map(|it| it.mtu).filter(|mtu| *mtu != 0);
-    let device = endpoint.map_or_else(|| identity.device(&request.environment), |it| it.spec.interface_name.clone());
+    let device =
+        endpoint.map_or_else(|| identity.device(&request.environment), |it| it.spec.interface_name.clone());
     let mut plan = WiringPlan::new(&request.conf, device, &request.ifname, mtu)?;
     plan.set_addresses(&own_addresses(previous, &request.ifname));
     plan.pod_mac = ours.and_then(|it| it.mac.parse().ok());
@@ -97,8 +106,12 @@ fn check_endpoint(
     if !owner.is_empty() && *owner != request.container_id {
         findings.push(format!("WorkloadEndpoint {name} belongs to container {owner}"));
     }
-    let recorded: Vec<IpAddr> =
-        endpoint.spec.ip_networks.iter().filter_map(|it| it.as_str().split('/').next()?.parse().ok()).collect();
+    let recorded: Vec<IpAddr> = endpoint
+        .spec
+        .ip_networks
+        .iter()
+        .filter_map(|it| it.as_str().split('/').next()?.parse().ok())
+        .collect();
     for ip in own_addresses(previous, &request.ifname) {
         if !recorded.contains(&ip.address.addr()) {
             findings.push(format!("WorkloadEndpoint {name} does not have address {}", ip.address.addr()));
@@ -107,13 +120,18 @@ fn check_endpoint(
     findings
 }
 
-async fn check_addresses(context: &Context, identity: &Identity, previous: &CniResult) -> Result<Vec<String>> {
+async fn check_addresses(
+    context: &Context,
+    identity: &Identity,
+    previous: &CniResult,
+) -> Result<Vec<String>> {
     let mut findings = Vec::new();
     let handle = identity.handle();
     for ip in own_addresses(previous, &identity.identifiers.endpoint) {
         let address = ip.address.addr();
         let found = context.store.ipam.allocation(address).await;
-        let found = found.map_err(|error| CniError::address(&format!("reading the allocation of {address}"), &error))?;
+        let found = found
+            .map_err(|error| CniError::address(&format!("reading the allocation of {address}"), &error))?;
         match found.map(|it| it.handle_id.unwrap_or_default()) {
             None => findings.push(format!("address {address} is not assigned to anybody")),
             // A virtual machine's addresses are held under a handle of the machine.

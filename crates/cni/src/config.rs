@@ -280,7 +280,10 @@ impl NetConf {
             Some(Value::String(kind)) if kind == "grpc" => {
                 match self.dataplane_options.get("socket").and_then(Value::as_str) {
                     Some(socket) if !socket.is_empty() => Ok(Dataplane::Grpc(socket.to_owned())),
-                    _ => Err(CniError::new(code::INVALID_CONFIGURATION, "dataplane_options: socket must be set for type grpc")),
+                    _ => Err(CniError::new(
+                        code::INVALID_CONFIGURATION,
+                        "dataplane_options: socket must be set for type grpc",
+                    )),
                 }
             }
             Some(other) => {
@@ -333,7 +336,9 @@ impl NetConf {
     }
 }
 
-fn secret<'de, D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Result<datastore::Secret, D::Error> {
+fn secret<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> std::result::Result<datastore::Secret, D::Error> {
     String::deserialize(deserializer).map(datastore::Secret::from)
 }
 
@@ -363,7 +368,11 @@ mod tests {
             "container_settings": {"allow_ip_forwarding": true}, "runtimeConfig": {"dns": {}}, "unknown": [1]
         }))
         .unwrap();
-        assert!(conf.is_calico_ipam() && conf.is_kubernetes_policy() && conf.container_settings.allow_ip_forwarding);
+        assert!(
+            conf.is_calico_ipam()
+                && conf.is_kubernetes_policy()
+                && conf.container_settings.allow_ip_forwarding
+        );
         let variables = conf.client_variables();
         assert_eq!(variables["KUBECONFIG"], "/etc/cni/net.d/calico-kubeconfig");
         assert_eq!(variables["K8S_API_TOKEN"], "hush");
@@ -384,6 +393,12 @@ mod tests {
         assert!(conf(json!({"dataplane_options": {"type": "grpc"}})).dataplane().is_err());
         let grpc = json!({"dataplane_options": {"type": "grpc", "socket": "unix:///x"}});
         assert_eq!(conf(grpc).dataplane().unwrap(), Dataplane::Grpc("unix:///x".into()));
-        assert!(conf(json!({"device_type": "tap"})).device().unwrap_err().msg.contains("unknown device_type \"tap\""));
+        assert!(
+            conf(json!({"device_type": "tap"}))
+                .device()
+                .unwrap_err()
+                .msg
+                .contains("unknown device_type \"tap\"")
+        );
     }
 }

@@ -35,7 +35,11 @@ pub(crate) struct Wired {
 ///
 /// # Errors
 /// When the kernel refuses.
-pub(crate) async fn begin(dataplane: &Dataplane, plan: &WiringPlan, namespace: &Arc<Namespace>) -> Result<Wiring> {
+pub(crate) async fn begin(
+    dataplane: &Dataplane,
+    plan: &WiringPlan,
+    namespace: &Arc<Namespace>,
+) -> Result<Wiring> {
     match dataplane {
         Dataplane::Grpc(_) => Ok(Wiring::Later),
         Dataplane::Linux => {
@@ -101,7 +105,12 @@ pub(crate) async fn undo(wiring: Wiring) {
 ///
 /// # Errors
 /// When the kernel or the service refuses, or does not come back.
-pub(crate) async fn remove(conf: &NetConf, netns: &str, namespace: Option<Arc<Namespace>>, ifname: &str) -> Result<()> {
+pub(crate) async fn remove(
+    conf: &NetConf,
+    netns: &str,
+    namespace: Option<Arc<Namespace>>,
+    ifname: &str,
+) -> Result<()> {
     if let Dataplane::Grpc(socket) = conf.dataplane()? {
         return external::delete(&socket, conf, netns, ifname).await;
     }

@@ -83,7 +83,8 @@ fn keep_for_later(paths: &HostPaths, request: &Request, reason: &CniError) -> Re
             Ok(())
         }
         Err(error) => {
-            let details = format!("and it could not be kept for later in {}: {error}", paths.journal.display());
+            let details =
+                format!("and it could not be kept for later in {}: {error}", paths.journal.display());
             Err(reason.clone().with_details(details))
         }
     }
@@ -101,10 +102,11 @@ async fn timed(work: impl Future<Output = Result<()>>) -> Result<()> {
 }
 
 /// Deletes the container's endpoint, unless it belongs to a newer container of the same pod.
-async fn remove_endpoint(context: &Context, request: &Request, identity: &Identity) -> Result<()> {
+pub(crate) async fn remove_endpoint(context: &Context, request: &Request, identity: &Identity) -> Result<()> {
     let store = &context.store;
     let name = identity.endpoint_name()?;
-    let failed = |error: &datastore::Error| CniError::datastore(&format!("deleting WorkloadEndpoint {name}"), error);
+    let failed =
+        |error: &datastore::Error| CniError::datastore(&format!("deleting WorkloadEndpoint {name}"), error);
     let (ready, mut found) =
         tokio::join!(store.check_ready(), store.get_endpoint(&identity.namespace, &name));
     ready?;
@@ -124,7 +126,9 @@ async fn remove_endpoint(context: &Context, request: &Request, identity: &Identi
                 tracing::info!(endpoint = %name, "the endpoint changed meanwhile; once more");
             }
             Err(error) if error.is_conflict() => {
-                let message = format!("error deleting endpoint: endpoint was modified before it could be deleted: {error}");
+                let message = format!(
+                    "error deleting endpoint: endpoint was modified before it could be deleted: {error}"
+                );
                 return Err(CniError::new(crate::error::code::DATASTORE, message));
             }
             Err(error) => return Err(failed(&error)),

@@ -124,7 +124,11 @@ fn translations(floating: &[String], ips: &[Ip]) -> Result<Vec<IPNAT>> {
             let message = format!("the pod has no address of the family of its floating address {external}");
             CniError::new(code::ANNOTATION, message)
         })?;
-        Ok(IPNAT { internal_ip: internal.to_string().into(), external_ip: external.as_str().into(), ..IPNAT::default() })
+        Ok(IPNAT {
+            internal_ip: internal.to_string().into(),
+            external_ip: external.as_str().into(),
+            ..IPNAT::default()
+        })
     };
     floating.iter().map(translate).collect()
 }
@@ -160,7 +164,8 @@ mod tests {
 
     #[test]
     fn a_plain_endpoint_is_what_calico_writes() {
-        let mut endpoint = plain(&identity(""), "node--a-cni-c1-eth0", StringMap::new(), &ips(&["172.16.165.136/29"]));
+        let mut endpoint =
+            plain(&identity(""), "node--a-cni-c1-eth0", StringMap::new(), &ips(&["172.16.165.136/29"]));
         set_device(&mut endpoint, "calic1", Some(MacAddress([0x22, 0xad, 0xae, 0xe3, 0xb4, 0x9b])));
         let spec = serde_json::to_string(&endpoint.spec).unwrap();
         assert_eq!(
@@ -172,18 +177,34 @@ mod tests {
     #[test]
     fn a_pods_endpoint_keeps_what_it_does_not_know() {
         let facts = PodFacts {
-            annotations: [("cni.projectcalico.org/allowedSourcePrefixes".to_owned(), r#"["10.1.2.3/24"]"#.to_owned())].into(),
+            annotations: [(
+                "cni.projectcalico.org/allowedSourcePrefixes".to_owned(),
+                r#"["10.1.2.3/24"]"#.to_owned(),
+            )]
+            .into(),
             profiles: vec!["kns.default".into()],
             ..PodFacts::default()
         };
         let mut existing = api::WorkloadEndpoint::default();
         existing.metadata.resource_version = "7".into();
         let floating = ["1.2.3.4".to_owned()];
-        let endpoint = of_pod(&identity("web"), "n", Some(existing), &facts, true, &ips(&["10.0.0.1/26", "fd00::1/122"]), &floating).unwrap();
+        let endpoint = of_pod(
+            &identity("web"),
+            "n",
+            Some(existing),
+            &facts,
+            true,
+            &ips(&["10.0.0.1/26", "fd00::1/122"]),
+            &floating,
+        )
+        .unwrap();
         assert_eq!(endpoint.metadata.resource_version, "7");
         assert_eq!(endpoint.spec.allow_spoofed_source_prefixes[0].as_str(), "10.1.2.0/24");
         assert_eq!(endpoint.spec.ip_nats[0].internal_ip.as_str(), "10.0.0.1");
-        assert_eq!(endpoint.spec.ip_networks.iter().map(|it| it.as_str()).collect::<Vec<_>>(), ["10.0.0.1/32", "fd00::1/128"]);
+        assert_eq!(
+            endpoint.spec.ip_networks.iter().map(|it| it.as_str()).collect::<Vec<_>>(),
+            ["10.0.0.1/32", "fd00::1/128"]
+        );
         let without = of_pod(&identity("web"), "n", None, &facts, false, &ips(&["fd00::1/122"]), &floating);
         assert!(without.unwrap_err().msg.contains("no address of the family"));
     }

@@ -89,7 +89,9 @@ impl CniError {
             datastore::Error::Unauthorized { .. } => {
                 "check the credentials in the CNI configuration and what they may do"
             }
-            error if error.is_transient() => "check that the datastore runs and can be reached from this node",
+            error if error.is_transient() => {
+                "check that the datastore runs and can be reached from this node"
+            }
             _ => "",
         };
         let code = if error.is_transient() { code::TRY_AGAIN_LATER } else { code::DATASTORE };

@@ -149,7 +149,8 @@ struct DelReply {
 /// The options of the service that are texts.
 #[must_use]
 pub(crate) fn options(conf: &NetConf) -> HashMap<String, String> {
-    let text = |(name, value): (&String, &serde_json::Value)| Some((name.clone(), value.as_str()?.to_owned()));
+    let text =
+        |(name, value): (&String, &serde_json::Value)| Some((name.clone(), value.as_str()?.to_owned()));
     conf.dataplane_options.iter().filter_map(text).collect()
 }
 
@@ -201,7 +202,9 @@ pub(crate) async fn add(socket: &str, wish: ExternalWish) -> Result<Wired> {
     }
     let mac = match reply.container_mac.as_str() {
         "" => None,
-        text => Some(text.parse().map_err(|error| failed(socket, &format!("grpc dataplane error: {error}")))?),
+        text => {
+            Some(text.parse().map_err(|error| failed(socket, &format!("grpc dataplane error: {error}")))?)
+        }
     };
     Ok(Wired { host_device: reply.host_interface_name, mac })
 }
@@ -229,7 +232,8 @@ async fn call<Q: Message + 'static, A: Message + Default + 'static>(
     request: Q,
 ) -> Result<A> {
     let work = async {
-        let channel = connect(socket).await.map_err(|error| format!("cannot connect to grpc dataplane: {error}"))?;
+        let channel =
+            connect(socket).await.map_err(|error| format!("cannot connect to grpc dataplane: {error}"))?;
         let mut client = tonic::client::Grpc::new(channel);
         client.ready().await.map_err(|error| error.to_string())?;
         let codec = tonic_prost::ProstCodec::default();
@@ -244,7 +248,10 @@ async fn call<Q: Message + 'static, A: Message + Default + 'static>(
 }
 
 async fn connect(socket: &str) -> std::result::Result<Channel, tonic::transport::Error> {
-    let Some(path) = socket.strip_prefix("unix://").or_else(|| socket.strip_prefix("unix:")).or_else(|| socket.starts_with('/').then_some(socket))
+    let Some(path) = socket
+        .strip_prefix("unix://")
+        .or_else(|| socket.strip_prefix("unix:"))
+        .or_else(|| socket.starts_with('/').then_some(socket))
     else {
         let address = if socket.contains("://") { socket.to_owned() } else { format!("http://{socket}") };
         return Endpoint::from_shared(address)?.connect().await;
@@ -260,6 +267,7 @@ async fn connect(socket: &str) -> std::result::Result<Channel, tonic::transport:
 }
 
 fn failed(socket: &str, reason: &str) -> CniError {
-    CniError::new(code::DATAPLANE, reason.to_owned())
-        .with_details(format!("the dataplane is the service at {socket}, named by dataplane_options of the CNI configuration"))
+    CniError::new(code::DATAPLANE, reason.to_owned()).with_details(format!(
+        "the dataplane is the service at {socket}, named by dataplane_options of the CNI configuration"
+    ))
 }

@@ -42,7 +42,10 @@ pub(crate) async fn wait_for(gates: &[String]) -> Result<()> {
 }
 
 fn invalid(gate: &str, reason: &str) -> CniError {
-    CniError::new(code::INVALID_CONFIGURATION, format!("invalid URL set for ReadinessGates:{gate} Error:{reason}"))
+    CniError::new(
+        code::INVALID_CONFIGURATION,
+        format!("invalid URL set for ReadinessGates:{gate} Error:{reason}"),
+    )
 }
 
 async fn wait_for_one(address: &Uri) -> Result<()> {
@@ -60,7 +63,9 @@ async fn wait_for_one(address: &Uri) -> Result<()> {
                 code::TRY_AGAIN_LATER,
                 format!("readiness gate {address} did not open within {} s: {reason}", LIMIT.as_secs()),
             )
-            .with_details("readiness_gates of the CNI configuration names what must answer before pods are attached"));
+            .with_details(
+                "readiness_gates of the CNI configuration names what must answer before pods are attached",
+            ));
         }
         sleep(INTERVAL).await;
     }
@@ -84,7 +89,10 @@ async fn ask(address: &Uri) -> std::result::Result<u16, String> {
         .with_root_certificates(roots)
         .with_no_client_auth();
     let name = ServerName::try_from(host).map_err(|error| error.to_string())?;
-    let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.map_err(|error| error.to_string())?;
+    let stream = TlsConnector::from(Arc::new(config))
+        .connect(name, stream)
+        .await
+        .map_err(|error| error.to_string())?;
     exchange(stream, address).await
 }
 
@@ -92,8 +100,9 @@ async fn exchange(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     address: &Uri,
 ) -> std::result::Result<u16, String> {
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| error.to_string())?;
     let driver = tokio::spawn(connection);
     let path = address.path_and_query().map_or("/", |path| path.as_str());
     let host = address.authority().map_or("", |authority| authority.as_str());

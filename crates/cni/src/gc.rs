@@ -23,7 +23,8 @@ pub(crate) async fn gc(context: &Context, request: &Request) -> Result<()> {
     let node = host::node_name(&request.conf, &context.paths)?;
     context.store.check_ready().await?;
     pending::carry_out(context, usize::MAX).await;
-    let valid: BTreeSet<&str> = request.conf.valid_attachments.iter().map(|it| it.container_id.as_str()).collect();
+    let valid: BTreeSet<&str> =
+        request.conf.valid_attachments.iter().map(|it| it.container_id.as_str()).collect();
     let mut failures = Vec::new();
     failures.extend(remove_endpoints(context, request, &node, &valid).await?);
     if addresses::is_delegated(request) {
@@ -46,8 +47,14 @@ async fn remove_endpoints(
     }
     let mut identity = Identity::of(request, node);
     identity.identifiers.orchestrator.clear();
-    let prefix = identity.identifiers.prefix().map_err(|error| CniError::new(code::GENERAL, error.to_string()))?;
-    let found = context.store.client.resource::<WorkloadEndpointSpec>().list(&ListQuery::with_name_prefix(&prefix)).await;
+    let prefix =
+        identity.identifiers.prefix().map_err(|error| CniError::new(code::GENERAL, error.to_string()))?;
+    let found = context
+        .store
+        .client
+        .resource::<WorkloadEndpointSpec>()
+        .list(&ListQuery::with_name_prefix(&prefix))
+        .await;
     let found = found.map_err(|error| CniError::datastore("listing WorkloadEndpoints", &error))?;
     let mut failures = Vec::new();
     for endpoint in found.items {

@@ -73,7 +73,11 @@ pub fn node_name(conf: &NetConf, paths: &HostPaths) -> Result<String> {
     if let Err(error) = &text
         && !conf.nodename_file_optional
     {
-        let reason = if error.kind() == ErrorKind::NotFound { "no such file or directory".to_owned() } else { error.to_string() };
+        let reason = if error.kind() == ErrorKind::NotFound {
+            "no such file or directory".to_owned()
+        } else {
+            error.to_string()
+        };
         return Err(CniError::new(
             code::NODE_NOT_READY,
             format!(
@@ -101,8 +105,13 @@ fn own_host_name() -> String {
 /// When the file must be there and is not, or holds no number.
 pub fn mtu(conf: &NetConf, paths: &HostPaths) -> Result<Option<u32>> {
     let wrong = |reason: String| {
-        CniError::new(code::NODE_NOT_READY, format!("failed to read MTU file: {}: {reason}", paths.mtu.display()))
-            .with_details("the node's agent writes this file; check that it runs, or set mtu in the CNI configuration")
+        CniError::new(
+            code::NODE_NOT_READY,
+            format!("failed to read MTU file: {}: {reason}", paths.mtu.display()),
+        )
+        .with_details(
+            "the node's agent writes this file; check that it runs, or set mtu in the CNI configuration",
+        )
     };
     let measured = match std::fs::read_to_string(&paths.mtu) {
         Ok(text) => Some(text.trim().parse::<u32>().map_err(|error| wrong(error.to_string()))?),
@@ -112,7 +121,9 @@ pub fn mtu(conf: &NetConf, paths: &HostPaths) -> Result<Option<u32>> {
     match u32::try_from(conf.mtu) {
         Ok(0) => Ok(measured.filter(|mtu| *mtu != 0)),
         Ok(mtu) => Ok(Some(mtu)),
-        Err(_) => Err(CniError::new(code::INVALID_CONFIGURATION, format!("mtu {} is not possible", conf.mtu))),
+        Err(_) => {
+            Err(CniError::new(code::INVALID_CONFIGURATION, format!("mtu {} is not possible", conf.mtu)))
+        }
     }
 }
 

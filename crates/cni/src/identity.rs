@@ -39,7 +39,11 @@ impl Identity {
             args.pod_namespace.clone()
         } else {
             PLAIN.clone_into(&mut identifiers.orchestrator);
-            if args.test_namespace.is_empty() { PLAIN_NAMESPACE.to_owned() } else { args.test_namespace.clone() }
+            if args.test_namespace.is_empty() {
+                PLAIN_NAMESPACE.to_owned()
+            } else {
+                args.test_namespace.clone()
+            }
         };
         Self { namespace, identifiers, network: request.conf.name.clone() }
     }
@@ -56,7 +60,10 @@ impl Identity {
     /// When a part cannot be part of a name.
     pub fn endpoint_name(&self) -> Result<String> {
         self.identifiers.name().map_err(|error| {
-            CniError::new(code::INVALID_ENVIRONMENT, format!("error constructing WorkloadEndpoint name: {error}"))
+            CniError::new(
+                code::INVALID_ENVIRONMENT,
+                format!("error constructing WorkloadEndpoint name: {error}"),
+            )
         })
     }
 
@@ -66,7 +73,10 @@ impl Identity {
     /// When a part cannot be part of a name.
     pub fn endpoint_prefix(&self) -> Result<String> {
         self.any_interface().prefix().map_err(|error| {
-            CniError::new(code::INVALID_ENVIRONMENT, format!("error constructing WorkloadEndpoint prefix: {error}"))
+            CniError::new(
+                code::INVALID_ENVIRONMENT,
+                format!("error constructing WorkloadEndpoint prefix: {error}"),
+            )
         })
     }
 
@@ -155,7 +165,10 @@ mod tests {
         assert_eq!(identity.endpoint_name().unwrap(), "node--a-cni-0123456789abcdef-eth0");
         assert_eq!(identity.endpoint_prefix().unwrap(), "node--a-cni-0123456789abcdef-");
         assert_eq!(identity.device(&Environment::new()), "cali0123456789a");
-        assert_eq!((identity.handle().as_str(), identity.namespace.as_str()), ("net.0123456789abcdef", "default"));
+        assert_eq!(
+            (identity.handle().as_str(), identity.namespace.as_str()),
+            ("net.0123456789abcdef", "default")
+        );
     }
 
     #[test]

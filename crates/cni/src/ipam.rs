@@ -7,4 +7,3 @@ pub(crate) mod host_local;
 pub(crate) mod lock;
 pub(crate) mod machine;
 pub(crate) mod release;
-

@@ -46,8 +46,12 @@ impl Journal {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
         // Secrets are not written to disk once more; whoever carries it out has its own.
         let wanted = |name: &str| is_passed(name) && !is_secret(name);
-        let mut environment: Environment =
-            request.environment.iter().filter(|(name, _)| wanted(name)).map(|(a, b)| (a.clone(), b.clone())).collect();
+        let mut environment: Environment = request
+            .environment
+            .iter()
+            .filter(|(name, _)| wanted(name))
+            .map(|(a, b)| (a.clone(), b.clone()))
+            .collect();
         environment.insert("CNI_COMMAND".to_owned(), Command::Del.as_str().to_owned());
         let entry = Entry { form: FORM, environment, configuration: request.document.clone() };
         write_whole(&self.file_of(request), &serde_json::to_vec(&entry)?)

@@ -76,7 +76,8 @@ mod tests {
             assert_eq!(sanitised(text), expected, "{text}");
         }
         let label = |key: &str, value: &str| Label { key: key.into(), value: value.into() };
-        let (labels, namespace) = mesos_labels(&[label("projectcalico.org/namespace", "ns"), label("a/b", "c d")]);
+        let (labels, namespace) =
+            mesos_labels(&[label("projectcalico.org/namespace", "ns"), label("a/b", "c d")]);
         assert_eq!(namespace.as_deref(), Some("ns"));
         assert_eq!(labels.into_iter().collect::<Vec<_>>(), [("a.b".to_owned(), "c-d".to_owned())]);
     }

@@ -30,7 +30,9 @@ impl Limits {
     /// The limits of a configuration; Calico's where it says nothing.
     #[must_use]
     pub fn of(conf: &NetConf) -> Self {
-        let given = |value: i64, otherwise: u64| u64::try_from(value).ok().filter(|value| *value > 0).unwrap_or(otherwise);
+        let given = |value: i64, otherwise: u64| {
+            u64::try_from(value).ok().filter(|value| *value > 0).unwrap_or(otherwise)
+        };
         Self {
             size: given(conf.log_file_max_size, 100).saturating_mul(MEGABYTE),
             age: DAY.saturating_mul(u32::try_from(given(conf.log_file_max_age, 30)).unwrap_or(u32::MAX)),
@@ -46,9 +48,14 @@ pub fn start(conf: &NetConf) {
         "error" => Level::ERROR,
         _ => Level::INFO,
     };
-    let file = if conf.log_file_path.is_empty() { None } else { open(Path::new(&conf.log_file_path), Limits::of(conf)) };
+    let file = if conf.log_file_path.is_empty() {
+        None
+    } else {
+        open(Path::new(&conf.log_file_path), Limits::of(conf))
+    };
     let output = Output { file: file.map(Arc::new) };
-    let subscriber = tracing_subscriber::fmt().with_max_level(level).with_ansi(false).with_writer(output).finish();
+    let subscriber =
+        tracing_subscriber::fmt().with_max_level(level).with_ansi(false).with_writer(output).finish();
     // A second start in one process (a test) keeps the first.
     let _ = tracing::subscriber::set_global_default(subscriber);
 }
@@ -111,13 +118,14 @@ fn rotate(path: &Path, limits: Limits, now: SystemTime) -> io::Result<()> {
         return Ok(());
     }
     let (stem, ending) = parts(path);
-    let moment = jiff::Timestamp::try_from(now).unwrap_or_default().strftime("%Y-%m-%dT%H-%M-%S%.3f").to_string();
+    let moment =
+        jiff::Timestamp::try_from(now).unwrap_or_default().strftime("%Y-%m-%dT%H-%M-%S%.3f").to_string();
     match std::fs::rename(path, path.with_file_name(format!("{stem}-{moment}{ending}"))) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
     let mut old = put_aside(path, &stem, &ending)?;
-    old.sort_by(|a, b| b.1.cmp(&a.1));
+    old.sort_by_key(|(_, changed)| std::cmp::Reverse(*changed));
     for (index, (file, changed)) in old.iter().enumerate() {
         let age = now.duration_since(*changed).unwrap_or_default();
         if index >= limits.count || age > limits.age {
@@ -129,7 +137,8 @@ fn rotate(path: &Path, limits: Limits, now: SystemTime) -> io::Result<()> {
 
 /// A file's name before and from its last dot on.
 fn parts(path: &Path) -> (String, String) {
-    let text = |part: Option<&std::ffi::OsStr>| part.and_then(|part| part.to_str()).unwrap_or_default().to_owned();
+    let text =
+        |part: Option<&std::ffi::OsStr>| part.and_then(|part| part.to_str()).unwrap_or_default().to_owned();
     let ending = text(path.extension());
     (text(path.file_stem()), if ending.is_empty() { ending } else { format!(".{ending}") })
 }
@@ -179,7 +188,8 @@ mod tests {
         }
         std::fs::write(&file, "new").unwrap();
         rotate(&file, limits, now).unwrap();
-        let names: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
+        let names: Vec<_> =
+            std::fs::read_dir(folder.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
         assert_eq!(names.len(), 2 + 2, "{names:?}");
         std::fs::write(&file, "long enough").unwrap();
         rotate(&file, limits, now + Duration::from_secs(7200)).unwrap();

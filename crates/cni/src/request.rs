@@ -60,7 +60,8 @@ pub type Environment = BTreeMap<String, String>;
 #[must_use]
 pub fn is_passed(name: &str) -> bool {
     const FAMILIES: [&str; 4] = ["CNI_", "ETCD_", "CALICO_", "K8S_"];
-    const SINGLE: [&str; 5] = ["PATH", "FELIX_INTERFACEPREFIX", "DATASTORE_TYPE", "KUBECONFIG", "EMBEDDED_PATH"];
+    const SINGLE: [&str; 5] =
+        ["PATH", "FELIX_INTERFACEPREFIX", "DATASTORE_TYPE", "KUBECONFIG", "EMBEDDED_PATH"];
     SINGLE.contains(&name) || FAMILIES.iter().any(|family| name.starts_with(family))
 }
 
@@ -148,7 +149,9 @@ impl Request {
             netns_file: None,
             ifname: ifname.to_owned(),
             args: CniArgs::parse(variable("CNI_ARGS"))?,
-            path: std::env::split_paths(variable("CNI_PATH")).filter(|path| !path.as_os_str().is_empty()).collect(),
+            path: std::env::split_paths(variable("CNI_PATH"))
+                .filter(|path| !path.as_os_str().is_empty())
+                .collect(),
             environment: environment.clone(),
             document,
             conf,
@@ -184,7 +187,9 @@ impl Request {
     pub fn needed_namespace(&self) -> Result<Namespace> {
         let namespace = self.namespace()?.ok_or_else(|| {
             CniError::new(code::INVALID_NAMESPACE, format!("there is no network namespace at {}", self.netns))
-                .with_details("CNI_NETNS must name the network namespace that the runtime made for the container")
+                .with_details(
+                    "CNI_NETNS must name the network namespace that the runtime made for the container",
+                )
         })?;
         let overridden = self.environment.get("CNI_NETNS_OVERRIDE").map(String::as_str);
         if !overridden.is_some_and(|word| word == "1" || word.eq_ignore_ascii_case("true"))
@@ -285,7 +290,10 @@ mod tests {
     #[test]
     fn a_whole_request() {
         let request = Request::read(&environment(&ADD), br#"{"name":"net","cniVersion":"1.0.0"}"#).unwrap();
-        assert_eq!((request.command, request.container_id.as_str(), request.conf.name.as_str()), (Command::Add, "c1", "net"));
+        assert_eq!(
+            (request.command, request.container_id.as_str(), request.conf.name.as_str()),
+            (Command::Add, "c1", "net")
+        );
         assert_eq!(request.path, ["/opt/cni/bin"].map(std::path::PathBuf::from));
         let version = Request::read(&environment(&[("CNI_COMMAND", "VERSION")]), b"").unwrap();
         assert_eq!(version.command, Command::Version);
@@ -300,7 +308,12 @@ mod tests {
         };
         let good: &[u8] = br#"{"name":"net","cniVersion":"1.0.0"}"#;
         for (environment, stdin, code, message) in [
-            (environment(&ADD[..2]), good, 4, "required env variables [CNI_NETNS,CNI_IFNAME,CNI_PATH] missing"),
+            (
+                environment(&ADD[..2]),
+                good,
+                4,
+                "required env variables [CNI_NETNS,CNI_IFNAME,CNI_PATH] missing",
+            ),
             (environment(&[]), good, 4, "required env variables [CNI_COMMAND] missing"),
             (with("CNI_COMMAND", "FLY"), good, 4, "unknown CNI_COMMAND: FLY"),
             (with("CNI_CONTAINERID", "../x"), good, 4, "invalid characters in containerID"),
@@ -308,9 +321,19 @@ mod tests {
             (with("CNI_IFNAME", "a/b"), good, 4, "interface name contains / or : or whitespace characters"),
             (environment(&ADD), b"{", 6, "error unmarshall network config: "),
             (environment(&ADD), b"{}", 7, "missing network name"),
-            (environment(&ADD), br#"{"name":"a b"}"#, 7, "invalid characters detected in the given network name."),
+            (
+                environment(&ADD),
+                br#"{"name":"a b"}"#,
+                7,
+                "invalid characters detected in the given network name.",
+            ),
             (environment(&ADD), br#"{"name":"a","cniVersion":"9.0.0"}"#, 1, "incompatible CNI versions"),
-            (with("CNI_COMMAND", "CHECK"), br#"{"name":"a","cniVersion":"0.3.1"}"#, 1, "config version does not allow CHECK"),
+            (
+                with("CNI_COMMAND", "CHECK"),
+                br#"{"name":"a","cniVersion":"0.3.1"}"#,
+                1,
+                "config version does not allow CHECK",
+            ),
             (with("CNI_COMMAND", "GC"), good, 1, "config version does not allow GC"),
             (with("CNI_ARGS", "K=V=W"), good, 4, "ARGS: invalid pair \"K=V=W\""),
         ] {

@@ -273,7 +273,8 @@ impl CniResult {
     }
 
     fn middle<'a>(&'a self, cni_version: &'a str) -> Middle<'a> {
-        let interface = |it: &'a Interface| MiddleInterface { name: &it.name, mac: &it.mac, sandbox: &it.sandbox };
+        let interface =
+            |it: &'a Interface| MiddleInterface { name: &it.name, mac: &it.mac, sandbox: &it.sandbox };
         let ip = |it: &Ip| MiddleIp {
             version: if it.address.addr().is_ipv4() { "4" } else { "6" },
             interface: it.interface,
@@ -293,7 +294,11 @@ impl CniResult {
         let of_family = |is_v4: bool| {
             let ip = self.ips.iter().find(|ip| ip.address.addr().is_ipv4() == is_v4)?;
             let routes = self.routes.iter().filter(|route| route.dst.addr().is_ipv4() == is_v4);
-            Some(OldestIp { ip: ip.address, gateway: ip.gateway, routes: routes.map(OldRoute::from).collect() })
+            Some(OldestIp {
+                ip: ip.address,
+                gateway: ip.gateway,
+                routes: routes.map(OldRoute::from).collect(),
+            })
         };
         let (ip4, ip6) = (of_family(true), of_family(false));
         if ip4.is_none() && ip6.is_none() {
@@ -308,17 +313,21 @@ impl CniResult {
     /// When it is no result.
     pub fn parse(value: &Value) -> std::result::Result<Self, String> {
         if value.get("ip4").is_some() || value.get("ip6").is_some() {
-            let old: OldestRead = Deserialize::deserialize(value).map_err(|error: serde_json::Error| error.to_string())?;
+            let old: OldestRead =
+                Deserialize::deserialize(value).map_err(|error: serde_json::Error| error.to_string())?;
             let mut result = Self { dns: old.dns, ..Self::default() };
             for part in [old.ip4, old.ip6].into_iter().flatten() {
                 result.ips.push(Ip { address: part.ip, gateway: part.gateway, interface: None });
                 // A route without a gateway goes by the address's own.
                 let gateway = part.gateway;
-                result.routes.extend(part.routes.into_iter().map(|route| Route { gw: route.gw.or(gateway), ..route }));
+                result
+                    .routes
+                    .extend(part.routes.into_iter().map(|route| Route { gw: route.gw.or(gateway), ..route }));
             }
             return Ok(result);
         }
-        let new: Newest = Deserialize::deserialize(value).map_err(|error: serde_json::Error| error.to_string())?;
+        let new: Newest =
+            Deserialize::deserialize(value).map_err(|error: serde_json::Error| error.to_string())?;
         Ok(Self { interfaces: new.interfaces, ips: new.ips, routes: new.routes, dns: new.dns })
     }
 }

@@ -59,7 +59,11 @@ impl Outcome {
             Ok(stdout) => Self { stdout, ..Self::default() },
             Err(error) => {
                 tracing::error!(%error, code = error.code, "the call failed");
-                let told = if error.cni_version.is_empty() { cni_version.to_owned() } else { error.cni_version.clone() };
+                let told = if error.cni_version.is_empty() {
+                    cni_version.to_owned()
+                } else {
+                    error.cni_version.clone()
+                };
                 Self { stdout: CniError { cni_version: told, ..error }.to_json(), exit: 1, ..Self::default() }
             }
         }
@@ -69,7 +73,11 @@ impl Outcome {
 /// The `calico` plugin. `arguments` are those after the program's name; `stdin` is read only where there is something to
 /// read.
 #[must_use]
-pub fn run_plugin(environment: &Environment, arguments: &[String], stdin: impl FnOnce() -> Vec<u8>) -> Outcome {
+pub fn run_plugin(
+    environment: &Environment,
+    arguments: &[String],
+    stdin: impl FnOnce() -> Vec<u8>,
+) -> Outcome {
     run(Program::Plugin, environment, arguments, stdin)
 }
 
@@ -82,8 +90,9 @@ pub fn run_ipam(environment: &Environment, arguments: &[String], stdin: impl FnO
 /// One of the plugins with the variables, arguments and streams of this process; returns the exit code.
 #[must_use]
 pub fn run_in_process(program: Program) -> u8 {
-    let environment: Environment =
-        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect();
+    let environment: Environment = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let stdin = || {
         let mut input = Vec::new();
@@ -149,7 +158,12 @@ fn run(
 }
 
 /// Does the work in this process.
-fn run_directly(program: Program, request: &mut Request, paths: HostPaths, missed: Option<String>) -> Result<Vec<u8>> {
+fn run_directly(
+    program: Program,
+    request: &mut Request,
+    paths: HostPaths,
+    missed: Option<String>,
+) -> Result<Vec<u8>> {
     runtime()?.block_on(async {
         let store = match Store::open(&request.conf, &request.environment).await {
             Ok(store) => store,
@@ -194,12 +208,18 @@ pub async fn execute(program: Program, context: &Context, request: &mut Request)
     // Boxed: each of these futures is large, and they need not be on anybody's stack together.
     match (program, request.command) {
         (_, Command::Version) => Ok(version::answer().to_string().into_bytes()),
-        (Program::Plugin, Command::Add) => Box::pin(add::add(context, request)).await?.render(told_version(request)),
+        (Program::Plugin, Command::Add) => {
+            Box::pin(add::add(context, request)).await?.render(told_version(request))
+        }
         (Program::Plugin, Command::Del) => Box::pin(del::del(context, request)).await.map(|()| Vec::new()),
-        (Program::Plugin, Command::Check) => Box::pin(check::check(context, request)).await.map(|()| Vec::new()),
+        (Program::Plugin, Command::Check) => {
+            Box::pin(check::check(context, request)).await.map(|()| Vec::new())
+        }
         (Program::Plugin, Command::Status) => status::status(context, request).await.map(|()| Vec::new()),
         (Program::Plugin, Command::Gc) => Box::pin(gc::gc(context, request)).await.map(|()| Vec::new()),
-        (Program::Ipam, Command::Add) => Box::pin(ipam_add(context, request)).await?.render(told_version(request)),
+        (Program::Ipam, Command::Add) => {
+            Box::pin(ipam_add(context, request)).await?.render(told_version(request))
+        }
         (Program::Ipam, Command::Del) => {
             let identity = ipam_identity(context, request)?;
             release::release(context, &request.conf, &identity).await.map(|()| Vec::new())
@@ -257,8 +277,9 @@ fn runtime() -> Result<tokio::runtime::Runtime> {
 /// `-t`: whether the datastore, and Kubernetes where it is configured, can be reached.
 fn test_connection(environment: &Environment, stdin: &[u8]) -> Outcome {
     let test = || -> Result<()> {
-        let document = serde_json::from_slice(stdin)
-            .map_err(|error| CniError::new(code::DECODING_FAILURE, format!("failed to load netconf: {error}")))?;
+        let document = serde_json::from_slice(stdin).map_err(|error| {
+            CniError::new(code::DECODING_FAILURE, format!("failed to load netconf: {error}"))
+        })?;
         let conf = crate::config::NetConf::parse(&document)?;
         runtime()?.block_on(async {
             let work = async {
@@ -271,14 +292,18 @@ fn test_connection(environment: &Environment, stdin: &[u8]) -> Outcome {
             };
             match tokio::time::timeout(TEST_PATIENCE, work).await {
                 Ok(outcome) => outcome,
-                Err(_) => Err(CniError::new(code::GENERAL, format!("no answer within {} s", TEST_PATIENCE.as_secs()))),
+                Err(_) => Err(CniError::new(
+                    code::GENERAL,
+                    format!("no answer within {} s", TEST_PATIENCE.as_secs()),
+                )),
             }
         })
     };
     match test() {
         Ok(()) => Outcome::default(),
         Err(error) => {
-            let told = CniError::new(code::GENERAL, "data store connection failed").with_details(error.to_string());
+            let told =
+                CniError::new(code::GENERAL, "data store connection failed").with_details(error.to_string());
             Outcome::of(Err(told), "")
         }
     }

@@ -86,7 +86,9 @@ impl Store {
         query.namespace = Some(identity.namespace.clone());
         let found = self.client.resource::<WorkloadEndpointSpec>().list(&query).await;
         let found = found.map_err(|error| CniError::datastore("listing WorkloadEndpoints", &error))?;
-        if let Some(entry) = found.invalid.iter().find(|entry| entry.key.contains(&identity.identifiers.container_id)) {
+        if let Some(entry) =
+            found.invalid.iter().find(|entry| entry.key.contains(&identity.identifiers.container_id))
+        {
             tracing::warn!(key = %entry.key, reason = %entry.reason, "an endpoint cannot be read");
         }
         Ok(found.items.into_iter().find(|endpoint| identity.owns(&endpoint.metadata.name)))
@@ -151,7 +153,8 @@ impl Store {
             let policy = &conf.policy;
             // Older configurations name the whole path of the API.
             let root = policy.k8s_api_root.split("/api/").next().unwrap_or_default();
-            let endpoint = if conf.kubernetes.k8s_api_root.is_empty() { root } else { &conf.kubernetes.k8s_api_root };
+            let endpoint =
+                if conf.kubernetes.k8s_api_root.is_empty() { root } else { &conf.kubernetes.k8s_api_root };
             let config = KubernetesConfig {
                 kubeconfig: Some(PathBuf::from(&conf.kubernetes.kubeconfig))
                     .into_iter()
@@ -176,9 +179,11 @@ impl Store {
     /// # Errors
     /// When it cannot be read.
     pub async fn pod(&self, conf: &NetConf, namespace: &str, name: &str) -> Result<Pod> {
-        self.objects(conf).await?.get("api/v1", "pods", namespace, name).await.map_err(|error| {
-            kubernetes_error(&format!("reading pod {namespace}/{name}"), &error)
-        })
+        self.objects(conf)
+            .await?
+            .get("api/v1", "pods", namespace, name)
+            .await
+            .map_err(|error| kubernetes_error(&format!("reading pod {namespace}/{name}"), &error))
     }
 
     /// A namespace.
@@ -186,9 +191,11 @@ impl Store {
     /// # Errors
     /// When it cannot be read.
     pub async fn namespace(&self, conf: &NetConf, name: &str) -> Result<Namespace> {
-        self.objects(conf).await?.get("api/v1", "namespaces", "", name).await.map_err(|error| {
-            kubernetes_error(&format!("failed to get namespace {name}"), &error)
-        })
+        self.objects(conf)
+            .await?
+            .get("api/v1", "namespaces", "", name)
+            .await
+            .map_err(|error| kubernetes_error(&format!("failed to get namespace {name}"), &error))
     }
 
     /// A node's pod ranges.
@@ -197,9 +204,12 @@ impl Store {
     /// When the node cannot be read or has none.
     pub async fn pod_cidrs(&self, conf: &NetConf, node: &str) -> Result<Vec<String>> {
         let name = if conf.kubernetes.node_name.is_empty() { node } else { &conf.kubernetes.node_name };
-        let found: Node = self.objects(conf).await?.get("api/v1", "nodes", "", name).await.map_err(|error| {
-            kubernetes_error(&format!("reading Kubernetes node {name}"), &error)
-        })?;
+        let found: Node = self
+            .objects(conf)
+            .await?
+            .get("api/v1", "nodes", "", name)
+            .await
+            .map_err(|error| kubernetes_error(&format!("reading Kubernetes node {name}"), &error))?;
         if found.spec.pod_cidrs.is_empty() {
             return Err(CniError::new(code::NODE_NOT_READY, format!("no podCidr for node {name}")).with_details(
                 "usePodCidr needs a range in the Kubernetes node's spec.podCIDRs; its controller-manager assigns it",

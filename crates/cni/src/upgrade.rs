@@ -37,7 +37,10 @@ pub(crate) fn run(environment: &Environment) -> Outcome {
     };
     let paths = HostPaths::of(environment);
     if !paths.host_local.exists() {
-        return Outcome { stderr: "no addresses of host-local: nothing to take over\n".to_owned(), ..Outcome::default() };
+        return Outcome {
+            stderr: "no addresses of host-local: nothing to take over\n".to_owned(),
+            ..Outcome::default()
+        };
     }
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -49,7 +52,8 @@ pub(crate) fn run(environment: &Environment) -> Outcome {
             Err(error) => return failed(&format!("failed to initialize api client: {error}")),
         };
         let root = environment.get(crate::host::ROOT_VARIABLE).map_or("/", String::as_str);
-        let migration = Migration { client, ipam, node: node.clone(), folder: paths.host_local, root: root.into() };
+        let migration =
+            Migration { client, ipam, node: node.clone(), folder: paths.host_local, root: root.into() };
         loop {
             match migration.migrate().await {
                 Ok(count) => {
@@ -79,7 +83,8 @@ async fn open(environment: &Environment) -> Result<(Client, Ipam)> {
         }
     }
     let wrong = |error: String| CniError::new(code::INVALID_CONFIGURATION, error);
-    let mut config = ClientConfig::from_environment(&Source(environment)).map_err(|error| wrong(error.to_string()))?;
+    let mut config =
+        ClientConfig::from_environment(&Source(environment)).map_err(|error| wrong(error.to_string()))?;
     // Only Kubernetes tells which pod an address belongs to.
     config.datastore_type = DatastoreType::Kubernetes;
     let (backend, _) = open_for_cni(&config).await.map_err(|error| wrong(error.to_string()))?;
@@ -96,7 +101,9 @@ struct Migration {
 
 impl Migration {
     async fn migrate(&self) -> Result<usize> {
-        let failed = |what: &str, error: &dyn std::fmt::Display| CniError::new(code::GENERAL, format!("{what}: {error}"));
+        let failed = |what: &str, error: &dyn std::fmt::Display| {
+            CniError::new(code::GENERAL, format!("{what}: {error}"))
+        };
         let files = match std::fs::read_dir(&self.folder) {
             Ok(entries) => entries.flatten().map(|entry| entry.path()).collect::<Vec<_>>(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
@@ -104,7 +111,8 @@ impl Migration {
         };
         self.take_tunnel_address().await?;
         if files.is_empty() {
-            std::fs::remove_dir(&self.folder).map_err(|error| failed("failed to remove host-local IPAM data dir", &error))?;
+            std::fs::remove_dir(&self.folder)
+                .map_err(|error| failed("failed to remove host-local IPAM data dir", &error))?;
             return Ok(0);
         }
         self.set_ready(false).await?;
@@ -120,7 +128,8 @@ impl Migration {
         // The lock that `host-local` itself takes.
         let lock = File::options().create(true).truncate(false).write(true).open(self.folder.join("lock"));
         let lock = lock.map_err(|error| failed("failed to open the lock of host-local", &error))?;
-        flock(&lock, FlockOperation::LockExclusive).map_err(|error| failed("failed to lock host-local IPAM", &error))?;
+        flock(&lock, FlockOperation::LockExclusive)
+            .map_err(|error| failed("failed to lock host-local IPAM", &error))?;
         let pods = self.pods().await?;
         let mut count = 0;
         for file in files {
@@ -128,7 +137,8 @@ impl Migration {
         }
         drop(lock);
         self.set_ready(true).await?;
-        std::fs::remove_dir_all(&self.folder).map_err(|error| failed("failed to remove host-local IPAM data dir", &error))?;
+        std::fs::remove_dir_all(&self.folder)
+            .map_err(|error| failed("failed to remove host-local IPAM data dir", &error))?;
         Ok(count)
     }
 
@@ -154,9 +164,10 @@ impl Migration {
             return Ok(false);
         }
         let remove = || match std::fs::remove_file(file) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(CniError::new(code::GENERAL, format!("failed to remove file {}: {error}", file.display())))
-            }
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(CniError::new(
+                code::GENERAL,
+                format!("failed to remove file {}: {error}", file.display()),
+            )),
             _ => Ok(()),
         };
         if name.contains("last") {
@@ -169,8 +180,9 @@ impl Migration {
             tracing::info!(%address, "no pod has this address any more");
             return remove().map(|()| false);
         };
-        let text = std::fs::read_to_string(file)
-            .map_err(|error| CniError::new(code::GENERAL, format!("failed to read file {}: {error}", file.display())))?;
+        let text = std::fs::read_to_string(file).map_err(|error| {
+            CniError::new(code::GENERAL, format!("failed to read file {}: {error}", file.display()))
+        })?;
         let container = text.lines().next().unwrap_or_default().trim();
         let request = AssignIp {
             handle: Some(format!("{NETWORK}.{container}")),
@@ -193,7 +205,8 @@ impl Migration {
     /// With `host-local` the tunnel's address is the first of the node's range; it keeps it.
     async fn take_tunnel_address(&self) -> Result<()> {
         let nodes = self.client.resource::<NodeSpec>();
-        let failed = |error: &datastore::Error| CniError::datastore("failed to get calico node resource", error);
+        let failed =
+            |error: &datastore::Error| CniError::datastore("failed to get calico node resource", error);
         let node: Node = nodes.get("", &self.node).await.map_err(|error| failed(&error))?;
         let has_one = node.spec.bgp.as_ref().is_some_and(|bgp| !bgp.ipv4_ipip_tunnel_addr.is_empty());
         let Some(address) = first_address(&node).filter(|_| !has_one) else { return Ok(()) };
@@ -213,7 +226,8 @@ impl Migration {
         }
         let text = address.to_string();
         let change = |node: &mut Node| {
-            node.spec.bgp.get_or_insert_with(NodeBGPSpec::default).ipv4_ipip_tunnel_addr = text.as_str().into();
+            node.spec.bgp.get_or_insert_with(NodeBGPSpec::default).ipv4_ipip_tunnel_addr =
+                text.as_str().into();
             true
         };
         nodes.update_with_retry("", &self.node, change).await.map(drop).map_err(|error| failed(&error))

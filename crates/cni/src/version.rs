@@ -70,15 +70,23 @@ mod tests {
 
     #[test]
     fn versions_and_what_they_have() {
-        for (text, check, status) in
-            [("", false, false), ("0.3.1", false, false), ("0.4.0", true, false), ("1.0.0", true, false), ("1.1.0", true, true)]
-        {
+        for (text, check, status) in [
+            ("", false, false),
+            ("0.3.1", false, false),
+            ("0.4.0", true, false),
+            ("1.0.0", true, false),
+            ("1.1.0", true, true),
+        ] {
             let version = CniVersion::of_configuration(text).unwrap();
             assert_eq!((version.has_check(), version.has_status_and_gc()), (check, status), "{text}");
         }
         let error = CniVersion::of_configuration("2.0.0").unwrap_err();
         assert_eq!((error.code, error.msg.as_str()), (1, "incompatible CNI versions"));
-        assert!(error.details.starts_with("config is \"2.0.0\", plugin supports [\"0.1.0\" "), "{}", error.details);
+        assert!(
+            error.details.starts_with("config is \"2.0.0\", plugin supports [\"0.1.0\" "),
+            "{}",
+            error.details
+        );
         assert_eq!(CniVersion::of_result("").as_str(), "0.2.0");
     }
 }

@@ -50,7 +50,8 @@ pub fn for_file(folder: &Path, name: &str, limit: Duration) -> Result<()> {
         }
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            let message = format!("timed out waiting for endpoint status file '{}': file not found", file.display());
+            let message =
+                format!("timed out waiting for endpoint status file '{}': file not found", file.display());
             return Err(CniError::new(code::TRY_AGAIN_LATER, message));
         }
         match watch {

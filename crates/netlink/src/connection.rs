@@ -125,7 +125,8 @@ impl Connection {
 
     fn exchange_once(&mut self, requests: &[Request]) -> Result<Vec<Answer>> {
         let first = self.sequence.wrapping_add(1);
-        let mut bytes = Vec::with_capacity(requests.iter().map(|request| HEADER + request.payload.len()).sum());
+        let mut bytes =
+            Vec::with_capacity(requests.iter().map(|request| HEADER + request.payload.len()).sum());
         for request in requests {
             self.sequence = self.sequence.wrapping_add(1);
             write_message(&mut bytes, request, NLM_F_ACK, self.sequence);
@@ -267,10 +268,8 @@ pub(crate) fn receive(
     }
     let mut rest: &[u8] = buffer;
     while rest.len() >= HEADER {
-        let message = NetlinkBuffer::new_checked(rest).map_err(|error| Error::Unreadable {
-            what: "receive".to_owned(),
-            reason: error.to_string(),
-        })?;
+        let message = NetlinkBuffer::new_checked(rest)
+            .map_err(|error| Error::Unreadable { what: "receive".to_owned(), reason: error.to_string() })?;
         let header = Header {
             message_type: message.message_type(),
             flags: message.flags(),
@@ -304,7 +303,9 @@ fn refusal(payload: &[u8], flags: u16) -> Option<(Errno, String)> {
     if flags & HAS_ATTRIBUTES != 0 {
         // An error repeats the request's header, and the request itself unless it is capped.
         let repeated = match header_u32(payload, 4) {
-            length if flags & CAPPED == 0 => usize::try_from(length).unwrap_or(usize::MAX).next_multiple_of(4),
+            length if flags & CAPPED == 0 => {
+                usize::try_from(length).unwrap_or(usize::MAX).next_multiple_of(4)
+            }
             _ => HEADER,
         };
         let start = repeated.saturating_add(4);

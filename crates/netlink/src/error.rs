@@ -35,7 +35,9 @@ pub enum Error {
         reason: String,
     },
     /// A dump that never came through undisturbed.
-    #[error("cannot {what}: the kernel's tables changed during every one of {attempts} attempts to read them")]
+    #[error(
+        "cannot {what}: the kernel's tables changed during every one of {attempts} attempts to read them"
+    )]
     Restless {
         /// What was asked.
         what: String,

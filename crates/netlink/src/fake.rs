@@ -84,7 +84,8 @@ impl FakeKernel {
     }
 
     fn injected(&mut self, what: &str) -> Option<Errno> {
-        let found = self.refusals.iter_mut().find(|(text, _, times)| *times > 0 && what.contains(text.as_str()))?;
+        let found =
+            self.refusals.iter_mut().find(|(text, _, times)| *times > 0 && what.contains(text.as_str()))?;
         found.2 -= 1;
         Some(found.1)
     }
@@ -103,18 +104,17 @@ impl FakeKernel {
                 self.addresses.insert(key, address.clone());
                 Ok(())
             }
-            Operation::DeleteAddress(address) => self
-                .addresses
-                .remove(&(address.index, address.address))
-                .map(drop)
-                .ok_or(Errno::ADDRNOTAVAIL),
+            Operation::DeleteAddress(address) => {
+                self.addresses.remove(&(address.index, address.address)).map(drop).ok_or(Errno::ADDRNOTAVAIL)
+            }
             Operation::AddRoute(route) | Operation::ReplaceRoute(route) | Operation::AppendRoute(route) => {
                 self.add_route(route, operation)
             }
             Operation::DeleteRoute(route) => self.delete_route(route),
             Operation::ReplaceNeighbour(neighbour) | Operation::AppendNeighbour(neighbour) => {
                 self.need_device(neighbour.index)?;
-                let identity = neighbour_identity(neighbour, matches!(operation, Operation::AppendNeighbour(_)));
+                let identity =
+                    neighbour_identity(neighbour, matches!(operation, Operation::AppendNeighbour(_)));
                 self.neighbours.insert(identity, neighbour.clone());
                 Ok(())
             }
@@ -124,10 +124,18 @@ impl FakeKernel {
                 if self.neighbours.len() < before { Ok(()) } else { Err(Errno::NOENT) }
             }
             Operation::AddRule(rule) => {
-                if self.rules.insert(rule.clone()) { Ok(()) } else { Err(Errno::EXIST) }
+                if self.rules.insert(rule.clone()) {
+                    Ok(())
+                } else {
+                    Err(Errno::EXIST)
+                }
             }
             Operation::DeleteRule(rule) => {
-                if self.rules.remove(rule) { Ok(()) } else { Err(Errno::NOENT) }
+                if self.rules.remove(rule) {
+                    Ok(())
+                } else {
+                    Err(Errno::NOENT)
+                }
             }
         }
     }
@@ -199,7 +207,8 @@ impl FakeKernel {
 
     fn delete_link(&mut self, link: &LinkRef) -> std::result::Result<(), Errno> {
         let index = self.find(link).ok_or(Errno::NODEV)?;
-        let peer = self.links.get(&index).filter(|link| link.kind != "vxlan").and_then(|link| link.peer_index);
+        let peer =
+            self.links.get(&index).filter(|link| link.kind != "vxlan").and_then(|link| link.peer_index);
         self.forget(index);
         if let Some(peer) = peer {
             self.forget(peer);
@@ -298,7 +307,8 @@ impl Kernel for FakeKernel {
     fn addresses(&mut self, family: Option<Family>, index: Option<u32>) -> Result<Vec<Address>> {
         self.calls += 1;
         let selected = |address: &&Address| {
-            family.is_none_or(|family| family == address.family()) && index.is_none_or(|index| index == address.index)
+            family.is_none_or(|family| family == address.family())
+                && index.is_none_or(|index| index == address.index)
         };
         Ok(self.addresses.values().filter(selected).cloned().collect())
     }
@@ -369,13 +379,18 @@ mod tests {
             Operation::ReplaceRoute(route.clone()),
             Operation::AddAddress(Address::new(7, "10.0.0.1/32".parse().unwrap())),
         ]);
-        let errors: Vec<_> = outcomes.iter().map(|it| it.as_ref().err().and_then(crate::Error::errno)).collect();
-        let expected = [None, Some(Errno::EXIST), Some(Errno::NODEV), Some(Errno::BUSY), None, Some(Errno::NODEV)];
+        let errors: Vec<_> =
+            outcomes.iter().map(|it| it.as_ref().err().and_then(crate::Error::errno)).collect();
+        let expected =
+            [None, Some(Errno::EXIST), Some(Errno::NODEV), Some(Errno::BUSY), None, Some(Errno::NODEV)];
         assert_eq!(errors, expected);
         // With a device go its peer, its addresses and its routes.
         assert!(kernel.apply(&[Operation::DeleteLink("b".into())])[0].is_ok());
         assert!(kernel.links().unwrap().is_empty());
         assert!(kernel.routes(&RouteFilter::all(Family::V4)).unwrap().is_empty());
-        assert_eq!(kernel.apply(&[Operation::DeleteRoute(route)])[0].as_ref().unwrap_err().errno(), Some(Errno::SRCH));
+        assert_eq!(
+            kernel.apply(&[Operation::DeleteRoute(route)])[0].as_ref().unwrap_err().errno(),
+            Some(Errno::SRCH)
+        );
     }
 }

@@ -33,7 +33,11 @@ impl Handle {
     ///
     /// # Errors
     /// When the socket fails or the device cannot be read; the outcomes of the operations are returned beside it.
-    pub fn apply_and_read(&mut self, operations: &[Operation], link: &LinkRef) -> (Vec<Result<()>>, Result<Link>) {
+    pub fn apply_and_read(
+        &mut self,
+        operations: &[Operation],
+        link: &LinkRef,
+    ) -> (Vec<Result<()>>, Result<Link>) {
         let mut requests: Vec<_> = operations.iter().map(Operation::request).collect();
         requests.push(link::get_request(link));
         let mut answers = match self.connection.exchange(&requests) {
@@ -42,11 +46,14 @@ impl Handle {
         };
         let what = || format!("read {link}");
         let found = answers.pop().unwrap_or_default().into_result(what).and_then(|messages| {
-            let read = messages.iter().find_map(|(kind, payload)| (*kind == NEW_LINK).then(|| link::read(payload)));
-            read.flatten().ok_or_else(|| Error::Unreadable { what: what(), reason: "no device in it".to_owned() })
+            let read =
+                messages.iter().find_map(|(kind, payload)| (*kind == NEW_LINK).then(|| link::read(payload)));
+            read.flatten()
+                .ok_or_else(|| Error::Unreadable { what: what(), reason: "no device in it".to_owned() })
         });
         let outcomes = answers.into_iter().zip(operations);
-        let outcomes = outcomes.map(|(answer, operation)| answer.into_result(|| operation.to_string()).map(drop));
+        let outcomes =
+            outcomes.map(|(answer, operation)| answer.into_result(|| operation.to_string()).map(drop));
         (outcomes.collect(), found)
     }
 }
@@ -69,7 +76,8 @@ impl Kernel for Handle {
     fn addresses(&mut self, family: Option<Family>, index: Option<u32>) -> Result<Vec<Address>> {
         let request = address::dump_request(family, index);
         let selected = |found: &Address| {
-            family.is_none_or(|family| family == found.family()) && index.is_none_or(|index| index == found.index)
+            family.is_none_or(|family| family == found.family())
+                && index.is_none_or(|index| index == found.index)
         };
         let outcome = self.connection.dump("list addresses", &request, |kind, payload| {
             (kind == NEW_ADDRESS).then(|| address::read(payload)).flatten().filter(selected)

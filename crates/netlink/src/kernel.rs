@@ -84,7 +84,7 @@ impl RouteFilter {
     /// Whether it selects this route.
     #[must_use]
     pub fn selects(&self, route: &Route) -> bool {
-        fn fits<T: PartialEq>(wanted: Option<T>, found: T) -> bool {
+        fn fits<T: PartialEq + Copy>(wanted: Option<T>, found: T) -> bool {
             wanted.is_none_or(|wanted| wanted == found)
         }
         route.family() == self.family

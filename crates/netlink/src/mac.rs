@@ -80,8 +80,14 @@ mod tests {
         for text in ["ee:ee:ee:ee:ee:ee", "EE-EE-EE-EE-EE-EE", "eeee.eeee.eeee"] {
             assert_eq!(text.parse::<MacAddress>().map(|mac| mac.to_string()), Ok("ee:ee:ee:ee:ee:ee".into()));
         }
-        for text in ["", "ee:ee:ee:ee:ee", "ee:ee:ee:ee:ee:eg", "+e:ee:ee:ee:ee:ee", "eéeéeéeéeée", "ee:ee-ee:ee:ee:ee"]
-        {
+        for text in [
+            "",
+            "ee:ee:ee:ee:ee",
+            "ee:ee:ee:ee:ee:eg",
+            "+e:ee:ee:ee:ee:ee",
+            "eéeéeéeéeée",
+            "ee:ee-ee:ee:ee:ee",
+        ] {
             assert!(text.parse::<MacAddress>().is_err(), "{text}");
         }
     }

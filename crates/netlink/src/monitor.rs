@@ -11,7 +11,8 @@ use crate::route::neighbour::{self, Neighbour};
 use crate::route::routes::{self, Route};
 use crate::route::rule::{self, Rule};
 use crate::route::{
-    DEL_ADDRESS, DEL_LINK, DEL_NEIGHBOUR, DEL_ROUTE, DEL_RULE, NEW_ADDRESS, NEW_LINK, NEW_NEIGHBOUR, NEW_ROUTE, NEW_RULE,
+    DEL_ADDRESS, DEL_LINK, DEL_NEIGHBOUR, DEL_ROUTE, DEL_RULE, NEW_ADDRESS, NEW_LINK, NEW_NEIGHBOUR,
+    NEW_ROUTE, NEW_RULE,
 };
 use netlink_sys::Socket;
 use netlink_sys::protocols::NETLINK_ROUTE;

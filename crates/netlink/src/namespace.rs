@@ -120,15 +120,13 @@ impl Namespace {
 ///
 /// # Errors
 /// When there can be no thread, or the namespace cannot be entered; then `work` was not run.
-pub fn run_in<T: Send>(
-    namespace: impl AsFd + Send + Sync,
-    work: impl FnOnce() -> T + Send,
-) -> io::Result<T> {
+pub fn run_in<T: Send>(namespace: impl AsFd + Send + Sync, work: impl FnOnce() -> T + Send) -> io::Result<T> {
     std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().name("namespace".to_owned()).spawn_scoped(scope, move || {
-            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
-            Ok::<T, Errno>(work())
-        })?;
+        let thread =
+            std::thread::Builder::new().name("namespace".to_owned()).spawn_scoped(scope, move || {
+                move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+                Ok::<T, Errno>(work())
+            })?;
         match thread.join() {
             Ok(outcome) => outcome.map_err(io::Error::from),
             Err(panic) => std::panic::resume_unwind(panic),

@@ -38,7 +38,8 @@ fn file_of(path: &str) -> PathBuf {
 pub fn write(path: &str, value: &str) -> Result<(), SysctlError> {
     let path = file_of(path);
     // One write: the kernel takes each one as a whole value.
-    let outcome = File::options().write(true).open(&path).and_then(|mut file| file.write_all(value.as_bytes()));
+    let outcome =
+        File::options().write(true).open(&path).and_then(|mut file| file.write_all(value.as_bytes()));
     outcome.map_err(|source| SysctlError { action: "write", path, source })
 }
 

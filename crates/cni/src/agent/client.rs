@@ -64,7 +64,8 @@ pub fn ask(program: Program, request: &Request, stdin: &[u8], paths: &HostPaths)
         };
         if Instant::now() + pause > deadline {
             let waited = patience(request).as_secs_f32();
-            let reason = format!("the agent at {} did not answer within {waited} s: {reason}", socket.display());
+            let reason =
+                format!("the agent at {} did not answer within {waited} s: {reason}", socket.display());
             tracing::warn!(%reason, "working without the agent");
             return Reached::Missed(Some(reason));
         }
@@ -91,7 +92,9 @@ fn attempt(program: Program, request: &Request, stdin: &[u8], socket: &Path) -> 
         Attempt::Waiting(format!("the connection broke: {error}"))
     })?;
     match reply {
-        Reply::Done { stdout, exit } => Ok(Outcome { stdout: stdout.into_bytes(), stderr: String::new(), exit }),
+        Reply::Done { stdout, exit } => {
+            Ok(Outcome { stdout: stdout.into_bytes(), stderr: String::new(), exit })
+        }
         Reply::NotReady { waiting_for } => Err(Attempt::Waiting(format!("it is waiting for {waiting_for}"))),
         Reply::NotMine { reason } => Err(Attempt::Refused(reason)),
         Reply::OtherVersion { oldest, newest } => {

@@ -95,7 +95,10 @@ pub fn frame(value: &impl Serialize) -> io::Result<Vec<u8>> {
 /// # Errors
 /// When it is too long: nothing of that size is read into memory.
 pub fn body_length(header: [u8; 4]) -> io::Result<usize> {
-    usize::try_from(u32::from_be_bytes(header)).ok().filter(|length| *length <= MAX_FRAME).ok_or_else(too_long)
+    usize::try_from(u32::from_be_bytes(header))
+        .ok()
+        .filter(|length| *length <= MAX_FRAME)
+        .ok_or_else(too_long)
 }
 
 fn too_long() -> io::Error {

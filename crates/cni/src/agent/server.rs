@@ -7,12 +7,13 @@ use crate::pending;
 use crate::request::Request;
 use crate::run::{Outcome, execute};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use std::collections::BTreeMap;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::Path;
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::io::{AsyncWriteExt as _, Interest};
 use tokio::net::{UnixListener, UnixStream};
@@ -28,6 +29,30 @@ const MANY: usize = 1000;
 #[derive(Clone, Debug)]
 pub struct AgentState {
     work: Arc<RwLock<Work>>,
+    turns: Arc<Turns>,
+}
+
+/// Calls for one attachment take turns: a runtime that lost its patience with an ADD sends a DEL while the ADD is still
+/// under way, and that DEL must come last.
+#[derive(Debug, Default)]
+struct Turns(Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>);
+
+impl Turns {
+    fn of(&self, request: &Request) -> (String, Arc<tokio::sync::Mutex<()>>) {
+        let key = format!("{}+{}+{}", request.conf.name, request.container_id, request.ifname);
+        let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = Arc::clone(turns.entry(key.clone()).or_default());
+        (key, turn)
+    }
+
+    /// Forgets an attachment that nobody waits for.
+    fn leave(&self, key: &str, turn: Arc<tokio::sync::Mutex<()>>) {
+        let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(turn);
+        if turns.get(key).is_some_and(|turn| Arc::strong_count(turn) == 1) {
+            turns.remove(key);
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -35,30 +60,34 @@ enum Work {
     /// Nothing can be done yet, because of this.
     Starting(String),
     /// With these connections.
-    Ready(Context),
+    Ready(Box<Context>),
 }
 
 impl AgentState {
     /// An agent that is still waiting for something.
     pub fn starting(waiting_for: impl Into<String>) -> Self {
-        Self { work: Arc::new(RwLock::new(Work::Starting(waiting_for.into()))) }
+        Self::new(Work::Starting(waiting_for.into()))
     }
 
     /// An agent that can work.
     #[must_use]
     pub fn ready(context: Context) -> Self {
-        Self { work: Arc::new(RwLock::new(Work::Ready(context))) }
+        Self::new(Work::Ready(Box::new(context)))
+    }
+
+    fn new(work: Work) -> Self {
+        Self { work: Arc::new(RwLock::new(work)), turns: Arc::default() }
     }
 
     /// From now on the agent can work.
     pub fn set_ready(&self, context: Context) {
-        *self.work.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Work::Ready(context);
+        *self.work.write().unwrap_or_else(PoisonError::into_inner) = Work::Ready(Box::new(context));
     }
 
     fn context(&self) -> Result<Context, String> {
-        match &*self.work.read().unwrap_or_else(std::sync::PoisonError::into_inner) {
+        match &*self.work.read().unwrap_or_else(PoisonError::into_inner) {
             Work::Starting(waiting_for) => Err(waiting_for.clone()),
-            Work::Ready(context) => Ok(context.clone()),
+            Work::Ready(context) => Ok(Context::clone(context)),
         }
     }
 }
@@ -121,7 +150,10 @@ pub async fn serve(listener: UnixListener, state: AgentState) -> io::Result<()> 
 /// Too many descriptors, or a plugin that went away while it waited.
 fn is_passing(error: &io::Error) -> bool {
     use rustix::io::Errno;
-    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::CONNABORTED | Errno::INTR | Errno::NOMEM))
+    matches!(
+        Errno::from_io_error(error),
+        Some(Errno::MFILE | Errno::NFILE | Errno::CONNABORTED | Errno::INTR | Errno::NOMEM)
+    )
 }
 
 async fn keep_up(state: AgentState) {
@@ -141,7 +173,10 @@ async fn answer(mut stream: UnixStream, state: &AgentState) -> io::Result<()> {
     let peer = rustix::net::sockopt::socket_peercred(&stream)?;
     if !peer.uid.is_root() {
         let uid = peer.uid.as_raw();
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("user {uid} may not use the agent")));
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!("user {uid} may not use the agent"),
+        ));
     }
     let asked = tokio::time::timeout(QUESTION_PATIENCE, read_question(&stream)).await;
     let (body, namespace) = asked.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
@@ -154,7 +189,9 @@ async fn reply_to(body: &[u8], namespace: Option<OwnedFd>, state: &AgentState) -
         Ok(question) => question,
         // A newer plugin may ask in a form that we cannot read, but the numbers stay where they are.
         Err(error) => match read_versions(body) {
-            Some((oldest, _)) if oldest > NEWEST => return Reply::OtherVersion { oldest: OLDEST, newest: NEWEST },
+            Some((oldest, _)) if oldest > NEWEST => {
+                return Reply::OtherVersion { oldest: OLDEST, newest: NEWEST };
+            }
             _ => return Reply::NotMine { reason: format!("the question cannot be read: {error}") },
         },
     };
@@ -179,7 +216,16 @@ async fn reply_to(body: &[u8], namespace: Option<OwnedFd>, state: &AgentState) -
     let version = request.conf.cni_version.clone();
     // On a task of its own: a plugin that goes away in the middle must not leave half an ADD behind.
     let program = question.program;
-    let work = tokio::spawn(async move { execute(program, &context, &mut request).await });
+    let turns = Arc::clone(&state.turns);
+    let work = tokio::spawn(async move {
+        let (key, turn) = turns.of(&request);
+        let result = {
+            let _mine = turn.lock().await;
+            execute(program, &context, &mut request).await
+        };
+        turns.leave(&key, turn);
+        result
+    });
     let result = match work.await {
         Ok(result) => result,
         Err(error) => Err(CniError::new(code::INTERNAL, format!("the agent failed: {error}"))),
@@ -205,8 +251,12 @@ async fn read_question(stream: &UnixStream) -> io::Result<(Vec<u8>, Option<Owned
             .async_io(Interest::READABLE, || {
                 let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
                 let mut control = RecvAncillaryBuffer::new(&mut space);
-                let received =
-                    recvmsg(stream, &mut [IoSliceMut::new(&mut part)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+                let received = recvmsg(
+                    stream,
+                    &mut [IoSliceMut::new(&mut part)],
+                    &mut control,
+                    RecvFlags::CMSG_CLOEXEC,
+                )?;
                 for message in control.drain() {
                     if let RecvAncillaryMessage::ScmRights(descriptors) = message {
                         namespace = descriptors.last().or(namespace.take());

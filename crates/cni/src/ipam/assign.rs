@@ -35,7 +35,12 @@ pub(crate) struct Wish {
 ///
 /// # Errors
 /// When there is no address to be had; nothing stays taken then.
-pub(crate) async fn assign(context: &Context, conf: &NetConf, identity: &Identity, wish: Wish) -> Result<CniResult> {
+pub(crate) async fn assign(
+    context: &Context,
+    conf: &NetConf,
+    identity: &Identity,
+    wish: Wish,
+) -> Result<CniResult> {
     let store = &context.store;
     let machine = match Machine::of(store, conf, identity).await {
         Ok(Some(machine)) => {
@@ -49,7 +54,9 @@ pub(crate) async fn assign(context: &Context, conf: &NetConf, identity: &Identit
             Some(machine).filter(|_| keeps)
         }
         Ok(None) => None,
-        Err(error) => return Err(CniError { msg: format!("failed to get VMI info: {}", error.msg), ..error }),
+        Err(error) => {
+            return Err(CniError { msg: format!("failed to get VMI info: {}", error.msg), ..error });
+        }
     };
     let mut attributes = attributes(identity, context.now());
     let handle = match &machine {
@@ -70,7 +77,8 @@ pub(crate) async fn assign(context: &Context, conf: &NetConf, identity: &Identit
             Box::pin(assign_this(context, conf, identity, address, handle, attributes, max_per_handle)).await
         }
         None => {
-            Box::pin(assign_any(context, conf, identity, wish.namespace, handle, attributes, max_per_handle)).await
+            Box::pin(assign_any(context, conf, identity, wish.namespace, handle, attributes, max_per_handle))
+                .await
         }
     }
 }
@@ -131,7 +139,9 @@ async fn assign_any(
     let _turn = turn(context, conf).await;
     let step = format!("assigning addresses to {}", identity.describe());
     let assigned = timed(async {
-        Box::pin(context.store.ipam.auto_assign(&request)).await.map_err(|error| CniError::address(&step, &error))
+        Box::pin(context.store.ipam.auto_assign(&request))
+            .await
+            .map_err(|error| CniError::address(&step, &error))
     })
     .await?;
     let short = [(IpVersion::V4, num4, assigned.ipv4.len()), (IpVersion::V6, num6, assigned.ipv6.len())]
@@ -185,9 +195,9 @@ async fn reuse(
     };
     for address in &addresses {
         // Without a check: an older pod may be stuck in its end, or an earlier move may have failed.
-        ipam.set_owner_attributes(*address, handle, &update, &OwnerCheck::default()).await.map_err(|error| {
-            CniError::address(&format!("failed to set owner attributes for IP {address}"), &error)
-        })?;
+        ipam.set_owner_attributes(*address, handle, &update, &OwnerCheck::default()).await.map_err(
+            |error| CniError::address(&format!("failed to set owner attributes for IP {address}"), &error),
+        )?;
     }
     let mut found = result(addresses.into_iter().map(whole).collect());
     if machine.migration.is_some() {
@@ -270,7 +280,10 @@ fn go_time(moment: Timestamp) -> String {
 
 fn result(addresses: Vec<IpNet>) -> CniResult {
     CniResult {
-        ips: addresses.iter().map(|address| Ip { address: *address, gateway: None, interface: None }).collect(),
+        ips: addresses
+            .iter()
+            .map(|address| Ip { address: *address, gateway: None, interface: None })
+            .collect(),
         // Go masks nothing here: the destination keeps the address's own bits.
         routes: addresses.into_iter().map(Route::to).collect(),
         ..CniResult::default()
@@ -285,15 +298,17 @@ async fn resolve_pools(context: &Context, conf: &NetConf) -> Result<(Vec<IpNet>,
     if v4.iter().chain(v6).any(is_named) {
         let pools = context.store.client.resource::<IPPoolSpec>().list(&ListQuery::all()).await;
         let pools = pools.map_err(|error| CniError::datastore("listing IP pools", &error))?;
-        known = pools.items.into_iter().map(|pool| (pool.metadata.name, pool.spec.cidr.to_string())).collect();
+        known =
+            pools.items.into_iter().map(|pool| (pool.metadata.name, pool.spec.cidr.to_string())).collect();
     }
     Ok((choose_pools(v4, &known, true)?, choose_pools(v6, &known, false)?))
 }
 
 fn choose_pools(names: &[String], known: &BTreeMap<String, String>, v4: bool) -> Result<Vec<IpNet>> {
     let wrong = |message: String| {
-        CniError::new(code::INVALID_CONFIGURATION, message)
-            .with_details("pools are named by the CNI configuration or by annotations of the pod or its namespace")
+        CniError::new(code::INVALID_CONFIGURATION, message).with_details(
+            "pools are named by the CNI configuration or by annotations of the pod or its namespace",
+        )
     };
     let choose = |name: &String| {
         let text = known.get(name).unwrap_or(name);
@@ -326,11 +341,25 @@ mod tests {
 
     #[test]
     fn pools_by_name_and_range() {
-        let known = BTreeMap::from([("a".to_owned(), "10.0.0.0/16".to_owned()), ("b".to_owned(), "fd00::/48".to_owned())]);
+        let known = BTreeMap::from([
+            ("a".to_owned(), "10.0.0.0/16".to_owned()),
+            ("b".to_owned(), "fd00::/48".to_owned()),
+        ]);
         let names = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let chosen = choose_pools(&names(&["a", "10.1.0.5/16"]), &known, true).unwrap();
-        assert_eq!(chosen.iter().map(ToString::to_string).collect::<Vec<_>>(), ["10.0.0.0/16", "10.1.0.0/16"]);
-        assert!(choose_pools(&names(&["nope"]), &known, true).unwrap_err().msg.starts_with("error parsing pool \"nope\""));
-        assert_eq!(choose_pools(&names(&["b"]), &known, true).unwrap_err().msg, "\"fd00::\" isn't a IPv4 address");
+        assert_eq!(
+            chosen.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            ["10.0.0.0/16", "10.1.0.0/16"]
+        );
+        assert!(
+            choose_pools(&names(&["nope"]), &known, true)
+                .unwrap_err()
+                .msg
+                .starts_with("error parsing pool \"nope\"")
+        );
+        assert_eq!(
+            choose_pools(&names(&["b"]), &known, true).unwrap_err().msg,
+            "\"fd00::\" isn't a IPv4 address"
+        );
     }
 }

@@ -67,7 +67,9 @@ impl AzureFiles {
 
     /// The configuration for ADD: with the network's subnet, once it is known.
     pub(crate) fn prepare_add(&self, document: &mut Value) {
-        if let (Some(subnet), Some(ipam)) = (self.subnet(), document.get_mut("ipam").and_then(Value::as_object_mut)) {
+        if let (Some(subnet), Some(ipam)) =
+            (self.subnet(), document.get_mut("ipam").and_then(Value::as_object_mut))
+        {
             ipam.insert("subnet".to_owned(), subnet.into());
         }
     }
@@ -91,7 +93,10 @@ impl AzureFiles {
             crate::journal::write_whole(&self.endpoint_file(), &serde_json::to_vec(&endpoint)?)
         };
         write().map_err(|error| {
-            CniError::new(code::DELEGATE, format!("cannot keep the addresses for {PLUGIN} in {}: {error}", self.folder.display()))
+            CniError::new(
+                code::DELEGATE,
+                format!("cannot keep the addresses for {PLUGIN} in {}: {error}", self.folder.display()),
+            )
         })
     }
 
@@ -104,7 +109,9 @@ impl AzureFiles {
             .and_then(|text| serde_json::from_slice(&text).ok())
             .unwrap_or_default();
         let Some(address) = endpoint.addresses.unwrap_or_default().into_iter().next() else { return false };
-        if let (Some(subnet), Some(ipam)) = (self.subnet(), document.get_mut("ipam").and_then(Value::as_object_mut)) {
+        if let (Some(subnet), Some(ipam)) =
+            (self.subnet(), document.get_mut("ipam").and_then(Value::as_object_mut))
+        {
             let address = address.split('/').next().unwrap_or_default();
             ipam.insert("ipAddress".to_owned(), address.into());
             ipam.insert("subnet".to_owned(), subnet.into());

@@ -30,14 +30,17 @@ impl PodCidrs {
     pub(crate) fn of(ranges: &[String]) -> Result<Self> {
         let mut found = Self::default();
         for range in ranges {
-            let net: IpNet = range
-                .parse()
-                .map_err(|_| CniError::new(code::NODE_NOT_READY, format!("the node's pod range {range:?} is no range")))?;
+            let net: IpNet = range.parse().map_err(|_| {
+                CniError::new(code::NODE_NOT_READY, format!("the node's pod range {range:?} is no range"))
+            })?;
             let slot = if net.addr().is_ipv4() { &mut found.v4 } else { &mut found.v6 };
             *slot = Some(range.clone());
         }
         if ranges.len() > 1 && (found.v4.is_none() || found.v6.is_none()) {
-            return Err(CniError::new(code::NODE_NOT_READY, "ClusterCIDR contains two ranges of the same type"));
+            return Err(CniError::new(
+                code::NODE_NOT_READY,
+                "ClusterCIDR contains two ranges of the same type",
+            ));
         }
         Ok(found)
     }
@@ -110,23 +113,27 @@ fn replace_one(part: &mut Value, cidrs: &PodCidrs) -> Result<()> {
 /// # Errors
 /// Routes of another form than expected.
 pub(crate) fn custom_routes(document: &Value) -> Result<Vec<IpNet>> {
-    let Some(routes) = document.get("ipam").and_then(|ipam| ipam.get("routes")).filter(|routes| !routes.is_null())
+    let Some(routes) =
+        document.get("ipam").and_then(|ipam| ipam.get("routes")).filter(|routes| !routes.is_null())
     else {
         return Ok(Vec::new());
     };
     let wrong = |message: String| CniError::new(code::INVALID_CONFIGURATION, message);
     let Some(routes) = routes.as_array() else {
-        let message = format!("failed to parse host-local IPAM routes section; expecting list, not: {routes}");
+        let message =
+            format!("failed to parse host-local IPAM routes section; expecting list, not: {routes}");
         return Err(wrong(message));
     };
     let mut found = Vec::new();
     for route in routes {
         let Some(destination) = route.get("dst") else { continue };
         let Some(text) = destination.as_str() else {
-            let message = format!("invalid IPAM routes section; expecting 'dst' to be a string, not: {destination}");
+            let message =
+                format!("invalid IPAM routes section; expecting 'dst' to be a string, not: {destination}");
             return Err(wrong(message));
         };
-        let net: IpNet = text.parse().map_err(|error| wrong(format!("route {text:?} of the IPAM section: {error}")))?;
+        let net: IpNet =
+            text.parse().map_err(|error| wrong(format!("route {text:?} of the IPAM section: {error}")))?;
         found.push(net.trunc());
     }
     Ok(found)
@@ -156,10 +163,19 @@ mod tests {
     fn mistakes_are_told() {
         let v4_only = PodCidrs::of(&["10.1.0.0/24".to_owned()]).unwrap();
         for (mut document, message) in [
-            (json!({"ipam": {"subnet": "usePodCidrIPv6"}}), "usePodCidrIPv6 found but there is no IPv6 CIDR configured"),
+            (
+                json!({"ipam": {"subnet": "usePodCidrIPv6"}}),
+                "usePodCidrIPv6 found but there is no IPv6 CIDR configured",
+            ),
             (json!({"ipam": 1}), "failed to parse host-local IPAM data; was expecting a dict"),
-            (json!({"ipam": {"ranges": {}}}), "failed to parse host-local IPAM ranges section; was expecting a list"),
-            (json!({"ipam": {"ranges": [1]}}), "failed to parse host-local IPAM range set; was expecting a list"),
+            (
+                json!({"ipam": {"ranges": {}}}),
+                "failed to parse host-local IPAM ranges section; was expecting a list",
+            ),
+            (
+                json!({"ipam": {"ranges": [1]}}),
+                "failed to parse host-local IPAM range set; was expecting a list",
+            ),
         ] {
             let error = replace_pod_cidrs(&mut document, &v4_only).unwrap_err();
             assert!(error.msg.starts_with(message), "{error}");
@@ -170,7 +186,8 @@ mod tests {
 
     #[test]
     fn routes_of_the_configuration() {
-        let document = json!({"ipam": {"routes": [{"dst": "10.1.2.3/16", "gw": "1.1.1.1"}, {"gw": "1.1.1.1"}]}});
+        let document =
+            json!({"ipam": {"routes": [{"dst": "10.1.2.3/16", "gw": "1.1.1.1"}, {"gw": "1.1.1.1"}]}});
         assert_eq!(custom_routes(&document).unwrap(), ["10.1.0.0/16".parse().unwrap()]);
         assert!(custom_routes(&json!({"ipam": {"routes": {}}})).is_err());
         assert!(custom_routes(&json!({"ipam": {"routes": [{"dst": 5}]}})).is_err());

@@ -60,7 +60,10 @@ impl Machine {
         let pod = match store.pod(conf, namespace, name).await {
             Ok(pod) => pod,
             Err(error) if error.msg.contains("resource does not exist") => {
-                return Err(CniError::new(code::UNKNOWN_CONTAINER, format!("pod {namespace}/{name} is gone")));
+                return Err(CniError::new(
+                    code::UNKNOWN_CONTAINER,
+                    format!("pod {namespace}/{name} is gone"),
+                ));
             }
             Err(error) => return Err(error),
         };
@@ -91,10 +94,9 @@ impl Machine {
                 reference.uid, instance.uid
             )));
         }
-        let owner = instance
-            .owner_references
-            .iter()
-            .find(|owner| owner.api_version == API_VERSION && owner.kind == "VirtualMachine" && !owner.name.is_empty());
+        let owner = instance.owner_references.iter().find(|owner| {
+            owner.api_version == API_VERSION && owner.kind == "VirtualMachine" && !owner.name.is_empty()
+        });
         let mut machine = Self {
             name: instance.name.clone(),
             uid: instance.uid.clone(),
@@ -103,7 +105,8 @@ impl Machine {
             migration: meta.labels.get(MIGRATION_LABEL).filter(|uid| !uid.is_empty()).cloned(),
         };
         if let Some(owner) = owner {
-            let owner: Object = store.virtual_machine(conf, "virtualmachines", &meta.namespace, &owner.name).await?;
+            let owner: Object =
+                store.virtual_machine(conf, "virtualmachines", &meta.namespace, &owner.name).await?;
             machine.is_going = owner.metadata.deletion_timestamp.is_some();
             machine.owner_uid = Some(owner.metadata.uid);
         }
@@ -135,7 +138,13 @@ mod tests {
 
     #[test]
     fn handles_of_machines() {
-        let machine = Machine { name: "vm1".into(), uid: "u".into(), owner_uid: None, is_going: false, migration: None };
+        let machine = Machine {
+            name: "vm1".into(),
+            uid: "u".into(),
+            owner_uid: None,
+            is_going: false,
+            migration: None,
+        };
         assert_eq!(machine.handle("", "default"), "k8s-pod-network.vmi.default.vm1");
         assert_eq!(machine.handle("net1", "default"), "net1.vmi.default.vm1");
         let long = limited_id("net.vmi.", &"x".repeat(200), 128);

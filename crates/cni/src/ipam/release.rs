@@ -15,7 +15,9 @@ use std::collections::BTreeMap;
 /// When the datastore fails.
 pub(crate) async fn release(context: &Context, conf: &NetConf, identity: &Identity) -> Result<()> {
     match Machine::of(&context.store, conf, identity).await {
-        Ok(Some(machine)) if keeps_addresses(context).await => release_machine(context, conf, identity, &machine).await,
+        Ok(Some(machine)) if keeps_addresses(context).await => {
+            release_machine(context, conf, identity, &machine).await
+        }
         Ok(_) => release_handles(context, conf, identity).await,
         // Of two DELs at once, the other one did it.
         Err(error) if error.code == code::UNKNOWN_CONTAINER => Ok(()),
@@ -44,10 +46,17 @@ async fn release_handle(context: &Context, handle: &str) -> Result<()> {
 }
 
 /// A machine's addresses stay with it until it is deleted; only the record of this pod goes.
-async fn release_machine(context: &Context, conf: &NetConf, identity: &Identity, machine: &Machine) -> Result<()> {
+async fn release_machine(
+    context: &Context,
+    conf: &NetConf,
+    identity: &Identity,
+    machine: &Machine,
+) -> Result<()> {
     let handle = machine.handle(&conf.name, &identity.namespace);
     let ipam = &context.store.ipam;
-    let failed = |error: &ipam::Error| CniError::address(&format!("releasing the addresses of handle {handle}"), error);
+    let failed = |error: &ipam::Error| {
+        CniError::address(&format!("releasing the addresses of handle {handle}"), error)
+    };
     let _turn = turn(context, conf).await;
     timed(async {
         let addresses = match ipam.ips_by_handle(&handle).await {
@@ -57,7 +66,9 @@ async fn release_machine(context: &Context, conf: &NetConf, identity: &Identity,
         };
         let own = PodOwner { namespace: identity.namespace.clone(), name: identity.identifiers.pod.clone() };
         for address in &addresses {
-            let Some(record) = ipam.allocation(*address).await.map_err(|error| failed(&error))? else { continue };
+            let Some(record) = ipam.allocation(*address).await.map_err(|error| failed(&error))? else {
+                continue;
+            };
             let (update, check) = if is_owner(&record.active_owner_attrs, &own) {
                 let check = OwnerCheck { active: Expected::Pod(own.clone()), ..OwnerCheck::default() };
                 (OwnerUpdate { active: Change::Clear, ..OwnerUpdate::default() }, check)
@@ -68,7 +79,9 @@ async fn release_machine(context: &Context, conf: &NetConf, identity: &Identity,
                 continue;
             };
             // A refusal means that the machine has just moved: the runtime calls again, and then it fits.
-            ipam.set_owner_attributes(*address, &handle, &update, &check).await.map_err(|error| failed(&error))?;
+            ipam.set_owner_attributes(*address, &handle, &update, &check)
+                .await
+                .map_err(|error| failed(&error))?;
         }
         if !machine.is_going {
             return Ok(());

@@ -11,8 +11,8 @@ use crate::fault;
 use ipnet::IpNet;
 use netlink::namespace::Namespace;
 use netlink::{
-    Address, DeviceKind, Family, Handle, Kernel as _, Link, LinkChange, LinkRef, MacAddress, NewLink, Operation, Peer,
-    Route, RouteFilter, TABLE_MAIN, sysctl,
+    Address, DeviceKind, Family, Handle, Kernel as _, Link, LinkChange, LinkRef, MacAddress, NewLink,
+    Operation, Peer, Route, RouteFilter, TABLE_MAIN, sysctl,
 };
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -99,7 +99,8 @@ impl Wire {
             pause = (pause * 2).min(Duration::from_millis(100));
             let link = LinkRef::Index(self.link.index);
             let change = LinkChange { mac: Some(HOST_MAC), ..LinkChange::default() };
-            let (outcomes, read) = self.host.apply_and_read(&[Operation::ChangeLink(link.clone(), change)], &link);
+            let (outcomes, read) =
+                self.host.apply_and_read(&[Operation::ChangeLink(link.clone(), change)], &link);
             if let Err(error) = netlink::first_failure(outcomes) {
                 tracing::warn!(%error, "the host's end keeps the kernel's hardware address");
                 return Ok(());
@@ -155,7 +156,10 @@ impl Wire {
                 let index = route.device.unwrap_or_default();
                 let link = self.host.link(&LinkRef::Index(index)).ok().flatten();
                 let name = link.map_or_else(|| "unknown".to_owned(), |link| link.name);
-                format!("route (Ifindex: {index}, Dst: {}, Scope: {:?}, Iface: {name})", route.destination, route.scope)
+                format!(
+                    "route (Ifindex: {index}, Dst: {}, Scope: {:?}, Iface: {name})",
+                    route.destination, route.scope
+                )
             }
             None => "it has gone again".to_owned(),
         };
@@ -183,7 +187,8 @@ impl Wire {
                 return Ok(());
             }
             if Instant::now() > deadline {
-                let has = found.iter().map(|address| address.address.to_string()).collect::<Vec<_>>().join(", ");
+                let has =
+                    found.iter().map(|address| address.address.to_string()).collect::<Vec<_>>().join(", ");
                 return Err(CniError::wiring(format!(
                     "failed to get IPv6 addresses for host side of the pod interface {}: it should have {expected} and has [{has}]",
                     self.link.name
@@ -240,9 +245,10 @@ fn wire_pod(plan: &WiringPlan) -> Result<MacAddress> {
     write_settings(&plan.pod_settings_before())?;
     let mut handle = Handle::open().map_err(CniError::wiring)?;
     let name = LinkRef::Name(plan.pod_device.clone());
-    let link = handle.link(&name).map_err(CniError::wiring)?.ok_or_else(|| {
-        CniError::wiring(format!("the pod's device {} is gone", plan.pod_device))
-    })?;
+    let link = handle
+        .link(&name)
+        .map_err(CniError::wiring)?
+        .ok_or_else(|| CniError::wiring(format!("the pod's device {} is gone", plan.pod_device)))?;
     let index = link.index;
     let mut operations = vec![Operation::up(index)];
     if plan.has_v4() {
@@ -257,12 +263,17 @@ fn wire_pod(plan: &WiringPlan) -> Result<MacAddress> {
     }
     for address in &plan.addresses {
         let skip_duplicate_detection = address.addr().is_ipv6();
-        operations.push(Operation::AddAddress(Address { skip_duplicate_detection, ..Address::new(index, *address) }));
+        operations.push(Operation::AddAddress(Address {
+            skip_duplicate_detection,
+            ..Address::new(index, *address)
+        }));
     }
     netlink::first_failure(handle.apply(&operations))
         .map_err(|error| CniError::wiring(format!("inside the pod's network namespace: {error}")))?;
     write_settings(&plan.pod_settings_after())?;
-    link.mac.ok_or_else(|| CniError::wiring(format!("the pod's device {} has no hardware address", plan.pod_device)))
+    link.mac.ok_or_else(|| {
+        CniError::wiring(format!("the pod's device {} has no hardware address", plan.pod_device))
+    })
 }
 
 /// Removes the pod's device, and with it the host's end. A namespace or device that is gone is fine.
@@ -271,7 +282,8 @@ fn wire_pod(plan: &WiringPlan) -> Result<MacAddress> {
 /// When the kernel refuses.
 pub fn remove(namespace: &Namespace, device: &str) -> Result<()> {
     let name = LinkRef::Name(device.to_owned());
-    let outcome = namespace.run(|| Handle::open().map_err(CniError::wiring).and_then(|mut pod| delete(&mut pod, &name)));
+    let outcome = namespace
+        .run(|| Handle::open().map_err(CniError::wiring).and_then(|mut pod| delete(&mut pod, &name)));
     match outcome {
         Ok(outcome) => outcome.map_err(|error| {
             CniError::wiring(format!("failed to clean up workload's pod interface inside netns: {error}"))

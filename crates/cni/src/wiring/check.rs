@@ -128,7 +128,10 @@ mod tests {
         let index = pod.with_link("eth0", "veth");
         assert_eq!(
             check_pod(&mut pod, &plan).unwrap(),
-            ["the pod's device eth0 has no address 10.0.0.1/32", "the pod has no route to 0.0.0.0/0 via 169.254.1.1"]
+            [
+                "the pod's device eth0 has no address 10.0.0.1/32",
+                "the pod has no route to 0.0.0.0/0 via 169.254.1.1"
+            ]
         );
         let outcomes = pod.apply(&[
             Operation::AddAddress(Address::new(index, "10.0.0.1/32".parse().unwrap())),

@@ -83,8 +83,10 @@ async fn the_agent_does_the_work_without_credentials_of_the_plugin() -> Result<(
     let pods: Vec<Pod> = (0..64).map(|number| Pod::new(&format!("c{number}"))).collect::<Result<_>>()?;
     let plugin = node.root().join("bin/calico");
     let configuration = node.configuration(json!({}));
-    let started: Vec<Child> =
-        pods.iter().map(|pod| node.start(&plugin, &pod.call("ADD"), &configuration)).collect::<Result<_>>()?;
+    let started: Vec<Child> = pods
+        .iter()
+        .map(|pod| node.start(&plugin, &pod.call("ADD"), &configuration))
+        .collect::<Result<_>>()?;
     let mut addresses = std::collections::BTreeSet::new();
     for child in started {
         let output = child.wait_with_output()?;
@@ -93,7 +95,8 @@ async fn the_agent_does_the_work_without_credentials_of_the_plugin() -> Result<(
     }
     assert_eq!(addresses.len(), 64);
     let second = pods[1].netns.ip(&["-4", "addr", "show", "eth0"])?;
-    let second = second.split("inet ").nth(1).and_then(|rest| rest.split('/').next()).context("no address")?;
+    let second =
+        second.split("inet ").nth(1).and_then(|rest| rest.split('/').next()).context("no address")?;
     reach(&pods[0].netns, &pods[1].netns, second)?;
     // Errors come through the agent as they are.
     let lost = Pod { container: "lost".into(), ..Pod::new("x")? };
@@ -105,8 +108,10 @@ async fn the_agent_does_the_work_without_credentials_of_the_plugin() -> Result<(
     node.settings = json!({"datastore_type": "etcdv3", "etcd_endpoints": "http://127.0.0.1:1"});
     let output = node.call(&lost.call("ADD"), &node.configuration(json!({})))?;
     ensure!(refusal(&output).is_ok() && worked_itself(&output), "{}", told(&output));
-    let started: Vec<Child> =
-        pods.iter().map(|pod| node.start(&plugin, &pod.call("DEL"), &configuration)).collect::<Result<_>>()?;
+    let started: Vec<Child> = pods
+        .iter()
+        .map(|pod| node.start(&plugin, &pod.call("DEL"), &configuration))
+        .collect::<Result<_>>()?;
     for child in started {
         let output = child.wait_with_output()?;
         ensure!(output.status.success(), "{}", told(&output));
@@ -135,7 +140,11 @@ async fn an_agent_that_is_not_there_yet_is_waited_for_and_then_not() -> Result<(
     let nowhere = json!({"etcd_endpoints": "http://127.0.0.1:1"});
     let output = node.call(&pod.call("ADD"), &node.configuration(nowhere))?;
     let (_, _) = refusal(&output)?;
-    ensure!(String::from_utf8_lossy(&output.stdout).contains("did not answer within 1 s"), "{}", told(&output));
+    ensure!(
+        String::from_utf8_lossy(&output.stdout).contains("did not answer within 1 s"),
+        "{}",
+        told(&output)
+    );
     // One that starts meanwhile is found.
     node.variables.insert("TORTIE_CNI_AGENT_TIMEOUT".into(), "60".into());
     let plugin = node.root().join("bin/calico");
@@ -201,7 +210,10 @@ async fn versions_that_do_not_meet() -> Result<()> {
         stream.read_to_end(&mut answer)?;
         Ok(String::from_utf8_lossy(answer.get(4..).unwrap_or_default()).into_owned())
     };
-    assert_eq!(ask(r#"{"oldest":7,"newest":9,"something":"new"}"#)?, r#"{"other-version":{"oldest":1,"newest":1}}"#);
+    assert_eq!(
+        ask(r#"{"oldest":7,"newest":9,"something":"new"}"#)?,
+        r#"{"other-version":{"oldest":1,"newest":1}}"#
+    );
     assert!(ask("nonsense")?.starts_with(r#"{"not-mine":"#));
     // A frame that is too long ends the connection, and the agent lives.
     let mut stream = std::os::unix::net::UnixStream::connect(socket(&node))?;

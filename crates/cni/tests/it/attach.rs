@@ -51,7 +51,8 @@ async fn dual_stack_with_settings_of_the_pod() -> Result<()> {
         assert_eq!(one.netns.namespace.run(|| netlink::sysctl::read(path))??, value, "{path}");
     }
     for name in ["accept_ra", "accept_dad", "disable_ipv6"] {
-        let value = node.host.namespace.run(|| netlink::sysctl::read(&format!("net/ipv6/conf/calione/{name}")))??;
+        let value =
+            node.host.namespace.run(|| netlink::sysctl::read(&format!("net/ipv6/conf/calione/{name}")))??;
         assert_eq!(value, "0", "{name}");
     }
     // Only IPv6.
@@ -70,7 +71,8 @@ async fn every_version_of_the_protocol() -> Result<()> {
     let (cluster, node) = world(&[pool("pool", "10.10.0.0/16", 26)]).await?;
     for version in ["", "0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"] {
         let pod = Pod::new(&format!("v{}", version.replace('.', "")))?;
-        let changes = if version.is_empty() { json!({"cniVersion": null}) } else { json!({"cniVersion": version}) };
+        let changes =
+            if version.is_empty() { json!({"cniVersion": null}) } else { json!({"cniVersion": version}) };
         let result = node.add(&pod, changes.clone())?;
         let told = if version.is_empty() { "0.2.0" } else { version };
         assert_eq!(result["cniVersion"], told);
@@ -97,7 +99,10 @@ async fn what_cannot_be_done_is_told_and_undone() -> Result<()> {
     let output = node.call(&pods[2].call("ADD"), &node.configuration(json!({})))?;
     let (code, message) = refusal(&output)?;
     assert_eq!(code, 103, "{message}");
-    assert!(message.starts_with("failed to request IPv4 addresses: Assigned 0 out of 1 requested IPv4 addresses"), "{message}");
+    assert!(
+        message.starts_with("failed to request IPv4 addresses: Assigned 0 out of 1 requested IPv4 addresses"),
+        "{message}"
+    );
     assert!(!node.host.links()?.contains(&"calic3".to_owned()), "{}", told(&output));
     assert!(!pods[2].netns.links()?.contains(&"eth0".to_owned()));
 
@@ -110,7 +115,11 @@ async fn what_cannot_be_done_is_told_and_undone() -> Result<()> {
     let output = node.call(&pods[2].call("ADD"), &node.configuration(json!({})))?;
     let (code, message) = refusal(&output)?;
     assert_eq!(code, 104, "{message}");
-    assert!(message.contains("already exists for an interface other than 'calic3'") && message.contains("Iface: stranger"), "{message}");
+    assert!(
+        message.contains("already exists for an interface other than 'calic3'")
+            && message.contains("Iface: stranger"),
+        "{message}"
+    );
     assert!(!node.host.links()?.contains(&"calic3".to_owned()));
     node.host.ip(&["link", "del", "stranger"])?;
     node.del(&pods[1], json!({}))?;
@@ -128,7 +137,11 @@ async fn what_cannot_be_done_is_told_and_undone() -> Result<()> {
         (json!({"require_mtu_file": true}), 106, "failed to read MTU file"),
         (json!({"device_type": "tap"}), 2, "unknown device_type"),
         (json!({"dataplane_options": {"type": "vpp"}}), 2, "invalid dataplane type: vpp"),
-        (json!({"feature_control": {"ip_addrs_no_ipam": true}}), 2, "requested feature is not supported for this runtime"),
+        (
+            json!({"feature_control": {"ip_addrs_no_ipam": true}}),
+            2,
+            "requested feature is not supported for this runtime",
+        ),
         (json!({"ipam": {"type": "no-such-ipam"}}), 107, "failed to find plugin \"no-such-ipam\" in path"),
         (json!({"ipam": {"ipv4_pools": ["nope"]}}), 7, "error parsing pool \"nope\""),
         (json!({"policy_setup_timeout_seconds": -1}), 7, "invalid pod startup delay of -1"),
@@ -236,7 +249,13 @@ async fn a_lost_namespace_and_a_new_one() -> Result<()> {
     assert_eq!(address_of(&node.add(&pod, json!({}))?)?, first);
     assert!(pod.netns.ip(&["addr", "show", "eth0"])?.contains(&first));
     // The namespace is gone at DEL.
-    let call = Call { command: "DEL", container: "c1", netns: "/var/run/netns/cni-no-such-namespace", ifname: "eth0", args: "" };
+    let call = Call {
+        command: "DEL",
+        container: "c1",
+        netns: "/var/run/netns/cni-no-such-namespace",
+        ifname: "eth0",
+        args: "",
+    };
     drop(pod);
     let output = node.call(&call, &node.configuration(json!({})))?;
     ensure!(output.status.success(), "{}", told(&output));

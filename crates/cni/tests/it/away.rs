@@ -18,7 +18,9 @@ async fn del_without_a_datastore_is_carried_out_later() -> Result<()> {
         node.del(pod, json!({}))?;
         ensure!(!pod.netns.links()?.contains(&"eth0".to_owned()), "the device is left");
     }
-    let pending = || -> Result<usize> { Ok(std::fs::read_dir(node.root().join("var/lib/calico/cni-pending"))?.count()) };
+    let pending = || -> Result<usize> {
+        Ok(std::fs::read_dir(node.root().join("var/lib/calico/cni-pending"))?.count())
+    };
     assert_eq!(pending()?, 2);
     // ADD cannot be put off.
     let fresh = Pod::new("c4")?;

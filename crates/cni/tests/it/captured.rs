@@ -46,11 +46,17 @@ fn mask(value: &mut Value) {
         Value::Object(fields) => {
             for (name, field) in fields.iter_mut() {
                 match name.as_str() {
-                    "affinity_claim_time" | "creationTimestamp" | "timestamp" | "uid" | "mac" | "sequenceNumber" => {
+                    "affinity_claim_time"
+                    | "creationTimestamp"
+                    | "timestamp"
+                    | "uid"
+                    | "mac"
+                    | "sequenceNumber" => {
                         *field = format!("<{name}>").into();
                     }
                     "sequenceNumberForAllocation" => {
-                        let keys: Vec<String> = field.as_object().map(|it| it.keys().cloned().collect()).unwrap_or_default();
+                        let keys: Vec<String> =
+                            field.as_object().map(|it| it.keys().cloned().collect()).unwrap_or_default();
                         *field = json!(keys);
                     }
                     _ => mask(field),
@@ -102,12 +108,19 @@ async fn what_is_stored_and_wired_is_what_calico_stores_and_wires() -> Result<()
     expected["routes"][0]["dst"] = network.into();
     assert_eq!(result, expected);
 
-    check_wiring(&a, &pods[0], address.as_str().unwrap_or_default(), result["interfaces"][1]["mac"].as_str().unwrap_or_default())?;
+    check_wiring(
+        &a,
+        &pods[0],
+        address.as_str().unwrap_or_default(),
+        result["interfaces"][1]["mac"].as_str().unwrap_or_default(),
+    )?;
 
     a.del(&pods[0], json!({}))?;
     let theirs = captured(AFTER_DEL);
-    let ours: BTreeMap<String, String> =
-        shown(cluster.dump()?, &theirs).into_iter().filter(|(key, _)| !key.contains("/workloadendpoints/")).collect();
+    let ours: BTreeMap<String, String> = shown(cluster.dump()?, &theirs)
+        .into_iter()
+        .filter(|(key, _)| !key.contains("/workloadendpoints/"))
+        .collect();
     assert_eq!(masked(&ours)?, masked(&theirs)?);
     assert!(!cluster.dump()?.keys().any(|key| key.ends_with("node--a-cni-c1-eth0")));
     Ok(())
@@ -117,7 +130,12 @@ async fn what_is_stored_and_wired_is_what_calico_stores_and_wires() -> Result<()
 fn check_wiring(node: &Node, pod: &Pod, address: &str, mac: &str) -> Result<()> {
     let plain = address.replace("/32", "");
     let inside = pod.netns.ip(&["-d", "addr", "show", "eth0"])?;
-    for part in ["mtu 1450", "numtxqueues 1 numrxqueues 1", &format!("link/ether {mac}"), &format!("inet {address} scope global eth0")] {
+    for part in [
+        "mtu 1450",
+        "numtxqueues 1 numrxqueues 1",
+        &format!("link/ether {mac}"),
+        &format!("inet {address} scope global eth0"),
+    ] {
         assert!(inside.contains(part), "{part}: {inside}");
     }
     let routes = pod.netns.ip(&["route"])?;
@@ -126,12 +144,22 @@ fn check_wiring(node: &Node, pod: &Pod, address: &str, mac: &str) -> Result<()> 
         ["default via 169.254.1.1 dev eth0", "169.254.1.1 dev eth0 scope link"]
     );
     let outside = node.host.ip(&["-d", "link", "show", "calic1"])?;
-    for part in ["mtu 1450", "link/ether ee:ee:ee:ee:ee:ee", "state UP", "numtxqueues 1 numrxqueues 1", "addrgenmode eui64"] {
+    for part in [
+        "mtu 1450",
+        "link/ether ee:ee:ee:ee:ee:ee",
+        "state UP",
+        "numtxqueues 1 numrxqueues 1",
+        "addrgenmode eui64",
+    ] {
         assert!(outside.contains(part), "{part}: {outside}");
     }
     assert!(node.host.ip(&["route"])?.contains(&format!("{plain} dev calic1 scope link")));
-    let setting = |name: &str| node.host.namespace.run(|| netlink::sysctl::read(&format!("net/ipv4/conf/calic1/{name}")));
-    for (name, value) in [("proxy_arp", "1"), ("forwarding", "1"), ("rp_filter", "0"), ("route_localnet", "1")] {
+    let setting = |name: &str| {
+        node.host.namespace.run(|| netlink::sysctl::read(&format!("net/ipv4/conf/calic1/{name}")))
+    };
+    for (name, value) in
+        [("proxy_arp", "1"), ("forwarding", "1"), ("rp_filter", "0"), ("route_localnet", "1")]
+    {
         assert_eq!(setting(name)??, value, "{name}");
     }
     let forward = pod.netns.namespace.run(|| netlink::sysctl::read("net/ipv4/ip_forward"))??;

@@ -8,7 +8,14 @@ use std::path::Path;
 const REFERENCE: &str = "/usr/lib/cni";
 const REMEDY: &str = "install Debian's containernetworking-plugins (`make setup` does)";
 
-fn chained(node: &Node, pod: &Pod, command: &str, plugin: &str, mut configuration: Value, previous: &Value) -> Result<Value> {
+fn chained(
+    node: &Node,
+    pod: &Pod,
+    command: &str,
+    plugin: &str,
+    mut configuration: Value,
+    previous: &Value,
+) -> Result<Value> {
     let program = Path::new(REFERENCE).join(plugin);
     ensure!(program.is_file(), "this test needs {}: {REMEDY}", program.display());
     configuration["prevResult"] = previous.clone();
@@ -49,7 +56,10 @@ async fn portmap_bandwidth_and_tuning_take_our_result() -> Result<()> {
             ensure!(text.contains("not supported") || text.contains("no such file"), "bandwidth: {text}");
         }
     }
-    let rules = node.host.run("iptables-save", &["-t", "nat"]).or_else(|_| node.host.run("nft", &["list", "ruleset"]))?;
+    let rules = node
+        .host
+        .run("iptables-save", &["-t", "nat"])
+        .or_else(|_| node.host.run("nft", &["list", "ruleset"]))?;
     assert!(rules.contains("18080") && rules.contains(&address), "{rules}");
     let somaxconn = server.netns.namespace.run(|| netlink::sysctl::read("net/core/somaxconn"))??;
     assert_eq!(somaxconn, "512");

@@ -8,7 +8,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use testkit::program;
 
-const REMEDY: &str = "install Debian's containerd, runc, containernetworking-plugins and busybox-static (`make setup` does)";
+const REMEDY: &str =
+    "install Debian's containerd, runc, containernetworking-plugins and busybox-static (`make setup` does)";
 
 /// A containerd of its own: state and socket in a folder, `/etc/cni` and `/opt/cni/bin` as its node has them.
 struct Containerd<'a> {
@@ -128,20 +129,60 @@ async fn containers_of_containerd_reach_each_other() -> Result<()> {
     let root = root.display().to_string();
     let containerd = Containerd::start(&node)?;
     for container in ["one", "two"] {
-        containerd.must(&["run", "-d", "--cni", "--rootfs", &root, container, "/bin/busybox", "sleep", "600"])?;
+        containerd.must(&[
+            "run",
+            "-d",
+            "--cni",
+            "--rootfs",
+            &root,
+            container,
+            "/bin/busybox",
+            "sleep",
+            "600",
+        ])?;
     }
     let addresses = |container: &str| {
-        containerd.must(&["task", "exec", "--exec-id", "a", container, "/bin/busybox", "ip", "-4", "addr", "show", "eth0"])
+        containerd.must(&[
+            "task",
+            "exec",
+            "--exec-id",
+            "a",
+            container,
+            "/bin/busybox",
+            "ip",
+            "-4",
+            "addr",
+            "show",
+            "eth0",
+        ])
     };
     let second = addresses("two")?;
-    let address = second.split("inet ").nth(1).and_then(|rest| rest.split('/').next()).context(second.clone())?;
+    let address =
+        second.split("inet ").nth(1).and_then(|rest| rest.split('/').next()).context(second.clone())?;
     assert!(address.starts_with("10.10."), "{second}");
-    containerd.must(&["task", "exec", "--exec-id", "p", "one", "/bin/busybox", "ping", "-c", "1", "-w", "5", address])?;
+    containerd.must(&[
+        "task",
+        "exec",
+        "--exec-id",
+        "p",
+        "one",
+        "/bin/busybox",
+        "ping",
+        "-c",
+        "1",
+        "-w",
+        "5",
+        address,
+    ])?;
     assert_eq!(node.host.links()?.iter().filter(|name| name.starts_with("cali")).count(), 2);
     for container in ["one", "two"] {
         containerd.must(&["task", "kill", "-s", "KILL", container])?;
         let deadline = Instant::now() + Duration::from_secs(20);
-        while containerd.must(&["task", "ls"])?.lines().any(|line| line.starts_with(container) && !line.contains("STOPPED")) {
+        while containerd
+            .must(&["task", "ls"])?
+            .lines()
+            .any(|line| line.starts_with(container) && !line.contains("STOPPED"))
+        {
             ensure!(Instant::now() < deadline, "{container} does not stop");
             std::thread::sleep(Duration::from_millis(100));
         }
@@ -152,7 +193,8 @@ async fn containers_of_containerd_reach_each_other() -> Result<()> {
     wait_until_bare(&node.host)?;
     // `ctr` forgets its containers' networks when they run detached; the runtime's GC is what cleans up.
     let gc = crate::world::Call { command: "GC", container: "", netns: "", ifname: "", args: "" };
-    let output = node.call(&gc, &node.configuration(json!({"cniVersion": "1.1.0", "cni.dev/valid-attachments": []})))?;
+    let output =
+        node.call(&gc, &node.configuration(json!({"cniVersion": "1.1.0", "cni.dev/valid-attachments": []})))?;
     ensure!(output.status.success(), "{}", crate::world::told(&output));
     cluster.assert_bare()
 }

@@ -34,7 +34,10 @@ async fn killed_at_every_step() -> Result<()> {
 
 fn run(node: &Node, mut command: std::process::Command, input: &str) -> Result<std::process::Output> {
     use std::io::Write as _;
-    command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    command
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped());
     let mut child = node.host.namespace.run(move || command.spawn())??;
     if let Some(mut stdin) = child.stdin.take() {
         stdin.write_all(input.as_bytes())?;

@@ -1,7 +1,9 @@
 //! Pods of Kubernetes, on a real kube-apiserver: annotations, status patches, `usePodCidr`, stale DELs; and the same
 //! with etcd as the datastore.
 
-use crate::world::{Call, Node, Pod, address_of, answer, merge, open_etcd, pool, port_of, prepare, reach, refusal, told};
+use crate::world::{
+    Call, Node, Pod, address_of, answer, merge, open_etcd, pool, port_of, prepare, reach, refusal, told,
+};
 use anyhow::{Context as _, Result, ensure};
 use client::{Client, ClientConfig, DatastoreType};
 use serde_json::{Value, json};
@@ -31,20 +33,32 @@ impl World {
         let config = ClientConfig {
             datastore_type: DatastoreType::Kubernetes,
             etcd: Default::default(),
-            kubernetes: client::config::KubernetesSettings { kubeconfig: kubeconfig.clone(), ..Default::default() },
+            kubernetes: client::config::KubernetesSettings {
+                kubeconfig: kubeconfig.clone(),
+                ..Default::default()
+            },
             embedded_path: String::new(),
         };
         let client = Client::open(&config).await?;
         client.backend().install().await?;
-        apply(&api, &json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a"},
-            "spec": {"podCIDRs": ["10.30.0.0/24"], "podCIDR": "10.30.0.0/24"}}))?;
-        apply(&api, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop", "labels": {"team": "red"}}}))?;
+        apply(
+            &api,
+            &json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a"},
+            "spec": {"podCIDRs": ["10.30.0.0/24"], "podCIDR": "10.30.0.0/24"}}),
+        )?;
+        apply(
+            &api,
+            &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop", "labels": {"team": "red"}}}),
+        )?;
         let pools: Vec<Value> = POOLS.iter().map(|(name, cidr, size)| pool(name, cidr, *size)).collect();
         prepare(&client, &pools).await?;
-        let node = Node::new("node-a", json!({
-            "datastore_type": "kubernetes", "nodename": "node-a", "policy": {"type": "k8s"},
-            "kubernetes": {"kubeconfig": kubeconfig}, "calico_api_group": "crd.projectcalico.org/v1"
-        }))?;
+        let node = Node::new(
+            "node-a",
+            json!({
+                "datastore_type": "kubernetes", "nodename": "node-a", "policy": {"type": "k8s"},
+                "kubernetes": {"kubeconfig": kubeconfig}, "calico_api_group": "crd.projectcalico.org/v1"
+            }),
+        )?;
         node.forward(port_of(&api.endpoint())?)?;
         Ok(Self { _etcd: etcd, api, node, client })
     }
@@ -56,8 +70,12 @@ impl World {
     }
 
     fn annotation(&self, pod: &str, name: &str) -> Result<String> {
-        let object: Value = serde_json::from_str(&self.kubectl(&["get", "pod", "-n", "shop", pod, "-o", "json"])?)?;
-        Ok(object["metadata"]["annotations"][format!("cni.projectcalico.org/{name}")].as_str().unwrap_or_default().to_owned())
+        let object: Value =
+            serde_json::from_str(&self.kubectl(&["get", "pod", "-n", "shop", pod, "-o", "json"])?)?;
+        Ok(object["metadata"]["annotations"][format!("cni.projectcalico.org/{name}")]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned())
     }
 
     fn kubectl(&self, arguments: &[&str]) -> Result<String> {
@@ -68,7 +86,8 @@ impl World {
 
     /// No address is taken and no handle is left.
     async fn assert_bare(&self) -> Result<()> {
-        let blocks = self.client.backend().list(&model::ListOptions::Block { ip_version: None }, None).await?;
+        let blocks =
+            self.client.backend().list(&model::ListOptions::Block { ip_version: None }, None).await?;
         for entry in blocks.items {
             let model::Value::Block(block) = entry.value else { continue };
             ensure!(block.allocations.iter().all(Option::is_none), "addresses are left: {block:?}");
@@ -91,7 +110,11 @@ fn apply(api: &ApiServer, object: &Value) -> Result<()> {
 }
 
 fn annotations(pairs: &[(&str, &str)]) -> Value {
-    pairs.iter().map(|(name, value)| (format!("cni.projectcalico.org/{name}"), Value::from(*value))).collect::<serde_json::Map<_, _>>().into()
+    pairs
+        .iter()
+        .map(|(name, value)| (format!("cni.projectcalico.org/{name}"), Value::from(*value)))
+        .collect::<serde_json::Map<_, _>>()
+        .into()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -99,7 +122,11 @@ async fn pods_on_the_kubernetes_datastore() -> Result<()> {
     let world = World::start().await?;
     let node = &world.node;
     let one = world.pod("one", "cid1", json!({}))?;
-    let two = world.pod("two", "cid2", annotations(&[("ipv4pools", r#"["pool-b"]"#), ("hwAddr", "1c:0c:0a:c0:ff:ee")]))?;
+    let two = world.pod(
+        "two",
+        "cid2",
+        annotations(&[("ipv4pools", r#"["pool-b"]"#), ("hwAddr", "1c:0c:0a:c0:ff:ee")]),
+    )?;
     let first = address_of(&node.add(&one, json!({}))?)?;
     let result = node.add(&two, json!({}))?;
     let second = address_of(&result)?;
@@ -131,10 +158,18 @@ async fn pods_on_the_kubernetes_datastore() -> Result<()> {
 async fn what_annotations_ask_for() -> Result<()> {
     let world = World::start().await?;
     let node = &world.node;
-    let asked = world.pod("asked", "a1", annotations(&[
-        ("ipAddrs", r#"["10.20.5.5"]"#), ("floatingIPs", r#"["192.0.2.7"]"#), ("allowedSourcePrefixes", r#"["198.51.100.0/24"]"#),
-    ]))?;
-    let refused = |changes: Value| -> Result<(u64, String)> { refusal(&node.call(&asked.call("ADD"), &node.configuration(changes))?) };
+    let asked = world.pod(
+        "asked",
+        "a1",
+        annotations(&[
+            ("ipAddrs", r#"["10.20.5.5"]"#),
+            ("floatingIPs", r#"["192.0.2.7"]"#),
+            ("allowedSourcePrefixes", r#"["198.51.100.0/24"]"#),
+        ]),
+    )?;
+    let refused = |changes: Value| -> Result<(u64, String)> {
+        refusal(&node.call(&asked.call("ADD"), &node.configuration(changes))?)
+    };
     let (code, message) = refused(json!({}))?;
     assert!(code == 105 && message == "requested feature is not enabled: floating_ips", "{message}");
     let floating = json!({"feature_control": {"floating_ips": true}});
@@ -212,15 +247,24 @@ async fn kubernetes_policy_on_etcd() -> Result<()> {
     assert_eq!(stored.spec.profiles, ["kns.shop", "ksa.shop.default"]);
     assert_eq!(stored.spec.ports.first().map(|port| (port.name.as_str(), port.port)), Some(("http", 80)));
     assert_eq!(stored.metadata.labels.get("app").map(String::as_str), Some("web"));
-    assert_eq!(stored.metadata.labels.get("projectcalico.org/serviceaccount").map(String::as_str), Some("default"));
+    assert_eq!(
+        stored.metadata.labels.get("projectcalico.org/serviceaccount").map(String::as_str),
+        Some("default")
+    );
     assert_eq!(result["interfaces"][0]["name"], stored.spec.interface_name);
     assert_eq!(stored.spec.container_id, "w1");
     // A late DEL of an older container leaves the endpoint alone.
     let old = Call { command: "DEL", container: "w0", netns: "", ifname: "eth0", args: &pod.args };
     let output = world.node.call(&old, &world.node.configuration(settings.clone()))?;
     ensure!(output.status.success(), "{}", told(&output));
-    client.resource::<api::WorkloadEndpointSpec>().get("shop", "node--a-k8s-web-eth0").await.context("the endpoint is gone")?;
+    client
+        .resource::<api::WorkloadEndpointSpec>()
+        .get("shop", "node--a-k8s-web-eth0")
+        .await
+        .context("the endpoint is gone")?;
     world.node.del(&pod, settings)?;
-    assert!(client.resource::<api::WorkloadEndpointSpec>().get("shop", "node--a-k8s-web-eth0").await.is_err());
+    assert!(
+        client.resource::<api::WorkloadEndpointSpec>().get("shop", "node--a-k8s-web-eth0").await.is_err()
+    );
     world.node.assert_bare()
 }

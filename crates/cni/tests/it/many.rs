@@ -16,8 +16,10 @@ async fn two_hundred_at_once() -> Result<()> {
     let configuration = node.configuration(json!({}));
     let everybody = |command: &'static str| -> Result<Vec<std::process::Output>> {
         let plugin = node.root().join("bin/calico");
-        let started: Vec<_> =
-            pods.iter().map(|pod| node.start(&plugin, &pod.call(command), &configuration)).collect::<Result<_>>()?;
+        let started: Vec<_> = pods
+            .iter()
+            .map(|pod| node.start(&plugin, &pod.call(command), &configuration))
+            .collect::<Result<_>>()?;
         started.into_iter().map(|child| Ok(child.wait_with_output()?)).collect()
     };
     let mut addresses = BTreeSet::new();

@@ -67,7 +67,8 @@ impl Drop for Netns {
 }
 
 pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<String> {
-    let output = Command::new(program).args(arguments).output().with_context(|| format!("starting {program}"))?;
+    let output =
+        Command::new(program).args(arguments).output().with_context(|| format!("starting {program}"))?;
     ensure!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
@@ -212,7 +213,8 @@ impl Node {
 
     /// Nothing of any pod is left on the host.
     pub(crate) fn assert_bare(&self) -> Result<()> {
-        let left: Vec<String> = self.host.links()?.into_iter().filter(|name| name.starts_with("cali")).collect();
+        let left: Vec<String> =
+            self.host.links()?.into_iter().filter(|name| name.starts_with("cali")).collect();
         ensure!(left.is_empty(), "devices are left: {left:?}");
         let routes = self.host.ip(&["route", "show", "table", "main"])?;
         ensure!(!routes.contains("cali"), "routes are left: {routes}");
@@ -222,6 +224,7 @@ impl Node {
 
 /// A pod.
 pub(crate) struct Pod {
+    path: String,
     pub(crate) netns: Netns,
     pub(crate) container: String,
     pub(crate) args: String,
@@ -229,22 +232,19 @@ pub(crate) struct Pod {
 
 impl Pod {
     pub(crate) fn new(container: &str) -> Result<Self> {
-        Ok(Self { netns: Netns::new("pod")?, container: container.to_owned(), args: String::new() })
+        let netns = Netns::new("pod")?;
+        Ok(Self { path: netns.path(), netns, container: container.to_owned(), args: String::new() })
     }
 
     pub(crate) fn of_kubernetes(container: &str, namespace: &str, name: &str) -> Result<Self> {
-        let args = format!("IgnoreUnknown=1;K8S_POD_NAMESPACE={namespace};K8S_POD_NAME={name};K8S_POD_INFRA_CONTAINER_ID={container}");
+        let args = format!(
+            "IgnoreUnknown=1;K8S_POD_NAMESPACE={namespace};K8S_POD_NAME={name};K8S_POD_INFRA_CONTAINER_ID={container}"
+        );
         Ok(Self { args, ..Self::new(container)? })
     }
 
     pub(crate) fn call<'a>(&'a self, command: &'a str) -> Call<'a> {
-        Call {
-            command,
-            container: &self.container,
-            netns: Box::leak(self.netns.path().into_boxed_str()),
-            ifname: "eth0",
-            args: &self.args,
-        }
+        Call { command, container: &self.container, netns: &self.path, ifname: "eth0", args: &self.args }
     }
 }
 
@@ -301,7 +301,10 @@ impl Cluster {
         ensure!(output.status.success(), "etcdctl: {}", String::from_utf8_lossy(&output.stderr));
         let text = String::from_utf8(output.stdout)?;
         let lines: Vec<&str> = text.lines().collect();
-        Ok(lines.chunks(2).map(|pair| (pair[0].to_owned(), pair.get(1).copied().unwrap_or_default().to_owned())).collect())
+        Ok(lines
+            .chunks(2)
+            .map(|pair| (pair[0].to_owned(), pair.get(1).copied().unwrap_or_default().to_owned()))
+            .collect())
     }
 
     /// Nothing of any pod is left in the datastore.
@@ -312,7 +315,11 @@ impl Cluster {
             }
             if key.contains("/assignment/") {
                 let block: Value = serde_json::from_str(&value)?;
-                let taken = block["allocations"].as_array().context("no allocations")?.iter().filter(|it| !it.is_null());
+                let taken = block["allocations"]
+                    .as_array()
+                    .context("no allocations")?
+                    .iter()
+                    .filter(|it| !it.is_null());
                 ensure!(taken.count() == 0, "addresses are left: {key} {value}");
             }
         }
@@ -398,7 +405,10 @@ pub(crate) fn reach(from: &Netns, to: &Netns, address: &str) -> Result<()> {
         }
         Err(error) => {
             // Lets the listener go.
-            let _ = to.namespace.run(|| TcpStream::connect_timeout(&target, Duration::from_secs(1)).and_then(|mut it| it.write_all(b"x")));
+            let _ = to.namespace.run(|| {
+                TcpStream::connect_timeout(&target, Duration::from_secs(1))
+                    .and_then(|mut it| it.write_all(b"x"))
+            });
             Err(error.into())
         }
     }

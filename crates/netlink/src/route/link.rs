@@ -423,8 +423,11 @@ impl Vxlan {
                 _ => {}
             }
         }
-        vxlan.checksum =
-            if vxlan.local.is_some_and(|address| address.is_ipv6()) { zero6.map(|zero| !zero) } else { sums4 };
+        vxlan.checksum = if vxlan.local.is_some_and(|address| address.is_ipv6()) {
+            zero6.map(|zero| !zero)
+        } else {
+            sums4
+        };
         vxlan
     }
 }

@@ -59,7 +59,10 @@ fn only_the_thread_inside_is_inside() -> Result<()> {
 #[test]
 fn what_is_no_namespace_is_told() {
     let missing = Namespace::open(Path::new("/var/run/netns/nl-there-is-none")).unwrap_err();
-    assert!(missing.is_missing() && missing.to_string().contains("there is no network namespace"), "{missing}");
+    assert!(
+        missing.is_missing() && missing.to_string().contains("there is no network namespace"),
+        "{missing}"
+    );
     let other = Namespace::open(Path::new("/proc/version")).unwrap_err();
     assert!(other.is_missing() && other.to_string().contains("is not a network namespace"), "{other}");
 }

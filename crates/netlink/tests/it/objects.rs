@@ -3,8 +3,9 @@
 use crate::namespaces::TestNamespace;
 use anyhow::{Context as _, Result};
 use netlink::{
-    Address, DeviceKind, Errno, Family, Handle, Kernel, LinkChange, LinkRef, MacAddress, Neighbour, NeighbourState, NewLink,
-    Operation, Peer, Route, RouteFilter, RouteKind, Rule, Scope, TABLE_MAIN, Vxlan, first_failure,
+    Address, DeviceKind, Errno, Family, Handle, Kernel, LinkChange, LinkRef, MacAddress, Neighbour,
+    NeighbourState, NewLink, Operation, Peer, Route, RouteFilter, RouteKind, Rule, Scope, TABLE_MAIN, Vxlan,
+    first_failure,
 };
 use std::sync::Arc;
 
@@ -32,7 +33,12 @@ fn a_pair_across_namespaces_in_one_request() -> Result<()> {
         namespace: Some(Arc::new(there.namespace.duplicate()?)),
         mac: Some("02:00:00:00:00:07".parse()?),
     };
-    let new = NewLink { mtu: Some(1430), mac: Some(mac), queues: Some(1), ..NewLink::new("cali1", DeviceKind::Veth(peer)) };
+    let new = NewLink {
+        mtu: Some(1430),
+        mac: Some(mac),
+        queues: Some(1),
+        ..NewLink::new("cali1", DeviceKind::Veth(peer))
+    };
     let (outcomes, read) = host.apply_and_read(&[Operation::AddLink(new)], &"cali1".into());
     first_failure(outcomes)?;
     let link = read?;
@@ -51,15 +57,33 @@ fn a_pair_across_namespaces_in_one_request() -> Result<()> {
 fn devices_change_and_refusals_are_named() -> Result<()> {
     let there = TestNamespace::new()?;
     let mut kernel = handle(&there)?;
-    let twice = [Operation::AddLink(veth("a", "b")), Operation::AddLink(veth("a", "c")), Operation::DeleteLink("none".into())];
+    let twice = [
+        Operation::AddLink(veth("a", "b")),
+        Operation::AddLink(veth("a", "c")),
+        Operation::DeleteLink("none".into()),
+    ];
     let outcomes = kernel.apply(&twice);
     assert!(outcomes[0].is_ok());
     let exists = outcomes[1].as_ref().unwrap_err();
-    assert!(exists.is_exists() && exists.to_string().starts_with("cannot create veth device a: "), "{exists}");
+    assert!(
+        exists.is_exists() && exists.to_string().starts_with("cannot create veth device a: "),
+        "{exists}"
+    );
     assert!(outcomes[2].as_ref().unwrap_err().is_missing());
     let index = kernel.link(&"a".into())?.context("no a")?.index;
-    let change = LinkChange { up: Some(true), mtu: Some(1300), mac: Some(MacAddress([2, 0, 0, 0, 0, 1])), ..LinkChange::default() };
-    apply(&mut kernel, &[Operation::ChangeLink(index.into(), change), Operation::AddLink(NewLink::new("br", DeviceKind::Bridge))])?;
+    let change = LinkChange {
+        up: Some(true),
+        mtu: Some(1300),
+        mac: Some(MacAddress([2, 0, 0, 0, 0, 1])),
+        ..LinkChange::default()
+    };
+    apply(
+        &mut kernel,
+        &[
+            Operation::ChangeLink(index.into(), change),
+            Operation::AddLink(NewLink::new("br", DeviceKind::Bridge)),
+        ],
+    )?;
     let bridge = kernel.link(&"br".into())?.context("no br")?.index;
     let join = LinkChange { master: Some(bridge), ..LinkChange::default() };
     apply(&mut kernel, &[Operation::ChangeLink(index.into(), join)])?;
@@ -90,7 +114,9 @@ fn addresses_of_both_families() -> Result<()> {
     let found = kernel.addresses(None, Some(index))?;
     assert!(found.iter().any(|address| address.address == v4.address && address.label == "a"));
     assert!(found.iter().any(|address| address.address == v6.address && !address.tentative));
-    assert!(kernel.addresses(Some(Family::V4), Some(index))?.iter().all(|address| address.family() == Family::V4));
+    assert!(
+        kernel.addresses(Some(Family::V4), Some(index))?.iter().all(|address| address.family() == Family::V4)
+    );
     apply(&mut kernel, &[Operation::DeleteAddress(v4), Operation::DeleteAddress(v6)])?;
     assert!(kernel.addresses(Some(Family::V4), Some(index))?.is_empty());
     assert!(kernel.addresses(None, Some(9999))?.is_empty());
@@ -106,14 +132,20 @@ fn routes_are_added_replaced_filtered_and_deleted() -> Result<()> {
     let peer = kernel.link(&"b".into())?.context("no b")?.index;
     let ours = 80;
     let pod = Route { protocol: ours, ..Route::on_link("10.1.0.7/32".parse()?, index) };
-    let blackhole = Route { kind: RouteKind::Blackhole, protocol: ours, ..Route::new("10.1.0.0/26".parse()?) };
+    let blackhole =
+        Route { kind: RouteKind::Blackhole, protocol: ours, ..Route::new("10.1.0.0/26".parse()?) };
     let onlink = Route {
         onlink: true,
         protocol: ours,
         source: Some("10.9.9.9".parse()?),
         ..Route::via("10.2.0.0/26".parse()?, "172.31.9.9".parse()?, index)
     };
-    let v6 = Route { protocol: ours, table: 12345, mtu: Some(1280), ..Route::on_link("fd00:1::/64".parse()?, index) };
+    let v6 = Route {
+        protocol: ours,
+        table: 12345,
+        mtu: Some(1280),
+        ..Route::on_link("fd00:1::/64".parse()?, index)
+    };
     apply(
         &mut kernel,
         &[
@@ -127,7 +159,8 @@ fn routes_are_added_replaced_filtered_and_deleted() -> Result<()> {
             Operation::AddRoute(Route::on_link("10.1.0.8/32".parse()?, index)),
         ],
     )?;
-    let filter = RouteFilter { table: Some(TABLE_MAIN), protocol: Some(ours), ..RouteFilter::all(Family::V4) };
+    let filter =
+        RouteFilter { table: Some(TABLE_MAIN), protocol: Some(ours), ..RouteFilter::all(Family::V4) };
     let mut found = kernel.routes(&filter)?;
     found.sort();
     assert_eq!(found, [blackhole.clone(), pod.clone(), onlink.clone()]);
@@ -166,21 +199,33 @@ fn vxlan_with_its_neighbours_and_forwarding() -> Result<()> {
         checksum: Some(true),
         ..Vxlan::default()
     };
-    let new = NewLink { up: true, mtu: Some(1410), ..NewLink::new("vxlan.calico", DeviceKind::Vxlan(vxlan.clone())) };
+    let new = NewLink {
+        up: true,
+        mtu: Some(1410),
+        ..NewLink::new("vxlan.calico", DeviceKind::Vxlan(vxlan.clone()))
+    };
     apply(&mut kernel, &[Operation::AddLink(new)])?;
     let link = kernel.link(&"vxlan.calico".into())?.context("no vxlan.calico")?;
     assert_eq!((link.vxlan, link.up, link.mtu), (Some(vxlan), true, 1410));
     let mac = MacAddress([0x66, 1, 2, 3, 4, 5]);
     let neighbour = Neighbour::permanent(link.index, "10.1.0.0".parse()?, mac);
     let forwarding = Neighbour::forwarding(link.index, mac, "172.16.0.2".parse()?);
-    apply(&mut kernel, &[Operation::ReplaceNeighbour(neighbour.clone()), Operation::ReplaceNeighbour(forwarding.clone())])?;
+    apply(
+        &mut kernel,
+        &[Operation::ReplaceNeighbour(neighbour.clone()), Operation::ReplaceNeighbour(forwarding.clone())],
+    )?;
     let found = kernel.neighbours(Family::V4, Some(link.index))?;
     assert!(found.contains(&neighbour) && found.iter().all(|it| !it.forwarding), "{found:?}");
     assert!(kernel.forwarding(link.index)?.contains(&forwarding));
     let moved = Neighbour::forwarding(link.index, mac, "172.16.0.3".parse()?);
     apply(&mut kernel, &[Operation::ReplaceNeighbour(moved.clone()), Operation::DeleteNeighbour(neighbour)])?;
     assert_eq!(kernel.forwarding(link.index)?.iter().filter(|it| it.mac == Some(mac)).count(), 1);
-    assert!(!kernel.neighbours(Family::V4, Some(link.index))?.iter().any(|it| it.state == NeighbourState::Permanent && it.mac == Some(mac)));
+    assert!(
+        !kernel
+            .neighbours(Family::V4, Some(link.index))?
+            .iter()
+            .any(|it| it.state == NeighbourState::Permanent && it.mac == Some(mac))
+    );
     apply(&mut kernel, &[Operation::DeleteNeighbour(moved)])?;
     Ok(())
 }
@@ -190,7 +235,12 @@ fn rules_of_both_families() -> Result<()> {
     let there = TestNamespace::new()?;
     let mut kernel = handle(&there)?;
     for family in [Family::V4, Family::V6] {
-        let rule = Rule { mark: Some((0x20_0000, 0x20_0000)), invert: true, protocol: 80, ..Rule::to_table(family, 99, 300) };
+        let rule = Rule {
+            mark: Some((0x20_0000, 0x20_0000)),
+            invert: true,
+            protocol: 80,
+            ..Rule::to_table(family, 99, 300)
+        };
         apply(&mut kernel, &[Operation::AddRule(rule.clone())])?;
         let found = kernel.rules(family)?;
         assert!(found.contains(&rule), "{found:?}");
@@ -214,11 +264,13 @@ fn thousands_of_routes_in_one_batch() -> Result<()> {
         let address = std::net::Ipv4Addr::from(0x0a00_0000 + number);
         Route { protocol: 80, ..Route::on_link(ipnet::IpNet::from(std::net::IpAddr::from(address)), index) }
     };
-    let mut operations: Vec<Operation> = (0..COUNT).map(|number| Operation::AddRoute(route(number))).collect();
+    let mut operations: Vec<Operation> =
+        (0..COUNT).map(|number| Operation::AddRoute(route(number))).collect();
     // One in the middle is refused; the others are carried out.
     operations.insert(2500, Operation::AddRoute(route(3)));
     let outcomes = kernel.apply(&operations);
-    let refused: Vec<usize> = outcomes.iter().enumerate().filter(|(_, it)| it.is_err()).map(|(index, _)| index).collect();
+    let refused: Vec<usize> =
+        outcomes.iter().enumerate().filter(|(_, it)| it.is_err()).map(|(index, _)| index).collect();
     assert_eq!(refused, [2500]);
     let filter = RouteFilter { protocol: Some(80), ..RouteFilter::all(Family::V4) };
     assert_eq!(kernel.routes(&filter)?.len(), usize::try_from(COUNT)?);

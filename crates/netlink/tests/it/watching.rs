@@ -3,7 +3,8 @@
 use crate::namespaces::TestNamespace;
 use anyhow::{Result, bail};
 use netlink::{
-    Address, DeviceKind, Event, Handle, Interests, Kernel as _, Monitor, NewLink, Operation, Peer, first_failure,
+    Address, DeviceKind, Event, Handle, Interests, Kernel as _, Monitor, NewLink, Operation, Peer,
+    first_failure,
 };
 use std::time::Duration;
 
@@ -37,6 +38,8 @@ fn devices_addresses_and_routes_are_told() -> Result<()> {
     assert!(told(&|event| matches!(event, Event::Link(found) if found.name == "a" && found.up)));
     assert!(told(&|event| matches!(event, Event::Address(found) if found.address == address.address)));
     assert!(told(&|event| matches!(event, Event::AddressGone(found) if found.address == address.address)));
-    assert!(told(&|event| matches!(event, Event::Route(found) if found.destination == address.address.trunc())));
+    assert!(told(
+        &|event| matches!(event, Event::Route(found) if found.destination == address.address.trunc())
+    ));
     Ok(())
 }
