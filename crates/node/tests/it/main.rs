@@ -5,6 +5,7 @@
 
 mod addresses;
 mod faults;
+mod folders;
 mod health;
 mod kubernetes;
 mod startup;

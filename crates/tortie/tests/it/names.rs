@@ -7,7 +7,12 @@ fn started_as(name: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Out
     let folder = tempfile::tempdir().expect("a folder");
     let link = folder.path().join(name);
     symlink(env!("CARGO_BIN_EXE_tortie"), &link).expect("a link");
-    Command::new(&link).args(arguments).env_clear().envs(variables.iter().copied()).output().expect("the program")
+    Command::new(&link)
+        .args(arguments)
+        .env_clear()
+        .envs(variables.iter().copied())
+        .output()
+        .expect("the program")
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -25,7 +30,8 @@ fn probes_of_both_generations_fail_and_say_why() {
     ] {
         let output = started_as(name, arguments, &variables);
         assert_eq!(output.status.code(), Some(1), "{name}");
-        let expected = format!("calico/node is not ready: Felix is not live: Get \"http://127.0.0.1:{port}/liveness\"");
+        let expected =
+            format!("calico/node is not ready: Felix is not live: Get \"http://127.0.0.1:{port}/liveness\"");
         assert!(text(&output.stdout).starts_with(&expected), "{name}: {output:?}");
     }
     let output = started_as("calico", &["health", "--port", &port, "--host", "127.0.0.1"], &[]);

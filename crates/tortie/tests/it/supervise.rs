@@ -63,7 +63,8 @@ fn a_node_starts_heals_and_ends() {
     node.wait_until("it waits for its datastore", || node.log().contains("does not answer yet"));
     etcd.restart().expect("etcd again");
     node.wait_until("its services run", || node.services_pid().is_some_and(is_running));
-    let registered = etcd.etcdctl(&["get", "--prefix", "/calico/resources/v3/projectcalico.org/nodes"]).expect("etcdctl");
+    let registered =
+        etcd.etcdctl(&["get", "--prefix", "/calico/resources/v3/projectcalico.org/nodes"]).expect("etcdctl");
     assert!(String::from_utf8_lossy(&registered.stdout).contains("10.99.0.11/24"), "{registered:?}");
     assert_eq!(std::fs::read_to_string(node.file("/var/lib/calico/nodename")).expect("the name"), "node-a");
     // The plugins' socket is there, for root only.
