@@ -66,6 +66,8 @@ pub enum Disposal {
     Delete,
     /// Addresses are in use; it stays, and belongs to nobody.
     Disown(Box<AllocationBlock>),
+    /// Addresses are in use, and it belongs to nobody already.
+    Keep,
 }
 
 /// Why a claim is not given up.
@@ -109,6 +111,9 @@ pub fn give_up(
     }
     if must_be_empty {
         return Err(KeepRefused::NotEmpty(block.cidr));
+    }
+    if view.affinity().is_none() {
+        return Ok(Disposal::Keep);
     }
     let mut disowned = block.clone();
     disowned.affinity = None;
@@ -169,6 +174,9 @@ mod tests {
         };
         assert_eq!((disowned.affinity, disowned.sequence_number), (None, 8));
         assert_eq!(disowned.allocations, block.allocations);
+        let mut nobodys = block.clone();
+        nobodys.affinity = None;
+        assert_eq!(give_up(&nobodys, &owner("n1"), false, None), Ok(Disposal::Keep));
         let mut empty = block;
         empty.allocations.fill(None);
         assert_eq!(give_up(&empty, &owner("n1"), true, None), Ok(Disposal::Delete));

@@ -140,7 +140,13 @@ pub fn set_owners(
     };
     let mut changed = attribute.clone();
     verify(address, "ActiveOwnerAttrs", &changed.active_owner_attrs, &update.active, &check.active)?;
-    verify(address, "AlternateOwnerAttrs", &changed.alternate_owner_attrs, &update.alternate, &check.alternate)?;
+    verify(
+        address,
+        "AlternateOwnerAttrs",
+        &changed.alternate_owner_attrs,
+        &update.alternate,
+        &check.alternate,
+    )?;
     apply(&mut changed.active_owner_attrs, &update.active);
     apply(&mut changed.alternate_owner_attrs, &update.alternate);
 
@@ -218,15 +224,21 @@ mod tests {
         let target = OwnerUpdate { active: Change::Keep, alternate: Change::Set(attributes("p2")) };
         let nobody = OwnerCheck { active: Expected::Any, alternate: Expected::Empty };
         set_owners(&mut block, address("10.0.0.0"), "vm", &target, &nobody).expect("a target");
-        assert_eq!(block.allocations, [Some(2), Some(0), Some(1), None], "the other address keeps its record");
-        let refused = set_owners(&mut block, address("10.0.0.0"), "vm", &target, &nobody).expect_err("there is one");
+        assert_eq!(
+            block.allocations,
+            [Some(2), Some(0), Some(1), None],
+            "the other address keeps its record"
+        );
+        let refused =
+            set_owners(&mut block, address("10.0.0.0"), "vm", &target, &nobody).expect_err("there is one");
         assert_eq!(
             refused.to_string(),
             "update conflict: 10.0.0.0: cannot set AlternateOwnerAttrs: expected pod= namespace= but found pod=p2 namespace=ns"
         );
         assert!(refused.is_conflict());
 
-        let swap = OwnerUpdate { active: Change::Set(attributes("p2")), alternate: Change::Set(attributes("p1")) };
+        let swap =
+            OwnerUpdate { active: Change::Set(attributes("p2")), alternate: Change::Set(attributes("p1")) };
         let both = OwnerCheck { active: Expected::Pod(pod("p1")), alternate: Expected::Pod(pod("p2")) };
         set_owners(&mut block, address("10.0.0.0"), "vm", &swap, &both).expect("a swap");
         let late = OwnerUpdate { active: Change::Clear, alternate: Change::Keep };
@@ -234,7 +246,8 @@ mod tests {
         set_owners(&mut block, address("10.0.0.0"), "vm", &late, &old).expect_err("p1 is no longer active");
         let clear = OwnerUpdate { active: Change::Keep, alternate: Change::Clear };
         let p1 = OwnerCheck { active: Expected::Empty, alternate: Expected::Pod(pod("p1")) };
-        set_owners(&mut block, address("10.0.0.0"), "vm", &clear, &p1).expect("the record that is kept is not checked");
+        set_owners(&mut block, address("10.0.0.0"), "vm", &clear, &p1)
+            .expect("the record that is kept is not checked");
         assert_eq!(block.attributes[2].active_owner_attrs, attributes("p2"));
         assert!(block.attributes[2].alternate_owner_attrs.is_empty());
     }

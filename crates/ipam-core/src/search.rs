@@ -76,7 +76,10 @@ pub fn find(search: &Search<'_>) -> Found {
             if owner.as_ref() == Some(search.owner) {
                 return Found::Ours(cidr);
             }
-            if view.is_empty() && is_old_enough(&block, search.now) && !(owner.is_none() && view.affinity().is_some()) {
+            if view.is_empty()
+                && is_old_enough(&block, search.now)
+                && !(owner.is_none() && view.affinity().is_some())
+            {
                 reclaimable.push(Reclaimable { cidr, owner, sequence_number: block.sequence_number });
             }
         }
@@ -92,7 +95,12 @@ fn is_old_enough(block: &AllocationBlock, now: Timestamp) -> bool {
 
 /// Existing blocks of a pool in the order in which a host borrows from them.
 #[must_use]
-pub fn borrowing_order(pool: &Pool, host: &str, blocks: impl IntoIterator<Item = IpNet>, now: Timestamp) -> Vec<IpNet> {
+pub fn borrowing_order(
+    pool: &Pool,
+    host: &str,
+    blocks: impl IntoIterator<Item = IpNet>,
+    now: Timestamp,
+) -> Vec<IpNet> {
     let count = block_count(pool);
     let start = start_index(pool, host, now);
     let mut inside: Vec<(u128, IpNet)> = blocks

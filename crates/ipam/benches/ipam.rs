@@ -70,9 +70,8 @@ async fn measure(name: &str, backend: &Arc<dyn Backend>, report: &mut Report) ->
             }
         }
     }
-    let [alone, alone_floor, together, many, many_floor, _] = rates.map(|rates| {
-        if rates.is_empty() { 0.0 } else { median(rates) }
-    });
+    let [alone, alone_floor, together, many, many_floor, _] =
+        rates.map(|rates| if rates.is_empty() { 0.0 } else { median(rates) });
     let mut row = |what: &str, ours: f64, floor: f64| {
         report.row(
             &format!("{what}, {name}"),
@@ -179,7 +178,9 @@ async fn floor(backend: &Arc<dyn Backend>, writers: usize, each: usize, round: u
 async fn release_all(backend: &Arc<dyn Backend>, round: usize) -> Result<()> {
     let ipam = Ipam::new(Arc::clone(backend));
     for entry in backend.list(&ListOptions::IpamHandle, None).await?.items {
-        let (Key::IpamHandle { handle_id }, Value::IpamHandle(_)) = (&entry.key, &entry.value) else { continue };
+        let (Key::IpamHandle { handle_id }, Value::IpamHandle(_)) = (&entry.key, &entry.value) else {
+            continue;
+        };
         if handle_id.starts_with("floor.") {
             backend.delete_entry(&entry).await?;
         } else if handle_id.contains(&format!(".{round}.")) {

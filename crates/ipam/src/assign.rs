@@ -3,8 +3,8 @@
 //! The order is Calico's: the owner's blocks, then a new block, then (unless only owners may use blocks) any block with
 //! room. Several requests are served by one write; each of them is a [`Job`].
 
-use crate::clock::ATTEMPTS;
 use crate::claims::Secured;
+use crate::clock::ATTEMPTS;
 use crate::commit::{BlockWrite, Committed};
 use crate::error::{Error, Result, TOO_MANY_ATTEMPTS};
 use crate::handles::Handles;
@@ -136,7 +136,11 @@ impl Work<'_> {
     }
 
     /// Takes what is missing from a block. Returns what each job gets, and how many addresses each handle gets.
-    fn take(&self, block: &mut AllocationBlock, context: &Context) -> (Vec<Vec<IpNet>>, BTreeMap<String, i64>) {
+    fn take(
+        &self,
+        block: &mut AllocationBlock,
+        context: &Context,
+    ) -> (Vec<Vec<IpNet>>, BTreeMap<String, i64>) {
         let mut counts = BTreeMap::new();
         let mut taken = Vec::with_capacity(self.jobs.len());
         for job in &*self.jobs {
@@ -216,7 +220,8 @@ impl Shared {
         let outcome = self.serve_from_blocks(context, &mut work).await;
         self.settle(&mut work.handles).await;
         for job in work.jobs.iter_mut() {
-            job.handle_entry = job.holder.handle.as_ref().and_then(|handle| work.handles.known(handle)).cloned();
+            job.handle_entry =
+                job.holder.handle.as_ref().and_then(|handle| work.handles.known(handle)).cloned();
         }
         outcome.map(|()| work.messages)
     }
@@ -312,7 +317,12 @@ impl Shared {
     }
 
     /// Serves what can be served from one block.
-    async fn serve_from(&self, context: &Context, work: &mut Work<'_>, mut candidate: Candidate) -> Result<()> {
+    async fn serve_from(
+        &self,
+        context: &Context,
+        work: &mut Work<'_>,
+        mut candidate: Candidate,
+    ) -> Result<()> {
         let cidr = candidate.cidr;
         work.tried.insert(cidr);
         for attempt in 0..ATTEMPTS {
@@ -490,7 +500,9 @@ impl Shared {
         for block in reclaimable {
             match self.reclaim(&block, settings).await {
                 Ok(()) => return Ok(block.cidr),
-                Err(error) => tracing::warn!(cidr = %block.cidr, %error, "this empty block could not be reclaimed"),
+                Err(error) => {
+                    tracing::warn!(cidr = %block.cidr, %error, "this empty block could not be reclaimed")
+                }
             }
         }
         Err(Error::NoFreeBlocks)
@@ -505,7 +517,9 @@ impl Shared {
                 continue;
             }
             let block = self.read(&records::block_key(cidr)).await?;
-            if let Secured::Ours { .. } = self.secure(cidr, &context.owner, Some(claim), block, reserved).await? {
+            if let Secured::Ours { .. } =
+                self.secure(cidr, &context.owner, Some(claim), block, reserved).await?
+            {
                 return Ok(cidr);
             }
         }

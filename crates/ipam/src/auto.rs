@@ -3,8 +3,8 @@
 use crate::assign::{Attempt, Context, Job};
 use crate::clock::ATTEMPTS;
 use crate::error::{Error, Result, TOO_MANY_ATTEMPTS};
-use crate::lane::LaneKey;
 use crate::handles::is_lost;
+use crate::lane::LaneKey;
 use crate::records::{self, block_key, handle_key, with_block};
 use crate::request::{Assigned, AutoAssign, EnsureBlock, Shortfall, WindowsReservation};
 use crate::shared::{Facts, Shared};
@@ -101,14 +101,8 @@ impl Shared {
         job: Job,
     ) -> (Job, Result<Vec<String>>) {
         let namespace = request.namespace.as_ref().map(|namespace| &namespace.labels);
-        let context = self.context(
-            owner,
-            facts,
-            part,
-            request.intended_use,
-            namespace,
-            request.max_blocks_per_host,
-        );
+        let context =
+            self.context(owner, facts, part, request.intended_use, namespace, request.max_blocks_per_host);
         let (key, context) = match context {
             Ok(context) => context,
             Err(error) => return (job, Err(error)),
@@ -212,7 +206,8 @@ impl Shared {
         }
         let addresses = self.addresses_of(entry, &id).await?;
         let is_wanted = |address: &IpAddr| IpVersion::of(&IpNet::from(*address)) == version;
-        let found: Vec<IpNet> = addresses.into_iter().filter(is_wanted).map(IpNet::from).take(job.count).collect();
+        let found: Vec<IpNet> =
+            addresses.into_iter().filter(is_wanted).map(IpNet::from).take(job.count).collect();
         if found.len() < job.count {
             return Err(Error::HandleFull { handle: id, count, limit: job.limit });
         }
@@ -229,7 +224,8 @@ impl Shared {
             tracing::warn!(holder = ?job.holder, %error, "what a failed request took is not known");
         }
         let handle = &job.holder.handle;
-        let release = |net: &IpNet| Release { address: net.addr(), handle: handle.clone(), sequence_number: None };
+        let release =
+            |net: &IpNet| Release { address: net.addr(), handle: handle.clone(), sequence_number: None };
         let releases: Vec<Release> = job.got.iter().map(release).collect();
         let mut outcome = match self.release_ips(&releases).await {
             Ok(outcome) => outcome.failure.map_or(Ok(()), Err),
@@ -261,13 +257,21 @@ impl Shared {
         let facts = self.facts(&owner, &[]).await?;
         let mut blocks = (None, None);
         if let Some(reserved) = &request.host_reserved {
-            let part =
-                Part { version: IpVersion::V4, count: 0, requested: &request.ipv4_pools, reserved: Some(reserved) };
+            let part = Part {
+                version: IpVersion::V4,
+                count: 0,
+                requested: &request.ipv4_pools,
+                reserved: Some(reserved),
+            };
             blocks.0 = Some(self.ensure_part(&owner, &facts, &part).await?);
         }
         if let Some(reserved) = &request.host_reserved6 {
-            let part =
-                Part { version: IpVersion::V6, count: 0, requested: &request.ipv6_pools, reserved: Some(reserved) };
+            let part = Part {
+                version: IpVersion::V6,
+                count: 0,
+                requested: &request.ipv6_pools,
+                reserved: Some(reserved),
+            };
             blocks.1 = Some(self.ensure_part(&owner, &facts, &part).await?);
         }
         Ok(blocks)

@@ -123,7 +123,11 @@ impl Shared {
         self.forget_claim(owner, cidr);
     }
 
-    async fn read_claim_and_block(&self, owner: &Owner, cidr: IpNet) -> Result<(Option<KvPair>, Option<KvPair>)> {
+    async fn read_claim_and_block(
+        &self,
+        owner: &Owner,
+        cidr: IpNet,
+    ) -> Result<(Option<KvPair>, Option<KvPair>)> {
         let (claim_key, block_key) = (claim_key(owner, cidr), block_key(cidr));
         let (claim, block) = futures::join!(self.read(&claim_key), self.read(&block_key));
         Ok((claim?, block?))
@@ -189,17 +193,23 @@ impl Shared {
         let write = match disposal {
             Disposal::Delete => Write::Delete(entry.clone()),
             Disposal::Disown(block) => Write::Update(with_block(&entry, *block)),
+            Disposal::Keep => {
+                Write::Unchanged { key: entry.key.clone(), revision: Some(entry.revision.clone()) }
+            }
         };
         match self.backend.write_all(&[write.clone(), Write::Delete(claim.clone())]).await? {
             Batch::Done(_) => {}
             Batch::Conflict(_) => {
-                return Err(datastore::Error::UpdateConflict { key: entry.key.to_string(), existing: None }.into());
+                return Err(
+                    datastore::Error::UpdateConflict { key: entry.key.to_string(), existing: None }.into()
+                );
             }
             Batch::Unsupported => {
                 let claim = self.backend.update(&with_state(&claim, PendingDeletion)).await?;
                 match write {
-                    Write::Update(block) => drop(self.backend.update(&block).await?),
-                    _ => drop(existing(self.backend.delete_entry(&entry).await)?),
+                    Write::Update(block) | Write::Create(block) => drop(self.backend.update(&block).await?),
+                    Write::Delete(block) => drop(existing(self.backend.delete_entry(&block).await)?),
+                    Write::Unchanged { .. } => {}
                 }
                 existing(self.backend.delete_entry(&claim).await)?;
             }
@@ -228,7 +238,11 @@ impl Shared {
             return Err(KeepRefused::Changed(cidr).into());
         }
         let mut rested = block.clone();
-        cooldown::collect(&mut rested, self.read_settings().await?.config.ip_cooldown_seconds, self.clock.now());
+        cooldown::collect(
+            &mut rested,
+            self.read_settings().await?.config.ip_cooldown_seconds,
+            self.clock.now(),
+        );
         if !Block::new(&rested).is_empty() {
             return Err(KeepRefused::NotEmpty(cidr).into());
         }

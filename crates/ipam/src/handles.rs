@@ -176,8 +176,10 @@ impl Shared {
     /// Counts down handles as they were read before the addresses were released. Too high a count is tolerable, so trouble is
     /// only told.
     pub(crate) async fn count_down(&self, downs: Vec<(String, Option<KvPair>, Changes)>) {
-        let writes: Vec<_> =
-            downs.iter().map(|(handle, entry, changes)| self.count_down_one(handle, entry.as_ref(), changes)).collect();
+        let writes: Vec<_> = downs
+            .iter()
+            .map(|(handle, entry, changes)| self.count_down_one(handle, entry.as_ref(), changes))
+            .collect();
         let outcomes: Vec<Result<()>> = futures::stream::iter(writes).buffered(AT_ONCE).collect().await;
         for ((handle, ..), outcome) in downs.iter().zip(outcomes) {
             if let Err(error) = outcome {
@@ -247,8 +249,11 @@ impl Shared {
         let doubtful = std::mem::take(&mut handles.doubtful);
         let mut downs = Vec::new();
         for (handle, surplus) in std::mem::take(&mut handles.surplus) {
-            let changes: Changes =
-                surplus.into_iter().filter(|(_, count)| *count > 0).map(|(cidr, count)| (cidr, -count)).collect();
+            let changes: Changes = surplus
+                .into_iter()
+                .filter(|(_, count)| *count > 0)
+                .map(|(cidr, count)| (cidr, -count))
+                .collect();
             if changes.is_empty() {
                 continue;
             }

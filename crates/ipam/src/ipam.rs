@@ -207,7 +207,9 @@ impl Ipam {
 
 impl std::fmt::Debug for Ipam {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Ipam").field("kubernetes", &self.shared.backend.is_kubernetes()).finish_non_exhaustive()
+        f.debug_struct("Ipam")
+            .field("kubernetes", &self.shared.backend.is_kubernetes())
+            .finish_non_exhaustive()
     }
 }
 

@@ -148,8 +148,13 @@ impl Batch {
         let mut waiting = lock(&lane.waiting);
         waiting.retain(|slot| !Arc::ptr_eq(slot, own));
         let others = waiting.len().min(MOST_AT_ONCE - 1);
-        let mut batch =
-            Self { slots: Vec::new(), jobs: Vec::new(), contexts: Vec::new(), context: None, is_answered: false };
+        let mut batch = Self {
+            slots: Vec::new(),
+            jobs: Vec::new(),
+            contexts: Vec::new(),
+            context: None,
+            is_answered: false,
+        };
         for slot in std::iter::once(Arc::clone(own)).chain(waiting.drain(..others)) {
             let mut state = lock(&slot.0);
             match std::mem::replace(&mut *state, State::Served) {

@@ -27,8 +27,8 @@ mod warm;
 pub use clock::{Clock, SystemClock};
 pub use error::{Error, Result};
 pub use ipam::Ipam;
-pub use shared::default_config;
 pub use request::{
     AssignIp, Assigned, AutoAssign, Change, EnsureBlock, Expected, IntendedUse, NamespaceLabels, Owner,
     OwnerCheck, OwnerUpdate, PodOwner, Release, Released, Shortfall, WindowsReservation,
 };
+pub use shared::default_config;

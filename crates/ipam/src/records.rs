@@ -97,7 +97,11 @@ pub(crate) fn blocks_of(handle: &IpamHandle) -> Vec<IpNet> {
     let ranges = handle.block.keys().filter_map(|text| match text.parse::<IpNet>() {
         Ok(cidr) => Some(cidr.trunc()),
         Err(_) => {
-            tracing::warn!(handle = handle.handle_id, block = text, "the handle names a block that is no range");
+            tracing::warn!(
+                handle = handle.handle_id,
+                block = text,
+                "the handle names a block that is no range"
+            );
             None
         }
     });

@@ -47,13 +47,15 @@ impl Shared {
         if releases.is_empty() {
             return Ok(outcome);
         }
-        let (settings, groups) = futures::join!(self.read_settings(), self.group_by_block(releases, &mut outcome));
+        let (settings, groups) =
+            futures::join!(self.read_settings(), self.group_by_block(releases, &mut outcome));
         let (settings, groups) = (&settings?, groups?);
         let writes: Vec<_> = groups
             .iter()
             .map(|group| self.release_from_block(group.cidr, group.block.clone(), &group.requests, settings))
             .collect();
-        let results: Vec<Result<Vec<IpAddr>>> = futures::stream::iter(writes).buffered(AT_ONCE).collect().await;
+        let results: Vec<Result<Vec<IpAddr>>> =
+            futures::stream::iter(writes).buffered(AT_ONCE).collect().await;
         for (result, group) in results.into_iter().zip(&groups) {
             match result {
                 Ok(unallocated) => {
@@ -182,7 +184,8 @@ impl Shared {
             Err(error) if is_lost(&error) => return Ok(Written::Changed(self.read(write.key()).await?)),
             Err(error) => return Err(error.into()),
         };
-        let downs = changes.into_iter().zip(entries).map(|((handle, changes), entry)| (handle, entry, changes));
+        let downs =
+            changes.into_iter().zip(entries).map(|((handle, changes), entry)| (handle, entry, changes));
         self.count_down(downs.collect()).await;
         Ok(Written::Done(stored))
     }
@@ -228,7 +231,11 @@ impl Shared {
 
     /// The settings: as they were last seen, if the write can check that they still hold.
     async fn settings_for_release(&self, is_first: bool) -> Result<Settings> {
-        if is_first && !self.backend.is_kubernetes() { self.settings().await } else { self.read_settings().await }
+        if is_first && !self.backend.is_kubernetes() {
+            self.settings().await
+        } else {
+            self.read_settings().await
+        }
     }
 
     /// Blocks: as they were last seen, for a first attempt; the write finds out whether they still are.
@@ -275,7 +282,8 @@ impl Shared {
     ) -> Result<Option<Vec<Option<KvPair>>>> {
         let record = records::handle(entry)?;
         let mut left = record.clone();
-        left.block.retain(|text, _| text.parse::<IpNet>().map_or(true, |cidr| !ranges.contains(&cidr.trunc())));
+        left.block
+            .retain(|text, _| text.parse::<IpNet>().map_or(true, |cidr| !ranges.contains(&cidr.trunc())));
         let last = if handle::is_empty(&left) {
             Write::Delete(entry.clone())
         } else {

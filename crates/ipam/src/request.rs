@@ -8,8 +8,8 @@ use std::net::IpAddr;
 
 pub use ipam_core::owner::{Change, Expected};
 pub use ipam_core::{
-    HostReserved as WindowsReservation, IntendedUse, NamespaceLabels, Owner, OwnerCheck, OwnerUpdate, PodOwner,
-    Release,
+    HostReserved as WindowsReservation, IntendedUse, NamespaceLabels, Owner, OwnerCheck, OwnerUpdate,
+    PodOwner, Release,
 };
 
 /// A wish for addresses, whichever they are.

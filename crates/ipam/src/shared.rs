@@ -251,9 +251,7 @@ impl Shared {
         }
         match facts.claims.get(&version) {
             // Read for this request; but it may have waited for one that claimed a block.
-            Some(claims) => {
-                Ok((claims.clone(), facts.claimed_before != self.claimed.load(Ordering::SeqCst)))
-            }
+            Some(claims) => Ok((claims.clone(), facts.claimed_before != self.claimed.load(Ordering::SeqCst))),
             None => Ok((self.read_claims(owner, version).await?, false)),
         }
     }
@@ -334,7 +332,11 @@ pub(crate) fn read_pools<'a>(
     invalid: &[InvalidEntry],
 ) -> Vec<Pool> {
     for entry in invalid {
-        tracing::error!(key = entry.key, reason = entry.reason, "this IP pool cannot be read and gives out nothing");
+        tracing::error!(
+            key = entry.key,
+            reason = entry.reason,
+            "this IP pool cannot be read and gives out nothing"
+        );
     }
     let mut pools: Vec<Pool> = Vec::new();
     for entry in items {

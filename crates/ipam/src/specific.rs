@@ -10,7 +10,9 @@ use crate::records::{self, block_key, handle_key, with_block};
 use crate::request::AssignIp;
 use crate::shared::{Settings, Shared};
 use api::BlockAffinityState;
-use ipam_core::{Block, Holder, IntendedUse, Owner, OwnerCheck, OwnerUpdate, TakeRefused, cooldown, owner, pools, take};
+use ipam_core::{
+    Block, Holder, IntendedUse, Owner, OwnerCheck, OwnerUpdate, TakeRefused, cooldown, owner, pools, take,
+};
 use ipnet::IpNet;
 use model::{IpVersion, KvPair};
 use std::collections::BTreeMap;
@@ -90,12 +92,16 @@ impl Shared {
                     }
                     return Ok(());
                 }
-                Ok(Committed::BlockChanged(current)) if matches!(write, BlockWrite::Update(_)) => known = current,
+                Ok(Committed::BlockChanged(current)) if matches!(write, BlockWrite::Update(_)) => {
+                    known = current
+                }
                 Ok(Committed::SettingsChanged) => {}
                 // A claim without a block, or a store that makes one after the other.
                 Ok(Committed::BlockChanged(None) | Committed::Unsupported) => {
                     let reserved = request.host_reserved.as_ref();
-                    if let Secured::Ours { block, .. } = self.secure(cidr, owner, None, None, reserved).await? {
+                    if let Secured::Ours { block, .. } =
+                        self.secure(cidr, owner, None, None, reserved).await?
+                    {
                         known = Some(block);
                     }
                 }

@@ -200,7 +200,8 @@ impl Shared {
             return Err(Error::Unreadable { what: "an IP pool", key, reason });
         }
         let is_wanted = |pool: &Pool| {
-            wanted.is_empty() || wanted.iter().any(|text| *text == pool.name || *text == pool.cidr.to_string())
+            wanted.is_empty()
+                || wanted.iter().any(|text| *text == pool.name || *text == pool.cidr.to_string())
         };
         let pools = crate::shared::read_pools(&found.items, &[]);
         let pools: Vec<(String, IpNet)> =

@@ -46,9 +46,12 @@ impl Warm {
             pools: Feed::start(backend, clock, ListOptions::resources(Kind::IPPool), |entries| {
                 Arc::new(read_pools(entries.items.values(), &entries.unreadable()))
             }),
-            reservations: Feed::start(backend, clock, ListOptions::resources(Kind::IPReservation), |entries| {
-                read_reservations(entries.items.values(), &entries.unreadable()).ok().map(Arc::new)
-            }),
+            reservations: Feed::start(
+                backend,
+                clock,
+                ListOptions::resources(Kind::IPReservation),
+                |entries| read_reservations(entries.items.values(), &entries.unreadable()).ok().map(Arc::new),
+            ),
             node: Feed::start(backend, clock, node, |entries| {
                 entries.items.values().next().map(|node| Arc::new(read_labels(node)))
             }),

@@ -4,8 +4,8 @@
 //! On Kubernetes nodes are Kubernetes' own: the store refuses to create or delete them, and nothing is cleaned up.
 
 use super::KindHooks;
-use crate::query::{DeleteOptions, ListQuery};
 use crate::Client;
+use crate::query::{DeleteOptions, ListQuery};
 use api::{
     BGPConfigurationSpec, BGPPeerSpec, FelixConfigurationSpec, HostEndpointSpec, Kind, Node, NodeSpec,
     Resource, WorkloadEndpoint, WorkloadEndpointIdentifiers, WorkloadEndpointSpec,

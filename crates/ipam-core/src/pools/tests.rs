@@ -61,7 +61,10 @@ fn pools_are_chosen_by_selectors_and_use() {
     let elsewhere = Wanted { node_labels: &other, namespace_labels: &other, ..wanted.clone() };
     assert_eq!(names(&choose(&pools, &elsewhere).expect("pools").usable), ["g-small"]);
     let windows = Wanted { max_block_size: 29, ..elsewhere.clone() };
-    assert_eq!(choose(&pools, &windows).expect_err("blocks too small"), NoPool::NoneForUse(IntendedUse::Workload));
+    assert_eq!(
+        choose(&pools, &windows).expect_err("blocks too small"),
+        NoPool::NoneForUse(IntendedUse::Workload)
+    );
     let six = Wanted { version: IpVersion::V6, max_block_size: 128, ..wanted.clone() };
     assert_eq!(names(&choose(&pools, &six).expect("pools").usable), ["h-six"]);
 
@@ -73,7 +76,10 @@ fn pools_are_chosen_by_selectors_and_use() {
         (&disabled[..], "the given pool (10.3.0.0/16) does not exist, or is not enabled"),
         (&unknown[..], "the given pool (10.9.0.0/16) does not exist, or is not enabled"),
         (&[net("fd00::/48")][..], "provided IPv4 IPPools list contains one or more IPv6 IPPools"),
-        (&[net("10.5.0.0/16")][..], "cannot find a qualified ippool, no pools match the required use (Workload)"),
+        (
+            &[net("10.5.0.0/16")][..],
+            "cannot find a qualified ippool, no pools match the required use (Workload)",
+        ),
     ] {
         let refused = choose(&pools, &Wanted { requested, ..wanted.clone() }).expect_err("refused");
         assert_eq!(refused.to_string(), message);

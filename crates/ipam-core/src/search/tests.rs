@@ -37,9 +37,8 @@ fn each_block_comes_once_and_hosts_start_apart() {
     }
     assert!(starts.len() > 12, "64 hosts start at {} of 16 places only", starts.len());
     let single = self::pool("10.0.0.0/24", 32);
-    let places: BTreeSet<u128> = (0..32)
-        .map(|second| start_index(&single, "n1", now() + SignedDuration::from_secs(second)))
-        .collect();
+    let places: BTreeSet<u128> =
+        (0..32).map(|second| start_index(&single, "n1", now() + SignedDuration::from_secs(second))).collect();
     assert!(places.len() > 16);
 }
 
@@ -47,8 +46,12 @@ fn each_block_comes_once_and_hosts_start_apart() {
 fn reserved_ranges_are_jumped_over() {
     let huge = pool("fd00::/48", 122);
     // All but one block of 2^74.
-    let reserved: AddressSet =
-        net("fd00::/48").subnets(49).expect("halves").skip(1).chain(subtract("fd00::/49", "fd00::1:0:0:40/122")).collect();
+    let reserved: AddressSet = net("fd00::/48")
+        .subnets(49)
+        .expect("halves")
+        .skip(1)
+        .chain(subtract("fd00::/49", "fd00::1:0:0:40/122"))
+        .collect();
     for host in ["a", "b", "c"] {
         let round: Vec<IpNet> = Round::new(&huge, start_index(&huge, host, now()), &reserved).collect();
         assert_eq!(round, [net("fd00::1:0:0:40/122")]);
@@ -66,7 +69,8 @@ fn subtract(range: &str, hole: &str) -> Vec<IpNet> {
     let mut rest = Vec::new();
     while range != hole {
         let halves: Vec<IpNet> = range.subnets(range.prefix_len() + 1).expect("halves").collect();
-        let (inside, outside) = if halves[0].contains(&hole) { (halves[0], halves[1]) } else { (halves[1], halves[0]) };
+        let (inside, outside) =
+            if halves[0].contains(&hole) { (halves[0], halves[1]) } else { (halves[1], halves[0]) };
         rest.push(outside);
         range = inside;
     }
@@ -96,8 +100,7 @@ fn find_among(pools: &[Pool], blocks: &[(&str, &str, usize, i64)], reserved: &Ad
 fn free_blocks_first_then_ours_then_empty_ones_of_others() {
     let pools = [pool("10.0.0.0/29", 31)];
     let none = AddressSet::default();
-    let others =
-        [("10.0.0.0/31", "n2", 1, 90), ("10.0.0.2/31", "n2", 0, 90), ("10.0.0.4/31", "n3", 0, 59)];
+    let others = [("10.0.0.0/31", "n2", 1, 90), ("10.0.0.2/31", "n2", 0, 90), ("10.0.0.4/31", "n3", 0, 59)];
     assert_eq!(find_among(&pools, &others, &none), Found::Free(net("10.0.0.6/31")));
     let mut full = others.to_vec();
     full.push(("10.0.0.6/31", "n1", 2, 90));
@@ -107,7 +110,11 @@ fn free_blocks_first_then_ours_then_empty_ones_of_others() {
     full[3].2 = 1;
     assert_eq!(find_among(&pools, &full, &none), Found::Ours(net("10.0.0.6/31")));
     let reserved: AddressSet = [net("10.0.0.7/32"), net("10.0.0.2/31")].into_iter().collect();
-    assert_eq!(find_among(&pools, &full, &reserved), Found::Reclaimable(Vec::new()), "nothing that is not reserved");
+    assert_eq!(
+        find_among(&pools, &full, &reserved),
+        Found::Reclaimable(Vec::new()),
+        "nothing that is not reserved"
+    );
     full[0] = ("10.0.0.0/31", "", 0, 0);
     let Found::Reclaimable(found) = find_among(&pools, &full, &reserved) else { panic!("no free block") };
     assert_eq!((found[0].cidr, found[0].owner.clone()), (net("10.0.0.0/31"), None), "nobody's, and empty");
@@ -118,7 +125,14 @@ fn an_unreadable_block_is_not_free() {
     let pools = [pool("10.0.0.0/31", 31)];
     let blocks = [(net("10.0.0.0/31"), None)].into();
     let reserved = AddressSet::default();
-    let search = Search { owner: &owner("n1"), pools: &pools, blocks: &blocks, reserved: &reserved, cooldown_seconds: 0, now: now() };
+    let search = Search {
+        owner: &owner("n1"),
+        pools: &pools,
+        blocks: &blocks,
+        reserved: &reserved,
+        cooldown_seconds: 0,
+        now: now(),
+    };
     assert_eq!(find(&search), Found::Reclaimable(Vec::new()));
 }
 
@@ -126,7 +140,12 @@ fn an_unreadable_block_is_not_free() {
 fn borrowing_goes_round_from_the_hosts_own_place() {
     let pool = pool("10.0.0.0/24", 28);
     let blocks: Vec<IpNet> = net("10.0.0.0/24").subnets(28).expect("blocks").collect();
-    let order = borrowing_order(&pool, "n1", blocks.iter().copied().chain([net("10.9.0.0/28"), net("10.0.0.0/29")]), now());
+    let order = borrowing_order(
+        &pool,
+        "n1",
+        blocks.iter().copied().chain([net("10.9.0.0/28"), net("10.0.0.0/29")]),
+        now(),
+    );
     let start = start_index(&pool, "n1", now());
     let round: Vec<IpNet> = Round::new(&pool, start, &AddressSet::default()).collect();
     assert_eq!(order, round);

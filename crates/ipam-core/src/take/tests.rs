@@ -9,10 +9,7 @@ fn owner(host: &str) -> Owner {
 }
 
 fn holder(handle: &str) -> Holder {
-    Holder {
-        handle: Some(handle.to_owned()),
-        attributes: [("node".to_owned(), "n1".to_owned())].into(),
-    }
+    Holder { handle: Some(handle.to_owned()), attributes: [("node".to_owned(), "n1".to_owned())].into() }
 }
 
 fn net(text: &str) -> IpNet {
@@ -36,7 +33,11 @@ fn a_new_block_is_calicos() {
     block.sequence_number += 1;
     let more = take(&mut block, 1, &holder("a"), &AddressSet::default());
     assert_eq!(texts(&more), ["172.16.165.138/29"]);
-    assert_eq!((block.attributes.len(), block.allocations[2]), (1, Some(0)), "equal holders share one record");
+    assert_eq!(
+        (block.attributes.len(), block.allocations[2]),
+        (1, Some(0)),
+        "equal holders share one record"
+    );
     assert_eq!(block.sequence_number_for_allocation["0"] + 1, block.sequence_number_for_allocation["2"]);
     assert_eq!(texts(&held_by(&block, &holder("a"))).len(), 3);
     assert!(held_by(&block, &Holder { handle: Some("a".to_owned()), ..Holder::default() }).is_empty());
@@ -75,7 +76,8 @@ fn reserved_addresses_stay_in_their_place() {
     assert_eq!(block.unallocated, [0, 1, 3, 5, 6, 7]);
     assert_eq!(available(&block, &reserved), 3);
     // Who asks for an address by name gets it.
-    take_address(&mut block, "10.0.0.3".parse().expect("an address"), &holder("b")).expect("reserved and free");
+    take_address(&mut block, "10.0.0.3".parse().expect("an address"), &holder("b"))
+        .expect("reserved and free");
     assert_eq!(block.unallocated, [0, 1, 5, 6, 7]);
     let again = take_address(&mut block, "10.0.0.3".parse().expect("an address"), &holder("c"));
     assert_eq!(

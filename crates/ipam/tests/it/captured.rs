@@ -17,7 +17,8 @@ fn masked(text: &str) -> Vec<String> {
     let mut blocks: BTreeMap<String, String> = BTreeMap::new();
     // Each node has one block: it is named after its node.
     for line in text.lines().filter(|line| line.contains("\"affinity\":\"host:")) {
-        let after = |start: &str| line.split(start).nth(1).and_then(|rest| rest.split('"').next()).expect("a field");
+        let after =
+            |start: &str| line.split(start).nth(1).and_then(|rest| rest.split('"').next()).expect("a field");
         blocks.insert(after("\"cidr\":\"").to_owned(), after("\"affinity\":\"host:").to_owned());
     }
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
@@ -44,7 +45,11 @@ fn mask(line: &mut String, start: &str, end: char) {
         let from = place + found + start.len();
         let to = from + line[from..].find(end).expect("an end");
         let shown = if start.ends_with('{') {
-            line[from..to].split(',').map(|pair| pair.split(':').next().expect("an ordinal")).collect::<Vec<_>>().join(",")
+            line[from..to]
+                .split(',')
+                .map(|pair| pair.split(':').next().expect("an ordinal"))
+                .collect::<Vec<_>>()
+                .join(",")
         } else {
             "MASKED".to_owned()
         };
@@ -76,7 +81,8 @@ fn stored(store: &kvstore::Store) -> String {
 #[tokio::test]
 async fn what_calico_writes_for_the_same_pods() {
     let folder = Folder::new("ipam-captured").expect("a folder");
-    let store = kvstore::Store::open(folder.path().join("data"), kvstore::Options::default()).expect("opening");
+    let store =
+        kvstore::Store::open(folder.path().join("data"), kvstore::Options::default()).expect("opening");
     let backend: Arc<dyn Backend> = Arc::new(EtcdBackend::embedded(Arc::clone(&store)));
     let entries = [
         pool("default-ipv4-ippool", r#"{"cidr":"172.16.0.0/16","blockSize":29}"#),
@@ -88,7 +94,8 @@ async fn what_calico_writes_for_the_same_pods() {
     }
     for (node, container) in [("node-a", "c1"), ("node-a", "c2"), ("node-b", "c3")] {
         // Each ADD is a process of its own.
-        let assigned = Ipam::new(Arc::clone(&backend)).auto_assign(&add(node, container)).await.expect("an address");
+        let assigned =
+            Ipam::new(Arc::clone(&backend)).auto_assign(&add(node, container)).await.expect("an address");
         assert_eq!(assigned.ipv4[0].prefix_len(), 29);
     }
     assert_eq!(masked(&stored(&store)), masked(AFTER_ADD));

@@ -23,22 +23,58 @@ const PROCESSES: usize = 2 * HOSTS.len();
 
 #[derive(Clone, Debug)]
 enum Op {
-    Assign { process: usize, count: usize, block_limit: u32 },
-    AssignNamed { process: usize, place: u8 },
+    Assign {
+        process: usize,
+        count: usize,
+        block_limit: u32,
+    },
+    AssignNamed {
+        process: usize,
+        place: u8,
+    },
     /// Of one of the handles so far, by its holder's process or another one.
-    ReleaseHandle { process: usize, handle: usize },
-    ReleaseAddresses { process: usize, handle: usize },
+    ReleaseHandle {
+        process: usize,
+        handle: usize,
+    },
+    ReleaseAddresses {
+        process: usize,
+        handle: usize,
+    },
     /// Somebody asks again under a handle that is in use: what becomes of it then is only checked for consistency.
-    Again { process: usize, handle: usize },
-    ReleaseHost { process: usize, must_be_empty: bool },
-    ReleasePool { process: usize, pool: usize },
-    Pool { pool: usize, state: PoolState },
-    Config { strict: bool, cooldown: i32 },
-    Later { seconds: i64 },
-    Crash { process: usize },
-    Cancel { task: usize },
+    Again {
+        process: usize,
+        handle: usize,
+    },
+    ReleaseHost {
+        process: usize,
+        must_be_empty: bool,
+    },
+    ReleasePool {
+        process: usize,
+        pool: usize,
+    },
+    Pool {
+        pool: usize,
+        state: PoolState,
+    },
+    Config {
+        strict: bool,
+        cooldown: i32,
+    },
+    Later {
+        seconds: i64,
+    },
+    Crash {
+        process: usize,
+    },
+    Cancel {
+        task: usize,
+    },
     /// A later write fails, or its answer is lost.
-    Fault { fault: Fault },
+    Fault {
+        fault: Fault,
+    },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +93,9 @@ fn pool_entry(number: usize, state: PoolState) -> KvPair {
     };
     // Four blocks of two addresses, and two blocks of four.
     let (cidr, size) = [("10.0.0.0/29", 31), ("10.1.0.0/29", 30)][number];
-    let spec = format!(r#"{{"cidr":"{cidr}","blockSize":{size},"disabled":{disabled},"nodeSelector":"{selector}"}}"#);
+    let spec = format!(
+        r#"{{"cidr":"{cidr}","blockSize":{size},"disabled":{disabled},"nodeSelector":"{selector}"}}"#
+    );
     pool(POOLS[number], &spec)
 }
 
@@ -229,7 +267,8 @@ impl World {
             }
             Op::ReleaseHost { process, must_be_empty } => {
                 let ipam = self.ipams[process].clone();
-                let owner = Owner { affinity_type: model::AffinityType::Host, host: HOSTS[process / 2].to_owned() };
+                let owner =
+                    Owner { affinity_type: model::AffinityType::Host, host: HOSTS[process / 2].to_owned() };
                 self.start(process, async move {
                     drop(ipam.release_host_affinities(&owner, must_be_empty).await);
                     Outcome::Done
@@ -250,7 +289,9 @@ impl World {
                 };
                 self.sim.set(pool_key(POOLS[pool]), entry);
                 match state {
-                    PoolState::Disabled | PoolState::Gone => drop(self.closed.entry(pool).or_insert(self.step)),
+                    PoolState::Disabled | PoolState::Gone => {
+                        self.closed.entry(pool).or_insert(self.step);
+                    }
                     PoolState::Open | PoolState::OnlyFirstHost => drop(self.closed.remove(&pool)),
                 }
             }
@@ -276,7 +317,8 @@ impl World {
                     }
                 }
                 let backend = Arc::clone(&self.sim) as Arc<dyn Backend>;
-                self.ipams[process] = Ipam::with_clock(backend, Arc::clone(&self.clock) as Arc<dyn ipam::Clock>);
+                self.ipams[process] =
+                    Ipam::with_clock(backend, Arc::clone(&self.clock) as Arc<dyn ipam::Clock>);
             }
             Op::Cancel { task } => {
                 let count = self.tasks.len().max(1);
@@ -332,7 +374,8 @@ impl World {
                 assert_eq!(holders.insert(allocation.address, handle), None);
             }
             for (handle, count) in counts {
-                let counted = records.handles.get(&handle).and_then(|blocks| blocks.get(&block.cidr.to_string()));
+                let counted =
+                    records.handles.get(&handle).and_then(|blocks| blocks.get(&block.cidr.to_string()));
                 assert!(
                     counted.is_some_and(|counted| *counted >= count),
                     "{handle} has {count} addresses of {} and counts {counted:?}",
@@ -366,7 +409,8 @@ impl World {
             let (key, value) = match repair.clone() {
                 Repair::DeleteHandle { handle_id } => (Key::IpamHandle { handle_id }, None),
                 Repair::SetHandle { handle_id, to, .. } => {
-                    let handle = IpamHandle { handle_id: handle_id.clone(), block: to, ..IpamHandle::default() };
+                    let handle =
+                        IpamHandle { handle_id: handle_id.clone(), block: to, ..IpamHandle::default() };
                     (Key::IpamHandle { handle_id }, Some(Value::IpamHandle(handle)))
                 }
                 Repair::DeleteClaim { claim, .. } => (Key::BlockAffinity(claim), None),
@@ -376,7 +420,9 @@ impl World {
                     (Key::BlockAffinity(claim), Some(Value::BlockAffinity(affinity)))
                 }
                 Repair::DeleteBlock { cidr } => (Key::Block { cidr }, None),
-                Repair::RewriteBlock { block } => (Key::Block { cidr: block.cidr }, Some(Value::Block(*block))),
+                Repair::RewriteBlock { block } => {
+                    (Key::Block { cidr: block.cidr }, Some(Value::Block(*block)))
+                }
             };
             self.sim.set(key.clone(), value.map(|value| KvPair::new(key, value)));
         }
@@ -402,7 +448,8 @@ fn check_case(has_transactions: bool, ops: Vec<Op>, schedule: &[u8]) {
     // The dust settles: nobody is at work any more.
     let repairs = records(&world.sim.dump()).repairs();
     if !world.had_crash {
-        let serious: Vec<String> = repairs.iter().filter(|repair| is_serious(repair)).map(ToString::to_string).collect();
+        let serious: Vec<String> =
+            repairs.iter().filter(|repair| is_serious(repair)).map(ToString::to_string).collect();
         assert_eq!(serious, Vec::<String>::new(), "nobody crashed");
     }
     for repair in &repairs {
@@ -422,7 +469,9 @@ fn check_case(has_transactions: bool, ops: Vec<Op>, schedule: &[u8]) {
     for handle in world.handles.clone() {
         world.held.retain(|_, holder| *holder != handle);
         let outcome = run(Box::pin(ipam.release_by_handle(&handle)));
-        assert!(outcome.as_ref().is_ok_and(|()| true) || outcome.is_err_and(|error| error.is_does_not_exist()));
+        assert!(
+            outcome.as_ref().is_ok_and(|()| true) || outcome.is_err_and(|error| error.is_does_not_exist())
+        );
     }
     let left = records(&world.sim.dump());
     assert_eq!(left.handles, BTreeMap::new());

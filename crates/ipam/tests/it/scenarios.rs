@@ -4,8 +4,8 @@ use crate::fixtures::{node, pool, pool_key, records, request, reservation};
 use crate::sim::{Counts, Sim, SimClock, poll_once, run};
 use datastore::Backend;
 use ipam::{
-    AssignIp, Assigned, AutoAssign, Change, EnsureBlock, Error, Expected, IntendedUse, Ipam, NamespaceLabels, Owner,
-    OwnerCheck, OwnerUpdate, PodOwner, Release, WindowsReservation,
+    AssignIp, Assigned, AutoAssign, Change, EnsureBlock, Error, Expected, IntendedUse, Ipam, NamespaceLabels,
+    Owner, OwnerCheck, OwnerUpdate, PodOwner, Release, WindowsReservation,
 };
 use ipnet::IpNet;
 use model::{AffinityType, IpVersion, IpamConfig, Key, KvPair, Value};
@@ -30,8 +30,10 @@ impl Cluster {
         for (name, spec) in pools {
             sim.set(pool_key(name), Some(pool(name, spec)));
         }
-        let ipam =
-            Ipam::with_clock(Arc::clone(&sim) as Arc<dyn Backend>, Arc::clone(&clock) as Arc<dyn ipam::Clock>);
+        let ipam = Ipam::with_clock(
+            Arc::clone(&sim) as Arc<dyn Backend>,
+            Arc::clone(&clock) as Arc<dyn ipam::Clock>,
+        );
         Self { sim, clock, ipam }
     }
 
@@ -108,7 +110,10 @@ fn a_host_fills_its_block_then_takes_another_then_borrows() {
         let borrowed = cluster.addresses(&request("n1", "c", 3));
         assert_eq!(borrowed.len(), 3, "no free block is left, so these are of n2's");
         let text = cluster.shortfall(&request("n1", "d", 2));
-        assert_eq!(text, "Assigned 0 out of 2 requested IPv4 addresses; No IPs available in pools: [10.0.0.0/29]");
+        assert_eq!(
+            text,
+            "Assigned 0 out of 2 requested IPv4 addresses; No IPs available in pools: [10.0.0.0/29]"
+        );
         cluster.release("a").expect("releasing");
         assert_eq!(cluster.addresses(&request("n2", "e", 2)).len(), 2, "n2 borrows back");
     });
@@ -125,10 +130,8 @@ fn strict_affinity_keeps_hosts_apart() {
             assigned.shortfall(IpVersion::V4).expect("nothing").to_string(),
             "Assigned 0 out of 1 requested IPv4 addresses; No more free affine blocks and strict affinity enabled"
         );
-        let mut other = AssignIp::new(
-            run(Box::pin(cluster.ipam.ips_by_handle("b"))).expect("an address")[0],
-            "n1",
-        );
+        let mut other =
+            AssignIp::new(run(Box::pin(cluster.ipam.ips_by_handle("b"))).expect("an address")[0], "n1");
         other.address = IpNet::new(other.address, 30).expect("a block").hosts().last().expect("a host");
         let refused = run(Box::pin(cluster.ipam.assign_ip(&other))).expect_err("n2's block");
         assert_eq!(refused.to_string(), "Block host affinity does not match");
@@ -142,9 +145,15 @@ fn the_number_of_blocks_is_limited() {
         assert_eq!(cluster.refusal(&limited), "cannot allocate new block due to per host block limit");
         let none = run(Box::pin(cluster.ipam.ips_by_handle("a")));
         assert!(none.is_err_and(|error| error.is_does_not_exist()), "what was taken before is given back");
-        assert_eq!(cluster.addresses(&AutoAssign { max_blocks_per_host: 2, ..request("n1", "b", 4) }).len(), 4);
+        assert_eq!(
+            cluster.addresses(&AutoAssign { max_blocks_per_host: 2, ..request("n1", "b", 4) }).len(),
+            4
+        );
         cluster.configure(IpamConfig { strict_affinity: true, max_blocks_per_host: 3, ..config() });
-        assert_eq!(cluster.addresses(&AutoAssign { max_blocks_per_host: 9, ..request("n1", "c", 2) }).len(), 2);
+        assert_eq!(
+            cluster.addresses(&AutoAssign { max_blocks_per_host: 9, ..request("n1", "c", 2) }).len(),
+            2
+        );
         assert!(cluster.assign(&AutoAssign { max_blocks_per_host: 9, ..request("n1", "d", 1) }).is_err());
         cluster.configure(IpamConfig { strict_affinity: true, auto_allocate_blocks: false, ..config() });
         assert_eq!(cluster.refusal(&request("n2", "e", 1)), "failed to find or claim a block");
@@ -169,13 +178,15 @@ fn pools_are_chosen_by_node_namespace_use_and_name() {
         ("f-off", r#"{"cidr":"10.6.0.0/24","disabled":true}"#),
     ];
     both(&pools, |cluster| {
-        let starts = |request: &AutoAssign| cluster.addresses(request)[0].rsplit_once('.').expect("dots").0.to_owned();
+        let starts =
+            |request: &AutoAssign| cluster.addresses(request)[0].rsplit_once('.').expect("dots").0.to_owned();
         assert_eq!(starts(&request("n1", "a", 1)), "10.1.0");
         assert_eq!(
             cluster.refusal(&request("n2", "b", 1)),
             "cannot find a qualified ippool, no pools match the required use (Workload)"
         );
-        let team = NamespaceLabels { name: "ns".to_owned(), labels: [("team".to_owned(), "x".to_owned())].into() };
+        let team =
+            NamespaceLabels { name: "ns".to_owned(), labels: [("team".to_owned(), "x".to_owned())].into() };
         assert_eq!(starts(&AutoAssign { namespace: Some(team), ..request("n2", "c", 1) }), "10.2.0");
         let tunnel = AutoAssign { intended_use: IntendedUse::Tunnel, ..request("n2", "d", 1) };
         assert_eq!(starts(&tunnel), "10.3.0");
@@ -192,7 +203,11 @@ fn pools_are_chosen_by_node_namespace_use_and_name() {
         let unknown = cluster.assign(&request("n9", "h", 1)).expect_err("no such node");
         assert!(unknown.is_does_not_exist(), "{unknown}");
         let claims = records(&cluster.sim.dump()).claims;
-        assert!(claims.keys().any(|claim| claim.affinity_type == AffinityType::Virtual && claim.host == "load-balancer"));
+        assert!(
+            claims
+                .keys()
+                .any(|claim| claim.affinity_type == AffinityType::Virtual && claim.host == "load-balancer")
+        );
     });
 }
 
@@ -265,11 +280,13 @@ fn a_named_address_is_taken_once_and_from_pools_that_allow_it() {
 #[test]
 fn releases_respect_handles_and_sequence_numbers() {
     both(&[SMALL], |cluster| {
-        let got: Vec<IpAddr> = cluster.addresses(&request("n1", "a", 2)).iter().map(|text| address(text)).collect();
+        let got: Vec<IpAddr> =
+            cluster.addresses(&request("n1", "a", 2)).iter().map(|text| address(text)).collect();
         let release = |address: IpAddr, handle: Option<&str>, sequence_number: Option<u64>| {
             let handle = handle.map(str::to_owned);
             let outcome =
-                run(Box::pin(cluster.ipam.release_ips(&[Release { address, handle, sequence_number }]))).expect("read");
+                run(Box::pin(cluster.ipam.release_ips(&[Release { address, handle, sequence_number }])))
+                    .expect("read");
             (outcome.unallocated, outcome.released.len(), outcome.failure.map(|error| error.is_conflict()))
         };
         assert_eq!(release(got[0], Some("b"), None), (vec![], 0, Some(true)));
@@ -332,7 +349,8 @@ fn a_machine_has_one_address_whichever_pod_asks() {
     both(&[SMALL], |cluster| {
         let machine = |pod: &str| AutoAssign {
             max_per_handle: 1,
-            attributes: [("pod".to_owned(), pod.to_owned()), ("namespace".to_owned(), "ns".to_owned())].into(),
+            attributes: [("pod".to_owned(), pod.to_owned()), ("namespace".to_owned(), "ns".to_owned())]
+                .into(),
             ..request("n1", "vm", 1)
         };
         let first = cluster.addresses(&machine("p1"));
@@ -347,14 +365,18 @@ fn a_machine_has_one_address_whichever_pod_asks() {
 
         let target = OwnerUpdate {
             active: Change::Keep,
-            alternate: Change::Set([("pod".to_owned(), "p2".to_owned()), ("namespace".to_owned(), "ns".to_owned())].into()),
+            alternate: Change::Set(
+                [("pod".to_owned(), "p2".to_owned()), ("namespace".to_owned(), "ns".to_owned())].into(),
+            ),
         };
         let p1 = PodOwner { namespace: "ns".to_owned(), name: "p1".to_owned() };
         let check = OwnerCheck { active: Expected::Pod(p1), alternate: Expected::Empty };
-        let change = || run(Box::pin(cluster.ipam.set_owner_attributes(address(&first[0]), "vm", &target, &check)));
+        let change =
+            || run(Box::pin(cluster.ipam.set_owner_attributes(address(&first[0]), "vm", &target, &check)));
         change().expect("a target");
         assert!(change().expect_err("there is a target").is_conflict());
-        let attribute = run(Box::pin(cluster.ipam.allocation(address(&first[0])))).expect("read").expect("held");
+        let attribute =
+            run(Box::pin(cluster.ipam.allocation(address(&first[0])))).expect("read").expect("held");
         assert_eq!(attribute.alternate_owner_attrs["pod"], "p2");
     });
 }
@@ -385,7 +407,8 @@ fn claims_are_made_and_given_up_by_range_host_and_pool() {
         let (ours, others) =
             run(Box::pin(ipam.claim_affinity(net("10.0.0.0/29"), &owner("n1")))).expect("claims");
         assert_eq!((ours.len(), others.len()), (2, 0));
-        let (ours, others) = run(Box::pin(ipam.claim_affinity(net("10.0.0.0/28"), &owner("n2")))).expect("claims");
+        let (ours, others) =
+            run(Box::pin(ipam.claim_affinity(net("10.0.0.0/28"), &owner("n2")))).expect("claims");
         assert_eq!((ours.len(), others.len()), (2, 2));
         for (range, message) in [
             ("10.9.0.0/24", "The requested CIDR (10.9.0.0/24) is not within any configured pools."),
@@ -473,7 +496,10 @@ fn an_assignment_costs_one_write_and_waiting_ones_share_it() {
     let requests: Vec<AutoAssign> = (0..60).map(|number| request("n1", &format!("h{number}"), 1)).collect();
     let mut tasks: Vec<_> = requests
         .iter()
-        .map(|request| Some(Box::pin(ipam.auto_assign(request)) as futures::future::BoxFuture<'_, Result<Assigned, Error>>))
+        .map(|request| {
+            Some(Box::pin(ipam.auto_assign(request))
+                as futures::future::BoxFuture<'_, Result<Assigned, Error>>)
+        })
         .collect();
     let mut addresses = std::collections::BTreeSet::new();
     while tasks.iter().any(Option::is_some) {

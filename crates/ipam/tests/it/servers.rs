@@ -66,7 +66,10 @@ async fn contend(backend: Arc<dyn Backend>, rounds: usize) {
                         3 => {
                             let releases: Vec<Release> = addresses.iter().copied().map(Release::of).collect();
                             let outcome = ipam.release_ips(&releases).await.expect("releasing");
-                            assert!(outcome.failure.is_none() && outcome.unallocated.is_empty(), "{outcome:?}");
+                            assert!(
+                                outcome.failure.is_none() && outcome.unallocated.is_empty(),
+                                "{outcome:?}"
+                            );
                         }
                         _ => held.extend(addresses.into_iter().map(|address| (address, handle.clone()))),
                     }
@@ -111,7 +114,8 @@ async fn prepare(backend: &dyn Backend) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thirty_two_writers_on_etcd() {
     let etcd = tokio::task::spawn_blocking(Etcd::start).await.expect("a thread").expect("starting etcd");
-    let backend = EtcdBackend::connect(&EtcdConfig::for_endpoints(&etcd.endpoint())).await.expect("connecting");
+    let backend =
+        EtcdBackend::connect(&EtcdConfig::for_endpoints(&etcd.endpoint())).await.expect("connecting");
     let backend: Arc<dyn Backend> = Arc::new(backend);
     prepare(backend.as_ref()).await;
     contend(backend, 8).await;
@@ -120,7 +124,8 @@ async fn thirty_two_writers_on_etcd() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thirty_two_writers_on_the_embedded_store() {
     let folder = Folder::new("ipam-contention").expect("a folder");
-    let store = kvstore::Store::open(folder.path().join("data"), kvstore::Options::default()).expect("opening");
+    let store =
+        kvstore::Store::open(folder.path().join("data"), kvstore::Options::default()).expect("opening");
     let backend: Arc<dyn Backend> = Arc::new(EtcdBackend::embedded(store));
     prepare(backend.as_ref()).await;
     contend(backend, 8).await;

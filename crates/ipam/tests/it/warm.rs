@@ -88,7 +88,8 @@ struct Setting {
 
 async fn setting() -> Setting {
     let folder = Folder::new("ipam-warm").expect("a folder");
-    let store = kvstore::Store::open(folder.path().join("data"), kvstore::Options::default()).expect("opening");
+    let store =
+        kvstore::Store::open(folder.path().join("data"), kvstore::Options::default()).expect("opening");
     let counting = Arc::new(Counting {
         inner: EtcdBackend::embedded(store),
         reads: AtomicUsize::new(0),
@@ -146,7 +147,8 @@ async fn what_others_change_is_noticed() {
     // Settings hold at once: they are a condition of the write.
     let config = IpamConfig { ip_cooldown_seconds: 3600, ..ipam::default_config() };
     counting.create(&KvPair::new(Key::IpamConfig, Value::IpamConfig(config))).await.expect("settings");
-    let got: Vec<_> = ipam.auto_assign(&request("n1", "rests", 1)).await.expect("an address").addresses().collect();
+    let got: Vec<_> =
+        ipam.auto_assign(&request("n1", "rests", 1)).await.expect("an address").addresses().collect();
     ipam.release_by_handle("rests").await.expect("releasing");
     let mut again = ipam::AssignIp::new(got[0], "n1");
     again.handle = Some("again".to_owned());
@@ -171,5 +173,6 @@ async fn what_others_change_is_noticed() {
     let disabled = pool("p", r#"{"cidr":"10.0.0.0/24","blockSize":28,"disabled":true}"#);
     current.value = disabled.value;
     counting.apply(&current).await.expect("disabling");
-    eventually("the pool is closed", async || ipam.auto_assign(&request("n1", "late", 1)).await.is_err()).await;
+    eventually("the pool is closed", async || ipam.auto_assign(&request("n1", "late", 1)).await.is_err())
+        .await;
 }

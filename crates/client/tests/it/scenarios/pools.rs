@@ -166,7 +166,9 @@ async fn was_announced(mut events: Watch, key: &Key, block_revision: &str) -> bo
                 let Value::BlockAffinity(claim) = &new.value else { panic!("{new:?}") };
                 announced |= claim.state == BlockAffinityState::PendingDeletion;
             }
-            WatchEvent::Deleted(old) if old.key == *key => return announced || old.revision == block_revision,
+            WatchEvent::Deleted(old) if old.key == *key => {
+                return announced || old.revision == block_revision;
+            }
             _ => {}
         }
     }
