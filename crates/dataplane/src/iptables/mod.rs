@@ -73,6 +73,12 @@ impl<C: Commands> Driver<C> {
         Self { commands, version, backend: settings.backend, tables }
     }
 
+    /// The IP version.
+    #[must_use]
+    pub fn version(&self) -> IpVersion {
+        self.version
+    }
+
     /// The helper programs.
     pub fn commands(&mut self) -> &mut C {
         &mut self.commands

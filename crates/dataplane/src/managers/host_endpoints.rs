@@ -25,7 +25,7 @@ pub struct HostEndpoints {
 
 /// Which endpoint each interface has; [`ANY_INTERFACE`] stands for all others.
 #[must_use]
-pub fn resolve<'a>(
+pub(super) fn resolve<'a>(
     endpoints: &BTreeMap<Text, HostEndpoint>,
     interfaces: impl Iterator<Item = (&'a Text, &'a BTreeSet<IpAddr>)>,
 ) -> BTreeMap<Text, Text> {

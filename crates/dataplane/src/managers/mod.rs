@@ -40,7 +40,9 @@ pub use policies::Policies;
 pub use pools::Pools;
 pub use service_loop::ServiceLoop;
 pub use vxlan::{VxlanManager, VxlanSettings};
+pub(crate) use host_endpoints::all_tiers;
 pub use workloads::{WorkloadSettings, Workloads};
+pub(crate) use workloads::Surroundings;
 
 use crate::driver::RuleDriver;
 use crate::ipsets::IpSetDriver;

@@ -1,16 +1,43 @@
 //! The loop that brings the kernel to what the calculation asks for.
 //!
-//! One thread owns everything. It waits for messages and for news from the kernel, lets the managers work out what should
-//! be there, and brings the drivers' parts of the kernel there in a fixed order of phases. Nothing is written before the
-//! first [`ToDataplane::InSync`].
+//! One thread owns everything. It waits in one place for messages and for news from the kernel (interfaces, addresses,
+//! changes of nftables by others), lets the managers work out what should be there, and brings the drivers' parts of the
+//! kernel there in a fixed order of phases ([`phases`]). Nothing is written before the first [`ToDataplane::InSync`]. When
+//! nothing happens and no refresh is set, it sleeps.
 
+mod backend;
+mod clock;
+mod figures;
+mod mailbox;
+mod phases;
+mod state;
+
+use crate::conntrack::Connections;
+use crate::managers::{ChainSet, Interfaces, Mtus, Plane, host_mtu};
+use crate::nftables;
+use crate::refused::Refused;
+use crate::routes::{Background, ConnectionCleanup};
 use crate::settings::DataplaneSettings;
-use messages::{FromDataplane, ToDataplane};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use backend::{IPVS_INTERFACE, Leftover, Opened};
+use clock::{Backoff, Every, Throttle};
+use figures::Figures;
+use mailbox::Mailbox;
+use messages::{FromDataplane, Text, ToDataplane};
+use netlink::netfilter::{conntrack, nft, watch::Watch};
+use netlink::{Event as KernelEvent, Family, Handle, Interests, Kernel, Monitor, RouteFilter, RouteKind, TABLE_LOCAL, sysctl};
+use rules::Backend;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use state::State;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::SyncSender;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
-/// How many batches of messages may wait.
-const WAITING: usize = 16;
+/// How long a host's MTU must be another before Felix starts anew because of it.
+const MTU_SETTLING: Duration = Duration::from_secs(30);
+/// The first report of the process waits, so that one that keeps dying does not report.
+const FIRST_PROCESS_REPORT: Duration = Duration::from_secs(10);
 
 /// What the loop is told.
 #[derive(Debug)]
@@ -28,16 +55,57 @@ pub enum StartError {
     #[error(transparent)]
     Marks(#[from] rules::MarkError),
     /// There is no thread.
-    #[error("cannot start the dataplane's thread: {0}")]
+    #[error("cannot start the dataplane's threads: {0}")]
     Thread(#[from] std::io::Error),
+    /// The kernel's network objects cannot be reached.
+    #[error(transparent)]
+    Netlink(#[from] netlink::Error),
+    /// The kernel's firewalls cannot be reached.
+    #[error(transparent)]
+    Netfilter(#[from] netlink::netfilter::Error),
+    /// The MTU of pods cannot be written, and it is required.
+    #[error("cannot write the MTU of pods to {}: {reason}", path.display())]
+    MtuFile {
+        /// Where to.
+        path: PathBuf,
+        /// Why not.
+        reason: std::io::Error,
+    },
 }
 
 /// Why the loop ended.
 #[derive(Debug, thiserror::Error)]
 pub enum DataplaneError {
+    /// Only a new start can follow what changed on the host.
+    #[error("a new start is needed: {0}")]
+    Restart(String),
+    /// The kernel cannot be listened to any more.
+    #[error("{0}")]
+    Kernel(String),
     /// It panicked.
     #[error("the dataplane's thread panicked: {0}")]
     Panicked(String),
+}
+
+impl DataplaneError {
+    /// Whether a new start is all that is needed.
+    #[must_use]
+    pub fn is_restart(&self) -> bool {
+        matches!(self, Self::Restart(_))
+    }
+}
+
+/// What of the machine is not the kernel's.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// Where the MTU of pods is written to, for the CNI plugin.
+    pub mtu_file: PathBuf,
+}
+
+impl Default for Machine {
+    fn default() -> Self {
+        Self { mtu_file: PathBuf::from("/var/lib/calico/mtu") }
+    }
 }
 
 /// A loop that runs.
@@ -83,23 +151,477 @@ pub fn start(
     settings: DataplaneSettings,
     reports: impl FnMut(FromDataplane) + Send + 'static,
 ) -> Result<Running, StartError> {
-    let (sender, receiver) = sync_channel(WAITING);
-    let thread = std::thread::Builder::new()
-        .name("dataplane".to_owned())
-        .spawn(move || work(&settings, &receiver, reports))?;
-    Ok(Running { sender, thread, suppress_overlaps: false })
+    start_on(settings, &Machine::default(), reports)
 }
 
-fn work(
-    settings: &DataplaneSettings,
-    receiver: &Receiver<Event>,
-    mut reports: impl FnMut(FromDataplane),
-) -> Result<(), DataplaneError> {
-    while let Ok(Event::Messages(messages)) = receiver.recv() {
-        if messages.contains(&ToDataplane::InSync) {
-            settings.pulse.report(true, "");
-            reports(FromDataplane::InSync);
+/// The same on a machine with other places.
+///
+/// # Errors
+/// As above.
+pub fn start_on(
+    settings: DataplaneSettings,
+    machine: &Machine,
+    reports: impl FnMut(FromDataplane) + Send + 'static,
+) -> Result<Running, StartError> {
+    let (sender, mailbox) = Mailbox::open()?;
+    let work = Work::open(settings, machine, Box::new(reports))?;
+    let suppress_overlaps = work.state.renderer.backend() == Backend::Nftables;
+    let thread =
+        std::thread::Builder::new().name("dataplane".to_owned()).spawn(move || work.run(&mailbox))?;
+    Ok(Running { sender, thread, suppress_overlaps })
+}
+
+/// The loop's state.
+struct Work {
+    settings: DataplaneSettings,
+    reports: Box<dyn FnMut(FromDataplane) + Send>,
+    state: State,
+    planes: Vec<Plane>,
+    arp: Option<nftables::Driver<nft::Client>>,
+    leftovers: Vec<Leftover>,
+    leftover_attempts: u32,
+    mark_dispatch: ChainSet,
+    watched: Vec<(nft::Table, Option<usize>)>,
+    own_ports: Vec<u32>,
+    kernel: Box<dyn Kernel + Send>,
+    monitor: Monitor,
+    watch: Option<Watch>,
+    connections: Box<dyn ConnectionCleanup + Send>,
+    figures: Figures,
+    default_reverse_path: String,
+    has_ipvs: bool,
+    mtus: Mtus,
+    /// Tunnels that the kernel cannot make.
+    unsupported: BTreeSet<String>,
+    refused: BTreeSet<Refused>,
+    refused_names: BTreeSet<Text>,
+    has_refused: bool,
+    rules_written: bool,
+    /// Whether there was a first round.
+    is_started: bool,
+    is_reported_in_sync: bool,
+    needs_round: bool,
+    begin: Instant,
+    throttle: Throttle,
+    backoff: Backoff,
+    /// When to try again or to look again.
+    again_at: Option<Instant>,
+    /// When the host's MTU is looked at again.
+    mtu_check: Option<Instant>,
+    refresh_sets: Every,
+    refresh_routes: Every,
+    refresh_interfaces: Every,
+    process_report: Every,
+}
+
+/// Nobody's connections: where the kernel has no connection table.
+struct NoConnections;
+
+impl Connections for NoConnections {
+    fn forget(&mut self, _: &BTreeSet<std::net::IpAddr>) -> Result<usize, netlink::netfilter::Error> {
+        Ok(0)
+    }
+}
+
+impl Work {
+    fn open(
+        settings: DataplaneSettings,
+        machine: &Machine,
+        reports: Box<dyn FnMut(FromDataplane) + Send>,
+    ) -> Result<Self, StartError> {
+        let config = std::sync::Arc::clone(&settings.config);
+        // Listening comes first, so that nothing is missed between reading and listening.
+        let monitor = Monitor::open(Interests { links: true, routes: true, ..Interests::default() })?;
+        let mut kernel = Handle::open()?;
+        let links = kernel.links()?;
+        let has_ipvs = links.iter().any(|link| link.name == IPVS_INTERFACE);
+        let host = host_mtu(
+            config.mtu_iface_pattern.as_ref(),
+            links.iter().map(|link| (link.name.as_str(), link.running, link.mtu)),
+        );
+        let mtus = Mtus::new(&config, &settings.encapsulation, host);
+        write_mtu(&machine.mtu_file, mtus.pod, config.require_mtu_file)?;
+        let Opened { renderer, mut planes, arp, leftovers, watched, own_ports } = backend::open(&settings, has_ipvs)?;
+        let watch = match Watch::open() {
+            Ok(watch) => Some(watch),
+            Err(error) => {
+                tracing::info!(%error, "changes of nftables by others are found by refreshes only");
+                None
+            }
+        };
+        let connections = match conntrack::Client::open() {
+            Ok(client) => Background::start(client)?,
+            Err(error) => {
+                tracing::warn!(%error, "connections of addresses that are gone cannot be forgotten");
+                Background::start(NoConnections)?
+            }
+        };
+        let now = Instant::now();
+        let interfaces = Interfaces::new(config.interface_exclude.clone());
+        let state = State::new(&settings, renderer, &mut planes, interfaces, &mtus);
+        let figures = Figures::new(&settings.metrics);
+        let default_reverse_path = sysctl::read("net/ipv4/conf/default/rp_filter").unwrap_or_else(|_| "1".to_owned());
+        let mut work = Self {
+            reports,
+            state,
+            planes,
+            arp,
+            leftovers,
+            leftover_attempts: 0,
+            mark_dispatch: ChainSet::default(),
+            watched,
+            own_ports,
+            kernel: Box::new(kernel),
+            monitor,
+            watch,
+            connections: Box::new(connections),
+            figures,
+            default_reverse_path,
+            has_ipvs,
+            mtus,
+            unsupported: BTreeSet::new(),
+            refused: BTreeSet::new(),
+            refused_names: BTreeSet::new(),
+            has_refused: false,
+            rules_written: false,
+            is_started: false,
+            is_reported_in_sync: false,
+            needs_round: false,
+            begin: now,
+            throttle: Throttle::new(now),
+            backoff: Backoff::default(),
+            again_at: None,
+            mtu_check: None,
+            refresh_sets: Every::new(config.ipsets_refresh_interval.positive(), now),
+            refresh_routes: Every::new(config.route_refresh_interval.positive(), now),
+            refresh_interfaces: Every::new(config.interface_refresh_interval.positive(), now),
+            process_report: Every::new(config.reporting_interval.positive(), now).first_after(FIRST_PROCESS_REPORT, now),
+            settings,
+        };
+        work.read_interfaces(now)?;
+        Ok(work)
+    }
+
+    fn run(mut self, mailbox: &Mailbox) -> Result<(), DataplaneError> {
+        let hang_after = self.settings.config.debug_simulate_dataplane_hang_after.positive();
+        loop {
+            self.settings.pulse.idle();
+            self.wait(mailbox)?;
+            self.settings.pulse.busy();
+            let now = Instant::now();
+            if hang_after.is_some_and(|after| now >= self.begin + after) {
+                tracing::warn!("hanging, as DebugSimulateDataplaneHangAfter asks for");
+                std::thread::sleep(Duration::from_secs(3600));
+            }
+            mailbox.silence();
+            let mut batch = 0;
+            while let Some(event) = mailbox.take() {
+                match event {
+                    Event::Stop => return Ok(()),
+                    Event::Messages(messages) => {
+                        batch += messages.len();
+                        messages.into_iter().for_each(|message| self.state.take(message, &mut self.planes, now));
+                        self.needs_round = true;
+                    }
+                }
+            }
+            if batch > 0 {
+                self.settings.metrics.observe(
+                    "felix_int_dataplane_msg_batch_size",
+                    "Number of messages processed in each batch.",
+                    backend::number(batch),
+                );
+            }
+            self.listen(now)?;
+            self.look_at_clock(now)?;
+            self.maybe_round(Instant::now());
         }
     }
-    Ok(())
+
+    /// Waits until something happens or is due.
+    fn wait(&self, mailbox: &Mailbox) -> Result<(), DataplaneError> {
+        let now = Instant::now();
+        let due = self.next_due(now).map(|due| due.saturating_duration_since(now));
+        // Rounded up, so that it is due when we wake.
+        let timeout = due.and_then(|due| Timespec::try_from(due + Duration::from_micros(100)).ok());
+        let mut descriptors = vec![PollFd::new(mailbox, PollFlags::IN), PollFd::new(&self.monitor, PollFlags::IN)];
+        descriptors.extend(self.watch.iter().map(|watch| PollFd::new(watch, PollFlags::IN)));
+        match poll(&mut descriptors, timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(DataplaneError::Kernel(format!("cannot wait for events: {error}"))),
+        }
+    }
+
+    fn next_due(&self, now: Instant) -> Option<Instant> {
+        let round = match (self.state.in_sync && self.needs_round, self.again_at) {
+            // Held up, by the throttle or after a failure.
+            (true, Some(at)) => Some(at),
+            (true, None) => Some(now),
+            (false, at) => at,
+        };
+        [
+            round,
+            self.mtu_check,
+            self.refresh_interfaces.due(),
+            self.process_report.due(),
+            self.refresh_sets.due(),
+            self.refresh_routes.due(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// Takes in the kernel's news.
+    fn listen(&mut self, now: Instant) -> Result<(), DataplaneError> {
+        let mut lost = false;
+        let (mut news, mut unread) = (Vec::new(), BTreeSet::new());
+        loop {
+            let events = self
+                .monitor
+                .next(Some(Duration::ZERO))
+                .map_err(|error| DataplaneError::Kernel(error.to_string()))?;
+            if events.is_empty() {
+                break;
+            }
+            for event in events {
+                lost |= event == KernelEvent::Lost;
+                if let KernelEvent::RouteGone(route) = &event {
+                    for plane in &mut self.planes {
+                        self.needs_round |= plane.routes.as_mut().is_some_and(|routes| routes.route_gone(route));
+                    }
+                }
+                unread.extend(self.state.interfaces.take(&event, &mut news));
+            }
+        }
+        if lost {
+            tracing::warn!("the kernel's events came too fast; everything is read anew");
+            self.planes.iter_mut().filter_map(|plane| plane.routes.as_mut()).for_each(|routes| routes.invalidate());
+            self.read_interfaces(now).map_err(|error| DataplaneError::Kernel(error.to_string()))?;
+        } else {
+            for index in unread {
+                self.read_addresses(index, &mut news).map_err(|error| DataplaneError::Kernel(error.to_string()))?;
+            }
+        }
+        self.take_news(&news, now)?;
+        self.listen_to_nftables()
+    }
+
+    fn take_news(&mut self, news: &[crate::managers::InterfaceNews], now: Instant) -> Result<(), DataplaneError> {
+        if news.is_empty() {
+            return Ok(());
+        }
+        self.settings.metrics.observe(
+            "felix_int_dataplane_iface_msg_batch_size",
+            "Number of interface state messages processed in each batch.",
+            backend::number(news.len()),
+        );
+        self.needs_round |= self.state.take_news(news, &mut self.planes, now);
+        let has_ipvs = self.state.interfaces.index(IPVS_INTERFACE).is_some();
+        if has_ipvs != self.has_ipvs && self.state.renderer.backend() == Backend::Iptables {
+            return Err(DataplaneError::Restart("kube-proxy began or ceased to use IPVS".to_owned()));
+        }
+        if self.host_mtu() != self.mtus.host {
+            self.mtu_check.get_or_insert(now + MTU_SETTLING);
+        } else {
+            self.mtu_check = None;
+        }
+        Ok(())
+    }
+
+    fn host_mtu(&self) -> u32 {
+        let interfaces = self.state.interfaces.all();
+        host_mtu(
+            self.settings.config.mtu_iface_pattern.as_ref(),
+            interfaces.map(|interface| (&*interface.name, interface.up, interface.mtu)),
+        )
+    }
+
+    fn listen_to_nftables(&mut self) -> Result<(), DataplaneError> {
+        let Some(watch) = &mut self.watch else { return Ok(()) };
+        let seen = watch.look(&self.own_ports).map_err(|error| DataplaneError::Kernel(error.to_string()))?;
+        for (table, place) in &self.watched {
+            if !seen.lost && !seen.tables.contains(table) {
+                continue;
+            }
+            self.needs_round = true;
+            match place.map(|place| &mut self.planes[place]) {
+                Some(plane) => {
+                    plane.rules.invalidate();
+                    if self.state.renderer.backend() == Backend::Nftables {
+                        plane.sets.invalidate();
+                    }
+                }
+                None => self.arp.iter_mut().for_each(crate::driver::RuleDriver::invalidate),
+            }
+        }
+        let kube_proxy = |family| nft::Table::new(family, "kube-proxy");
+        let is_kube_proxy = [nft::Family::Ip, nft::Family::Ip6].into_iter().any(|one| seen.tables.contains(&kube_proxy(one)));
+        if is_kube_proxy && self.settings.config.nftables_mode == felix_config::choices::NftablesMode::Auto {
+            self.look_at_kube_proxy()?;
+        }
+        Ok(())
+    }
+
+    fn look_at_kube_proxy(&self) -> Result<(), DataplaneError> {
+        let uses_nftables = self.state.renderer.backend() == Backend::Nftables;
+        match crate::environment::find_kube_proxy_nftables() {
+            Ok(found) if found != uses_nftables => {
+                Err(DataplaneError::Restart("kube-proxy began or ceased to use nftables".to_owned()))
+            }
+            Ok(_) => Ok(()),
+            Err(error) => {
+                tracing::warn!(%error, "cannot find out what kube-proxy uses");
+                Ok(())
+            }
+        }
+    }
+
+    /// Reads all interfaces and addresses.
+    fn read_interfaces(&mut self, now: Instant) -> Result<(), netlink::Error> {
+        let links = self.kernel.links()?;
+        let mut local = Vec::new();
+        for family in [Family::V4, Family::V6] {
+            local.extend(self.kernel.routes(&local_routes(family, None))?);
+        }
+        let mut news = Vec::new();
+        self.state.interfaces.replace(&links, &local, &mut news);
+        self.needs_round |= self.state.take_news(&news, &mut self.planes, now);
+        Ok(())
+    }
+
+    fn read_addresses(&mut self, index: u32, news: &mut Vec<crate::managers::InterfaceNews>) -> Result<(), netlink::Error> {
+        let mut addresses = BTreeSet::new();
+        for family in [Family::V4, Family::V6] {
+            let routes = self.kernel.routes(&local_routes(family, Some(index)))?;
+            addresses.extend(routes.iter().map(|route| route.destination.addr()));
+        }
+        self.state.interfaces.set_addresses(index, addresses, news);
+        Ok(())
+    }
+
+    /// Does what is due.
+    fn look_at_clock(&mut self, now: Instant) -> Result<(), DataplaneError> {
+        if self.refresh_sets.is_due(now) {
+            self.planes.iter_mut().for_each(|plane| plane.sets.invalidate());
+            self.needs_round = true;
+        }
+        if self.refresh_routes.is_due(now) {
+            for plane in &mut self.planes {
+                plane.routes.iter_mut().for_each(|routes| routes.invalidate());
+                plane.link_addresses.iter_mut().for_each(|addresses| addresses.invalidate());
+            }
+            let vxlan = self.state.versions.iter_mut().filter_map(|managers| managers.vxlan.as_mut());
+            vxlan.for_each(|vxlan| vxlan.neighbours.invalidate());
+            self.state.devices_changed = true;
+            self.needs_round = true;
+        }
+        if self.refresh_interfaces.is_due(now) {
+            self.read_interfaces(now).map_err(|error| DataplaneError::Kernel(error.to_string()))?;
+        }
+        if self.again_at.is_some_and(|at| at <= now) {
+            self.needs_round = true;
+        }
+        if self.mtu_check.is_some_and(|at| at <= now) {
+            self.mtu_check = None;
+            let mtu = self.host_mtu();
+            if mtu != self.mtus.host {
+                let was = self.mtus.host;
+                return Err(DataplaneError::Restart(format!("the MTU of the host was {was} and is {mtu}")));
+            }
+        }
+        if self.process_report.is_due(now) {
+            (self.reports)(FromDataplane::ProcessStatus {
+                iso_timestamp: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+                uptime: (now - self.begin).as_secs_f64(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Goes through the phases, if there is anything to do and it is time.
+    fn maybe_round(&mut self, now: Instant) {
+        if !self.state.in_sync || !self.needs_round {
+            return;
+        }
+        if let Err(at) = self.throttle.admit(now) {
+            self.again_at = Some(at);
+            return;
+        }
+        if let Some(delay) = self.settings.config.debug_simulate_dataplane_apply_delay.positive() {
+            std::thread::sleep(delay);
+        }
+        self.needs_round = false;
+        let round = self.round(now);
+        let seconds = now.elapsed().as_secs_f64();
+        let done = Instant::now();
+        if self.state.renderer.backend() == Backend::Iptables
+            && let Some(watch) = &mut self.watch
+        {
+            // What iptables wrote for us is no news. What somebody else wrote meanwhile is found soon after, because
+            // tables are looked at again after a write.
+            let _ = watch.look(&self.own_ports);
+        }
+        self.again_at = round.again_in.map(|pause| done + pause);
+        if round.failures.is_empty() {
+            self.backoff.succeeded();
+            if !std::mem::replace(&mut self.is_reported_in_sync, true) {
+                (self.reports)(FromDataplane::InSync);
+            }
+        } else {
+            for failure in &round.failures {
+                tracing::warn!(failure, "cannot bring a part of the kernel to its state; trying again");
+            }
+            let failures = backend::number(1);
+            self.settings.metrics.count(
+                "felix_int_dataplane_failures",
+                "Number of times dataplane updates failed and will be retried.",
+                failures,
+            );
+            let retry = done + self.backoff.failed();
+            self.again_at = self.again_at.into_iter().chain([retry]).min();
+        }
+        if std::mem::replace(&mut self.is_started, true) {
+            self.settings.metrics.observe(
+                "felix_int_dataplane_apply_time_seconds",
+                "Time in seconds for each incremental update to the dataplane (after the initial resync).",
+                seconds,
+            );
+        } else {
+            tracing::info!(seconds, "brought the kernel to its state for the first time");
+            self.settings.metrics.set(
+                "felix_int_dataplane_initial_resync_time_seconds",
+                "Time in seconds that it took to do the initial resync with the dataplane.",
+                seconds,
+            );
+        }
+        let detail = match (round.failures.as_slice(), self.refused.len()) {
+            ([], 0) => String::new(),
+            ([], count) => format!("{count} parts of the policy were refused by the kernel and are closed"),
+            ([first, ..], _) => format!("trying again: {first}"),
+        };
+        self.settings.pulse.report(true, detail);
+    }
+}
+
+/// The routes that say which addresses are this host's.
+fn local_routes(family: Family, device: Option<u32>) -> RouteFilter {
+    RouteFilter { table: Some(TABLE_LOCAL), kind: Some(RouteKind::Local), device, ..RouteFilter::all(family) }
+}
+
+fn write_mtu(file: &Path, mtu: u32, is_required: bool) -> Result<(), StartError> {
+    let write = || {
+        if let Some(directory) = file.parent() {
+            std::fs::create_dir_all(directory)?;
+        }
+        std::fs::write(file, mtu.to_string())
+    };
+    match write() {
+        Ok(()) => Ok(()),
+        Err(reason) if is_required => Err(StartError::MtuFile { path: file.to_owned(), reason }),
+        Err(reason) => {
+            tracing::error!(%reason, file = %file.display(), "the MTU of pods is not written and may be wrong");
+            Ok(())
+        }
+    }
 }

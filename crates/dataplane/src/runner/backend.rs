@@ -1,0 +1,309 @@
+//! Opens the drivers: which firewall the host uses, for which IP versions, and what another one may have left behind.
+
+use super::StartError;
+use crate::driver::{ApplyError, RuleDriver};
+use crate::environment;
+use crate::ipsets::{IpSetDriver, KernelSets, NftSets};
+use crate::iptables::{self, InsertMode, Programs};
+use crate::managers::{DriverFigure, Firewall, Plane};
+use crate::nftables;
+use crate::routes::{LinkAddresses, Ownership, RouteTable, TableSettings};
+use crate::settings::{DataplaneSettings, rules_config};
+use felix_config::{Config, choices};
+use messages::Text;
+use netlink::netfilter::{ipset, nft};
+use netlink::{Family, TABLE_MAIN};
+use rules::tree::{IpVersion, Table};
+use rules::{Backend, IPIP_INTERFACE, Marks, Renderer, VXLAN_INTERFACE, VXLAN_INTERFACE_V6};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// The device by which kube-proxy shows that it uses IPVS.
+pub(super) const IPVS_INTERFACE: &str = "kube-ipvs0";
+
+/// Everything that rules and sets are programmed with.
+pub(super) struct Opened {
+    pub(super) renderer: Renderer,
+    pub(super) planes: Vec<Plane>,
+    pub(super) arp: Option<nftables::Driver<nft::Client>>,
+    pub(super) leftovers: Vec<Leftover>,
+    /// The nftables tables in which others may disturb us, and the plane that is disturbed; none for ARP.
+    pub(super) watched: Vec<(nft::Table, Option<usize>)>,
+    /// The sockets by which we change nftables ourselves.
+    pub(super) own_ports: Vec<u32>,
+}
+
+/// What another firewall may hold of ours.
+pub(super) enum Leftover {
+    Iptables(iptables::Driver<Programs>),
+    Sets(KernelSets<ipset::Client>),
+    Nftables(nftables::Driver<nft::Client>),
+}
+
+impl Leftover {
+    /// Removes it; true when that is done.
+    pub(super) fn remove(&mut self, now: Instant) -> Result<bool, ApplyError> {
+        match self {
+            Self::Iptables(driver) => driver.apply(now).map(|_| true),
+            Self::Sets(driver) => {
+                driver.apply_updates()?;
+                driver.apply_deletions().map(|applied| applied.again_in.is_none())
+            }
+            Self::Nftables(driver) => driver.remove_table().map(|()| true),
+        }
+    }
+}
+
+/// Whether the kernel knows IPv6.
+fn kernel_has_v6() -> bool {
+    Path::new("/proc/sys/net/ipv6").exists()
+}
+
+pub(super) fn open(settings: &DataplaneSettings, has_ipvs: bool) -> Result<Opened, StartError> {
+    let config = &*settings.config;
+    let nftables =
+        environment::uses_nftables(config.nftables_mode.as_str(), environment::find_kube_proxy_nftables)?;
+    let mut found = environment::look(!nftables);
+    for problem in environment::override_features(&mut found, &config.feature_detect_override) {
+        tracing::warn!(problem, "FeatureDetectOverride");
+    }
+    let backend = if nftables { Backend::Nftables } else { Backend::Iptables };
+    let mut rules = rules_config(config, &settings.encapsulation, backend)?;
+    rules.features = found.features;
+    if has_ipvs && !nftables {
+        tracing::info!("kube-proxy uses IPVS");
+        rules.ipvs_support = true;
+        let wireguard = config.wireguard_enabled || config.wireguard_enabled_v6;
+        rules.marks = Marks::from_mask(config.tables(nftables).mark_mask, wireguard, true)?;
+    }
+    let mut versions = vec![IpVersion::V4];
+    if config.ipv6_support {
+        match kernel_has_v6() {
+            true => versions.push(IpVersion::V6),
+            false => tracing::info!("the kernel has no IPv6, and nothing is programmed for it"),
+        }
+    }
+    let lock = found.restore_supports_lock.then(|| config.iptables_lock_probe_interval.or_zero());
+    let mut opened = Opened {
+        renderer: Renderer::new(rules),
+        planes: Vec::new(),
+        arp: None,
+        leftovers: Vec::new(),
+        watched: Vec::new(),
+        own_ports: Vec::new(),
+    };
+    if nftables {
+        opened.open_nftables(config, &versions)?;
+    } else {
+        opened.open_iptables(config, &versions, lock)?;
+    }
+    opened.open_arp(config);
+    for plane in &mut opened.planes {
+        for layer in Table::ALL {
+            let (hooks, chains) = (opened.renderer.kernel_chains(layer), opened.renderer.fixed_chains(layer, plane.version));
+            hooks.into_iter().for_each(|hook| plane.rules.set_kernel_chain(layer, hook));
+            plane.update_chains(layer, chains);
+        }
+    }
+    if nftables {
+        // Sets can go when no rule names them any more, so rules come first.
+        for version in &versions {
+            for variant in [iptables::Backend::Legacy, iptables::Backend::Nft] {
+                opened.leftovers.extend(iptables::cleaner(*version, variant, lock).map(Leftover::Iptables));
+            }
+        }
+        for version in &versions {
+            let client = ipset::Client::open()?;
+            opened.leftovers.push(Leftover::Sets(KernelSets::new(client, *version, set_size(config))));
+        }
+    }
+    Ok(opened)
+}
+
+/// How many members a set may have.
+fn set_size(config: &Config) -> u32 {
+    u32::try_from(config.max_ipset_size).unwrap_or(u32::MAX)
+}
+
+impl Opened {
+    fn client(&mut self) -> Result<nft::Client, StartError> {
+        let client = nft::Client::open()?;
+        self.own_ports.push(client.port());
+        Ok(client)
+    }
+
+    fn open_nftables(&mut self, config: &Config, versions: &[IpVersion]) -> Result<(), StartError> {
+        let refresh = config.nftables_refresh_interval.positive();
+        for version in versions {
+            let family = match version {
+                IpVersion::V4 => rules::nftables::Family::Ip,
+                IpVersion::V6 => rules::nftables::Family::Ip6,
+            };
+            let driver = nftables::Driver::new(self.client()?, family, refresh);
+            self.watched.push((driver.table().clone(), Some(self.planes.len())));
+            let sets = NftSets::new(self.client()?, *version);
+            self.planes.push(plane(config, *version, Box::new(driver), Box::new(sets)));
+        }
+        Ok(())
+    }
+
+    fn open_iptables(&mut self, config: &Config, versions: &[IpVersion], lock: Option<Duration>) -> Result<(), StartError> {
+        let variant = iptables::choose(
+            config.iptables_backend.as_str(),
+            iptables::probe(iptables::Backend::Legacy),
+            iptables::probe(iptables::Backend::Nft),
+        );
+        let settings = iptables::Settings {
+            backend: variant,
+            insert_mode: match config.chain_insert_mode {
+                choices::ChainInsertMode::Append => InsertMode::Append,
+                choices::ChainInsertMode::Insert | choices::ChainInsertMode::Unset => InsertMode::Insert,
+            },
+            refresh: config.iptables_refresh_interval.positive(),
+            post_write_check: config.iptables_post_write_check_interval.or_zero(),
+        };
+        for version in versions {
+            let driver = iptables::Driver::new(Programs::new(*version, variant, lock), *version, &settings);
+            let place = self.planes.len();
+            self.watched.extend(driver.watched().into_iter().map(|table| (table, Some(place))));
+            let sets = KernelSets::new(ipset::Client::open()?, *version, set_size(config));
+            self.planes.push(plane(config, *version, Box::new(driver), Box::new(sets)));
+            self.leftovers.extend(iptables::cleaner(*version, variant.other(), lock).map(Leftover::Iptables));
+            let family = match version {
+                IpVersion::V4 => rules::nftables::Family::Ip,
+                IpVersion::V6 => rules::nftables::Family::Ip6,
+            };
+            match self.client() {
+                Ok(client) => self.leftovers.push(Leftover::Nftables(nftables::Driver::new(client, family, None))),
+                Err(error) => tracing::debug!(%error, "no nftables, so nothing of ours is there"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Rules about ARP need nftables, whatever else is used.
+    fn open_arp(&mut self, config: &Config) {
+        let refresh = config.tables(self.renderer.backend() == Backend::Nftables).refresh_interval.positive();
+        match self.client() {
+            Ok(client) => {
+                let mut driver = nftables::Driver::new(client, rules::nftables::Family::Arp, refresh);
+                driver.set_kernel_chain(Table::Filter, self.renderer.arp_kernel_chain());
+                self.watched.push((driver.table().clone(), None));
+                self.arp = Some(driver);
+            }
+            Err(error) => tracing::warn!(%error, "no nftables: the host may answer ARP for workloads' own addresses"),
+        }
+    }
+}
+
+fn plane(
+    config: &Config,
+    version: IpVersion,
+    rules: Box<dyn Firewall + Send>,
+    sets: Box<dyn IpSetDriver + Send>,
+) -> Plane {
+    let v6 = version == IpVersion::V6;
+    let family = if v6 { Family::V6 } else { Family::V4 };
+    let table = || {
+        RouteTable::new(TableSettings {
+            family,
+            table: TABLE_MAIN,
+            ownership: Ownership {
+                workload_prefixes: config.interface_prefixes().map(Text::from).collect(),
+                all_workload_routes: config.remove_external_routes,
+                device_protocol: u8::try_from(config.device_route_protocol).unwrap_or(crate::routes::PROTOCOL_BOOT),
+                own_devices: vec![if v6 { VXLAN_INTERFACE_V6 } else { VXLAN_INTERFACE }.into()],
+                bird_device: (!v6 && config.programs_ipip_routes()).then(|| IPIP_INTERFACE.into()),
+                bgp_interfaces: BTreeSet::new(),
+            },
+            source: match v6 {
+                false => config.device_route_source_address.map(Into::into),
+                true => config.device_route_source_address_ipv6.map(Into::into),
+            },
+            static_neighbours: !v6,
+        })
+    };
+    let ours = !config.route_sync_disabled;
+    Plane {
+        version,
+        rules,
+        sets,
+        routes: ours.then(table),
+        link_addresses: ours.then(|| LinkAddresses::new(family)),
+    }
+}
+
+/// A count as a figure.
+pub(super) fn number(count: usize) -> f64 {
+    u32::try_from(count).map_or(f64::MAX, f64::from)
+}
+
+fn total(count: u64) -> f64 {
+    number(usize::try_from(count).unwrap_or(usize::MAX))
+}
+
+impl Firewall for iptables::Driver<Programs> {
+    fn figures(&self) -> Vec<DriverFigure> {
+        let mut figures = Vec::new();
+        for layer in Table::ALL {
+            let metrics = self.metrics(layer);
+            let labels = format!("ip_version=\"{}\",table=\"{layer}\"", self.version());
+            figures.extend([
+                ("felix_iptables_chains", labels.clone(), number(metrics.chains)),
+                ("felix_iptables_rules", labels.clone(), number(metrics.rules)),
+                ("felix_iptables_lines_executed", labels, total(metrics.lines)),
+                ("felix_iptables_save_calls", String::new(), total(metrics.save_calls)),
+                ("felix_iptables_save_errors", String::new(), total(metrics.save_errors)),
+                ("felix_iptables_restore_calls", String::new(), total(metrics.restore_calls)),
+                ("felix_iptables_restore_errors", String::new(), total(metrics.restore_errors)),
+            ]);
+        }
+        figures
+    }
+}
+
+impl Firewall for nftables::Driver<nft::Client> {
+    fn set_flow_devices(&mut self, devices: Option<BTreeSet<Text>>) {
+        nftables::Driver::set_flow_devices(self, devices);
+    }
+
+    fn figures(&self) -> Vec<DriverFigure> {
+        let metrics = self.metrics();
+        let version = match self.table().family {
+            nft::Family::Ip => "4",
+            nft::Family::Ip6 => "6",
+            nft::Family::Arp => "arp",
+        };
+        let labels = format!("ip_version=\"{version}\"");
+        vec![
+            ("felix_nft_chains", labels.clone(), number(metrics.chains)),
+            ("felix_nft_rules", labels.clone(), number(metrics.rules)),
+            ("felix_nft_maps", labels, number(metrics.maps)),
+            ("felix_nft_calls", String::new(), total(metrics.calls)),
+            ("felix_nft_errors", String::new(), total(metrics.errors)),
+            ("felix_nft_list_calls", String::new(), total(metrics.list_calls)),
+            ("felix_nft_list_errors", String::new(), total(metrics.list_errors)),
+        ]
+    }
+}
+
+/// The figures of a set driver.
+pub(super) fn set_figures(plane: &Plane, backend: Backend) -> Vec<DriverFigure> {
+    let metrics = plane.sets.metrics();
+    let family = if plane.is_v6() { "inet6" } else { "inet" };
+    let labels = format!("ip_version=\"{family}\"");
+    match backend {
+        Backend::Iptables => vec![
+            ("felix_ipsets_calico", labels, number(metrics.sets)),
+            ("felix_ipset_calls", String::new(), total(metrics.calls)),
+            ("felix_ipset_errors", String::new(), total(metrics.errors)),
+            ("felix_ipset_lines_executed", String::new(), total(metrics.operations)),
+        ],
+        Backend::Nftables => vec![
+            ("felix_nft_sets", labels, number(metrics.sets)),
+            ("felix_nft_set_calls", String::new(), total(metrics.calls)),
+            ("felix_nft_set_errors", String::new(), total(metrics.errors)),
+        ],
+    }
+}

@@ -1,0 +1,134 @@
+//! When the loop has to do something by itself: throttling, retries and refreshes. Time is an argument, and where nothing is
+//! due nothing has to wake up.
+
+use std::time::{Duration, Instant};
+
+/// At most ten changes of the kernel per second in the long run, and ten at once.
+const TOKENS: u32 = 10;
+const REFILL: Duration = Duration::from_millis(100);
+/// The first and the longest pause before something that failed is tried again.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// Holds up changes that come too fast.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Throttle {
+    tokens: u32,
+    refilled: Instant,
+}
+
+impl Throttle {
+    pub(super) fn new(now: Instant) -> Self {
+        Self { tokens: TOKENS, refilled: now }
+    }
+
+    /// Whether a change may be made now; if not, when.
+    pub(super) fn admit(&mut self, now: Instant) -> Result<(), Instant> {
+        while self.tokens < TOKENS && now >= self.refilled + REFILL {
+            self.tokens += 1;
+            self.refilled += REFILL;
+        }
+        if self.tokens == TOKENS {
+            self.refilled = now;
+        }
+        match self.tokens {
+            0 => Err(self.refilled + REFILL),
+            _ => {
+                self.tokens -= 1;
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Ever longer pauses between attempts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Backoff {
+    failures: u32,
+}
+
+impl Backoff {
+    pub(super) fn failed(&mut self) -> Duration {
+        let pause = FIRST_PAUSE.saturating_mul(1 << self.failures.min(10)).min(LONGEST_PAUSE);
+        self.failures += 1;
+        pause
+    }
+
+    pub(super) fn succeeded(&mut self) {
+        self.failures = 0;
+    }
+}
+
+/// Something to be done again and again; never where no interval is set.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Every {
+    interval: Option<Duration>,
+    due: Option<Instant>,
+}
+
+impl Every {
+    pub(super) fn new(interval: Option<Duration>, now: Instant) -> Self {
+        Self { interval, due: interval.map(|interval| now + interval) }
+    }
+
+    /// The same, but first after another time.
+    pub(super) fn first_after(mut self, first: Duration, now: Instant) -> Self {
+        self.due = self.due.map(|_| now + first);
+        self
+    }
+
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// Whether it is due; then it is due again after the interval.
+    pub(super) fn is_due(&mut self, now: Instant) -> bool {
+        let due = self.due.is_some_and(|due| due <= now);
+        if due {
+            self.due = self.interval.map(|interval| now + interval);
+        }
+        due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Backoff, Every, Throttle};
+    use std::time::{Duration, Instant};
+
+    const TENTH: Duration = Duration::from_millis(100);
+
+    #[test]
+    fn ten_at_once_then_ten_per_second() {
+        let begin = Instant::now();
+        let mut throttle = Throttle::new(begin);
+        for _ in 0..10 {
+            assert_eq!(throttle.admit(begin), Ok(()));
+        }
+        assert_eq!(throttle.admit(begin), Err(begin + TENTH));
+        assert_eq!(throttle.admit(begin + TENTH), Ok(()));
+        assert_eq!(throttle.admit(begin + TENTH), Err(begin + 2 * TENTH));
+        let later = begin + 100 * TENTH;
+        assert_eq!((0..20).filter(|_| throttle.admit(later).is_ok()).count(), 10);
+    }
+
+    #[test]
+    fn pauses_grow_and_are_forgotten() {
+        let mut backoff = Backoff::default();
+        assert_eq!((backoff.failed(), backoff.failed()), (TENTH, 2 * TENTH));
+        (0..50).for_each(|_| drop(backoff.failed()));
+        assert_eq!(backoff.failed(), Duration::from_secs(10));
+        backoff.succeeded();
+        assert_eq!(backoff.failed(), TENTH);
+    }
+
+    #[test]
+    fn what_has_no_interval_is_never_due() {
+        let now = Instant::now();
+        let mut never = Every::new(None, now).first_after(TENTH, now);
+        assert_eq!((never.due(), never.is_due(now + 100 * TENTH)), (None, false));
+        let mut every = Every::new(Some(5 * TENTH), now).first_after(TENTH, now);
+        assert!(!every.is_due(now) && every.is_due(now + TENTH) && !every.is_due(now + TENTH));
+        assert_eq!(every.due(), Some(now + 6 * TENTH));
+    }
+}
