@@ -108,7 +108,7 @@ pub fn install(
             Ok(()) => tracing::info!(path = %old.display(), "removed the old CNI configuration"),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => {
-                tracing::warn!(%error, path = %old.display(), "could not remove the old CNI configuration")
+                tracing::warn!(%error, path = %old.display(), "could not remove the old CNI configuration");
             }
         }
     }

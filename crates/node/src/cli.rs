@@ -120,6 +120,9 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     api::scalars::Duration::from(text).parse()
 }
 
+/// Makes the services of other components.
+pub type OtherServices<'a> = Box<dyn FnOnce(&Context) -> Vec<Service> + 'a>;
+
 /// What this program brings for the node's commands.
 pub struct Surroundings<'a> {
     /// The version of Calico that this program is.
@@ -127,7 +130,7 @@ pub struct Surroundings<'a> {
     /// The names of components that this program can be.
     pub components: &'a [&'a str],
     /// Services of other components for `node-services`.
-    pub services: Box<dyn FnOnce(&Context) -> Vec<Service> + 'a>,
+    pub services: OtherServices<'a>,
 }
 
 /// Why a command failed.

@@ -285,10 +285,7 @@ impl Reader<'_> {
         matches!(self.text(name).to_lowercase().as_str(), "true" | "1" | "yes" | "y" | "t")
     }
 
-    fn number<T: std::str::FromStr>(&mut self, name: &'static str) -> T
-    where
-        T: Default,
-    {
+    fn number<T: std::str::FromStr + Default>(&mut self, name: &'static str) -> T {
         let value = self.text(name);
         value.trim().parse().unwrap_or_else(|_| {
             self.wrong(name, &value, "is not a number in its range: set a whole number, or unset it");

@@ -33,12 +33,16 @@ pub struct InitError {
     pub exit_code: u8,
 }
 
+/// One step.
+type Step = fn(&Context) -> Result<(), InitError>;
+
 /// Carries out all steps. With `best_effort`, failures are told and do not stop the others.
 ///
 /// # Errors
 /// The first step that failed, unless only the best effort is wanted.
 pub fn run(context: &Context, best_effort: bool) -> Result<(), InitError> {
-    let steps: [fn(&Context) -> Result<(), InitError>; 3] = [mount_bpf, prepare_services, mount_cgroup];
+    // The last one changes this process for good.
+    let steps: [Step; 3] = [mount_bpf, prepare_services, mount_cgroup];
     for step in steps {
         if let Err(error) = step(context) {
             if !best_effort {

@@ -57,7 +57,7 @@ pub enum TunnelError {
         node: String,
         /// What it said.
         #[source]
-        source: ipam::Error,
+        source: Box<ipam::Error>,
     },
     /// There are not enough addresses.
     #[error("no address for the {kind} of node {node} in the pools {pools}: {reason}")]
@@ -169,7 +169,9 @@ impl Pass<'_> {
     }
 
     async fn retag(&mut self, kind: TunnelKind, address: IpAddr) -> Result<(), ipam::Error> {
-        released(self.ipam.release_ips(&[Release::of(address)]).await?)?;
+        if let Some(refusal) = self.ipam.release_ips(&[Release::of(address)]).await?.failure {
+            return Err(refusal);
+        }
         let request = AssignIp {
             handle: Some(kind.handle(self.node_name)),
             attributes: kind.attributes(self.node_name),
@@ -224,8 +226,12 @@ impl Pass<'_> {
                 Release { handle: Some(kind.handle(self.node_name)), ..Release::of(address) }
             }
         };
-        let outcome = self.ipam.release_ips(&[release]).await.and_then(released);
-        outcome.map_err(self.failed("releasing the address", kind))
+        let outcome = self.ipam.release_ips(&[release]).await;
+        let refusal = outcome.map(|released| released.failure).unwrap_or_else(Some);
+        match refusal {
+            None => Ok(()),
+            Some(error) => Err(self.failed("releasing the address", kind)(error)),
+        }
     }
 
     /// Gives back what the device's handle holds; false when there is no such handle.
@@ -264,13 +270,6 @@ impl Pass<'_> {
         kind: TunnelKind,
     ) -> impl FnOnce(ipam::Error) -> TunnelError + use<> {
         let node = self.node_name.to_owned();
-        move |source| TunnelError::Ipam { step, kind, node, source }
-    }
-}
-
-fn released(released: ipam::Released) -> Result<(), ipam::Error> {
-    match released.failure {
-        Some(error) => Err(error),
-        None => Ok(()),
+        move |source| TunnelError::Ipam { step, kind, node, source: Box::new(source) }
     }
 }
