@@ -27,7 +27,7 @@ fn serve(socket: &std::path::Path) -> ExitCode {
         let state = cni::agent::AgentState::starting("the datastore");
         let node = environment.get("NODENAME").cloned().unwrap_or_default();
         let opened = cni::Store::open(&cni::config::NetConf::default(), &environment).await;
-        if environment.get("AGENT_NEVER_READY").is_none()
+        if !environment.contains_key("AGENT_NEVER_READY")
             && let Ok(store) = opened
         {
             let paths = cni::HostPaths::of(&environment);

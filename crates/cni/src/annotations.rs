@@ -174,8 +174,8 @@ mod tests {
             .collect()
     }
 
-    fn conf(value: serde_json::Value) -> NetConf {
-        NetConf::parse(&value).unwrap()
+    fn conf(value: &serde_json::Value) -> NetConf {
+        NetConf::parse(value).unwrap()
     }
 
     #[test]
@@ -196,10 +196,10 @@ mod tests {
 
     #[test]
     fn where_addresses_come_from() {
-        let calico = conf(json!({"ipam": {"type": "calico-ipam"}}));
+        let calico = conf(&json!({"ipam": {"type": "calico-ipam"}}));
         let free =
-            conf(json!({"ipam": {"type": "calico-ipam"}, "feature_control": {"ip_addrs_no_ipam": true}}));
-        let other = conf(json!({"ipam": {"type": "host-local"}}));
+            conf(&json!({"ipam": {"type": "calico-ipam"}, "feature_control": {"ip_addrs_no_ipam": true}}));
+        let other = conf(&json!({"ipam": {"type": "host-local"}}));
         assert_eq!(address_source(&StringMap::new(), &other).unwrap(), AddressSource::Plugin);
         let requested = map(&[("ipAddrs", r#"["10.0.0.1", "fd00::1"]"#)]);
         assert_eq!(
@@ -232,9 +232,9 @@ mod tests {
             "1c:0c:0a:c0:ff:ee"
         );
         assert!(hardware_address(&map(&[("hwAddr", "x")])).is_err());
-        let on = conf(json!({"feature_control": {"floating_ips": true}}));
+        let on = conf(&json!({"feature_control": {"floating_ips": true}}));
         let annotations = map(&[("floatingIPs", r#"["1.2.3.4"]"#)]);
         assert_eq!(floating_ips(&annotations, &on).unwrap(), ["1.2.3.4"]);
-        assert!(floating_ips(&annotations, &conf(json!({}))).is_err());
+        assert!(floating_ips(&annotations, &conf(&json!({}))).is_err());
     }
 }

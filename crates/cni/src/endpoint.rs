@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(endpoint.spec.allow_spoofed_source_prefixes[0].as_str(), "10.1.2.0/24");
         assert_eq!(endpoint.spec.ip_nats[0].internal_ip.as_str(), "10.0.0.1");
         assert_eq!(
-            endpoint.spec.ip_networks.iter().map(|it| it.as_str()).collect::<Vec<_>>(),
+            endpoint.spec.ip_networks.iter().map(api::scalars::IpOrCidr::as_str).collect::<Vec<_>>(),
             ["10.0.0.1/32", "fd00::1/128"]
         );
         let without = of_pod(&identity("web"), "n", None, &facts, false, &ips(&["fd00::1/122"]), &floating);

@@ -99,7 +99,7 @@ async fn the_agent_does_the_work_without_credentials_of_the_plugin() -> Result<(
         second.split("inet ").nth(1).and_then(|rest| rest.split('/').next()).context("no address")?;
     reach(&pods[0].netns, &pods[1].netns, second)?;
     // Errors come through the agent as they are.
-    let lost = Pod { container: "lost".into(), ..Pod::new("x")? };
+    let lost = Pod::new("lost")?;
     let mut call = lost.call("ADD");
     call.netns = "/var/run/netns/cni-none";
     let (code, _) = refusal(&node.call(&call, &configuration)?)?;
