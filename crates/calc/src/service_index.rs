@@ -161,3 +161,61 @@ impl ServiceIndex {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::ServiceIndex;
+    use crate::members::Members;
+    use crate::sequencer::{IpSets, MemberSource as _, SetIndex};
+    use crate::set_matcher::Output;
+    use api::KubernetesEndpointSlice;
+    use api::kubernetes::service::{Endpoint, EndpointPort};
+    use messages::IpSetType;
+
+    const PORTS: SetIndex = SetIndex(0);
+    const PLAIN: SetIndex = SetIndex(1);
+
+    fn slice(service: &str, addresses: &[&str], ports: &[Option<i32>]) -> KubernetesEndpointSlice {
+        let mut slice = KubernetesEndpointSlice::default();
+        slice.metadata.labels.insert("kubernetes.io/service-name".into(), service.into());
+        let addresses = addresses.iter().map(|address| (*address).to_owned()).collect();
+        slice.spec.0.endpoints = vec![Endpoint { addresses, ..Endpoint::default() }];
+        slice.spec.0.ports =
+            ports.iter().map(|port| EndpointPort { port: *port, ..EndpointPort::default() }).collect();
+        slice
+    }
+
+    #[test]
+    fn members_follow_slices() {
+        let (mut index, mut members, mut told) =
+            (ServiceIndex::default(), Members::default(), IpSets::default());
+        members.open(PORTS, IpSetType::IpAndPort, false);
+        members.open(PLAIN, IpSetType::Net, false);
+        let mut output = Output { members: &mut members, told: &mut told };
+        index.set_slice(
+            "n",
+            "1",
+            Some(&slice("web", &["10.0.0.1", "host.example"], &[Some(80), None])),
+            &mut output,
+        );
+        index.open(PORTS, "n/web", true, &mut output);
+        index.open(PLAIN, "n/web", false, &mut output);
+        index.set_slice("n", "2", Some(&slice("web", &["10.0.0.1", "10.1.0.0/16"], &[])), &mut output);
+        index.set_slice("m", "1", Some(&slice("web", &["10.9.0.1"], &[Some(80)])), &mut output);
+        let texts = |members: &Members, set| {
+            members.members(set).iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(texts(output.members, PORTS), "10.0.0.1,tcp:80");
+        assert_eq!(texts(output.members, PLAIN), "10.0.0.1/32 10.1.0.0/16");
+        index.set_slice("n", "1", None, &mut output);
+        assert_eq!(texts(output.members, PLAIN), "10.0.0.1/32 10.1.0.0/16", "the other slice has it too");
+        assert_eq!(texts(output.members, PORTS), "");
+        index.set_slice("n", "2", Some(&slice("other", &["10.0.0.1"], &[])), &mut output);
+        assert_eq!(texts(output.members, PLAIN), "");
+        index.close(PORTS);
+        index.close(PLAIN);
+        index.set_slice("n", "2", None, &mut output);
+        index.set_slice("m", "1", None, &mut output);
+        assert!(index.services.is_empty() && index.slices.is_empty() && index.sets.is_empty());
+    }
+}

@@ -245,3 +245,89 @@ impl ItemIndex {
         out.dedup();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{ItemIndex, KEPT};
+    use crate::matching::{Code, Demand, ValueHasher, demands};
+    use crate::population::{ItemKey, Population};
+    use selector::Selector;
+    use std::collections::BTreeMap;
+
+    fn map(labels: &[(&str, &str)]) -> BTreeMap<String, String> {
+        labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    fn candidates(
+        index: &mut ItemIndex,
+        population: &mut Population,
+        selector: &str,
+    ) -> Option<(Demand, Vec<u32>)> {
+        let selector = Selector::parse(selector).unwrap();
+        Code::compile(&selector, &mut population.labels.names);
+        let demands = demands(&selector, &population.labels.names, &index.hasher).unwrap();
+        let chosen = index.choose(&demands, &[], population)?;
+        let mut found = Vec::new();
+        index.candidates(&chosen, population, &mut found);
+        Some((chosen, found))
+    }
+
+    #[test]
+    fn selectors_find_items_by_their_own_and_inherited_labels() {
+        let mut population = Population::default();
+        let mut index = ItemIndex::new(ValueHasher::default());
+        for (name, labels, profiles) in [
+            ("0", map(&[("app", "web")]), vec!["p".to_owned()]),
+            ("1", map(&[("app", "db")]), vec!["p".to_owned()]),
+            ("2", map(&[("ns", "n")]), vec![]),
+        ] {
+            population.put(&ItemKey::NetworkSet { name }, &labels, &profiles, &[]);
+        }
+        let parent = population.get_or_add_parent("p");
+        population.set_parent_labels(parent, &map(&[("ns", "n")]));
+        let mut find =
+            |selector: &str| candidates(&mut index, &mut population, selector).map(|(_, found)| found);
+        assert_eq!(find("app == 'web'"), Some(vec![0]));
+        assert_eq!(find("app in {'web', 'db'}"), Some(vec![0, 1]));
+        assert_eq!(find("has(app)"), Some(vec![0, 1]));
+        assert_eq!(find("ns == 'n'"), Some(vec![0, 1, 2]));
+        assert_eq!(
+            find("ns == 'n' && app == 'db'"),
+            Some(vec![1]),
+            "the label with fewer candidates is looked up"
+        );
+        assert_eq!(find("app == 'none'"), Some(vec![]));
+        assert_eq!(find("app != 'web'"), None, "it demands nothing");
+
+        // What comes after the index was made is in it, too.
+        population.put(&ItemKey::NetworkSet { name: "3" }, &map(&[("app", "web")]), &[], &[]);
+        let labels = population.item(3).unwrap().labels;
+        index.add_item(3, population.labels.get(labels));
+        let (chosen, found) = candidates(&mut index, &mut population, "app == 'web'").unwrap();
+        assert_eq!(found, [0, 3]);
+        index.remove_item(0, population.labels.get(population.item(0).unwrap().labels));
+        let mut found = Vec::new();
+        index.candidates(&chosen, &population, &mut found);
+        assert_eq!(found, [3]);
+    }
+
+    #[test]
+    fn indexes_that_nobody_uses_go_when_they_are_many() {
+        let mut population = Population::default();
+        let mut index = ItemIndex::new(ValueHasher::default());
+        let mut chosen = Vec::new();
+        for number in 0..KEPT + 5 {
+            let (demand, _) = candidates(&mut index, &mut population, &format!("has(l{number})")).unwrap();
+            chosen.push(demand.name);
+        }
+        index.tidy();
+        assert!(chosen.iter().all(|name| index.get(*name).is_some()), "all are in use");
+        for name in &chosen {
+            index.release(*name);
+        }
+        index.tidy();
+        let kept = chosen.iter().filter(|name| index.get(**name).is_some()).count();
+        assert_eq!(kept, KEPT);
+        assert!(index.get(chosen[0]).is_none() && index.get(chosen[KEPT]).is_some(), "the oldest go first");
+    }
+}

@@ -137,3 +137,75 @@ impl SelectorIndex {
         (self.len - self.everywhere.len(), self.everywhere.len())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Place, SelectorIndex};
+    use crate::labels::LabelSets;
+    use crate::matching::{Code, ValueHasher, demands};
+    use selector::Selector;
+    use std::collections::BTreeMap;
+
+    const SELECTORS: [&str; 9] = [
+        "a == 'x'",
+        "a == 'y'",
+        "a in {'x', 'z'} && has(b)",
+        "has(a)",
+        "has(b) && !has(a)",
+        "all()",
+        "a != 'x'",
+        "a == 'x' && a == 'y'",
+        "a == 'x' || b == 'x'",
+    ];
+
+    #[test]
+    fn labels_find_the_selectors_that_could_match_and_few_others() {
+        let (hasher, mut sets) = (ValueHasher::default(), LabelSets::default());
+        let mut index = SelectorIndex::new(hasher.clone());
+        let mut places: Vec<Place> = Vec::new();
+        for (id, text) in (0..).zip(SELECTORS) {
+            let selector = Selector::parse(text).unwrap();
+            Code::compile(&selector, &mut sets.names);
+            let place = index.place_for(demands(&selector, &sets.names, &hasher).as_deref());
+            index.insert(id, &place);
+            places.push(place);
+        }
+        assert_eq!(index.counts(), (6, 3));
+        let mut candidates = |index: &SelectorIndex, labels: &[(&str, &str)]| {
+            let labels: BTreeMap<String, String> =
+                labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            let id = sets.acquire(&labels);
+            let mut found = Vec::new();
+            index.candidates(sets.get(id), &mut found);
+            found.into_iter().map(|id| SELECTORS[id as usize]).collect::<Vec<_>>()
+        };
+        let everywhere = ["all()", "a != 'x'", "a == 'x' || b == 'x'"];
+        assert_eq!(candidates(&index, &[]), everywhere);
+        assert_eq!(candidates(&index, &[("a", "y"), ("c", "x")])[..2], ["a == 'y'", "has(a)"]);
+        assert_eq!(candidates(&index, &[("b", "x")])[..1], ["has(b) && !has(a)"]);
+        assert_eq!(candidates(&index, &[("a", "z")])[..2], ["a in {'x', 'z'} && has(b)", "has(a)"]);
+        for (id, place) in (0..).zip(&places) {
+            index.remove(id, place);
+        }
+        assert_eq!((index.counts(), candidates(&index, &[("a", "x"), ("b", "x")]).len()), ((0, 0), 0));
+    }
+
+    #[test]
+    fn selectors_spread_over_the_labels_that_they_demand() {
+        let (hasher, mut sets) = (ValueHasher::default(), LabelSets::default());
+        let mut index = SelectorIndex::new(hasher.clone());
+        for id in 0..10 {
+            let selector = Selector::parse(&format!("app == 'v{id}' && ns == 'n'")).unwrap();
+            Code::compile(&selector, &mut sets.names);
+            let place = index.place_for(demands(&selector, &sets.names, &hasher).as_deref());
+            index.insert(id, &place);
+        }
+        let id = sets.acquire(&BTreeMap::from([("ns".to_owned(), "n".to_owned())]));
+        let mut found = Vec::new();
+        index.candidates(sets.get(id), &mut found);
+        assert!(
+            found.len() <= 1,
+            "ten selectors do not all stand under the label that they share: {found:?}"
+        );
+    }
+}

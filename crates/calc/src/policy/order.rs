@@ -166,3 +166,69 @@ fn compare_tiers((name_a, a): (&String, &TierRow), (name_b, b): (&String, &TierR
 pub(crate) fn tier_name(table: &PolicyTable, tier: Symbol) -> String {
     table.tiers.text(tier).to_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::PolicyOrder;
+    use crate::policy::table::{ActivePolicy, PolicyTable};
+    use api::Kind;
+    use messages::PolicyId;
+    use model::feed::{Policy, RuleAction, Tier};
+    use model::v1::PolicyKey;
+    use std::sync::Arc;
+
+    fn insert(
+        order: &mut PolicyOrder,
+        table: &mut PolicyTable,
+        tier: &str,
+        place: Option<f64>,
+        namespace: &str,
+    ) {
+        let key = PolicyKey { kind: Kind::NetworkPolicy, namespace: namespace.into(), name: "p".into() };
+        let policy = Policy { tier: tier.into(), order: place, ..Policy::default() };
+        let mut row = table.row(&key, &policy, 0);
+        let id: PolicyId = Arc::new(key);
+        row.active = Some(Box::new(ActivePolicy { id: id.clone(), sets: Box::new([]), rank: 0 }));
+        let place = row.order;
+        let policy = table.insert(row);
+        order.insert(tier, place, &id, policy);
+    }
+
+    fn ranked(order: &PolicyOrder, table: &PolicyTable) -> String {
+        let mut texts = Vec::new();
+        let mut rank = 0;
+        for tier in order.tiers() {
+            let mut names = Vec::new();
+            while rank < tier.end {
+                let row = order.policy(rank).and_then(|policy| table.get(policy)).unwrap();
+                assert_eq!(row.active.as_ref().unwrap().rank, rank);
+                names.push(row.key().namespace);
+                rank += 1;
+            }
+            texts.push(format!("{}({}): {}", tier.name, tier.default_action.as_str(), names.join(" ")));
+        }
+        texts.join(", ")
+    }
+
+    #[test]
+    fn tiers_and_policies_stand_in_order() {
+        let (mut order, mut table) = (PolicyOrder::default(), PolicyTable::default());
+        insert(&mut order, &mut table, "b", None, "last");
+        insert(&mut order, &mut table, "b", Some(1.0), "n2");
+        insert(&mut order, &mut table, "b", Some(1.0), "n1");
+        insert(&mut order, &mut table, "b", Some(-5.0), "first");
+        insert(&mut order, &mut table, "a", Some(0.0), "x");
+        order.rank(&mut table);
+        assert_eq!(ranked(&order, &table), "a(deny): x, b(deny): first n1 n2 last", "neither tier is there");
+        assert!(order.set_tier("b", Some(Tier { order: None, default_action: RuleAction::Pass })));
+        order.rank(&mut table);
+        assert_eq!(ranked(&order, &table), "b(next-tier): first n1 n2 last, a(deny): x");
+        assert!(order.set_tier("a", Some(Tier { order: Some(9.0), default_action: RuleAction::Deny })));
+        assert!(!order.set_tier("c", Some(Tier::default())), "no policies there");
+        order.rank(&mut table);
+        assert_eq!(ranked(&order, &table), "a(deny): x, b(next-tier): first n1 n2 last");
+        assert_eq!(order.tier_count(), 3);
+        assert!(!order.set_tier("c", None) && order.set_tier("a", None));
+        assert_eq!(order.tier_count(), 1);
+    }
+}

@@ -1,5 +1,6 @@
 //! The whole graph: scenarios and random worlds, each run in many ways, compared with an obvious recomputation.
 
+mod captured;
 mod computed;
 mod dataplane;
 mod naive;

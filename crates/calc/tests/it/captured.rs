@@ -1,0 +1,151 @@
+//! A whole small cluster as Calico stored it, and the sets that Calico's Felix programmed from it on one of its hosts.
+
+use crate::dataplane::Dataplane;
+use crate::world::update;
+use api::{Kind, Resource};
+use calc::{CalcGraph, GraphConfig};
+use messages::{IpSetMember, TierInfo};
+use model::convert::{Faults, endpoint, policy, set};
+use model::feed::{Change, FeedValue, Status, Update};
+use model::v1::PolicyKey;
+use model::{Key, V1Key, Value};
+use std::collections::{BTreeMap, BTreeSet};
+
+const ETCD: &str = include_str!("../data/captured-etcd.txt");
+const IPSETS: &str = include_str!("../data/captured-ipsets.txt");
+
+/// The longest name that the kernel takes for a set.
+const NAME_LENGTH: usize = 31;
+
+fn updates() -> Vec<Update> {
+    let mut updates = Vec::new();
+    let mut lines = ETCD.lines();
+    while let (Some(path), Some(json)) = (lines.next(), lines.next()) {
+        let key = Key::parse(path).expect(path);
+        let Value::Resource(resource) = model::decode(&key, json.as_bytes()).expect(path) else {
+            panic!("{path}")
+        };
+        let mut faults = Faults::new();
+        updates.extend(feed(&resource, &mut faults));
+        assert!(faults.is_empty(), "{path}: {faults:?}");
+        updates.push(update(key, Some(FeedValue::Resource(Box::new(resource))), Change::New));
+    }
+    updates
+}
+
+/// What the feed makes of a resource, for the kinds that policy is about.
+fn feed(resource: &Resource, faults: &mut Faults) -> Option<Update> {
+    let metadata = resource.metadata().clone();
+    let policy_key = |kind: Kind| {
+        let (namespace, name) = (metadata.namespace.clone(), metadata.name.clone());
+        V1Key::Policy(PolicyKey { kind, namespace, name })
+    };
+    let (key, value) = match resource.clone() {
+        Resource::WorkloadEndpoint(it) => {
+            let key = V1Key::WorkloadEndpoint {
+                host: it.spec.node.clone(),
+                orchestrator: it.spec.orchestrator.clone(),
+                workload: format!("{}/{}", metadata.namespace, it.spec.pod),
+                endpoint: it.spec.endpoint.clone(),
+            };
+            (key, FeedValue::WorkloadEndpoint(Box::new(endpoint::workload(*it, faults)?)))
+        }
+        Resource::HostEndpoint(it) => {
+            let key = V1Key::HostEndpoint { host: it.spec.node.clone(), endpoint: metadata.name.clone() };
+            (key, FeedValue::HostEndpoint(Box::new(endpoint::host(*it, faults))))
+        }
+        Resource::GlobalNetworkSet(it) => {
+            let key = V1Key::NetworkSet { name: metadata.name.clone() };
+            (key, FeedValue::NetworkSet(Box::new(set::global_set(*it, faults))))
+        }
+        Resource::NetworkPolicy(it) => {
+            let value = policy::namespaced(&metadata.namespace, it.spec, faults);
+            (policy_key(Kind::NetworkPolicy), FeedValue::Policy(Box::new(value)))
+        }
+        Resource::GlobalNetworkPolicy(it) => {
+            let value = policy::global(it.spec, faults);
+            (policy_key(Kind::GlobalNetworkPolicy), FeedValue::Policy(Box::new(value)))
+        }
+        Resource::Tier(it) => {
+            (V1Key::Tier { name: metadata.name.clone() }, FeedValue::Tier(set::tier(&it.spec)))
+        }
+        Resource::Profile(it) => {
+            let value = policy::profile_rules(it.spec, faults);
+            (V1Key::ProfileRules { name: metadata.name.clone() }, FeedValue::ProfileRules(Box::new(value)))
+        }
+        _ => return None,
+    };
+    Some(update(Key::V1(key), Some(value), Change::New))
+}
+
+fn dataplane() -> Dataplane {
+    let mut graph = CalcGraph::new(GraphConfig { host: "n1".into(), ..GraphConfig::default() });
+    for update in updates() {
+        graph.on_update(update);
+    }
+    graph.on_status(Status::InSync);
+    let mut out = Vec::new();
+    graph.flush(&mut out);
+    let mut dataplane = Dataplane::default();
+    dataplane.apply(out);
+    dataplane
+}
+
+#[test]
+fn sets_have_the_names_and_members_that_calico_gave_them() {
+    let mut captured: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for line in IPSETS.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let members = captured.entry(words[1].to_owned()).or_default();
+        if words[0] == "add" {
+            members.insert(words[2].to_owned());
+        }
+    }
+    let ours: BTreeMap<String, BTreeSet<String>> = dataplane()
+        .policy
+        .sets
+        .into_iter()
+        .map(|(id, (_, members))| {
+            let mut name = format!("cali40{id}");
+            name.truncate(NAME_LENGTH);
+            // The kernel shows a network of one address as the address.
+            let text = |member: &IpSetMember| member.to_string().trim_end_matches("/32").to_owned();
+            (name, members.iter().map(text).collect())
+        })
+        .collect();
+    assert!(captured.len() >= 5);
+    assert_eq!(ours, captured);
+}
+
+#[test]
+fn endpoints_have_the_policies_that_calico_gave_them() {
+    let state = dataplane().policy;
+    let names = |tiers: &[TierInfo]| -> Vec<String> {
+        let list =
+            |ids: &[messages::PolicyId]| ids.iter().map(|id| id.name.clone()).collect::<Vec<_>>().join(",");
+        tiers
+            .iter()
+            .map(|tier| {
+                format!("{}: {} / {}", tier.name, list(&tier.ingress_policies), list(&tier.egress_policies))
+            })
+            .collect()
+    };
+    let block_list = "security: security.block-list / security.block-list";
+    let workload = |name: &str| {
+        let found = state.workloads.iter().find(|(id, _)| *id.workload == *name);
+        names(&found.expect(name).1.tiers)
+    };
+    assert_eq!(state.workloads.len(), 3);
+    assert_eq!(workload("shop/web-1"), [block_list, "default: web-ingress / "]);
+    assert_eq!(workload("shop/db-1"), [block_list, "default: db-only-from-web / db-only-from-web"]);
+    assert_eq!(workload("shop/free-1"), [block_list]);
+    let host = &state.hosts["n1-eth0"];
+    assert_eq!(names(&host.tiers), [block_list, "default: host-ssh / host-ssh"]);
+    assert_eq!(names(&host.untracked_tiers), ["default: host-untracked / host-untracked"]);
+    assert_eq!(names(&host.pre_dnat_tiers), ["default: host-prednat / "]);
+    assert!(host.forward_tiers.is_empty());
+    assert_eq!(
+        state.profiles.keys().map(|name| &**name).collect::<Vec<_>>(),
+        ["kns.shop", "ksa.shop.default"]
+    );
+}
