@@ -94,7 +94,7 @@ impl CalcGraph {
             }
             Key::V1(V1Key::Policy(policy)) => match value {
                 Some(FeedValue::Policy(value)) => {
-                    self.active.put_policy(policy, &value, &mut self.population)
+                    self.active.put_policy(policy, &value, &mut self.population);
                 }
                 None => self.active.remove_policy(policy, &mut self.population, &mut self.sequencer),
                 Some(_) => {}

@@ -158,7 +158,7 @@ impl Writer {
                 self.int_or_string(value);
             }
             named => {
-                self.number(NAMED.iter().position(|have| have == named).map_or(0, |place| place as u64 + 2))
+                self.number(NAMED.iter().position(|have| have == named).map_or(0, |place| place as u64 + 2));
             }
         }
     }

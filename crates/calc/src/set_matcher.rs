@@ -315,9 +315,9 @@ impl SetMatcher {
             let active = self.sets.get(*set as usize).and_then(Option::as_ref);
             let matched = active.is_some_and(|active| active.code.matches(&view));
             if matched {
-                counts.evaluations_true += 1
+                counts.evaluations_true += 1;
             } else {
-                counts.evaluations_false += 1
+                counts.evaluations_false += 1;
             }
             matched
         });
@@ -388,7 +388,7 @@ fn for_each_member(active: &ActiveSet, contribution: Contribution<'_>, mut visit
     match &active.port {
         None => contribution.for_each_net(|net| visit(Member::Net(net))),
         Some((name, asked)) => contribution.for_each_port(name, *asked, |address, protocol, port| {
-            visit(Member::Port(address, protocol, port))
+            visit(Member::Port(address, protocol, port));
         }),
     }
 }

@@ -68,9 +68,9 @@ impl HostCounts {
             ItemKey::NetworkSet { .. } => return,
         };
         if came {
-            *counter += 1
+            *counter += 1;
         } else {
-            *counter -= 1
+            *counter -= 1;
         }
         self.count_entry(key.host().unwrap_or_default(), came);
     }
