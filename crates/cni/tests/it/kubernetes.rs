@@ -64,7 +64,7 @@ impl World {
     }
 
     /// A pod as the scheduler leaves it.
-    fn pod(&self, name: &str, container: &str, annotations: Value) -> Result<Pod> {
+    fn pod(&self, name: &str, container: &str, annotations: &Value) -> Result<Pod> {
         apply(&self.api, &pod_object(name, annotations))?;
         Pod::of_kubernetes(container, "shop", name)
     }
@@ -98,7 +98,7 @@ impl World {
     }
 }
 
-fn pod_object(name: &str, annotations: Value) -> Value {
+fn pod_object(name: &str, annotations: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": name, "namespace": "shop", "labels": {"app": name}, "annotations": annotations},
         "spec": {"nodeName": "node-a", "serviceAccountName": "default", "automountServiceAccountToken": false, "containers": [{"name": "c", "image": "x",
@@ -121,11 +121,11 @@ fn annotations(pairs: &[(&str, &str)]) -> Value {
 async fn pods_on_the_kubernetes_datastore() -> Result<()> {
     let world = World::start().await?;
     let node = &world.node;
-    let one = world.pod("one", "cid1", json!({}))?;
+    let one = world.pod("one", "cid1", &json!({}))?;
     let two = world.pod(
         "two",
         "cid2",
-        annotations(&[("ipv4pools", r#"["pool-b"]"#), ("hwAddr", "1c:0c:0a:c0:ff:ee")]),
+        &annotations(&[("ipv4pools", r#"["pool-b"]"#), ("hwAddr", "1c:0c:0a:c0:ff:ee")]),
     )?;
     let first = address_of(&node.add(&one, json!({}))?)?;
     let result = node.add(&two, json!({}))?;
@@ -161,7 +161,7 @@ async fn what_annotations_ask_for() -> Result<()> {
     let asked = world.pod(
         "asked",
         "a1",
-        annotations(&[
+        &annotations(&[
             ("ipAddrs", r#"["10.20.5.5"]"#),
             ("floatingIPs", r#"["192.0.2.7"]"#),
             ("allowedSourcePrefixes", r#"["198.51.100.0/24"]"#),
@@ -175,7 +175,7 @@ async fn what_annotations_ask_for() -> Result<()> {
     let floating = json!({"feature_control": {"floating_ips": true}});
     assert_eq!(address_of(&node.add(&asked, floating.clone())?)?, "10.20.5.5");
     // Somebody else asks for the same.
-    let thief = world.pod("thief", "t1", annotations(&[("ipAddrs", r#"["10.20.5.5"]"#)]))?;
+    let thief = world.pod("thief", "t1", &annotations(&[("ipAddrs", r#"["10.20.5.5"]"#)]))?;
     let (code, message) = refusal(&node.call(&thief.call("ADD"), &node.configuration(json!({})))?)?;
     assert!(code == 103 && message.contains("error getting IP from IPAM"), "{code} {message}");
     node.del(&thief, json!({}))?;
@@ -185,18 +185,18 @@ async fn what_annotations_ask_for() -> Result<()> {
     node.del(&asked, floating.clone())?;
     node.del(&again, floating)?;
 
-    let families = world.pod("families", "f1", annotations(&[("ipFamilies", r#"["IPv4","IPv6"]"#)]))?;
+    let families = world.pod("families", "f1", &annotations(&[("ipFamilies", r#"["IPv4","IPv6"]"#)]))?;
     assert_eq!(node.add(&families, json!({}))?["ips"].as_array().map(Vec::len), Some(2));
     assert!(world.annotation("families", "podIPs")?.contains(','));
     node.del(&families, json!({}))?;
 
-    let free = world.pod("free", "n1", annotations(&[("ipAddrsNoIpam", r#"["10.99.0.9"]"#)]))?;
+    let free = world.pod("free", "n1", &annotations(&[("ipAddrsNoIpam", r#"["10.99.0.9"]"#)]))?;
     let (_, message) = refusal(&node.call(&free.call("ADD"), &node.configuration(json!({})))?)?;
     assert_eq!(message, "requested feature is not enabled: ip_addrs_no_ipam");
     let allowed = json!({"feature_control": {"ip_addrs_no_ipam": true}});
     assert_eq!(address_of(&node.add(&free, allowed.clone())?)?, "10.99.0.9");
     node.del(&free, allowed)?;
-    let bad = world.pod("bad", "b1", annotations(&[("ipv4pools", "pool-a")]))?;
+    let bad = world.pod("bad", "b1", &annotations(&[("ipv4pools", "pool-a")]))?;
     assert_eq!(refusal(&node.call(&bad.call("ADD"), &node.configuration(json!({})))?)?.0, 105);
     world.assert_bare().await
 }
@@ -211,7 +211,7 @@ async fn host_local_with_the_nodes_range_and_the_wait_for_policy() -> Result<()>
         "policy_setup_timeout_seconds": 60, "endpoint_status_dir": node.root().join("status"),
     });
     std::fs::create_dir_all(node.root().join("status"))?;
-    let pod = world.pod("local", "l1", json!({}))?;
+    let pod = world.pod("local", "l1", &json!({}))?;
     let plugin = node.root().join("bin/calico");
     let waiting = node.start(&plugin, &pod.call("ADD"), &node.configuration(settings.clone()))?;
     // The pod is told to the API before the wait; Felix then says that it is programmed.
@@ -241,7 +241,7 @@ async fn kubernetes_policy_on_etcd() -> Result<()> {
     world.node.forward(port_of(&etcd.endpoint())?)?;
     let mut settings = json!({"datastore_type": "etcdv3", "etcd_endpoints": etcd.endpoint()});
     merge(&mut settings, json!({"calico_api_group": null}));
-    let pod = world.pod("web", "w1", json!({}))?;
+    let pod = world.pod("web", "w1", &json!({}))?;
     let result = world.node.add(&pod, settings.clone())?;
     let stored = client.resource::<api::WorkloadEndpointSpec>().get("shop", "node--a-k8s-web-eth0").await?;
     assert_eq!(stored.spec.profiles, ["kns.shop", "ksa.shop.default"]);
