@@ -31,6 +31,7 @@ pub use floating::FloatingAddresses;
 pub use flow_table::FlowTables;
 pub use groups::Groups;
 pub use host_endpoints::HostEndpoints;
+pub(crate) use host_endpoints::all_tiers;
 pub use hosts::{AllHosts, ThisHost, host_address};
 pub use interface_settings::{Setting, workload_settings};
 pub use interfaces::{Interface, InterfaceNews, InterfaceState, Interfaces};
@@ -40,9 +41,8 @@ pub use policies::Policies;
 pub use pools::Pools;
 pub use service_loop::ServiceLoop;
 pub use vxlan::{VxlanManager, VxlanSettings};
-pub(crate) use host_endpoints::all_tiers;
-pub use workloads::{WorkloadSettings, Workloads};
 pub(crate) use workloads::Surroundings;
+pub use workloads::{WorkloadSettings, Workloads};
 
 use crate::driver::RuleDriver;
 use crate::ipsets::IpSetDriver;

@@ -101,7 +101,8 @@ pub(super) fn open(settings: &DataplaneSettings, has_ipvs: bool) -> Result<Opene
     opened.open_arp(config);
     for plane in &mut opened.planes {
         for layer in Table::ALL {
-            let (hooks, chains) = (opened.renderer.kernel_chains(layer), opened.renderer.fixed_chains(layer, plane.version));
+            let (hooks, chains) =
+                (opened.renderer.kernel_chains(layer), opened.renderer.fixed_chains(layer, plane.version));
             hooks.into_iter().for_each(|hook| plane.rules.set_kernel_chain(layer, hook));
             plane.update_chains(layer, chains);
         }
@@ -148,7 +149,12 @@ impl Opened {
         Ok(())
     }
 
-    fn open_iptables(&mut self, config: &Config, versions: &[IpVersion], lock: Option<Duration>) -> Result<(), StartError> {
+    fn open_iptables(
+        &mut self,
+        config: &Config,
+        versions: &[IpVersion],
+        lock: Option<Duration>,
+    ) -> Result<(), StartError> {
         let variant = iptables::choose(
             config.iptables_backend.as_str(),
             iptables::probe(iptables::Backend::Legacy),
@@ -175,7 +181,9 @@ impl Opened {
                 IpVersion::V6 => rules::nftables::Family::Ip6,
             };
             match self.client() {
-                Ok(client) => self.leftovers.push(Leftover::Nftables(nftables::Driver::new(client, family, None))),
+                Ok(client) => {
+                    self.leftovers.push(Leftover::Nftables(nftables::Driver::new(client, family, None)))
+                }
                 Err(error) => tracing::debug!(%error, "no nftables, so nothing of ours is there"),
             }
         }
@@ -192,7 +200,9 @@ impl Opened {
                 self.watched.push((driver.table().clone(), None));
                 self.arp = Some(driver);
             }
-            Err(error) => tracing::warn!(%error, "no nftables: the host may answer ARP for workloads' own addresses"),
+            Err(error) => {
+                tracing::warn!(%error, "no nftables: the host may answer ARP for workloads' own addresses")
+            }
         }
     }
 }
@@ -212,7 +222,8 @@ fn plane(
             ownership: Ownership {
                 workload_prefixes: config.interface_prefixes().map(Text::from).collect(),
                 all_workload_routes: config.remove_external_routes,
-                device_protocol: u8::try_from(config.device_route_protocol).unwrap_or(crate::routes::PROTOCOL_BOOT),
+                device_protocol: u8::try_from(config.device_route_protocol)
+                    .unwrap_or(crate::routes::PROTOCOL_BOOT),
                 own_devices: vec![if v6 { VXLAN_INTERFACE_V6 } else { VXLAN_INTERFACE }.into()],
                 bird_device: (!v6 && config.programs_ipip_routes()).then(|| IPIP_INTERFACE.into()),
                 bgp_interfaces: BTreeSet::new(),

@@ -26,7 +26,12 @@ impl Figures {
     }
 
     /// Copies the drivers' figures.
-    pub(super) fn copy(&self, planes: &[Plane], arp: Option<&nftables::Driver<nft::Client>>, backend: Backend) {
+    pub(super) fn copy(
+        &self,
+        planes: &[Plane],
+        arp: Option<&nftables::Driver<nft::Client>>,
+        backend: Backend,
+    ) {
         let mut all = Vec::new();
         for plane in planes {
             all.extend(plane.rules.figures());

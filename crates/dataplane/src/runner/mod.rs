@@ -24,7 +24,10 @@ use figures::Figures;
 use mailbox::Mailbox;
 use messages::{FromDataplane, Text, ToDataplane};
 use netlink::netfilter::{conntrack, nft, watch::Watch};
-use netlink::{Event as KernelEvent, Family, Handle, Interests, Kernel, Monitor, RouteFilter, RouteKind, TABLE_LOCAL, sysctl};
+use netlink::{
+    Event as KernelEvent, Family, Handle, Interests, Kernel, Monitor, RouteFilter, RouteKind, TABLE_LOCAL,
+    sysctl,
+};
 use rules::Backend;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use state::State;
@@ -241,7 +244,8 @@ impl Work {
         );
         let mtus = Mtus::new(&config, &settings.encapsulation, host);
         write_mtu(&machine.mtu_file, mtus.pod, config.require_mtu_file)?;
-        let Opened { renderer, mut planes, arp, leftovers, watched, own_ports } = backend::open(&settings, has_ipvs)?;
+        let Opened { renderer, mut planes, arp, leftovers, watched, own_ports } =
+            backend::open(&settings, has_ipvs)?;
         let watch = match Watch::open() {
             Ok(watch) => Some(watch),
             Err(error) => {
@@ -260,7 +264,8 @@ impl Work {
         let interfaces = Interfaces::new(config.interface_exclude.clone());
         let state = State::new(&settings, renderer, &mut planes, interfaces, &mtus);
         let figures = Figures::new(&settings.metrics);
-        let default_reverse_path = sysctl::read("net/ipv4/conf/default/rp_filter").unwrap_or_else(|_| "1".to_owned());
+        let default_reverse_path =
+            sysctl::read("net/ipv4/conf/default/rp_filter").unwrap_or_else(|_| "1".to_owned());
         let mut work = Self {
             reports,
             state,
@@ -295,7 +300,8 @@ impl Work {
             refresh_sets: Every::new(config.ipsets_refresh_interval.positive(), now),
             refresh_routes: Every::new(config.route_refresh_interval.positive(), now),
             refresh_interfaces: Every::new(config.interface_refresh_interval.positive(), now),
-            process_report: Every::new(config.reporting_interval.positive(), now).first_after(FIRST_PROCESS_REPORT, now),
+            process_report: Every::new(config.reporting_interval.positive(), now)
+                .first_after(FIRST_PROCESS_REPORT, now),
             settings,
         };
         work.read_interfaces(now)?;
@@ -320,7 +326,9 @@ impl Work {
                     Event::Stop => return Ok(()),
                     Event::Messages(messages) => {
                         batch += messages.len();
-                        messages.into_iter().for_each(|message| self.state.take(message, &mut self.planes, now));
+                        messages
+                            .into_iter()
+                            .for_each(|message| self.state.take(message, &mut self.planes, now));
                         self.needs_round = true;
                     }
                 }
@@ -344,7 +352,8 @@ impl Work {
         let due = self.next_due(now).map(|due| due.saturating_duration_since(now));
         // Rounded up, so that it is due when we wake.
         let timeout = due.and_then(|due| Timespec::try_from(due + Duration::from_micros(100)).ok());
-        let mut descriptors = vec![PollFd::new(mailbox, PollFlags::IN), PollFd::new(&self.monitor, PollFlags::IN)];
+        let mut descriptors =
+            vec![PollFd::new(mailbox, PollFlags::IN), PollFd::new(&self.monitor, PollFlags::IN)];
         descriptors.extend(self.watch.iter().map(|watch| PollFd::new(watch, PollFlags::IN)));
         match poll(&mut descriptors, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
@@ -388,7 +397,8 @@ impl Work {
                 lost |= event == KernelEvent::Lost;
                 if let KernelEvent::RouteGone(route) = &event {
                     for plane in &mut self.planes {
-                        self.needs_round |= plane.routes.as_mut().is_some_and(|routes| routes.route_gone(route));
+                        self.needs_round |=
+                            plane.routes.as_mut().is_some_and(|routes| routes.route_gone(route));
                     }
                 }
                 unread.extend(self.state.interfaces.take(&event, &mut news));
@@ -396,18 +406,26 @@ impl Work {
         }
         if lost {
             tracing::warn!("the kernel's events came too fast; everything is read anew");
-            self.planes.iter_mut().filter_map(|plane| plane.routes.as_mut()).for_each(|routes| routes.invalidate());
+            self.planes
+                .iter_mut()
+                .filter_map(|plane| plane.routes.as_mut())
+                .for_each(|routes| routes.invalidate());
             self.read_interfaces(now).map_err(|error| DataplaneError::Kernel(error.to_string()))?;
         } else {
             for index in unread {
-                self.read_addresses(index, &mut news).map_err(|error| DataplaneError::Kernel(error.to_string()))?;
+                self.read_addresses(index, &mut news)
+                    .map_err(|error| DataplaneError::Kernel(error.to_string()))?;
             }
         }
         self.take_news(&news, now)?;
         self.listen_to_nftables()
     }
 
-    fn take_news(&mut self, news: &[crate::managers::InterfaceNews], now: Instant) -> Result<(), DataplaneError> {
+    fn take_news(
+        &mut self,
+        news: &[crate::managers::InterfaceNews],
+        now: Instant,
+    ) -> Result<(), DataplaneError> {
         if news.is_empty() {
             return Ok(());
         }
@@ -456,7 +474,8 @@ impl Work {
             }
         }
         let kube_proxy = |family| nft::Table::new(family, "kube-proxy");
-        let is_kube_proxy = [nft::Family::Ip, nft::Family::Ip6].into_iter().any(|one| seen.tables.contains(&kube_proxy(one)));
+        let is_kube_proxy =
+            [nft::Family::Ip, nft::Family::Ip6].into_iter().any(|one| seen.tables.contains(&kube_proxy(one)));
         if is_kube_proxy && self.settings.config.nftables_mode == felix_config::choices::NftablesMode::Auto {
             self.look_at_kube_proxy()?;
         }
@@ -490,7 +509,11 @@ impl Work {
         Ok(())
     }
 
-    fn read_addresses(&mut self, index: u32, news: &mut Vec<crate::managers::InterfaceNews>) -> Result<(), netlink::Error> {
+    fn read_addresses(
+        &mut self,
+        index: u32,
+        news: &mut Vec<crate::managers::InterfaceNews>,
+    ) -> Result<(), netlink::Error> {
         let mut addresses = BTreeSet::new();
         for family in [Family::V4, Family::V6] {
             let routes = self.kernel.routes(&local_routes(family, Some(index)))?;

@@ -98,10 +98,13 @@ impl Work {
             &state.interfaces,
             is_workload,
         );
-        if before.is_some_and(|before| !self.is_started || hosts_changed || before != state.workloads.interfaces()) {
+        if before
+            .is_some_and(|before| !self.is_started || hosts_changed || before != state.workloads.interfaces())
+        {
             let (workloads, hosts) = (state.workloads.interfaces(), state.hosts.interfaces());
             let chains = state.renderer.endpoint_mark_dispatch(&mut state.marks, &workloads, &hosts);
-            self.mark_dispatch.publish(planes, chains.into_iter().map(|chain| (Table::Filter, chain)).collect());
+            self.mark_dispatch
+                .publish(planes, chains.into_iter().map(|chain| (Table::Filter, chain)).collect());
         }
         state.floating.complete(&state.renderer, planes);
         state.service_loop.complete(&state.renderer, planes);
@@ -254,7 +257,12 @@ impl Work {
     }
 
     /// Returns the planes whose rules are not as they should be.
-    fn write_rules(&mut self, without_sets: &BTreeSet<usize>, now: Instant, round: &mut Round) -> BTreeSet<usize> {
+    fn write_rules(
+        &mut self,
+        without_sets: &BTreeSet<usize>,
+        now: Instant,
+        round: &mut Round,
+    ) -> BTreeSet<usize> {
         let mut failed = BTreeSet::new();
         for (place, plane) in self.planes.iter_mut().enumerate() {
             if without_sets.contains(&place) {
@@ -343,7 +351,9 @@ impl Work {
         for one in self.refused.difference(&refused) {
             tracing::info!(was = %one, "a part of the policy that was refused is in place");
         }
-        let names = |refused: &BTreeSet<Refused>| -> BTreeSet<Text> { refused.iter().map(|one| one.name.clone()).collect() };
+        let names = |refused: &BTreeSet<Refused>| -> BTreeSet<Text> {
+            refused.iter().map(|one| one.name.clone()).collect()
+        };
         let concerned: BTreeSet<Text> = names(&self.refused).union(&names(&refused)).cloned().collect();
         self.refused_names = names(&refused);
         self.has_refused = !refused.is_empty();
@@ -373,7 +383,8 @@ impl Work {
             chains.of_workload(endpoint) || groups.of(&endpoint.name).any(|name| names.contains(name))
         });
         for (id, status) in workloads {
-            let (status, endpoint) = status.map_or((None, None), |(status, endpoint)| (Some(status), Some(endpoint)));
+            let (status, endpoint) =
+                status.map_or((None, None), |(status, endpoint)| (Some(status), Some(endpoint)));
             (self.reports)(FromDataplane::WorkloadEndpointStatus { id, status, endpoint });
         }
         let hosts = state.hosts.take_statuses(&state.interfaces, |endpoint, interfaces| {

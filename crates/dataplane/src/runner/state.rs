@@ -1,9 +1,9 @@
 //! All managers of the dataplane, and which of them hears what: messages of the calculation, and news about interfaces.
 
 use crate::managers::{
-    AllHosts, ClusterRoutes, ClusterRoutesSettings, Dscp, FloatingAddresses, FlowTables, Groups, HostEndpoints,
-    InterfaceNews, InterfaceState, Interfaces, Migrations, Mtus, Plane, Policies, Pools, ServiceLoop, ThisHost,
-    VxlanManager, VxlanSettings, WorkloadSettings, Workloads, host_address,
+    AllHosts, ClusterRoutes, ClusterRoutesSettings, Dscp, FloatingAddresses, FlowTables, Groups,
+    HostEndpoints, InterfaceNews, InterfaceState, Interfaces, Migrations, Mtus, Plane, Policies, Pools,
+    ServiceLoop, ThisHost, VxlanManager, VxlanSettings, WorkloadSettings, Workloads, host_address,
 };
 use crate::routes::device::{TunnelDevice, TunnelKind};
 use crate::settings::DataplaneSettings;
@@ -62,15 +62,20 @@ impl State {
         let workload_settings = WorkloadSettings {
             floating_addresses: config.floating_ips == felix_config::choices::Switch::Enabled,
             normal_metric: [config.ipv4_normal_route_priority, config.ipv6_normal_route_priority].map(metric),
-            elevated_metric: [config.ipv4_elevated_route_priority, config.ipv6_elevated_route_priority].map(metric),
+            elevated_metric: [config.ipv4_elevated_route_priority, config.ipv6_elevated_route_priority]
+                .map(metric),
         };
-        let versions = planes.iter_mut().map(|plane| version_managers(settings, &renderer, plane, mtus)).collect();
-        let ipip_device = settings.encapsulation.ipip.then(|| config.ipip_tunnel_addr).flatten().map(|address| TunnelDevice {
-            name: IPIP_INTERFACE.to_owned(),
-            kind: TunnelKind::Ipip,
-            address: address.into(),
-            mtu: Some(mtus.ipip),
-        });
+        let versions =
+            planes.iter_mut().map(|plane| version_managers(settings, &renderer, plane, mtus)).collect();
+        let ipip_device =
+            settings.encapsulation.ipip.then(|| config.ipip_tunnel_addr).flatten().map(|address| {
+                TunnelDevice {
+                    name: IPIP_INTERFACE.to_owned(),
+                    kind: TunnelKind::Ipip,
+                    address: address.into(),
+                    mtu: Some(mtus.ipip),
+                }
+            });
         if settings.encapsulation.ipip && ipip_device.is_none() {
             tracing::warn!("pools ask for IP in IP, and this host has no address for the tunnel yet");
         }
@@ -163,10 +168,16 @@ impl State {
                 self.hosts.remove(&id);
             }
             Message::RouteUpdate(route) => {
-                self.versions.iter_mut().flat_map(VersionManagers::routes).for_each(|routes| routes.update(&route));
+                self.versions
+                    .iter_mut()
+                    .flat_map(VersionManagers::routes)
+                    .for_each(|routes| routes.update(&route));
             }
             Message::RouteRemove(destination) => {
-                self.versions.iter_mut().flat_map(VersionManagers::routes).for_each(|routes| routes.remove(&destination));
+                self.versions
+                    .iter_mut()
+                    .flat_map(VersionManagers::routes)
+                    .for_each(|routes| routes.remove(&destination));
             }
             Message::VtepUpdate(node, endpoint) => {
                 self.devices_changed |= node == self.host;
@@ -184,7 +195,9 @@ impl State {
             Message::HostMetadataUpdate(host, metadata) => self.host_metadata(&host, Some(&metadata), planes),
             Message::HostMetadataRemove(host) => self.host_metadata(&host, None, planes),
             Message::IpamPoolUpdate(pool) => {
-                self.each_version(planes, |managers, plane| managers.pools.update(pool.cidr, Some(&pool), plane));
+                self.each_version(planes, |managers, plane| {
+                    managers.pools.update(pool.cidr, Some(&pool), plane)
+                });
             }
             Message::IpamPoolRemove(cidr) => {
                 self.each_version(planes, |managers, plane| managers.pools.update(cidr, None, plane));
@@ -284,7 +297,12 @@ impl VersionManagers {
     }
 }
 
-fn version_managers(settings: &DataplaneSettings, renderer: &Renderer, plane: &mut Plane, mtus: &Mtus) -> VersionManagers {
+fn version_managers(
+    settings: &DataplaneSettings,
+    renderer: &Renderer,
+    plane: &mut Plane,
+    mtus: &Mtus,
+) -> VersionManagers {
     let (config, need) = (&*settings.config, &settings.encapsulation);
     let v6 = plane.is_v6();
     let protocol = cluster_protocol(config);
@@ -326,7 +344,8 @@ fn version_managers(settings: &DataplaneSettings, renderer: &Renderer, plane: &m
         }),
         ipip: (need.ipip && !v6 && config.programs_ipip_routes())
             .then(|| routes(IpPoolType::Ipip, Some(IPIP_INTERFACE), Some(mtus.ipip))),
-        no_encap: (need.no_encap && config.programs_no_encap_routes()).then(|| routes(IpPoolType::NoEncap, None, None)),
+        no_encap: (need.no_encap && config.programs_no_encap_routes())
+            .then(|| routes(IpPoolType::NoEncap, None, None)),
         flow_tables: offload
             .then(|| FlowTables::new(tunnels, config.nftables_flow_table_data_iface_pattern.clone(), plane)),
     }

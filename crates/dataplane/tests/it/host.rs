@@ -33,6 +33,11 @@ impl Host {
         host
     }
 
+    /// Its name, which is unique on this machine.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Runs code in the namespace.
     pub(crate) fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         let path = PathBuf::from(format!("/var/run/netns/{}", self.name));

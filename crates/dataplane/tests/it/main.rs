@@ -6,7 +6,9 @@ mod expressions;
 mod host;
 mod ipsets;
 mod iptables;
+mod lab;
 mod nftables;
+mod runner;
 mod takeover;
 
 // The same host that the rules are tested with: what Calico's Felix programmed for it is known.
