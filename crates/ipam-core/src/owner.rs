@@ -101,9 +101,9 @@ pub enum OwnerRefused {
         /// Which record.
         field: &'static str,
         /// Who was expected; both parts empty for nobody.
-        expected: PodOwner,
+        expected: Box<PodOwner>,
         /// Who is there.
-        found: PodOwner,
+        found: Box<PodOwner>,
     },
 }
 
@@ -182,7 +182,7 @@ fn verify(
     };
     let part = |name: &str| current.get(name).cloned().unwrap_or_default();
     let found = PodOwner { namespace: part(ATTRIBUTE_NAMESPACE), name: part(ATTRIBUTE_POD) };
-    Err(OwnerRefused::OtherOwner { address, field, expected, found })
+    Err(OwnerRefused::OtherOwner { address, field, expected: Box::new(expected), found: Box::new(found) })
 }
 
 fn apply(record: &mut Attributes, change: &Change) {

@@ -501,7 +501,7 @@ impl Shared {
             match self.reclaim(&block, settings).await {
                 Ok(()) => return Ok(block.cidr),
                 Err(error) => {
-                    tracing::warn!(cidr = %block.cidr, %error, "this empty block could not be reclaimed")
+                    tracing::warn!(cidr = %block.cidr, %error, "this empty block could not be reclaimed");
                 }
             }
         }

@@ -15,6 +15,7 @@ use model::{IpamConfig, KvPair};
 
 /// What became of a claim.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "lives for one call and is never kept")]
 pub(crate) enum Secured {
     /// The claim is confirmed and the block is the owner's.
     Ours {
@@ -165,7 +166,7 @@ impl Shared {
     ) -> Result<()> {
         let (claim, block) = self.read_claim_and_block(owner, cidr).await?;
         let Some(claim) = claim else {
-            return Err(Error::does_not_exist(claim_key(owner, cidr), ""));
+            return Err(Error::does_not_exist(&claim_key(owner, cidr), ""));
         };
         let Some(entry) = block else {
             // A claim on nothing: left by somebody who stopped in the middle.

@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 
 /// What is written to a block.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "lives for one call and is never kept")]
 pub(crate) enum BlockWrite {
     /// The block changes.
     Update(KvPair),
@@ -30,6 +31,7 @@ pub(crate) enum BlockWrite {
 
 /// What became of it.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "lives for one call and is never kept")]
 pub(crate) enum Committed {
     /// It is written.
     Done {

@@ -139,7 +139,7 @@ fn because(reason: &str) -> String {
 }
 
 impl Error {
-    pub(crate) fn does_not_exist(what: impl ToString, reason: &str) -> Self {
+    pub(crate) fn does_not_exist(what: &dyn ToString, reason: &str) -> Self {
         Self::DoesNotExist { what: what.to_string(), reason: reason.to_owned() }
     }
 

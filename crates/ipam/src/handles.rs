@@ -90,7 +90,7 @@ impl Handles {
             }
         }
         let write = changed(handle, entry, &[(cidr, count)].into())?;
-        write.ok_or_else(|| Error::does_not_exist(handle_key(handle), "nothing to count"))
+        write.ok_or_else(|| Error::does_not_exist(&handle_key(handle), "nothing to count"))
     }
 }
 

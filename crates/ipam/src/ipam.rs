@@ -218,7 +218,6 @@ mod tests {
     use super::*;
 
     /// Callers run these on other threads; a future that cannot go there would be found out by them, far away.
-    #[expect(clippy::too_many_arguments, reason = "one argument for each request")]
     fn assert_send(ipam: &Ipam, auto: &AutoAssign, named: &AssignIp, block: &EnsureBlock, owner: &Owner) {
         fn is_send<T: Send>(_: T) {}
         is_send(ipam.auto_assign(auto));

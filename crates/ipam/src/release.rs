@@ -206,7 +206,7 @@ impl Shared {
                     // Somebody else finished what we had begun.
                     return Ok(());
                 }
-                return Err(Error::does_not_exist(key, ""));
+                return Err(Error::does_not_exist(&key, ""));
             };
             let ranges = blocks_of(records::handle(&entry)?);
             let blocks = self.blocks_for_release(&ranges, is_first).await?;
@@ -357,7 +357,7 @@ impl Shared {
     pub(crate) async fn ips_by_handle(&self, handle: &str) -> Result<Vec<IpAddr>> {
         let id = clean_handle(handle);
         let Some(entry) = self.read(&handle_key(id)).await? else {
-            return Err(Error::does_not_exist(handle_key(id), ""));
+            return Err(Error::does_not_exist(&handle_key(id), ""));
         };
         self.addresses_of(&entry, id).await
     }

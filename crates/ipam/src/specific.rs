@@ -30,7 +30,7 @@ impl Shared {
         let pool = pools::containing(all.iter().filter(|pool| pool.is_enabled), address)
             .ok_or(Error::NotInPool(address))?;
         if let Some(intended_use) = request.intended_use.filter(|wanted| !pool.allows(*wanted)) {
-            let allowed: Vec<&str> = pool.allowed_uses.iter().map(|allowed| allowed.as_str()).collect();
+            let allowed: Vec<&str> = pool.allowed_uses.iter().map(api::IPPoolAllowedUse::as_str).collect();
             let (pool, allowed) = (pool.name.clone(), allowed.join(" "));
             return Err(Error::UseNotAllowed { address, pool, intended_use, allowed });
         }
@@ -93,7 +93,7 @@ impl Shared {
                     return Ok(());
                 }
                 Ok(Committed::BlockChanged(current)) if matches!(write, BlockWrite::Update(_)) => {
-                    known = current
+                    known = current;
                 }
                 Ok(Committed::SettingsChanged) => {}
                 // A claim without a block, or a store that makes one after the other.
@@ -160,7 +160,7 @@ impl Shared {
             self.wait_before(attempt).await;
             let (settings, entry) = futures::join!(self.read_settings(), self.block_containing(address));
             let Some(entry) = entry? else {
-                return Err(Error::does_not_exist(address, "IP is unassigned"));
+                return Err(Error::does_not_exist(&address, "IP is unassigned"));
             };
             let mut block = records::block(&entry)?.clone();
             cooldown::collect(&mut block, settings?.config.ip_cooldown_seconds, self.clock.now());

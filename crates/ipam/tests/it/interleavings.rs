@@ -21,7 +21,7 @@ const POOLS: [&str; 2] = ["pool-a", "pool-b"];
 /// Two processes of each host.
 const PROCESSES: usize = 2 * HOSTS.len();
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Op {
     Assign {
         process: usize,
@@ -158,11 +158,11 @@ impl World {
         for (number, host) in HOSTS.iter().enumerate() {
             let labels: &[(&str, &str)] = if number == 0 { &[("first", "yes")] } else { &[] };
             let node = node(host, labels);
-            sim.set(node.key.clone(), Some(node));
+            sim.set(&node.key.clone(), Some(node));
         }
         for number in 0..POOLS.len() {
             let entry = pool_entry(number, PoolState::Open);
-            sim.set(entry.key.clone(), Some(entry));
+            sim.set(&entry.key.clone(), Some(entry));
         }
         let backend: Arc<dyn Backend> = Arc::clone(&sim) as Arc<dyn Backend>;
         let ipams = (0..PROCESSES)
@@ -287,7 +287,7 @@ impl World {
                     PoolState::Gone => None,
                     state => Some(pool_entry(pool, state)),
                 };
-                self.sim.set(pool_key(POOLS[pool]), entry);
+                self.sim.set(&pool_key(POOLS[pool]), entry);
                 match state {
                     PoolState::Disabled | PoolState::Gone => {
                         self.closed.entry(pool).or_insert(self.step);
@@ -302,7 +302,7 @@ impl World {
                     ip_cooldown_seconds: cooldown,
                     ..IpamConfig::default()
                 };
-                self.sim.set(Key::IpamConfig, Some(KvPair::new(Key::IpamConfig, Value::IpamConfig(config))));
+                self.sim.set(&Key::IpamConfig, Some(KvPair::new(Key::IpamConfig, Value::IpamConfig(config))));
             }
             Op::Fault { fault } => {
                 self.sim.fail_next(fault);
@@ -424,7 +424,7 @@ impl World {
                     (Key::Block { cidr: block.cidr }, Some(Value::Block(*block)))
                 }
             };
-            self.sim.set(key.clone(), value.map(|value| KvPair::new(key, value)));
+            self.sim.set(&key, value.map(|value| KvPair::new(key.clone(), value)));
         }
         repairs
     }

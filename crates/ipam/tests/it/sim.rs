@@ -82,11 +82,11 @@ impl Sim {
     }
 
     /// Writes or deletes without any stop.
-    pub(crate) fn set(&self, key: Key, entry: Option<KvPair>) {
+    pub(crate) fn set(&self, key: &Key, entry: Option<KvPair>) {
         let mut entries = self.entries.lock().expect("no panic");
         match entry {
             Some(entry) => drop(entries.put(&entry)),
-            None => drop(entries.items.remove(&key)),
+            None => drop(entries.items.remove(key)),
         }
     }
 
