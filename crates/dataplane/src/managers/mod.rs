@@ -23,6 +23,9 @@ mod service_loop;
 mod vxlan;
 mod workloads;
 
+#[cfg(test)]
+mod tests;
+
 pub use chain_set::ChainSet;
 pub use cluster_routes::{ClusterRoutes, ClusterRoutesSettings};
 pub use counted_set::CountedSet;

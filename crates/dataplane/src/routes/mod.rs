@@ -16,6 +16,9 @@ mod neighbours;
 mod ownership;
 mod table;
 
+#[cfg(test)]
+mod tests;
+
 pub use addresses::LinkAddresses;
 pub use connections::{Background, ConnectionCleanup};
 pub use neighbours::{TunnelNeighbours, TunnelPeer};
