@@ -82,12 +82,15 @@ fn expand(item: ItemStruct, options: StructOptions) -> syn::Result<Tokens> {
     let (attrs, vis, ident) = (&item.attrs, &item.vis, &item.ident);
     let description = doc_text(attrs);
     let mut codec_fields = Vec::new();
+    let mut read_fields = Vec::new();
     let mut schema_fields = Vec::new();
     for field in &fields.named {
-        let (codec, schema) = expand_field(field)?;
+        let Expanded { codec, read, schema } = expand_field(field)?;
         codec_fields.push(codec);
+        read_fields.push(read);
         schema_fields.push(schema);
     }
+    let expecting = format!("struct {ident}");
     let mut extras = Tokens::new();
     if options.atomic {
         extras
@@ -103,13 +106,41 @@ fn expand(item: ItemStruct, options: StructOptions) -> syn::Result<Tokens> {
     };
     Ok(quote! {
         #(#attrs)*
-        #[derive(Clone, Debug, Default, PartialEq, ::serde::Serialize, ::serde::Deserialize)]
-        #[serde(default)]
+        #[derive(Clone, Debug, Default, PartialEq, ::serde::Serialize)]
         #vis struct #ident {
             #(#codec_fields)*
             /// Fields that this version does not know, kept so that writing back loses nothing.
             #[serde(flatten)]
             pub extra: crate::codec::Extra,
+        }
+
+        // By hand: the derived kind keeps every field twice on the way and moves the whole struct several times, which is
+        // most of the time of reading a large list. This fills the fields in place.
+        impl<'de> ::serde::Deserialize<'de> for #ident {
+            fn deserialize<D: ::serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                struct Fields;
+                impl<'de> ::serde::de::Visitor<'de> for Fields {
+                    type Value = #ident;
+
+                    fn expecting(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                        f.write_str(#expecting)
+                    }
+
+                    fn visit_map<A: ::serde::de::MapAccess<'de>>(self, mut map: A) -> Result<#ident, A::Error> {
+                        let mut object = #ident::default();
+                        while let Some(name) = map.next_key::<crate::codec::FieldName<'de>>()? {
+                            match name.as_str() {
+                                #(#read_fields)*
+                                _ => {
+                                    object.extra.insert(name.into_string(), map.next_value()?);
+                                }
+                            }
+                        }
+                        Ok(object)
+                    }
+                }
+                deserializer.deserialize_map(Fields)
+            }
         }
 
         impl crate::schema::Schema for #ident {
@@ -124,7 +155,17 @@ fn expand(item: ItemStruct, options: StructOptions) -> syn::Result<Tokens> {
     })
 }
 
-fn expand_field(field: &Field) -> syn::Result<(Tokens, Tokens)> {
+/// What one field becomes.
+struct Expanded {
+    /// The field of the struct.
+    codec: Tokens,
+    /// The arm that reads it.
+    read: Tokens,
+    /// Its part of the schema.
+    schema: Tokens,
+}
+
+fn expand_field(field: &Field) -> syn::Result<Expanded> {
     let options = parse_options(&field.attrs)?;
     let Some(ident) = field.ident.as_ref() else {
         return Err(syn::Error::new_spanned(field, "a resource struct has named fields"));
@@ -139,8 +180,11 @@ fn expand_field(field: &Field) -> syn::Result<(Tokens, Tokens)> {
     };
     let codec = quote! {
         #(#kept)*
-        #[serde(rename = #name, deserialize_with = "crate::codec::null_as_default" #skip)]
+        #[serde(rename = #name #skip)]
         #vis #ident: #ty,
+    };
+    let read = quote! {
+        #name => map.next_value_seed(crate::codec::InPlace(&mut object.#ident))?,
     };
     let description = doc_text(&field.attrs);
     let mut limits = Vec::new();
@@ -176,7 +220,7 @@ fn expand_field(field: &Field) -> syn::Result<(Tokens, Tokens)> {
             object.field(#name, #description, #required, field);
         }
     };
-    Ok((codec, schema))
+    Ok(Expanded { codec, read, schema })
 }
 
 fn parse_options(attrs: &[Attribute]) -> syn::Result<FieldOptions> {

@@ -1,8 +1,11 @@
 //! Small serde pieces shared by all resource structs: Go's zero-value habits, Go's spelling of JSON, and the box for
 //! unknown fields.
 
+use serde::de::{DeserializeSeed, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
 
 /// Fields of an object that this version does not know, by name.
@@ -23,6 +26,81 @@ where
     T: Deserialize<'de> + Default,
 {
     Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// Reads a field's value into its place; `null` leaves what is there: the zero value, as Go reads it.
+pub(crate) struct InPlace<'a, T>(pub(crate) &'a mut T);
+
+impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for InPlace<'_, T> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_option(self)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for InPlace<'_, T> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value or null")
+    }
+
+    fn visit_none<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        *self.0 = T::deserialize(deserializer)?;
+        Ok(())
+    }
+}
+
+/// The name of a field, borrowed from the text where it stands there as it is.
+pub(crate) struct FieldName<'de>(Cow<'de, str>);
+
+impl FieldName<'_> {
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub(crate) fn into_string(self) -> String {
+        self.0.into_owned()
+    }
+}
+
+impl<'de> Deserialize<'de> for FieldName<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Name;
+        impl<'de> Visitor<'de> for Name {
+            type Value = FieldName<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a field")
+            }
+
+            fn visit_borrowed_str<E>(self, name: &'de str) -> Result<Self::Value, E> {
+                Ok(FieldName(Cow::Borrowed(name)))
+            }
+
+            fn visit_str<E>(self, name: &str) -> Result<Self::Value, E> {
+                Ok(FieldName(Cow::Owned(name.to_owned())))
+            }
+
+            fn visit_string<E>(self, name: String) -> Result<Self::Value, E> {
+                Ok(FieldName(Cow::Owned(name)))
+            }
+
+            fn visit_borrowed_bytes<E: serde::de::Error>(self, name: &'de [u8]) -> Result<Self::Value, E> {
+                std::str::from_utf8(name).map(|name| FieldName(Cow::Borrowed(name))).map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_identifier(Name)
+    }
 }
 
 /// Writes JSON as Go's encoder does: `&`, `<`, `>` and the two Unicode line separators are escaped, so that what we

@@ -3,16 +3,17 @@
 //! `Object<S>` writes `kind`, `apiVersion`, `metadata`, `spec`, `status` in that order, as Calico writes them. The kind
 //! is in the type, so it can be neither missing nor wrong in memory.
 
-use crate::codec::{Extra, is_default, null_as_default, to_go_json};
+use crate::codec::{Extra, FieldName, InPlace, is_default, to_go_json};
 use crate::errors::{FieldErrors, FieldPath};
 use crate::kind::{API_VERSION, Kind};
 use crate::meta::ObjectMeta;
 use crate::schema::{ObjectBuilder, Schema, check, for_kind, object, property};
-use serde::de::{DeserializeOwned, Error as _};
+use serde::de::{DeserializeOwned, Error as _, MapAccess, Visitor};
 use serde::ser::SerializeStruct as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value, json};
-use std::fmt::Debug;
+use std::fmt::{self, Debug};
+use std::marker::PhantomData;
 
 /// What a kind's `spec` is, and what Calico's typed client does with it.
 pub trait Spec:
@@ -182,41 +183,48 @@ impl<S: Spec> Serialize for Object<S> {
 
 impl<'de, S: Spec> Deserialize<'de> for Object<S> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(bound = "", default)]
-        struct Wire<S: Spec> {
-            kind: Option<String>,
-            #[serde(rename = "apiVersion")]
-            _api_version: Option<String>,
-            #[serde(deserialize_with = "null_as_default")]
-            metadata: ObjectMeta,
-            #[serde(deserialize_with = "null_as_default")]
-            spec: S,
-            #[serde(deserialize_with = "null_as_default")]
-            status: S::Status,
-            #[serde(flatten)]
-            extra: Extra,
-        }
-        impl<S: Spec> Default for Wire<S> {
-            fn default() -> Self {
-                Self {
-                    kind: None,
-                    _api_version: None,
-                    metadata: ObjectMeta::default(),
-                    spec: S::default(),
-                    status: S::Status::default(),
-                    extra: Extra::new(),
+        deserializer.deserialize_map(Envelope(PhantomData))
+    }
+}
+
+/// Reads an object in place; see [`api_derive::resource_struct`] for why this is not derived.
+struct Envelope<S>(PhantomData<S>);
+
+impl<'de, S: Spec> Visitor<'de> for Envelope<S> {
+    type Value = Object<S>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "an object of kind {}", S::KIND)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object<S>, A::Error> {
+        let mut object = Object::<S>::default();
+        while let Some(name) = map.next_key::<FieldName<'de>>()? {
+            match name.as_str() {
+                "kind" => {
+                    let kind = map.next_value::<Option<FieldName<'de>>>()?;
+                    if let Some(kind) = kind.as_ref().map(FieldName::as_str)
+                        && kind != S::KIND.as_str()
+                        && !(S::KIND == Kind::IPAMConfiguration && kind == "IPAMConfig")
+                    {
+                        return Err(A::Error::custom(format!(
+                            "expected kind {}, found kind {kind}",
+                            S::KIND
+                        )));
+                    }
+                }
+                "apiVersion" => {
+                    map.next_value::<Option<FieldName<'de>>>()?;
+                }
+                "metadata" => map.next_value_seed(InPlace(&mut object.metadata))?,
+                "spec" => map.next_value_seed(InPlace(&mut object.spec))?,
+                "status" => map.next_value_seed(InPlace(&mut object.status))?,
+                _ => {
+                    object.extra.insert(name.into_string(), map.next_value()?);
                 }
             }
         }
-        let wire = Wire::<S>::deserialize(deserializer)?;
-        if let Some(kind) = &wire.kind
-            && kind != S::KIND.as_str()
-            && !(S::KIND == Kind::IPAMConfiguration && kind == "IPAMConfig")
-        {
-            return Err(D::Error::custom(format!("expected kind {}, found kind {kind}", S::KIND)));
-        }
-        Ok(Self { metadata: wire.metadata, spec: wire.spec, status: wire.status, extra: wire.extra })
+        Ok(object)
     }
 }
 
