@@ -4,13 +4,13 @@ use crate::members::Members;
 use crate::network::{Network, NetworkSettings};
 use crate::policy::{ActiveRules, ComputedSources, ISTIO_SET, LocalEndpoint, istio_selector};
 use crate::population::{ItemKey, Population, Put, pack_host, pack_network_set, pack_workload};
-use crate::rules::{SetRegistry, SetSpec};
-use crate::sequencer::Sequencer;
+use crate::rules::{LookingUp, RuleScanner, SetRegistry, SetSpec};
+use crate::sequencer::{MemberSource, Sequencer, SetIndex, Source};
 use crate::service_index::ServiceIndex;
 use crate::set_matcher::{Output, SetMatcher};
 use crate::stats::{HostCounts, Stats};
 use api::{Kind, Resource};
-use messages::{Text, ToDataplane, WorkloadEndpointId};
+use messages::{IpSetMember, Policy, PolicyId, Text, ToDataplane, WorkloadEndpointId};
 use model::feed::{FeedValue, HostEndpoint, NetworkSet, Status, TextMap, Update, WorkloadEndpoint};
 use model::{Key, ResourceKey, V1Key};
 
@@ -130,14 +130,24 @@ impl CalcGraph {
     /// Until the feed is in sync for the first time, nothing about policy is sent: what is not known yet might be what
     /// restricts an endpoint.
     pub fn flush(&mut self, out: &mut Vec<ToDataplane>) {
+        self.flush_each(|message| out.push(message));
+    }
+
+    /// The same, one message at a time: the messages of a first flush together are larger than the graph.
+    pub fn flush_each(&mut self, mut sink: impl FnMut(ToDataplane)) {
         if self.in_sync != InSync::NotYet {
             self.resolve();
         }
         self.network.flush(&mut self.sequencer);
-        self.sequencer.flush(&self.members, out);
+        let mut contents = Contents {
+            members: &self.members,
+            active: &self.active,
+            scanner: RuleScanner::of_known(&self.registry),
+        };
+        self.sequencer.flush(&mut contents, &mut sink);
         if self.in_sync == InSync::ToBeSent {
             self.in_sync = InSync::Sent;
-            out.push(ToDataplane::InSync);
+            sink(ToDataplane::InSync);
         }
     }
 
@@ -336,6 +346,25 @@ impl CalcGraph {
             self.matcher.parent_changed(parent, before, &mut self.population, &mut output);
         }
         self.population.drop_parent_if_unused(parent);
+    }
+}
+
+/// What the sequencer asks for when it sends.
+struct Contents<'a> {
+    members: &'a Members,
+    active: &'a ActiveRules,
+    scanner: RuleScanner<LookingUp<'a>>,
+}
+
+impl MemberSource for Contents<'_> {
+    fn members(&self, set: SetIndex) -> Vec<IpSetMember> {
+        self.members.members(set)
+    }
+}
+
+impl Source for Contents<'_> {
+    fn policy(&mut self, id: &PolicyId) -> Policy {
+        self.active.message(id, &mut self.scanner)
     }
 }
 

@@ -15,7 +15,7 @@ pub(crate) use computed::{ComputedSources, ISTIO_SET, istio_selector};
 pub(crate) use endpoints::LocalEndpoint;
 
 use crate::population::{ItemId, Population};
-use crate::rules::{RuleScanner, SetRegistry, fill_in_rule_ids};
+use crate::rules::{Registering, RuleScanner, SetNames, SetRegistry, fill_in_rule_ids};
 use crate::sequencer::{Sequencer, SetIndex};
 use computed::Computed;
 use endpoints::Tiers;
@@ -258,7 +258,7 @@ impl ActiveRules {
         &mut self,
         policy: PolicyRef,
         changed: bool,
-        scanner: &mut RuleScanner<'_>,
+        scanner: &mut RuleScanner<Registering<'_>>,
         sequencer: &mut Sequencer,
     ) {
         let Some(row) = self.table.get(policy) else { return };
@@ -271,10 +271,13 @@ impl ActiveRules {
             return;
         }
         let id = row.active.as_ref().map_or_else(|| Arc::new(row.key()), |active| active.id.clone());
-        let selector = self.selectors.text(row.selector);
-        let message = self.message(&id, policy, selector, scanner);
-        sequencer.policy_update(id.clone(), Arc::new(message));
+        // Scanned now for its sets, and again for its message when it is sent: sets go first, and rules are large.
+        if let Some(unpacked) = row.unpack(&id, self.selectors.text(row.selector)) {
+            scanner.scan(&*id, unpacked.inbound);
+            scanner.scan(&*id, unpacked.outbound);
+        }
         let sets = scanner.take_sets();
+        sequencer.policy_update(id.clone());
         let Some(row) = self.table.get_mut(policy) else { return };
         if let Some(active) = &mut row.active {
             self.released.extend(std::mem::replace(&mut active.sets, sets));
@@ -287,14 +290,12 @@ impl ActiveRules {
         }
     }
 
-    fn message(
-        &self,
-        id: &PolicyId,
-        policy: PolicyRef,
-        selector: &str,
-        scanner: &mut RuleScanner<'_>,
-    ) -> Policy {
-        let Some(row) = self.table.get(policy) else { return Policy::default() };
+    /// The message about an active policy.
+    pub(crate) fn message<S: SetNames>(&self, id: &PolicyId, scanner: &mut RuleScanner<S>) -> Policy {
+        let Some(row) = self.table.find(id).and_then(|policy| self.table.get(policy)) else {
+            return Policy::default();
+        };
+        let selector = self.selectors.text(row.selector);
         // What was packed here is read here, so there is always something to unpack.
         let Some(unpacked) = row.unpack(id, selector) else { return Policy::default() };
         let mut message = Policy {

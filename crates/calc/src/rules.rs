@@ -19,40 +19,94 @@ use model::feed::{self, RuleAction};
 use selector::Selector;
 use std::collections::HashMap;
 
-/// Turns rules into rules with sets. Lives for one flush: many policies have the same selectors.
+/// Whoever knows the ids of sets.
+pub(crate) trait SetNames {
+    /// The id of a set that a rule names.
+    fn name(&mut self, spec: SetSpec) -> IpSetId;
+
+    /// Whether mistakes are told.
+    fn tells_mistakes(&self) -> bool;
+}
+
+/// Takes a reference to each set that is named.
 #[derive(Debug)]
-pub(crate) struct RuleScanner<'a> {
+pub(crate) struct Registering<'a> {
     registry: &'a mut SetRegistry,
-    parsed: HashMap<String, Option<Selector>>,
     /// The sets of the policy or profile that is being scanned.
     used: Vec<SetIndex>,
+}
+
+impl SetNames for Registering<'_> {
+    fn name(&mut self, spec: SetSpec) -> IpSetId {
+        let (set, id) = self.registry.acquire(spec);
+        self.used.push(set);
+        id
+    }
+
+    fn tells_mistakes(&self) -> bool {
+        true
+    }
+}
+
+/// Only looks the names up: the references are held since the rules were scanned before.
+#[derive(Debug)]
+pub(crate) struct LookingUp<'a>(&'a SetRegistry);
+
+impl SetNames for LookingUp<'_> {
+    fn name(&mut self, spec: SetSpec) -> IpSetId {
+        self.0.id(&spec)
+    }
+
+    fn tells_mistakes(&self) -> bool {
+        false
+    }
+}
+
+/// Turns rules into rules with sets. Lives for one flush: many policies have the same selectors.
+#[derive(Debug)]
+pub(crate) struct RuleScanner<S> {
+    sets: S,
+    parsed: HashMap<String, Option<Selector>>,
     unreadable: bool,
 }
 
-impl<'a> RuleScanner<'a> {
+impl<'a> RuleScanner<Registering<'a>> {
+    /// A scanner that takes references to the sets that it finds.
     pub(crate) fn new(registry: &'a mut SetRegistry) -> Self {
-        Self { registry, parsed: HashMap::new(), used: Vec::new(), unreadable: false }
-    }
-
-    /// Scans the rules of one direction. `owner` is for the log.
-    pub(crate) fn scan(&mut self, owner: &dyn std::fmt::Display, rules: Vec<feed::Rule>) -> Vec<Rule> {
-        rules.into_iter().map(|rule| self.rule(owner, rule)).collect()
+        Self::with(Registering { registry, used: Vec::new() })
     }
 
     /// The sets that were found since the last call, each once; one reference is held to each.
     pub(crate) fn take_sets(&mut self) -> Box<[SetIndex]> {
-        let mut sets = std::mem::take(&mut self.used);
+        let mut sets = std::mem::take(&mut self.sets.used);
         sets.sort_unstable();
-        let all = sets.len();
-        let mut kept: Vec<SetIndex> = Vec::with_capacity(all);
+        let mut kept: Vec<SetIndex> = Vec::with_capacity(sets.len());
         for set in sets {
             if kept.last() == Some(&set) {
-                self.registry.release(set);
+                self.sets.registry.release(set);
             } else {
                 kept.push(set);
             }
         }
         kept.into_boxed_slice()
+    }
+}
+
+impl<'a> RuleScanner<LookingUp<'a>> {
+    /// A scanner for rules whose sets are in use already.
+    pub(crate) fn of_known(registry: &'a SetRegistry) -> Self {
+        Self::with(LookingUp(registry))
+    }
+}
+
+impl<S: SetNames> RuleScanner<S> {
+    fn with(sets: S) -> Self {
+        Self { sets, parsed: HashMap::new(), unreadable: false }
+    }
+
+    /// Scans the rules of one direction. `owner` is for the log.
+    pub(crate) fn scan(&mut self, owner: &dyn std::fmt::Display, rules: Vec<feed::Rule>) -> Vec<Rule> {
+        rules.into_iter().map(|rule| self.rule(owner, rule)).collect()
     }
 
     fn rule(&mut self, owner: &dyn std::fmt::Display, rule: feed::Rule) -> Rule {
@@ -78,7 +132,9 @@ impl<'a> RuleScanner<'a> {
             rule_id: String::new(),
         };
         if self.unreadable {
-            tracing::error!(%owner, "a rule cannot be read completely; it denies what the rest of it matches");
+            if self.sets.tells_mistakes() {
+                tracing::error!(%owner, "a rule cannot be read completely; it denies what the rest of it matches");
+            }
             scanned.action = RuleAction::Deny;
         }
         scanned
@@ -201,9 +257,7 @@ impl<'a> RuleScanner<'a> {
     }
 
     fn set(&mut self, spec: SetSpec) -> IpSetId {
-        let (set, id) = self.registry.acquire(spec);
-        self.used.push(set);
-        id
+        self.sets.name(spec)
     }
 }
 

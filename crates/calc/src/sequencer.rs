@@ -7,6 +7,7 @@
 
 mod coalescer;
 mod ip_sets;
+mod text_map;
 
 pub(crate) use ip_sets::{IpSets, MemberSource, SetIndex};
 
@@ -19,18 +20,20 @@ use messages::{
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use text_map::PackedMap;
 
 /// What was decided since the last flush, and what the dataplane knows already.
 #[derive(Debug, Default)]
 pub struct Sequencer {
     config: Option<Arc<BTreeMap<String, String>>>,
     pub(crate) ip_sets: IpSets,
-    policies: Coalescer<PolicyId, Arc<Policy>>,
+    /// Rules are large, so a policy's message is made when it is sent.
+    policies: Coalescer<PolicyId, ()>,
     profiles: Coalescer<Text, Arc<Profile>>,
     workload_endpoints: Coalescer<WorkloadEndpointId, Box<WorkloadEndpoint>>,
     host_endpoints: Coalescer<Text, Box<HostEndpoint>>,
-    service_accounts: Coalescer<(Text, Text), BTreeMap<String, String>>,
-    namespaces: Coalescer<Text, BTreeMap<String, String>>,
+    service_accounts: Coalescer<(Text, Text), PackedMap>,
+    namespaces: Coalescer<Text, PackedMap>,
     routes: Coalescer<IpNet, Route>,
     vteps: Coalescer<Text, VxlanTunnelEndpoint>,
     wireguard: Coalescer<Text, WireguardEndpoint>,
@@ -48,9 +51,9 @@ impl Sequencer {
         self.config = Some(settings);
     }
 
-    /// A policy applies to a local endpoint, with these rules.
-    pub fn policy_update(&mut self, id: PolicyId, policy: Arc<Policy>) {
-        self.policies.update(id, policy);
+    /// A policy applies to a local endpoint. Its content is asked for when it is sent.
+    pub(crate) fn policy_update(&mut self, id: PolicyId) {
+        self.policies.update(id, ());
     }
 
     /// A policy applies to no local endpoint.
@@ -90,7 +93,7 @@ impl Sequencer {
 
     /// A service account has these labels.
     pub fn service_account_update(&mut self, namespace: Text, name: Text, labels: BTreeMap<String, String>) {
-        self.service_accounts.update((namespace, name), labels);
+        self.service_accounts.update((namespace, name), PackedMap::new(labels));
     }
 
     /// A service account is gone.
@@ -100,7 +103,7 @@ impl Sequencer {
 
     /// A namespace has these labels.
     pub fn namespace_update(&mut self, name: Text, labels: BTreeMap<String, String>) {
-        self.namespaces.update(name, labels);
+        self.namespaces.update(name, PackedMap::new(labels));
     }
 
     /// A namespace is gone.
@@ -189,50 +192,85 @@ impl Sequencer {
         self.services.remove(&(namespace, name));
     }
 
-    /// Sends what is pending, in the order in which it can be applied. Members of new sets are read from `members`.
-    pub(crate) fn flush(&mut self, members: &impl MemberSource, out: &mut Vec<ToDataplane>) {
-        out.extend(self.config.take().map(ToDataplane::ConfigUpdate));
+    /// Sends what is pending, in the order in which it can be applied. Members of new sets and the content of policies
+    /// are read from `source`.
+    pub(crate) fn flush(&mut self, source: &mut impl Source, sink: &mut impl FnMut(ToDataplane)) {
+        if let Some(settings) = self.config.take() {
+            sink(ToDataplane::ConfigUpdate(settings));
+        }
 
-        self.ip_sets.flush_updates(members, out);
-        self.policies.flush_updates(out, ToDataplane::PolicyUpdate);
-        self.profiles.flush_updates(out, ToDataplane::ProfileUpdate);
-        self.workload_endpoints.flush_updates(out, ToDataplane::WorkloadEndpointUpdate);
-        self.host_endpoints.flush_updates(out, ToDataplane::HostEndpointUpdate);
+        self.ip_sets.flush_updates(source, sink);
+        self.policies.flush_updates(sink, |id, ()| {
+            let policy = source.policy(&id);
+            ToDataplane::PolicyUpdate(id, Arc::new(policy))
+        });
+        self.profiles.flush_updates(sink, ToDataplane::ProfileUpdate);
+        self.workload_endpoints.flush_updates(sink, ToDataplane::WorkloadEndpointUpdate);
+        self.host_endpoints.flush_updates(sink, ToDataplane::HostEndpointUpdate);
 
-        self.workload_endpoints.flush_removes(out, ToDataplane::WorkloadEndpointRemove);
-        self.host_endpoints.flush_removes(out, ToDataplane::HostEndpointRemove);
-        self.profiles.flush_removes(out, ToDataplane::ProfileRemove);
-        self.policies.flush_removes(out, ToDataplane::PolicyRemove);
-        self.ip_sets.flush_removes(out);
+        self.workload_endpoints.flush_removes(sink, ToDataplane::WorkloadEndpointRemove);
+        self.host_endpoints.flush_removes(sink, ToDataplane::HostEndpointRemove);
+        self.profiles.flush_removes(sink, ToDataplane::ProfileRemove);
+        self.policies.flush_removes(sink, ToDataplane::PolicyRemove);
+        self.ip_sets.flush_removes(sink);
 
-        self.service_accounts.flush_removes(out, |(ns, name)| ToDataplane::ServiceAccountRemove(ns, name));
-        self.service_accounts
-            .flush_updates(out, |(ns, name), labels| ToDataplane::ServiceAccountUpdate(ns, name, labels));
-        self.namespaces.flush_removes(out, ToDataplane::NamespaceRemove);
-        self.namespaces.flush_updates(out, ToDataplane::NamespaceUpdate);
+        self.service_accounts.flush_removes(sink, |(ns, name)| ToDataplane::ServiceAccountRemove(ns, name));
+        self.service_accounts.flush_updates(sink, |(ns, name), labels| {
+            ToDataplane::ServiceAccountUpdate(ns, name, labels.unpack())
+        });
+        self.namespaces.flush_removes(sink, ToDataplane::NamespaceRemove);
+        self.namespaces
+            .flush_updates(sink, |name, labels| ToDataplane::NamespaceUpdate(name, labels.unpack()));
 
-        self.routes.flush_removes(out, ToDataplane::RouteRemove);
-        self.vteps.flush_removes(out, ToDataplane::VtepRemove);
-        self.vteps.flush_updates(out, ToDataplane::VtepUpdate);
-        self.routes.flush_updates(out, |_, route| ToDataplane::RouteUpdate(route));
+        self.routes.flush_removes(sink, ToDataplane::RouteRemove);
+        self.vteps.flush_removes(sink, ToDataplane::VtepRemove);
+        self.vteps.flush_updates(sink, ToDataplane::VtepUpdate);
+        self.routes.flush_updates(sink, |_, route| ToDataplane::RouteUpdate(route));
 
-        self.wireguard.flush_removes(out, ToDataplane::WireguardRemove);
-        self.wireguard_v6.flush_removes(out, ToDataplane::WireguardV6Remove);
-        self.wireguard.flush_updates(out, ToDataplane::WireguardUpdate);
-        self.wireguard_v6.flush_updates(out, ToDataplane::WireguardV6Update);
-        self.hosts.flush_removes(out, ToDataplane::HostMetadataRemove);
-        self.hosts.flush_updates(out, ToDataplane::HostMetadataUpdate);
-        self.pools.flush_removes(out, ToDataplane::IpamPoolRemove);
-        self.pools.flush_updates(out, |_, pool| ToDataplane::IpamPoolUpdate(pool));
-        out.extend(self.encapsulation.take().map(ToDataplane::Encapsulation));
-        out.extend(self.global_bgp_config.take().map(ToDataplane::GlobalBgpConfig));
-        self.services.flush_removes(out, |(ns, name)| ToDataplane::ServiceRemove(ns, name));
-        self.services.flush_updates(out, |_, service| ToDataplane::ServiceUpdate(service));
+        self.wireguard.flush_removes(sink, ToDataplane::WireguardRemove);
+        self.wireguard_v6.flush_removes(sink, ToDataplane::WireguardV6Remove);
+        self.wireguard.flush_updates(sink, ToDataplane::WireguardUpdate);
+        self.wireguard_v6.flush_updates(sink, ToDataplane::WireguardV6Update);
+        self.hosts.flush_removes(sink, ToDataplane::HostMetadataRemove);
+        self.hosts.flush_updates(sink, ToDataplane::HostMetadataUpdate);
+        self.pools.flush_removes(sink, ToDataplane::IpamPoolRemove);
+        self.pools.flush_updates(sink, |_, pool| ToDataplane::IpamPoolUpdate(pool));
+        if let Some(encapsulation) = self.encapsulation.take() {
+            sink(ToDataplane::Encapsulation(encapsulation));
+        }
+        if let Some(config) = self.global_bgp_config.take() {
+            sink(ToDataplane::GlobalBgpConfig(config));
+        }
+        self.services.flush_removes(sink, |(ns, name)| ToDataplane::ServiceRemove(ns, name));
+        self.services.flush_updates(sink, |_, service| ToDataplane::ServiceUpdate(service));
     }
 
-    /// Sends what is pending when there are no sets: for tests of one part alone.
+    /// Sends what is pending when there are no sets and policies: for tests of one part alone.
     #[cfg(test)]
     pub(crate) fn flush_without_sets(&mut self, out: &mut Vec<ToDataplane>) {
-        self.flush(&ip_sets::NoMembers, out);
+        self.flush(&mut Nothing, &mut |message| out.push(message));
+    }
+}
+
+/// Where the sequencer reads what it does not keep itself.
+pub(crate) trait Source: MemberSource {
+    /// The content of an active policy.
+    fn policy(&mut self, id: &PolicyId) -> Policy;
+}
+
+#[cfg(test)]
+struct Nothing;
+
+#[cfg(test)]
+impl MemberSource for Nothing {
+    fn members(&self, _set: SetIndex) -> Vec<messages::IpSetMember> {
+        Vec::new()
+    }
+}
+
+#[cfg(test)]
+impl Source for Nothing {
+    fn policy(&mut self, _id: &PolicyId) -> Policy {
+        Policy::default()
     }
 }

@@ -75,7 +75,7 @@ proptest! {
             }
             if flush == 0 {
                 let mut out = Vec::new();
-                told.flush_updates(&members, &mut out);
+                told.flush_updates(&members, &mut |message| out.push(message));
                 apply(&mut known, out);
                 whole = true;
                 prop_assert_eq!(&known, &expected(&contributions, suppress));

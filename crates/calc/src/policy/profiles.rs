@@ -5,7 +5,7 @@
 
 use crate::packed::{pack, unpack};
 use crate::population::{ParentId, Population};
-use crate::rules::{RuleScanner, fill_in_rule_ids};
+use crate::rules::{Registering, RuleScanner, fill_in_rule_ids};
 use crate::sequencer::{Sequencer, SetIndex};
 use crate::slab::Slab;
 use hashbrown::HashMap;
@@ -135,7 +135,7 @@ impl Profiles {
     pub(crate) fn resolve(
         &mut self,
         population: &Population,
-        scanner: &mut RuleScanner<'_>,
+        scanner: &mut RuleScanner<Registering<'_>>,
         released: &mut Vec<SetIndex>,
         sequencer: &mut Sequencer,
     ) {
@@ -157,7 +157,12 @@ impl Profiles {
         }
     }
 
-    fn message(&self, name: &str, population: &Population, scanner: &mut RuleScanner<'_>) -> Profile {
+    fn message(
+        &self,
+        name: &str,
+        population: &Population,
+        scanner: &mut RuleScanner<Registering<'_>>,
+    ) -> Profile {
         let shared = population.find_parent(name).and_then(|parent| self.by_profile.get(&parent));
         let rules = shared.and_then(|id| self.rules.get(*id)).and_then(|shared| unpack(&[], &shared.packed));
         let (inbound, outbound) = rules.map_or_else(

@@ -70,16 +70,24 @@ pub(crate) struct SetRegistry {
 }
 
 impl SetRegistry {
-    /// The set, with one more reference to it.
-    pub(crate) fn acquire(&mut self, spec: SetSpec) -> (SetIndex, IpSetId) {
+    /// The id of a set; if it is in use, the same text that everybody shares.
+    pub(crate) fn id(&self, spec: &SetSpec) -> IpSetId {
         // A plain selector has its id at hand, and most sets are of plain selectors.
-        let id = match &spec {
+        let known = match spec {
             SetSpec::Selector(selector) => {
                 self.by_id.get_key_value(selector.unique_id()).map(|(id, _)| id.clone())
             }
             _ => None,
         };
-        let id = id.unwrap_or_else(|| spec.id());
+        known.unwrap_or_else(|| {
+            let id = spec.id();
+            self.by_id.get_key_value(&id).map_or(id, |(id, _)| id.clone())
+        })
+    }
+
+    /// The set, with one more reference to it.
+    pub(crate) fn acquire(&mut self, spec: SetSpec) -> (SetIndex, IpSetId) {
+        let id = self.id(&spec);
         if let Some(&set) = self.by_id.get(&id)
             && let Some(row) = self.rows.get_mut(set.0)
         {

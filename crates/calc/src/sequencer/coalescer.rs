@@ -32,21 +32,25 @@ impl<K: Ord + Clone, V> Coalescer<K, V> {
 
     pub(crate) fn flush_updates(
         &mut self,
-        out: &mut Vec<ToDataplane>,
-        message: impl Fn(K, V) -> ToDataplane,
+        sink: &mut impl FnMut(ToDataplane),
+        mut message: impl FnMut(K, V) -> ToDataplane,
     ) {
         for (key, value) in std::mem::take(&mut self.updates) {
             if !self.sent.contains(&key) {
                 self.sent.insert(key.clone());
             }
-            out.push(message(key, value));
+            sink(message(key, value));
         }
     }
 
-    pub(crate) fn flush_removes(&mut self, out: &mut Vec<ToDataplane>, message: impl Fn(K) -> ToDataplane) {
+    pub(crate) fn flush_removes(
+        &mut self,
+        sink: &mut impl FnMut(ToDataplane),
+        message: impl Fn(K) -> ToDataplane,
+    ) {
         for key in std::mem::take(&mut self.removes) {
             self.sent.remove(&key);
-            out.push(message(key));
+            sink(message(key));
         }
     }
 }
@@ -58,8 +62,9 @@ mod tests {
 
     fn flush(buffer: &mut Coalescer<Text, u16>) -> Vec<String> {
         let mut out = Vec::new();
-        buffer.flush_removes(&mut out, ToDataplane::ProfileRemove);
-        buffer.flush_updates(&mut out, |name, _| ToDataplane::NamespaceRemove(name));
+        let mut sink = |message| out.push(message);
+        buffer.flush_removes(&mut sink, ToDataplane::ProfileRemove);
+        buffer.flush_updates(&mut sink, |name, _| ToDataplane::NamespaceRemove(name));
         out.iter()
             .map(|message| match message {
                 ToDataplane::ProfileRemove(name) => format!("-{name}"),

@@ -92,11 +92,11 @@ impl IpSets {
         self.changed.insert(set);
     }
 
-    pub(crate) fn flush_updates(&mut self, source: &impl MemberSource, out: &mut Vec<ToDataplane>) {
+    pub(crate) fn flush_updates(&mut self, source: &impl MemberSource, sink: &mut impl FnMut(ToDataplane)) {
         for (id, set) in std::mem::take(&mut self.new) {
             let Some(Some(entry)) = self.entries.get_mut(set.place()) else { continue };
             entry.sent = true;
-            out.push(ToDataplane::IpSetUpdate { id, set_type: entry.set_type, members: source.members(set) });
+            sink(ToDataplane::IpSetUpdate { id, set_type: entry.set_type, members: source.members(set) });
         }
         let mut deltas = BTreeMap::new();
         for set in std::mem::take(&mut self.changed) {
@@ -111,26 +111,15 @@ impl IpSets {
             }
             deltas.insert(entry.id.clone(), (added, removed));
         }
-        out.extend(deltas.into_iter().map(|(id, (added, removed))| ToDataplane::IpSetDelta {
-            id,
-            added,
-            removed,
-        }));
+        for (id, (added, removed)) in deltas {
+            sink(ToDataplane::IpSetDelta { id, added, removed });
+        }
     }
 
-    pub(crate) fn flush_removes(&mut self, out: &mut Vec<ToDataplane>) {
-        out.extend(std::mem::take(&mut self.removed).into_iter().map(ToDataplane::IpSetRemove));
-    }
-}
-
-/// For tests of parts that have no sets.
-#[cfg(test)]
-pub(crate) struct NoMembers;
-
-#[cfg(test)]
-impl MemberSource for NoMembers {
-    fn members(&self, _set: SetIndex) -> Vec<IpSetMember> {
-        Vec::new()
+    pub(crate) fn flush_removes(&mut self, sink: &mut impl FnMut(ToDataplane)) {
+        for id in std::mem::take(&mut self.removed) {
+            sink(ToDataplane::IpSetRemove(id));
+        }
     }
 }
 
@@ -154,8 +143,9 @@ mod tests {
 
     fn flush(sets: &mut IpSets, members: &[IpSetMember]) -> Vec<ToDataplane> {
         let mut out = Vec::new();
-        sets.flush_updates(&Fixed(members.to_vec()), &mut out);
-        sets.flush_removes(&mut out);
+        let mut sink = |message| out.push(message);
+        sets.flush_updates(&Fixed(members.to_vec()), &mut sink);
+        sets.flush_removes(&mut sink);
         out
     }
 
