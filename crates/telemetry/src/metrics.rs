@@ -34,11 +34,14 @@ pub struct Figure {
 /// Who can be asked for figures.
 type Source = Box<dyn Fn(&mut Vec<Figure>) + Send + Sync>;
 
+/// A figure that is counted: its kind, what it means, its value or sum, and how often something was measured.
+type Event = (FigureKind, &'static str, f64, u64);
+
 /// All figures of this process. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Metrics {
     sources: Arc<Mutex<Vec<Source>>>,
-    events: Arc<Mutex<BTreeMap<&'static str, (FigureKind, &'static str, f64, u64)>>>,
+    events: Arc<Mutex<BTreeMap<&'static str, Event>>>,
 }
 
 impl Metrics {

@@ -45,7 +45,7 @@ impl Dscp {
         });
         let marks =
             marks(addresses.map(IpNet::addr), endpoint.map_or(&[][..], |endpoint| &endpoint.qos_policies));
-        self.set(Endpoint::Workload(id.clone()), marks, plane);
+        self.set(Endpoint::Workload(id.clone()), &marks, plane);
     }
 
     /// A host endpoint is new, changed, or gone.
@@ -55,20 +55,20 @@ impl Dscp {
             IpVersion::V6 => &endpoint.expected_ipv6_addrs,
         });
         let marks = marks(addresses.copied(), endpoint.map_or(&[][..], |endpoint| &endpoint.qos_policies));
-        self.set(Endpoint::Host(id.clone()), marks, plane);
+        self.set(Endpoint::Host(id.clone()), &marks, plane);
     }
 
-    fn set(&mut self, endpoint: Endpoint, marks: Vec<DscpRule>, plane: &mut Plane) {
+    fn set(&mut self, endpoint: Endpoint, marks: &[DscpRule], plane: &mut Plane) {
         let members = |marks: &[DscpRule]| -> Vec<IpSetMember> {
             marks.iter().map(|mark| IpSetMember::Net(IpNet::from(mark.source))).collect()
         };
         let old = match marks.is_empty() {
             true => self.marks.remove(&endpoint),
-            false => self.marks.insert(endpoint, marks.clone()),
+            false => self.marks.insert(endpoint, marks.to_vec()),
         };
         let old = old.unwrap_or_default();
         if old != marks {
-            self.set.exchange(&members(&old), &members(&marks), &mut *plane.sets);
+            self.set.exchange(&members(&old), &members(marks), &mut *plane.sets);
             self.changed = true;
         }
     }

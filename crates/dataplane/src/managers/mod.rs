@@ -39,13 +39,13 @@ pub use hosts::{AllHosts, ThisHost, host_address};
 pub use interface_settings::{Setting, workload_settings};
 pub use interfaces::{Interface, InterfaceNews, InterfaceState, Interfaces};
 pub use migration::{Migrations, Routing};
-pub use mtu::{Mtus, host_mtu};
+pub use mtu::{ASSUMED_MTU, Mtus, host_mtu};
 pub use policies::Policies;
 pub use pools::Pools;
 pub use service_loop::ServiceLoop;
 pub use vxlan::{VxlanManager, VxlanSettings};
 pub(crate) use workloads::Surroundings;
-pub use workloads::{WorkloadSettings, Workloads};
+pub use workloads::{Reported, WorkloadSettings, Workloads};
 
 use crate::driver::RuleDriver;
 use crate::ipsets::IpSetDriver;

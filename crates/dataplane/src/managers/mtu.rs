@@ -4,7 +4,7 @@ use felix_config::{Config, Pattern, derived::Provider};
 use messages::Encapsulation;
 
 /// What the host is assumed to have when no interface tells: the least among common clouds.
-const ASSUMED: u32 = 1460;
+pub const ASSUMED_MTU: u32 = 1460;
 const IPIP_OVERHEAD: u32 = 20;
 const VXLAN_OVERHEAD: u32 = 50;
 const VXLAN_V6_OVERHEAD: u32 = 70;
@@ -13,20 +13,14 @@ const WIREGUARD_V6_OVERHEAD: u32 = 80;
 /// What the network below an AKS node takes for itself.
 const AKS_OVERHEAD: u32 = 100;
 
-/// The least MTU of interfaces that are up and whose names match; `interfaces` are name, up, MTU.
+/// The least MTU of interfaces that are up and whose names match, if there are any; `interfaces` are name, up, MTU.
 pub fn host_mtu<'a>(
     pattern: Option<&Pattern>,
     interfaces: impl Iterator<Item = (&'a str, bool, u32)>,
-) -> u32 {
+) -> Option<u32> {
     let counts = |name: &str| pattern.is_some_and(|pattern| pattern.is_match(name));
     let least = interfaces.filter(|(name, up, _)| *up && counts(name)).map(|(_, _, mtu)| mtu).min();
-    least.filter(|mtu| *mtu > 0).unwrap_or_else(|| {
-        tracing::warn!(
-            assumed = ASSUMED,
-            "no interface that is up matches MTUIfacePattern, so the MTU of the host is assumed"
-        );
-        ASSUMED
-    })
+    least.filter(|mtu| *mtu > 0)
 }
 
 /// The MTUs of tunnels and pods.
@@ -80,7 +74,7 @@ impl Mtus {
 
 #[cfg(test)]
 mod tests {
-    use super::{ASSUMED, Mtus, host_mtu};
+    use super::{Mtus, host_mtu};
     use felix_config::kinds::NoSurroundings;
     use felix_config::{Config, Pattern};
     use messages::Encapsulation;
@@ -89,9 +83,9 @@ mod tests {
     fn the_least_that_is_up_and_counts() {
         let pattern = Pattern::new("^eth.*");
         let all = [("eth0", true, 9000), ("eth1", false, 1200), ("lo", true, 65536), ("eth2", true, 1500)];
-        assert_eq!(host_mtu(pattern.as_ref(), all.into_iter()), 1500);
-        assert_eq!(host_mtu(pattern.as_ref(), [("eth1", false, 1200)].into_iter()), ASSUMED);
-        assert_eq!(host_mtu(None, all.into_iter()), ASSUMED);
+        assert_eq!(host_mtu(pattern.as_ref(), all.into_iter()), Some(1500));
+        assert_eq!(host_mtu(pattern.as_ref(), [("eth1", false, 1200)].into_iter()), None);
+        assert_eq!(host_mtu(None, all.into_iter()), None);
     }
 
     #[test]

@@ -53,6 +53,9 @@ pub struct Workloads {
     maps_defined: bool,
 }
 
+/// What is reported of an endpoint: `up`, `down` or `error`, and what is programmed.
+pub type Reported = (&'static str, Arc<WorkloadEndpoint>);
+
 /// What `complete` works with.
 pub(crate) struct Surroundings<'a> {
     pub(crate) renderer: &'a Renderer,
@@ -421,7 +424,7 @@ impl Workloads {
         &mut self,
         interfaces: &Interfaces,
         is_refused: impl Fn(&WorkloadEndpoint) -> bool,
-    ) -> Vec<(WorkloadEndpointId, Option<(&'static str, Arc<WorkloadEndpoint>)>)> {
+    ) -> Vec<(WorkloadEndpointId, Option<Reported>)> {
         let changed = std::mem::take(&mut self.status_changed);
         changed
             .into_iter()

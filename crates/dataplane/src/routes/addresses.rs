@@ -108,7 +108,7 @@ impl LinkAddresses {
     /// Brings the kernel to the desired state.
     pub fn apply(&mut self, kernel: &mut dyn Kernel, ownership: &Ownership) -> Outcome {
         if let Err(error) = self.read(kernel, ownership) {
-            return Outcome::failed(error);
+            return Outcome::failed(&error);
         }
         let (mut keys, mut operations) = (Vec::new(), Vec::new());
         for pending in self.addresses.pending() {

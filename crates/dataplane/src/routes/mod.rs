@@ -144,7 +144,7 @@ impl Outcome {
         self.failures.is_empty()
     }
 
-    pub(crate) fn failed(error: impl ToString) -> Self {
+    pub(crate) fn failed(error: &impl ToString) -> Self {
         Self { failures: vec![error.to_string()], again_in: None }
     }
 }

@@ -78,11 +78,11 @@ impl TunnelNeighbours {
             let lasting = |found: &Neighbour| found.state == NeighbourState::Permanent;
             let neighbours = match kernel.neighbours(self.family, Some(index)) {
                 Ok(found) => found,
-                Err(error) => return Outcome::failed(error),
+                Err(error) => return Outcome::failed(&error),
             };
             let forwarding = match kernel.forwarding(index) {
                 Ok(found) => found,
-                Err(error) => return Outcome::failed(error),
+                Err(error) => return Outcome::failed(&error),
             };
             let neighbours = neighbours.into_iter().filter(lasting);
             self.neighbours.replace_actual(neighbours.filter_map(|found| Some((found.address?, found.mac?))));

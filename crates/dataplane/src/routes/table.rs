@@ -414,7 +414,7 @@ impl RouteTable {
     ) -> Outcome {
         if let Err(error) = self.read(kernel) {
             self.read_all = true;
-            return Outcome::failed(error);
+            return Outcome::failed(&error);
         }
         let mut outcome = Outcome::default();
         self.remove(kernel, connections, now, &mut outcome);

@@ -38,7 +38,7 @@ pub(super) struct Opened {
 pub(super) enum Leftover {
     Iptables(iptables::Driver<Programs>),
     Sets(KernelSets<ipset::Client>),
-    Nftables(nftables::Driver<nft::Client>),
+    Nftables(Box<nftables::Driver<nft::Client>>),
 }
 
 impl Leftover {
@@ -182,7 +182,8 @@ impl Opened {
             };
             match self.client() {
                 Ok(client) => {
-                    self.leftovers.push(Leftover::Nftables(nftables::Driver::new(client, family, None)))
+                    let driver = nftables::Driver::new(client, family, None);
+                    self.leftovers.push(Leftover::Nftables(Box::new(driver)));
                 }
                 Err(error) => tracing::debug!(%error, "no nftables, so nothing of ours is there"),
             }
@@ -201,7 +202,7 @@ impl Opened {
                 self.arp = Some(driver);
             }
             Err(error) => {
-                tracing::warn!(%error, "no nftables: the host may answer ARP for workloads' own addresses")
+                tracing::warn!(%error, "no nftables: the host may answer ARP for workloads' own addresses");
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Figures of the dataplane. Drivers belong to the loop, so it leaves a copy of their figures where others can read them.
 
 use super::backend::{number, set_figures};
-use crate::managers::{DriverFigure, Firewall as _, Plane};
+use crate::managers::{DriverFigure, Firewall, Plane};
 use crate::nftables;
 use netlink::netfilter::nft;
 use rules::Backend;
@@ -44,7 +44,7 @@ impl Figures {
             }
         }
         if backend == Backend::Nftables {
-            all.extend(arp.map(|arp| arp.figures()).unwrap_or_default());
+            all.extend(arp.map(Firewall::figures).unwrap_or_default());
         }
         *self.shared.lock().unwrap_or_else(PoisonError::into_inner) = all;
     }

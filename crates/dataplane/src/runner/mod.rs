@@ -13,10 +13,10 @@ mod phases;
 mod state;
 
 use crate::conntrack::Connections;
-use crate::managers::{ChainSet, Interfaces, Mtus, Plane, host_mtu};
+use crate::managers::{ASSUMED_MTU, ChainSet, Interfaces, Mtus, Plane, host_mtu};
 use crate::nftables;
 use crate::refused::Refused;
-use crate::routes::{Background, ConnectionCleanup};
+use crate::routes::{Background, ConnectionCleanup, LinkAddresses, RouteTable};
 use crate::settings::DataplaneSettings;
 use backend::{IPVS_INTERFACE, Leftover, Opened};
 use clock::{Backoff, Every, Throttle};
@@ -199,7 +199,7 @@ struct Work {
     refused: BTreeSet<Refused>,
     refused_names: BTreeSet<Text>,
     has_refused: bool,
-    rules_written: bool,
+    look_for_refusals: bool,
     /// Whether there was a first round.
     is_started: bool,
     is_reported_in_sync: bool,
@@ -242,6 +242,10 @@ impl Work {
             config.mtu_iface_pattern.as_ref(),
             links.iter().map(|link| (link.name.as_str(), link.running, link.mtu)),
         );
+        let host = host.unwrap_or_else(|| {
+            tracing::warn!(assumed = ASSUMED_MTU, "no interface that is up matches MTUIfacePattern");
+            ASSUMED_MTU
+        });
         let mtus = Mtus::new(&config, &settings.encapsulation, host);
         write_mtu(&machine.mtu_file, mtus.pod, config.require_mtu_file)?;
         let Opened { renderer, mut planes, arp, leftovers, watched, own_ports } =
@@ -288,7 +292,7 @@ impl Work {
             refused: BTreeSet::new(),
             refused_names: BTreeSet::new(),
             has_refused: false,
-            rules_written: false,
+            look_for_refusals: false,
             is_started: false,
             is_reported_in_sync: false,
             needs_round: false,
@@ -406,10 +410,7 @@ impl Work {
         }
         if lost {
             tracing::warn!("the kernel's events came too fast; everything is read anew");
-            self.planes
-                .iter_mut()
-                .filter_map(|plane| plane.routes.as_mut())
-                .for_each(|routes| routes.invalidate());
+            self.planes.iter_mut().filter_map(|plane| plane.routes.as_mut()).for_each(RouteTable::invalidate);
             self.read_interfaces(now).map_err(|error| DataplaneError::Kernel(error.to_string()))?;
         } else {
             for index in unread {
@@ -453,6 +454,7 @@ impl Work {
             self.settings.config.mtu_iface_pattern.as_ref(),
             interfaces.map(|interface| (&*interface.name, interface.up, interface.mtu)),
         )
+        .unwrap_or(ASSUMED_MTU)
     }
 
     fn listen_to_nftables(&mut self) -> Result<(), DataplaneError> {
@@ -531,8 +533,8 @@ impl Work {
         }
         if self.refresh_routes.is_due(now) {
             for plane in &mut self.planes {
-                plane.routes.iter_mut().for_each(|routes| routes.invalidate());
-                plane.link_addresses.iter_mut().for_each(|addresses| addresses.invalidate());
+                plane.routes.iter_mut().for_each(RouteTable::invalidate);
+                plane.link_addresses.iter_mut().for_each(LinkAddresses::invalidate);
             }
             let vxlan = self.state.versions.iter_mut().filter_map(|managers| managers.vxlan.as_mut());
             vxlan.for_each(|vxlan| vxlan.neighbours.invalidate());

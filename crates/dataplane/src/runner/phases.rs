@@ -202,6 +202,7 @@ impl Work {
             match plane.sets.apply_updates() {
                 Ok(applied) => {
                     round.again(applied.again_in);
+                    self.look_for_refusals |= applied.wrote || applied.again_in.is_some();
                     if applied.wrote && self.has_refused {
                         plane.rules.retry_refused();
                     }
@@ -270,7 +271,7 @@ impl Work {
             }
             match plane.rules.apply(now) {
                 Ok(applied) => {
-                    self.rules_written |= applied.wrote;
+                    self.look_for_refusals |= applied.wrote;
                     round.again(applied.again_in);
                 }
                 Err(error) => {
@@ -281,7 +282,10 @@ impl Work {
         }
         match self.arp.as_mut().map(|arp| arp.apply(now)) {
             None => {}
-            Some(Ok(applied)) => round.again(applied.again_in),
+            Some(Ok(applied)) => {
+                self.look_for_refusals |= applied.wrote;
+                round.again(applied.again_in);
+            }
             Some(Err(error)) if self.state.renderer.backend() == Backend::Iptables => {
                 tracing::warn!(%error, "the host may answer ARP for workloads' own addresses");
                 self.arp = None;
@@ -333,7 +337,7 @@ impl Work {
 
     /// What the kernel refused: says so once, and has the endpoints reported that are concerned.
     fn look_at_refusals(&mut self) {
-        if !std::mem::take(&mut self.rules_written) && !self.has_refused {
+        if !std::mem::take(&mut self.look_for_refusals) && !self.has_refused {
             return;
         }
         let mut refused: BTreeSet<Refused> = BTreeSet::new();

@@ -68,7 +68,7 @@ impl State {
         let versions =
             planes.iter_mut().map(|plane| version_managers(settings, &renderer, plane, mtus)).collect();
         let ipip_device =
-            settings.encapsulation.ipip.then(|| config.ipip_tunnel_addr).flatten().map(|address| {
+            settings.encapsulation.ipip.then_some(config.ipip_tunnel_addr).flatten().map(|address| {
                 TunnelDevice {
                     name: IPIP_INTERFACE.to_owned(),
                     kind: TunnelKind::Ipip,
@@ -196,7 +196,7 @@ impl State {
             Message::HostMetadataRemove(host) => self.host_metadata(&host, None, planes),
             Message::IpamPoolUpdate(pool) => {
                 self.each_version(planes, |managers, plane| {
-                    managers.pools.update(pool.cidr, Some(&pool), plane)
+                    managers.pools.update(pool.cidr, Some(&pool), plane);
                 });
             }
             Message::IpamPoolRemove(cidr) => {
