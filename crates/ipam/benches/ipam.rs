@@ -11,7 +11,8 @@ use api::{IPPool, IPPoolSpec, Node, NodeSpec};
 use datastore::etcd::{EtcdBackend, EtcdConfig};
 use datastore::{Backend, Batch, Write};
 use ipam::{AutoAssign, IntendedUse, Ipam};
-use model::{Key, KvPair, ListOptions, Value};
+use ipam_core::{AddressSet, Holder, take};
+use model::{AllocationBlock, Key, KvPair, ListOptions, Value};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use testkit::{Etcd, Folder, Report, median};
@@ -147,18 +148,16 @@ async fn joined(mut tasks: tokio::task::JoinSet<Result<()>>) -> Result<()> {
 
 /// The same writes by hand: a block of the usual size at the revision that was read, and a new handle.
 async fn floor(backend: &Arc<dyn Backend>, writers: usize, each: usize, round: usize) -> Result<()> {
-    let found = backend.list(&ListOptions::Block { ip_version: None }, None).await?;
-    let sample = found.items.into_iter().next().context("no block")?;
+    let sample = half_full_block()?;
     let mut tasks = tokio::task::JoinSet::new();
     for writer in 0..writers {
         let backend = Arc::clone(backend);
-        let mut sample = sample.clone();
-        sample.revision = String::new();
-        sample.key = Key::Block { cidr: format!("192.168.{writer}.0/26").parse()? };
+        let key = Key::Block { cidr: format!("192.168.{writer}.0/26").parse()? };
+        let sample = KvPair::new(key, Value::Block(sample.clone()));
         tasks.spawn(async move {
             let mut block = backend.create(&sample).await?;
             for number in 0..each {
-                let key = Key::IpamHandle { handle_id: format!("floor.{round}.{writer}.{number}") };
+                let key = Key::IpamHandle { handle_id: format!("floor.{writers}.{round}.{writer}.{number}") };
                 let value = model::decode(&key, br#"{"block":{"192.168.0.0/26":1},"deleted":false}"#)?;
                 let handle = KvPair::new(key, value);
                 let writes = [Write::Update(block.clone()), Write::Create(handle)];
@@ -172,6 +171,18 @@ async fn floor(backend: &Arc<dyn Backend>, writers: usize, each: usize, round: u
         });
     }
     joined(tasks).await
+}
+
+/// A block as it is on average while it fills: half of its addresses are taken, each by somebody else.
+fn half_full_block() -> Result<AllocationBlock> {
+    let owner = IntendedUse::Workload.owner("floor");
+    let mut block = take::new_block("192.168.0.0/26".parse()?, &owner, None, jiff::Timestamp::now());
+    for number in 0..32 {
+        let attributes = [("node".to_owned(), "node-0".to_owned())].into();
+        let holder = Holder { handle: Some(format!("bench.0.alone.0.{number}")), attributes };
+        take::take(&mut block, 1, &holder, &AddressSet::default());
+    }
+    Ok(block)
 }
 
 /// Gives everything back, so that each round begins alike.
