@@ -1,0 +1,555 @@
+//! Whether one rule matches a packet, clause by clause, and which clause says no.
+//!
+//! A clause that cannot be read counts as met and turns the rule into one that denies: whatever the user meant, no more is
+//! let through than that. A rule that only logs is left out then.
+
+use crate::selection::Selection;
+use crate::world::{EndSelections, Item, PolicyRule, World, known_protocol};
+use api::Kind;
+use api::scalars::{IpOrCidr, Port, Protocol};
+use api::{Action, EntityRule, ICMPFields, Resource, ServiceMatch};
+use std::net::IpAddr;
+
+/// A packet that begins a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Packet {
+    pub(crate) source: IpAddr,
+    pub(crate) destination: IpAddr,
+    pub(crate) protocol: u8,
+    pub(crate) source_port: u16,
+    pub(crate) destination_port: u16,
+    /// Type and code.
+    pub(crate) icmp: (u8, u8),
+}
+
+impl Packet {
+    fn is_ipv6(&self) -> bool {
+        self.destination.is_ipv6()
+    }
+
+    /// Whether the protocol has ports that rules can name.
+    pub(crate) fn has_ports(&self) -> bool {
+        matches!(self.protocol, 6 | 17 | 132)
+    }
+
+    fn own_icmp(&self) -> u8 {
+        if self.is_ipv6() { 58 } else { 1 }
+    }
+
+    /// The protocol's name, or its number.
+    pub(crate) fn protocol_name(&self) -> String {
+        protocol_name(self.protocol)
+    }
+}
+
+/// The name of a protocol, or its number.
+pub(crate) fn protocol_name(number: u8) -> String {
+    match number {
+        1 => "ICMP".to_owned(),
+        6 => "TCP".to_owned(),
+        17 => "UDP".to_owned(),
+        58 => "ICMPv6".to_owned(),
+        132 => "SCTP".to_owned(),
+        136 => "UDPLite".to_owned(),
+        other => format!("protocol {other}"),
+    }
+}
+
+/// A packet, and who has its addresses.
+pub(crate) struct Owned<'w> {
+    pub(crate) packet: Packet,
+    pub(crate) source: Vec<&'w Item>,
+    pub(crate) destination: Vec<&'w Item>,
+}
+
+/// What a rule does to a packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) matches: bool,
+    /// What it does if it matches.
+    pub(crate) action: Action,
+    /// The clauses that failed, if they were asked for.
+    pub(crate) failed: Vec<String>,
+    /// The clauses that cannot be read.
+    pub(crate) unreadable: Vec<String>,
+}
+
+/// One end of a packet, and what is known about it.
+struct End<'a> {
+    name: &'static str,
+    address: IpAddr,
+    port: u16,
+    owners: &'a [&'a Item],
+}
+
+struct Clauses {
+    detail: bool,
+    met: bool,
+    failed: Vec<String>,
+    unreadable: Vec<String>,
+}
+
+impl Clauses {
+    fn check(&mut self, holds: bool, reason: impl FnOnce() -> String) {
+        if !holds {
+            self.met = false;
+            if self.detail {
+                self.failed.push(reason());
+            }
+        }
+    }
+}
+
+/// Asks a rule about a packet.
+pub(crate) fn ask(world: &World<'_>, rule: &PolicyRule, owned: &Owned<'_>, detail: bool) -> Answer {
+    let mut clauses = Clauses { detail, met: true, failed: Vec::new(), unreadable: Vec::new() };
+    let (text, packet) = (&rule.rule, &owned.packet);
+    if matches!(text.action, Action::Unset | Action::Other(_)) {
+        clauses.unreadable.push(format!("'{}' is no action", text.action));
+    }
+    for field in text.extra.keys() {
+        clauses.unreadable.push(format!("`{field}` is not known to this version"));
+    }
+    let protocol = protocols(rule, packet, &mut clauses);
+    icmp_clauses(rule, packet, protocol.as_ref(), &mut clauses);
+    for (end, entity, selections) in [
+        (
+            End { name: "source", address: packet.source, port: packet.source_port, owners: &owned.source },
+            &text.source,
+            &rule.source,
+        ),
+        (
+            End {
+                name: "destination",
+                address: packet.destination,
+                port: packet.destination_port,
+                owners: &owned.destination,
+            },
+            &text.destination,
+            &rule.destination,
+        ),
+    ] {
+        end_clauses(world, rule, &end, entity, selections, protocol.as_ref(), packet, &mut clauses);
+    }
+    let (mut action, mut matches) = (text.action.clone(), clauses.met);
+    if !clauses.unreadable.is_empty() {
+        matches &= action != Action::Log;
+        action = Action::Deny;
+    }
+    Answer { matches, action, failed: clauses.failed, unreadable: clauses.unreadable }
+}
+
+/// The clauses about the protocol; returns the rule's own, if it can be read.
+fn protocols(rule: &PolicyRule, packet: &Packet, clauses: &mut Clauses) -> Option<Protocol> {
+    let rule = &rule.rule;
+    if let Some(version) = rule.ip_version {
+        match version {
+            4 | 6 => clauses
+                .check((version == 6) == packet.is_ipv6(), || format!("the rule is for IPv{version} only")),
+            other => clauses.unreadable.push(format!("ipVersion {other} is none")),
+        }
+    }
+    let readable = |protocol: &Protocol| {
+        let protocol = known_protocol(protocol);
+        (protocol.number().is_some_and(|number| number != 0)).then_some(protocol)
+    };
+    let mut own = None;
+    if let Some(wanted) = &rule.protocol {
+        match readable(wanted) {
+            None => clauses.unreadable.push(format!("'{wanted}' is no protocol")),
+            Some(wanted) => {
+                // The two names stand for one IP version each.
+                let version_fits = match wanted {
+                    Protocol::Icmp => !packet.is_ipv6(),
+                    Protocol::Icmpv6 => packet.is_ipv6(),
+                    _ => true,
+                };
+                let fits = version_fits && wanted.number() == Some(packet.protocol);
+                clauses.check(fits, || {
+                    format!("protocol is {wanted}, the packet is {}", packet.protocol_name())
+                });
+                own = Some(wanted);
+            }
+        }
+    }
+    if let Some(unwanted) = &rule.not_protocol {
+        match readable(unwanted) {
+            None => clauses.unreadable.push(format!("'{unwanted}' is no protocol")),
+            Some(unwanted) => clauses.check(unwanted.number() != Some(packet.protocol), || {
+                format!("notProtocol is {unwanted}, and so is the packet")
+            }),
+        }
+    }
+    own
+}
+
+fn icmp_clauses(rule: &PolicyRule, packet: &Packet, protocol: Option<&Protocol>, clauses: &mut Clauses) {
+    let about_icmp = protocol.is_some_and(|protocol| protocol.is_icmp() || protocol.is_icmpv6());
+    let is = |fields: &ICMPFields| {
+        fields.icmp_type == Some(i64::from(packet.icmp.0))
+            && fields.code.is_none_or(|code| code == i64::from(packet.icmp.1))
+    };
+    for (name, fields, wanted) in [("icmp", &rule.rule.icmp, true), ("notICMP", &rule.rule.not_icmp, false)] {
+        let Some(fields) = fields else { continue };
+        let in_range = fields.icmp_type.is_none_or(|number| (0..=254).contains(&number))
+            && fields.code.is_none_or(|number| (0..=255).contains(&number));
+        let code_alone = fields.icmp_type.is_none() && fields.code.is_some();
+        if !about_icmp || !in_range || code_alone || !fields.extra.is_empty() {
+            clauses.unreadable.push(format!("{name} cannot be read"));
+            continue;
+        }
+        if fields.icmp_type.is_some() {
+            let met = packet.protocol == packet.own_icmp() && is(fields) == wanted;
+            clauses.check(met, || {
+                let (kind, code) = packet.icmp;
+                format!("{name} is {}, the packet has type {kind} code {code}", icmp_text(fields))
+            });
+        }
+    }
+}
+
+fn icmp_text(fields: &ICMPFields) -> String {
+    match (fields.icmp_type, fields.code) {
+        (Some(kind), Some(code)) => format!("type {kind} code {code}"),
+        (Some(kind), None) => format!("type {kind}"),
+        _ => "any".to_owned(),
+    }
+}
+
+#[expect(clippy::too_many_arguments, reason = "the parts of one question")]
+fn end_clauses(
+    world: &World<'_>,
+    rule: &PolicyRule,
+    end: &End<'_>,
+    entity: &EntityRule,
+    selections: &EndSelections,
+    protocol: Option<&Protocol>,
+    packet: &Packet,
+    clauses: &mut Clauses,
+) {
+    let name = end.name;
+    for field in entity.extra.keys() {
+        clauses.unreadable.push(format!("{name}.{field} is not known to this version"));
+    }
+    for fault in selections.positive.faults.iter().chain(&selections.negative.faults) {
+        clauses.unreadable.push(format!("{name}.{fault}"));
+    }
+    nets(end, entity, clauses);
+    let ports = Ports::read(name, entity, protocol, rule.rule.protocol.is_some(), clauses);
+    // A rule that only names ports asks for somebody who is selected and has the port: one question, not two.
+    if ports.named.is_empty() || !ports.ranges.is_empty() {
+        selected(end, selections, clauses);
+    } else if !selections.positive.is_empty() {
+        // Asked together with the port's name, below.
+    } else {
+        not_selected(end, &selections.negative, clauses);
+    }
+    ports.check(end, entity, selections, protocol, packet, clauses);
+    if let Some(service) = &entity.services {
+        service_clause(world, rule, end, service, packet, clauses);
+    }
+}
+
+fn nets(end: &End<'_>, entity: &EntityRule, clauses: &mut Clauses) {
+    let name = end.name;
+    for (field, list, wanted) in [("nets", &entity.nets, true), ("notNets", &entity.not_nets, false)] {
+        if list.is_empty() {
+            continue;
+        }
+        let read: Vec<_> = list.iter().map(IpOrCidr::parse).collect();
+        let wrong: Vec<&String> = read.iter().filter_map(|net| net.as_ref().err()).collect();
+        let any_wrong = !wrong.is_empty();
+        clauses.unreadable.extend(wrong.into_iter().map(|reason| format!("{name}.{field}: {reason}")));
+        // Any address may have been meant; of exceptions, those that can be read still are exceptions.
+        if any_wrong && wanted {
+            continue;
+        }
+        let read: Vec<_> = read.into_iter().filter_map(Result::ok).map(|net| net.masked()).collect();
+        if read.is_empty() {
+            continue;
+        }
+        let version = |net: &ipnet::IpNet| net.addr().is_ipv6() == end.address.is_ipv6();
+        let other = if end.address.is_ipv6() { 4 } else { 6 };
+        if !read.iter().any(version) {
+            clauses.check(false, || format!("{name}.{field} is about IPv{other} only"));
+            continue;
+        }
+        let within = read.iter().find(|net| net.contains(&end.address));
+        clauses.check(within.is_some() == wanted, || match within {
+            Some(net) => format!("{name} {} is in {net}, which notNets leaves out", end.address),
+            None => format!("{name} {} is not in {}", end.address, texts(list)),
+        });
+    }
+}
+
+/// The clause about who the address belongs to.
+fn selected(end: &End<'_>, selections: &EndSelections, clauses: &mut Clauses) {
+    let EndSelections { positive, negative } = selections;
+    if positive.is_empty() {
+        // Only exceptions: the address must belong to nobody whom they select.
+        return not_selected(end, negative, clauses);
+    }
+    let is_meant = |item: &&&Item| {
+        positive.selects(&item.labels) && (negative.is_empty() || !negative.selects(&item.labels))
+    };
+    let met = end.owners.iter().any(|item| is_meant(&item));
+    clauses.check(met, || {
+        let excluded = end.owners.iter().find(|item| positive.selects(&item.labels));
+        match excluded {
+            Some(item) => {
+                format!("{} {} is left out by notSelector {}", end.name, item.name, negative.text())
+            }
+            None => nobody(end, positive),
+        }
+    });
+}
+
+fn not_selected(end: &End<'_>, negative: &Selection, clauses: &mut Clauses) {
+    if negative.is_empty() {
+        return;
+    }
+    let found = end.owners.iter().find(|item| negative.selects(&item.labels));
+    clauses.check(found.is_none(), || {
+        let name = found.map_or("", |item| item.name.as_str());
+        format!("{} {name} is left out by notSelector {}", end.name, negative.text())
+    });
+}
+
+fn nobody(end: &End<'_>, selection: &Selection) -> String {
+    let mut owners = end.owners.iter();
+    match owners.next() {
+        None => format!(
+            "{} {} is no endpoint and in no network set, so {} does not select it",
+            end.name,
+            end.address,
+            selection.text()
+        ),
+        Some(item) => {
+            let failing = selection.failing(&item.labels).join(" and ");
+            let has = selection.looked_at(&item.labels);
+            let has = if has.is_empty() { String::new() } else { format!(" ({has})") };
+            format!("{} {} is not selected by {failing}{has}", end.name, item.name)
+        }
+    }
+}
+
+/// The ports of one end, as far as they can be read.
+struct Ports {
+    /// Whether there is a positive clause at all.
+    asked: bool,
+    ranges: Vec<(u16, u16)>,
+    named: Vec<String>,
+    not_ranges: Vec<(u16, u16)>,
+    not_named: Vec<String>,
+}
+
+impl Ports {
+    fn read(
+        name: &str,
+        entity: &EntityRule,
+        protocol: Option<&Protocol>,
+        has_protocol: bool,
+        clauses: &mut Clauses,
+    ) -> Self {
+        let numbers = protocol.is_some_and(Protocol::supports_ports);
+        let names = numbers || !has_protocol;
+        let usable = |port: &Port| match port {
+            Port::Range { min, max } => numbers && min <= max,
+            Port::Named(name) => names && !name.is_empty(),
+            Port::Other(_) => false,
+        };
+        let mut ports = Self {
+            asked: false,
+            ranges: Vec::new(),
+            named: Vec::new(),
+            not_ranges: Vec::new(),
+            not_named: Vec::new(),
+        };
+        let split = |list: &[Port], ranges: &mut Vec<(u16, u16)>, named: &mut Vec<String>| {
+            for port in list.iter().filter(|port| usable(port)) {
+                match port {
+                    Port::Range { min, max } => ranges.push((*min, *max)),
+                    Port::Named(name) => named.push(name.clone()),
+                    Port::Other(_) => {}
+                }
+            }
+        };
+        for (field, list) in [("ports", &entity.ports), ("notPorts", &entity.not_ports)] {
+            let wrong = list.iter().filter(|port| !usable(port));
+            clauses.unreadable.extend(wrong.map(|port| match port {
+                Port::Other(_) => format!("{name}.{field}: '{port}' is no port"),
+                _ => format!("{name}.{field}: '{port}' needs protocol TCP, UDP or SCTP"),
+            }));
+        }
+        // Any port may have been meant.
+        if entity.ports.iter().all(usable) {
+            split(&entity.ports, &mut ports.ranges, &mut ports.named);
+            ports.asked = !entity.ports.is_empty();
+        }
+        split(&entity.not_ports, &mut ports.not_ranges, &mut ports.not_named);
+        ports
+    }
+
+    fn check(
+        &self,
+        end: &End<'_>,
+        entity: &EntityRule,
+        selections: &EndSelections,
+        protocol: Option<&Protocol>,
+        packet: &Packet,
+        clauses: &mut Clauses,
+    ) {
+        let (name, port) = (end.name, end.port);
+        let within = |ranges: &[(u16, u16)]| {
+            packet.has_ports() && ranges.iter().any(|(first, last)| (*first..=*last).contains(&port))
+        };
+        let by_name = |names: &[String]| {
+            names.iter().any(|name| {
+                end.owners.iter().any(|item| {
+                    let EndSelections { positive, negative } = selections;
+                    let meant = positive.is_empty()
+                        || (positive.selects(&item.labels)
+                            && (negative.is_empty() || !negative.selects(&item.labels)));
+                    meant && has_port(item, name, protocol, port, packet)
+                })
+            })
+        };
+        if self.asked {
+            clauses.check(within(&self.ranges) || by_name(&self.named), || {
+                let who = match (self.named.is_empty(), selections.positive.is_empty()) {
+                    (false, false) if self.ranges.is_empty() => {
+                        format!(" of {}", selections.positive.text())
+                    }
+                    _ => String::new(),
+                };
+                format!("{name} port {port} is not {}{who}", texts(&entity.ports))
+            });
+        }
+        if !self.not_ranges.is_empty() {
+            clauses.check(packet.has_ports() && !within(&self.not_ranges), || {
+                format!("{name} port {port} is left out by notPorts {}", texts(&entity.not_ports))
+            });
+        }
+        if !self.not_named.is_empty() {
+            clauses.check(!by_name(&self.not_named), || {
+                format!("{name} port {port} is left out by notPorts {}", texts(&entity.not_ports))
+            });
+        }
+    }
+}
+
+/// Whether somebody has a port of this name for the packet. A rule without a protocol means ports of any; a rule with one
+/// that has no ports of its own means TCP.
+fn has_port(item: &Item, name: &str, asked: Option<&Protocol>, port: u16, packet: &Packet) -> bool {
+    let asked = asked.map(|asked| match asked.number() {
+        Some(number @ (17 | 132)) => number,
+        _ => 6,
+    });
+    packet.has_ports()
+        && item.ports.iter().any(|own| {
+            let number = own.protocol.number();
+            let fits = match asked {
+                Some(asked) => number == Some(asked),
+                // A port whose protocol is given by number answers only to that protocol's name.
+                None => !matches!(own.protocol, Protocol::Number(1..)),
+            };
+            own.name == name && own.port == port && fits && number == Some(packet.protocol)
+        })
+}
+
+fn service_clause(
+    world: &World<'_>,
+    rule: &PolicyRule,
+    end: &End<'_>,
+    service: &ServiceMatch,
+    packet: &Packet,
+    clauses: &mut Clauses,
+) {
+    if service.name.is_empty() || !service.extra.is_empty() {
+        clauses.unreadable.push(format!("{}.services names no service", end.name));
+        return;
+    }
+    let namespace = if service.namespace.is_empty() { &rule.namespace } else { &service.namespace };
+    let with_ports = end.name == "destination";
+    let mut met = false;
+    for resource in world.cluster.of_kind(Kind::KubernetesEndpointSlice) {
+        let Resource::KubernetesEndpointSlice(slice) = resource else { continue };
+        if slice.metadata.namespace != *namespace
+            || slice.metadata.labels.get("kubernetes.io/service-name") != Some(&service.name)
+        {
+            continue;
+        }
+        let content = &slice.spec.0;
+        let has_address = content
+            .endpoints
+            .iter()
+            .flat_map(|endpoint| &endpoint.addresses)
+            .any(|text| text.parse::<IpAddr>() == Ok(end.address));
+        let has_port = || {
+            content.ports.iter().any(|port| {
+                let protocol = match port.protocol.as_deref() {
+                    Some("UDP") => 17,
+                    Some("SCTP") => 132,
+                    _ => 6,
+                };
+                port.port == Some(i32::from(end.port)) && protocol == packet.protocol
+            })
+        };
+        met |= has_address && (!with_ports || has_port());
+    }
+    clauses.check(met, || {
+        let port =
+            if with_ports && packet.has_ports() { format!(" port {}", end.port) } else { String::new() };
+        format!("{} {}{port} is no endpoint of service {namespace}/{}", end.name, end.address, service.name)
+    });
+}
+
+fn texts<T: std::fmt::Display>(list: &[T]) -> String {
+    let texts: Vec<String> = list.iter().map(ToString::to_string).collect();
+    texts.join(", ")
+}
+
+/// A rule in one line.
+pub(crate) fn rule_text(rule: &PolicyRule) -> String {
+    let text = &rule.rule;
+    let mut parts = vec![text.action.to_string()];
+    parts.extend(text.ip_version.map(|version| format!("IPv{version}")));
+    parts.extend(text.protocol.as_ref().map(ToString::to_string));
+    parts.extend(text.not_protocol.as_ref().map(|protocol| format!("not {protocol}")));
+    parts.extend(text.icmp.as_ref().map(icmp_text));
+    parts.extend(text.not_icmp.as_ref().map(|fields| format!("not {}", icmp_text(fields))));
+    for (word, entity, selections) in
+        [("from", &text.source, &rule.source), ("to", &text.destination, &rule.destination)]
+    {
+        let mut end = Vec::new();
+        if !selections.positive.is_empty() {
+            end.push(selections.positive.text());
+        }
+        if !selections.negative.is_empty() {
+            end.push(format!("not {}", selections.negative.text()));
+        }
+        for (list, word) in [(&entity.nets, ""), (&entity.not_nets, "not ")] {
+            if !list.is_empty() {
+                end.push(format!("{word}{}", texts(list)));
+            }
+        }
+        if let Some(service) = &entity.services {
+            end.push(format!("service {}", service.name));
+        }
+        for (list, word) in [(&entity.ports, "port"), (&entity.not_ports, "not port")] {
+            if !list.is_empty() {
+                end.push(format!("{word} {}", texts(list)));
+            }
+        }
+        if !end.is_empty() {
+            parts.push(format!("{word} {}", end.join(", ")));
+        }
+    }
+    if let Some(name) = text.metadata.as_ref().and_then(|metadata| metadata.annotations.get("name")) {
+        parts.push(format!("(\"{name}\")"));
+    }
+    if text.http.is_some() {
+        parts.push("(its HTTP conditions are a proxy's, and are not looked at here)".to_owned());
+    }
+    parts.join(" ")
+}

@@ -1,0 +1,182 @@
+//! A snapshot of everything that decides about packets, as the resources that users and Kubernetes write.
+//!
+//! It keeps objects as they are. Adding an object replaces the one of the same kind and name, which is how a manifest is
+//! tried on top of what is stored.
+
+use crate::kubernetes_policy::RuleOrigins;
+use crate::settings::ToHost;
+use api::{Kind, Resource, Tier, TierSpec};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Kind, namespace and name.
+pub(crate) type Identity = (Kind, String, String);
+
+/// The snapshot.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    resources: BTreeMap<Identity, Resource>,
+    /// Where the rules of converted Kubernetes policies stand in the user's object.
+    pub(crate) origins: BTreeMap<Identity, RuleOrigins>,
+    /// Pods that use their node's network, by namespace and name: they are their node.
+    pub(crate) host_pods: BTreeMap<(String, String), String>,
+    /// Endpoints whose address was made up, because they have none yet.
+    pub(crate) assumed: BTreeSet<Identity>,
+    /// Namespaces that manifests use, whether or not they hold them.
+    pub(crate) used_namespaces: BTreeSet<String>,
+    /// Objects of manifests that say nothing about packets, by kind.
+    pub(crate) ignored: BTreeMap<String, usize>,
+    problems: Vec<String>,
+    notes: Vec<String>,
+    endpoint_to_host: Option<ToHost>,
+}
+
+impl Default for Cluster {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Cluster {
+    /// A cluster with what every cluster has: the built-in tiers, and the profile that allows everything.
+    #[must_use]
+    pub fn new() -> Self {
+        let mut cluster = Self {
+            resources: BTreeMap::new(),
+            origins: BTreeMap::new(),
+            host_pods: BTreeMap::new(),
+            assumed: BTreeSet::new(),
+            used_namespaces: BTreeSet::new(),
+            ignored: BTreeMap::new(),
+            problems: Vec::new(),
+            notes: Vec::new(),
+            endpoint_to_host: None,
+        };
+        for tier in api::BUILT_IN_TIERS {
+            let spec = TierSpec {
+                order: Some(api::scalars::GoFloat(tier.order)),
+                default_action: Some(tier.default_action.into()),
+                ..TierSpec::default()
+            };
+            cluster.add(Tier::new("", tier.name, spec).into());
+        }
+        if let Some(profile) = model::kubernetes::profile::default_allow_profile().as_resource() {
+            cluster.add(profile.clone());
+        }
+        cluster
+    }
+
+    /// Adds an object, or replaces the one of the same kind and name.
+    pub fn add(&mut self, resource: Resource) {
+        let identity = (resource.kind(), resource.namespace().to_owned(), resource.name().to_owned());
+        self.origins.remove(&identity);
+        self.assumed.remove(&identity);
+        self.resources.insert(identity, resource);
+    }
+
+    /// Takes an object out; whether it was there.
+    pub fn remove(&mut self, kind: Kind, namespace: &str, name: &str) -> bool {
+        self.resources.remove(&(kind, namespace.to_owned(), name.to_owned())).is_some()
+    }
+
+    /// The object of this kind and name.
+    #[must_use]
+    pub fn get(&self, kind: Kind, namespace: &str, name: &str) -> Option<&Resource> {
+        self.resources.get(&(kind, namespace.to_owned(), name.to_owned()))
+    }
+
+    /// All objects, by kind, namespace and name.
+    pub fn resources(&self) -> impl Iterator<Item = &Resource> {
+        self.resources.values()
+    }
+
+    /// The objects of a kind.
+    pub(crate) fn of_kind(&self, kind: Kind) -> impl Iterator<Item = &Resource> {
+        let first = (kind, String::new(), String::new());
+        self.resources
+            .range(first..)
+            .take_while(move |((found, ..), _)| *found == kind)
+            .map(|(_, value)| value)
+    }
+
+    /// Takes over everything of another cluster, whose objects win: what the cluster would be after an apply.
+    pub fn overlay(&mut self, other: &Self) {
+        for (identity, resource) in &other.resources {
+            // What every cluster has is no wish of the other one's.
+            let built_in = matches!(identity.0, Kind::Tier | Kind::Profile)
+                && Self::new().resources.get(identity) == Some(resource);
+            if !built_in {
+                self.add(resource.clone());
+            }
+        }
+        self.origins.extend(other.origins.clone());
+        self.assumed.extend(other.assumed.clone());
+        self.host_pods.extend(other.host_pods.clone());
+        self.used_namespaces.extend(other.used_namespaces.clone());
+        for (kind, count) in &other.ignored {
+            *self.ignored.entry(kind.clone()).or_default() += count;
+        }
+        self.problems.extend(other.problems.clone());
+        self.notes.extend(other.notes.clone());
+        self.endpoint_to_host = other.endpoint_to_host.or(self.endpoint_to_host);
+    }
+
+    /// What `DefaultEndpointToHostAction` is on every node, for those who know it better than the datastore.
+    pub fn set_endpoint_to_host_action(&mut self, action: ToHost) {
+        self.endpoint_to_host = Some(action);
+    }
+
+    pub(crate) fn endpoint_to_host_action(&self) -> Option<ToHost> {
+        self.endpoint_to_host
+    }
+
+    /// Mistakes in what was added: fields that are none, rules that had to be left out.
+    #[must_use]
+    pub fn problems(&self) -> &[String] {
+        &self.problems
+    }
+
+    /// Notes a mistake, such as an object that could not be read at all.
+    pub fn add_problem(&mut self, problem: impl Into<String>) {
+        self.problems.push(problem.into());
+    }
+
+    /// What had to be assumed.
+    #[must_use]
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = self.notes.clone();
+        if !self.ignored.is_empty() {
+            let kinds: Vec<String> =
+                self.ignored.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+            notes.push(format!("objects that say nothing about packets were left out: {}", kinds.join(", ")));
+        }
+        notes
+    }
+
+    pub(crate) fn add_note(&mut self, note: impl Into<String>) {
+        self.notes.push(note.into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::{Action, GlobalNetworkSet, GlobalNetworkSetSpec};
+
+    #[test]
+    fn the_later_object_wins_and_the_built_in_ones_do_not() {
+        let mut stored = Cluster::new();
+        let spec = TierSpec { default_action: Some(Action::Pass), ..TierSpec::default() };
+        stored.add(Tier::new("", "default", spec.clone()).into());
+        let set = |net: &str| {
+            let spec = GlobalNetworkSetSpec { nets: vec![net.into()], ..GlobalNetworkSetSpec::default() };
+            Resource::from(GlobalNetworkSet::new("", "s", spec))
+        };
+        stored.add(set("10.0.0.0/8"));
+        let mut wanted = Cluster::new();
+        wanted.add(set("11.0.0.0/8"));
+        stored.overlay(&wanted);
+        assert_eq!(stored.get(Kind::GlobalNetworkSet, "", "s"), Some(&set("11.0.0.0/8")));
+        assert_eq!(stored.get(Kind::Tier, "", "default"), Some(&Tier::new("", "default", spec).into()));
+        assert_eq!(stored.of_kind(Kind::Tier).count(), 3);
+    }
+}

@@ -1,0 +1,53 @@
+//! Who may talk to whom, and which rule says so: an evaluator that is as obvious as it can be.
+//!
+//! ```text
+//! resources, manifests ─► Cluster ─► World (labels, owners of addresses, policies in order)
+//!                                      │
+//! "from" and "to" ─► party ─► Flow ─► route: which endpoints the packet meets, and where
+//!                                      │
+//!                               walk: tier by tier, rule by rule ─► clauses: does it match, and if not, why
+//!                                      │
+//!                                 Explanation ─► text, JSON, matrix, test report
+//! ```
+//!
+//! It is the oracle for the calculation graph and the rendered rules, so it shares only types and the selector parser
+//! with them: it reads the resources that users write, knows no IP sets, no chains and no marks, and remembers nothing.
+//!
+//! What it refuses: IO, clock, async, and guesses. What it has to assume (an address for a pod that has none yet) is said
+//! in the explanation.
+
+mod clauses;
+mod cluster;
+mod junit;
+mod kubernetes_policy;
+mod manifest;
+mod matrix;
+mod party;
+mod report;
+mod route;
+mod selection;
+mod settings;
+mod test_file;
+mod text;
+mod walk;
+mod world;
+
+pub use cluster::Cluster;
+pub use junit::to_junit;
+pub use manifest::ManifestError;
+pub use matrix::{Cell, Matrix, MatrixOptions, matrix};
+pub use party::{Protocol, Query, QueryError};
+pub use report::{
+    Direction, Explanation, FlowReport, Hook, Outcome, PolicyReport, RuleReport, Stage, TierReport, Verdict,
+};
+pub use settings::{NodeSettings, ToHost};
+pub use test_file::{CaseReport, Expectation, ExpectationError, Expectations, TestReport, test_file};
+pub use world::World;
+
+/// Explains what becomes of the packets that a query is about.
+///
+/// # Errors
+/// When the query names what is not in the cluster.
+pub fn evaluate(cluster: &Cluster, query: &Query) -> Result<Explanation, QueryError> {
+    World::new(cluster).explain(query)
+}

@@ -1,0 +1,277 @@
+//! Whom selectors select: labels, and what `all()` and `global()` mean where namespaces and service accounts are selected.
+//!
+//! A selector of namespaces is asked about the labels that an endpoint has from its namespace, whose names begin with
+//! `pcns.`; one of service accounts, about those with `pcsa.`. There, `all()` means any namespace, or any account, and an
+//! endpoint without one is not meant. `global()` means whoever has no namespace.
+
+use api::scalars::SelectorText;
+use api::{EntityRule, ServiceAccountMatch};
+use model::kubernetes::annotations::{
+    LABEL_NAMESPACE, LABEL_SERVICE_ACCOUNT, NAMESPACE_LABEL_PREFIX, SERVICE_ACCOUNT_LABEL_PREFIX,
+};
+use selector::{Node, Selector};
+use std::collections::BTreeMap;
+
+/// Labels of an endpoint, inherited ones included.
+pub(crate) type Labels = BTreeMap<String, String>;
+
+/// What `all()` means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum All {
+    Everybody,
+    InNamespace,
+    WithAccount,
+}
+
+/// One condition on labels.
+#[derive(Clone, Debug)]
+enum Condition {
+    Selector { selector: Selector, all: All, text: String },
+    Namespace(String),
+    AccountNames(Vec<String>),
+}
+
+impl Condition {
+    fn holds(&self, labels: &Labels) -> bool {
+        match self {
+            Self::Selector { selector, all, .. } => holds(selector.root(), *all, labels),
+            Self::Namespace(name) => labels.get(LABEL_NAMESPACE) == Some(name),
+            Self::AccountNames(names) => {
+                labels.get(LABEL_SERVICE_ACCOUNT).is_some_and(|name| names.contains(name))
+            }
+        }
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Self::Selector { text, .. } => text.clone(),
+            Self::Namespace(name) => format!("namespace {name}"),
+            Self::AccountNames(names) => format!("service account {}", names.join(" or ")),
+        }
+    }
+}
+
+fn holds(node: &Node, all: All, labels: &Labels) -> bool {
+    match node {
+        Node::All => match all {
+            All::Everybody => true,
+            All::InNamespace => labels.contains_key(LABEL_NAMESPACE),
+            All::WithAccount => labels.contains_key(LABEL_SERVICE_ACCOUNT),
+        },
+        Node::Global if all == All::InNamespace => !labels.contains_key(LABEL_NAMESPACE),
+        Node::Not(operand) => !holds(operand, all, labels),
+        Node::And(operands) => operands.iter().all(|operand| holds(operand, all, labels)),
+        Node::Or(operands) => operands.iter().any(|operand| holds(operand, all, labels)),
+        other => other.evaluate(labels),
+    }
+}
+
+/// Several conditions that must all hold; or the reason why they cannot be read.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Selection {
+    conditions: Vec<Condition>,
+    /// Parts that cannot be read.
+    pub(crate) faults: Vec<String>,
+}
+
+impl Selection {
+    /// Whom a policy of a namespace is for.
+    pub(crate) fn of_namespaced(namespace: &str, selector: &SelectorText, accounts: &SelectorText) -> Self {
+        let mut selection = Self::default();
+        selection.conditions.push(Condition::Namespace(namespace.to_owned()));
+        selection.add("selector", selector, "", All::Everybody);
+        selection.add("serviceAccountSelector", accounts, SERVICE_ACCOUNT_LABEL_PREFIX, All::Everybody);
+        selection
+    }
+
+    /// Whom a policy of no namespace is for.
+    pub(crate) fn of_global(
+        selector: &SelectorText,
+        namespaces: &SelectorText,
+        accounts: &SelectorText,
+    ) -> Self {
+        // Together with a selector of namespaces or accounts, `all()` is read as one of theirs.
+        let all = match (namespaces.is_empty(), accounts.is_empty()) {
+            (false, _) => All::InNamespace,
+            (true, false) => All::WithAccount,
+            (true, true) => All::Everybody,
+        };
+        let mut selection = Self::default();
+        selection.add("selector", selector, "", all);
+        selection.add("namespaceSelector", namespaces, NAMESPACE_LABEL_PREFIX, All::InNamespace);
+        selection.add("serviceAccountSelector", accounts, SERVICE_ACCOUNT_LABEL_PREFIX, All::WithAccount);
+        selection
+    }
+
+    /// Whom one end of a rule is about; nothing is selected by labels if it has no conditions.
+    pub(crate) fn of_end(namespace: &str, end: &EntityRule) -> Self {
+        let mut selection = Self::default();
+        let accounts = end.service_accounts.as_ref();
+        let by_labels = !end.selector.is_empty()
+            || !end.not_selector.is_empty()
+            || !end.namespace_selector.is_empty()
+            || accounts.is_some_and(|accounts| !accounts.names.is_empty() || !accounts.selector.is_empty());
+        if !end.namespace_selector.is_empty() {
+            selection.add(
+                "namespaceSelector",
+                &end.namespace_selector,
+                NAMESPACE_LABEL_PREFIX,
+                All::InNamespace,
+            );
+        } else if by_labels && !namespace.is_empty() {
+            // A rule of a namespace is about endpoints of this namespace, unless it says otherwise.
+            selection.conditions.push(Condition::Namespace(namespace.to_owned()));
+        }
+        if let Some(ServiceAccountMatch { names, selector, .. }) = accounts {
+            selection.add("serviceAccounts.selector", selector, SERVICE_ACCOUNT_LABEL_PREFIX, All::Everybody);
+            if !names.is_empty() {
+                selection.conditions.push(Condition::AccountNames(names.clone()));
+            }
+        }
+        selection.add("selector", &end.selector, "", All::Everybody);
+        selection
+    }
+
+    /// Whom a `notSelector` is about.
+    pub(crate) fn of_not_selector(end: &EntityRule) -> Self {
+        let mut selection = Self::default();
+        selection.add("notSelector", &end.not_selector, "", All::Everybody);
+        selection
+    }
+
+    fn add(&mut self, field: &str, text: &SelectorText, prefix: &str, all: All) {
+        if text.is_empty() {
+            return;
+        }
+        match text.parse() {
+            Ok(selector) => {
+                let selector = if prefix.is_empty() { selector } else { selector.with_key_prefix(prefix) };
+                let text = match prefix {
+                    "" => text.to_string(),
+                    NAMESPACE_LABEL_PREFIX => format!("namespace {text}"),
+                    _ => format!("service account {text}"),
+                };
+                self.conditions.push(Condition::Selector { selector, all, text });
+            }
+            Err(reason) => self.faults.push(format!("{field}: {reason}")),
+        }
+    }
+
+    /// Whether there are no conditions.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.conditions.is_empty()
+    }
+
+    /// Whether somebody with these labels is selected.
+    pub(crate) fn selects(&self, labels: &Labels) -> bool {
+        self.conditions.iter().all(|condition| condition.holds(labels))
+    }
+
+    /// The conditions that do not hold for these labels.
+    pub(crate) fn failing(&self, labels: &Labels) -> Vec<String> {
+        self.conditions.iter().filter(|condition| !condition.holds(labels)).map(Condition::text).collect()
+    }
+
+    /// What the labels say where the conditions that do not hold look at them.
+    pub(crate) fn looked_at(&self, labels: &Labels) -> String {
+        let mut found = BTreeMap::new();
+        for condition in self.conditions.iter().filter(|condition| !condition.holds(labels)) {
+            match condition {
+                Condition::Selector { selector, .. } => {
+                    for label in selector.nodes().filter_map(Node::label) {
+                        found.insert(label, labels.get(label));
+                    }
+                }
+                Condition::Namespace(_) => _ = found.insert(LABEL_NAMESPACE, labels.get(LABEL_NAMESPACE)),
+                Condition::AccountNames(_) => {
+                    found.insert(LABEL_SERVICE_ACCOUNT, labels.get(LABEL_SERVICE_ACCOUNT));
+                }
+            }
+        }
+        let texts: Vec<String> = found
+            .into_iter()
+            .map(|(label, value)| match value {
+                Some(value) => format!("{} is '{value}'", label_text(label)),
+                None => format!("it has no {}", label_text(label)),
+            })
+            .collect();
+        texts.join(", ")
+    }
+
+    /// The conditions in words.
+    pub(crate) fn text(&self) -> String {
+        let texts: Vec<String> = self.conditions.iter().map(Condition::text).collect();
+        texts.join(" and ")
+    }
+}
+
+/// A label's name as users know it.
+fn label_text(label: &str) -> String {
+    if let Some(rest) = label.strip_prefix(NAMESPACE_LABEL_PREFIX) {
+        return format!("its namespace's {rest}");
+    }
+    if let Some(rest) = label.strip_prefix(SERVICE_ACCOUNT_LABEL_PREFIX) {
+        return format!("its service account's {rest}");
+    }
+    match label {
+        LABEL_NAMESPACE => "namespace".to_owned(),
+        LABEL_SERVICE_ACCOUNT => "service account".to_owned(),
+        other => format!("label {other}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(pairs: &[(&str, &str)]) -> Labels {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn all_means_who_is_asked_about() {
+        let pod = labels(&[(LABEL_NAMESPACE, "shop"), ("pcns.team", "a"), (LABEL_SERVICE_ACCOUNT, "web")]);
+        let host = labels(&[("role", "node")]);
+        let (none, all) = (SelectorText::default(), SelectorText::from("all()"));
+        // Selector, namespaces, accounts; whether pod and host are selected.
+        for (selector, namespaces, accounts, expected) in [
+            (&all, &none, &none, [true, true]),
+            (&none, &all, &none, [true, false]),
+            (&all, &SelectorText::from("!has(x)"), &none, [true, false]),
+            (&none, &SelectorText::from("!has(x)"), &none, [true, true]),
+            (&all, &none, &SelectorText::from("!has(x)"), [true, false]),
+            (&none, &SelectorText::from("team == 'b'"), &none, [false, false]),
+        ] {
+            let selection = Selection::of_global(selector, namespaces, accounts);
+            let found = [selection.selects(&pod), selection.selects(&host)];
+            assert_eq!(found, expected, "{selector} / {namespaces} / {accounts}");
+        }
+    }
+
+    #[test]
+    fn a_rule_of_a_namespace_stays_in_it() {
+        let end = |selector: &str, namespaces: &str, not: &str| EntityRule {
+            selector: selector.into(),
+            namespace_selector: namespaces.into(),
+            not_selector: not.into(),
+            ..EntityRule::default()
+        };
+        let here = labels(&[(LABEL_NAMESPACE, "shop"), ("app", "web")]);
+        let there = labels(&[(LABEL_NAMESPACE, "other"), ("app", "web")]);
+        let nowhere = labels(&[("app", "web")]);
+        for (end, expected) in [
+            (end("app == 'web'", "", ""), [true, false, false]),
+            (end("app == 'web'", "all()", ""), [true, true, false]),
+            (end("app == 'web'", "global()", ""), [false, false, true]),
+            (end("", "", "app == 'db'"), [true, false, false]),
+        ] {
+            let selection = Selection::of_end("shop", &end);
+            assert_eq!(
+                [&here, &there, &nowhere].map(|labels| selection.selects(labels)),
+                expected,
+                "{end:?}"
+            );
+        }
+        assert!(Selection::of_end("shop", &end("", "", "")).is_empty());
+    }
+}

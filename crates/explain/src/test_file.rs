@@ -1,0 +1,200 @@
+//! Expectations as data, for people's own continuous integration: who must, and who must not, reach whom.
+//!
+//! ```yaml
+//! namespace: shop            # for names without one; may be left out
+//! tests:
+//! - name: the shop reaches its database
+//!   from: web
+//!   to: [db:5432, cache:6379]
+//!   expect: allow
+//! - from: [outside-tools/scanner, 203.0.113.7]
+//!   to: db:5432
+//!   expect: deny
+//! ```
+//!
+//! `from` and `to` are one end or a list of them, and every pair is tested. A field that is none is an error: a test that
+//! silently tests nothing is worse than none.
+
+use crate::party::Protocol;
+use crate::report::Verdict;
+use crate::{Cluster, Query, World};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+use std::fmt::Write as _;
+
+/// A file of expectations.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Expectations {
+    /// The namespace of names without one.
+    #[serde(default)]
+    pub namespace: String,
+    /// The expectations.
+    pub tests: Vec<Expectation>,
+}
+
+/// One expectation.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Expectation {
+    /// What it is about, for the report.
+    #[serde(default)]
+    pub name: String,
+    /// Who sends.
+    #[serde(deserialize_with = "one_or_many")]
+    pub from: Vec<String>,
+    /// Who receives.
+    #[serde(deserialize_with = "one_or_many")]
+    pub to: Vec<String>,
+    /// The port, if `to` does not say.
+    #[serde(default)]
+    pub port: Option<u16>,
+    /// The protocol by name or number; TCP if none.
+    #[serde(default, deserialize_with = "protocol")]
+    pub protocol: Option<Protocol>,
+    /// `allow` or `deny`.
+    #[serde(deserialize_with = "verdict")]
+    pub expect: Verdict,
+}
+
+/// A file of expectations that cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ExpectationError {
+    /// It is not what a file of expectations is.
+    #[error("{0}")]
+    Shape(#[from] serde_json::Error),
+    /// It expects nothing.
+    #[error("it holds no tests")]
+    Empty,
+}
+
+/// What became of one pair.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CaseReport {
+    /// What it is about.
+    pub name: String,
+    /// Whether it is as expected.
+    pub passed: bool,
+    /// What was expected.
+    pub expected: Verdict,
+    /// What was found; none if the question could not be answered.
+    pub found: Option<Verdict>,
+    /// Why: the rule that decided, or what was wrong with the question.
+    pub reason: String,
+}
+
+/// What became of all of them.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TestReport {
+    /// One for each pair, in the order of the file.
+    pub cases: Vec<CaseReport>,
+}
+
+impl Expectations {
+    /// Reads expectations.
+    ///
+    /// # Errors
+    /// When a field is unknown, missing or wrong, or there are no tests.
+    pub fn from_value(value: Value) -> Result<Self, ExpectationError> {
+        let expectations: Self = serde_json::from_value(value)?;
+        let pairs: usize = expectations.tests.iter().map(|test| test.from.len() * test.to.len()).sum();
+        if pairs == 0 { Err(ExpectationError::Empty) } else { Ok(expectations) }
+    }
+}
+
+/// Tests expectations on a cluster.
+#[must_use]
+pub fn test_file(cluster: &Cluster, expectations: &Expectations) -> TestReport {
+    let world = World::new(cluster);
+    let mut cases = Vec::new();
+    for test in &expectations.tests {
+        for from in &test.from {
+            for to in &test.to {
+                let query = Query {
+                    from: from.clone(),
+                    to: to.clone(),
+                    namespace: expectations.namespace.clone(),
+                    protocol: test.protocol,
+                    port: test.port,
+                    ..Query::default()
+                };
+                let pair = format!("{from} -> {to}");
+                let name = if test.name.is_empty() { pair } else { format!("{}: {pair}", test.name) };
+                let (found, reason) = match world.explain(&query) {
+                    Ok(explanation) => {
+                        let reasons: Vec<String> = explanation
+                            .flows
+                            .iter()
+                            .filter(|flow| flow.verdict != test.expect || explanation.flows.len() == 1)
+                            .map(|flow| flow.decided_by.clone())
+                            .collect();
+                        (Some(explanation.verdict), reasons.join("; "))
+                    }
+                    Err(error) => (None, error.to_string()),
+                };
+                let passed = found == Some(test.expect);
+                cases.push(CaseReport { name, passed, expected: test.expect, found, reason });
+            }
+        }
+    }
+    TestReport { cases }
+}
+
+impl TestReport {
+    /// How many are not as expected.
+    #[must_use]
+    pub fn failures(&self) -> usize {
+        self.cases.iter().filter(|case| !case.passed).count()
+    }
+
+    /// A line per case, with the reason for each that failed.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let mut out = String::new();
+        for case in &self.cases {
+            let word = if case.passed { "ok    " } else { "FAILED" };
+            // Writing to a string cannot fail.
+            let _ = writeln!(out, "{word}  {} ({})", case.name, case.expected.as_str());
+            if !case.passed {
+                let found = case.found.map_or("no answer", Verdict::as_str);
+                let _ = writeln!(out, "        found {found}: {}", case.reason);
+            }
+        }
+        let _ = writeln!(out, "\n{} tests, {} failed", self.cases.len(), self.failures());
+        out
+    }
+}
+
+fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum OneOrMany {
+        One(String),
+        Many(Vec<String>),
+    }
+    Ok(match OneOrMany::deserialize(deserializer)? {
+        OneOrMany::One(one) => vec![one],
+        OneOrMany::Many(many) => many,
+    })
+}
+
+fn protocol<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Protocol>, D::Error> {
+    use serde::de::Error as _;
+    let text = match Option::<Value>::deserialize(deserializer)? {
+        None | Some(Value::Null) => return Ok(None),
+        Some(Value::String(text)) => text,
+        Some(other) => other.to_string(),
+    };
+    Protocol::from_text(&text).map(Some).ok_or_else(|| D::Error::custom(format!("'{text}' is no protocol")))
+}
+
+fn verdict<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Verdict, D::Error> {
+    use serde::de::Error as _;
+    let text = String::deserialize(deserializer)?;
+    match text.to_ascii_lowercase().as_str() {
+        "allow" => Ok(Verdict::Allow),
+        "deny" => Ok(Verdict::Deny),
+        _ => Err(D::Error::custom(format!("expect: '{text}' is neither allow nor deny"))),
+    }
+}
