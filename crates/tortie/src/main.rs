@@ -47,6 +47,12 @@ enum Command {
         #[command(subcommand)]
         command: CniCommand,
     },
+    /// The policy agent.
+    Felix {
+        /// Felix's own flags.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        flags: Vec<OsString>,
+    },
     /// Run one component, as manifests name them.
     Component {
         #[command(subcommand)]
@@ -69,6 +75,12 @@ enum Component {
     Cni {
         #[command(subcommand)]
         command: CniCommand,
+    },
+    /// The policy agent.
+    Felix {
+        /// Felix's own flags.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        flags: Vec<OsString>,
     },
     #[command(external_subcommand)]
     Other(Vec<OsString>),
@@ -126,6 +138,7 @@ fn main() -> ExitCode {
         Entry::IpamPlugin => return ExitCode::from(cni::run_in_process(cni::Program::Ipam)),
         Entry::Installer => install(),
         Entry::Node => node::run(NodeCommand::Run),
+        Entry::Felix => return run_felix(Vec::new()),
         Entry::OldNode(flags) => node::run_old(&flags),
         Entry::Tree(arguments) => run(&arguments),
     };
@@ -156,6 +169,9 @@ fn run(arguments: &[OsString]) -> Result<ExitCode> {
         Command::Cni { command } | Command::Component { component: Component::Cni { command } } => {
             cni(&command)
         }
+        Command::Felix { flags } | Command::Component { component: Component::Felix { flags } } => {
+            Ok(run_felix(flags))
+        }
         Command::Component { component: Component::Other(words) } => {
             let name = words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
             bail!("component {name} is not part of this version yet")
@@ -163,6 +179,15 @@ fn run(arguments: &[OsString]) -> Result<ExitCode> {
         Command::Health(arguments) => health(&arguments),
         Command::Version => print(&format!("tortie {}\n", env!("CARGO_PKG_VERSION"))),
     }
+}
+
+fn run_felix(flags: Vec<OsString>) -> ExitCode {
+    // Under `tortie node` it ends with its supervisor.
+    if let Err(error) = ::node::supervise::end_with_supervisor() {
+        let _ = writeln!(std::io::stderr(), "felix: cannot follow its supervisor: {error}");
+    }
+    let arguments: Vec<OsString> = std::iter::once(OsString::from("felix")).chain(flags).collect();
+    felix::cli::main(&arguments)
 }
 
 fn cni(command: &CniCommand) -> Result<ExitCode> {

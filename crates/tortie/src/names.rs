@@ -20,6 +20,8 @@ pub(crate) enum Entry {
     Installer,
     /// The node: start it and keep it running.
     Node,
+    /// The policy agent.
+    Felix,
     /// The node, by the flags of older manifests (without the program's name).
     OldNode(Vec<String>),
     /// The tree of commands, with these arguments (the program's name first).
@@ -27,8 +29,8 @@ pub(crate) enum Entry {
 }
 
 /// The first words of the tree. Where `CNI_COMMAND` is set, anything else means the plugin.
-const WORDS: [&str; 10] =
-    ["cni", "component", "crds", "ctl", "datastore", "health", "help", "node", "version", "--help"];
+const WORDS: [&str; 11] =
+    ["cni", "component", "crds", "ctl", "datastore", "felix", "health", "help", "node", "version", "--help"];
 
 /// Decides. `arguments` begin with the program's name; `cni_command` is the variable of that name.
 pub(crate) fn choose(arguments: &[OsString], cni_command: Option<&OsString>) -> Entry {
@@ -47,6 +49,9 @@ pub(crate) fn choose(arguments: &[OsString], cni_command: Option<&OsString>) -> 
         "calico-node" if rest.is_empty() => return Entry::Node,
         "calico-node" if rest.first().is_some_and(|word| !word.to_string_lossy().starts_with('-')) => {
             return Entry::Tree(arguments.to_vec());
+        }
+        "calico-node" if text().iter().any(|word| word.trim_start_matches('-') == "felix") => {
+            return Entry::Felix;
         }
         "calico-node" => return Entry::OldNode(text()),
         _ => {}
@@ -89,6 +94,7 @@ mod tests {
             ("/opt/cni/bin/install", "", Entry::Installer),
             ("/bin/calico-node -felix-live -bird-live", "", old(&["-felix-live", "-bird-live"])),
             ("/bin/calico-node -shutdown", "", old(&["-shutdown"])),
+            ("calico-node -felix", "", Entry::Felix),
             ("calico-node", "", Entry::Node),
             ("start_runit", "", Entry::Node),
             ("kubectl-calico get nodes", "", Entry::Ctl(words("kubectl-calico get nodes"))),

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The components that this program can run as processes of the node.
-const COMPONENTS: [&str; 0] = [];
+const COMPONENTS: [&str; 1] = ["felix"];
 
 /// The pauses while the datastore cannot be opened.
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);

@@ -1,0 +1,216 @@
+//! All of Felix together.
+
+use crate::calculation::{Calculation, Verdict};
+use crate::cli::Arguments;
+use crate::reports::{self, ReportSettings};
+use crate::startup::{self, Startup};
+use anyhow::{Context as _, Result};
+use calc::GraphConfig;
+use calc::network::{NetworkSettings, RouteSource};
+use dataplane::runner::{self, Event};
+use dataplane::settings::DataplaneSettings;
+use felix_config::Config;
+use messages::Encapsulation;
+use std::sync::Arc;
+use std::time::Duration;
+use telemetry::server::{Pages, serve};
+use telemetry::{Health, Metrics, Pulse};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+/// The exit code that asks for a new start.
+pub const RESTART: u8 = 129;
+
+/// How long the graph may be at one piece of work.
+const GRAPH_TIMEOUT: Duration = Duration::from_secs(30);
+/// The dataplane's limit is never shorter than this.
+const SHORTEST_WATCHDOG: Duration = Duration::from_secs(20);
+
+/// Why Felix ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It was asked to.
+    Signal,
+    /// The configuration changed in a way that only a new start can follow.
+    Restart,
+}
+
+/// Runs Felix until it is asked to end, or cannot go on.
+///
+/// # Errors
+/// When the configuration cannot be read, or the kernel cannot be reached.
+pub async fn run(arguments: &Arguments) -> Result<Ended> {
+    let health = Health::default();
+    let metrics = Metrics::default();
+    let begun = Pulse::new();
+    health.register("FelixStartup", &begun, true, true, Duration::ZERO);
+    let early = startup::local_sources(&arguments.config_file)?;
+    log_to(&early);
+    let Startup { backend, kubernetes, use_pod_cidr, resolver, encapsulation } = tokio::select! {
+        started = startup::start(arguments) => started?,
+        () = asked_to_end() => return Ok(Ended::Signal),
+    };
+    let config = Arc::new(resolver.config().clone());
+    tracing::info!(host = %config.felix_hostname, ?encapsulation, "starting");
+    let (graph_pulse, dataplane_pulse) = (Pulse::new(), Pulse::new());
+    health.register("CalculationGraph", &graph_pulse, true, true, GRAPH_TIMEOUT);
+    let watchdog = config.dataplane_watchdog_timeout.or_zero().max(SHORTEST_WATCHDOG);
+    health.register("InternalDataplaneMainLoop", &dataplane_pulse, true, true, watchdog);
+    let overrides =
+        config.health_timeout_overrides.iter().map(|(name, limit)| (name.clone(), limit.or_zero()));
+    health.set_overrides(overrides.collect());
+    let servers = servers(&config, &health, &metrics).await?;
+
+    let (report_sender, report_receiver) = mpsc::unbounded_channel();
+    let settings = DataplaneSettings {
+        host: config.felix_hostname.clone(),
+        config: Arc::clone(&config),
+        encapsulation,
+        pulse: dataplane_pulse,
+        metrics: metrics.clone(),
+    };
+    let running = runner::start(settings, move |report| {
+        // When nobody listens any more, Felix is about to end.
+        let _ = report_sender.send(report);
+    })
+    .context("starting the dataplane")?;
+    let reporter = tokio::spawn(reports::write(
+        ReportSettings::new(&config, kubernetes),
+        Arc::clone(&backend),
+        report_receiver,
+    ));
+
+    let (ended, verdict) = tokio::sync::oneshot::channel();
+    let calculation = Calculation {
+        graph: graph_config(&config, &encapsulation, running.suppress_overlaps()),
+        resolver,
+        encapsulation,
+        dataplane: running.sender(),
+        pulse: graph_pulse,
+        metrics,
+    };
+    let (feed, _thread) = calculation.start(move |verdict| {
+        let _ = ended.send(verdict);
+    })?;
+    let options = syncer::FelixOptions { kubernetes, use_pod_cidr, leader: config.is_leader() };
+    let syncer = syncer::start(&backend, syncer::feeds::felix(options), feed);
+    begun.report(true, "");
+
+    let sender = running.sender();
+    let failed = tokio::task::spawn_blocking(move || running.wait());
+    let result = tokio::select! {
+        verdict = verdict => match verdict {
+            Ok(Verdict::Restart(reason)) => {
+                tracing::info!(%reason, "a new start is needed");
+                Ok(Ended::Restart)
+            }
+            Ok(Verdict::Failed(reason)) => Err(anyhow::anyhow!(reason)),
+            Err(_) => Err(anyhow::anyhow!("the calculation ended without a reason")),
+        },
+        ended = failed => Err(match ended {
+            Ok(Ok(())) => anyhow::anyhow!("the dataplane ended without a reason"),
+            Ok(Err(error)) => error.into(),
+            Err(error) => error.into(),
+        }),
+        () = asked_to_end() => {
+            tracing::info!("asked to end; what is programmed stays");
+            Ok(Ended::Signal)
+        }
+    };
+    drop(syncer);
+    // If the dataplane is busy it is not waited for: the next Felix repairs whatever is half done.
+    let _ = sender.try_send(Event::Stop);
+    reporter.abort();
+    for server in servers {
+        server.abort();
+    }
+    result
+}
+
+fn graph_config(config: &Config, encapsulation: &Encapsulation, suppress_overlaps: bool) -> GraphConfig {
+    GraphConfig {
+        host: config.felix_hostname.clone(),
+        suppress_overlaps,
+        istio_ambient: config.istio_ambient_mode == felix_config::choices::Switch::Enabled,
+        network: NetworkSettings {
+            route_source: match config.route_source {
+                felix_config::choices::RouteSource::WorkloadIps => RouteSource::WorkloadIps,
+                _ => RouteSource::CalicoIpam,
+            },
+            encapsulation: startup::encapsulation_settings(config),
+            without_routes: !config.needs_routes(encapsulation),
+            without_vteps: !(encapsulation.vxlan || encapsulation.vxlan_v6),
+        },
+    }
+}
+
+async fn servers(
+    config: &Config,
+    health: &Health,
+    metrics: &Metrics,
+) -> Result<Vec<tokio::task::JoinHandle<()>>> {
+    let mut servers = Vec::new();
+    let mut open = async |what: &str, host: &str, port: i64, pages: Pages| -> Result<()> {
+        let port = u16::try_from(port).context("the port is out of range")?;
+        let host = if host.is_empty() { "0.0.0.0" } else { host };
+        let listener = TcpListener::bind((host, port))
+            .await
+            .with_context(|| format!("{what}: cannot listen on {host}:{port}"))?;
+        servers.push(tokio::spawn(serve(listener, pages)));
+        Ok(())
+    };
+    if config.health_enabled {
+        let pages = Pages { health: Some(health.clone()), metrics: None };
+        open("health", &config.health_host, config.health_port, pages).await?;
+    }
+    if config.prometheus_metrics_enabled {
+        if config.prometheus_metrics_cert_file.is_empty() {
+            let pages = Pages { health: None, metrics: Some(metrics.clone()) };
+            open("metrics", &config.prometheus_metrics_host, config.prometheus_metrics_port, pages).await?;
+        } else {
+            // In the clear they would be open to those whom the certificate was to keep out.
+            tracing::error!("metrics over TLS are not supported yet: no metrics are served");
+        }
+    }
+    Ok(servers)
+}
+
+/// Waits for a signal that ends Felix. SIGUSR1 and SIGUSR2 are heard and only noted.
+async fn asked_to_end() {
+    let hear = |kind| async move {
+        match signal(kind) {
+            Ok(mut signal) => {
+                signal.recv().await;
+            }
+            Err(error) => {
+                tracing::error!(%error, "cannot listen for signals");
+                std::future::pending::<()>().await;
+            }
+        }
+    };
+    tokio::select! {
+        () = hear(SignalKind::terminate()) => {}
+        () = hear(SignalKind::interrupt()) => {}
+    }
+}
+
+fn log_to(sources: &felix_config::Sources) {
+    let level = sources
+        .get(felix_config::Source::EnvironmentVariable)
+        .chain(sources.get(felix_config::Source::ConfigFile))
+        .find(|(name, _)| name.eq_ignore_ascii_case("LogSeverityScreen"))
+        .map_or("info", |(_, value)| match value.to_ascii_lowercase().as_str() {
+            "trace" => "trace",
+            "debug" => "debug",
+            "warning" => "warn",
+            "error" | "fatal" => "error",
+            "none" => "off",
+            _ => "info",
+        });
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(tracing_subscriber::EnvFilter::new(level))
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .try_init();
+}

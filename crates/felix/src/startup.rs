@@ -1,0 +1,213 @@
+//! The configuration that Felix starts with: environment and file, then what the datastore says, read once through a small
+//! feed of the kinds that hold settings. The datastore is waited for as long as it takes.
+
+use crate::cli::Arguments;
+use anyhow::{Context as _, Result};
+use api::Kind;
+use async_trait::async_trait;
+use client::config::{ClientConfig, DatastoreType, SystemEnvironment};
+use datastore::Backend;
+use felix_config::derived::DatastoreOverrides;
+use felix_config::environment::from_environment;
+use felix_config::file::from_file;
+use felix_config::{Config, ConfigResolver, Source, Sources, Surroundings};
+use messages::Encapsulation;
+use model::feed::{FeedValue, Status, Update};
+use model::{ListOptions, V1Key};
+use std::path::Path;
+use std::sync::Arc;
+use syncer::feeds::FollowedKind;
+use tokio::sync::mpsc;
+
+/// What Felix knows when it starts.
+pub(crate) struct Startup {
+    /// The datastore.
+    pub(crate) backend: Arc<dyn Backend>,
+    /// Whether the datastore is the Kubernetes API.
+    pub(crate) kubernetes: bool,
+    /// Whether Kubernetes gives out the addresses.
+    pub(crate) use_pod_cidr: bool,
+    /// The configuration, ready to follow changes.
+    pub(crate) resolver: ConfigResolver,
+    /// What the pools ask for.
+    pub(crate) encapsulation: Encapsulation,
+}
+
+/// The machine, for parameters that name files and programs.
+struct Machine;
+
+impl Surroundings for Machine {
+    fn hostname(&self) -> String {
+        rustix::system::uname().nodename().to_string_lossy().into_owned()
+    }
+
+    fn file_exists(&self, path: &str) -> bool {
+        Path::new(path).exists()
+    }
+
+    fn find_program(&self, name: &str) -> Option<String> {
+        let beside = std::env::current_exe().ok()?.parent()?.join(name);
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::iter::once(beside)
+            .chain(std::env::split_paths(&path).map(|folder| folder.join(name)))
+            .find(|candidate| candidate.is_file())
+            .map(|found| found.to_string_lossy().into_owned())
+    }
+}
+
+/// The sources that are there before the datastore: environment and file.
+pub(crate) fn local_sources(file: &Path) -> Result<Sources> {
+    let mut sources = Sources::default();
+    let variables = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    sources.set(Source::EnvironmentVariable, from_environment(variables));
+    match std::fs::read_to_string(file) {
+        Ok(text) => {
+            let texts = from_file(&text).with_context(|| format!("reading {}", file.display()))?;
+            sources.set(Source::ConfigFile, texts);
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            tracing::info!(file = %file.display(), "there is no configuration file");
+        }
+        Err(error) => return Err(error).with_context(|| format!("reading {}", file.display())),
+    }
+    Ok(sources)
+}
+
+/// Opens the datastore and reads the settings that are in it.
+pub(crate) async fn start(arguments: &Arguments) -> Result<Startup> {
+    let sources = local_sources(&arguments.config_file)?;
+    let mut resolver = ConfigResolver::new(sources, Box::new(Machine))?;
+    let mut settings = ClientConfig::load(None, &SystemEnvironment)?;
+    let overrides = resolver.config().datastore_overrides(resolver.sources());
+    apply_overrides(&mut settings, &overrides);
+    let kubernetes = settings.datastore_type == DatastoreType::Kubernetes;
+    let use_pod_cidr = settings.kubernetes.use_pod_cidr;
+    // Stores that are not there yet are waited for by the feed: a node boots in any order.
+    let backend = client::open_backend(&settings).await?;
+    let encapsulation = settle(&backend, &mut resolver, use_pod_cidr).await?;
+    for notice in &resolver.effective().notices {
+        tracing::warn!("{notice}");
+    }
+    Ok(Startup { backend, kubernetes, use_pod_cidr, resolver, encapsulation })
+}
+
+fn apply_overrides(settings: &mut ClientConfig, overrides: &DatastoreOverrides) {
+    if let Some(kind) = overrides.datastore_type {
+        settings.datastore_type = match kind {
+            "kubernetes" => DatastoreType::Kubernetes,
+            _ => DatastoreType::EtcdV3,
+        };
+    }
+    let etcd = &mut settings.etcd;
+    for (wanted, field) in [
+        (&overrides.etcd_endpoints, &mut etcd.endpoints),
+        (&overrides.etcd_key_file, &mut etcd.key_file),
+        (&overrides.etcd_cert_file, &mut etcd.cert_file),
+        (&overrides.etcd_ca_file, &mut etcd.ca_cert_file),
+    ] {
+        if let Some(value) = wanted {
+            field.clone_from(value);
+        }
+    }
+}
+
+/// Everything of a feed, in order.
+enum Heard {
+    Updates(Vec<Update>),
+    Status(Status),
+}
+
+struct Listener(mpsc::Sender<Heard>);
+
+#[async_trait]
+impl syncer::Sink for Listener {
+    async fn updates(&mut self, updates: Vec<Update>) {
+        // Nobody listens any more once everything is known.
+        let _ = self.0.send(Heard::Updates(updates)).await;
+    }
+
+    async fn status(&mut self, status: Status) {
+        let _ = self.0.send(Heard::Status(status)).await;
+    }
+}
+
+/// Reads settings, pools and this host's node until they are complete and the datastore may be used.
+async fn settle(
+    backend: &Arc<dyn Backend>,
+    resolver: &mut ConfigResolver,
+    use_pod_cidr: bool,
+) -> Result<Encapsulation> {
+    let host = resolver.config().felix_hostname.clone();
+    let (sender, mut receiver) = mpsc::channel(16);
+    let kinds = settings_feed(&host, use_pod_cidr);
+    let feed = syncer::start(backend, kinds, Listener(sender));
+    let mut pools = std::collections::BTreeMap::new();
+    let mut in_sync = false;
+    while let Some(heard) = receiver.recv().await {
+        match heard {
+            Heard::Updates(updates) => {
+                for update in updates {
+                    resolver.on_update(&update);
+                    if let model::Key::V1(V1Key::IpPool { cidr }) = &update.key {
+                        match update.value {
+                            Some(FeedValue::IpPool(pool)) => pools.insert(*cidr, pool),
+                            _ => pools.remove(cidr),
+                        };
+                    }
+                }
+            }
+            Heard::Status(status) => {
+                in_sync = status == Status::InSync;
+                resolver.on_status(status);
+            }
+        }
+        if !in_sync {
+            continue;
+        }
+        let news = resolver.flush()?;
+        if news.is_none_or(|news| news.is_datastore_ready) {
+            break;
+        }
+        tracing::info!("the datastore is not ready to be used; waiting");
+    }
+    drop(feed);
+    let config = resolver.config();
+    let mut need = calc::network::EncapsulationNeed::new(encapsulation_settings(config));
+    for (cidr, pool) in &pools {
+        need.set_pool(*cidr, Some((&pool.ipip_mode, &pool.vxlan_mode)));
+    }
+    Ok(need.need())
+}
+
+fn settings_feed(host: &str, use_pod_cidr: bool) -> Vec<FollowedKind> {
+    let all = syncer::feeds::felix(syncer::FelixOptions { kubernetes: false, use_pod_cidr, leader: true });
+    let mut kinds: Vec<FollowedKind> = all
+        .into_iter()
+        .filter(|kind| match &kind.list {
+            ListOptions::Resource { kind, .. } => {
+                matches!(
+                    kind,
+                    Kind::ClusterInformation | Kind::FelixConfiguration | Kind::IPPool | Kind::Node
+                )
+            }
+            _ => false,
+        })
+        .collect();
+    for kind in &mut kinds {
+        // Of all nodes only our own has settings for us.
+        if let ListOptions::Resource { kind: Kind::Node, name, .. } = &mut kind.list {
+            *name = Some(host.to_owned());
+        }
+    }
+    kinds
+}
+
+/// What the configuration says about tunnels.
+pub(crate) fn encapsulation_settings(config: &Config) -> calc::network::EncapsulationSettings {
+    calc::network::EncapsulationSettings {
+        ipip: config.ipip_enabled,
+        vxlan: config.vxlan_enabled,
+        program_no_encap_routes: config.programs_no_encap_routes(),
+    }
+}
