@@ -17,6 +17,8 @@ mod ownership;
 mod table;
 
 #[cfg(test)]
+mod random;
+#[cfg(test)]
 mod tests;
 
 pub use addresses::LinkAddresses;

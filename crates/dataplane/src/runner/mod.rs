@@ -66,6 +66,9 @@ pub enum StartError {
     /// The kernel's firewalls cannot be reached.
     #[error(transparent)]
     Netfilter(#[from] netlink::netfilter::Error),
+    /// A setting asks for something that is not there.
+    #[error("{0}")]
+    Unsupported(&'static str),
     /// The MTU of pods cannot be written, and it is required.
     #[error("cannot write the MTU of pods to {}: {reason}", path.display())]
     MtuFile {
@@ -167,11 +170,55 @@ pub fn start_on(
     reports: impl FnMut(FromDataplane) + Send + 'static,
 ) -> Result<Running, StartError> {
     let (sender, mailbox) = Mailbox::open()?;
+    let config = &settings.config;
+    if !config.is_leader() {
+        return stand_by(&settings, sender, mailbox);
+    }
+    if !config.use_internal_dataplane_driver {
+        return Err(StartError::Unsupported(
+            "UseInternalDataplaneDriver=false: there are no external drivers any more",
+        ));
+    }
+    if config.bpf_enabled {
+        tracing::error!("BPFEnabled: there is no BPF dataplane yet; policy is enforced without it");
+    }
+    if config.wireguard_enabled || config.wireguard_enabled_v6 {
+        tracing::error!(
+            "WireguardEnabled: there is no WireGuard yet; packets between nodes are not encrypted"
+        );
+    }
     let work = Work::open(settings, machine, Box::new(reports))?;
     let suppress_overlaps = work.state.renderer.backend() == Backend::Nftables;
     let thread =
         std::thread::Builder::new().name("dataplane".to_owned()).spawn(move || work.run(&mailbox))?;
     Ok(Running { sender, thread, suppress_overlaps })
+}
+
+/// Another Felix is the one that programs the kernel: messages are taken and nothing is done.
+fn stand_by(
+    settings: &DataplaneSettings,
+    sender: SyncSender<Event>,
+    mailbox: Mailbox,
+) -> Result<Running, StartError> {
+    tracing::info!(
+        variant = settings.config.variant,
+        "another Felix programs this host, and this one stands by"
+    );
+    settings.pulse.report(true, "standing by");
+    let thread = std::thread::Builder::new().name("dataplane".to_owned()).spawn(move || {
+        loop {
+            let mut descriptors = [PollFd::new(&mailbox, PollFlags::IN)];
+            // An interrupted wait only means another look.
+            let _ = poll(&mut descriptors, None);
+            mailbox.silence();
+            while let Some(event) = mailbox.take() {
+                if matches!(event, Event::Stop) {
+                    return Ok(());
+                }
+            }
+        }
+    })?;
+    Ok(Running { sender, thread, suppress_overlaps: false })
 }
 
 /// The loop's state.

@@ -52,6 +52,17 @@ pub(crate) fn config(backend: Backend) -> Config {
     }
 }
 
+/// What the dataplane is started with.
+pub(crate) fn settings(config: Config, encapsulation: Encapsulation, metrics: &Metrics) -> DataplaneSettings {
+    DataplaneSettings {
+        host: "n1".to_owned(),
+        config: Arc::new(config),
+        encapsulation,
+        pulse: Pulse::new(),
+        metrics: metrics.clone(),
+    }
+}
+
 impl Lab {
     /// The host with its interfaces, and nothing else.
     pub(crate) fn new() -> Self {
@@ -75,18 +86,17 @@ impl Lab {
         Self { host, metrics: Metrics::default(), running: None, reports, heard: Vec::new(), mtu_file }
     }
 
-    /// Starts the dataplane.
+    /// Starts the dataplane on a host with VXLAN.
     pub(crate) fn start(&mut self, config: Config) {
+        let vxlan = Encapsulation { vxlan: true, ..Encapsulation::default() };
+        self.start_with(settings(config, vxlan, &self.metrics));
+    }
+
+    /// Starts the dataplane.
+    pub(crate) fn start_with(&mut self, settings: DataplaneSettings) {
         let (sender, reports) = channel();
         self.reports = reports;
         self.heard.clear();
-        let settings = DataplaneSettings {
-            host: "n1".to_owned(),
-            config: Arc::new(config),
-            encapsulation: Encapsulation { vxlan: true, ..Encapsulation::default() },
-            pulse: Pulse::new(),
-            metrics: self.metrics.clone(),
-        };
         let machine = Machine { mtu_file: self.mtu_file.clone() };
         let sender = Mutex::new(sender);
         let running = self.host.run(move || {

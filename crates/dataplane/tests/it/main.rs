@@ -7,6 +7,7 @@ mod host;
 mod ipsets;
 mod iptables;
 mod lab;
+mod loop_cases;
 mod nftables;
 mod runner;
 mod takeover;
