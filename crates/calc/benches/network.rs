@@ -57,7 +57,7 @@ fn main() -> Result<()> {
     let kept = megabytes(heap::now() - before);
     let floor_memory = megabytes(with_map.min(with_messages) - heap::now());
 
-    let mut report = Report::new("calc-network");
+    let mut report = Report::new("network");
     report.row(
         &format!("{NODES} nodes, {count} routes: first load to flushed messages"),
         &format!("{load:.2} s"),

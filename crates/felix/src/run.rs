@@ -108,11 +108,15 @@ pub async fn run(arguments: &Arguments) -> Result<Ended> {
             Ok(Verdict::Failed(reason)) => Err(anyhow::anyhow!(reason)),
             Err(_) => Err(anyhow::anyhow!("the calculation ended without a reason")),
         },
-        ended = failed => Err(match ended {
-            Ok(Ok(())) => anyhow::anyhow!("the dataplane ended without a reason"),
-            Ok(Err(error)) => error.into(),
-            Err(error) => error.into(),
-        }),
+        ended = failed => match ended {
+            Ok(Err(error)) if error.is_restart() => {
+                tracing::info!(reason = %error, "a new start is needed");
+                Ok(Ended::Restart)
+            }
+            Ok(Err(error)) => Err(error.into()),
+            Ok(Ok(())) => Err(anyhow::anyhow!("the dataplane ended without a reason")),
+            Err(error) => Err(error.into()),
+        },
         () = asked_to_end() => {
             tracing::info!("asked to end; what is programmed stays");
             Ok(Ended::Signal)
@@ -176,7 +180,7 @@ async fn servers(
     Ok(servers)
 }
 
-/// Waits for a signal that ends Felix. SIGUSR1 and SIGUSR2 are heard and only noted.
+/// Waits for a signal that ends Felix.
 async fn asked_to_end() {
     let hear = |kind| async move {
         match signal(kind) {

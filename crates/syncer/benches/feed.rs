@@ -65,7 +65,7 @@ async fn measure() -> Result<()> {
         }
     }
     let (floor, ours) = (median(floor), median(ours));
-    let mut report = Report::new("syncer");
+    let mut report = Report::new("feed");
     report.row(
         &format!("{COUNT} workload endpoints, start of the feed to in sync"),
         &format!("{ours:.2} s"),

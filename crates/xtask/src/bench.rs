@@ -10,11 +10,17 @@ use std::path::Path;
 use std::process::Command;
 
 /// The benchmarks: crate, bench name, heading.
-const BENCHES: [(&str, &str, &str); 4] = [
+const BENCHES: [(&str, &str, &str); 10] = [
     ("kvstore", "store", "Embedded store against etcd"),
     ("datastore", "list", "Listing and decoding policies"),
     ("calicoctl", "ctl", "calicoctl"),
     ("selector", "selector", "Selectors"),
+    ("ipam", "ipam", "Address management"),
+    ("cni", "cni", "CNI plugins"),
+    ("syncer", "feed", "Feeds"),
+    ("calc", "calc", "Calculation graph: policy"),
+    ("calc", "network", "Calculation graph: routes"),
+    ("dataplane", "nftables", "nftables driver"),
 ];
 
 /// Runs all benchmarks, or those of the crates named.

@@ -6,7 +6,11 @@ use std::path::Path;
 
 /// The generated files: path and contents.
 fn files() -> Vec<(&'static str, String)> {
-    vec![("deploy/crds.yaml", api::crds::to_yaml()), ("docs/client-configuration.md", client_configuration())]
+    vec![
+        ("deploy/crds.yaml", api::crds::to_yaml()),
+        ("docs/client-configuration.md", client_configuration()),
+        ("docs/felix-configuration.md", felix_config::reference_page()),
+    ]
 }
 
 fn client_configuration() -> String {
