@@ -4,7 +4,7 @@
 
 use crate::context::{Context, Globals, Surroundings};
 use crate::failure::{Failure, Result};
-use crate::{cluster, datastore, ipam, manual, node, resource, version};
+use crate::{cluster, datastore, explain, ipam, manual, node, resource, version};
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use std::ffi::OsString;
@@ -58,6 +58,8 @@ pub enum Command {
     Diff(Box<resource::diff::DiffArgs>),
     /// Rewrite files of older API versions, and policies of Kubernetes, in the current version.
     Convert(Box<resource::convert::ConvertArgs>),
+    /// Explain why packets pass or do not: which policy and rule decides.
+    Explain(Box<explain::ExplainArgs>),
     /// Inspect and manage how addresses are allocated.
     Ipam(Box<ipam::IpamArgs>),
     /// Manage the datastore: move its contents to another one, rename old policies.
@@ -90,6 +92,7 @@ pub async fn dispatch(command: Command, context: &mut Context) -> Result<()> {
         Command::Validate(args) => resource::write::validate(&args, context),
         Command::Diff(args) => resource::diff::run(&args, context).await,
         Command::Convert(args) => resource::convert::run(&args, context),
+        Command::Explain(args) => explain::run(&args, context).await,
         Command::Ipam(args) => ipam::run(&args, context).await,
         Command::Datastore(args) => datastore::run(&args, context).await,
         Command::Node(args) => node::run(&args, context).await,

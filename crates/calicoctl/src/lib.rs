@@ -15,6 +15,7 @@ pub mod cluster;
 pub mod context;
 pub mod datastore;
 pub mod duration;
+pub mod explain;
 pub mod failure;
 pub mod files;
 pub mod ipam;

@@ -416,6 +416,9 @@ impl Ports {
         };
         if self.asked {
             clauses.check(within(&self.ranges) || by_name(&self.named), || {
+                if !packet.has_ports() {
+                    return format!("{} has no ports", packet.protocol_name());
+                }
                 let who = match (self.named.is_empty(), selections.positive.is_empty()) {
                     (false, false) if self.ranges.is_empty() => {
                         format!(" of {}", selections.positive.text())

@@ -137,24 +137,37 @@ impl Cluster {
         let Some(kind) = Kind::from_name(kind).filter(|kind| kind.info().stored) else {
             return Err(format!("{version} has no kind {kind}"));
         };
-        let object = if kind.is_namespaced() { with_namespace(object) } else { object };
+        let mut object = if kind.is_namespaced() { with_namespace(object) } else { object };
         let mut resource =
-            Resource::from_value(kind, Value::Object(object)).map_err(|error| error.to_string())?;
+            Resource::from_value(kind, Value::Object(object.clone())).map_err(|error| error.to_string())?;
         let tier = model::names::policy_tier(&resource).map(str::to_owned);
-        if version == CRD_API_VERSION
-            && let Some(tier) = tier
-        {
-            model::names::restore_policy_name(resource.metadata_mut(), &tier)
-                .map_err(|error| error.to_string())?;
-        }
-        resource.set_defaults();
-        if let Err(errors) = resource.validate() {
-            for error in errors.as_slice() {
-                self.add_problem(format!("{kind} {}: {error}", resource.name()));
+        if version == CRD_API_VERSION {
+            if let Some(tier) = tier {
+                model::names::restore_policy_name(resource.metadata_mut(), &tier)
+                    .map_err(|error| error.to_string())?;
             }
+            object.insert("apiVersion".to_owned(), API_VERSION.into());
         }
+        self.check_strictly(&resource, &object);
+        resource.set_defaults();
         self.add(resource);
         Ok(())
+    }
+
+    /// Reads the object again as `calicoctl apply` would, for its mistakes: fields that are none, values out of range.
+    fn check_strictly(&mut self, resource: &Resource, object: &Map<String, Value>) {
+        let Ok(bytes) = serde_json::to_vec(object) else { return };
+        let Err(found) = api::document::read("", &bytes, api::document::Checks::Everything) else { return };
+        for diagnostic in found.as_slice() {
+            let help = diagnostic.help.as_deref().map(|help| format!(": {help}")).unwrap_or_default();
+            self.add_problem(format!(
+                "{} {}: {}: {}{help}",
+                resource.kind(),
+                resource.name(),
+                diagnostic.path,
+                diagnostic.message
+            ));
+        }
     }
 
     fn add_kubernetes_policy(&mut self, policy: NetworkPolicy) -> Result<(), String> {
@@ -254,12 +267,12 @@ impl Cluster {
     pub fn complete(&mut self) {
         let used = std::mem::take(&mut self.used_namespaces);
         let mut missing = Vec::new();
-        for name in used {
+        for name in &used {
             let profile_name = format!("{}{name}", model::kubernetes::annotations::NAMESPACE_PROFILE_PREFIX);
             if self.get(Kind::Profile, "", &profile_name).is_none() {
                 let value = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}});
                 if self.add_manifest(value).is_ok() {
-                    missing.push(name);
+                    missing.push(name.clone());
                 }
             }
         }
@@ -269,19 +282,20 @@ impl Cluster {
                 missing.join(", ")
             ));
         }
-        self.assume_service_accounts();
+        self.assume_service_accounts(&used);
         self.assume_addresses();
     }
 
     /// A missing profile denies; a service account that nobody wrote down exists all the same.
-    fn assume_service_accounts(&mut self) {
+    fn assume_service_accounts(&mut self, namespaces: &BTreeSet<String>) {
         let mut missing = BTreeSet::new();
         for resource in self.of_kind(Kind::WorkloadEndpoint) {
             let Resource::WorkloadEndpoint(object) = resource else { continue };
             let account = &object.spec.service_account_name;
             let namespace = &object.metadata.namespace;
             let name = profile::service_account_profile_name(namespace, account);
-            if object.spec.profiles.contains(&name) && self.get(Kind::Profile, "", &name).is_none() {
+            let used = namespaces.contains(namespace) && object.spec.profiles.contains(&name);
+            if used && self.get(Kind::Profile, "", &name).is_none() {
                 missing.insert((namespace.clone(), account.clone()));
             }
         }

@@ -7,7 +7,8 @@
 use api::scalars::SelectorText;
 use api::{EntityRule, ServiceAccountMatch};
 use model::kubernetes::annotations::{
-    LABEL_NAMESPACE, LABEL_SERVICE_ACCOUNT, NAMESPACE_LABEL_PREFIX, SERVICE_ACCOUNT_LABEL_PREFIX,
+    LABEL_NAMESPACE, LABEL_ORCHESTRATOR, LABEL_SERVICE_ACCOUNT, NAMESPACE_LABEL_PREFIX, ORCHESTRATOR,
+    SERVICE_ACCOUNT_LABEL_PREFIX,
 };
 use selector::{Node, Selector};
 use std::collections::BTreeMap;
@@ -44,7 +45,7 @@ impl Condition {
 
     fn text(&self) -> String {
         match self {
-            Self::Selector { text, .. } => text.clone(),
+            Self::Selector { text, .. } => without_orchestrator(text),
             Self::Namespace(name) => format!("namespace {name}"),
             Self::AccountNames(names) => format!("service account {}", names.join(" or ")),
         }
@@ -178,7 +179,8 @@ impl Selection {
         for condition in self.conditions.iter().filter(|condition| !condition.holds(labels)) {
             match condition {
                 Condition::Selector { selector, .. } => {
-                    for label in selector.nodes().filter_map(Node::label) {
+                    let labels_of_user = selector.nodes().filter_map(Node::label);
+                    for label in labels_of_user.filter(|label| *label != LABEL_ORCHESTRATOR) {
                         found.insert(label, labels.get(label));
                     }
                 }
@@ -202,6 +204,16 @@ impl Selection {
     pub(crate) fn text(&self) -> String {
         let texts: Vec<String> = self.conditions.iter().map(Condition::text).collect();
         texts.join(" and ")
+    }
+}
+
+/// A selector as the user wrote it: the part that keeps Kubernetes' policies to Kubernetes' pods is the conversion's.
+fn without_orchestrator(text: &str) -> String {
+    let added = format!("{LABEL_ORCHESTRATOR} == '{ORCHESTRATOR}'");
+    match text.strip_prefix(&added) {
+        Some("") => "all pods".to_owned(),
+        Some(rest) => rest.strip_prefix(" && ").unwrap_or(text).to_owned(),
+        None => text.to_owned(),
     }
 }
 

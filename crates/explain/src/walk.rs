@@ -1,9 +1,10 @@
 //! One endpoint is asked about one packet: tier by tier, policy by policy, rule by rule, then its profiles.
 
 use crate::clauses::{Owned, ask, rule_text};
+use crate::manifest::UNSCHEDULED;
 use crate::report::{Direction, Hook, Outcome, PolicyReport, RuleReport, Stage, TierReport};
-use crate::settings::NodeSettings;
-use crate::world::{Item, ItemKind, Policy, PolicyRule, World};
+use crate::settings::{Failsafe, NodeSettings};
+use crate::world::{Item, Policy, PolicyRule, World};
 use api::{Action, StagedAction};
 
 /// Whether staged policies count.
@@ -105,7 +106,7 @@ impl<'w> Walker<'w> {
                         Some(format!("no rule matches, and the tier's default action is Deny{missing}"));
                     stage.tiers.push(report);
                     let decided_by = format!(
-                        "the end of tier {}: selected by {}, and no rule of it matches{missing}",
+                        "the end of tier {}: it is selected by {}, and no rule there matches{missing}",
                         tier.name,
                         asked.join(", ")
                     );
@@ -151,17 +152,20 @@ impl<'w> Walker<'w> {
         if !matches!(hook, Hook::Host | Hook::BeforeTranslation | Hook::Untracked) {
             return None;
         }
-        let (list, other, setting) = match direction {
-            Direction::Ingress => (&settings.failsafe_inbound, packet.source, "failsafeInboundHostPorts"),
-            Direction::Egress => {
-                (&settings.failsafe_outbound, packet.destination, "failsafeOutboundHostPorts")
-            }
+        let inbound = (&settings.failsafe_inbound, "failsafeInboundHostPorts");
+        let outbound = (&settings.failsafe_outbound, "failsafeOutboundHostPorts");
+        let ((list, setting), (replies, _), other) = match direction {
+            Direction::Ingress => (inbound, outbound, packet.source),
+            Direction::Egress => (outbound, inbound, packet.destination),
         };
-        let safe = list.iter().find(|safe| {
+        let fits = |safe: &&Failsafe, port: u16| {
             safe.protocol == packet.protocol
-                && safe.port == packet.destination_port
+                && safe.port == port
                 && safe.net.is_none_or(|net| net.contains(&other))
-        })?;
+        };
+        // Without connection tracking, replies have to be let through by the port that they come from.
+        let reply = || replies.iter().find(|safe| hook == Hook::Untracked && fits(safe, packet.source_port));
+        let safe = list.iter().find(|safe| fits(safe, packet.destination_port)).or_else(reply)?;
         // Only this hook is passed; the next one asks again.
         let outcome = if hook == Hook::Host { Outcome::Allow } else { Outcome::Through };
         Some((outcome, format!("port {} is one of {setting}", safe.port)))
@@ -315,10 +319,9 @@ fn place(item: &Item, hook: Hook, direction: Direction) -> String {
         Hook::BeforeTranslation => "before destinations are translated (preDNAT), ",
         Hook::Untracked => "before connections are tracked (doNotTrack), ",
     };
-    let node = if item.kind == ItemKind::Host || !item.node.is_empty() {
-        format!(" on node {}", item.node)
-    } else {
-        String::new()
+    let node = match item.node.as_str() {
+        "" | UNSCHEDULED => String::new(),
+        node => format!(" on node {node}"),
     };
     format!("{kind}{} of {}{node}", direction.as_str(), item.name)
 }

@@ -1,1 +1,7 @@
+//! Explanations of whole clusters, and the comparison with what is calculated and rendered for the kernel.
 
+mod clusters;
+mod kernel;
+mod oracle;
+mod tables;
+mod yaml;

@@ -1,0 +1,177 @@
+//! The cluster that questions are about: everything that the datastore holds, or what a directory of manifests says, with
+//! further manifests on top.
+
+use crate::context::{ConfigFlag, Context};
+use crate::datastore::tolerant_yaml;
+use crate::failure::{Failure, Result};
+use crate::files::FileFlags;
+use crate::version_gate::Access;
+use ::explain::{Cluster, ToHost};
+use api::{Kind, Resource};
+use client::{Client, DatastoreType, ListQuery};
+use model::ListOptions;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+/// What is stored in every datastore and decides about packets.
+const STORED: [Kind; 14] = [
+    Kind::FelixConfiguration,
+    Kind::GlobalNetworkPolicy,
+    Kind::GlobalNetworkSet,
+    Kind::HostEndpoint,
+    Kind::IPPool,
+    Kind::NetworkPolicy,
+    Kind::NetworkSet,
+    Kind::Node,
+    Kind::Profile,
+    Kind::StagedGlobalNetworkPolicy,
+    Kind::StagedKubernetesNetworkPolicy,
+    Kind::StagedNetworkPolicy,
+    Kind::Tier,
+    Kind::WorkloadEndpoint,
+];
+
+/// What Kubernetes alone has.
+const OF_KUBERNETES: [Kind; 4] = [
+    Kind::KubernetesNetworkPolicy,
+    Kind::KubernetesClusterNetworkPolicy,
+    Kind::KubernetesService,
+    Kind::KubernetesEndpointSlice,
+];
+
+/// Where the cluster comes from.
+#[derive(Clone, Debug, clap::Args)]
+pub struct SourceFlags {
+    /// Read manifests (Kubernetes' and Calico's) from this file or directory and those below it, not the datastore.
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::AnyPath)]
+    pub offline: Option<PathBuf>,
+    /// Try these manifests on top: what would be if they were applied. May be given several times.
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::AnyPath)]
+    pub with: Vec<PathBuf>,
+    /// The namespace of names without one; `default` without this flag.
+    #[arg(long, short = 'n', value_name = "NS")]
+    pub namespace: Option<String>,
+    /// What happens to packets from pods to their own node, where the nodes' environment sets it: Drop, Accept or Return.
+    #[arg(long, value_name = "ACTION")]
+    pub default_endpoint_to_host_action: Option<String>,
+    /// Where the datastore is.
+    #[command(flatten)]
+    pub config: ConfigFlag,
+}
+
+/// The clusters of a question.
+pub(super) struct Loaded {
+    /// As it is to be explained.
+    pub(super) wanted: Cluster,
+    /// As it is, if further manifests were put on top.
+    pub(super) stored: Option<Cluster>,
+}
+
+impl SourceFlags {
+    /// Reads the cluster, and warns about what is wrong with it.
+    pub(super) async fn load(&self, context: &mut Context) -> Result<Loaded> {
+        let mut stored = match &self.offline {
+            Some(path) => {
+                let mut cluster = Cluster::new();
+                add_files(&mut cluster, context, path)?;
+                cluster
+            }
+            None => from_datastore(context, &self.config).await?,
+        };
+        if let Some(name) = &self.default_endpoint_to_host_action {
+            let action = ToHost::from_name(name)
+                .ok_or_else(|| Failure::new(format!("'{name}' is no action: one of Drop, Accept, Return")))?;
+            stored.set_endpoint_to_host_action(action);
+        }
+        let before = stored.clone();
+        for path in &self.with {
+            add_files(&mut stored, context, path)?;
+        }
+        stored.complete();
+        let has_more = !self.with.is_empty();
+        for problem in stored.problems() {
+            context.warn(&format!("Warning: {problem}"));
+        }
+        for note in stored.notes() {
+            context.warn(&format!("Note: {note}"));
+        }
+        let before = has_more.then(|| {
+            let mut before = before;
+            before.complete();
+            before
+        });
+        Ok(Loaded { wanted: stored, stored: before })
+    }
+}
+
+fn add_files(cluster: &mut Cluster, context: &mut Context, path: &Path) -> Result<()> {
+    let files = FileFlags { filename: Some(path.to_owned()), recursive: true, skip_empty: true };
+    let mut found = false;
+    for (name, text) in files.texts(context)? {
+        let wrong = |reason: String| Failure::new(format!("{name}: {reason}"));
+        for document in tolerant_yaml::documents(&text).map_err(wrong)? {
+            // Beside manifests, directories hold other YAML: settings of tools, values of charts.
+            if !is_manifest(&document) {
+                context.warn(&format!("Note: {name} holds a document without kind and apiVersion, which is left out"));
+                continue;
+            }
+            found = true;
+            cluster.add_manifest(document).map_err(|error| wrong(error.to_string()))?;
+        }
+    }
+    if found { Ok(()) } else { Err(Failure::new(format!("no resources specified in {}", path.display()))) }
+}
+
+fn is_manifest(document: &Value) -> bool {
+    match document {
+        Value::Array(items) => items.iter().all(is_manifest),
+        other => other.get("kind").is_some_and(Value::is_string) && other.get("apiVersion").is_some_and(Value::is_string),
+    }
+}
+
+async fn from_datastore(context: &mut Context, config: &ConfigFlag) -> Result<Cluster> {
+    let client = context.connect_for(config, Access::Read).await?;
+    let mut cluster = Cluster::new();
+    for kind in STORED {
+        let list = client.list_any(kind, &ListQuery::all()).await?;
+        list.items.into_iter().for_each(|resource| cluster.add(resource));
+        add_invalid(&mut cluster, list.invalid);
+    }
+    if context.client_config(config)?.datastore_type == DatastoreType::Kubernetes {
+        for kind in OF_KUBERNETES {
+            add_of_kubernetes(&mut cluster, &client, kind).await?;
+        }
+    }
+    Ok(cluster)
+}
+
+async fn add_of_kubernetes(cluster: &mut Cluster, client: &Client, kind: Kind) -> Result<()> {
+    let list = match client.backend().list(&ListOptions::resources(kind), None).await {
+        Ok(list) => list,
+        // A cluster without the definition has no objects of it.
+        Err(datastore::Error::DoesNotExist { .. }) => return Ok(()),
+        // Somebody may be allowed to read policies and not services: say so, and answer what can be answered.
+        Err(error @ datastore::Error::Unauthorized { .. }) => {
+            cluster.add_problem(format!("{kind} objects cannot be read: {error}"));
+            return Ok(());
+        }
+        Err(error) => return Err(error.into()),
+    };
+    for resource in list.items.iter().filter_map(model::KvPair::as_resource) {
+        cluster.add(resource.clone());
+    }
+    add_invalid(cluster, list.invalid);
+    Ok(())
+}
+
+/// What cannot be read counts as Felix counts it: with the part that can be, which restricts at least as much.
+fn add_invalid(cluster: &mut Cluster, entries: Vec<datastore::InvalidEntry>) {
+    for entry in entries {
+        cluster.add_problem(format!("{} cannot be read: {}", entry.key, entry.reason));
+        let salvaged = entry.salvaged.as_deref().and_then(model::KvPair::as_resource);
+        if let Some(resource) = salvaged.cloned() {
+            let resource: Resource = resource;
+            cluster.add(resource);
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Clusters, questions and the exact text of the answers, in `tests/data/*.txt`:
+//!
+//! ```text
+//! <manifests>
+//! === <from> -> <to> [protocol]
+//! <the answer>
+//! === problems
+//! <what was wrong with the manifests>
+//! ```
+//!
+//! `UPDATE_EXPECT=1 cargo test -p explain` writes the answers anew; the difference is for people to read.
+
+use crate::yaml;
+use explain::{Cluster, Expectations, MatrixOptions, Protocol, Query, evaluate, matrix, test_file, to_junit};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+fn cluster(manifests: &str) -> Cluster {
+    let mut cluster = Cluster::new();
+    for document in yaml::documents(manifests) {
+        cluster.add_manifest(document).unwrap_or_else(|error| panic!("{error}"));
+    }
+    cluster.complete();
+    cluster
+}
+
+fn answer(cluster: &Cluster, question: &str) -> String {
+    match question {
+        "problems" => cluster.problems().iter().fold(String::new(), |out, problem| out + problem + "\n"),
+        "notes" => cluster.notes().iter().fold(String::new(), |out, note| out + note + "\n"),
+        "matrix" => matrix(cluster, &MatrixOptions::default()).expect("a matrix").to_text(),
+        _ => {
+            let (from, to) = question.split_once(" -> ").expect("from -> to");
+            let mut words = to.split(' ');
+            let query = Query {
+                from: from.to_owned(),
+                to: words.next().expect("to").to_owned(),
+                protocol: words.next().map(|name| Protocol::from_text(name).expect("a protocol")),
+                ..Query::default()
+            };
+            match evaluate(cluster, &query) {
+                Ok(explanation) => explanation.to_text(words.next() == Some("-v")),
+                Err(error) => format!("error: {error}\n"),
+            }
+        }
+    }
+}
+
+fn check(path: &Path) {
+    let text = std::fs::read_to_string(path).expect("a fixture");
+    let mut sections = text.split("\n=== ");
+    let manifests = sections.next().expect("manifests");
+    let cluster = cluster(manifests);
+    let mut found = manifests.to_owned();
+    for section in sections {
+        let question = section.lines().next().expect("a question").trim();
+        write!(found, "\n=== {question}\n{}", answer(&cluster, question)).expect("text");
+    }
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        std::fs::write(path, &found).expect("the fixture written");
+    } else {
+        assert_eq!(text, found, "{} differs", path.display());
+    }
+}
+
+#[test]
+fn explanations_are_as_written() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+    let mut fixtures: Vec<_> =
+        std::fs::read_dir(folder).expect("fixtures").map(|entry| entry.expect("an entry").path()).collect();
+    fixtures.sort();
+    assert!(fixtures.len() >= 4, "{fixtures:?}");
+    for fixture in fixtures {
+        check(&fixture);
+    }
+}
+
+const SMALL: &str = "
+apiVersion: v1
+kind: Pod
+metadata: {name: a, labels: {app: a}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: b, labels: {app: b}}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: only-80}
+spec:
+  podSelector: {matchLabels: {app: b}}
+  ingress:
+  - ports: [{port: 80}]
+";
+
+fn expectations(text: &str) -> Result<Expectations, explain::ExpectationError> {
+    Expectations::from_value(yaml::documents(text).remove(0))
+}
+
+#[test]
+fn expectations_are_tested_pair_by_pair() {
+    let cluster = cluster(SMALL);
+    let text = "
+tests:
+- name: web & <port>
+  from: [a, 203.0.113.7]
+  to: ['b:80', 'b:443']
+  expect: allow
+- from: a
+  to: b
+  protocol: icmp
+  expect: deny
+- from: nobody
+  to: 'b:80'
+  expect: deny
+";
+    let report = test_file(&cluster, &expectations(text).expect("expectations"));
+    let passed: Vec<bool> = report.cases.iter().map(|case| case.passed).collect();
+    assert_eq!(passed, [true, false, true, false, true, false], "{}", report.to_text());
+    assert_eq!(report.failures(), 3);
+    assert!(report.to_text().ends_with("\n6 tests, 3 failed\n"));
+    let junit = to_junit(&report, "policy.yaml");
+    assert!(
+        junit.contains("<testsuite name=\"policy.yaml\" tests=\"6\" failures=\"3\" errors=\"0\">"),
+        "{junit}"
+    );
+    assert!(junit.contains("name=\"web &amp; &lt;port&gt;: a -&gt; b:443\""), "{junit}");
+    assert!(junit.contains("<failure message=\"expected deny, found no answer\">there is no pod"), "{junit}");
+}
+
+#[test]
+fn mistakes_in_expectations_are_errors() {
+    for (text, expected) in [
+        ("tests: [{from: a, to: b, expects: allow}]", "unknown field `expects`"),
+        ("tests: [{from: a, to: b, expect: perhaps}]", "neither allow nor deny"),
+        ("tests: [{from: a, expect: allow}]", "missing field `to`"),
+        ("tests: [{from: a, to: b, expect: deny, protocol: smoke}]", "'smoke' is no protocol"),
+        ("tests: []", "holds no tests"),
+        ("tests: [{from: [], to: b, expect: deny}]", "holds no tests"),
+    ] {
+        let error = expectations(text).expect_err(text).to_string();
+        assert!(error.contains(expected), "{text}: {error}");
+    }
+}
+
+#[test]
+fn an_overlay_shows_what_would_change() {
+    let mut stored = cluster(SMALL);
+    let query = Query { from: "a".into(), to: "b:443".into(), ..Query::default() };
+    assert_eq!(evaluate(&stored, &query).expect("an answer").verdict, explain::Verdict::Deny);
+    let mut wanted = Cluster::new();
+    let policy = SMALL.split("---").last().expect("the policy").replace("port: 80", "port: 443");
+    wanted.add_manifest(yaml::documents(&policy).remove(0)).expect("a policy");
+    stored.overlay(&wanted);
+    stored.complete();
+    let explanation = evaluate(&stored, &query).expect("an answer");
+    assert_eq!(explanation.verdict, explain::Verdict::Allow, "{}", explanation.to_text(true));
+}
