@@ -112,7 +112,9 @@ fn add_files(cluster: &mut Cluster, context: &mut Context, path: &Path) -> Resul
         for document in tolerant_yaml::documents(&text).map_err(wrong)? {
             // Beside manifests, directories hold other YAML: settings of tools, values of charts.
             if !is_manifest(&document) {
-                context.warn(&format!("Note: {name} holds a document without kind and apiVersion, which is left out"));
+                context.warn(&format!(
+                    "Note: {name} holds a document without kind and apiVersion, which is left out"
+                ));
                 continue;
             }
             found = true;
@@ -125,7 +127,10 @@ fn add_files(cluster: &mut Cluster, context: &mut Context, path: &Path) -> Resul
 fn is_manifest(document: &Value) -> bool {
     match document {
         Value::Array(items) => items.iter().all(is_manifest),
-        other => other.get("kind").is_some_and(Value::is_string) && other.get("apiVersion").is_some_and(Value::is_string),
+        other => {
+            other.get("kind").is_some_and(Value::is_string)
+                && other.get("apiVersion").is_some_and(Value::is_string)
+        }
     }
 }
 

@@ -69,7 +69,12 @@ fn changes(before: &Matrix, after: &Matrix) -> String {
                 && old.verdict != new.verdict
             {
                 // Writing to a string cannot fail.
-                let _ = writeln!(out, "  {sender} -> {receiver}: {} becomes {}", old.verdict.as_str(), new.verdict.as_str());
+                let _ = writeln!(
+                    out,
+                    "  {sender} -> {receiver}: {} becomes {}",
+                    old.verdict.as_str(),
+                    new.verdict.as_str()
+                );
             }
         }
     }

@@ -91,7 +91,12 @@ impl Output {
         }
     }
 
-    fn print(self, context: &mut Context, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<()> {
+    fn print(
+        self,
+        context: &mut Context,
+        value: &impl Serialize,
+        text: impl FnOnce() -> String,
+    ) -> Result<()> {
         let printed = match self {
             Self::Text => text(),
             Self::Json => format!("{}\n", crate::output::json::to_string(value)?),
@@ -141,7 +146,12 @@ async fn one_pair(args: &ExplainArgs, context: &mut Context) -> Result<()> {
         let first = match &before {
             Err(reason) => format!("before: {reason}\n"),
             Ok(before) if changed => {
-                format!("would change from {} to {}\nbefore: {}\n", word(before), word(&after), decided(before))
+                format!(
+                    "would change from {} to {}\nbefore: {}\n",
+                    word(before),
+                    word(&after),
+                    decided(before)
+                )
             }
             Ok(_) => format!("would stay {}\n", word(&after)),
         };
@@ -172,6 +182,8 @@ fn protocol(text: Option<&str>) -> Result<Option<Protocol>> {
     let Some(text) = text else { return Ok(None) };
     let found = Protocol::from_text(text);
     found.map(Some).ok_or_else(|| {
-        Failure::new(format!("'{text}' is no protocol: tcp, udp, sctp, icmp, icmpv6, udplite or a number from 1 to 255"))
+        Failure::new(format!(
+            "'{text}' is no protocol: tcp, udp, sctp, icmp, icmpv6, udplite or a number from 1 to 255"
+        ))
     })
 }

@@ -73,6 +73,8 @@ pub async fn run(args: &TestArgs, context: &mut Context) -> Result<()> {
         (0, 0) => Ok(()),
         (0, problems) if args.strict => Err(Failure::new(format!("{problems} mistakes in what was read"))),
         (0, _) => Ok(()),
-        (failures, _) => Err(Failure::new(format!("{failures} of {} expectations are not met", report.cases.len()))),
+        (failures, _) => {
+            Err(Failure::new(format!("{failures} of {} expectations are not met", report.cases.len())))
+        }
     }
 }

@@ -4,6 +4,7 @@
 mod capture;
 mod cluster;
 mod datastore;
+mod explain;
 mod harness;
 mod ipam;
 mod node;

@@ -1,0 +1,228 @@
+//! `calicoctl explain` on manifests, on a datastore, and on both.
+
+use crate::harness::Shell;
+
+const PODS: &str = "\
+apiVersion: v1
+kind: Namespace
+metadata: {name: shop}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec:
+  template:
+    metadata: {labels: {app: web}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: db, namespace: shop, labels: {app: db}}
+spec:
+  nodeName: n1
+  containers: [{name: db, ports: [{name: sql, containerPort: 5432}]}]
+status: {podIP: 10.65.0.9}
+";
+
+const POLICY: &str = "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: db, namespace: shop}
+spec:
+  podSelector: {matchLabels: {app: db}}
+  ingress:
+  - from: [{podSelector: {matchLabels: {app: web}}}]
+    ports: [{port: 5432}]
+";
+
+/// The policy that people write: `from` where `to` belongs.
+const MISTAKE: &str = "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: out, namespace: shop}
+spec:
+  podSelector: {matchLabels: {app: web}}
+  policyTypes: [Egress]
+  egress:
+  - from: [{podSelector: {matchLabels: {app: db}}}]
+";
+
+fn manifests(shell: &Shell) -> String {
+    shell.file("manifests/pods.yaml", PODS);
+    shell.file("manifests/policies/db.yaml", POLICY);
+    shell.path("manifests").display().to_string()
+}
+
+#[test]
+fn manifests_are_explained_without_a_datastore() {
+    let shell = Shell::embedded();
+    let folder = manifests(&shell);
+    let ask = |words: &str| shell.run(&format!("explain --offline {folder} -n shop {words}"));
+    let allowed = ask("--from web --to db:5432");
+    assert!(allowed.success, "{allowed:?}");
+    assert!(allowed.stdout.starts_with("ALLOWED  pod shop/web ("), "{}", allowed.stdout);
+    assert!(
+        allowed
+            .stdout
+            .contains("+ spec.ingress[0]  Allow TCP from namespace shop and app == 'web' to port 5432"),
+        "{}",
+        allowed.stdout
+    );
+    assert!(allowed.stderr.contains("Note: addresses are assumed"), "{}", allowed.stderr);
+    let denied = ask("--from web --to db --protocol icmp").stdout;
+    assert!(denied.starts_with("DENIED  pod shop/web"), "{denied}");
+    assert!(denied.contains("protocol is TCP, the packet is ICMP"), "{denied}");
+    let json: serde_json::Value =
+        serde_json::from_str(&ask("--from web --to db:80 -o json").stdout).expect("JSON");
+    assert_eq!(json["verdict"], "deny");
+    assert_eq!(json["flows"][0]["stages"][1]["outcome"], "deny");
+    let yaml = ask("--from web --to db:5432 -o yaml").stdout;
+    assert!(yaml.contains("verdict: allow"), "{yaml}");
+}
+
+#[test]
+fn from_under_egress_is_reported_and_shown() {
+    let shell = Shell::embedded();
+    let folder = manifests(&shell);
+    shell.file("manifests/out.yaml", MISTAKE);
+    let found = shell.run(&format!("explain --offline {folder} --from shop/web --to shop/db:5432"));
+    assert!(found.stdout.starts_with("DENIED  "), "{}", found.stdout);
+    assert!(
+        found.stdout.contains("spec.egress[0].from is no field of this rule: did you mean `to`?"),
+        "{}",
+        found.stdout
+    );
+    let warning =
+        "Warning: NetworkPolicy shop/out: spec.egress[0].from is no field of this rule: did you mean `to`?";
+    assert!(found.stderr.contains(warning), "{}", found.stderr);
+}
+
+#[test]
+fn what_would_change_is_shown() {
+    let shell = Shell::embedded();
+    shell.file("now/pods.yaml", PODS);
+    let now = shell.path("now").display().to_string();
+    let policy = shell.file("policy.yaml", POLICY);
+    let found = shell.run(&format!("explain --offline {now} --with {policy} -n shop --from web --to db:80"));
+    assert!(found.stdout.starts_with("would change from allowed to denied\nbefore: "), "{}", found.stdout);
+    let found =
+        shell.run(&format!("explain --offline {now} --with {policy} -n shop --from web --to db:5432"));
+    assert!(found.stdout.starts_with("would stay allowed\n"), "{}", found.stdout);
+    let found = shell.run(&format!("explain matrix --offline {now} --with {policy} --port 80"));
+    assert!(
+        found.stdout.contains("would change:\n  shop/db -> shop/db:80: allow becomes deny\n"),
+        "{}",
+        found.stdout
+    );
+}
+
+#[test]
+fn the_datastore_is_explained() {
+    let shell = Shell::embedded();
+    let objects = shell.file(
+        "objects.yaml",
+        "\
+apiVersion: projectcalico.org/v3
+kind: Profile
+metadata: {name: all}
+spec:
+  ingress: [{action: Allow}]
+  egress: [{action: Allow}]
+---
+apiVersion: projectcalico.org/v3
+kind: Node
+metadata: {name: n1}
+---
+apiVersion: projectcalico.org/v3
+kind: WorkloadEndpoint
+metadata: {namespace: shop, labels: {app: web}}
+spec:
+  orchestrator: k8s
+  node: n1
+  pod: web
+  endpoint: eth0
+  interfaceName: cali1
+  ipNetworks: [10.65.0.1/32]
+  profiles: [all]
+---
+apiVersion: projectcalico.org/v3
+kind: GlobalNetworkPolicy
+metadata: {name: no-telnet}
+spec:
+  selector: app == 'web'
+  types: [Ingress]
+  ingress:
+  - {action: Deny, protocol: TCP, destination: {ports: [23]}}
+  - {action: Allow}
+",
+    );
+    assert!(shell.run(&format!("create -f {objects}")).success);
+    let text = shell.run("explain --from 203.0.113.7 --to shop/web:23").text();
+    assert!(
+        text.starts_with(
+            "DENIED  outside the cluster (203.0.113.7) -> pod shop/web (10.65.0.1), TCP port 23\n"
+        ),
+        "{text}"
+    );
+    assert!(
+        text.contains(
+            "rule ingress[0] (Deny TCP to port 23) of GlobalNetworkPolicy no-telnet (tier default)"
+        ),
+        "{text}"
+    );
+    let text = shell.run("explain --from shop/web --to node:n1:80 --default-endpoint-to-host-action accept");
+    assert!(text.stderr.contains("node:n1:80 has no address that is known"), "{text:?}");
+    let text = shell.run("explain --from shop/web --to 203.0.113.7:80").text();
+    assert!(text.starts_with("ALLOWED  "), "{text}");
+}
+
+#[test]
+fn expectations_are_tested() {
+    let shell = Shell::embedded();
+    let folder = manifests(&shell);
+    let good = shell.file(
+        "good.yaml",
+        "namespace: shop\ntests:\n- {name: shop, from: web, to: 'db:5432', expect: allow}\n- {from: 203.0.113.7, to: 'db:5432', expect: deny}\n",
+    );
+    let report = shell.path("report.xml").display().to_string();
+    let found = shell.run(&format!("explain test {good} --offline {folder} --junit {report}"));
+    assert!(found.success, "{found:?}");
+    assert!(found.stdout.ends_with("2 tests, 0 failed\n"), "{}", found.stdout);
+    let xml = std::fs::read_to_string(&report).expect("the report");
+    assert!(xml.contains("tests=\"2\" failures=\"0\""), "{xml}");
+    let bad = shell.file("bad.yaml", "tests:\n- {from: shop/web, to: 'shop/db:80', expect: allow}\n");
+    let found = shell.run(&format!("explain test {bad} --offline {folder}"));
+    assert!(found.stdout.contains("FAILED  shop/web -> shop/db:80 (allow)"), "{}", found.stdout);
+    assert!(found.error().ends_with("1 of 1 expectations are not met\n"));
+    shell.file("manifests/out.yaml", MISTAKE.replace("app: web", "app: other"));
+    assert!(shell.run(&format!("explain test {good} --offline {folder}")).success);
+    let strict = shell.run(&format!("explain test {good} --offline {folder} --strict"));
+    assert!(strict.error().ends_with("1 mistakes in what was read\n"));
+}
+
+#[test]
+fn mistakes_are_told_in_a_sentence() {
+    let shell = Shell::embedded();
+    let folder = manifests(&shell);
+    let expectations = shell.file("typo.yaml", "tests:\n- {from: a, to: b, expects: allow}\n");
+    for (line, message) in [
+        (
+            format!("explain --offline {folder} --from shop/wep --to shop/db:80"),
+            "there is no pod, service or node 'shop/wep': did you mean `shop/web`?",
+        ),
+        (format!("explain --offline {folder} --from shop/web --to shop/db"), "which port?"),
+        (
+            format!("explain --offline {folder} --from shop/web --to shop/db:1 --protocol smoke"),
+            "'smoke' is no protocol",
+        ),
+        (
+            format!("explain --offline {folder} --from shop/web --to shop/db:1 -o xml"),
+            "unrecognized output format 'xml'",
+        ),
+        (format!("explain --offline {folder} --from shop/web"), "--to"),
+        ("explain --offline /nonexistent --from a --to b:1".to_owned(), "no such file or directory"),
+        (format!("explain test {expectations} --offline {folder}"), "unknown field `expects`"),
+    ] {
+        let error = shell.run(&line).error();
+        assert!(error.contains(message), "{line}: {error}");
+    }
+}
