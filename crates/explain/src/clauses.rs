@@ -444,10 +444,7 @@ impl Ports {
 /// Whether somebody has a port of this name for the packet. A rule without a protocol means ports of any; a rule with one
 /// that has no ports of its own means TCP.
 fn has_port(item: &Item, name: &str, asked: Option<&Protocol>, port: u16, packet: &Packet) -> bool {
-    let asked = asked.map(|asked| match asked.number() {
-        Some(number @ (17 | 132)) => number,
-        _ => 6,
-    });
+    let asked = asked.map(|asked| asked.number().filter(|number| matches!(number, 17 | 132)).unwrap_or(6));
     packet.has_ports()
         && item.ports.iter().any(|own| {
             let number = own.protocol.number();

@@ -63,7 +63,7 @@ pub(crate) fn read(mut policy: NetworkPolicy) -> Result<ReadPolicy, ConversionEr
         let mut single = NetworkPolicy { metadata: policy.metadata.clone(), ..NetworkPolicy::default() };
         single.spec.ingress.push(rule.clone());
         let found = rule_mistakes(&place, &rule.extra, &rule.ports, &rule.from, &["ports", "from"]);
-        match count(&single, found, |object| object.spec.ingress.len())? {
+        match count(&single, &found, |object| object.spec.ingress.len())? {
             Ok(count) => {
                 origins.ingress.extend(std::iter::repeat_n(place, count));
                 policy.spec.ingress.push(rule);
@@ -76,7 +76,7 @@ pub(crate) fn read(mut policy: NetworkPolicy) -> Result<ReadPolicy, ConversionEr
         let mut single = NetworkPolicy { metadata: policy.metadata.clone(), ..NetworkPolicy::default() };
         single.spec.egress.push(rule.clone());
         let found = rule_mistakes(&place, &rule.extra, &rule.ports, &rule.to, &["ports", "to"]);
-        match count(&single, found, |object| object.spec.egress.len())? {
+        match count(&single, &found, |object| object.spec.egress.len())? {
             Ok(count) => {
                 origins.egress.extend(std::iter::repeat_n(place, count));
                 policy.spec.egress.push(rule);
@@ -91,7 +91,7 @@ pub(crate) fn read(mut policy: NetworkPolicy) -> Result<ReadPolicy, ConversionEr
 /// How many rules a policy of one rule becomes, or why it becomes none.
 fn count(
     single: &NetworkPolicy,
-    mistakes: Vec<String>,
+    mistakes: &[String],
     rules: fn(&KubernetesNetworkPolicy) -> usize,
 ) -> Result<Result<usize, String>, ConversionError> {
     if !mistakes.is_empty() {

@@ -3,7 +3,8 @@
 //! An entry that cannot be read never fails the list and is never dropped: it is reported beside the entries.
 
 use super::convert::{
-    default_allow_key, default_allow_profile, invalid, key_error, read, salvaged, store_error, user_name, with_place,
+    default_allow_key, default_allow_profile, invalid, key_error, read, salvaged, store_error, user_name,
+    with_place,
 };
 use super::names::{OLD_PREFIX, old_key};
 use super::transport::{Entry, RangeRequest, RangeResponse, Span, Transport, TransportError};

@@ -1,3 +1,5 @@
+//! Which pools a request may use, as tables.
+
 use super::*;
 use api::IPPoolSpec;
 

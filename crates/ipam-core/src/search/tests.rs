@@ -1,3 +1,5 @@
+//! The search for a block, as tables and against a plain walk.
+
 use super::*;
 use api::{IPPool, IPPoolSpec};
 use model::AffinityType;

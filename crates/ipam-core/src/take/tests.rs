@@ -1,3 +1,5 @@
+//! Taking addresses out of blocks, as tables.
+
 use super::*;
 use crate::block::tests::full_block;
 use crate::{Release, release, structure};

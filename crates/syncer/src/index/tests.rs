@@ -1,3 +1,5 @@
+//! The index against an ordinary map.
+
 use super::*;
 use api::Kind;
 use model::v1::PolicyKey;
