@@ -197,7 +197,7 @@ impl<'a> World<'a> {
         trip: &mut Trip,
     ) {
         let mut interface = |local: bool| {
-            if tunnelled { self.every_interface(node) } else { self.uplink(node, &mut trip.notes) }
+            if local || tunnelled { self.every_interface(node) } else { self.uplink(node, &mut trip.notes) }
         };
         let (entry, exit) = (interface(from.is_some()), interface(to.is_some()));
         if let Some(host) = entry {

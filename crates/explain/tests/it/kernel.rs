@@ -222,10 +222,10 @@ impl State {
         simulation.add_chains(chains);
         for kernel in renderer.kernel_chains(table) {
             let rules = kernel.inserted.iter().chain(&kernel.appended).cloned().collect();
-            simulation.add_chains([Chain::new(&*kernel.name, rules)]);
+            simulation.add_chains([Chain::new(kernel.name, rules)]);
         }
         for (id, members) in &self.sets {
-            let own = members.iter().filter(|member| member.is_ipv6() == (version == IpVersion::V6)).cloned();
+            let own = members.iter().filter(|member| member.is_ipv6() == (version == IpVersion::V6)).copied();
             simulation.add_set(names::ip_set(version, id), own.collect());
         }
         simulation

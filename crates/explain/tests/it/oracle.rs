@@ -115,7 +115,7 @@ fn kernels_allow(kernels: &mut BTreeMap<(&'static str, bool), Kernel>, question:
 }
 
 fn cases() -> u32 {
-    std::env::var("EXPLAIN_ORACLE_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(96)
+    std::env::var("EXPLAIN_ORACLE_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(160)
 }
 
 proptest! {
