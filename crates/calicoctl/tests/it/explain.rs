@@ -1,6 +1,7 @@
 //! `calicoctl explain` on manifests, on a datastore, and on both.
 
 use crate::harness::Shell;
+use testkit::{ApiServer, Etcd, Folder};
 
 const PODS: &str = "\
 apiVersion: v1
@@ -224,5 +225,63 @@ fn mistakes_are_told_in_a_sentence() {
     ] {
         let error = shell.run(&line).error();
         assert!(error.contains(message), "{line}: {error}");
+    }
+}
+
+const IN_KUBERNETES: &str = r#"
+{"apiVersion": "v1", "kind": "List", "items": [
+  {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "test-web1", "namespace": "default", "labels": {"app": "test1"}},
+   "spec": {"nodeName": "n1", "containers": [{"name": "c", "image": "c"}]}},
+  {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "test-web2", "namespace": "default", "labels": {"app": "test2"},
+    "annotations": {"cni.projectcalico.org/podIP": "192.168.1.6/32", "cni.projectcalico.org/podIPs": "192.168.1.6/32"}},
+   "spec": {"nodeName": "n1", "containers": [{"name": "c", "image": "c"}]}},
+  {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "default"},
+   "spec": {"selector": {"app": "test1"}, "ports": [{"port": 8080, "targetPort": 80}]}},
+  {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "denyall", "namespace": "default"},
+   "spec": {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}},
+  {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "to-test1", "namespace": "default"},
+   "spec": {"podSelector": {"matchLabels": {"app": "test1"}}, "policyTypes": ["Ingress"],
+    "ingress": [{"from": [{"podSelector": {"matchLabels": {"app": "test2"}}}], "ports": [{"port": 80}]}]}}
+]}"#;
+
+/// The walk of people who write their first policies, on a real kube-apiserver: everything is denied, then one port is
+/// opened, first with a mistake and then without.
+#[test]
+fn a_cluster_of_kubernetes_is_explained() {
+    let etcd = Etcd::start().expect("starting etcd");
+    let api_server = ApiServer::start(&etcd.endpoint()).expect("starting kube-apiserver");
+    let definitions: Vec<String> = api::crds::all().iter().map(ToString::to_string).collect();
+    api_server
+        .kubectl_with_input(&["apply", "--server-side", "-f", "-"], &definitions.join("\n---\n"))
+        .expect("applying the CRDs");
+    let wait = ["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"];
+    assert!(api_server.kubectl(&wait).expect("kubectl").status.success(), "the CRDs were not established");
+    api_server.kubectl_with_input(&["create", "-f", "-"], IN_KUBERNETES).expect("creating the objects");
+    let kubeconfig = api_server.kubeconfig().display().to_string();
+    let folder = Folder::new("explain-kubernetes").expect("a folder");
+    let shell = Shell::with(&[("DATASTORE_TYPE", "kubernetes"), ("KUBECONFIG", &kubeconfig)], folder);
+
+    let found = shell.run("explain --from test-web2 --to test-web1:80");
+    assert!(found.stdout.starts_with("DENIED  pod default/test-web2 (192.168.1.6)"), "{found:?}");
+    assert!(found.stdout.contains("Kubernetes NetworkPolicy default/denyall"), "{}", found.stdout);
+    let policy = |word: &str| {
+        MISTAKE
+            .replace("namespace: shop", "namespace: default")
+            .replace("app: web", "app: test2")
+            .replace("app: db", "app: test1")
+            .replace("- from:", &format!("- {word}:"))
+    };
+    let wrong = shell.file("wrong.yaml", policy("from"));
+    let found = shell.run(&format!("explain --with {wrong} --from test-web2 --to test-web1:80"));
+    assert!(found.stdout.starts_with("would stay denied\n"), "{found:?}");
+    assert!(found.stderr.contains("did you mean `to`?"), "{found:?}");
+    let right = shell.file("right.yaml", policy("to"));
+    for (to, first) in [
+        ("test-web1:80", "would change from denied to allowed\n"),
+        ("web:8080", "would change from denied to allowed\n"),
+        ("test-web1:81", "would stay denied\n"),
+    ] {
+        let found = shell.run(&format!("explain --with {right} --from test-web2 --to {to}"));
+        assert!(found.stdout.starts_with(first), "{to}: {found:?}");
     }
 }
