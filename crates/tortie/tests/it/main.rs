@@ -4,4 +4,5 @@
 //! that ends with them. Needs root.
 
 mod names;
+mod policy;
 mod supervise;
