@@ -19,7 +19,7 @@ struct Node {
 
 impl Node {
     fn start(backend: &str) -> Self {
-        let id = format!("tp{}{}", std::process::id(), &backend[..1]);
+        let id = format!("tp{}{}", std::process::id(), backend[..1].to_lowercase());
         let folder = Folder::new("policy").unwrap();
         let mut node = Self { id, folder, processes: Vec::new() };
         for name in [node.name("n"), node.name("a"), node.name("b")] {
