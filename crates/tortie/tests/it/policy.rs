@@ -38,6 +38,9 @@ impl Node {
         let mut store = Command::new(TORTIE);
         store.args(["datastore", "--data-dir"]).arg(&data).stdout(Stdio::null()).stderr(Stdio::null());
         node.processes.push(store.spawn().unwrap());
+        // Whoever comes before the server would open the files itself, and keep the server out.
+        let socket = kvstore::socket_path(&data);
+        until("the store's socket", || socket.exists());
         until("the store", || node.run(&["ctl", "get", "nodes"], "").status.success());
         let started = node.on_host(&["component", "node", "startup"], "");
         assert!(started.status.success(), "{}", String::from_utf8_lossy(&started.stderr));
