@@ -341,7 +341,13 @@ async fn watches(client: &mut Client, journal: &mut Journal) -> Result<()> {
     let message = stream.message().await?.context("the watch ended")?;
     journal.note("live", watched(&message));
     stream.cancel(message.watch_id()).await?;
-    let message = stream.message().await?.context("the watch ended")?;
+    // etcd now and then tells an event twice when the machine is busy; the cancellation comes after.
+    let message = loop {
+        let message = stream.message().await?.context("the watch ended")?;
+        if message.canceled() {
+            break message;
+        }
+    };
     journal.note("cancelled", watched(&message));
     Ok(())
 }

@@ -35,8 +35,11 @@ impl Node {
         // Proxy ARP answers only for addresses that the host knows a way to.
         ip(&["-n", &host, "route", "add", "default", "via", "10.65.0.254"]);
         let data = node.folder.path().join("data");
+        // A port of its own: both backends' nodes run at once, and the default one may be somebody's.
+        let listen = format!("--listen-client-urls=http://127.0.0.1:{}", testkit::free_port().unwrap());
         let mut store = Command::new(TORTIE);
-        store.args(["datastore", "--data-dir"]).arg(&data).stdout(Stdio::null()).stderr(Stdio::null());
+        store.args(["datastore", &listen, "--data-dir"]).arg(&data).stdout(Stdio::null());
+        store.stderr(std::fs::File::create(node.folder.path().join("store.log")).unwrap());
         node.processes.push(store.spawn().unwrap());
         // Whoever comes before the server would open the files itself, and keep the server out.
         let socket = kvstore::socket_path(&data);
