@@ -211,6 +211,12 @@ impl KubeAccess {
         self
     }
 
+    /// The connection itself, for components with requests of their own.
+    #[must_use]
+    pub fn client(&self) -> &kube::Client {
+        &self.client
+    }
+
     /// The address of the API.
     #[must_use]
     pub fn server(&self) -> &str {

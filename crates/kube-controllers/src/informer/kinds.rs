@@ -1,0 +1,272 @@
+//! The kinds that several controllers share, with the fields that they read. A kind that one controller alone needs is
+//! declared beside that controller.
+
+use super::{Labels, ObjectKey, Slim, Strings, Taken};
+use crate::cluster::Collection;
+use serde::{Deserialize, Deserializer};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The metadata that is decoded of most kinds.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct WireMeta {
+    /// The namespace.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+    /// The identity over the object's life.
+    pub uid: String,
+    /// The revision.
+    #[serde(rename = "resourceVersion")]
+    pub revision: String,
+    /// Labels.
+    #[serde(deserialize_with = "null_as_default")]
+    pub labels: BTreeMap<String, String>,
+}
+
+impl WireMeta {
+    /// The object's key.
+    pub fn key(&self, strings: &mut Strings) -> ObjectKey {
+        ObjectKey { namespace: strings.share(&self.namespace), name: self.name.as_str().into() }
+    }
+}
+
+/// Kubernetes writes `null` for some empty fields.
+///
+/// # Errors
+/// When the value is neither null nor what it should be.
+pub fn null_as_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// A pod: where it is, which addresses it has, and what policy sees of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pod {
+    /// The pod's identity over its life.
+    pub uid: Box<str>,
+    /// The node; empty while it waits for one.
+    pub node: Arc<str>,
+    /// Whether it has the network of its node.
+    pub host_network: bool,
+    /// Whether deletion was asked for.
+    pub is_deleting: bool,
+    /// `Pending`, `Running`, `Succeeded`, `Failed`.
+    pub phase: Arc<str>,
+    /// A word for why it is in that phase, such as `Evicted`.
+    pub reason: Arc<str>,
+    /// `status.podIP`.
+    pub address: Box<str>,
+    /// `status.podIPs`.
+    pub addresses: Box<[Box<str>]>,
+    /// The annotation `cni.projectcalico.org/podIP`, which the CNI plugin empties when it takes the network away.
+    pub annotated_address: Option<Box<str>>,
+    /// The annotation `cni.projectcalico.org/podIPs`.
+    pub annotated_addresses: Option<Box<str>>,
+    /// The annotation `vpc.amazonaws.com/pod-ips`.
+    pub aws_addresses: Option<Box<str>>,
+    /// Labels; none unless [`Informers::want_pod_labels`](super::Informers::want_pod_labels) was called.
+    pub labels: Labels,
+    /// The service account.
+    pub service_account: Arc<str>,
+}
+
+/// What is decoded of a pod.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct WirePod {
+    metadata: WirePodMeta,
+    spec: WirePodSpec,
+    status: WirePodStatus,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct WirePodMeta {
+    namespace: String,
+    name: String,
+    uid: String,
+    #[serde(rename = "resourceVersion")]
+    revision: String,
+    #[serde(rename = "deletionTimestamp")]
+    deletion: Option<serde::de::IgnoredAny>,
+    #[serde(deserialize_with = "null_as_default")]
+    labels: BTreeMap<String, String>,
+    #[serde(deserialize_with = "null_as_default")]
+    annotations: WireAnnotations,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct WireAnnotations {
+    #[serde(rename = "cni.projectcalico.org/podIP")]
+    address: Option<String>,
+    #[serde(rename = "cni.projectcalico.org/podIPs")]
+    addresses: Option<String>,
+    #[serde(rename = "vpc.amazonaws.com/pod-ips")]
+    aws: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct WirePodSpec {
+    #[serde(rename = "nodeName")]
+    node: String,
+    #[serde(rename = "hostNetwork")]
+    host_network: bool,
+    #[serde(rename = "serviceAccountName")]
+    service_account: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct WirePodStatus {
+    phase: String,
+    reason: String,
+    #[serde(rename = "podIP")]
+    address: String,
+    #[serde(rename = "podIPs", deserialize_with = "null_as_default")]
+    addresses: Vec<WireAddress>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct WireAddress {
+    ip: String,
+}
+
+impl Slim for Pod {
+    const COLLECTION: Collection = Collection { prefix: "/api/v1", plural: "pods" };
+    type Wire = WirePod;
+
+    fn take(wire: WirePod, strings: &mut Strings) -> Taken<Self> {
+        let WirePod { metadata, spec, status } = wire;
+        let boxed = |text: Option<String>| text.map(String::into_boxed_str);
+        let labels = if strings.pod_labels { metadata.labels } else { BTreeMap::new() };
+        let object = Self {
+            uid: metadata.uid.into_boxed_str(),
+            node: strings.share(&spec.node),
+            host_network: spec.host_network,
+            is_deleting: metadata.deletion.is_some(),
+            phase: strings.share(&status.phase),
+            reason: strings.share(&status.reason),
+            address: status.address.into_boxed_str(),
+            addresses: status.addresses.into_iter().map(|entry| entry.ip.into_boxed_str()).collect(),
+            annotated_address: boxed(metadata.annotations.address),
+            annotated_addresses: boxed(metadata.annotations.addresses),
+            aws_addresses: boxed(metadata.annotations.aws),
+            labels: strings.share_labels(labels),
+            service_account: strings.share(&spec.service_account),
+        };
+        let key =
+            ObjectKey { namespace: strings.share(&metadata.namespace), name: metadata.name.as_str().into() };
+        Taken { key, revision: metadata.revision, object }
+    }
+}
+
+/// A node: that it is there, and its labels.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// Labels.
+    pub labels: Labels,
+}
+
+/// A namespace: that it is there, and its labels.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Namespace {
+    /// Labels.
+    pub labels: Labels,
+}
+
+/// A service account: that it is there, and its labels.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServiceAccount {
+    /// Labels.
+    pub labels: Labels,
+}
+
+/// What is decoded of kinds whose metadata is all that matters.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct WireLabelled {
+    metadata: WireMeta,
+}
+
+impl WireLabelled {
+    fn take(self, strings: &mut Strings) -> Taken<Labels> {
+        let key = self.metadata.key(strings);
+        let object = strings.share_labels(self.metadata.labels);
+        Taken { key, revision: self.metadata.revision, object }
+    }
+}
+
+macro_rules! labelled_kinds {
+    ($($name:ident = $plural:literal,)*) => {
+        $(impl Slim for $name {
+            const COLLECTION: Collection = Collection { prefix: "/api/v1", plural: $plural };
+            type Wire = WireLabelled;
+
+            fn take(wire: WireLabelled, strings: &mut Strings) -> Taken<Self> {
+                let Taken { key, revision, object } = wire.take(strings);
+                Taken { key, revision, object: Self { labels: object } }
+            }
+        })*
+    };
+}
+
+labelled_kinds! {
+    Node = "nodes",
+    Namespace = "namespaces",
+    ServiceAccount = "serviceaccounts",
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn take<T: Slim>(object: serde_json::Value) -> Taken<T> {
+        let wire = serde_json::from_value(object).expect("an object as the API writes it");
+        let mut strings = Strings { pod_labels: true, ..Strings::default() };
+        T::take(wire, &mut strings)
+    }
+
+    #[test]
+    fn a_pod_keeps_what_is_used_and_nothing_else() {
+        let pod = json!({
+            "metadata": {
+                "namespace": "shop", "name": "web-1", "uid": "u", "resourceVersion": "7",
+                "deletionTimestamp": "2026-01-01T00:00:00Z",
+                "labels": {"app": "web"},
+                "annotations": {"cni.projectcalico.org/podIP": "", "a/b": "large"},
+                "managedFields": [{"manager": "kubelet"}],
+            },
+            "spec": {
+                "nodeName": "node-1", "serviceAccountName": "default", "containers": [{"name": "c"}],
+            },
+            "status": {
+                "phase": "Failed", "reason": "Evicted", "podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}],
+                "conditions": [{"type": "Ready"}],
+            },
+        });
+        let Taken { key, revision, object } = take::<Pod>(pod);
+        assert_eq!((key.to_string().as_str(), revision.as_str()), ("shop/web-1", "7"));
+        assert_eq!((&*object.node, &*object.phase, &*object.reason), ("node-1", "Failed", "Evicted"));
+        assert!(object.is_deleting && !object.host_network);
+        assert_eq!(object.annotated_address.as_deref(), Some(""));
+        assert_eq!(object.addresses.len(), 1);
+        assert_eq!(object.labels.get("app").map(|value| &**value), Some("web"));
+    }
+
+    #[test]
+    fn fields_that_are_null_or_missing_are_empty() {
+        let pod = json!({"metadata": {"name": "x", "labels": null, "annotations": null}, "status": {"podIPs": null}});
+        let Taken { key, object, .. } = take::<Pod>(pod);
+        assert_eq!(key.to_string(), "x");
+        assert!(object.labels.is_empty() && object.addresses.is_empty() && object.node.is_empty());
+        let node = json!({"metadata": {"name": "n", "labels": {"zone": "a"}}});
+        assert_eq!(take::<Node>(node).object.labels.len(), 1);
+    }
+}

@@ -1,0 +1,23 @@
+//! The controllers of calico/kube-controllers: Kubernetes and Calico kept in step.
+//!
+//! The frame:
+//! - [`cli`], [`run`]: the process: configuration, start, restart, health, figures.
+//! - [`config`]: what runs and how, as a function of the environment and the KubeControllersConfiguration.
+//! - [`cluster`]: requests to the Kubernetes API.
+//! - [`informer`]: one shared list and watch per kind of Kubernetes object, each object cut down to what is used.
+//! - [`feed`]: Calico's own data, followed once for all controllers.
+//! - [`queue`]: keys that wait for a worker, once each, with pauses after failures.
+//! - [`controller`]: what a controller is given ([`Context`](controller::Context)) and what it must be.
+//! - [`status`], [`compaction`], [`leader`]: the file that probes read, etcd's old revisions, who may work.
+//!
+//! The controllers: [`profiles`] (namespaces and service accounts), [`policies`], [`endpoints`], [`nodes`].
+//!
+//! Every controller decides in plain functions (what should be there against what is there) and has a thin shell that
+//! reads, writes and waits. It refuses to keep whole Kubernetes objects, and to delete what it cannot prove to be gone.
+
+pub mod cluster;
+pub mod controller;
+pub mod feed;
+pub mod informer;
+pub mod queue;
+pub mod shutdown;

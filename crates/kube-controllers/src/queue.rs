@@ -1,0 +1,367 @@
+//! Keys that wait for a worker.
+//!
+//! - A key waits once, however often it is added; a key that is added while it is being worked on comes again afterwards,
+//!   so two workers never have the same key.
+//! - A key that failed comes again after a pause that doubles; after some failures in a row it is dropped, until somebody
+//!   adds it anew (the next comparison of everything does).
+//!
+//! [`Waiting`] decides, with the time as an argument; [`WorkQueue`] lets workers wait for it. No timer runs while nothing
+//! waits.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+
+/// When a failed key comes again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetryPolicy {
+    /// The pause after the first failure.
+    pub first: Duration,
+    /// The longest pause.
+    pub longest: Duration,
+    /// After how many failures in a row a key is dropped; `None` never drops it.
+    pub attempts: Option<u32>,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self { first: Duration::from_millis(5), longest: Duration::from_secs(30), attempts: Some(5) }
+    }
+}
+
+impl RetryPolicy {
+    /// The pause after this many failures in a row; `None` when that is enough.
+    fn pause(&self, failures: u32) -> Option<Duration> {
+        if self.attempts.is_some_and(|attempts| failures > attempts) {
+            return None;
+        }
+        let doubled = self.first.saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1)));
+        Some(doubled.min(self.longest))
+    }
+}
+
+/// What became of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is as it should be.
+    Done,
+    /// It failed.
+    Failed,
+}
+
+/// Where a key is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// In the line.
+    Ready,
+    /// A worker has it; `again` when it was added in the meantime.
+    Working { again: bool },
+    /// It waits for a time.
+    Later(Instant, u64),
+    /// Nowhere; only its failures are remembered.
+    Away,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    place: Place,
+    failures: u32,
+}
+
+/// The keys that wait, and those that are being worked on.
+#[derive(Debug)]
+pub struct Waiting<K> {
+    policy: RetryPolicy,
+    entries: HashMap<K, Entry>,
+    ready: VecDeque<K>,
+    later: BTreeMap<(Instant, u64), K>,
+    sequence: u64,
+}
+
+impl<K: Clone + Eq + Hash + Debug> Waiting<K> {
+    /// Nothing waits.
+    #[must_use]
+    pub fn new(policy: RetryPolicy) -> Self {
+        Self { policy, entries: HashMap::new(), ready: VecDeque::new(), later: BTreeMap::new(), sequence: 0 }
+    }
+
+    /// Adds a key.
+    pub fn add(&mut self, key: K) {
+        let entry = self.entries.entry(key.clone()).or_insert(Entry { place: Place::Away, failures: 0 });
+        match entry.place {
+            Place::Ready => return,
+            Place::Working { .. } => {
+                entry.place = Place::Working { again: true };
+                return;
+            }
+            Place::Later(time, sequence) => {
+                self.later.remove(&(time, sequence));
+            }
+            Place::Away => {}
+        }
+        entry.place = Place::Ready;
+        self.ready.push_back(key);
+    }
+
+    /// Adds a key at a time, unless it waits already and comes sooner.
+    pub fn add_at(&mut self, key: K, time: Instant) {
+        let entry = self.entries.entry(key.clone()).or_insert(Entry { place: Place::Away, failures: 0 });
+        match entry.place {
+            Place::Ready | Place::Working { again: true } => return,
+            // A worker may be about to finish with what it knows: it comes again at once.
+            Place::Working { again: false } => {
+                entry.place = Place::Working { again: true };
+                return;
+            }
+            Place::Later(planned, _) if planned <= time => return,
+            Place::Later(planned, sequence) => {
+                self.later.remove(&(planned, sequence));
+            }
+            Place::Away => {}
+        }
+        self.sequence += 1;
+        entry.place = Place::Later(time, self.sequence);
+        self.later.insert((time, self.sequence), key);
+    }
+
+    /// The next key, if one is due.
+    pub fn take(&mut self, now: Instant) -> Option<K> {
+        while let Some(first) = self.later.first_entry() {
+            if first.key().0 > now {
+                break;
+            }
+            let key = first.remove();
+            if let Some(entry) = self.entries.get_mut(&key) {
+                entry.place = Place::Ready;
+            }
+            self.ready.push_back(key);
+        }
+        let key = self.ready.pop_front()?;
+        if let Some(entry) = self.entries.get_mut(&key) {
+            entry.place = Place::Working { again: false };
+        }
+        Some(key)
+    }
+
+    /// When the next key is due, if none is now.
+    #[must_use]
+    pub fn next_time(&self) -> Option<Instant> {
+        self.later.first_key_value().map(|((time, _), _)| *time)
+    }
+
+    /// A worker is done with a key. False when it failed too often and is dropped.
+    pub fn finish(&mut self, key: &K, outcome: Outcome, now: Instant) -> bool {
+        let Some(entry) = self.entries.get_mut(key) else { return true };
+        let again = entry.place == Place::Working { again: true };
+        entry.place = Place::Away;
+        match outcome {
+            Outcome::Done => entry.failures = 0,
+            Outcome::Failed => entry.failures += 1,
+        }
+        let failures = entry.failures;
+        if outcome == Outcome::Done {
+            match again {
+                true => self.add(key.clone()),
+                false => drop(self.entries.remove(key)),
+            }
+            return true;
+        }
+        match self.policy.pause(failures) {
+            Some(pause) => {
+                self.add_at(key.clone(), now + pause);
+                true
+            }
+            // What was added in the meantime begins anew.
+            None => {
+                self.entries.remove(key);
+                if again {
+                    self.add(key.clone());
+                }
+                again
+            }
+        }
+    }
+
+    /// How many keys wait or are being worked on.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there is nothing to do.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+}
+
+/// A queue that workers wait at. Cheap to clone.
+#[derive(Debug)]
+pub struct WorkQueue<K> {
+    waiting: Arc<Mutex<Waiting<K>>>,
+    news: Arc<Notify>,
+}
+
+impl<K> Clone for WorkQueue<K> {
+    fn clone(&self) -> Self {
+        Self { waiting: Arc::clone(&self.waiting), news: Arc::clone(&self.news) }
+    }
+}
+
+impl<K: Clone + Eq + Hash + Debug + Send> WorkQueue<K> {
+    /// An empty queue.
+    #[must_use]
+    pub fn new(policy: RetryPolicy) -> Self {
+        Self { waiting: Arc::new(Mutex::new(Waiting::new(policy))), news: Arc::new(Notify::new()) }
+    }
+
+    /// Adds a key.
+    pub fn add(&self, key: K) {
+        self.waiting().add(key);
+        self.news.notify_one();
+    }
+
+    /// Adds a key after a pause.
+    pub fn add_after(&self, key: K, pause: Duration) {
+        self.waiting().add_at(key, Instant::now() + pause);
+        self.news.notify_one();
+    }
+
+    /// Waits for a key. It must be handed back with [`WorkQueue::finish`].
+    pub async fn take(&self) -> K {
+        loop {
+            let next = {
+                let mut waiting = self.waiting();
+                if let Some(key) = waiting.take(Instant::now()) {
+                    // Another worker may be asleep while there is more.
+                    self.news.notify_one();
+                    return key;
+                }
+                waiting.next_time()
+            };
+            match next {
+                Some(time) => {
+                    tokio::select! {
+                        () = tokio::time::sleep_until(time.into()) => {}
+                        () = self.news.notified() => {}
+                    }
+                }
+                None => self.news.notified().await,
+            }
+        }
+    }
+
+    /// Hands a key back. False when it failed too often and is dropped.
+    pub fn finish(&self, key: &K, outcome: Outcome) -> bool {
+        let kept = self.waiting().finish(key, outcome, Instant::now());
+        self.news.notify_one();
+        kept
+    }
+
+    /// Whether nothing waits and nothing is being worked on.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.waiting().is_empty()
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting<K>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue() -> (Waiting<&'static str>, Instant) {
+        (Waiting::new(RetryPolicy::default()), Instant::now())
+    }
+
+    #[test]
+    fn a_key_waits_once() {
+        let (mut queue, now) = queue();
+        queue.add("a");
+        queue.add("b");
+        queue.add("a");
+        assert_eq!((queue.take(now), queue.take(now), queue.take(now)), (Some("a"), Some("b"), None));
+    }
+
+    #[test]
+    fn a_key_that_changes_under_work_comes_again() {
+        let (mut queue, now) = queue();
+        queue.add("a");
+        assert_eq!(queue.take(now), Some("a"));
+        queue.add("a");
+        assert_eq!(queue.take(now), None, "no second worker");
+        assert!(queue.finish(&"a", Outcome::Done, now));
+        assert_eq!(queue.take(now), Some("a"));
+        assert!(queue.finish(&"a", Outcome::Done, now));
+        assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn pauses_double_and_end() {
+        let (mut queue, mut now) = queue();
+        queue.add("a");
+        for attempt in 0..5_u32 {
+            assert_eq!(queue.take(now), Some("a"), "attempt {attempt}");
+            assert!(queue.finish(&"a", Outcome::Failed, now));
+            let pause = Duration::from_millis(5) * 2_u32.pow(attempt);
+            assert_eq!(queue.next_time(), Some(now + pause));
+            assert_eq!(queue.take(now + pause - Duration::from_millis(1)), None);
+            now += pause;
+        }
+        assert_eq!(queue.take(now), Some("a"));
+        assert!(!queue.finish(&"a", Outcome::Failed, now), "dropped");
+        assert!(queue.is_empty());
+        // Anew, with a clean slate.
+        queue.add("a");
+        assert_eq!(queue.take(now), Some("a"));
+        queue.finish(&"a", Outcome::Failed, now);
+        assert_eq!(queue.next_time(), Some(now + Duration::from_millis(5)));
+    }
+
+    #[test]
+    fn a_success_forgets_failures_and_news_end_a_pause() {
+        let (mut queue, now) = queue();
+        queue.add("a");
+        queue.take(now);
+        queue.finish(&"a", Outcome::Failed, now);
+        queue.add("a");
+        assert_eq!(queue.take(now), Some("a"), "news do not wait for the pause");
+        assert_eq!(queue.next_time(), None);
+        queue.finish(&"a", Outcome::Done, now);
+        queue.add("a");
+        queue.take(now);
+        queue.finish(&"a", Outcome::Failed, now);
+        assert_eq!(queue.next_time(), Some(now + Duration::from_millis(5)));
+    }
+
+    #[tokio::test]
+    async fn workers_share_the_keys() {
+        let queue = WorkQueue::new(RetryPolicy::default());
+        let workers: Vec<_> = (0..3)
+            .map(|_| {
+                let queue = queue.clone();
+                tokio::spawn(async move {
+                    let key = queue.take().await;
+                    queue.finish(&key, Outcome::Done);
+                    key
+                })
+            })
+            .collect();
+        queue.add("a");
+        queue.add("b");
+        queue.add_after("c", Duration::from_millis(5));
+        let mut keys = Vec::new();
+        for worker in workers {
+            keys.push(worker.await.expect("a worker"));
+        }
+        keys.sort_unstable();
+        assert_eq!(keys, ["a", "b", "c"]);
+        assert!(queue.is_idle());
+    }
+}

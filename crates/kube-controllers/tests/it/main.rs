@@ -1,0 +1,1 @@
+//! The controllers on a real kube-apiserver, with each datastore underneath.
