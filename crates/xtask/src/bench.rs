@@ -5,6 +5,7 @@
 //! processes of their own, from the benchmark's own program. Nothing here judges a number.
 
 use anyhow::{Context, Result, bail};
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
@@ -23,8 +24,12 @@ const BENCHES: [(&str, &str, &str); 10] = [
     ("dataplane", "nftables", "nftables driver"),
 ];
 
-/// Runs all benchmarks, or those of the crates named.
+/// Runs all benchmarks and records them, or runs those of the crates named and records nothing.
 pub(crate) fn run(root: &Path, only: &[&str]) -> Result<()> {
+    if let Some(unknown) = only.iter().find(|name| !BENCHES.iter().any(|(package, ..)| package == *name)) {
+        let known: BTreeSet<&str> = BENCHES.iter().map(|(package, ..)| *package).collect();
+        bail!("no benchmark belongs to {unknown:?}; crates with benchmarks are {known:?}");
+    }
     let out = root.join("target/bench-results");
     std::fs::create_dir_all(&out)?;
     let mut page = String::from(
@@ -46,6 +51,9 @@ pub(crate) fn run(root: &Path, only: &[&str]) -> Result<()> {
         .context("running the benchmarks")?;
     if !status.success() {
         bail!("a benchmark failed");
+    }
+    if !only.is_empty() {
+        return Ok(());
     }
     for (package, bench, heading) in BENCHES {
         let result = out.join(format!("{bench}.md"));
