@@ -31,7 +31,8 @@ pub fn kubernetes_program(name: &str) -> Result<PathBuf> {
     Ok(file)
 }
 
-fn cache_root() -> Result<PathBuf> {
+/// The cache outside the checkout.
+pub(crate) fn cache_root() -> Result<PathBuf> {
     if let Some(root) = std::env::var_os("TORTIE_CACHE") {
         return Ok(root.into());
     }

@@ -1,4 +1,5 @@
-//! Real servers for tests and benchmarks: etcd and kube-apiserver, started on loopback, ended with the test.
+//! Real servers for tests and benchmarks: etcd and kube-apiserver, started on loopback, ended with the test; hosts and pods
+//! from network namespaces ([`network`]); and whole machines with a kernel of their own ([`guest`]).
 //!
 //! A missing program is an error that says how to get it, never a skipped test. Every process is started with a
 //! parent-death signal, so that nothing outlives a test that was killed; every folder carries the process id of its
@@ -8,7 +9,9 @@
 mod certificates;
 mod etcd;
 mod folder;
+pub mod guest;
 mod kubernetes;
+pub mod network;
 mod process;
 mod report;
 

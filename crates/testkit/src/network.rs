@@ -1,0 +1,214 @@
+//! Hosts and pods from network namespaces, and packets between them.
+//!
+//! - [`Namespace`]: one machine's network, removed when dropped.
+//! - [`Station`]: who answers and notes what arrives in a namespace.
+//! - [`Probe`] and [`probe`]: what becomes of packets, many at once.
+//!
+//! Needs root and `ip`; says so when they are missing. It refuses to wire anything by itself: which interfaces, addresses
+//! and routes there are is the test's business, in the words of `ip -batch`.
+
+mod packets;
+mod probe;
+mod station;
+
+pub use probe::{Fate, Probe, Traffic, probe};
+pub use station::Station;
+
+use crate::process::program;
+use anyhow::{Context, Result, bail};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use std::fs::File;
+use std::io::Write as _;
+use std::os::fd::AsFd as _;
+use std::process::{Command, Stdio};
+
+/// A network namespace with a name, for as long as this value lives.
+#[derive(Debug)]
+pub struct Namespace {
+    name: String,
+    file: File,
+}
+
+impl Namespace {
+    /// A new namespace with nothing but a loopback interface that is up. Addresses of IPv6 are usable at once: nobody else
+    /// is on these wires, so nobody is asked whether an address is taken.
+    ///
+    /// # Errors
+    /// When it cannot be made, most often for want of root or of the program `ip`.
+    pub fn new(name: &str) -> Result<Self> {
+        let ip = program("ip", "install Debian's iproute2")?;
+        let output = Command::new(ip).args(["netns", "add", name]).output()?;
+        if !output.status.success() {
+            let words = String::from_utf8_lossy(&output.stderr);
+            bail!("making the network namespace {name} (this needs root): {}", words.trim());
+        }
+        let path = format!("/var/run/netns/{name}");
+        let file = File::open(&path).with_context(|| format!("opening {path}"))?;
+        let namespace = Self { name: name.to_owned(), file };
+        namespace.set("net/ipv6/conf/default/accept_dad", "0")?;
+        namespace.set("net/ipv6/conf/all/accept_dad", "0")?;
+        namespace.batch("link set lo up")?;
+        Ok(namespace)
+    }
+
+    /// Its name, as `ip netns` knows it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Runs code in the namespace, in a thread that ends there. Sockets opened by it stay in the namespace, whoever uses
+    /// them later.
+    ///
+    /// # Errors
+    /// When the namespace cannot be entered.
+    ///
+    /// # Panics
+    /// When the code does.
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
+        let outcome = std::thread::scope(|scope| {
+            let thread = scope.spawn(|| -> Result<T> {
+                move_into_link_name_space(self.file.as_fd(), Some(LinkNameSpaceType::Network))
+                    .with_context(|| format!("entering the network namespace {}", self.name))?;
+                Ok(work())
+            });
+            thread.join()
+        });
+        outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
+    /// Sets a kernel parameter of the namespace, such as `net/ipv4/ip_forward`.
+    ///
+    /// # Errors
+    /// When there is none of this name, or it does not take the value.
+    pub fn set(&self, parameter: &str, value: &str) -> Result<()> {
+        self.run(|| std::fs::write(format!("/proc/sys/{parameter}"), value))?
+            .with_context(|| format!("setting {parameter} to {value}"))
+    }
+
+    /// Runs lines of `ip` commands, stopping at the first that fails.
+    ///
+    /// # Errors
+    /// When one fails.
+    pub fn batch(&self, lines: &str) -> Result<()> {
+        let ip = program("ip", "install Debian's iproute2")?;
+        let mut command = Command::new(ip);
+        command.args(["-n", &self.name, "-batch", "-"]);
+        finish(command, lines).map(drop)
+    }
+
+    /// Runs a shell in the namespace; what it prints.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn shell(&self, script: &str) -> Result<String> {
+        self.feed(script, "")
+    }
+
+    /// Runs a shell in the namespace with this input; what it prints.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn feed(&self, script: &str, input: &str) -> Result<String> {
+        let mut command = self.command("sh");
+        command.args(["-ec", script]);
+        finish(command, input)
+    }
+
+    /// A program, to be run in the namespace.
+    #[must_use]
+    pub fn command(&self, program: &str) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.name, program]);
+        command
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        // Whatever it held goes with it; a name that is gone already is fine.
+        let _ = Command::new("ip").args(["netns", "del", &self.name]).output();
+    }
+}
+
+fn finish(mut command: Command, input: &str) -> Result<String> {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("starting {}", command.get_program().to_string_lossy()))?;
+    let stdin = child.stdin.take();
+    let output = std::thread::scope(|scope| {
+        scope.spawn(move || {
+            // Whoever ends without reading says why by its exit code.
+            let _ = stdin.map(|mut stdin| stdin.write_all(input.as_bytes()));
+        });
+        child.wait_with_output()
+    })?;
+    if !output.status.success() {
+        let words = String::from_utf8_lossy(&output.stderr);
+        bail!("{:?} ended with {}: {}\n{input}", command, output.status, words.trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Fate, Namespace, Probe, Station, Traffic, probe};
+    use anyhow::Result;
+
+    /// Two stations on one wire: everything arrives and is answered, until a rule says otherwise.
+    #[test]
+    fn packets_arrive_and_are_answered_or_not() -> Result<()> {
+        let id = std::process::id();
+        let (one, two) = (Namespace::new(&format!("tk{id}a"))?, Namespace::new(&format!("tk{id}b"))?);
+        one.batch(&format!(
+            "link add eth0 type veth peer name eth0 netns {}\naddr add 10.9.0.1/24 dev eth0\naddr add fd09::1/64 dev eth0\nlink set eth0 up",
+            two.name()
+        ))?;
+        two.batch("addr add 10.9.0.2/24 dev eth0\naddr add fd09::2/64 dev eth0\nlink set eth0 up")?;
+        let station = Station::open(&two, &[80], &[53])?;
+        let all = |source_port| -> Vec<Probe<'_>> {
+            let kinds = [
+                Traffic::Tcp(80),
+                Traffic::Udp(53),
+                Traffic::Sctp(99),
+                Traffic::Icmp(8, 0),
+                Traffic::Other(99),
+            ];
+            let probes = kinds.into_iter().flat_map(|traffic| {
+                ["10.9.0.2", "fd09::2"].map(|to| Probe {
+                    from: &one,
+                    source: None,
+                    source_port,
+                    to: to.parse().expect("an address"),
+                    receiver: &station,
+                    traffic,
+                })
+            });
+            probes.collect()
+        };
+        let open = all(None);
+        // A wire that has just been plugged in may need a moment.
+        let wanted = vec![true; open.len()];
+        let mut wrong = Vec::new();
+        for _ in 0..20 {
+            let fates = probe(&open, &wanted)?;
+            wrong = open.iter().zip(fates).filter(|(probe, fate)| !fate.is_through(probe.traffic)).collect();
+            if wrong.is_empty() {
+                break;
+            }
+        }
+        assert!(wrong.is_empty(), "{wrong:?}");
+        two.shell("nft add table inet t; nft 'add chain inet t i { type filter hook input priority 0; }'; nft 'add rule inet t i meta l4proto != ipv6-icmp drop'; nft 'add rule inet t i icmpv6 type echo-request drop'")?;
+        for (probe, fate) in open.iter().zip(probe(&open, &[])?) {
+            assert_eq!(fate, Fate::Lost, "{probe:?}");
+        }
+        // A request that arrives and whose answer is lost is neither one nor the other.
+        two.shell("nft flush chain inet t i; nft 'add chain inet t o { type filter hook output priority 0; }'; nft 'add rule inet t o meta l4proto tcp drop'")?;
+        let fates = probe(&open[..2], &[])?;
+        assert_eq!(fates, [Fate::Arrived, Fate::Arrived]);
+        Ok(())
+    }
+}

@@ -1,0 +1,305 @@
+//! Probes: many packets sent at once, and what becomes of each.
+//!
+//! A packet that is let through is seen within microseconds, so a lost one costs only a short wait after the last answer.
+//! What that wait is too short for shows as a lost packet that should have come through, never the other way round: it
+//! can make a test ask again, not make it pass.
+
+use super::Namespace;
+use super::packets::{icmp, payload, sctp_init, tag};
+use super::station::{Arrival, OTHER, Station, raw_socket};
+use anyhow::{Context, Result};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, connect, getpeername, recv, sendto,
+    socket_with, sockopt,
+};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long after the last news nothing more is expected.
+const SILENCE: Duration = Duration::from_millis(40);
+/// How long those that should be answered are waited for.
+const PATIENCE: Duration = Duration::from_millis(400);
+
+/// What a probe sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Traffic {
+    /// A connection to a port.
+    Tcp(u16),
+    /// A datagram to a port.
+    Udp(u16),
+    /// The beginning of an association with a port.
+    Sctp(u16),
+    /// ICMP of a type and code; type 8 is an echo request in both IP versions.
+    Icmp(u8, u8),
+    /// A protocol without ports, by number; stations see number 99.
+    Other(u8),
+}
+
+/// One packet to send.
+#[derive(Clone, Copy, Debug)]
+pub struct Probe<'a> {
+    /// From where.
+    pub from: &'a Namespace,
+    /// From which address, if not the usual one.
+    pub source: Option<IpAddr>,
+    /// From which port, if it matters.
+    pub source_port: Option<u16>,
+    /// To which address.
+    pub to: IpAddr,
+    /// Who should get it.
+    pub receiver: &'a Station,
+    /// What.
+    pub traffic: Traffic,
+}
+
+/// What became of a probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// The answer came back; for UDP with the address that the receiver saw.
+    Answered(Option<IpAddr>),
+    /// It arrived, and no answer came back.
+    Arrived,
+    /// It did not arrive.
+    Lost,
+}
+
+impl Fate {
+    /// Whether the way is open, both directions where there is an answer to expect.
+    #[must_use]
+    pub fn is_through(self, traffic: Traffic) -> bool {
+        match self {
+            Self::Answered(_) => true,
+            Self::Arrived => !traffic.is_answered(),
+            Self::Lost => false,
+        }
+    }
+}
+
+impl Traffic {
+    /// Whether receivers answer it.
+    #[must_use]
+    pub fn is_answered(self) -> bool {
+        matches!(self, Self::Tcp(_) | Self::Udp(_) | Self::Icmp(8 | 13, _))
+    }
+
+    /// The number of the protocol.
+    #[must_use]
+    pub fn protocol(self, v6: bool) -> u8 {
+        match self {
+            Self::Tcp(_) => 6,
+            Self::Udp(_) => 17,
+            Self::Sctp(_) => 132,
+            Self::Icmp(..) => {
+                if v6 {
+                    58
+                } else {
+                    1
+                }
+            }
+            Self::Other(number) => number,
+        }
+    }
+}
+
+/// A probe that was sent.
+struct Sent {
+    socket: OwnedFd,
+    tag: u16,
+    fate: Fate,
+}
+
+/// Sends all probes at once and waits for news: at least until those marked in `wanted` came through or time is up
+/// (`wanted` may be shorter, or empty if nothing is known), and then until nothing more comes.
+///
+/// # Errors
+/// When a namespace cannot be entered or a socket cannot be opened.
+pub fn probe(probes: &[Probe<'_>], wanted: &[bool]) -> Result<Vec<Fate>> {
+    let mut sent: BTreeMap<usize, Sent> = BTreeMap::new();
+    let mut by_sender: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (index, probe) in probes.iter().enumerate() {
+        by_sender.entry(probe.from.name()).or_default().push(index);
+    }
+    for indexes in by_sender.into_values() {
+        let Some(first) = indexes.first() else { continue };
+        let from = probes[*first].from;
+        let opened = from.run(|| -> Result<Vec<(usize, Sent)>> {
+            indexes.iter().map(|index| Ok((*index, send(&probes[*index])?))).collect()
+        })??;
+        sent.extend(opened);
+    }
+    let begun = Instant::now();
+    let mut last_news = begun;
+    loop {
+        let waiting = sent.iter().any(|(index, sent)| {
+            wanted.get(*index).copied().unwrap_or(false) && !sent.fate.is_through(probes[*index].traffic)
+        });
+        let now = Instant::now();
+        let is_over = if waiting { now - begun > PATIENCE } else { now - last_news > SILENCE };
+        if is_over {
+            break;
+        }
+        if look(probes, &mut sent) {
+            last_news = Instant::now();
+        }
+    }
+    Ok(sent.into_values().map(|sent| sent.fate).collect())
+}
+
+/// Waits a moment and takes in what there is; whether there was anything.
+fn look(probes: &[Probe<'_>], sent: &mut BTreeMap<usize, Sent>) -> bool {
+    let moment = Timespec { tv_sec: 0, tv_nsec: 3_000_000 };
+    let open: Vec<usize> = sent
+        .iter()
+        .filter(|(_, sent)| !matches!(sent.fate, Fate::Answered(_)))
+        .map(|(index, _)| *index)
+        .collect();
+    let ready: Vec<bool> = {
+        let mut descriptors: Vec<PollFd<'_>> = open
+            .iter()
+            .map(|index| {
+                let tcp = matches!(probes[*index].traffic, Traffic::Tcp(_));
+                PollFd::new(&sent[index].socket, if tcp { PollFlags::OUT } else { PollFlags::IN })
+            })
+            .collect();
+        if descriptors.is_empty() {
+            std::thread::sleep(Duration::from_millis(3));
+        } else {
+            // A signal in between is as good as the end of the moment.
+            let _ = poll(&mut descriptors, Some(&moment));
+        }
+        descriptors.iter().map(|one| !one.revents().is_empty()).collect()
+    };
+    let mut news = false;
+    for (index, ready) in open.into_iter().zip(ready) {
+        let probe = &probes[index];
+        let Some(entry) = sent.get_mut(&index) else { continue };
+        let seen = answer(probe, entry, ready);
+        let arrived = || probe.receiver.has_seen(arrival(probe, entry.tag));
+        if let Some(address) = seen {
+            entry.fate = Fate::Answered(address);
+            news = true;
+        } else if entry.fate == Fate::Lost && arrived() {
+            entry.fate = Fate::Arrived;
+            news = true;
+        }
+    }
+    news
+}
+
+fn arrival(probe: &Probe<'_>, tag: u16) -> Arrival {
+    let v6 = probe.to.is_ipv6();
+    (v6, probe.traffic.protocol(v6), tag)
+}
+
+fn send(probe: &Probe<'_>) -> Result<Sent> {
+    // Far from what kernels choose by themselves, and each number again only after thousands of others.
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let own = 2_000 + NEXT.fetch_add(1, Ordering::Relaxed) % 25_000;
+    let tag = probe.source_port.unwrap_or(own);
+    let v6 = probe.to.is_ipv6();
+    probe.receiver.forget(arrival(probe, tag));
+    let (family, any) = if v6 {
+        (AddressFamily::INET6, IpAddr::V6(Ipv6Addr::UNSPECIFIED))
+    } else {
+        (AddressFamily::INET, IpAddr::V4(Ipv4Addr::UNSPECIFIED))
+    };
+    let source = probe.source.unwrap_or(any);
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = match probe.traffic {
+        Traffic::Tcp(port) => {
+            let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+            sockopt::set_socket_reuseaddr(&socket, true)?;
+            // Closing resets, so that the port is free at once.
+            sockopt::set_socket_linger(&socket, Some(Duration::ZERO))?;
+            bind(&socket, &SocketAddr::new(source, tag))
+                .with_context(|| format!("binding {source} {tag}"))?;
+            match connect(&socket, &SocketAddr::new(probe.to, port)) {
+                // Refusals by the sender's own host come at once, as errors of these kinds.
+                Ok(()) | Err(Errno::INPROGRESS | Errno::PERM | Errno::HOSTUNREACH | Errno::NETUNREACH) => {}
+                Err(error) => return Err(error).with_context(|| format!("connecting to {}", probe.to)),
+            }
+            socket
+        }
+        Traffic::Udp(port) => {
+            let socket = socket_with(family, SocketType::DGRAM, flags, None)?;
+            bind(&socket, &SocketAddr::new(source, tag))
+                .with_context(|| format!("binding {source} {tag}"))?;
+            sent_or_refused(&socket, &tag.to_be_bytes(), SocketAddr::new(probe.to, port))?;
+            socket
+        }
+        Traffic::Sctp(port) => raw(probe, source, v6, 132, &sctp_init(tag, port))?,
+        Traffic::Icmp(8, code) if v6 => raw(probe, source, v6, 58, &icmp(128, code, tag))?,
+        Traffic::Icmp(icmp_type, code) => {
+            raw(probe, source, v6, if v6 { 58 } else { 1 }, &icmp(icmp_type, code, tag))?
+        }
+        Traffic::Other(number) => {
+            raw(probe, source, v6, number, &[&tag.to_be_bytes()[..], &[0; 6]].concat())?
+        }
+    };
+    Ok(Sent { socket, tag, fate: Fate::Lost })
+}
+
+fn raw(probe: &Probe<'_>, source: IpAddr, v6: bool, protocol: u8, packet: &[u8]) -> Result<OwnedFd> {
+    let socket = raw_socket(v6, protocol)?;
+    if !source.is_unspecified() {
+        bind(&socket, &SocketAddr::new(source, 0)).with_context(|| format!("binding {source}"))?;
+    }
+    sent_or_refused(&socket, packet, SocketAddr::new(probe.to, 0))?;
+    Ok(socket)
+}
+
+/// Sends; a packet that the sender's own host refuses is a lost one.
+fn sent_or_refused(socket: &OwnedFd, packet: &[u8], to: SocketAddr) -> Result<()> {
+    match sendto(socket, packet, SendFlags::empty(), &to) {
+        Ok(_) | Err(Errno::PERM | Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::CONNREFUSED) => Ok(()),
+        Err(error) => Err(error).with_context(|| format!("sending to {to}")),
+    }
+}
+
+/// The answer to a probe, if it is there.
+#[expect(clippy::option_option, reason = "there may be an answer that tells no address")]
+fn answer(probe: &Probe<'_>, sent: &Sent, ready: bool) -> Option<Option<IpAddr>> {
+    if !ready {
+        return None;
+    }
+    let v6 = probe.to.is_ipv6();
+    let mut buffer = [0; 2048];
+    let mut next = || {
+        recv(&sent.socket, &mut buffer[..], RecvFlags::empty())
+            .ok()
+            .map(|(length, _)| buffer[..length].to_vec())
+    };
+    match probe.traffic {
+        // A socket whose connection failed is ready, too, and tells of its error only once.
+        Traffic::Tcp(_) => getpeername(&sent.socket).is_ok().then_some(None),
+        Traffic::Udp(_) => {
+            let packet = next()?;
+            let (number, address) = packet.split_at_checked(2)?;
+            let text = std::str::from_utf8(address).ok()?;
+            (number == sent.tag.to_be_bytes()).then(|| text.parse().ok())
+        }
+        Traffic::Icmp(icmp_type, _) => {
+            let wanted = match (icmp_type, v6) {
+                (8, true) => 129,
+                (8, false) => 0,
+                (13, false) => 14,
+                _ => return None,
+            };
+            while let Some(packet) = next() {
+                let packet = payload(&packet, v6);
+                if packet.first() == Some(&wanted) && tag(1, packet) == Some(sent.tag) {
+                    return Some(None);
+                }
+            }
+            None
+        }
+        Traffic::Sctp(_) | Traffic::Other(_) => None,
+    }
+}
+
+const _: () = assert!(OTHER == 99, "the number that the documentation of Traffic::Other names");
