@@ -120,6 +120,15 @@ pub trait Backend: Send + Sync {
         Ok(false)
     }
 
+    /// One round of forgetting old revisions, where the store keeps any: what was current at the last round becomes the
+    /// oldest that can be read. Rounds are a period apart; whoever has the turn compacts for all.
+    ///
+    /// # Errors
+    /// Those of the store.
+    async fn compaction_round(&self, last: Compaction) -> Result<Compaction> {
+        Ok(last)
+    }
+
     /// Removes all of Calico's data. Used by tests and by an explicit clean-up, never on a normal path.
     ///
     /// # Errors
@@ -130,6 +139,17 @@ pub trait Backend: Send + Sync {
     fn is_kubernetes(&self) -> bool {
         false
     }
+}
+
+/// What a round of compaction leaves for the next one to know. The first round gets the default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Compaction {
+    /// The revision that last wrote the key by which programs take turns; 0 when nobody has.
+    pub marker: i64,
+    /// The revision of the store at that round.
+    pub revision: i64,
+    /// To which revision this round compacted, if it was its turn.
+    pub compacted: Option<i64>,
 }
 
 /// One of several writes that happen at once.

@@ -8,6 +8,7 @@
 //! them. It refuses to retry a write or to resume a watch on its own: both end with an error that says what to do.
 
 mod backend;
+mod compaction;
 mod config;
 mod convert;
 mod discovery;

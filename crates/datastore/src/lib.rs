@@ -14,6 +14,6 @@ pub mod etcd;
 pub mod kubernetes;
 pub mod secret;
 
-pub use backend::{Backend, Batch, InvalidEntry, KvList, ListParts, Watch, WatchEvent, WatchOptions, Write};
+pub use backend::{Backend, Batch, Compaction, InvalidEntry, KvList, ListParts, Watch, WatchEvent, WatchOptions, Write};
 pub use error::{Error, Result};
 pub use secret::Secret;

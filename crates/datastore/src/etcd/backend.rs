@@ -15,8 +15,8 @@ use super::remote::RemoteTransport;
 use super::transport::{
     Condition, Entry, RangeRequest, Span, Step, Transaction, TransactionResponse, Transport,
 };
-use super::{list, watch};
-use crate::backend::{Backend, Batch, KvList, ListParts, Watch, WatchOptions, Write};
+use super::{compaction, list, watch};
+use crate::backend::{Backend, Batch, Compaction, KvList, ListParts, Watch, WatchOptions, Write};
 use crate::error::{Error, Result};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -431,6 +431,11 @@ impl Backend for EtcdBackend {
         let is_there = answer.found.into_iter().flatten().next().is_some();
         let key = entry.key.to_string();
         Err(if is_there { Error::UpdateConflict { key, existing: None } } else { does_not_exist(&entry.key) })
+    }
+
+    async fn compaction_round(&self, last: Compaction) -> Result<Compaction> {
+        let outcome = compaction::round(&*self.transport, last).await;
+        outcome.map_err(|error| store_error(error, || "cannot compact the store".to_owned()))
     }
 
     async fn clean(&self) -> Result<()> {

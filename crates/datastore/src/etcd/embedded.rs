@@ -67,6 +67,10 @@ impl Transport for EmbeddedTransport {
         Ok(TransactionResponse { revision: answer.revision, succeeded: answer.succeeded, found })
     }
 
+    async fn compact(&self, revision: i64) -> Result<(), TransportError> {
+        self.store.compact(revision, false).await.map(drop).map_err(|error| engine_error(&error))
+    }
+
     async fn grant_lease(&self, seconds: i64) -> Result<i64, TransportError> {
         Ok(self.store.lease_grant(0, seconds).await.map_err(|error| engine_error(&error))?.id)
     }

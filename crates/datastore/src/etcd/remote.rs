@@ -191,6 +191,11 @@ impl Transport for RemoteTransport {
         Ok(transaction_response(answer.0))
     }
 
+    async fn compact(&self, revision: i64) -> Result<(), TransportError> {
+        // To compact twice to the same revision does no harm: the second attempt is told that it is done.
+        self.call(true, |mut session| async move { session.kv.compact(revision, None).await }).await.map(drop)
+    }
+
     async fn grant_lease(&self, seconds: i64) -> Result<i64, TransportError> {
         // Repeating a grant at worst leaves a lease that nothing hangs on, and that expires by itself.
         let answer =

@@ -221,6 +221,11 @@ pub trait Transport: Send + Sync {
 
     /// Follows changes.
     async fn watch(&self, request: WatchRequest) -> Result<WatchAnswer, TransportError>;
+
+    /// Forgets what was replaced or deleted before this revision.
+    async fn compact(&self, _revision: i64) -> Result<(), TransportError> {
+        Err(TransportError::Failed("this store cannot be compacted".to_owned()))
+    }
 }
 
 #[cfg(test)]
