@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # Installs what tests and benchmarks need, and nothing that is already there: Debian packages (etcd for the peer of our
 # store, util-linux for setpriv, BIRD for `node status`, iproute2 for network namespaces, and containerd, runc, busybox
-# the reference CNI plugins for real containers, the tools of packet filters) and the Kubernetes binaries. Says what is missing where it cannot
+# the reference CNI plugins for real containers, the tools of packet filters, QEMU and a
+# kernel for guests) and the Kubernetes binaries. Says what is missing where it cannot
 # install it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 declare -A package_of=([etcd]=etcd-server [etcdctl]=etcd-client [setpriv]=util-linux [bird]=bird2 [ip]=iproute2
   [containerd]=containerd [runc]=runc [busybox]=busybox-static [iptables]=iptables
-  [nft]=nftables [ipset]=ipset [conntrack]=conntrack)
+  [nft]=nftables [ipset]=ipset [conntrack]=conntrack [qemu-system-x86_64]=qemu-system-x86 [depmod]=kmod)
 missing=()
 for program in "${!package_of[@]}"; do
   command -v "$program" >/dev/null || [ -x "/usr/sbin/$program" ] || missing+=("${package_of[$program]}")
@@ -27,3 +28,4 @@ if [ ${#missing[@]} -gt 0 ]; then
 fi
 command -v cargo >/dev/null || { echo "setup: no Rust toolchain on PATH; install Rust 1.95 (rustup)" >&2; exit 1; }
 scripts/kubernetes-binaries.sh >/dev/null
+scripts/guest-kernel.sh >/dev/null

@@ -34,6 +34,10 @@ pub struct Mtus {
     pub vxlan: u32,
     /// Of the IPv6 VXLAN device.
     pub vxlan_v6: u32,
+    /// Of the WireGuard device.
+    pub wireguard: u32,
+    /// Of the IPv6 WireGuard device.
+    pub wireguard_v6: u32,
     /// Of pods.
     pub pod: u32,
 }
@@ -53,12 +57,14 @@ impl Mtus {
         let ipip = chosen(config.ipip_mtu, IPIP_OVERHEAD);
         let vxlan = chosen(config.vxlan_mtu, VXLAN_OVERHEAD);
         let vxlan_v6 = chosen(config.vxlan_mtu_v6, VXLAN_V6_OVERHEAD);
+        let wireguard = chosen(config.wireguard_mtu, WIREGUARD_OVERHEAD + below);
+        let wireguard_v6 = chosen(config.wireguard_mtu_v6, WIREGUARD_V6_OVERHEAD + below);
         let pod = [
             (encapsulation.ipip, ipip),
             (encapsulation.vxlan, vxlan),
             (encapsulation.vxlan_v6, vxlan_v6),
-            (config.wireguard_enabled, chosen(config.wireguard_mtu, WIREGUARD_OVERHEAD + below)),
-            (config.wireguard_enabled_v6, chosen(config.wireguard_mtu_v6, WIREGUARD_V6_OVERHEAD + below)),
+            (config.wireguard_enabled, wireguard),
+            (config.wireguard_enabled_v6, wireguard_v6),
         ]
         .into_iter()
         .filter(|(enabled, mtu)| *enabled && *mtu > 0)
@@ -68,7 +74,7 @@ impl Mtus {
         if pod > host {
             tracing::warn!(pod, host, "the MTU of pods is larger than that of the host's interfaces");
         }
-        Self { host, ipip, vxlan, vxlan_v6, pod }
+        Self { host, ipip, vxlan, vxlan_v6, wireguard, wireguard_v6, pod }
     }
 }
 

@@ -38,6 +38,8 @@ use std::time::Duration;
 pub enum RouteClass {
     /// To a workload of this host.
     LocalWorkload,
+    /// By the WireGuard device, or not by it; in a table of its own.
+    Wireguard,
     /// To a node of the same subnet, in a pool with VXLAN.
     VxlanSameSubnet,
     /// By the VXLAN device.
@@ -58,8 +60,9 @@ pub enum RouteClass {
 
 impl RouteClass {
     /// All of them, in order.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::LocalWorkload,
+        Self::Wireguard,
         Self::VxlanSameSubnet,
         Self::VxlanTunnel,
         Self::IpipSameSubnet,
@@ -120,6 +123,8 @@ pub enum Way {
     Gateway(IpAddr),
     /// Nowhere: packets are dropped.
     Blackhole,
+    /// Not by this table: the search goes on in the next.
+    Throw,
 }
 
 impl Target {

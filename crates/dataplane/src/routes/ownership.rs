@@ -1,4 +1,4 @@
-//! Which routes of the main table are ours.
+//! Which routes of a table are ours.
 //!
 //! Calico began with a protocol number that everybody uses ("boot"), so a route is ours when it has the number that only
 //! we use, or leads to a device that is ours.
@@ -17,6 +17,8 @@ pub const PROTOCOL_BIRD: u8 = 12;
 /// What makes a route ours.
 #[derive(Clone, Debug, Default)]
 pub struct Ownership {
+    /// Whether the table is ours alone: then all routes by our own devices are ours, and those without a device.
+    pub whole_table: bool,
     /// What the names of workloads' interfaces begin with.
     pub workload_prefixes: Vec<Text>,
     /// Whether any route to a workload's interface counts as ours (`RemoveExternalRoutes`).
@@ -47,6 +49,10 @@ impl Ownership {
     /// Whether a route is ours; `device` is the name of its device, where it has one.
     #[must_use]
     pub fn is_ours(&self, route: &Route, device: Option<&str>) -> bool {
+        let is_own_device = |device: &str| self.own_devices.iter().any(|own| **own == *device);
+        if self.whole_table {
+            return device.is_none_or(is_own_device);
+        }
         let exclusive = self.exclusive_protocol();
         if route.protocol == exclusive {
             return true;
@@ -61,7 +67,7 @@ impl Ownership {
         if self.bird_device.as_deref() == Some(device) && route.protocol == PROTOCOL_BIRD {
             return true;
         }
-        self.own_devices.iter().any(|own| **own == *device)
+        is_own_device(device)
     }
 }
 
@@ -73,6 +79,7 @@ mod tests {
     #[test]
     fn ours_by_number_or_by_device() {
         let ownership = Ownership {
+            whole_table: false,
             workload_prefixes: vec!["cali".into(), "tap".into()],
             all_workload_routes: true,
             device_protocol: PROTOCOL_BOOT,
@@ -99,6 +106,15 @@ mod tests {
             let route = Route { protocol, ..Route::new("10.0.0.0/8".parse().expect("a network")) };
             let found = [&ownership, &careful, &numbered].map(|one| one.is_ours(&route, device));
             assert_eq!(found, expected, "{device:?} {protocol}");
+        }
+        let alone = Ownership { whole_table: true, ..ownership };
+        for (device, expected) in
+            [(None, true), (Some("vxlan.calico"), true), (Some("eth0"), false), (Some("cali1"), false)]
+        {
+            for protocol in [PROTOCOL_BOOT, PROTOCOL_CALICO, 4] {
+                let route = Route { protocol, ..Route::new("10.0.0.0/8".parse().expect("a network")) };
+                assert_eq!(alone.is_ours(&route, device), expected, "{device:?} {protocol}");
+            }
         }
     }
 }

@@ -310,13 +310,16 @@ impl RouteTable {
     }
 
     fn route(&self, key: RouteKey, target: &Target, index: u32) -> Route {
-        let blackhole = target.way == Way::Blackhole;
         normalised(Route {
-            kind: if blackhole { RouteKind::Blackhole } else { RouteKind::Unicast },
+            kind: match target.way {
+                Way::Direct | Way::Gateway(_) => RouteKind::Unicast,
+                Way::Blackhole => RouteKind::Blackhole,
+                Way::Throw => RouteKind::Throw,
+            },
             device: (index != 0).then_some(index),
             gateway: match target.way {
                 Way::Gateway(gateway) => Some(gateway),
-                Way::Direct | Way::Blackhole => None,
+                Way::Direct | Way::Blackhole | Way::Throw => None,
             },
             scope: if target.way == Way::Direct { Scope::Link } else { Scope::Universe },
             table: self.settings.table,

@@ -1,0 +1,105 @@
+//! The public keys of this node's WireGuard devices, written into its `Node` resource, where other nodes find them.
+//!
+//! Only the newest key of each device is written, again and again until the datastore takes it: a node whose published key
+//! is an old one is cut off from those that encrypt to it.
+
+use api::{NodeSpec, Object};
+use client::Client;
+use messages::FromDataplane;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// The first and the longest pause before what failed is tried again.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// A device's key: whether it is the IPv6 device, and the key, empty for none.
+pub(crate) type DeviceKey = (bool, String);
+
+/// The key in a report, if it is about one.
+pub(crate) fn key_of(report: &FromDataplane) -> Option<DeviceKey> {
+    match report {
+        FromDataplane::WireguardStatus { public_key, ipv6 } => Some((*ipv6, public_key.clone())),
+        _ => None,
+    }
+}
+
+/// Writes keys until nobody reports any more.
+pub(crate) async fn write(client: Client, node: String, mut keys: mpsc::UnboundedReceiver<DeviceKey>) {
+    let mut pending: BTreeMap<bool, String> = BTreeMap::new();
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let next = match pending.is_empty() {
+            true => keys.recv().await,
+            false => match tokio::time::timeout(pause, keys.recv()).await {
+                Ok(next) => next,
+                Err(_) => {
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    write_all(&client, &node, &mut pending).await;
+                    continue;
+                }
+            },
+        };
+        let Some((ipv6, key)) = next else { return };
+        pending.insert(ipv6, key);
+        pause = FIRST_PAUSE;
+        write_all(&client, &node, &mut pending).await;
+    }
+}
+
+async fn write_all(client: &Client, node: &str, pending: &mut BTreeMap<bool, String>) {
+    for (ipv6, key) in std::mem::take(pending) {
+        let nodes = client.resource::<NodeSpec>();
+        let mut is_new = false;
+        let change = |node: &mut Object<NodeSpec>| {
+            is_new = set(node, ipv6, &key);
+            is_new
+        };
+        match nodes.update_with_retry("", node, change).await {
+            Ok(_) if is_new => tracing::info!(key, ipv6, "this node's WireGuard key is published"),
+            Ok(_) => {}
+            // Nothing is published where nothing is.
+            Err(client::Error::DoesNotExist { .. }) if key.is_empty() => {}
+            Err(error) => {
+                tracing::warn!(%error, node, "cannot publish this node's WireGuard key; trying again");
+                pending.entry(ipv6).or_insert(key);
+            }
+        }
+    }
+}
+
+/// Sets the key; false when it is there already.
+fn set(node: &mut Object<NodeSpec>, ipv6: bool, key: &str) -> bool {
+    let place = match ipv6 {
+        false => &mut node.status.wireguard_public_key,
+        true => &mut node.status.wireguard_public_key_v6,
+    };
+    if *place == key {
+        return false;
+    }
+    key.clone_into(place);
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{key_of, set};
+    use api::Node;
+    use messages::FromDataplane;
+
+    #[test]
+    fn only_what_changes_is_written() {
+        let mut node = Node::default();
+        assert!(set(&mut node, false, "key") && !set(&mut node, false, "key"));
+        assert!(set(&mut node, true, "other"));
+        assert_eq!(
+            (node.status.wireguard_public_key.as_str(), node.status.wireguard_public_key_v6.as_str()),
+            ("key", "other")
+        );
+        assert!(set(&mut node, false, "") && !set(&mut node, false, ""));
+        assert_eq!(key_of(&FromDataplane::InSync), None);
+        let report = FromDataplane::WireguardStatus { public_key: "k".into(), ipv6: true };
+        assert_eq!(key_of(&report), Some((true, "k".into())));
+    }
+}

@@ -1,0 +1,137 @@
+//! WireGuard devices: their keys, ports, marks and peers, by generic netlink. No `wg` program.
+//!
+//! - [`PublicKey`], [`PrivateKey`]: the latter is never shown, and is forgotten here once the kernel has it.
+//! - [`Device`], [`Peer`]: what there is. [`DeviceChange`], [`PeerChange`]: what should change.
+//! - [`Devices`]: the small trait that the dataplane is written against; [`Client`] is the real kernel, [`FakeDevices`] a
+//!   map.
+//!
+//! The device itself is an ordinary link of kind `wireguard`, which this module refuses to make or remove. The private key
+//! that the kernel shows to root is never read.
+
+mod client;
+mod fake;
+mod keys;
+mod messages;
+
+pub use client::Client;
+pub use fake::FakeDevices;
+pub use keys::{InvalidKey, PrivateKey, PublicKey};
+
+use crate::error::Result;
+use ipnet::IpNet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+/// The kind of link.
+pub const KIND: &str = "wireguard";
+
+/// A device as the kernel has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Device {
+    /// Its number.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// The public half of its key; none while it has no key.
+    pub public_key: Option<PublicKey>,
+    /// The UDP port that it listens on.
+    pub port: u16,
+    /// The mark of the packets that it sends; 0 for none.
+    pub mark: u32,
+    /// Its peers.
+    pub peers: BTreeMap<PublicKey, Peer>,
+}
+
+/// A peer as the kernel has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Peer {
+    /// Where it is reached.
+    pub endpoint: Option<SocketAddr>,
+    /// How often it is sent something so that paths to it stay open, in seconds; 0 for never.
+    pub keepalive: u16,
+    /// What is behind it.
+    pub allowed: BTreeSet<IpNet>,
+    /// When both sides last agreed on keys, in seconds since 1970; 0 for never.
+    pub last_handshake: u64,
+    /// Bytes that came from it.
+    pub received: u64,
+    /// Bytes that went to it.
+    pub sent: u64,
+}
+
+/// A change of a device; what is not given stays as it is.
+#[derive(Clone, Debug, Default)]
+pub struct DeviceChange {
+    /// A new key.
+    pub private_key: Option<PrivateKey>,
+    /// A new port.
+    pub port: Option<u16>,
+    /// A new mark.
+    pub mark: Option<u32>,
+    /// Changes of peers, in order.
+    pub peers: Vec<PeerChange>,
+}
+
+impl DeviceChange {
+    /// Whether it changes nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.private_key.is_none() && self.port.is_none() && self.mark.is_none() && self.peers.is_empty()
+    }
+}
+
+/// A change of a peer; what is not given stays as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerChange {
+    /// Which.
+    pub key: PublicKey,
+    /// Removes it.
+    pub remove: bool,
+    /// Changes it only if it is there.
+    pub only_known: bool,
+    /// Where it is reached.
+    pub endpoint: Option<SocketAddr>,
+    /// How often it is sent something, in seconds.
+    pub keepalive: Option<u16>,
+    /// Whether it loses what is behind it now.
+    pub replace_allowed: bool,
+    /// What is behind it, besides. Another peer that has it loses it.
+    pub allowed: Vec<IpNet>,
+}
+
+impl PeerChange {
+    /// Nothing changes.
+    #[must_use]
+    pub fn new(key: PublicKey) -> Self {
+        Self {
+            key,
+            remove: false,
+            only_known: false,
+            endpoint: None,
+            keepalive: None,
+            replace_allowed: false,
+            allowed: Vec::new(),
+        }
+    }
+
+    /// The peer goes.
+    #[must_use]
+    pub fn removal(key: PublicKey) -> Self {
+        Self { remove: true, ..Self::new(key) }
+    }
+}
+
+/// The WireGuard devices of one network namespace.
+pub trait Devices {
+    /// Reads a device; none when there is no such link.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is no WireGuard device.
+    fn device(&mut self, name: &str) -> Result<Option<Device>>;
+
+    /// Changes a device. A change of many peers takes several messages; what came before one that is refused stays.
+    ///
+    /// # Errors
+    /// The kernel's first refusal.
+    fn configure(&mut self, name: &str, change: &DeviceChange) -> Result<()>;
+}
