@@ -11,6 +11,8 @@
 //! - [`iptables`]: own chains and hooks in the four tables of a family, by `iptables-restore`.
 //! - [`ipsets`]: the sets that rules name, for either backend.
 //! - [`routes`]: routes, neighbours, forwarding entries, tunnel devices, addresses.
+//! - [`bandwidth`]: limits on workloads' interfaces.
+//! - [`wireguard`]: the WireGuard device, its peers, its table and rule.
 //! - [`conntrack`]: connections of addresses that are gone.
 //! - [`environment`]: what the host can do. [`settings`]: what follows from Felix's configuration.
 //!
@@ -20,6 +22,7 @@
 //!
 //! Nothing that is not recognisably ours is ever changed, and nothing is written before everything is known once.
 
+pub mod bandwidth;
 mod chains;
 pub mod conntrack;
 pub mod driver;
@@ -32,6 +35,7 @@ pub mod refused;
 pub mod routes;
 pub mod runner;
 pub mod settings;
+pub mod wireguard;
 
 pub use driver::{Applied, ApplyError, RuleDriver};
 pub use refused::{Part, Refused};

@@ -6,6 +6,8 @@
 //! - [`Operation`] and the values it carries: [`Link`], [`Address`], [`Route`], [`Neighbour`], [`Rule`].
 //! - [`Monitor`]: what changes, as it changes.
 //! - [`namespace`]: running code in another network namespace, on a thread that ends there; [`sysctl`]: `/proc/sys`.
+//! - [`wireguard`]: the keys and peers of WireGuard devices.
+//! - [`tc`]: limits of bandwidth.
 //! - [`Connection`]: requests and dumps of any netlink family, the part that other protocols build on.
 //!
 //! Everything blocks: a CNI plugin and a dataplane's apply thread both want the answer before the next step. Nothing
@@ -20,6 +22,7 @@
 mod connection;
 mod error;
 mod fake;
+mod generic;
 mod handle;
 mod kernel;
 mod mac;
@@ -28,7 +31,9 @@ pub mod namespace;
 pub mod netfilter;
 pub mod route;
 pub mod sysctl;
+pub mod tc;
 pub mod wire;
+pub mod wireguard;
 
 pub use connection::{Answer, Connection, Request};
 pub use error::{Error, Result};

@@ -2,13 +2,15 @@
 //!
 //! - [`health`]: which parts are alive and ready.
 //! - [`metrics`]: figures, with Calico's names.
-//! - [`server`]: both over HTTP.
+//! - [`server`]: both over HTTP. [`tls`]: and over TLS.
 //!
 //! It refuses to run timers: answers are made when somebody asks.
 
 pub mod health;
 pub mod metrics;
 pub mod server;
+pub mod tls;
 
 pub use health::{Health, Pulse, Summary};
 pub use metrics::{Figure, FigureKind, Metrics};
+pub use tls::{ClientAuth, TlsFiles};

@@ -3,6 +3,7 @@
 
 use crate::health::Health;
 use crate::metrics::Metrics;
+use crate::tls::{Acceptor, TlsFiles};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -13,8 +14,9 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// How many connections are served at once; more wait.
 const CONNECTIONS: usize = 64;
@@ -32,32 +34,62 @@ pub struct Pages {
 
 /// Serves the pages until the task is dropped.
 pub async fn serve(listener: TcpListener, pages: Pages) {
+    accept(listener, |stream, permit| {
+        tokio::spawn(answer(stream, pages.clone(), permit));
+    })
+    .await;
+}
+
+/// The same over TLS.
+pub async fn serve_tls(listener: TcpListener, pages: Pages, files: TlsFiles) {
+    let mut acceptor = Acceptor::new(files);
+    accept(listener, |stream, permit| match acceptor.get() {
+        Ok(acceptor) => {
+            let pages = pages.clone();
+            tokio::spawn(async move {
+                match tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await {
+                    Ok(Ok(stream)) => answer(stream, pages, permit).await,
+                    Ok(Err(error)) => tracing::debug!(%error, "no connection over TLS came about"),
+                    Err(_) => tracing::debug!("a client does not say hello"),
+                }
+            });
+        }
+        Err(error) => tracing::error!(%error, "metrics cannot be served"),
+    })
+    .await;
+}
+
+/// Takes connections for as long as it is polled, and hands each on with its place among those that are served.
+async fn accept(listener: TcpListener, mut take: impl FnMut(TcpStream, OwnedSemaphorePermit)) {
     let permits = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         // The semaphore is never closed.
         let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+        match listener.accept().await {
+            Ok((stream, _)) => take(stream, permit),
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
             }
-        };
-        let pages = pages.clone();
-        tokio::spawn(async move {
-            let answer = service_fn(move |request| {
-                let response = respond(&request, &pages);
-                async move { Ok::<_, Infallible>(response) }
-            });
-            let _ = hyper::server::conn::http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(PATIENCE)
-                .serve_connection(TokioIo::new(stream), answer)
-                .await;
-            drop(permit);
-        });
+        }
     }
+}
+
+async fn answer(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    pages: Pages,
+    permit: OwnedSemaphorePermit,
+) {
+    let answer = service_fn(move |request| {
+        let response = respond(&request, &pages);
+        async move { Ok::<_, Infallible>(response) }
+    });
+    let _ = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(PATIENCE)
+        .serve_connection(TokioIo::new(stream), answer)
+        .await;
+    drop(permit);
 }
 
 fn respond(request: &Request<Incoming>, pages: &Pages) -> Response<Full<Bytes>> {
@@ -127,7 +159,7 @@ mod tests {
         let metrics = Metrics::default();
         metrics.set("felix_resync_state", "State.", 3.0);
         let server = tokio::spawn(serve(listener, Pages { health: None, metrics: Some(metrics) }));
-        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        let mut stream = TcpStream::connect(address).await.unwrap();
         stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();

@@ -19,8 +19,10 @@ mod migration;
 mod mtu;
 mod policies;
 mod pools;
+pub mod qos;
 mod service_loop;
 mod vxlan;
+mod wireguard;
 mod workloads;
 
 #[cfg(test)]
@@ -42,8 +44,10 @@ pub use migration::{Migrations, Routing};
 pub use mtu::{ASSUMED_MTU, Mtus, host_mtu};
 pub use policies::Policies;
 pub use pools::Pools;
+pub use qos::Bandwidth;
 pub use service_loop::ServiceLoop;
 pub use vxlan::{VxlanManager, VxlanSettings};
+pub use wireguard::{WantedPeer, WireguardManager, WireguardSettings};
 pub(crate) use workloads::Surroundings;
 pub use workloads::{Reported, WorkloadSettings, Workloads};
 

@@ -3,9 +3,9 @@
 use super::migration::Migrations;
 use super::workloads::Surroundings;
 use super::{
-    AllHosts, ClusterRoutes, ClusterRoutesSettings, DriverFigure, Dscp, Firewall, FloatingAddresses, Groups,
-    HostEndpoints, Interfaces, Plane, Policies, Pools, ServiceLoop, ThisHost, VxlanManager, VxlanSettings,
-    WorkloadSettings, Workloads,
+    AllHosts, Bandwidth, ClusterRoutes, ClusterRoutesSettings, DriverFigure, Dscp, Firewall,
+    FloatingAddresses, Groups, HostEndpoints, Interfaces, Plane, Policies, Pools, ServiceLoop, ThisHost,
+    VxlanManager, VxlanSettings, WorkloadSettings, Workloads,
 };
 use crate::driver::{Applied, ApplyError, RuleDriver};
 use crate::ipsets::{IpSetDriver, Metrics};
@@ -170,6 +170,7 @@ struct Scene {
     groups: Groups,
     marks: EndpointMarks,
     migrations: Migrations,
+    bandwidth: Bandwidth,
     now: Instant,
 }
 
@@ -207,6 +208,7 @@ impl Scene {
             policies: Policies::default(),
             groups: Groups::default(),
             migrations: Migrations::new(Duration::from_secs(30)),
+            bandwidth: Bandwidth::default(),
             now,
         }
     }
@@ -239,6 +241,7 @@ impl Scene {
             groups: &mut self.groups,
             marks: &mut self.marks,
             migrations: &self.migrations,
+            bandwidth: &mut self.bandwidth,
         });
     }
 

@@ -6,6 +6,7 @@
 //! interface can have gets nothing, and is reported as faulty.
 
 use super::migration::Routing;
+use super::qos::{Bandwidth, Limits};
 use super::{ChainSet, Groups, Interfaces, Migrations, Plane, Policies};
 use crate::driver::RuleDriver;
 use crate::routes::{RouteClass, RouteKey, Target, Way};
@@ -66,6 +67,7 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) groups: &'a mut Groups,
     pub(crate) marks: &'a mut EndpointMarks,
     pub(crate) migrations: &'a Migrations,
+    pub(crate) bandwidth: &'a mut Bandwidth,
 }
 
 impl Workloads {
@@ -198,6 +200,7 @@ impl Workloads {
         }
         self.write_chains(&interface, &endpoint, around);
         self.write_routes(&id, &interface, &endpoint, around);
+        around.bandwidth.set(&interface, Limits::of(endpoint.qos_controls.as_deref()));
         let allowed = (!endpoint.allow_spoofed_source_prefixes.is_empty())
             .then(|| endpoint.allow_spoofed_source_prefixes.clone());
         let old = match allowed.clone() {
@@ -259,6 +262,7 @@ impl Workloads {
         }
         around.groups.set(&interface, [], around.renderer, around.planes);
         around.marks.release(&interface);
+        around.bandwidth.set(&interface, Limits::default());
         self.enter_maps(&interface, false, around);
         self.unconfigured.remove(&interface);
         self.allowed_sources_changed |= self.allowed_sources.remove(&interface).is_some();

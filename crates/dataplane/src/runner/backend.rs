@@ -221,6 +221,7 @@ fn plane(
             family,
             table: TABLE_MAIN,
             ownership: Ownership {
+                whole_table: false,
                 workload_prefixes: config.interface_prefixes().map(Text::from).collect(),
                 all_workload_routes: config.remove_external_routes,
                 device_protocol: u8::try_from(config.device_route_protocol)

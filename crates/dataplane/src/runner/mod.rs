@@ -12,12 +12,14 @@ mod mailbox;
 mod phases;
 mod state;
 
+use crate::bandwidth::BandwidthDriver;
 use crate::conntrack::Connections;
 use crate::managers::{ASSUMED_MTU, ChainSet, Interfaces, Mtus, Plane, host_mtu};
 use crate::nftables;
 use crate::refused::Refused;
 use crate::routes::{Background, ConnectionCleanup, LinkAddresses, RouteTable};
 use crate::settings::DataplaneSettings;
+use crate::wireguard::Wireguard;
 use backend::{IPVS_INTERFACE, Leftover, Opened};
 use clock::{Backoff, Every, Throttle};
 use figures::Figures;
@@ -182,11 +184,6 @@ pub fn start_on(
     if config.bpf_enabled {
         tracing::error!("BPFEnabled: there is no BPF dataplane yet; policy is enforced without it");
     }
-    if config.wireguard_enabled || config.wireguard_enabled_v6 {
-        tracing::error!(
-            "WireguardEnabled: there is no WireGuard yet; packets between nodes are not encrypted"
-        );
-    }
     let work = Work::open(settings, machine, Box::new(reports))?;
     let suppress_overlaps = work.state.renderer.backend() == Backend::Nftables;
     let thread =
@@ -237,6 +234,8 @@ struct Work {
     monitor: Monitor,
     watch: Option<Watch>,
     connections: Box<dyn ConnectionCleanup + Send>,
+    /// None where the kernel has no traffic control.
+    bandwidth: Option<BandwidthDriver<netlink::tc::Client>>,
     figures: Figures,
     default_reverse_path: String,
     has_ipvs: bool,
@@ -311,10 +310,22 @@ impl Work {
                 Background::start(NoConnections)?
             }
         };
+        let bandwidth = match netlink::tc::Client::open() {
+            Ok(client) => Some(BandwidthDriver::new(client, netlink::tc::ticks_in_microsecond())),
+            Err(error) => {
+                tracing::warn!(%error, "bandwidth of workloads cannot be limited");
+                None
+            }
+        };
         let now = Instant::now();
         let interfaces = Interfaces::new(config.interface_exclude.clone());
         let state = State::new(&settings, renderer, &mut planes, interfaces, &mtus);
         let figures = Figures::new(&settings.metrics);
+        let encrypting: Vec<String> = state.encrypting();
+        if config.prometheus_wire_guard_metrics_enabled && !encrypting.is_empty() {
+            let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+            crate::wireguard::watch(&settings.metrics, &name, encrypting);
+        }
         let default_reverse_path =
             sysctl::read("net/ipv4/conf/default/rp_filter").unwrap_or_else(|_| "1".to_owned());
         let mut work = Self {
@@ -331,6 +342,7 @@ impl Work {
             monitor,
             watch,
             connections: Box::new(connections),
+            bandwidth,
             figures,
             default_reverse_path,
             has_ipvs,
@@ -451,6 +463,9 @@ impl Work {
                         self.needs_round |=
                             plane.routes.as_mut().is_some_and(|routes| routes.route_gone(route));
                     }
+                    for wireguard in self.state.wireguards() {
+                        self.needs_round |= wireguard.table().is_some_and(|routes| routes.route_gone(route));
+                    }
                 }
                 unread.extend(self.state.interfaces.take(&event, &mut news));
             }
@@ -458,6 +473,7 @@ impl Work {
         if lost {
             tracing::warn!("the kernel's events came too fast; everything is read anew");
             self.planes.iter_mut().filter_map(|plane| plane.routes.as_mut()).for_each(RouteTable::invalidate);
+            self.state.wireguards().for_each(Wireguard::invalidate);
             self.read_interfaces(now).map_err(|error| DataplaneError::Kernel(error.to_string()))?;
         } else {
             for index in unread {
@@ -585,6 +601,7 @@ impl Work {
             }
             let vxlan = self.state.versions.iter_mut().filter_map(|managers| managers.vxlan.as_mut());
             vxlan.for_each(|vxlan| vxlan.neighbours.invalidate());
+            self.state.wireguards().for_each(Wireguard::invalidate);
             self.state.devices_changed = true;
             self.needs_round = true;
         }
@@ -672,7 +689,10 @@ impl Work {
             ([], count) => format!("{count} parts of the policy were refused by the kernel and are closed"),
             ([first, ..], _) => format!("trying again: {first}"),
         };
-        self.settings.pulse.report(true, detail);
+        let unencrypted = self.state.wireguards().find_map(|wireguard| wireguard.unsupported());
+        let detail: Vec<&str> =
+            [detail.as_str()].into_iter().chain(unencrypted).filter(|part| !part.is_empty()).collect();
+        self.settings.pulse.report(true, detail.join("; "));
     }
 }
 

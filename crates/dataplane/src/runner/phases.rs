@@ -1,9 +1,9 @@
 //! One round: what the managers ask for is brought into the kernel, in an order in which every step finds what it needs.
 //!
 //! 1. managers write what changed to the drivers;
-//! 2. settings of the kernel and of workloads' interfaces;
+//! 2. settings of the kernel and of workloads' interfaces, and their limits of bandwidth;
 //! 3. sets are made and filled, because rules name them;
-//! 4. tunnel devices, their neighbours, addresses, routes;
+//! 4. tunnel devices, their neighbours, addresses, routes; WireGuard;
 //! 5. rules; then what other firewalls hold of ours;
 //! 6. sets that no rule names any more are destroyed;
 //! 7. endpoints are reported, because now their policies are in place.
@@ -15,6 +15,7 @@ use crate::driver::{ApplyError, RuleDriver};
 use crate::managers::{self, workload_settings};
 use crate::refused::Refused;
 use crate::routes::{Outcome, device};
+use crate::wireguard::Wireguard;
 use messages::{FromDataplane, HostEndpoint, Text, TierInfo, WorkloadEndpoint};
 use netlink::sysctl;
 use rules::names::EndpointChain;
@@ -56,6 +57,7 @@ impl Work {
             self.start_kernel(&mut round);
         }
         self.configure_interfaces(&mut round);
+        self.limit_bandwidth(&mut round);
         let sets_failed = self.fill_sets(&mut round);
         self.make_devices(&mut round);
         self.make_routes(now, &mut round);
@@ -88,6 +90,7 @@ impl Work {
             groups: &mut state.groups,
             marks: &mut state.marks,
             migrations: &state.migrations,
+            bandwidth: &mut state.bandwidth,
         });
         let prefixes = state.prefixes.clone();
         let is_workload = |name: &str| prefixes.iter().any(|prefix| name.starts_with(&**prefix));
@@ -118,6 +121,7 @@ impl Work {
             for routes in managers.ipip.iter_mut().chain(&mut managers.no_encap) {
                 routes.complete(&state.interfaces, plane);
             }
+            managers.wireguard.iter_mut().for_each(Wireguard::complete);
             if let Some(flow) = &mut managers.flow_tables {
                 flow.complete(&state.workloads.interfaces(), &state.interfaces, plane);
             }
@@ -195,6 +199,14 @@ impl Work {
         Ok(())
     }
 
+    fn limit_bandwidth(&mut self, round: &mut Round) {
+        let Some(driver) = &mut self.bandwidth else { return };
+        let workloads = &self.state.workloads;
+        for failure in driver.apply(&mut *self.kernel, &mut self.state.bandwidth, || workloads.interfaces()) {
+            round.failed("limit of bandwidth", failure);
+        }
+    }
+
     /// Returns the planes that have no complete sets.
     fn fill_sets(&mut self, round: &mut Round) -> BTreeSet<usize> {
         let mut failed = BTreeSet::new();
@@ -254,6 +266,14 @@ impl Work {
                 round.note("addresses of interfaces", addresses.apply(kernel, routes.ownership()));
             }
             round.note("routes", routes.apply(kernel, &mut *self.connections, now));
+        }
+        for managers in &mut self.state.versions {
+            let Some(wireguard) = &mut managers.wireguard else { continue };
+            round.note("WireGuard", wireguard.apply(kernel, now));
+            if let Some(public_key) = wireguard.take_report() {
+                let ipv6 = wireguard.version() == IpVersion::V6;
+                (self.reports)(FromDataplane::WireguardStatus { public_key, ipv6 });
+            }
         }
     }
 

@@ -1,17 +1,21 @@
 //! All managers of the dataplane, and which of them hears what: messages of the calculation, and news about interfaces.
 
 use crate::managers::{
-    AllHosts, ClusterRoutes, ClusterRoutesSettings, Dscp, FloatingAddresses, FlowTables, Groups,
+    AllHosts, Bandwidth, ClusterRoutes, ClusterRoutesSettings, Dscp, FloatingAddresses, FlowTables, Groups,
     HostEndpoints, InterfaceNews, InterfaceState, Interfaces, Migrations, Mtus, Plane, Policies, Pools,
-    ServiceLoop, ThisHost, VxlanManager, VxlanSettings, WorkloadSettings, Workloads, host_address,
+    ServiceLoop, ThisHost, VxlanManager, VxlanSettings, WireguardManager, WireguardSettings,
+    WorkloadSettings, Workloads, host_address,
 };
 use crate::routes::device::{TunnelDevice, TunnelKind};
 use crate::settings::DataplaneSettings;
+use crate::wireguard::{KernelSettings, Wireguard, first_table};
 use felix_config::Config;
 use messages::{HostMetadata, IpPoolType, Text, ToDataplane, WorkloadEndpoint};
+use netlink::wireguard::Devices;
 use rules::names;
 use rules::tree::IpVersion;
 use rules::{EndpointMarks, IPIP_INTERFACE, Renderer, VXLAN_INTERFACE, VXLAN_INTERFACE_V6};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -24,6 +28,8 @@ pub(super) struct VersionManagers {
     pub(super) ipip: Option<ClusterRoutes>,
     pub(super) no_encap: Option<ClusterRoutes>,
     pub(super) flow_tables: Option<FlowTables>,
+    /// None where no routing table is left for it.
+    pub(super) wireguard: Option<Wireguard>,
 }
 
 /// All managers.
@@ -37,6 +43,7 @@ pub(super) struct State {
     pub(super) workloads: Workloads,
     pub(super) hosts: HostEndpoints,
     pub(super) migrations: Migrations,
+    pub(super) bandwidth: Bandwidth,
     pub(super) floating: FloatingAddresses,
     pub(super) service_loop: ServiceLoop,
     pub(super) this_host: ThisHost,
@@ -90,6 +97,7 @@ impl State {
             workloads: Workloads::new(workload_settings),
             hosts: HostEndpoints::default(),
             migrations: Migrations::new(config.live_migration_route_convergence_time.or_zero()),
+            bandwidth: Bandwidth::default(),
             service_loop: ServiceLoop::default(),
             this_host: ThisHost::default(),
             versions,
@@ -168,12 +176,14 @@ impl State {
                 self.hosts.remove(&id);
             }
             Message::RouteUpdate(route) => {
+                self.each_wireguard(|wireguard| wireguard.set_route(&route));
                 self.versions
                     .iter_mut()
                     .flat_map(VersionManagers::routes)
                     .for_each(|routes| routes.update(&route));
             }
             Message::RouteRemove(destination) => {
+                self.each_wireguard(|wireguard| wireguard.remove_route(&destination));
                 self.versions
                     .iter_mut()
                     .flat_map(VersionManagers::routes)
@@ -192,6 +202,16 @@ impl State {
                     vxlan.update(&node, None, plane);
                 }
             }),
+            Message::WireguardUpdate(node, endpoint) => {
+                let address = endpoint.interface_ipv4.map(Into::into);
+                self.wireguard_endpoint(IpVersion::V4, &node, Some(&endpoint.public_key), address);
+            }
+            Message::WireguardRemove(node) => self.wireguard_endpoint(IpVersion::V4, &node, None, None),
+            Message::WireguardV6Update(node, endpoint) => {
+                let address = endpoint.interface_ipv6.map(Into::into);
+                self.wireguard_endpoint(IpVersion::V6, &node, Some(&endpoint.public_key), address);
+            }
+            Message::WireguardV6Remove(node) => self.wireguard_endpoint(IpVersion::V6, &node, None, None),
             Message::HostMetadataUpdate(host, metadata) => self.host_metadata(&host, Some(&metadata), planes),
             Message::HostMetadataRemove(host) => self.host_metadata(&host, None, planes),
             Message::IpamPoolUpdate(pool) => {
@@ -213,13 +233,41 @@ impl State {
             | Message::ServiceAccountRemove(..)
             | Message::NamespaceUpdate(..)
             | Message::NamespaceRemove(_)
-            | Message::WireguardUpdate(..)
-            | Message::WireguardRemove(_)
-            | Message::WireguardV6Update(..)
-            | Message::WireguardV6Remove(_)
             | Message::ServiceUpdate(_)
             | Message::ServiceRemove(..) => {}
         }
+    }
+
+    /// WireGuard of each IP version.
+    pub(super) fn wireguards(&mut self) -> impl Iterator<Item = &mut Wireguard> {
+        self.versions.iter_mut().filter_map(|managers| managers.wireguard.as_mut())
+    }
+
+    /// The WireGuard devices that are to be there.
+    pub(super) fn encrypting(&self) -> Vec<String> {
+        let all = self.versions.iter().filter_map(|managers| managers.wireguard.as_ref());
+        all.filter(|one| one.is_enabled()).map(|one| one.interface().to_string()).collect()
+    }
+
+    fn each_wireguard(&mut self, tell: impl FnMut(&mut WireguardManager)) {
+        self.versions
+            .iter_mut()
+            .filter_map(|managers| managers.wireguard.as_mut().and_then(Wireguard::manager))
+            .for_each(tell);
+    }
+
+    fn wireguard_endpoint(
+        &mut self,
+        version: IpVersion,
+        node: &Text,
+        key: Option<&str>,
+        address: Option<IpAddr>,
+    ) {
+        self.each_wireguard(|wireguard| {
+            if wireguard.settings().version == version {
+                wireguard.set_endpoint(node, key, address);
+            }
+        });
     }
 
     fn host_metadata(&mut self, host: &Text, metadata: Option<&HostMetadata>, planes: &mut [Plane]) {
@@ -229,6 +277,9 @@ impl State {
                 all.update(host, metadata, plane);
             }
             let address = metadata.and_then(|metadata| host_address(metadata, plane.version));
+            if let Some(wireguard) = managers.wireguard.as_mut().and_then(Wireguard::manager) {
+                wireguard.set_host(host, address);
+            }
             if let Some(ipip) = &mut managers.ipip {
                 ipip.set_gateway(host, address);
             }
@@ -278,8 +329,12 @@ impl State {
         for vxlan in self.versions.iter_mut().filter_map(|managers| managers.vxlan.as_mut()) {
             vxlan.neighbours.device_is(name, index.filter(|_| up));
         }
+        for wireguard in self.versions.iter_mut().filter_map(|managers| managers.wireguard.as_mut()) {
+            wireguard.interface_is(name, index, up, now);
+        }
         self.workloads.interface_changed(name, up);
         self.hosts.interface_changed(name);
+        self.bandwidth.interface_changed(name);
         self.devices_changed |= [VXLAN_INTERFACE, VXLAN_INTERFACE_V6, IPIP_INTERFACE].contains(&&**name);
     }
 
@@ -327,6 +382,8 @@ fn version_managers(
     if need.ipip && !v6 {
         tunnels.push(IPIP_INTERFACE.into());
     }
+    let wireguard = wireguard(settings, renderer, plane, mtus);
+    tunnels.extend(wireguard.iter().filter(|one| one.is_enabled()).map(|one| one.interface().clone()));
     VersionManagers {
         pools: Pools::new(plane),
         dscp: Dscp::new(plane),
@@ -348,7 +405,50 @@ fn version_managers(
             .then(|| routes(IpPoolType::NoEncap, None, None)),
         flow_tables: offload
             .then(|| FlowTables::new(tunnels, config.nftables_flow_table_data_iface_pattern.clone(), plane)),
+        wireguard,
     }
+}
+
+fn wireguard(
+    settings: &DataplaneSettings,
+    renderer: &Renderer,
+    plane: &Plane,
+    mtus: &Mtus,
+) -> Option<Wireguard> {
+    let config = &*settings.config;
+    let rules = renderer.config();
+    let (ours, mtu) = match plane.version {
+        IpVersion::V4 => (&rules.wireguard, mtus.wireguard),
+        IpVersion::V6 => (&rules.wireguard_v6, mtus.wireguard_v6),
+    };
+    let Some(table) = first_table(&config.route_tables()) else {
+        if ours.enabled {
+            tracing::error!(
+                "RouteTableRanges: no routing table is left for WireGuard, and nothing is encrypted"
+            );
+        }
+        return None;
+    };
+    let kernel = KernelSettings {
+        enabled: ours.enabled,
+        mark: rules.marks.wireguard,
+        table,
+        rule_priority: u32::try_from(config.wireguard_routing_rule_priority).unwrap_or_default(),
+        mtu: Some(mtu).filter(|mtu| *mtu > 0),
+        protocol: u8::try_from(config.device_route_protocol).unwrap_or(crate::routes::PROTOCOL_BOOT),
+        makes_routes: plane.routes.is_some(),
+        threaded: config.wireguard_threading_enabled,
+    };
+    let peers = WireguardSettings {
+        host: settings.host.as_str().into(),
+        version: plane.version,
+        interface: ours.interface.clone(),
+        port: ours.port,
+        encrypt_hosts: config.wireguard_host_encryption_enabled,
+        keepalive: u16::try_from(config.wireguard_keep_alive.or_zero().as_secs()).unwrap_or(u16::MAX),
+    };
+    let open = || Ok(Box::new(netlink::wireguard::Client::open()?) as Box<dyn Devices + Send>);
+    Some(Wireguard::new(kernel, peers, Box::new(open)))
 }
 
 /// The protocol number of routes that only we make.

@@ -1,0 +1,397 @@
+//! Traffic control: token buckets on devices, and packets of one device redirected to another.
+//!
+//! Only what limits of bandwidth need: the queueing discipline at a device's root, the one for packets that come in, and
+//! the filter that sends all of those elsewhere. Others' disciplines are seen by their kind, and their settings are passed
+//! over.
+
+use crate::connection::{Connection, Request};
+use crate::error::Result;
+use crate::route::{CREATE, EXCLUSIVE, REPLACE};
+use crate::wire::{Attribute, Writer, attributes, header_u32, split_header};
+use netlink_sys::protocols::NETLINK_ROUTE;
+use std::fmt;
+
+const NEW_QUEUE: u16 = 36;
+const DELETE_QUEUE: u16 = 37;
+const GET_QUEUE: u16 = 38;
+const NEW_FILTER: u16 = 44;
+const DELETE_FILTER: u16 = 45;
+const GET_FILTER: u16 = 46;
+const KIND: u16 = 1;
+const OPTIONS: u16 = 2;
+const BUCKET_PARAMETERS: u16 = 1;
+const BUCKET_RATE: u16 = 4;
+const BUCKET_PEAK_RATE: u16 = 5;
+const BUCKET_PEAK_BURST: u16 = 7;
+const U32_CLASS: u16 = 1;
+const U32_SELECTOR: u16 = 5;
+const U32_ACTION: u16 = 7;
+const ACTION_KIND: u16 = 1;
+const ACTION_OPTIONS: u16 = 2;
+const REDIRECT_PARAMETERS: u16 = 2;
+/// The place of the discipline that packets leave by.
+pub const ROOT: u32 = 0xffff_ffff;
+/// The place of the one for packets that come in.
+pub const INGRESS: u32 = 0xffff_fff1;
+/// The name that we give a bucket.
+const BUCKET_HANDLE: u32 = 0x1_0000;
+/// The name that the kernel gives the discipline for packets that come in.
+const INGRESS_HANDLE: u32 = 0xffff_0000;
+/// Every protocol, in network order.
+const ALL_PROTOCOLS: u16 = 3_u16.to_be();
+const TERMINAL: u8 = 1;
+const STOLEN: i32 = 4;
+const EGRESS_REDIRECT: i32 = 1;
+
+/// A token bucket: how much passes at most. All sizes are bytes, but for the depth.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bucket {
+    /// Bytes in a second.
+    pub rate: u64,
+    /// The bucket's depth in the scheduler's ticks: the time that a full bucket takes to be used up at the rate.
+    pub depth: u32,
+    /// How much may wait.
+    pub limit: u32,
+    /// Bytes in a second at which a full bucket is used up; 0 for at once.
+    pub peak_rate: u64,
+    /// What may pass at once under a peak rate. The kernel does not tell it; it reads as 0.
+    pub minimum_burst: u32,
+}
+
+/// A queueing discipline of a device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Queue {
+    /// The device's number.
+    pub index: u32,
+    /// Where it is: [`ROOT`], [`INGRESS`], or inside another one.
+    pub parent: u32,
+    /// Its kind: `tbf`, `ingress`, `noqueue`, ...
+    pub kind: String,
+    /// Its settings, if it is a token bucket.
+    pub bucket: Option<Bucket>,
+}
+
+/// A filter on packets that come in by a device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// Its place among the device's filters.
+    pub priority: u16,
+    /// Its kind.
+    pub kind: String,
+    /// The device that it sends packets to.
+    pub redirects_to: Option<u32>,
+}
+
+/// One thing for the kernel to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Packets leave a device through a bucket, in place of what is there.
+    SetBucket(u32, Bucket),
+    /// Packets leave a device as the kernel likes.
+    DeleteRoot(u32),
+    /// Filters can be put on packets that come in by a device.
+    AddIngress(u32),
+    /// They cannot any more; those that are there go.
+    DeleteIngress(u32),
+    /// All packets that come in by the first device go to the second.
+    Redirect(u32, u32),
+    /// The device's filters of this priority go.
+    DeleteFilters(u32, u16),
+}
+
+/// A kernel's traffic control.
+pub trait TrafficControl {
+    /// The disciplines of all devices.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    fn queues(&mut self) -> Result<Vec<Queue>>;
+
+    /// The filters on packets that come in by a device.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    fn filters(&mut self, index: u32) -> Result<Vec<Filter>>;
+
+    /// Carries out one operation.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn apply(&mut self, operation: &Operation) -> Result<()>;
+}
+
+/// The kernel of the namespace that it was opened in.
+#[derive(Debug)]
+pub struct Client {
+    connection: Connection,
+}
+
+impl Client {
+    /// A client of the network namespace of this thread.
+    ///
+    /// # Errors
+    /// When the kernel gives no socket.
+    pub fn open() -> Result<Self> {
+        Ok(Self { connection: Connection::open(NETLINK_ROUTE)? })
+    }
+}
+
+impl TrafficControl for Client {
+    fn queues(&mut self) -> Result<Vec<Queue>> {
+        let request = Request { message_type: GET_QUEUE, flags: 0, payload: header(0, 0, 0, 0).to_vec() };
+        self.connection.dump("list queueing disciplines", &request, |kind, payload| {
+            (kind == NEW_QUEUE).then(|| read_queue(payload)).flatten()
+        })
+    }
+
+    fn filters(&mut self, index: u32) -> Result<Vec<Filter>> {
+        let payload = header(index, 0, INGRESS_HANDLE, 0).to_vec();
+        let request = Request { message_type: GET_FILTER, flags: 0, payload };
+        let what = format!("list the filters of device {index}");
+        self.connection.dump(&what, &request, |kind, payload| {
+            (kind == NEW_FILTER).then(|| read_filter(payload)).flatten()
+        })
+    }
+
+    fn apply(&mut self, operation: &Operation) -> Result<()> {
+        let answers = self.connection.exchange(&[operation.request()])?;
+        answers.into_iter().try_for_each(|answer| answer.into_result(|| operation.to_string()).map(drop))
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::SetBucket(index, bucket) => {
+                write!(f, "limit device {index} to {} bytes in a second", bucket.rate)
+            }
+            Self::DeleteRoot(index) => write!(f, "take the limit from device {index}"),
+            Self::AddIngress(index) => write!(f, "make the place for filters on device {index}"),
+            Self::DeleteIngress(index) => write!(f, "remove the place for filters from device {index}"),
+            Self::Redirect(from, to) => write!(f, "redirect packets of device {from} to device {to}"),
+            Self::DeleteFilters(index, priority) => {
+                write!(f, "remove the filters of priority {priority} from device {index}")
+            }
+        }
+    }
+}
+
+/// `struct tcmsg`.
+fn header(index: u32, handle: u32, parent: u32, info: u32) -> [u8; 20] {
+    let mut header = [0; 20];
+    for (place, value) in [(4, index), (8, handle), (12, parent), (16, info)] {
+        header[place..place + 4].copy_from_slice(&value.to_ne_bytes());
+    }
+    header
+}
+
+fn filter_info(priority: u16) -> u32 {
+    u32::from(priority) << 16 | u32::from(ALL_PROTOCOLS)
+}
+
+impl Operation {
+    fn request(&self) -> Request {
+        let request =
+            |message_type, flags, writer: Writer| Request { message_type, flags, payload: writer.finish() };
+        match self {
+            Self::SetBucket(index, bucket) => {
+                let mut writer = Writer::new(&header(*index, BUCKET_HANDLE, ROOT, 0));
+                writer.text(KIND, "tbf").nested_plain(OPTIONS, |options| bucket.write(options));
+                request(NEW_QUEUE, CREATE | REPLACE, writer)
+            }
+            Self::DeleteRoot(index) => request(DELETE_QUEUE, 0, Writer::new(&header(*index, 0, ROOT, 0))),
+            Self::AddIngress(index) => {
+                let mut writer = Writer::new(&header(*index, INGRESS_HANDLE, INGRESS, 0));
+                writer.text(KIND, "ingress");
+                request(NEW_QUEUE, CREATE | EXCLUSIVE, writer)
+            }
+            Self::DeleteIngress(index) => {
+                request(DELETE_QUEUE, 0, Writer::new(&header(*index, INGRESS_HANDLE, INGRESS, 0)))
+            }
+            Self::Redirect(from, to) => {
+                let mut writer = Writer::new(&header(*from, 0, INGRESS_HANDLE, filter_info(1)));
+                writer.text(KIND, "u32").nested_plain(OPTIONS, |options| write_redirect(options, *to));
+                request(NEW_FILTER, CREATE | EXCLUSIVE, writer)
+            }
+            Self::DeleteFilters(index, priority) => {
+                let writer = Writer::new(&header(*index, 0, INGRESS_HANDLE, filter_info(*priority)));
+                request(DELETE_FILTER, 0, writer)
+            }
+        }
+    }
+}
+
+impl Bucket {
+    /// `struct tc_tbf_qopt` and what does not fit into it.
+    fn write(&self, writer: &mut Writer) {
+        let low = |rate: u64| u32::try_from(rate).unwrap_or(u32::MAX);
+        let mut parameters = [0; 36];
+        for (place, value) in
+            [(8, low(self.rate)), (20, low(self.peak_rate)), (24, self.limit), (28, self.depth)]
+        {
+            parameters[place..place + 4].copy_from_slice(&value.to_ne_bytes());
+        }
+        writer.bytes(BUCKET_PARAMETERS, &parameters);
+        for (number, rate) in [(BUCKET_RATE, self.rate), (BUCKET_PEAK_RATE, self.peak_rate)] {
+            if rate > u64::from(u32::MAX) {
+                writer.bytes(number, &rate.to_ne_bytes());
+            }
+        }
+        if self.peak_rate > 0 {
+            writer.u32(BUCKET_PEAK_BURST, self.minimum_burst);
+        }
+    }
+
+    fn read(options: &Attribute<'_>) -> Option<Self> {
+        let mut bucket = None;
+        let (mut rate, mut peak_rate) = (None, None);
+        let wide = |attribute: &Attribute<'_>| attribute.value.try_into().ok().map(u64::from_ne_bytes);
+        for attribute in options.attributes() {
+            match attribute.number {
+                BUCKET_PARAMETERS => {
+                    bucket = split_header::<36>(attribute.value).map(|(parameters, _)| Self {
+                        rate: header_u32(parameters, 8).into(),
+                        peak_rate: header_u32(parameters, 20).into(),
+                        limit: header_u32(parameters, 24),
+                        depth: header_u32(parameters, 28),
+                        minimum_burst: 0,
+                    });
+                }
+                BUCKET_RATE => rate = wide(&attribute),
+                BUCKET_PEAK_RATE => peak_rate = wide(&attribute),
+                _ => {}
+            }
+        }
+        bucket.map(|bucket| Self {
+            rate: rate.unwrap_or(bucket.rate),
+            peak_rate: peak_rate.unwrap_or(bucket.peak_rate),
+            ..bucket
+        })
+    }
+}
+
+/// A filter that every packet matches and that sends it to a device.
+fn write_redirect(writer: &mut Writer, target: u32) {
+    writer.u32(U32_CLASS, 0x1_0001);
+    // `struct tc_u32_sel` with one key that compares nothing.
+    let mut selector = [0; 32];
+    selector[0] = TERMINAL;
+    selector[2] = 1;
+    writer.bytes(U32_SELECTOR, &selector);
+    writer.nested_plain(U32_ACTION, |actions| {
+        actions.nested_plain(1, |action| {
+            action.text(ACTION_KIND, "mirred").nested_plain(ACTION_OPTIONS, |options| {
+                let mut parameters = [0; 28];
+                parameters[8..12].copy_from_slice(&STOLEN.to_ne_bytes());
+                parameters[20..24].copy_from_slice(&EGRESS_REDIRECT.to_ne_bytes());
+                parameters[24..28].copy_from_slice(&target.to_ne_bytes());
+                options.bytes(REDIRECT_PARAMETERS, &parameters);
+            });
+        });
+    });
+}
+
+fn read_queue(payload: &[u8]) -> Option<Queue> {
+    let (header, rest) = split_header::<20>(payload)?;
+    let mut queue =
+        Queue { index: header_u32(header, 4), parent: header_u32(header, 12), ..Queue::default() };
+    let mut options = None;
+    for attribute in attributes(rest) {
+        match attribute.number {
+            KIND => queue.kind = attribute.text().unwrap_or_default(),
+            OPTIONS => options = Some(attribute),
+            _ => {}
+        }
+    }
+    if queue.kind == "tbf" {
+        queue.bucket = options.as_ref().and_then(Bucket::read);
+    }
+    Some(queue)
+}
+
+fn read_filter(payload: &[u8]) -> Option<Filter> {
+    let (header, rest) = split_header::<20>(payload)?;
+    let priority = u16::try_from(header_u32(header, 16) >> 16).unwrap_or_default();
+    let mut filter = Filter { priority, ..Filter::default() };
+    for attribute in attributes(rest) {
+        match attribute.number {
+            KIND => filter.kind = attribute.text().unwrap_or_default(),
+            OPTIONS => filter.redirects_to = target(&attribute),
+            _ => {}
+        }
+    }
+    Some(filter)
+}
+
+/// The device of the first redirecting action.
+fn target(options: &Attribute<'_>) -> Option<u32> {
+    let find = |attribute: &Attribute<'_>, number: u16| {
+        attribute.attributes().find(|inner| inner.number == number).map(|inner| inner.value.to_vec())
+    };
+    let actions = options.attributes().find(|attribute| attribute.number == U32_ACTION)?;
+    actions.attributes().find_map(|action| {
+        let settings = find(&action, ACTION_OPTIONS)?;
+        let settings = Attribute { number: ACTION_OPTIONS, value: &settings };
+        let parameters = find(&settings, REDIRECT_PARAMETERS)?;
+        (parameters.len() >= 28).then(|| header_u32(&parameters, 24))
+    })
+}
+
+/// How many of the scheduler's ticks a microsecond has: `tick2usec / usec2tick` as the kernel shows them.
+#[must_use]
+pub fn ticks_in_microsecond() -> f64 {
+    /// What every kernel since 2.6 with a clock of nanoseconds shows.
+    const USUAL: f64 = 1000.0 / 64.0;
+    std::fs::read_to_string("/proc/net/psched").ok().and_then(|text| ticks(&text)).unwrap_or(USUAL)
+}
+
+fn ticks(text: &str) -> Option<f64> {
+    let mut numbers = text.split_whitespace().map(|word| u32::from_str_radix(word, 16));
+    let mut next = || numbers.next()?.ok().map(f64::from);
+    let (tick_to_time, time_to_tick, resolution) = (next()?, next()?, next()?);
+    let tick_to_time = if resolution >= 1e9 { time_to_tick } else { tick_to_time };
+    (time_to_tick > 0.0).then(|| tick_to_time / time_to_tick * (resolution / 1e6))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Bucket, Operation, read_filter, read_queue, ticks};
+    use crate::wire::Writer;
+
+    #[test]
+    fn a_bucket_survives_its_bytes() {
+        let wide = Bucket { rate: 6_000_000_000, depth: 7, limit: 9, peak_rate: 1 << 33, minimum_burst: 0 };
+        for bucket in [Bucket { rate: 125_000, depth: 15_625, limit: 40_000, ..Bucket::default() }, wide] {
+            let payload = Operation::SetBucket(5, bucket).request().payload;
+            let queue = read_queue(&payload).expect("a discipline");
+            assert_eq!((queue.index, queue.parent, queue.kind.as_str()), (5, super::ROOT, "tbf"));
+            assert_eq!(queue.bucket, Some(bucket));
+        }
+    }
+
+    #[test]
+    fn a_redirect_names_its_target() {
+        let payload = Operation::Redirect(3, 8).request().payload;
+        let filter = read_filter(&payload).expect("a filter");
+        assert_eq!((filter.priority, filter.kind.as_str(), filter.redirects_to), (1, "u32", Some(8)));
+        // Cut off anywhere: no panic, and no target out of thin air.
+        for end in 0..payload.len() {
+            assert!(read_filter(&payload[..end]).is_none_or(|cut| cut.redirects_to.is_none_or(|to| to == 8)));
+        }
+    }
+
+    #[test]
+    fn disciplines_of_others_are_seen_by_kind() {
+        let mut writer = Writer::new(&super::header(2, 0, super::ROOT, 0));
+        writer.text(super::KIND, "fq_codel").bytes(super::OPTIONS, &[1, 2, 3]);
+        let queue = read_queue(&writer.finish()).expect("a discipline");
+        assert_eq!((queue.kind.as_str(), queue.bucket), ("fq_codel", None));
+    }
+
+    #[test]
+    fn ticks_as_the_kernel_shows_them() {
+        assert_eq!(ticks("000003e8 00000040 000f4240 3b9aca00\n"), Some(15.625));
+        assert_eq!(ticks("000003e8 000003e8 3b9aca00 3b9aca00\n"), Some(1000.0));
+        assert_eq!(ticks("000003e8"), None);
+    }
+}
