@@ -53,6 +53,8 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         flags: Vec<OsString>,
     },
+    /// A cluster of network namespaces on this machine.
+    Lab(Box<lab::Arguments>),
     /// Run one component, as manifests name them.
     Component {
         #[command(subcommand)]
@@ -172,6 +174,7 @@ fn run(arguments: &[OsString]) -> Result<ExitCode> {
         Command::Felix { flags } | Command::Component { component: Component::Felix { flags } } => {
             Ok(run_felix(flags))
         }
+        Command::Lab(arguments) => lab::run(*arguments),
         Command::Component { component: Component::Other(words) } => {
             let name = words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
             bail!("component {name} is not part of this version yet")

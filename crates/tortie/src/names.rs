@@ -29,8 +29,9 @@ pub(crate) enum Entry {
 }
 
 /// The first words of the tree. Where `CNI_COMMAND` is set, anything else means the plugin.
-const WORDS: [&str; 11] =
-    ["cni", "component", "crds", "ctl", "datastore", "felix", "health", "help", "node", "version", "--help"];
+const WORDS: [&str; 12] = [
+    "cni", "component", "crds", "ctl", "datastore", "felix", "health", "help", "lab", "node", "version", "--help",
+];
 
 /// Decides. `arguments` begin with the program's name; `cni_command` is the variable of that name.
 pub(crate) fn choose(arguments: &[OsString], cni_command: Option<&OsString>) -> Entry {

@@ -1,0 +1,143 @@
+//! What `make lab` shows: a cluster from nothing, who reaches whom before and after policy, and everything removed again.
+//!
+//! Its exit code tells whether what was measured is what `explain` expected, and whether the policies did what they are
+//! for. It refuses to leave anything behind, also when it fails.
+
+use crate::lab::{self, Lab};
+use crate::matrix::{Columns, Matrix};
+use crate::measure;
+use crate::screen::Screen;
+use crate::state::{Folder, lab_names};
+use crate::topology::{Topology, Wish, plan};
+use anyhow::{Result, bail};
+use std::path::Path;
+use std::time::Duration;
+
+/// How long Felix may take to follow a policy before a cell counts as wrong.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Nobody may enter any pod.
+const DENY: &str = "apiVersion: projectcalico.org/v3
+kind: GlobalNetworkPolicy
+metadata:
+  name: default-deny
+spec:
+  order: 1000
+  selector: all()
+  types: [Ingress]
+";
+
+/// The front may enter on port 80.
+const ALLOW: &str = "apiVersion: projectcalico.org/v3
+kind: GlobalNetworkPolicy
+metadata:
+  name: front-to-http
+spec:
+  order: 100
+  selector: all()
+  types: [Ingress]
+  ingress:
+  - action: Allow
+    protocol: TCP
+    source:
+      selector: tier == 'front'
+    destination:
+      ports: [80]
+";
+
+/// What a lab of a demonstration is called.
+const PREFIX: &str = "demo-";
+
+/// Runs the demonstration.
+///
+/// # Errors
+/// When something could not be done, or was not as expected.
+pub fn run(wish: &Wish, html: Option<&Path>, screen: &mut Screen) -> Result<()> {
+    sweep();
+    let topology = plan(&format!("{PREFIX}{}", std::process::id()), wish)?;
+    screen.heading("A cluster on this machine");
+    describe(&topology, screen);
+    let lab = Lab::up(topology, true, screen)?;
+    let shown = show(&lab, html, screen);
+    screen.heading("The end");
+    let removed = lab.down();
+    shown?;
+    removed?;
+    screen.done("everything is removed: processes, namespaces, files");
+    screen.print(&format!("\nAll as expected, in {:.1} s.\n", screen.seconds()));
+    Ok(())
+}
+
+fn describe(topology: &Topology, screen: &mut Screen) {
+    screen.say(&format!(
+        "Each node is a network namespace that runs this program's own node start-up, Felix ({:?}) and CNI plugin.",
+        topology.dataplane
+    ));
+}
+
+fn show(lab: &Lab, html: Option<&Path>, screen: &mut Screen) -> Result<()> {
+    for (title, arguments) in [
+        ("The nodes, as calicoctl shows them", vec!["get", "nodes", "-o", "wide"]),
+        ("The pool of the pods' addresses", vec!["get", "ippool", "-o", "wide"]),
+        (
+            "The pods, each with an address and the node's end of its cable",
+            vec!["get", "workloadendpoint", "-A"],
+        ),
+        ("Addresses are handed out in blocks, one or more per node", vec!["ipam", "show", "--show-blocks"]),
+    ] {
+        screen.heading(title);
+        screen.indented(&lab.calicoctl(&arguments, "")?);
+    }
+    let columns = Columns::default();
+    screen.heading("Who reaches whom, before any policy");
+    screen.say("Every pod connects to every other pod, on two ports. Nothing is refused.");
+    let before = measured(lab, &columns, screen)?;
+    expect(before.counts().1 == 0, "before any policy everybody reaches everybody")?;
+
+    screen.heading("After a default deny");
+    screen.say("A GlobalNetworkPolicy that selects all pods and allows nothing in. The number names the rule that decided.");
+    lab.apply(DENY)?;
+    let denied = measured(lab, &columns, screen)?;
+    expect(denied.counts().0 == 0, "a default deny refuses everything")?;
+
+    screen.heading("After allowing port 80 from tier == 'front'");
+    screen.say("A second policy, asked before the first. Two pods carry the label; port 8080 stays closed for them too.");
+    lab.apply(ALLOW)?;
+    let allowed = measured(lab, &columns, screen)?;
+    let (reached, refused, _) = allowed.counts();
+    expect(reached > 0 && refused > 0, "one label and one port are let in, and nothing else")?;
+    if let Some(path) = html {
+        std::fs::write(path, crate::html::page("Who reaches whom", &allowed))?;
+        screen.say(&format!("The same as a page: {}", path.display()));
+    }
+    Ok(())
+}
+
+fn measured(lab: &Lab, columns: &Columns, screen: &mut Screen) -> Result<Matrix> {
+    let matrix = measure::matrix(lab, columns, PATIENCE)?;
+    let colours = screen.colours();
+    screen.print(&format!("\n{}", matrix.to_text(colours)));
+    if !matrix.agrees() {
+        bail!("what was measured is not what was expected:\n{}", matrix.disagreements().join("\n"));
+    }
+    let (reached, refused, _) = matrix.counts();
+    screen.done(&format!("{} connections measured, all as calicoctl explain expects", reached + refused));
+    Ok(matrix)
+}
+
+fn expect(holds: bool, what: &str) -> Result<()> {
+    if holds { Ok(()) } else { bail!("not as expected: {what}") }
+}
+
+/// Removes what demonstrations that were killed left: folders only, their programs ended with them.
+fn sweep() {
+    for name in lab_names().unwrap_or_default() {
+        let is_dead = || {
+            let folder = Folder::of(&name).ok()?;
+            Some(folder.keeper().is_some_and(|keeper| !keeper.is_alive()))
+        };
+        if name.starts_with(PREFIX) && is_dead() == Some(true) {
+            let _ = lab::down(&name);
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! A program of the lab in its place: the right network namespace, folders of its own where paths are fixed, and an end
+//! that comes with its parent's.
+//!
+//! `tortie lab internal inside` prepares the place and becomes the program. Every node has its own `/run`, `/var/lib`,
+//! `/var/log` and `/etc/calico`, which are folders of the lab; the machine's are not seen and not changed.
+
+use crate::rights;
+use crate::state::Folder;
+use anyhow::{Context as _, Result, anyhow, bail};
+use netlink::namespace::Namespace;
+use rustix::fs::CWD;
+use rustix::mount::{
+    MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount_change, move_mount, open_tree,
+};
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What a place has for itself: where it is seen, and the folder it is in.
+const OWN: [(&str, &str); 4] =
+    [("/run", "run"), ("/var/lib", "var-lib"), ("/var/log", "var-log"), ("/etc/calico", "etc-calico")];
+
+/// The variable by which processes of a lab can be told from others.
+pub(crate) const MARK: &str = "TORTIE_LAB_FOLDER";
+
+/// Where a program runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) folder: PathBuf,
+    pub(crate) netns: PathBuf,
+    /// The node (or `router`) whose folders it sees; the machine's own if none.
+    pub(crate) name: Option<String>,
+}
+
+impl Place {
+    /// Program and arguments that run `words` in this place.
+    /// `parent` is the process that will start it, and with which it is to end.
+    pub(crate) fn words(&self, parent: u32, words: &[&str]) -> Vec<String> {
+        let mut all: Vec<String> =
+            ["/proc/self/exe", "lab", "internal", "inside"].map(str::to_owned).to_vec();
+        all.extend(["--folder".to_owned(), self.folder.display().to_string()]);
+        all.extend(["--netns".to_owned(), self.netns.display().to_string()]);
+        if let Some(name) = &self.name {
+            all.extend(["--place".to_owned(), name.clone()]);
+        }
+        all.extend(["--parent".to_owned(), parent.to_string()]);
+        all.push("--".to_owned());
+        all.extend(words.iter().map(|word| (*word).to_owned()));
+        all
+    }
+
+    /// A command that runs `words` in this place with this environment alone.
+    pub(crate) fn command(&self, environment: &BTreeMap<String, String>, words: &[&str]) -> Command {
+        let all = self.words(std::process::id(), words);
+        let mut command = Command::new(&all[0]);
+        command.args(&all[1..]).env_clear().envs(environment);
+        command
+    }
+}
+
+/// What programs of the lab may see of the user's environment.
+pub(crate) fn base_environment(folder: &Folder) -> BTreeMap<String, String> {
+    let mut environment: BTreeMap<String, String> = ["HOME", "TERM", "LANG", "RUST_BACKTRACE"]
+        .into_iter()
+        .filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?)))
+        .collect();
+    let path = std::env::var("PATH").unwrap_or_default();
+    // iptables and friends are where ordinary users do not look.
+    environment.insert("PATH".to_owned(), format!("{path}:/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin"));
+    environment.insert(MARK.to_owned(), folder.path().display().to_string());
+    environment
+}
+
+/// Makes the folders of a place.
+pub(crate) fn make_place(folder: &Folder, name: &str) -> Result<()> {
+    let root = folder.file("places").join(name);
+    for (_, own) in OWN {
+        std::fs::create_dir_all(root.join(own))
+            .with_context(|| format!("making {}", root.join(own).display()))?;
+    }
+    Ok(())
+}
+
+/// The file of a place at a path as the place sees it.
+pub(crate) fn file_of_place(folder: &Folder, name: &str, path: &str) -> PathBuf {
+    for (seen, own) in OWN {
+        if let Some(rest) = path.strip_prefix(seen) {
+            return folder.file("places").join(name).join(own).join(rest.trim_start_matches('/'));
+        }
+    }
+    PathBuf::from(path)
+}
+
+/// Prepares the place and becomes the program. Returns only when that fails.
+///
+/// # Errors
+/// What could not be prepared.
+pub(crate) fn run(
+    folder: &Path,
+    netns: &Path,
+    place: Option<&str>,
+    parent: u32,
+    words: &[OsString],
+) -> Result<std::convert::Infallible> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    // It may have ended before the kernel was told.
+    if getppid().is_none_or(|found| found.as_raw_nonzero().get().unsigned_abs() != parent) {
+        bail!("the process that wanted this program is gone");
+    }
+    let (program, arguments) = words.split_first().context("no program")?;
+    let namespace = Namespace::open(netns)?;
+    move_into_link_name_space(namespace.file().as_fd(), Some(LinkNameSpaceType::Network))
+        .with_context(|| format!("entering {}", netns.display()))?;
+    if let Some(place) = place {
+        furnish(&Folder::at(folder)?, place)?;
+    }
+    let error = Command::new(program).args(arguments).exec();
+    let name = program.to_string_lossy();
+    if error.kind() == std::io::ErrorKind::NotFound {
+        return Err(anyhow!("there is no program '{name}' on this machine: install it first"));
+    }
+    Err(error).with_context(|| format!("starting {name}"))
+}
+
+/// Gives this process the folders of its place.
+fn furnish(folder: &Folder, place: &str) -> Result<()> {
+    rights::unshare(UnshareFlags::NEWNS).context("making a mount namespace")?;
+    mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
+        .context("separating mounts")?;
+    let tree = |path: &Path| {
+        let flags =
+            OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+        open_tree(CWD, path, flags).with_context(|| format!("keeping {} in sight", path.display()))
+    };
+    let root = folder.file("places").join(place);
+    // All are opened before anything is covered: the lab's folder is below one of them.
+    let lab = tree(folder.path())?;
+    let mut covers = Vec::new();
+    for (seen, own) in OWN {
+        // What the machine does not have needs no cover.
+        if Path::new(seen).is_dir() {
+            covers.push((seen, tree(&root.join(own))?));
+        }
+    }
+    let put = |tree: &OwnedFd, path: &Path| {
+        move_mount(tree, "", CWD, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+            .with_context(|| format!("covering {}", path.display()))
+    };
+    for (seen, tree) in &covers {
+        put(tree, Path::new(seen))?;
+    }
+    if OWN.iter().any(|(seen, _)| folder.path().starts_with(seen)) {
+        std::fs::create_dir_all(folder.path())?;
+        put(&lab, folder.path())?;
+    }
+    // What /sys says about devices is what it said where it was mounted; not every container allows another one.
+    let _ = rustix::mount::mount("sysfs", "/sys", "sysfs", rustix::mount::MountFlags::empty(), None);
+    Ok(())
+}

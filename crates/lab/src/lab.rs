@@ -1,0 +1,475 @@
+//! A lab: brought up, used, taken down.
+//!
+//! What is held is in the keeper, what is known is in the folder; this value only works between the two. It refuses to
+//! leave anything behind when bringing a lab up fails.
+
+use crate::expected;
+use crate::inside::{Place, base_environment, file_of_place, make_place};
+use crate::keeper::{Keeper, Request};
+use crate::rights;
+use crate::screen::Screen;
+use crate::settings::{self, Variables};
+use crate::state::{Folder, State, lab_names, start_time};
+use crate::topology::{Datastore, Node, Topology};
+use crate::{pods, servers, wire};
+use anyhow::{Context as _, Result, anyhow, bail};
+use client::{Client, DatastoreType};
+use rustix::process::{Pid, Signal, kill_process};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::{Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// The place of servers and of `calicoctl`.
+pub const ROUTER: &str = "router";
+/// How long a node may take to be ready.
+const NODE_PATIENCE: Duration = Duration::from_secs(90);
+/// How long processes may take to be gone.
+const END_PATIENCE: Duration = Duration::from_secs(20);
+/// Where Felix tells whether it is ready.
+const HEALTH_PORT: u16 = 9099;
+
+/// A lab that is there.
+#[derive(Debug)]
+pub struct Lab {
+    pub(crate) folder: Folder,
+    pub(crate) state: State,
+    pub(crate) keeper: Keeper,
+    keeper_pid: u32,
+    _lock: File,
+}
+
+impl Lab {
+    /// Makes a lab. This process must have one thread: without root it joins the lab's namespaces.
+    ///
+    /// # Errors
+    /// What failed; nothing is left then.
+    pub fn up(topology: Topology, with_parent: bool, screen: &mut Screen) -> Result<Self> {
+        let folder = Folder::of(&topology.name)?;
+        folder.make()?;
+        let made = Self::build(&folder, topology, with_parent, screen);
+        if made.is_err() {
+            // The first error is the one that counts.
+            let _ = remove(&folder);
+        }
+        made
+    }
+
+    fn build(folder: &Folder, topology: Topology, with_parent: bool, screen: &mut Screen) -> Result<Self> {
+        let lock = folder.lock()?;
+        let keeper = Keeper::start(folder, with_parent)?;
+        let known = folder.keeper().context("the keeper wrote nothing")?;
+        rights::join(&known)?;
+        let state = State { topology, namespaces: BTreeMap::new(), pods: BTreeMap::new(), ready: false };
+        let mut lab = Self { folder: folder.clone(), state, keeper, keeper_pid: known.pid, _lock: lock };
+        lab.make_network(screen)?;
+        lab.start_servers(screen)?;
+        lab.start_nodes(screen)?;
+        let wanted = lab.state.topology.pods.clone();
+        if !wanted.is_empty() {
+            let count = wanted.len();
+            pods::add(&mut lab, wanted)?;
+            screen.done(&format!("{count} pods are wired by the CNI plugin, and their policy is in place"));
+        }
+        lab.state.ready = true;
+        lab.folder.save(&lab.state)?;
+        Ok(lab)
+    }
+
+    /// A lab that is there. This process must have one thread: without root it joins the lab's namespaces.
+    ///
+    /// # Errors
+    /// When there is none, or it is not running any more.
+    pub fn open(name: &str) -> Result<Self> {
+        let folder = Folder::of(name)?;
+        folder.load()?;
+        let known = folder.keeper().filter(crate::state::KeeperState::is_alive).ok_or_else(|| {
+            anyhow!(
+                "lab '{name}' is not running any more: `tortie lab down --lab {name}` removes what is left"
+            )
+        })?;
+        rights::join(&known)?;
+        let lock = folder.lock()?;
+        // What another command changed meanwhile is known only now.
+        let state = folder.load()?;
+        Ok(Self { keeper: Keeper::of(&folder), folder, state, keeper_pid: known.pid, _lock: lock })
+    }
+
+    /// What is known of it.
+    #[must_use]
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Its plan.
+    #[must_use]
+    pub fn topology(&self) -> &Topology {
+        &self.state.topology
+    }
+
+    fn make_network(&mut self, screen: &mut Screen) -> Result<()> {
+        let topology = self.state.topology.clone();
+        let scratch = self.keeper.namespace("scratch")?;
+        wire::check_kernel(&topology, &scratch)?;
+        self.keeper.ask(&Request::Forget { name: "scratch".to_owned() })?;
+        if topology.dataplane == crate::topology::Dataplane::Iptables {
+            servers::find_program(
+                "iptables-restore",
+                "install Debian's iptables, or choose --dataplane nftables",
+            )?;
+        }
+        let router = self.add_place(ROUTER)?;
+        wire::make_router(&topology, &router)?;
+        for (number, node) in topology.nodes.iter().enumerate() {
+            let netns = self.add_place(&node.name)?;
+            wire::connect_node(&topology, number, node, &netns, &router)?;
+        }
+        self.folder.save(&self.state)?;
+        screen.done(&format!(
+            "{} nodes are network namespaces in {} subnet(s), with a router between",
+            topology.nodes.len(),
+            topology.subnets
+        ));
+        Ok(())
+    }
+
+    fn add_place(&mut self, name: &str) -> Result<PathBuf> {
+        let netns = self.keeper.namespace(name)?;
+        make_place(&self.folder, name)?;
+        self.state.namespaces.insert(name.to_owned(), netns.clone());
+        Ok(netns)
+    }
+
+    fn start_servers(&mut self, screen: &mut Screen) -> Result<()> {
+        let topology = &self.state.topology;
+        let router = self.place(ROUTER)?;
+        servers::start(&self.folder, topology, &self.keeper, self.keeper_pid, &router)?;
+        if topology.datastore == Datastore::Kubernetes {
+            self.with_client(async |client: &Client, _| Ok(client.backend().install().await?))?;
+            let nodes: Vec<serde_json::Value> = topology.nodes.iter().map(kubernetes_node).collect();
+            self.kubectl_apply(&nodes)?;
+        }
+        screen.done(match topology.datastore {
+            Datastore::Embedded => "the embedded datastore serves the cluster",
+            Datastore::Etcd => "an etcd at the router serves the cluster",
+            Datastore::Kubernetes => {
+                "a kube-apiserver at the router serves the cluster, with Calico's resources installed"
+            }
+        });
+        Ok(())
+    }
+
+    fn start_nodes(&mut self, screen: &mut Screen) -> Result<()> {
+        for node in self.state.topology.nodes.clone() {
+            self.start_node(&node, &Variables::new())?;
+        }
+        for node in &self.state.topology.nodes {
+            self.wait_for_node(node)?;
+        }
+        screen.done("every node is registered, has its tunnel address, and its Felix is ready");
+        Ok(())
+    }
+
+    /// Starts a node's programs, with further variables on top.
+    pub(crate) fn start_node(&self, node: &Node, more: &Variables) -> Result<()> {
+        let mut environment = self.environment();
+        environment.extend(settings::node(&self.state.topology, node));
+        environment.extend(more.clone());
+        let place = self.place(&node.name)?;
+        let words = place.words(self.keeper_pid, &["/proc/self/exe", "node"]);
+        self.keeper.ask(&Request::Start { name: node.name.clone(), words, environment })?;
+        Ok(())
+    }
+
+    /// Waits until a node's Felix is ready.
+    pub(crate) fn wait_for_node(&self, node: &Node) -> Result<()> {
+        let deadline = Instant::now() + NODE_PATIENCE;
+        while !self.is_ready(node)? {
+            let programs = self.keeper.ask(&Request::List)?.programs;
+            if let Some(how) = programs.get(&node.name).and_then(|program| program.ended.clone()) {
+                bail!(
+                    "{} ended ({how}); its log ends with:\n{}",
+                    node.name,
+                    self.folder.log_tail(&node.name, 8)
+                );
+            }
+            if Instant::now() > deadline {
+                bail!(
+                    "{} is not ready after {} s; its log ends with:\n{}",
+                    node.name,
+                    NODE_PATIENCE.as_secs(),
+                    self.folder.log_tail(&node.name, 8)
+                );
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    /// Whether a node's Felix says that it is ready.
+    pub(crate) fn is_ready(&self, node: &Node) -> Result<bool> {
+        let namespace = netlink::namespace::Namespace::open(&self.place(&node.name)?.netns)?;
+        Ok(namespace.run(|| {
+            let address = SocketAddr::from((Ipv4Addr::LOCALHOST, HEALTH_PORT));
+            let Ok(mut stream) = TcpStream::connect_timeout(&address, Duration::from_millis(500)) else {
+                return false;
+            };
+            let _ = stream.set_read_timeout(Some(Duration::from_secs(2)));
+            let mut answer = [0_u8; 15];
+            stream.write_all(b"GET /readiness HTTP/1.0\r\nHost: localhost\r\n\r\n").is_ok()
+                && stream.read_exact(&mut answer).is_ok()
+                && answer.windows(4).any(|word| word.starts_with(b" 20"))
+        })?)
+    }
+
+    /// Where the router, a node or a pod is.
+    ///
+    /// # Errors
+    /// When there is none of that name.
+    pub(crate) fn place(&self, name: &str) -> Result<Place> {
+        let folder = self.folder.path().to_owned();
+        if let Some(netns) = self.state.namespaces.get(name) {
+            return Ok(Place { folder, netns: netns.clone(), name: Some(name.to_owned()) });
+        }
+        if let Some(pod) =
+            self.state.pods.get(name).or_else(|| self.state.pods.get(&format!("default/{name}")))
+        {
+            return Ok(Place { folder, netns: pod.netns.clone(), name: None });
+        }
+        let mut there: Vec<&str> = self.state.namespaces.keys().map(String::as_str).collect();
+        there.extend(self.state.pods.keys().map(String::as_str));
+        bail!("there is no node or pod '{name}' in this lab: there is {}", there.join(", "))
+    }
+
+    /// What every program of the lab is told.
+    pub(crate) fn environment(&self) -> Variables {
+        let mut environment = base_environment(&self.folder);
+        environment.extend(settings::datastore(&self.folder, &self.state.topology));
+        environment
+    }
+
+    /// Does something with a client of the lab's datastore.
+    pub(crate) fn with_client<T: Send>(
+        &self,
+        work: impl AsyncFnOnce(&Client, DatastoreType) -> Result<T> + Send,
+    ) -> Result<T> {
+        let router = self.place(ROUTER)?;
+        expected::with_client(&router.netns, &settings::datastore(&self.folder, &self.state.topology), work)
+    }
+
+    /// Runs a program in a place and waits for it.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn run_in(&self, place: &str, words: &[&str], more: &Variables, input: &str) -> Result<Output> {
+        let mut environment = self.environment();
+        environment.extend(more.clone());
+        let mut child = self
+            .place(place)?
+            .command(&environment, words)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("starting {}", words.first().unwrap_or(&"nothing")))?;
+        if let Some(mut stdin) = child.stdin.take() {
+            // A program that ends without reading is no failure of ours.
+            let _ = stdin.write_all(input.as_bytes());
+        }
+        Ok(child.wait_with_output()?)
+    }
+
+    /// Runs `calicoctl` with these arguments; what it prints.
+    ///
+    /// # Errors
+    /// What it says.
+    pub fn calicoctl(&self, arguments: &[&str], input: &str) -> Result<String> {
+        let mut words = vec!["/proc/self/exe", "ctl"];
+        words.extend(arguments);
+        let output = self.run_in(ROUTER, &words, &Variables::new(), input)?;
+        if !output.status.success() {
+            let told = [output.stdout, output.stderr].concat();
+            bail!("calicoctl {}: {}", arguments.join(" "), String::from_utf8_lossy(&told).trim());
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Applies manifests: Calico's through `calicoctl`, others, where there is a Kubernetes API, through `kubectl`.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn apply(&self, text: &str) -> Result<String> {
+        if self.state.topology.datastore != Datastore::Kubernetes {
+            return self.calicoctl(&["apply", "-f", "-"], text);
+        }
+        let (own, others): (Vec<&str>, Vec<&str>) = documents(text).into_iter().partition(|document| {
+            document.lines().any(|line| line.starts_with("apiVersion: projectcalico.org/"))
+        });
+        let mut told = String::new();
+        if !own.is_empty() {
+            told.push_str(&self.calicoctl(&["apply", "-f", "-"], &own.join("\n---\n"))?);
+        }
+        if !others.is_empty() {
+            told.push_str(&self.kubectl(&["apply", "-f", "-"], Some(&others.join("\n---\n")))?);
+        }
+        Ok(told)
+    }
+
+    /// Runs `kubectl` as administrator.
+    ///
+    /// # Errors
+    /// What it says.
+    pub fn kubectl(&self, arguments: &[&str], input: Option<&str>) -> Result<String> {
+        servers::kubectl(&self.folder, &self.place(ROUTER)?, arguments, input)
+    }
+
+    pub(crate) fn kubectl_apply(&self, objects: &[serde_json::Value]) -> Result<()> {
+        let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": objects});
+        self.kubectl(&["apply", "-f", "-"], Some(&list.to_string())).map(drop)
+    }
+
+    /// A file of a node, as seen from outside.
+    #[must_use]
+    pub fn node_file(&self, node: &str, path: &str) -> PathBuf {
+        file_of_place(&self.folder, node, path)
+    }
+
+    /// The programs that run, with their process ids, and how others ended.
+    ///
+    /// # Errors
+    /// When the keeper is gone.
+    pub fn programs(&self) -> Result<BTreeMap<String, std::result::Result<u32, String>>> {
+        let programs = self.keeper.ask(&Request::List)?.programs;
+        Ok(programs
+            .into_iter()
+            .map(|(name, program)| (name, program.ended.map_or(Ok(program.pid), Err)))
+            .collect())
+    }
+
+    /// The keeper's process id.
+    #[must_use]
+    pub fn keeper_pid(&self) -> u32 {
+        self.keeper_pid
+    }
+
+    /// Takes the lab down.
+    ///
+    /// # Errors
+    /// What could not be removed.
+    pub fn down(self) -> Result<()> {
+        remove(&self.folder)
+    }
+}
+
+fn kubernetes_node(node: &Node) -> serde_json::Value {
+    let addresses: Vec<serde_json::Value> = [node.v4, node.v6]
+        .into_iter()
+        .flatten()
+        .map(|address| serde_json::json!({"type": "InternalIP", "address": address.addr().to_string()}))
+        .collect();
+    serde_json::json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": node.name}, "status": {"addresses": addresses},
+    })
+}
+
+/// The documents of a YAML text.
+fn documents(text: &str) -> Vec<&str> {
+    let mut documents = Vec::new();
+    let (mut start, mut place) = (0, 0);
+    for line in text.split_inclusive('\n') {
+        if line.trim_end() == "---" {
+            documents.push(&text[start..place]);
+            start = place + line.len();
+        }
+        place += line.len();
+    }
+    documents.push(&text[start..]);
+    documents.retain(|document| !document.trim().is_empty());
+    documents
+}
+
+/// Takes a lab down, running or not, from what its folder says.
+///
+/// # Errors
+/// When there is none, or something does not go away.
+pub fn down(name: &str) -> Result<()> {
+    let folder = Folder::of(name)?;
+    if !folder.exists() {
+        let there = lab_names()?;
+        let hint = if there.is_empty() {
+            "there is none".to_owned()
+        } else {
+            format!("there is {}", there.join(", "))
+        };
+        bail!("there is no lab '{name}': {hint}");
+    }
+    remove(&folder)
+}
+
+/// Ends the keeper and whatever belongs to the lab, then removes the folder.
+fn remove(folder: &Folder) -> Result<()> {
+    if let Some(keeper) = folder.keeper().filter(crate::state::KeeperState::is_alive) {
+        // Programs get the chance to end by themselves; a keeper that does not answer is killed below.
+        let _ = Keeper::of(folder).ask(&Request::End);
+        let deadline = Instant::now() + Duration::from_secs(2);
+        while keeper.is_alive() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        if keeper.is_alive() {
+            kill(keeper.pid);
+        }
+    }
+    let deadline = Instant::now() + END_PATIENCE;
+    loop {
+        let left = processes_of(folder);
+        if left.is_empty() {
+            break;
+        }
+        if Instant::now() > deadline {
+            bail!("processes {left:?} of lab '{}' do not end", folder.name());
+        }
+        left.into_iter().for_each(kill);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    match std::fs::remove_dir_all(folder.path()) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("removing {}", folder.path().display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn kill(pid: u32) {
+    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        // It may be gone already.
+        let _ = kill_process(pid, Signal::KILL);
+    }
+}
+
+/// The processes that carry the lab's mark in their environment, whoever started them. Never this one.
+fn processes_of(folder: &Folder) -> Vec<u32> {
+    let mark = format!("{}={}", crate::inside::MARK, folder.path().display());
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+        .filter(|pid| *pid != std::process::id())
+        .filter(|pid| {
+            let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            environment.split(|byte| *byte == 0).any(|entry| entry == mark.as_bytes())
+                && start_time(*pid).is_some()
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn documents_are_told_apart() {
+        assert_eq!(super::documents("a: 1\n---\nb: |\n  --- x\n---\n\n"), ["a: 1\n", "b: |\n  --- x\n"]);
+        assert_eq!(super::documents("a: 1"), ["a: 1"]);
+    }
+}

@@ -1,0 +1,77 @@
+//! The matrix of a lab: expectations from its datastore, probes in its pods, and another look at cells that differ,
+//! because programs need a moment to follow a change.
+
+use crate::expected;
+use crate::lab::Lab;
+use crate::matrix::{Columns, Matrix, Party};
+use crate::probe::{self, Errand, Target};
+use anyhow::Result;
+use client::Client;
+use explain::World;
+use std::time::{Duration, Instant};
+
+/// How long a probe waits for an answer. Packets that policy drops are never answered, so this is the time a matrix takes.
+const FIRST_LOOK: Duration = Duration::from_millis(400);
+/// How long it waits when a cell was not as expected: a lost first packet is sent again after a second.
+const LATER_LOOK: Duration = Duration::from_millis(1500);
+
+/// Measures the matrix. Cells that differ are asked again until they agree or `patience` is over.
+///
+/// # Errors
+/// When the datastore cannot be read or a namespace cannot be entered.
+pub(crate) fn matrix(lab: &Lab, columns: &Columns, patience: Duration) -> Result<Matrix> {
+    let parties: Vec<Party> = lab
+        .state
+        .pods
+        .values()
+        .map(|state| Party {
+            name: state.pod.full_name(),
+            node: state.pod.node.clone(),
+            addresses: state.addresses.clone(),
+            ports: state.pod.ports.clone(),
+        })
+        .collect();
+    let cluster =
+        lab.with_client(async |client: &Client, datastore| expected::cluster(client, datastore).await)?;
+    let mut matrix = Matrix::expect(&parties, columns, &World::new(&cluster))?;
+    look(lab, &mut matrix, FIRST_LOOK, |_| true)?;
+    let deadline = Instant::now() + patience;
+    while !matrix.agrees() && Instant::now() < deadline {
+        // What should be refused and is not shows at once; what should be reached may need its time.
+        look(lab, &mut matrix, LATER_LOOK, |cell| !cell.agrees())?;
+    }
+    Ok(matrix)
+}
+
+/// Asks the cells that are wanted.
+fn look(
+    lab: &Lab,
+    matrix: &mut Matrix,
+    patience: Duration,
+    wanted: impl Fn(&crate::matrix::Cell) -> bool,
+) -> Result<()> {
+    let mut errands = Vec::new();
+    let mut places = Vec::new();
+    for (row, sender) in matrix.senders.iter().enumerate() {
+        let Some(state) = lab.state.pods.get(&sender.pod) else { continue };
+        let mut targets = Vec::new();
+        for (column, receiver) in matrix.receivers.iter().enumerate() {
+            if receiver.pod == sender.pod || !wanted(&matrix.cells[row][column]) {
+                continue;
+            }
+            targets.push(Target {
+                address: receiver.address,
+                port: receiver.port,
+                protocol: receiver.protocol,
+                name: receiver.pod.clone(),
+            });
+            places.push((row, column));
+        }
+        errands.push(Errand { netns: state.netns.clone(), targets });
+    }
+    let outcomes = probe::run(&errands, patience)?;
+    for ((row, column), reached) in places.into_iter().zip(outcomes.into_iter().flatten()) {
+        matrix.cells[row][column].reached = Some(reached);
+    }
+    Ok(())
+}

@@ -1,0 +1,279 @@
+//! Pods: a namespace, the CNI plugin called as a container runtime calls it, and a responder inside.
+//!
+//! Without Kubernetes nobody knows a pod's labels and its namespace's profile; then this file writes them to the
+//! datastore, as an orchestrator's controllers would.
+
+use crate::keeper::Request;
+use crate::lab::{Lab, ROUTER};
+use crate::settings;
+use crate::state::PodState;
+use crate::topology::{Datastore, Encap, Pod};
+use crate::wire;
+use anyhow::{Context as _, Result, anyhow, bail};
+use api::{Object, ProfileSpec, WorkloadEndpointSpec};
+use client::Client;
+use model::names::WorkloadEndpointIdentifiers;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+/// Adds pods, all at once.
+///
+/// # Errors
+/// What the plugin says. Pods that were wired stay.
+pub(crate) fn add(lab: &mut Lab, wanted: Vec<Pod>) -> Result<()> {
+    for pod in &wanted {
+        if lab.state.pods.contains_key(&pod.full_name()) {
+            bail!("there is a pod '{}' already", pod.full_name());
+        }
+    }
+    describe(lab, &wanted)?;
+    let mut prepared = Vec::new();
+    for pod in wanted {
+        let netns = lab.keeper.namespace(&namespace_name(&pod))?;
+        wire::prepare_pod(&netns)?;
+        prepared.push((pod, netns));
+    }
+    let lab_now = &*lab;
+    let attached: Vec<Result<PodState>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = prepared
+            .into_iter()
+            .map(|(pod, netns)| scope.spawn(move || attach(lab_now, pod, netns)))
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|_| Err(anyhow!("a thread failed"))))
+            .collect()
+    });
+    let mut failure = None;
+    let mut added = Vec::new();
+    for outcome in attached {
+        match outcome {
+            Ok(pod) => {
+                lab.state.pods.insert(pod.pod.full_name(), pod.clone());
+                added.push(pod);
+            }
+            Err(error) => failure = failure.or(Some(error)),
+        }
+    }
+    lab.folder.save(&lab.state)?;
+    if let Some(error) = failure {
+        return Err(error);
+    }
+    if lab.state.topology.datastore != Datastore::Kubernetes {
+        label(lab, &added)?;
+    }
+    for pod in &added {
+        start_responder(lab, pod)?;
+        route(lab, pod, true)?;
+    }
+    Ok(())
+}
+
+/// Removes a pod.
+///
+/// # Errors
+/// When there is none, and what the plugin says.
+pub(crate) fn remove(lab: &mut Lab, name: &str) -> Result<()> {
+    let pod = match lab.state.pods.get(name) {
+        Some(pod) => pod.clone(),
+        None => {
+            let there: Vec<&str> = lab.state.pods.keys().map(String::as_str).collect();
+            bail!("there is no pod '{name}' in this lab: there is {}", there.join(", "))
+        }
+    };
+    call(lab, "DEL", &pod.pod, &pod.container, &pod.netns)?;
+    route(lab, &pod, false)?;
+    lab.keeper.ask(&Request::Stop { name: responder_name(&pod.pod) })?;
+    lab.keeper.ask(&Request::Forget { name: namespace_name(&pod.pod) })?;
+    if lab.state.topology.datastore == Datastore::Kubernetes {
+        let words = ["delete", "pod", "-n", &pod.pod.namespace, &pod.pod.name, "--force", "--grace-period=0"];
+        lab.kubectl(&words, None)?;
+    }
+    lab.state.pods.remove(name);
+    lab.folder.save(&lab.state)
+}
+
+fn namespace_name(pod: &Pod) -> String {
+    format!("pod/{}", pod.full_name())
+}
+
+fn responder_name(pod: &Pod) -> String {
+    format!("pod/{}", pod.full_name())
+}
+
+/// Tells the datastore of pods and their namespaces before they are wired.
+fn describe(lab: &Lab, pods: &[Pod]) -> Result<()> {
+    let namespaces: BTreeSet<String> = pods.iter().map(|pod| pod.namespace.clone()).collect();
+    if lab.state.topology.datastore == Datastore::Kubernetes {
+        let mut objects: Vec<Value> = namespaces
+            .iter()
+            .map(|name| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}))
+            .collect();
+        objects.extend(namespaces.iter().map(|name| {
+            json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": name}})
+        }));
+        objects.extend(pods.iter().map(settings::pod_object));
+        return lab.kubectl_apply(&objects);
+    }
+    lab.with_client(async move |client: &Client, _| {
+        for namespace in &namespaces {
+            for (name, spec) in profiles(namespace)? {
+                let mut profile: Object<ProfileSpec> = Object { spec, ..Object::default() };
+                profile.metadata.name = name;
+                match client.resource::<ProfileSpec>().create(profile).await {
+                    Err(client::Error::AlreadyExists { .. }) | Ok(_) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+/// What kube-controllers would make of a namespace and its default service account.
+fn profiles(namespace: &str) -> Result<Vec<(String, ProfileSpec)>> {
+    let all = json!([{"action": "Allow"}]);
+    let of_namespace = json!({
+        "ingress": all, "egress": all,
+        "labelsToApply": {
+            "pcns.kubernetes.io/metadata.name": namespace, "pcns.projectcalico.org/name": namespace,
+        },
+    });
+    let of_account = json!({"labelsToApply": {"pcsa.projectcalico.org/name": "default"}});
+    Ok(vec![
+        (format!("kns.{namespace}"), serde_json::from_value(of_namespace)?),
+        (format!("ksa.{namespace}.default"), serde_json::from_value(of_account)?),
+    ])
+}
+
+fn attach(lab: &Lab, pod: Pod, netns: PathBuf) -> Result<PodState> {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let container = format!("{}-{}-{:x}", pod.namespace, pod.name, since.as_nanos());
+    let told = call(lab, "ADD", &pod, &container, &netns)?;
+    let result: Value = serde_json::from_str(&told).context("reading the plugin's result")?;
+    let addresses: Vec<IpAddr> = result["ips"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|ip| ip["address"].as_str()?.parse::<ipnet::IpNet>().ok())
+        .map(|network| network.addr())
+        .collect();
+    if addresses.is_empty() {
+        bail!("the plugin gave {} no address: {told}", pod.full_name());
+    }
+    Ok(PodState { pod, container, addresses, netns })
+}
+
+/// Calls the plugin on the pod's node.
+fn call(lab: &Lab, command: &str, pod: &Pod, container: &str, netns: &std::path::Path) -> Result<String> {
+    let variables = settings::cni(command, pod, container, &netns.display().to_string());
+    let conf = settings::network(&lab.folder, &lab.state.topology, &pod.node);
+    // A conflist that somebody put on the node counts, as with a container runtime.
+    let conf = std::fs::read_to_string(lab.node_file(&pod.node, CONFLIST))
+        .ok()
+        .and_then(|text| plugin_of(&text))
+        .unwrap_or(conf);
+    let output = lab.run_in(&pod.node, &["/proc/self/exe"], &variables, &conf.to_string())?;
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    if !output.status.success() {
+        let error: Value = serde_json::from_str(&told).unwrap_or_default();
+        let message = [&error["msg"], &error["details"]]
+            .iter()
+            .filter_map(|text| text.as_str())
+            .filter(|text| !text.is_empty())
+            .collect::<Vec<_>>()
+            .join(": ");
+        let message = if message.is_empty() {
+            format!("{told}{}", String::from_utf8_lossy(&output.stderr)).trim().to_owned()
+        } else {
+            message
+        };
+        bail!("the CNI plugin refused {command} for {}: {message}", pod.full_name());
+    }
+    Ok(told)
+}
+
+/// Where a node's own network configuration may be.
+pub(crate) const CONFLIST: &str = "/run/lab/10-calico.conflist";
+
+/// The configuration of the first plugin of a list, completed as a runtime completes it.
+fn plugin_of(text: &str) -> Option<Value> {
+    let list: Value = serde_json::from_str(text).ok()?;
+    let mut plugin = list["plugins"].as_array()?.first()?.clone();
+    let fields = plugin.as_object_mut()?;
+    fields.insert("name".to_owned(), list["name"].clone());
+    fields.insert("cniVersion".to_owned(), list["cniVersion"].clone());
+    Some(plugin)
+}
+
+/// Writes what the plugin could not know: labels and profiles.
+fn label(lab: &Lab, pods: &[PodState]) -> Result<()> {
+    let pods = pods.to_vec();
+    lab.with_client(async move |client: &Client, _| {
+        for state in &pods {
+            let pod = &state.pod;
+            let identifiers = WorkloadEndpointIdentifiers {
+                node: pod.node.clone(),
+                orchestrator: "k8s".to_owned(),
+                endpoint: "eth0".to_owned(),
+                pod: pod.name.clone(),
+                ..WorkloadEndpointIdentifiers::default()
+            };
+            let name = identifiers.name().map_err(|error| anyhow!("{}: {error}", pod.full_name()))?;
+            let change = |endpoint: &mut Object<WorkloadEndpointSpec>| {
+                let labels: BTreeMap<String, String> = pod.labels.clone();
+                endpoint.metadata.labels.extend(labels);
+                let account = "projectcalico.org/serviceaccount".to_owned();
+                endpoint.metadata.labels.insert(account, "default".to_owned());
+                endpoint.spec.service_account_name = "default".to_owned();
+                endpoint.spec.profiles =
+                    vec![format!("kns.{}", pod.namespace), format!("ksa.{}.default", pod.namespace)];
+                true
+            };
+            let endpoints = client.resource::<WorkloadEndpointSpec>();
+            endpoints
+                .update_with_retry(&pod.namespace, &name, change)
+                .await
+                .with_context(|| format!("labelling the endpoint of {}", pod.full_name()))?;
+        }
+        Ok(())
+    })
+}
+
+fn start_responder(lab: &Lab, pod: &PodState) -> Result<()> {
+    let place = lab.place(&pod.pod.full_name())?;
+    let name = pod.pod.full_name();
+    let ports: Vec<String> = pod.pod.ports.iter().map(ToString::to_string).collect();
+    let ports = ports.join(",");
+    let words = ["/proc/self/exe", "lab", "internal", "responder", "--name", &name, "--ports", &ports];
+    lab.keeper.ask(&Request::Start {
+        name: responder_name(&pod.pod),
+        words: place.words(lab.keeper_pid(), &words),
+        environment: lab.environment(),
+    })?;
+    Ok(())
+}
+
+/// Without encapsulation, the network between the subnets must know pods.
+fn route(lab: &Lab, pod: &PodState, is_there: bool) -> Result<()> {
+    let topology = &lab.state.topology;
+    let node = topology.node(&pod.pod.node).context("the pod's node is gone")?;
+    if topology.encap != Encap::None {
+        return Ok(());
+    }
+    wire::route_pod(&lab.place(ROUTER)?.netns, node, &pod.addresses, is_there)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_list_becomes_its_first_plugin() {
+        let text =
+            r#"{"name":"gke-pod-network","cniVersion":"0.3.1","plugins":[{"type":"calico","mtu":1460}]}"#;
+        let conf = super::plugin_of(text).unwrap();
+        assert_eq!((&conf["name"], &conf["mtu"]), (&"gke-pod-network".into(), &1460.into()));
+        assert!(super::plugin_of("{}").is_none());
+    }
+}

@@ -1,0 +1,140 @@
+//! Real packets: from inside a pod, to everybody at once.
+//!
+//! One thread per sender enters the sender's namespace and ends there; its probes run side by side. What counts as
+//! reached is an answer from the pod that was meant. It refuses to know what should be: expectations are compared
+//! elsewhere.
+
+use crate::responder::QUESTION;
+use anyhow::{Context as _, Result};
+use netlink::namespace::Namespace;
+use serde::{Deserialize, Serialize};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::{TcpStream, UdpSocket};
+
+/// The protocol of a probe.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// A connection.
+    #[default]
+    Tcp,
+    /// A datagram and its answer.
+    Udp,
+}
+
+impl Protocol {
+    /// Its number in packets.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Tcp => 6,
+            Self::Udp => 17,
+        }
+    }
+}
+
+/// One probe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// Where to.
+    pub(crate) address: IpAddr,
+    /// Which port.
+    pub(crate) port: u16,
+    /// How.
+    pub(crate) protocol: Protocol,
+    /// Who must answer.
+    pub(crate) name: String,
+}
+
+/// All probes of one sender.
+#[derive(Clone, Debug)]
+pub(crate) struct Errand {
+    /// The sender's namespace.
+    pub(crate) netns: PathBuf,
+    /// Whom to reach.
+    pub(crate) targets: Vec<Target>,
+}
+
+/// Carries out all errands at once; for each target, whether the right one answered.
+///
+/// # Errors
+/// When a namespace cannot be entered.
+pub(crate) fn run(errands: &[Errand], patience: Duration) -> Result<Vec<Vec<bool>>> {
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = errands
+            .iter()
+            .map(|errand| scope.spawn(move || run_one(&errand.netns, &errand.targets, patience)))
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| match thread.join() {
+                Ok(outcome) => outcome,
+                Err(panic) => std::panic::resume_unwind(panic),
+            })
+            .collect()
+    })
+}
+
+fn run_one(netns: &Path, targets: &[Target], patience: Duration) -> Result<Vec<bool>> {
+    let namespace = Namespace::open(netns)?;
+    namespace.run(|| -> Result<Vec<bool>> {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().context("preparing probes")?;
+        let local = tokio::task::LocalSet::new();
+        Ok(local.block_on(&runtime, async {
+            let tasks: Vec<_> = targets
+                .iter()
+                .cloned()
+                .map(|target| {
+                    tokio::task::spawn_local(async move {
+                        tokio::time::timeout(patience, ask(&target)).await.unwrap_or(false)
+                    })
+                })
+                .collect();
+            let mut outcomes = Vec::with_capacity(tasks.len());
+            for task in tasks {
+                outcomes.push(task.await.unwrap_or(false));
+            }
+            outcomes
+        }))
+    })?
+}
+
+async fn ask(target: &Target) -> bool {
+    let answer = match target.protocol {
+        Protocol::Tcp => ask_by_tcp(target).await,
+        Protocol::Udp => ask_by_udp(target).await,
+    };
+    answer.is_ok_and(|answer| answer == format!("{}\n", target.name).as_bytes())
+}
+
+async fn ask_by_tcp(target: &Target) -> std::io::Result<Vec<u8>> {
+    let stream = TcpStream::connect(SocketAddr::new(target.address, target.port)).await?;
+    let mut answer = Vec::new();
+    // A name is never so long; whoever sends more is somebody else.
+    stream.take(256).read_to_end(&mut answer).await?;
+    Ok(answer)
+}
+
+async fn ask_by_udp(target: &Target) -> std::io::Result<Vec<u8>> {
+    let any: IpAddr = match target.address {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind(SocketAddr::new(any, 0)).await?;
+    socket.connect(SocketAddr::new(target.address, target.port)).await?;
+    let mut buffer = [0_u8; 256];
+    loop {
+        socket.send(QUESTION).await?;
+        // The first datagram may be lost while a neighbour is looked for.
+        match tokio::time::timeout(Duration::from_millis(200), socket.recv(&mut buffer)).await {
+            Ok(received) => return Ok(buffer[..received?].to_vec()),
+            Err(_) => continue,
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! The lab's datastore: this program's own store, an etcd, or a kube-apiserver, as programs of the keeper.
+//!
+//! Servers that speak TCP run at the router, so that nodes reach them as on a real network. A program that is missing is
+//! an error that says how to get it.
+
+use crate::inside::{Place, base_environment};
+use crate::keeper::{Keeper, Request};
+use crate::settings::{API_PORT, ETCD_PORT, host_and_port};
+use crate::state::Folder;
+use crate::topology::{Datastore, Topology};
+use anyhow::{Context as _, Result, anyhow, bail};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+/// How long a server may take to answer.
+const PATIENCE: Duration = Duration::from_secs(90);
+/// The version whose programs `make setup` keeps.
+const KUBERNETES: &str = "v1.36.3";
+
+/// Starts the datastore and waits until it answers.
+///
+/// # Errors
+/// When a program is missing or does not come up.
+pub(crate) fn start(
+    folder: &Folder,
+    topology: &Topology,
+    keeper: &Keeper,
+    keeper_pid: u32,
+    router: &Place,
+) -> Result<()> {
+    let start = |name: &str, words: &[&str]| {
+        keeper.ask(&Request::Start {
+            name: name.to_owned(),
+            words: router.words(keeper_pid, words),
+            environment: base_environment(folder),
+        })
+    };
+    let text = |path: PathBuf| path.display().to_string();
+    match topology.datastore {
+        Datastore::Embedded => {
+            let data = text(folder.file("store"));
+            start("store", &["/proc/self/exe", "datastore", "--listen-client-urls=", "--data-dir", &data])?;
+            wait(folder, keeper, "store", || Ok(folder.file("store/tortie.sock").exists()))
+        }
+        Datastore::Etcd => {
+            let program = find_program("etcd", "install Debian's etcd-server (`make setup` does)")?;
+            let data = text(folder.file("etcd"));
+            let address = topology.server_address();
+            let (client, peer) = (host_and_port(address, ETCD_PORT), host_and_port(address, ETCD_PORT + 1));
+            let words = [
+                program.display().to_string(),
+                "--name=lab".to_owned(),
+                format!("--data-dir={data}"),
+                format!("--listen-client-urls=http://{client}"),
+                format!("--advertise-client-urls=http://{client}"),
+                format!("--listen-peer-urls=http://{peer}"),
+                format!("--initial-advertise-peer-urls=http://{peer}"),
+                format!("--initial-cluster=lab=http://{peer}"),
+                "--unsafe-no-fsync".to_owned(),
+                "--logger=zap".to_owned(),
+            ];
+            start("etcd", &words.iter().map(String::as_str).collect::<Vec<_>>())?;
+            wait(folder, keeper, "etcd", || answers(router, address, ETCD_PORT))
+        }
+        Datastore::Kubernetes => {
+            let program = kubernetes_program("kube-apiserver")?;
+            kubernetes_program("kubectl")?;
+            let data = text(folder.file("store"));
+            start("store", &["/proc/self/exe", "datastore", "--listen-client-urls=", "--data-dir", &data])?;
+            wait(folder, keeper, "store", || Ok(folder.file("store/tortie.sock").exists()))?;
+            let words = api_server(folder, topology, &program)?;
+            start("kube-apiserver", &words.iter().map(String::as_str).collect::<Vec<_>>())?;
+            wait(folder, keeper, "kube-apiserver", || {
+                Ok(kubectl(folder, router, &["get", "--raw", "/readyz"], None).is_ok())
+            })
+        }
+    }
+}
+
+/// Runs `kubectl` as administrator of the lab's cluster.
+///
+/// # Errors
+/// What it says.
+pub(crate) fn kubectl(
+    folder: &Folder,
+    router: &Place,
+    arguments: &[&str],
+    input: Option<&str>,
+) -> Result<String> {
+    use std::io::Write as _;
+    let program = kubernetes_program("kubectl")?.display().to_string();
+    let (kubeconfig, cache) = (folder.file("kubeconfig"), folder.file("kubectl-cache"));
+    let (kubeconfig, cache) = (kubeconfig.display().to_string(), cache.display().to_string());
+    let mut words = vec![program.as_str(), "--kubeconfig", &kubeconfig, "--cache-dir", &cache];
+    words.extend(arguments);
+    let mut child = router
+        .command(&base_environment(folder), &words)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .context("starting kubectl")?;
+    child.stdin.take().context("no standard input")?.write_all(input.unwrap_or_default().as_bytes())?;
+    let output = child.wait_with_output()?;
+    if !output.status.success() {
+        bail!("kubectl {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Waits until a server answers, and tells the end of its log if it ended instead.
+fn wait(folder: &Folder, keeper: &Keeper, name: &str, ready: impl Fn() -> Result<bool>) -> Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    while !ready()? {
+        let programs = keeper.ask(&Request::List)?.programs;
+        if let Some(how) = programs.get(name).and_then(|program| program.ended.clone()) {
+            bail!("{name} ended ({how}); its log ends with:\n{}", folder.log_tail(name, 8));
+        }
+        if Instant::now() > deadline {
+            bail!("{name} does not answer; its log is {}", folder.log(name).display());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+fn answers(router: &Place, address: std::net::IpAddr, port: u16) -> Result<bool> {
+    let namespace = netlink::namespace::Namespace::open(&router.netns)?;
+    let address = std::net::SocketAddr::new(address, port);
+    Ok(namespace
+        .run(|| std::net::TcpStream::connect_timeout(&address, Duration::from_millis(200)).is_ok())?)
+}
+
+/// Finds a program on `PATH`, or where Debian keeps programs for root.
+///
+/// # Errors
+/// When it is not there; the message says how to get it.
+pub(crate) fn find_program(name: &str, remedy: &str) -> Result<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin", "/sbin"].map(PathBuf::from))
+        .map(|folder| folder.join(name))
+        .find(|candidate| candidate.is_file())
+        .ok_or_else(|| anyhow!("this lab needs the program '{name}', and it is not on PATH: {remedy}"))
+}
+
+/// Finds a program of Kubernetes: on `PATH`, or in the cache that `make setup` fills.
+///
+/// # Errors
+/// When it is not there; the message says how to get it.
+pub(crate) fn kubernetes_program(name: &str) -> Result<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let version = std::env::var("KUBERNETES_VERSION").unwrap_or_else(|_| KUBERNETES.to_owned());
+    let cache = variable("TORTIE_CACHE")
+        .or_else(|| variable("XDG_CACHE_HOME").map(|folder| folder.join("tortie")))
+        .or_else(|| variable("HOME").map(|folder| folder.join(".cache/tortie")));
+    let folder = variable("TORTIE_KUBERNETES_BIN")
+        .or_else(|| cache.map(|cache| cache.join(format!("kubernetes-{version}"))));
+    match folder.map(|folder| folder.join(name)).filter(|file| file.is_file()) {
+        Some(file) => Ok(file),
+        None => find_program(name, "run `make setup` once"),
+    }
+}
+
+/// Writes certificates, tokens and a kubeconfig; returns how kube-apiserver is started.
+fn api_server(folder: &Folder, topology: &Topology, program: &Path) -> Result<Vec<String>> {
+    let address = topology.server_address();
+    let authority = Authority::new(folder)?;
+    let (certificate, key) =
+        authority.sign(folder, "apiserver", &[address.to_string(), "127.0.0.1".to_owned()])?;
+    let (account, account_key) = authority.sign(folder, "service-account", &[])?;
+    let token = random_token()?;
+    let tokens = folder.file("tokens.csv");
+    write_secret(&tokens, &format!("{token},admin,admin,\"system:masters\"\n"))?;
+    let server = host_and_port(address, API_PORT);
+    write_secret(
+        &folder.file("kubeconfig"),
+        &format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: lab\nclusters:\n- name: lab\n  cluster:\n    \
+             server: https://{server}\n    certificate-authority: {}\nusers:\n- name: lab\n  user:\n    token: {token}\n\
+             contexts:\n- name: lab\n  context:\n    cluster: lab\n    user: lab\n",
+            folder.file("ca.pem").display()
+        ),
+    )?;
+    let services = if address.is_ipv4() { "10.96.0.0/16" } else { "fd65:96::/112" };
+    Ok(vec![
+        program.display().to_string(),
+        format!("--etcd-servers=unix://{}", folder.file("store/tortie.sock").display()),
+        "--etcd-compaction-interval=0".to_owned(),
+        format!("--bind-address={address}"),
+        format!("--advertise-address={address}"),
+        format!("--secure-port={API_PORT}"),
+        format!("--tls-cert-file={}", certificate.display()),
+        format!("--tls-private-key-file={}", key.display()),
+        format!("--client-ca-file={}", folder.file("ca.pem").display()),
+        format!("--token-auth-file={}", tokens.display()),
+        "--authorization-mode=RBAC".to_owned(),
+        // Without a controller-manager nobody makes the default service accounts that this one waits for.
+        "--disable-admission-plugins=ServiceAccount".to_owned(),
+        "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+        format!("--service-account-key-file={}", account.display()),
+        format!("--service-account-signing-key-file={}", account_key.display()),
+        format!("--service-cluster-ip-range={services}"),
+        "--endpoint-reconciler-type=none".to_owned(),
+        "--enable-priority-and-fairness=false".to_owned(),
+        "--shutdown-delay-duration=0s".to_owned(),
+    ])
+}
+
+fn random_token() -> Result<String> {
+    use std::io::Read as _;
+    let mut bytes = [0_u8; 16];
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut file| file.read_exact(&mut bytes))
+        .context("random bytes")?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn write_secret(path: &Path, text: &str) -> Result<()> {
+    use std::io::Write as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let mut file = std::fs::File::options().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    file.write_all(text.as_bytes()).with_context(|| format!("writing {}", path.display()))
+}
+
+/// A certificate authority of the lab.
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    fn new(folder: &Folder) -> Result<Self> {
+        let mut parameters = CertificateParams::new(Vec::new())?;
+        parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        parameters.distinguished_name.push(DnType::CommonName, "tortie lab");
+        let key = KeyPair::generate()?;
+        std::fs::write(folder.file("ca.pem"), parameters.self_signed(&key)?.pem())?;
+        Ok(Self { issuer: Issuer::new(parameters, key) })
+    }
+
+    fn sign(&self, folder: &Folder, name: &str, hosts: &[String]) -> Result<(PathBuf, PathBuf)> {
+        let mut parameters = CertificateParams::new(hosts.to_vec())?;
+        parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        parameters.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate()?;
+        let signed = parameters.signed_by(&key, &self.issuer)?;
+        let (certificate, key_file) =
+            (folder.file(&format!("{name}.pem")), folder.file(&format!("{name}-key.pem")));
+        std::fs::write(&certificate, signed.pem())?;
+        write_secret(&key_file, &key.serialize_pem())?;
+        Ok((certificate, key_file))
+    }
+}

@@ -1,0 +1,311 @@
+//! What a lab is, on disk: one folder per lab, with the plan, what runs, logs and sockets.
+//!
+//! ```text
+//! LABS/NAME/lab.json      the plan and the pods that are there
+//! LABS/NAME/keeper.json   the process that holds everything
+//! LABS/NAME/keeper.sock   where it takes requests
+//! LABS/NAME/logs/         one file per process
+//! LABS/NAME/places/NODE/  the node's own /run, /var/lib, /var/log and /etc/calico
+//! ```
+//!
+//! The folder is all that is left of a lab whose keeper was killed, and all that `down` then has to remove. It refuses
+//! names that would lead out of the folder of labs.
+
+use crate::topology::{Pod, Topology, check_lab_name};
+use anyhow::{Context as _, Result, anyhow, bail};
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::{DirBuilder, File};
+use std::net::IpAddr;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// The variable that names another folder of labs.
+pub const FOLDER_VARIABLE: &str = "TORTIE_LAB_DIR";
+/// The longest path of a folder whose sockets the kernel can still name.
+const LONGEST_FOLDER: usize = 80;
+/// How long a command waits for another one of the same lab.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A pod that is there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodState {
+    /// What was planned.
+    #[serde(flatten)]
+    pub pod: Pod,
+    /// The container's id.
+    pub container: String,
+    /// Its addresses.
+    pub addresses: Vec<IpAddr>,
+    /// Its network namespace.
+    pub netns: PathBuf,
+}
+
+/// What is known of a lab.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct State {
+    /// The plan.
+    pub topology: Topology,
+    /// The network namespaces of the router and the nodes, by name.
+    pub namespaces: BTreeMap<String, PathBuf>,
+    /// The pods, by namespace and name.
+    pub pods: BTreeMap<String, PodState>,
+    /// Whether it came up whole.
+    pub ready: bool,
+}
+
+/// The process that holds a lab.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeeperState {
+    /// Its process id.
+    pub pid: u32,
+    /// When it started, in the kernel's ticks: a later process of the same number is another one.
+    pub started: u64,
+    /// Whether it lives in a user namespace.
+    pub rootless: bool,
+}
+
+impl KeeperState {
+    /// Whether it is still there.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        start_time(self.pid) == Some(self.started)
+    }
+}
+
+/// When a process started, in ticks since boot; `None` when it is gone or only its exit status is left.
+#[must_use]
+pub fn start_time(pid: u32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The command in brackets may hold anything.
+    let (_, rest) = text.rsplit_once(')')?;
+    let fields: Vec<&str> = rest.split_whitespace().collect();
+    if matches!(fields.first(), Some(&"Z" | &"X")) {
+        return None;
+    }
+    fields.get(19)?.parse().ok()
+}
+
+/// The folder of one lab.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Folder {
+    path: PathBuf,
+    name: String,
+}
+
+/// Where this user's labs are.
+#[must_use]
+pub fn labs_folder() -> PathBuf {
+    if let Some(folder) = std::env::var_os(FOLDER_VARIABLE).filter(|folder| !folder.is_empty()) {
+        return PathBuf::from(folder);
+    }
+    if rustix::process::geteuid().is_root() {
+        return PathBuf::from("/run/tortie/labs");
+    }
+    match std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| Path::new(folder).is_dir()) {
+        Some(folder) => Path::new(&folder).join("tortie/labs"),
+        None => std::env::temp_dir().join(format!("tortie-labs-{}", rustix::process::geteuid().as_raw())),
+    }
+}
+
+/// The names of the labs that there are.
+///
+/// # Errors
+/// When the folder cannot be read.
+pub fn lab_names() -> Result<Vec<String>> {
+    let folder = labs_folder();
+    let entries = match std::fs::read_dir(&folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error).with_context(|| format!("reading {}", folder.display())),
+    };
+    let mut names: Vec<String> = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| check_lab_name(name).is_ok())
+        .collect();
+    names.sort();
+    Ok(names)
+}
+
+impl Folder {
+    /// The folder of the lab of this name, whether or not it is there.
+    ///
+    /// # Errors
+    /// When no lab can have the name.
+    pub fn of(name: &str) -> Result<Self> {
+        check_lab_name(name)?;
+        let path = std::path::absolute(labs_folder().join(name))?;
+        if path.as_os_str().len() > LONGEST_FOLDER {
+            bail!("{} is too long for sockets: set {FOLDER_VARIABLE} to a shorter path", path.display());
+        }
+        Ok(Self { path, name: name.to_owned() })
+    }
+
+    /// The folder at a path, for processes of the lab itself.
+    ///
+    /// # Errors
+    /// When the path ends in nothing that could be a lab's name.
+    pub fn at(path: &Path) -> Result<Self> {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        check_lab_name(name)?;
+        Ok(Self { path: path.to_owned(), name: name.to_owned() })
+    }
+
+    /// The lab's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether there is anything.
+    #[must_use]
+    pub fn exists(&self) -> bool {
+        self.path.is_dir()
+    }
+
+    /// Makes it, for its owner alone. One that is there is refused.
+    ///
+    /// # Errors
+    /// When it is there or cannot be made.
+    pub fn make(&self) -> Result<()> {
+        let parent = self.path.parent().unwrap_or(Path::new("/"));
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(parent)
+            .with_context(|| format!("making {}", parent.display()))?;
+        // A folder in a place that everybody can write to may be a trap of somebody else.
+        let owner = std::fs::metadata(parent)?.uid();
+        let own = rustix::process::geteuid().as_raw();
+        if owner != own && owner != 0 {
+            bail!("{} belongs to user {owner}, not to you: set {FOLDER_VARIABLE}", parent.display());
+        }
+        DirBuilder::new().mode(0o700).create(&self.path).map_err(|error| match error.kind() {
+            std::io::ErrorKind::AlreadyExists => {
+                anyhow!("there is a lab '{0}' already: `tortie lab down --lab {0}` removes it", self.name)
+            }
+            _ => anyhow!("making {}: {error}", self.path.display()),
+        })?;
+        for folder in ["logs", "places"] {
+            std::fs::create_dir(self.path.join(folder))?;
+        }
+        Ok(())
+    }
+
+    /// A file or folder in it.
+    #[must_use]
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// The log of a process.
+    #[must_use]
+    pub fn log(&self, process: &str) -> PathBuf {
+        self.path.join("logs").join(format!("{}.log", process.replace('/', "-")))
+    }
+
+    /// The last lines of a log, for messages.
+    #[must_use]
+    pub fn log_tail(&self, process: &str, lines: usize) -> String {
+        let bytes = std::fs::read(self.log(process)).unwrap_or_default();
+        let text = String::from_utf8_lossy(&bytes);
+        let all: Vec<&str> = text.lines().collect();
+        all[all.len().saturating_sub(lines)..].join("\n")
+    }
+
+    /// What is known of the lab.
+    ///
+    /// # Errors
+    /// When there is no such lab, or its file cannot be read.
+    pub fn load(&self) -> Result<State> {
+        if !self.exists() {
+            let there = lab_names().unwrap_or_default();
+            let hint = if there.is_empty() {
+                "there is none; `tortie lab up` makes one".to_owned()
+            } else {
+                format!("there is {}", there.join(", "))
+            };
+            bail!("there is no lab '{}': {hint}", self.name);
+        }
+        let text = std::fs::read_to_string(self.file("lab.json")).with_context(|| {
+            format!("lab '{0}' did not come up; `tortie lab down --lab {0}` removes what is left", self.name)
+        })?;
+        serde_json::from_str(&text).with_context(|| format!("reading {}", self.file("lab.json").display()))
+    }
+
+    /// Writes what is known, whole or not at all.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn save(&self, state: &State) -> Result<()> {
+        self.write("lab.json", &serde_json::to_vec_pretty(state)?)
+    }
+
+    /// The process that holds the lab, dead or alive.
+    #[must_use]
+    pub fn keeper(&self) -> Option<KeeperState> {
+        let text = std::fs::read_to_string(self.file("keeper.json")).ok()?;
+        serde_json::from_str(&text).ok()
+    }
+
+    /// Writes a file, whole or not at all.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write(&self, name: &str, contents: &[u8]) -> Result<()> {
+        let (file, new) = (self.file(name), self.file(&format!("{name}.new")));
+        let written = std::fs::write(&new, contents).and_then(|()| std::fs::rename(&new, &file));
+        written.with_context(|| format!("writing {}", file.display()))
+    }
+
+    /// Keeps other commands of this lab waiting until the value goes.
+    ///
+    /// # Errors
+    /// When another command does not end.
+    pub fn lock(&self) -> Result<File> {
+        let file = File::options()
+            .create(true)
+            .append(true)
+            .open(self.file("lock"))
+            .with_context(|| format!("there is no lab '{}' that this user may change", self.name))?;
+        let deadline = Instant::now() + PATIENCE;
+        while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            if Instant::now() > deadline {
+                bail!("another command works on lab '{}' and does not end", self.name);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(file)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Folder, KeeperState, start_time};
+
+    #[test]
+    fn names_do_not_lead_elsewhere() {
+        for name in ["", "..", "a/b", "/etc", "A"] {
+            assert!(Folder::of(name).is_err(), "{name}");
+        }
+        assert!(Folder::of("lab").is_ok());
+    }
+
+    #[test]
+    fn a_process_is_known_by_its_start() {
+        let own = std::process::id();
+        let started = start_time(own).expect("this process runs");
+        assert!(KeeperState { pid: own, started, rootless: false }.is_alive());
+        assert!(!KeeperState { pid: own, started: started + 1, rootless: false }.is_alive());
+        assert_eq!(start_time(0), None);
+    }
+}

@@ -1,0 +1,205 @@
+//! The lab's network: a router with one bridge per subnet, and nodes on the bridges.
+//!
+//! ```text
+//!   node1 eth0      node2 eth0          node3 eth0
+//!        │               │                   │
+//!   ─────┴── subnet0 ────┴─────      ─ subnet1 ─
+//!               10.65.0.254   router   10.65.1.254
+//! ```
+//!
+//! Everything is in namespaces of the lab; addresses of different labs may be the same. It refuses to look at, or into,
+//! any other namespace.
+
+use crate::topology::{Encap, Node, Topology};
+use anyhow::{Context as _, Result, anyhow, bail};
+use ipnet::IpNet;
+use netlink::namespace::Namespace;
+use netlink::{
+    Address, DeviceKind, Family, Handle, Kernel as _, LinkChange, LinkRef, NewLink, Operation, Peer, Route,
+    Vxlan, first_failure, sysctl,
+};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Runs `work` with the kernel of a namespace.
+fn with_kernel<T: Send>(
+    namespace: &Namespace,
+    work: impl FnOnce(&mut Handle) -> Result<T> + Send,
+) -> Result<T> {
+    namespace.run(|| work(&mut Handle::open()?))?
+}
+
+/// Looks for what the plan needs of the kernel, in a namespace that is there for nothing else.
+///
+/// # Errors
+/// One sentence about what the kernel lacks.
+pub(crate) fn check_kernel(topology: &Topology, scratch: &Path) -> Result<()> {
+    let scratch = Namespace::open(scratch)?;
+    let mut wanted = vec![
+        (DeviceKind::Bridge, "bridges (CONFIG_BRIDGE)"),
+        (
+            DeviceKind::Veth(Peer { name: "b".to_owned(), namespace: None, mac: None }),
+            "pairs of virtual devices (CONFIG_VETH)",
+        ),
+    ];
+    match topology.encap {
+        Encap::None => {}
+        Encap::Vxlan | Encap::CrossSubnet => wanted.push((
+            DeviceKind::Vxlan(Vxlan { vni: 1, port: 4789, ..Vxlan::default() }),
+            "VXLAN devices (CONFIG_VXLAN): choose --encap none",
+        )),
+        Encap::Ipip => wanted.push((
+            DeviceKind::Plain("ipip".to_owned()),
+            "IP in IP tunnels (CONFIG_NET_IPIP): choose --encap vxlan",
+        )),
+    }
+    with_kernel(&scratch, |kernel| {
+        for (index, (kind, what)) in wanted.into_iter().enumerate() {
+            let name = format!("try{index}");
+            let is_ipip = kind.name() == "ipip";
+            // Where the module is there, every namespace has a tunnel already, and no second one of the same kind.
+            if is_ipip && kernel.link(&LinkRef::from("tunl0"))?.is_some() {
+                continue;
+            }
+            let made = kernel.apply(&[Operation::AddLink(NewLink::new(&name, kind))]).into_iter().next();
+            match made {
+                Some(Err(error)) if error.is_unsupported() || is_ipip => bail!("this kernel has no {what}"),
+                Some(Err(error)) => return Err(error.into()),
+                _ => first_failure(kernel.apply(&[Operation::DeleteLink(name.as_str().into())]))?,
+            }
+        }
+        Ok(())
+    })?;
+    if topology.families.has_v6() && !Path::new("/proc/sys/net/ipv6").exists() {
+        bail!("this kernel has no IPv6: leave out --ipv6 and --dual-stack");
+    }
+    Ok(())
+}
+
+/// Makes the router: bridges with its addresses, and forwarding.
+///
+/// # Errors
+/// What the kernel refuses.
+pub(crate) fn make_router(topology: &Topology, router: &Path) -> Result<()> {
+    let namespace = Namespace::open(router)?;
+    with_kernel(&namespace, |kernel| {
+        loopback_up(kernel)?;
+        sysctl::write("net/ipv4/ip_forward", "1")?;
+        if topology.families.has_v6() {
+            sysctl::write("net/ipv6/conf/all/forwarding", "1")?;
+        }
+        for subnet in 0..topology.subnets {
+            let name = bridge_name(subnet);
+            let bridge = NewLink { up: true, ..NewLink::new(&name, DeviceKind::Bridge) };
+            first_failure(kernel.apply(&[Operation::AddLink(bridge)]))?;
+            let index = index_of(kernel, &name)?;
+            add_addresses(kernel, index, &topology.router_addresses(subnet))?;
+        }
+        Ok(())
+    })
+    .context("making the lab's router")
+}
+
+/// Puts a node on its subnet's bridge.
+///
+/// # Errors
+/// What the kernel refuses.
+pub(crate) fn connect_node(
+    topology: &Topology,
+    number: usize,
+    node: &Node,
+    netns: &Path,
+    router: &Path,
+) -> Result<()> {
+    let (own, router) = (Namespace::open(netns)?, Namespace::open(router)?);
+    let far_end = format!("to-node{}", number + 1);
+    let peer = Peer { name: far_end.clone(), namespace: Some(Arc::new(router.duplicate()?)), mac: None };
+    with_kernel(&own, |kernel| {
+        loopback_up(kernel)?;
+        let pair = NewLink { up: true, ..NewLink::new("eth0", DeviceKind::Veth(peer)) };
+        Ok(first_failure(kernel.apply(&[Operation::AddLink(pair)]))?)
+    })?;
+    with_kernel(&router, |kernel| {
+        let (index, bridge) = (index_of(kernel, &far_end)?, index_of(kernel, &bridge_name(node.subnet))?);
+        let join = LinkChange { master: Some(bridge), up: Some(true), ..LinkChange::default() };
+        Ok(first_failure(kernel.apply(&[Operation::ChangeLink(index.into(), join)]))?)
+    })?;
+    with_kernel(&own, |kernel| {
+        let index = index_of(kernel, "eth0")?;
+        let addresses: Vec<IpNet> = [node.v4, node.v6].into_iter().flatten().collect();
+        add_addresses(kernel, index, &addresses)?;
+        for gateway in topology.router_addresses(node.subnet) {
+            let route = Route::via(everything(gateway.addr()), gateway.addr(), index);
+            first_failure(kernel.apply(&[Operation::AddRoute(route)]))?;
+        }
+        Ok(())
+    })
+    .with_context(|| format!("connecting {}", node.name))
+}
+
+/// Sets a pod's loopback device up, as a container runtime does.
+///
+/// # Errors
+/// What the kernel refuses.
+pub(crate) fn prepare_pod(netns: &Path) -> Result<()> {
+    with_kernel(&Namespace::open(netns)?, loopback_up)
+}
+
+/// Tells the router where pods are, as BGP would tell the routers of a network without encapsulation.
+///
+/// # Errors
+/// What the kernel refuses.
+pub(crate) fn route_pod(router: &Path, node: &Node, pod: &[IpAddr], is_there: bool) -> Result<()> {
+    let routes: Vec<Route> = pod
+        .iter()
+        .filter_map(|address| {
+            let gateway = if address.is_ipv4() { node.v4 } else { node.v6 }?;
+            let route = Route { gateway: Some(gateway.addr()), ..Route::new(IpNet::from(*address)) };
+            Some(route)
+        })
+        .collect();
+    with_kernel(&Namespace::open(router)?, |kernel| {
+        for route in routes {
+            if is_there {
+                first_failure(kernel.apply(&[Operation::ReplaceRoute(route)]))?;
+            } else {
+                match first_failure(kernel.apply(&[Operation::DeleteRoute(route)])) {
+                    Err(error) if !error.is_missing() => return Err(error.into()),
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+fn bridge_name(subnet: usize) -> String {
+    format!("subnet{subnet}")
+}
+
+fn everything(like: IpAddr) -> IpNet {
+    match Family::of(&like) {
+        Family::V4 => IpNet::new_assert(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
+        Family::V6 => IpNet::new_assert(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0),
+    }
+}
+
+fn loopback_up(kernel: &mut Handle) -> Result<()> {
+    let index = index_of(kernel, "lo")?;
+    Ok(first_failure(kernel.apply(&[Operation::up(index)]))?)
+}
+
+fn index_of(kernel: &mut Handle, name: &str) -> Result<u32> {
+    let link = kernel.link(&LinkRef::from(name))?;
+    Ok(link.ok_or_else(|| anyhow!("there is no device {name}"))?.index)
+}
+
+fn add_addresses(kernel: &mut Handle, index: u32, addresses: &[IpNet]) -> Result<()> {
+    for address in addresses {
+        // The lab knows that nobody else has the address; detection would take seconds.
+        let address = Address { skip_duplicate_detection: true, ..Address::new(index, *address) };
+        first_failure(kernel.apply(&[Operation::AddAddress(address)]))?;
+    }
+    Ok(())
+}
