@@ -4,7 +4,7 @@
 //! keeps the API's own words: they name the verb, the resource and the account, which is what whoever repairs the
 //! permissions needs. Nothing is retried here.
 
-use futures::stream::{BoxStream, StreamExt as _, TryStreamExt as _};
+use futures::stream::{BoxStream, StreamExt as _};
 use http::{Method, Request};
 use kube_access::KubeAccess;
 use serde::Deserialize;
@@ -306,8 +306,8 @@ impl Cluster {
         let request = Request::get(path).header(http::header::ACCEPT, JSON).body(Vec::new());
         let request = request.map_err(|error| ClusterError::Broken { what: what.clone(), source: error.into() })?;
         let opened = tokio::time::timeout(PATIENCE, self.client.request_events::<T>(request)).await;
-        let events = match opened {
-            Ok(Ok(events)) => events.into_stream().boxed(),
+        let events: BoxStream<'static, Result<kube::core::WatchEvent<T>, kube::Error>> = match opened {
+            Ok(Ok(events)) => events.boxed(),
             Ok(Err(error)) => return Err(ClusterError::new(what, error)),
             Err(_) => return Err(ClusterError::Late { what }),
         };

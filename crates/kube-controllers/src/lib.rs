@@ -10,14 +10,29 @@
 //! - [`controller`]: what a controller is given ([`Context`](controller::Context)) and what it must be.
 //! - [`status`], [`compaction`], [`leader`]: the file that probes read, etcd's old revisions, who may work.
 //!
-//! The controllers: [`profiles`] (namespaces and service accounts), [`policies`], [`endpoints`], [`nodes`].
+//! The controllers: [`profiles`] (namespaces and service accounts), [`policies`], [`endpoints`], [`nodes`],
+//! [`ipam_gc`] (addresses that nobody uses), [`load_balancer`], [`pools`] (pools and tiers), [`policy_names`], [`flannel`].
 //!
 //! Every controller decides in plain functions (what should be there against what is there) and has a thin shell that
 //! reads, writes and waits. It refuses to keep whole Kubernetes objects, and to delete what it cannot prove to be gone.
 
 pub mod cluster;
+pub mod compaction;
+pub mod config;
 pub mod controller;
+pub mod copy;
+pub mod endpoints;
 pub mod feed;
+pub mod flannel;
 pub mod informer;
+pub mod ipam_gc;
+pub mod leader;
+pub mod load_balancer;
+pub mod nodes;
+pub mod policies;
+pub mod policy_names;
+pub mod pools;
+pub mod profiles;
 pub mod queue;
 pub mod shutdown;
+pub mod status;

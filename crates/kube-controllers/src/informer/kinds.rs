@@ -229,7 +229,7 @@ mod tests {
 
     fn take<T: Slim>(object: serde_json::Value) -> Taken<T> {
         let wire = serde_json::from_value(object).expect("an object as the API writes it");
-        let mut strings = Strings { pod_labels: true, ..Strings::default() };
+        let mut strings = Strings::with_pod_labels();
         T::take(wire, &mut strings)
     }
 

@@ -26,6 +26,12 @@ impl Default for Strings {
 }
 
 impl Strings {
+    /// For kinds of which the labels of pods are kept.
+    #[must_use]
+    pub fn with_pod_labels() -> Self {
+        Self { pod_labels: true, ..Self::default() }
+    }
+
     /// The shared copy of a text.
     pub fn share(&mut self, text: &str) -> Arc<str> {
         if let Some(known) = self.texts.get(text) {

@@ -1,0 +1,335 @@
+//! Labels and service accounts of pods → their workload endpoints, for the etcd datastore. (In the Kubernetes datastore
+//! an endpoint is its pod.)
+//!
+//! The CNI plugin makes and deletes endpoints, and writes what the pod had then; what changes later is brought after here.
+//! It refuses to create or delete an endpoint.
+
+use crate::config::SyncConfig;
+use crate::controller::{Context, Controller};
+use crate::informer::kinds::Pod;
+use crate::informer::{Informer, ObjectKey};
+use crate::profiles::metadata;
+use crate::queue::{Outcome, RetryPolicy, WorkQueue};
+use crate::shutdown::Shutdown;
+use api::meta::StringMap;
+use api::{Kind, Resource, WorkloadEndpoint, WorkloadEndpointIdentifiers, kubernetes};
+use async_trait::async_trait;
+use datastore::{Backend, Error};
+use futures::StreamExt as _;
+use model::kubernetes::annotations::ORCHESTRATOR;
+use model::kubernetes::pod::{DEFAULT_INTERFACE_PREFIX, workload_endpoint};
+use model::{KvPair, ListOptions, Value};
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How many requests one worker has under way.
+const REQUESTS_PER_WORKER: usize = 8;
+
+/// The pauses while everything cannot be compared.
+const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+const RETRIES: RetryPolicy =
+    RetryPolicy { first: Duration::from_millis(5), longest: Duration::from_secs(60), attempts: None };
+
+/// A node for pods that have none yet: the conversion needs one, and we do not look at it.
+const NO_NODE: &str = "unknown.node";
+
+/// The part of an endpoint that follows its pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Followed {
+    /// The labels, with those that Calico adds.
+    pub labels: StringMap,
+    /// The service account.
+    pub service_account: String,
+}
+
+/// What an endpoint of this pod should have; `None` for a pod that has no endpoint.
+#[must_use]
+pub fn desired(key: &ObjectKey, pod: &Pod) -> Option<Followed> {
+    if pod.host_network {
+        return None;
+    }
+    let mut converted = kubernetes::Pod { metadata: metadata(key, &pod.labels), ..Default::default() };
+    converted.spec.node_name = NO_NODE.to_owned();
+    converted.spec.service_account_name = pod.service_account.to_string();
+    match workload_endpoint(&converted, DEFAULT_INTERFACE_PREFIX).map(|converted| converted.pair.value) {
+        Ok(Value::Resource(Resource::WorkloadEndpoint(endpoint))) => Some(Followed {
+            labels: endpoint.metadata.labels,
+            service_account: endpoint.spec.service_account_name,
+        }),
+        Ok(_) => None,
+        Err(error) => {
+            tracing::error!(pod = %key, %error, "cannot tell the labels of its endpoint");
+            None
+        }
+    }
+}
+
+/// Brings an endpoint after its pod; true when anything changed.
+pub fn bring_after(endpoint: &mut WorkloadEndpoint, desired: &Followed) -> bool {
+    let is_same = endpoint.metadata.labels == desired.labels
+        && endpoint.spec.service_account_name == desired.service_account;
+    if !is_same {
+        endpoint.metadata.labels.clone_from(&desired.labels);
+        endpoint.spec.service_account_name.clone_from(&desired.service_account);
+    }
+    !is_same
+}
+
+/// Whether the CNI plugin has made the pod's endpoint, as far as Kubernetes knows.
+fn is_ready(pod: &Pod) -> bool {
+    !pod.host_network && !pod.address.is_empty() && !pod.node.is_empty()
+}
+
+fn is_same_to_policy(old: &Pod, new: &Pod) -> bool {
+    old.labels == new.labels && old.service_account == new.service_account
+}
+
+/// The controller.
+pub struct Endpoints {
+    inner: Arc<Inner>,
+    config: SyncConfig,
+}
+
+struct Inner {
+    context: Context,
+    informer: Informer<Pod>,
+    queue: WorkQueue<ObjectKey>,
+    is_live: AtomicBool,
+    /// Pods that changed before they were ready.
+    early: Mutex<HashSet<ObjectKey>>,
+}
+
+impl Endpoints {
+    /// The controller, ready to run.
+    #[must_use]
+    pub fn new(context: &Context, config: SyncConfig) -> Self {
+        context.informers.want_pod_labels();
+        let inner = Arc::new(Inner {
+            context: context.clone(),
+            informer: context.informers.of::<Pod>(),
+            queue: WorkQueue::new(RETRIES),
+            is_live: AtomicBool::new(false),
+            early: Mutex::default(),
+        });
+        let follower = Arc::clone(&inner);
+        inner.informer.subscribe(move |change| {
+            if follower.is_live.load(Ordering::Acquire) {
+                follower.hear(&change.key, change.old.as_deref(), change.new.as_deref());
+            }
+        });
+        Self { inner, config }
+    }
+}
+
+#[async_trait]
+impl Controller for Endpoints {
+    fn name(&self) -> &'static str {
+        "Pod"
+    }
+
+    async fn run(self: Box<Self>, shutdown: Shutdown) -> anyhow::Result<()> {
+        let inner = &self.inner;
+        let work = async {
+            inner.informer.synced().await;
+            inner.is_live.store(true, Ordering::Release);
+            let workers = (0..self.config.workers.max(1) * REQUESTS_PER_WORKER).map(|_| inner.work());
+            futures::future::join(
+                inner.compare_periodically(self.config.reconciler_period),
+                futures::future::join_all(workers),
+            )
+            .await;
+        };
+        tokio::select! {
+            () = work => {}
+            () = shutdown.requested() => {}
+        }
+        Ok(())
+    }
+}
+
+impl Inner {
+    /// A pod came, changed or went. One that is new has just been seen by the CNI plugin, or will be.
+    fn hear(&self, key: &ObjectKey, old: Option<&Pod>, new: Option<&Pod>) {
+        let mut early = self.early.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(new) = new else {
+            early.remove(key);
+            return;
+        };
+        let Some(old) = old else { return };
+        let changed = !is_same_to_policy(old, new);
+        if is_ready(new) {
+            if early.remove(key) || changed {
+                self.queue.add(key.clone());
+            }
+        } else if changed && !new.host_network {
+            early.insert(key.clone());
+        }
+    }
+
+    async fn compare_periodically(&self, period: Duration) {
+        let mut pause = SHORTEST_PAUSE;
+        loop {
+            match self.compare().await {
+                Ok((checked, wrong)) => {
+                    tracing::info!(controller = "Pod", checked, wrong, "compared everything");
+                    pause = SHORTEST_PAUSE;
+                    if period.is_zero() {
+                        return;
+                    }
+                    tokio::time::sleep(period).await;
+                }
+                Err(error) => {
+                    tracing::warn!(controller = "Pod", %error, "cannot compare everything");
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+            }
+        }
+    }
+
+    /// Looks for endpoints that are not as their pods.
+    async fn compare(&self) -> Result<(usize, usize), Error> {
+        let (mut checked, mut wrong) = (0, 0);
+        let mut parts =
+            self.backend().list_parts(&ListOptions::resources(Kind::WorkloadEndpoint), None).await?;
+        while let Some(part) = parts.next().await {
+            for entry in part?.items {
+                let Some(mut endpoint) = endpoint_of_pod(entry) else { continue };
+                let key = ObjectKey::new(&endpoint.metadata.namespace, &endpoint.spec.pod);
+                let Some(pod) = self.informer.get(&key) else { continue };
+                checked += 1;
+                if desired(&key, &pod).is_some_and(|desired| bring_after(&mut endpoint, &desired)) {
+                    wrong += 1;
+                    self.queue.add(key);
+                }
+            }
+        }
+        Ok((checked, wrong))
+    }
+
+    async fn work(&self) {
+        loop {
+            let key = self.queue.take().await;
+            let outcome = match self.sync(&key).await {
+                Ok(()) => Outcome::Done,
+                Err(error) => {
+                    if error.is_conflict() {
+                        tracing::debug!(pod = %key, %error, "somebody else was faster");
+                    } else {
+                        tracing::warn!(pod = %key, %error, "cannot update its endpoint; trying again");
+                    }
+                    Outcome::Failed
+                }
+            };
+            self.queue.finish(&key, outcome);
+        }
+    }
+
+    async fn sync(&self, key: &ObjectKey) -> Result<(), Error> {
+        let Some(pod) = self.informer.get(key) else { return Ok(()) };
+        let Some(desired) = desired(key, &pod) else { return Ok(()) };
+        for mut endpoint in self.endpoints(key, &pod).await? {
+            if !bring_after(&mut endpoint, &desired) {
+                continue;
+            }
+            match self.backend().update(&KvPair::resource(endpoint)).await {
+                // The pod is going.
+                Err(error) if error.is_does_not_exist() => {}
+                outcome => drop(outcome?),
+            }
+            tracing::debug!(pod = %key, "endpoint updated");
+        }
+        Ok(())
+    }
+
+    /// The endpoints of a pod: by the beginning of their names, and, where the node has another name in Calico than in
+    /// Kubernetes, among all of the namespace.
+    async fn endpoints(&self, key: &ObjectKey, pod: &Pod) -> Result<Vec<WorkloadEndpoint>, Error> {
+        let identifiers = WorkloadEndpointIdentifiers {
+            node: pod.node.to_string(),
+            orchestrator: ORCHESTRATOR.to_owned(),
+            pod: key.name.to_string(),
+            ..WorkloadEndpointIdentifiers::default()
+        };
+        for prefix in [identifiers.prefix().ok(), None] {
+            let list = ListOptions::Resource {
+                kind: Kind::WorkloadEndpoint,
+                namespace: Some(key.namespace.to_string()),
+                name_is_prefix: prefix.is_some(),
+                name: prefix,
+            };
+            let found: Vec<WorkloadEndpoint> = self
+                .backend()
+                .list(&list, None)
+                .await?
+                .items
+                .into_iter()
+                .filter_map(endpoint_of_pod)
+                .filter(|endpoint| *endpoint.spec.pod == *key.name)
+                .collect();
+            if !found.is_empty() {
+                return Ok(found);
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    fn backend(&self) -> &Arc<dyn Backend> {
+        self.context.client.backend()
+    }
+}
+
+/// The endpoint of a pod that an entry is; with its revision.
+fn endpoint_of_pod(entry: KvPair) -> Option<WorkloadEndpoint> {
+    let Value::Resource(Resource::WorkloadEndpoint(mut endpoint)) = entry.value else { return None };
+    endpoint.metadata.resource_version = entry.revision;
+    (endpoint.spec.orchestrator == ORCHESTRATOR).then_some(*endpoint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::informer::{Slim as _, Strings};
+
+    fn pod(labels: serde_json::Value, host_network: bool) -> (ObjectKey, Pod) {
+        let wire = serde_json::json!({
+            "metadata": {"namespace": "shop", "name": "web", "labels": labels},
+            "spec": {"nodeName": "n", "hostNetwork": host_network, "serviceAccountName": "robot"},
+        });
+        let wire = serde_json::from_value(wire).expect("a pod");
+        let taken = Pod::take(wire, &mut Strings::with_pod_labels());
+        (taken.key, taken.object)
+    }
+
+    #[test]
+    fn an_endpoint_has_its_pods_labels_and_calicos() {
+        let (key, pod) = pod(serde_json::json!({"app": "web"}), false);
+        let desired = desired(&key, &pod).expect("an endpoint");
+        let labels: Vec<String> = desired.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        assert_eq!(
+            labels,
+            [
+                "app=web",
+                "projectcalico.org/namespace=shop",
+                "projectcalico.org/orchestrator=k8s",
+                "projectcalico.org/serviceaccount=robot",
+            ]
+        );
+        let mut endpoint = WorkloadEndpoint::default();
+        assert!(bring_after(&mut endpoint, &desired));
+        assert!(!bring_after(&mut endpoint, &desired));
+        assert_eq!(endpoint.spec.service_account_name, "robot");
+        endpoint.metadata.labels.insert("app".to_owned(), "other".to_owned());
+        assert!(bring_after(&mut endpoint, &desired));
+    }
+
+    #[test]
+    fn pods_on_the_hosts_network_have_no_endpoint() {
+        let (key, pod) = pod(serde_json::json!({}), true);
+        assert_eq!(desired(&key, &pod), None);
+    }
+}

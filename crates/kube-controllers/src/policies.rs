@@ -1,0 +1,106 @@
+//! Kubernetes NetworkPolicy → Calico NetworkPolicy `knp.default.NAME`, for the etcd datastore. (In the Kubernetes
+//! datastore Calico reads them in place.)
+
+use crate::cluster::Collection;
+use crate::copy::Copied;
+use crate::informer::kinds::WireMeta;
+use crate::informer::{ObjectKey, Slim, Strings, Taken};
+use api::kubernetes::NetworkPolicy as KubernetesPolicy;
+use api::{NetworkPolicy, NetworkPolicySpec, Object, Resource};
+use model::Value;
+use model::kubernetes::network_policy::kubernetes_network_policy;
+use serde::Deserialize;
+
+/// What the names of copies begin with.
+const PREFIX: &str = "knp.default.";
+
+/// A policy of Kubernetes. All of its spec is used, so all of it is kept, as text: that is smaller than the values.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Policy {
+    spec: Box<str>,
+}
+
+/// What is decoded of a policy.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct WirePolicy {
+    metadata: WireMeta,
+    spec: serde_json::Value,
+}
+
+impl Slim for Policy {
+    const COLLECTION: Collection =
+        Collection { prefix: "/apis/networking.k8s.io/v1", plural: "networkpolicies" };
+    type Wire = WirePolicy;
+
+    fn take(wire: WirePolicy, strings: &mut Strings) -> Taken<Self> {
+        let key = wire.metadata.key(strings);
+        let object = Self { spec: wire.spec.to_string().into_boxed_str() };
+        Taken { key, revision: wire.metadata.revision, object }
+    }
+}
+
+/// NetworkPolicy → NetworkPolicy.
+#[derive(Clone, Copy, Debug)]
+pub struct Policies;
+
+impl Copied for Policies {
+    type Source = Policy;
+    type Spec = NetworkPolicySpec;
+    const NAME: &'static str = "NetworkPolicy";
+
+    fn copy_of(source: &ObjectKey) -> (String, String) {
+        (source.namespace.to_string(), format!("{PREFIX}{}", source.name))
+    }
+
+    fn source_of(namespace: &str, name: &str) -> Option<ObjectKey> {
+        Some(ObjectKey::new(namespace, name.strip_prefix(PREFIX)?))
+    }
+
+    fn desired(key: &ObjectKey, source: &Policy) -> Result<NetworkPolicy, String> {
+        let mut policy = KubernetesPolicy {
+            spec: serde_json::from_str(&source.spec).map_err(|error| error.to_string())?,
+            ..KubernetesPolicy::default()
+        };
+        policy.metadata.namespace = key.namespace.to_string();
+        policy.metadata.name = key.name.to_string();
+        let converted = kubernetes_network_policy(&policy).map_err(|error| error.to_string())?;
+        for problem in &converted.problems {
+            tracing::warn!(policy = %key, problem, "not all of a policy can be copied");
+        }
+        match converted.pair.value {
+            Value::Resource(Resource::KubernetesNetworkPolicy(converted)) => {
+                let (namespace, name) = Self::copy_of(key);
+                Ok(Object::new(&namespace, &name, converted.spec.0))
+            }
+            _ => Err("the conversion gave no policy".to_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_policy_is_copied_under_a_name_of_its_own() {
+        let wire = json!({
+            "metadata": {"namespace": "shop", "name": "web", "resourceVersion": "3"},
+            "spec": {
+                "podSelector": {"matchLabels": {"app": "web"}},
+                "policyTypes": ["Ingress"],
+                "ingress": [{"from": [{"podSelector": {}}], "ports": [{"port": 80}]}],
+            },
+        });
+        let wire = serde_json::from_value(wire).expect("a policy");
+        let taken = Policy::take(wire, &mut Strings::default());
+        let copy = Policies::desired(&taken.key, &taken.object).expect("a copy");
+        assert_eq!((copy.metadata.namespace.as_str(), copy.metadata.name.as_str()), ("shop", "knp.default.web"));
+        assert_eq!(copy.spec.order.map(|order| order.0), Some(1000.0));
+        assert!(copy.spec.selector.as_str().contains("app == 'web'"));
+        assert_eq!(copy.spec.ingress.len(), 1);
+        assert_eq!(Policies::source_of("shop", "knp.default.web"), Some(taken.key));
+        assert_eq!(Policies::source_of("shop", "web"), None);
+    }
+}

@@ -1,0 +1,135 @@
+//! Namespaces and service accounts as profiles, for the etcd datastore. (In the Kubernetes datastore Calico reads them in
+//! place.)
+
+use crate::copy::Copied;
+use crate::informer::kinds::{Namespace, ServiceAccount};
+use crate::informer::{Labels, ObjectKey};
+use api::meta::{ObjectMeta, StringMap};
+use api::{Object, Profile, ProfileSpec, Resource, kubernetes};
+use model::kubernetes::annotations::NAMESPACE_PROFILE_PREFIX;
+use model::kubernetes::profile::{
+    ProfileOwner, namespace_profile, profile_owner, service_account_profile, service_account_profile_name,
+};
+use model::kubernetes::{ConversionError, Converted};
+use model::Value;
+
+/// Namespace → Profile `kns.NAME`.
+#[derive(Clone, Copy, Debug)]
+pub struct Namespaces;
+
+/// ServiceAccount → Profile `ksa.NAMESPACE.NAME`.
+#[derive(Clone, Copy, Debug)]
+pub struct ServiceAccounts;
+
+impl Copied for Namespaces {
+    type Source = Namespace;
+    type Spec = ProfileSpec;
+    const NAME: &'static str = "Namespace";
+
+    fn copy_of(source: &ObjectKey) -> (String, String) {
+        (String::new(), format!("{NAMESPACE_PROFILE_PREFIX}{}", source.name))
+    }
+
+    fn source_of(_namespace: &str, name: &str) -> Option<ObjectKey> {
+        match profile_owner(name)? {
+            ProfileOwner::Namespace(namespace) => Some(ObjectKey::new("", namespace)),
+            ProfileOwner::ServiceAccount { .. } => None,
+        }
+    }
+
+    fn desired(key: &ObjectKey, source: &Namespace) -> Result<Profile, String> {
+        let namespace =
+            kubernetes::Namespace { metadata: metadata(key, &source.labels), ..Default::default() };
+        profile(namespace_profile(&namespace))
+    }
+}
+
+impl Copied for ServiceAccounts {
+    type Source = ServiceAccount;
+    type Spec = ProfileSpec;
+    const NAME: &'static str = "ServiceAccount";
+
+    fn copy_of(source: &ObjectKey) -> (String, String) {
+        (String::new(), service_account_profile_name(&source.namespace, &source.name))
+    }
+
+    fn source_of(_namespace: &str, name: &str) -> Option<ObjectKey> {
+        match profile_owner(name)? {
+            ProfileOwner::ServiceAccount { namespace, name } => Some(ObjectKey::new(namespace, name)),
+            ProfileOwner::Namespace(_) => None,
+        }
+    }
+
+    fn desired(key: &ObjectKey, source: &ServiceAccount) -> Result<Profile, String> {
+        let account =
+            kubernetes::ServiceAccount { metadata: metadata(key, &source.labels), ..Default::default() };
+        profile(service_account_profile(&account))
+    }
+}
+
+/// The metadata that the conversions read. The copy gets an identity of its own, so the original's is left out.
+pub(crate) fn metadata(key: &ObjectKey, labels: &Labels) -> ObjectMeta {
+    ObjectMeta {
+        namespace: key.namespace.to_string(),
+        name: key.name.to_string(),
+        labels: string_map(labels),
+        ..ObjectMeta::default()
+    }
+}
+
+/// Shared labels as a map of one's own.
+pub(crate) fn string_map(labels: &Labels) -> StringMap {
+    labels.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
+}
+
+fn profile(converted: Result<Converted, ConversionError>) -> Result<Profile, String> {
+    let converted = converted.map_err(|error| error.to_string())?;
+    match converted.pair.value {
+        Value::Resource(Resource::Profile(profile)) => {
+            Ok(Object::new("", &profile.metadata.name, profile.spec))
+        }
+        _ => Err("the conversion gave no profile".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    fn labels(pairs: &[(&str, &str)]) -> Labels {
+        let pairs: BTreeMap<Arc<str>, Arc<str>> =
+            pairs.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+        Arc::new(pairs)
+    }
+
+    #[test]
+    fn a_namespace_hands_its_labels_down_and_allows_everything() {
+        let key = ObjectKey::new("", "shop");
+        let profile =
+            Namespaces::desired(&key, &Namespace { labels: labels(&[("team", "a")]) }).expect("a profile");
+        assert_eq!(profile.metadata.name, "kns.shop");
+        assert_eq!((profile.spec.ingress.len(), profile.spec.egress.len()), (1, 1));
+        let handed: Vec<_> = profile.spec.labels_to_apply.iter().map(|(k, v)| format!("{k}={v}")).collect();
+        assert_eq!(handed, ["pcns.projectcalico.org/name=shop", "pcns.team=a"]);
+        assert!(profile.metadata.uid.is_empty());
+    }
+
+    #[test]
+    fn names_go_there_and_back() {
+        for (namespace, name) in [("a", "default"), ("a-b", "robot.with.dots")] {
+            let key = ObjectKey::new(namespace, name);
+            let (none, copy) = ServiceAccounts::copy_of(&key);
+            assert_eq!((none.as_str(), copy.as_str()), ("", format!("ksa.{namespace}.{name}").as_str()));
+            assert_eq!(ServiceAccounts::source_of("", &copy), Some(key));
+            assert_eq!(Namespaces::source_of("", &copy), None);
+        }
+        let key = ObjectKey::new("", "shop");
+        assert_eq!(Namespaces::source_of("", &Namespaces::copy_of(&key).1), Some(key));
+        for stranger in ["projectcalico-default-allow", "mine", "knsx"] {
+            assert_eq!(Namespaces::source_of("", stranger), None);
+            assert_eq!(ServiceAccounts::source_of("", stranger), None);
+        }
+    }
+}
