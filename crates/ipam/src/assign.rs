@@ -17,6 +17,7 @@ use ipam_core::{Block, Holder, HostReserved, Owner, claim, cooldown, pools, take
 use ipnet::IpNet;
 use model::{AllocationBlock, IpVersion, KvPair};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// How many blocks of an IP version an owner may have when nothing says otherwise.
 const DEFAULT_MAX_BLOCKS: usize = 20;
@@ -190,7 +191,7 @@ struct Candidate {
     /// The owner's claim on it; `None` when the block is somebody else's.
     claim: Option<KvPair>,
     /// The block, where it exists.
-    block: Option<KvPair>,
+    block: Option<Arc<KvPair>>,
     /// Whether it was read for these jobs.
     is_fresh: bool,
 }
@@ -244,6 +245,10 @@ impl Shared {
             let claims = self.read_claims(&context.owner, context.version).await?;
             owned = self.serve_from_claims(context, work, claims).await?;
         }
+        if work.settings.is_cached && !work.is_done() {
+            // From here on settings may say no, and a refusal writes nothing that would find out that they changed.
+            work.settings = self.read_settings().await?;
+        }
         while !work.is_done() {
             let limit = context.max_blocks(&work.settings);
             if owned >= limit {
@@ -291,7 +296,7 @@ impl Shared {
         }
         // Blocks that are remembered with room first; the others are read, all at once.
         let (known, mut unknown): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|candidate| {
-            let block = candidate.block.as_ref().and_then(|block| records::block(block).ok());
+            let block = candidate.block.as_deref().and_then(|block| records::block(block).ok());
             block.is_some_and(|block| take::available(block, &context.facts.reserved) > 0)
         });
         for candidate in known {
@@ -311,6 +316,7 @@ impl Shared {
                 break;
             }
             let Some(block) = block else { continue };
+            let block = block.map(Arc::new);
             self.serve_from(context, work, Candidate { block, is_fresh: true, ..candidate }).await?;
         }
         Ok(owned)
@@ -343,7 +349,7 @@ impl Shared {
             let (taken, counts) = work.take(&mut block, context);
             if taken.iter().all(Vec::is_empty) {
                 if candidate.is_fresh || work.is_done() {
-                    self.remember_block(cidr, candidate.block.as_ref());
+                    self.remember_block(cidr, candidate.block.clone());
                     return Ok(());
                 }
                 self.refresh(&mut candidate).await?;
@@ -353,17 +359,17 @@ impl Shared {
             block.sequence_number = sequence_number.wrapping_add(1);
             work.attempt(&taken, sequence_number);
             let write = BlockWrite::Update(with_block(entry, block));
-            let committed = self.commit(cidr, &write, &mut work.handles, &counts, &work.settings).await?;
+            let committed = self.commit(cidr, write, &mut work.handles, &counts, &work.settings).await?;
             work.withdraw(sequence_number, cidr);
             match committed {
                 Committed::Done { block: entry, .. } => {
-                    self.remember_block(cidr, candidate.claim.is_some().then_some(&entry));
+                    self.remember_block(cidr, candidate.claim.is_some().then(|| Arc::new(entry)));
                     work.give(taken, cidr);
                     return Ok(());
                 }
                 Committed::BlockChanged(current) => {
                     self.remember_block(cidr, None);
-                    candidate.block = current;
+                    candidate.block = current.map(Arc::new);
                     candidate.is_fresh = true;
                 }
                 Committed::SettingsChanged => work.settings = self.read_settings().await?,
@@ -374,7 +380,7 @@ impl Shared {
     }
 
     async fn refresh(&self, candidate: &mut Candidate) -> Result<()> {
-        candidate.block = self.read(&records::block_key(candidate.cidr)).await?;
+        candidate.block = self.read(&records::block_key(candidate.cidr)).await?.map(Arc::new);
         candidate.is_fresh = true;
         Ok(())
     }
@@ -383,7 +389,7 @@ impl Shared {
     async fn is_ready(&self, context: &Context, candidate: &mut Candidate) -> Result<bool> {
         loop {
             let Some(claim) = &candidate.claim else { return Ok(candidate.block.is_some()) };
-            let block = candidate.block.as_ref().map(records::block).transpose()?;
+            let block = candidate.block.as_deref().map(records::block).transpose()?;
             if claim::next(Some(records::state(claim)?), block, &context.owner, false) == claim::Step::Use {
                 return Ok(true);
             }
@@ -392,13 +398,13 @@ impl Shared {
             }
             self.refresh(candidate).await?;
         }
-        let (claim, block) = (candidate.claim.take(), candidate.block.take());
+        let (claim, block) = (candidate.claim.take(), candidate.block.take().map(Arc::unwrap_or_clone));
         let secured =
             self.secure(candidate.cidr, &context.owner, claim, block, context.host_reserved.as_ref()).await?;
         match secured {
             Secured::Ours { claim, block } => {
                 candidate.claim = Some(claim);
-                candidate.block = Some(block);
+                candidate.block = Some(Arc::new(block));
                 Ok(true)
             }
             Secured::Lost => Ok(false),
@@ -427,8 +433,8 @@ impl Shared {
             let secured = self.secure(cidr, &context.owner, None, None, context.host_reserved.as_ref()).await;
             match secured {
                 Ok(Secured::Ours { claim, block }) => {
-                    let candidate =
-                        Candidate { cidr, claim: Some(claim), block: Some(block), is_fresh: true };
+                    let block = Some(Arc::new(block));
+                    let candidate = Candidate { cidr, claim: Some(claim), block, is_fresh: true };
                     return self.serve_from(context, work, candidate).await;
                 }
                 Ok(Secured::Lost) => {}
@@ -458,11 +464,11 @@ impl Shared {
         work.attempt(&taken, sequence_number);
         let claim = records::new_claim(owner, cidr, BlockAffinityState::Confirmed);
         let write = BlockWrite::Create { claim, block: records::new_block(block) };
-        let committed = self.commit(cidr, &write, &mut work.handles, &counts, &work.settings).await?;
+        let committed = self.commit(cidr, write, &mut work.handles, &counts, &work.settings).await?;
         work.withdraw(sequence_number, cidr);
         if let Committed::Done { block, claim } = &committed {
             work.tried.insert(cidr);
-            self.remember_block(cidr, Some(block));
+            self.remember_block(cidr, Some(Arc::new(block.clone())));
             if let Some(claim) = claim {
                 self.remember_claim(claim);
             }
@@ -554,7 +560,8 @@ impl Shared {
                     continue;
                 }
                 tracing::info!(%cidr, owner = ?Block::new(&block).affinity(), "borrowing addresses");
-                let candidate = Candidate { cidr, claim: None, block: Some(entry.clone()), is_fresh: true };
+                let block = Some(Arc::new(entry.clone()));
+                let candidate = Candidate { cidr, claim: None, block, is_fresh: true };
                 self.serve_from(context, work, candidate).await?;
             }
             if work.is_done() {
@@ -580,7 +587,7 @@ impl Shared {
         }
         let cached = self.cached_block(&cidr);
         let is_used = |entry: &KvPair| records::block(entry).is_ok_and(|block| !Block::new(block).is_empty());
-        if cached.as_ref().is_some_and(is_used) {
+        if cached.as_deref().is_some_and(is_used) {
             return;
         }
         let given_up = self.give_up(cidr, &context.owner, true, None, &work.settings.config).await;

@@ -28,7 +28,7 @@ struct Part<'a> {
 }
 
 impl Shared {
-    pub(crate) async fn auto_assign(&self, request: &AutoAssign) -> Result<Assigned> {
+    pub(crate) async fn auto_assign(&self, request: &AutoAssign, ahead: Option<Facts>) -> Result<Assigned> {
         let owner = request.intended_use.owner(&request.host);
         let parts = [
             Part {
@@ -50,7 +50,10 @@ impl Shared {
         }
         let versions: Vec<IpVersion> =
             parts.iter().filter(|part| part.count > 0).map(|part| part.version).collect();
-        let facts = self.facts(&owner, &versions).await?;
+        let facts = match ahead.filter(|facts| facts.owner == owner) {
+            Some(facts) => facts,
+            None => self.facts(&owner, &versions).await?,
+        };
         let holder = Holder { handle: request.handle.clone(), attributes: request.attributes.clone() };
         let mut taken = Vec::new();
         let mut handle_entry = None;

@@ -12,6 +12,7 @@ use ipam_core::search::Reclaimable;
 use ipam_core::{Block, HostReserved, Owner, cooldown, take};
 use ipnet::IpNet;
 use model::{IpamConfig, KvPair};
+use std::sync::Arc;
 
 /// What became of a claim.
 #[derive(Debug)]
@@ -186,7 +187,7 @@ impl Shared {
                 return Err(refused.into());
             }
             Err(refused) => {
-                self.remember_block(cidr, Some(&entry));
+                self.remember_block(cidr, Some(Arc::new(entry)));
                 return Err(refused.into());
             }
         };

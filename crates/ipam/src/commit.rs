@@ -53,23 +53,23 @@ impl Shared {
     pub(crate) async fn commit(
         &self,
         cidr: IpNet,
-        write: &BlockWrite,
+        write: BlockWrite,
         handles: &mut Handles,
         counts: &BTreeMap<String, i64>,
         settings: &Settings,
     ) -> Result<Committed> {
-        let mut own = match write {
-            BlockWrite::Update(block) => vec![Write::Update(block.clone())],
-            BlockWrite::Create { claim, block } => {
-                vec![Write::Create(block.clone()), Write::Create(claim.clone())]
-            }
+        let is_new = matches!(write, BlockWrite::Create { .. });
+        let mut writes = match write {
+            BlockWrite::Update(block) => vec![Write::Update(block)],
+            BlockWrite::Create { claim, block } => vec![Write::Create(block), Write::Create(claim)],
         };
         if settings.is_cached {
-            own.push(Write::Unchanged { key: Key::IpamConfig, revision: settings.revision.clone() });
+            writes.push(Write::Unchanged { key: Key::IpamConfig, revision: settings.revision.clone() });
         }
+        let own = writes.len();
         for attempt in 0..ATTEMPTS {
             self.wait_before(attempt).await;
-            let mut writes = own.clone();
+            writes.truncate(own);
             for (handle, count) in counts {
                 writes.push(handles.count_up(handle, cidr, *count)?);
             }
@@ -77,7 +77,7 @@ impl Shared {
                 Batch::Done(stored) => {
                     let mut stored = stored.into_iter();
                     let Some(Some(block)) = stored.next() else { return Err(TOO_MANY_ATTEMPTS) };
-                    let rest: Vec<Option<KvPair>> = stored.by_ref().take(own.len() - 1).collect();
+                    let rest: Vec<Option<KvPair>> = stored.by_ref().take(own - 1).collect();
                     let claim = rest.into_iter().next().flatten();
                     for (handle, entry) in counts.keys().zip(stored) {
                         handles.learn(handle, entry);
@@ -86,11 +86,11 @@ impl Shared {
                 }
                 Batch::Conflict(current) => current,
                 Batch::Unsupported => {
-                    return match write {
-                        BlockWrite::Update(block) => {
+                    return match writes.first() {
+                        Some(Write::Update(block)) => {
                             self.commit_in_turn(cidr, block, handles, counts, settings).await
                         }
-                        BlockWrite::Create { .. } => Ok(Committed::Unsupported),
+                        _ => Ok(Committed::Unsupported),
                     };
                 }
             };
@@ -98,13 +98,13 @@ impl Shared {
             if lost(0) {
                 return Ok(Committed::BlockChanged(current.into_iter().next().flatten()));
             }
-            if matches!(write, BlockWrite::Create { .. }) && lost(1) {
+            if is_new && lost(1) {
                 return Ok(Committed::BlockChanged(None));
             }
-            if settings.is_cached && lost(own.len() - 1) {
+            if settings.is_cached && lost(own - 1) {
                 return Ok(Committed::SettingsChanged);
             }
-            for (handle, entry) in counts.keys().zip(current.into_iter().skip(own.len())) {
+            for (handle, entry) in counts.keys().zip(current.into_iter().skip(own)) {
                 handles.learn(handle, entry);
             }
         }

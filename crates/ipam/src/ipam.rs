@@ -1,18 +1,22 @@
 //! [`Ipam`]: the operations of address management.
 
 use crate::clock::{Clock, SystemClock};
-use crate::shared::Shared;
+use crate::shared::{Facts, Shared};
 use crate::warm::Warm;
 use crate::{
     AssignIp, Assigned, AutoAssign, EnsureBlock, Owner, OwnerCheck, OwnerUpdate, Release, Released, Result,
 };
 use api::AllocationAttribute;
 use datastore::Backend;
-use ipam_core::PoolUsage;
+use ipam_core::{IntendedUse, PoolUsage};
 use ipnet::IpNet;
-use model::IpamConfig;
+use model::{IpVersion, IpamConfig};
 use std::net::IpAddr;
 use std::sync::Arc;
+
+/// What an assignment is decided from, read ahead of it: settings, pools, reservations, the node's labels and its claims.
+#[derive(Clone, Debug)]
+pub struct Ahead(Facts);
 
 /// Address management in one datastore. Cheap to clone; clones share what is known and what is under way.
 #[derive(Clone)]
@@ -49,7 +53,26 @@ impl Ipam {
     /// # Errors
     /// When no pool fits, the host may not own more blocks, or the datastore fails.
     pub async fn auto_assign(&self, request: &AutoAssign) -> Result<Assigned> {
-        self.shared.auto_assign(request).await
+        self.shared.auto_assign(request, None).await
+    }
+
+    /// Reads what an assignment for a workload of this host will be decided from, so that a short-lived process can read
+    /// it together with other things. Costs nothing where it is known already ([`Ipam::warm`]).
+    ///
+    /// # Errors
+    /// Those of the datastore. An assignment without it reads for itself.
+    pub async fn look_ahead(&self, host: &str, versions: &[IpVersion]) -> Result<Ahead> {
+        let owner = IntendedUse::Workload.owner(host);
+        Ok(Ahead(self.shared.facts(&owner, versions).await?.early()))
+    }
+
+    /// As [`Ipam::auto_assign`], from what was read ahead. Who else has claimed blocks since then is found out before
+    /// another one is claimed, and settings that changed since then are found out by the write.
+    ///
+    /// # Errors
+    /// As [`Ipam::auto_assign`].
+    pub async fn auto_assign_after(&self, ahead: Option<Ahead>, request: &AutoAssign) -> Result<Assigned> {
+        self.shared.auto_assign(request, ahead.map(|Ahead(facts)| facts)).await
     }
 
     /// Takes this address.

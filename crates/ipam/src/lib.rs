@@ -26,7 +26,7 @@ mod warm;
 
 pub use clock::{Clock, SystemClock};
 pub use error::{Error, Result};
-pub use ipam::Ipam;
+pub use ipam::{Ahead, Ipam};
 pub use request::{
     AssignIp, Assigned, AutoAssign, Change, EnsureBlock, Expected, IntendedUse, NamespaceLabels, Owner,
     OwnerCheck, OwnerUpdate, PodOwner, Release, Released, Shortfall, WindowsReservation,

@@ -27,9 +27,16 @@ pub(crate) fn block(entry: &KvPair) -> Result<&AllocationBlock> {
     }
 }
 
-/// The same entry with another block in it.
+/// The same entry with another block in it. Blocks are large: the old one is not copied only to be thrown away.
 pub(crate) fn with_block(entry: &KvPair, block: AllocationBlock) -> KvPair {
-    KvPair { value: Value::Block(block), ..entry.clone() }
+    let KvPair { key, value: _, revision, uid, ttl } = entry;
+    KvPair {
+        key: key.clone(),
+        value: Value::Block(block),
+        revision: revision.clone(),
+        uid: uid.clone(),
+        ttl: *ttl,
+    }
 }
 
 /// The key of a block.

@@ -19,6 +19,7 @@ use ipnet::IpNet;
 use model::{AffinityType, AllocationBlock, Key, KvPair};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 /// How many blocks are worked on at once.
 const AT_ONCE: usize = 16;
@@ -147,7 +148,7 @@ impl Shared {
                 .collect();
             match self.write_release(&write, changes).await? {
                 Written::Done(stored) => {
-                    self.remember_block(cidr, stored.as_ref());
+                    self.remember_block(cidr, stored.map(Arc::new));
                     self.after_release(&write).await;
                     return Ok(released.not_allocated);
                 }
@@ -212,15 +213,16 @@ impl Shared {
             let blocks = self.blocks_for_release(&ranges, is_first).await?;
             let mut writes = Vec::with_capacity(ranges.len() + 1);
             for (cidr, block) in ranges.iter().zip(&blocks) {
-                writes.push(self.release_handle_in(*cidr, block.as_ref(), id, &settings)?);
+                writes.push(self.release_handle_in(*cidr, block.as_deref(), id, &settings)?);
             }
-            let stored = self.write_handle_release(&entry, &ranges, &writes, &settings).await?;
-            for (place, cidr) in ranges.iter().enumerate() {
-                let stored = stored.as_ref().and_then(|stored| stored.get(place)).and_then(Option::as_ref);
-                self.remember_block(*cidr, stored);
+            let stored = self.write_handle_release(&entry, &ranges, &mut writes, &settings).await?;
+            let is_done = stored.is_some();
+            let mut stored = stored.unwrap_or_default().into_iter();
+            for cidr in &ranges {
+                self.remember_block(*cidr, stored.next().flatten().map(Arc::new));
             }
-            if stored.is_some() {
-                for write in &writes {
+            if is_done {
+                for write in writes.iter().take(ranges.len()) {
                     self.after_release(write).await;
                 }
                 return Ok(());
@@ -239,12 +241,13 @@ impl Shared {
     }
 
     /// Blocks: as they were last seen, for a first attempt; the write finds out whether they still are.
-    async fn blocks_for_release(&self, ranges: &[IpNet], is_first: bool) -> Result<Vec<Option<KvPair>>> {
-        let cached: Vec<Option<KvPair>> = ranges.iter().map(|cidr| self.cached_block(cidr)).collect();
+    async fn blocks_for_release(&self, ranges: &[IpNet], is_first: bool) -> Result<Vec<Option<Arc<KvPair>>>> {
+        let cached: Vec<Option<Arc<KvPair>>> = ranges.iter().map(|cidr| self.cached_block(cidr)).collect();
         if is_first && cached.iter().all(Option::is_some) {
             return Ok(cached);
         }
-        self.read_blocks(ranges).await
+        let read = self.read_blocks(ranges).await?;
+        Ok(read.into_iter().map(|block| block.map(Arc::new)).collect())
     }
 
     /// Puts right a handle that counts addresses which it does not have.
@@ -271,13 +274,13 @@ impl Shared {
         Ok(written(entry, block))
     }
 
-    /// Writes blocks without a handle's addresses, and the handle without these blocks. Returns what is stored of the
-    /// blocks; `None` when somebody was faster.
+    /// Writes blocks without a handle's addresses (`all`), and the handle without these blocks, which is added to them.
+    /// Returns what is stored of the blocks; `None` when somebody was faster.
     async fn write_handle_release(
         &self,
         entry: &KvPair,
         ranges: &[IpNet],
-        writes: &[Write],
+        all: &mut Vec<Write>,
         settings: &Settings,
     ) -> Result<Option<Vec<Option<KvPair>>>> {
         let record = records::handle(entry)?;
@@ -289,12 +292,11 @@ impl Shared {
         } else {
             Write::Update(KvPair { value: model::Value::IpamHandle(left), ..entry.clone() })
         };
-        let mut all = writes.to_vec();
         all.push(last);
         if settings.is_cached {
             all.push(Write::Unchanged { key: Key::IpamConfig, revision: settings.revision.clone() });
         }
-        match self.backend.write_all(&all).await? {
+        match self.backend.write_all(all).await? {
             Batch::Done(stored) => return Ok(Some(stored)),
             Batch::Conflict(_) => return Ok(None),
             Batch::Unsupported => {}
@@ -304,7 +306,7 @@ impl Shared {
             return Ok(None);
         }
         let mut stored = Vec::with_capacity(all.len());
-        for write in &all {
+        for write in all.iter() {
             let outcome = match write {
                 Write::Delete(entry) => existing(self.backend.delete_entry(entry).await).map(|_| None),
                 Write::Update(entry) | Write::Create(entry) => self.backend.update(entry).await.map(Some),

@@ -33,7 +33,7 @@ pub(crate) struct Shared {
     pub(crate) lanes: Lanes,
     pub(crate) warm: Option<Warm>,
     /// Blocks as they were last seen; only in a long-lived process.
-    blocks: Mutex<BTreeMap<IpNet, KvPair>>,
+    blocks: Mutex<BTreeMap<IpNet, Arc<KvPair>>>,
     /// Settings as they were last seen; only in a long-lived process.
     settings: Mutex<Option<Settings>>,
     /// How many blocks this process has claimed.
@@ -53,6 +53,8 @@ pub(crate) struct Settings {
 /// What an assignment is decided from.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
+    /// For whose requests.
+    pub(crate) owner: Owner,
     pub(crate) settings: Settings,
     pub(crate) pools: Arc<Vec<Pool>>,
     pub(crate) reserved: Arc<AddressSet>,
@@ -61,6 +63,17 @@ pub(crate) struct Facts {
     claims: Arc<BTreeMap<IpVersion, Vec<KvPair>>>,
     /// How many blocks this process had claimed by then.
     claimed_before: u64,
+    /// Whether they were read before the request had its turn: others may have claimed blocks meanwhile.
+    is_early: bool,
+}
+
+impl Facts {
+    /// The same, for a request that comes later: a write then checks that the settings still hold.
+    pub(crate) fn early(mut self) -> Self {
+        self.is_early = true;
+        self.settings.is_cached = true;
+        self
+    }
 }
 
 /// All blocks.
@@ -183,12 +196,14 @@ impl Shared {
             self.claims_ahead(owner, versions),
         );
         Ok(Facts {
+            owner: owner.clone(),
             settings: settings?,
             pools: pools?,
             reserved: reserved?,
             node_labels: node_labels?,
             claims: Arc::new(claims?),
             claimed_before,
+            is_early: false,
         })
     }
 
@@ -251,7 +266,10 @@ impl Shared {
         }
         match facts.claims.get(&version) {
             // Read for this request; but it may have waited for one that claimed a block.
-            Some(claims) => Ok((claims.clone(), facts.claimed_before != self.claimed.load(Ordering::SeqCst))),
+            Some(claims) => {
+                let has_claimed = facts.claimed_before != self.claimed.load(Ordering::SeqCst);
+                Ok((claims.clone(), facts.is_early || has_claimed))
+            }
             None => Ok((self.read_claims(owner, version).await?, false)),
         }
     }
@@ -285,18 +303,18 @@ impl Shared {
     }
 
     /// A block as it was last seen.
-    pub(crate) fn cached_block(&self, cidr: &IpNet) -> Option<KvPair> {
+    pub(crate) fn cached_block(&self, cidr: &IpNet) -> Option<Arc<KvPair>> {
         lock(&self.blocks).get(cidr).cloned()
     }
 
     /// Remembers what a block is, or that it is gone.
-    pub(crate) fn remember_block(&self, cidr: IpNet, entry: Option<&KvPair>) {
+    pub(crate) fn remember_block(&self, cidr: IpNet, entry: Option<Arc<KvPair>>) {
         let Some(warm) = &self.warm else { return };
         // Only the host's own blocks: there are few of them, and hardly anybody else writes them.
-        let is_ours = |entry: &&KvPair| records::block(entry).is_ok_and(|block| warm.owns(block));
+        let is_ours = |entry: &Arc<KvPair>| records::block(entry).is_ok_and(|block| warm.owns(block));
         let mut blocks = lock(&self.blocks);
         match entry.filter(is_ours) {
-            Some(entry) => drop(blocks.insert(cidr, entry.clone())),
+            Some(entry) => drop(blocks.insert(cidr, entry)),
             None => drop(blocks.remove(&cidr)),
         }
     }

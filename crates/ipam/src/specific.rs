@@ -17,6 +17,7 @@ use ipnet::IpNet;
 use model::{IpVersion, KvPair};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 /// After how many attempts a handle that counts addresses which nobody finds is put right.
 const PATIENCE: u32 = 20;
@@ -84,17 +85,16 @@ impl Shared {
                     (BlockWrite::Create { claim, block: records::new_block(block) }, sequence_number)
                 }
             };
-            match self.commit(cidr, &write, handles, &counts, settings).await {
+            let is_update = matches!(write, BlockWrite::Update(_));
+            match self.commit(cidr, write, handles, &counts, settings).await {
                 Ok(Committed::Done { block, claim }) => {
-                    self.remember_block(cidr, Some(&block));
+                    self.remember_block(cidr, Some(Arc::new(block)));
                     if let Some(claim) = claim {
                         self.remember_claim(&claim);
                     }
                     return Ok(());
                 }
-                Ok(Committed::BlockChanged(current)) if matches!(write, BlockWrite::Update(_)) => {
-                    known = current;
-                }
+                Ok(Committed::BlockChanged(current)) if is_update => known = current,
                 Ok(Committed::SettingsChanged) => {}
                 // A claim without a block, or a store that makes one after the other.
                 Ok(Committed::BlockChanged(None) | Committed::Unsupported) => {
