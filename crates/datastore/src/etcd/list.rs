@@ -3,8 +3,8 @@
 //! An entry that cannot be read never fails the list and is never dropped: it is reported beside the entries.
 
 use super::convert::{
-    default_allow_key, default_allow_profile, invalid, key_error, read, salvaged, store_error, user_name,
-    with_place,
+    default_allow_key, default_allow_profile, invalid, is_default_allow, key_error, read_into, salvaged,
+    store_error, user_name, with_place,
 };
 use super::names::{OLD_PREFIX, old_key};
 use super::transport::{Entry, RangeRequest, RangeResponse, Span, Transport, TransportError};
@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use futures::stream::{self, StreamExt as _};
 use model::{Key, KvPair, ListOptions, ResourceKey};
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use tokio::task::JoinHandle;
 
 /// How many keys to fetch first: few, so that decoding begins early. Every further page is larger by [`GROWTH`], since etcd
@@ -120,7 +120,7 @@ impl Selection {
         let text = std::str::from_utf8(path).map_err(|_| "the key is not UTF-8 text".to_owned())?;
         let key = Key::parse(text).ok_or_else(|| "the key is not one of Calico's".to_owned())?;
         // The default-allow profile is never read from the store, even where an older release has put it there.
-        if key == default_allow_key() {
+        if is_default_allow(&key) {
             return Ok(None);
         }
         if self.options.matches(&key) || (self.by_name_inside && self.may_match_inside(&key)) {
@@ -145,10 +145,10 @@ impl Selection {
             Ok(None) => return Decoded::Other,
             Err(reason) => return Decoded::Invalid(invalid(&entry.key, None, reason)),
         };
-        match read(&key, entry) {
+        match read_into(key, entry) {
             Ok(pair) if self.is_selected(&pair) => Decoded::Selected(pair),
             Ok(_) => Decoded::Other,
-            Err(reason) => {
+            Err((key, reason)) => {
                 let reason = with_place(&key, entry, reason);
                 let salvaged = salvaged(&key, entry);
                 Decoded::Invalid(InvalidEntry { salvaged, ..invalid(&entry.key, Some(key), reason) })
@@ -317,14 +317,18 @@ async fn read_spans(
 struct Decoder {
     selection: Arc<Selection>,
     pending: VecDeque<JoinHandle<Part>>,
-    threads: usize,
     found: KvList,
+}
+
+/// How many threads decode. Asked only for pages that are worth sharing out, and once: the answer takes several files.
+fn threads() -> usize {
+    static THREADS: OnceLock<usize> = OnceLock::new();
+    *THREADS.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
 impl Decoder {
     fn new(selection: Arc<Selection>) -> Self {
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { selection, pending: VecDeque::new(), threads, found: KvList::default() }
+        Self { selection, pending: VecDeque::new(), found: KvList::default() }
     }
 
     /// Takes over a page. Waits only when all threads are busy.
@@ -336,9 +340,9 @@ impl Decoder {
             return Ok(());
         }
         // No more than one page is decoded behind the one that was fetched last.
-        self.wait(self.threads).await?;
+        self.wait(threads()).await?;
         let entries = Arc::new(entries);
-        let size = entries.len().div_ceil(self.threads).max(CHUNK);
+        let size = entries.len().div_ceil(threads()).max(CHUNK);
         for start in (0..entries.len()).step_by(size) {
             let end = (start + size).min(entries.len());
             let (selection, page) = (Arc::clone(&self.selection), Arc::clone(&entries));
