@@ -12,6 +12,7 @@
 //! - [`reservation`]: sets of addresses, however large, as ranges.
 //! - [`utilisation`]: how full pools and blocks are.
 //! - [`structure`]: whether a block contradicts itself, and its repair.
+//! - [`garbage`]: which addresses, blocks and nodes nobody uses any more, and why.
 //! - [`consistency`]: whether blocks, claims and handles contradict each other, and the safe way back.
 //!
 //! No IO, no clock, no randomness: time is an argument. Nothing here decides when to write or what to do when somebody
@@ -23,6 +24,7 @@ pub mod block;
 pub mod claim;
 pub mod consistency;
 pub mod cooldown;
+pub mod garbage;
 pub mod handle;
 pub mod owner;
 pub mod pools;

@@ -1,0 +1,664 @@
+//! The collector: what is allocated where, who is suspected since when, and what follows from that.
+//!
+//! Blocks come in one by one. Every change marks the nodes that it concerns; [`Collector::examine`] looks at the marked
+//! nodes, and at those whose suspicions have become old enough, and at nothing else. Suspicions are the collector's memory:
+//! they end when the address is given to somebody else, is seen in use, or is released.
+
+use super::holder::{ATTRIBUTE_NODE, Holder};
+use super::judge::{NodeFact, Reason, World, judge};
+use crate::Release;
+use crate::block::{Allocation, Block};
+use ipnet::IpNet;
+use jiff::{SignedDuration, Timestamp};
+use model::{AffinityType, AllocationBlock};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// A machine that is not there may be about to come back: so long at least is waited for it.
+const MACHINE_PATIENCE: SignedDuration = SignedDuration::from_mins(5);
+
+/// How long a status may be older than the network, where nothing is configured.
+const POD_PATIENCE: SignedDuration = SignedDuration::from_mins(15);
+
+/// What is configured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// How long an address must look leaked, and a block idle, while its node is there. `None`: addresses of such nodes are
+    /// not even suspected. Zero: they are suspected and never released.
+    pub grace: Option<SignedDuration>,
+    /// How long addresses rest after their release.
+    pub cooldown_seconds: i32,
+}
+
+/// Where an allocation is: its block and its place in it.
+type Place = (IpNet, u32);
+
+/// An allocation as it is remembered.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) address: IpAddr,
+    pub(super) handle: Arc<str>,
+    pub(super) holder: Holder,
+    /// The node that it is recorded for.
+    pub(super) node: Option<Arc<str>>,
+    pub(super) sequence_number: u64,
+    pub(super) suspicion: Suspicion,
+}
+
+/// How far a suspicion has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Suspicion {
+    None,
+    Candidate { since: Timestamp },
+    Confirmed { since: Timestamp, reason: Reason, node: Arc<str> },
+}
+
+/// A block as it is remembered.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Known {
+    /// The node whose block it is.
+    pub(super) owner: Option<Arc<str>>,
+    /// Whether anybody's it is: a host's or not.
+    pub(super) has_affinity: bool,
+    /// Those with a handle: without one nothing can be released.
+    pub(super) entries: BTreeMap<u32, Entry>,
+    /// Whether no address at all is taken or rests.
+    is_idle: bool,
+    /// Since when it was seen idle with a node that has others.
+    idle_since: Option<Timestamp>,
+    /// The oldest release of an address that still rests.
+    resting_since: Option<Timestamp>,
+}
+
+/// A node that blocks or allocations name.
+#[derive(Clone, Debug, Default)]
+pub(super) struct NodeEntry {
+    pub(super) blocks: BTreeSet<IpNet>,
+    pub(super) places: BTreeSet<Place>,
+    /// When it must be looked at again although nothing happens.
+    due: Option<Timestamp>,
+}
+
+/// An address that is to be released.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leak {
+    /// The address.
+    pub address: IpAddr,
+    /// Its block.
+    pub block: IpNet,
+    /// Its handle.
+    pub handle: String,
+    /// The sequence number of its allocation.
+    pub sequence_number: u64,
+    /// Who had it.
+    pub holder: Holder,
+    /// The node that it is recorded for.
+    pub node: String,
+    /// The name of that node in Kubernetes; empty when it has none.
+    pub kubernetes_node: String,
+    /// Since when it is suspected.
+    pub since: Timestamp,
+    /// Why.
+    pub reason: Reason,
+}
+
+impl Leak {
+    /// The release, under all guards.
+    #[must_use]
+    pub fn release(&self) -> Release {
+        Release {
+            address: self.address,
+            handle: Some(self.handle.clone()),
+            sequence_number: Some(self.sequence_number),
+        }
+    }
+}
+
+/// A node that is gone and has nothing left that is in use: its claims on blocks are to be given up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GoneNode {
+    /// The node.
+    pub name: String,
+}
+
+/// A block that has been idle for long, of a node that has others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdleBlock {
+    /// The block.
+    pub cidr: IpNet,
+    /// Whose it is.
+    pub node: String,
+    /// How many blocks the node has, this one included.
+    pub blocks_of_node: usize,
+}
+
+/// What should be done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verdicts {
+    /// Addresses to release, in order of blocks.
+    pub leaks: Vec<Leak>,
+    /// Blocks to give up.
+    pub idle_blocks: Vec<IdleBlock>,
+    /// Nodes to forget, after their addresses were released.
+    pub gone_nodes: Vec<GoneNode>,
+    /// Blocks with addresses that have rested long enough.
+    pub rested_blocks: Vec<IpNet>,
+}
+
+impl Verdicts {
+    /// Whether there is nothing to do.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// See the [module](self).
+#[derive(Clone, Debug, Default)]
+pub struct Collector {
+    pub(super) blocks: BTreeMap<IpNet, Known>,
+    pub(super) nodes: BTreeMap<Arc<str>, NodeEntry>,
+    handles: BTreeMap<Arc<str>, BTreeSet<Place>>,
+    dirty: BTreeSet<Arc<str>>,
+    /// Nodes whose claims are to be given up, until the caller says that they were.
+    leaving: BTreeSet<Arc<str>>,
+    confirmed: BTreeSet<Place>,
+    due: BTreeSet<(Timestamp, Arc<str>)>,
+    resting: BTreeMap<IpNet, Timestamp>,
+}
+
+impl Collector {
+    /// Takes in a block: new, or changed.
+    pub fn block_changed(&mut self, record: &AllocationBlock) {
+        let view = Block::new(record);
+        let cidr = record.cidr;
+        let owner = view.owner().filter(|owner| owner.affinity_type == AffinityType::Host);
+        let owner = owner.map(|owner| self.intern(&owner.host));
+        let before = self.blocks.get(&cidr).and_then(|known| known.owner.clone());
+        if before != owner {
+            if let Some(node) = &before {
+                self.with_node(node, |entry| entry.blocks.remove(&cidr));
+            }
+            if let Some(node) = &owner {
+                self.with_node(node, |entry| entry.blocks.insert(cidr));
+            }
+        }
+        let mut taken: BTreeMap<u32, Entry> = BTreeMap::new();
+        let (mut is_idle, mut resting_since) = (true, None::<Timestamp>);
+        for allocation in view.allocations() {
+            is_idle = false;
+            let released_at = allocation.attribute.and_then(|attribute| attribute.released_at.as_ref());
+            // A time that cannot be read never ends.
+            if let Some(time) = released_at.and_then(|time| time.parse().ok()) {
+                resting_since = Some(resting_since.map_or(time, |earliest| earliest.min(time)));
+            }
+            if let Some((ordinal, entry)) = self.entry(&allocation) {
+                taken.insert(ordinal, entry);
+            }
+        }
+        let known = self.blocks.entry(cidr).or_default();
+        let was_idle = known.is_idle;
+        known.owner.clone_from(&owner);
+        known.has_affinity = view.affinity().is_some();
+        known.is_idle = is_idle;
+        known.resting_since = resting_since;
+        if !is_idle {
+            known.idle_since = None;
+        }
+        let old: BTreeMap<u32, Entry> = std::mem::take(&mut known.entries);
+        match resting_since {
+            Some(time) => drop(self.resting.insert(cidr, time)),
+            None => drop(self.resting.remove(&cidr)),
+        }
+        for (ordinal, entry) in &mut taken {
+            match old.get(ordinal) {
+                // The very same allocation: what is known against it stays.
+                Some(same) if is_same(same, entry) => entry.suspicion = same.suspicion.clone(),
+                Some(other) => {
+                    self.unlink((cidr, *ordinal), other);
+                    self.link((cidr, *ordinal), entry);
+                }
+                None => self.link((cidr, *ordinal), entry),
+            }
+        }
+        for (ordinal, entry) in &old {
+            if !taken.contains_key(ordinal) {
+                self.unlink((cidr, *ordinal), entry);
+            }
+        }
+        if let Some(known) = self.blocks.get_mut(&cidr) {
+            known.entries = taken;
+        }
+        if was_idle != is_idle || before != owner {
+            for node in [before, owner].into_iter().flatten() {
+                self.dirty.insert(node);
+            }
+        }
+    }
+
+    /// Forgets a block that is gone.
+    pub fn block_gone(&mut self, cidr: &IpNet) {
+        let Some(known) = self.blocks.remove(cidr) else { return };
+        self.resting.remove(cidr);
+        for (ordinal, entry) in &known.entries {
+            self.unlink((*cidr, *ordinal), entry);
+        }
+        if let Some(node) = known.owner {
+            self.with_node(&node, |entry| entry.blocks.remove(cidr));
+            self.dirty.insert(node);
+        }
+    }
+
+    /// An idle block could not be given up: its time begins anew.
+    pub fn block_kept(&mut self, cidr: &IpNet) {
+        if let Some(known) = self.blocks.get_mut(cidr) {
+            known.idle_since = None;
+            if let Some(node) = known.owner.clone() {
+                self.dirty.insert(node);
+            }
+        }
+    }
+
+    /// Whether addresses rest after their release, so that the cool-down matters.
+    #[must_use]
+    pub fn has_resting(&self) -> bool {
+        !self.resting.is_empty()
+    }
+
+    /// The ranges of all blocks, to tell which are gone after a new list.
+    pub fn blocks(&self) -> impl Iterator<Item = &IpNet> {
+        self.blocks.keys()
+    }
+
+    /// Something happened to a node or to a pod on it: it is looked at next time. Unknown nodes cost nothing.
+    pub fn touch(&mut self, node: &str) {
+        if let Some((name, _)) = self.nodes.get_key_value(node) {
+            self.dirty.insert(Arc::clone(name));
+        }
+    }
+
+    /// Everything is looked at next time.
+    pub fn touch_all(&mut self) {
+        self.dirty.extend(self.nodes.keys().cloned());
+    }
+
+    /// When to look again although nothing happens; a time in the past means now.
+    #[must_use]
+    pub fn due_at(&self, settings: &Settings) -> Option<Timestamp> {
+        let resting = self.resting.values().min().and_then(|time| rested_at(*time, settings));
+        self.due.first().map(|(time, _)| *time).into_iter().chain(resting).min()
+    }
+
+    /// Looks at the marked nodes, and at those whose time has come. Verdicts that were not carried out come again.
+    pub fn examine(
+        &mut self,
+        world: &(impl World + ?Sized),
+        now: Timestamp,
+        settings: &Settings,
+    ) -> Verdicts {
+        while let Some((time, _)) = self.due.first()
+            && *time <= now
+        {
+            if let Some((_, node)) = self.due.pop_first() {
+                self.dirty.insert(node);
+            }
+        }
+        let mut verdicts = Verdicts::default();
+        for node in std::mem::take(&mut self.dirty) {
+            self.examine_node(&node, world, now, settings, &mut verdicts);
+        }
+        verdicts.leaks = self.leaks();
+        verdicts.gone_nodes =
+            self.leaving.iter().map(|name| GoneNode { name: name.as_ref().to_owned() }).collect();
+        let is_rested = |time: &Timestamp| rested_at(*time, settings).is_some_and(|end| end <= now);
+        verdicts.rested_blocks =
+            self.resting.iter().filter(|(_, time)| is_rested(time)).map(|(cidr, _)| *cidr).collect();
+        verdicts
+    }
+
+    fn examine_node(
+        &mut self,
+        name: &Arc<str>,
+        world: &(impl World + ?Sized),
+        now: Timestamp,
+        settings: &Settings,
+        verdicts: &mut Verdicts,
+    ) {
+        self.leaving.remove(name);
+        let Some(node) = self.nodes.get(name) else { return };
+        let places: Vec<Place> = node.places.iter().copied().collect();
+        let (kubernetes, is_gone, is_migrating) = match world.node(name) {
+            NodeFact::Exists { kubernetes, is_migrating } => (kubernetes, false, is_migrating),
+            NodeFact::Gone { kubernetes } => (kubernetes, true, false),
+            NodeFact::Untouchable => {
+                for place in places {
+                    self.acquit(place);
+                }
+                self.schedule(name, None);
+                return;
+            }
+        };
+        let kubernetes: Arc<str> = kubernetes.into();
+        let mut is_free = true;
+        let mut tunnels = Vec::new();
+        let mut due = None;
+        for place in places {
+            let Some(entry) = self.entry_at(place) else { continue };
+            match &entry.holder {
+                Holder::Windows => continue,
+                Holder::Unknown => {
+                    is_free = false;
+                    continue;
+                }
+                Holder::Tunnel => {
+                    tunnels.push(place);
+                    continue;
+                }
+                Holder::Pod { .. } | Holder::Machine { .. } => {}
+            }
+            let Some(reason) = judge(&entry.holder, entry.address, &kubernetes, world) else {
+                is_free = false;
+                self.acquit(place);
+                continue;
+            };
+            let patience = match (is_gone, &entry.holder, settings.grace) {
+                // The pod is there, on that very node, with another address: its status may be older than its network.
+                (true, ..) if is_maybe_restarting(&reason, &kubernetes) => {
+                    settings.grace.filter(|grace| *grace > SignedDuration::ZERO).unwrap_or(POD_PATIENCE)
+                }
+                // Neither the holder nor the node is there: nothing to wait for.
+                (true, ..) => {
+                    let since = self.suspect(place, now);
+                    self.confirm(place, since, reason, &kubernetes);
+                    continue;
+                }
+                (false, Holder::Machine { .. }, grace) => {
+                    grace.unwrap_or(MACHINE_PATIENCE).max(MACHINE_PATIENCE)
+                }
+                (false, _, Some(grace)) if grace > SignedDuration::ZERO => grace,
+                (false, _, Some(_)) => {
+                    self.suspect(place, now);
+                    continue;
+                }
+                (false, _, None) => continue,
+            };
+            let since = self.suspect(place, now);
+            if is_over(since, patience, now) {
+                self.confirm(place, since, reason, &kubernetes);
+            } else {
+                is_free = is_free && !is_gone;
+                self.doubt(place, since);
+                due = earlier(due, since, patience);
+            }
+        }
+        if is_gone && is_free {
+            // The last to go: a tunnel address that is given to another node too early would confuse both.
+            for place in tunnels {
+                let since = self.suspect(place, now);
+                let reason = Reason::NodeGone { node: name.as_ref().to_owned() };
+                self.confirm(place, since, reason, &kubernetes);
+            }
+            self.leaving.insert(Arc::clone(name));
+        } else {
+            for place in tunnels {
+                self.acquit(place);
+            }
+        }
+        let idle = self.examine_blocks(name, is_migrating, now, settings, verdicts);
+        self.schedule(name, [due, idle].into_iter().flatten().min());
+    }
+
+    /// Idle blocks of a node that has others. One block stays, whatever happens.
+    fn examine_blocks(
+        &mut self,
+        name: &Arc<str>,
+        is_migrating: bool,
+        now: Timestamp,
+        settings: &Settings,
+        verdicts: &mut Verdicts,
+    ) -> Option<Timestamp> {
+        let node = self.nodes.get(name)?;
+        let ranges: Vec<IpNet> = node.blocks.iter().copied().collect();
+        let grace = settings.grace.filter(|grace| *grace > SignedDuration::ZERO);
+        let (mut left, mut due) = (ranges.len(), None);
+        for cidr in ranges {
+            let Some(known) = self.blocks.get_mut(&cidr) else { continue };
+            let Some(grace) = grace.filter(|_| known.is_idle && left > 1 && !is_migrating) else {
+                known.idle_since = None;
+                continue;
+            };
+            let since = *known.idle_since.get_or_insert(now);
+            if is_over(since, grace, now) {
+                let node = name.as_ref().to_owned();
+                verdicts.idle_blocks.push(IdleBlock { cidr, node, blocks_of_node: left });
+                left -= 1;
+            } else {
+                due = earlier(due, since, grace);
+            }
+        }
+        due
+    }
+
+    /// Confirmed leaks whose handle holds nothing else. Handles go as a whole or not at all: one address of a pod that is
+    /// in use speaks for the others.
+    fn leaks(&self) -> Vec<Leak> {
+        let is_confirmed = |place: &Place| self.confirmed.contains(place);
+        let mut leaks = Vec::new();
+        for place in &self.confirmed {
+            let Some(entry) = self.entry_at(*place) else { continue };
+            let Suspicion::Confirmed { since, reason, node } = &entry.suspicion else { continue };
+            if !self.handles.get(&entry.handle).is_some_and(|places| places.iter().all(is_confirmed)) {
+                continue;
+            }
+            leaks.push(Leak {
+                address: entry.address,
+                block: place.0,
+                handle: entry.handle.as_ref().to_owned(),
+                sequence_number: entry.sequence_number,
+                holder: entry.holder.clone(),
+                node: entry.node.as_deref().unwrap_or_default().to_owned(),
+                kubernetes_node: node.as_ref().to_owned(),
+                since: *since,
+                reason: reason.clone(),
+            });
+        }
+        leaks
+    }
+
+    /// The second look, at the live cluster: whether a leak is one still. When it is not, its suspicion ends.
+    pub fn still_leaked(&mut self, leak: &Leak, world: &(impl World + ?Sized)) -> bool {
+        let is_leaked = match leak.holder {
+            Holder::Tunnel => matches!(world.node(&leak.node), NodeFact::Gone { .. }),
+            _ => judge(&leak.holder, leak.address, &leak.kubernetes_node, world).is_some(),
+        };
+        if let (false, Some(place)) = (is_leaked, self.place_of(leak)) {
+            self.acquit(place);
+            if let Some(node) = self.entry_at(place).and_then(|entry| entry.node.clone()) {
+                self.leaving.remove(&node);
+                // The cache said otherwise, or the API said nothing: either way it is not the last word.
+                self.dirty.insert(node);
+            }
+        }
+        is_leaked
+    }
+
+    /// A leak was released, or was not allocated any more. The feed will say the same, later.
+    pub fn released(&mut self, leak: &Leak) {
+        let Some(place) = self.place_of(leak) else { return };
+        let entry = self.blocks.get_mut(&place.0).and_then(|known| known.entries.remove(&place.1));
+        if let Some(entry) = entry {
+            self.unlink(place, &entry);
+        }
+    }
+
+    /// The claims of a node that is gone were given up.
+    pub fn node_released(&mut self, name: &str) {
+        self.leaving.remove(name);
+        // Its blocks go with the feed; until then there is nothing to look at, unless addresses are left.
+        if self.nodes.get(name).is_none_or(|node| node.places.is_empty()) {
+            self.dirty.remove(name);
+        }
+    }
+
+    /// How many addresses are confirmed leaks and were not released yet.
+    #[must_use]
+    pub fn confirmed(&self) -> usize {
+        self.confirmed.len()
+    }
+
+    /// How many allocations are known.
+    #[must_use]
+    pub fn allocations(&self) -> usize {
+        self.blocks.values().map(|known| known.entries.len()).sum()
+    }
+
+    fn place_of(&self, leak: &Leak) -> Option<Place> {
+        let ordinal = u32::try_from(crate::address::ordinal(&leak.block, leak.address)?).ok()?;
+        let entry = self.entry_at((leak.block, ordinal))?;
+        (entry.sequence_number == leak.sequence_number && *entry.handle == *leak.handle)
+            .then_some((leak.block, ordinal))
+    }
+
+    fn entry_at(&self, (cidr, ordinal): Place) -> Option<&Entry> {
+        self.blocks.get(&cidr)?.entries.get(&ordinal)
+    }
+
+    fn entry_mut(&mut self, (cidr, ordinal): Place) -> Option<&mut Entry> {
+        self.blocks.get_mut(&cidr)?.entries.get_mut(&ordinal)
+    }
+
+    fn suspect(&mut self, place: Place, now: Timestamp) -> Timestamp {
+        let Some(entry) = self.entry_mut(place) else { return now };
+        match &entry.suspicion {
+            Suspicion::Candidate { since } | Suspicion::Confirmed { since, .. } => *since,
+            Suspicion::None => {
+                entry.suspicion = Suspicion::Candidate { since: now };
+                now
+            }
+        }
+    }
+
+    fn confirm(&mut self, place: Place, since: Timestamp, reason: Reason, node: &Arc<str>) {
+        if let Some(entry) = self.entry_mut(place) {
+            entry.suspicion = Suspicion::Confirmed { since, reason, node: Arc::clone(node) };
+            self.confirmed.insert(place);
+        }
+    }
+
+    /// Not confirmed any more: its node came back.
+    fn doubt(&mut self, place: Place, since: Timestamp) {
+        if self.confirmed.remove(&place)
+            && let Some(entry) = self.entry_mut(place)
+        {
+            entry.suspicion = Suspicion::Candidate { since };
+        }
+    }
+
+    fn acquit(&mut self, place: Place) {
+        if let Some(entry) = self.entry_mut(place) {
+            entry.suspicion = Suspicion::None;
+        }
+        self.confirmed.remove(&place);
+    }
+
+    fn schedule(&mut self, name: &Arc<str>, due: Option<Timestamp>) {
+        let Some(node) = self.nodes.get_mut(name) else { return };
+        if let Some(old) = std::mem::replace(&mut node.due, due) {
+            self.due.remove(&(old, Arc::clone(name)));
+        }
+        if let Some(due) = due {
+            self.due.insert((due, Arc::clone(name)));
+        }
+    }
+
+    fn intern(&mut self, node: &str) -> Arc<str> {
+        self.nodes.get_key_value(node).map_or_else(|| node.into(), |(name, _)| Arc::clone(name))
+    }
+
+    fn entry(&mut self, allocation: &Allocation<'_>) -> Option<(u32, Entry)> {
+        let handle = allocation.handle_id().filter(|_| !allocation.is_resting())?;
+        let node = allocation.owner_attribute(ATTRIBUTE_NODE).filter(|node| !node.is_empty());
+        let node = node.map(|node| self.intern(node));
+        let handle =
+            self.handles.get_key_value(handle).map_or_else(|| handle.into(), |(id, _)| Arc::clone(id));
+        let entry = Entry {
+            address: allocation.address,
+            handle,
+            holder: Holder::of(allocation),
+            node,
+            sequence_number: allocation.sequence_number,
+            suspicion: Suspicion::None,
+        };
+        Some((u32::try_from(allocation.ordinal).ok()?, entry))
+    }
+
+    fn link(&mut self, place: Place, entry: &Entry) {
+        self.handles.entry(Arc::clone(&entry.handle)).or_default().insert(place);
+        if let Some(node) = &entry.node {
+            self.with_node(node, |node| node.places.insert(place));
+            self.dirty.insert(Arc::clone(node));
+        }
+    }
+
+    fn unlink(&mut self, place: Place, entry: &Entry) {
+        if let Some(places) = self.handles.get_mut(&entry.handle) {
+            places.remove(&place);
+            if places.is_empty() {
+                self.handles.remove(&entry.handle);
+            }
+        }
+        self.confirmed.remove(&place);
+        if let Some(node) = &entry.node {
+            // First, while the node is known: it may just have become one without anything in use.
+            self.dirty.insert(Arc::clone(node));
+            self.with_node(node, |node| node.places.remove(&place));
+        }
+    }
+
+    /// Changes what is known of a node, and forgets it with its last block and address.
+    fn with_node(&mut self, name: &Arc<str>, change: impl FnOnce(&mut NodeEntry) -> bool) {
+        let node = self.nodes.entry(Arc::clone(name)).or_default();
+        change(node);
+        if node.blocks.is_empty() && node.places.is_empty() {
+            if let Some(due) = node.due {
+                self.due.remove(&(due, Arc::clone(name)));
+            }
+            self.nodes.remove(name);
+            self.leaving.remove(name);
+        }
+    }
+}
+
+/// Whether the pod may have been given this address a moment ago, and not have told so yet.
+fn is_maybe_restarting(reason: &Reason, kubernetes: &str) -> bool {
+    !kubernetes.is_empty()
+        && matches!(reason, Reason::PodHasOthers { addresses, .. } if !addresses.is_empty())
+}
+
+/// Whether nothing changed that matters for the suspicion.
+fn is_same(one: &Entry, other: &Entry) -> bool {
+    one.handle == other.handle
+        && one.sequence_number == other.sequence_number
+        && one.holder == other.holder
+        && one.node == other.node
+}
+
+fn is_over(since: Timestamp, patience: SignedDuration, now: Timestamp) -> bool {
+    now.duration_since(since) > patience
+}
+
+/// The earlier one of a time and the first moment after some patience.
+fn earlier(due: Option<Timestamp>, since: Timestamp, patience: SignedDuration) -> Option<Timestamp> {
+    let end = since.checked_add(patience).ok()?.checked_add(SignedDuration::from_millis(1)).ok()?;
+    Some(due.map_or(end, |due| due.min(end)))
+}
+
+/// The first moment at which an address has rested.
+fn rested_at(since: Timestamp, settings: &Settings) -> Option<Timestamp> {
+    let rest = SignedDuration::from_secs(i64::from(settings.cooldown_seconds.max(0)));
+    since.checked_add(rest).ok()?.checked_add(SignedDuration::from_secs(1)).ok()
+}
+
+#[cfg(test)]
+mod tests;
