@@ -210,7 +210,7 @@ impl WireguardManager {
         for (owner, has) in [(old.as_ref(), false), (owner, true)] {
             match owner {
                 Some(owner) if *owner == self.settings.host => {
-                    self.local.set(net, has, &mut self.changed_nets)
+                    self.local.set(net, has, &mut self.changed_nets);
                 }
                 Some(owner) => self.change_node(&owner.clone(), |node| match has {
                     true => _ = node.nets.insert(net),
@@ -273,7 +273,7 @@ impl WireguardManager {
         for key in gone {
             // The key may have gone over to another node.
             let holder = self.claims.get(&key).and_then(|claims| claims.first());
-            if !holder.and_then(|name| self.nodes.get(name)).is_some_and(|node| node.peer == Some(key)) {
+            if holder.and_then(|name| self.nodes.get(name)).is_none_or(|node| node.peer != Some(key)) {
                 self.peers.remove_desired(&key);
             }
         }

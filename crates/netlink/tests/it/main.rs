@@ -3,3 +3,4 @@
 mod namespaces;
 mod objects;
 mod watching;
+mod wireguard;
