@@ -157,6 +157,9 @@ fn finish(mut command: Command, input: &str) -> Result<String> {
 mod tests {
     use super::{Fate, Namespace, Probe, Station, Traffic, probe};
     use anyhow::Result;
+    use std::time::Duration;
+
+    const MOMENT: Duration = Duration::from_millis(400);
 
     /// Two stations on one wire: everything arrives and is answered, until a rule says otherwise.
     #[test]
@@ -168,7 +171,7 @@ mod tests {
             two.name()
         ))?;
         two.batch("addr add 10.9.0.2/24 dev eth0\naddr add fd09::2/64 dev eth0\nlink set eth0 up")?;
-        let station = Station::open(&two, &[80], &[53])?;
+        let station = Station::open(&two, &[80], &[53], &[])?;
         let all = |source_port| -> Vec<Probe<'_>> {
             let kinds = [
                 Traffic::Tcp(80),
@@ -194,7 +197,7 @@ mod tests {
         let wanted = vec![true; open.len()];
         let mut wrong = Vec::new();
         for _ in 0..20 {
-            let fates = probe(&open, &wanted)?;
+            let fates = probe(&open, &wanted, MOMENT)?;
             wrong = open.iter().zip(fates).filter(|(probe, fate)| !fate.is_through(probe.traffic)).collect();
             if wrong.is_empty() {
                 break;
@@ -202,12 +205,12 @@ mod tests {
         }
         assert!(wrong.is_empty(), "{wrong:?}");
         two.shell("nft add table inet t; nft 'add chain inet t i { type filter hook input priority 0; }'; nft 'add rule inet t i meta l4proto != ipv6-icmp drop'; nft 'add rule inet t i icmpv6 type echo-request drop'")?;
-        for (probe, fate) in open.iter().zip(probe(&open, &[])?) {
+        for (probe, fate) in open.iter().zip(probe(&open, &[], MOMENT)?) {
             assert_eq!(fate, Fate::Lost, "{probe:?}");
         }
         // A request that arrives and whose answer is lost is neither one nor the other.
         two.shell("nft flush chain inet t i; nft 'add chain inet t o { type filter hook output priority 0; }'; nft 'add rule inet t o meta l4proto tcp drop'")?;
-        let fates = probe(&open[..2], &[])?;
+        let fates = probe(&open[..2], &[], MOMENT)?;
         assert_eq!(fates, [Fate::Arrived, Fate::Arrived]);
         Ok(())
     }

@@ -58,9 +58,14 @@ pub(crate) fn payload(packet: &[u8], v6: bool) -> &[u8] {
     packet.get(header..).unwrap_or_default()
 }
 
-/// What tells a probe's packet from others: the source port, the identifier of ICMP, or the first bytes.
+/// What tells a probe's packet from others: the source port, the identifier of ICMP, or the first bytes. For UDP the first
+/// bytes of the datagram, because ports may be translated on the way.
 pub(crate) fn tag(protocol: u8, payload: &[u8]) -> Option<u16> {
-    let place = if matches!(protocol, 1 | 58) { 4 } else { 0 };
+    let place = match protocol {
+        1 | 58 => 4,
+        17 => 8,
+        _ => 0,
+    };
     let bytes = payload.get(place..place + 2)?;
     Some(u16::from_be_bytes([bytes[0], bytes[1]]))
 }
@@ -83,7 +88,8 @@ mod tests {
         packet.resize(20, 0);
         packet.extend(icmp(8, 0, 4711));
         assert_eq!(tag(1, payload(&packet, false)), Some(4711));
-        assert_eq!(tag(17, &[0x30, 0x39, 0, 53]), Some(12345));
+        assert_eq!(tag(6, &[0x30, 0x39, 0, 53]), Some(12345));
+        assert_eq!(tag(17, &[0, 0, 0, 53, 0, 10, 0, 0, 0x30, 0x39]), Some(12345));
         assert_eq!(tag(6, &[1]), None);
     }
 }

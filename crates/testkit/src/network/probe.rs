@@ -22,8 +22,6 @@ use std::time::{Duration, Instant};
 
 /// How long after the last news nothing more is expected.
 const SILENCE: Duration = Duration::from_millis(40);
-/// How long those that should be answered are waited for.
-const PATIENCE: Duration = Duration::from_millis(400);
 
 /// What a probe sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,7 +45,7 @@ pub struct Probe<'a> {
     pub from: &'a Namespace,
     /// From which address, if not the usual one.
     pub source: Option<IpAddr>,
-    /// From which port, if it matters.
+    /// From which port, if it matters; otherwise one between 10,000 and 30,000.
     pub source_port: Option<u16>,
     /// To which address.
     pub to: IpAddr,
@@ -113,12 +111,12 @@ struct Sent {
     fate: Fate,
 }
 
-/// Sends all probes at once and waits for news: at least until those marked in `wanted` came through or time is up
+/// Sends all probes at once and waits for news: at least until those marked in `wanted` came through or `patience` is over
 /// (`wanted` may be shorter, or empty if nothing is known), and then until nothing more comes.
 ///
 /// # Errors
 /// When a namespace cannot be entered or a socket cannot be opened.
-pub fn probe(probes: &[Probe<'_>], wanted: &[bool]) -> Result<Vec<Fate>> {
+pub fn probe(probes: &[Probe<'_>], wanted: &[bool], patience: Duration) -> Result<Vec<Fate>> {
     let mut sent: BTreeMap<usize, Sent> = BTreeMap::new();
     let mut by_sender: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (index, probe) in probes.iter().enumerate() {
@@ -139,7 +137,7 @@ pub fn probe(probes: &[Probe<'_>], wanted: &[bool]) -> Result<Vec<Fate>> {
             wanted.get(*index).copied().unwrap_or(false) && !sent.fate.is_through(probes[*index].traffic)
         });
         let now = Instant::now();
-        let is_over = if waiting { now - begun > PATIENCE } else { now - last_news > SILENCE };
+        let is_over = if waiting { now - begun > patience } else { now - last_news > SILENCE };
         if is_over {
             break;
         }
@@ -197,9 +195,9 @@ fn arrival(probe: &Probe<'_>, tag: u16) -> Arrival {
 }
 
 fn send(probe: &Probe<'_>) -> Result<Sent> {
-    // Far from what kernels choose by themselves, and each number again only after thousands of others.
+    // Below what kernels choose by themselves, and each number again only after thousands of others.
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    let own = 2_000 + NEXT.fetch_add(1, Ordering::Relaxed) % 25_000;
+    let own = 10_000 + NEXT.fetch_add(1, Ordering::Relaxed) % 20_000;
     let tag = probe.source_port.unwrap_or(own);
     let v6 = probe.to.is_ipv6();
     probe.receiver.forget(arrival(probe, tag));

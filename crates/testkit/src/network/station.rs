@@ -8,7 +8,7 @@ use rustix::net::{
     AddressFamily, Protocol, RecvFlags, SocketFlags, SocketType, ipproto, recv, socket_with, sockopt,
 };
 use std::collections::BTreeSet;
-use std::net::{Ipv6Addr, TcpListener, UdpSocket};
+use std::net::{IpAddr, Ipv6Addr, TcpListener, UdpSocket};
 use std::num::NonZeroU32;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,12 +46,14 @@ impl AsFd for Socket {
 }
 
 impl Station {
-    /// Answers on these ports of TCP and UDP (with the asker's address, as seen here), both IP versions, every address.
+    /// Answers on these ports of TCP and UDP (with the asker's address, as seen here), both IP versions. Where there are
+    /// several addresses, answers of UDP come from the one that was asked only if it is one of `addresses`; without any,
+    /// every address is answered for.
     ///
     /// # Errors
     /// When a port is taken, or there is no right to raw sockets.
-    pub fn open(namespace: &Namespace, tcp: &[u16], udp: &[u16]) -> Result<Self> {
-        let sockets = namespace.run(|| open(tcp, udp))??;
+    pub fn open(namespace: &Namespace, tcp: &[u16], udp: &[u16], addresses: &[IpAddr]) -> Result<Self> {
+        let sockets = namespace.run(|| open(tcp, udp, addresses))??;
         let arrivals = Arc::new(Mutex::new(BTreeSet::new()));
         let ended = Arc::new(AtomicBool::new(false));
         let thread = std::thread::spawn({
@@ -80,7 +82,7 @@ impl Drop for Station {
     }
 }
 
-fn open(tcp: &[u16], udp: &[u16]) -> Result<Vec<Socket>> {
+fn open(tcp: &[u16], udp: &[u16], addresses: &[IpAddr]) -> Result<Vec<Socket>> {
     let mut sockets = Vec::new();
     for port in tcp {
         let socket =
@@ -88,11 +90,15 @@ fn open(tcp: &[u16], udp: &[u16]) -> Result<Vec<Socket>> {
         socket.set_nonblocking(true)?;
         sockets.push(Socket::Tcp(socket));
     }
+    let everywhere = [IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
+    let addresses = if addresses.is_empty() { &everywhere } else { addresses };
     for port in udp {
-        let socket =
-            UdpSocket::bind((Ipv6Addr::UNSPECIFIED, *port)).with_context(|| format!("UDP {port}"))?;
-        socket.set_nonblocking(true)?;
-        sockets.push(Socket::Udp(socket));
+        for address in addresses {
+            let socket =
+                UdpSocket::bind((*address, *port)).with_context(|| format!("UDP {address} {port}"))?;
+            socket.set_nonblocking(true)?;
+            sockets.push(Socket::Udp(socket));
+        }
     }
     for v6 in [false, true] {
         let icmp = if v6 { 58 } else { 1 };

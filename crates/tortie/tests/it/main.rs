@@ -3,6 +3,8 @@
 //! A node writes below `/var` and `/run`, so the ones that run here have folders of their own there: a mount namespace
 //! that ends with them. Needs root.
 
+mod guest;
 mod names;
+mod packets;
 mod policy;
 mod supervise;

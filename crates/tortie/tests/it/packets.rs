@@ -1,0 +1,46 @@
+//! Real packets between real hosts and pods, with each packet filter. Needs root.
+//!
+//! One table of cases (`packets/cases`) is tried on nftables, on iptables over nftables, and on the old iptables; random
+//! policies are tried against the evaluator; and a site is disturbed in the ways that happen.
+
+#[path = "../../../explain/tests/it/clusters.rs"]
+mod clusters;
+mod faults;
+mod network;
+pub(crate) mod plan;
+mod random;
+pub(crate) mod site;
+pub(crate) mod table;
+#[path = "../../../explain/tests/it/yaml.rs"]
+pub(crate) mod yaml;
+
+use anyhow::Result;
+use plan::Flavour;
+
+fn whole_table(flavour: Flavour) -> Result<()> {
+    let mut cases = table::cases(include_str!("packets/cases/kubernetes.yaml"))?;
+    cases.extend(table::cases(include_str!("packets/cases/calico.yaml"))?);
+    cases.extend(table::cases(include_str!("packets/cases/hosts.yaml"))?);
+    // One case alone, for whoever looks for its mistake.
+    if let Ok(wanted) = std::env::var("TORTIE_PACKET_CASE") {
+        cases.retain(|case| case.name().contains(&wanted));
+        anyhow::ensure!(!cases.is_empty(), "no case is called '{wanted}'");
+    }
+    let site = table::site(flavour)?;
+    table::run(&site, &cases)
+}
+
+#[test]
+fn table_with_nftables() -> Result<()> {
+    whole_table(Flavour::Nftables)
+}
+
+#[test]
+fn table_with_iptables() -> Result<()> {
+    whole_table(Flavour::IptablesNft)
+}
+
+#[test]
+fn table_with_legacy_iptables() -> Result<()> {
+    whole_table(Flavour::IptablesLegacy)
+}

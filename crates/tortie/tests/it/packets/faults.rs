@@ -1,0 +1,355 @@
+//! Disturbances under traffic: agents that are killed, strangers who clear the packet filter, wires that flap, a store that
+//! goes away, and endpoints by the thousand.
+//!
+//! While something is disturbed two things are asked again and again: what is allowed arrives and is answered, every
+//! packet of it, and what is denied does not arrive, not one.
+
+use super::plan::{Flavour, Plan, PodPlan, endpoint, resource};
+use super::site::{Question, Site};
+use super::table::question;
+use anyhow::{Result, ensure};
+use serde_json::json;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use testkit::network::Fate;
+
+/// How long an answer may take on a machine that is busy with other things.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+fn policy(name: &str, order: u32, rules: &serde_json::Value) -> Result<api::Resource> {
+    resource(json!({
+        "apiVersion": "projectcalico.org/v3", "kind": "GlobalNetworkPolicy", "metadata": {"name": name},
+        "spec": {"selector": "app == 'web'", "order": order, "types": ["Ingress"], "ingress": rules},
+    }))
+}
+
+/// What holds all the time: clients reach web servers on port 80 and nothing else.
+fn guarded(flavour: Flavour, extra: &[(&str, &str)]) -> Result<(Site, Vec<Question>, Vec<bool>)> {
+    let site = Site::without_agents(Plan::two_subnets(false), flavour, extra)?;
+    let rules = json!([{"action": "Allow", "protocol": "TCP", "source": {"selector": "app == 'client'"}, "destination": {"ports": [80]}},
+                       {"action": "Allow", "protocol": "UDP", "source": {"selector": "app == 'client'"}, "destination": {"ports": [80]}}]);
+    site.put(policy("guard", 1000, &rules)?)?;
+    site.start_agents()?;
+    let (mut questions, mut wanted) = (Vec::new(), Vec::new());
+    for (lines, answer) in [
+        (["b a tcp/80", "d a udp/80", "c e tcp/80", "b e udp/80"], true),
+        (["b a tcp/81", "d a udp/53", "c e icmp/8", "o1 a tcp/80"], false),
+    ] {
+        for line in lines {
+            let asked = question(line)?;
+            wanted.extend(asked.iter().map(|_| answer));
+            questions.extend(asked);
+        }
+    }
+    site.wait_for(&questions, &wanted)?;
+    Ok((site, questions, wanted))
+}
+
+/// Disturbs while packets are sent; how many rounds of packets there were. Every one of them must fare as wanted.
+fn under_traffic(
+    site: &Site,
+    questions: &[Question],
+    wanted: &[bool],
+    disturb: impl FnOnce() -> Result<()>,
+) -> Result<usize> {
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let watcher = scope.spawn(|| -> Result<usize> {
+            let mut rounds = 0;
+            while !ended.load(Ordering::Relaxed) {
+                let fates = site.fates(questions, wanted, PATIENCE)?;
+                for ((question, wanted), fate) in questions.iter().zip(wanted).zip(fates) {
+                    let is_right =
+                        if *wanted { fate.is_through(question.traffic) } else { fate == Fate::Lost };
+                    ensure!(is_right, "round {rounds}: {question}: {fate:?}, expected {wanted}");
+                }
+                rounds += 1;
+            }
+            Ok(rounds)
+        });
+        let outcome = disturb();
+        ended.store(true, Ordering::Relaxed);
+        let rounds = watcher.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        outcome?;
+        ensure!(rounds > 0, "no packet was sent meanwhile");
+        Ok(rounds)
+    })
+}
+
+/// Policies that change all chains of the guarded pods, and sets beside them.
+fn churn(site: &Site, round: u32) -> Result<()> {
+    for number in 0..12 {
+        let port = 6000 + round * 20 + number;
+        let rules = json!([{"action": "Deny", "protocol": "TCP", "destination": {"ports": [port]},
+                            "source": {"selector": format!("app == 'client' && number != '{}'", number % 5 + round)}},
+                           {"action": "Pass", "protocol": "SCTP"}]);
+        site.put(policy(&format!("churn{number}"), 10 + number, &rules)?)?;
+    }
+    Ok(())
+}
+
+fn killed_while_it_works(flavour: Flavour) -> Result<()> {
+    let (site, questions, wanted) = guarded(flavour, &[])?;
+    under_traffic(&site, &questions, &wanted, || {
+        for round in 0..6 {
+            churn(&site, round)?;
+            // Somewhere between the first and the last write of what was just asked for.
+            std::thread::sleep(Duration::from_millis(u64::from(round) * 17));
+            site.end_felix("n1", true)?;
+            site.start_felix("n1")?;
+            if round % 2 == 0 {
+                // A start is cut short, too.
+                std::thread::sleep(Duration::from_millis(60 + u64::from(round) * 40));
+                site.end_felix("n1", true)?;
+                site.start_felix("n1")?;
+            }
+            site.wait_until_ready("n1")?;
+        }
+        Ok(())
+    })?;
+    for number in 0..12 {
+        site.delete(api::Kind::GlobalNetworkPolicy, "", &format!("churn{number}"))?;
+    }
+    site.wait_for(&questions, &wanted)
+}
+
+#[test]
+fn killed_while_it_works_with_nftables() -> Result<()> {
+    killed_while_it_works(Flavour::Nftables)
+}
+
+#[test]
+fn killed_while_it_works_with_iptables() -> Result<()> {
+    killed_while_it_works(Flavour::IptablesNft)
+}
+
+/// What is in a host's kernel, with the numbers that change when an object is made anew.
+fn kernel_state(site: &Site, node: &str) -> Result<String> {
+    // Counters, and addresses of devices that learn, move by themselves.
+    site.namespace(node).shell(
+        "nft -a -s list ruleset; ipset save | sort; ip -4 route show table all; ip -6 route show table all | grep -v expires; \
+         ip rule; ip -6 rule; bridge fdb show | grep -v 'self permanent.*33:33'; ip -d link show type vxlan; ip -o addr show",
+    )
+}
+
+/// A Felix that starts anew on a host where all is well changes nothing, whether it was asked to end or killed.
+fn restart_without_writes(flavour: Flavour) -> Result<()> {
+    let (site, questions, wanted) = guarded(flavour, &[])?;
+    churn(&site, 1)?;
+    let marker = question("b a sctp/80")?;
+    // The churn passes SCTP on to the profiles, which allow it.
+    site.wait_for(&marker, &[true, true])?;
+    site.wait_for(&questions, &wanted)?;
+    // Whatever is done a little later, such as removing what is no longer used, has been done.
+    std::thread::sleep(Duration::from_millis(1500));
+    for kill in [false, true] {
+        let before = kernel_state(&site, "n1")?;
+        under_traffic(&site, &questions, &wanted, || {
+            site.end_felix("n1", kill)?;
+            site.start_felix("n1")?;
+            site.wait_until_ready("n1")?;
+            std::thread::sleep(Duration::from_millis(700));
+            Ok(())
+        })?;
+        let after = kernel_state(&site, "n1")?;
+        if before != after {
+            let old: std::collections::BTreeSet<&str> = before.lines().collect();
+            let new: std::collections::BTreeSet<&str> = after.lines().collect();
+            let gone: Vec<&&str> = old.difference(&new).take(20).collect();
+            let come: Vec<&&str> = new.difference(&old).take(20).collect();
+            anyhow::bail!("the restart changed the kernel: gone {gone:#?}, come {come:#?}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn restart_without_writes_with_nftables() -> Result<()> {
+    restart_without_writes(Flavour::Nftables)
+}
+
+#[test]
+fn restart_without_writes_with_iptables() -> Result<()> {
+    restart_without_writes(Flavour::IptablesNft)
+}
+
+/// Strangers, wires, and the store, one after the other on one site.
+fn disturbed(flavour: Flavour) -> Result<()> {
+    // Where the kernel tells nothing about changes by others, only looking again finds them.
+    let extra = [("FELIX_IPTABLESREFRESHINTERVAL", "1"), ("FELIX_IPSETSREFRESHINTERVAL", "1")];
+    let extra = if flavour == Flavour::Nftables { &[][..] } else { &extra[..] };
+    let (site, questions, wanted) = guarded(flavour, extra)?;
+    let strangers = match flavour {
+        Flavour::Nftables => vec![
+            "nft flush ruleset",
+            "nft delete table ip calico",
+            "nft flush table ip calico; nft flush table ip6 calico",
+            "for s in $(nft list sets ip | sed -n 's/.*set \\(cali40s[^ ]*\\) .*/\\1/p'); do nft flush set ip calico $s; done",
+            "nft flush chain ip calico filter-cali-FORWARD; nft add rule ip calico filter-cali-FORWARD accept",
+            "nft insert rule ip calico filter-cali-tw-$(ip -o link | sed -n 's/.*cali\\([0-9a-f]*\\)@.*/cali\\1/p' | head -1) accept",
+        ],
+        _ => vec![
+            "iptables -F; ip6tables -F",
+            "iptables -F; iptables -X; ip6tables -F; ip6tables -X",
+            "iptables -D FORWARD 1",
+            "iptables -I cali-FORWARD 1 -j ACCEPT",
+            "iptables -P FORWARD ACCEPT; iptables -I FORWARD 1 -j ACCEPT; iptables -I FORWARD 1 -m comment --comment cali:wUHhoiAYhphO9Mso -j ACCEPT; iptables -D FORWARD 2",
+            "for s in $(ipset -n list); do ipset flush $s; done",
+            "iptables -F; ip6tables -F; iptables -t raw -F; ip6tables -t raw -F; iptables -t mangle -F; ip6tables -t mangle -F; iptables -t nat -F; ip6tables -t nat -F; sleep 0.02; ipset destroy || true",
+        ],
+    };
+    let save = if flavour == Flavour::IptablesLegacy { "iptables-legacy" } else { "iptables-nft" };
+    for script in strangers {
+        let script = script
+            .replace("ip6tables ", &format!("{} ", save.replace("iptables", "ip6tables")))
+            .replace("iptables -", &format!("{save} -"));
+        site.namespace("n1").shell(&script)?;
+        site.wait_for(&questions, &wanted).map_err(|error| error.context(format!("after `{script}`")))?;
+    }
+    wires(&site, &questions, &wanted)?;
+    store_is_away(&site, &questions, &wanted)
+}
+
+fn wires(site: &Site, questions: &[Question], wanted: &[bool]) -> Result<()> {
+    let node = site.namespace("n1");
+    let pod =
+        |name: &str| site.plan.pods.iter().find(|pod| pod.name == name).expect("a pod").interface.clone();
+    let (a, b) = (pod("a"), pod("b"));
+    for _ in 0..5 {
+        node.batch(&format!("link set {a} down\nlink set {b} down\nlink set {a} up\nlink set {b} up"))?;
+    }
+    site.wait_for(questions, wanted).map_err(|error| error.context("after wires flapped"))?;
+    // Routes and neighbours that a stranger takes away.
+    let v4 = site.address("a", false);
+    node.shell(&format!(
+        "ip route del {v4}; ip neigh flush dev {a}; ip -6 route del {}",
+        site.address("a", true)
+    ))?;
+    site.wait_for(questions, wanted).map_err(|error| error.context("after a route was removed"))?;
+    node.shell("ip link del vxlan.calico")?;
+    site.wait_for(questions, wanted).map_err(|error| error.context("after the tunnel device was removed"))?;
+    node.shell("ip link set vxlan.calico down; ip -6 addr flush dev vxlan-v6.calico scope global; bridge fdb show dev vxlan.calico | awk '{print $1}' | xargs -n1 -I% bridge fdb del % dev vxlan.calico || true")?;
+    site.wait_for(questions, wanted).map_err(|error| error.context("after the tunnel device was taken down"))
+}
+
+/// While the store is away everything stays as it is; what is written afterwards is followed.
+fn store_is_away(site: &Site, questions: &[Question], wanted: &[bool]) -> Result<()> {
+    under_traffic(site, questions, wanted, || {
+        site.kill_store()?;
+        // A Felix that starts meanwhile waits, and leaves the kernel alone.
+        site.end_felix("n1", true)?;
+        site.start_felix("n1")?;
+        std::thread::sleep(Duration::from_millis(2500));
+        site.restart_store()?;
+        site.wait_until_ready("n1")?;
+        site.wait_until_ready("n2")
+    })?;
+    let rules =
+        json!([{"action": "Deny", "protocol": "TCP", "destination": {"ports": [80]}}, {"action": "Allow"}]);
+    site.put(policy("late", 1, &rules)?)?;
+    let mut asked = question("b a tcp/80")?;
+    asked.extend(question("c e tcp/80")?);
+    asked.extend(question("b a tcp/81")?);
+    asked.extend(question("o1 a icmp/8")?);
+    site.wait_for(&asked, &[false, false, false, false, true, true, true, true])?;
+    site.delete(api::Kind::GlobalNetworkPolicy, "", "late")?;
+    site.wait_for(questions, wanted)
+}
+
+#[test]
+fn disturbed_with_nftables() -> Result<()> {
+    disturbed(Flavour::Nftables)
+}
+
+#[test]
+fn disturbed_with_iptables() -> Result<()> {
+    disturbed(Flavour::IptablesNft)
+}
+
+#[test]
+fn disturbed_with_legacy_iptables() -> Result<()> {
+    disturbed(Flavour::IptablesLegacy)
+}
+
+/// A thousand endpoints come and go while packets flow; nothing of them is left.
+fn thousand_endpoints(flavour: Flavour) -> Result<()> {
+    const MANY: u32 = 1000;
+    let (site, questions, wanted) = guarded(flavour, &[])?;
+    let rules = |site: &Site| {
+        site.namespace("n1").shell("nft -s list ruleset | grep -c . ; ip route show | grep -c .")
+    };
+    let before = rules(&site)?;
+    let endpoints: Vec<api::Resource> = (0..MANY)
+        .map(|number| {
+            let pod = PodPlan {
+                name: format!("many{number}"),
+                node: "n1".to_owned(),
+                interface: format!("cali{number:011x}"),
+                v4: format!("172.20.{}.{}", 100 + number / 250, number % 250),
+                v6: format!("fd00:20::64:{number:x}"),
+            };
+            resource(endpoint(&pod, "red", &[("app", "client")], &json!([]), ""))
+        })
+        .collect::<Result<_>>()?;
+    let count = |wanted: u32| -> Result<()> {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let found = site.figure("n1", "felix_active_local_endpoints")?;
+            if (found - f64::from(wanted)).abs() < 0.5 {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "{found} endpoints, not {wanted}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    };
+    under_traffic(&site, &questions, &wanted, || {
+        // Half of them have an interface.
+        let mut lines = String::new();
+        for number in (0..MANY).step_by(20) {
+            lines += &format!(
+                "link add cali{number:011x} type veth peer name p{number}\nlink set cali{number:011x} up\n"
+            );
+        }
+        site.namespace("n1").batch(&lines)?;
+        for endpoint in &endpoints {
+            site.put_unchecked(endpoint.clone())?;
+        }
+        count(MANY + 3)?;
+        let there =
+            |site: &Site| site.namespace("n1").shell("ip route show | grep -c 'dev cali0000000' || true");
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while there(&site)?.trim() != (MANY / 20).to_string() {
+            ensure!(Instant::now() < deadline, "routes: {}", there(&site)?);
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        for endpoint in &endpoints {
+            site.delete_unchecked(endpoint.kind(), endpoint.namespace(), endpoint.name())?;
+        }
+        count(3)?;
+        let mut lines = String::new();
+        for number in (0..MANY).step_by(20) {
+            lines += &format!("link del cali{number:011x}\n");
+        }
+        site.namespace("n1").batch(&lines)
+    })?;
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let after = rules(&site)?;
+        if after == before {
+            break;
+        }
+        ensure!(Instant::now() < deadline, "lines of rules and routes: before {before}, after {after}");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    site.wait_for(&questions, &wanted)
+}
+
+#[test]
+fn thousand_endpoints_with_nftables() -> Result<()> {
+    thousand_endpoints(Flavour::Nftables)
+}
+
+#[test]
+fn thousand_endpoints_with_iptables() -> Result<()> {
+    thousand_endpoints(Flavour::IptablesNft)
+}

@@ -1,0 +1,614 @@
+//! A site: hosts, pods and a router from network namespaces, a store, and a Felix of this program on each host.
+//!
+//! ```text
+//!            outside addresses
+//!                  │
+//!   lan1 ──── router (wan) ──── lan2
+//!    │                           │
+//!   n1 ── pods                  n2 ── pods
+//! ```
+//!
+//! It wires what the CNI plugin would wire and writes what it would write; the plugin itself has tests of its own.
+
+use super::plan::{Flavour, NodePlan, Plan, PodPlan};
+use anyhow::{Context as _, Result, ensure};
+use api::{Kind, Resource};
+use client::config::Environment;
+use client::{Client, ClientConfig, DeleteOptions};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use testkit::network::{Fate, Namespace, Probe, Station, Traffic, probe};
+use testkit::{Folder, Process};
+
+const TORTIE: &str = env!("CARGO_BIN_EXE_tortie");
+/// Everything here is done within a second; a busy machine may take longer.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long an answer may take while states change.
+const MOMENT: Duration = Duration::from_millis(300);
+/// The ports on which everybody answers.
+const TCP_PORTS: &[u16] = &[22, 80, 81, 179, 443, 5000, 5001, 5010, 5011, 8080, 30080];
+const UDP_PORTS: &[u16] = &[53, 68, 80, 81, 5000];
+
+/// A namespace with somebody in it. The station goes first.
+struct Place {
+    station: Option<Station>,
+    namespace: Namespace,
+}
+
+/// Where a probe goes from or to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Address {
+    pub(crate) v4: IpAddr,
+    pub(crate) v6: IpAddr,
+}
+
+/// One question: may this packet go from here to there?
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Question {
+    pub(crate) from: String,
+    pub(crate) to: String,
+    pub(crate) traffic: Traffic,
+    pub(crate) source_port: Option<u16>,
+    pub(crate) v6: bool,
+    /// Who gets it, if not whose address it is.
+    pub(crate) receiver: Option<String>,
+}
+
+/// Hosts, pods, store and agents. Dropping it ends and removes everything.
+pub(crate) struct Site {
+    felixes: Mutex<BTreeMap<String, Process>>,
+    store: Mutex<Option<Process>>,
+    places: BTreeMap<String, Place>,
+    addresses: BTreeMap<String, Address>,
+    pub(crate) runtime: tokio::runtime::Runtime,
+    client: Client,
+    pub(crate) plan: Plan,
+    flavour: Flavour,
+    folder: Folder,
+    id: String,
+    extra: Vec<(String, String)>,
+}
+
+impl Site {
+    /// Everything in place, and every Felix ready.
+    pub(crate) fn start(plan: Plan, flavour: Flavour) -> Result<Self> {
+        let site = Self::without_agents(plan, flavour, &[])?;
+        site.start_agents()?;
+        Ok(site)
+    }
+
+    /// Starts every Felix and waits until each is ready.
+    pub(crate) fn start_agents(&self) -> Result<()> {
+        let nodes: Vec<String> = self.plan.nodes.iter().map(|node| node.name.clone()).collect();
+        for node in &nodes {
+            self.start_felix(node)?;
+        }
+        for node in &nodes {
+            self.wait_until_ready(node)?;
+        }
+        Ok(())
+    }
+
+    /// Everything but the agents; `extra` are further variables for them.
+    pub(crate) fn without_agents(plan: Plan, flavour: Flavour, extra: &[(&str, &str)]) -> Result<Self> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let id = format!("tp{}x{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let folder = Folder::new("packets")?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let data = folder.path().join("data");
+        let store = start_store(&data, folder.path())?;
+        let config = ClientConfig::from_environment(&Embedded(data.clone()))?;
+        let client = runtime.block_on(Client::open(&config))?;
+        let mut site = Self {
+            felixes: Mutex::default(),
+            store: Mutex::new(Some(store)),
+            places: BTreeMap::new(),
+            addresses: BTreeMap::new(),
+            runtime,
+            client,
+            plan: plan.clone(),
+            flavour,
+            folder,
+            id,
+            extra: extra.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+        };
+        site.wire_router(&plan)?;
+        for node in &plan.nodes {
+            site.wire_node(node)?;
+        }
+        for pod in &plan.pods {
+            site.wire_pod(pod)?;
+        }
+        site.runtime.block_on(site.client.ensure_initialized("test", ""))?;
+        for resource in plan.resources()? {
+            site.put(resource)?;
+        }
+        site.runtime.block_on(plan.assign_addresses(site.client.backend()))?;
+        Ok(site)
+    }
+
+    /// The name of a namespace of this site.
+    fn full_name(&self, place: &str) -> String {
+        format!("{}{place}", self.id)
+    }
+
+    fn add_place(&mut self, name: &str) -> Result<()> {
+        let namespace = Namespace::new(&self.full_name(name))?;
+        for parameter in ["net/ipv4/conf/all/rp_filter", "net/ipv4/conf/default/rp_filter"] {
+            namespace.set(parameter, "0")?;
+        }
+        self.places.insert(name.to_owned(), Place { station: None, namespace });
+        Ok(())
+    }
+
+    /// From now on somebody answers at a place that has its addresses.
+    fn open_station(&mut self, name: &str, addresses: &[IpAddr]) -> Result<()> {
+        let place = self.places.get_mut(name).context("a place")?;
+        place.station = Some(Station::open(&place.namespace, TCP_PORTS, UDP_PORTS, addresses)?);
+        Ok(())
+    }
+
+    /// The namespace of a host, a pod or the router.
+    pub(crate) fn namespace(&self, place: &str) -> &Namespace {
+        &self.place(place).namespace
+    }
+
+    fn station(&self, place: &str) -> &Station {
+        self.place(place).station.as_ref().unwrap_or_else(|| panic!("nobody is at {place}"))
+    }
+
+    fn place(&self, name: &str) -> &Place {
+        let name = if self.is_outside(name) { "wan" } else { name };
+        self.places.get(name).unwrap_or_else(|| panic!("there is no {name}"))
+    }
+
+    /// Whether this is somebody behind the router.
+    fn is_outside(&self, name: &str) -> bool {
+        self.plan.outside.iter().any(|(outside, ..)| outside == name)
+    }
+
+    /// The address of somebody.
+    pub(crate) fn address(&self, place: &str, v6: bool) -> IpAddr {
+        let address = self.addresses.get(place).unwrap_or_else(|| panic!("{place} has no address"));
+        if v6 { address.v6 } else { address.v4 }
+    }
+
+    fn wire_router(&mut self, plan: &Plan) -> Result<()> {
+        self.add_place("wan")?;
+        let wan = self.namespace("wan");
+        wan.set("net/ipv4/ip_forward", "1")?;
+        wan.set("net/ipv6/conf/all/forwarding", "1")?;
+        let mut lines = String::new();
+        for lan in &plan.lans {
+            lines += &format!(
+                "link add {0} address {1} type bridge\naddr add {2} dev {0}\naddr add {3} dev {0} nodad\nlink set {0} up\n",
+                lan.name,
+                mac(&lan.name),
+                lan.gateway_v4,
+                lan.gateway_v6
+            );
+        }
+        for (name, v4, v6) in &plan.outside {
+            lines += &format!("addr add {v4}/32 dev lo\naddr add {v6}/128 dev lo nodad\n");
+            self.addresses.insert(name.clone(), Address { v4: v4.parse()?, v6: v6.parse()? });
+        }
+        self.namespace("wan").batch(&lines)?;
+        let addresses: Vec<IpAddr> =
+            self.addresses.values().flat_map(|address| [address.v4, address.v6]).collect();
+        self.open_station("wan", &addresses)
+    }
+
+    fn wire_node(&mut self, node: &NodePlan) -> Result<()> {
+        self.add_place(&node.name)?;
+        let lan =
+            self.plan.lans.iter().find(|lan| lan.name == node.lan).context("the node's network")?.clone();
+        let wan = self.full_name("wan");
+        let namespace = self.namespace(&node.name);
+        namespace.batch(&format!(
+            "link add eth0 address {mac} type veth peer name {name} netns {wan}
+addr add {v4} dev eth0
+addr add {v6} dev eth0 nodad
+link set eth0 up",
+            mac = mac(&node.name),
+            name = node.name,
+            v4 = node.v4,
+            v6 = node.v6,
+        ))?;
+        self.namespace("wan")
+            .batch(&format!("link set {0} master {1}\nlink set {0} up", node.name, lan.name))?;
+        let gateway = |text: &str| text.split('/').next().unwrap_or_default().to_owned();
+        let (gateway_v4, gateway_v6) = (gateway(&lan.gateway_v4), gateway(&lan.gateway_v6));
+        let address = Address { v4: gateway(&node.v4).parse()?, v6: gateway(&node.v6).parse()? };
+        // Neighbours of IPv6 are found by packets that policy on hosts is about, too; it is not what is asked here.
+        namespace.batch(&format!(
+            "route add default via {gateway_v4}\nroute add default via {gateway_v6}
+neigh replace {gateway_v6} lladdr {} dev eth0 nud permanent",
+            mac(&lan.name)
+        ))?;
+        self.namespace("wan").batch(&format!(
+            "neigh replace {} lladdr {} dev {} nud permanent",
+            address.v6,
+            mac(&node.name),
+            lan.name
+        ))?;
+        for other in self.plan.nodes.iter().filter(|other| other.lan == node.lan && other.name != node.name) {
+            let line = format!(
+                "neigh replace {} lladdr {} dev eth0 nud permanent",
+                gateway(&other.v6),
+                mac(&other.name)
+            );
+            namespace.batch(&line)?;
+        }
+        self.addresses.insert(node.name.clone(), address);
+        self.open_station(&node.name, &[address.v4, address.v6])
+    }
+
+    /// A pod as the CNI plugin wires it.
+    pub(crate) fn wire_pod(&mut self, pod: &PodPlan) -> Result<()> {
+        if !self.places.contains_key(&pod.name) {
+            self.add_place(&pod.name)?;
+        }
+        let (node, inside) = (self.namespace(&pod.node), self.full_name(&pod.name));
+        node.batch(&format!(
+            "link add {name} address ee:ee:ee:ee:ee:ee type veth peer name eth0 address {mac} netns {inside}
+link set {name} up",
+            name = pod.interface,
+            mac = pod_mac(pod),
+        ))?;
+        for (parameter, value) in [("proxy_delay", "0")] {
+            node.set(&format!("net/ipv4/neigh/{}/{parameter}", pod.interface), value)?;
+        }
+        self.namespace(&pod.name).batch(&format!(
+            "addr add {v4}/32 dev eth0
+addr add {v6}/128 dev eth0 nodad
+link set eth0 up
+route add 169.254.1.1 dev eth0 scope link
+route add default via 169.254.1.1
+route add default via fe80::ecee:eeff:feee:eeee dev eth0",
+            v4 = pod.v4,
+            v6 = pod.v6,
+        ))?;
+        if self.plan.static_neighbours {
+            let outside = "ee:ee:ee:ee:ee:ee";
+            self.namespace(&pod.name).batch(&format!(
+                "neigh replace fe80::ecee:eeff:feee:eeee lladdr {outside} dev eth0 nud permanent"
+            ))?;
+            self.namespace(&pod.node).batch(&format!(
+                "neigh replace {} lladdr {} dev {} nud permanent",
+                pod.v6,
+                pod_mac(pod),
+                pod.interface
+            ))?;
+        }
+        // The way from the world to the pod, which a routing protocol would tell.
+        let node = self.plan.nodes.iter().find(|node| node.name == pod.node).context("the pod's node")?;
+        let bare = |text: &str| text.split('/').next().unwrap_or_default().to_owned();
+        let routes = |v4: &str, v6: &str| {
+            format!(
+                "route replace {}/32 via {}\nroute replace {}/128 via {}",
+                pod.v4,
+                bare(v4),
+                pod.v6,
+                bare(v6)
+            )
+        };
+        self.namespace("wan").batch(&routes(&node.v4, &node.v6))?;
+        if !self.plan.vxlan {
+            for other in self.plan.nodes.iter().filter(|other| other.name != node.name) {
+                self.namespace(&other.name).batch(&routes(&node.v4, &node.v6))?;
+            }
+        }
+        let address = Address { v4: pod.v4.parse()?, v6: pod.v6.parse()? };
+        self.addresses.insert(pod.name.clone(), address);
+        self.open_station(&pod.name, &[])
+    }
+
+    /// Takes a pod's wire away, as the end of its namespace would.
+    pub(crate) fn unwire_pod(&mut self, name: &str) {
+        self.places.remove(name);
+        self.addresses.remove(name);
+    }
+
+    fn environment(&self, node: &str) -> Vec<String> {
+        let folder = self.folder.path();
+        let mut variables = vec![
+            "DATASTORE_TYPE=embedded".to_owned(),
+            format!("EMBEDDED_PATH={}", folder.join("data").display()),
+            format!("FELIX_FELIXHOSTNAME={node}"),
+            format!("FELIX_ENDPOINTSTATUSPATHPREFIX={}", folder.join(format!("status-{node}")).display()),
+            "FELIX_HEALTHENABLED=true".to_owned(),
+            "FELIX_PROMETHEUSMETRICSENABLED=true".to_owned(),
+            "FELIX_DEFAULTENDPOINTTOHOSTACTION=ACCEPT".to_owned(),
+            "FELIX_USAGEREPORTINGENABLED=false".to_owned(),
+        ];
+        variables.extend(self.flavour.variables().iter().map(|(name, value)| format!("{name}={value}")));
+        variables.extend(self.extra.iter().map(|(name, value)| format!("{name}={value}")));
+        variables
+    }
+
+    /// Starts a host's Felix. `/var/lib` is its own, so that the machine's files stay as they are.
+    pub(crate) fn start_felix(&self, node: &str) -> Result<()> {
+        let mut arguments: Vec<String> =
+            ["netns", "exec", &self.full_name(node), "env"].map(str::to_owned).to_vec();
+        arguments.extend(self.environment(node));
+        let script = "mount -t tmpfs tmpfs /var/lib && exec \"$@\"";
+        arguments.extend(["sh", "-c", script, "sh", TORTIE, "felix"].map(str::to_owned));
+        let ip = testkit::program("ip", "install Debian's iproute2")?;
+        let process = Process::start(&ip, &arguments, &self.log(node))?;
+        self.felixes().insert(node.to_owned(), process);
+        Ok(())
+    }
+
+    fn log(&self, node: &str) -> PathBuf {
+        self.folder.path().join(format!("felix-{node}.log"))
+    }
+
+    fn felixes(&self) -> MutexGuard<'_, BTreeMap<String, Process>> {
+        self.felixes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends a host's Felix, by a signal that it cannot hear or by one that it can.
+    pub(crate) fn end_felix(&self, node: &str, kill: bool) -> Result<()> {
+        let mut process = self.felixes().remove(node).context("a Felix")?;
+        if kill { process.kill() } else { process.terminate() }
+    }
+
+    /// Fails if an agent has ended by itself.
+    fn check_agents(&self) -> Result<()> {
+        for (node, felix) in self.felixes().iter_mut() {
+            felix.check_running().with_context(|| format!("the Felix of {node}"))?;
+        }
+        Ok(())
+    }
+
+    /// What a host's Felix wrote.
+    pub(crate) fn felix_log(&self, node: &str) -> String {
+        std::fs::read_to_string(self.log(node)).unwrap_or_default()
+    }
+
+    /// Waits until a host's Felix has programmed everything once.
+    pub(crate) fn wait_until_ready(&self, node: &str) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            self.check_agents()?;
+            let answer = self.ask(node, 9099, "/readiness");
+            if answer.as_deref().is_ok_and(|answer| answer.starts_with("HTTP/1.1 20")) {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "{node} is not ready: {answer:?}\n{}", self.felix_log(node));
+            std::thread::sleep(Duration::from_millis(30));
+        }
+    }
+
+    /// A page of a server on a host's loopback.
+    pub(crate) fn ask(&self, node: &str, port: u16, path: &str) -> Result<String> {
+        use std::io::{Read as _, Write as _};
+        self.namespace(node).run(|| {
+            let mut stream = std::net::TcpStream::connect(("127.0.0.1", port))?;
+            stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+            write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+            let mut text = String::new();
+            stream.read_to_string(&mut text)?;
+            Ok(text)
+        })?
+    }
+
+    /// One of Felix's figures; 0 if it has none of this name yet.
+    pub(crate) fn figure(&self, node: &str, name: &str) -> Result<f64> {
+        let text = self.ask(node, 9091, "/metrics")?;
+        let values = text.lines().filter_map(|line| {
+            let rest = line.strip_prefix(name)?;
+            let rest = if rest.starts_with('{') { rest.split_once('}')?.1 } else { rest };
+            rest.starts_with(' ').then(|| rest.trim().parse::<f64>().ok())?
+        });
+        Ok(values.sum())
+    }
+
+    /// Ends the store as a crash would.
+    pub(crate) fn kill_store(&self) -> Result<()> {
+        let store = self.store.lock().unwrap_or_else(PoisonError::into_inner).take();
+        store.map_or(Ok(()), |mut store| store.kill())
+    }
+
+    /// Starts the store again on the same files.
+    pub(crate) fn restart_store(&self) -> Result<()> {
+        let store = start_store(&self.folder.path().join("data"), self.folder.path())?;
+        *self.store.lock().unwrap_or_else(PoisonError::into_inner) = Some(store);
+        Ok(())
+    }
+
+    /// Stores an object with the checks that `calicoctl apply` does, whatever is there.
+    pub(crate) fn put(&self, mut resource: Resource) -> Result<()> {
+        let what = format!("{} {}", resource.kind(), resource.name());
+        self.runtime
+            .block_on(async {
+                resource.set_defaults();
+                let (kind, namespace, name) =
+                    (resource.kind(), resource.namespace().to_owned(), resource.name().to_owned());
+                match self.client.get_any(kind, &namespace, &name, None).await {
+                    Ok(old) => {
+                        let metadata = resource.metadata_mut();
+                        metadata.resource_version.clone_from(&old.metadata().resource_version);
+                        metadata.uid.clone_from(&old.metadata().uid);
+                        metadata.creation_timestamp.clone_from(&old.metadata().creation_timestamp);
+                        self.client.update_any(resource).await
+                    }
+                    Err(error) if error.is_does_not_exist() => self.client.create_any(resource).await,
+                    Err(error) => Err(error),
+                }
+            })
+            .map(drop)
+            .with_context(|| what)
+    }
+
+    /// Stores an object as it is, unchecked: what a client of another version may do.
+    pub(crate) fn put_unchecked(&self, resource: Resource) -> Result<()> {
+        let pair = model::KvPair::resource(resource);
+        self.runtime.block_on(self.client.backend().apply(&pair)).map(drop).map_err(Into::into)
+    }
+
+    /// Deletes an object, if it is there.
+    pub(crate) fn delete(&self, kind: Kind, namespace: &str, name: &str) -> Result<()> {
+        let options = DeleteOptions::default();
+        match self.runtime.block_on(self.client.delete_any(kind, namespace, name, &options)) {
+            Ok(_) => Ok(()),
+            Err(error) if error.is_does_not_exist() => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Deletes an object without asking anybody.
+    pub(crate) fn delete_unchecked(&self, kind: Kind, namespace: &str, name: &str) -> Result<()> {
+        let key = model::Key::resource(kind, namespace, name);
+        match self.runtime.block_on(self.client.backend().delete(&key, None)) {
+            Ok(_) => Ok(()),
+            Err(error) if error.is_does_not_exist() => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The datastore.
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// What becomes of the packets.
+    pub(crate) fn fates(
+        &self,
+        questions: &[Question],
+        wanted: &[bool],
+        patience: Duration,
+    ) -> Result<Vec<Fate>> {
+        let probes: Vec<Probe<'_>> = questions
+            .iter()
+            .map(|question| Probe {
+                from: self.namespace(&question.from),
+                // Whoever is outside has several addresses.
+                source: self.is_outside(&question.from).then(|| self.address(&question.from, question.v6)),
+                source_port: question.source_port,
+                to: self.address(&question.to, question.v6),
+                receiver: self.station(question.receiver.as_deref().unwrap_or(&question.to)),
+                traffic: question.traffic,
+            })
+            .collect();
+        probe(&probes, wanted, patience)
+    }
+
+    /// Waits until the packets' fates are these, twice in a row; otherwise says which are not.
+    pub(crate) fn wait_for(&self, questions: &[Question], wanted: &[bool]) -> Result<()> {
+        self.wait(questions, wanted, |question, wanted, fate| {
+            if wanted { fate.is_through(question.traffic) } else { fate == Fate::Lost }
+        })
+    }
+
+    /// The same about the way there alone, whatever becomes of answers.
+    pub(crate) fn wait_for_one_way(&self, questions: &[Question], wanted: &[bool]) -> Result<()> {
+        self.wait(questions, wanted, |_, wanted, fate| wanted == (fate != Fate::Lost))
+    }
+
+    fn wait(
+        &self,
+        questions: &[Question],
+        wanted: &[bool],
+        is_right: impl Fn(&Question, bool, Fate) -> bool,
+    ) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut in_a_row = 0;
+        loop {
+            let fates = self.fates(questions, wanted, MOMENT)?;
+            let wrong: Vec<String> = questions
+                .iter()
+                .zip(wanted)
+                .zip(&fates)
+                .filter(|((question, wanted), fate)| !is_right(question, **wanted, **fate))
+                .map(|((question, wanted), fate)| {
+                    format!("{question}: {fate:?}, expected {}", if *wanted { "allow" } else { "deny" })
+                })
+                .collect();
+            in_a_row = if wrong.is_empty() { in_a_row + 1 } else { 0 };
+            if in_a_row == 2 {
+                return Ok(());
+            }
+            self.check_agents()?;
+            ensure!(Instant::now() < deadline, "after {PATIENCE:?}:\n{}", wrong.join("\n"));
+        }
+    }
+}
+
+impl std::fmt::Display for Question {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let version = if self.v6 { "IPv6" } else { "IPv4" };
+        write!(f, "{} → {} {:?} {version}", self.from, self.to, self.traffic)
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        if std::env::var_os("TORTIE_PACKET_LOGS").is_some() {
+            for node in self.plan.nodes.iter().map(|node| &node.name) {
+                let log = self.felix_log(node);
+                let lines: Vec<&str> = log.lines().collect();
+                eprintln!("{node}:\n{}", lines[lines.len().saturating_sub(60)..].join("\n"));
+            }
+        }
+        self.felixes().clear();
+        // It may be away already.
+        let _ = self.kill_store();
+    }
+}
+
+/// The environment of a program that uses the site's store.
+struct Embedded(PathBuf);
+
+impl Environment for Embedded {
+    fn variable(&self, name: &str) -> Option<OsString> {
+        match name {
+            "DATASTORE_TYPE" => Some("embedded".into()),
+            "EMBEDDED_PATH" => Some(self.0.clone().into()),
+            _ => None,
+        }
+    }
+
+    fn read_file(&self, path: &Path) -> std::io::Result<String> {
+        std::fs::read_to_string(path)
+    }
+
+    fn exists(&self, path: &Path) -> bool {
+        path.exists()
+    }
+}
+
+/// A hardware address from a name that ends with a digit.
+fn mac(name: &str) -> String {
+    let kind = if name.starts_with("lan") { 1 } else { 2 };
+    format!("02:00:00:00:0{kind}:0{}", name.chars().last().unwrap_or('0'))
+}
+
+/// The hardware address of a pod's end of its wire.
+fn pod_mac(pod: &PodPlan) -> String {
+    let number: u8 = pod.v4.rsplit('.').next().and_then(|last| last.parse().ok()).unwrap_or(0);
+    format!("02:00:00:00:03:{number:02x}")
+}
+
+/// Whoever came before the server would open the files itself, and keep the server out: so it is waited for.
+fn start_store(data: &Path, folder: &Path) -> Result<Process> {
+    let listen = format!("--listen-client-urls=http://127.0.0.1:{}", testkit::free_port()?);
+    let arguments =
+        ["datastore".to_owned(), listen, "--data-dir".to_owned(), data.to_string_lossy().into_owned()];
+    let socket = kvstore::socket_path(data);
+    // What a killed server left is none.
+    let _ = std::fs::remove_file(&socket);
+    let mut store = Process::start(Path::new(TORTIE), &arguments, &folder.join("store.log"))?;
+    let deadline = Instant::now() + PATIENCE;
+    while !socket.exists() {
+        store.check_running()?;
+        ensure!(Instant::now() < deadline, "the store does not serve");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(store)
+}

@@ -1,0 +1,206 @@
+//! The table of cases: what each file says, and how a case is tried.
+
+use super::plan::{Flavour, Plan, resource};
+use super::site::{Question, Site};
+use super::yaml;
+use anyhow::{Context as _, Result, bail, ensure};
+use api::Resource;
+use explain::{Cluster, Protocol, Query, ToHost, Verdict, World};
+use serde_json::Value;
+use std::time::Instant;
+use testkit::network::Traffic;
+
+/// One case: objects on top of the site's own, and what becomes of packets then.
+pub(crate) struct Case {
+    name: String,
+    objects: Vec<Resource>,
+    questions: Vec<Question>,
+    allowed: Vec<bool>,
+}
+
+impl Case {
+    /// What it is about.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// Reads a file of cases.
+pub(crate) fn cases(text: &str) -> Result<Vec<Case>> {
+    yaml::documents(text).into_iter().map(case).collect()
+}
+
+fn case(value: Value) -> Result<Case> {
+    let name = value["name"].as_str().context("a case has a name")?.to_owned();
+    let read = || -> Result<Case> {
+        let fields = value.as_object().context("a case is an object")?;
+        if let Some(other) =
+            fields.keys().find(|field| !["name", "apply", "allow", "deny"].contains(&field.as_str()))
+        {
+            bail!("{other} is no field of a case");
+        }
+        let objects = value["apply"].as_array().context("`apply` is a list")?;
+        let objects = objects.iter().cloned().map(resource).collect::<Result<_>>()?;
+        let (mut questions, mut allowed) = (Vec::new(), Vec::new());
+        for (field, answer) in [("allow", true), ("deny", false)] {
+            let lines = value[field].as_array().with_context(|| format!("`{field}` is a list"))?;
+            // Without both kinds a case could not fail, or only in one way.
+            ensure!(!lines.is_empty(), "`{field}` is empty");
+            for line in lines {
+                let asked = question(line.as_str().context("a question is a text")?)?;
+                allowed.extend(asked.iter().map(|_| answer));
+                questions.extend(asked);
+            }
+        }
+        Ok(Case { name: name.clone(), objects, questions, allowed })
+    };
+    read().with_context(|| format!("case '{name}'"))
+}
+
+/// `b a tcp/80`, with `v4` or `v6` for one IP version only, `from=PORT`, and `at=WHO` if somebody else gets it.
+pub(crate) fn question(line: &str) -> Result<Vec<Question>> {
+    let mut words = line.split_whitespace();
+    let mut next = || words.next().with_context(|| format!("'{line}' is too short"));
+    let (from, to, traffic) = (next()?.to_owned(), next()?.to_owned(), next()?);
+    let (kind, number) = traffic.split_once('/').unwrap_or((traffic, "0"));
+    let number = |what: &str| number.parse::<u16>().with_context(|| format!("{what}: '{line}'"));
+    let traffic = match kind {
+        "tcp" => Traffic::Tcp(number("port")?),
+        "udp" => Traffic::Udp(number("port")?),
+        "sctp" => Traffic::Sctp(number("port")?),
+        "icmp" => Traffic::Icmp(u8::try_from(number("type")?)?, 0),
+        "other" => Traffic::Other(99),
+        _ => bail!("'{traffic}' is no traffic"),
+    };
+    let mut versions = vec![false, true];
+    let (mut source_port, mut receiver) = (None, None);
+    for word in words {
+        match word.split_once('=') {
+            None if word == "v4" => versions = vec![false],
+            None if word == "v6" => versions = vec![true],
+            Some(("from", port)) => source_port = Some(port.parse()?),
+            Some(("at", who)) => receiver = Some(who.to_owned()),
+            _ => bail!("'{word}' in '{line}'"),
+        }
+    }
+    let question = |v6| Question {
+        from: from.clone(),
+        to: to.clone(),
+        traffic,
+        source_port,
+        v6,
+        receiver: receiver.clone(),
+    };
+    Ok(versions.into_iter().map(question).collect())
+}
+
+/// Tries all cases of the files on a site of this flavour; says every case that fails, not only the first.
+pub(crate) fn run(site: &Site, cases: &[Case]) -> Result<()> {
+    let begun = Instant::now();
+    let mut failures = Vec::new();
+    for case in cases {
+        let outcome = try_case(site, case);
+        // Whatever became of it, the next one begins with the site as it was.
+        let restored = restore(site, case);
+        for failure in [outcome, restored].into_iter().filter_map(Result::err) {
+            failures.push(format!("'{}': {failure:#}", case.name));
+        }
+        if failures.len() > 5 {
+            failures.push("and no more were tried".to_owned());
+            break;
+        }
+    }
+    eprintln!("{} cases in {:?}", cases.len(), begun.elapsed());
+    ensure!(failures.is_empty(), "{} cases failed:\n{}", failures.len(), failures.join("\n\n"));
+    Ok(())
+}
+
+fn try_case(site: &Site, case: &Case) -> Result<()> {
+    explained(site, case)?;
+    for object in &case.objects {
+        site.put(object.clone())?;
+    }
+    site.wait_for(&case.questions, &case.allowed)
+}
+
+/// Takes the case's objects away and waits until nothing of it is left.
+fn restore(site: &Site, case: &Case) -> Result<()> {
+    let own = site.plan.resources()?;
+    // What others need goes last: a tier cannot go before its policies.
+    for object in case.objects.iter().rev() {
+        let same = |other: &&Resource| {
+            (other.kind(), other.namespace(), other.name())
+                == (object.kind(), object.namespace(), object.name())
+        };
+        match own.iter().find(same) {
+            Some(before) => site.put(before.clone())?,
+            None => site.delete(object.kind(), object.namespace(), object.name())?,
+        }
+    }
+    let open = vec![true; case.questions.len()];
+    site.wait_for(&case.questions, &open).context("after the case's objects were removed")
+}
+
+/// The evaluator says the same as the case: a case that is wrong itself is found before a packet is sent.
+fn explained(site: &Site, case: &Case) -> Result<()> {
+    let mut cluster = Cluster::new();
+    for object in site.plan.resources()?.into_iter().chain(case.objects.clone()) {
+        cluster.add(object);
+    }
+    cluster.set_endpoint_to_host_action(ToHost::Accept);
+    let world = World::new(&cluster);
+    for (question, allowed) in case.questions.iter().zip(&case.allowed) {
+        // Somebody else's translation of addresses is not known to it.
+        if question.receiver.is_some() {
+            continue;
+        }
+        let query = query(site, question);
+        let verdict = world.verdict(&query)?;
+        ensure!(
+            (verdict == Verdict::Allow) == *allowed,
+            "explain says {}: {question}\n{}",
+            verdict.as_str(),
+            world.explain(&query)?.to_text(false)
+        );
+    }
+    Ok(())
+}
+
+pub(crate) fn query(site: &Site, question: &Question) -> Query {
+    let port = match question.traffic {
+        Traffic::Tcp(port) | Traffic::Udp(port) | Traffic::Sctp(port) => Some(port),
+        _ => None,
+    };
+    let icmp = match question.traffic {
+        Traffic::Icmp(8, code) if question.v6 => Some((128, code)),
+        Traffic::Icmp(icmp_type, code) => Some((icmp_type, code)),
+        _ => None,
+    };
+    Query {
+        from: site.address(&question.from, question.v6).to_string(),
+        to: site.address(&question.to, question.v6).to_string(),
+        protocol: Some(Protocol(question.traffic.protocol(question.v6))),
+        port,
+        // Probes choose theirs between 10,000 and 30,000.
+        source_port: Some(question.source_port.unwrap_or(10_000)),
+        icmp,
+        ..Query::default()
+    }
+}
+
+/// A site for the table, with somebody else's translation of addresses on its first host.
+pub(crate) fn site(flavour: Flavour) -> Result<Site> {
+    let site = Site::start(Plan::two_subnets(false), flavour)?;
+    site.namespace("n1").feed("nft -f -", STRANGER)?;
+    Ok(site)
+}
+
+/// What somebody else, such as kube-proxy, has in a host's kernel.
+pub(crate) const STRANGER: &str = "table inet stranger {
+    chain prerouting {
+        type nat hook prerouting priority dstnat - 5;
+        ip daddr 10.65.1.1 tcp dport 30080 dnat ip to 172.20.1.2:80
+        ip6 daddr fd00:65:1::1 tcp dport 30080 dnat ip6 to [fd00:20::1:2]:80
+    }
+}
+";
