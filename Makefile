@@ -31,8 +31,8 @@ test: setup ## Everything CI checks: formatting, lints, tidy, unit, property and
 bench: setup ## Every performance figure, each with its floor or peer in the same run; records docs/benchmarks.md.
 	$(CARGO) xtask bench
 
-lab: ## A whole cluster of network namespaces on this machine (comes with a later issue).
-	@echo "make lab: the lab is not part of this version yet; it needs the CNI plugin and felix (see README, Status)." >&2; exit 1
+lab: build ## A whole cluster on this machine: nodes, pods, policy, who reaches whom; then everything is removed.
+	@dist/tortie lab demo $(LAB)
 
 fuzz: ## Run every fuzz target for a minute (needs a nightly toolchain and cargo-fuzz).
 	@scripts/fuzz.sh

@@ -276,7 +276,8 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Command::Ctl { words } => {
-            let mut all = vec!["/proc/self/exe", "ctl"];
+            let program = inside::node_program();
+            let mut all = vec![program.as_str(), "ctl"];
             all.extend(words.iter().map(String::as_str));
             become_child(name, lab::ROUTER, &all)
         }

@@ -28,6 +28,20 @@ const OWN: [(&str, &str); 4] =
 /// The variable by which processes of a lab can be told from others.
 pub(crate) const MARK: &str = "TORTIE_LAB_FOLDER";
 
+/// The variable that names another program for nodes, pods' plugins and `calicoctl`: another version of this one.
+pub(crate) const PROGRAM_VARIABLE: &str = "TORTIE_LAB_PROGRAM";
+
+/// The program that nodes run: this one, unless the user says otherwise.
+pub(crate) fn node_program() -> String {
+    std::env::var(PROGRAM_VARIABLE)
+        .ok()
+        .filter(|program| !program.is_empty())
+        .unwrap_or_else(|| OWN_PROGRAM.to_owned())
+}
+
+/// This program, even when its file was replaced meanwhile.
+pub(crate) const OWN_PROGRAM: &str = "/proc/self/exe";
+
 /// Where a program runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {

@@ -4,7 +4,7 @@
 //! leave anything behind when bringing a lab up fails.
 
 use crate::expected;
-use crate::inside::{Place, base_environment, file_of_place, make_place};
+use crate::inside::{Place, base_environment, file_of_place, make_place, node_program};
 use crate::keeper::{Keeper, Request};
 use crate::rights;
 use crate::screen::Screen;
@@ -179,7 +179,7 @@ impl Lab {
         environment.extend(settings::node(&self.state.topology, node));
         environment.extend(more.clone());
         let place = self.place(&node.name)?;
-        let words = place.words(self.keeper_pid, &["/proc/self/exe", "node"]);
+        let words = place.words(self.keeper_pid, &[&node_program(), "node"]);
         self.keeper.ask(&Request::Start { name: node.name.clone(), words, environment })?;
         Ok(())
     }
@@ -287,7 +287,8 @@ impl Lab {
     /// # Errors
     /// What it says.
     pub fn calicoctl(&self, arguments: &[&str], input: &str) -> Result<String> {
-        let mut words = vec!["/proc/self/exe", "ctl"];
+        let program = node_program();
+        let mut words = vec![program.as_str(), "ctl"];
         words.extend(arguments);
         let output = self.run_in(ROUTER, &words, &Variables::new(), input)?;
         if !output.status.success() {

@@ -59,6 +59,18 @@ pub struct Cell {
 }
 
 impl Cell {
+    /// What decides, without the place, which the cell's own place in the grid tells.
+    #[must_use]
+    pub fn reason(&self) -> String {
+        for direction in ["ingress", "egress"] {
+            let rest = self.decided_by.strip_prefix(direction).and_then(|rest| rest.strip_prefix(" of "));
+            if let Some((_, rest)) = rest.and_then(|rest| rest.split_once(": ")) {
+                return format!("{direction}: {rest}");
+            }
+        }
+        self.decided_by.clone()
+    }
+
     /// Whether what was measured is what was expected.
     #[must_use]
     pub fn agrees(&self) -> bool {
@@ -170,8 +182,9 @@ impl Matrix {
     pub fn reasons(&self) -> Vec<String> {
         let mut reasons: Vec<String> = Vec::new();
         for cell in self.cells.iter().flatten().filter(|cell| cell.reached == Some(false)) {
-            if !reasons.contains(&cell.decided_by) {
-                reasons.push(cell.decided_by.clone());
+            let reason = cell.reason();
+            if !reasons.contains(&reason) {
+                reasons.push(reason);
             }
         }
         reasons
@@ -231,7 +244,7 @@ impl Matrix {
                     Some(true) if cell.agrees() => "+".to_owned(),
                     Some(true) => "+!".to_owned(),
                     Some(false) => {
-                        let number = numbers.get(cell.decided_by.as_str()).copied().unwrap_or_default();
+                        let number = numbers.get(cell.reason().as_str()).copied().unwrap_or_default();
                         if cell.agrees() { number.to_string() } else { "-!".to_owned() }
                     }
                 };
@@ -247,8 +260,9 @@ impl Matrix {
             let _ = writeln!(out, "   {}", paint(&sender.node, "90"));
         }
         let (reached, refused, wrong) = self.counts();
+        let because = if refused > 0 { ", because:" } else { "" };
         let _ =
-            writeln!(out, "\n     + reached ({reached})   . itself   number: refused ({refused}), because:");
+            writeln!(out, "\n     + reached ({reached})   . itself   number: refused ({refused}){because}");
         for (index, reason) in reasons.iter().enumerate() {
             let _ = writeln!(out, "{:>3}  {reason}", index + 1);
         }

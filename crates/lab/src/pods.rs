@@ -3,6 +3,7 @@
 //! Without Kubernetes nobody knows a pod's labels and its namespace's profile; then this file writes them to the
 //! datastore, as an orchestrator's controllers would.
 
+use crate::inside::{OWN_PROGRAM, node_program};
 use crate::keeper::Request;
 use crate::lab::{Lab, ROUTER};
 use crate::settings;
@@ -175,7 +176,7 @@ fn call(lab: &Lab, command: &str, pod: &Pod, container: &str, netns: &std::path:
         .ok()
         .and_then(|text| plugin_of(&text))
         .unwrap_or(conf);
-    let output = lab.run_in(&pod.node, &["/proc/self/exe"], &variables, &conf.to_string())?;
+    let output = lab.run_in(&pod.node, &[&node_program()], &variables, &conf.to_string())?;
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
     if !output.status.success() {
         let error: Value = serde_json::from_str(&told).unwrap_or_default();
@@ -247,7 +248,7 @@ fn start_responder(lab: &Lab, pod: &PodState) -> Result<()> {
     let name = pod.pod.full_name();
     let ports: Vec<String> = pod.pod.ports.iter().map(ToString::to_string).collect();
     let ports = ports.join(",");
-    let words = ["/proc/self/exe", "lab", "internal", "responder", "--name", &name, "--ports", &ports];
+    let words = [OWN_PROGRAM, "lab", "internal", "responder", "--name", &name, "--ports", &ports];
     lab.keeper.ask(&Request::Start {
         name: responder_name(&pod.pod),
         words: place.words(lab.keeper_pid(), &words),

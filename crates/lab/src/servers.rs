@@ -3,7 +3,7 @@
 //! Servers that speak TCP run at the router, so that nodes reach them as on a real network. A program that is missing is
 //! an error that says how to get it.
 
-use crate::inside::{Place, base_environment};
+use crate::inside::{Place, base_environment, node_program};
 use crate::keeper::{Keeper, Request};
 use crate::settings::{API_PORT, ETCD_PORT, host_and_port};
 use crate::state::Folder;
@@ -44,7 +44,7 @@ pub(crate) fn start(
     match topology.datastore {
         Datastore::Embedded => {
             let data = text(folder.file("store"));
-            start("store", &["/proc/self/exe", "datastore", "--listen-client-urls=", "--data-dir", &data])?;
+            start("store", &[&node_program(), "datastore", "--listen-client-urls=", "--data-dir", &data])?;
             wait(folder, keeper, "store", || Ok(folder.file("store/tortie.sock").exists()))
         }
         Datastore::Etcd => {
@@ -71,7 +71,7 @@ pub(crate) fn start(
             let program = kubernetes_program("kube-apiserver")?;
             kubernetes_program("kubectl")?;
             let data = text(folder.file("store"));
-            start("store", &["/proc/self/exe", "datastore", "--listen-client-urls=", "--data-dir", &data])?;
+            start("store", &[&node_program(), "datastore", "--listen-client-urls=", "--data-dir", &data])?;
             wait(folder, keeper, "store", || Ok(folder.file("store/tortie.sock").exists()))?;
             let words = api_server(folder, topology, &program)?;
             start("kube-apiserver", &words.iter().map(String::as_str).collect::<Vec<_>>())?;

@@ -74,10 +74,15 @@ pub(crate) fn node(topology: &Topology, node: &Node) -> Variables {
         ("FELIX_HEALTHENABLED", "true".to_owned()),
         ("FELIX_HEALTHHOST", "127.0.0.1".to_owned()),
         ("FELIX_LOGSEVERITYSCREEN", "info".to_owned()),
-        // Nobody speaks BGP here: routes between nodes are Felix's.
-        ("FELIX_PROGRAMCLUSTERROUTES", "Enabled".to_owned()),
+        ("FELIX_PROGRAMCLUSTERROUTES", cluster_routes(topology).to_owned()),
     ];
     pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// Who makes the routes between nodes. Nobody speaks BGP here, so it is Felix; but without encapsulation Felix takes every
+/// node for a neighbour on the same network, and between subnets it is the router that must know the way to pods.
+fn cluster_routes(topology: &Topology) -> &'static str {
+    if topology.encap == Encap::None && topology.subnets > 1 { "Disabled" } else { "Enabled" }
 }
 
 /// The network configuration that a container runtime would find in `/etc/cni/net.d`.

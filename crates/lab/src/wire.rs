@@ -86,6 +86,9 @@ pub(crate) fn make_router(topology: &Topology, router: &Path) -> Result<()> {
     with_kernel(&namespace, |kernel| {
         loopback_up(kernel)?;
         sysctl::write("net/ipv4/ip_forward", "1")?;
+        // Whoever sends by the router is meant to.
+        sysctl::write("net/ipv4/conf/all/send_redirects", "0")?;
+        sysctl::write("net/ipv4/conf/default/send_redirects", "0")?;
         if topology.families.has_v6() {
             sysctl::write("net/ipv6/conf/all/forwarding", "1")?;
         }

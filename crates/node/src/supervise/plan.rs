@@ -48,9 +48,10 @@ pub fn parts(
         let mut variables = named();
         variables.push(("FELIX_FELIXHOSTNAME", node_name.clone()));
         for (ours, felix) in FELIX_NAMES {
-            if let Some(value) = environment.variable(ours).filter(|value| !value.is_empty()) {
-                variables.push((felix, value));
-            }
+            // Calico's Felix knows no embedded store, so its parameter has no such value; ours reads the client's variable.
+            let is_ours = |value: &OsString| felix == "FELIX_DATASTORETYPE" && value == "embedded";
+            let value = environment.variable(ours).filter(|value| !value.is_empty() && !is_ours(value));
+            variables.extend(value.map(|value| (felix, value)));
         }
         parts.push(Part {
             name: "felix",
@@ -112,5 +113,7 @@ mod tests {
             ("FELIX_DATASTORETYPE", "etcdv3".into()),
         ];
         assert_eq!(felix.variables, expected);
+        let embedded = planned(&[("DATASTORE_TYPE", "embedded")]);
+        assert_eq!(embedded[1].variables, expected[..2]);
     }
 }

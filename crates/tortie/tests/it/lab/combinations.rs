@@ -1,0 +1,67 @@
+//! Labs of every kind that this kernel can do: everybody reaches everybody, a default deny closes everything, and one
+//! label and port are let in again; across nodes, subnets and versions of IP.
+
+use super::{ALLOW, DENY, Lab};
+
+/// Three nodes in two subnets, so that packets go within a node, within a subnet and between subnets.
+fn check(flags: &[&str], versions: usize) {
+    let mut all = vec!["--nodes", "3", "--pods", "4"];
+    all.extend(flags);
+    let lab = Lab::up(&all);
+    // Four pods, each to three others, on two ports.
+    let cells = 4 * 3 * 2 * versions;
+    assert_eq!(lab.matrix(&[]), (cells, 0));
+    lab.apply(DENY);
+    assert_eq!(lab.matrix(&[]), (0, cells));
+    lab.apply(ALLOW);
+    // One pod of the four is of the front.
+    assert_eq!(lab.matrix(&[]), (3 * versions, cells - 3 * versions));
+    lab.succeed(&["down"]);
+    lab.assert_gone();
+}
+
+#[test]
+fn no_encapsulation_with_nftables() {
+    check(&["--encap", "none", "--dataplane", "nftables"], 1);
+}
+
+#[test]
+fn no_encapsulation_with_iptables_dual_stack() {
+    check(&["--encap", "none", "--dataplane", "iptables", "--dual-stack"], 2);
+}
+
+#[test]
+fn vxlan_with_iptables() {
+    check(&["--encap", "vxlan", "--dataplane", "iptables"], 1);
+}
+
+#[test]
+fn vxlan_with_nftables_on_etcd_with_ipv6() {
+    check(&["--encap", "vxlan", "--dataplane", "nftables", "--datastore", "etcd", "--ipv6"], 1);
+}
+
+#[test]
+fn vxlan_between_subnets_with_nftables_dual_stack() {
+    check(&["--encap", "cross-subnet", "--dataplane", "nftables", "--dual-stack"], 2);
+}
+
+#[test]
+fn vxlan_between_subnets_with_iptables_and_ipv6() {
+    check(&["--encap", "cross-subnet", "--dataplane", "iptables", "--ipv6"], 1);
+}
+
+#[test]
+fn vxlan_with_nftables_on_kubernetes() {
+    check(&["--encap", "vxlan", "--dataplane", "nftables", "--datastore", "kubernetes"], 1);
+}
+
+/// What is in a tunnel and what is not shows in the routes of a node.
+#[test]
+fn routes_follow_the_encapsulation() {
+    let lab = Lab::up(&["--encap", "cross-subnet", "--pods", "3"]);
+    let routes = lab.succeed(&["exec", "node1", "--", "ip", "-4", "route"]);
+    let blocks: Vec<&str> =
+        routes.lines().filter(|line| line.contains("172.16.") && line.contains("via")).collect();
+    assert!(blocks.iter().any(|line| line.contains("via 10.65.0.2 dev eth0")), "{routes}");
+    assert!(blocks.iter().any(|line| line.contains("dev vxlan.calico")), "{routes}");
+}

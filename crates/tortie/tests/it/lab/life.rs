@@ -1,0 +1,176 @@
+//! Labs come, are used, are killed, and go; the machine stays as it is.
+
+use super::{Lab, finish, told};
+use serde_json::Value;
+use std::process::Command;
+
+/// What the machine's own network looks like, as far as labs could have touched it.
+fn machine() -> String {
+    let run = |words: &[&str]| {
+        let output = Command::new(words[0]).args(&words[1..]).output().expect(words[0]);
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let links: Vec<String> = run(&["ip", "-o", "link"])
+        .lines()
+        .filter_map(|line| line.split(": ").nth(1).map(str::to_owned))
+        .filter(|name| {
+            ["cali", "vxlan", "tunl", "subnet", "to-node"].iter().any(|start| name.starts_with(start))
+        })
+        .collect();
+    let tables = run(&["nft", "list", "tables"]);
+    let routes = run(&["ip", "route", "show", "table", "main"]);
+    format!("{links:?}\n{tables}\n{routes}")
+}
+
+#[test]
+fn two_labs_at_once_leave_the_machine_alone() {
+    let before = machine();
+    let one = Lab::up(&["--nodes", "1", "--pods", "2"]);
+    let other = Lab::up(&["--nodes", "1", "--pods", "2"]);
+    assert_eq!(one.matrix(&[]), (4, 0));
+    assert_eq!(other.matrix(&[]), (4, 0));
+    assert_eq!(machine(), before);
+    // The same name twice is refused, and hurts nobody.
+    let again = one.run(&["up"]);
+    assert!(!again.status.success() && told(&again).contains("already"), "{}", told(&again));
+    assert_eq!(one.matrix(&["--ports", "80"]), (2, 0));
+    one.succeed(&["down"]);
+    one.assert_gone();
+    assert_eq!(other.matrix(&[]), (4, 0));
+    other.succeed(&["down"]);
+    other.assert_gone();
+    assert_eq!(machine(), before);
+}
+
+#[test]
+fn a_killed_lab_is_removed() {
+    let lab = Lab::up(&["--nodes", "2", "--pods", "2"]);
+    assert!(lab.processes().len() > 4);
+    let killed = Command::new("kill").args(["-KILL", &lab.keeper().to_string()]).status().expect("kill");
+    assert!(killed.success());
+    // Nothing can be done with it any more, and the message says what to do.
+    let output = lab.run(&["matrix"]);
+    assert!(!output.status.success() && told(&output).contains("lab down"), "{}", told(&output));
+    lab.succeed(&["down"]);
+    lab.assert_gone();
+}
+
+#[test]
+fn pods_come_and_go_and_are_shown() {
+    let lab = Lab::up(&["--nodes", "2", "--pods", "1"]);
+    lab.succeed(&[
+        "pod",
+        "add",
+        "shop/extra",
+        "--node",
+        "node2",
+        "--labels",
+        "app=extra",
+        "--ports",
+        "80,53",
+    ]);
+    assert_eq!(lab.matrix(&["--ports", "80"]), (2, 0));
+    assert_eq!(lab.matrix(&["--ports", "80", "--protocol", "udp"]), (2, 0));
+    let twice = lab.run(&["pod", "add", "shop/extra"]);
+    assert!(!twice.status.success() && told(&twice).contains("already"), "{}", told(&twice));
+    let status: Value = serde_json::from_str(&lab.succeed(&["status", "-o", "json"])).expect("JSON");
+    assert_eq!(status["pods"]["shop/extra"]["node"], "node2");
+    assert_eq!(status["pods"]["shop/extra"]["labels"]["app"], "extra");
+    let text = lab.succeed(&["status"]);
+    assert!(text.contains("node2          ready"), "{text}");
+    // In the pod: its own address and Calico's gateway.
+    let routes = lab.succeed(&["exec", "shop/extra", "--", "ip", "route"]);
+    assert!(routes.contains("default via 169.254.1.1 dev eth0"), "{routes}");
+    let page = lab.folder.path().join("page.html");
+    lab.succeed(&["matrix", "--ports", "80", "--html", &page.display().to_string()]);
+    let page = std::fs::read_to_string(page).expect("the page");
+    assert!(page.contains("shop/extra") && !page.contains("http://"), "{page}");
+    let shown = lab.succeed(&["ctl", "get", "wep", "-A"]);
+    assert!(shown.contains("extra"), "{shown}");
+    // A program's exit code is the command's.
+    assert_eq!(lab.run(&["exec", "node1", "--", "sh", "-c", "exit 7"]).status.code(), Some(7));
+    lab.succeed(&["pod", "del", "shop/extra"]);
+    let shown = lab.succeed(&["ctl", "get", "wep", "-A"]);
+    assert!(!shown.contains("extra"), "{shown}");
+    let blocks = lab.succeed(&["ctl", "ipam", "check"]);
+    assert!(blocks.contains("0"), "{blocks}");
+    let missing = lab.run(&["pod", "del", "shop/extra"]);
+    assert!(!missing.status.success() && told(&missing).contains("no pod"), "{}", told(&missing));
+}
+
+#[test]
+fn a_topology_file() {
+    let lab = Lab::new();
+    let file = lab.folder.path().join("topology.yaml");
+    std::fs::write(
+        &file,
+        "nodes: [{name: left}, {name: right}]\nsubnets: 1\npods:\n- {name: web, namespace: shop, node: right, labels: {app: web}, \
+         ports: [443]}\n- {name: db, namespace: shop, node: left}\nblockSize: 28\n",
+    )
+    .expect("the file");
+    lab.succeed(&["up", "--quiet", "--file", &file.display().to_string()]);
+    assert_eq!(lab.matrix(&[]), (3, 0));
+    let pools = lab.succeed(&["ctl", "get", "ippool", "-o", "json"]);
+    assert!(pools.contains("\"blockSize\": 28"), "{pools}");
+}
+
+/// An ordinary user has a lab where the kernel allows user namespaces, and a sentence where it does not.
+#[test]
+fn a_lab_without_root() {
+    let lab = Lab::new();
+    let folder = lab.folder.path().join("user");
+    std::fs::create_dir(&folder).expect("a folder");
+    // Down to the folder the user must be able to walk.
+    for path in lab
+        .folder
+        .path()
+        .ancestors()
+        .filter(|path| path.starts_with(std::env::temp_dir().join("tortie-testkit")))
+    {
+        let _ = Command::new("chmod").arg("a+x").arg(path).status();
+    }
+    std::os::unix::fs::chown(&folder, Some(65534), Some(65534)).expect("chown");
+    let as_nobody = |arguments: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--inh-caps=-all"])
+            .arg(TORTIE_COPY.path());
+        command.args(["lab", "--lab", "mine"]).args(arguments).env("TORTIE_LAB_DIR", &folder);
+        command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+        command.stderr(std::process::Stdio::piped());
+        finish(command, "")
+    };
+    let up = as_nobody(&["up", "--quiet", "--nodes", "2", "--pods", "3"]);
+    if !up.status.success() {
+        assert!(told(&up).contains("user namespaces"), "{}", told(&up));
+        assert!(!folder.join("mine").exists(), "something is left");
+        return;
+    }
+    let matrix = as_nobody(&["matrix", "--patience", "30"]);
+    assert!(matrix.status.success(), "{}", told(&matrix));
+    let exec = as_nobody(&["exec", "node1", "--", "ip", "-o", "link"]);
+    assert!(told(&exec).contains("vxlan.calico"), "{}", told(&exec));
+    let down = as_nobody(&["down"]);
+    assert!(down.status.success(), "{}", told(&down));
+    assert!(!folder.join("mine").exists());
+}
+
+/// The program where every user can start it.
+struct Copy(std::sync::OnceLock<tempfile::TempDir>);
+
+static TORTIE_COPY: Copy = Copy(std::sync::OnceLock::new());
+
+impl Copy {
+    fn path(&self) -> String {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = self.0.get_or_init(|| {
+            let folder = tempfile::tempdir().expect("a folder");
+            std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).expect("permissions");
+            let file = folder.path().join("tortie");
+            std::fs::copy(super::TORTIE, &file).expect("a copy");
+            std::fs::set_permissions(file, PermissionsExt::from_mode(0o755)).expect("permissions");
+            folder
+        });
+        folder.path().join("tortie").display().to_string()
+    }
+}

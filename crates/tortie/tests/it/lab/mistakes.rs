@@ -1,0 +1,73 @@
+//! Bad input: one clear sentence, exit code 1, nothing left.
+
+use super::{Lab, told};
+
+#[test]
+fn what_cannot_be_is_said_in_one_sentence() {
+    let lab = Lab::new();
+    let file = lab.folder.path().join("bad.yaml");
+    std::fs::write(&file, "nodes: [{name: a}, {name: a}]\n").expect("the file");
+    let file = file.display().to_string();
+    for (arguments, expected) in [
+        (vec!["up", "--nodes", "0"], "0 nodes"),
+        (vec!["up", "--nodes", "2", "--subnets", "5"], "5 subnets for 2 node(s)"),
+        (vec!["up", "--encap", "ipip", "--ipv6"], "IP in IP carries IPv4 only"),
+        (vec!["up", "--file", &file], "two nodes with the name 'a'"),
+        (vec!["up", "--file", "/nowhere.yaml"], "/nowhere.yaml"),
+        (vec!["down"], "there is no lab"),
+        (vec!["matrix"], "there is no lab"),
+        (vec!["status"], "there is no lab"),
+        (vec!["exec", "node1", "--", "true"], "there is no lab"),
+        (vec!["pod", "add", "x"], "there is no lab"),
+    ] {
+        let output = lab.run(&arguments);
+        let text = told(&output);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {text}");
+        assert!(text.contains(expected), "{arguments:?}: {text} should say {expected}");
+        assert_eq!(text.trim().lines().count(), 1, "{arguments:?}: {text}");
+        lab.assert_gone();
+    }
+}
+
+/// A kernel without IP in IP is told apart from one with it before anything is built.
+#[test]
+fn a_missing_kernel_feature() {
+    let lab = Lab::new();
+    let output = lab.run(&["up", "--encap", "ipip", "--nodes", "1", "--pods", "0"]);
+    if output.status.success() {
+        lab.succeed(&["down"]);
+    } else {
+        let text = told(&output);
+        assert!(text.contains("this kernel has no IP in IP tunnels"), "{text}");
+        assert_eq!(text.trim().lines().count(), 1, "{text}");
+    }
+    lab.assert_gone();
+}
+
+#[test]
+fn a_folder_that_cannot_be_used() {
+    let lab = Lab::new();
+    let mut command = lab.command(&["up", "--pods", "0"]);
+    command.env("TORTIE_LAB_DIR", "/proc/nothing");
+    let output = super::finish(command, "");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(told(&output).contains("/proc/nothing"), "{}", told(&output));
+}
+
+#[test]
+fn a_manifest_with_a_mistake() {
+    let lab = Lab::up(&["--nodes", "1", "--pods", "0"]);
+    let output = lab.run_with(
+        &["apply", "-f", "-"],
+        "apiVersion: projectcalico.org/v3\nkind: GlobalNetworkPolicy\nmetadata: {name: x}\nspec: {selektor: all()}\n",
+    );
+    assert!(!output.status.success() && told(&output).contains("selektor"), "{}", told(&output));
+    let output = lab.run(&["exec", "nobody/here", "--", "true"]);
+    assert!(
+        !output.status.success() && told(&output).contains("there is no node or pod"),
+        "{}",
+        told(&output)
+    );
+    let output = lab.run(&["exec", "node1", "--", "no-such-program"]);
+    assert!(!output.status.success() && told(&output).contains("no-such-program"), "{}", told(&output));
+}
