@@ -4,6 +4,7 @@
 //! that ends with them. Needs root.
 
 mod guest;
+mod lab;
 mod names;
 mod packets;
 mod policy;
