@@ -1,0 +1,171 @@
+//! What the caches say about pods, nodes and machines, in the words of `ipam_core::garbage`.
+
+use super::machines::{VirtualMachine, VirtualMachineInstance};
+use crate::informer::kinds::{Node, Pod};
+use crate::informer::{Informer, ObjectKey};
+use api::scalars::IpOrCidr;
+use ipam_core::garbage::{MachineFact, NodeFact, PodFact, PodState, World};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+/// The label that tells how far the move of a node's network from flannel has come.
+pub const MIGRATION_LABEL: &str = "projectcalico.org/node-network-during-migration";
+/// Its value once the node's network is Calico's.
+pub const MIGRATED: &str = "calico";
+
+/// What of a pod decides about its addresses.
+#[must_use]
+pub fn pod_state(pod: &Pod) -> PodState {
+    let is_finished = {
+        let emptied = |text: &Option<Box<str>>| text.as_deref() == Some("");
+        let has_no_network =
+            pod.is_deleting && (emptied(&pod.annotated_address) || emptied(&pod.aws_addresses));
+        has_no_network || matches!(&*pod.phase, "Failed" | "Succeeded" | "Completed")
+    };
+    PodState {
+        node: pod.node.to_string(),
+        has_reported: !pod.address.is_empty() && !pod.addresses.is_empty(),
+        is_evicted: &*pod.phase == "Failed" && &*pod.reason == "Evicted",
+        addresses: if is_finished { Some(Vec::new()) } else { addresses(pod) },
+    }
+}
+
+/// The addresses of the pod's endpoint: what kubelet says, else what the CNI plugin wrote.
+fn addresses(pod: &Pod) -> Option<Vec<IpAddr>> {
+    let annotation = |text: &'_ Option<Box<str>>| text.clone().filter(|text| !text.is_empty());
+    let parse = |text: &str| IpOrCidr::new(text).parse().ok().map(|network| network.address());
+    if !pod.addresses.is_empty() {
+        return pod.addresses.iter().map(|text| parse(text)).collect();
+    }
+    if !pod.address.is_empty() {
+        return Some(vec![parse(&pod.address)?]);
+    }
+    let annotated = annotation(&pod.annotated_addresses)
+        .or_else(|| annotation(&pod.annotated_address))
+        .or_else(|| annotation(&pod.aws_addresses));
+    annotated.as_deref().unwrap_or_default().split(',').filter(|text| !text.is_empty()).map(parse).collect()
+}
+
+/// Whether a change of a pod may change what is said about addresses.
+#[must_use]
+pub fn is_about_addresses(old: &Pod, new: &Pod) -> bool {
+    old.node != new.node || pod_state(old) != pod_state(new)
+}
+
+/// Calico's nodes: the name that each has in Kubernetes, `None` for those that are not Kubernetes'.
+pub type CalicoNodes = BTreeMap<String, Option<String>>;
+
+/// The caches as a world.
+#[derive(Clone, Copy, Debug)]
+pub struct Cached<'a> {
+    /// Pods.
+    pub pods: &'a Informer<Pod>,
+    /// Kubernetes' nodes.
+    pub nodes: &'a Informer<Node>,
+    /// Machines.
+    pub machines: &'a Informer<VirtualMachine>,
+    /// Instances of machines.
+    pub instances: &'a Informer<VirtualMachineInstance>,
+    /// Calico's nodes.
+    pub calico_nodes: &'a CalicoNodes,
+    /// Whether a Calico node is a Kubernetes node and nothing else.
+    pub is_kubernetes: bool,
+}
+
+impl World for Cached<'_> {
+    fn pod(&self, namespace: &str, name: &str) -> PodFact {
+        match self.pods.get(&ObjectKey::new(namespace, name)) {
+            Some(pod) => PodFact::Present(pod_state(&pod)),
+            None => PodFact::Absent,
+        }
+    }
+
+    fn machine(&self, namespace: &str, name: &str) -> MachineFact {
+        if !self.machines.is_served() || !self.instances.is_served() {
+            return MachineFact::Unknown;
+        }
+        let key = ObjectKey::new(namespace, name);
+        let instance = self.instances.get(&key);
+        match self.machines.get(&key).is_some() || instance.is_some_and(|instance| !instance.has_machine) {
+            true => MachineFact::Present,
+            false => MachineFact::Absent,
+        }
+    }
+
+    fn node(&self, name: &str) -> NodeFact {
+        let kubernetes = match self.calico_nodes.get(name) {
+            Some(Some(kubernetes)) => kubernetes.as_str(),
+            Some(None) => return NodeFact::Untouchable,
+            None if self.is_kubernetes => name,
+            None => return NodeFact::Gone { kubernetes: String::new() },
+        };
+        match self.nodes.get(&ObjectKey::new("", kubernetes)) {
+            Some(node) => {
+                let stage = node.labels.get(MIGRATION_LABEL);
+                let is_migrating = stage.is_some_and(|stage| &**stage != MIGRATED);
+                NodeFact::Exists { kubernetes: kubernetes.to_owned(), is_migrating }
+            }
+            None => NodeFact::Gone { kubernetes: kubernetes.to_owned() },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::informer::{Slim as _, Strings};
+    use serde_json::{Value, json};
+
+    fn pod(object: Value) -> Pod {
+        Pod::take(serde_json::from_value(object).expect("a pod"), &mut Strings::default()).object
+    }
+
+    #[test]
+    fn pods_tell_which_addresses_they_have() {
+        let both = json!([{"ip": "10.0.0.1"}, {"ip": "fd00::1"}]);
+        let status = |phase: &str| json!({"phase": phase, "podIP": "10.0.0.1", "podIPs": both});
+        let annotated = json!({"cni.projectcalico.org/podIPs": "10.0.0.7/32,fd00::7/128"});
+        // Metadata, status; whether it reported, whether it was evicted, its addresses.
+        for (metadata, status, reported, evicted, expected) in [
+            (json!({}), status("Running"), true, false, "Some([10.0.0.1, fd00::1])"),
+            (json!({}), json!({"phase": "Pending"}), false, false, "Some([])"),
+            (
+                json!({"annotations": annotated}),
+                json!({"phase": "Pending"}),
+                false,
+                false,
+                "Some([10.0.0.7, fd00::7])",
+            ),
+            (json!({}), status("Succeeded"), true, false, "Some([])"),
+            (
+                json!({}),
+                json!({"phase": "Failed", "reason": "Evicted", "podIP": "10.0.0.1", "podIPs": both}),
+                true,
+                true,
+                "Some([])",
+            ),
+            (
+                json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "annotations": {"cni.projectcalico.org/podIP": ""}}),
+                status("Running"),
+                true,
+                false,
+                "Some([])",
+            ),
+            (json!({}), json!({"podIP": "x", "podIPs": [{"ip": "x"}]}), true, false, "None"),
+        ] {
+            let text = format!("{metadata} {status}");
+            let state = pod_state(&pod(json!({"metadata": metadata, "status": status})));
+            assert_eq!((state.has_reported, state.is_evicted), (reported, evicted), "{text}");
+            assert_eq!(format!("{:?}", state.addresses), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn labels_are_not_about_addresses() {
+        let one = pod(json!({"metadata": {"labels": {"a": "b"}}, "spec": {"nodeName": "n"}}));
+        let two = pod(json!({"metadata": {"labels": {"a": "c"}}, "spec": {"nodeName": "n"}}));
+        let moved = pod(json!({"metadata": {"labels": {"a": "c"}}, "spec": {"nodeName": "m"}}));
+        assert!(!is_about_addresses(&one, &two));
+        assert!(is_about_addresses(&two, &moved));
+    }
+}

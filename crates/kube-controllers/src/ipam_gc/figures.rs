@@ -1,0 +1,112 @@
+//! The figures that Prometheus reads, with Calico's names. Counted when somebody asks.
+
+use super::state::State;
+use ipam_core::AddressSet;
+use ipam_core::garbage::Figures;
+use ipam_core::garbage::PoolRange;
+use ipam_core::garbage::figures::ByPool;
+use std::collections::BTreeMap;
+use telemetry::{Figure, FigureKind};
+
+/// What the state amounts to. Nothing before everything is known, and while the datastore is locked.
+pub fn figures(state: &State, page: &mut Vec<Figure>) {
+    if !state.is_in_sync || !state.is_ready {
+        return;
+    }
+    let pools: Vec<PoolRange> = state.pools.values().cloned().collect();
+    let counted = state.collector.figures(&pools, state.calico_nodes.keys().map(String::as_str));
+    let gauge = |name, help, values| Figure { name, kind: FigureKind::Gauge, help, values };
+    page.push(gauge(
+        "ipam_allocations_in_use",
+        "IPs currently allocated in IPAM to a workload or tunnel endpoint.",
+        by_pool(&counted.in_use),
+    ));
+    page.push(gauge(
+        "ipam_allocations_borrowed",
+        "IPs currently allocated in IPAM to a workload or tunnel endpoint, where the allocation was borrowed from a block \
+         affine to another node.",
+        by_pool(&counted.borrowed),
+    ));
+    page.push(gauge(
+        "ipam_blocks",
+        "IPAM blocks currently allocated for the IP pool.",
+        by_pool(&counted.blocks),
+    ));
+    page.push(gauge(
+        "ipam_allocations_gc_candidates",
+        "Allocations that look leaked and are released when that lasts, or are found to be in use after all.",
+        by_pool(&counted.candidates),
+    ));
+    let reclaimed =
+        state.reclaimed.iter().map(|((pool, node), count)| (labels(pool, node), number(*count))).collect();
+    page.push(Figure {
+        name: "ipam_allocations_gc_reclamations",
+        kind: FigureKind::Counter,
+        help: "Leaked allocations that were released.",
+        values: reclaimed,
+    });
+    page.push(gauge(
+        "ipam_allocations_per_node",
+        "Number of IPs allocated",
+        by_node(&counted.in_use_by_node),
+    ));
+    page.push(gauge(
+        "ipam_allocations_borrowed_per_node",
+        "Number of allocated IPs that are from non-affine blocks.",
+        by_node(&without_zeros(Figures::by_node(&counted.borrowed))),
+    ));
+    page.push(gauge(
+        "ipam_blocks_per_node",
+        "Number of blocks in IPAM",
+        by_node(&Figures::by_node(&counted.blocks)),
+    ));
+    let of_pools = |count: &dyn Fn(&PoolRange) -> u128| {
+        pools.iter().map(|pool| (label("ippool", &pool.name), large(count(pool)))).collect()
+    };
+    page.push(gauge(
+        "ipam_ippool_size",
+        "Total number of addresses in the IP Pool",
+        of_pools(&|pool| ipam_core::address::size(&pool.cidr)),
+    ));
+    let reserved = state.reservations.values().flatten().copied().collect::<AddressSet>();
+    page.push(gauge(
+        "ipam_ippool_reserved",
+        "Number of addresses in the IP Pool that an IPReservation covers, and so cannot be assigned.",
+        of_pools(&|pool| reserved.count_within(&pool.cidr)),
+    ));
+}
+
+fn without_zeros(mut nodes: BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+    nodes.retain(|_, count| *count > 0);
+    nodes
+}
+
+fn by_pool(figure: &ByPool) -> Vec<(String, f64)> {
+    let pools = figure.iter();
+    pools
+        .flat_map(|(pool, nodes)| nodes.iter().map(move |(node, count)| (labels(pool, node), number(*count))))
+        .collect()
+}
+
+fn by_node(nodes: &BTreeMap<String, u64>) -> Vec<(String, f64)> {
+    nodes.iter().map(|(node, count)| (label("node", node), number(*count))).collect()
+}
+
+fn labels(pool: &str, node: &str) -> String {
+    format!("{},{}", label("ippool", pool), label("node", node))
+}
+
+fn label(name: &str, value: &str) -> String {
+    let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    format!("{name}=\"{value}\"")
+}
+
+#[expect(clippy::cast_precision_loss, reason = "figures are floating-point numbers in Prometheus")]
+fn number(count: u64) -> f64 {
+    count as f64
+}
+
+#[expect(clippy::cast_precision_loss, reason = "figures are floating-point numbers in Prometheus")]
+fn large(count: u128) -> f64 {
+    count as f64
+}

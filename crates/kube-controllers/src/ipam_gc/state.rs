@@ -1,0 +1,164 @@
+//! Everything that is remembered between events, and how events change it. No requests.
+
+use super::facts::CalicoNodes;
+use api::scalars::IpOrCidr;
+use api::{IPPoolSpec, IPReservationSpec, Kind, NodeSpec, Resource};
+use ipam_core::garbage::{Collector, PoolRange};
+use ipnet::IpNet;
+use model::Key;
+use model::feed::{FeedValue, Status, Update};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The memory of the controller.
+#[derive(Debug)]
+pub struct State {
+    /// Blocks, allocations and suspicions.
+    pub collector: Collector,
+    /// Calico's nodes.
+    pub calico_nodes: CalicoNodes,
+    /// Pools by name.
+    pub pools: BTreeMap<String, PoolRange>,
+    /// Reserved ranges by the name of their reservation.
+    pub reservations: BTreeMap<String, Vec<IpNet>>,
+    /// How many leaked addresses were released, by pool and node.
+    pub reclaimed: BTreeMap<(String, String), u64>,
+    /// Whether the datastore is unlocked.
+    pub is_ready: bool,
+    /// Whether everything that is stored was told.
+    pub is_in_sync: bool,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            collector: Collector::default(),
+            calico_nodes: CalicoNodes::new(),
+            pools: BTreeMap::new(),
+            reservations: BTreeMap::new(),
+            reclaimed: BTreeMap::new(),
+            // Until the cluster's information says otherwise.
+            is_ready: true,
+            is_in_sync: false,
+        }
+    }
+}
+
+impl State {
+    /// How far the feed has come.
+    pub fn status(&mut self, status: Status) {
+        self.is_in_sync = status == Status::InSync;
+    }
+
+    /// Takes in an entry of the feed.
+    pub fn update(&mut self, update: &Update) {
+        match (&update.key, &update.value) {
+            (Key::Block { .. }, Some(FeedValue::Block(block))) => self.collector.block_changed(block),
+            (Key::Block { cidr }, _) => self.collector.block_gone(cidr),
+            (Key::Resource(key), value) => {
+                let resource = match value {
+                    Some(FeedValue::Resource(resource)) => Some(resource.as_ref()),
+                    _ => None,
+                };
+                self.resource(key.kind, &key.name, resource);
+            }
+            _ => {}
+        }
+    }
+
+    fn resource(&mut self, kind: Kind, name: &str, resource: Option<&Resource>) {
+        match (kind, resource) {
+            (Kind::Node, Some(Resource::Node(node))) => self.node(name, Some(&node.spec)),
+            (Kind::Node, None) => self.node(name, None),
+            (Kind::IPPool, Some(Resource::IPPool(pool))) => {
+                let is_leaving = pool.metadata.deletion_timestamp.is_some();
+                match range_of(name, &pool.spec).filter(|_| !is_leaving) {
+                    Some(range) => drop(self.pools.insert(name.to_owned(), range)),
+                    None => self.forget_pool(name),
+                }
+            }
+            (Kind::IPPool, None) => self.forget_pool(name),
+            (Kind::IPReservation, Some(Resource::IPReservation(reservation))) => {
+                self.reservations.insert(name.to_owned(), reserved(&reservation.spec));
+            }
+            (Kind::IPReservation, None) => drop(self.reservations.remove(name)),
+            (Kind::ClusterInformation, Some(Resource::ClusterInformation(information))) => {
+                if let Some(is_ready) = information.spec.datastore_ready {
+                    self.is_ready = is_ready;
+                }
+            }
+            (Kind::ClusterInformation, None) => self.is_ready = false,
+            _ => {}
+        }
+    }
+
+    fn node(&mut self, name: &str, spec: Option<&NodeSpec>) {
+        let known = match spec {
+            Some(spec) => self.calico_nodes.insert(name.to_owned(), kubernetes_name(spec)),
+            None => self.calico_nodes.remove(name),
+        };
+        if known.as_ref() != self.calico_nodes.get(name) {
+            self.collector.touch(name);
+        }
+    }
+
+    fn forget_pool(&mut self, name: &str) {
+        self.pools.remove(name);
+        self.reclaimed.retain(|(pool, _), _| pool != name);
+    }
+
+    /// A leaked address of this block and node was released.
+    pub fn count_reclaimed(&mut self, block: &IpNet, node: &str) {
+        use ipam_core::garbage::figures::{NO_POOL, UNKNOWN_NODE};
+        let pool = self.pools.values().find(|pool| pool.cidr.contains(block));
+        let pool = pool.map_or(NO_POOL, |pool| pool.name.as_str()).to_owned();
+        let node = if node.is_empty() { UNKNOWN_NODE } else { node };
+        *self.reclaimed.entry((pool, node.to_owned())).or_default() += 1;
+    }
+
+    /// A node is gone for good: figures about it would pile up.
+    pub fn forget_node(&mut self, node: &str) {
+        self.collector.node_released(node);
+        self.reclaimed.retain(|(_, of), _| of != node);
+    }
+
+    /// The Calico nodes that are one Kubernetes node.
+    #[must_use]
+    pub fn calico_names(&self, kubernetes: &str) -> BTreeSet<String> {
+        let is_it = |(_, name): &(&String, &Option<String>)| name.as_deref() == Some(kubernetes);
+        let mut names: BTreeSet<String> =
+            self.calico_nodes.iter().filter(is_it).map(|(name, _)| name.clone()).collect();
+        // Its record may be gone already.
+        names.insert(kubernetes.to_owned());
+        names
+    }
+}
+
+/// The name that a node has in Kubernetes.
+#[must_use]
+pub fn kubernetes_name(spec: &NodeSpec) -> Option<String> {
+    spec.orch_refs.iter().find(|orch| orch.orchestrator == "k8s").map(|orch| orch.node_name.clone())
+}
+
+fn range_of(name: &str, spec: &IPPoolSpec) -> Option<PoolRange> {
+    match spec.cidr.parse() {
+        Ok(network) => Some(PoolRange { name: name.to_owned(), cidr: network.masked() }),
+        Err(reason) => {
+            tracing::warn!(pool = name, %reason, "the range of this pool cannot be read: it has no figures");
+            None
+        }
+    }
+}
+
+fn reserved(spec: &IPReservationSpec) -> Vec<IpNet> {
+    let ranges = spec.reserved_cidrs.iter().filter_map(|cidr| {
+        // A lone address is accepted too.
+        let parsed = IpOrCidr::from(cidr.as_str().trim()).parse();
+        parsed
+            .map(|network| network.masked())
+            .map_err(|reason| {
+                tracing::warn!(%cidr, %reason, "ignoring this reserved range");
+            })
+            .ok()
+    });
+    ranges.collect()
+}
