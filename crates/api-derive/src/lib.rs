@@ -30,7 +30,7 @@
 use proc_macro::TokenStream;
 use proc_macro2::TokenStream as Tokens;
 use quote::quote;
-use syn::{Attribute, Expr, Field, Fields, ItemStruct, Lit, LitStr, Meta, Path, parse_macro_input};
+use syn::{Attribute, Expr, Field, Fields, ItemStruct, Lit, LitStr, Meta, Path, Type, parse_macro_input};
 
 /// Turns a plain struct with named fields into a resource struct; see the crate's header.
 #[proc_macro_attribute]
@@ -118,16 +118,25 @@ fn expand(item: ItemStruct, options: StructOptions) -> syn::Result<Tokens> {
         // most of the time of reading a large list. This fills the fields in place.
         impl<'de> ::serde::Deserialize<'de> for #ident {
             fn deserialize<D: ::serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                struct Fields;
-                impl<'de> ::serde::de::Visitor<'de> for Fields {
-                    type Value = #ident;
+                let mut object = Self::default();
+                Self::deserialize_in_place(deserializer, &mut object)?;
+                Ok(object)
+            }
+
+            fn deserialize_in_place<D: ::serde::Deserializer<'de>>(
+                deserializer: D,
+                place: &mut Self,
+            ) -> Result<(), D::Error> {
+                struct Fields<'a>(&'a mut #ident);
+                impl<'de> ::serde::de::Visitor<'de> for Fields<'_> {
+                    type Value = ();
 
                     fn expecting(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
                         f.write_str(#expecting)
                     }
 
-                    fn visit_map<A: ::serde::de::MapAccess<'de>>(self, mut map: A) -> Result<#ident, A::Error> {
-                        let mut object = #ident::default();
+                    fn visit_map<A: ::serde::de::MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+                        let object = self.0;
                         while let Some(name) = map.next_key::<crate::codec::FieldName<'de>>()? {
                             match name.as_str() {
                                 #(#read_fields)*
@@ -136,10 +145,10 @@ fn expand(item: ItemStruct, options: StructOptions) -> syn::Result<Tokens> {
                                 }
                             }
                         }
-                        Ok(object)
+                        Ok(())
                     }
                 }
-                deserializer.deserialize_map(Fields)
+                deserializer.deserialize_map(Fields(place))
             }
         }
 
@@ -183,8 +192,13 @@ fn expand_field(field: &Field) -> syn::Result<Expanded> {
         #[serde(rename = #name #skip)]
         #vis #ident: #ty,
     };
+    let reader = if is_list(ty) {
+        quote! { ListInPlace }
+    } else {
+        quote! { InPlace }
+    };
     let read = quote! {
-        #name => map.next_value_seed(crate::codec::InPlace(&mut object.#ident))?,
+        #name => map.next_value_seed(crate::codec::#reader(&mut object.#ident))?,
     };
     let description = doc_text(&field.attrs);
     let mut limits = Vec::new();
@@ -253,6 +267,12 @@ fn parse_options(attrs: &[Attribute]) -> syn::Result<FieldOptions> {
         })?;
     }
     Ok(options)
+}
+
+/// Whether a type is written as a `Vec`.
+fn is_list(ty: &Type) -> bool {
+    let Type::Path(path) = ty else { return false };
+    path.path.segments.last().is_some_and(|last| last.ident == "Vec")
 }
 
 /// The doc comment as one paragraph: lines joined, blank lines kept as line breaks.

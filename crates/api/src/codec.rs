@@ -1,7 +1,7 @@
 //! Small serde pieces shared by all resource structs: Go's zero-value habits, Go's spelling of JSON, and the box for
 //! unknown fields.
 
-use serde::de::{DeserializeSeed, Visitor};
+use serde::de::{DeserializeSeed, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -55,8 +55,68 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for InPlace<'_, T> {
     }
 
     fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        *self.0 = T::deserialize(deserializer)?;
+        T::deserialize_in_place(deserializer, self.0)
+    }
+}
+
+/// Reads a list into its place, item by item; `null` leaves what is there. Lists of large items begin with room for one: most
+/// have one or two, and the usual room for four would be most of the memory of an object.
+pub(crate) struct ListInPlace<'a, T>(pub(crate) &'a mut Vec<T>);
+
+/// Items of more bytes than this are large.
+const LARGE_ITEM: usize = 128;
+
+impl<'de, T: Deserialize<'de> + Default> DeserializeSeed<'de> for ListInPlace<'_, T> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_option(self)
+    }
+}
+
+impl<'de, T: Deserialize<'de> + Default> Visitor<'de> for ListInPlace<'_, T> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a sequence")
+    }
+
+    fn visit_none<E>(self) -> Result<(), E> {
         Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        self.0.clear();
+        loop {
+            if size_of::<T>() > LARGE_ITEM && self.0.len() == self.0.capacity() {
+                self.0.reserve_exact(self.0.len().max(1));
+            }
+            let place = self.0.len();
+            self.0.push(T::default());
+            if items.next_element_seed(Item(&mut self.0[place]))?.is_none() {
+                self.0.truncate(place);
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Reads one item of a list into its place.
+struct Item<'a, T>(&'a mut T);
+
+impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for Item<'_, T> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        T::deserialize_in_place(deserializer, self.0)
     }
 }
 

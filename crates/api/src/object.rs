@@ -13,7 +13,6 @@ use serde::ser::SerializeStruct as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value, json};
 use std::fmt::{self, Debug};
-use std::marker::PhantomData;
 
 /// What a kind's `spec` is, and what Calico's typed client does with it.
 pub trait Spec:
@@ -183,22 +182,28 @@ impl<S: Spec> Serialize for Object<S> {
 
 impl<'de, S: Spec> Deserialize<'de> for Object<S> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(Envelope(PhantomData))
+        let mut object = Self::default();
+        deserializer.deserialize_map(Envelope(&mut object))?;
+        Ok(object)
+    }
+
+    fn deserialize_in_place<D: Deserializer<'de>>(deserializer: D, place: &mut Self) -> Result<(), D::Error> {
+        deserializer.deserialize_map(Envelope(place))
     }
 }
 
 /// Reads an object in place; see [`api_derive::resource_struct`] for why this is not derived.
-struct Envelope<S>(PhantomData<S>);
+struct Envelope<'a, S: Spec>(&'a mut Object<S>);
 
-impl<'de, S: Spec> Visitor<'de> for Envelope<S> {
-    type Value = Object<S>;
+impl<'de, S: Spec> Visitor<'de> for Envelope<'_, S> {
+    type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "an object of kind {}", S::KIND)
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object<S>, A::Error> {
-        let mut object = Object::<S>::default();
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let object = self.0;
         while let Some(name) = map.next_key::<FieldName<'de>>()? {
             match name.as_str() {
                 "kind" => {
@@ -224,7 +229,7 @@ impl<'de, S: Spec> Visitor<'de> for Envelope<S> {
                 }
             }
         }
-        Ok(object)
+        Ok(())
     }
 }
 
@@ -293,7 +298,7 @@ macro_rules! resources {
             /// When the text is no JSON, or a field holds a type that cannot be it.
             pub fn from_json(kind: Kind, json: &[u8]) -> Result<Self, serde_json::Error> {
                 match kind {
-                    $(Kind::$variant => Ok(Self::$variant(serde_json::from_slice(json)?)),)+
+                    $(Kind::$variant => Ok(Self::$variant(boxed_from_json(json)?)),)+
                 }
             }
 
@@ -379,6 +384,23 @@ impl Resource {
     /// Never for objects made of our types; the signature is serde's.
     pub fn to_json(&self) -> Result<Vec<u8>, serde_json::Error> {
         to_go_json(self)
+    }
+}
+
+/// Reads an object where it is going to stay.
+fn boxed_from_json<T: DeserializeOwned + Default>(json: &[u8]) -> Result<Box<T>, serde_json::Error> {
+    fn read<'de, T: Deserialize<'de> + Default, R: serde_json::de::Read<'de>>(
+        mut deserializer: serde_json::Deserializer<R>,
+    ) -> Result<Box<T>, serde_json::Error> {
+        let mut object = Box::<T>::default();
+        T::deserialize_in_place(&mut deserializer, &mut object)?;
+        deserializer.end()?;
+        Ok(object)
+    }
+    // To look once whether all of it is text is quicker than to look at each of many short strings.
+    match std::str::from_utf8(json) {
+        Ok(text) => read(serde_json::Deserializer::from_str(text)),
+        Err(_) => read(serde_json::Deserializer::from_slice(json)),
     }
 }
 

@@ -516,8 +516,8 @@ pub(crate) fn rule_text(rule: &PolicyRule) -> String {
     parts.extend(text.ip_version.map(|version| format!("IPv{version}")));
     parts.extend(text.protocol.as_ref().map(ToString::to_string));
     parts.extend(text.not_protocol.as_ref().map(|protocol| format!("not {protocol}")));
-    parts.extend(text.icmp.as_ref().map(icmp_text));
-    parts.extend(text.not_icmp.as_ref().map(|fields| format!("not {}", icmp_text(fields))));
+    parts.extend(text.icmp.as_deref().map(icmp_text));
+    parts.extend(text.not_icmp.as_deref().map(|fields| format!("not {}", icmp_text(fields))));
     for (word, entity, selections) in
         [("from", &text.source, &rule.source), ("to", &text.destination, &rule.destination)]
     {

@@ -107,7 +107,7 @@ impl Selection {
     /// Whom one end of a rule is about; nothing is selected by labels if it has no conditions.
     pub(crate) fn of_end(namespace: &str, end: &EntityRule) -> Self {
         let mut selection = Self::default();
-        let accounts = end.service_accounts.as_ref();
+        let accounts = end.service_accounts.as_deref();
         let by_labels = !end.selector.is_empty()
             || !end.not_selector.is_empty()
             || !end.namespace_selector.is_empty()

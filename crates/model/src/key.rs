@@ -366,5 +366,5 @@ fn escape(text: &str) -> String {
 
 /// The inverse of [`escape`].
 fn unescape(text: &str) -> String {
-    text.replace("%2f", "/").replace("%25", "%")
+    if text.contains('%') { text.replace("%2f", "/").replace("%25", "%") } else { text.to_owned() }
 }

@@ -144,15 +144,29 @@ pub fn store_policy_name(metadata: &mut ObjectMeta) {
 /// When the annotation is no JSON.
 pub fn restore_policy_name(metadata: &mut ObjectMeta, tier: &str) -> Result<(), serde_json::Error> {
     if let Some(stored) = metadata.annotations.get(METADATA_ANNOTATION).filter(|stored| !stored.is_empty()) {
-        let stored: ObjectMeta = serde_json::from_str(stored)?;
+        let name = match bare_name(stored) {
+            Some(name) => name.to_owned(),
+            None => serde_json::from_str::<ObjectMeta>(stored)?.name,
+        };
         metadata.annotations.remove(METADATA_ANNOTATION);
-        if !stored.name.is_empty() {
-            metadata.name = stored.name;
+        if metadata.annotations.is_empty() {
+            // An emptied map keeps its memory, and most policies have no other annotation.
+            metadata.annotations = BTreeMap::new();
+        }
+        if !name.is_empty() {
+            metadata.name = name;
         }
     } else {
         metadata.name = policy_name_without_annotation(&metadata.name, tier).to_owned();
     }
     Ok(())
+}
+
+/// The name in the annotation as [`store_policy_name`] and Calico write it, where nothing in it is escaped.
+fn bare_name(stored: &str) -> Option<&str> {
+    let name = stored.strip_prefix(r#"{"name":""#)?.strip_suffix(r#""}"#)?;
+    let plain = |byte: u8| byte >= b' ' && byte != b'"' && byte != b'\\';
+    name.bytes().all(plain).then_some(name)
 }
 
 /// The name of a policy that was stored without the annotation.

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 
 mod cross_field;
 
-/// One rule: a packet that meets every condition given gets the action.
+/// One rule: a packet that meets every condition given gets the action. What few rules have is in boxes, since there are many rules.
 #[resource_struct(rules)]
 pub struct Rule {
     /// What happens to a packet that matches.
@@ -26,20 +26,20 @@ pub struct Rule {
     /// ports are given by number.
     pub protocol: Option<Protocol>,
     /// Only ICMP packets of this type and code. Needs protocol ICMP or ICMPv6.
-    pub icmp: Option<ICMPFields>,
+    pub icmp: Option<Box<ICMPFields>>,
     /// Only packets of any other protocol than this.
     pub not_protocol: Option<Protocol>,
     /// Only ICMP packets of any other type and code than this.
     #[field(name = "notICMP")]
-    pub not_icmp: Option<ICMPFields>,
+    pub not_icmp: Option<Box<ICMPFields>>,
     /// Where the packet comes from.
     pub source: EntityRule,
     /// Where the packet goes to.
     pub destination: EntityRule,
     /// Only these HTTP requests.
-    pub http: Option<HTTPMatch>,
+    pub http: Option<Box<HTTPMatch>>,
     /// Notes about the rule, without effect on packets.
-    pub metadata: Option<RuleMetadata>,
+    pub metadata: Option<Box<RuleMetadata>>,
 }
 
 /// One end of a packet's way: addresses, endpoints, services, ports.
@@ -55,7 +55,7 @@ pub struct EntityRule {
     #[field(max_len = 1024)]
     pub namespace_selector: SelectorText,
     /// Endpoints of a Kubernetes service. Stands alone: no selectors, networks or service accounts beside it.
-    pub services: Option<ServiceMatch>,
+    pub services: Option<Box<ServiceMatch>>,
     /// Any of these ports: numbers, ranges such as `8000:8100`, or names.
     #[field(list = "atomic", max_items = 50)]
     pub ports: Vec<Port>,
@@ -69,7 +69,7 @@ pub struct EntityRule {
     #[field(list = "atomic", max_items = 50)]
     pub not_ports: Vec<Port>,
     /// Pods that run as one of these service accounts.
-    pub service_accounts: Option<ServiceAccountMatch>,
+    pub service_accounts: Option<Box<ServiceAccountMatch>>,
 }
 
 /// A Kubernetes service.

@@ -52,33 +52,44 @@ impl Serialize for IntOrString {
 
 impl<'de> Deserialize<'de> for IntOrString {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
-        impl de::Visitor<'_> for Either {
-            type Value = IntOrString;
+        read_either(deserializer, Self::Int, |text| Self::String(text.to_owned()))
+    }
+}
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a whole number or a string")
-            }
+/// Reads a whole number or a string into whatever is made of them.
+pub(super) fn read_either<'de, D: Deserializer<'de>, T>(
+    deserializer: D,
+    number: fn(i64) -> T,
+    text: fn(&str) -> T,
+) -> Result<T, D::Error> {
+    deserializer.deserialize_any(Either { number, text })
+}
 
-            fn visit_i64<E: de::Error>(self, number: i64) -> Result<IntOrString, E> {
-                Ok(IntOrString::Int(number))
-            }
+struct Either<T> {
+    number: fn(i64) -> T,
+    text: fn(&str) -> T,
+}
 
-            fn visit_u64<E: de::Error>(self, number: u64) -> Result<IntOrString, E> {
-                i64::try_from(number)
-                    .map(IntOrString::Int)
-                    .map_err(|_| E::invalid_value(de::Unexpected::Unsigned(number), &self))
-            }
+impl<T> de::Visitor<'_> for Either<T> {
+    type Value = T;
 
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<IntOrString, E> {
-                Ok(IntOrString::String(text.to_owned()))
-            }
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a whole number or a string")
+    }
 
-            fn visit_string<E: de::Error>(self, text: String) -> Result<IntOrString, E> {
-                Ok(IntOrString::String(text))
-            }
-        }
-        deserializer.deserialize_any(Either)
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<T, E> {
+        Ok((self.number)(number))
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<T, E> {
+        let small = i64::try_from(number);
+        small
+            .map(self.number)
+            .map_err(|_| E::invalid_value(de::Unexpected::Unsigned(number), &"a whole number or a string"))
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+        Ok((self.text)(text))
     }
 }
 

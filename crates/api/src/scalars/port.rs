@@ -1,6 +1,6 @@
 //! A port as rules write it: one number, a range `min:max`, or the name of a port.
 
-use super::int_or_string::{IntOrString, with_open_pattern};
+use super::int_or_string::{IntOrString, read_either, with_open_pattern};
 use super::names;
 use crate::errors::{FieldErrors, FieldPath};
 use crate::schema::Schema;
@@ -128,12 +128,9 @@ impl Serialize for Port {
 
 impl<'de> Deserialize<'de> for Port {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(match IntOrString::deserialize(deserializer)? {
-            IntOrString::Int(number) => {
-                u16::try_from(number).map_or(Self::Other(IntOrString::Int(number)), Self::single)
-            }
-            IntOrString::String(text) => Self::from_text(&text),
-        })
+        let from_number =
+            |number| u16::try_from(number).map_or(Self::Other(IntOrString::Int(number)), Self::single);
+        read_either(deserializer, from_number, Self::from_text)
     }
 }
 

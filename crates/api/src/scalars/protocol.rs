@@ -1,6 +1,6 @@
 //! An IP protocol as rules write it: a number, or one of the names that Calico knows.
 
-use super::int_or_string::{IntOrString, with_open_pattern};
+use super::int_or_string::{IntOrString, read_either, with_open_pattern};
 use crate::errors::{FieldErrors, FieldPath};
 use crate::schema::Schema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -117,21 +117,19 @@ impl Serialize for Protocol {
 
 impl<'de> Deserialize<'de> for Protocol {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = IntOrString::deserialize(deserializer)?;
-        Ok(match &value {
-            IntOrString::Int(number) => u8::try_from(*number).map_or(Self::Other(value), Self::Number),
-            IntOrString::String(text) => {
-                // A number in quotes is a number to Calico, and is written back as one.
-                if !text.is_empty()
-                    && text.bytes().all(|byte| byte.is_ascii_digit())
-                    && let Ok(number) = text.parse()
-                {
-                    return Ok(Self::Number(number));
-                }
-                match Self::NAMED.iter().find(|(name, ..)| name == text) {
-                    Some((_, protocol, _)) => protocol.clone(),
-                    None => Self::Other(value),
-                }
+        let from_number =
+            |number| u8::try_from(number).map_or(Self::Other(IntOrString::Int(number)), Self::Number);
+        read_either(deserializer, from_number, |text| {
+            // A number in quotes is a number to Calico, and is written back as one.
+            if !text.is_empty()
+                && text.bytes().all(|byte| byte.is_ascii_digit())
+                && let Ok(number) = text.parse()
+            {
+                return Self::Number(number);
+            }
+            match Self::NAMED.iter().find(|(name, ..)| *name == text) {
+                Some((_, protocol, _)) => protocol.clone(),
+                None => Self::Other(IntOrString::from(text)),
             }
         })
     }

@@ -96,7 +96,7 @@ impl EtcdBackend {
 
 /// The entry as it is now stored.
 fn written(entry: &KvPair, place: &Place, answer: &TransactionResponse) -> KvPair {
-    let mut stored = pair(place.key.clone(), entry.value.clone(), &answer.revision.to_string());
+    let mut stored = pair(place.key.clone(), entry.value.clone(), answer.revision.to_string());
     stored.ttl = entry.ttl;
     stored
 }

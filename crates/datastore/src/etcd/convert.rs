@@ -16,29 +16,42 @@ pub(super) fn default_allow_key() -> Key {
     Key::resource(Kind::Profile, "", DEFAULT_ALLOW)
 }
 
+/// Whether a key is that of the profile that every store has without storing it.
+pub(super) fn is_default_allow(key: &Key) -> bool {
+    key.as_resource().is_some_and(|key| key.kind == Kind::Profile && key.name == DEFAULT_ALLOW)
+}
+
 /// That profile.
 pub(super) fn default_allow_profile() -> Result<KvPair> {
     let key = default_allow_key();
     let profile = Resource::from_json(Kind::Profile, DEFAULT_ALLOW_JSON.as_bytes())
         .map_err(|error| Error::Parse { key: key.to_string(), reason: error.to_string() })?;
-    Ok(pair(key, Value::Resource(profile), "1"))
+    Ok(pair(key, Value::Resource(profile), "1".to_owned()))
 }
 
 /// An entry as it came from the store.
 pub(super) fn read(key: &Key, entry: &Entry) -> std::result::Result<KvPair, String> {
     let value = model::decode(key, &entry.value).map_err(|error| error.to_string())?;
-    Ok(pair(key.clone(), value, &entry.mod_revision.to_string()))
+    Ok(pair(key.clone(), value, entry.mod_revision.to_string()))
+}
+
+/// Like [`read`], for somebody who is done with the key unless it cannot be read.
+pub(super) fn read_into(key: Key, entry: &Entry) -> std::result::Result<KvPair, (Key, String)> {
+    match model::decode(&key, &entry.value) {
+        Ok(value) => Ok(pair(key, value, entry.mod_revision.to_string())),
+        Err(error) => Err((key, error.to_string())),
+    }
 }
 
 /// An entry of this key and value at this revision.
-pub(super) fn pair(key: Key, value: Value, revision: &str) -> KvPair {
-    let uid = match &value {
-        Value::Resource(resource) => Some(resource.metadata().uid.clone()).filter(|uid| !uid.is_empty()),
-        _ => None,
-    };
-    let mut pair = KvPair { key, value, revision: String::new(), uid, ttl: None };
-    pair.set_revision(revision);
-    pair
+pub(super) fn pair(key: Key, mut value: Value, revision: String) -> KvPair {
+    let mut uid = None;
+    if let Value::Resource(resource) = &mut value {
+        let metadata = resource.metadata_mut();
+        metadata.resource_version.clone_from(&revision);
+        uid = Some(metadata.uid.clone()).filter(|uid| !uid.is_empty());
+    }
+    KvPair { key, value, revision, uid, ttl: None }
 }
 
 /// What stands for a deleted resource whose content could not be read: its identity and nothing else.
@@ -46,7 +59,7 @@ pub(super) fn remains(key: &Key, revision: i64) -> Option<KvPair> {
     let Key::Resource(resource) = key else { return None };
     let metadata = serde_json::json!({"metadata": {"name": resource.name, "namespace": resource.namespace}});
     let value = Resource::from_value(resource.kind, metadata).ok()?;
-    Some(pair(key.clone(), Value::Resource(value), &revision.to_string()))
+    Some(pair(key.clone(), Value::Resource(value), revision.to_string()))
 }
 
 /// The name under which users know an entry; the key's own name may still carry a tier prefix.
@@ -106,7 +119,7 @@ pub(super) fn with_place(key: &Key, entry: &Entry, reason: String) -> String {
 /// As much of an unreadable entry as can be read, where that matters.
 pub(super) fn salvaged(key: &Key, entry: &Entry) -> Option<Box<KvPair>> {
     let resource = model::convert::salvage::from_store(key.as_resource()?, &entry.value)?;
-    Some(Box::new(pair(key.clone(), Value::Resource(resource), &entry.mod_revision.to_string())))
+    Some(Box::new(pair(key.clone(), Value::Resource(resource), entry.mod_revision.to_string())))
 }
 
 /// What the transport said, in Calico's error classes.

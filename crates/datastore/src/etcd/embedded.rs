@@ -98,7 +98,7 @@ async fn next_batch(stream: Option<WatchStream>) -> Option<(Batch, Option<WatchS
     loop {
         match stream.next().await {
             Ok(Some(WatchMessage::Events { events, .. })) => {
-                return Some((Ok(events.into_iter().map(change).collect()), Some(stream)));
+                return Some((Ok(events.iter().map(|event| change(event)).collect()), Some(stream)));
             }
             Ok(Some(WatchMessage::Progress { .. })) => {}
             Ok(Some(WatchMessage::Compacted { compact_revision, .. })) => {
@@ -112,11 +112,12 @@ async fn next_batch(stream: Option<WatchStream>) -> Option<(Batch, Option<WatchS
     }
 }
 
-fn change(event: Event) -> Change {
-    let previous = event.prev_kv.map(entry);
+fn change(event: &Event) -> Change {
+    let previous = event.prev_kv.clone().map(entry);
+    let kv = event.kv.clone();
     match event.kind {
-        EventKind::Put => Change::Put { entry: entry(event.kv), previous },
-        EventKind::Delete => Change::Delete { key: event.kv.key, revision: event.kv.mod_revision, previous },
+        EventKind::Put => Change::Put { entry: entry(kv), previous },
+        EventKind::Delete => Change::Delete { key: kv.key, revision: kv.mod_revision, previous },
     }
 }
 

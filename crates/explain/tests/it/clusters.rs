@@ -111,13 +111,10 @@ fn ports() -> impl Strategy<Value = Vec<Port>> {
 
 fn end() -> impl Strategy<Value = EntityRule> {
     let accounts = (vec(text(&["sa1", "sa2"]), 0..2), accounts()).prop_map(|(names, selector)| {
-        ServiceAccountMatch { names, selector, ..ServiceAccountMatch::default() }
+        Box::new(ServiceAccountMatch { names, selector, ..ServiceAccountMatch::default() })
     });
-    let service = (text(&["web", "dns"]), text(&["n1", "n2"])).prop_map(|(name, namespace)| ServiceMatch {
-        name,
-        namespace,
-        ..ServiceMatch::default()
-    });
+    let service = (text(&["web", "dns"]), text(&["n1", "n2"]))
+        .prop_map(|(name, namespace)| Box::new(ServiceMatch { name, namespace, ..ServiceMatch::default() }));
     let plain = (
         nets(),
         nets(),
@@ -179,7 +176,7 @@ fn rule() -> impl Strategy<Value = Rule> {
     ]);
     let not_protocol = weighted(0.1, select(vec![Protocol::Tcp, Protocol::Udp, Protocol::Icmp]));
     let icmp = (select(vec![8_i64, 128, 3]), weighted(0.3, 0_i64..2)).prop_map(|(icmp_type, code)| {
-        ICMPFields { icmp_type: Some(icmp_type), code, ..ICMPFields::default() }
+        Box::new(ICMPFields { icmp_type: Some(icmp_type), code, ..ICMPFields::default() })
     });
     let version = weighted(0.1, select(vec![4_i64, 6]));
     (action, protocol, not_protocol, weighted(0.5, icmp.clone()), weighted(0.2, icmp), version, end(), end())

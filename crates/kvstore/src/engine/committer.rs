@@ -17,13 +17,13 @@ use super::{
     batch::{Batch, within_quota},
     check,
     error::Error,
+    hub::Committed,
     janitor::Job,
     log::{Append, LogFile, Record},
     read::{lock, read, write},
     rewrite::{self, Finish, Start},
     shared::Shared,
     types::{LeaseGrant, Op, OpResponse},
-    watch::Committed,
 };
 
 /// A commit takes no more requests once it has this many bytes.
@@ -308,17 +308,19 @@ impl Committer {
     fn dispatch(&mut self) {
         let mut hub = lock(&self.shared.hub);
         self.shared.durable.store(self.revision, Ordering::Release);
-        if !self.batch.entries.is_empty() && hub.has_watches() {
+        let wake = if !self.batch.entries.is_empty() && hub.has_watches() {
             let committed = Committed {
                 slot: self.slot,
                 base: self.log.end() - super::log::aligned(self.batch.frame.len()),
                 bytes: Bytes::copy_from_slice(&self.batch.frame),
                 entries: std::mem::take(&mut self.batch.entries),
             };
-            hub.dispatch(&committed, self.revision, self.shared.options.watch_buffer_bytes);
+            hub.dispatch(&committed, self.revision, self.shared.options.watch_buffer_bytes)
         } else {
-            hub.skip_to(self.revision);
-        }
+            hub.skip_to(self.revision)
+        };
+        drop(hub);
+        wake.wake();
     }
 
     fn start_rewrite(&self, reply: &Sender<Start>) {

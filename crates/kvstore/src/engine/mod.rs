@@ -23,6 +23,7 @@ mod committer;
 mod error;
 mod evaluate;
 mod hash;
+mod hub;
 mod index;
 mod janitor;
 mod lease;

@@ -10,10 +10,10 @@ use std::{
 
 use super::{
     error::Error,
+    hub::Hub,
     index::Index,
     lease::Leases,
     read::{Pins, View},
-    watch::Hub,
 };
 
 /// How a store is opened.

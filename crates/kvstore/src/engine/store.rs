@@ -21,6 +21,7 @@ use super::{
     error::{Error, OpenError},
     evaluate,
     hash::{self, HashKv},
+    hub::{self, Hub},
     janitor::{Janitor, Job},
     lease::MAX_TTL,
     load,
@@ -31,7 +32,7 @@ use super::{
         DeleteRangeRequest, DeleteRangeResponse, LeaseGrant, LeaseTtl, Op, OpResponse, PutRequest,
         PutResponse, RangeRequest, RangeResponse, Status, TxnRequest, TxnResponse, WatchRequest,
     },
-    watch::{Hub, WatchError, WatchStream},
+    watch::{WatchError, WatchStream},
 };
 
 /// An open store. Closing happens when the last handle goes, or with [`Store::close`].
@@ -246,6 +247,12 @@ impl Store {
         WatchStream::new(&self.shared)
     }
 
+    /// Tells watches of commits until the store closes. Without somebody who runs this it is done by the writing thread, for each
+    /// commit; a server with many watches runs it, and tells of several commits at once when it cannot keep up.
+    pub fn herald(&self) -> impl Future<Output = ()> + Send + use<> {
+        hub::herald(Arc::clone(&self.shared))
+    }
+
     /// A stream with one watch on it.
     ///
     /// # Errors
@@ -353,7 +360,9 @@ impl Store {
     /// Ends all watches, finishes what is under way, marks the file as closed and gives up the lock. Later writes are refused.
     pub fn close(&self) {
         let Some(threads) = lock(&self.threads).take() else { return };
-        lock(&self.shared.hub).close();
+        // A statement of its own: the lock is not held while streams are woken.
+        let wake = lock(&self.shared.hub).close();
+        wake.wake();
         // A thread that is gone already needs no telling.
         let _ = self.commands.send(Command::Stop);
         let _ = self.jobs.send(Job::Stop);

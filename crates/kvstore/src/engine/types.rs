@@ -1,6 +1,11 @@
 //! Requests and answers of the engine: etcd's vocabulary as plain structs. They carry no behaviour beyond small
 //! constructors, and nothing of gRPC or JSON: the server converts.
 
+use std::{
+    ops::Deref,
+    sync::{Arc, OnceLock},
+};
+
 use bytes::Bytes;
 
 /// A key with its value and its bookkeeping, as of some revision.
@@ -304,6 +309,42 @@ pub struct Event {
     pub prev_kv: Option<KeyValue>,
 }
 
+/// An event as all who are given it share it, with a place for what they make of it.
+#[derive(Debug)]
+pub struct SharedEvent {
+    event: Event,
+    form: OnceLock<Bytes>,
+}
+
+impl SharedEvent {
+    /// An event that nobody has been given yet.
+    #[must_use]
+    pub fn new(event: Event) -> Self {
+        Self { event, form: OnceLock::new() }
+    }
+
+    /// The event as it goes over the network: made by whoever asks first. All must ask for the same form.
+    pub fn form(&self, make: impl FnOnce(&Event) -> Bytes) -> Bytes {
+        self.form.get_or_init(|| make(&self.event)).clone()
+    }
+}
+
+impl Deref for SharedEvent {
+    type Target = Event;
+
+    fn deref(&self) -> &Event {
+        &self.event
+    }
+}
+
+impl PartialEq for SharedEvent {
+    fn eq(&self, other: &Self) -> bool {
+        self.event == other.event
+    }
+}
+
+impl Eq for SharedEvent {}
+
 /// What a watch stream delivers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WatchMessage {
@@ -314,7 +355,7 @@ pub enum WatchMessage {
         /// Everything up to this revision has now been delivered to this watch.
         revision: i64,
         /// The changes; may be of several revisions.
-        events: Vec<Event>,
+        events: Vec<Arc<SharedEvent>>,
     },
     /// All watches of the stream have seen everything up to this revision (answer to `request_progress`).
     Progress {

@@ -1,6 +1,7 @@
 //! Between etcd's messages and the engine's own types. Only renames and moves; what a request means is the engine's business.
 
 use bytes::Bytes;
+use prost::Message as _;
 use tonic::{Code, Status};
 
 use super::pb::{
@@ -181,14 +182,16 @@ pub(super) fn key_value(kv: KeyValue) -> mvccpb::KeyValue {
     }
 }
 
-pub(super) fn event(event: Event) -> mvccpb::Event {
+/// An event as it stands in messages; made once for all watches that are told of it.
+pub(super) fn event_form(event: &Event) -> Bytes {
     let kind = match event.kind {
         EventKind::Put => mvccpb::event::EventType::Put,
         EventKind::Delete => mvccpb::event::EventType::Delete,
     };
-    mvccpb::Event {
+    let message = mvccpb::Event {
         r#type: kind.into(),
-        kv: Some(key_value(event.kv)),
-        prev_kv: event.prev_kv.map(key_value),
-    }
+        kv: Some(key_value(event.kv.clone())),
+        prev_kv: event.prev_kv.clone().map(key_value),
+    };
+    message.encode_to_vec().into()
 }

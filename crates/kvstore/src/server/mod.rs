@@ -200,9 +200,11 @@ impl Server {
             accepting.spawn(accept(listener, routes.clone(), stopped.clone()));
         }
         let compactor = tokio::spawn(compactor::run(Arc::clone(&store), auto_compaction));
+        let herald = tokio::spawn(store.herald());
         shutdown.await;
         tracing::info!("stopping");
         compactor.abort();
+        herald.abort();
         // Both ends of watches are told: connections by this, streams by the store.
         drop(stop);
         drop(stopped);

@@ -3,22 +3,22 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    sync::Arc,
     time::Duration,
 };
 
 use futures::{Stream, StreamExt, stream};
-use prost::Message as _;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{
-    convert::{event, status},
+    convert::{event_form, status},
     pb::etcdserverpb::{
         self as pb, watch_create_request::FilterType, watch_request::RequestUnion, watch_server,
     },
     services::{Answer, Answers, Api},
 };
-use crate::engine::{Event, WatchMessage, WatchRequest, WatchStream};
+use crate::engine::{SharedEvent, WatchMessage, WatchRequest, WatchStream};
 
 /// The id of messages that are about no watch in particular.
 const NO_WATCH: i64 = -1;
@@ -185,7 +185,7 @@ impl<R: Stream<Item = Result<pb::WatchRequest, Status>> + Send + Unpin> Session<
                     options.busy = true;
                     fragment = options.fragment;
                 }
-                self.events(watch_id, revision, events, fragment);
+                self.events(watch_id, revision, &events, fragment);
             }
             WatchMessage::Progress { revision } => {
                 let header = self.api.header(revision);
@@ -208,18 +208,19 @@ impl<R: Stream<Item = Result<pb::WatchRequest, Status>> + Send + Unpin> Session<
         }
     }
 
-    fn events(&mut self, watch_id: i64, revision: i64, events: Vec<Event>, fragment: bool) {
+    fn events(&mut self, watch_id: i64, revision: i64, events: &[Arc<SharedEvent>], fragment: bool) {
         let header = self.api.header(revision);
         let mut response = pb::WatchResponse { header, watch_id, ..pb::WatchResponse::default() };
+        let events = events.iter().map(|event| event.form(event_form));
         if !fragment {
-            response.events = events.into_iter().map(event).collect();
+            response.events = events.collect();
             self.outbox.push_back(response);
             return;
         }
         let most = self.api.store.options().max_request_bytes + MESSAGE_OVERHEAD;
         let mut size = 0;
-        for next in events.into_iter().map(event) {
-            let length = next.encoded_len();
+        for next in events {
+            let length = next.len();
             if size + length >= most && !response.events.is_empty() {
                 let full = pb::WatchResponse { fragment: true, ..response.clone() };
                 self.outbox.push_back(full);

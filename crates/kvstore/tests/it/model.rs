@@ -327,7 +327,9 @@ async fn check_history(store: &Store, model: &Model) {
     let mut events: Vec<Event> = Vec::new();
     loop {
         match watch.next().await.unwrap().unwrap() {
-            WatchMessage::Events { events: more, .. } => events.extend(more),
+            WatchMessage::Events { events: more, .. } => {
+                events.extend(more.iter().map(|event| Event::clone(event)))
+            }
             WatchMessage::Progress { revision } => {
                 assert_eq!(revision, model.revision());
                 break;

@@ -21,10 +21,10 @@ async fn put(store: &Store, key: &str, value: &str) -> i64 {
 async fn events(stream: &mut kvstore::WatchStream) -> (i64, Vec<(String, EventKind, i64)>) {
     match stream.next().await.unwrap().unwrap() {
         WatchMessage::Events { watch_id, events, .. } => {
-            let text = |event: kvstore::Event| {
+            let text = |event: &std::sync::Arc<kvstore::SharedEvent>| {
                 (String::from_utf8(event.kv.key.to_vec()).unwrap(), event.kind, event.kv.mod_revision)
             };
-            (watch_id, events.into_iter().map(text).collect())
+            (watch_id, events.iter().map(text).collect())
         }
         other => panic!("{other:?}"),
     }
@@ -170,5 +170,68 @@ fn closing_the_store_ends_watches() {
         assert_eq!(watch.next().await.unwrap(), None);
         let refused = store.put(PutRequest { key: "k".into(), ..Default::default() }).await;
         assert!(matches!(refused, Err(kvstore::Error::Stopped)));
+    });
+}
+
+#[test]
+fn a_herald_tells_everybody_everything_once() {
+    let folder = Folder::new("herald").unwrap();
+    block_on(async {
+        let store = open(folder.path());
+        let herald = tokio::spawn(store.herald());
+        // One who never reads holds nobody up, and neither does one who went to sleep and does not come when woken.
+        let _unread = store.watch(WatchRequest::prefix("k", 0)).unwrap();
+        let mut sleeper = store.watch(WatchRequest::prefix("k", 0)).unwrap();
+        let mut asleep = Box::pin(sleeper.next());
+        assert!(futures::poll!(&mut asleep).is_pending());
+        let readers: Vec<_> = (0..10)
+            .map(|number| {
+                // Some read all of it, some a part, some what came before they did.
+                let prefix = if number % 2 == 0 { "k" } else { "k1" };
+                let mut watch = store.watch(WatchRequest::prefix(prefix, 2)).unwrap();
+                tokio::spawn(async move {
+                    let mut seen = Vec::new();
+                    while seen.last().is_none_or(|(key, ..): &(String, EventKind, i64)| key != "k1last") {
+                        seen.extend(events(&mut watch).await.1);
+                    }
+                    seen
+                })
+            })
+            .collect();
+        for number in 0..300 {
+            put(&store, &format!("k{}", number % 3), &"v".repeat(500)).await;
+        }
+        // Without the herald it goes on as before.
+        herald.abort();
+        assert!(herald.await.unwrap_err().is_cancelled());
+        put(&store, "k1last", "").await;
+        for (number, reader) in readers.into_iter().enumerate() {
+            let seen = reader.await.unwrap();
+            assert!(seen.is_sorted_by(|a, b| a.2 < b.2), "{seen:?}");
+            assert_eq!(seen.len(), if number % 2 == 0 { 301 } else { 101 });
+        }
+        assert!(matches!(asleep.await, Ok(Some(WatchMessage::Events { .. }))));
+    });
+}
+
+#[test]
+fn a_herald_ends_with_the_store_and_there_is_only_one() {
+    let folder = Folder::new("heralds").unwrap();
+    block_on(async {
+        let store = open(folder.path());
+        let herald = tokio::spawn(store.herald());
+        let mut watch = store.watch(WatchRequest::prefix("", 0)).unwrap();
+        put(&store, "a", "").await;
+        assert_eq!(events(&mut watch).await.1.len(), 1);
+        store.herald().await;
+        let revision = put(&store, "b", "").await;
+        watch.request_progress();
+        assert_eq!(events(&mut watch).await.1.len(), 1);
+        let progress = watch.next().await.unwrap();
+        assert_eq!(progress, Some(WatchMessage::Progress { revision }));
+        assert_eq!(watch.synced_revision(0), Some(revision));
+        store.close();
+        herald.await.unwrap();
+        assert_eq!(watch.next().await.unwrap(), None);
     });
 }

@@ -80,7 +80,7 @@ fn convert(rule: api::Rule, namespace: &str) -> (Option<Rule>, Faults) {
     let not_icmp = self::icmp("notICMP", rule.not_icmp, protocol.as_ref(), faults_of);
     let source = end("source", rule.source, namespace, ports, faults_of);
     let destination = end("destination", rule.destination, namespace, ports, faults_of);
-    let http = rule.http.map(Box::new);
+    let http = rule.http;
     if let Some(http) = &http
         && (!http.extra.is_empty() || http.paths.iter().any(|path| !path.extra.is_empty()))
     {
@@ -134,11 +134,11 @@ fn protocol(place: &str, protocol: Option<Protocol>, faults: &mut Faults) -> Opt
 /// An ICMP message, or none where it cannot be read or stands beside another protocol.
 fn icmp(
     place: &str,
-    icmp: Option<ICMPFields>,
+    icmp: Option<Box<ICMPFields>>,
     protocol: Option<&Protocol>,
     faults: &mut Faults,
 ) -> Option<ICMPFields> {
-    let icmp = icmp?;
+    let icmp = *icmp?;
     let in_range = |value: Option<i64>, most: i64| value.is_none_or(|value| (0..=most).contains(&value));
     let reason = if !icmp.extra.is_empty() {
         UNKNOWN.to_owned()
@@ -252,11 +252,11 @@ fn port_list(place: &str, ports: Vec<Port>, usable: PortUse, sign: Sign, faults:
 /// The service, in the policy's own namespace where none is named.
 fn service(
     place: &str,
-    service: Option<ServiceMatch>,
+    service: Option<Box<ServiceMatch>>,
     namespace: &str,
     faults: &mut Faults,
 ) -> Option<(String, String)> {
-    let service = service?;
+    let service = *service?;
     if !service.extra.is_empty() {
         unknown_fields(&format!("{place}."), &service.extra, faults);
         return None;
@@ -287,7 +287,7 @@ fn joined_selector(place: &str, entity: &EntityRule, namespace: &str, faults: &m
             }
         }
     };
-    let accounts = match entity.service_accounts.as_ref().map(service_accounts) {
+    let accounts = match entity.service_accounts.as_deref().map(service_accounts) {
         Some(Ok(text)) => text,
         Some(Err((field, reason))) => {
             fault(field, reason);
@@ -349,7 +349,7 @@ fn service_accounts(accounts: &ServiceAccountMatch) -> Result<String, (&'static 
 }
 
 fn original_matches(entity: &EntityRule) -> Option<Box<OriginalMatches>> {
-    let accounts = entity.service_accounts.as_ref();
+    let accounts = entity.service_accounts.as_deref();
     let original = OriginalMatches {
         selector: entity.selector.as_str().to_owned(),
         namespace_selector: entity.namespace_selector.as_str().to_owned(),

@@ -4,13 +4,25 @@ use super::{AffinityType, BlockAffinityKey, Key, ResourceKey, unescape, v1};
 use api::Kind;
 use ipnet::IpNet;
 
+/// What the paths of all resources begin with.
+const RESOURCES: &str = "/calico/resources/v3/projectcalico.org/";
+
 /// See [`Key::parse`].
 pub(super) fn parse(path: &str) -> Option<Key> {
+    // Most paths, and of all lists that can be long: no need to take the others apart.
+    if let Some(rest) = path.strip_prefix(RESOURCES) {
+        let mut parts = rest.split('/');
+        let first = [parts.next(), parts.next(), parts.next()];
+        return match (first, parts.next()) {
+            ([Some(plural), Some(name), None], None) => resource(plural, None, name),
+            ([Some(plural), Some(namespace), Some(name)], None) => resource(plural, Some(namespace), name),
+            _ => None,
+        };
+    }
     // Old keys are also known without the slash in front; v3 resources and the ready flag are not.
     let absolute = path.starts_with('/');
     let parts: Vec<&str> = path.strip_prefix('/').unwrap_or(path).split('/').collect();
     match parts.as_slice() {
-        ["calico", "resources", "v3", "projectcalico.org", rest @ ..] if absolute => resource(rest),
         ["calico", "ipam", "v2", rest @ ..] => ipam(rest),
         ["calico", "felix", version, rest @ ..] => felix(version, rest),
         ["calico", "v1", "Ready"] if !absolute => None,
@@ -20,11 +32,12 @@ pub(super) fn parse(path: &str) -> Option<Key> {
     }
 }
 
-fn resource(parts: &[&str]) -> Option<Key> {
-    let kind = Kind::from_plural(&unescape(parts.first()?))?;
-    let (namespace, name) = match parts {
-        [_, name] if !kind.is_namespaced() => (String::new(), *name),
-        [_, namespace, name] if kind.is_namespaced() && !namespace.is_empty() => (unescape(namespace), *name),
+fn resource(plural: &str, namespace: Option<&str>, name: &str) -> Option<Key> {
+    let kind =
+        if plural.contains('%') { Kind::from_plural(&unescape(plural))? } else { Kind::from_plural(plural)? };
+    let namespace = match namespace {
+        None if !kind.is_namespaced() => String::new(),
+        Some(namespace) if kind.is_namespaced() && !namespace.is_empty() => unescape(namespace),
         _ => return None,
     };
     let name = unescape(name);

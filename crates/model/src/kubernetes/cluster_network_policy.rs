@@ -140,9 +140,9 @@ fn convert_rule<P>(
         "Pass" => Action::Pass,
         other => return Err(format!("'{other}' is not an action of these policies")),
     };
-    let metadata = (!name.is_empty()).then(|| RuleMetadata {
-        annotations: [(RULE_NAME.to_owned(), name.to_owned())].into(),
-        ..RuleMetadata::default()
+    let metadata = (!name.is_empty()).then(|| {
+        let annotations = [(RULE_NAME.to_owned(), name.to_owned())].into();
+        Box::new(RuleMetadata { annotations, ..RuleMetadata::default() })
     });
     let ports = collect_ports(protocols)?;
     let peers = peers.iter().map(convert_peer).collect::<Result<Vec<_>, _>>()?;
