@@ -57,21 +57,43 @@ impl Members {
 
     /// Somebody contributes a member.
     pub(crate) fn add(&mut self, set: SetIndex, member: Member, told: &mut IpSets) {
-        let Some(Some(members)) = self.sets.get_mut(set.place()) else { return };
-        let (set_type, suppress) = (members.set_type, members.suppress);
-        match Either::of(member) {
-            Either::V4(key) => add(&mut members.v4, key, set_type, suppress, set, told),
-            Either::V6(key) => add(&mut members.v6, key, set_type, suppress, set, told),
-        }
+        self.change(set, member, Way::In, told);
     }
 
     /// Somebody does not contribute a member any more.
     pub(crate) fn remove(&mut self, set: SetIndex, member: Member, told: &mut IpSets) {
+        self.change(set, member, Way::Out, told);
+    }
+
+    fn change(&mut self, set: SetIndex, member: Member, way: Way, told: &mut IpSets) {
         let Some(Some(members)) = self.sets.get_mut(set.place()) else { return };
         let (set_type, suppress) = (members.set_type, members.suppress);
         match Either::of(member) {
-            Either::V4(key) => remove(&mut members.v4, key, set_type, suppress, set, told),
-            Either::V6(key) => remove(&mut members.v6, key, set_type, suppress, set, told),
+            Either::V4(key) => change(&mut members.v4, key, way, (set_type, suppress), set, told),
+            Either::V6(key) => change(&mut members.v6, key, way, (set_type, suppress), set, told),
+        }
+    }
+}
+
+/// Where a member is going.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    In,
+    Out,
+}
+
+impl Way {
+    fn back(self) -> Self {
+        match self {
+            Self::In => Self::Out,
+            Self::Out => Self::In,
+        }
+    }
+
+    fn tell(self, told: &mut IpSets, set: SetIndex, member: IpSetMember) {
+        match self {
+            Self::In => told.member_added(set, member),
+            Self::Out => told.member_removed(set, member),
         }
     }
 }
@@ -106,48 +128,31 @@ impl Either {
     }
 }
 
-fn add<K: MemberKey>(
+fn change<K: MemberKey>(
     members: &mut Counted<K>,
     key: K,
-    set_type: IpSetType,
-    suppress: bool,
+    way: Way,
+    (set_type, suppress): (IpSetType, bool),
     set: SetIndex,
     told: &mut IpSets,
 ) {
-    if !members.add(key, suppress) || !told.is_sent(set) {
+    let changed = match way {
+        Way::In => members.add(key, suppress),
+        Way::Out => members.remove(key, suppress),
+    };
+    if !changed || !told.is_sent(set) {
         return;
     }
     if suppress {
         if members.is_covered(key) {
             return;
         }
+        // What a wider member hides goes when that comes, and comes when that goes.
         for within in members.widest_within(key) {
-            told.member_removed(set, within.member(set_type));
+            way.back().tell(told, set, within.member(set_type));
         }
     }
-    told.member_added(set, key.member(set_type));
-}
-
-fn remove<K: MemberKey>(
-    members: &mut Counted<K>,
-    key: K,
-    set_type: IpSetType,
-    suppress: bool,
-    set: SetIndex,
-    told: &mut IpSets,
-) {
-    if !members.remove(key, suppress) || !told.is_sent(set) {
-        return;
-    }
-    if suppress {
-        if members.is_covered(key) {
-            return;
-        }
-        for within in members.widest_within(key) {
-            told.member_added(set, within.member(set_type));
-        }
-    }
-    told.member_removed(set, key.member(set_type));
+    way.tell(told, set, key.member(set_type));
 }
 
 fn list<K: MemberKey>(members: &Counted<K>, set_type: IpSetType, suppress: bool, out: &mut Vec<IpSetMember>) {

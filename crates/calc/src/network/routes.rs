@@ -9,6 +9,7 @@
 
 mod block_routes;
 mod node_table;
+mod numbered;
 mod prefix_table;
 mod resolve;
 #[cfg(test)]

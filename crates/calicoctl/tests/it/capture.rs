@@ -1,37 +1,14 @@
 //! A context whose output a test can read, for commands that look at the machine and are called below the command line.
 
+use crate::harness::{Buffer, Variables};
 use calicoctl::context::{Context, Globals, Surroundings};
-use client::config::Environment;
 use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
-
-/// What was printed.
-#[derive(Clone, Default)]
-pub(crate) struct Printed(Arc<Mutex<Vec<u8>>>);
-
-impl Printed {
-    pub(crate) fn text(&self) -> String {
-        String::from_utf8(self.0.lock().expect("the buffer").clone()).expect("text")
-    }
-}
-
-impl Write for Printed {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().expect("the buffer").extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
 
 /// A context with these variables, and what is printed on its standard output.
-pub(crate) fn context(variables: &[(&str, &str)]) -> (Context, Printed) {
-    let printed = Printed::default();
+pub(crate) fn context(variables: &[(&str, &str)]) -> (Context, Buffer) {
+    let printed = Buffer::default();
     let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     let surroundings = Surroundings {
         stdin: Box::new(io::empty()),
@@ -71,20 +48,4 @@ pub(crate) fn unpacked(archive: &Path) -> BTreeMap<String, String> {
         }
     }
     files
-}
-
-struct Variables(BTreeMap<String, String>);
-
-impl Environment for Variables {
-    fn variable(&self, name: &str) -> Option<OsString> {
-        self.0.get(name).map(OsString::from)
-    }
-
-    fn read_file(&self, path: &Path) -> io::Result<String> {
-        std::fs::read_to_string(path)
-    }
-
-    fn exists(&self, path: &Path) -> bool {
-        path != Path::new(client::config::DEFAULT_CONFIG_PATH) && path.exists()
-    }
 }

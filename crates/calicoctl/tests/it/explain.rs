@@ -1,7 +1,7 @@
 //! `calicoctl explain` on manifests, on a datastore, and on both.
 
 use crate::harness::Shell;
-use testkit::{ApiServer, Etcd, Folder};
+use testkit::{ApiServer, Etcd};
 
 const PODS: &str = "\
 apiVersion: v1
@@ -250,16 +250,8 @@ const IN_KUBERNETES: &str = r#"
 fn a_cluster_of_kubernetes_is_explained() {
     let etcd = Etcd::start().expect("starting etcd");
     let api_server = ApiServer::start(&etcd.endpoint()).expect("starting kube-apiserver");
-    let definitions: Vec<String> = api::crds::all().iter().map(ToString::to_string).collect();
-    api_server
-        .kubectl_with_input(&["apply", "--server-side", "-f", "-"], &definitions.join("\n---\n"))
-        .expect("applying the CRDs");
-    let wait = ["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"];
-    assert!(api_server.kubectl(&wait).expect("kubectl").status.success(), "the CRDs were not established");
+    let shell = Shell::kubernetes(&api_server, "explain-kubernetes");
     api_server.kubectl_with_input(&["create", "-f", "-"], IN_KUBERNETES).expect("creating the objects");
-    let kubeconfig = api_server.kubeconfig().display().to_string();
-    let folder = Folder::new("explain-kubernetes").expect("a folder");
-    let shell = Shell::with(&[("DATASTORE_TYPE", "kubernetes"), ("KUBECONFIG", &kubeconfig)], folder);
 
     let found = shell.run("explain --from test-web2 --to test-web1:80");
     assert!(found.stdout.starts_with("DENIED  pod default/test-web2 (192.168.1.6)"), "{found:?}");

@@ -8,7 +8,7 @@ use std::io::{self, Cursor, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
-use testkit::Folder;
+use testkit::{ApiServer, Folder};
 
 /// What a command printed, and how it ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -47,6 +47,20 @@ impl Shell {
         let folder = Folder::new("calicoctl").expect("a folder");
         let path = folder.path().join("data").display().to_string();
         Self::with(&[("DATASTORE_TYPE", "embedded"), ("EMBEDDED_PATH", &path)], folder)
+    }
+
+    /// A shell whose datastore is this kube-apiserver, where the definitions of Calico's resources are made first.
+    pub(crate) fn kubernetes(api_server: &ApiServer, name: &str) -> Self {
+        let definitions: Vec<String> = api::crds::all().iter().map(ToString::to_string).collect();
+        api_server
+            .kubectl_with_input(&["apply", "--server-side", "-f", "-"], &definitions.join("\n---\n"))
+            .expect("applying the CRDs");
+        let wait = ["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"];
+        let established = api_server.kubectl(&wait).expect("kubectl").status.success();
+        assert!(established, "the CRDs were not established");
+        let kubeconfig = api_server.kubeconfig().display().to_string();
+        let folder = Folder::new(name).expect("a folder");
+        Self::with(&[("DATASTORE_TYPE", "kubernetes"), ("KUBECONFIG", &kubeconfig)], folder)
     }
 
     /// A shell with these variables.
@@ -106,11 +120,12 @@ impl Shell {
     }
 }
 
+/// What was printed.
 #[derive(Clone, Default)]
-struct Buffer(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Buffer(Arc<Mutex<Vec<u8>>>);
 
 impl Buffer {
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8(self.0.lock().expect("the buffer").clone()).expect("text")
     }
 }
@@ -127,7 +142,7 @@ impl Write for Buffer {
 }
 
 /// An environment of variables alone; files are those of the machine, except the default configuration file.
-struct Variables(BTreeMap<String, String>);
+pub(crate) struct Variables(pub(crate) BTreeMap<String, String>);
 
 impl Environment for Variables {
     fn variable(&self, name: &str) -> Option<OsString> {

@@ -1,7 +1,7 @@
 //! `calicoctl node`: a BIRD that is played, a real one, and a machine made of files.
 
-use crate::capture::{Printed, context, program, unpacked};
-use crate::harness::Shell;
+use crate::capture::{context, program, unpacked};
+use crate::harness::{Buffer, Shell};
 use calicoctl::node::checksystem;
 use calicoctl::node::{diags, status};
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -217,7 +217,7 @@ fn a_kernel_configuration_that_is_not_there() {
     assert!(error.starts_with(expected), "{error}");
 }
 
-async fn collected(folder: &Folder, path: &Path, logs: &Path) -> (Printed, String) {
+async fn collected(folder: &Folder, path: &Path, logs: &Path) -> (Buffer, String) {
     let (mut context, printed) = context(&[("PATH", &path.display().to_string())]);
     diags::collect(logs, folder.path(), &mut context).await.unwrap_or_else(|failure| panic!("{failure}"));
     let text = printed.text();

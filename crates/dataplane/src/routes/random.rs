@@ -1,17 +1,13 @@
 //! Random histories of wants, devices and disturbances: in the end the kernel has what a naive look at the last state
 //! says, and nothing is left to do.
 
-use super::{
-    ConnectionCleanup, Ownership, PROTOCOL_BOOT, RouteClass, RouteKey, RouteTable, TableSettings, Target, Way,
-};
+use super::tests::{Recorder, settings};
+use super::{RouteClass, RouteKey, RouteTable, Target, Way};
 use messages::Text;
-use netlink::{
-    Errno, FakeKernel, Family, Kernel as _, LinkChange, LinkRef, Operation, Route, RouteFilter, TABLE_MAIN,
-};
+use netlink::{Errno, FakeKernel, Family, Kernel as _, LinkChange, LinkRef, Operation, Route, RouteFilter};
 use proptest::prelude::*;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 #[derive(Clone, Debug)]
@@ -47,15 +43,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-struct NoConnections;
-
-impl ConnectionCleanup for NoConnections {
-    fn start(&mut self, _: BTreeSet<IpAddr>) {}
-    fn wait(&mut self, _: &BTreeSet<IpAddr>) {}
-}
-
 fn key(place: u8) -> RouteKey {
-    RouteKey::new(format!("10.0.0.{place}/32").parse().expect("a network"))
+    super::tests::key(&format!("10.0.0.{place}/32"))
 }
 
 fn target() -> Target {
@@ -92,19 +81,8 @@ proptest! {
     #[test]
     fn the_kernel_ends_as_the_last_state_says(steps in prop::collection::vec(step(), 1..60)) {
         let mut kernel = FakeKernel::new();
-        let mut table = RouteTable::new(TableSettings {
-            family: Family::V4,
-            table: TABLE_MAIN,
-            ownership: Ownership {
-                workload_prefixes: vec!["cali".into()],
-                all_workload_routes: true,
-                device_protocol: PROTOCOL_BOOT,
-                own_devices: vec!["vxlan.calico".into()],
-                ..Ownership::default()
-            },
-            source: None,
-            static_neighbours: false,
-        });
+        let mut connections = Recorder::default();
+        let mut table = RouteTable::new(settings(Family::V4, false));
         let mut naive = Naive::default();
         let mut now = Instant::now();
         for step in steps {
@@ -154,19 +132,19 @@ proptest! {
                     }
                 }
                 Step::Refuse => kernel.refuse("route", Errno::NOBUFS, 1),
-                Step::Apply => drop(table.apply(&mut kernel, &mut NoConnections, now)),
+                Step::Apply => drop(table.apply(&mut kernel, &mut connections, now)),
             }
         }
         // Whatever is still to be refused, and the grace of new interfaces, are over.
         now += Duration::from_secs(60);
         let mut rounds = 0;
-        while !table.apply(&mut kernel, &mut NoConnections, now).is_done() {
+        while !table.apply(&mut kernel, &mut connections, now).is_done() {
             rounds += 1;
             prop_assert!(rounds < 100, "it never ends");
         }
         kernel.log.clear();
         table.invalidate();
-        prop_assert!(table.apply(&mut kernel, &mut NoConnections, now).is_done());
+        prop_assert!(table.apply(&mut kernel, &mut connections, now).is_done());
         let found: BTreeMap<RouteKey, u32> = kernel
             .routes(&RouteFilter::all(Family::V4))
             .expect("routes")
@@ -176,7 +154,7 @@ proptest! {
         prop_assert_eq!(found, naive.expected());
         kernel.log.clear();
         table.invalidate();
-        prop_assert!(table.apply(&mut kernel, &mut NoConnections, now).is_done());
+        prop_assert!(table.apply(&mut kernel, &mut connections, now).is_done());
         prop_assert!(kernel.log.is_empty(), "nothing is left to do: {:?}", kernel.log);
     }
 }

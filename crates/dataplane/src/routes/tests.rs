@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 /// Writes down what was asked for.
 #[derive(Default)]
-struct Recorder {
+pub(super) struct Recorder {
     log: Vec<String>,
 }
 
@@ -40,19 +40,7 @@ struct Scene {
 
 impl Scene {
     fn new(family: Family) -> Self {
-        let table = RouteTable::new(TableSettings {
-            family,
-            table: TABLE_MAIN,
-            ownership: Ownership {
-                workload_prefixes: vec!["cali".into()],
-                all_workload_routes: true,
-                device_protocol: PROTOCOL_BOOT,
-                own_devices: vec!["vxlan.calico".into()],
-                ..Ownership::default()
-            },
-            source: None,
-            static_neighbours: family == Family::V4,
-        });
+        let table = RouteTable::new(settings(family, family == Family::V4));
         Self { kernel: FakeKernel::new(), connections: Recorder::default(), table, now: Instant::now() }
     }
 
@@ -87,7 +75,24 @@ impl Scene {
     }
 }
 
-fn key(destination: &str) -> RouteKey {
+/// The main table as most nodes have it.
+pub(super) fn settings(family: Family, static_neighbours: bool) -> TableSettings {
+    TableSettings {
+        family,
+        table: TABLE_MAIN,
+        ownership: Ownership {
+            workload_prefixes: vec!["cali".into()],
+            all_workload_routes: true,
+            device_protocol: PROTOCOL_BOOT,
+            own_devices: vec!["vxlan.calico".into()],
+            ..Ownership::default()
+        },
+        source: None,
+        static_neighbours,
+    }
+}
+
+pub(super) fn key(destination: &str) -> RouteKey {
     RouteKey::new(destination.parse().expect("a network"))
 }
 

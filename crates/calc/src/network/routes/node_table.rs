@@ -2,29 +2,17 @@
 //! blocks and endpoints often arrive before the node they name.
 
 use super::super::node_addresses::NodeAddresses;
+use super::numbered::{Number, Numbered};
 use super::prefix_table::EntryId;
 use messages::Text;
 use std::collections::BTreeMap;
-use std::num::NonZeroU32;
 
-/// The number of a node, from 1, so that its absence costs nothing.
+/// What the numbers of nodes are numbers of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct NodeId(NonZeroU32);
+pub(super) enum OfNode {}
 
-impl NodeId {
-    fn from_index(index: usize) -> Self {
-        Self(
-            u32::try_from(index)
-                .ok()
-                .and_then(|index| NonZeroU32::MIN.checked_add(index))
-                .unwrap_or(NonZeroU32::MAX),
-        )
-    }
-
-    fn index(self) -> usize {
-        self.0.get() as usize - 1
-    }
-}
+/// The number of a node.
+pub(super) type NodeId = Number<OfNode>;
 
 #[derive(Debug)]
 struct Slot {
@@ -38,8 +26,7 @@ struct Slot {
 #[derive(Debug, Default)]
 pub(super) struct NodeTable {
     by_name: BTreeMap<Text, NodeId>,
-    slots: Vec<Option<Slot>>,
-    free: Vec<NodeId>,
+    slots: Numbered<OfNode, Slot>,
 }
 
 impl NodeTable {
@@ -51,37 +38,26 @@ impl NodeTable {
         }
         let name = Text::from(name);
         let slot = Slot { name: name.clone(), holds: 1, addresses: None, first_route: None };
-        let id = match self.free.pop() {
-            Some(id) => {
-                self.slots[id.index()] = Some(slot);
-                id
-            }
-            None => {
-                let id = NodeId::from_index(self.slots.len());
-                self.slots.push(Some(slot));
-                id
-            }
-        };
+        let id = self.slots.insert(slot);
         self.by_name.insert(name, id);
         id
     }
 
     /// Holds a node that is held already.
     pub(super) fn hold_again(&mut self, id: NodeId) {
-        if let Some(slot) = self.slot_mut(id) {
+        if let Some(slot) = self.slots.get_mut(id) {
             slot.holds += 1;
         }
     }
 
     /// Takes one hold back; the number is free again after the last.
     pub(super) fn release(&mut self, id: NodeId) {
-        let Some(slot) = self.slot_mut(id) else { return };
+        let Some(slot) = self.slots.get_mut(id) else { return };
         slot.holds -= 1;
         if slot.holds == 0
-            && let Some(slot) = self.slots[id.index()].take()
+            && let Some(slot) = self.slots.remove(id)
         {
             self.by_name.remove(&slot.name);
-            self.free.push(id);
         }
     }
 
@@ -92,17 +68,17 @@ impl NodeTable {
 
     /// The name; empty for a number that is not in use.
     pub(super) fn name(&self, id: NodeId) -> &str {
-        self.slot(id).map_or("", |slot| &slot.name)
+        self.slots.get(id).map_or("", |slot| &slot.name)
     }
 
     /// The name, shared.
     pub(super) fn text(&self, id: NodeId) -> Option<Text> {
-        self.slot(id).map(|slot| slot.name.clone())
+        self.slots.get(id).map(|slot| slot.name.clone())
     }
 
     /// The addresses, when the node is known and has some.
     pub(super) fn addresses(&self, id: NodeId) -> Option<&NodeAddresses> {
-        self.slot(id)?.addresses.as_deref()
+        self.slots.get(id)?.addresses.as_deref()
     }
 
     /// Sets the addresses and returns the ones before.
@@ -111,18 +87,18 @@ impl NodeTable {
         id: NodeId,
         addresses: Option<Box<NodeAddresses>>,
     ) -> Option<Box<NodeAddresses>> {
-        let slot = self.slot_mut(id)?;
+        let slot = self.slots.get_mut(id)?;
         std::mem::replace(&mut slot.addresses, addresses)
     }
 
     /// The first of the routes that lead to the node.
     pub(super) fn first_route(&self, id: NodeId) -> Option<EntryId> {
-        self.slot(id)?.first_route
+        self.slots.get(id)?.first_route
     }
 
     /// Sets the first of the routes that lead to the node.
     pub(super) fn set_first_route(&mut self, id: NodeId, entry: Option<EntryId>) {
-        if let Some(slot) = self.slot_mut(id) {
+        if let Some(slot) = self.slots.get_mut(id) {
             slot.first_route = entry;
         }
     }
@@ -136,13 +112,5 @@ impl NodeTable {
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.by_name.len()
-    }
-
-    fn slot(&self, id: NodeId) -> Option<&Slot> {
-        self.slots.get(id.index())?.as_ref()
-    }
-
-    fn slot_mut(&mut self, id: NodeId) -> Option<&mut Slot> {
-        self.slots.get_mut(id.index())?.as_mut()
     }
 }

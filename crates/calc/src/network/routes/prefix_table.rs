@@ -5,32 +5,20 @@
 //! lengths, so that is a handful of lookups, without the inner nodes that a tree of bits would need.
 
 use super::node_table::{NodeId, NodeTable};
+use super::numbered::{Number, Numbered};
 use super::resolve::Resolved;
 use ipnet::IpNet;
 use messages::IpPoolType;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::num::NonZeroU32;
 
-/// The number of an entry, from 1, so that its absence costs nothing.
+/// What the numbers of entries are numbers of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct EntryId(NonZeroU32);
+pub(super) enum OfEntry {}
 
-impl EntryId {
-    fn from_index(index: usize) -> Self {
-        Self(
-            u32::try_from(index)
-                .ok()
-                .and_then(|index| NonZeroU32::MIN.checked_add(index))
-                .unwrap_or(NonZeroU32::MAX),
-        )
-    }
-
-    fn index(self) -> usize {
-        self.0.get() as usize - 1
-    }
-}
+/// The number of an entry.
+pub(super) type EntryId = Number<OfEntry>;
 
 /// How a pool treats packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,8 +171,7 @@ impl Entry {
 #[derive(Debug)]
 pub(super) struct PrefixTable {
     by_net: BTreeMap<IpNet, EntryId>,
-    entries: Vec<Option<Entry>>,
-    free: Vec<EntryId>,
+    entries: Numbered<OfEntry, Entry>,
     lengths_v4: [u32; 33],
     lengths_v6: [u32; 129],
 }
@@ -193,8 +180,7 @@ impl Default for PrefixTable {
     fn default() -> Self {
         Self {
             by_net: BTreeMap::new(),
-            entries: Vec::new(),
-            free: Vec::new(),
+            entries: Numbered::default(),
             lengths_v4: [0; 33],
             lengths_v6: [0; 129],
         }
@@ -218,17 +204,7 @@ impl PrefixTable {
             previous: None,
             claims: Claims::None,
         };
-        let id = match self.free.pop() {
-            Some(id) => {
-                self.entries[id.index()] = Some(entry);
-                id
-            }
-            None => {
-                let id = EntryId::from_index(self.entries.len());
-                self.entries.push(Some(entry));
-                id
-            }
-        };
+        let id = self.entries.insert(entry);
         self.by_net.insert(net, id);
         *self.length_count(&net) += 1;
         id
@@ -241,20 +217,19 @@ impl PrefixTable {
 
     /// Forgets an entry.
     pub(super) fn remove(&mut self, id: EntryId) {
-        let Some(entry) = self.entries.get_mut(id.index()).and_then(Option::take) else { return };
+        let Some(entry) = self.entries.remove(id) else { return };
         self.by_net.remove(&entry.net);
         *self.length_count(&entry.net) -= 1;
-        self.free.push(id);
     }
 
     /// The entry of this number.
     pub(super) fn get(&self, id: EntryId) -> Option<&Entry> {
-        self.entries.get(id.index())?.as_ref()
+        self.entries.get(id)
     }
 
     /// The entry of this number.
     pub(super) fn get_mut(&mut self, id: EntryId) -> Option<&mut Entry> {
-        self.entries.get_mut(id.index())?.as_mut()
+        self.entries.get_mut(id)
     }
 
     /// The entries around and at this range, the widest first.

@@ -1,17 +1,13 @@
 //! `ipam check --fix`: what is repaired, what is left alone, and that it asks first.
 
 use super::{BLOCK_A, LOCKED, cni, get, golden, put};
-use crate::harness::Shell;
+use crate::harness::{Buffer, Shell, Variables};
 use calicoctl::context::Surroundings;
-use client::config::Environment;
 use client::{Client, ClientConfig, DatastoreType};
 use model::{Key, Value};
-use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io::{self, Read, Write};
-use std::path::Path;
+use std::io::{self, Read};
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex};
 
 /// Records that contradict each other in every way that can be repaired.
 fn contradictory() -> Shell {
@@ -111,7 +107,7 @@ fn what_changes_meanwhile_is_left_alone() {
     let shell = contradictory();
     // Somebody is about to take an address: the handle that holds nothing is written while the question waits.
     let stdin = AnswerAfter { path: shell.path("data").display().to_string(), answer: b"y\n".to_vec() };
-    let stdout = Shared::default();
+    let stdout = Buffer::default();
     let surroundings = Surroundings {
         stdin: Box::new(stdin),
         stdout: Box::new(stdout.clone()),
@@ -122,7 +118,7 @@ fn what_changes_meanwhile_is_left_alone() {
     };
     let arguments: Vec<OsString> = ["calicoctl", "ipam", "check", "--fix"].map(OsString::from).to_vec();
     assert_eq!(calicoctl::run(&arguments, surroundings), ExitCode::SUCCESS);
-    let output = String::from_utf8(stdout.0.lock().expect("the buffer").clone()).expect("text");
+    let output = stdout.text();
     assert!(
         output.contains("  skipped, since it changed meanwhile: delete handle k8s-pod-network.gone"),
         "{output}"
@@ -168,34 +164,4 @@ fn write_handle(embedded_path: String) {
         }
         client.backend().update(&entry).await.expect("writing");
     });
-}
-
-#[derive(Clone, Default)]
-struct Shared(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Shared {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().expect("the buffer").extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-struct Variables(BTreeMap<String, String>);
-
-impl Environment for Variables {
-    fn variable(&self, name: &str) -> Option<OsString> {
-        self.0.get(name).map(OsString::from)
-    }
-
-    fn read_file(&self, path: &Path) -> io::Result<String> {
-        std::fs::read_to_string(path)
-    }
-
-    fn exists(&self, _path: &Path) -> bool {
-        false
-    }
 }

@@ -2,7 +2,7 @@
 
 use super::{cni, golden, put};
 use crate::harness::Shell;
-use testkit::{ApiServer, Etcd, Folder};
+use testkit::{ApiServer, Etcd};
 
 const RECORDS: &str = include_str!("../../data/ipam/kubernetes.yaml");
 
@@ -16,19 +16,8 @@ impl Cluster {
     fn start() -> Self {
         let etcd = Etcd::start().expect("starting etcd");
         let api_server = ApiServer::start(&etcd.endpoint()).expect("starting kube-apiserver");
-        let definitions: Vec<String> = api::crds::all().iter().map(ToString::to_string).collect();
-        api_server
-            .kubectl_with_input(&["apply", "--server-side", "-f", "-"], &definitions.join("\n---\n"))
-            .expect("applying the CRDs");
-        let wait = ["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"];
-        assert!(
-            api_server.kubectl(&wait).expect("kubectl").status.success(),
-            "the CRDs were not established"
-        );
+        let shell = Shell::kubernetes(&api_server, "ipam-kubernetes");
         api_server.kubectl_with_input(&["create", "-f", "-"], RECORDS).expect("creating the records");
-        let kubeconfig = api_server.kubeconfig().display().to_string();
-        let folder = Folder::new("ipam-kubernetes").expect("a folder");
-        let shell = Shell::with(&[("DATASTORE_TYPE", "kubernetes"), ("KUBECONFIG", &kubeconfig)], folder);
         Self { api_server, shell, _etcd: etcd }
     }
 
