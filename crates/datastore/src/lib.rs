@@ -14,6 +14,8 @@ pub mod etcd;
 pub mod kubernetes;
 pub mod secret;
 
-pub use backend::{Backend, Batch, Compaction, InvalidEntry, KvList, ListParts, Watch, WatchEvent, WatchOptions, Write};
+pub use backend::{
+    Backend, Batch, Compaction, InvalidEntry, KvList, ListParts, Watch, WatchEvent, WatchOptions, Write,
+};
 pub use error::{Error, Result};
 pub use secret::Secret;

@@ -12,10 +12,7 @@ use bytes::Bytes;
 const MARKER: &str = "compact_rev_key";
 
 /// One round, given what the last one saw.
-pub(super) async fn round(
-    transport: &dyn Transport,
-    seen: Compaction,
-) -> Result<Compaction, TransportError> {
+pub(super) async fn round(transport: &dyn Transport, seen: Compaction) -> Result<Compaction, TransportError> {
     let key = Bytes::from_static(MARKER.as_bytes());
     let condition = match seen.marker {
         0 => Condition::Absent(key.clone()),
