@@ -1,7 +1,10 @@
 //! The thread between feed and dataplane: it takes in what the feed says, as much as is waiting, flushes the calculation
-//! graph once, and hands the messages on. It also watches the configuration.
+//! graph once, and hands the messages on in parts: those of a first flush together are larger than the graph. It also
+//! watches the configuration.
 
+use crate::policysync;
 use calc::{CalcGraph, GraphConfig, Stats};
+use dataplane::runner::Event;
 use felix_config::{Change, ConfigResolver};
 use messages::{Encapsulation, ToDataplane};
 use model::feed::{Status, Update};
@@ -15,6 +18,8 @@ use tokio::sync::mpsc;
 const WAITING: usize = 16;
 /// How many updates are taken in before a flush, even if more are waiting.
 const UPDATES_PER_FLUSH: usize = 100_000;
+/// How many messages make a part.
+const MESSAGES_PER_PART: usize = 512;
 
 /// What the feed says.
 pub(crate) enum Heard {
@@ -59,7 +64,9 @@ pub(crate) struct Calculation {
     pub(crate) graph: GraphConfig,
     pub(crate) resolver: ConfigResolver,
     pub(crate) encapsulation: Encapsulation,
-    pub(crate) dataplane: SyncSender<dataplane::runner::Event>,
+    pub(crate) dataplane: SyncSender<Event>,
+    /// Where messages go as well, when proxies are to know policies.
+    pub(crate) policy_sync: Option<policysync::Sender>,
     pub(crate) pulse: Pulse,
     pub(crate) metrics: Metrics,
 }
@@ -83,9 +90,18 @@ impl Calculation {
         let mut graph = CalcGraph::new(self.graph.clone());
         let stats = Arc::new(Mutex::new(Stats::default()));
         figures(&self.metrics, &stats);
-        let mut out = Vec::new();
+        let mut outlet = Outlet {
+            dataplane: self.dataplane.clone(),
+            policy_sync: self.policy_sync.take(),
+            part: Vec::new(),
+            count: 0,
+            is_gone: false,
+            encapsulation: self.encapsulation,
+            other_encapsulation: None,
+        };
         let config = Arc::new(self.resolver.effective().texts.clone());
-        self.dataplane.send(event(vec![ToDataplane::ConfigUpdate(config)])).ok()?;
+        outlet.push(ToDataplane::ConfigUpdate(config));
+        outlet.finish()?;
         loop {
             self.pulse.idle();
             let mut next = Some(receiver.blocking_recv()?);
@@ -106,30 +122,32 @@ impl Calculation {
                             names.join(", ")
                         )));
                     }
-                    Change::Live(_) => out.push(ToDataplane::ConfigUpdate(news.texts)),
+                    Change::Live(_) => outlet.push(ToDataplane::ConfigUpdate(news.texts)),
                     Change::None => {}
                 },
                 Ok(None) => {}
                 Err(error) => return Some(Verdict::Failed(error.to_string())),
             }
-            graph.flush(&mut out);
+            graph.flush_each(|message| outlet.push(message));
             self.metrics.observe(
                 "felix_calc_graph_update_time_seconds",
                 "Seconds to update calculation graph for each datastore OnUpdate call.",
                 begin.elapsed().as_secs_f64(),
             );
             *stats.lock().unwrap_or_else(PoisonError::into_inner) = graph.stats();
-            if let Some(verdict) = self.encapsulation_changed(&out) {
-                return Some(verdict);
+            if let Some(need) = outlet.other_encapsulation {
+                return Some(Verdict::Restart(format!(
+                    "pools ask for other tunnels: {need:?} instead of {:?}",
+                    self.encapsulation
+                )));
             }
-            if !out.is_empty() {
-                let more = u32::try_from(out.len()).map_or(f64::MAX, f64::from);
+            let sent = outlet.finish()?;
+            if sent > 0 {
                 self.metrics.count(
                     "felix_calc_graph_output_events",
                     "Number of events emitted by the calculation graph.",
-                    more,
+                    u32::try_from(sent).map_or(f64::MAX, f64::from),
                 );
-                self.dataplane.send(event(std::mem::take(&mut out))).ok()?;
             }
         }
     }
@@ -175,20 +193,52 @@ impl Calculation {
             }
         }
     }
-
-    /// Devices and guard rules for tunnels are made at the start.
-    fn encapsulation_changed(&self, out: &[ToDataplane]) -> Option<Verdict> {
-        out.iter().find_map(|message| match message {
-            ToDataplane::Encapsulation(need) if *need != self.encapsulation => Some(Verdict::Restart(
-                format!("pools ask for other tunnels: {need:?} instead of {:?}", self.encapsulation),
-            )),
-            _ => None,
-        })
-    }
 }
 
-fn event(messages: Vec<ToDataplane>) -> dataplane::runner::Event {
-    dataplane::runner::Event::Messages(messages)
+/// Hands messages on in parts.
+struct Outlet {
+    dataplane: SyncSender<Event>,
+    policy_sync: Option<policysync::Sender>,
+    part: Vec<ToDataplane>,
+    count: usize,
+    /// Whether nobody listens any more: Felix is about to end.
+    is_gone: bool,
+    encapsulation: Encapsulation,
+    /// What pools ask for, if it is not what was made at the start: devices and guard rules for tunnels.
+    other_encapsulation: Option<Encapsulation>,
+}
+
+impl Outlet {
+    fn push(&mut self, message: ToDataplane) {
+        if let ToDataplane::Encapsulation(need) = message
+            && need != self.encapsulation
+        {
+            self.other_encapsulation = Some(need);
+        }
+        self.count += 1;
+        self.part.push(message);
+        if self.part.len() >= MESSAGES_PER_PART && self.other_encapsulation.is_none() {
+            let part = std::mem::take(&mut self.part);
+            self.send(part, Event::Part);
+        }
+    }
+
+    /// Hands on what is left; returns how many messages it was altogether, or nothing when nobody listens any more.
+    fn finish(&mut self) -> Option<usize> {
+        let count = std::mem::take(&mut self.count);
+        if count > 0 {
+            let part = std::mem::take(&mut self.part);
+            self.send(part, Event::Messages);
+        }
+        (!self.is_gone).then_some(count)
+    }
+
+    fn send(&mut self, part: Vec<ToDataplane>, event: fn(Vec<ToDataplane>) -> Event) {
+        if let Some(policy_sync) = &self.policy_sync {
+            policy_sync.tell(&part);
+        }
+        self.is_gone |= self.dataplane.send(event(part)).is_err();
+    }
 }
 
 /// Figures that are read when somebody asks.

@@ -11,6 +11,7 @@
 //! - [`startup`]: the configuration it starts with, from environment, file and datastore.
 //! - [`calculation`]: the thread between feed and dataplane.
 //! - [`reports`]: what the dataplane says, written down where others look.
+//! - [`policysync`]: policies for proxies inside workloads. [`dumps`]: what Felix says about itself on a signal.
 //! - [`run`]: all of it together, until a signal or a change of the configuration ends it.
 //!
 //! Queues between the threads are bounded: a slow kernel slows down the calculation, and that the feed. Nothing is written
@@ -19,8 +20,11 @@
 
 mod calculation;
 pub mod cli;
+mod dumps;
+mod policysync;
 mod reports;
 mod run;
 mod startup;
+mod wireguard;
 
 pub use run::{Ended, RESTART, run};

@@ -4,6 +4,8 @@ use crate::calculation::{Calculation, Verdict};
 use crate::cli::Arguments;
 use crate::reports::{self, ReportSettings};
 use crate::startup::{self, Startup};
+use crate::wireguard;
+use crate::{dumps, policysync};
 use anyhow::{Context as _, Result};
 use calc::GraphConfig;
 use calc::network::{NetworkSettings, RouteSource};
@@ -13,8 +15,8 @@ use felix_config::Config;
 use messages::Encapsulation;
 use std::sync::Arc;
 use std::time::Duration;
-use telemetry::server::{Pages, serve};
-use telemetry::{Health, Metrics, Pulse};
+use telemetry::server::{Pages, serve, serve_tls};
+use telemetry::{ClientAuth, Health, Metrics, Pulse, TlsFiles};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -48,7 +50,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ended> {
     let early = startup::local_sources(&arguments.config_file)?;
     log_to(&early);
     let Startup { backend, kubernetes, use_pod_cidr, resolver, encapsulation } = tokio::select! {
-        started = startup::start(arguments) => started?,
+        started = startup::start(early) => started?,
         () = asked_to_end() => return Ok(Ended::Signal),
     };
     let config = Arc::new(resolver.config().clone());
@@ -60,8 +62,12 @@ pub async fn run(arguments: &Arguments) -> Result<Ended> {
     let overrides =
         config.health_timeout_overrides.iter().map(|(name, limit)| (name.clone(), limit.or_zero()));
     health.set_overrides(overrides.collect());
-    let servers = servers(&config, &health, &metrics).await?;
+    let mut servers = servers(&config, &health, &metrics).await?;
 
+    let client = client::Client::new(Arc::clone(&backend));
+    if config.is_leader() {
+        wireguard::prepare(&config, &client).await;
+    }
     let (report_sender, report_receiver) = mpsc::unbounded_channel();
     let settings = DataplaneSettings {
         host: config.felix_hostname.clone(),
@@ -70,7 +76,11 @@ pub async fn run(arguments: &Arguments) -> Result<Ended> {
         pulse: dataplane_pulse,
         metrics: metrics.clone(),
     };
+    let (key_sender, key_receiver) = mpsc::unbounded_channel();
     let running = runner::start(settings, move |report| {
+        if let Some(key) = reports::wireguard::key_of(&report) {
+            let _ = key_sender.send(key);
+        }
         // When nobody listens any more, Felix is about to end.
         let _ = report_sender.send(report);
     })
@@ -80,13 +90,29 @@ pub async fn run(arguments: &Arguments) -> Result<Ended> {
         Arc::clone(&backend),
         report_receiver,
     ));
+    let key_writer =
+        tokio::spawn(reports::wireguard::write(client, config.felix_hostname.clone(), key_receiver));
 
     let (ended, verdict) = tokio::sync::oneshot::channel();
+    let (policy_sync, proxies) = match config.policy_sync_path_prefix.as_str() {
+        "" => (None, None),
+        _ if !config.is_leader() => (None, None),
+        prefix => {
+            let (sender, task) = policysync::start(prefix.into());
+            (Some(sender), Some(task))
+        }
+    };
+    servers.extend(proxies);
+    servers.push(tokio::spawn(dumps::on_signals(
+        config.debug_memory_profile_path.clone(),
+        config.debug_cpu_profile_path.clone(),
+    )));
     let calculation = Calculation {
         graph: graph_config(&config, &encapsulation, running.suppress_overlaps()),
         resolver,
         encapsulation,
         dataplane: running.sender(),
+        policy_sync,
         pulse: graph_pulse,
         metrics,
     };
@@ -126,6 +152,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ended> {
     // If the dataplane is busy it is not waited for: the next Felix repairs whatever is half done.
     let _ = sender.try_send(Event::Stop);
     reporter.abort();
+    key_writer.abort();
     for server in servers {
         server.abort();
     }
@@ -155,29 +182,45 @@ async fn servers(
     metrics: &Metrics,
 ) -> Result<Vec<tokio::task::JoinHandle<()>>> {
     let mut servers = Vec::new();
-    let mut open = async |what: &str, host: &str, port: i64, pages: Pages| -> Result<()> {
+    let open = async |what: &str, host: &str, port: i64| -> Result<TcpListener> {
         let port = u16::try_from(port).context("the port is out of range")?;
         let host = if host.is_empty() { "0.0.0.0" } else { host };
-        let listener = TcpListener::bind((host, port))
+        TcpListener::bind((host, port))
             .await
-            .with_context(|| format!("{what}: cannot listen on {host}:{port}"))?;
-        servers.push(tokio::spawn(serve(listener, pages)));
-        Ok(())
+            .with_context(|| format!("{what}: cannot listen on {host}:{port}"))
     };
     if config.health_enabled {
         let pages = Pages { health: Some(health.clone()), metrics: None };
-        open("health", &config.health_host, config.health_port, pages).await?;
+        let listener = open("health", &config.health_host, config.health_port).await?;
+        servers.push(tokio::spawn(serve(listener, pages)));
     }
     if config.prometheus_metrics_enabled {
-        if config.prometheus_metrics_cert_file.is_empty() {
-            let pages = Pages { health: None, metrics: Some(metrics.clone()) };
-            open("metrics", &config.prometheus_metrics_host, config.prometheus_metrics_port, pages).await?;
-        } else {
-            // In the clear they would be open to those whom the certificate was to keep out.
-            tracing::error!("metrics over TLS are not supported yet: no metrics are served");
-        }
+        let pages = Pages { health: None, metrics: Some(metrics.clone()) };
+        let host = &config.prometheus_metrics_host;
+        let listener = open("metrics", host, config.prometheus_metrics_port).await?;
+        servers.push(match tls_files(config) {
+            Some(files) => tokio::spawn(serve_tls(listener, pages, files)),
+            None => tokio::spawn(serve(listener, pages)),
+        });
     }
     Ok(servers)
+}
+
+/// The files for metrics over TLS; one of certificate and key is enough to ask for it.
+fn tls_files(config: &Config) -> Option<TlsFiles> {
+    use felix_config::choices::ClientAuth as Asked;
+    let (certificate, key) = (&config.prometheus_metrics_cert_file, &config.prometheus_metrics_key_file);
+    (!certificate.is_empty() || !key.is_empty()).then(|| TlsFiles {
+        certificate: certificate.into(),
+        key: key.into(),
+        authorities: config.prometheus_metrics_ca_file.clone().into(),
+        client_auth: match config.prometheus_metrics_client_auth {
+            Asked::RequireAndVerifyClientCert => ClientAuth::RequireAndVerify,
+            Asked::RequireAnyClientCert => ClientAuth::RequireAny,
+            Asked::VerifyClientCertIfGiven => ClientAuth::VerifyIfGiven,
+            Asked::NoClientCert | Asked::Unset => ClientAuth::None,
+        },
+    })
 }
 
 /// Waits for a signal that ends Felix.

@@ -1,7 +1,6 @@
 //! The configuration that Felix starts with: environment and file, then what the datastore says, read once through a small
 //! feed of the kinds that hold settings. The datastore is waited for as long as it takes.
 
-use crate::cli::Arguments;
 use anyhow::{Context as _, Result};
 use api::Kind;
 use async_trait::async_trait;
@@ -75,8 +74,7 @@ pub(crate) fn local_sources(file: &Path) -> Result<Sources> {
 }
 
 /// Opens the datastore and reads the settings that are in it.
-pub(crate) async fn start(arguments: &Arguments) -> Result<Startup> {
-    let sources = local_sources(&arguments.config_file)?;
+pub(crate) async fn start(sources: Sources) -> Result<Startup> {
     let mut resolver = ConfigResolver::new(sources, Box::new(Machine))?;
     let mut settings = ClientConfig::load(None, &SystemEnvironment)?;
     let overrides = resolver.config().datastore_overrides(resolver.sources());

@@ -47,8 +47,10 @@ const FIRST_PROCESS_REPORT: Duration = Duration::from_secs(10);
 /// What the loop is told.
 #[derive(Debug)]
 pub enum Event {
-    /// Messages, in order.
+    /// Messages, in order: all that there are for now, or the last part of them.
     Messages(Vec<ToDataplane>),
+    /// Messages that others belong to: nothing is done before those are there.
+    Part(Vec<ToDataplane>),
     /// Ends the loop; what is programmed stays.
     Stop,
 }
@@ -250,6 +252,8 @@ struct Work {
     is_started: bool,
     is_reported_in_sync: bool,
     needs_round: bool,
+    /// Whether only a part of what belongs together is there.
+    is_partial: bool,
     begin: Instant,
     throttle: Throttle,
     backoff: Backoff,
@@ -355,6 +359,7 @@ impl Work {
             is_started: false,
             is_reported_in_sync: false,
             needs_round: false,
+            is_partial: false,
             begin: now,
             throttle: Throttle::new(now),
             backoff: Backoff::default(),
@@ -389,10 +394,14 @@ impl Work {
                     Event::Stop => return Ok(()),
                     Event::Messages(messages) => {
                         batch += messages.len();
-                        messages
-                            .into_iter()
-                            .for_each(|message| self.state.take(message, &mut self.planes, now));
+                        self.take_messages(messages, now);
                         self.needs_round = true;
+                        self.is_partial = false;
+                    }
+                    Event::Part(messages) => {
+                        batch += messages.len();
+                        self.take_messages(messages, now);
+                        self.is_partial = true;
                     }
                 }
             }
@@ -407,6 +416,10 @@ impl Work {
             self.look_at_clock(now)?;
             self.maybe_round(Instant::now());
         }
+    }
+
+    fn take_messages(&mut self, messages: Vec<ToDataplane>, now: Instant) {
+        messages.into_iter().for_each(|message| self.state.take(message, &mut self.planes, now));
     }
 
     /// Waits until something happens or is due.
@@ -425,11 +438,12 @@ impl Work {
     }
 
     fn next_due(&self, now: Instant) -> Option<Instant> {
-        let round = match (self.state.in_sync && self.needs_round, self.again_at) {
+        let round = match (self.may_start_round(), self.again_at) {
             // Held up, by the throttle or after a failure.
             (true, Some(at)) => Some(at),
             (true, None) => Some(now),
-            (false, at) => at,
+            // What is missing comes as a message.
+            (false, at) => at.filter(|_| !self.is_partial),
         };
         [
             round,
@@ -628,9 +642,14 @@ impl Work {
         Ok(())
     }
 
+    /// Whether there is anything to do, and everything that belongs to it is known.
+    fn may_start_round(&self) -> bool {
+        self.state.in_sync && self.needs_round && !self.is_partial
+    }
+
     /// Goes through the phases, if there is anything to do and it is time.
     fn maybe_round(&mut self, now: Instant) {
-        if !self.state.in_sync || !self.needs_round {
+        if !self.may_start_round() {
             return;
         }
         if let Err(at) = self.throttle.admit(now) {

@@ -1,0 +1,136 @@
+//! A Felix in a process of its own, and what the kernel says about that process.
+
+use crate::host::Filter;
+use anyhow::{Context as _, Result, bail, ensure};
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use testkit::{Folder, free_port};
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// A running Felix; killed when dropped.
+pub(crate) struct Felix {
+    child: Child,
+    health: u16,
+    folder: Folder,
+    begin: Instant,
+}
+
+impl Felix {
+    pub(crate) fn start(endpoint: &str, filter: Filter) -> Result<Self> {
+        let folder = Folder::new("felix")?;
+        let health = free_port()?;
+        let mut command = Command::new(std::env::current_exe()?);
+        command.env(crate::ROLE, "felix");
+        for (name, value) in [
+            ("DATASTORETYPE", "etcdv3"),
+            ("ETCDENDPOINTS", endpoint),
+            ("FELIXHOSTNAME", crate::cluster::HOST),
+            ("IPV6SUPPORT", "false"),
+            ("IPTABLESBACKEND", "NFT"),
+            ("NFTABLESMODE", if filter == Filter::Nftables { "Enabled" } else { "Disabled" }),
+            ("HEALTHENABLED", "true"),
+            ("HEALTHHOST", "127.0.0.1"),
+            ("HEALTHPORT", &health.to_string()),
+            ("ENDPOINTSTATUSPATHPREFIX", &folder.path().display().to_string()),
+            ("LOGSEVERITYSCREEN", "INFO"),
+        ] {
+            command.env(format!("FELIX_{name}"), value);
+        }
+        let log = File::create(folder.path().join("log"))?;
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let begin = Instant::now();
+        let child = command.spawn()?;
+        Ok(Self { child, health, folder, begin })
+    }
+
+    /// Waits until it is ready: how long that took since it was started.
+    pub(crate) fn wait_until_ready(&mut self) -> Result<Duration> {
+        loop {
+            if is_ready(self.health) {
+                return Ok(self.begin.elapsed());
+            }
+            if let Some(status) = self.child.try_wait()? {
+                bail!("Felix ended with {status}:\n{}", self.log());
+            }
+            ensure!(self.begin.elapsed() < PATIENCE, "Felix is not ready:\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    fn file(&self, name: &str) -> Result<String> {
+        let path = PathBuf::from(format!("/proc/{}/{name}", self.child.id()));
+        std::fs::read_to_string(&path).with_context(|| format!("{}; {}", path.display(), self.log()))
+    }
+
+    /// Resident memory now, in MiB.
+    pub(crate) fn memory(&self) -> Result<f64> {
+        self.memory_line("VmRSS:")
+    }
+
+    /// The most that it ever was.
+    pub(crate) fn peak_memory(&self) -> Result<f64> {
+        self.memory_line("VmHWM:")
+    }
+
+    fn memory_line(&self, name: &str) -> Result<f64> {
+        let status = self.file("status")?;
+        let line = status.lines().find(|line| line.starts_with(name)).context("no such line")?;
+        let kib: f64 = line.split_whitespace().nth(1).context("no number")?.parse()?;
+        Ok(kib / 1024.0)
+    }
+
+    /// CPU seconds since its start, with those of the helpers that ended.
+    pub(crate) fn cpu(&self) -> Result<f64> {
+        let stat = self.file("stat")?;
+        // The name may hold anything but ends with the last parenthesis.
+        let (_, rest) = stat.rsplit_once(')').context("no name")?;
+        let fields: Vec<&str> = rest.split_whitespace().collect();
+        let ticks: u64 =
+            fields.get(11..15).context("too short")?.iter().flat_map(|one| one.parse::<u64>()).sum();
+        #[expect(clippy::cast_precision_loss, reason = "seconds for people")]
+        Ok(ticks as f64 / 100.0)
+    }
+
+    /// CPU time of all its threads in nanoseconds, exactly.
+    pub(crate) fn exact_cpu(&self) -> Result<u64> {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id()))?;
+        let mut sum = 0;
+        for task in tasks {
+            let text = std::fs::read_to_string(task?.path().join("schedstat"))?;
+            sum += text.split_whitespace().next().context("no time")?.parse::<u64>()?;
+        }
+        Ok(sum)
+    }
+}
+
+impl Drop for Felix {
+    fn drop(&mut self) {
+        if let Some(place) = std::env::var_os("TORTIE_BENCH_FELIX_LOG") {
+            let _ = std::fs::copy(self.folder.path().join("log"), place);
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn is_ready(port: u16) -> bool {
+    let ask = || -> std::io::Result<bool> {
+        let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.write_all(b"GET /readiness HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer.starts_with("HTTP/1.1 20"))
+    };
+    // Nobody listens yet.
+    ask().unwrap_or(false)
+}

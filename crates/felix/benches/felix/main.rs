@@ -1,0 +1,92 @@
+//! Felix as a process of its own on an etcd, with each packet filter: how long until everything is programmed, what that
+//! takes, how long a change takes to reach the kernel, and what packets pay.
+//!
+//! It starts itself again in a network and a mount namespace of its own, so that everything it makes goes away with it;
+//! the Felix that is measured is this program too. Calico's figures are those of its Felix on the same shapes, taken once
+//! on the machine that this was written on; packets are compared with plain routing in the same run. It needs root, etcd,
+//! iproute2, nftables, iptables and ipset. Words on the command line select measurements whose name has one of them. With
+//! `TORTIE_BENCH_OUT=<folder>` the table is also written there. It refuses to count a start as done before every chain
+//! is in the kernel.
+
+#![expect(clippy::print_stdout, reason = "the table is this program's output")]
+
+mod cluster;
+mod daemon;
+mod host;
+mod packets;
+mod programming;
+mod traffic;
+
+use anyhow::{Context as _, Result, bail};
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::process::{Command, ExitCode};
+use testkit::Report;
+
+/// What this program is: unset for whoever starts it, then the one that measures, then Felix.
+const ROLE: &str = "TORTIE_BENCH_ROLE";
+
+fn main() -> ExitCode {
+    let outcome = match std::env::var(ROLE).as_deref() {
+        Ok("felix") => return felix::cli::main(&[OsString::from("felix")]),
+        Ok("measure") => measure(),
+        _ => enter(),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Nothing is left to report to when standard error is gone.
+            let _ = writeln!(std::io::stderr(), "{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Starts this program again where it cannot disturb anybody.
+fn enter() -> Result<()> {
+    let script = "mkdir -p /run/netns && mount -t tmpfs tmpfs /run/netns && mount -t tmpfs tmpfs /var/lib \
+                  && ip link set lo up && exec \"$@\"";
+    let status = Command::new("unshare")
+        .args(["--net", "--mount", "--fork", "--kill-child", "sh", "-ec", script, "sh"])
+        .arg(std::env::current_exe()?)
+        .args(std::env::args_os().skip(1))
+        .env(ROLE, "measure")
+        .status()
+        .context("`unshare` (package util-linux)")?;
+    if !status.success() {
+        bail!("the measurement ended with {status}; it makes network namespaces and needs root");
+    }
+    Ok(())
+}
+
+/// Which measurements are wanted.
+struct Wanted(Vec<String>);
+
+impl Wanted {
+    fn from_arguments() -> Self {
+        // `cargo bench` adds `--bench`.
+        Self(std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect())
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.0.is_empty() || self.0.iter().any(|word| name.contains(word.as_str()))
+    }
+}
+
+fn measure() -> Result<()> {
+    let wanted = Wanted::from_arguments();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let mut report = Report::new("felix");
+    for shape in &cluster::SHAPES {
+        programming::measure(&runtime, shape, &wanted, &mut report)?;
+    }
+    packets::measure(&runtime, &wanted, &mut report)?;
+    report.note(
+        "Start: from the start of the process until all chains are in the kernel, median of the rounds; memory and CPU at \
+         that moment, the CPU with helpers. An update changes the port of a rule of one policy; its time starts before the \
+         write to etcd, whose own share is beside it. Policies select local pods evenly, and all of them are programmed. \
+         Calico's figures are from the same machine and shapes, not from this run.",
+    );
+    print!("{}", report.markdown());
+    report.record()
+}

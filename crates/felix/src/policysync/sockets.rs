@@ -1,0 +1,162 @@
+//! The sockets of workloads. The driver that mounts a folder into a pod writes `creds/<uid>.json` with the pod's name and
+//! makes the folder `mount/<uid>`; whoever connects to `mount/<uid>/socket` is that pod. So the file system says who a
+//! client is, and nobody is asked.
+
+use super::Hub;
+use super::server::PolicySync;
+use messages::WorkloadEndpointId;
+use rustix::fs::inotify;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::net::UnixListener;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::UnixListenerStream;
+
+/// How often a folder that is not there yet is looked for.
+const LOOK: Duration = Duration::from_secs(2);
+/// The longest file that is read.
+const LONGEST: u64 = 64 * 1024;
+/// The endpoint of a pod.
+const ORCHESTRATOR: &str = "k8s";
+const ENDPOINT: &str = "eth0";
+
+/// Who a pod is. Other fields are of no interest.
+#[derive(Debug, Deserialize, PartialEq, Eq)]
+struct Credentials {
+    #[serde(rename = "Workload", alias = "workload")]
+    name: String,
+    #[serde(rename = "Namespace", alias = "namespace")]
+    namespace: String,
+}
+
+/// Serves sockets under this folder for as long as it is polled.
+pub(crate) async fn serve(prefix: PathBuf, hub: Hub) {
+    let credentials = prefix.join("creds");
+    let mut open: BTreeMap<String, Server> = BTreeMap::new();
+    loop {
+        match watch(&credentials) {
+            Ok(mut changes) => {
+                update(&prefix, &hub, &mut open);
+                while changes.recv().await.is_some() {
+                    update(&prefix, &hub, &mut open);
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => {
+                tracing::warn!(%error, folder = %credentials.display(), "cannot look for workloads with proxies");
+            }
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// One listening socket; it ends with this value.
+struct Server {
+    task: JoinHandle<()>,
+    path: PathBuf,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.task.abort();
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Says when something in a folder changes, until the folder is gone or nobody listens.
+fn watch(folder: &Path) -> io::Result<mpsc::Receiver<()>> {
+    let watch = inotify::init(inotify::CreateFlags::CLOEXEC)?;
+    let flags = inotify::WatchFlags::CLOSE_WRITE
+        | inotify::WatchFlags::MOVE
+        | inotify::WatchFlags::DELETE
+        | inotify::WatchFlags::DELETE_SELF
+        | inotify::WatchFlags::ONLYDIR;
+    inotify::add_watch(&watch, folder, flags)?;
+    let (sender, receiver) = mpsc::channel(1);
+    let folder = folder.to_owned();
+    std::thread::Builder::new().name("proxies".to_owned()).spawn(move || {
+        let mut buffer = [0; 4096];
+        // What changed does not matter: the folder is read.
+        while rustix::io::read(&watch, &mut buffer).is_ok() {
+            // One that waits already says as much as two.
+            let is_gone = matches!(sender.try_send(()), Err(mpsc::error::TrySendError::Closed(())));
+            if is_gone || !folder.is_dir() {
+                return;
+            }
+        }
+    })?;
+    Ok(receiver)
+}
+
+/// Opens sockets of workloads that came and closes those of workloads that went.
+fn update(prefix: &Path, hub: &Hub, open: &mut BTreeMap<String, Server>) {
+    let there = match workloads(&prefix.join("creds")) {
+        Ok(there) => there,
+        Err(error) => {
+            tracing::warn!(%error, "cannot read which workloads have proxies");
+            return;
+        }
+    };
+    open.retain(|uid, _| there.contains_key(uid));
+    for (uid, path) in there {
+        if open.contains_key(&uid) {
+            continue;
+        }
+        match listen(prefix, &uid, &path, hub) {
+            Ok(server) => {
+                open.insert(uid, server);
+            }
+            Err(error) => tracing::warn!(%error, uid, "no socket for the proxy of a workload"),
+        }
+    }
+}
+
+/// The files by the workloads' uids.
+fn workloads(folder: &Path) -> io::Result<BTreeMap<String, PathBuf>> {
+    let mut found = BTreeMap::new();
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        let uid = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(".json"));
+        if let Some(uid) = uid.filter(|uid| !uid.is_empty()) {
+            found.insert(uid.to_owned(), path.clone());
+        }
+    }
+    Ok(found)
+}
+
+fn listen(prefix: &Path, uid: &str, credentials: &Path, hub: &Hub) -> io::Result<Server> {
+    if std::fs::metadata(credentials)?.len() > LONGEST {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the file is too long"));
+    }
+    let Credentials { name, namespace } = serde_json::from_slice(&std::fs::read(credentials)?)?;
+    let path = prefix.join("mount").join(uid).join("socket");
+    match std::fs::remove_file(&path) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    let listener = UnixListener::bind(&path)?;
+    // Whose user a pod's processes are is not known.
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777))?;
+    let endpoint = WorkloadEndpointId {
+        orchestrator: ORCHESTRATOR.into(),
+        workload: format!("{namespace}/{name}").into(),
+        endpoint: ENDPOINT.into(),
+    };
+    tracing::info!(uid, workload = %endpoint.workload, "a workload has a proxy");
+    let service = PolicySync::new(hub.clone(), endpoint);
+    let task = tokio::spawn(async move {
+        let incoming = UnixListenerStream::new(listener);
+        if let Err(error) =
+            tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming).await
+        {
+            tracing::warn!(%error, "the socket of a workload's proxy failed");
+        }
+    });
+    Ok(Server { task, path })
+}
