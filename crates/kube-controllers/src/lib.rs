@@ -16,6 +16,7 @@
 //! Every controller decides in plain functions (what should be there against what is there) and has a thin shell that
 //! reads, writes and waits. It refuses to keep whole Kubernetes objects, and to delete what it cannot prove to be gone.
 
+pub mod cli;
 pub mod cluster;
 pub mod compaction;
 pub mod config;
@@ -34,5 +35,6 @@ pub mod policy_names;
 pub mod pools;
 pub mod profiles;
 pub mod queue;
+pub mod run;
 pub mod shutdown;
 pub mod status;

@@ -53,6 +53,8 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         flags: Vec<OsString>,
     },
+    /// The Kubernetes controllers.
+    KubeControllers(KubeControllersArguments),
     /// A cluster of network namespaces on this machine.
     Lab(Box<lab::Arguments>),
     /// Run one component, as manifests name them.
@@ -84,6 +86,8 @@ enum Component {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         flags: Vec<OsString>,
     },
+    /// The Kubernetes controllers.
+    KubeControllers(KubeControllersArguments),
     #[command(external_subcommand)]
     Other(Vec<OsString>),
 }
@@ -104,6 +108,21 @@ enum CniCommand {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         flags: Vec<OsString>,
     },
+}
+
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
+struct KubeControllersArguments {
+    #[command(flatten)]
+    run: kube_controllers::cli::Arguments,
+    #[command(subcommand)]
+    command: Option<KubeControllersCommand>,
+}
+
+#[derive(Subcommand)]
+enum KubeControllersCommand {
+    /// Check the status file of running controllers.
+    KubeControllersHealth(kube_controllers::cli::CheckArguments),
 }
 
 #[derive(Args)]
@@ -141,6 +160,7 @@ fn main() -> ExitCode {
         Entry::Installer => install(),
         Entry::Node => node::run(NodeCommand::Run),
         Entry::Felix => return run_felix(Vec::new()),
+        Entry::CheckStatus => return kube_controllers::cli::check_status(&arguments, &version()),
         Entry::OldNode(flags) => node::run_old(&flags),
         Entry::Tree(arguments) => run(&arguments),
     };
@@ -175,13 +195,26 @@ fn run(arguments: &[OsString]) -> Result<ExitCode> {
             Ok(run_felix(flags))
         }
         Command::Lab(arguments) => lab::run(*arguments),
+        Command::KubeControllers(arguments)
+        | Command::Component { component: Component::KubeControllers(arguments) } => {
+            match arguments.command {
+                Some(KubeControllersCommand::KubeControllersHealth(arguments)) => {
+                    Ok(kube_controllers::cli::check(&arguments, &version()))
+                }
+                None => kube_controllers::cli::main(&arguments.run),
+            }
+        }
         Command::Component { component: Component::Other(words) } => {
             let name = words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
             bail!("component {name} is not part of this version yet")
         }
         Command::Health(arguments) => health(&arguments),
-        Command::Version => print(&format!("tortie {}\n", env!("CARGO_PKG_VERSION"))),
+        Command::Version => print(&format!("{}\n", version())),
     }
+}
+
+fn version() -> String {
+    format!("tortie {}", env!("CARGO_PKG_VERSION"))
 }
 
 fn run_felix(flags: Vec<OsString>) -> ExitCode {

@@ -22,6 +22,8 @@ pub(crate) enum Entry {
     Node,
     /// The policy agent.
     Felix,
+    /// The probe of the Kubernetes controllers, by its old name.
+    CheckStatus,
     /// The node, by the flags of older manifests (without the program's name).
     OldNode(Vec<String>),
     /// The tree of commands, with these arguments (the program's name first).
@@ -29,8 +31,20 @@ pub(crate) enum Entry {
 }
 
 /// The first words of the tree. Where `CNI_COMMAND` is set, anything else means the plugin.
-const WORDS: [&str; 12] = [
-    "cni", "component", "crds", "ctl", "datastore", "felix", "health", "help", "lab", "node", "version", "--help",
+const WORDS: [&str; 13] = [
+    "cni",
+    "component",
+    "crds",
+    "ctl",
+    "datastore",
+    "felix",
+    "health",
+    "help",
+    "kube-controllers",
+    "lab",
+    "node",
+    "version",
+    "--help",
 ];
 
 /// Decides. `arguments` begin with the program's name; `cni_command` is the variable of that name.
@@ -47,6 +61,13 @@ pub(crate) fn choose(arguments: &[OsString], cni_command: Option<&OsString>) -> 
         "calicoctl" | "kubectl-calico" => return Entry::Ctl(arguments.to_vec()),
         "install" => return Entry::Installer,
         "start_runit" => return Entry::Node,
+        "check-status" => return Entry::CheckStatus,
+        // The controllers' own program of old, with its flags behind.
+        "kube-controllers" => {
+            let mut words = vec![OsString::from("tortie"), OsString::from("kube-controllers")];
+            words.extend(rest.iter().cloned());
+            return Entry::Tree(words);
+        }
         "calico-node" if rest.is_empty() => return Entry::Node,
         "calico-node" if rest.first().is_some_and(|word| !word.to_string_lossy().starts_with('-')) => {
             return Entry::Tree(arguments.to_vec());
@@ -98,6 +119,12 @@ mod tests {
             ("calico-node -felix", "", Entry::Felix),
             ("calico-node", "", Entry::Node),
             ("start_runit", "", Entry::Node),
+            ("/usr/bin/check-status -l", "", Entry::CheckStatus),
+            (
+                "/usr/bin/kube-controllers --health-port 9440",
+                "",
+                Entry::Tree(words("tortie kube-controllers --health-port 9440")),
+            ),
             ("kubectl-calico get nodes", "", Entry::Ctl(words("kubectl-calico get nodes"))),
             ("tortie ctl get nodes", "", Entry::Ctl(words("ctl get nodes"))),
             ("calico ctl version", "ADD", Entry::Ctl(words("ctl version"))),

@@ -147,7 +147,9 @@ impl<T: Slim> Informer<T> {
             };
             self.well(&mut pause);
             self.inner.is_served.send_replace(true);
-            self.inner.synced.send_replace(true);
+            if !self.inner.synced.send_replace(true) {
+                tracing::info!(kind = T::COLLECTION.plural, objects = self.len(), "followed");
+            }
             // Until the API says that our revision is of no use any more.
             loop {
                 match self.watch(cluster, &mut revision, &mut strings, &mut pause).await {
@@ -266,7 +268,7 @@ pub(super) trait AnyInformer: Send + Sync {
 impl<T: Slim> AnyInformer for Informer<T> {
     fn start(&self, cluster: Cluster, shutdown: Shutdown, pod_labels: bool) -> JoinHandle<()> {
         let informer = self.clone();
-        let strings = Strings { pod_labels, ..Strings::default() };
+        let strings = if pod_labels { Strings::with_pod_labels() } else { Strings::default() };
         tokio::spawn(async move { informer.run(cluster, shutdown, strings).await })
     }
 

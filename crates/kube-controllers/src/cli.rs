@@ -1,0 +1,164 @@
+//! The command line: `kube-controllers`, and the probe that reads its status file.
+
+use crate::config::LogLevel;
+use crate::leader::LeaderSettings;
+use crate::run::{Options, Surroundings, run};
+use crate::shutdown::ShutdownHandle;
+use crate::status::{self, DEFAULT_FILE};
+use anyhow::Result;
+use clap::{Args, Parser};
+use client::config::SystemEnvironment;
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+/// Run the Calico Kubernetes controllers.
+#[derive(Clone, Debug, Args)]
+pub struct Arguments {
+    /// File to write status information to.
+    #[arg(long, default_value = DEFAULT_FILE)]
+    pub status_file: PathBuf,
+    /// Port to serve HTTP health checks on (0 to disable).
+    #[arg(long, default_value_t = 0)]
+    pub health_port: u16,
+    /// Work only while holding a Lease, so that several can run and one works.
+    #[arg(long)]
+    pub leader_elect: bool,
+    /// Namespace of the Lease.
+    #[arg(long, default_value = "kube-system")]
+    pub leader_elect_namespace: String,
+    /// Name of the Lease.
+    #[arg(long, default_value = "calico-kube-controllers")]
+    pub leader_elect_name: String,
+}
+
+/// Check the status file of the controllers.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "check-status", disable_version_flag = true)]
+pub struct CheckArguments {
+    /// Display version.
+    #[arg(short = 'v', long)]
+    pub version: bool,
+    /// File to read with status information.
+    #[arg(short = 'f', long, alias = "status-file", default_value = DEFAULT_FILE)]
+    pub file: PathBuf,
+    /// Check readiness.
+    #[arg(short = 'r', long)]
+    pub ready: bool,
+    /// Check liveness.
+    #[arg(short = 'l', long)]
+    pub live: bool,
+}
+
+/// Runs the controllers until a signal ends them.
+///
+/// # Errors
+/// Those of [`run`].
+pub fn main(arguments: &Arguments) -> Result<ExitCode> {
+    let builder = tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .with_env_filter(EnvFilter::new(LogLevel::Info.directive()))
+        .with_filter_reloading();
+    let handle = builder.reload_handle();
+    // Whoever embeds us may log already.
+    let _ = builder.try_init();
+    let surroundings = Surroundings {
+        environment: Box::new(SystemEnvironment),
+        set_log_level: Box::new(move |level| {
+            // Only fails when nobody logs any more.
+            let _ = handle.reload(EnvFilter::new(level.directive()));
+        }),
+    };
+    // One thread: the work is waiting for answers, and every further thread keeps memory of its own.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let (end, shutdown) = ShutdownHandle::new();
+        tokio::spawn(async move {
+            asked_to_end().await;
+            tracing::info!("asked to end");
+            end.request();
+            // The handle lives on: dropping it would be a request, too.
+            std::future::pending::<()>().await;
+        });
+        run(options(arguments), surroundings, shutdown).await
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn options(arguments: &Arguments) -> Options {
+    let identity = || {
+        let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "kube-controllers".to_owned());
+        format!("{host}_{}", uuid::Uuid::new_v4())
+    };
+    Options {
+        status_file: arguments.status_file.clone(),
+        health_port: arguments.health_port,
+        leader: arguments.leader_elect.then(|| LeaderSettings {
+            namespace: arguments.leader_elect_namespace.clone(),
+            name: arguments.leader_elect_name.clone(),
+            identity: identity(),
+        }),
+    }
+}
+
+async fn asked_to_end() {
+    let hear = |kind| async move {
+        match signal(kind) {
+            Ok(mut signal) => {
+                signal.recv().await;
+            }
+            Err(error) => {
+                tracing::error!(%error, "cannot listen for signals");
+                std::future::pending::<()>().await;
+            }
+        }
+    };
+    tokio::select! {
+        () = hear(SignalKind::terminate()) => {}
+        () = hear(SignalKind::interrupt()) => {}
+    }
+}
+
+/// The probe, by its own name: `check-status -l`, `-r`, `-f FILE`, `-v`.
+#[must_use]
+pub fn check_status(arguments: &[OsString], version: &str) -> ExitCode {
+    match CheckArguments::try_parse_from(arguments) {
+        Ok(arguments) => check(&arguments, version),
+        Err(error) => {
+            let _ = error.print();
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The probe.
+#[must_use]
+pub fn check(arguments: &CheckArguments, version: &str) -> ExitCode {
+    let (text, is_good) = if arguments.version {
+        (version.to_owned(), true)
+    } else if arguments.ready || arguments.live {
+        status::check(&arguments.file)
+    } else {
+        ("No command specified to check-status".to_owned(), false)
+    };
+    // A probe whose reader is gone still has its exit code.
+    let _ = writeln!(std::io::stdout(), "{text}");
+    if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probes_of_both_generations_are_understood() {
+        for line in ["check-status -l", "check-status -r -f /x", "check-status --ready", "check-status -v"] {
+            assert!(CheckArguments::try_parse_from(line.split(' ')).is_ok(), "{line}");
+        }
+        assert!(CheckArguments::try_parse_from(["check-status", "--what"]).is_err());
+    }
+}

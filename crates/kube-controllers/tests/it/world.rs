@@ -1,0 +1,224 @@
+//! A kube-apiserver that most tests share, a datastore of its own for each, and controllers that run in this process.
+//!
+//! Controllers look at the whole cluster, so tests keep apart by names; what one test leaves in the cluster does not
+//! disturb another's datastore.
+
+use anyhow::{Context as _, Result, bail};
+use client::Client;
+use client::config::{ClientConfig, Environment};
+use kube_access::KubeAccess;
+use kube_controllers::cluster::{Cluster, MERGE_PATCH};
+use kube_controllers::run::{Options, Surroundings, run};
+use kube_controllers::shutdown::ShutdownHandle;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError, Weak};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use testkit::{ApiServer, Etcd};
+use tokio::task::JoinHandle;
+
+/// How long anything may take to come true.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The servers that tests share; they end with the last test that holds them.
+pub(crate) struct Servers {
+    pub(crate) api_server: ApiServer,
+    pub(crate) etcd: Etcd,
+}
+
+static SHARED: Mutex<Weak<Servers>> = Mutex::new(Weak::new());
+
+/// The shared servers.
+pub(crate) fn servers() -> Result<Arc<Servers>> {
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(servers) = shared.upgrade() {
+        return Ok(servers);
+    }
+    let servers = Arc::new(Servers::start()?);
+    *shared = Arc::downgrade(&servers);
+    Ok(servers)
+}
+
+impl Servers {
+    /// Servers of one's own.
+    pub(crate) fn start() -> Result<Self> {
+        let etcd = Etcd::start()?;
+        let api_server = ApiServer::start(&etcd.endpoint())?;
+        Ok(Self { api_server, etcd })
+    }
+}
+
+/// Variables of an environment.
+#[derive(Clone, Default)]
+pub(crate) struct Variables(pub(crate) BTreeMap<String, String>);
+
+impl Variables {
+    pub(crate) fn new(pairs: &[(&str, &str)]) -> Self {
+        Self(pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
+    }
+
+    pub(crate) fn with(mut self, pairs: &[(&str, &str)]) -> Self {
+        self.0.extend(Self::new(pairs).0);
+        self
+    }
+}
+
+impl Environment for Variables {
+    fn variable(&self, name: &str) -> Option<OsString> {
+        self.0.get(name).map(OsString::from)
+    }
+
+    fn read_file(&self, path: &Path) -> io::Result<String> {
+        std::fs::read_to_string(path)
+    }
+
+    fn exists(&self, path: &Path) -> bool {
+        path.exists()
+    }
+}
+
+/// A cluster and a datastore.
+pub(crate) struct World {
+    pub(crate) cluster: Cluster,
+    pub(crate) client: Client,
+    pub(crate) variables: Variables,
+    folder: tempfile::TempDir,
+}
+
+impl World {
+    /// Calico's data in an embedded store of its own.
+    pub(crate) async fn embedded(api_server: &ApiServer) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let store = folder.path().join("store");
+        Self::open(api_server, folder, &[("DATASTORE_TYPE", "embedded"), ("EMBEDDED_PATH", text(&store)?)]).await
+    }
+
+    /// Calico's data in this etcd.
+    pub(crate) async fn etcd(api_server: &ApiServer, etcd: &Etcd) -> Result<Self> {
+        let endpoint = etcd.endpoint();
+        let pairs = [("DATASTORE_TYPE", "etcdv3"), ("ETCD_ENDPOINTS", endpoint.as_str())];
+        Self::open(api_server, tempfile::tempdir()?, &pairs).await
+    }
+
+    /// Calico's data in the Kubernetes API.
+    pub(crate) async fn kubernetes(api_server: &ApiServer) -> Result<Self> {
+        let world = Self::open(api_server, tempfile::tempdir()?, &[("DATASTORE_TYPE", "kubernetes")]).await?;
+        world.client.backend().install().await?;
+        Ok(world)
+    }
+
+    async fn open(api_server: &ApiServer, folder: tempfile::TempDir, pairs: &[(&str, &str)]) -> Result<Self> {
+        let kubeconfig = api_server.kubeconfig();
+        let variables = Variables::new(pairs).with(&[("KUBECONFIG", text(&kubeconfig)?)]);
+        let access = KubeAccess::open(&variables, Path::new("/nowhere")).await?;
+        let client = Client::open(&ClientConfig::load(None, &variables)?).await?;
+        Ok(Self { cluster: Cluster::new(&access), client, variables, folder })
+    }
+
+    /// Starts controllers with these variables besides.
+    pub(crate) fn start(&self, pairs: &[(&str, &str)]) -> Running {
+        self.start_with(pairs, 0)
+    }
+
+    /// The same with a port for health.
+    pub(crate) fn start_with(&self, pairs: &[(&str, &str)], health_port: u16) -> Running {
+        let variables = self.variables.clone().with(pairs);
+        let options = Options { status_file: self.status_file(), health_port, leader: None };
+        let surroundings =
+            Surroundings { environment: Box::new(variables), set_log_level: Box::new(|_| {}) };
+        let (end, shutdown) = ShutdownHandle::new();
+        let task = tokio::spawn(async move { run(options, surroundings, shutdown).await });
+        Running { end, task }
+    }
+
+    pub(crate) fn status_file(&self) -> PathBuf {
+        self.folder.path().join("status.json")
+    }
+
+    /// Creates an object of Kubernetes.
+    pub(crate) async fn create(&self, path: &str, object: &Value) -> Result<()> {
+        let _: Value = self.cluster.create(&format!("create at {path}"), path, object).await?;
+        Ok(())
+    }
+
+    pub(crate) async fn create_namespace(&self, name: &str, labels: &Value) -> Result<()> {
+        let object = json!({"metadata": {"name": name, "labels": labels}});
+        self.create("/api/v1/namespaces", &object).await
+    }
+
+    /// Changes an object of Kubernetes.
+    pub(crate) async fn patch(&self, path: &str, patch: &Value) -> Result<()> {
+        let what = format!("patch {path}");
+        let _: Value = self.cluster.send(&what, http::Method::PATCH, path, patch, MERGE_PATCH).await?;
+        Ok(())
+    }
+
+    /// Deletes an object of Kubernetes at once.
+    pub(crate) async fn delete(&self, path: &str) -> Result<()> {
+        let what = format!("delete {path}");
+        let body = json!({"gracePeriodSeconds": 0});
+        let _: Value = self.cluster.send(&what, http::Method::DELETE, path, &body, "application/json").await?;
+        Ok(())
+    }
+
+    /// Deletes a namespace: nobody else is there to finish that, so its finalizer is taken off.
+    pub(crate) async fn delete_namespace(&self, name: &str) -> Result<()> {
+        self.delete(&format!("/api/v1/namespaces/{name}")).await?;
+        let finalize = format!("/api/v1/namespaces/{name}/finalize");
+        let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}, "spec": {"finalizers": []}});
+        let _: Value = self.cluster.replace("finalize a namespace", &finalize, &body).await?;
+        Ok(())
+    }
+}
+
+fn text(path: &Path) -> Result<&str> {
+    path.to_str().context("a path that is text")
+}
+
+/// Controllers that run.
+pub(crate) struct Running {
+    end: ShutdownHandle,
+    task: JoinHandle<Result<()>>,
+}
+
+impl Running {
+    /// Ends them, in order.
+    pub(crate) async fn stop(self) -> Result<()> {
+        self.end.request();
+        tokio::time::timeout(PATIENCE, self.task).await.context("the controllers do not end")??
+    }
+
+    /// Whether they still run.
+    pub(crate) fn is_running(&self) -> bool {
+        !self.task.is_finished()
+    }
+
+    /// What became of controllers that ended by themselves.
+    pub(crate) async fn outcome(self) -> Result<()> {
+        tokio::time::timeout(PATIENCE, self.task).await.context("the controllers do not end")??
+    }
+}
+
+/// Waits until something holds.
+pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut last = None;
+    loop {
+        match holds().await {
+            Ok(true) => return Ok(()),
+            Ok(false) => last = None,
+            Err(error) => last = Some(error),
+        }
+        if Instant::now() > deadline {
+            match last {
+                Some(error) => return Err(error.context(format!("not in {} s: {what}", PATIENCE.as_secs()))),
+                None => bail!("not in {} s: {what}", PATIENCE.as_secs()),
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
