@@ -8,7 +8,7 @@ use crate::probe::Protocol;
 use crate::screen::Screen;
 use crate::state::{Folder, lab_names};
 use crate::topology::{Dataplane, Datastore, Encap, Families, PodWish, Wish, parse_labels, plan, plan_pod};
-use crate::{demo, html, inside, keeper, measure, pods, responder, servers, topology_file};
+use crate::{demo, html, inside, keeper, measure, pods, responder, scenario, servers, topology_file};
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
@@ -108,6 +108,12 @@ enum Command {
         /// Also write the last matrix as a page that a browser shows.
         #[arg(long, value_name = "FILE")]
         html: Option<PathBuf>,
+    },
+    /// Play a walk-through on a real kube-apiserver and check each line of it. Nothing stays.
+    Scenario {
+        /// Which one.
+        #[arg(value_enum, ignore_case = true)]
+        which: scenario::Which,
     },
     #[command(hide = true)]
     Internal {
@@ -293,6 +299,10 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Demo { wish, html } => {
             let page = html.as_deref().map(std::path::absolute).transpose()?;
             demo::run(&wish.wish()?, page.as_deref(), &mut screen)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Scenario { which } => {
+            scenario::run(which, &mut screen)?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Internal { command } => internal(command),

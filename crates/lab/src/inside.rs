@@ -25,6 +25,9 @@ use std::process::Command;
 const OWN: [(&str, &str); 4] =
     [("/run", "run"), ("/var/lib", "var-lib"), ("/var/log", "var-log"), ("/etc/calico", "etc-calico")];
 
+/// Where programs look for settings of a real installation; a machine that has none needs no cover.
+const OPTIONAL: &str = "/etc/calico";
+
 /// The variable by which processes of a lab can be told from others.
 pub(crate) const MARK: &str = "TORTIE_LAB_FOLDER";
 
@@ -156,9 +159,11 @@ fn furnish(folder: &Folder, place: &str) -> Result<()> {
     let lab = tree(folder.path())?;
     let mut covers = Vec::new();
     for (seen, own) in OWN {
-        // What the machine does not have needs no cover.
         if Path::new(seen).is_dir() {
             covers.push((seen, tree(&root.join(own))?));
+        } else if seen != OPTIONAL {
+            // Without the cover nodes would share it, and making it would change the machine.
+            bail!("this machine has no folder {seen}, and a lab may not make one: make it first");
         }
     }
     let put = |tree: &OwnedFd, path: &Path| {

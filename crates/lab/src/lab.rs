@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 /// The place of servers and of `calicoctl`.
 pub const ROUTER: &str = "router";
 /// How long a node may take to be ready.
-const NODE_PATIENCE: Duration = Duration::from_secs(90);
+const NODE_PATIENCE: Duration = Duration::from_secs(180);
 /// How long processes may take to be gone.
 const END_PATIENCE: Duration = Duration::from_secs(20);
 /// Where Felix tells whether it is ready.
@@ -164,7 +164,7 @@ impl Lab {
 
     fn start_nodes(&mut self, screen: &mut Screen) -> Result<()> {
         for node in self.state.topology.nodes.clone() {
-            self.start_node(&node, &Variables::new())?;
+            self.start_node(&node)?;
         }
         for node in &self.state.topology.nodes {
             self.wait_for_node(node)?;
@@ -173,11 +173,10 @@ impl Lab {
         Ok(())
     }
 
-    /// Starts a node's programs, with further variables on top.
-    pub(crate) fn start_node(&self, node: &Node, more: &Variables) -> Result<()> {
+    /// Starts a node's programs.
+    fn start_node(&self, node: &Node) -> Result<()> {
         let mut environment = self.environment();
         environment.extend(settings::node(&self.state.topology, node));
-        environment.extend(more.clone());
         let place = self.place(&node.name)?;
         let words = place.words(self.keeper_pid, &[&node_program(), "node"]);
         self.keeper.ask(&Request::Start { name: node.name.clone(), words, environment })?;
@@ -185,7 +184,7 @@ impl Lab {
     }
 
     /// Waits until a node's Felix is ready.
-    pub(crate) fn wait_for_node(&self, node: &Node) -> Result<()> {
+    fn wait_for_node(&self, node: &Node) -> Result<()> {
         let deadline = Instant::now() + NODE_PATIENCE;
         while !self.is_ready(node)? {
             let programs = self.keeper.ask(&Request::List)?.programs;
@@ -371,8 +370,11 @@ fn kubernetes_node(node: &Node) -> serde_json::Value {
         .flatten()
         .map(|address| serde_json::json!({"type": "InternalIP", "address": address.addr().to_string()}))
         .collect();
+    let ranges: Vec<String> = node.pod_cidr.iter().map(ToString::to_string).collect();
     serde_json::json!({
-        "apiVersion": "v1", "kind": "Node", "metadata": {"name": node.name}, "status": {"addresses": addresses},
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": node.name},
+        "spec": {"podCIDR": ranges.first(), "podCIDRs": ranges},
+        "status": {"addresses": addresses},
     })
 }
 

@@ -5,7 +5,7 @@
 //! - [`lab`]: bringing it up and down; `keeper` holds its namespaces and programs, `inside` puts a program in its place.
 //! - `wire`: bridges, router, nodes; `servers`: the datastore; `pods`: the CNI plugin and a responder per pod.
 //! - [`matrix`]: everybody to everybody, measured by `probe` and expected by `explain`; [`html`]: as a page.
-//! - [`demo`]: what `make lab` shows.
+//! - [`demo`], [`scenario`]: what `make lab` shows, and walk-throughs with a verdict on each line.
 //!
 //! It refuses to touch the machine's own rules, routes, namespaces and files outside the folder of labs.
 
@@ -22,6 +22,7 @@ mod pods;
 pub mod probe;
 mod responder;
 mod rights;
+pub mod scenario;
 pub mod screen;
 mod servers;
 mod settings;

@@ -18,6 +18,10 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Duration;
+
+/// How often an ADD is tried.
+const ATTEMPTS: usize = 3;
 
 /// Adds pods, all at once.
 ///
@@ -152,7 +156,15 @@ fn profiles(namespace: &str) -> Result<Vec<(String, ProfileSpec)>> {
 fn attach(lab: &Lab, pod: Pod, netns: PathBuf) -> Result<PodState> {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let container = format!("{}-{}-{:x}", pod.namespace, pod.name, since.as_nanos());
-    let told = call(lab, "ADD", &pod, &container, &netns)?;
+    // A kubelet tries again too: an API server that begins to serve a kind turns the first questions away.
+    let mut attempt = 1;
+    let told = loop {
+        match call(lab, "ADD", &pod, &container, &netns) {
+            Err(_) if attempt < ATTEMPTS => attempt += 1,
+            outcome => break outcome?,
+        }
+        std::thread::sleep(Duration::from_secs(1));
+    };
     let result: Value = serde_json::from_str(&told).context("reading the plugin's result")?;
     let addresses: Vec<IpAddr> = result["ips"]
         .as_array()

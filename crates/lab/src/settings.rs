@@ -76,7 +76,11 @@ pub(crate) fn node(topology: &Topology, node: &Node) -> Variables {
         ("FELIX_LOGSEVERITYSCREEN", "info".to_owned()),
         ("FELIX_PROGRAMCLUSTERROUTES", cluster_routes(topology).to_owned()),
     ];
-    pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    let mut variables: Variables = pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    variables.extend(topology.node_environment.clone());
+    // Set to nothing means not set.
+    variables.retain(|_, value| !value.is_empty());
+    variables
 }
 
 /// Who makes the routes between nodes. Nobody speaks BGP here, so it is Felix; but without encapsulation Felix takes every
@@ -95,7 +99,7 @@ pub(crate) fn network(folder: &Folder, topology: &Topology, node: &str) -> Value
         "log_level": "info",
         "log_file_path": "/var/log/calico/cni/cni.log",
         "nodename": node,
-        "policy_setup_timeout_seconds": 20,
+        "policy_setup_timeout_seconds": 60,
         "ipam": {
             "type": "calico-ipam",
             "assign_ipv4": families.has_v4().to_string(),

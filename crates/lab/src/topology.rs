@@ -113,6 +113,8 @@ pub struct Wish {
     pub pod_cidr: Option<String>,
     /// The prefix length of its blocks.
     pub block_size: Option<u8>,
+    /// Variables of every node, on top of the lab's own.
+    pub node_environment: BTreeMap<String, String>,
 }
 
 /// A node of a topology file.
@@ -124,6 +126,9 @@ pub struct NodeWish {
     /// The number of its subnet, from 0.
     #[serde(default)]
     pub subnet: Option<usize>,
+    /// The range that Kubernetes gives the node for its pods.
+    #[serde(default)]
+    pub pod_cidr: Option<String>,
 }
 
 /// A pod of a topology file.
@@ -159,6 +164,9 @@ pub struct Node {
     /// Its IPv6 address with its subnet's prefix, where the lab has IPv6.
     #[serde(with = "optional_net")]
     pub v6: Option<IpNet>,
+    /// The range that Kubernetes gives it for its pods.
+    #[serde(with = "optional_net")]
+    pub pod_cidr: Option<IpNet>,
 }
 
 /// A pod of the plan.
@@ -208,6 +216,8 @@ pub struct Topology {
     pub pod_cidr: IpNet,
     /// The prefix length of its blocks.
     pub block_size: u8,
+    /// Variables of every node, on top of the lab's own.
+    pub node_environment: BTreeMap<String, String>,
 }
 
 /// What is impossible.
@@ -279,6 +289,9 @@ pub enum TopologyError {
     /// A pool that is none.
     #[error("'{0}' is no IPv4 range for pods, such as 172.16.0.0/16")]
     PodCidr(String),
+    /// A node's range that is none.
+    #[error("'{1}' is no range for the pods of node '{0}'")]
+    NodePodCidr(String, String),
     /// A pool in the way of the nodes.
     #[error("the range {0} for pods overlaps the nodes' own addresses in 10.65.0.0/16")]
     PodCidrInUse(String),
@@ -355,12 +368,14 @@ pub fn plan(name: &str, wish: &Wish) -> Result<Topology, TopologyError> {
         families,
         pod_cidr,
         block_size,
+        node_environment: wish.node_environment.clone(),
     })
 }
 
 fn plan_nodes(wish: &Wish, families: Families) -> Result<(Vec<Node>, usize), TopologyError> {
-    let numbered =
-        |count: usize| (1..=count).map(|number| NodeWish { name: format!("node{number}"), subnet: None });
+    let numbered = |count: usize| {
+        (1..=count).map(|number| NodeWish { name: format!("node{number}"), ..NodeWish::default() })
+    };
     let wanted: Vec<NodeWish> = if wish.nodes.is_empty() {
         let count = wish.node_count.unwrap_or(3);
         check_count("nodes", count, 1, MOST_NODES)?;
@@ -386,8 +401,12 @@ fn plan_nodes(wish: &Wish, families: Families) -> Result<(Vec<Node>, usize), Top
         if subnet >= subnets {
             return Err(TopologyError::NoSubnet { node: node.name.clone(), subnet, last: subnets - 1 });
         }
+        let pod_cidr = node.pod_cidr.as_ref().map(|text| {
+            text.parse::<IpNet>().map_err(|_| TopologyError::NodePodCidr(node.name.clone(), text.clone()))
+        });
         nodes.push(Node {
             name: node.name.clone(),
+            pod_cidr: pod_cidr.transpose()?,
             subnet,
             v4: families.has_v4().then(|| subnet_address_v4(subnet, index + 1)),
             v6: families.has_v6().then(|| subnet_address_v6(subnet, index + 1)),

@@ -62,7 +62,12 @@ async fn open(
     shutdown: Shutdown,
 ) -> std::io::Result<()> {
     let node_name = context.node_name().map_err(std::io::Error::other)?;
-    let variables = crate::variables();
+    let mut variables = crate::variables();
+    // A plugin's own environment does not have this setting of the node: what a pod's addresses come from is the network
+    // configuration's business, and may change while the node runs.
+    for name in ["USE_POD_CIDR", "CALICO_USE_POD_CIDR"] {
+        variables.remove(name);
+    }
     let mut pause = SHORTEST_PAUSE;
     while !shutdown.is_requested() {
         match Store::open(&NetConf::default(), &variables).await {

@@ -34,7 +34,7 @@ fn one_node_has_one_subnet() {
 
 #[test]
 fn what_is_impossible_is_said_in_one_sentence() {
-    let node = |name: &str, subnet| NodeWish { name: name.to_owned(), subnet };
+    let node = |name: &str, subnet| NodeWish { name: name.to_owned(), subnet, ..NodeWish::default() };
     let pod = |name: &str, node: Option<&str>| PodWish {
         name: name.to_owned(),
         node: node.map(str::to_owned),

@@ -73,7 +73,7 @@ impl Lab {
     /// The matrix, which must be as expected; how many cells were reached and refused.
     #[track_caller]
     fn matrix(&self, flags: &[&str]) -> (usize, usize) {
-        let mut arguments = vec!["matrix", "-o", "json", "--patience", "30"];
+        let mut arguments = vec!["matrix", "-o", "json", "--patience", "60"];
         arguments.extend(flags);
         let output = self.run(&arguments);
         let matrix: Value =

@@ -1,7 +1,8 @@
 //! Labs of every kind that this kernel can do: everybody reaches everybody, a default deny closes everything, and one
 //! label and port are let in again; across nodes, subnets and versions of IP.
 
-use super::{ALLOW, DENY, Lab};
+use super::{ALLOW, DENY, Lab, TORTIE};
+use testkit::guest::Guest;
 
 /// Three nodes in two subnets, so that packets go within a node, within a subnet and between subnets.
 fn check(flags: &[&str], versions: usize) {
@@ -53,6 +54,26 @@ fn vxlan_between_subnets_with_iptables_and_ipv6() {
 #[test]
 fn vxlan_with_nftables_on_kubernetes() {
     check(&["--encap", "vxlan", "--dataplane", "nftables", "--datastore", "kubernetes"], 1);
+}
+
+/// This machine's kernel may have no IP in IP; that of a guest has.
+#[test]
+fn ip_in_ip_in_a_guest() {
+    let guest = Guest::new("lab::combinations::ip_in_ip_in_a_guest").binary(TORTIE);
+    guest.run(|| {
+        // A file system in memory has only what somebody made.
+        for folder in ["/run", "/var/lib", "/var/log", "/tmp"] {
+            std::fs::create_dir_all(folder).expect(folder);
+        }
+        let lab = Lab::up(&["--encap", "ipip", "--nodes", "2", "--pods", "2"]);
+        assert_eq!(lab.matrix(&["--ports", "80"]), (2, 0));
+        let routes = lab.succeed(&["exec", "node1", "--", "busybox", "ip", "route"]);
+        assert!(routes.contains("dev tunl0"), "{routes}");
+        lab.apply(DENY);
+        assert_eq!(lab.matrix(&["--ports", "80"]), (0, 2));
+        lab.succeed(&["down"]);
+        lab.assert_gone();
+    });
 }
 
 /// What is in a tunnel and what is not shows in the routes of a node.

@@ -162,7 +162,7 @@ static TORTIE_COPY: Copy = Copy(std::sync::OnceLock::new());
 
 impl Copy {
     fn path(&self) -> String {
-        use std::os::unix::fs::PermissionsExt as _;
+        use std::os::unix::fs::PermissionsExt;
         let folder = self.0.get_or_init(|| {
             let folder = tempfile::tempdir().expect("a folder");
             std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).expect("permissions");
