@@ -4,11 +4,13 @@
 //! - [`life`]: several labs, killed labs, pods that come and go, output formats, ordinary users.
 //! - [`mistakes`]: one sentence, a clean exit, nothing left.
 //! - [`oracle`]: random policies; `explain` and packets agree on every cell.
+//! - [`scenarios`]: walk-throughs of real clusters.
 
 mod combinations;
 mod life;
 mod mistakes;
 mod oracle;
+mod scenarios;
 
 use serde_json::Value;
 use std::io::Write as _;
