@@ -110,3 +110,109 @@ fn number(count: u64) -> f64 {
 fn large(count: u128) -> f64 {
     count as f64
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::{ClusterInformationSpec, IPPoolSpec, IPReservationSpec, NodeSpec, Object, OrchRef, Resource};
+    use model::feed::{Change, FeedValue, Status, Update};
+    use model::{AllocationBlock, Key};
+    use telemetry::Metrics;
+
+    fn resource(resource: Resource) -> Update {
+        Update {
+            key: Key::resource(resource.kind(), resource.namespace(), resource.name()),
+            value: Some(FeedValue::Resource(Box::new(resource))),
+            revision: String::new(),
+            change: Change::New,
+        }
+    }
+
+    fn page(state: State) -> String {
+        let metrics = Metrics::default();
+        metrics.source(move |page| figures(&state, page));
+        metrics.page()
+    }
+
+    #[test]
+    fn figures_have_calicos_names_and_labels() {
+        let block: AllocationBlock = serde_json::from_str(
+            r#"{"cidr":"10.0.0.0/30","affinity":"host:n1","allocations":[0,1,null,null],"unallocated":[2,3],"attributes":[
+                {"handle_id":"a","secondary":{"node":"n1","namespace":"shop","pod":"web"}},
+                {"handle_id":"b","secondary":{"node":"n2","namespace":"shop","pod":"api"}}]}"#,
+        )
+        .expect("a block");
+        let pool: IPPoolSpec = serde_json::from_str(r#"{"cidr":"10.0.0.0/24"}"#).expect("a pool");
+        let reservation: IPReservationSpec =
+            serde_json::from_str(r#"{"reservedCIDRs":["10.0.0.0/28","10.0.0.200"]}"#).expect("a reservation");
+        let node = NodeSpec {
+            orch_refs: vec![OrchRef {
+                node_name: "k1".to_owned(),
+                orchestrator: "k8s".to_owned(),
+                ..OrchRef::default()
+            }],
+            ..NodeSpec::default()
+        };
+        let mut state = State::default();
+        let entry = Update {
+            key: Key::Block { cidr: block.cidr },
+            value: Some(FeedValue::Block(Box::new(block.clone()))),
+            revision: String::new(),
+            change: Change::New,
+        };
+        state.update(&entry);
+        for object in [
+            Resource::from(Object::new("", "p", pool)),
+            Object::new("", "r", reservation).into(),
+            Object::new("", "n1", node).into(),
+        ] {
+            state.update(&resource(object));
+        }
+        assert_eq!(state.calico_names("k1"), ["k1".to_owned(), "n1".to_owned()].into());
+        state.count_reclaimed(&block.cidr, "n1");
+        assert_eq!(page(State::default()), "", "nothing before everything is known");
+        state.status(Status::InSync);
+        let lines: Vec<String> =
+            page(state).lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect();
+        assert_eq!(
+            lines,
+            [
+                r#"ipam_allocations_borrowed{ippool="p",node="n1"} 0"#,
+                r#"ipam_allocations_borrowed{ippool="p",node="n2"} 1"#,
+                r#"ipam_allocations_borrowed_per_node{node="n2"} 1"#,
+                r#"ipam_allocations_gc_candidates{ippool="p",node="n1"} 0"#,
+                r#"ipam_allocations_gc_reclamations{ippool="p",node="n1"} 1"#,
+                r#"ipam_allocations_in_use{ippool="p",node="n1"} 1"#,
+                r#"ipam_allocations_in_use{ippool="p",node="n2"} 1"#,
+                r#"ipam_allocations_per_node{node="n1"} 1"#,
+                r#"ipam_allocations_per_node{node="n2"} 1"#,
+                r#"ipam_blocks{ippool="p",node="n1"} 1"#,
+                r#"ipam_blocks_per_node{node="n1"} 1"#,
+                r#"ipam_ippool_reserved{ippool="p"} 17"#,
+                r#"ipam_ippool_size{ippool="p"} 256"#,
+            ]
+        );
+    }
+
+    #[test]
+    fn a_locked_datastore_stops_everything() {
+        let mut state = State::default();
+        state.status(Status::InSync);
+        let locked =
+            ClusterInformationSpec { datastore_ready: Some(false), ..ClusterInformationSpec::default() };
+        state.update(&resource(Object::new("", "default", locked).into()));
+        assert!(!state.is_ready);
+        let unlocked =
+            ClusterInformationSpec { datastore_ready: Some(true), ..ClusterInformationSpec::default() };
+        state.update(&resource(Object::new("", "default", unlocked).into()));
+        assert!(state.is_ready);
+        let gone = Update {
+            key: Key::resource(api::Kind::ClusterInformation, "", "default"),
+            value: None,
+            revision: String::new(),
+            change: Change::Deleted,
+        };
+        state.update(&gone);
+        assert!(!state.is_ready);
+    }
+}
