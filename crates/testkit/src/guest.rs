@@ -140,13 +140,12 @@ fn init(test_program: &Path, test: &str) -> Result<String> {
     }
     Ok(format!(
         "#!/bin/busybox sh
+# All of it is in memory: nothing is mounted over folders in which the test's own files may be.
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TMPDIR=/tmp RUST_BACKTRACE=1 {INSIDE}=1
 /bin/busybox mkdir -p /proc /sys /dev /run /tmp /root /etc /sbin /usr/sbin /usr/bin /var/lib /var/log
 /bin/busybox mount -t proc proc /proc
 /bin/busybox mount -t sysfs sysfs /sys
 /bin/busybox mount -t devtmpfs devtmpfs /dev
-/bin/busybox mount -t tmpfs tmpfs /run
-/bin/busybox mount -t tmpfs tmpfs /tmp
 /bin/busybox ln -s /run /var/run
 /bin/busybox --install -s /bin
 # Where the kernel asks for a module: the names of busybox are links, and this one is looked for here.
