@@ -152,8 +152,6 @@ enum Internal {
     Keeper {
         #[arg(long)]
         folder: PathBuf,
-        #[arg(long)]
-        with_parent: bool,
     },
     /// Become a program in a place of the lab.
     Inside {
@@ -256,7 +254,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Up { wish, quiet } => {
             let topology = plan(name, &wish.wish()?)?;
             let mut screen = screen.quiet(quiet);
-            let lab = Lab::up(topology, false, &mut screen)?;
+            let lab = Lab::up(topology, true, &mut screen)?;
             screen.say(&format!(
                 "lab '{name}' is up: try `tortie lab matrix`, `tortie lab exec {} -- ip route`, `tortie lab down`",
                 lab.topology().nodes[0].name
@@ -311,7 +309,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
 
 fn internal(command: Internal) -> Result<ExitCode> {
     match command {
-        Internal::Keeper { folder, with_parent } => keeper::run(&folder, with_parent)?,
+        Internal::Keeper { folder } => keeper::run(&folder)?,
         Internal::Inside { folder, netns, place, parent, words } => {
             match inside::run(&folder, &netns, place.as_deref(), parent, &words)? {}
         }

@@ -57,7 +57,7 @@ pub fn run(wish: &Wish, html: Option<&Path>, screen: &mut Screen) -> Result<()> 
     let topology = plan(&format!("{PREFIX}{}", std::process::id()), wish)?;
     screen.heading("A cluster on this machine");
     describe(&topology, screen);
-    let lab = Lab::up(topology, true, screen)?;
+    let lab = Lab::up(topology, false, screen)?;
     let shown = show(&lab, html, screen);
     screen.heading("The end");
     let removed = lab.down();

@@ -55,6 +55,8 @@ pub(crate) enum Request {
         /// What it is called.
         name: String,
     },
+    /// Outlive whoever made the lab.
+    Stay,
     /// Which programs run.
     List,
     /// End everything.
@@ -95,13 +97,10 @@ impl Keeper {
     ///
     /// # Errors
     /// When it cannot be started; the message is the keeper's own.
-    pub(crate) fn start(folder: &Folder, with_parent: bool) -> Result<Self> {
+    pub(crate) fn start(folder: &Folder) -> Result<Self> {
         let log = std::fs::File::create(folder.log("keeper"))?;
         let mut command = Command::new("/proc/self/exe");
         command.args(["lab", "internal", "keeper", "--folder"]).arg(folder.path());
-        if with_parent {
-            command.arg("--with-parent");
-        }
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let mut child = command.spawn().context("starting the lab's keeper")?;
         let keeper = Self { folder: folder.clone() };
@@ -166,19 +165,14 @@ struct Held {
 ///
 /// # Errors
 /// When it cannot become one.
-pub(crate) fn run(path: &Path, with_parent: bool) -> Result<()> {
+pub(crate) fn run(path: &Path) -> Result<()> {
     let folder = Folder::at(path)?;
     let rootless = !rights::is_privileged();
     if rootless {
         rights::become_root_of_namespace()?;
     }
-    if with_parent {
-        // Only now: with other rights the kernel forgets the signal.
-        set_parent_process_death_signal(Some(Signal::KILL))?;
-    } else {
-        // A terminal's interrupts are for the command that made the lab, not for the lab.
-        let _ = rustix::process::setsid();
-    }
+    // Only now: with other rights the kernel forgets the signal. A lab that is not whole ends with its maker.
+    set_parent_process_death_signal(Some(Signal::KILL))?;
     let pid = std::process::id();
     let started = start_time(pid).context("reading /proc/self/stat")?;
     folder.write("keeper.json", &serde_json::to_vec(&KeeperState { pid, started, rootless })?)?;
@@ -258,6 +252,11 @@ impl Held {
                 if let Some(child) = self.children.remove(name) {
                     end_all(vec![child]);
                 }
+            }
+            Request::Stay => {
+                set_parent_process_death_signal(None)?;
+                // A terminal's interrupts are for the command that made the lab, not for the lab.
+                let _ = rustix::process::setsid();
             }
             Request::List => {
                 for (name, child) in &self.children {

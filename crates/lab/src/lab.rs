@@ -43,14 +43,15 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Makes a lab. This process must have one thread: without root it joins the lab's namespaces.
+    /// Makes a lab. This process must have one thread: without root it joins the lab's namespaces. The lab stays when this
+    /// process ends, or ends with it.
     ///
     /// # Errors
     /// What failed; nothing is left then.
-    pub fn up(topology: Topology, with_parent: bool, screen: &mut Screen) -> Result<Self> {
+    pub fn up(topology: Topology, stays: bool, screen: &mut Screen) -> Result<Self> {
         let folder = Folder::of(&topology.name)?;
         folder.make()?;
-        let made = Self::build(&folder, topology, with_parent, screen);
+        let made = Self::build(&folder, topology, stays, screen);
         if made.is_err() {
             // The first error is the one that counts.
             let _ = remove(&folder);
@@ -58,9 +59,9 @@ impl Lab {
         made
     }
 
-    fn build(folder: &Folder, topology: Topology, with_parent: bool, screen: &mut Screen) -> Result<Self> {
+    fn build(folder: &Folder, topology: Topology, stays: bool, screen: &mut Screen) -> Result<Self> {
         let lock = folder.lock()?;
-        let keeper = Keeper::start(folder, with_parent)?;
+        let keeper = Keeper::start(folder)?;
         let known = folder.keeper().context("the keeper wrote nothing")?;
         rights::join(&known)?;
         let state = State { topology, namespaces: BTreeMap::new(), pods: BTreeMap::new(), ready: false };
@@ -76,6 +77,9 @@ impl Lab {
         }
         lab.state.ready = true;
         lab.folder.save(&lab.state)?;
+        if stays {
+            lab.keeper.ask(&Request::Stay)?;
+        }
         Ok(lab)
     }
 

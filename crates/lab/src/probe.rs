@@ -7,12 +7,16 @@
 use crate::responder::QUESTION;
 use anyhow::{Context as _, Result};
 use netlink::namespace::Namespace;
+use rustix::process::{Resource, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpStream, UdpSocket};
+
+/// More at once would keep one machine busy with nothing but handshakes.
+const MOST_AT_ONCE: usize = 2000;
 
 /// The protocol of a probe.
 #[derive(
@@ -60,15 +64,59 @@ pub(crate) struct Errand {
     pub(crate) targets: Vec<Target>,
 }
 
-/// Carries out all errands at once; for each target, whether the right one answered.
+/// As many sockets at once as this process may have open, with some left for the rest of it.
+fn most_at_once() -> usize {
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        limit.current = limit.maximum;
+        // With the lower limit it only takes longer.
+        let _ = setrlimit(Resource::Nofile, limit);
+    }
+    let allowed = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    usize::try_from(allowed).unwrap_or(usize::MAX).saturating_sub(200).clamp(50, MOST_AT_ONCE)
+}
+
+/// Carries out all errands, as many at once as there may be sockets; for each target, whether the right one answered.
 ///
 /// # Errors
 /// When a namespace cannot be entered.
 pub(crate) fn run(errands: &[Errand], patience: Duration) -> Result<Vec<Vec<bool>>> {
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = errands
+    let most = most_at_once();
+    // Parts of errands: whose, and which of its targets.
+    let mut parts: Vec<(usize, &[Target])> = Vec::new();
+    for (number, errand) in errands.iter().enumerate() {
+        parts.extend(errand.targets.chunks(most).map(|targets| (number, targets)));
+    }
+    let mut outcomes: Vec<Vec<bool>> = vec![Vec::new(); errands.len()];
+    let mut rest = parts.as_slice();
+    while !rest.is_empty() {
+        let mut sum = 0;
+        let count = rest
             .iter()
-            .map(|errand| scope.spawn(move || run_one(&errand.netns, &errand.targets, patience)))
+            .take_while(|(_, targets)| {
+                sum += targets.len();
+                sum <= most
+            })
+            .count();
+        let (now, later) = rest.split_at(count.max(1));
+        rest = later;
+        let answers = run_together(errands, now, patience)?;
+        for ((number, _), answer) in now.iter().zip(answers) {
+            outcomes[*number].extend(answer);
+        }
+    }
+    Ok(outcomes)
+}
+
+fn run_together(
+    errands: &[Errand],
+    parts: &[(usize, &[Target])],
+    patience: Duration,
+) -> Result<Vec<Vec<bool>>> {
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = parts
+            .iter()
+            .map(|(number, targets)| scope.spawn(move || run_one(&errands[*number].netns, targets, patience)))
             .collect();
         threads
             .into_iter()

@@ -40,8 +40,7 @@ pub(crate) fn unshare(flags: UnshareFlags) -> rustix::io::Result<()> {
 /// What the kernel does not allow, and what to do about it.
 pub(crate) fn become_root_of_namespace() -> Result<()> {
     let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    unshare(UnshareFlags::NEWUSER | UnshareFlags::NEWNS | UnshareFlags::NEWNET)
-        .map_err(refused)?;
+    unshare(UnshareFlags::NEWUSER | UnshareFlags::NEWNS | UnshareFlags::NEWNET).map_err(refused)?;
     let write =
         |file: &str, text: String| std::fs::write(file, text).with_context(|| format!("writing {file}"));
     // Without this the kernel does not let an ordinary user map a group.

@@ -85,6 +85,7 @@ pub(crate) fn make_router(topology: &Topology, router: &Path) -> Result<()> {
     let namespace = Namespace::open(router)?;
     with_kernel(&namespace, |kernel| {
         loopback_up(kernel)?;
+        allow_ipv6(topology)?;
         sysctl::write("net/ipv4/ip_forward", "1")?;
         // Whoever sends by the router is meant to.
         sysctl::write("net/ipv4/conf/all/send_redirects", "0")?;
@@ -120,6 +121,7 @@ pub(crate) fn connect_node(
     let peer = Peer { name: far_end.clone(), namespace: Some(Arc::new(router.duplicate()?)), mac: None };
     with_kernel(&own, |kernel| {
         loopback_up(kernel)?;
+        allow_ipv6(topology)?;
         let pair = NewLink { up: true, ..NewLink::new("eth0", DeviceKind::Veth(peer)) };
         Ok(first_failure(kernel.apply(&[Operation::AddLink(pair)]))?)
     })?;
@@ -186,6 +188,16 @@ fn everything(like: IpAddr) -> IpNet {
         Family::V4 => IpNet::new_assert(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
         Family::V6 => IpNet::new_assert(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0),
     }
+}
+
+/// New namespaces begin with the machine's settings, and a machine may have IPv6 switched off.
+fn allow_ipv6(topology: &Topology) -> Result<()> {
+    if topology.families.has_v6() {
+        for scope in ["all", "default"] {
+            sysctl::ensure(&format!("net/ipv6/conf/{scope}/disable_ipv6"), "0")?;
+        }
+    }
+    Ok(())
 }
 
 fn loopback_up(kernel: &mut Handle) -> Result<()> {

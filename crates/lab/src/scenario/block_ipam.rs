@@ -50,7 +50,7 @@ pub(super) fn play(screen: &mut Screen) -> Result<()> {
     };
     let topology = plan(&format!("scenario-a-{}", std::process::id()), &wish)?;
     screen.heading("A. Four nodes, block IPAM, tunnels, on a kube-apiserver");
-    let mut play = Play::new(Lab::up(topology, true, screen)?, screen);
+    let mut play = Play::new(Lab::up(topology, false, screen)?, screen);
     let mut played = lines(&mut play);
     if played.is_ok() {
         played = in_etcd(&mut play);
@@ -145,7 +145,7 @@ fn in_etcd(play: &mut Play<'_>) -> Result<()> {
     let wish =
         Wish { node_count: Some(1), pod_count: Some(1), datastore: Some(Datastore::Etcd), ..Wish::default() };
     let topology = plan(&format!("scenario-e-{}", std::process::id()), &wish)?;
-    let lab = Lab::up(topology, true, play.screen)?;
+    let lab = Lab::up(topology, false, play.screen)?;
     let looked = keys(&lab);
     lab.down()?;
     let keys = looked?;

@@ -64,7 +64,7 @@ pub(super) fn play(screen: &mut Screen) -> Result<()> {
     };
     let topology = plan(&format!("scenario-b-{}", std::process::id()), &wish)?;
     screen.heading("B. Policy only: addresses of the nodes' own ranges, no BGP, on a kube-apiserver");
-    let mut play = Play::new(Lab::up(topology, true, screen)?, screen);
+    let mut play = Play::new(Lab::up(topology, false, screen)?, screen);
     let played = lines(&mut play);
     play.end(played, "B")
 }

@@ -174,3 +174,24 @@ impl Copy {
         folder.path().join("tortie").display().to_string()
     }
 }
+
+/// A lab that is not whole yet ends with the command that makes it.
+#[test]
+fn a_maker_that_is_killed() {
+    let lab = Lab::new();
+    let mut maker = lab.command(&["up", "--nodes", "3"]).spawn().expect("the program");
+    let log = lab.path().join("logs/node1.log");
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !log.exists() {
+        assert!(std::time::Instant::now() < deadline, "no node was started");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    maker.kill().expect("a kill");
+    maker.wait().expect("an end");
+    while !lab.processes().is_empty() {
+        assert!(std::time::Instant::now() < deadline, "{:?} are left", lab.processes());
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    lab.succeed(&["down"]);
+    lab.assert_gone();
+}
