@@ -3,8 +3,15 @@
 //! Pure: flags and a file go in, a complete and possible plan comes out, or one sentence that says what is impossible.
 //! Addresses follow from positions, so the same plan always gives the same lab. It refuses to touch the kernel.
 
-use clap::ValueEnum;
+mod error;
+mod nets;
+mod wish;
+
+pub use error::TopologyError;
+pub use wish::{Dataplane, Datastore, Encap, Families, NodeWish, PodWish, Wish};
+
 use ipnet::IpNet;
+use nets::{net, optional_net};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -15,141 +22,6 @@ const MOST_SUBNETS: usize = 16;
 const MOST_PODS: usize = 200;
 /// With this, paths of sockets in the lab's folder stay below the kernel's limit.
 const LONGEST_NAME: usize = 24;
-
-/// How packets of pods travel between nodes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum Encap {
-    /// As they are; the router between the subnets knows the pods.
-    None,
-    /// In VXLAN, always.
-    #[default]
-    Vxlan,
-    /// In IP in IP, always.
-    Ipip,
-    /// In VXLAN, only between subnets.
-    CrossSubnet,
-}
-
-/// The packet filter.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum Dataplane {
-    /// Through `iptables-restore`.
-    Iptables,
-    /// Through netlink.
-    #[default]
-    Nftables,
-}
-
-/// Where the data live.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum Datastore {
-    /// This program's own store.
-    #[default]
-    Embedded,
-    /// An etcd server.
-    Etcd,
-    /// A kube-apiserver, on this program's own store.
-    Kubernetes,
-}
-
-/// The versions of IP that pods and nodes have.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-pub enum Families {
-    /// IPv4 only.
-    #[default]
-    #[serde(rename = "ipv4")]
-    #[value(name = "ipv4")]
-    V4,
-    /// IPv6 only.
-    #[serde(rename = "ipv6")]
-    #[value(name = "ipv6")]
-    V6,
-    /// Both.
-    #[serde(rename = "dual-stack")]
-    #[value(name = "dual-stack")]
-    Dual,
-}
-
-impl Families {
-    /// Whether IPv4 is in it.
-    #[must_use]
-    pub fn has_v4(self) -> bool {
-        self != Self::V6
-    }
-
-    /// Whether IPv6 is in it.
-    #[must_use]
-    pub fn has_v6(self) -> bool {
-        self != Self::V4
-    }
-}
-
-/// What was asked for: flags, or a topology file. Everything that is left out has a default.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Wish {
-    /// The nodes; `node_count` of them if none are listed.
-    pub nodes: Vec<NodeWish>,
-    /// How many nodes.
-    pub node_count: Option<usize>,
-    /// The pods; `pod_count` of them if none are listed.
-    pub pods: Vec<PodWish>,
-    /// How many pods.
-    pub pod_count: Option<usize>,
-    /// How many subnets the nodes are in.
-    pub subnets: Option<usize>,
-    /// How packets travel between nodes.
-    pub encap: Option<Encap>,
-    /// The packet filter.
-    pub dataplane: Option<Dataplane>,
-    /// Where the data live.
-    pub datastore: Option<Datastore>,
-    /// The versions of IP.
-    pub family: Option<Families>,
-    /// The range of pods' IPv4 addresses.
-    pub pod_cidr: Option<String>,
-    /// The prefix length of its blocks.
-    pub block_size: Option<u8>,
-    /// Variables of every node, on top of the lab's own.
-    pub node_environment: BTreeMap<String, String>,
-}
-
-/// A node of a topology file.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct NodeWish {
-    /// Its name.
-    pub name: String,
-    /// The number of its subnet, from 0.
-    #[serde(default)]
-    pub subnet: Option<usize>,
-    /// The range that Kubernetes gives the node for its pods.
-    #[serde(default)]
-    pub pod_cidr: Option<String>,
-}
-
-/// A pod of a topology file.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct PodWish {
-    /// Its name.
-    pub name: String,
-    /// Its namespace.
-    #[serde(default)]
-    pub namespace: Option<String>,
-    /// Its node; the next one in turn if none.
-    #[serde(default)]
-    pub node: Option<String>,
-    /// Its labels.
-    #[serde(default)]
-    pub labels: BTreeMap<String, String>,
-    /// The ports it answers on, TCP and UDP.
-    #[serde(default)]
-    pub ports: Vec<u16>,
-}
 
 /// A node of the plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -218,102 +90,6 @@ pub struct Topology {
     pub block_size: u8,
     /// Variables of every node, on top of the lab's own.
     pub node_environment: BTreeMap<String, String>,
-}
-
-/// What is impossible.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TopologyError {
-    /// A name that nothing can have.
-    #[error(
-        "'{name}' cannot be the name of a {what}: use 1 to {longest} lower-case letters, digits and dashes"
-    )]
-    Name {
-        /// Of what.
-        what: &'static str,
-        /// The name.
-        name: String,
-        /// How long it may be.
-        longest: usize,
-    },
-    /// Something twice.
-    #[error("there are two {what}s with the name '{name}'")]
-    Twice {
-        /// Of what.
-        what: &'static str,
-        /// The name.
-        name: String,
-    },
-    /// A number out of range.
-    #[error("{count} {what}: a lab has {least} to {most}")]
-    Count {
-        /// Of what.
-        what: &'static str,
-        /// How many were asked for.
-        count: usize,
-        /// The least.
-        least: usize,
-        /// The most.
-        most: usize,
-    },
-    /// More subnets than nodes.
-    #[error("{subnets} subnets for {nodes} node(s): each subnet needs a node")]
-    EmptySubnet {
-        /// Subnets.
-        subnets: usize,
-        /// Nodes.
-        nodes: usize,
-    },
-    /// A subnet that is not there.
-    #[error("node '{node}' is to be in subnet {subnet}, and the lab has subnets 0 to {last}")]
-    NoSubnet {
-        /// The node.
-        node: String,
-        /// The subnet.
-        subnet: usize,
-        /// The last one.
-        last: usize,
-    },
-    /// A node that is not there.
-    #[error("pod '{pod}' is to be on node '{node}', and the lab has {nodes}")]
-    NoNode {
-        /// The pod.
-        pod: String,
-        /// The node.
-        node: String,
-        /// The nodes.
-        nodes: String,
-    },
-    /// IP in IP carries IPv4 only.
-    #[error("IP in IP carries IPv4 only: choose --encap vxlan for IPv6")]
-    IpipWithV6,
-    /// A pool that is none.
-    #[error("'{0}' is no IPv4 range for pods, such as 172.16.0.0/16")]
-    PodCidr(String),
-    /// A node's range that is none.
-    #[error("'{1}' is no range for the pods of node '{0}'")]
-    NodePodCidr(String, String),
-    /// A pool in the way of the nodes.
-    #[error("the range {0} for pods overlaps the nodes' own addresses in 10.65.0.0/16")]
-    PodCidrInUse(String),
-    /// Blocks that do not fit.
-    #[error("blocks of /{block} do not fit the pool {pool}: choose a block size from {least} to 32")]
-    BlockSize {
-        /// The block size.
-        block: u8,
-        /// The pool.
-        pool: String,
-        /// The least one.
-        least: u8,
-    },
-    /// A port that is none.
-    #[error("pod '{0}' cannot answer on port 0")]
-    Port(String),
-    /// A label that is none.
-    #[error("'{0}' is no label: write NAME=VALUE")]
-    Label(String),
-    /// A file that cannot be understood.
-    #[error("the topology file cannot be understood: {0}")]
-    File(String),
 }
 
 /// What the pods that nobody names are called, in which namespace, with which labels.
@@ -573,35 +349,6 @@ fn check_name(what: &'static str, name: &str, longest: usize) -> Result<(), Topo
 /// When not.
 pub fn check_lab_name(name: &str) -> Result<(), TopologyError> {
     check_name("lab", name, LONGEST_NAME)
-}
-
-/// Networks in JSON are text.
-mod net {
-    use ipnet::IpNet;
-    use serde::{Deserialize as _, Deserializer, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(net: &IpNet, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(net)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<IpNet, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
-    }
-}
-
-/// The same where there may be none.
-mod optional_net {
-    use ipnet::IpNet;
-    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(net: &Option<IpNet>, serializer: S) -> Result<S::Ok, S::Error> {
-        net.map(|net| net.to_string()).serialize(serializer)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<IpNet>, D::Error> {
-        let text = Option::<String>::deserialize(deserializer)?;
-        text.map(|text| text.parse().map_err(serde::de::Error::custom)).transpose()
-    }
 }
 
 #[cfg(test)]

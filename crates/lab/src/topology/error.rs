@@ -1,0 +1,97 @@
+//! What is impossible about a lab, one sentence each.
+
+/// What is impossible.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TopologyError {
+    /// A name that nothing can have.
+    #[error(
+        "'{name}' cannot be the name of a {what}: use 1 to {longest} lower-case letters, digits and dashes"
+    )]
+    Name {
+        /// Of what.
+        what: &'static str,
+        /// The name.
+        name: String,
+        /// How long it may be.
+        longest: usize,
+    },
+    /// Something twice.
+    #[error("there are two {what}s with the name '{name}'")]
+    Twice {
+        /// Of what.
+        what: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// A number out of range.
+    #[error("{count} {what}: a lab has {least} to {most}")]
+    Count {
+        /// Of what.
+        what: &'static str,
+        /// How many were asked for.
+        count: usize,
+        /// The least.
+        least: usize,
+        /// The most.
+        most: usize,
+    },
+    /// More subnets than nodes.
+    #[error("{subnets} subnets for {nodes} node(s): each subnet needs a node")]
+    EmptySubnet {
+        /// Subnets.
+        subnets: usize,
+        /// Nodes.
+        nodes: usize,
+    },
+    /// A subnet that is not there.
+    #[error("node '{node}' is to be in subnet {subnet}, and the lab has subnets 0 to {last}")]
+    NoSubnet {
+        /// The node.
+        node: String,
+        /// The subnet.
+        subnet: usize,
+        /// The last one.
+        last: usize,
+    },
+    /// A node that is not there.
+    #[error("pod '{pod}' is to be on node '{node}', and the lab has {nodes}")]
+    NoNode {
+        /// The pod.
+        pod: String,
+        /// The node.
+        node: String,
+        /// The nodes.
+        nodes: String,
+    },
+    /// IP in IP carries IPv4 only.
+    #[error("IP in IP carries IPv4 only: choose --encap vxlan for IPv6")]
+    IpipWithV6,
+    /// A pool that is none.
+    #[error("'{0}' is no IPv4 range for pods, such as 172.16.0.0/16")]
+    PodCidr(String),
+    /// A node's range that is none.
+    #[error("'{1}' is no range for the pods of node '{0}'")]
+    NodePodCidr(String, String),
+    /// A pool in the way of the nodes.
+    #[error("the range {0} for pods overlaps the nodes' own addresses in 10.65.0.0/16")]
+    PodCidrInUse(String),
+    /// Blocks that do not fit.
+    #[error("blocks of /{block} do not fit the pool {pool}: choose a block size from {least} to 32")]
+    BlockSize {
+        /// The block size.
+        block: u8,
+        /// The pool.
+        pool: String,
+        /// The least one.
+        least: u8,
+    },
+    /// A port that is none.
+    #[error("pod '{0}' cannot answer on port 0")]
+    Port(String),
+    /// A label that is none.
+    #[error("'{0}' is no label: write NAME=VALUE")]
+    Label(String),
+    /// A file that cannot be understood.
+    #[error("the topology file cannot be understood: {0}")]
+    File(String),
+}

@@ -1,0 +1,140 @@
+//! What can be asked for: the choices, and a whole lab as flags or a file name it.
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// How packets of pods travel between nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Encap {
+    /// As they are; the router between the subnets knows the pods.
+    None,
+    /// In VXLAN, always.
+    #[default]
+    Vxlan,
+    /// In IP in IP, always.
+    Ipip,
+    /// In VXLAN, only between subnets.
+    CrossSubnet,
+}
+
+/// The packet filter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Dataplane {
+    /// Through `iptables-restore`.
+    Iptables,
+    /// Through netlink.
+    #[default]
+    Nftables,
+}
+
+/// Where the data live.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Datastore {
+    /// This program's own store.
+    #[default]
+    Embedded,
+    /// An etcd server.
+    Etcd,
+    /// A kube-apiserver, on this program's own store.
+    Kubernetes,
+}
+
+/// The versions of IP that pods and nodes have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+pub enum Families {
+    /// IPv4 only.
+    #[default]
+    #[serde(rename = "ipv4")]
+    #[value(name = "ipv4")]
+    V4,
+    /// IPv6 only.
+    #[serde(rename = "ipv6")]
+    #[value(name = "ipv6")]
+    V6,
+    /// Both.
+    #[serde(rename = "dual-stack")]
+    #[value(name = "dual-stack")]
+    Dual,
+}
+
+impl Families {
+    /// Whether IPv4 is in it.
+    #[must_use]
+    pub fn has_v4(self) -> bool {
+        self != Self::V6
+    }
+
+    /// Whether IPv6 is in it.
+    #[must_use]
+    pub fn has_v6(self) -> bool {
+        self != Self::V4
+    }
+}
+
+/// What was asked for: flags, or a topology file. Everything that is left out has a default.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Wish {
+    /// The nodes; `node_count` of them if none are listed.
+    pub nodes: Vec<NodeWish>,
+    /// How many nodes.
+    pub node_count: Option<usize>,
+    /// The pods; `pod_count` of them if none are listed.
+    pub pods: Vec<PodWish>,
+    /// How many pods.
+    pub pod_count: Option<usize>,
+    /// How many subnets the nodes are in.
+    pub subnets: Option<usize>,
+    /// How packets travel between nodes.
+    pub encap: Option<Encap>,
+    /// The packet filter.
+    pub dataplane: Option<Dataplane>,
+    /// Where the data live.
+    pub datastore: Option<Datastore>,
+    /// The versions of IP.
+    pub family: Option<Families>,
+    /// The range of pods' IPv4 addresses.
+    pub pod_cidr: Option<String>,
+    /// The prefix length of its blocks.
+    pub block_size: Option<u8>,
+    /// Variables of every node, on top of the lab's own.
+    pub node_environment: BTreeMap<String, String>,
+}
+
+/// A node of a topology file.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NodeWish {
+    /// Its name.
+    pub name: String,
+    /// The number of its subnet, from 0.
+    #[serde(default)]
+    pub subnet: Option<usize>,
+    /// The range that Kubernetes gives the node for its pods.
+    #[serde(default)]
+    pub pod_cidr: Option<String>,
+}
+
+/// A pod of a topology file.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PodWish {
+    /// Its name.
+    pub name: String,
+    /// Its namespace.
+    #[serde(default)]
+    pub namespace: Option<String>,
+    /// Its node; the next one in turn if none.
+    #[serde(default)]
+    pub node: Option<String>,
+    /// Its labels.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// The ports it answers on, TCP and UDP.
+    #[serde(default)]
+    pub ports: Vec<u16>,
+}
