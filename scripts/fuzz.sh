@@ -1,12 +1,22 @@
 #!/usr/bin/env bash
-# Runs every fuzz target of every crate for FUZZ_SECONDS (60 by default). Needs nightly Rust; installs cargo-fuzz once.
+# Runs every fuzz target of every crate for FUZZ_SECONDS (60 by default), or only the crates named: `scripts/fuzz.sh kvstore`.
+# Installs what it needs once: a nightly Rust (the sanitizers ask for one) and cargo-fuzz. Ends with the first finding.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+command -v rustup >/dev/null || { echo "fuzz: rustup is needed, for a nightly Rust beside the project's own" >&2; exit 1; }
+rustup toolchain list | grep -q '^nightly' || rustup toolchain install nightly --profile minimal
 command -v cargo-fuzz >/dev/null || cargo install --locked cargo-fuzz
-for folder in crates/*/fuzz; do
-  crate="$(dirname "$folder")"
-  for target in $(cd "$crate" && cargo +nightly fuzz list); do
+# Plain `cargo` below this folder is the project's own; the subcommand is asked of the nightly one.
+crates=("$@")
+if [ ${#crates[@]} -eq 0 ]; then
+  for folder in crates/*/fuzz; do crates+=("$(basename "$(dirname "$folder")")"); done
+fi
+for crate in "${crates[@]}"; do
+  [ -f "crates/$crate/fuzz/Cargo.toml" ] || { echo "fuzz: crates/$crate has no fuzz targets" >&2; exit 1; }
+  cd "crates/$crate"
+  for target in $(cargo +nightly fuzz list); do
     echo "== $crate: $target"
-    (cd "$crate" && cargo +nightly fuzz run "$target" -- -max_total_time="${FUZZ_SECONDS:-60}" -rss_limit_mb=4096)
+    cargo +nightly fuzz run "$target" -- -max_total_time="${FUZZ_SECONDS:-60}" -rss_limit_mb=4096
   done
+  cd ../..
 done
