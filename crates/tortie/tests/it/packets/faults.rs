@@ -176,8 +176,12 @@ fn restart_without_writes_with_iptables() -> Result<()> {
 /// Strangers, wires, and the store, one after the other on one site.
 fn disturbed(flavour: Flavour) -> Result<()> {
     // Where the kernel tells nothing about changes by others, only looking again finds them.
-    let extra = [("FELIX_IPTABLESREFRESHINTERVAL", "1"), ("FELIX_IPSETSREFRESHINTERVAL", "1")];
-    let extra = if flavour == Flavour::Nftables { &[][..] } else { &extra[..] };
+    let look_again = [
+        ("FELIX_ROUTEREFRESHINTERVAL", "1"),
+        ("FELIX_IPTABLESREFRESHINTERVAL", "1"),
+        ("FELIX_IPSETSREFRESHINTERVAL", "1"),
+    ];
+    let extra = if flavour == Flavour::Nftables { &look_again[..1] } else { &look_again[..] };
     let (site, questions, wanted) = guarded(flavour, extra)?;
     let strangers = match flavour {
         Flavour::Nftables => vec![
@@ -228,17 +232,22 @@ fn wires(site: &Site, questions: &[Question], wanted: &[bool]) -> Result<()> {
     site.wait_for(questions, wanted).map_err(|error| error.context("after a route was removed"))?;
     node.shell("ip link del vxlan.calico")?;
     site.wait_for(questions, wanted).map_err(|error| error.context("after the tunnel device was removed"))?;
-    node.shell("ip link set vxlan.calico down; ip -6 addr flush dev vxlan-v6.calico scope global; bridge fdb show dev vxlan.calico | awk '{print $1}' | xargs -n1 -I% bridge fdb del % dev vxlan.calico || true")?;
-    site.wait_for(questions, wanted).map_err(|error| error.context("after the tunnel device was taken down"))
+    for script in [
+        "ip link set vxlan.calico down",
+        "ip -6 addr flush dev vxlan-v6.calico scope global; ip addr flush dev vxlan.calico",
+        "ip neigh flush dev vxlan.calico; ip neigh flush nud permanent dev vxlan.calico",
+        "bridge fdb show dev vxlan.calico | awk '{print $1}' | xargs -I% bridge fdb del % dev vxlan.calico",
+    ] {
+        node.shell(script)?;
+        site.wait_for(questions, wanted).map_err(|error| error.context(format!("after `{script}`")))?;
+    }
+    Ok(())
 }
 
 /// While the store is away everything stays as it is; what is written afterwards is followed.
 fn store_is_away(site: &Site, questions: &[Question], wanted: &[bool]) -> Result<()> {
     under_traffic(site, questions, wanted, || {
         site.kill_store()?;
-        // A Felix that starts meanwhile waits, and leaves the kernel alone.
-        site.end_felix("n1", true)?;
-        site.start_felix("n1")?;
         std::thread::sleep(Duration::from_millis(2500));
         site.restart_store()?;
         site.wait_until_ready("n1")?;
@@ -303,17 +312,15 @@ fn thousand_endpoints(flavour: Flavour) -> Result<()> {
         }
     };
     under_traffic(&site, &questions, &wanted, || {
-        // Half of them have an interface.
+        // Some of them have an interface.
         let mut lines = String::new();
         for number in (0..MANY).step_by(20) {
             lines += &format!(
-                "link add cali{number:011x} type veth peer name p{number}\nlink set cali{number:011x} up\n"
+                "link add cali{number:011x} type veth peer name p{number}\nlink set cali{number:011x} up\nlink set p{number} up\n"
             );
         }
         site.namespace("n1").batch(&lines)?;
-        for endpoint in &endpoints {
-            site.put_unchecked(endpoint.clone())?;
-        }
+        site.write_all_unchecked(&endpoints, false)?;
         count(MANY + 3)?;
         let there =
             |site: &Site| site.namespace("n1").shell("ip route show | grep -c 'dev cali0000000' || true");
@@ -322,9 +329,7 @@ fn thousand_endpoints(flavour: Flavour) -> Result<()> {
             ensure!(Instant::now() < deadline, "routes: {}", there(&site)?);
             std::thread::sleep(Duration::from_millis(100));
         }
-        for endpoint in &endpoints {
-            site.delete_unchecked(endpoint.kind(), endpoint.namespace(), endpoint.name())?;
-        }
+        site.write_all_unchecked(&endpoints, true)?;
         count(3)?;
         let mut lines = String::new();
         for number in (0..MANY).step_by(20) {

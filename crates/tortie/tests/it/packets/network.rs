@@ -57,10 +57,13 @@ fn way(site: &Site, node: &str, address: IpAddr) -> Result<String> {
     words.next().map(str::to_owned).with_context(|| format!("a way: {text}"))
 }
 
-fn until(what: &str, mut done: impl FnMut() -> Result<bool>) -> Result<()> {
+fn until(site: &Site, what: &str, mut done: impl FnMut() -> Result<bool>) -> Result<()> {
     let deadline = std::time::Instant::now() + Duration::from_secs(30);
     while !done()? {
-        ensure!(std::time::Instant::now() < deadline, "{what}: not after 30 s");
+        if std::time::Instant::now() > deadline {
+            site.hold();
+            anyhow::bail!("{what}: not after 30 s");
+        }
         std::thread::sleep(Duration::from_millis(50));
     }
     Ok(())
@@ -96,8 +99,10 @@ fn tunnels_and_translation(flavour: Flavour) -> Result<()> {
         }
         for (v6, device) in [(false, "vxlan.calico"), (true, "vxlan-v6.calico")] {
             let near = if mode == "Always" { device } else { "eth0" };
-            until("the way to the neighbour's pod", || Ok(way(&site, "n1", site.address("f", v6))? == near))?;
-            until("the way back", || Ok(way(&site, "n3", site.address("a", v6))? == near))?;
+            until(&site, "the way to the neighbour's pod", || {
+                Ok(way(&site, "n1", site.address("f", v6))? == near)
+            })?;
+            until(&site, "the way back", || Ok(way(&site, "n3", site.address("a", v6))? == near))?;
             ensure!(way(&site, "n1", site.address("d", v6))? == device);
         }
         expect_seen(&site, "a f udp/53 v4", "172.20.1.2")?;
@@ -132,7 +137,7 @@ fn address_is_used_again(site: &mut Site) -> Result<()> {
     let name = "n1-k8s-b-eth0";
     site.delete(api::Kind::WorkloadEndpoint, "red", name)?;
     site.unwire_pod("b");
-    until("connections of the address are forgotten", || Ok(connections(site, "n1")?.trim() == "0"))?;
+    until(site, "connections of the address are forgotten", || Ok(connections(site, "n1")?.trim() == "0"))?;
     let same_host = PodPlan { interface: model::names::interface_name("cali", "red", "g"), ..old.clone() };
     site.wire_pod(&same_host)?;
     site.put(resource(endpoint(&same_host, "red", &[("app", "stranger")], &json!([]), ""))?)?;

@@ -52,6 +52,7 @@ fn plan() -> Plan {
 
 fn questions() -> impl Strategy<Value = Vec<Question>> {
     let place = || select(vec!["a", "a", "b", "b", "c", "c", "d", "d", "h1", "h2", "o1", "o2"]);
+    // Nothing without ports or identifiers: what an earlier case allowed would still be a known connection.
     let traffic = select(vec![
         Traffic::Tcp(80),
         Traffic::Tcp(80),
@@ -61,7 +62,6 @@ fn questions() -> impl Strategy<Value = Vec<Question>> {
         Traffic::Udp(53),
         Traffic::Sctp(80),
         Traffic::Icmp(8, 0),
-        Traffic::Other(99),
     ]);
     let one = (place(), place(), traffic, any::<bool>(), proptest::option::weighted(0.1, Just(53_u16)))
         .prop_filter("nobody asks himself, and what is outside is not ours", |(from, to, ..)| {
@@ -79,11 +79,15 @@ fn questions() -> impl Strategy<Value = Vec<Question>> {
     proptest::collection::vec(one, 60).prop_map(|questions| {
         let mut seen = BTreeSet::new();
         let is_new = |question: &Question| {
-            question.source_port.is_none()
-                || seen.insert((question.from.clone(), question.to.clone(), question.v6))
+            question.source_port.is_none() || seen.insert((station(&question.to), question.v6))
         };
         questions.into_iter().filter(is_new).collect()
     })
+}
+
+/// Who is at a place: all outside addresses are one machine's.
+fn station(place: &str) -> String {
+    if place.starts_with('o') { "outside".to_owned() } else { place.to_owned() }
 }
 
 /// A random cluster as an etcd can hold it: Kubernetes' own objects are not in it.
@@ -135,7 +139,7 @@ fn packets_and_evaluator_agree(flavour: Flavour) -> Result<()> {
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed);
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
     let mut before: BTreeSet<(Kind, String, String)> = BTreeSet::new();
-    for case in 0..number("TORTIE_PACKET_RANDOM_CASES", 15) {
+    for case in 0..number("TORTIE_PACKET_RANDOM_CASES", 10) {
         let mut next = |strategy: BoxedStrategy<(Vec<Resource>, Vec<Question>)>| {
             strategy
                 .new_tree(&mut runner)
@@ -149,17 +153,15 @@ fn packets_and_evaluator_agree(flavour: Flavour) -> Result<()> {
             now.insert((resource.kind(), resource.namespace().to_owned(), resource.name().to_owned()));
             cluster.add(resource);
         }
-        // Of two objects with one name the later one is stored, as in the evaluator's cluster.
-        for resource in cluster.resources() {
-            if now.contains(&(resource.kind(), resource.namespace().to_owned(), resource.name().to_owned())) {
-                site.put_unchecked(resource.clone())?;
-            }
+        // Of an object that cannot be read the version before it would stay in force; so none is left.
+        for (kind, namespace, name) in &before {
+            site.delete_unchecked(*kind, namespace, name)?;
         }
-        for (kind, namespace, name) in before.difference(&now) {
-            match cluster.get(*kind, namespace, name) {
-                // What every cluster has was only changed.
-                Some(built_in) if *kind == Kind::Tier => site.put_unchecked(built_in.clone())?,
-                _ => site.delete_unchecked(*kind, namespace, name)?,
+        for resource in cluster.resources() {
+            let identity = (resource.kind(), resource.namespace().to_owned(), resource.name().to_owned());
+            // Of what every cluster has, an earlier case may have had another version.
+            if now.contains(&identity) || before.contains(&identity) {
+                site.put_unchecked(resource.clone())?;
             }
         }
         before = now;

@@ -11,7 +11,7 @@
 //! It wires what the CNI plugin would wire and writes what it would write; the plugin itself has tests of its own.
 
 use super::plan::{Flavour, NodePlan, Plan, PodPlan};
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use api::{Kind, Resource};
 use client::config::Environment;
 use client::{Client, ClientConfig, DeleteOptions};
@@ -328,6 +328,9 @@ route add default via fe80::ecee:eeff:feee:eeee dev eth0",
         ];
         variables.extend(self.flavour.variables().iter().map(|(name, value)| format!("{name}={value}")));
         variables.extend(self.extra.iter().map(|(name, value)| format!("{name}={value}")));
+        // For whoever tries other settings.
+        let more = std::env::var("TORTIE_PACKET_SETTINGS").unwrap_or_default();
+        variables.extend(more.split(',').filter(|one| !one.is_empty()).map(str::to_owned));
         variables
     }
 
@@ -472,6 +475,30 @@ route add default via fe80::ecee:eeff:feee:eeee dev eth0",
         }
     }
 
+    /// Stores or deletes many objects, unchecked, many at a time.
+    pub(crate) fn write_all_unchecked(&self, resources: &[Resource], delete: bool) -> Result<()> {
+        self.runtime.block_on(async {
+            for some in resources.chunks(100) {
+                let mut writes = tokio::task::JoinSet::new();
+                for resource in some.iter().cloned() {
+                    let backend = std::sync::Arc::clone(self.client.backend());
+                    writes.spawn(async move {
+                        let pair = model::KvPair::resource(resource);
+                        if delete {
+                            backend.delete(&pair.key, None).await
+                        } else {
+                            backend.apply(&pair).await
+                        }
+                    });
+                }
+                while let Some(outcome) = writes.join_next().await {
+                    outcome??;
+                }
+            }
+            Ok(())
+        })
+    }
+
     /// The datastore.
     pub(crate) fn client(&self) -> &Client {
         &self.client
@@ -535,7 +562,23 @@ route add default via fe80::ecee:eeff:feee:eeee dev eth0",
                 return Ok(());
             }
             self.check_agents()?;
-            ensure!(Instant::now() < deadline, "after {PATIENCE:?}:\n{}", wrong.join("\n"));
+            if Instant::now() > deadline {
+                self.hold();
+                bail!("after {PATIENCE:?}:\n{}", wrong.join("\n"));
+            }
+        }
+    }
+
+    /// For whoever looks for a mistake: the site stays for the seconds that `TORTIE_PACKET_HOLD` says.
+    pub(crate) fn hold(&self) {
+        let seconds = std::env::var("TORTIE_PACKET_HOLD").ok().and_then(|text| text.parse().ok());
+        if let Some(seconds) = seconds {
+            eprintln!(
+                "look at `ip netns exec {}` and {}",
+                self.full_name("NAME"),
+                self.folder.path().display()
+            );
+            std::thread::sleep(Duration::from_secs(seconds));
         }
     }
 }
