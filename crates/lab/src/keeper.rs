@@ -101,6 +101,8 @@ impl Keeper {
         let log = std::fs::File::create(folder.log("keeper"))?;
         let mut command = Command::new("/proc/self/exe");
         command.args(["lab", "internal", "keeper", "--folder"]).arg(folder.path());
+        // Programs carry the mark from their first moment, before they are what they are to become.
+        command.env(crate::inside::MARK, folder.path());
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let mut child = command.spawn().context("starting the lab's keeper")?;
         let keeper = Self { folder: folder.clone() };
