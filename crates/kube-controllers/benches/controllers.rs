@@ -78,7 +78,13 @@ async fn measure() -> Result<()> {
     let kubernetes = servers.variables(DatastoreType::Kubernetes);
     let cluster = Cluster::new(&KubeAccess::open(&kubernetes, Path::new("/nowhere")).await?);
     fill(&cluster, load).await?;
-    println(&format!("{} pods, {} nodes, {} namespaces made in {:.0?}", load.pods, load.nodes, load.namespaces, begin.elapsed()));
+    println(&format!(
+        "{} pods, {} nodes, {} namespaces made in {:.0?}",
+        load.pods,
+        load.nodes,
+        load.namespaces,
+        begin.elapsed()
+    ));
     let client = Client::open(&ClientConfig::load(None, &kubernetes)?).await?;
     client.backend().install().await?;
 
@@ -122,8 +128,14 @@ async fn one(
                 ["pods", "nodes"].iter().all(|kind| log.contains(&format!("kind=\"{kind}\"")))
             }
             _ => {
-                let profiles = servers.store.etcdctl(&["get", "/calico/resources/v3/projectcalico.org/profiles/", "--prefix", "--keys-only"])?;
-                let found = String::from_utf8_lossy(&profiles.stdout).lines().filter(|line| !line.is_empty()).count();
+                let profiles = servers.store.etcdctl(&[
+                    "get",
+                    "/calico/resources/v3/projectcalico.org/profiles/",
+                    "--prefix",
+                    "--keys-only",
+                ])?;
+                let found =
+                    String::from_utf8_lossy(&profiles.stdout).lines().filter(|line| !line.is_empty()).count();
                 // Every namespace and every account; the namespaces of the cluster's own come on top.
                 found >= 2 * load.namespaces
             }
@@ -287,7 +299,8 @@ impl Running {
     fn processor_time(&self) -> Result<Duration> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id()))?;
         let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-        let ticks = |index: usize| fields.get(index).and_then(|text| text.parse::<u64>().ok()).unwrap_or_default();
+        let ticks =
+            |index: usize| fields.get(index).and_then(|text| text.parse::<u64>().ok()).unwrap_or_default();
         // Linux counts hundredths of a second for every program, whatever its own clock is.
         Ok(Duration::from_millis((ticks(11) + ticks(12)) * 10))
     }
@@ -372,7 +385,9 @@ async fn churn(cluster: &Cluster, count: usize) -> Result<()> {
     let page = cluster
         .page::<Value>(kube_controllers::cluster::Collection { prefix: "/api/v1", plural: "pods" }, None)
         .await?;
-    let text = |pod: &Value, pointer: &str| pod.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let text = |pod: &Value, pointer: &str| {
+        pod.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
+    };
     let targets: Vec<(String, String)> = page
         .items
         .iter()
@@ -381,7 +396,7 @@ async fn churn(cluster: &Cluster, count: usize) -> Result<()> {
         .collect();
     for (number, (namespace, name)) in targets.into_iter().enumerate() {
         let path = format!("/api/v1/namespaces/{namespace}/pods");
-        let body = json!({"gracePeriodSeconds": 0});
+        let body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0});
         let one = format!("{path}/{name}");
         let _: serde::de::IgnoredAny =
             cluster.send("delete a pod", http::Method::DELETE, &one, &body, "application/json").await?;

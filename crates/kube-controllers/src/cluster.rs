@@ -261,7 +261,8 @@ impl Cluster {
     pub async fn healthz(&self, patience: Duration) -> Result<(), ClusterError> {
         let what = "ask the API server for its health".to_owned();
         let request = Request::get("/healthz").body(Vec::new());
-        let request = request.map_err(|error| ClusterError::Broken { what: what.clone(), source: error.into() })?;
+        let request =
+            request.map_err(|error| ClusterError::Broken { what: what.clone(), source: error.into() })?;
         match tokio::time::timeout(patience, self.client.request_text(request)).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(error)) => Err(ClusterError::new(what, error)),
@@ -304,7 +305,8 @@ impl Cluster {
             encode(revision)
         );
         let request = Request::get(path).header(http::header::ACCEPT, JSON).body(Vec::new());
-        let request = request.map_err(|error| ClusterError::Broken { what: what.clone(), source: error.into() })?;
+        let request =
+            request.map_err(|error| ClusterError::Broken { what: what.clone(), source: error.into() })?;
         let opened = tokio::time::timeout(PATIENCE, self.client.request_events::<T>(request)).await;
         let events: BoxStream<'static, Result<kube::core::WatchEvent<T>, kube::Error>> = match opened {
             Ok(Ok(events)) => events.boxed(),

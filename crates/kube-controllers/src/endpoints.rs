@@ -309,7 +309,8 @@ mod tests {
     fn an_endpoint_has_its_pods_labels_and_calicos() {
         let (key, pod) = pod(serde_json::json!({"app": "web"}), false);
         let desired = desired(&key, &pod).expect("an endpoint");
-        let labels: Vec<String> = desired.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let labels: Vec<String> =
+            desired.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
         assert_eq!(
             labels,
             [

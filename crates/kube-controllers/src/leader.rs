@@ -81,7 +81,11 @@ pub fn decide(observed: &Observed, identity: &str, now: Instant) -> Decision {
         None | Some("") => Decision::Take,
         Some(_) => {
             let holds = observed.spec.lease_duration_seconds.map_or(DURATION, Duration::from_secs);
-            if now.saturating_duration_since(observed.since) > holds { Decision::Take } else { Decision::Wait }
+            if now.saturating_duration_since(observed.since) > holds {
+                Decision::Take
+            } else {
+                Decision::Wait
+            }
         }
     }
 }
@@ -162,7 +166,13 @@ impl Candidate {
         };
         let patch = json!({"spec": spec});
         let (what, path) = (self.what("give back"), self.path());
-        let sent = self.cluster.send::<Lease>(&what, http::Method::PATCH, &path, &patch, crate::cluster::MERGE_PATCH);
+        let sent = self.cluster.send::<Lease>(
+            &what,
+            http::Method::PATCH,
+            &path,
+            &patch,
+            crate::cluster::MERGE_PATCH,
+        );
         if let Err(error) = sent.await {
             tracing::warn!(%error, "the lease stays until it ends");
         }
@@ -174,9 +184,17 @@ impl Candidate {
         let found = match self.cluster.get::<Lease>(&self.what("read"), &self.path()).await {
             Ok(lease) => lease,
             Err(error) if error.is_not_found() => {
-                let spec = LeaseSpec { lease_transitions: Some(0), ..held(&LeaseSpec::default(), &self.settings.identity, &time) };
+                let spec = LeaseSpec {
+                    lease_transitions: Some(0),
+                    ..held(&LeaseSpec::default(), &self.settings.identity, &time)
+                };
                 let body = self.body("", &spec);
-                let path = format!("{}/namespaces/{}/{}", LEASES.prefix, crate::cluster::encode(&self.settings.namespace), LEASES.plural);
+                let path = format!(
+                    "{}/namespaces/{}/{}",
+                    LEASES.prefix,
+                    crate::cluster::encode(&self.settings.namespace),
+                    LEASES.plural
+                );
                 return self.written(self.cluster.create::<Lease>(&self.what("create"), &path, &body).await);
             }
             Err(error) => return Err(error),

@@ -96,7 +96,10 @@ mod tests {
         let wire = serde_json::from_value(wire).expect("a policy");
         let taken = Policy::take(wire, &mut Strings::default());
         let copy = Policies::desired(&taken.key, &taken.object).expect("a copy");
-        assert_eq!((copy.metadata.namespace.as_str(), copy.metadata.name.as_str()), ("shop", "knp.default.web"));
+        assert_eq!(
+            (copy.metadata.namespace.as_str(), copy.metadata.name.as_str()),
+            ("shop", "knp.default.web")
+        );
         assert_eq!(copy.spec.order.map(|order| order.0), Some(1000.0));
         assert!(copy.spec.selector.as_str().contains("app == 'web'"));
         assert_eq!(copy.spec.ingress.len(), 1);

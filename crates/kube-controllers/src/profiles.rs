@@ -6,12 +6,12 @@ use crate::informer::kinds::{Namespace, ServiceAccount};
 use crate::informer::{Labels, ObjectKey};
 use api::meta::{ObjectMeta, StringMap};
 use api::{Object, Profile, ProfileSpec, Resource, kubernetes};
+use model::Value;
 use model::kubernetes::annotations::NAMESPACE_PROFILE_PREFIX;
 use model::kubernetes::profile::{
     ProfileOwner, namespace_profile, profile_owner, service_account_profile, service_account_profile_name,
 };
 use model::kubernetes::{ConversionError, Converted};
-use model::Value;
 
 /// Namespace → Profile `kns.NAME`.
 #[derive(Clone, Copy, Debug)]

@@ -163,9 +163,10 @@ impl<K: Clone + Eq + Hash + Debug> Waiting<K> {
         }
         let failures = entry.failures;
         if outcome == Outcome::Done {
-            match again {
-                true => self.add(key.clone()),
-                false => drop(self.entries.remove(key)),
+            if again {
+                self.add(key.clone());
+            } else {
+                self.entries.remove(key);
             }
             return true;
         }

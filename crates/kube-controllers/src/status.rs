@@ -111,7 +111,7 @@ mod tests {
     fn the_file_says_what_calicos_says() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("status").join("status.json");
-        assert_eq!(check(&path).1, false);
+        assert!(!check(&path).1);
         let file = StatusFile::new(path.clone());
         file.set("Startup", true, "");
         file.set("KubeAPIServer", false, "Error reaching apiserver");

@@ -1,8 +1,8 @@
 //! The resource, read, made if it is not there, watched, and its status kept true.
 
+use super::RunConfig;
 use super::environment::EnvironmentSettings;
 use super::merge::{default_spec, merge};
-use super::RunConfig;
 use crate::shutdown::Shutdown;
 use api::{KubeControllersConfiguration, KubeControllersConfigurationSpec, Object};
 use client::{Client, ListQuery, ResourceEvent};

@@ -1,13 +1,15 @@
 //! Environment and resource into what runs, and into the status that says so.
 
 use super::environment::{ControllerName, EnvironmentSettings, names};
-use super::{Controllers, HostEndpointsConfig, LoadBalancerConfig, LogLevel, NodeConfig, RunConfig, SyncConfig};
+use super::{
+    Controllers, HostEndpointsConfig, LoadBalancerConfig, LogLevel, NodeConfig, RunConfig, SyncConfig,
+};
 use api::scalars::Duration as Text;
 use api::{
-    AssignIPs, AutoHostEndpointConfig, ControllersConfig, EnabledOrDisabled, KubeControllersConfigurationSpec,
-    KubeControllersConfigurationStatus, LoadBalancerControllerConfig, MigrationControllerConfig,
-    NamespaceControllerConfig, NodeControllerConfig, PolicyControllerConfig, ServiceAccountControllerConfig,
-    WorkloadEndpointControllerConfig,
+    AssignIPs, AutoHostEndpointConfig, ControllersConfig, EnabledOrDisabled,
+    KubeControllersConfigurationSpec, KubeControllersConfigurationStatus, LoadBalancerControllerConfig,
+    MigrationControllerConfig, NamespaceControllerConfig, NodeControllerConfig, PolicyControllerConfig,
+    ServiceAccountControllerConfig, WorkloadEndpointControllerConfig,
 };
 use std::time::Duration;
 
@@ -141,7 +143,8 @@ fn controllers(
     macro_rules! copying {
         ($name:ident, $field:ident, $type:ident, $workers:ident) => {
             if is_enabled(ControllerName::$name, given.$field.is_some()) {
-                let (period, told) = period(given.$field.as_ref().map(|config| &config.reconciler_period), forced);
+                let (period, told) =
+                    period(given.$field.as_ref().map(|config| &config.reconciler_period), forced);
                 controllers.$field =
                     Some(SyncConfig { reconciler_period: period, workers: environment.$workers });
                 running.$field = Some($type { reconciler_period: told, ..$type::default() });
@@ -181,8 +184,7 @@ fn controllers(
 
     if is_enabled(ControllerName::Node, given.node.is_some()) {
         let mut told = NodeControllerConfig::default();
-        controllers.node =
-            Some(node(environment, given.node.as_ref(), kubernetes, &mut told, status));
+        controllers.node = Some(node(environment, given.node.as_ref(), kubernetes, &mut told, status));
         running.node = Some(told);
     }
     controllers

@@ -335,6 +335,7 @@ fn new_entry<S: Storable>(desired: &Object<S>) -> KvPair {
     let mut object = complete(desired.clone());
     object.metadata.uid = uuid::Uuid::new_v4().to_string();
     let now = jiff::Timestamp::now();
-    object.metadata.creation_timestamp = Some(api::meta::Time::new(now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()));
+    object.metadata.creation_timestamp =
+        Some(api::meta::Time::new(now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()));
     KvPair::resource(S::wrap(object))
 }

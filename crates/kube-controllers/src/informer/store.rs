@@ -91,7 +91,9 @@ mod tests {
     }
 
     fn told(change: Option<Change<u32>>) -> Option<(String, Option<u32>, Option<u32>)> {
-        change.map(|change| (change.key.to_string(), change.old.as_deref().copied(), change.new.as_deref().copied()))
+        change.map(|change| {
+            (change.key.to_string(), change.old.as_deref().copied(), change.new.as_deref().copied())
+        })
     }
 
     #[test]
@@ -116,7 +118,8 @@ mod tests {
         store.begin_list();
         store.put(taken("b", 1));
         store.put(taken("d", 4));
-        let mut gone: Vec<String> = store.end_list().into_iter().map(|change| change.key.to_string()).collect();
+        let mut gone: Vec<String> =
+            store.end_list().into_iter().map(|change| change.key.to_string()).collect();
         gone.sort();
         assert_eq!(gone, ["ns/a", "ns/c"]);
         assert_eq!(store.len(), 2);

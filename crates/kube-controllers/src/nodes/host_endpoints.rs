@@ -5,7 +5,9 @@
 use crate::config::HostEndpointsConfig;
 use api::meta::StringMap;
 use api::scalars::IpOrCidr;
-use api::{DEFAULT_ALLOW_PROFILE, HostEndpoint, HostEndpointSpec, INTERNAL_IP, Node, NodeInterface, Object, Template};
+use api::{
+    DEFAULT_ALLOW_PROFILE, HostEndpoint, HostEndpointSpec, INTERNAL_IP, Node, NodeInterface, Object, Template,
+};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ipnet::IpNet;

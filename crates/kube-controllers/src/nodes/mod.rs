@@ -339,7 +339,10 @@ impl Inner {
             .await;
         match outcome {
             Err(error) if error.is_does_not_exist() => Ok(()),
-            outcome => Ok(drop(outcome?)),
+            outcome => {
+                outcome?;
+                Ok(())
+            }
         }
     }
 

@@ -50,7 +50,8 @@ async fn ask_datastore(base: &Base, patience: Duration) {
         Ok(Err(error)) => Some(error.to_string()),
         Err(_) => Some(format!("no answer within {} s", patience.as_secs())),
     };
-    let reason = error.as_ref().map(|error| format!("Error verifying datastore: {error}")).unwrap_or_default();
+    let reason =
+        error.as_ref().map(|error| format!("Error verifying datastore: {error}")).unwrap_or_default();
     if error.is_some() {
         tracing::error!(reason, "the datastore cannot be used");
     }

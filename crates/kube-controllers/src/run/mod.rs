@@ -203,7 +203,11 @@ fn health_parts() -> (Health, Parts) {
     (health, parts)
 }
 
-async fn open(options: &Options, environment: &(dyn Environment + Send + Sync), parts: Parts) -> Result<Base> {
+async fn open(
+    options: &Options,
+    environment: &(dyn Environment + Send + Sync),
+    parts: Parts,
+) -> Result<Base> {
     let access = KubeAccess::open(environment, Path::new(SERVICE_ACCOUNT_DIR)).await?;
     let cluster = Cluster::new(&access);
     let settings = ClientConfig::load(None, environment)?;

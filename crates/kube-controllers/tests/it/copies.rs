@@ -160,12 +160,10 @@ async fn policies_come_change_and_go() -> Result<()> {
     });
     world.create(path, &policy).await?;
     let running = world.start(COPIERS);
-    eventually("the policy is copied", async || {
-        match policies.get("policed", "knp.default.web").await {
-            Ok(copy) => Ok(copy.spec.ingress.len() == 1),
-            Err(error) if error.is_does_not_exist() => Ok(false),
-            Err(error) => Err(error.into()),
-        }
+    eventually("the policy is copied", async || match policies.get("policed", "knp.default.web").await {
+        Ok(copy) => Ok(copy.spec.ingress.len() == 1),
+        Err(error) if error.is_does_not_exist() => Ok(false),
+        Err(error) => Err(error.into()),
     })
     .await?;
     let copy = policies.get("policed", "knp.default.web").await?;
@@ -175,7 +173,8 @@ async fn policies_come_change_and_go() -> Result<()> {
     let before = copy.metadata.resource_version;
 
     // More rules than people may write: Kubernetes took it, so it must be enforced.
-    let rule = json!({"from": [{"podSelector": {"matchLabels": {"app": "client"}}}], "ports": [{"port": 80}]});
+    let rule =
+        json!({"from": [{"podSelector": {"matchLabels": {"app": "client"}}}], "ports": [{"port": 80}]});
     let rules: Vec<_> = std::iter::repeat_n(rule, 1100).collect();
     world.patch(&format!("{path}/web"), &json!({"spec": {"ingress": rules}})).await?;
     eventually("a policy of many rules is copied", async || {

@@ -44,7 +44,8 @@ async fn endpoints_follow_their_pods() -> Result<()> {
             "spec": {"nodeName": "node-1", "serviceAccountName": "default", "containers": [{"name": "c", "image": "i"}]},
         });
         world.create(pods, &pod).await?;
-        let status = json!({"status": {"phase": "Running", "podIP": "10.65.0.1", "podIPs": [{"ip": "10.65.0.1"}]}});
+        let status =
+            json!({"status": {"phase": "Running", "podIP": "10.65.0.1", "podIPs": [{"ip": "10.65.0.1"}]}});
         world.patch(&format!("{pods}/{name}/status"), &status).await?;
     }
     // One node has another name in Calico than in Kubernetes; one pod has no endpoint.

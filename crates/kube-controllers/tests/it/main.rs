@@ -1,1 +1,12 @@
 //! The controllers on a real kube-apiserver, with each datastore underneath.
+
+mod bookkeeping;
+mod copies;
+mod endpoints;
+mod flannel;
+mod gc;
+mod nodes;
+mod services;
+mod stage;
+mod trouble;
+mod world;

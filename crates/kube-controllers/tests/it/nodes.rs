@@ -12,8 +12,11 @@ use serde_json::json;
 const NODES: &[(&str, &str)] = &[("ENABLED_CONTROLLERS", "node")];
 
 async fn calico_node(client: &Client, name: &str, kubernetes_name: &str) -> Result<()> {
-    let reference =
-        OrchRef { node_name: kubernetes_name.to_owned(), orchestrator: "k8s".to_owned(), ..OrchRef::default() };
+    let reference = OrchRef {
+        node_name: kubernetes_name.to_owned(),
+        orchestrator: "k8s".to_owned(),
+        ..OrchRef::default()
+    };
     let spec = NodeSpec {
         bgp: Some(NodeBGPSpec { ipv4_address: "172.16.1.1/24".into(), ..NodeBGPSpec::default() }),
         orch_refs: if kubernetes_name.is_empty() { Vec::new() } else { vec![reference] },
@@ -92,8 +95,11 @@ async fn calico_nodes_follow_kubernetes_nodes() -> Result<()> {
     // Deleted while nobody looked.
     world.delete("/api/v1/nodes/etcd-later").await?;
     let running = world.start(NODES);
-    eventually("a deletion that was missed is made good", async || Ok(!has_node(client, "etcd-later").await?))
-        .await?;
+    eventually(
+        "a deletion that was missed is made good",
+        async || Ok(!has_node(client, "etcd-later").await?),
+    )
+    .await?;
     assert!(has_node(client, "calico-here").await? && has_node(client, "bare-metal").await?);
     running.stop().await
 }
@@ -138,7 +144,8 @@ async fn host_endpoints_come_change_and_go_with_the_configuration() -> Result<()
         Ok(())
     };
     configure(json!({"autoCreate": "Enabled", "createDefaultHostEndpoint": "Enabled"})).await?;
-    eventually("the endpoint is made", async || Ok(endpoints(client).await? == ["heps-auto-hep", "mine"])).await?;
+    eventually("the endpoint is made", async || Ok(endpoints(client).await? == ["heps-auto-hep", "mine"]))
+        .await?;
     let made = hosts.get("", "heps-auto-hep").await?;
     assert_eq!(made.spec.interface_name, "*");
     assert_eq!(made.spec.expected_ips.iter().map(|ip| ip.as_str()).collect::<Vec<_>>(), ["172.16.1.1"]);
@@ -155,7 +162,8 @@ async fn host_endpoints_come_change_and_go_with_the_configuration() -> Result<()
     })
     .await?;
     hosts.delete("", "heps-auto-hep", &DeleteOptions::default()).await?;
-    eventually("it is made again", async || Ok(endpoints(client).await? == ["heps-auto-hep", "mine"])).await?;
+    eventually("it is made again", async || Ok(endpoints(client).await? == ["heps-auto-hep", "mine"]))
+        .await?;
     let tunnel = |node: &mut Object<NodeSpec>| {
         node.spec.ipv4_vxlan_tunnel_addr = "192.168.0.1".into();
         true
@@ -171,7 +179,8 @@ async fn host_endpoints_come_change_and_go_with_the_configuration() -> Result<()
         "templates": [{"generateName": "t", "interfaceCIDRs": ["192.168.0.0/16"], "labels": {"from": "template"}}],
     }))
     .await?;
-    eventually("templates take over", async || Ok(endpoints(client).await? == ["heps-t-auto-hep", "mine"])).await?;
+    eventually("templates take over", async || Ok(endpoints(client).await? == ["heps-t-auto-hep", "mine"]))
+        .await?;
     assert!(running.is_running(), "a new configuration is no new process");
     configure(json!({"autoCreate": "Disabled", "createDefaultHostEndpoint": "Enabled"})).await?;
     eventually("ours go, others stay", async || Ok(endpoints(client).await? == ["mine"])).await?;

@@ -204,12 +204,14 @@ async fn the_configuration_is_made_told_and_made_again() -> Result<()> {
     let variables = [("ENABLED_CONTROLLERS", "node,namespace"), ("LOG_LEVEL", "debug")];
     let running = world.start_with(&variables, port);
     let configurations = world.client.resource::<KubeControllersConfigurationSpec>();
-    let is_told = async || match configurations.get("", "default").await {
-        Ok(found) => Ok(found.status.running_config.is_some()),
-        Err(error) if error.is_does_not_exist() => Ok(false),
-        Err(error) => Err(error.into()),
+    let is_told = async || -> Result<bool> {
+        match configurations.get("", "default").await {
+            Ok(found) => Ok(found.status.running_config.is_some()),
+            Err(error) if error.is_does_not_exist() => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     };
-    eventually("it is made and told", is_told).await?;
+    eventually("it is made and told", async || is_told().await).await?;
     let found = configurations.get("", "default").await?;
     assert_eq!(found.spec.prometheus_metrics_port, Some(9094));
     assert_eq!(found.status.environment_vars.len(), 2);
@@ -218,7 +220,7 @@ async fn the_configuration_is_made_told_and_made_again() -> Result<()> {
     assert!(told.controllers.node.is_some() && told.controllers.policy.is_none());
     eventually("probes say ready", async || Ok(status::check(&world.status_file()).1)).await?;
     configurations.delete("", "default", &DeleteOptions::default()).await?;
-    eventually("it is made again", is_told).await?;
+    eventually("it is made again", async || is_told().await).await?;
 
     // A port for metrics that changes: the pages move, the process stays.
     let metrics = testkit::free_port()?;

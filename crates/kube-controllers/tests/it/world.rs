@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError, Weak};
 use std::sync::Arc;
+use std::sync::{Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use testkit::{ApiServer, Etcd};
 use tokio::task::JoinHandle;
@@ -94,7 +94,8 @@ impl World {
     pub(crate) async fn embedded(api_server: &ApiServer) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let store = folder.path().join("store");
-        Self::open(api_server, folder, &[("DATASTORE_TYPE", "embedded"), ("EMBEDDED_PATH", text(&store)?)]).await
+        Self::open(api_server, folder, &[("DATASTORE_TYPE", "embedded"), ("EMBEDDED_PATH", text(&store)?)])
+            .await
     }
 
     /// Calico's data in this etcd.
@@ -128,8 +129,7 @@ impl World {
     pub(crate) fn start_with(&self, pairs: &[(&str, &str)], health_port: u16) -> Running {
         let variables = self.variables.clone().with(pairs);
         let options = Options { status_file: self.status_file(), health_port, leader: None };
-        let surroundings =
-            Surroundings { environment: Box::new(variables), set_log_level: Box::new(|_| {}) };
+        let surroundings = Surroundings { environment: Box::new(variables), set_log_level: Box::new(|_| {}) };
         let (end, shutdown) = ShutdownHandle::new();
         let task = tokio::spawn(async move { run(options, surroundings, shutdown).await });
         Running { end, task }
@@ -160,8 +160,9 @@ impl World {
     /// Deletes an object of Kubernetes at once.
     pub(crate) async fn delete(&self, path: &str) -> Result<()> {
         let what = format!("delete {path}");
-        let body = json!({"gracePeriodSeconds": 0});
-        let _: Value = self.cluster.send(&what, http::Method::DELETE, path, &body, "application/json").await?;
+        let body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0});
+        let _: Value =
+            self.cluster.send(&what, http::Method::DELETE, path, &body, "application/json").await?;
         Ok(())
     }
 
@@ -206,15 +207,14 @@ impl Running {
 /// Waits until something holds.
 pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
-    let mut last = None;
     loop {
-        match holds().await {
+        let error = match holds().await {
             Ok(true) => return Ok(()),
-            Ok(false) => last = None,
-            Err(error) => last = Some(error),
-        }
+            Ok(false) => None,
+            Err(error) => Some(error),
+        };
         if Instant::now() > deadline {
-            match last {
+            match error {
                 Some(error) => return Err(error.context(format!("not in {} s: {what}", PATIENCE.as_secs()))),
                 None => bail!("not in {} s: {what}", PATIENCE.as_secs()),
             }

@@ -85,7 +85,10 @@ fn templates_choose_nodes_networks_and_interfaces() {
         ]
     );
     let endpoint = &endpoints["worker-cidr-auto-hep"];
-    assert_eq!((endpoint.metadata.labels["role"].as_str(), endpoint.metadata.labels["zone"].as_str()), ("mine", "a"));
+    assert_eq!(
+        (endpoint.metadata.labels["role"].as_str(), endpoint.metadata.labels["zone"].as_str()),
+        ("mine", "a")
+    );
     assert_eq!(endpoint.metadata.annotations.len(), 1);
 }
 
@@ -123,7 +126,10 @@ fn steps_lead_from_what_is_to_what_should_be() {
     actual.get_mut("worker-auto-hep").expect("the endpoint").spec.expected_ips.pop();
     match &steps(wanted, &actual)[..] {
         [Step::Update(endpoint)] => {
-            assert_eq!((endpoint.metadata.uid.as_str(), endpoint.metadata.resource_version.as_str()), ("u", "5"));
+            assert_eq!(
+                (endpoint.metadata.uid.as_str(), endpoint.metadata.resource_version.as_str()),
+                ("u", "5")
+            );
             assert_eq!(endpoint.spec.expected_ips.len(), 7);
         }
         other => panic!("{other:?}"),
