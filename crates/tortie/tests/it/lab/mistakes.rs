@@ -1,6 +1,7 @@
 //! Bad input: one clear sentence, exit code 1, nothing left.
 
-use super::{Lab, told};
+use super::{Lab, TORTIE, told};
+use std::process::{Command, Stdio};
 
 #[test]
 fn what_cannot_be_is_said_in_one_sentence() {
@@ -70,4 +71,36 @@ fn a_manifest_with_a_mistake() {
     );
     let output = lab.run(&["exec", "node1", "--", "no-such-program"]);
     assert!(!output.status.success() && told(&output).contains("no-such-program"), "{}", told(&output));
+}
+
+/// Nobody special, on a kernel that allows no user namespaces: a sentence that names the setting.
+#[test]
+fn no_permission() {
+    let lab = Lab::new();
+    let script = "echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-all --inh-caps=-all \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args([
+        "--user",
+        "--map-root-user",
+        "sh",
+        "-c",
+        script,
+        "sh",
+        TORTIE,
+        "lab",
+        "--lab",
+        &lab.name,
+        "up",
+    ]);
+    command.env("TORTIE_LAB_DIR", lab.folder.path());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let output = super::finish(command, "");
+    let text = told(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(
+        text.contains("needs root, or user namespaces") && text.contains("max_user_namespaces is 0"),
+        "{text}"
+    );
+    assert_eq!(text.trim().lines().count(), 1, "{text}");
+    lab.assert_gone();
 }
