@@ -58,15 +58,15 @@ pub(crate) fn check_kernel(topology: &Topology, scratch: &Path) -> Result<()> {
         for (index, (kind, what)) in wanted.into_iter().enumerate() {
             let name = format!("try{index}");
             let is_ipip = kind.name() == "ipip";
-            // Where the module is there, every namespace has a tunnel already, and no second one of the same kind.
-            if is_ipip && kernel.link(&LinkRef::from("tunl0"))?.is_some() {
+            let made = first_failure(kernel.apply(&[Operation::AddLink(NewLink::new(&name, kind))]));
+            // Asking loads the module, and with it comes a tunnel of which there can be no second one in a namespace.
+            if is_ipip && made.is_err() && kernel.link(&LinkRef::from("tunl0"))?.is_some() {
                 continue;
             }
-            let made = kernel.apply(&[Operation::AddLink(NewLink::new(&name, kind))]).into_iter().next();
             match made {
-                Some(Err(error)) if error.is_unsupported() || is_ipip => bail!("this kernel has no {what}"),
-                Some(Err(error)) => return Err(error.into()),
-                _ => first_failure(kernel.apply(&[Operation::DeleteLink(name.as_str().into())]))?,
+                Err(error) if error.is_unsupported() => bail!("this kernel has no {what}"),
+                Err(error) => return Err(error.into()),
+                Ok(()) => first_failure(kernel.apply(&[Operation::DeleteLink(name.as_str().into())]))?,
             }
         }
         Ok(())
