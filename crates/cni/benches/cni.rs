@@ -2,7 +2,8 @@
 //! the same number of sequential writes to the same datastore.
 //!
 //! The benchmark program is its own plugin and its own agent: started with `CNI_COMMAND` it is the one, with
-//! `AGENT_SOCKET` the other. Pods are network namespaces; everything is removed at the end.
+//! `AGENT_SOCKET` the other. Datastore, plugins and floor are in one network namespace, so that all of them have the same
+//! way to the datastore. Pods are further namespaces; everything is removed at the end.
 
 #[path = "../tests/it/world.rs"]
 #[expect(dead_code, reason = "the world of the tests has more than a benchmark needs")]
@@ -10,14 +11,15 @@ mod world;
 
 use anyhow::{Context as _, Result, ensure};
 use cni::wiring::{Wire, WiringPlan};
+use netlink::namespace::Namespace;
 use serde_json::{Value, json};
 use std::io::Write as _;
 use std::path::Path;
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, Output, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use testkit::{ApiServer, Etcd, Report};
-use world::{Cluster, Node, Pod, add_node, pool, port_of, prepare};
+use world::{Cluster, Node, Pod, add_node, pool, prepare};
 
 /// Where the plugin leaves its peak memory.
 const MEMORY_FILE: &str = "BENCH_MEMORY_FILE";
@@ -84,7 +86,7 @@ impl Agent {
             .env("NODENAME", &node.name);
         command.envs(variables.iter().map(|(name, value)| (*name, value)));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let agent = Self(node.host.namespace.run(move || command.spawn())??);
+        let agent = Self(command.spawn()?);
         let deadline = Instant::now() + Duration::from_secs(30);
         while std::os::unix::net::UnixStream::connect(&socket).is_err() {
             ensure!(Instant::now() < deadline, "the agent does not listen");
@@ -107,10 +109,19 @@ fn rounds() -> usize {
 }
 
 fn run() -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let mut figures = Report::new("cni");
-    runtime.block_on(on_etcd(&mut figures))?;
-    runtime.block_on(on_kubernetes(&mut figures))?;
+    let mut node = Node::with_plugin("node-a", json!({}), &std::env::current_exe()?)?;
+    // A server of the Kubernetes API wants to know an address of its host.
+    node.host.ip(&["address", "add", "192.0.2.1/32", "dev", "uplink"])?;
+    let inside = Namespace::open(node.host.namespace.path())?;
+    // Threads and processes that are started from here on are inside too.
+    let figures = inside.run(|| -> Result<Report> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let mut figures = Report::new("cni");
+        runtime.block_on(on_etcd(&mut figures, &mut node))?;
+        runtime.block_on(on_kubernetes(&mut figures, &mut node))?;
+        Ok(figures)
+    })?;
+    let mut figures = figures?;
     figures.note(format!(
         "{} rounds; each call is a process of its own, from its start to its end. The floor has no process in it.",
         rounds()
@@ -120,6 +131,21 @@ fn run() -> Result<()> {
     figures.record()
 }
 
+/// Starts the plugin as a runtime does.
+fn start(node: &Node, pod: &Pod, command: &str, configuration: &Value) -> Result<Child> {
+    let mut command = node.command(&node.root().join("bin/calico"), &pod.call(command));
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let mut stdin = child.stdin.take().context("no standard input")?;
+    stdin.write_all(configuration.to_string().as_bytes())?;
+    Ok(child)
+}
+
+fn call(node: &Node, pod: &Pod, command: &str, configuration: &Value) -> Result<Output> {
+    let output = start(node, pod, command, configuration)?.wait_with_output()?;
+    ensure!(output.status.success(), "{command} failed: {}", world::told(&output));
+    Ok(output)
+}
+
 /// Milliseconds of one call each.
 #[derive(Default)]
 struct Times {
@@ -127,14 +153,15 @@ struct Times {
     del: Vec<f64>,
 }
 
-fn measure(node: &Node, pods: &[Pod], changes: &Value) -> Result<Times> {
+fn measure(node: &Node, pods: &[Pod]) -> Result<Times> {
     let mut times = Times::default();
+    let configuration = node.configuration(json!({}));
     for pod in pods {
         let start = Instant::now();
-        node.add(pod, changes.clone())?;
+        call(node, pod, "ADD", &configuration)?;
         times.add.push(milliseconds(start));
         let start = Instant::now();
-        node.del(pod, changes.clone())?;
+        call(node, pod, "DEL", &configuration)?;
         times.del.push(milliseconds(start));
     }
     Ok(times)
@@ -173,17 +200,14 @@ fn wire(node: &Node, pod: &Pod, number: usize) -> Result<(f64, f64)> {
     let mut plan = WiringPlan::new(&conf, format!("califloor{number}"), "eth0", Some(1450))?;
     plan.addresses = vec![format!("10.99.0.{}/32", number % 250 + 1).parse()?];
     let namespace = &pod.netns.namespace;
-    let outcome = node.host.namespace.run(|| -> std::result::Result<(f64, f64), cni::CniError> {
-        let start = Instant::now();
-        if let Some(mut wire) = Wire::create(&plan, namespace, false)? {
-            wire.finish(&plan, namespace)?;
-        }
-        let made = milliseconds(start);
-        let start = Instant::now();
-        cni::wiring::remove(namespace, "eth0")?;
-        Ok((made, milliseconds(start)))
-    })?;
-    Ok(outcome?)
+    let start = Instant::now();
+    if let Some(mut wire) = Wire::create(&plan, namespace, false)? {
+        wire.finish(&plan, namespace)?;
+    }
+    let made = milliseconds(start);
+    let start = Instant::now();
+    cni::wiring::remove(namespace, "eth0")?;
+    Ok((made, milliseconds(start)))
 }
 
 /// So many sequential writes of an object about as long as an endpoint.
@@ -206,32 +230,27 @@ fn revision(etcd: &Etcd) -> Result<u64> {
     value["header"]["revision"].as_u64().context("no revision")
 }
 
-async fn on_etcd(figures: &mut Report) -> Result<()> {
+async fn on_etcd(figures: &mut Report, node: &mut Node) -> Result<()> {
     let cluster = Cluster::start(&[pool("pool", "10.10.0.0/16", 26)]).await?;
     add_node(&cluster.client, "node-a").await?;
-    let settings =
+    node.settings =
         json!({"datastore_type": "etcdv3", "etcd_endpoints": cluster.etcd.endpoint(), "log_level": "error"});
-    let mut node = Node::with_plugin("node-a", settings, &std::env::current_exe()?)?;
-    node.forward(port_of(&cluster.etcd.endpoint())?)?;
     let memory = node.root().join("memory");
     node.variables.insert(MEMORY_FILE.to_owned(), memory.display().to_string());
+    let node = &*node;
     let pods: Vec<Pod> =
         (0..rounds()).map(|number| Pod::new(&format!("c{number}"))).collect::<Result<_>>()?;
     // Warm: the host has its block, the network its profile.
-    measure(&node, &pods[..1], &json!({}))?;
-    let before = revision(&cluster.etcd)?;
-    node.add(&pods[0], json!({}))?;
-    let added = revision(&cluster.etcd)?;
-    node.del(&pods[0], json!({}))?;
-    let (add_writes, del_writes) = (added - before, revision(&cluster.etcd)? - added);
+    measure(node, &pods[..1])?;
+    let (add_writes, del_writes) = writes_of(node, &cluster.etcd, &pods[0])?;
 
     let mut floor = Times::default();
     for (number, pod) in pods.iter().enumerate() {
-        let (made, removed) = wire(&node, pod, number)?;
+        let (made, removed) = wire(node, pod, number)?;
         floor.add.push(made + write(&cluster.client, add_writes, number).await?);
         floor.del.push(removed + write(&cluster.client, del_writes, number).await?);
     }
-    let direct = measure(&node, &pods, &json!({}))?;
+    let direct = measure(node, &pods)?;
     compare(figures, "ADD, etcd, direct", &direct.add, &floor.add, "p50 at most 1.5x the floor");
     compare(figures, "DEL, etcd, direct", &direct.del, &floor.del, "p50 at most 1.5x the floor");
     let peak = std::fs::read_to_string(&memory)?
@@ -246,8 +265,8 @@ async fn on_etcd(figures: &mut Report) -> Result<()> {
         "",
         "below 20 MiB",
     );
-    let alone = parallel(&node, 1)?;
-    let together = parallel(&node, PARALLEL)?;
+    let alone = parallel(node, 1)?;
+    let together = parallel(node, PARALLEL)?;
     figures.row(
         "64 parallel ADDs, direct",
         &format!("{together:.1}/s"),
@@ -257,13 +276,13 @@ async fn on_etcd(figures: &mut Report) -> Result<()> {
     );
 
     let variables = [("DATASTORE_TYPE", "etcdv3".to_owned()), ("ETCD_ENDPOINTS", cluster.etcd.endpoint())];
-    let agent = Agent::start(&node, &variables)?;
-    measure(&node, &pods[..1], &json!({}))?;
-    let through = measure(&node, &pods, &json!({}))?;
+    let agent = Agent::start(node, &variables)?;
+    measure(node, &pods[..1])?;
+    let through = measure(node, &pods)?;
     compare(figures, "ADD, etcd, through the agent", &through.add, &floor.add, "p50 at most 1.5x the floor");
     compare(figures, "DEL, etcd, through the agent", &through.del, &floor.del, "p50 at most 1.5x the floor");
-    let alone = parallel(&node, 1)?;
-    let together = parallel(&node, PARALLEL)?;
+    let alone = parallel(node, 1)?;
+    let together = parallel(node, PARALLEL)?;
     figures.row(
         "64 parallel ADDs, through the agent",
         &format!("{together:.1}/s"),
@@ -276,30 +295,37 @@ async fn on_etcd(figures: &mut Report) -> Result<()> {
     Ok(())
 }
 
+/// How many writes of etcd an ADD and a DEL take.
+fn writes_of(node: &Node, etcd: &Etcd, pod: &Pod) -> Result<(u64, u64)> {
+    let configuration = node.configuration(json!({}));
+    let before = revision(etcd)?;
+    call(node, pod, "ADD", &configuration)?;
+    let added = revision(etcd)?;
+    call(node, pod, "DEL", &configuration)?;
+    Ok((added - before, revision(etcd)? - added))
+}
+
 /// ADDs per second with so many at once; what was added is deleted again.
 fn parallel(node: &Node, width: usize) -> Result<f64> {
     let count = if width == 1 { rounds().min(20) } else { width };
     let pods: Vec<Pod> = (0..count).map(|number| Pod::new(&format!("p{number}"))).collect::<Result<_>>()?;
-    let plugin = node.root().join("bin/calico");
     let configuration = node.configuration(json!({}));
-    let start = Instant::now();
+    let begin = Instant::now();
     for group in pods.chunks(width) {
-        let started: Vec<Child> = group
-            .iter()
-            .map(|pod| node.start(&plugin, &pod.call("ADD"), &configuration))
-            .collect::<Result<_>>()?;
+        let started: Vec<Child> =
+            group.iter().map(|pod| start(node, pod, "ADD", &configuration)).collect::<Result<_>>()?;
         for child in started {
             world::answer(&child.wait_with_output()?)?;
         }
     }
-    let seconds = start.elapsed().as_secs_f64();
+    let seconds = begin.elapsed().as_secs_f64();
     for pod in &pods {
-        node.del(pod, json!({}))?;
+        call(node, pod, "DEL", &configuration)?;
     }
     Ok(pods.len() as f64 / seconds)
 }
 
-async fn on_kubernetes(figures: &mut Report) -> Result<()> {
+async fn on_kubernetes(figures: &mut Report, node: &mut Node) -> Result<()> {
     let etcd = tokio::task::spawn_blocking(Etcd::start).await??;
     let endpoint = etcd.endpoint();
     let api = tokio::task::spawn_blocking(move || ApiServer::start(&endpoint)).await??;
@@ -318,10 +344,9 @@ async fn on_kubernetes(figures: &mut Report) -> Result<()> {
     let apply = |object: Value| api.kubectl_with_input(&["apply", "-f", "-"], &object.to_string()).map(drop);
     apply(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a"}}))?;
     prepare(&client, &[pool("pool", "10.10.0.0/16", 26)]).await?;
-    let settings = json!({"datastore_type": "kubernetes", "nodename": "node-a", "policy": {"type": "k8s"}, "log_level": "error",
+    node.settings = json!({"datastore_type": "kubernetes", "nodename": "node-a", "policy": {"type": "k8s"}, "log_level": "error",
         "kubernetes": {"kubeconfig": kubeconfig.clone()}, "calico_api_group": "crd.projectcalico.org/v1"});
-    let node = Node::with_plugin("node-a", settings, &std::env::current_exe()?)?;
-    node.forward(port_of(&api.endpoint())?)?;
+    let node = &*node;
     let mut pods = Vec::new();
     for number in 0..rounds() {
         apply(
@@ -335,20 +360,16 @@ async fn on_kubernetes(figures: &mut Report) -> Result<()> {
         ("KUBECONFIG", kubeconfig),
         ("CALICO_API_GROUP", "crd.projectcalico.org/v1".to_owned()),
     ];
-    let agent = Agent::start(&node, &variables)?;
-    measure(&node, &pods[..1], &json!({}))?;
-    let before = revision(&etcd)?;
-    node.add(&pods[0], json!({}))?;
-    let added = revision(&etcd)?;
-    node.del(&pods[0], json!({}))?;
-    let (add_writes, del_writes) = (added - before, revision(&etcd)? - added);
+    let agent = Agent::start(node, &variables)?;
+    measure(node, &pods[..1])?;
+    let (add_writes, del_writes) = writes_of(node, &etcd, &pods[0])?;
     let mut floor = Times::default();
     for (number, pod) in pods.iter().enumerate() {
-        let (made, removed) = wire(&node, pod, number)?;
+        let (made, removed) = wire(node, pod, number)?;
         floor.add.push(made + write(&client, add_writes, number).await?);
         floor.del.push(removed + write(&client, del_writes, number).await?);
     }
-    let through = measure(&node, &pods, &json!({}))?;
+    let through = measure(node, &pods)?;
     compare(
         figures,
         "ADD, Kubernetes, through the agent",

@@ -1,14 +1,15 @@
 //! ADD: a container gets addresses, a device, and an endpoint that policy applies to.
 //!
 //! What does not depend on each other runs at once: all reads of the datastore and of Kubernetes, then taking addresses
-//! and making the pair of devices. The order of writes is Calico's: addresses, network, endpoint, profile. Whatever
-//! fails, everything that this call made is taken back.
+//! and making the pair of devices, which for a container that is no pod begins with the reads already. The order of
+//! writes is Calico's: addresses, devices, endpoint, profile; the last touches to a device that is there already happen
+//! while its endpoint is written. Whatever fails, everything that this call made is taken back.
 
 use crate::addresses;
 use crate::annotations::{self, AddressSource};
 use crate::config::Dataplane;
 use crate::context::Context;
-use crate::dataplane::{self, Wired, Wiring};
+use crate::dataplane::{self, Begun, Wired, Wiring};
 use crate::endpoint::{self, PodFacts, host_networks};
 use crate::error::{CniError, Result, code};
 use crate::external::{self, ExternalWish};
@@ -16,7 +17,7 @@ use crate::fault;
 use crate::gates;
 use crate::host;
 use crate::identity::Identity;
-use crate::ipam::host_local;
+use crate::ipam::{assign, host_local};
 use crate::journal::Journal;
 use crate::labels::mesos_labels;
 use crate::request::Request;
@@ -27,9 +28,11 @@ use crate::wiring::WiringPlan;
 use crate::wiring::plan::default_routes;
 use api::WorkloadEndpoint;
 use api::meta::StringMap;
-use ipam::{NamespaceLabels, Release};
+use ipam::{Ahead, NamespaceLabels, Release};
 use ipnet::IpNet;
+use netlink::MacAddress;
 use netlink::namespace::Namespace;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,14 +40,23 @@ use std::time::Duration;
 /// How long the datastore may be silent.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What is known before anything is made.
-struct Known {
+/// What is known without asking anybody.
+struct Local {
     identity: Identity,
+    /// What its endpoint is called, unless there is one already.
+    name: String,
     mtu: Option<u32>,
     dataplane: Dataplane,
     namespace: Arc<Namespace>,
+    /// With addresses to follow.
+    plan: WiringPlan,
+}
+
+/// What the datastore and Kubernetes say.
+struct Learnt {
     existing: Option<WorkloadEndpoint>,
     pod: Option<PodKnown>,
+    ahead: Option<Ahead>,
 }
 
 /// What Kubernetes says.
@@ -65,17 +77,37 @@ pub(crate) async fn add(context: &Context, request: &mut Request) -> Result<CniR
         let message = format!("invalid pod startup delay of {}", request.conf.policy_setup_timeout_seconds);
         return Err(CniError::new(code::INVALID_CONFIGURATION, message));
     }
-    let known = Box::pin(learn(context, request)).await?;
-    fault::point("store-read");
-    if known.identity.is_pod() {
-        Box::pin(add_pod(context, request, known)).await
+    let mut local = look_around(context, request)?;
+    if Journal::new(&context.paths.journal).holds(request) {
+        // The same container again, before the release of its first life was carried out: that comes first.
+        crate::pending::carry_out_one(context, request).await?;
+    }
+    let begun = if can_begin_early(request, &local) {
+        dataplane::begin(&local.dataplane, &local.plan, &local.namespace)
     } else {
-        Box::pin(add_plain(context, request, known)).await
+        Begun::NOTHING
+    };
+    let learnt = match Box::pin(learn(context, request, &local)).await {
+        Ok(learnt) => learnt,
+        Err(error) => {
+            begun.undo().await;
+            return Err(error);
+        }
+    };
+    fault::point("store-read");
+    if let Some(endpoint) = &learnt.existing {
+        // One interface per pod: the endpoint that is there is this one, whatever the interface was called.
+        local.identity.identifiers.endpoint.clone_from(&endpoint.spec.endpoint);
+    }
+    if local.identity.is_pod() {
+        Box::pin(add_pod(context, request, local, learnt)).await
+    } else {
+        Box::pin(add_plain(context, request, local, learnt, begun)).await
     }
 }
 
-/// Reads everything that is needed, at once.
-async fn learn(context: &Context, request: &Request) -> Result<Known> {
+/// What can be known without asking anybody.
+fn look_around(context: &Context, request: &Request) -> Result<Local> {
     let conf = &request.conf;
     let node = host::node_name(conf, &context.paths)?;
     let mtu = host::mtu(conf, &context.paths)?;
@@ -86,26 +118,40 @@ async fn learn(context: &Context, request: &Request) -> Result<Known> {
         let message = "requested feature is not supported for this runtime: ip_addrs_no_ipam";
         return Err(CniError::new(code::UNSUPPORTED_FIELD, message));
     }
+    let name = identity.endpoint_name()?;
     let namespace = Arc::new(request.needed_namespace()?);
-    if Journal::new(&context.paths.journal).holds(request) {
-        // The same container again, before the release of its first life was carried out: that comes first.
-        crate::pending::carry_out_one(context, request).await?;
-    }
-    let store = &context.store;
+    let mut plan = WiringPlan::new(conf, identity.device(&request.environment), &request.ifname, mtu)?;
+    plan.pod_mac = Some(random_mac());
+    Ok(Local { identity, name, mtu, dataplane, namespace, plan })
+}
+
+/// Reads everything that is needed, at once.
+async fn learn(context: &Context, request: &Request, local: &Local) -> Result<Learnt> {
+    let (store, conf) = (&context.store, &request.conf);
+    let identity = &local.identity;
     let facts = async {
-        if identity.is_pod() { learn_pod(context, request, &identity).await.map(Some) } else { Ok(None) }
+        if identity.is_pod() { learn_pod(context, request, identity).await.map(Some) } else { Ok(None) }
     };
-    let reads = async { tokio::join!(store.check_ready(), store.find_endpoint(&identity), facts) };
-    let (ready, existing, pod) = answered(reads).await?;
+    let ahead = assign::look_ahead(context, conf, &identity.identifiers.node);
+    let reads = async { tokio::join!(store.check_ready(), store.find_endpoint(identity), facts, ahead) };
+    let (ready, existing, pod, ahead) = answered(reads).await?;
     ready?;
     gates::wait_for(&conf.readiness_gates).await?;
-    let existing = existing?;
-    let mut identity = identity;
-    if let Some(endpoint) = &existing {
-        // One interface per pod: the endpoint that is there is this one, whatever the interface was called.
-        identity.identifiers.endpoint.clone_from(&endpoint.spec.endpoint);
-    }
-    Ok(Known { identity, mtu, dataplane, namespace, existing, pod: pod? })
+    Ok(Learnt { existing: existing?, pod: pod?, ahead })
+}
+
+/// A hardware address as the kernel chooses one: random, of one device, and not given out by anybody. Chosen here, it is
+/// known before the device has it.
+fn random_mac() -> MacAddress {
+    let [first, rest @ ..] = RandomState::new().build_hasher().finish().to_be_bytes();
+    let [second, third, fourth, fifth, sixth, ..] = rest;
+    MacAddress([(first & 0xfe) | 0x02, second, third, fourth, fifth, sixth])
+}
+
+/// The pair of devices can be made before the datastore has answered, where nothing that is stored has a say in it, and
+/// nothing is to be waited for.
+fn can_begin_early(request: &Request, local: &Local) -> bool {
+    !local.identity.is_pod() && request.conf.readiness_gates.is_empty()
 }
 
 /// A datastore or API that is silent is an error before the runtime loses its patience.
@@ -143,49 +189,51 @@ fn labels_of(name: &str, labels: StringMap) -> NamespaceLabels {
 }
 
 /// A container that is no pod.
-async fn add_plain(context: &Context, request: &Request, mut known: Known) -> Result<CniResult> {
-    let plan = WiringPlan::new(
-        &request.conf,
-        known.identity.device(&request.environment),
-        &request.ifname,
-        known.mtu,
-    )?;
-    if let Some(existing) = known.existing.take() {
-        return Box::pin(join_network(context, request, &known, existing, plan)).await;
+async fn add_plain(
+    context: &Context,
+    request: &Request,
+    mut local: Local,
+    learnt: Learnt,
+    begun: Begun,
+) -> Result<CniResult> {
+    if let Some(existing) = learnt.existing {
+        // Made for nothing: the container has a device, or is to get one with the hardware address that it had.
+        begun.undo().await;
+        return Box::pin(join_network(context, request, local, existing)).await;
     }
     let (labels, namespace) = mesos_labels(&request.conf.args.mesos.network_info.labels.labels);
     if let Some(namespace) = namespace {
-        known.identity.namespace = namespace;
+        local.identity.namespace = namespace;
     }
-    let name = known.identity.endpoint_name()?;
-    let begun = dataplane::begin(&known.dataplane, &plan, &known.namespace);
-    let taken = Box::pin(addresses::take(context, request, &known.identity, &AddressSource::Plugin, None));
-    let (taken, begun) = tokio::join!(taken, begun);
-    let (result, wiring) = both(context, request, &known.identity, taken, begun).await?;
-    let endpoint = endpoint::plain(&known.identity, &name, labels, &result.ips);
-    Box::pin(complete(context, request, &known, plan, result, wiring, endpoint, &StringMap::new())).await
+    let identity = &local.identity;
+    let begun = begun.or_begin(&local.dataplane, &local.plan, &local.namespace);
+    let taken =
+        Box::pin(addresses::take(context, request, identity, &AddressSource::Plugin, None, learnt.ahead));
+    let (taken, begun) = (taken.await, begun.done().await);
+    let (result, wiring) = both(context, request, identity, taken, begun).await?;
+    let endpoint = endpoint::plain(identity, &local.name, labels, &result.ips);
+    Box::pin(complete(context, request, local, result, wiring, endpoint, &StringMap::new())).await
 }
 
 /// A container that is attached already joins another network, or asks again: it keeps its addresses.
 async fn join_network(
     context: &Context,
     request: &Request,
-    known: &Known,
+    local: Local,
     mut endpoint: WorkloadEndpoint,
-    mut plan: WiringPlan,
 ) -> Result<CniResult> {
     let network = &request.conf.name;
     if !endpoint.spec.profiles.contains(network) {
         endpoint.spec.profiles.push(network.clone());
     }
+    let Local { mtu, dataplane, namespace, mut plan, .. } = local;
     let ips = addresses_of(&endpoint)?;
     plan.set_addresses(&ips);
+    plan.pod_mac = endpoint.spec.mac.as_str().parse().ok();
     // A runtime that asks again after a crash may have made a new namespace meanwhile.
-    if known.dataplane == Dataplane::Linux && !is_wired(&plan, &known.namespace).await? {
-        plan.pod_mac = endpoint.spec.mac.as_str().parse().ok();
+    if dataplane == Dataplane::Linux && !is_wired(&plan, &namespace).await? {
         let wish = || wish_of(request, &plan, &endpoint, &StringMap::new());
-        let (wired, _) =
-            dataplane::finish(&known.dataplane, Wiring::Later, &plan, &known.namespace, wish).await?;
+        let (wired, _) = dataplane::finish(&dataplane, Wiring::Later, &plan, &namespace, wish).await?;
         endpoint::set_device(&mut endpoint, &wired.host_device, wired.mac);
     }
     let profile = ensure_profile(context, request, false);
@@ -197,7 +245,7 @@ async fn join_network(
         host_device: written.spec.interface_name.clone(),
         mac: written.spec.mac.as_str().parse().ok(),
     };
-    Ok(told(CniResult { ips, ..CniResult::default() }, request, &wired, known.mtu))
+    Ok(told(CniResult { ips, ..CniResult::default() }, request, &wired, mtu))
 }
 
 fn addresses_of(endpoint: &WorkloadEndpoint) -> Result<Vec<Ip>> {
@@ -221,17 +269,19 @@ async fn is_wired(plan: &WiringPlan, namespace: &Arc<Namespace>) -> Result<bool>
 }
 
 /// A pod of Kubernetes.
-async fn add_pod(context: &Context, request: &mut Request, mut known: Known) -> Result<CniResult> {
-    let pod = known.pod.take().unwrap_or_default();
+async fn add_pod(
+    context: &Context,
+    request: &mut Request,
+    mut local: Local,
+    learnt: Learnt,
+) -> Result<CniResult> {
+    let Learnt { existing, pod, ahead } = learnt;
+    let pod = pod.unwrap_or_default();
     let annotations = &pod.facts.annotations;
-    let mut plan = WiringPlan::new(
-        &request.conf,
-        known.identity.device(&request.environment),
-        &request.ifname,
-        known.mtu,
-    )?;
-    plan.routes = pod_routes(request)?;
-    plan.pod_mac = annotations::hardware_address(annotations)?;
+    local.plan.routes = pod_routes(request)?;
+    if let Some(mac) = annotations::hardware_address(annotations)? {
+        local.plan.pod_mac = Some(mac);
+    }
     let source = annotations::address_source(annotations, &request.conf)?;
     let floating = annotations::floating_ips(annotations, &request.conf)?;
     if request.conf.is_kubernetes_policy() && request.conf.is_calico_ipam() {
@@ -239,43 +289,42 @@ async fn add_pod(context: &Context, request: &mut Request, mut known: Known) -> 
         addresses::apply_choice(request, &choice);
     }
     let request = &*request;
-    let name = match &known.existing {
+    let identity = &local.identity;
+    let name = match &existing {
         Some(endpoint) => endpoint.metadata.name.clone(),
-        None => known.identity.endpoint_name()?,
+        None => local.name.clone(),
     };
-    if let (AddressSource::Requested(_), Some(existing)) = (&source, &known.existing) {
+    if let (AddressSource::Requested(_), Some(existing)) = (&source, &existing) {
         release_old(context, &request.conf.name, existing).await?;
     }
     // The device of an older container of this pod must stay until there are addresses for the new one.
-    let fresh = known.existing.as_ref().is_none_or(|endpoint| endpoint.spec.container_id.is_empty());
-    let begun = async {
-        if fresh {
-            dataplane::begin(&known.dataplane, &plan, &known.namespace).await
-        } else {
-            Ok(Wiring::Later)
-        }
+    let fresh = existing.as_ref().is_none_or(|endpoint| endpoint.spec.container_id.is_empty());
+    let begun = if fresh {
+        dataplane::begin(&local.dataplane, &local.plan, &local.namespace)
+    } else {
+        Begun::NOTHING
     };
-    let taken = Box::pin(addresses::take(context, request, &known.identity, &source, pod.namespace_labels));
-    let (taken, begun) = tokio::join!(taken, begun);
-    let (result, wiring) = both(context, request, &known.identity, taken, begun).await?;
-    // No routes mean that a virtual machine is moving here: its packets still go to another host.
-    plan.host_routes =
-        !(request.conf.is_calico_ipam() && source == AddressSource::Plugin && result.routes.is_empty());
+    let taken = Box::pin(addresses::take(context, request, identity, &source, pod.namespace_labels, ahead));
+    let (taken, begun) = (taken.await, begun.done().await);
+    let (result, wiring) = both(context, request, identity, taken, begun).await?;
     let built = endpoint::of_pod(
-        &known.identity,
+        identity,
         &name,
-        known.existing.take(),
+        existing,
         &pod.facts,
         request.conf.is_kubernetes_policy(),
         &result.ips,
         &floating,
     );
+    // No routes mean that a virtual machine is moving here: its packets still go to another host.
+    local.plan.host_routes =
+        !(request.conf.is_calico_ipam() && source == AddressSource::Plugin && result.routes.is_empty());
     match built {
         Ok(endpoint) => {
-            Box::pin(complete(context, request, &known, plan, result, wiring, endpoint, annotations)).await
+            Box::pin(complete(context, request, local, result, wiring, endpoint, annotations)).await
         }
         Err(error) => {
-            take_back(context, request, &known.identity, wiring, false).await;
+            take_back(context, request, &local.identity, wiring, false).await;
             Err(error)
         }
     }
@@ -331,36 +380,54 @@ async fn both(
 }
 
 /// The pod's network, then its endpoint and profile, then the answer.
-#[expect(
-    clippy::too_many_arguments,
-    reason = "the one place where everything that was learnt comes together"
-)]
 async fn complete(
     context: &Context,
     request: &Request,
-    known: &Known,
-    mut plan: WiringPlan,
+    local: Local,
     result: CniResult,
     wiring: Wiring,
     mut endpoint: WorkloadEndpoint,
     annotations: &StringMap,
 ) -> Result<CniResult> {
-    let identity = &known.identity;
+    let Local { identity, mtu, dataplane, namespace, mut plan, .. } = local;
+    let identity = &identity;
     plan.set_addresses(&result.ips);
-    let wish = || wish_of(request, &plan, &endpoint, annotations);
-    let (wired, wiring) =
-        match dataplane::finish(&known.dataplane, wiring, &plan, &known.namespace, wish).await {
-            Ok(outcome) => outcome,
-            Err(error) => {
-                take_back(context, request, identity, Wiring::Later, false).await;
-                return Err(error);
-            }
-        };
-    endpoint::set_device(&mut endpoint, &wired.host_device, wired.mac);
     let is_new = endpoint.metadata.resource_version.is_empty();
-    let profile = ensure_profile(context, request, identity.is_pod());
-    let writes = async { tokio::join!(Box::pin(context.store.write_endpoint(endpoint)), Box::pin(profile)) };
-    let outcome = answered(writes).await.and_then(|(written, profile)| profile.and(written));
+    // A new endpoint whose device is there already, with an address that we chose, can be written while the device gets
+    // its addresses and routes: that only takes the kernel, and hardly ever fails.
+    let at_once = is_new && plan.pod_mac.is_some() && matches!(wiring, Wiring::Linux(_));
+    if at_once {
+        endpoint::set_device(&mut endpoint, &plan.host_device, plan.pod_mac);
+    }
+    let wish = || wish_of(request, &plan, &endpoint, annotations);
+    let finish = dataplane::finish(&dataplane, wiring, &plan, &namespace, wish);
+    let (finished, written) = if at_once {
+        let write = Box::pin(write(context, request, identity, endpoint.clone()));
+        let (finished, written) = tokio::join!(finish, write);
+        (finished, Some(written))
+    } else {
+        (finish.await, None)
+    };
+    let (wired, wiring) = match finished {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            take_back(context, request, identity, Wiring::Later, at_once).await;
+            return Err(error);
+        }
+    };
+    let outcome = match written {
+        Some(Ok(written)) if wired.mac == plan.pod_mac => Ok(written),
+        // A kernel that chose another hardware address.
+        Some(Ok(mut written)) => {
+            endpoint::set_device(&mut written, &wired.host_device, wired.mac);
+            Box::pin(write(context, request, identity, written)).await
+        }
+        Some(Err(error)) => Err(error),
+        None => {
+            endpoint::set_device(&mut endpoint, &wired.host_device, wired.mac);
+            Box::pin(write(context, request, identity, endpoint)).await
+        }
+    };
     fault::point("endpoint-written");
     let written = match outcome {
         Ok(written) => written,
@@ -374,7 +441,19 @@ async fn complete(
     if identity.is_pod() {
         await_policy(context, request, &written).await;
     }
-    Ok(told(result, request, &wired, known.mtu))
+    Ok(told(result, request, &wired, mtu))
+}
+
+/// Writes the endpoint, and the profile of its network.
+async fn write(
+    context: &Context,
+    request: &Request,
+    identity: &Identity,
+    endpoint: WorkloadEndpoint,
+) -> Result<WorkloadEndpoint> {
+    let profile = ensure_profile(context, request, identity.is_pod());
+    let writes = async { tokio::join!(Box::pin(context.store.write_endpoint(endpoint)), Box::pin(profile)) };
+    answered(writes).await.and_then(|(written, profile)| profile.and(written))
 }
 
 async fn ensure_profile(context: &Context, request: &Request, is_pod: bool) -> Result<()> {

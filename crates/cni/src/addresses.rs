@@ -11,7 +11,7 @@ use crate::ipam::host_local::{self, PodCidrs};
 use crate::ipam::{delegate, release};
 use crate::request::{Command, Request};
 use crate::result::{CniResult, Ip};
-use ipam::NamespaceLabels;
+use ipam::{Ahead, NamespaceLabels};
 use serde_json::Value;
 use std::net::IpAddr;
 
@@ -45,13 +45,18 @@ pub(crate) async fn take(
     identity: &Identity,
     source: &AddressSource,
     namespace: Option<NamespaceLabels>,
+    ahead: Option<Ahead>,
 ) -> Result<CniResult> {
     match source {
-        AddressSource::Plugin => take_any(context, request, identity, request.args.ip, namespace).await,
+        AddressSource::Plugin => {
+            let wish = Wish { address: request.args.ip, namespace, ahead };
+            take_any(context, request, identity, wish).await
+        }
         AddressSource::Requested(addresses) => {
             let mut all = CniResult::default();
             for address in addresses {
-                match take_any(context, request, identity, Some(*address), None).await {
+                let wish = Wish { address: Some(*address), ..Wish::default() };
+                match take_any(context, request, identity, wish).await {
                     Ok(part) => {
                         all.ips.extend(part.ips.into_iter().take(1));
                         all.routes.extend(part.routes);
@@ -78,12 +83,10 @@ async fn take_any(
     context: &Context,
     request: &Request,
     identity: &Identity,
-    address: Option<IpAddr>,
-    namespace: Option<NamespaceLabels>,
+    wish: Wish,
 ) -> Result<CniResult> {
     let plugin = request.conf.ipam.kind.as_str();
     if plugin == CALICO {
-        let wish = Wish { address, namespace };
         return assign::assign(context, &request.conf, identity, wish).await;
     }
     let azure = azure_files(context, request);
@@ -95,7 +98,8 @@ async fn take_any(
         let ranges = context.store.pod_cidrs(&request.conf, &identity.identifiers.node).await?;
         host_local::replace_pod_cidrs(&mut document, &PodCidrs::of(&ranges)?)?;
     }
-    let result = delegate::call(request, plugin, Command::Add, &document, address).await?.unwrap_or_default();
+    let result =
+        delegate::call(request, plugin, Command::Add, &document, wish.address).await?.unwrap_or_default();
     if result.ips.is_empty() {
         delegate_release(context, request).await?;
         return Err(CniError::new(

@@ -2,22 +2,29 @@
 
 use crate::config::{Dataplane, NetConf};
 use crate::error::{CniError, Result, code};
-use crate::external::{self, ExternalWish};
+use crate::external::{self, Attachment, ExternalWish};
 use crate::wiring::{self, Wire, WiringPlan};
 use netlink::MacAddress;
 use netlink::namespace::Namespace;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::task::spawn_blocking;
+use tokio::sync::Semaphore;
+use tokio::task::{JoinError, JoinHandle, spawn_blocking};
 
 /// How long removing a device may take: some old kernels never come back from it.
 const REMOVAL_PATIENCE: Duration = Duration::from_secs(20);
+
+/// How many pods are wired at once. The kernel makes devices one at a time; threads that wait for their turn there keep
+/// processors busy that others need.
+static WIRING: Semaphore = Semaphore::const_new(2);
 
 /// A pod's network under construction.
 #[derive(Debug)]
 pub(crate) enum Wiring {
     /// A pair of devices.
     Linux(Box<Wire>),
+    /// Something that an external service made.
+    External(Attachment),
     /// Nothing yet: made in one go when everything is known.
     Later,
 }
@@ -31,23 +38,51 @@ pub(crate) struct Wired {
     pub(crate) mac: Option<MacAddress>,
 }
 
-/// Makes the pair of devices ahead of the addresses, if nothing is in the way.
-///
-/// # Errors
-/// When the kernel refuses.
-pub(crate) async fn begin(
-    dataplane: &Dataplane,
-    plan: &WiringPlan,
-    namespace: &Arc<Namespace>,
-) -> Result<Wiring> {
-    match dataplane {
-        Dataplane::Grpc(_) => Ok(Wiring::Later),
-        Dataplane::Linux => {
-            let (plan, namespace) = (plan.clone(), Arc::clone(namespace));
-            let wire = blocking(move || Wire::create(&plan, &namespace, false)).await?;
-            Ok(wire.map_or(Wiring::Later, |wire| Wiring::Linux(Box::new(wire))))
+/// A pair of devices that is being made while the caller goes on. Whoever has one waits for it in the end.
+#[derive(Debug)]
+pub(crate) struct Begun(Option<JoinHandle<Result<Wiring>>>);
+
+impl Begun {
+    /// Nothing is being made.
+    pub(crate) const NOTHING: Self = Self(None);
+
+    /// The same, or begun now if nothing is being made.
+    pub(crate) fn or_begin(
+        self,
+        dataplane: &Dataplane,
+        plan: &WiringPlan,
+        namespace: &Arc<Namespace>,
+    ) -> Self {
+        if self.0.is_some() { self } else { begin(dataplane, plan, namespace) }
+    }
+
+    /// What was made; [`Wiring::Later`] when something was in the way.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub(crate) async fn done(self) -> Result<Wiring> {
+        match self.0 {
+            None => Ok(Wiring::Later),
+            Some(task) => task.await.unwrap_or_else(|error| Err(failed_thread(&error))),
         }
     }
+
+    /// Takes it back.
+    pub(crate) async fn undo(self) {
+        undo(self.done().await.unwrap_or(Wiring::Later)).await;
+    }
+}
+
+/// Begins to make the pair of devices ahead of the addresses, if nothing is in the way.
+pub(crate) fn begin(dataplane: &Dataplane, plan: &WiringPlan, namespace: &Arc<Namespace>) -> Begun {
+    if *dataplane != Dataplane::Linux {
+        return Begun::NOTHING;
+    }
+    let (plan, namespace) = (plan.clone(), Arc::clone(namespace));
+    Begun(Some(tokio::spawn(async move {
+        let wire = in_turn(move || Wire::create(&plan, &namespace, false)).await?;
+        Ok(wire.map_or(Wiring::Later, |wire| Wiring::Linux(Box::new(wire))))
+    })))
 }
 
 /// Finishes the pod's network. After a failure nothing of it is left.
@@ -62,14 +97,21 @@ pub(crate) async fn finish(
     wish: impl FnOnce() -> ExternalWish,
 ) -> Result<(Wired, Wiring)> {
     if let Dataplane::Grpc(socket) = dataplane {
-        return Ok((external::add(socket, wish()).await?, Wiring::Later));
+        let wish = wish();
+        let attachment = Attachment {
+            socket: socket.clone(),
+            netns: wish.netns.clone(),
+            ifname: wish.ifname.clone(),
+            options: wish.options.clone(),
+        };
+        return Ok((external::add(socket, wish).await?, Wiring::External(attachment)));
     }
     let (plan, namespace) = (plan.clone(), Arc::clone(namespace));
-    blocking(move || {
+    in_turn(move || {
         let mut wire = match begun {
             Wiring::Linux(wire) => wire,
             // Something was in the way: the device of an older container of the same pod, or a leftover.
-            Wiring::Later => match Wire::create(&plan, &namespace, true)? {
+            Wiring::Later | Wiring::External(_) => match Wire::create(&plan, &namespace, true)? {
                 Some(wire) => Box::new(wire),
                 None => return Err(CniError::wiring(format!("device {} is in the way", plan.host_device))),
             },
@@ -90,14 +132,19 @@ pub(crate) async fn finish(
 
 /// Takes a network back that was made for an ADD that failed.
 pub(crate) async fn undo(wiring: Wiring) {
-    if let Wiring::Linux(mut wire) = wiring {
-        let outcome = blocking(move || {
-            wire.undo();
-            Ok(())
-        });
-        if let Err(error) = outcome.await {
-            tracing::error!(%error, "the pod's device could not be removed again");
+    let outcome = match wiring {
+        Wiring::Later => Ok(()),
+        Wiring::External(attachment) => external::delete(attachment).await,
+        Wiring::Linux(mut wire) => {
+            blocking(move || {
+                wire.undo();
+                Ok(())
+            })
+            .await
         }
+    };
+    if let Err(error) = outcome {
+        tracing::error!(%error, "the pod's device could not be removed again");
     }
 }
 
@@ -112,7 +159,9 @@ pub(crate) async fn remove(
     ifname: &str,
 ) -> Result<()> {
     if let Dataplane::Grpc(socket) = conf.dataplane()? {
-        return external::delete(&socket, conf, netns, ifname).await;
+        let (netns, ifname) = (netns.to_owned(), ifname.to_owned());
+        return external::delete(Attachment { socket, netns, ifname, options: external::options(conf) })
+            .await;
     }
     let Some(namespace) = namespace else { return Ok(()) };
     let device = ifname.to_owned();
@@ -123,9 +172,19 @@ pub(crate) async fn remove(
     }
 }
 
+async fn in_turn<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    // Nobody closes it.
+    let _turn = WIRING.acquire().await.ok();
+    blocking(work).await
+}
+
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     match spawn_blocking(work).await {
         Ok(outcome) => outcome,
-        Err(error) => Err(CniError::new(code::INTERNAL, format!("a worker thread failed: {error}"))),
+        Err(error) => Err(failed_thread(&error)),
     }
+}
+
+fn failed_thread(error: &JoinError) -> CniError {
+    CniError::new(code::INTERNAL, format!("a worker thread failed: {error}"))
 }

@@ -19,6 +19,19 @@ use tower::service_fn;
 /// How long the service may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// What the service removes: one interface of one pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Attachment {
+    /// Where the service listens.
+    pub(crate) socket: String,
+    /// The pod's namespace.
+    pub(crate) netns: String,
+    /// The pod's interface.
+    pub(crate) ifname: String,
+    /// Settings of the service.
+    pub(crate) options: HashMap<String, String>,
+}
+
 /// What the service is asked to make.
 #[derive(Clone, Debug)]
 pub(crate) struct ExternalWish {
@@ -213,17 +226,14 @@ pub(crate) async fn add(socket: &str, wish: ExternalWish) -> Result<Wired> {
 ///
 /// # Errors
 /// When it cannot be reached or refuses.
-pub(crate) async fn delete(socket: &str, conf: &NetConf, netns: &str, ifname: &str) -> Result<()> {
-    let request = DelRequest {
-        interface_name: ifname.to_owned(),
-        netns: netns.to_owned(),
-        dataplane_options: options(conf),
-    };
-    let reply: DelReply = call(socket, "/cni.CniDataplane/Del", request).await?;
+pub(crate) async fn delete(attachment: Attachment) -> Result<()> {
+    let Attachment { socket, netns, ifname, options } = attachment;
+    let request = DelRequest { interface_name: ifname, netns, dataplane_options: options };
+    let reply: DelReply = call(&socket, "/cni.CniDataplane/Del", request).await?;
     if reply.successful {
         return Ok(());
     }
-    Err(failed(socket, &format!("grpc dataplane error: {}", reply.error_message)))
+    Err(failed(&socket, &format!("grpc dataplane error: {}", reply.error_message)))
 }
 
 async fn call<Q: Message + 'static, A: Message + Default + 'static>(

@@ -17,16 +17,27 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-/// How long one attempt may take, and how long until the next.
-const INTERVAL: Duration = Duration::from_secs(5);
-/// How long a gate may stay closed.
-const LIMIT: Duration = Duration::from_secs(30);
+/// How long gates are waited for.
+#[derive(Clone, Copy, Debug)]
+struct Patience {
+    /// How long one attempt may take, and how long until the next.
+    interval: Duration,
+    /// How long a gate may stay closed.
+    limit: Duration,
+}
+
+/// As Calico's.
+const PATIENCE: Patience = Patience { interval: Duration::from_secs(5), limit: Duration::from_secs(30) };
 
 /// Waits for all gates, one after the other.
 ///
 /// # Errors
 /// An address that is none, or a gate that stays closed.
 pub(crate) async fn wait_for(gates: &[String]) -> Result<()> {
+    wait_for_all(gates, PATIENCE).await
+}
+
+async fn wait_for_all(gates: &[String], patience: Patience) -> Result<()> {
     let mut addresses = Vec::new();
     for gate in gates {
         let address: Uri = gate.parse().map_err(|error| invalid(gate, &format!("{error}")))?;
@@ -36,7 +47,7 @@ pub(crate) async fn wait_for(gates: &[String]) -> Result<()> {
         addresses.push(address);
     }
     for address in &addresses {
-        wait_for_one(address).await?;
+        wait_for_one(address, patience).await?;
     }
     Ok(())
 }
@@ -48,26 +59,27 @@ fn invalid(gate: &str, reason: &str) -> CniError {
     )
 }
 
-async fn wait_for_one(address: &Uri) -> Result<()> {
-    let deadline = Instant::now() + LIMIT;
+async fn wait_for_one(address: &Uri, patience: Patience) -> Result<()> {
+    let Patience { interval, limit } = patience;
+    let deadline = Instant::now() + limit;
     loop {
-        let reason = match timeout(INTERVAL, ask(address)).await {
+        let reason = match timeout(interval, ask(address)).await {
             Ok(Ok(status)) if (200..400).contains(&status) => return Ok(()),
             Ok(Ok(status)) => format!("endpoint is not ready, response code returned:{status}"),
             Ok(Err(error)) => error,
-            Err(_) => format!("no answer within {} s", INTERVAL.as_secs()),
+            Err(_) => format!("no answer within {} s", interval.as_secs_f32()),
         };
         tracing::error!(%address, %reason, "a readiness gate is closed");
-        if Instant::now() + INTERVAL > deadline {
+        if Instant::now() + interval > deadline {
             return Err(CniError::new(
                 code::TRY_AGAIN_LATER,
-                format!("readiness gate {address} did not open within {} s: {reason}", LIMIT.as_secs()),
+                format!("readiness gate {address} did not open within {} s: {reason}", limit.as_secs_f32()),
             )
             .with_details(
                 "readiness_gates of the CNI configuration names what must answer before pods are attached",
             ));
         }
-        sleep(INTERVAL).await;
+        sleep(interval).await;
     }
 }
 
@@ -111,4 +123,70 @@ async fn exchange(
     let answer = sender.send_request(request).await.map_err(|error| error.to_string());
     driver.abort();
     answer.map(|answer| answer.status().as_u16())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Patience, wait_for_all};
+    use crate::error::{CniError, code};
+    use std::time::Duration;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    /// Short enough for a test; the first attempt and two more.
+    const SHORT: Patience =
+        Patience { interval: Duration::from_millis(200), limit: Duration::from_millis(500) };
+
+    /// A gate on loopback that answers each connection with the next of these, and then with the last one.
+    async fn gate(answers: &'static [&'static str]) -> std::io::Result<u16> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let port = listener.local_addr()?.port();
+        tokio::spawn(async move {
+            for number in 0.. {
+                let Ok((mut stream, _)) = listener.accept().await else { return };
+                let Some(answer) = answers.get(number).or(answers.last()) else { return };
+                let mut question = [0; 1024];
+                let _ = stream.read(&mut question).await;
+                let _ = stream.write_all(answer.as_bytes()).await;
+            }
+        });
+        Ok(port)
+    }
+
+    fn wait(answers: &'static [&'static str], scheme: &str) -> Result<(), CniError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let port = gate(answers).await.unwrap();
+            wait_for_all(&[format!("{scheme}://127.0.0.1:{port}/ready?all=1")], SHORT).await
+        })
+    }
+
+    #[test]
+    fn which_answers_open_a_gate() {
+        wait(&["HTTP/1.1 204 No Content\r\n\r\n"], "http").unwrap();
+        // A redirection is an answer; where it leads to is not asked.
+        wait(&["HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\n\r\n"], "http").unwrap();
+        wait(&["HTTP/1.1 503 Later\r\n\r\n", "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"], "http")
+            .unwrap();
+    }
+
+    #[test]
+    fn which_do_not() {
+        let error = wait(&["HTTP/1.1 503 Later\r\n\r\n"], "http").unwrap_err();
+        assert_eq!(error.code, code::TRY_AGAIN_LATER);
+        assert!(
+            error
+                .msg
+                .contains("did not open within 0.5 s: endpoint is not ready, response code returned:503"),
+            "{error}"
+        );
+        // One that speaks no TLS is not asked in plain text instead.
+        let error = wait(&["HTTP/1.1 200 OK\r\n\r\n"], "https").unwrap_err();
+        assert!(error.msg.contains("did not open"), "{error}");
+        let error = wait(&[], "http").unwrap_err();
+        assert!(error.msg.contains("did not open"), "{error}");
+        for wrong in ["ftp", "unix", "127.0.0.1"] {
+            assert_eq!(wait(&[], wrong).unwrap_err().code, code::INVALID_CONFIGURATION);
+        }
+    }
 }

@@ -10,7 +10,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tracing::Level;
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt as _;
+
+/// The crates whose steps are worth reading when somebody looks for a fault.
+const OURS: [&str; 8] = ["api", "client", "cni", "datastore", "ipam", "kvstore", "model", "netlink"];
 
 const MEGABYTE: u64 = 1024 * 1024;
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -57,7 +62,14 @@ pub fn start(conf: &NetConf) {
     let subscriber =
         tracing_subscriber::fmt().with_max_level(level).with_ansi(false).with_writer(output).finish();
     // A second start in one process (a test) keeps the first.
-    let _ = tracing::subscriber::set_global_default(subscriber);
+    let _ = tracing::subscriber::set_global_default(subscriber.with(filter(level)));
+}
+
+/// Our own crates speak at the level that was asked for. Libraries never speak at more than `info`: what they say beyond
+/// that are frames and polls, pages of them for each call.
+fn filter(level: Level) -> Targets {
+    let ours = OURS.iter().map(|name| (*name, level));
+    Targets::new().with_default(level.min(Level::INFO)).with_targets(ours)
 }
 
 /// Standard error and, if there is one, the file.
@@ -161,9 +173,28 @@ fn put_aside(path: &Path, stem: &str, ending: &str) -> io::Result<Vec<(PathBuf, 
 
 #[cfg(test)]
 mod tests {
-    use super::{DAY, Limits, rotate};
+    use super::{DAY, Limits, filter, rotate};
     use crate::config::NetConf;
     use std::time::{Duration, SystemTime};
+    use tracing::Level;
+
+    #[test]
+    fn debugging_shows_our_steps_and_not_the_frames_of_libraries() {
+        let debug = filter(Level::DEBUG);
+        for ours in
+            ["cni::add", "ipam::assign", "ipam_core::take", "datastore::etcd::remote", "netlink::handle"]
+        {
+            assert!(debug.would_enable(ours, &Level::DEBUG), "{ours}");
+        }
+        for library in
+            ["h2::codec::framed_write", "tower::buffer::worker", "hyper_util::client", "rustls::conn"]
+        {
+            assert!(!debug.would_enable(library, &Level::DEBUG), "{library}");
+            assert!(debug.would_enable(library, &Level::WARN), "{library}");
+        }
+        let error = filter(Level::ERROR);
+        assert!(!error.would_enable("cni::add", &Level::INFO) && !error.would_enable("h2", &Level::WARN));
+    }
 
     #[test]
     fn calicos_limits() {

@@ -164,7 +164,8 @@ fn run_directly(
     paths: HostPaths,
     missed: Option<String>,
 ) -> Result<Vec<u8>> {
-    runtime()?.block_on(async {
+    let runtime = runtime()?;
+    let outcome = runtime.block_on(async {
         let store = match Store::open(&request.conf, &request.environment).await {
             Ok(store) => store,
             Err(error) => {
@@ -185,7 +186,10 @@ fn run_directly(
             pending::carry_out(&context, pending::FEW).await;
         }
         outcome.map_err(|error| explained(error, missed.as_deref()))
-    })
+    });
+    // Everything that matters was waited for. Idle threads, and such that never come back, end with the process.
+    runtime.shutdown_background();
+    outcome
 }
 
 /// Says what was waited for before the work was tried without the agent.
@@ -254,7 +258,7 @@ async fn ipam_add(context: &Context, request: &Request) -> Result<crate::result:
     } else {
         None
     };
-    let wish = assign::Wish { address: request.args.ip, namespace };
+    let wish = assign::Wish { address: request.args.ip, namespace, ahead: None };
     match assign::assign(context, conf, &identity, wish).await {
         Err(error) => {
             if error.is_transient() {

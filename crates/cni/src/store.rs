@@ -186,6 +186,18 @@ impl Store {
             .map_err(|error| kubernetes_error(&format!("reading pod {namespace}/{name}"), &error))
     }
 
+    /// A pod that may be gone.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub async fn find_pod(&self, conf: &NetConf, namespace: &str, name: &str) -> Result<Option<Pod>> {
+        match self.objects(conf).await?.get("api/v1", "pods", namespace, name).await {
+            Ok(pod) => Ok(Some(pod)),
+            Err(error) if error.is_does_not_exist() => Ok(None),
+            Err(error) => Err(kubernetes_error(&format!("reading pod {namespace}/{name}"), &error)),
+        }
+    }
+
     /// A namespace.
     ///
     /// # Errors

@@ -4,6 +4,7 @@
 
 use crate::error::{CniError, Result, code};
 use api::WorkloadEndpoint;
+use model::names::endpoint_status_file;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify;
 use std::mem::MaybeUninit;
@@ -19,20 +20,7 @@ pub fn status_file(endpoint: &WorkloadEndpoint) -> Option<String> {
     let parts = api::split_workload_endpoint_name(&endpoint.metadata.name)?;
     let [_, orchestrator, workload, name] = <[String; 4]>::try_from(parts).ok()?;
     let workload = format!("{}/{workload}", endpoint.metadata.namespace);
-    Some([orchestrator, workload, name].map(|part| escaped(&part)).join(" "))
-}
-
-/// As Go's `url.PathEscape`.
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => out.push(char::from(byte)),
-            b'-' | b'_' | b'.' | b'~' | b'$' | b'&' | b'+' | b'=' | b':' | b'@' => out.push(char::from(byte)),
-            other => out.push_str(&format!("%{other:02X}")),
-        }
-    }
-    out
+    Some(endpoint_status_file(&orchestrator, &workload, &name))
 }
 
 /// Waits until the file is there, at most so long. Blocks.
@@ -90,7 +78,7 @@ fn next_event(watch: &rustix::fd::OwnedFd, limit: Duration) {
 
 #[cfg(test)]
 mod tests {
-    use super::{escaped, for_file, status_file};
+    use super::{for_file, status_file};
     use std::time::Duration;
 
     #[test]
@@ -99,7 +87,6 @@ mod tests {
         endpoint.metadata.namespace = "default".into();
         endpoint.metadata.name = "node--1-k8s-testpod1-eth0".into();
         assert_eq!(status_file(&endpoint).unwrap(), "k8s default%2Ftestpod1 eth0");
-        assert_eq!(escaped("t est%"), "t%20est%25");
         endpoint.metadata.name = "nonsense".into();
         assert_eq!(status_file(&endpoint), None);
     }

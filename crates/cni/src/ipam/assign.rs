@@ -10,7 +10,9 @@ use crate::identity::Identity;
 use crate::result::{CniResult, Ip, Route};
 use api::{IPAMConfigurationSpec, IPPoolSpec};
 use client::ListQuery;
-use ipam::{AssignIp, AutoAssign, Change, IntendedUse, NamespaceLabels, OwnerCheck, OwnerUpdate, Release};
+use ipam::{
+    Ahead, AssignIp, AutoAssign, Change, IntendedUse, NamespaceLabels, OwnerCheck, OwnerUpdate, Release,
+};
 use ipnet::IpNet;
 use jiff::Timestamp;
 use model::IpVersion;
@@ -28,6 +30,31 @@ pub(crate) struct Wish {
     pub(crate) address: Option<IpAddr>,
     /// The pod's namespace, for pools that select namespaces.
     pub(crate) namespace: Option<NamespaceLabels>,
+    /// What was read of address management already.
+    pub(crate) ahead: Option<Ahead>,
+}
+
+/// Reads what an assignment will need together with everything else, in a process that knows nothing yet. That it cannot
+/// be read is the assignment's failure to tell, if there will be one.
+pub(crate) async fn look_ahead(context: &Context, conf: &NetConf, node: &str) -> Option<Ahead> {
+    if context.shares_writes || !conf.is_calico_ipam() {
+        return None;
+    }
+    let (v4, v6) = families(conf);
+    let versions: Vec<IpVersion> = [(IpVersion::V4, v4), (IpVersion::V6, v6)]
+        .into_iter()
+        .filter(|(_, count)| *count > 0)
+        .map(|it| it.0)
+        .collect();
+    context.store.ipam.look_ahead(node, &versions).await.ok()
+}
+
+/// How many addresses of each family a configuration asks for.
+fn families(conf: &NetConf) -> (usize, usize) {
+    (
+        usize::from(conf.ipam.assign_ipv4.as_deref() != Some("false")),
+        usize::from(conf.ipam.assign_ipv6.as_deref() == Some("true")),
+    )
 }
 
 /// Takes addresses for a container. The result has an address per family that was asked for, and a route for each,
@@ -76,10 +103,7 @@ pub(crate) async fn assign(
         Some(address) => {
             Box::pin(assign_this(context, conf, identity, address, handle, attributes, max_per_handle)).await
         }
-        None => {
-            Box::pin(assign_any(context, conf, identity, wish.namespace, handle, attributes, max_per_handle))
-                .await
-        }
+        None => Box::pin(assign_any(context, conf, identity, wish, handle, attributes, max_per_handle)).await,
     }
 }
 
@@ -116,13 +140,12 @@ async fn assign_any(
     context: &Context,
     conf: &NetConf,
     identity: &Identity,
-    namespace: Option<NamespaceLabels>,
+    wish: Wish,
     handle: String,
     attributes: BTreeMap<String, String>,
     max_per_handle: usize,
 ) -> Result<CniResult> {
-    let num4 = usize::from(conf.ipam.assign_ipv4.as_deref() != Some("false"));
-    let num6 = usize::from(conf.ipam.assign_ipv6.as_deref() == Some("true"));
+    let (num4, num6) = families(conf);
     let (ipv4_pools, ipv6_pools) = resolve_pools(context, conf).await?;
     let request = AutoAssign {
         handle: Some(handle),
@@ -131,7 +154,7 @@ async fn assign_any(
         num6,
         ipv4_pools,
         ipv6_pools,
-        namespace,
+        namespace: wish.namespace,
         max_blocks_per_host: u32::from(conf.windows_use_single_network),
         max_per_handle,
         ..AutoAssign::new(identity.identifiers.node.clone(), IntendedUse::Workload)
@@ -139,7 +162,7 @@ async fn assign_any(
     let _turn = turn(context, conf).await;
     let step = format!("assigning addresses to {}", identity.describe());
     let assigned = timed(async {
-        Box::pin(context.store.ipam.auto_assign(&request))
+        Box::pin(context.store.ipam.auto_assign_after(wish.ahead, &request))
             .await
             .map_err(|error| CniError::address(&step, &error))
     })

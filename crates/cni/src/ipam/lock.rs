@@ -4,7 +4,9 @@
 //! addresses apart. So it is best effort, as in Calico: without the lock, work goes on.
 
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// The lock while it is held; dropping it gives it back.
@@ -20,25 +22,63 @@ impl IpamLock {
         Self { _file: None }
     }
 
-    /// Waits for the lock.
+    /// Waits for the lock. Where nobody has it, no thread is needed for that.
     pub(crate) async fn acquire(path: PathBuf) -> Self {
-        let outcome = tokio::task::spawn_blocking(move || lock(&path)).await;
+        let outcome = match open(&path) {
+            Ok(file) => match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Err(Errno::WOULDBLOCK) => wait(file).await,
+                outcome => outcome.map(|()| file).map_err(io::Error::from),
+            },
+            Err(error) => Err(error),
+        };
         match outcome {
-            Ok(Ok(file)) => Self { _file: Some(file) },
-            Ok(Err(error)) => {
+            Ok(file) => Self { _file: Some(file) },
+            Err(error) => {
                 tracing::warn!(%error, "no host-wide IPAM lock; going on without it");
                 Self::none()
             }
-            Err(_) => Self::none(),
         }
     }
 }
 
-fn lock(path: &Path) -> std::io::Result<File> {
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder)?;
+fn open(path: &Path) -> io::Result<File> {
+    let open = || File::options().create(true).truncate(false).write(true).open(path);
+    match (open(), path.parent()) {
+        (Err(error), Some(folder)) if error.kind() == io::ErrorKind::NotFound => {
+            std::fs::create_dir_all(folder)?;
+            open()
+        }
+        (outcome, _) => outcome,
     }
-    let file = File::options().create(true).truncate(false).write(true).open(path)?;
-    flock(&file, FlockOperation::LockExclusive)?;
-    Ok(file)
+}
+
+async fn wait(file: File) -> io::Result<File> {
+    let waiting = tokio::task::spawn_blocking(move || {
+        flock(&file, FlockOperation::LockExclusive)?;
+        Ok(file)
+    });
+    waiting.await.unwrap_or_else(|error| Err(io::Error::other(error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::IpamLock;
+    use std::time::Duration;
+
+    #[test]
+    fn one_at_a_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run/ipam.lock");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let first = IpamLock::acquire(path.clone()).await;
+            let mut second = Box::pin(IpamLock::acquire(path.clone()));
+            let early = tokio::time::timeout(Duration::from_millis(50), &mut second).await;
+            assert!(early.is_err(), "two have the lock");
+            drop(first);
+            assert!(second.await._file.is_some());
+            // Best effort: a place where no file can be is no hindrance.
+            assert!(IpamLock::acquire(path.join("below-a-file")).await._file.is_none());
+        });
+    }
 }

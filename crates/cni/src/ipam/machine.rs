@@ -57,15 +57,9 @@ impl Machine {
         if !name.starts_with(POD_PREFIX) {
             return Ok(None);
         }
-        let pod = match store.pod(conf, namespace, name).await {
-            Ok(pod) => pod,
-            Err(error) if error.msg.contains("resource does not exist") => {
-                return Err(CniError::new(
-                    code::UNKNOWN_CONTAINER,
-                    format!("pod {namespace}/{name} is gone"),
-                ));
-            }
-            Err(error) => return Err(error),
+        let Some(pod) = store.find_pod(conf, namespace, name).await? else {
+            let message = format!("pod {namespace}/{name} is gone");
+            return Err(CniError::new(code::UNKNOWN_CONTAINER, message));
         };
         Self::of_pod(store, conf, &pod).await
     }

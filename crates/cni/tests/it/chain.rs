@@ -1,6 +1,6 @@
 //! Chains with the reference plugins: our result goes to portmap, bandwidth and tuning as a runtime hands it on.
 
-use crate::world::{Cluster, Node, Pod, add_node, address_of, answer, pool, told};
+use crate::world::{Cluster, Netns, Node, Pod, add_node, address_of, answer, pool, told};
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -30,6 +30,43 @@ fn chained(
     Ok(Value::Null)
 }
 
+/// Whether this kernel has what the plugin needs: token buckets, a queue for what comes in, a filter that redirects, and
+/// the devices that it redirects to.
+fn can_shape() -> Result<bool> {
+    let probe = Netns::new("probe")?;
+    let steps: [&[&str]; 5] = [
+        &["ip", "link", "add", "shape0", "type", "ifb"],
+        &["ip", "link", "set", "shape0", "up"],
+        &[
+            "tc", "qdisc", "add", "dev", "shape0", "root", "tbf", "rate", "1mbit", "burst", "10k", "latency",
+            "25ms",
+        ],
+        &["tc", "qdisc", "add", "dev", "lo", "ingress"],
+        &[
+            "tc", "filter", "add", "dev", "lo", "parent", "ffff:", "u32", "match", "u32", "0", "0", "action",
+            "mirred", "egress", "redirect", "dev", "shape0",
+        ],
+    ];
+    Ok(steps.iter().all(|step| probe.run(step[0], &step[1..]).is_ok()))
+}
+
+/// What goes to the pod is shaped on the host's end of its device; what comes from it, on the device that it is
+/// redirected to.
+fn shapes_both_directions(node: &Node) -> Result<()> {
+    let towards = node.host.run("tc", &["qdisc", "show", "dev", "caliserver"])?;
+    ensure!(
+        towards.contains("tbf") && towards.contains("10Mbit") && towards.contains("ingress"),
+        "{towards}"
+    );
+    let filter = node.host.run("tc", &["filter", "show", "dev", "caliserver", "parent", "ffff:"])?;
+    ensure!(filter.contains("mirred"), "{filter}");
+    let links = node.host.run("ip", &["-details", "link", "show", "type", "ifb"])?;
+    let device = links.split(": ").nth(1).context("no device for the other direction")?;
+    let back = node.host.run("tc", &["qdisc", "show", "dev", device])?;
+    ensure!(back.contains("tbf") && back.contains("10Mbit"), "{back}");
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn portmap_bandwidth_and_tuning_take_our_result() -> Result<()> {
     let cluster = Cluster::start(&[pool("pool", "10.10.0.0/16", 26)]).await?;
@@ -47,13 +84,18 @@ async fn portmap_bandwidth_and_tuning_take_our_result() -> Result<()> {
     let mapped = chained(&node, &server, "ADD", "portmap", portmap.clone(), &result)?;
     assert_eq!(mapped["ips"], result["ips"]);
     chained(&node, &server, "ADD", "tuning", tuning.clone(), &result)?;
-    // The kernel of a test machine may lack token buckets or the devices that shape the other direction.
+    let can_shape = can_shape()?;
     let shaped = chained(&node, &server, "ADD", "bandwidth", bandwidth.clone(), &result);
     match &shaped {
-        Ok(_) => assert!(node.host.run("tc", &["qdisc", "show", "dev", "caliserver"])?.contains("tbf")),
+        Ok(chained) => {
+            ensure!(can_shape, "the probe says that this kernel cannot shape, and the plugin could");
+            assert_eq!(chained["ips"], result["ips"]);
+            shapes_both_directions(&node)?;
+        }
         Err(error) => {
-            let text = format!("{error:#}");
-            ensure!(text.contains("not supported") || text.contains("no such file"), "bandwidth: {text}");
+            // A kernel without token buckets or without the devices that shape the other direction.
+            ensure!(!can_shape, "this kernel can shape, and the plugin could not: {error:#}");
+            ensure!(format!("{error:#}").contains("not supported"), "bandwidth: {error:#}");
         }
     }
     let rules = node
@@ -65,6 +107,10 @@ async fn portmap_bandwidth_and_tuning_take_our_result() -> Result<()> {
     assert_eq!(somaxconn, "512");
     if shaped.is_ok() {
         chained(&node, &server, "DEL", "bandwidth", bandwidth, &result)?;
+        ensure!(
+            node.host.run("ip", &["link", "show", "type", "ifb"])?.is_empty(),
+            "a shaping device is left"
+        );
     }
     chained(&node, &server, "DEL", "portmap", portmap, &result)?;
     node.del(&server, json!({"prevResult": result}))?;

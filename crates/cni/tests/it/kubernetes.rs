@@ -11,18 +11,18 @@ use std::time::Duration;
 use testkit::{ApiServer, Etcd};
 
 /// An API server with Calico's resources, one node and one namespace in it.
-struct World {
+pub(crate) struct World {
     _etcd: Etcd,
-    api: ApiServer,
-    node: Node,
-    client: Client,
+    pub(crate) api: ApiServer,
+    pub(crate) node: Node,
+    pub(crate) client: Client,
 }
 
 const POOLS: [(&str, &str, u8); 3] =
     [("pool-a", "10.10.0.0/16", 26), ("pool-b", "10.20.0.0/16", 26), ("pool-v6", "fd00:10::/48", 122)];
 
 impl World {
-    async fn start() -> Result<Self> {
+    pub(crate) async fn start() -> Result<Self> {
         let (etcd, api) = tokio::task::spawn_blocking(|| -> Result<(Etcd, ApiServer)> {
             let etcd = Etcd::start()?;
             let api = ApiServer::start(&etcd.endpoint())?;
@@ -64,7 +64,7 @@ impl World {
     }
 
     /// A pod as the scheduler leaves it.
-    fn pod(&self, name: &str, container: &str, annotations: &Value) -> Result<Pod> {
+    pub(crate) fn pod(&self, name: &str, container: &str, annotations: &Value) -> Result<Pod> {
         apply(&self.api, &pod_object(name, annotations))?;
         Pod::of_kubernetes(container, "shop", name)
     }
@@ -78,14 +78,14 @@ impl World {
             .to_owned())
     }
 
-    fn kubectl(&self, arguments: &[&str]) -> Result<String> {
+    pub(crate) fn kubectl(&self, arguments: &[&str]) -> Result<String> {
         let output = self.api.kubectl(arguments)?;
         ensure!(output.status.success(), "kubectl {arguments:?}: {}", told(&output));
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
     /// No address is taken and no handle is left.
-    async fn assert_bare(&self) -> Result<()> {
+    pub(crate) async fn assert_bare(&self) -> Result<()> {
         let blocks =
             self.client.backend().list(&model::ListOptions::Block { ip_version: None }, None).await?;
         for entry in blocks.items {
@@ -98,14 +98,14 @@ impl World {
     }
 }
 
-fn pod_object(name: &str, annotations: &Value) -> Value {
+pub(crate) fn pod_object(name: &str, annotations: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": name, "namespace": "shop", "labels": {"app": name}, "annotations": annotations},
         "spec": {"nodeName": "node-a", "serviceAccountName": "default", "automountServiceAccountToken": false, "containers": [{"name": "c", "image": "x",
             "ports": [{"name": "http", "containerPort": 80}]}]}})
 }
 
-fn apply(api: &ApiServer, object: &Value) -> Result<()> {
+pub(crate) fn apply(api: &ApiServer, object: &Value) -> Result<()> {
     api.kubectl_with_input(&["apply", "-f", "-"], &object.to_string()).map(drop)
 }
 

@@ -9,5 +9,8 @@ mod chain;
 mod containers;
 mod faults;
 mod kubernetes;
+mod machines;
 mod many;
+mod outside;
+mod takeover;
 mod world;
