@@ -233,6 +233,9 @@ impl FakeKernel {
         } else if route.kind == RouteKind::Unicast && route.gateway.is_none() {
             return Err(Errno::NODEV);
         }
+        if self.leads_elsewhere(&route) {
+            return Err(Errno::INVAL);
+        }
         let appended = matches!(operation, Operation::AppendRoute(_));
         let identity = route_identity(&route, appended);
         if matches!(operation, Operation::AddRoute(_)) && self.routes.contains_key(&identity) {
@@ -240,6 +243,22 @@ impl FakeKernel {
         }
         self.routes.insert(identity, route);
         Ok(())
+    }
+
+    /// Whether IPv6 refuses a gateway that is said to be on the link: another route, which is not the default one, leads
+    /// to it by another device, or nowhere.
+    fn leads_elsewhere(&self, route: &Route) -> bool {
+        let Some(gateway) = route.gateway.filter(|gateway| gateway.is_ipv6() && route.onlink) else {
+            return false;
+        };
+        let leading = self.routes.values().filter(|found| {
+            found.table == route.table
+                && found.destination.prefix_len() > 0
+                && found.destination.contains(&gateway)
+        });
+        leading
+            .max_by_key(|found| found.destination.prefix_len())
+            .is_some_and(|found| found.kind != RouteKind::Unicast || found.device != route.device)
     }
 
     fn delete_route(&mut self, route: &Route) -> std::result::Result<(), Errno> {

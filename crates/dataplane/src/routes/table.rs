@@ -517,10 +517,47 @@ impl RouteTable {
             return;
         }
         connections.wait(&keys.iter().filter_map(|key| single_address(*key)).collect());
+        let mut in_its_own_way = Vec::new();
         for (key, result) in keys.into_iter().zip(kernel.apply(&operations)) {
             match result {
                 Ok(()) => self.routes.accept(&key),
+                Err(error) if self.is_in_its_own_way(key, &error) => in_its_own_way.push(key),
                 Err(error) => self.refused(key, &error, outcome),
+            }
+        }
+        self.make_anew(kernel, in_its_own_way, outcome);
+    }
+
+    /// IPv6 takes a gateway only if no route leads to it by another device, and the old route to a block leads to the
+    /// tunnel address that is to be the new one's gateway: a block whose node comes behind a tunnel.
+    fn is_in_its_own_way(&self, key: RouteKey, error: &Error) -> bool {
+        let (Some(old), Some(new)) = (self.routes.actual(&key), self.routes.desired(&key)) else {
+            return false;
+        };
+        self.settings.family == Family::V6
+            && error.errno() == Some(Errno::INVAL)
+            && (old.kind != new.kind || old.device != new.device)
+            && new.gateway.is_some_and(|gateway| key.destination.contains(&gateway))
+    }
+
+    /// Removes routes and makes them anew, where the kernel cannot replace them.
+    fn make_anew(&mut self, kernel: &mut dyn Kernel, keys: Vec<RouteKey>, outcome: &mut Outcome) {
+        for key in keys {
+            let (Some(old), Some(new)) = (self.routes.actual(&key), self.routes.desired(&key)) else {
+                continue;
+            };
+            let operations = [Operation::DeleteRoute(old.clone()), Operation::ReplaceRoute(new.clone())];
+            let mut results = kernel.apply(&operations).into_iter();
+            if results
+                .next()
+                .is_some_and(|removed| removed.is_ok() || removed.is_err_and(|error| error.is_missing()))
+            {
+                self.routes.remove_actual(&key);
+            }
+            match results.next() {
+                Some(Ok(())) => self.routes.accept(&key),
+                Some(Err(error)) => self.refused(key, &error, outcome),
+                None => {}
             }
         }
     }

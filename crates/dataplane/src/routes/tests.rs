@@ -310,6 +310,27 @@ fn ipv6_routes_are_recognised_as_the_kernel_shows_them() {
 }
 
 #[test]
+fn a_block_goes_into_a_tunnel_whose_address_is_in_it() {
+    let mut scene = Scene::new(Family::V6);
+    let (eth, vxlan) = (scene.device("eth0"), scene.device("vxlan-v6.calico"));
+    let block = key("fd00:2::/122");
+    let by = |gateway: &str| {
+        let target = Target::new(Way::Gateway(gateway.parse().expect("address")));
+        Some(Target { protocol: Some(80), ..target })
+    };
+    scene.table.set_route(RouteClass::VxlanSameSubnet, &named("eth0"), block, by("fd00:9::3"));
+    assert_eq!(scene.apply(), Outcome::default());
+    assert_eq!(scene.routes(), [format!("fd00:2::/122 by {eth}")]);
+    // The old route leads to the new one's gateway, so the kernel refuses to replace it.
+    scene.table.set_route(RouteClass::VxlanSameSubnet, &named("eth0"), block, None);
+    scene.table.set_route(RouteClass::VxlanTunnel, &named("vxlan-v6.calico"), block, by("fd00:2::"));
+    assert_eq!(scene.apply(), Outcome::default());
+    assert_eq!(scene.routes(), [format!("fd00:2::/122 by {vxlan}")]);
+    assert_eq!(scene.apply(), Outcome::default());
+    assert_eq!(scene.kernel.log, [""; 0]);
+}
+
+#[test]
 fn routes_have_calicos_form() {
     let mut scene = Scene::new(Family::V4);
     let (cali, vxlan) = (scene.device("cali1"), scene.device("vxlan.calico"));
