@@ -143,6 +143,9 @@ pub fn probe(probes: &[Probe<'_>], wanted: &[bool], patience: Duration) -> Resul
         }
         if look(probes, &mut sent) {
             last_news = Instant::now();
+        } else {
+            // Sockets with errors are always ready; they must not keep a processor busy.
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
     Ok(sent.into_values().map(|sent| sent.fate).collect())
