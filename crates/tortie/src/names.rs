@@ -130,6 +130,7 @@ mod tests {
             ("calico ctl version", "ADD", Entry::Ctl(words("ctl version"))),
             ("calico component node startup", "", Entry::Tree(words("calico component node startup"))),
             ("calico component node startup", "ADD", Entry::Tree(words("calico component node startup"))),
+            ("tortie lab internal inside", "ADD", Entry::Tree(words("tortie lab internal inside"))),
             ("tortie", "DEL", Entry::Plugin),
             ("tortie", "", Entry::Tree(words("tortie"))),
         ] {

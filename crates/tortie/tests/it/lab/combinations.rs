@@ -69,6 +69,8 @@ fn ip_in_ip_in_a_guest() {
         assert_eq!(lab.matrix(&["--ports", "80"]), (2, 0));
         let routes = lab.succeed(&["exec", "node1", "--", "busybox", "ip", "route"]);
         assert!(routes.contains("dev tunl0"), "{routes}");
+        let tunnel = lab.succeed(&["exec", "node1", "--", "busybox", "ip", "addr", "show", "dev", "tunl0"]);
+        assert!(tunnel.contains("inet 172.16.") && tunnel.contains("mtu 1480"), "{tunnel}");
         lab.apply(DENY);
         assert_eq!(lab.matrix(&["--ports", "80"]), (0, 2));
         lab.succeed(&["down"]);
