@@ -116,6 +116,17 @@ impl Closed {
         (0..).filter(|index| !self.left_out.contains(index)).nth(place).unwrap_or(place)
     }
 
+    /// How many of these rules are written.
+    pub(crate) fn written(&self, rules: &[Rule]) -> usize {
+        let end = self.cut.unwrap_or(rules.len()).min(rules.len());
+        (0..end).filter(|index| !self.left_out.contains(index)).count()
+    }
+
+    /// The same, with everything dropped from the rule on that is written at this place.
+    pub(crate) fn cut_at(&self, place: usize) -> Self {
+        Self { cut: Some(self.original_index(place)), ..self.clone() }
+    }
+
     /// What is written in the place of these rules.
     pub(crate) fn body(&self, rules: &[Rule]) -> Vec<Rule> {
         let end = self.cut.unwrap_or(rules.len()).min(rules.len());

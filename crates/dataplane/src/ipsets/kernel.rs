@@ -5,7 +5,7 @@
 
 use super::{IpSetDriver, Metrics};
 use crate::driver::{Applied, ApplyError};
-use crate::refused::{Part, Refused};
+use crate::refused::Refused;
 use delta::{Operation, SetDelta};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use messages::{IpSetMember, IpSetType, Text};
@@ -117,7 +117,7 @@ pub struct KernelSets<K> {
     dirty: BTreeSet<Text>,
     in_sync: bool,
     next_temporary: u64,
-    refused: BTreeMap<(Text, Option<Member>), String>,
+    refused: super::RefusedMembers<Member>,
     metrics: Metrics,
 }
 
@@ -445,15 +445,7 @@ impl<K: SetKernel> IpSetDriver for KernelSets<K> {
     }
 
     fn refused(&self) -> Vec<Refused> {
-        let one = |((name, member), reason): (&(Text, Option<Member>), &String)| Refused {
-            layer: None,
-            name: name.clone(),
-            part: member.as_ref().map(|member| Part::Member(describe(member))),
-            reason: reason.clone(),
-        };
-        let mut all: Vec<Refused> = self.refused.iter().map(one).collect();
-        all.sort();
-        all
+        super::describe_refused(&self.refused, describe)
     }
 
     fn metrics(&self) -> Metrics {

@@ -15,8 +15,9 @@ pub use kernel::{KernelSets, SetKernel};
 pub use nft::{NftSetKernel, NftSets};
 
 use crate::driver::{Applied, ApplyError};
-use crate::refused::Refused;
-use messages::{IpSetMember, IpSetType};
+use crate::refused::{Part, Refused};
+use messages::{IpSetMember, IpSetType, Text};
+use std::collections::BTreeMap;
 
 /// Counters of what a driver did, with the names of Felix's metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,6 +30,22 @@ pub struct Metrics {
     pub operations: u64,
     /// `felix_ipsets_calico` or `felix_nft_sets`: sets of ours that are wanted.
     pub sets: usize,
+}
+
+/// What was refused: a set or a member of it, and why.
+type RefusedMembers<M> = BTreeMap<(Text, Option<M>), String>;
+
+/// What was refused, in words and in order.
+fn describe_refused<M>(refused: &RefusedMembers<M>, describe: impl Fn(&M) -> String) -> Vec<Refused> {
+    let one = |((name, member), reason): (&(Text, Option<M>), &String)| Refused {
+        layer: None,
+        name: name.clone(),
+        part: member.as_ref().map(|member| Part::Member(describe(member))),
+        reason: reason.clone(),
+    };
+    let mut all: Vec<Refused> = refused.iter().map(one).collect();
+    all.sort();
+    all
 }
 
 /// A driver of the IP sets of one IP version.

@@ -6,7 +6,7 @@
 use super::cover::Cover;
 use super::{IpSetDriver, Metrics};
 use crate::driver::{Applied, ApplyError};
-use crate::refused::{Part, Refused};
+use crate::refused::Refused;
 use delta::{Operation, SetDelta};
 use ipnet::IpNet;
 use messages::{IpSetMember, IpSetType, Text};
@@ -89,7 +89,7 @@ pub struct NftSets<K> {
     sets: BTreeMap<Text, State>,
     dirty: BTreeSet<Text>,
     in_sync: bool,
-    refused: BTreeMap<(Text, Option<Element>), String>,
+    refused: super::RefusedMembers<Element>,
     /// Sets that are emptied and filled in the same transaction: kernels before 6.x confuse ranges that go and ranges that
     /// come in their place.
     rebuilt: BTreeSet<Text>,
@@ -462,15 +462,7 @@ impl<K: NftSetKernel> IpSetDriver for NftSets<K> {
     }
 
     fn refused(&self) -> Vec<Refused> {
-        let one = |((name, element), reason): (&(Text, Option<Element>), &String)| Refused {
-            layer: None,
-            name: name.clone(),
-            part: element.as_ref().map(|element| Part::Member(describe(element))),
-            reason: reason.clone(),
-        };
-        let mut all: Vec<Refused> = self.refused.iter().map(one).collect();
-        all.sort();
-        all
+        super::describe_refused(&self.refused, describe)
     }
 
     fn metrics(&self) -> Metrics {

@@ -330,7 +330,10 @@ impl TableDriver {
             match names {
                 [] => return Ok(()),
                 [name] => {
-                    if !self.close(name, None, failed.reason) {
+                    let place = self.first_at_fault(commands, name, now)?;
+                    let closed =
+                        place.is_some_and(|place| self.close(name, Some(place), failed.reason.clone()));
+                    if !closed && !self.close(name, None, failed.reason) {
                         return Ok(());
                     }
                 }
@@ -341,6 +344,43 @@ impl TableDriver {
                 }
             }
         }
+    }
+
+    /// The first rule that keeps a chain from being written, found by writing beginnings of the chain with everything
+    /// dropped behind them. `None` where that cannot be tried: translation cannot drop, and others' rules are not ours.
+    fn first_at_fault(
+        &mut self,
+        commands: &mut impl Commands,
+        name: &Text,
+        now: Instant,
+    ) -> Result<Option<usize>, ApplyError> {
+        if self.layer == Table::Nat || !is_ours(name) {
+            return Ok(None);
+        }
+        let before = self.closed.get(name).cloned();
+        let closed = before.clone().unwrap_or_default();
+        let (only, mut good, mut bad) =
+            (BTreeSet::from([name.clone()]), 0, closed.written(&self.rules_of(name)));
+        if bad == 0 {
+            return Ok(None);
+        }
+        while bad - good > 1 {
+            let middle = good.midpoint(bad);
+            self.closed.insert(name.clone(), closed.cut_at(middle));
+            let outcome = self.attempt(commands, Some(&only));
+            match &before {
+                Some(before) => self.closed.insert(name.clone(), before.clone()),
+                None => self.closed.remove(name),
+            };
+            match outcome? {
+                Ok(_) => good = middle,
+                Err(_) => {
+                    self.read(commands, now)?;
+                    bad = middle;
+                }
+            }
+        }
+        Ok(Some(good))
     }
 
     fn write(&mut self, commands: &mut impl Commands, now: Instant) -> Result<bool, ApplyError> {

@@ -217,6 +217,27 @@ fn whatever_is_at_fault_without_a_line_is_found_by_halving() {
 }
 
 #[test]
+fn of_a_chain_only_the_rules_at_fault_are_closed() {
+    let mut driver = driver(Backend::Nft);
+    let marks = |bad: &[u32]| {
+        (0..20).map(|index| if bad.contains(&index) { BAD_AS_A_WHOLE } else { index + 1 }).collect::<Vec<_>>()
+    };
+    let rules = marks(&[7, 13]).into_iter().map(|mark| rule(Action::SetMark(mark)));
+    driver.update_chain(Table::Filter, Chain::new("cali-pi-x", rules.collect()));
+    driver.set_kernel_chain(Table::Filter, hook(["cali-pi-x".into()]));
+    assert!(apply(&mut driver));
+    // Rules before the first one at fault are there, and from there on everything is dropped.
+    let there = &driver.commands().tables["filter"]["cali-pi-x"];
+    assert_eq!(there.len(), 8, "{there:?}");
+    assert!(there[6].contains("--set-mark 0x7/") && there[7].ends_with("--jump DROP"), "{there:?}");
+    let refused = driver.refused();
+    assert!(
+        matches!(refused.as_slice(), [one] if matches!(one.part, Some(crate::Part::Rule(7, _)))),
+        "{refused:?}"
+    );
+}
+
+#[test]
 fn a_busy_moment_blames_nobody() {
     let mut driver = driver(Backend::Legacy);
     driver.update_chain(Table::Filter, Chain::new("cali-x", vec![rule(Action::Drop)]));

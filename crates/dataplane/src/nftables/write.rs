@@ -1,4 +1,5 @@
-//! From the plan to the kernel: one transaction, and what happens when it is refused.
+//! From the plan to the kernel: one transaction, and what happens when it is refused. Many chains that are new to the
+//! kernel are made before it, in transactions of their own.
 //!
 //! A first refusal may only mean that the table is not what we think: it is read again. After that the kernel's own answer
 //! names the changes at fault, and where it names none the chains are committed in ever smaller groups until those at fault
@@ -19,6 +20,9 @@ use rules::tree::{Action, Rule};
 use std::collections::BTreeSet;
 use std::time::Instant;
 
+/// So many chains that nothing leads to yet are made in one transaction. For every rule with a set of its own the kernel
+/// goes through the whole transaction; in a single one the first start of a large node would take many seconds.
+const NEW_CHAINS_AT_ONCE: usize = 128;
 /// `EMLINK` and `ELOOP`.
 const TOO_DEEP: [i32; 2] = [31, 40];
 
@@ -244,14 +248,36 @@ impl<K: Kernel> Driver<K> {
         ApplyError::Refused { table: format!("nftables table {}", self.table), reason: refused.to_string() }
     }
 
+    /// Makes chains that are not in the kernel yet, each after those it leads to. No packet comes by them before the last
+    /// transaction, which is made of everything else, leads to them. What is refused here is left to that one.
+    fn make_new_chains(&mut self) -> Result<bool, ApplyError> {
+        let is_new = |name: &&Text| {
+            let base = self.chains.definition(name).is_some_and(|body| body.base.is_some());
+            !base && !self.actual.chains.contains_key(*name) && self.chains.wanted(name) != Wanted::No
+        };
+        let new: Vec<&Text> = self.chains.dirty().iter().filter(is_new).collect();
+        if new.len() <= NEW_CHAINS_AT_ONCE {
+            return Ok(false);
+        }
+        let order = self.chains.targets_first(new);
+        for part in order.chunks(NEW_CHAINS_AT_ONCE) {
+            let only: BTreeSet<Text> = part.iter().cloned().collect();
+            if self.attempt(Some(&only), false)?.is_err() {
+                break;
+            }
+        }
+        Ok(true)
+    }
+
     pub(super) fn write(&mut self, now: Instant) -> Result<bool, ApplyError> {
         let mut separate_entries = false;
         let (mut reread, mut narrowed) = (false, false);
+        let made = self.make_new_chains()?;
         loop {
             let (plan, refused) = match self.attempt(None, separate_entries)? {
                 Ok(wrote) => {
                     self.chains.clear_dirty();
-                    return Ok(wrote || narrowed || reread);
+                    return Ok(wrote || narrowed || reread || made);
                 }
                 Err(refused) => refused,
             };

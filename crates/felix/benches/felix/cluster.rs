@@ -10,7 +10,7 @@ use testkit::Etcd;
 /// The name of the host that is measured.
 pub(crate) const HOST: &str = "node1";
 /// How many entries go into one transaction.
-const BATCH: usize = 100;
+const BATCH: usize = 50;
 
 /// What Calico's Felix took for a shape with one packet filter.
 pub(crate) struct Calico {
