@@ -40,7 +40,8 @@ const SELECTORS: [&str; 9] = [
     "!(app == 'ledger')",
 ];
 
-fn end(dice: &mut Dice, is_destination: bool) -> Value {
+/// One end of a rule. Networks of one rule are of one version of IP: others are refused.
+fn end(dice: &mut Dice, is_destination: bool, is_v6: bool) -> Value {
     let mut end = json!({});
     if dice.chance(50) {
         end["selector"] = dice.pick(&SELECTORS).into();
@@ -53,11 +54,16 @@ fn end(dice: &mut Dice, is_destination: bool) -> Value {
             .pick(&["projectcalico.org/name == 'shop'", "projectcalico.org/name == 'billing'", "all()"])
             .into();
     }
+    let (nets, not_nets): (&[&str], &[&str]) = if is_v6 {
+        (&["fd65:1:2::/48", "::/0", "fd00::/8"], &["fd65:1:2:8000::/49", "2001:db8::/32"])
+    } else {
+        (&["172.16.0.0/16", "172.16.0.0/17", "10.65.0.0/16", "0.0.0.0/0"], &["172.16.128.0/17", "10.0.0.0/8"])
+    };
     if dice.chance(12) {
-        end["nets"] = json!([dice.pick(&["172.16.0.0/16", "172.16.0.0/17", "10.65.0.0/16", "0.0.0.0/0"])]);
+        end["nets"] = json!([dice.pick(nets)]);
     }
     if dice.chance(8) {
-        end["notNets"] = json!([dice.pick(&["172.16.128.0/17", "10.0.0.0/8"])]);
+        end["notNets"] = json!([dice.pick(not_nets)]);
     }
     if is_destination && dice.chance(50) {
         end["ports"] = [json!([80]), json!([8080]), json!(["80:90"]), json!([80, 8080]), json!([443])]
@@ -68,7 +74,8 @@ fn end(dice: &mut Dice, is_destination: bool) -> Value {
 }
 
 fn rule(dice: &mut Dice) -> Value {
-    let mut destination = end(dice, true);
+    let is_v6 = dice.chance(25);
+    let mut destination = end(dice, true, is_v6);
     let mut rule = json!({"action": dice.pick(&["Allow", "Allow", "Allow", "Deny", "Pass", "Log"])});
     if dice.chance(60) || destination.get("ports").is_some() {
         rule["protocol"] = dice.pick(&["TCP", "TCP", "UDP"]).into();
@@ -76,7 +83,7 @@ fn rule(dice: &mut Dice) -> Value {
     if dice.chance(8) && destination.get("ports").is_some() {
         destination["notPorts"] = json!([8080]);
     }
-    rule["source"] = end(dice, false);
+    rule["source"] = end(dice, false, is_v6);
     rule["destination"] = destination;
     rule
 }
@@ -160,14 +167,16 @@ fn smaller(policies: &[Value]) -> Vec<Vec<Value>> {
     all
 }
 
-fn play(dataplane: &str, default_seed: u64) {
+fn play(dataplane: &str, default_seed: u64, flags: &[&str]) {
     let number = |name: &str, default: u64| {
         std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
     };
     let rounds = number("TORTIE_LAB_ROUNDS", 6);
     let seed = number("TORTIE_LAB_SEED", default_seed).max(1);
     let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    let lab = Lab::up(&["--nodes", "2", "--pods", "5", "--dataplane", dataplane]);
+    let mut all = vec!["--nodes", "2", "--pods", "5", "--dataplane", dataplane];
+    all.extend(flags);
+    let lab = Lab::up(&all);
     lab.apply(&list(&[tier()]));
     for round in 0..rounds {
         let policies: Vec<Value> = (0..1 + dice.below(5)).map(|number| policy(&mut dice, number)).collect();
@@ -183,10 +192,10 @@ fn play(dataplane: &str, default_seed: u64) {
 
 #[test]
 fn explain_and_packets_agree_with_nftables() {
-    play("nftables", 1);
+    play("nftables", 1, &["--encap", "cross-subnet"]);
 }
 
 #[test]
 fn explain_and_packets_agree_with_iptables() {
-    play("iptables", 2);
+    play("iptables", 2, &["--dual-stack"]);
 }
