@@ -88,6 +88,8 @@ impl ApiServer {
             "--endpoint-reconciler-type=none".into(),
             "--enable-priority-and-fairness=false".into(),
             "--shutdown-delay-duration=0s".into(),
+            // As in every real cluster: agents of nodes are privileged pods.
+            "--allow-privileged=true".into(),
             // Tests clear ten thousand objects at a time.
             "--delete-collection-workers=16".into(),
         ];

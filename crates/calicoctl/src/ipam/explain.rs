@@ -1,6 +1,9 @@
 //! Why an address is a problem, in a sentence, from what the check has seen. It judges nothing: the verdict is the check's.
+//! Where the garbage collector would release the address, the sentence is the collector's own.
 
 use super::report::Allocation;
+use ipam_core::garbage::judge::judge_pod;
+use ipam_core::garbage::{PodFact, PodState, Reason};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -24,25 +27,25 @@ impl Knowledge {
     /// Why an allocated address counts as leaked.
     pub(super) fn leaked(&self, allocation: &Allocation) -> String {
         let Allocation { pod, namespace, node, kind, handle, .. } = allocation;
-        if !pod.is_empty() {
-            return match self.pods.get(&(namespace.clone(), pod.clone())) {
-                None => format!("no endpoint of pod {namespace}/{pod} exists any more"),
-                Some(facts) if facts.node != *node && !node.is_empty() => format!(
-                    "pod {namespace}/{pod} now runs on node {} with {}; this address is left from node {node}",
-                    facts.node,
-                    list(&facts.addresses)
-                ),
-                Some(facts) => format!(
-                    "pod {namespace}/{pod} uses {}; this address is left from an earlier start of it",
-                    list(&facts.addresses)
-                ),
+        if let (false, Ok(address)) = (pod.is_empty(), allocation.ip.parse()) {
+            let fact = match self.pods.get(&(namespace.clone(), pod.clone())) {
+                None => PodFact::Absent,
+                Some(facts) => PodFact::Present(PodState {
+                    node: facts.node.clone(),
+                    has_reported: true,
+                    is_evicted: false,
+                    addresses: Some(facts.addresses.clone()),
+                }),
             };
+            if let Some(reason) = judge_pod(namespace, pod, address, node, &fact) {
+                return reason.to_string();
+            }
         }
         if kind.ends_with("TunnelAddress") {
             return if self.nodes.contains(node) {
                 format!("node {node} has another tunnel address now, or none of this type")
             } else {
-                format!("node {node} does not exist any more")
+                Reason::NodeGone { node: node.clone() }.to_string()
             };
         }
         if kind == "LoadBalancer" || handle.starts_with("lb-") {
@@ -68,14 +71,6 @@ impl Knowledge {
     }
 }
 
-fn list(addresses: &[IpAddr]) -> String {
-    if addresses.is_empty() {
-        return "no address".to_owned();
-    }
-    let texts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-    texts.join(", ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -88,7 +83,7 @@ mod tests {
         knowledge.pods.insert(("shop".to_owned(), "web".to_owned()), facts);
         // Pod, node, type, handle; the beginning of the reason.
         for (pod, node, kind, handle, reason) in [
-            ("gone", "n1", "", "h", "no endpoint of pod shop/gone"),
+            ("gone", "n1", "", "h", "pod shop/gone does not exist any more"),
             ("web", "n1", "", "h", "pod shop/web uses 10.0.0.9"),
             ("web", "n2", "", "h", "pod shop/web now runs on node n1"),
             ("", "n1", "vxlanTunnelAddress", "h", "node n1 has another tunnel address"),
@@ -99,6 +94,7 @@ mod tests {
             ("", "n1", "", "h", "no workload endpoint and no node has it"),
         ] {
             let allocation = Allocation {
+                ip: "10.0.0.1".to_owned(),
                 pod: pod.to_owned(),
                 namespace: "shop".to_owned(),
                 node: node.to_owned(),

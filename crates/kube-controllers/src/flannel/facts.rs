@@ -269,7 +269,7 @@ mod tests {
 
     const PREFIX: &str = "flannel.alpha.coreos.com";
 
-    fn node(annotations: Value, pod_cidr: &str) -> NodeFacts {
+    fn node(annotations: &Value, pod_cidr: &str) -> NodeFacts {
         let object =
             json!({"metadata": {"name": "n1", "annotations": annotations}, "spec": {"podCIDR": pod_cidr}});
         serde_json::from_value::<WireNode>(object).expect("a node").into()
@@ -282,7 +282,7 @@ mod tests {
             "flannel.alpha.coreos.com/backend-type": "vxlan",
             "flannel.alpha.coreos.com/public-ip": "172.16.101.96",
         });
-        let tunnel = node(good.clone(), "10.244.1.0/24").tunnel(PREFIX).expect("a tunnel");
+        let tunnel = node(&good, "10.244.1.0/24").tunnel(PREFIX).expect("a tunnel");
         assert_eq!(
             (tunnel.address.to_string().as_str(), tunnel.mac.as_str()),
             ("10.244.1.0", "56:1d:8d:30:79:97")
@@ -290,20 +290,20 @@ mod tests {
         let change = |name: &str, value: Value| {
             let mut annotations = good.clone();
             annotations[format!("{PREFIX}/{name}")] = value;
-            node(annotations, "10.244.1.0/24").tunnel(PREFIX).expect_err("no tunnel").to_string()
+            node(&annotations, "10.244.1.0/24").tunnel(PREFIX).expect_err("no tunnel").to_string()
         };
         assert!(change("backend-type", json!("host-gw")).contains("not vxlan"));
         assert!(change("backend-data", json!("null")).contains("VtepMAC"));
         assert!(change("public-ip", json!("here")).contains("not an address"));
         assert!(
-            node(json!(null), "10.244.1.0/24")
+            node(&json!(null), "10.244.1.0/24")
                 .tunnel(PREFIX)
                 .expect_err("none")
                 .to_string()
                 .contains("no annotation")
         );
-        assert!(node(good.clone(), "").tunnel(PREFIX).expect_err("none").to_string().contains("no pod CIDR"));
-        assert!(node(good, "ten").tunnel(PREFIX).expect_err("none").to_string().contains("not a range"));
+        assert!(node(&good, "").tunnel(PREFIX).expect_err("none").to_string().contains("no pod CIDR"));
+        assert!(node(&good, "ten").tunnel(PREFIX).expect_err("none").to_string().contains("not a range"));
     }
 
     #[test]

@@ -101,12 +101,10 @@ fn label(name: &str, value: &str) -> String {
     format!("{name}=\"{value}\"")
 }
 
-#[expect(clippy::cast_precision_loss, reason = "figures are floating-point numbers in Prometheus")]
 fn number(count: u64) -> f64 {
     count as f64
 }
 
-#[expect(clippy::cast_precision_loss, reason = "figures are floating-point numbers in Prometheus")]
 fn large(count: u128) -> f64 {
     count as f64
 }

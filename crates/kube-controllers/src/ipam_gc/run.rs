@@ -172,17 +172,17 @@ impl IpamGc {
         if verdicts.is_empty() {
             return true;
         }
-        self.carry_out(verdicts).await
+        self.carry_out(&verdicts).await
     }
 
-    async fn carry_out(&self, verdicts: Verdicts) -> bool {
+    async fn carry_out(&self, verdicts: &Verdicts) -> bool {
         let mut is_done = true;
-        let gone = self.gone_nodes(&verdicts);
+        let gone = self.gone_nodes(verdicts);
         for batch in verdicts.leaks.chunks(BATCH) {
             let live = self.witness.ask(batch, gone.iter().map(String::as_str)).await;
             let leaks = self.confirmed(batch, &live, &gone);
             is_done &= leaks.len() == batch.len();
-            is_done &= self.release(leaks).await;
+            is_done &= self.release(&leaks).await;
         }
         for cidr in &verdicts.rested_blocks {
             match self.ipam.collect_rested(*cidr).await {
@@ -243,11 +243,11 @@ impl IpamGc {
         batch.iter().filter(|leak| !resurrected.contains(leak.handle.as_str())).collect()
     }
 
-    async fn release(&self, leaks: Vec<&Leak>) -> bool {
+    async fn release(&self, leaks: &[&Leak]) -> bool {
         if leaks.is_empty() {
             return true;
         }
-        for leak in &leaks {
+        for leak in leaks {
             tracing::warn!(
                 address = %leak.address, handle = leak.handle, node = leak.node, reason = %leak.reason, since = %leak.since,
                 "releasing a leaked address"

@@ -180,10 +180,10 @@ mod tests {
         service: Option<&Service>,
         held: &[&str],
         pools: &[LoadBalancerPool],
-        assign: AssignIPs,
+        assign: &AssignIPs,
     ) -> String {
         let held = held.iter().map(|text| text.parse().expect("an address")).collect();
-        let facts = Facts { service, held: &held, pools, assign: &assign };
+        let facts = Facts { service, held: &held, pools, assign };
         match plan(&facts) {
             Err(error) => format!("error: {error}"),
             Ok(actions) => {
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn services_get_what_they_lack_and_keep_what_they_have() {
-        let all = || AssignIPs::AllServices;
+        let all = || &AssignIPs::AllServices;
         let pools = pools();
         let dual = service(&[V6, V4], &[]);
         assert_eq!(text(Some(&dual), &[], &pools, all()), "assign 1+1 of 0+0, status");
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn wishes_change() {
-        let all = || AssignIPs::AllServices;
+        let all = || &AssignIPs::AllServices;
         let pools = pools();
         let mut asks = service(&[V4], &["10.0.0.1"]);
         asks.addresses = Some("[\"10.1.0.7\"]".into());
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn services_that_are_gone_or_not_ours_give_back() {
         let pools = pools();
-        let all = || AssignIPs::AllServices;
+        let all = || &AssignIPs::AllServices;
         assert_eq!(text(None, &["10.0.0.1"], &pools, all()), "release all");
         assert_eq!(text(None, &[], &pools, all()), "");
         let mut other = service(&[V4], &["10.0.0.1"]);
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(text(Some(&internal), &["10.0.0.1"], &pools, all()), "release all");
         assert_eq!(text(Some(&internal), &[], &pools, all()), "");
         let silent = service(&[V4], &["10.0.0.1"]);
-        let requested = AssignIPs::RequestedServicesOnly;
+        let requested = &AssignIPs::RequestedServicesOnly;
         assert_eq!(
             text(Some(&silent), &["10.0.0.1"], &pools, requested),
             "release all, status without [10.0.0.1]"

@@ -1,7 +1,7 @@
 //! The migration from flannel, with a stand-in for the kubelets and for Kubernetes' own controllers.
 
 use crate::stage::{Stage, Store, eventually};
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use api::{FelixConfigurationSpec, IPPoolSpec, NodeSpec, VXLANMode};
 use kube_controllers::cluster::Cluster;
 use kube_controllers::controller::Controller as _;
@@ -48,9 +48,9 @@ impl Attendant {
         list.ok().and_then(|list| list["items"].as_array().cloned()).unwrap_or_default()
     }
 
-    async fn patch(&self, path: &str, patch: Value) {
+    async fn patch(&self, path: &str, patch: &Value) {
         let content = kube_controllers::cluster::MERGE_PATCH;
-        let _: Result<Value, _> = self.cluster.send("act", http::Method::PATCH, path, &patch, content).await;
+        let _: Result<Value, _> = self.cluster.send("act", http::Method::PATCH, path, patch, content).await;
     }
 
     async fn attend(&self) {
@@ -71,9 +71,9 @@ impl Attendant {
                     self.removals.fetch_add(1, Ordering::SeqCst);
                 }
                 let state = json!({"terminated": {"exitCode": 0, "message": words}});
-                let container = json!({"name": "c", "image": "i", "imageID": "i", "ready": false, "restartCount": 0, "state": state});
+                let container = json!({"name": pod["spec"]["containers"][0]["name"], "image": "i", "imageID": "i", "ready": false, "restartCount": 0, "state": state});
                 let status = json!({"phase": "Succeeded", "containerStatuses": [container]});
-                self.patch(&format!("{path}/status"), json!({"status": status})).await;
+                self.patch(&format!("{path}/status"), &json!({"status": status})).await;
             }
         }
         // calico-node comes to nodes with its label.
@@ -93,7 +93,7 @@ impl Attendant {
             let made: Result<Value, _> = self.cluster.create("make calico-node", pods, &pod).await;
             if made.is_ok() {
                 let status = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
-                self.patch(&format!("{pods}/calico-node-{name}/status"), json!({"status": status})).await;
+                self.patch(&format!("{pods}/calico-node-{name}/status"), &json!({"status": status})).await;
             }
         }
         // A DaemonSet that is deleted goes when its pods are gone.
@@ -101,13 +101,13 @@ impl Attendant {
             if !set["metadata"]["deletionTimestamp"].is_null() {
                 let name = set["metadata"]["name"].as_str().unwrap_or_default();
                 let path = format!("/apis/apps/v1/namespaces/kube-flannel/daemonsets/{name}");
-                self.patch(&path, json!({"metadata": {"finalizers": null}})).await;
+                self.patch(&path, &json!({"metadata": {"finalizers": null}})).await;
             }
         }
     }
 }
 
-fn daemonset(name: &str, containers: Value, selector: Value) -> Value {
+fn daemonset(name: &str, containers: &Value, selector: &Value) -> Value {
     json!({
         "metadata": {"name": name},
         "spec": {
@@ -163,7 +163,7 @@ async fn a_cluster_moves_node_by_node_and_goes_on_after_a_stop() -> Result<()> {
     stage
         .create(
             &sets("kube-flannel"),
-            &daemonset("kube-flannel-ds", json!({"init": [], "main": main}), json!({})),
+            &daemonset("kube-flannel-ds", &json!({"init": [], "main": main}), &json!({})),
         )
         .await?;
     let containers = json!({
@@ -171,7 +171,7 @@ async fn a_cluster_moves_node_by_node_and_goes_on_after_a_stop() -> Result<()> {
         "main": [{"name": "calico-node", "image": "calico/node"}],
     });
     stage
-        .create(&sets("kube-system"), &daemonset("calico-node", containers, json!({NETWORK: "calico"})))
+        .create(&sets("kube-system"), &daemonset("calico-node", &containers, &json!({NETWORK: "calico"})))
         .await?;
     for name in ["flannel-migration-config", "calico-config"] {
         let map = json!({"metadata": {"name": name}, "data": {"x": "y"}});
@@ -195,12 +195,15 @@ async fn a_cluster_moves_node_by_node_and_goes_on_after_a_stop() -> Result<()> {
 
     // Stopped in the middle of the second node: its errand hangs.
     let (end, shutdown) = ShutdownHandle::new();
-    let task = tokio::spawn(migration(&stage)?.run(shutdown));
-    eventually("the first node is Calico's", || async {
-        Ok(label(&stage, "f-1", NETWORK).await? == "calico"
-            && label(&stage, "f-1", PROGRESS).await?.is_null())
-    })
-    .await?;
+    let mut task = tokio::spawn(migration(&stage)?.run(shutdown));
+    let first = eventually("the first node is Calico's", || async {
+        let network = label(&stage, "f-1", NETWORK).await?;
+        Ok(network == "calico" && label(&stage, "f-1", PROGRESS).await?.is_null())
+    });
+    tokio::select! {
+        outcome = &mut task => bail!("it ended before the first node: {outcome:?}"),
+        first = first => first?,
+    }
     works.store(false, Ordering::SeqCst);
     ensure!(stage.get("/api/v1/namespaces/shop/pods/web").await?.is_none(), "the node was drained");
     eventually("the second node is being worked on", || async {
@@ -230,7 +233,10 @@ async fn a_cluster_moves_node_by_node_and_goes_on_after_a_stop() -> Result<()> {
     let map = stage.get("/api/v1/namespaces/kube-system/configmaps/calico-config").await?.context("a map")?;
     ensure!(map["data"]["veth_mtu"] == "1450", "{map}");
     let map = stage.get("/api/v1/namespaces/kube-system/configmaps/flannel-migration-config").await?;
-    ensure!(map.context("a map")?["data"]["flannel_subnet_env"].as_str() == Some(SUBNET.replace('\n', ";").as_str()));
+    ensure!(
+        map.context("a map")?["data"]["flannel_subnet_env"].as_str()
+            == Some(SUBNET.replace('\n', ";").as_str())
+    );
 
     // Calico has flannel's network, blocks and tunnels.
     let pool = stage.client.resource::<IPPoolSpec>().get("", "default-ipv4-ippool").await?;

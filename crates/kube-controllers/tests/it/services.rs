@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 const SERVICES: &str = "/api/v1/namespaces/shop/services";
 
-async fn create(stage: &Stage, name: &str, annotations: Value, spec: Value) -> Result<()> {
+async fn create(stage: &Stage, name: &str, annotations: &Value, spec: &Value) -> Result<()> {
     let mut service = json!({
         "metadata": {"name": name, "annotations": annotations},
         "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]},
@@ -40,7 +40,7 @@ async fn until_in(stage: &Stage, name: &str, prefix: &str) -> Result<IpAddr> {
 async fn services_get_addresses_and_give_them_back() -> Result<()> {
     let stage = Stage::start(Store::Kubernetes).await?;
     stage.namespace("shop").await?;
-    create(&stage, "early", json!({}), json!({})).await?;
+    create(&stage, "early", &json!({}), &json!({})).await?;
     let context = stage.context();
     let controller = LoadBalancer::new(&context, AssignIPs::AllServices);
     let running = stage.run(&context, vec![Box::new(controller)]);
@@ -62,12 +62,12 @@ async fn services_get_addresses_and_give_them_back() -> Result<()> {
             json!({"cidr": "10.91.0.0/28", "blockSize": 28, "allowedUses": uses, "assignmentMode": "Manual"}),
         )
         .await?;
-    create(&stage, "asks", json!({"projectcalico.org/ipv4pools": "[\"manual\"]"}), json!({})).await?;
+    create(&stage, "asks", &json!({"projectcalico.org/ipv4pools": "[\"manual\"]"}), &json!({})).await?;
     until_in(&stage, "asks", "10.91.0.").await?;
-    create(&stage, "names", json!({"projectcalico.org/loadBalancerIPs": "[\"10.91.0.9\"]"}), json!({}))
+    create(&stage, "names", &json!({"projectcalico.org/loadBalancerIPs": "[\"10.91.0.9\"]"}), &json!({}))
         .await?;
     until_in(&stage, "names", "10.91.0.9").await?;
-    create(&stage, "other", json!({}), json!({"loadBalancerClass": "other.example/class"})).await?;
+    create(&stage, "other", &json!({}), &json!({"loadBalancerClass": "other.example/class"})).await?;
 
     // A wish that changes.
     let path = format!("{SERVICES}/names");
@@ -91,7 +91,7 @@ async fn services_get_addresses_and_give_them_back() -> Result<()> {
     .await?;
     running.stop().await;
     stage.delete(&format!("{SERVICES}/early")).await?;
-    create(&stage, "early", json!({}), json!({})).await?;
+    create(&stage, "early", &json!({}), &json!({})).await?;
     let context = stage.context();
     let controller = LoadBalancer::new(&context, AssignIPs::AllServices);
     let running = stage.run(&context, vec![Box::new(controller)]);
