@@ -25,7 +25,7 @@ fn policy(name: &str, order: u32, rules: &serde_json::Value) -> Result<api::Reso
 
 /// What holds all the time: clients reach web servers on port 80 and nothing else.
 fn guarded(flavour: Flavour, extra: &[(&str, &str)]) -> Result<(Site, Vec<Question>, Vec<bool>)> {
-    let site = Site::without_agents(Plan::two_subnets(false), flavour, extra)?;
+    let site = Site::without_agents(&Plan::two_subnets(false), flavour, extra)?;
     let rules = json!([{"action": "Allow", "protocol": "TCP", "source": {"selector": "app == 'client'"}, "destination": {"ports": [80]}},
                        {"action": "Allow", "protocol": "UDP", "source": {"selector": "app == 'client'"}, "destination": {"ports": [80]}}]);
     site.put(policy("guard", 1000, &rules)?)?;
@@ -357,4 +357,42 @@ fn thousand_endpoints_with_nftables() -> Result<()> {
 #[test]
 fn thousand_endpoints_with_iptables() -> Result<()> {
     thousand_endpoints(Flavour::IptablesNft)
+}
+
+/// A host changes to another packet filter and back: there is no moment without rules, and nothing is left of the old ones.
+#[test]
+fn another_packet_filter() -> Result<()> {
+    let (site, questions, wanted) = guarded(Flavour::Nftables, &[])?;
+    let left =
+        |script: &str| site.namespace("n1").shell(&format!("({script}) 2>/dev/null | grep -c cali || true"));
+    for flavour in [Flavour::IptablesNft, Flavour::Nftables, Flavour::IptablesLegacy, Flavour::Nftables] {
+        under_traffic(&site, &questions, &wanted, || {
+            site.end_felix("n1", false)?;
+            site.start_felix_as("n1", flavour)?;
+            site.wait_until_ready("n1")
+        })?;
+        // Rules about ARP need nftables, whatever else is used.
+        let others = match flavour {
+            Flavour::Nftables => {
+                "iptables-nft-save; ip6tables-nft-save; iptables-legacy-save; ip6tables-legacy-save; ipset -n list"
+            }
+            Flavour::IptablesNft => {
+                "nft list tables | grep -v arp; iptables-legacy-save; ip6tables-legacy-save"
+            }
+            Flavour::IptablesLegacy => "nft list tables | grep -v arp; iptables-nft-save; ip6tables-nft-save",
+        };
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while left(others)?.trim() != "0" {
+            if Instant::now() > deadline {
+                site.hold();
+                anyhow::bail!(
+                    "{flavour:?}: something is left:\n{}",
+                    site.namespace("n1").shell(&format!("({others}) 2>/dev/null | grep cali | head -20"))?
+                );
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        site.wait_for(&questions, &wanted)?;
+    }
+    Ok(())
 }

@@ -70,7 +70,7 @@ fn until(site: &Site, what: &str, mut done: impl FnMut() -> Result<bool>) -> Res
 }
 
 fn tunnels_and_translation(flavour: Flavour) -> Result<()> {
-    let mut site = Site::start(Plan::two_subnets(true), flavour)?;
+    let mut site = Site::start(&Plan::two_subnets(true), flavour)?;
     site.namespace("wan").feed("nft -f -", WATCH)?;
     // Between pods nothing is translated; outside the pods' networks they are their host.
     expect_seen(&site, "a o1 udp/53 v4", "10.65.1.1")?;
@@ -179,4 +179,61 @@ fn tunnels_translation_and_moving_addresses_with_nftables() -> Result<()> {
 #[test]
 fn tunnels_translation_and_moving_addresses_with_iptables() -> Result<()> {
     tunnels_and_translation(Flavour::IptablesNft)
+}
+
+/// What no policy has to say: pods do not send from addresses of others, do not make tunnels of their own, and reach their
+/// own host only if the setting says so; and only hosts send to tunnels.
+fn guards(flavour: Flavour) -> Result<()> {
+    let settings = [("FELIX_DEFAULTENDPOINTTOHOSTACTION", "DROP"), ("FELIX_WORKLOADSOURCESPOOFING", "Any")];
+    let site = Site::without_agents(&Plan::two_subnets(false), flavour, &settings)?;
+    // Pod c may send from a network of its own.
+    let pod = site.plan.pods.iter().find(|pod| pod.name == "c").context("pod c")?;
+    let mut free = endpoint(pod, "blue", &[("app", "client")], &json!([]), "sa1");
+    free["spec"]["allowSpoofedSourcePrefixes"] = json!(["198.51.100.0/24", "2001:db8:51::/64"]);
+    site.put(resource(free)?)?;
+    for pod in ["a", "c"] {
+        site.namespace(pod).batch(
+            "addr add 198.51.100.7/32 dev lo\naddr add 2001:db8:51::7/128 dev lo nodad
+addr add 172.20.1.99/32 dev lo\naddr add fd00:20::1:99/128 dev lo nodad",
+        )?;
+    }
+    site.start_agents()?;
+    let (mut questions, mut wanted) = (Vec::new(), Vec::new());
+    for (line, source, answer) in [
+        ("a n1 tcp/80", None, false),
+        ("b n1 icmp/8", None, false),
+        ("a n2 tcp/80", None, true),
+        ("a b tcp/80", None, true),
+        ("a n2 udp/4789", None, false),
+        ("a e udp/4789", None, false),
+        ("o1 n1 udp/4789", None, false),
+        ("o1 a udp/5000", None, true),
+        ("a b udp/80 v4", Some("198.51.100.7"), false),
+        ("a b udp/80 v6", Some("2001:db8:51::7"), false),
+        ("a b udp/80 v4", Some("172.20.1.99"), false),
+        ("a b udp/80 v6", Some("fd00:20::1:99"), false),
+        ("c b udp/80 v4", Some("172.20.1.99"), false),
+        ("c b udp/80 v6", Some("fd00:20::1:99"), false),
+        ("c b udp/80 v4", Some("198.51.100.7"), true),
+        ("c b udp/80 v6", Some("2001:db8:51::7"), true),
+        ("c b tcp/80", None, true),
+    ] {
+        for mut asked in question(line)? {
+            asked.source = source.map(str::parse).transpose()?;
+            questions.push(asked);
+            wanted.push(answer);
+        }
+    }
+    // The way back to an address that nobody routes is not there.
+    site.wait_for_one_way(&questions, &wanted)
+}
+
+#[test]
+fn guards_with_nftables() -> Result<()> {
+    guards(Flavour::Nftables)
+}
+
+#[test]
+fn guards_with_iptables() -> Result<()> {
+    guards(Flavour::IptablesNft)
 }

@@ -71,10 +71,6 @@ pub(crate) struct Plan {
     pub(crate) objects: String,
 }
 
-/// The network of the pods.
-pub(crate) const POOL_V4: &str = "172.20.0.0/16";
-pub(crate) const POOL_V6: &str = "fd00:20::/48";
-
 /// Pods: name, host, namespace, number, labels, ports, service account.
 type PodRow =
     (&'static str, usize, &'static str, u8, &'static [(&'static str, &'static str)], Value, &'static str);

@@ -73,6 +73,7 @@ fn questions() -> impl Strategy<Value = Vec<Question>> {
             traffic,
             // Others would find the connection that an earlier question made.
             source_port: source_port.filter(|_| matches!(traffic, Traffic::Tcp(_))),
+            source: None,
             v6,
             receiver: None,
         });
@@ -133,7 +134,7 @@ fn number(name: &str, default: u64) -> u64 {
 }
 
 fn packets_and_evaluator_agree(flavour: Flavour) -> Result<()> {
-    let site = Site::start(plan(), flavour)?;
+    let site = Site::start(&plan(), flavour)?;
     let mut seed = [0; 32];
     seed[..8].copy_from_slice(&number("TORTIE_PACKET_RANDOM_SEED", 1).to_le_bytes());
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed);

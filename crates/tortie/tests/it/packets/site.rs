@@ -54,6 +54,8 @@ pub(crate) struct Question {
     pub(crate) to: String,
     pub(crate) traffic: Traffic,
     pub(crate) source_port: Option<u16>,
+    /// An address that is not the sender's usual one.
+    pub(crate) source: Option<IpAddr>,
     pub(crate) v6: bool,
     /// Who gets it, if not whose address it is.
     pub(crate) receiver: Option<String>,
@@ -76,7 +78,7 @@ pub(crate) struct Site {
 
 impl Site {
     /// Everything in place, and every Felix ready.
-    pub(crate) fn start(plan: Plan, flavour: Flavour) -> Result<Self> {
+    pub(crate) fn start(plan: &Plan, flavour: Flavour) -> Result<Self> {
         let site = Self::without_agents(plan, flavour, &[])?;
         site.start_agents()?;
         Ok(site)
@@ -95,7 +97,7 @@ impl Site {
     }
 
     /// Everything but the agents; `extra` are further variables for them.
-    pub(crate) fn without_agents(plan: Plan, flavour: Flavour, extra: &[(&str, &str)]) -> Result<Self> {
+    pub(crate) fn without_agents(plan: &Plan, flavour: Flavour, extra: &[(&str, &str)]) -> Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let id = format!("tp{}x{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let folder = Folder::new("packets")?;
@@ -117,7 +119,7 @@ impl Site {
             id,
             extra: extra.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
         };
-        site.wire_router(&plan)?;
+        site.wire_router(plan)?;
         for node in &plan.nodes {
             site.wire_node(node)?;
         }
@@ -260,9 +262,7 @@ link set {name} up",
             name = pod.interface,
             mac = pod_mac(pod),
         ))?;
-        for (parameter, value) in [("proxy_delay", "0")] {
-            node.set(&format!("net/ipv4/neigh/{}/{parameter}", pod.interface), value)?;
-        }
+        node.set(&format!("net/ipv4/neigh/{}/proxy_delay", pod.interface), "0")?;
         self.namespace(&pod.name).batch(&format!(
             "addr add {v4}/32 dev eth0
 addr add {v6}/128 dev eth0 nodad
@@ -314,7 +314,7 @@ route add default via fe80::ecee:eeff:feee:eeee dev eth0",
         self.addresses.remove(name);
     }
 
-    fn environment(&self, node: &str) -> Vec<String> {
+    fn environment(&self, node: &str, flavour: Flavour) -> Vec<String> {
         let folder = self.folder.path();
         let mut variables = vec![
             "DATASTORE_TYPE=embedded".to_owned(),
@@ -326,7 +326,7 @@ route add default via fe80::ecee:eeff:feee:eeee dev eth0",
             "FELIX_DEFAULTENDPOINTTOHOSTACTION=ACCEPT".to_owned(),
             "FELIX_USAGEREPORTINGENABLED=false".to_owned(),
         ];
-        variables.extend(self.flavour.variables().iter().map(|(name, value)| format!("{name}={value}")));
+        variables.extend(flavour.variables().iter().map(|(name, value)| format!("{name}={value}")));
         variables.extend(self.extra.iter().map(|(name, value)| format!("{name}={value}")));
         // For whoever tries other settings.
         let more = std::env::var("TORTIE_PACKET_SETTINGS").unwrap_or_default();
@@ -336,9 +336,14 @@ route add default via fe80::ecee:eeff:feee:eeee dev eth0",
 
     /// Starts a host's Felix. `/var/lib` is its own, so that the machine's files stay as they are.
     pub(crate) fn start_felix(&self, node: &str) -> Result<()> {
+        self.start_felix_as(node, self.flavour)
+    }
+
+    /// Starts a host's Felix with a packet filter that may be another than the site's.
+    pub(crate) fn start_felix_as(&self, node: &str, flavour: Flavour) -> Result<()> {
         let mut arguments: Vec<String> =
             ["netns", "exec", &self.full_name(node), "env"].map(str::to_owned).to_vec();
-        arguments.extend(self.environment(node));
+        arguments.extend(self.environment(node, flavour));
         let script = "mount -t tmpfs tmpfs /var/lib && exec \"$@\"";
         arguments.extend(["sh", "-c", script, "sh", TORTIE, "felix"].map(str::to_owned));
         let ip = testkit::program("ip", "install Debian's iproute2")?;
@@ -516,7 +521,9 @@ route add default via fe80::ecee:eeff:feee:eeee dev eth0",
             .map(|question| Probe {
                 from: self.namespace(&question.from),
                 // Whoever is outside has several addresses.
-                source: self.is_outside(&question.from).then(|| self.address(&question.from, question.v6)),
+                source: question.source.or_else(|| {
+                    self.is_outside(&question.from).then(|| self.address(&question.from, question.v6))
+                }),
                 source_port: question.source_port,
                 to: self.address(&question.to, question.v6),
                 receiver: self.station(question.receiver.as_deref().unwrap_or(&question.to)),

@@ -27,10 +27,10 @@ impl Case {
 
 /// Reads a file of cases.
 pub(crate) fn cases(text: &str) -> Result<Vec<Case>> {
-    yaml::documents(text).into_iter().map(case).collect()
+    yaml::documents(text).iter().map(case).collect()
 }
 
-fn case(value: Value) -> Result<Case> {
+fn case(value: &Value) -> Result<Case> {
     let name = value["name"].as_str().context("a case has a name")?.to_owned();
     let read = || -> Result<Case> {
         let fields = value.as_object().context("a case is an object")?;
@@ -88,6 +88,7 @@ pub(crate) fn question(line: &str) -> Result<Vec<Question>> {
         to: to.clone(),
         traffic,
         source_port,
+        source: None,
         v6,
         receiver: receiver.clone(),
     };
@@ -190,7 +191,7 @@ pub(crate) fn query(site: &Site, question: &Question) -> Query {
 
 /// A site for the table, with somebody else's translation of addresses on its first host.
 pub(crate) fn site(flavour: Flavour) -> Result<Site> {
-    let site = Site::start(Plan::two_subnets(false), flavour)?;
+    let site = Site::start(&Plan::two_subnets(false), flavour)?;
     site.namespace("n1").feed("nft -f -", STRANGER)?;
     Ok(site)
 }
