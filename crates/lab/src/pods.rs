@@ -41,37 +41,49 @@ pub(crate) fn add(lab: &mut Lab, wanted: Vec<Pod>) -> Result<()> {
         prepared.push((pod, netns));
     }
     let lab_now = &*lab;
-    let attached: Vec<Result<PodState>> = std::thread::scope(|scope| {
+    let attached: Vec<(Pod, Result<PodState>)> = std::thread::scope(|scope| {
         let threads: Vec<_> = prepared
             .into_iter()
-            .map(|(pod, netns)| scope.spawn(move || attach(lab_now, pod, netns)))
+            .map(|(pod, netns)| (pod.clone(), scope.spawn(move || attach(lab_now, pod, netns))))
             .collect();
         threads
             .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|_| Err(anyhow!("a thread failed"))))
+            .map(|(pod, thread)| (pod, thread.join().unwrap_or_else(|_| Err(anyhow!("a thread failed")))))
             .collect()
     });
     let mut failure = None;
     let mut added = Vec::new();
-    for outcome in attached {
+    for (pod, outcome) in attached {
         match outcome {
-            Ok(pod) => {
-                lab.state.pods.insert(pod.pod.full_name(), pod.clone());
-                added.push(pod);
+            Ok(state) => {
+                lab.state.pods.insert(pod.full_name(), state.clone());
+                added.push(state);
             }
-            Err(error) => failure = failure.or(Some(error)),
+            Err(error) => {
+                // The plugin took back what it had done; the rest of the pod goes too.
+                let _ = forget(lab, &pod);
+                failure = failure.or(Some(error));
+            }
         }
     }
     lab.folder.save(&lab.state)?;
-    if let Some(error) = failure {
-        return Err(error);
-    }
     if lab.state.topology.datastore != Datastore::Kubernetes {
         label(lab, &added)?;
     }
     for pod in &added {
         start_responder(lab, pod)?;
         route(lab, pod, true)?;
+    }
+    failure.map_or(Ok(()), Err)
+}
+
+/// Takes away what is left of a pod once the plugin is done with it.
+fn forget(lab: &Lab, pod: &Pod) -> Result<()> {
+    lab.keeper.ask(&Request::Stop { name: responder_name(pod) })?;
+    lab.keeper.ask(&Request::Forget { name: namespace_name(pod) })?;
+    if lab.state.topology.datastore == Datastore::Kubernetes {
+        let words = ["delete", "pod", "-n", &pod.namespace, &pod.name, "--force", "--grace-period=0"];
+        lab.kubectl(&words, None)?;
     }
     Ok(())
 }
@@ -90,12 +102,7 @@ pub(crate) fn remove(lab: &mut Lab, name: &str) -> Result<()> {
     };
     call(lab, "DEL", &pod.pod, &pod.container, &pod.netns)?;
     route(lab, &pod, false)?;
-    lab.keeper.ask(&Request::Stop { name: responder_name(&pod.pod) })?;
-    lab.keeper.ask(&Request::Forget { name: namespace_name(&pod.pod) })?;
-    if lab.state.topology.datastore == Datastore::Kubernetes {
-        let words = ["delete", "pod", "-n", &pod.pod.namespace, &pod.pod.name, "--force", "--grace-period=0"];
-        lab.kubectl(&words, None)?;
-    }
+    forget(lab, &pod.pod)?;
     lab.state.pods.remove(name);
     lab.folder.save(&lab.state)
 }
