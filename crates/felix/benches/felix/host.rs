@@ -53,8 +53,11 @@ pub(crate) fn shell(script: &str, input: &str) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The host's own interface.
+/// The host's own interface, if it is not there yet.
 pub(crate) fn make_uplink() -> Result<()> {
+    if shell("ip -o link", "")?.contains(" eth0@") {
+        return Ok(());
+    }
     shell(
         "ip link add eth0 address 02:00:00:00:00:01 type veth peer name wire0
          ip addr add 10.65.0.1/24 dev eth0

@@ -77,16 +77,18 @@ fn measure() -> Result<()> {
     let wanted = Wanted::from_arguments();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let mut report = Report::new("felix");
-    for shape in &cluster::SHAPES {
-        programming::measure(&runtime, shape, &wanted, &mut report)?;
-    }
-    packets::measure(&runtime, &wanted, &mut report)?;
+    let outcome = cluster::SHAPES
+        .iter()
+        .try_for_each(|shape| programming::measure(&runtime, shape, &wanted, &mut report))
+        .and_then(|()| packets::measure(&runtime, &wanted, &mut report));
     report.note(
         "Start: from the start of the process until all chains are in the kernel, median of the rounds; memory and CPU at \
          that moment, the CPU with helpers. An update changes the port of a rule of one policy; its time starts before the \
          write to etcd, whose own share is beside it. Policies select local pods evenly, and all of them are programmed. \
          Calico's figures are from the same machine and shapes, not from this run.",
     );
+    // What was measured before a failure is worth something too.
     print!("{}", report.markdown());
+    outcome?;
     report.record()
 }

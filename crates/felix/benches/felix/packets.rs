@@ -44,6 +44,7 @@ pub(crate) fn measure(runtime: &Runtime, wanted: &Wanted, report: &mut Report) -
     if !names.iter().any(|name| wanted.has(name)) {
         return Ok(());
     }
+    host::make_uplink()?;
     shell("ip netns add plain; ip -n plain link set lo up", "")?;
     let plain = Pods::make("plain", Some("plain"), ["plainc", "plains"], [CLIENT, SERVER])?;
     for (interface, address) in ["plainc", "plains"].iter().zip([CLIENT, SERVER]) {

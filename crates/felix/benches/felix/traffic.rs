@@ -44,23 +44,26 @@ impl Pods {
             Some(host) => format!("ip netns exec {host} {command}"),
             None => command.to_owned(),
         };
-        for (part, (interface, address)) in ["c", "s"].iter().zip(interfaces.iter().zip(addresses)) {
+        for (number, (part, (interface, address))) in
+            ["c", "s"].iter().zip(interfaces.iter().zip(addresses)).enumerate()
+        {
             let pod = format!("{id}{part}");
-            let target = format!("ip link add {interface} type veth peer name eth0 netns /run/netns/{pod}");
-            let settings = format!(
-                "sh -c 'echo 1 > /proc/sys/net/ipv4/conf/{interface}/proxy_arp; \
-                 echo 0 > /proc/sys/net/ipv4/neigh/{interface}/proxy_delay; echo 1 > /proc/sys/net/ipv4/ip_forward'"
+            let mac = format!("02:00:00:00:02:{number:02x}");
+            let target = format!(
+                "ip link add {interface} address {mac} type veth peer name eth0 netns /run/netns/{pod}"
             );
             let script = [
                 format!("ip netns add {pod}"),
                 format!("ip -n {pod} link set lo up"),
                 on_host(&target),
                 on_host(&format!("ip link set {interface} up")),
-                on_host(&settings),
+                on_host("sh -c 'echo 1 > /proc/sys/net/ipv4/ip_forward'"),
                 format!("ip -n {pod} addr add {address}/32 dev eth0"),
                 format!("ip -n {pod} link set eth0 up"),
                 format!("ip -n {pod} route add 169.254.1.1 dev eth0 scope link"),
                 format!("ip -n {pod} route add default via 169.254.1.1 dev eth0"),
+                // A host without a way out does not answer for this address.
+                format!("ip -n {pod} neigh replace 169.254.1.1 lladdr {mac} dev eth0 nud permanent"),
             ];
             shell(&script.join("\n"), "")?;
         }
