@@ -27,7 +27,11 @@ fn whole_table(flavour: Flavour) -> Result<()> {
         anyhow::ensure!(!cases.is_empty(), "no case is called '{wanted}'");
     }
     let site = table::site(flavour)?;
-    table::run(&site, &cases)
+    let before = table::strangers(&site)?;
+    table::run(&site, &cases)?;
+    let after = table::strangers(&site)?;
+    anyhow::ensure!(before == after, "what others have was changed:\n{before}\nis now\n{after}");
+    Ok(())
 }
 
 #[test]

@@ -127,7 +127,7 @@ fn killed_while_it_works_with_iptables() -> Result<()> {
 fn kernel_state(site: &Site, node: &str) -> Result<String> {
     // Counters, and addresses of devices that learn, move by themselves.
     site.namespace(node).shell(
-        "nft -a -s list ruleset; ipset save | sort; ip -4 route show table all; ip -6 route show table all | grep -v expires; \
+        "nft -a -s list ruleset; (iptables-legacy-save; ip6tables-legacy-save) | grep '^-' || true; ipset save | sort; ip -4 route show table all; ip -6 route show table all | grep -v expires; \
          ip rule; ip -6 rule; bridge fdb show | grep -v 'self permanent.*33:33'; ip -d link show type vxlan; ip -o addr show",
     )
 }
@@ -171,6 +171,11 @@ fn restart_without_writes_with_nftables() -> Result<()> {
 #[test]
 fn restart_without_writes_with_iptables() -> Result<()> {
     restart_without_writes(Flavour::IptablesNft)
+}
+
+#[test]
+fn restart_without_writes_with_legacy_iptables() -> Result<()> {
+    restart_without_writes(Flavour::IptablesLegacy)
 }
 
 /// Strangers, wires, and the store, one after the other on one site.

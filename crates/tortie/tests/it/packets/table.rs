@@ -191,9 +191,32 @@ pub(crate) fn query(site: &Site, question: &Question) -> Query {
 
 /// A site for the table, with somebody else's translation of addresses on its first host.
 pub(crate) fn site(flavour: Flavour) -> Result<Site> {
-    let site = Site::start(&Plan::two_subnets(false), flavour)?;
-    site.namespace("n1").feed("nft -f -", STRANGER)?;
+    let site = Site::without_agents(&Plan::two_subnets(false), flavour, &[])?;
+    let host = site.namespace("n1");
+    host.feed("nft -f -", STRANGER)?;
+    host.shell(
+        "for way in nft legacy; do
+            iptables-$way -N stranger; iptables-$way -A stranger -s 198.18.0.1 -j RETURN
+            iptables-$way -I FORWARD -j stranger; iptables-$way -t nat -N other-stranger
+         done
+         ipset create stranger hash:ip; ipset add stranger 198.18.0.1
+         ip route add 198.18.0.0/15 dev eth0 proto static
+         ip rule add pref 32000 from 198.18.0.0/15 lookup 200
+         ip neigh add 10.65.1.77 lladdr 02:00:00:00:09:09 dev eth0 nud permanent",
+    )?;
+    site.start_agents()?;
     Ok(site)
+}
+
+/// All that somebody else has on the first host.
+pub(crate) fn strangers(site: &Site) -> Result<String> {
+    site.namespace("n1").shell(
+        "nft list table inet stranger
+         for way in nft legacy; do iptables-$way -S stranger; iptables-$way -S FORWARD | grep stranger
+         iptables-$way -t nat -S other-stranger; done
+         ipset save stranger; ip route show 198.18.0.0/15; ip rule show pref 32000
+         ip neigh show 10.65.1.77 dev eth0",
+    )
 }
 
 /// What somebody else, such as kube-proxy, has in a host's kernel.
