@@ -267,7 +267,7 @@ impl Hub {
                 let mut concerned =
                     events.filter(|event| range.contains(&event.kv.key)).map(|event| event.kv.mod_revision);
                 let Some(first) = concerned.next() else { continue };
-                let last = concerned.last().unwrap_or(first);
+                let last = concerned.next_back().unwrap_or(first);
                 for watch in watches {
                     watch.mark(first, last, round, &mut wake);
                 }
