@@ -276,6 +276,8 @@ impl<K: Clone + Eq + Hash + Debug + Send> WorkQueue<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashSet;
 
     fn queue() -> (Waiting<&'static str>, Instant) {
         (Waiting::new(RetryPolicy::default()), Instant::now())
@@ -339,6 +341,76 @@ mod tests {
         queue.take(now);
         queue.finish(&"a", Outcome::Failed, now);
         assert_eq!(queue.next_time(), Some(now + Duration::from_millis(5)));
+    }
+
+    /// Something that happens to a queue.
+    #[derive(Clone, Debug)]
+    enum Event {
+        Add(u8),
+        AddLater(u8, u64),
+        Take,
+        Finish(usize, bool),
+        Pass(u64),
+    }
+
+    fn event() -> impl Strategy<Value = Event> {
+        prop_oneof![
+            (0..4_u8).prop_map(Event::Add),
+            (0..4_u8, 0..50_u64).prop_map(|(key, pause)| Event::AddLater(key, pause)),
+            Just(Event::Take),
+            (0..4_usize, any::<bool>()).prop_map(|(index, done)| Event::Finish(index, done)),
+            (0..100_u64).prop_map(Event::Pass),
+        ]
+    }
+
+    proptest! {
+        /// Whatever happens in whatever order: no two workers have one key, and what was added comes.
+        #[test]
+        fn nothing_is_lost_and_nothing_is_had_twice(events in proptest::collection::vec(event(), 0..60)) {
+            let policy = RetryPolicy { attempts: None, ..RetryPolicy::default() };
+            let (mut queue, mut now) = (Waiting::new(policy), Instant::now());
+            let mut working: Vec<u8> = Vec::new();
+            let mut owed: HashSet<u8> = HashSet::new();
+            for event in events {
+                match event {
+                    Event::Add(key) => {
+                        queue.add(key);
+                        owed.insert(key);
+                    }
+                    Event::AddLater(key, pause) => {
+                        queue.add_at(key, now + Duration::from_millis(pause));
+                        owed.insert(key);
+                    }
+                    Event::Take => {
+                        if let Some(key) = queue.take(now) {
+                            prop_assert!(!working.contains(&key));
+                            working.push(key);
+                            owed.remove(&key);
+                        }
+                    }
+                    Event::Finish(index, done) if index < working.len() => {
+                        let key = working.remove(index);
+                        let outcome = if done { Outcome::Done } else { Outcome::Failed };
+                        prop_assert!(queue.finish(&key, outcome, now));
+                        if !done {
+                            owed.insert(key);
+                        }
+                    }
+                    Event::Finish(..) => {}
+                    Event::Pass(time) => now += Duration::from_millis(time),
+                }
+            }
+            for key in working {
+                queue.finish(&key, Outcome::Done, now);
+            }
+            now += Duration::from_secs(3600);
+            while let Some(key) = queue.take(now) {
+                owed.remove(&key);
+                queue.finish(&key, Outcome::Done, now);
+            }
+            prop_assert!(owed.is_empty(), "lost: {owed:?}");
+            prop_assert!(queue.is_empty());
+        }
     }
 
     #[tokio::test]
