@@ -1,5 +1,5 @@
 //! What Felix writes down about itself on a signal, as Calico's does: memory on SIGUSR1 (`DebugMemoryProfilePath`), CPU time
-//! of ten seconds on SIGUSR2 (`DebugCPUProfilePath`). `<timestamp>` in a path becomes the time.
+//! of ten seconds on SIGUSR2 (`DebugCPUProfilePath`). `<timestamp>` in a path becomes the time, in UTC.
 //!
 //! Calico's Felix writes profiles of Go's runtime. There is no such runtime here: these are texts with what the kernel
 //! knows about the process, by mapping and by thread.
@@ -37,7 +37,7 @@ async fn on(kind: SignalKind, template: &str, dump: impl AsyncFn() -> std::io::R
             tracing::info!("asked for a dump, and no path for it is set");
             continue;
         }
-        let path = path(template, jiff::Zoned::now());
+        let path = path(template, jiff::Timestamp::now());
         match dump().await.and_then(|text| std::fs::write(&path, text)) {
             Ok(()) => tracing::info!(file = %path.display(), "wrote a dump"),
             Err(error) => tracing::error!(%error, file = %path.display(), "cannot write a dump"),
@@ -45,7 +45,7 @@ async fn on(kind: SignalKind, template: &str, dump: impl AsyncFn() -> std::io::R
     }
 }
 
-fn path(template: &str, now: jiff::Zoned) -> PathBuf {
+fn path(template: &str, now: jiff::Timestamp) -> PathBuf {
     template.replacen(TIMESTAMP, &now.strftime("%Y-%m-%d-%H:%M:%S").to_string(), 1).into()
 }
 
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn the_path_has_the_time_in_it() {
-        let now = "2026-11-16T03:04:05[UTC]".parse().expect("a time");
+        let now = "2026-11-16T03:04:05Z".parse().expect("a time");
         assert_eq!(
             path("/tmp/cpu-<timestamp>.txt", now).display().to_string(),
             "/tmp/cpu-2026-11-16-03:04:05.txt"

@@ -229,9 +229,8 @@ impl Processor {
     }
 
     fn sync_parts(&mut self, id: &WorkloadEndpointId, with_endpoint: bool) -> Vec<wire::ToDataplane> {
-        let (Some(endpoint), Some(mut client)) = (self.endpoints.get(id), self.clients.remove(id)) else {
-            return Vec::new();
-        };
+        let Some(endpoint) = self.endpoints.get(id) else { return Vec::new() };
+        let Some(mut client) = self.clients.remove(id) else { return Vec::new() };
         let policies: BTreeSet<PolicyId> = endpoint
             .tiers
             .iter()
