@@ -113,6 +113,10 @@ impl Guest {
             // Programs like `iptables` are links whose name says what they do.
             archive.add_file(&Path::new("/usr/sbin").join(name), &path)?;
         }
+        // The shell of busybox would take its own programs before those that a test names.
+        let shell = std::fs::canonicalize("/bin/sh").context("finding the shell")?;
+        libraries.extend(libraries_of(&shell)?);
+        archive.add_file(Path::new("/bin/sh"), &shell)?;
         for wanted in &self.folders {
             for entry in std::fs::read_dir(wanted).with_context(|| wanted.display().to_string())? {
                 let path = entry?.path();
@@ -147,7 +151,8 @@ export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TMPDIR=/tmp RUST_BACKTRACE=
 /bin/busybox mount -t sysfs sysfs /sys
 /bin/busybox mount -t devtmpfs devtmpfs /dev
 /bin/busybox ln -s /run /var/run
-/bin/busybox --install -s /bin
+# What is there already stays.
+/bin/busybox --install -s /bin 2>/dev/null
 # Where the kernel asks for a module: the names of busybox are links, and this one is looked for here.
 ln -s /bin/busybox /sbin/modprobe
 echo /sbin/modprobe > /proc/sys/kernel/modprobe
