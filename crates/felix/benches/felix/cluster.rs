@@ -132,7 +132,7 @@ pub(crate) fn policy(number: usize, local: usize, port: u16) -> Result<KvPair> {
         &format!("policy-{number}"),
         number,
         &format!("app == 'app-{own}'"),
-        json!([
+        &json!([
             {"action": "Allow", "protocol": "TCP", "source": {"selector": format!("app == 'app-{other}'")},
                 "destination": {"ports": [80, 443, port]}},
             {"action": "Allow", "protocol": "UDP", "source": {"nets": [format!("10.0.{}.0/24", number % 256)]},
@@ -142,7 +142,7 @@ pub(crate) fn policy(number: usize, local: usize, port: u16) -> Result<KvPair> {
 }
 
 /// A policy with these rules for ingress, which lets everything out.
-pub(crate) fn policy_of(name: &str, order: usize, selector: &str, ingress: Value) -> Result<KvPair> {
+pub(crate) fn policy_of(name: &str, order: usize, selector: &str, ingress: &Value) -> Result<KvPair> {
     let object = json!({
         "metadata": {"name": name},
         "spec": {"tier": "default", "order": order, "selector": selector, "types": ["Ingress", "Egress"],

@@ -90,7 +90,7 @@ async fn cluster(case: &Case) -> Result<Cluster> {
                 "source": {"nets": [format!("10.{}.{}.0/24", number / 256, number % 256)]},
                 "destination": {"ports": [80]}}]),
         };
-        policy_of(&format!("policy-{number}"), number, "role == 'server'", rule)
+        policy_of(&format!("policy-{number}"), number, "role == 'server'", &rule)
     });
     cluster.write(policies.collect::<Result<_>>()?).await?;
     Ok(cluster)

@@ -92,7 +92,7 @@ impl Processor {
             }
             ToDataplane::WorkloadEndpointUpdate(id, endpoint) => {
                 self.endpoints.insert(id.clone(), endpoint.clone());
-                self.to_one(id)
+                self.tell_one(id)
             }
             ToDataplane::WorkloadEndpointRemove(id) => {
                 self.endpoints.remove(id);
@@ -183,7 +183,7 @@ impl Processor {
         self.clients.values().map(one).collect()
     }
 
-    fn to_one(&mut self, id: &WorkloadEndpointId) -> Vec<(Connection, Output)> {
+    fn tell_one(&mut self, id: &WorkloadEndpointId) -> Vec<(Connection, Output)> {
         let Some(connection) = self.clients.get(id).map(|client| client.connection) else {
             return Vec::new();
         };
