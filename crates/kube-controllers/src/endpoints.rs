@@ -295,7 +295,7 @@ mod tests {
     use super::*;
     use crate::informer::{Slim as _, Strings};
 
-    fn pod(labels: serde_json::Value, host_network: bool) -> (ObjectKey, Pod) {
+    fn pod(labels: &serde_json::Value, host_network: bool) -> (ObjectKey, Pod) {
         let wire = serde_json::json!({
             "metadata": {"namespace": "shop", "name": "web", "labels": labels},
             "spec": {"nodeName": "n", "hostNetwork": host_network, "serviceAccountName": "robot"},
@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     fn an_endpoint_has_its_pods_labels_and_calicos() {
-        let (key, pod) = pod(serde_json::json!({"app": "web"}), false);
+        let (key, pod) = pod(&serde_json::json!({"app": "web"}), false);
         let desired = desired(&key, &pod).expect("an endpoint");
         let labels: Vec<String> =
             desired.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
@@ -330,7 +330,7 @@ mod tests {
 
     #[test]
     fn pods_on_the_hosts_network_have_no_endpoint() {
-        let (key, pod) = pod(serde_json::json!({}), true);
+        let (key, pod) = pod(&serde_json::json!({}), true);
         assert_eq!(desired(&key, &pod), None);
     }
 }

@@ -38,8 +38,7 @@ impl Copied for Namespaces {
     }
 
     fn desired(key: &ObjectKey, source: &Namespace) -> Result<Profile, String> {
-        let namespace =
-            kubernetes::Namespace { metadata: metadata(key, &source.labels), ..Default::default() };
+        let namespace = kubernetes::Namespace { metadata: metadata(key, &source.labels) };
         profile(namespace_profile(&namespace))
     }
 }
@@ -61,8 +60,7 @@ impl Copied for ServiceAccounts {
     }
 
     fn desired(key: &ObjectKey, source: &ServiceAccount) -> Result<Profile, String> {
-        let account =
-            kubernetes::ServiceAccount { metadata: metadata(key, &source.labels), ..Default::default() };
+        let account = kubernetes::ServiceAccount { metadata: metadata(key, &source.labels) };
         profile(service_account_profile(&account))
     }
 }
