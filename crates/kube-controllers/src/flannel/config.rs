@@ -149,7 +149,7 @@ impl Variables<'_> {
         value.filter(|value| !value.is_empty()).unwrap_or_else(|| default.to_owned())
     }
 
-    fn number<T: std::str::FromStr + ToString>(
+    fn number<T: std::str::FromStr + ToString + Copy>(
         &self,
         variable: &'static str,
         default: T,

@@ -326,7 +326,7 @@ impl Controller for FlannelMigration {
             Ok(true) => tracing::info!("the whole cluster is Calico's"),
             Ok(false) => tracing::info!("no migration"),
             Err(error) => {
-                tracing::error!(%error, "the migration stopped; it goes on from here when it is started again")
+                tracing::error!(%error, "the migration stopped; it goes on from here when it is started again");
             }
         }
         shutdown.sleep(Duration::from_secs(self.config.wait_before_exit)).await;

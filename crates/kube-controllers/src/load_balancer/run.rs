@@ -275,7 +275,7 @@ impl LoadBalancer {
             };
             match self.ipam.assign_ip(&request).await {
                 Ok(()) => {
-                    tracing::info!(service = %name(key), %address, "a service has the address that it asked for")
+                    tracing::info!(service = %name(key), %address, "a service has the address that it asked for");
                 }
                 // Ours already, by a write whose answer was lost.
                 Err(error) if error.is_already_exists() && self.is_ours(key, address).await => {}
