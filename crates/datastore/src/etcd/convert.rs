@@ -35,14 +35,6 @@ pub(super) fn read(key: &Key, entry: &Entry) -> std::result::Result<KvPair, Stri
     Ok(pair(key.clone(), value, entry.mod_revision.to_string()))
 }
 
-/// Like [`read`], for somebody who is done with the key unless it cannot be read.
-pub(super) fn read_into(key: Key, entry: &Entry) -> std::result::Result<KvPair, (Key, String)> {
-    match model::decode(&key, &entry.value) {
-        Ok(value) => Ok(pair(key, value, entry.mod_revision.to_string())),
-        Err(error) => Err((key, error.to_string())),
-    }
-}
-
 /// An entry of this key and value at this revision.
 pub(super) fn pair(key: Key, mut value: Value, revision: String) -> KvPair {
     let mut uid = None;

@@ -3,7 +3,7 @@
 //! An entry that cannot be read never fails the list and is never dropped: it is reported beside the entries.
 
 use super::convert::{
-    default_allow_key, default_allow_profile, invalid, is_default_allow, key_error, read_into, salvaged,
+    default_allow_key, default_allow_profile, invalid, is_default_allow, key_error, pair, salvaged,
     store_error, user_name, with_place,
 };
 use super::names::{OLD_PREFIX, old_key};
@@ -145,11 +145,13 @@ impl Selection {
             Ok(None) => return Decoded::Other,
             Err(reason) => return Decoded::Invalid(invalid(&entry.key, None, reason)),
         };
-        match read_into(key, entry) {
-            Ok(pair) if self.is_selected(&pair) => Decoded::Selected(pair),
-            Ok(_) => Decoded::Other,
-            Err((key, reason)) => {
-                let reason = with_place(&key, entry, reason);
+        match model::decode(&key, &entry.value) {
+            Ok(value) => {
+                let pair = pair(key, value, entry.mod_revision.to_string());
+                if self.is_selected(&pair) { Decoded::Selected(pair) } else { Decoded::Other }
+            }
+            Err(error) => {
+                let reason = with_place(&key, entry, error.to_string());
                 let salvaged = salvaged(&key, entry);
                 Decoded::Invalid(InvalidEntry { salvaged, ..invalid(&entry.key, Some(key), reason) })
             }
