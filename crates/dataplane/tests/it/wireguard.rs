@@ -52,7 +52,7 @@ fn both_ip_versions_and_hosts() {
     let guest = Guest::new("wireguard::both_ip_versions_and_hosts");
     let programs =
         ["ip", "nft", "ipset", "conntrack", "iptables", "iptables-nft-restore", "iptables-legacy-restore"];
-    programs.into_iter().fold(guest, |guest, name| guest.program(name)).run(both_versions);
+    programs.into_iter().fold(guest, Guest::program).run(both_versions);
 }
 
 fn both_versions() {
