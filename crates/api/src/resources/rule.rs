@@ -13,7 +13,8 @@ use std::collections::BTreeSet;
 
 mod cross_field;
 
-/// One rule: a packet that meets every condition given gets the action. What few rules have is in boxes, since there are many rules.
+// What few rules have is in boxes, since there are many rules.
+/// One rule: a packet that meets every condition given gets the action.
 #[resource_struct(rules)]
 pub struct Rule {
     /// What happens to a packet that matches.
