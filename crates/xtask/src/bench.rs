@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// The benchmarks: crate, bench name, heading.
-const BENCHES: [(&str, &str, &str); 10] = [
+const BENCHES: [(&str, &str, &str); 13] = [
     ("kvstore", "store", "Embedded store against etcd"),
     ("datastore", "list", "Listing and decoding policies"),
     ("calicoctl", "ctl", "calicoctl"),
@@ -22,6 +22,9 @@ const BENCHES: [(&str, &str, &str); 10] = [
     ("calc", "calc", "Calculation graph: policy"),
     ("calc", "network", "Calculation graph: routes"),
     ("dataplane", "nftables", "nftables driver"),
+    ("felix", "felix", "Felix"),
+    ("kube-controllers", "controllers", "kube-controllers"),
+    ("kube-controllers", "gc", "kube-controllers: addresses of a deleted node"),
 ];
 
 /// Runs all benchmarks and records them, or runs those of the crates named and records nothing.
