@@ -108,7 +108,7 @@ pub(crate) fn start(prefix: PathBuf) -> (Sender, JoinHandle<()>) {
 #[cfg(test)]
 mod tests {
     use super::{start, wire};
-    use messages::{ToDataplane, WorkloadEndpoint, WorkloadEndpointId};
+    use messages::{ToDataplane, WorkloadEndpointId};
     use std::path::Path;
     use std::time::Duration;
     use testkit::Folder;
@@ -128,7 +128,7 @@ mod tests {
     fn update(name: &str) -> ToDataplane {
         let id =
             WorkloadEndpointId { orchestrator: "k8s".into(), workload: name.into(), endpoint: "eth0".into() };
-        ToDataplane::WorkloadEndpointUpdate(id, Box::new(WorkloadEndpoint::default()))
+        ToDataplane::WorkloadEndpointUpdate(id, Box::default())
     }
 
     #[tokio::test]

@@ -94,7 +94,7 @@ fn settings_that_changed_meanwhile_hold() {
         let refused = refused.expect("an answer");
         assert!(refused.ipv4.is_empty(), "{refused:?}");
         let served = assign(store, &request("n1", "a", 1), || {
-            store.configure(|config| config.strict_affinity = false)
+            store.configure(|config| config.strict_affinity = false);
         });
         assert_eq!(served.expect("an answer").ipv4.len(), 1);
     });

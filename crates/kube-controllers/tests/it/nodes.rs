@@ -148,7 +148,10 @@ async fn host_endpoints_come_change_and_go_with_the_configuration() -> Result<()
         .await?;
     let made = hosts.get("", "heps-auto-hep").await?;
     assert_eq!(made.spec.interface_name, "*");
-    assert_eq!(made.spec.expected_ips.iter().map(api::scalars::Ip::as_str).collect::<Vec<_>>(), ["172.16.1.1"]);
+    assert_eq!(
+        made.spec.expected_ips.iter().map(api::scalars::Ip::as_str).collect::<Vec<_>>(),
+        ["172.16.1.1"]
+    );
     assert_eq!(made.metadata.labels.get("mine").map(String::as_str), Some("1"));
 
     // Somebody changes it, somebody deletes it, the node changes.

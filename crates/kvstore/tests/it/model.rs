@@ -328,7 +328,7 @@ async fn check_history(store: &Store, model: &Model) {
     loop {
         match watch.next().await.unwrap().unwrap() {
             WatchMessage::Events { events: more, .. } => {
-                events.extend(more.iter().map(|event| Event::clone(event)))
+                events.extend(more.iter().map(|event| Event::clone(event)));
             }
             WatchMessage::Progress { revision } => {
                 assert_eq!(revision, model.revision());

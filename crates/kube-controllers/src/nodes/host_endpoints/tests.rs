@@ -40,7 +40,7 @@ fn told(endpoints: &BTreeMap<String, HostEndpoint>) -> Vec<String> {
     endpoints
         .iter()
         .map(|(name, endpoint)| {
-            let ips: Vec<&str> = endpoint.spec.expected_ips.iter().map(|ip| ip.as_str()).collect();
+            let ips: Vec<&str> = endpoint.spec.expected_ips.iter().map(api::scalars::Ip::as_str).collect();
             format!("{name} {:?} {}", endpoint.spec.interface_name, ips.join(","))
         })
         .collect()
@@ -52,9 +52,9 @@ fn the_default_endpoint_has_all_addresses_once() {
     let endpoints = desired(&config, &worker()).expect("endpoints");
     assert_eq!(
         told(&endpoints),
-        [concat!(
+        [
             "worker-auto-hep \"*\" 172.16.1.1,fe80::1,192.168.100.1,192.168.200.1,192.168.210.1,172.16.2.1,10.9.0.1"
-        )]
+        ]
     );
     let endpoint = &endpoints["worker-auto-hep"];
     assert!(is_ours(endpoint));
