@@ -11,6 +11,7 @@ use crate::informer::{Informer, ObjectKey};
 use crate::profiles::metadata;
 use crate::queue::{Outcome, RetryPolicy, WorkQueue};
 use crate::shutdown::Shutdown;
+use crate::workers;
 use api::meta::StringMap;
 use api::{Kind, Resource, WorkloadEndpoint, WorkloadEndpointIdentifiers, kubernetes};
 use async_trait::async_trait;
@@ -23,13 +24,6 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-
-/// How many requests one worker has under way.
-const REQUESTS_PER_WORKER: usize = 8;
-
-/// The pauses while everything cannot be compared.
-const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 const RETRIES: RetryPolicy =
     RetryPolicy { first: Duration::from_millis(5), longest: Duration::from_secs(60), attempts: None };
@@ -136,12 +130,7 @@ impl Controller for Endpoints {
         let work = async {
             inner.informer.synced().await;
             inner.is_live.store(true, Ordering::Release);
-            let workers = (0..self.config.workers.max(1) * REQUESTS_PER_WORKER).map(|_| inner.work());
-            futures::future::join(
-                inner.compare_periodically(self.config.reconciler_period),
-                futures::future::join_all(workers),
-            )
-            .await;
+            workers::run("Pod", &self.config, || inner.work(), || inner.compare()).await;
         };
         tokio::select! {
             () = work => {}
@@ -167,27 +156,6 @@ impl Inner {
             }
         } else if changed && !new.host_network {
             early.insert(key.clone());
-        }
-    }
-
-    async fn compare_periodically(&self, period: Duration) {
-        let mut pause = SHORTEST_PAUSE;
-        loop {
-            match self.compare().await {
-                Ok((checked, wrong)) => {
-                    tracing::info!(controller = "Pod", checked, wrong, "compared everything");
-                    pause = SHORTEST_PAUSE;
-                    if period.is_zero() {
-                        return;
-                    }
-                    tokio::time::sleep(period).await;
-                }
-                Err(error) => {
-                    tracing::warn!(controller = "Pod", %error, "cannot compare everything");
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
-                }
-            }
         }
     }
 

@@ -7,6 +7,7 @@
 //! - [`informer`]: one shared list and watch per kind of Kubernetes object, each object cut down to what is used.
 //! - [`feed`]: Calico's own data, followed once for all controllers.
 //! - [`queue`]: keys that wait for a worker, once each, with pauses after failures.
+//! - `workers`: workers at a queue, beside a comparison of everything by period.
 //! - [`controller`]: what a controller is given ([`Context`](controller::Context)) and what it must be.
 //! - [`status`], [`compaction`], [`leader`]: the file that probes read, etcd's old revisions, who may work.
 //!
@@ -38,3 +39,4 @@ pub mod queue;
 pub mod run;
 pub mod shutdown;
 pub mod status;
+mod workers;

@@ -17,6 +17,7 @@ use crate::controller::{Context, Controller};
 use crate::informer::{Informer, ObjectKey, Slim};
 use crate::queue::{Outcome, RetryPolicy, WorkQueue};
 use crate::shutdown::Shutdown;
+use crate::workers;
 use api::{Object, Spec as _};
 use async_trait::async_trait;
 use client::Storable;
@@ -28,13 +29,6 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-
-/// How many requests one worker has under way.
-const REQUESTS_PER_WORKER: usize = 8;
-
-/// The pauses while everything cannot be compared.
-const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// A key that fails is never given up: what is not copied is policy that is not enforced.
 const RETRIES: RetryPolicy =
@@ -125,12 +119,7 @@ impl<C: Copied> Controller for Copier<C> {
         let work = async {
             inner.informer.synced().await;
             inner.is_live.store(true, Ordering::Release);
-            let workers = (0..self.config.workers.max(1) * REQUESTS_PER_WORKER).map(|_| inner.work());
-            futures::future::join(
-                inner.compare_periodically(self.config.reconciler_period),
-                futures::future::join_all(workers),
-            )
-            .await;
+            workers::run(C::NAME, &self.config, || inner.work(), || inner.compare()).await;
         };
         tokio::select! {
             () = work => {}
@@ -141,27 +130,6 @@ impl<C: Copied> Controller for Copier<C> {
 }
 
 impl<C: Copied> Inner<C> {
-    async fn compare_periodically(&self, period: Duration) {
-        let mut pause = SHORTEST_PAUSE;
-        loop {
-            match self.compare().await {
-                Ok((checked, wrong)) => {
-                    tracing::info!(controller = C::NAME, checked, wrong, "compared everything");
-                    pause = SHORTEST_PAUSE;
-                    if period.is_zero() {
-                        return;
-                    }
-                    tokio::time::sleep(period).await;
-                }
-                Err(error) => {
-                    tracing::warn!(controller = C::NAME, %error, "cannot compare everything");
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
-                }
-            }
-        }
-    }
-
     /// Looks for copies that are missing, wrong or left over. How many were checked, and how many are to be worked on.
     async fn compare(&self) -> Result<(usize, usize), Error> {
         // Taken before the list: what is copied in between is in the list, and what goes in between is asked about.
