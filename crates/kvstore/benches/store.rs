@@ -2,6 +2,9 @@
 //! client program. Prints a table of medians and ratios; with `KVSTORE_BENCH_REPORT=FILE` also writes it there, as JSON or, if the name ends in
 //! `.md`, as Markdown.
 //!
+//! Words select parts (`one`, `many`, `range`, `fan-out`, `memory`); without any, all are measured. How much processor time of server and
+//! clients each put took goes to the error output: it tells more than the rate where the machine is not idle.
+//!
 //! It measures whatever disk the folder for temporary files is on. The clients share the machine with the servers, so figures bound by the
 //! processor understate both.
 
@@ -23,6 +26,7 @@ const CLIENTS: usize = 64;
 const WATCHERS: usize = 100;
 const RANGE_KEYS: usize = 10_000;
 const MEMORY_KEYS: usize = 100_000;
+const PARTS: [&str; 5] = ["one", "many", "range", "fan-out", "memory"];
 
 #[derive(Parser)]
 struct Serve {
@@ -39,7 +43,13 @@ fn main() -> Result<()> {
     let seconds =
         std::env::var("KVSTORE_BENCH_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(3.0);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let report = runtime.block_on(measure(rounds, Duration::from_secs_f64(seconds)))?;
+    let words: Vec<&str> =
+        arguments[1..].iter().map(String::as_str).filter(|it| !it.starts_with('-')).collect();
+    if let Some(word) = words.iter().find(|word| !PARTS.contains(*word)) {
+        bail!("there is no part {word:?}, only {}", PARTS.join(", "));
+    }
+    let wanted = |part: &str| words.is_empty() || words.contains(&part);
+    let report = runtime.block_on(measure(rounds, Duration::from_secs_f64(seconds), &wanted))?;
     print!("{}", report.markdown());
     std::io::stdout().flush()?;
     if let Some(path) = std::env::var_os("KVSTORE_BENCH_REPORT") {
@@ -111,6 +121,10 @@ impl Line {
         Self { what: what.into(), unit, goal, more_is_better, etcd: Vec::new(), ours: Vec::new() }
     }
 
+    fn add(&mut self, is_etcd: bool, figure: f64) {
+        if is_etcd { self.etcd.push(figure) } else { self.ours.push(figure) }
+    }
+
     fn ratio(&self) -> f64 {
         let ratio = median(&self.ours) / median(&self.etcd);
         if self.more_is_better { ratio } else { 1.0 / ratio }
@@ -161,40 +175,90 @@ impl Report {
     }
 }
 
-async fn measure(rounds: usize, time: Duration) -> Result<Report> {
+async fn measure(rounds: usize, time: Duration, wanted: &dyn Fn(&str) -> bool) -> Result<Report> {
     let mut etcd = Etcd::start()?;
     let mut ours = Ours::start()?;
     let (theirs_at, ours_at) = (etcd.endpoint(), ours.endpoint.clone());
+    let servers = [etcd.process()?.id(), ours.process.id()];
     let mut one = Line::new("puts, 1 client", "puts/s", 1.0, true);
     let mut many = Line::new(format!("puts, {CLIENTS} clients"), "puts/s", 2.0, true);
     let mut range = Line::new(format!("range of {RANGE_KEYS} keys"), "ms", 2.0, false);
     let mut fan_out = Line::new(format!("watch fan-out to {WATCHERS} watchers"), "events/s", 2.0, true);
     let mut memory = Line::new(format!("resident memory after {MEMORY_KEYS} keys"), "MiB", 4.0, false);
-    for endpoint in [&theirs_at, &ours_at] {
-        fill(endpoint, "range", RANGE_KEYS).await?;
+    if wanted("range") {
+        for endpoint in [&theirs_at, &ours_at] {
+            fill(endpoint, "range", RANGE_KEYS).await?;
+        }
     }
     for _ in 0..rounds {
-        one.etcd.push(puts(&theirs_at, 1, time).await?);
-        one.ours.push(puts(&ours_at, 1, time).await?);
-        many.etcd.push(puts(&theirs_at, CLIENTS, time).await?);
-        many.ours.push(puts(&ours_at, CLIENTS, time).await?);
-        range.etcd.push(ranges(&theirs_at, time).await?);
-        range.ours.push(ranges(&ours_at, time).await?);
-        fan_out.etcd.push(watches(&theirs_at, time).await?);
-        fan_out.ours.push(watches(&ours_at, time).await?);
+        for part in PARTS.into_iter().filter(|part| wanted(part)) {
+            for (endpoint, server) in [&theirs_at, &ours_at].into_iter().zip(servers) {
+                let is_etcd = server == servers[0];
+                let name = if is_etcd { "etcd" } else { "ours" };
+                match part {
+                    "one" => one.add(is_etcd, told(name, server, 1, puts(endpoint, 1, time)).await?),
+                    "many" => {
+                        let figure = told(name, server, CLIENTS, puts(endpoint, CLIENTS, time)).await?;
+                        many.add(is_etcd, figure);
+                    }
+                    "range" => range.add(is_etcd, ranges(endpoint, time).await?),
+                    "fan-out" => fan_out.add(is_etcd, watches(endpoint, time).await?),
+                    _ => {}
+                }
+            }
+        }
         etcd.process()?.check_running()?;
         ours.process.check_running()?;
     }
     drop((etcd, ours));
-    // Memory on fresh servers that did nothing else.
-    let mut etcd = Etcd::start()?;
-    fill(&etcd.endpoint(), "memory", MEMORY_KEYS).await?;
-    memory.etcd.push(mebibytes(etcd.process()?)?);
-    drop(etcd);
-    let ours = Ours::start()?;
-    fill(&ours.endpoint, "memory", MEMORY_KEYS).await?;
-    memory.ours.push(mebibytes(&ours.process)?);
-    Ok(Report { lines: vec![one, many, range, fan_out, memory] })
+    if wanted("memory") {
+        // Fresh servers that did nothing else.
+        let mut etcd = Etcd::start()?;
+        fill(&etcd.endpoint(), "memory", MEMORY_KEYS).await?;
+        memory.etcd.push(mebibytes(etcd.process()?)?);
+        drop(etcd);
+        let ours = Ours::start()?;
+        fill(&ours.endpoint, "memory", MEMORY_KEYS).await?;
+        memory.ours.push(mebibytes(&ours.process)?);
+    }
+    let mut lines = vec![one, many, range, fan_out, memory];
+    lines.retain(|line| !line.ours.is_empty());
+    Ok(Report { lines })
+}
+
+/// Measures puts, and tells the processor time that went into each.
+async fn told(
+    name: &str,
+    server: u32,
+    clients: usize,
+    puts: impl Future<Output = Result<(u32, f64)>>,
+) -> Result<f64> {
+    let processes = [server, std::process::id()];
+    let before = processes.map(processor_seconds);
+    let (count, seconds) = puts.await?;
+    let after = processes.map(processor_seconds);
+    let each = |process: usize| match (&before[process], &after[process]) {
+        (Ok(before), Ok(after)) => (after - before) * 1e6 / f64::from(count),
+        _ => f64::NAN,
+    };
+    let rate = f64::from(count) / seconds;
+    eprintln!(
+        "{clients} clients, {name}: {rate:.0} puts/s; per put {:.0} µs in the server, {:.0} µs here",
+        each(0),
+        each(1)
+    );
+    Ok(rate)
+}
+
+/// Processor time that a process has had, in user and kernel mode.
+fn processor_seconds(process: u32) -> Result<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
+    // The name before the closing bracket may hold anything.
+    let (_, rest) = stat.rsplit_once(')').context("no name")?;
+    let field =
+        |at: usize| rest.split_whitespace().nth(at).context("too short")?.parse::<f64>().context("no number");
+    // Ticks are hundredths of a second on every Linux that reports them here.
+    Ok((field(11)? + field(12)?) / 100.0)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "resident memory is far below 2^52 KiB")]
@@ -224,8 +288,8 @@ async fn fill(endpoint: &str, prefix: &str, count: usize) -> Result<()> {
     Ok(())
 }
 
-/// Puts per second of so many clients, each waiting for its answer before the next put.
-async fn puts(endpoint: &str, clients: usize, time: Duration) -> Result<f64> {
+/// How many puts so many clients do in how many seconds, each waiting for its answer before the next put.
+async fn puts(endpoint: &str, clients: usize, time: Duration) -> Result<(u32, f64)> {
     let mut tasks = Vec::new();
     for (client, mut connection) in self::clients(endpoint, clients).await?.into_iter().enumerate() {
         tasks.push(move |until: Instant| async move {
@@ -243,7 +307,7 @@ async fn puts(endpoint: &str, clients: usize, time: Duration) -> Result<f64> {
     for task in running {
         done += task.await??;
     }
-    Ok(f64::from(done) / start.elapsed().as_secs_f64())
+    Ok((done, start.elapsed().as_secs_f64()))
 }
 
 /// Milliseconds of one range over all keys of the prefix; the median of as many as fit.
