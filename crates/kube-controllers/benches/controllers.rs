@@ -150,7 +150,7 @@ async fn one(
     }
     let started = begin.elapsed();
     tokio::time::sleep(SETTLE).await;
-    let memory = running.resident_kib()?;
+    let memory = running.memory()?;
 
     let before = servers.requests(cluster, datastore).await?;
     let churned = (load.pods / 50).clamp(10, 200);
@@ -169,13 +169,15 @@ async fn one(
     let idle = running.processor_time()?.saturating_sub(spent);
     running.check()?;
 
-    let mebibytes = f64::from(u32::try_from(memory)?) / 1024.0;
     let name = datastore.as_str();
     report.row(
         &format!("resident memory, {name}"),
-        &format!("{mebibytes:.1} MiB"),
+        &format!(
+            "{:.1} MiB, {:.1} MiB of them not the program's file; peak {:.1} MiB",
+            memory.resident, memory.own, memory.peak
+        ),
         CALICO_MEMORY,
-        &format!("{:.2}", mebibytes / 226.0),
+        &format!("{:.2}", memory.resident / 226.0),
         "a sixth (0.17)",
     );
     let (what, compared) = match datastore {
@@ -265,6 +267,14 @@ impl Environment for Variables {
     }
 }
 
+/// What a process has in memory, in MiB.
+struct Memory {
+    resident: f64,
+    /// Without what is the program's own file.
+    own: f64,
+    peak: f64,
+}
+
 /// The controllers as a process; they end with this value.
 struct Running(Child);
 
@@ -289,10 +299,19 @@ impl Running {
         }
     }
 
-    fn resident_kib(&self) -> Result<u64> {
+    fn memory(&self) -> Result<Memory> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id()))?;
-        let line = status.lines().find(|line| line.starts_with("VmRSS:")).context("no VmRSS")?;
-        Ok(line.split_whitespace().nth(1).context("no number")?.parse()?)
+        let mebibytes = |name: &str| -> Result<f64> {
+            let line = status.lines().find(|line| line.starts_with(name));
+            let number = line.and_then(|line| line.split_whitespace().nth(1));
+            let kibibytes: u32 = number.with_context(|| format!("no {name}"))?.parse()?;
+            Ok(f64::from(kibibytes) / 1024.0)
+        };
+        Ok(Memory {
+            resident: mebibytes("VmRSS:")?,
+            own: mebibytes("RssAnon:")?,
+            peak: mebibytes("VmHWM:")?,
+        })
     }
 
     /// User and system time so far.

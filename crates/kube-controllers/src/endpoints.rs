@@ -75,7 +75,7 @@ pub fn bring_after(endpoint: &mut WorkloadEndpoint, desired: &Followed) -> bool 
 
 /// Whether the CNI plugin has made the pod's endpoint, as far as Kubernetes knows.
 fn is_ready(pod: &Pod) -> bool {
-    !pod.host_network && !pod.address.is_empty() && !pod.node.is_empty()
+    !pod.host_network && pod.has_address && !pod.node.is_empty()
 }
 
 fn is_same_to_policy(old: &Pod, new: &Pod) -> bool {

@@ -77,7 +77,7 @@ pub(crate) fn metadata(key: &ObjectKey, labels: &Labels) -> ObjectMeta {
 
 /// Shared labels as a map of one's own.
 pub(crate) fn string_map(labels: &Labels) -> StringMap {
-    labels.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
+    labels.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
 fn profile(converted: Result<Converted, ConversionError>) -> Result<Profile, String> {
@@ -93,13 +93,9 @@ fn profile(converted: Result<Converted, ConversionError>) -> Result<Profile, Str
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeMap;
-    use std::sync::Arc;
 
     fn labels(pairs: &[(&str, &str)]) -> Labels {
-        let pairs: BTreeMap<Arc<str>, Arc<str>> =
-            pairs.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
-        Arc::new(pairs)
+        pairs.iter().copied().collect()
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What runs, and how: a function of the environment and the KubeControllersConfiguration `default`.
 //!
-//! - [`environment`]: the variables, read once from an injected source; all mistakes reported together.
+//! - [`environment`]: the variables, read once from an injected source; all mistakes reported together. [`variables`]: the
+//!   table of them for people.
 //! - [`merge`]: both sources into a [`RunConfig`], and the status that tells users what became of their settings. A
 //!   variable beats the resource.
 //! - [`follow`]: the resource read, made if it is not there, watched, and its status written back.
@@ -10,6 +11,7 @@
 pub mod environment;
 pub mod follow;
 pub mod merge;
+pub mod variables;
 
 pub use environment::{EnvironmentError, EnvironmentSettings};
 pub use merge::merge;

@@ -42,35 +42,33 @@ pub fn null_as_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>
     Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// A pod: where it is, which addresses it has, and what policy sees of it.
+/// A pod: where it is, which addresses it has, and what policy sees of it. There are very many of these.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pod {
-    /// The pod's identity over its life.
-    pub uid: Box<str>,
     /// The node; empty while it waits for one.
     pub node: Arc<str>,
-    /// Whether it has the network of its node.
-    pub host_network: bool,
-    /// Whether deletion was asked for.
-    pub is_deleting: bool,
     /// `Pending`, `Running`, `Succeeded`, `Failed`.
     pub phase: Arc<str>,
     /// A word for why it is in that phase, such as `Evicted`.
     pub reason: Arc<str>,
-    /// `status.podIP`.
-    pub address: Box<str>,
-    /// `status.podIPs`.
-    pub addresses: Box<[Box<str>]>,
-    /// The annotation `cni.projectcalico.org/podIP`, which the CNI plugin empties when it takes the network away.
-    pub annotated_address: Option<Box<str>>,
-    /// The annotation `cni.projectcalico.org/podIPs`.
-    pub annotated_addresses: Option<Box<str>>,
-    /// The annotation `vpc.amazonaws.com/pod-ips`.
-    pub aws_addresses: Option<Box<str>>,
-    /// Labels; none unless [`Informers::want_pod_labels`](super::Informers::want_pod_labels) was called.
-    pub labels: Labels,
     /// The service account.
     pub service_account: Arc<str>,
+    /// Labels; none unless [`Informers::want_pod_labels`](super::Informers::want_pod_labels) was called.
+    pub labels: Labels,
+    /// Its addresses with commas between: those that kubelet tells (`status.podIPs`, else `status.podIP`), else those in the
+    /// annotations `cni.projectcalico.org/podIPs`, `cni.projectcalico.org/podIP`, `vpc.amazonaws.com/pod-ips`.
+    pub addresses: Box<str>,
+    /// Whether it has the network of its node.
+    pub host_network: bool,
+    /// Whether deletion was asked for.
+    pub is_deleting: bool,
+    /// Whether kubelet tells `status.podIP`.
+    pub has_address: bool,
+    /// Whether kubelet tells both `status.podIP` and `status.podIPs`.
+    pub has_reported: bool,
+    /// Whether `cni.projectcalico.org/podIP` or `vpc.amazonaws.com/pod-ips` is there and empty: the CNI plugin does that
+    /// when it takes the network away.
+    pub is_emptied: bool,
 }
 
 /// What is decoded of a pod.
@@ -87,7 +85,6 @@ pub struct WirePod {
 struct WirePodMeta {
     namespace: String,
     name: String,
-    uid: String,
     #[serde(rename = "resourceVersion")]
     revision: String,
     #[serde(rename = "deletionTimestamp")]
@@ -137,28 +134,45 @@ struct WireAddress {
     ip: String,
 }
 
+impl WirePodStatus {
+    /// The addresses with commas between, from the best source there is.
+    fn addresses(&self, annotations: &WireAnnotations) -> String {
+        if !self.addresses.is_empty() {
+            // An entry without an address is one that cannot be read, not one that is not there.
+            let text = |entry: &WireAddress| if entry.ip.is_empty() { "?" } else { &entry.ip }.to_owned();
+            return self.addresses.iter().map(text).collect::<Vec<_>>().join(",");
+        }
+        let sources = [
+            Some(&self.address),
+            annotations.addresses.as_ref(),
+            annotations.address.as_ref(),
+            annotations.aws.as_ref(),
+        ];
+        sources.into_iter().flatten().find(|text| !text.is_empty()).cloned().unwrap_or_default()
+    }
+}
+
 impl Slim for Pod {
     const COLLECTION: Collection = Collection { prefix: "/api/v1", plural: "pods" };
     type Wire = WirePod;
 
     fn take(wire: WirePod, strings: &mut Strings) -> Taken<Self> {
         let WirePod { metadata, spec, status } = wire;
-        let boxed = |text: Option<String>| text.map(String::into_boxed_str);
         let labels = if strings.pod_labels { metadata.labels } else { BTreeMap::new() };
+        let is_empty = |text: &Option<String>| text.as_deref() == Some("");
+        let annotations = &metadata.annotations;
         let object = Self {
-            uid: metadata.uid.into_boxed_str(),
             node: strings.share(&spec.node),
-            host_network: spec.host_network,
-            is_deleting: metadata.deletion.is_some(),
             phase: strings.share(&status.phase),
             reason: strings.share(&status.reason),
-            address: status.address.into_boxed_str(),
-            addresses: status.addresses.into_iter().map(|entry| entry.ip.into_boxed_str()).collect(),
-            annotated_address: boxed(metadata.annotations.address),
-            annotated_addresses: boxed(metadata.annotations.addresses),
-            aws_addresses: boxed(metadata.annotations.aws),
-            labels: strings.share_labels(labels),
             service_account: strings.share(&spec.service_account),
+            labels: strings.share_labels(labels),
+            addresses: status.addresses(annotations).into_boxed_str(),
+            host_network: spec.host_network,
+            is_deleting: metadata.deletion.is_some(),
+            has_address: !status.address.is_empty(),
+            has_reported: !status.address.is_empty() && !status.addresses.is_empty(),
+            is_emptied: is_empty(&annotations.address) || is_empty(&annotations.aws),
         };
         let key =
             ObjectKey { namespace: strings.share(&metadata.namespace), name: metadata.name.as_str().into() };
@@ -237,7 +251,7 @@ mod tests {
     fn a_pod_keeps_what_is_used_and_nothing_else() {
         let pod = json!({
             "metadata": {
-                "namespace": "shop", "name": "web-1", "uid": "u", "resourceVersion": "7",
+                "namespace": "shop", "name": "web-1", "resourceVersion": "7",
                 "deletionTimestamp": "2026-01-01T00:00:00Z",
                 "labels": {"app": "web"},
                 "annotations": {"cni.projectcalico.org/podIP": "", "a/b": "large"},
@@ -255,9 +269,26 @@ mod tests {
         assert_eq!((key.to_string().as_str(), revision.as_str()), ("shop/web-1", "7"));
         assert_eq!((&*object.node, &*object.phase, &*object.reason), ("node-1", "Failed", "Evicted"));
         assert!(object.is_deleting && !object.host_network);
-        assert_eq!(object.annotated_address.as_deref(), Some(""));
-        assert_eq!(object.addresses.len(), 1);
-        assert_eq!(object.labels.get("app").map(|value| &**value), Some("web"));
+        assert!(object.is_emptied && object.has_address && object.has_reported);
+        assert_eq!(&*object.addresses, "10.0.0.1");
+        assert_eq!(object.labels.get("app"), Some("web"));
+    }
+
+    #[test]
+    fn addresses_come_from_the_best_source() {
+        let annotations = json!({"cni.projectcalico.org/podIPs": "10.0.0.7/32,fd00::7/128", "cni.projectcalico.org/podIP": "10.0.0.8/32"});
+        for (annotations, status, expected) in [
+            (&annotations, json!({"podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}]}), "10.0.0.1,fd00::1"),
+            (&annotations, json!({"podIPs": [{"ip": "10.0.0.1"}, {}]}), "10.0.0.1,?"),
+            (&annotations, json!({"podIP": "10.0.0.1"}), "10.0.0.1"),
+            (&annotations, json!({}), "10.0.0.7/32,fd00::7/128"),
+            (&json!({"cni.projectcalico.org/podIPs": "", "cni.projectcalico.org/podIP": "10.0.0.8/32"}), json!({}), "10.0.0.8/32"),
+            (&json!({"vpc.amazonaws.com/pod-ips": "10.0.0.9"}), json!({}), "10.0.0.9"),
+            (&json!({}), json!({}), ""),
+        ] {
+            let pod = json!({"metadata": {"name": "x", "annotations": annotations}, "status": status});
+            assert_eq!(&*take::<Pod>(pod).object.addresses, expected, "{annotations} {status}");
+        }
     }
 
     #[test]

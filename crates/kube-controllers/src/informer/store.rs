@@ -42,9 +42,11 @@ impl<T: PartialEq> Store<T> {
         self.objects.len()
     }
 
-    /// A list begins. One that was broken off before is forgotten: nothing is gone because of it.
+    /// A list begins. One that was broken off before is forgotten: nothing is gone because of it. Where nothing is known,
+    /// nothing can be gone, and no notes are taken.
     pub(super) fn begin_list(&mut self) {
-        self.listing = Some(HashSet::with_capacity(self.objects.len()));
+        let known = self.objects.len();
+        self.listing = (known > 0).then(|| HashSet::with_capacity(known));
     }
 
     /// A list is complete: what it did not have is gone.

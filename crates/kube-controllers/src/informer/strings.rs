@@ -1,10 +1,63 @@
 //! Texts that occur in many objects, held once: names of nodes and namespaces, labels of pods that come from one template.
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-/// Labels (or annotations) of an object; those of many objects are the same.
-pub type Labels = Arc<BTreeMap<Arc<str>, Arc<str>>>;
+/// A name and its value.
+type Pair = (Arc<str>, Arc<str>);
+
+/// Labels (or annotations) of an object, in the order of their names; those of many objects are the same. Cheap to clone.
+///
+/// A sorted list: objects have a handful of labels, for which a map's nodes would be several times as large.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Labels(Arc<[Pair]>);
+
+impl Labels {
+    /// The value of a label.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&str> {
+        let index = self.0.binary_search_by(|(known, _)| (**known).cmp(name)).ok()?;
+        self.0.get(index).map(|(_, value)| &**value)
+    }
+
+    /// Whether there is a label of this name.
+    #[must_use]
+    pub fn contains_key(&self, name: &str) -> bool {
+        self.get(name).is_some()
+    }
+
+    /// Names and values, in the order of the names.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (&**name, &**value))
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Borrow<[Pair]> for Labels {
+    fn borrow(&self) -> &[Pair] {
+        &self.0
+    }
+}
+
+impl<'a> FromIterator<(&'a str, &'a str)> for Labels {
+    fn from_iter<I: IntoIterator<Item = (&'a str, &'a str)>>(pairs: I) -> Self {
+        // A map sorts, and has each name once.
+        let pairs: BTreeMap<&str, &str> = pairs.into_iter().collect();
+        Self(pairs.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
+    }
+}
 
 /// How many entries there are before anything is thrown out.
 const FIRST_SWEEP: usize = 1024;
@@ -45,13 +98,13 @@ impl Strings {
 
     /// The shared copy of a set of labels.
     pub fn share_labels(&mut self, labels: BTreeMap<String, String>) -> Labels {
-        let labels: BTreeMap<Arc<str>, Arc<str>> =
+        let pairs: Vec<Pair> =
             labels.into_iter().map(|(name, value)| (self.share(&name), self.share(&value))).collect();
-        if let Some(known) = self.label_sets.get(&labels) {
-            return Arc::clone(known);
+        if let Some(known) = self.label_sets.get(&pairs[..]) {
+            return known.clone();
         }
-        let labels = Arc::new(labels);
-        self.label_sets.insert(Arc::clone(&labels));
+        let labels = Labels(pairs.into());
+        self.label_sets.insert(labels.clone());
         labels
     }
 
@@ -60,7 +113,7 @@ impl Strings {
         if self.texts.len() + self.label_sets.len() < self.next_sweep {
             return;
         }
-        self.label_sets.retain(|labels| Arc::strong_count(labels) > 1);
+        self.label_sets.retain(|labels| Arc::strong_count(&labels.0) > 1);
         self.texts.retain(|text| Arc::strong_count(text) > 1);
         self.next_sweep = ((self.texts.len() + self.label_sets.len()) * 2).max(FIRST_SWEEP);
     }
@@ -76,7 +129,15 @@ mod tests {
         assert!(Arc::ptr_eq(&strings.share("node-1"), &strings.share("node-1")));
         let labels = || BTreeMap::from([("app".to_owned(), "web".to_owned())]);
         let (first, second) = (strings.share_labels(labels()), strings.share_labels(labels()));
-        assert!(Arc::ptr_eq(&first, &second));
+        assert!(Arc::ptr_eq(&first.0, &second.0));
+    }
+
+    #[test]
+    fn labels_are_found_by_name() {
+        let labels: Labels = [("b", "2"), ("a", "1"), ("c", ""), ("b", "3")].into_iter().collect();
+        assert_eq!(labels.iter().collect::<Vec<_>>(), [("a", "1"), ("b", "3"), ("c", "")]);
+        assert_eq!((labels.get("b"), labels.get("c"), labels.get("d")), (Some("3"), Some(""), None));
+        assert!(labels.len() == 3 && labels.contains_key("a") && !labels.is_empty());
     }
 
     #[test]

@@ -16,34 +16,20 @@ pub const MIGRATED: &str = "calico";
 /// What of a pod decides about its addresses.
 #[must_use]
 pub fn pod_state(pod: &Pod) -> PodState {
-    let is_finished = {
-        let emptied = |text: &Option<Box<str>>| text.as_deref() == Some("");
-        let has_no_network =
-            pod.is_deleting && (emptied(&pod.annotated_address) || emptied(&pod.aws_addresses));
-        has_no_network || matches!(&*pod.phase, "Failed" | "Succeeded" | "Completed")
-    };
+    let has_no_network = pod.is_deleting && pod.is_emptied;
+    let is_finished = has_no_network || matches!(&*pod.phase, "Failed" | "Succeeded" | "Completed");
     PodState {
         node: pod.node.to_string(),
-        has_reported: !pod.address.is_empty() && !pod.addresses.is_empty(),
+        has_reported: pod.has_reported,
         is_evicted: &*pod.phase == "Failed" && &*pod.reason == "Evicted",
         addresses: if is_finished { Some(Vec::new()) } else { addresses(pod) },
     }
 }
 
-/// The addresses of the pod's endpoint: what kubelet says, else what the CNI plugin wrote.
+/// The addresses of the pod's endpoint; `None` when one of them cannot be read.
 fn addresses(pod: &Pod) -> Option<Vec<IpAddr>> {
-    let annotation = |text: &'_ Option<Box<str>>| text.clone().filter(|text| !text.is_empty());
     let parse = |text: &str| IpOrCidr::new(text).parse().ok().map(|network| network.address());
-    if !pod.addresses.is_empty() {
-        return pod.addresses.iter().map(|text| parse(text)).collect();
-    }
-    if !pod.address.is_empty() {
-        return Some(vec![parse(&pod.address)?]);
-    }
-    let annotated = annotation(&pod.annotated_addresses)
-        .or_else(|| annotation(&pod.annotated_address))
-        .or_else(|| annotation(&pod.aws_addresses));
-    annotated.as_deref().unwrap_or_default().split(',').filter(|text| !text.is_empty()).map(parse).collect()
+    pod.addresses.split(',').filter(|text| !text.is_empty()).map(parse).collect()
 }
 
 /// Whether a change of a pod may change what is said about addresses.
@@ -102,7 +88,7 @@ impl World for Cached<'_> {
         match self.nodes.get(&ObjectKey::new("", kubernetes)) {
             Some(node) => {
                 let stage = node.labels.get(MIGRATION_LABEL);
-                let is_migrating = stage.is_some_and(|stage| &**stage != MIGRATED);
+                let is_migrating = stage.is_some_and(|stage| stage != MIGRATED);
                 NodeFact::Exists { kubernetes: kubernetes.to_owned(), is_migrating }
             }
             None => NodeFact::Gone { kubernetes: kubernetes.to_owned() },

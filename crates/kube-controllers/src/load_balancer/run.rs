@@ -301,7 +301,7 @@ impl LoadBalancer {
             return Err(ServiceError::NoNamespace(key.namespace.clone()));
         };
         let labels =
-            namespace.labels.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+            namespace.labels.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         let request = AutoAssign {
             handle: Some(key.handle.clone()),
             attributes: attributes(key),

@@ -24,7 +24,7 @@ pub fn bring_after(
     };
     let mut changed = false;
     for (name, value) in kubernetes.iter() {
-        if labels.get(&**name).map(String::as_str) != Some(value) {
+        if labels.get(name).map(String::as_str) != Some(value) {
             labels.insert(name.to_string(), value.to_string());
             changed = true;
         }
@@ -34,7 +34,7 @@ pub fn bring_after(
     }
     if changed {
         let remembered: std::collections::BTreeMap<&str, &str> =
-            kubernetes.iter().map(|(name, value)| (&**name, &**value)).collect();
+            kubernetes.iter().collect();
         // A map of texts can always be written.
         if let Ok(text) = serde_json::to_string(&remembered) {
             annotations.insert(KUBE_LABELS.to_owned(), text);
@@ -46,10 +46,9 @@ pub fn bring_after(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
 
     fn kubernetes(pairs: &[(&str, &str)]) -> Labels {
-        Arc::new(pairs.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect())
+        pairs.iter().copied().collect()
     }
 
     fn map(pairs: &[(&str, &str)]) -> StringMap {

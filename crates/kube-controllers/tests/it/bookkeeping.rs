@@ -1,6 +1,7 @@
 //! Pools and tiers of `projectcalico.org/v3`, and policies with names of old.
 
 use crate::stage::{Stage, Store, eventually};
+use crate::world::World;
 use anyhow::{Context as _, Result, ensure};
 use kube_controllers::policy_names::PolicyNames;
 use kube_controllers::pools::{PoolController, TierController};
@@ -79,6 +80,39 @@ async fn pools_and_tiers_wait_for_what_is_in_them() -> Result<()> {
     eventually("the tier is gone", || async { Ok(stage.get(&tier_path).await?.is_none()) }).await?;
     running.stop().await;
     Ok(())
+}
+
+/// The whole program on a cluster that has only resources of `projectcalico.org/v3`: it finds that out by itself, and keeps
+/// their books whatever else it was asked to do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_program_finds_pools_and_tiers_of_the_newer_group() -> Result<()> {
+    let stage = Stage::start(Store::V3).await?;
+    let world = World::as_it_is(&stage.api).await?;
+    let running = world.start(&[("ENABLED_CONTROLLERS", "node")]);
+    let path = format!("{PREFIX}/ippools");
+    stage.create(&path, &pool("first", "10.71.0.0/24")).await?;
+    until(&stage, "first", "OK", true).await?;
+    stage.create(&path, &pool("second", "10.71.0.0/16")).await?;
+    until(&stage, "second", "CIDROverlap", false).await?;
+    // Every tier that is there gets the finalizer; the default one came before the program.
+    let tier = json!({"apiVersion": "projectcalico.org/v3", "kind": "Tier", "metadata": {"name": "edge"}, "spec": {"order": 10}});
+    stage.create(&format!("{PREFIX}/tiers"), &tier).await?;
+    for name in ["default", "edge"] {
+        eventually(&format!("tier {name} has the finalizer"), || async {
+            let tier = stage.get(&format!("{PREFIX}/tiers/{name}")).await?.context("the tier")?;
+            Ok(tier["metadata"]["finalizers"] == json!(["projectcalico.org/tier-controller"]))
+        })
+        .await?;
+    }
+    // Nothing is in them: both go as soon as they are asked to.
+    for object in ["ippools/first", "tiers/edge"] {
+        let path = format!("{PREFIX}/{object}");
+        stage.delete(&path).await?;
+        eventually(&format!("{object} is gone"), || async { Ok(stage.get(&path).await?.is_none()) }).await?;
+    }
+    until(&stage, "second", "OK", true).await?;
+    ensure!(running.is_running());
+    running.stop().await
 }
 
 const POLICIES: &str = "/calico/resources/v3/projectcalico.org/networkpolicies/shop/";

@@ -1,6 +1,7 @@
 //! The migration from flannel, with a stand-in for the kubelets and for Kubernetes' own controllers.
 
 use crate::stage::{Stage, Store, eventually};
+use crate::world::World;
 use anyhow::{Context as _, Result, bail, ensure};
 use api::{FelixConfigurationSpec, IPPoolSpec, NodeSpec, VXLANMode};
 use kube_controllers::cluster::Cluster;
@@ -13,6 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
+use tokio::task::JoinHandle;
 
 const NETWORK: &str = "projectcalico.org/node-network-during-migration";
 const PROGRESS: &str = "projectcalico.org/node-flannel-migration-in-progress";
@@ -135,6 +137,47 @@ async fn flannel_node(stage: &Stage, name: &str, number: u8) -> Result<()> {
     stage.create("/api/v1/nodes", &node).await.map(drop)
 }
 
+const FLANNEL_SETS: &str = "/apis/apps/v1/namespaces/kube-flannel/daemonsets";
+const CALICO_SETS: &str = "/apis/apps/v1/namespaces/kube-system/daemonsets";
+
+/// These nodes with flannel on them, and Calico's DaemonSet that waits for its turn.
+async fn flannel_cluster(stage: &Stage, nodes: &[&str]) -> Result<()> {
+    for (number, name) in nodes.iter().enumerate() {
+        flannel_node(stage, name, u8::try_from(number + 1)?).await?;
+    }
+    let main = json!([{"name": "kube-flannel", "image": "flannel"}]);
+    let flannel = daemonset("kube-flannel-ds", &json!({"init": [], "main": main}), &json!({}));
+    stage.create(FLANNEL_SETS, &flannel).await?;
+    let containers = json!({
+        "init": [{"name": "install-cni", "image": "i", "env": [{"name": "CNI_CONF_NAME", "value": "10-calico.conflist"}]}],
+        "main": [{"name": "calico-node", "image": "calico/node"}],
+    });
+    let calico = daemonset("calico-node", &containers, &json!({NETWORK: "calico"}));
+    stage.create(CALICO_SETS, &calico).await?;
+    for name in ["flannel-migration-config", "calico-config"] {
+        let map = json!({"metadata": {"name": name}, "data": {"x": "y"}});
+        stage.create("/api/v1/namespaces/kube-system/configmaps", &map).await?;
+    }
+    Ok(())
+}
+
+/// Starts an attendant: whether it works, how often flannel was removed, and its task.
+fn attend(stage: &Stage) -> (Arc<AtomicBool>, Arc<AtomicUsize>, JoinHandle<()>) {
+    let attendant = Attendant {
+        cluster: stage.cluster.clone(),
+        works: Arc::new(AtomicBool::new(true)),
+        removals: Arc::default(),
+    };
+    let (works, removals) = (Arc::clone(&attendant.works), Arc::clone(&attendant.removals));
+    let attending = tokio::spawn(async move {
+        loop {
+            attendant.attend().await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+    (works, removals, attending)
+}
+
 fn migration(stage: &Stage) -> Result<Box<FlannelMigration>> {
     let config = FlannelConfig::read(&Variables)?;
     Ok(Box::new(
@@ -155,43 +198,11 @@ async fn a_cluster_moves_node_by_node_and_goes_on_after_a_stop() -> Result<()> {
     stage.namespace("kube-flannel").await?;
     migration(&stage)?.run(shutdown).await?;
 
-    for (number, name) in ["f-1", "f-2", "f-own"].into_iter().enumerate() {
-        flannel_node(&stage, name, u8::try_from(number + 1)?).await?;
-    }
-    let sets = |namespace: &str| format!("/apis/apps/v1/namespaces/{namespace}/daemonsets");
-    let main = json!([{"name": "kube-flannel", "image": "flannel"}]);
-    stage
-        .create(
-            &sets("kube-flannel"),
-            &daemonset("kube-flannel-ds", &json!({"init": [], "main": main}), &json!({})),
-        )
-        .await?;
-    let containers = json!({
-        "init": [{"name": "install-cni", "image": "i", "env": [{"name": "CNI_CONF_NAME", "value": "10-calico.conflist"}]}],
-        "main": [{"name": "calico-node", "image": "calico/node"}],
-    });
-    stage
-        .create(&sets("kube-system"), &daemonset("calico-node", &containers, &json!({NETWORK: "calico"})))
-        .await?;
-    for name in ["flannel-migration-config", "calico-config"] {
-        let map = json!({"metadata": {"name": name}, "data": {"x": "y"}});
-        stage.create("/api/v1/namespaces/kube-system/configmaps", &map).await?;
-    }
+    flannel_cluster(&stage, &["f-1", "f-2", "f-own"]).await?;
     stage.namespace("shop").await?;
     stage.pod("shop", "web", "f-1", &["10.244.1.7".parse()?]).await?;
 
-    let attendant = Attendant {
-        cluster: stage.cluster.clone(),
-        works: Arc::new(AtomicBool::new(true)),
-        removals: Arc::default(),
-    };
-    let (works, removals) = (Arc::clone(&attendant.works), Arc::clone(&attendant.removals));
-    let attending = tokio::spawn(async move {
-        loop {
-            attendant.attend().await;
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    });
+    let (works, removals, attending) = attend(&stage);
 
     // Stopped in the middle of the second node: its errand hangs.
     let (end, shutdown) = ShutdownHandle::new();
@@ -227,8 +238,8 @@ async fn a_cluster_moves_node_by_node_and_goes_on_after_a_stop() -> Result<()> {
         let object = stage.get(&format!("/api/v1/nodes/{node}")).await?.context("the node")?;
         ensure!(object["spec"]["unschedulable"].is_null(), "{node} takes pods again");
     }
-    ensure!(stage.get(&format!("{}/kube-flannel-ds", sets("kube-flannel"))).await?.is_none());
-    let calico = stage.get(&format!("{}/calico-node", sets("kube-system"))).await?.context("calico-node")?;
+    ensure!(stage.get(&format!("{FLANNEL_SETS}/kube-flannel-ds")).await?.is_none());
+    let calico = stage.get(&format!("{CALICO_SETS}/calico-node")).await?.context("calico-node")?;
     ensure!(calico["spec"]["template"]["spec"]["nodeSelector"][NETWORK].is_null());
     let map = stage.get("/api/v1/namespaces/kube-system/configmaps/calico-config").await?.context("a map")?;
     ensure!(map["data"]["veth_mtu"] == "1450", "{map}");
@@ -255,6 +266,53 @@ async fn a_cluster_moves_node_by_node_and_goes_on_after_a_stop() -> Result<()> {
     // Once more: there is nothing to do.
     let (_end, shutdown) = ShutdownHandle::new();
     migration(&stage)?.run(shutdown).await?;
+    attending.abort();
+    Ok(())
+}
+
+/// The same by the whole program: its variables say what it is for, it opens everything itself, and stays when it is done.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_program_migrates_when_its_variables_say_so() -> Result<()> {
+    let stage = Stage::start(Store::Kubernetes).await?;
+    stage.namespace("kube-flannel").await?;
+    let world = World::as_it_is(&stage.api).await?;
+    let variables = [("ENABLED_CONTROLLERS", "flannelmigration"), ("POD_NODE_NAME", "f-own")];
+    // Without the node's name it does not begin, and says so.
+    let refused = world.start(&variables[..1]).outcome().await.err().map(|error| format!("{error:#}"));
+    ensure!(refused.as_ref().is_some_and(|words| words.contains("POD_NODE_NAME")), "{refused:?}");
+    // With a flannel that Calico is not ready to follow it ends with the reason, so that it is started again.
+    flannel_cluster(&stage, &["f-own"]).await?;
+    let calico = stage.get(&format!("{CALICO_SETS}/calico-node")).await?.context("calico-node")?;
+    stage.delete(&format!("{CALICO_SETS}/calico-node")).await?;
+    eventually("calico-node is gone", || async {
+        Ok(stage.get(&format!("{CALICO_SETS}/calico-node")).await?.is_none())
+    })
+    .await?;
+    let failed = world.start(&variables).outcome().await.err().map(|error| format!("{error:#}"));
+    ensure!(
+        failed.as_ref().is_some_and(|words| words.contains("kube-system/calico-node does not exist")),
+        "{failed:?}"
+    );
+    let again = json!({"metadata": {"name": "calico-node"}, "spec": calico["spec"]});
+    stage.create(CALICO_SETS, &again).await?;
+
+    let (_works, removals, attending) = attend(&stage);
+    let running = world.start(&variables);
+    eventually("the node is Calico's and flannel is gone", || async {
+        ensure!(running.is_running(), "it ended");
+        Ok(stage.get(&format!("{FLANNEL_SETS}/kube-flannel-ds")).await?.is_none()
+            && label(&stage, "f-own", NETWORK).await?.is_null()
+            && removals.load(Ordering::SeqCst) > 0)
+    })
+    .await?;
+    let pool = stage.client.resource::<IPPoolSpec>().get("", "default-ipv4-ippool").await?;
+    ensure!(pool.spec.cidr.as_str() == "10.244.0.0/16");
+    eventually("probes see that all is well", || async {
+        Ok(kube_controllers::status::check(&world.status_file()).1)
+    })
+    .await?;
+    ensure!(running.is_running(), "it stays, or it would be started again");
+    running.stop().await?;
     attending.abort();
     Ok(())
 }

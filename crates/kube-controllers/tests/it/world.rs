@@ -112,6 +112,11 @@ impl World {
         Ok(world)
     }
 
+    /// The same with whatever resources there are.
+    pub(crate) async fn as_it_is(api_server: &ApiServer) -> Result<Self> {
+        Self::open(api_server, tempfile::tempdir()?, &[("DATASTORE_TYPE", "kubernetes")]).await
+    }
+
     async fn open(api_server: &ApiServer, folder: tempfile::TempDir, pairs: &[(&str, &str)]) -> Result<Self> {
         let kubeconfig = api_server.kubeconfig();
         let variables = Variables::new(pairs).with(&[("KUBECONFIG", text(&kubeconfig)?)]);
