@@ -6,7 +6,8 @@
 //! - [`kubernetes`]: the Kubernetes API: custom resources, and Calico's view of Pods, Nodes, Namespaces and policies.
 //!
 //! The same conformance suite (`tests/conformance`) runs on all of them. Defaulting and validation are the client's
-//! business; caching and resynchronisation are the syncer's. Nothing here retries silently: who calls decides.
+//! business; caching and resynchronisation are the syncer's. Nothing here retries silently: who calls decides. The one
+//! exception is a Kubernetes API that is busy and has not carried out what it was asked ([`kubernetes::repeating`]).
 
 pub mod backend;
 pub mod error;

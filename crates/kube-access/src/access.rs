@@ -7,6 +7,7 @@ use api::kubernetes::Node;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use client::config::Environment;
+use datastore::kubernetes::repeating::{self, WaitLimit};
 use http::{Method, Request};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde::Deserialize;
@@ -192,7 +193,6 @@ impl KubeAccess {
             kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(
                 |source| OpenError::Kubeconfig { origin: origin.to_owned(), source: Box::new(source) },
             )?;
-        config.default_retry = false;
         config.disable_compression = true;
         if !has_proxy {
             // `kube` also takes one from the environment, but not the exceptions that go with it.
@@ -200,7 +200,7 @@ impl KubeAccess {
         }
         let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
         let authority = pem(config.root_cert.as_deref().unwrap_or_default());
-        let client = kube::Client::try_from(config).map_err(|error| OpenError::Client(Box::new(error)))?;
+        let client = repeating::client(config).map_err(|error| OpenError::Client(Box::new(error)))?;
         Ok(Self { client, server, authority, patience: PATIENCE })
     }
 
@@ -297,6 +297,8 @@ impl KubeAccess {
             .uri(path)
             .header(http::header::ACCEPT, JSON)
             .header(http::header::CONTENT_TYPE, content_type)
+            // A server that is busy for longer than we are patient is told as such, not as one that is silent.
+            .extension(WaitLimit(self.patience / 2))
             .body(body.unwrap_or_default());
         let request = match request {
             Ok(request) => request,
@@ -382,6 +384,36 @@ mod tests {
         {
             assert_eq!(segment(name), expected);
         }
+    }
+
+    async fn access(server: &testkit::ScriptedServer) -> KubeAccess {
+        let kubeconfig = json!({
+            "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {"server": server.url()}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "users": [{"name": "u", "user": {}}],
+        });
+        let kubeconfig = serde_json::from_value(kubeconfig).expect("a kubeconfig");
+        KubeAccess::from_kubeconfig("of the test", kubeconfig).await.expect("a connection")
+    }
+
+    #[tokio::test]
+    async fn a_busy_api_is_asked_again_and_an_api_that_stays_busy_is_told() {
+        let busy = "429 Too Many Requests\r\n";
+        let server =
+            testkit::ScriptedServer::start(&[busy, busy, "200 OK\r\n\r\n{\"data\":{\"a\":\"b\"}}"]).expect("a server");
+        let found = access(&server).await.config_map("kube-system", "kubeadm-config").await.expect("an answer");
+        assert_eq!(found.get("a").map(String::as_str), Some("b"));
+        assert_eq!(server.requests().len(), 3, "{:?}", server.requests());
+
+        let server = testkit::ScriptedServer::start(&[
+            "429 Too Many Requests\r\n\r\n{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"status\":\"Failure\",\"message\":\"slow down\",\"code\":429}",
+        ])
+        .expect("a server");
+        let access = access(&server).await.with_patience(Duration::from_secs(2));
+        let error = access.node("n1").await.expect_err("a refusal").to_string();
+        assert!(error.contains("429") && error.contains("slow down"), "{error}");
+        assert!(server.requests().len() > 1, "{:?}", server.requests());
     }
 
     #[test]

@@ -6,7 +6,8 @@
 //! - [`kubeconfig`]: the file that the CNI plugin reads.
 //! - [`files`]: files that appear whole or not at all; [`watch`]: folders that change.
 //!
-//! It refuses to retry: who calls decides. It holds no Calico data; that is the datastore's.
+//! It refuses to retry, except what a busy API turned away ([`datastore::kubernetes::repeating`]): who calls decides. It
+//! holds no Calico data; that is the datastore's.
 
 pub mod access;
 pub mod files;

@@ -14,6 +14,7 @@ mod kubernetes;
 pub mod network;
 mod process;
 mod report;
+mod scripted_server;
 
 pub use certificates::{Authority, KeyAndCertificate};
 pub use etcd::{Etcd, EtcdOptions};
@@ -21,6 +22,7 @@ pub use folder::Folder;
 pub use kubernetes::{ApiServer, kubernetes_program};
 pub use process::{Process, free_port, program};
 pub use report::{Report, median};
+pub use scripted_server::ScriptedServer;
 
 #[cfg(test)]
 mod tests {

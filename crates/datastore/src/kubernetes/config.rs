@@ -65,10 +65,8 @@ impl KubernetesConfig {
     /// When a file cannot be read or says something that cannot be.
     pub(crate) async fn client(&self) -> Result<kube::Client> {
         let mut config = self.connection().await?;
-        // Whoever calls us decides about retries, and is told how long the server asked to wait.
-        config.default_retry = false;
         config.disable_compression = true;
-        kube::Client::try_from(config)
+        super::repeating::client(config)
             .map_err(|error| Error::permanent("preparing the connection to Kubernetes", error))
     }
 

@@ -20,6 +20,7 @@ mod native;
 mod objects;
 mod path;
 mod profile;
+pub mod repeating;
 mod status;
 mod transport;
 

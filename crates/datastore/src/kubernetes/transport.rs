@@ -2,7 +2,7 @@
 //!
 //! `kube` brings configuration, TLS and credentials; what goes over the wire and how it is decoded is ours, so that a
 //! list of ten thousand objects is decoded once, straight from the bytes, into types with only the fields we use.
-//! Nothing is retried here.
+//! Requests that the server turned away are sent again by the client itself ([`super::repeating`]); nothing else is.
 
 use super::path::{Address, ApiResource};
 use super::status::{Refusal, Status};

@@ -1,0 +1,222 @@
+//! Requests that the API server turned away are sent again: one place for everybody who talks to it.
+//!
+//! An API server that is busy, or whose storage for a kind is only starting, answers 429 (often with `Retry-After`) and has
+//! not carried the request out, whatever it was; so the same request may follow after a pause. 503 says less: somebody
+//! on the way may have passed the request on. There only reads are repeated, and writes where the answer itself asks for
+//! it with `Retry-After`. All pauses of a request together have a limit; after that the caller gets the last answer,
+//! with what it says about waiting.
+//!
+//! It refuses to repeat evictions: a budget that forbids one also answers 429, and who evicts wants to know that.
+
+use futures::future::{BoxFuture, FutureExt as _};
+use http::{Method, Request, Response, StatusCode, header};
+use kube::client::Body;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tower::Service;
+
+/// How long all pauses of one request may take together, unless it says less.
+const MOST_WAITED: Duration = Duration::from_secs(15);
+/// The first pause; each further one is twice as long.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+/// No pause of our own is longer.
+const LONGEST_PAUSE: Duration = Duration::from_secs(4);
+
+/// As an extension of a request: how long all its pauses may take together.
+#[derive(Clone, Copy, Debug)]
+pub struct WaitLimit(pub Duration);
+
+/// A client of this configuration that sends again what the server turned away.
+///
+/// # Errors
+/// When the configuration cannot become a client.
+pub fn client(mut config: kube::Config) -> Result<kube::Client, kube::Error> {
+    // The library's own way repeats writes that may have been carried out, and for minutes.
+    config.default_retry = false;
+    let namespace = config.default_namespace.clone();
+    let client = kube::Client::try_from(config)?;
+    let valid_until = *client.valid_until();
+    Ok(kube::Client::new(Repeating { client }, namespace).with_valid_until(valid_until))
+}
+
+/// The client around which this is a layer.
+struct Repeating {
+    client: kube::Client,
+}
+
+impl Service<Request<Body>> for Repeating {
+    type Response = Response<Body>;
+    type Error = kube::Error;
+    type Future = BoxFuture<'static, Result<Response<Body>, kube::Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), kube::Error>> {
+        // The client inside waits by itself.
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let client = self.client.clone();
+        async move { send(&client, request).await }.boxed()
+    }
+}
+
+async fn send(client: &kube::Client, mut request: Request<Body>) -> Result<Response<Body>, kube::Error> {
+    let limit = request.extensions().get::<WaitLimit>().map_or(MOST_WAITED, |limit| limit.0.min(MOST_WAITED));
+    let mut waited = Duration::ZERO;
+    let mut attempt = 0;
+    loop {
+        // A body that is a stream cannot be sent twice.
+        let Some(again) = copy(&request) else { return client.send(request).await };
+        let response = client.send(request).await?;
+        let answer = Answer {
+            method: again.method(),
+            path: again.uri().path(),
+            code: response.status(),
+            retry_after: retry_after(&response),
+        };
+        let chance = uuid::Uuid::new_v4().as_bytes()[0];
+        let Some(pause) = answer.pause(attempt, limit.saturating_sub(waited), chance) else {
+            return Ok(response);
+        };
+        tracing::debug!(method = %answer.method, path = answer.path, code = answer.code.as_u16(), ?pause,
+            "the Kubernetes API is busy: sending the request again");
+        drop(response);
+        tokio::time::sleep(pause).await;
+        waited += pause;
+        attempt += 1;
+        request = again;
+    }
+}
+
+fn copy(request: &Request<Body>) -> Option<Request<Body>> {
+    let mut copy = Request::new(request.body().try_clone()?);
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.version_mut() = request.version();
+    *copy.headers_mut() = request.headers().clone();
+    *copy.extensions_mut() = request.extensions().clone();
+    Some(copy)
+}
+
+fn retry_after(response: &Response<Body>) -> Option<Duration> {
+    let value = response.headers().get(header::RETRY_AFTER)?;
+    // A date is possible, too; the API server writes seconds.
+    value.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
+}
+
+/// What an answer says about sending the request again.
+struct Answer<'a> {
+    method: &'a Method,
+    path: &'a str,
+    code: StatusCode,
+    retry_after: Option<Duration>,
+}
+
+impl Answer<'_> {
+    fn was_turned_away(&self) -> bool {
+        match self.code {
+            StatusCode::TOO_MANY_REQUESTS => !self.path.ends_with("/eviction"),
+            StatusCode::SERVICE_UNAVAILABLE => *self.method == Method::GET || self.retry_after.is_some(),
+            _ => false,
+        }
+    }
+
+    /// How long to wait before the request is sent again; nothing if it is not. `left` is what may still be waited,
+    /// `chance` keeps many clients from coming back at the same moment.
+    fn pause(&self, attempt: u32, left: Duration, chance: u8) -> Option<Duration> {
+        if !self.was_turned_away() {
+            return None;
+        }
+        let own = SHORTEST_PAUSE.saturating_mul(1_u32.checked_shl(attempt).unwrap_or(u32::MAX)).min(LONGEST_PAUSE);
+        let pause = own.max(self.retry_after.unwrap_or_default());
+        let pause = pause.saturating_add(own / 2 * u32::from(chance) / 255);
+        (pause <= left).then_some(pause)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kubernetes::KubernetesConfig;
+    use testkit::ScriptedServer;
+
+    const OK: &str = "200 OK\r\n";
+    const BUSY: &str = "429 Too Many Requests\r\n";
+    const BUSY_NOW: &str = "429 Too Many Requests\r\nRetry-After: 0\r\n";
+    const AWAY: &str = "503 Service Unavailable\r\n";
+    const STARTING: &str = "503 Service Unavailable\r\nRetry-After: 0\r\n";
+
+    fn answer<'a>(method: &'a Method, code: u16, retry_after: Option<u64>) -> Answer<'a> {
+        let code = StatusCode::from_u16(code).expect("a code");
+        Answer { method, path: "/api/v1/pods", code, retry_after: retry_after.map(Duration::from_secs) }
+    }
+
+    #[test]
+    fn pauses_grow_and_obey_the_server_within_the_limit() {
+        let milliseconds = |code, retry_after, attempt, chance| {
+            let pause = answer(&Method::POST, code, retry_after).pause(attempt, MOST_WAITED, chance);
+            pause.map(|pause| u64::try_from(pause.as_millis()).expect("a short time"))
+        };
+        for (code, retry_after, attempt, chance, expected) in [
+            (429, None, 0, 0, Some(100)),
+            (429, None, 0, 255, Some(150)),
+            (429, None, 3, 0, Some(800)),
+            (429, None, 70, 0, Some(4000)),
+            (429, Some(1), 0, 0, Some(1000)),
+            (429, Some(0), 2, 0, Some(400)),
+            (429, Some(15), 0, 0, Some(15_000)),
+            (429, Some(16), 0, 0, None),
+            (429, Some(u64::MAX), 0, 255, None),
+            (503, Some(1), 0, 0, Some(1000)),
+            (503, None, 0, 0, None),
+            (500, Some(1), 0, 0, None),
+            (504, Some(1), 0, 0, None),
+            (200, None, 0, 0, None),
+        ] {
+            assert_eq!(milliseconds(code, retry_after, attempt, chance), expected, "{code} {retry_after:?}");
+        }
+        assert!(answer(&Method::GET, 503, None).pause(0, MOST_WAITED, 0).is_some(), "reading is harmless");
+        assert!(answer(&Method::GET, 429, None).pause(0, Duration::from_millis(99), 0).is_none());
+    }
+
+    async fn sent(method: &Method, path: &str, answers: &[&str]) -> (u16, Vec<String>) {
+        let server = ScriptedServer::start(answers).expect("a server");
+        let config = KubernetesConfig { api_endpoint: server.url(), ..KubernetesConfig::default() };
+        let client = config.client().await.expect("a client");
+        let request = Request::builder().method(method).uri(path).body(Body::from(b"{\"a\":1}".to_vec()));
+        let response = client.send(request.expect("a request")).await.expect("an answer");
+        (response.status().as_u16(), server.requests())
+    }
+
+    #[tokio::test]
+    async fn what_was_turned_away_twice_is_sent_three_times() {
+        for method in [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
+            let (code, requests) = sent(&method, "/api/v1/nodes/a", &[BUSY, BUSY_NOW, OK]).await;
+            assert_eq!((code, requests.len()), (200, 3), "{requests:?}");
+            assert!(requests.iter().all(|request| *request == requests[0]), "{requests:?}");
+            assert_eq!(requests[0], format!("{method} /api/v1/nodes/a {{\"a\":1}}"));
+        }
+    }
+
+    #[tokio::test]
+    async fn what_may_have_been_carried_out_is_not_sent_again() {
+        for (method, path, answers, code, count) in [
+            (Method::GET, "/api/v1/pods", [AWAY, OK], 200, 2),
+            (Method::POST, "/api/v1/pods", [AWAY, OK], 503, 1),
+            (Method::POST, "/api/v1/pods", [STARTING, OK], 200, 2),
+            (Method::POST, "/api/v1/namespaces/a/pods/b/eviction", [BUSY, OK], 429, 1),
+            (Method::PUT, "/api/v1/nodes/a", ["504 Gateway Timeout\r\n", OK], 504, 1),
+            (Method::PUT, "/api/v1/nodes/a", ["409 Conflict\r\nRetry-After: 1\r\n", OK], 409, 1),
+        ] {
+            let (seen, requests) = sent(&method, path, &answers).await;
+            assert_eq!((seen, requests.len()), (code, count), "{method} {path} {answers:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_asks_for_too_much_patience_is_believed_and_left() {
+        let (code, requests) =
+            sent(&Method::GET, "/api/v1/pods", &["429 Too Many Requests\r\nRetry-After: 3600\r\n", OK]).await;
+        assert_eq!((code, requests.len()), (429, 1));
+    }
+}
