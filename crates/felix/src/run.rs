@@ -38,6 +38,12 @@ pub enum Ended {
     Restart,
 }
 
+/// The Typha that the configuration names. Manifests of clusters with Typha keep naming one when it is gone; the same data
+/// come from the datastore.
+fn typha_named(config: &Config) -> Option<&str> {
+    [&config.typha_addr, &config.typha_k8s_service_name].into_iter().map(String::as_str).find(|name| !name.is_empty())
+}
+
 /// Runs Felix until it is asked to end, or cannot go on.
 ///
 /// # Errors
@@ -55,6 +61,9 @@ pub async fn run(arguments: &Arguments) -> Result<Ended> {
     };
     let config = Arc::new(resolver.config().clone());
     tracing::info!(host = %config.felix_hostname, ?encapsulation, "starting");
+    if let Some(typha) = typha_named(&config) {
+        tracing::info!(typha, "a Typha is named, and not used: this Felix follows the datastore itself");
+    }
     let (graph_pulse, dataplane_pulse) = (Pulse::new(), Pulse::new());
     health.register("CalculationGraph", &graph_pulse, true, true, GRAPH_TIMEOUT);
     let watchdog = config.dataplane_watchdog_timeout.or_zero().max(SHORTEST_WATCHDOG);
