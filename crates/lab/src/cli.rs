@@ -114,6 +114,9 @@ enum Command {
         /// Which one.
         #[arg(value_enum, ignore_case = true)]
         which: scenario::Which,
+        /// Only the lines that need IP in IP, for a machine whose kernel has it.
+        #[arg(long)]
+        only_ipip: bool,
     },
     #[command(hide = true)]
     Internal {
@@ -299,8 +302,9 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
             demo::run(&wish.wish()?, page.as_deref(), &mut screen)?;
             Ok(ExitCode::SUCCESS)
         }
-        Command::Scenario { which } => {
-            scenario::run(which, &mut screen)?;
+        Command::Scenario { which, only_ipip } => {
+            let lines = if only_ipip { scenario::Lines::OnlyIpip } else { scenario::Lines::All };
+            scenario::run(which, lines, &mut screen)?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Internal { command } => internal(command),

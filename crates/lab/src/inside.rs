@@ -2,10 +2,11 @@
 //! that comes with its parent's.
 //!
 //! `tortie lab internal inside` prepares the place and becomes the program. Every node has its own `/run`, `/var/lib`,
-//! `/var/log` and `/etc/calico`, which are folders of the lab; the machine's are not seen and not changed.
+//! `/var/log` and `/etc/calico`, which are folders of the lab; the machine's are not seen and not changed. A node that
+//! manages the CNI plugin also has `/host` ([`crate::host_folder`]).
 
-use crate::rights;
 use crate::state::Folder;
+use crate::{host_folder, rights};
 use anyhow::{Context as _, Result, anyhow, bail};
 use netlink::namespace::Namespace;
 use rustix::fs::CWD;
@@ -105,7 +106,7 @@ pub(crate) fn make_place(folder: &Folder, name: &str) -> Result<()> {
 
 /// The file of a place at a path as the place sees it.
 pub(crate) fn file_of_place(folder: &Folder, name: &str, path: &str) -> PathBuf {
-    for (seen, own) in OWN {
+    for (seen, own) in OWN.into_iter().chain([(host_folder::SEEN, host_folder::OWN)]) {
         if let Some(rest) = path.strip_prefix(seen) {
             return folder.file("places").join(name).join(own).join(rest.trim_start_matches('/'));
         }
@@ -149,11 +150,6 @@ fn furnish(folder: &Folder, place: &str) -> Result<()> {
     rights::unshare(UnshareFlags::NEWNS).context("making a mount namespace")?;
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
         .context("separating mounts")?;
-    let tree = |path: &Path| {
-        let flags =
-            OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
-        open_tree(CWD, path, flags).with_context(|| format!("keeping {} in sight", path.display()))
-    };
     let root = folder.file("places").join(place);
     // All are opened before anything is covered: the lab's folder is below one of them.
     let lab = tree(folder.path())?;
@@ -166,10 +162,6 @@ fn furnish(folder: &Folder, place: &str) -> Result<()> {
             bail!("this machine has no folder {seen}, and a lab may not make one: make it first");
         }
     }
-    let put = |tree: &OwnedFd, path: &Path| {
-        move_mount(tree, "", CWD, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
-            .with_context(|| format!("covering {}", path.display()))
-    };
     for (seen, tree) in &covers {
         put(tree, Path::new(seen))?;
     }
@@ -179,5 +171,18 @@ fn furnish(folder: &Folder, place: &str) -> Result<()> {
     }
     // What /sys says about devices is what it said where it was mounted; not every container allows another one.
     let _ = rustix::mount::mount("sysfs", "/sys", "sysfs", rustix::mount::MountFlags::empty(), None);
-    Ok(())
+    host_folder::show(&root)
+}
+
+/// A folder with all that is mounted in it, to be put elsewhere.
+pub(crate) fn tree(path: &Path) -> Result<OwnedFd> {
+    let flags =
+        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+    open_tree(CWD, path, flags).with_context(|| format!("keeping {} in sight", path.display()))
+}
+
+/// Puts a folder over another one.
+pub(crate) fn put(tree: &OwnedFd, path: &Path) -> Result<()> {
+    move_mount(tree, "", CWD, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+        .with_context(|| format!("covering {}", path.display()))
 }

@@ -4,14 +4,14 @@
 //! leave anything behind when bringing a lab up fails.
 
 use crate::expected;
-use crate::inside::{Place, base_environment, file_of_place, make_place, node_program};
+use crate::inside::{OWN_PROGRAM, Place, base_environment, file_of_place, make_place, node_program};
 use crate::keeper::{Keeper, Request};
 use crate::rights;
 use crate::screen::Screen;
 use crate::settings::{self, Variables};
 use crate::state::{Folder, State, lab_names, start_time};
 use crate::topology::{Datastore, Node, Topology};
-use crate::{pods, servers, wire};
+use crate::{accounts, host_folder, pods, servers, wire};
 use anyhow::{Context as _, Result, anyhow, bail};
 use client::{Client, DatastoreType};
 use rustix::process::{Pid, Signal, kill_process};
@@ -129,6 +129,15 @@ impl Lab {
         wire::make_router(&topology, &router)?;
         for (number, node) in topology.nodes.iter().enumerate() {
             let netns = self.add_place(&node.name)?;
+            if topology.manages_cni() {
+                let program = match node_program() {
+                    program if program == OWN_PROGRAM => {
+                        std::env::current_exe().context("finding this program")?
+                    }
+                    program => PathBuf::from(program),
+                };
+                host_folder::make(&self.folder.file("places").join(&node.name), &program)?;
+            }
             wire::connect_node(&topology, number, node, &netns, &router)?;
         }
         self.folder.save(&self.state)?;
@@ -153,8 +162,17 @@ impl Lab {
         servers::start(&self.folder, topology, &self.keeper, self.keeper_pid, &router)?;
         if topology.datastore == Datastore::Kubernetes {
             self.with_client(async |client: &Client, _| Ok(client.backend().install().await?))?;
-            let nodes: Vec<serde_json::Value> = topology.nodes.iter().map(kubernetes_node).collect();
-            self.kubectl_apply(&nodes)?;
+            let mut objects: Vec<serde_json::Value> = topology.nodes.iter().map(kubernetes_node).collect();
+            if topology.manages_cni() {
+                objects.extend(accounts::objects());
+                for node in &topology.nodes {
+                    let folder = self.node_file(&node.name, accounts::FOLDER);
+                    std::fs::create_dir_all(&folder)?;
+                    std::fs::write(folder.join("namespace"), accounts::NAMESPACE)?;
+                    std::fs::copy(self.folder.file("ca.pem"), folder.join("ca.crt"))?;
+                }
+            }
+            self.kubectl_apply(&objects)?;
         }
         screen.done(match topology.datastore {
             Datastore::Embedded => "the embedded datastore serves the cluster",
@@ -330,9 +348,10 @@ impl Lab {
         servers::kubectl(&self.folder, &self.place(ROUTER)?, arguments, input)
     }
 
+    /// Applies objects of the lab's own making: what they look like needs no check, which takes kubectl long.
     pub(crate) fn kubectl_apply(&self, objects: &[serde_json::Value]) -> Result<()> {
         let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": objects});
-        self.kubectl(&["apply", "-f", "-"], Some(&list.to_string())).map(drop)
+        self.kubectl(&["apply", "--validate=false", "-f", "-"], Some(&list.to_string())).map(drop)
     }
 
     /// A file of a node, as seen from outside.

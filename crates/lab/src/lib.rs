@@ -9,9 +9,11 @@
 //!
 //! It refuses to touch the machine's own rules, routes, namespaces and files outside the folder of labs.
 
+mod accounts;
 pub mod cli;
 pub mod demo;
 mod expected;
+mod host_folder;
 pub mod html;
 mod inside;
 mod keeper;

@@ -215,8 +215,8 @@ fn call(lab: &Lab, command: &str, pod: &Pod, container: &str, netns: &std::path:
     Ok(told)
 }
 
-/// Where a node's own network configuration may be.
-pub(crate) const CONFLIST: &str = "/run/lab/10-calico.conflist";
+/// Where a node's own network configuration may be, as its container sees it.
+pub(crate) const CONFLIST: &str = "/host/etc/cni/net.d/10-calico.conflist";
 
 /// The configuration of the first plugin of a list, completed as a runtime completes it.
 fn plugin_of(text: &str) -> Option<Value> {

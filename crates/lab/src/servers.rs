@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// How long a server may take to answer.
-const PATIENCE: Duration = Duration::from_secs(90);
+/// How long a server may take to answer. One that ends is told at once; one on an emulated processor takes minutes.
+const PATIENCE: Duration = Duration::from_secs(300);
 /// The version whose programs `make setup` keeps.
 const KUBERNETES: &str = "v1.36.3";
 
@@ -187,7 +187,8 @@ fn api_server(folder: &Folder, topology: &Topology, program: &Path) -> Result<Ve
             folder.file("ca.pem").display()
         ),
     )?;
-    let services = if address.is_ipv4() { "10.96.0.0/16" } else { "fd65:96::/112" };
+    let usual = if address.is_ipv4() { "10.96.0.0/16" } else { "fd65:96::/112" };
+    let services = topology.service_cidr.map_or(usual.to_owned(), |range| range.to_string());
     Ok(vec![
         program.display().to_string(),
         format!("--etcd-servers=unix://{}", folder.file("store/tortie.sock").display()),

@@ -10,7 +10,7 @@ mod wish;
 pub use error::TopologyError;
 pub use wish::{Dataplane, Datastore, Encap, Families, NodeWish, PodWish, Wish};
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
 use nets::{net, optional_net};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -88,6 +88,14 @@ pub struct Topology {
     pub pod_cidr: IpNet,
     /// The prefix length of its blocks.
     pub block_size: u8,
+    /// The range of nodes' IPv4 addresses.
+    #[serde(with = "net")]
+    pub node_cidr: IpNet,
+    /// The MTU between nodes, where it is not the kernel's choice.
+    pub mtu: Option<u32>,
+    /// The range of Kubernetes' services.
+    #[serde(with = "optional_net")]
+    pub service_cidr: Option<IpNet>,
     /// Variables of every node, on top of the lab's own.
     pub node_environment: BTreeMap<String, String>,
 }
@@ -105,7 +113,12 @@ const CAST: [(&str, &str, &str); 6] = [
 /// The ports of pods that name none.
 pub const USUAL_PORTS: [u16; 2] = [80, 8080];
 
-const NODE_RANGE: IpNet = IpNet::V4(ipnet::Ipv4Net::new_assert(Ipv4Addr::new(10, 65, 0, 0), 16));
+/// The usual range of nodes.
+const NODE_RANGE: &str = "10.65.0.0/16";
+/// The prefix length of a subnet.
+const SUBNET_PREFIX: u8 = 24;
+/// The smallest MTU that IPv6 allows, and more than any real network has.
+const MTUS: std::ops::RangeInclusive<u32> = 1280..=9216;
 
 /// Makes the plan.
 ///
@@ -118,21 +131,25 @@ pub fn plan(name: &str, wish: &Wish) -> Result<Topology, TopologyError> {
     if encap == Encap::Ipip && families.has_v6() {
         return Err(TopologyError::IpipWithV6);
     }
-    let (nodes, subnets) = plan_nodes(wish, families)?;
+    let (nodes, subnets, node_cidr) = plan_nodes(wish, families)?;
     let pods = plan_pods(wish, &nodes)?;
     let text = wish.pod_cidr.as_deref().unwrap_or("172.16.0.0/16");
     let pod_cidr: IpNet = text.parse().map_err(|_| TopologyError::PodCidr(text.to_owned()))?;
     if pod_cidr.addr().is_ipv6() || pod_cidr.trunc() != pod_cidr {
         return Err(TopologyError::PodCidr(text.to_owned()));
     }
-    if pod_cidr.contains(&NODE_RANGE) || NODE_RANGE.contains(&pod_cidr) {
-        return Err(TopologyError::PodCidrInUse(text.to_owned()));
+    if pod_cidr.contains(&node_cidr) || node_cidr.contains(&pod_cidr) {
+        return Err(TopologyError::PodCidrInUse { pods: text.to_owned(), nodes: node_cidr.to_string() });
     }
     let block_size = wish.block_size.unwrap_or(26);
     let least = pod_cidr.prefix_len().max(20);
     if !(least..=32).contains(&block_size) {
         return Err(TopologyError::BlockSize { block: block_size, pool: text.to_owned(), least });
     }
+    if let Some(mtu) = wish.mtu.filter(|mtu| !MTUS.contains(mtu)) {
+        return Err(TopologyError::Mtu(mtu));
+    }
+    let service_cidr = wish.service_cidr.as_deref().map(service_range).transpose()?;
     Ok(Topology {
         name: name.to_owned(),
         nodes,
@@ -144,11 +161,35 @@ pub fn plan(name: &str, wish: &Wish) -> Result<Topology, TopologyError> {
         families,
         pod_cidr,
         block_size,
+        node_cidr,
+        mtu: wish.mtu,
+        service_cidr,
         node_environment: wish.node_environment.clone(),
     })
 }
 
-fn plan_nodes(wish: &Wish, families: Families) -> Result<(Vec<Node>, usize), TopologyError> {
+/// A range that kube-apiserver takes for services.
+fn service_range(text: &str) -> Result<IpNet, TopologyError> {
+    let range: Option<IpNet> = text.parse().ok().filter(|range: &IpNet| range.trunc() == *range);
+    range
+        .filter(|range| {
+            (range.max_prefix_len() - 20..=range.max_prefix_len() - 2).contains(&range.prefix_len())
+        })
+        .ok_or_else(|| TopologyError::ServiceCidr(text.to_owned()))
+}
+
+/// The range of nodes, if it holds that many subnets.
+fn node_range(wish: &Wish, subnets: usize) -> Result<Ipv4Net, TopologyError> {
+    let text = wish.node_cidr.as_deref().unwrap_or(NODE_RANGE);
+    let wrong = || TopologyError::NodeCidr { range: text.to_owned(), subnets };
+    let range: Ipv4Net = text.parse().map_err(|_| wrong())?;
+    let fits = range.trunc() == range
+        && (8..=SUBNET_PREFIX).contains(&range.prefix_len())
+        && subnets <= 1 << (SUBNET_PREFIX - range.prefix_len());
+    if fits { Ok(range) } else { Err(wrong()) }
+}
+
+fn plan_nodes(wish: &Wish, families: Families) -> Result<(Vec<Node>, usize, IpNet), TopologyError> {
     let numbered = |count: usize| {
         (1..=count).map(|number| NodeWish { name: format!("node{number}"), ..NodeWish::default() })
     };
@@ -165,6 +206,11 @@ fn plan_nodes(wish: &Wish, families: Families) -> Result<(Vec<Node>, usize), Top
     check_count("subnets", subnets, 1, MOST_SUBNETS)?;
     if subnets > wanted.len() {
         return Err(TopologyError::EmptySubnet { subnets, nodes: wanted.len() });
+    }
+    let range = node_range(wish, subnets)?;
+    let prefix = wish.node_prefix.unwrap_or(SUBNET_PREFIX);
+    if ![SUBNET_PREFIX, 32].contains(&prefix) {
+        return Err(TopologyError::NodePrefix(prefix));
     }
     let mut names = BTreeSet::new();
     let mut nodes = Vec::with_capacity(wanted.len());
@@ -184,11 +230,13 @@ fn plan_nodes(wish: &Wish, families: Families) -> Result<(Vec<Node>, usize), Top
             name: node.name.clone(),
             pod_cidr: pod_cidr.transpose()?,
             subnet,
-            v4: families.has_v4().then(|| subnet_address_v4(subnet, index + 1)),
+            v4: families.has_v4().then(|| {
+                IpNet::new_assert(subnet_address_v4(IpNet::V4(range), subnet, index + 1).addr(), prefix)
+            }),
             v6: families.has_v6().then(|| subnet_address_v6(subnet, index + 1)),
         });
     }
-    Ok((nodes, subnets))
+    Ok((nodes, subnets, IpNet::V4(range)))
 }
 
 fn plan_pods(wish: &Wish, nodes: &[Node]) -> Result<Vec<Pod>, TopologyError> {
@@ -270,12 +318,16 @@ pub fn parse_labels(text: &str) -> Result<BTreeMap<String, String>, TopologyErro
         .collect()
 }
 
-/// The address of host `number` in an IPv4 subnet.
+/// The address of host `number` in an IPv4 subnet of the nodes' range.
 #[must_use]
-pub fn subnet_address_v4(subnet: usize, number: usize) -> IpNet {
-    let byte = |number: usize| u8::try_from(number).unwrap_or(u8::MAX);
-    let address = Ipv4Addr::new(10, 65, byte(subnet), byte(number));
-    IpNet::new_assert(IpAddr::V4(address), 24)
+pub fn subnet_address_v4(range: IpNet, subnet: usize, number: usize) -> IpNet {
+    let start = match range {
+        IpNet::V4(range) => range.network().to_bits(),
+        // Never planned: the range of nodes is IPv4.
+        IpNet::V6(_) => 0,
+    };
+    let offset = u32::try_from(subnet * 256 + number).unwrap_or(u32::MAX);
+    IpNet::new_assert(IpAddr::V4(Ipv4Addr::from_bits(start.wrapping_add(offset))), SUBNET_PREFIX)
 }
 
 /// The address of host `number` in an IPv6 subnet.
@@ -295,7 +347,7 @@ impl Topology {
     pub fn router_addresses(&self, subnet: usize) -> Vec<IpNet> {
         let mut addresses = Vec::new();
         if self.families.has_v4() {
-            addresses.push(subnet_address_v4(subnet, ROUTER));
+            addresses.push(subnet_address_v4(self.node_cidr, subnet, ROUTER));
         }
         if self.families.has_v6() {
             addresses.push(subnet_address_v6(subnet, ROUTER));
@@ -307,10 +359,16 @@ impl Topology {
     #[must_use]
     pub fn server_address(&self) -> IpAddr {
         if self.families.has_v4() {
-            subnet_address_v4(0, ROUTER).addr()
+            subnet_address_v4(self.node_cidr, 0, ROUTER).addr()
         } else {
             subnet_address_v6(0, ROUTER).addr()
         }
+    }
+
+    /// Whether nodes keep the CNI plugin's configuration, and so need the machine's folders for it.
+    #[must_use]
+    pub fn manages_cni(&self) -> bool {
+        self.node_environment.get("CALICO_MANAGE_CNI").is_some_and(|value| value == "true")
     }
 
     /// The node of this name.

@@ -16,8 +16,9 @@ use ipnet::IpNet;
 use netlink::namespace::Namespace;
 use netlink::{
     Address, DeviceKind, Family, Handle, Kernel as _, LinkChange, LinkRef, NewLink, Operation, Peer, Route,
-    Vxlan, first_failure, sysctl,
+    Scope, Vxlan, first_failure, sysctl,
 };
+use rustix::thread::UnshareFlags;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::sync::Arc;
@@ -77,6 +78,19 @@ pub(crate) fn check_kernel(topology: &Topology, scratch: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Whether the kernel makes an IP in IP tunnel, tried in a network namespace that this thread makes for it and ends with.
+/// Without the right to try, it does not.
+pub(crate) fn makes_ipip() -> bool {
+    let kind = DeviceKind::Plain("ipip".to_owned());
+    let tried = || -> Result<bool> {
+        crate::rights::unshare(UnshareFlags::NEWNET)?;
+        let mut kernel = Handle::open()?;
+        let made = first_failure(kernel.apply(&[Operation::AddLink(NewLink::new("try", kind))]));
+        Ok(made.is_ok() || kernel.link(&LinkRef::from("tunl0"))?.is_some())
+    };
+    tried().unwrap_or(false)
+}
+
 /// Makes the router: bridges with its addresses, and forwarding.
 ///
 /// # Errors
@@ -122,12 +136,13 @@ pub(crate) fn connect_node(
     with_kernel(&own, |kernel| {
         loopback_up(kernel)?;
         allow_ipv6(topology)?;
-        let pair = NewLink { up: true, ..NewLink::new("eth0", DeviceKind::Veth(peer)) };
+        let pair = NewLink { up: true, mtu: topology.mtu, ..NewLink::new("eth0", DeviceKind::Veth(peer)) };
         Ok(first_failure(kernel.apply(&[Operation::AddLink(pair)]))?)
     })?;
     with_kernel(&router, |kernel| {
         let (index, bridge) = (index_of(kernel, &far_end)?, index_of(kernel, &bridge_name(node.subnet))?);
-        let join = LinkChange { master: Some(bridge), up: Some(true), ..LinkChange::default() };
+        let join =
+            LinkChange { master: Some(bridge), up: Some(true), mtu: topology.mtu, ..LinkChange::default() };
         Ok(first_failure(kernel.apply(&[Operation::ChangeLink(index.into(), join)]))?)
     })?;
     with_kernel(&own, |kernel| {
@@ -135,6 +150,12 @@ pub(crate) fn connect_node(
         let addresses: Vec<IpNet> = [node.v4, node.v6].into_iter().flatten().collect();
         add_addresses(kernel, index, &addresses)?;
         for gateway in topology.router_addresses(node.subnet) {
+            if gateway.addr().is_ipv4() && node.v4.is_some_and(|own| own.prefix_len() == 32) {
+                // Alone on its device, a node knows nobody there, not even the router.
+                let beside =
+                    Route { device: Some(index), scope: Scope::Link, ..Route::new(gateway.addr().into()) };
+                first_failure(kernel.apply(&[Operation::AddRoute(beside)]))?;
+            }
             let route = Route::via(everything(gateway.addr()), gateway.addr(), index);
             first_failure(kernel.apply(&[Operation::AddRoute(route)]))?;
         }

@@ -73,8 +73,32 @@ pub enum TopologyError {
     #[error("'{1}' is no range for the pods of node '{0}'")]
     NodePodCidr(String, String),
     /// A pool in the way of the nodes.
-    #[error("the range {0} for pods overlaps the nodes' own addresses in 10.65.0.0/16")]
-    PodCidrInUse(String),
+    #[error("the range {pods} for pods overlaps the nodes' own addresses in {nodes}")]
+    PodCidrInUse {
+        /// The pool.
+        pods: String,
+        /// The range of nodes.
+        nodes: String,
+    },
+    /// A range for nodes that is none.
+    #[error(
+        "'{range}' is no IPv4 range for nodes in {subnets} subnet(s): each takes a /24, as in 10.65.0.0/16"
+    )]
+    NodeCidr {
+        /// The range.
+        range: String,
+        /// How many subnets it must hold.
+        subnets: usize,
+    },
+    /// A prefix that a node's address cannot have.
+    #[error("a node's address cannot be a /{0}: its subnet is a /24, and alone it is a /32")]
+    NodePrefix(u8),
+    /// An MTU that does not work.
+    #[error("an MTU of {0} does not work: choose one from 1280 to 9216")]
+    Mtu(u32),
+    /// A range for services that is none.
+    #[error("'{0}' is no range for services, such as 10.96.0.0/16 (with 12 to 30 bits for IPv4)")]
+    ServiceCidr(String),
     /// Blocks that do not fit.
     #[error("blocks of /{block} do not fit the pool {pool}: choose a block size from {least} to 32")]
     BlockSize {

@@ -17,6 +17,22 @@ fn nothing_said_gives_three_nodes_in_two_subnets() {
 }
 
 #[test]
+fn nodes_where_somebody_wants_them() {
+    let wish = Wish {
+        node_cidr: Some("10.0.0.0/24".into()),
+        node_prefix: Some(32),
+        mtu: Some(1460),
+        service_cidr: Some("192.168.8.0/24".into()),
+        subnets: Some(1),
+        ..Wish::default()
+    };
+    let topology = plan("lab", &wish).unwrap();
+    assert_eq!(topology.nodes[2].v4.unwrap().to_string(), "10.0.0.3/32");
+    assert_eq!(topology.router_addresses(0)[0].to_string(), "10.0.0.254/24");
+    assert_eq!((topology.mtu, topology.service_cidr.map(|range| range.prefix_len())), (Some(1460), Some(24)));
+}
+
+#[test]
 fn many_pods_have_names_of_their_own() {
     let topology = plan("lab", &Wish { pod_count: Some(20), ..Wish::default() }).unwrap();
     let names: BTreeSet<_> = topology.pods.iter().map(Pod::full_name).collect();
@@ -71,6 +87,17 @@ fn what_is_impossible_is_said_in_one_sentence() {
         ("lab", Wish { pod_cidr: Some("172.16.0.1/16".into()), ..Wish::default() }, "no IPv4 range"),
         ("lab", Wish { pod_cidr: Some("fd00::/48".into()), ..Wish::default() }, "no IPv4 range"),
         ("lab", Wish { block_size: Some(12), ..Wish::default() }, "do not fit"),
+        (
+            "lab",
+            Wish { node_cidr: Some("10.0.0.0/24".into()), ..Wish::default() },
+            "no IPv4 range for nodes in 2",
+        ),
+        ("lab", Wish { node_cidr: Some("10.0.0.1/16".into()), ..Wish::default() }, "no IPv4 range for nodes"),
+        ("lab", Wish { node_cidr: Some("172.16.0.0/16".into()), ..Wish::default() }, "overlaps the nodes"),
+        ("lab", Wish { node_prefix: Some(16), ..Wish::default() }, "cannot be a /16"),
+        ("lab", Wish { mtu: Some(100), ..Wish::default() }, "MTU of 100"),
+        ("lab", Wish { service_cidr: Some("10.0.0.0/8".into()), ..Wish::default() }, "no range for services"),
+        ("lab", Wish { service_cidr: Some("here".into()), ..Wish::default() }, "no range for services"),
     ];
     for (name, wish, expected) in cases {
         let error = plan(name, &wish).expect_err(expected).to_string();

@@ -101,6 +101,14 @@ pub struct Wish {
     pub pod_cidr: Option<String>,
     /// The prefix length of its blocks.
     pub block_size: Option<u8>,
+    /// The range of nodes' IPv4 addresses: each subnet is a /24 of it.
+    pub node_cidr: Option<String>,
+    /// The prefix length of a node's IPv4 address on its device: 24, or 32 where even neighbours are reached by the router.
+    pub node_prefix: Option<u8>,
+    /// The MTU of the network between nodes.
+    pub mtu: Option<u32>,
+    /// The range of Kubernetes' services.
+    pub service_cidr: Option<String>,
     /// Variables of every node, on top of the lab's own.
     pub node_environment: BTreeMap<String, String>,
 }

@@ -1,10 +1,13 @@
 //! The walk-throughs of real clusters, on a real kube-apiserver: every line of them holds.
 
-use super::{Lab, told};
+use super::{Lab, TORTIE, told};
+use testkit::guest::Guest;
 
-fn play(which: &str) {
+fn play(which: &str, flags: &[&str]) {
     let lab = Lab::new();
-    let output = lab.run(&["scenario", which]);
+    let mut arguments = vec!["scenario", which];
+    arguments.extend(flags);
+    let output = lab.run(&arguments);
     let text = told(&output);
     assert!(output.status.success(), "{text}");
     assert!(text.contains(" lines hold."), "{text}");
@@ -14,10 +17,24 @@ fn play(which: &str) {
 
 #[test]
 fn block_ipam_and_tunnels() {
-    play("A");
+    play("A", &[]);
 }
 
 #[test]
 fn policy_only_with_the_nodes_own_ranges() {
-    play("B");
+    play("B", &[]);
+}
+
+/// The lines that this machine's kernel may not be able to play: `tunl0` in both walk-throughs.
+#[test]
+fn ip_in_ip_in_a_guest() {
+    let guest = Guest::new("lab::scenarios::ip_in_ip_in_a_guest").binary(TORTIE);
+    guest.program("ip").program("kube-apiserver").program("kubectl").run(|| {
+        for folder in ["/run", "/var/lib", "/var/log", "/tmp"] {
+            std::fs::create_dir_all(folder).expect(folder);
+        }
+        for which in ["A", "B"] {
+            play(which, &["--only-ipip"]);
+        }
+    });
 }
