@@ -36,6 +36,18 @@ pub(crate) struct ReadPolicy {
     pub(crate) problems: Vec<String>,
 }
 
+/// A policy of Kubernetes as the datastore would have it, and what is wrong with it: a rule with a field that is none is
+/// left out, so that a mistake never allows more than was meant.
+///
+/// # Errors
+/// When it cannot be converted at all.
+pub fn strict_kubernetes_policy(
+    policy: NetworkPolicy,
+) -> Result<(KubernetesNetworkPolicy, Vec<String>), ConversionError> {
+    let read = read(policy)?;
+    Ok((read.policy, read.problems))
+}
+
 /// Reads a policy as the API server would store it.
 pub(crate) fn read(mut policy: NetworkPolicy) -> Result<ReadPolicy, ConversionError> {
     let name = format!("NetworkPolicy {}/{}", policy.metadata.namespace, policy.metadata.name);

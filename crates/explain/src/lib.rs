@@ -34,6 +34,7 @@ mod world;
 
 pub use cluster::Cluster;
 pub use junit::to_junit;
+pub use kubernetes_policy::strict_kubernetes_policy;
 pub use manifest::ManifestError;
 pub use matrix::{Cell, Matrix, MatrixOptions, matrix};
 pub use party::{Protocol, Query, QueryError};

@@ -129,16 +129,9 @@ fn converted(object: &Value) -> std::result::Result<(Resource, Vec<String>), Str
 
 fn kubernetes_policy(object: &Value) -> std::result::Result<(Resource, Vec<String>), String> {
     let policy = serde_json::from_value(object.clone()).map_err(|error| error.to_string())?;
-    let converted = model::kubernetes::network_policy::kubernetes_network_policy(&policy)
-        .map_err(|error| error.to_string())?;
-    let model::Value::Resource(resource) = converted.pair.value else {
-        return Err("the policy did not become a resource".to_owned());
-    };
-    let Resource::KubernetesNetworkPolicy(policy) = resource else {
-        return Err("the policy did not become a policy".to_owned());
-    };
+    let (policy, problems) = explain::strict_kubernetes_policy(policy).map_err(|error| error.to_string())?;
     let namespace = if policy.metadata.namespace.is_empty() { "default" } else { &policy.metadata.namespace };
     let name = format!("{KUBERNETES_POLICY}{}", policy.metadata.name);
     let result = NetworkPolicy::new(namespace, &name, policy.spec.0.clone());
-    Ok((result.into(), converted.problems))
+    Ok((result.into(), problems))
 }

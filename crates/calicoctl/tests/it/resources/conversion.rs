@@ -141,6 +141,29 @@ spec:
     }
 }
 
+/// Without its peers the rule would allow everything.
+#[test]
+fn a_rule_with_a_field_that_is_none_is_left_out_and_told() {
+    let shell = Shell::embedded();
+    let input = "\
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: out, namespace: shop}
+spec:
+  podSelector: {}
+  policyTypes: [Egress]
+  egress:
+  - from: [{podSelector: {}}]
+    ports: [{protocol: TCP, port: 80}]
+  - ports: [{protocol: TCP, port: 443}]
+";
+    let found = shell.pipe("convert -f -", input);
+    assert!(found.success, "{}", found.stderr);
+    let reason = "NetworkPolicy shop/out: spec.egress[0].from is no field of this rule: did you mean `to`?";
+    assert!(found.stderr.starts_with(&format!("Warning: stdin: {reason}")), "{}", found.stderr);
+    assert!(found.stdout.contains("- 443") && !found.stdout.contains("- 80"), "{}", found.stdout);
+}
+
 #[test]
 fn current_objects_pass_and_others_are_refused() {
     let shell = Shell::embedded();
