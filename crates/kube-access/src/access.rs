@@ -400,9 +400,10 @@ mod tests {
     #[tokio::test]
     async fn a_busy_api_is_asked_again_and_an_api_that_stays_busy_is_told() {
         let busy = "429 Too Many Requests\r\n";
-        let server =
-            testkit::ScriptedServer::start(&[busy, busy, "200 OK\r\n\r\n{\"data\":{\"a\":\"b\"}}"]).expect("a server");
-        let found = access(&server).await.config_map("kube-system", "kubeadm-config").await.expect("an answer");
+        let server = testkit::ScriptedServer::start(&[busy, busy, "200 OK\r\n\r\n{\"data\":{\"a\":\"b\"}}"])
+            .expect("a server");
+        let found =
+            access(&server).await.config_map("kube-system", "kubeadm-config").await.expect("an answer");
         assert_eq!(found.get("a").map(String::as_str), Some("b"));
         assert_eq!(server.requests().len(), 3, "{:?}", server.requests());
 

@@ -127,7 +127,8 @@ impl Answer<'_> {
         if !self.was_turned_away() {
             return None;
         }
-        let own = SHORTEST_PAUSE.saturating_mul(1_u32.checked_shl(attempt).unwrap_or(u32::MAX)).min(LONGEST_PAUSE);
+        let own =
+            SHORTEST_PAUSE.saturating_mul(1_u32.checked_shl(attempt).unwrap_or(u32::MAX)).min(LONGEST_PAUSE);
         let pause = own.max(self.retry_after.unwrap_or_default());
         let pause = pause.saturating_add(own / 2 * u32::from(chance) / 255);
         (pause <= left).then_some(pause)

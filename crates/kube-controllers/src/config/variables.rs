@@ -89,7 +89,8 @@ pub const VARIABLES: &[Variable] = &[
 /// The reference page of the table, as Markdown.
 #[must_use]
 pub fn reference_page() -> String {
-    let mut page = String::from("| Variable | Default | Beats the field | Meaning |\n| --- | --- | --- | --- |\n");
+    let mut page =
+        String::from("| Variable | Default | Beats the field | Meaning |\n| --- | --- | --- | --- |\n");
     let code = |text: &str| if text.is_empty() { String::new() } else { format!("`{text}`") };
     for variable in VARIABLES {
         let Variable { name, default, field, doc } = variable;
