@@ -95,28 +95,25 @@ impl<'de, T: Deserialize<'de> + Default> Visitor<'de> for ListInPlace<'_, T> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
         self.0.clear();
-        loop {
-            if size_of::<T>() > LARGE_ITEM && self.0.len() == self.0.capacity() {
-                self.0.reserve_exact(self.0.len().max(1));
-            }
-            let place = self.0.len();
-            self.0.push(T::default());
-            if items.next_element_seed(Item(&mut self.0[place]))?.is_none() {
-                self.0.truncate(place);
-                return Ok(());
-            }
-        }
+        while items.next_element_seed(NextItem(self.0))?.is_some() {}
+        Ok(())
     }
 }
 
-/// Reads one item of a list into its place.
-struct Item<'a, T>(&'a mut T);
+/// Reads one more item of a list into its place. The place is made only once there is an item.
+struct NextItem<'a, T>(&'a mut Vec<T>);
 
-impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for Item<'_, T> {
+impl<'de, T: Deserialize<'de> + Default> DeserializeSeed<'de> for NextItem<'_, T> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        T::deserialize_in_place(deserializer, self.0)
+        let list = self.0;
+        if size_of::<T>() > LARGE_ITEM && list.len() == list.capacity() {
+            list.reserve_exact(list.len().max(1));
+        }
+        let place = list.len();
+        list.push(T::default());
+        T::deserialize_in_place(deserializer, &mut list[place])
     }
 }
 

@@ -4,7 +4,8 @@
 //! An object from a store may hold text that a newer version understands and we do not. Reading must not fail, and
 //! writing back must not change it; so these types hold the text, and give the parsed value as a `Result`.
 
-/// A string newtype with a schema of its own. `$parse` turns the text into `$value`.
+/// A string newtype with a schema of its own. `$parse` turns the text into `$value`. Most such texts are short, and there are many of them in
+/// a list of policies: up to 23 bytes stand in the object itself, and copies of longer ones share them.
 ///
 /// ```text
 /// text_newtype! {
@@ -17,13 +18,13 @@ macro_rules! text_newtype {
         $(#[$doc])*
         #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, ::serde::Serialize, ::serde::Deserialize)]
         #[serde(transparent)]
-        pub struct $name(String);
+        pub struct $name(::smol_str::SmolStr);
 
         impl $name {
             /// Keeps the text as it is; nothing is checked here.
             #[must_use]
-            pub fn new(text: impl Into<String>) -> Self {
-                Self(text.into())
+            pub fn new(text: impl AsRef<str>) -> Self {
+                Self(text.as_ref().into())
             }
 
             /// The text as it was written.
@@ -56,7 +57,7 @@ macro_rules! text_newtype {
 
         impl From<String> for $name {
             fn from(text: String) -> Self {
-                Self(text)
+                Self(text.into())
             }
         }
 

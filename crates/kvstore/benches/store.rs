@@ -5,10 +5,15 @@
 //! Words select parts (`one`, `many`, `range`, `fan-out`, `memory`); without any, all are measured. How much processor time of server and
 //! clients each put took goes to the error output: it tells more than the rate where the machine is not idle.
 //!
+//! Puts come from a client that costs little ([`client`]), or with `KVSTORE_BENCH_CLIENT=library` from the general one, as all else does.
+//!
 //! It measures whatever disk the folder for temporary files is on. The clients share the machine with the servers, so figures bound by the
 //! processor understate both.
 
 #![expect(clippy::print_stdout, reason = "the table is this program's output")]
+
+#[path = "store/client.rs"]
+mod client;
 
 use std::{
     io::Write as _,
@@ -288,14 +293,39 @@ async fn fill(endpoint: &str, prefix: &str, count: usize) -> Result<()> {
     Ok(())
 }
 
+/// Who puts.
+enum Putter {
+    Lean(client::Client),
+    Library(Client),
+}
+
+impl Putter {
+    async fn put(&mut self, key: String, value: &bytes::Bytes) -> Result<()> {
+        match self {
+            Self::Lean(client) => client.put(key, value.clone()).await,
+            Self::Library(client) => Ok(client.put(key, &value[..], None).await.map(drop)?),
+        }
+    }
+}
+
 /// How many puts so many clients do in how many seconds, each waiting for its answer before the next put.
 async fn puts(endpoint: &str, clients: usize, time: Duration) -> Result<(u32, f64)> {
+    let mut connections = Vec::new();
+    if std::env::var("KVSTORE_BENCH_CLIENT").is_ok_and(|client| client == "library") {
+        connections.extend(self::clients(endpoint, clients).await?.into_iter().map(Putter::Library));
+    } else {
+        for _ in 0..clients {
+            connections.push(Putter::Lean(client::Client::connect(endpoint).await?));
+        }
+    }
+    let value = bytes::Bytes::from(value());
     let mut tasks = Vec::new();
-    for (client, mut connection) in self::clients(endpoint, clients).await?.into_iter().enumerate() {
+    for (client, mut connection) in connections.into_iter().enumerate() {
+        let value = value.clone();
         tasks.push(move |until: Instant| async move {
             let mut done = 0_u32;
             while Instant::now() < until {
-                connection.put(format!("/puts/{client:03}/{:06}", done % 1000), value(), None).await?;
+                connection.put(format!("/puts/{client:03}/{:06}", done % 1000), &value).await?;
                 done += 1;
             }
             anyhow::Ok(done)

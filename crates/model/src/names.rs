@@ -145,6 +145,8 @@ pub fn store_policy_name(metadata: &mut ObjectMeta) {
 pub fn restore_policy_name(metadata: &mut ObjectMeta, tier: &str) -> Result<(), serde_json::Error> {
     if let Some(stored) = metadata.annotations.get(METADATA_ANNOTATION).filter(|stored| !stored.is_empty()) {
         let name = match bare_name(stored) {
+            // Nearly always: the name that it is stored under.
+            Some(name) if name == metadata.name => String::new(),
             Some(name) => name.to_owned(),
             None => serde_json::from_str::<ObjectMeta>(stored)?.name,
         };
@@ -157,7 +159,10 @@ pub fn restore_policy_name(metadata: &mut ObjectMeta, tier: &str) -> Result<(), 
             metadata.name = name;
         }
     } else {
-        metadata.name = policy_name_without_annotation(&metadata.name, tier).to_owned();
+        let name = policy_name_without_annotation(&metadata.name, tier);
+        if name != metadata.name {
+            metadata.name = name.to_owned();
+        }
     }
     Ok(())
 }

@@ -186,24 +186,26 @@ impl Batch {
             lease = prev_kv.as_ref().ok_or(Error::KeyNotFound)?.lease;
         }
         let revision = self.revision + 1;
-        let (create, version) = read(&self.shared.index)
-            .get(&request.key)
-            .map_or((0, 0), |known| (known.create_revision, known.version));
-        let kv = KeyValue {
-            key: request.key.clone(),
-            create_revision: if version == 0 { revision } else { create },
-            mod_revision: revision,
-            version: version + 1,
-            value,
-            lease,
-        };
         let place = self.place();
-        let length = encode_put(&mut self.frame, self.changes, &kv);
-        let entry = Entry::new(revision, self.changes, false, length, place);
-        self.undo.push(Undo::Key { key: kv.key.clone(), create_revision: create, version });
-        write(&self.shared.index).push(&kv.key, entry, kv.create_revision, kv.version);
-        self.attach(&kv.key, lease);
-        self.entries.push(entry);
+        let (frame, changes) = (&mut self.frame, self.changes);
+        let mut entry = None;
+        let (create_revision, version) = write(&self.shared.index).update(&request.key, |create, version| {
+            let kv = KeyValue {
+                key: request.key.clone(),
+                create_revision: if version == 0 { revision } else { create },
+                mod_revision: revision,
+                version: version + 1,
+                value,
+                lease,
+            };
+            let length = encode_put(frame, changes, &kv);
+            let fresh = Entry::new(revision, changes, false, length, place);
+            entry = Some(fresh);
+            (fresh, kv.create_revision, kv.version)
+        });
+        self.undo.push(Undo::Key { key: request.key.clone(), create_revision, version });
+        self.attach(&request.key, lease);
+        self.entries.extend(entry);
         self.changes += 1;
         let prev_kv = prev_kv.filter(|_| request.prev_kv);
         Ok(PutResponse { revision, prev_kv })
@@ -240,11 +242,7 @@ impl Batch {
         let place = self.place();
         let length = encode_delete(&mut self.frame, revision, self.changes, key);
         let entry = Entry::new(revision, self.changes, true, length, place);
-        let mut index = write(&self.shared.index);
-        let (create_revision, version) =
-            index.get(key).map_or((0, 0), |known| (known.create_revision, known.version));
-        index.push(key, entry, 0, 0);
-        drop(index);
+        let (create_revision, version) = write(&self.shared.index).update(key, |_, _| (entry, 0, 0));
         self.undo.push(Undo::Key { key: key.clone(), create_revision, version });
         self.attach(key, 0);
         self.entries.push(entry);

@@ -159,9 +159,22 @@ impl Index {
 
     /// Adds the newest revision of a key.
     pub(super) fn push(&mut self, key: &[u8], entry: Entry, create_revision: i64, version: i64) {
+        self.update(key, |_, _| (entry, create_revision, version));
+    }
+
+    /// Adds the newest revision of a key, which `make` makes from the key's creation revision and version before (0 if there is no such
+    /// key): the entry, and the two from now on. Returns what the two were. One search, where looking and then adding takes two.
+    pub(super) fn update(
+        &mut self,
+        key: &[u8],
+        make: impl FnOnce(i64, i64) -> (Entry, i64, i64),
+    ) -> (i64, i64) {
+        let known = self.keys.get_mut(key);
+        let before = known.as_ref().map_or((0, 0), |known| (known.create_revision, known.version));
+        let (entry, create_revision, version) = make(before.0, before.1);
         self.live_bytes += u64::from(entry.length);
         self.history.push_back(entry);
-        if let Some(known) = self.keys.get_mut(key) {
+        if let Some(known) = known {
             known.create_revision = create_revision;
             known.version = version;
             known.entries.push(entry);
@@ -169,6 +182,7 @@ impl Index {
             let entries = SmallVec::from_slice(&[entry]);
             self.keys.insert(key.into(), KeyEntry { create_revision, version, entries });
         }
+        before
     }
 
     /// Takes back the newest revision of a key: the commit that held it failed.

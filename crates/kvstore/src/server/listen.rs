@@ -9,6 +9,7 @@ use std::{
     sync::Arc,
 };
 
+use rustix::net::sockopt;
 use rustls::{
     RootCertStore, ServerConfig,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
@@ -186,12 +187,22 @@ impl Listener {
             Socket::Tcp(listener) => {
                 let (stream, _) = listener.accept().await?;
                 stream.set_nodelay(true)?;
+                keep_alive(&stream)?;
                 Box::new(stream)
             }
             Socket::Unix(listener, _) => Box::new(listener.accept().await?.0),
         };
         Ok((connection, self.tls.clone()))
     }
+}
+
+/// Has the system find out when the other end is gone, as Go does for etcd; pings of HTTP/2 would cost something with each frame.
+fn keep_alive(stream: &tokio::net::TcpStream) -> io::Result<()> {
+    const PAUSE: std::time::Duration = std::time::Duration::from_secs(15);
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, PAUSE)?;
+    sockopt::set_tcp_keepintvl(stream, PAUSE)?;
+    Ok(sockopt::set_tcp_keepcnt(stream, 9)?)
 }
 
 impl Drop for Listener {

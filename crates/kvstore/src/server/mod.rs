@@ -11,6 +11,8 @@ mod listen;
 mod pages;
 mod pb;
 mod services;
+mod streams;
+mod unary;
 mod users;
 mod watching;
 
@@ -21,7 +23,7 @@ use futures::future::Either;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
+    rt::{TokioIo, TokioTimer},
     server::conn::auto,
 };
 use tokio::{sync::watch, task::JoinSet};
@@ -38,6 +40,7 @@ use pb::etcdserverpb::{
     maintenance_server::MaintenanceServer, watch_server::WatchServer,
 };
 use services::{Api, Info};
+use streams::Streams;
 
 use crate::{
     engine::{OpenError, Options, Store},
@@ -251,23 +254,23 @@ async fn accept(listener: Listener, routes: Routes, mut stopped: watch::Receiver
 }
 
 async fn converse(stream: Box<dyn Connection>, routes: Routes, mut stopped: watch::Receiver<()>) {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
+    let streams = Streams::default();
+    let mut builder = auto::Builder::new(streams.clone());
     builder
         .http2()
-        .timer(TokioTimer::new())
         .initial_stream_window_size(1 << 20)
         .initial_connection_window_size(4 << 20)
-        .max_concurrent_streams(None)
-        .keep_alive_interval(Duration::from_secs(7200));
+        .max_concurrent_streams(None);
     builder.http1().timer(TokioTimer::new()).header_read_timeout(Duration::from_secs(60));
     let service = hyper::service::service_fn(move |request| routes.call(request));
     let connection = builder.serve_connection(TokioIo::new(Authority::new(stream)), service);
-    tokio::pin!(connection);
+    let connection = std::pin::pin!(connection);
+    let mut driven = streams.drive(connection);
     let result = tokio::select! {
-        result = connection.as_mut() => result,
+        result = &mut driven => result,
         _ = stopped.changed() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+            driven.connection().as_mut().graceful_shutdown();
+            driven.await
         }
     };
     if let Err(error) = result {
@@ -278,6 +281,9 @@ async fn converse(stream: Box<dyn Connection>, routes: Routes, mut stopped: watc
 /// Who answers what. gRPC goes straight to its service; everything else through a router.
 #[derive(Clone)]
 struct Routes {
+    api: Api,
+    /// Longest message of a request.
+    most: usize,
     kv: KvServer<Api>,
     watch: WatchServer<Api>,
     lease: LeaseServer<Api>,
@@ -300,6 +306,8 @@ impl Routes {
             .method_not_allowed_fallback(pages::not_allowed)
             .with_state(api.clone());
         Self {
+            api: api.clone(),
+            most,
             kv: KvServer::new(api.clone()).max_decoding_message_size(most),
             watch: WatchServer::new(api.clone()).max_decoding_message_size(most),
             lease: LeaseServer::new(api.clone()),
@@ -315,21 +323,70 @@ impl Routes {
         request: Request<Incoming>,
     ) -> impl Future<Output = Result<Response<tonic::body::Body>, Infallible>> + Send + use<> {
         let path = request.uri().path();
+        if let Some(method) = path.strip_prefix("/etcdserverpb.KV/").and_then(Method::from_name)
+            && unary::plain(&request)
+        {
+            let (api, most) = (self.api.clone(), self.most);
+            return Either::Left(Either::Right(async move { Ok(method.call(api, most, request).await) }));
+        }
         let service = path.strip_prefix("/etcdserverpb.").and_then(|rest| rest.split('/').next());
         // Cloning a service clones a pointer.
         match service {
-            Some("KV") => Either::Left(self.kv.clone().call(request)),
-            Some("Watch") => Either::Left(self.watch.clone().call(request)),
-            Some("Lease") => Either::Left(self.lease.clone().call(request)),
-            Some("Cluster") => Either::Left(self.cluster.clone().call(request)),
-            Some("Maintenance") => Either::Left(self.maintenance.clone().call(request)),
-            Some("Auth") => Either::Left(self.auth.clone().call(request)),
+            Some("KV") => Either::Left(Either::Left(self.kv.clone().call(request))),
+            Some("Watch") => Either::Left(Either::Left(self.watch.clone().call(request))),
+            Some("Lease") => Either::Left(Either::Left(self.lease.clone().call(request))),
+            Some("Cluster") => Either::Left(Either::Left(self.cluster.clone().call(request))),
+            Some("Maintenance") => Either::Left(Either::Left(self.maintenance.clone().call(request))),
+            Some("Auth") => Either::Left(Either::Left(self.auth.clone().call(request))),
             _ => {
                 let mut pages = self.pages.clone();
                 Either::Right(async move {
                     let response = pages.call(request.map(axum::body::Body::new)).await?;
                     Ok(response.map(tonic::body::Body::new))
                 })
+            }
+        }
+    }
+}
+
+/// The methods of the key service that are answered without the gRPC library.
+#[derive(Clone, Copy)]
+enum Method {
+    Range,
+    Put,
+    DeleteRange,
+    Txn,
+}
+
+impl Method {
+    fn from_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "Range" => Self::Range,
+            "Put" => Self::Put,
+            "DeleteRange" => Self::DeleteRange,
+            "Txn" => Self::Txn,
+            _ => return None,
+        })
+    }
+
+    async fn call(self, api: Api, most: usize, request: Request<Incoming>) -> Response<tonic::body::Body> {
+        use unary::encoded;
+        match self {
+            Self::Range => {
+                let answer = |request| async move { api.read_keys(request, |it| encoded(&it)).await };
+                unary::call(request, most, answer).await
+            }
+            Self::Put => {
+                let answer = |request| async move { encoded(&api.put_key(request).await?) };
+                unary::call(request, most, answer).await
+            }
+            Self::DeleteRange => {
+                let answer = |request| async move { encoded(&api.delete_keys(request).await?) };
+                unary::call(request, most, answer).await
+            }
+            Self::Txn => {
+                let answer = |request| async move { encoded(&api.transact(request).await?) };
+                unary::call(request, most, answer).await
             }
         }
     }

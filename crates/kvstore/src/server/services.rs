@@ -65,43 +65,69 @@ impl Api {
     }
 }
 
+/// What the key service does, without the ways to reach it.
+impl Api {
+    /// Reads keys and makes something of the answer. Large answers are made off the network threads.
+    pub(super) async fn read_keys<T: Send + 'static>(
+        &self,
+        request: pb::RangeRequest,
+        make: impl FnOnce(pb::RangeResponse) -> Result<T, Status> + Send + 'static,
+    ) -> Result<T, Status> {
+        let request = range_request(request)?;
+        let small = request.range_end.is_empty() || (1..=INLINE_KEYS).contains(&request.limit);
+        let api = self.clone();
+        let read = move || {
+            let response = api.store.range(&request).map_err(status)?;
+            let header = api.header(response.revision);
+            make(pb::RangeResponse { header, ..range_response(response) })
+        };
+        if small {
+            return read();
+        }
+        tokio::task::spawn_blocking(read).await.map_err(|error| Status::internal(error.to_string()))?
+    }
+
+    pub(super) async fn put_key(&self, request: pb::PutRequest) -> Result<pb::PutResponse, Status> {
+        let response = self.store.put(put_request(request)).await.map_err(status)?;
+        let header = self.header(response.revision);
+        Ok(pb::PutResponse { header, ..put_response(response) })
+    }
+
+    pub(super) async fn delete_keys(
+        &self,
+        request: pb::DeleteRangeRequest,
+    ) -> Result<pb::DeleteRangeResponse, Status> {
+        let response = self.store.delete_range(delete_request(request)).await.map_err(status)?;
+        let header = self.header(response.revision);
+        Ok(pb::DeleteRangeResponse { header, ..delete_response(response) })
+    }
+
+    pub(super) async fn transact(&self, request: pb::TxnRequest) -> Result<pb::TxnResponse, Status> {
+        let response = self.store.txn(txn_request(request)?).await.map_err(status)?;
+        let header = self.header(response.revision);
+        Ok(pb::TxnResponse { header, ..txn_response(response) })
+    }
+}
+
 #[tonic::async_trait]
 impl kv_server::Kv for Api {
     async fn range(&self, request: Request<pb::RangeRequest>) -> Answer<pb::RangeResponse> {
-        let request = range_request(request.into_inner())?;
-        let small = request.range_end.is_empty() || (1..=INLINE_KEYS).contains(&request.limit);
-        let response = if small {
-            self.store.range(&request)
-        } else {
-            let store = Arc::clone(&self.store);
-            tokio::task::spawn_blocking(move || store.range(&request))
-                .await
-                .map_err(|error| Status::internal(error.to_string()))?
-        };
-        let mut response = range_response(response.map_err(status)?);
-        response.header = self.header(response.header.map_or(0, |header| header.revision));
-        Ok(Response::new(response))
+        self.read_keys(request.into_inner(), Ok).await.map(Response::new)
     }
 
     async fn put(&self, request: Request<pb::PutRequest>) -> Answer<pb::PutResponse> {
-        let response = self.store.put(put_request(request.into_inner())).await.map_err(status)?;
-        let header = self.header(response.revision);
-        Ok(Response::new(pb::PutResponse { header, ..put_response(response) }))
+        self.put_key(request.into_inner()).await.map(Response::new)
     }
 
     async fn delete_range(
         &self,
         request: Request<pb::DeleteRangeRequest>,
     ) -> Answer<pb::DeleteRangeResponse> {
-        let response = self.store.delete_range(delete_request(request.into_inner())).await.map_err(status)?;
-        let header = self.header(response.revision);
-        Ok(Response::new(pb::DeleteRangeResponse { header, ..delete_response(response) }))
+        self.delete_keys(request.into_inner()).await.map(Response::new)
     }
 
     async fn txn(&self, request: Request<pb::TxnRequest>) -> Answer<pb::TxnResponse> {
-        let response = self.store.txn(txn_request(request.into_inner())?).await.map_err(status)?;
-        let header = self.header(response.revision);
-        Ok(Response::new(pb::TxnResponse { header, ..txn_response(response) }))
+        self.transact(request.into_inner()).await.map(Response::new)
     }
 
     async fn compact(&self, request: Request<pb::CompactionRequest>) -> Answer<pb::CompactionResponse> {
