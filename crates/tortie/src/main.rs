@@ -5,11 +5,12 @@
 
 mod names;
 mod node;
+mod reference;
 
 use ::node::cli::NodeCommand;
 use anyhow::{Result, bail};
 use calicoctl::context::Surroundings;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use names::Entry;
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -66,6 +67,12 @@ enum Command {
     Health(HealthArguments),
     /// Print the version.
     Version,
+    /// Print a page of the reference.
+    #[command(hide = true)]
+    Reference {
+        /// Which one.
+        page: reference::Page,
+    },
 }
 
 #[derive(Subcommand)]
@@ -210,6 +217,7 @@ fn run(arguments: &[OsString]) -> Result<ExitCode> {
         }
         Command::Health(arguments) => health(&arguments),
         Command::Version => print(&format!("{}\n", version())),
+        Command::Reference { page } => print(&reference::write(page, Arguments::command())),
     }
 }
 

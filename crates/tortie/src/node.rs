@@ -2,7 +2,7 @@
 //! node's services.
 
 use anyhow::{Result, anyhow, bail};
-use cni::agent::{AgentState, bind, serve};
+use cni::agent::{AgentState, alone, bind, serve};
 use cni::config::NetConf;
 use cni::{HostPaths, Store};
 use node::cli::{NodeCommand, OldCommand, Surroundings};
@@ -41,16 +41,18 @@ pub(crate) fn run_old(flags: &[String]) -> Result<ExitCode> {
 /// ready yet: a plugin that waits is better off than one that opens its own connection.
 fn cni_agent(context: &node::Context) -> Service {
     let context = context.clone();
-    Service::new("cni-agent", |shutdown| async move {
-        let paths = HostPaths::below(&context.root);
-        let listener = bind(&paths.agent_socket)?;
-        let state = AgentState::starting("the datastore");
-        let opening = open(&context, paths, state.clone(), shutdown.clone());
-        tokio::select! {
-            outcome = serve(listener, state) => outcome,
-            outcome = opening => outcome,
-            () = shutdown.requested() => Ok(()),
-        }
+    Service::new("cni-agent", |shutdown| {
+        alone(move || async move {
+            let paths = HostPaths::below(&context.root);
+            let listener = bind(&paths.agent_socket)?;
+            let state = AgentState::starting("the datastore");
+            let opening = open(&context, paths, state.clone(), shutdown.clone());
+            tokio::select! {
+                outcome = serve(listener, state) => outcome,
+                outcome = opening => outcome,
+                () = shutdown.requested() => Ok(()),
+            }
+        })
     })
 }
 

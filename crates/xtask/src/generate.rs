@@ -1,16 +1,25 @@
 //! Files that are generated and committed, so that people can read them without building: written by
 //! `cargo xtask generate`, compared by `cargo xtask tidy`.
+//!
+//! Pages that only the whole program can write come from `tortie reference`: building it would make tidy slow, so a test
+//! of `tortie` compares those.
 
-use anyhow::{Context, Result};
+use crate::cni_page;
+use anyhow::{Context, Result, bail};
 use std::path::Path;
+use std::process::Command;
 
-/// The generated files: path and contents.
-fn files() -> Vec<(&'static str, String)> {
-    vec![
+/// Pages of `tortie reference`, each kept as `docs/reference/NAME.md`.
+const OF_THE_PROGRAM: [&str; 3] = ["cli", "node", "kube-controllers"];
+
+/// The generated files that tidy compares: path and contents.
+fn files(root: &Path) -> Result<Vec<(&'static str, String)>> {
+    Ok(vec![
         ("deploy/crds.yaml", api::crds::to_yaml()),
-        ("docs/client-configuration.md", client_configuration()),
-        ("docs/felix-configuration.md", felix_config::reference_page()),
-    ]
+        ("docs/reference/client.md", client_configuration()),
+        ("docs/reference/felix.md", felix_config::reference_page()),
+        ("docs/reference/cni.md", cni_page::page(root)?),
+    ])
 }
 
 fn client_configuration() -> String {
@@ -27,23 +36,43 @@ fn client_configuration() -> String {
 
 /// Writes all generated files, each by rename.
 pub(crate) fn run(root: &Path) -> Result<()> {
-    for (name, text) in files() {
-        let path = root.join(name);
-        if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder)?;
-        }
-        let temporary = path.with_extension("new");
-        std::fs::write(&temporary, &text).with_context(|| format!("writing {name}"))?;
-        std::fs::rename(&temporary, &path).with_context(|| format!("writing {name}"))?;
-        println!("generate: {name}, {} lines", text.lines().count());
+    for (name, text) in files(root)? {
+        write(root, name, &text)?;
+    }
+    for page in OF_THE_PROGRAM {
+        write(root, &format!("docs/reference/{page}.md"), &of_the_program(root, page)?)?;
     }
     Ok(())
+}
+
+fn write(root: &Path, name: &str, text: &str) -> Result<()> {
+    let path = root.join(name);
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    let temporary = path.with_extension("new");
+    std::fs::write(&temporary, text).with_context(|| format!("writing {name}"))?;
+    std::fs::rename(&temporary, &path).with_context(|| format!("writing {name}"))?;
+    println!("generate: {name}, {} lines", text.lines().count());
+    Ok(())
+}
+
+fn of_the_program(root: &Path, page: &str) -> Result<String> {
+    let output = Command::new("cargo")
+        .args(["run", "--quiet", "--locked", "-p", "tortie", "--", "reference", page])
+        .current_dir(root)
+        .output()
+        .context("running tortie")?;
+    if !output.status.success() {
+        bail!("tortie reference {page}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(String::from_utf8(output.stdout)?)
 }
 
 /// Generated files that are not what the code says.
 pub(crate) fn stale(root: &Path) -> Result<Vec<String>> {
     let mut problems = Vec::new();
-    for (name, text) in files() {
+    for (name, text) in files(root)? {
         if std::fs::read_to_string(root.join(name)).unwrap_or_default() != text {
             problems.push(format!("{name} is not what the code generates: run `cargo xtask generate`"));
         }

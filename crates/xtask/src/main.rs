@@ -6,6 +6,7 @@
 #![expect(clippy::print_stdout, reason = "a command line program that talks to people")]
 
 mod bench;
+mod cni_page;
 mod generate;
 mod layers;
 mod test;

@@ -8,4 +8,5 @@ mod lab;
 mod names;
 mod packets;
 mod policy;
+mod reference;
 mod supervise;
