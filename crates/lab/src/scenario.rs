@@ -113,6 +113,18 @@ impl<'a> Play<'a> {
         Ok(listed)
     }
 
+    /// What `calicoctl` prints, where the processor may be an emulated one: slower than the tool is patient.
+    fn calicoctl(&self, arguments: &[&str], input: &str) -> Result<String> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.lab.calicoctl(arguments, input) {
+                Err(error) if error.to_string().contains("no answer within") && Instant::now() < deadline => {
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
     /// What `calicoctl` prints on its two streams.
     fn calicoctl_streams(&self, arguments: &[&str]) -> Result<(String, String)> {
         let program = crate::inside::node_program();

@@ -106,11 +106,11 @@ fn definitions(play: &mut Play<'_>) -> Result<()> {
 /// The lines that need IP in IP.
 fn tunnels(play: &mut Play<'_>) -> Result<()> {
     play.step("1 and 2. Tunnels of IP in IP");
-    let pool = play.lab.calicoctl(&["get", "ippools", "-o", "yaml"], "")?;
+    let pool = play.calicoctl(&["get", "ippools", "-o", "yaml"], "")?;
     play.check("the pool's ipipMode is Always", pool.contains("ipipMode: Always"), &pool);
-    let shown = play.lab.calicoctl(&["ipam", "show", "--show-blocks"], "")?;
+    let shown = play.calicoctl(&["ipam", "show", "--show-blocks"], "")?;
     for node in play.lab.topology().nodes.clone() {
-        let stored = play.lab.calicoctl(&["get", "node", &node.name, "-o", "yaml"], "")?;
+        let stored = play.calicoctl(&["get", "node", &node.name, "-o", "yaml"], "")?;
         let words = stored.lines().find_map(|line| line.trim().strip_prefix("ipv4IPIPTunnelAddr:"));
         let address = words.unwrap_or_default().trim().to_owned();
         let start = address.rsplit_once('.').map(|(start, _)| format!("{start}.0/24")).unwrap_or_default();

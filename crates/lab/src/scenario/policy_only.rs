@@ -117,7 +117,7 @@ fn all(play: &mut Play<'_>) -> Result<()> {
 }
 
 fn only_the_tunnel(play: &mut Play<'_>) -> Result<()> {
-    play.lab.calicoctl(&["create", "-f", "-"], pool::POOL)?;
+    play.calicoctl(&["apply", "-f", "-"], pool::POOL)?;
     pool::another_encapsulation(play)
 }
 

@@ -34,7 +34,7 @@ pub(super) fn a_pool_beside(play: &mut Play<'_>) -> Result<()> {
 
 pub(super) fn another_encapsulation(play: &mut Play<'_>) -> Result<()> {
     play.step("8. Another encapsulation for the pool");
-    let stored = play.lab.calicoctl(&["get", "ippool", "pool-zone-1", "-o", "yaml"], "")?;
+    let stored = play.calicoctl(&["get", "ippool", "pool-zone-1", "-o", "yaml"], "")?;
     let edited = stored
         .replace("ipipMode: Never", "ipipMode: CrossSubnet")
         .replace("vxlanMode: Always", "vxlanMode: Never");
@@ -42,9 +42,9 @@ pub(super) fn another_encapsulation(play: &mut Play<'_>) -> Result<()> {
     play.check("the stored pool can be edited", holds, &stored);
     let file = play.lab.folder.file("pool.yaml");
     std::fs::write(&file, edited)?;
-    let told = play.lab.calicoctl(&["apply", "-f", &file.display().to_string()], "")?;
+    let told = play.calicoctl(&["apply", "-f", &file.display().to_string()], "")?;
     play.check("and applied", told.starts_with("Successfully applied 1 'IPPool' resource(s)"), &told);
-    let shown = play.lab.calicoctl(&["get", "ippool", "-o", "wide"], "")?;
+    let shown = play.calicoctl(&["get", "ippool", "-o", "wide"], "")?;
     play.show(&shown);
     let row = shown.lines().find(|line| line.starts_with("pool-zone-1")).unwrap_or_default();
     let words: Vec<&str> = row.split_whitespace().collect();

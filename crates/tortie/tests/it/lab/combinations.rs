@@ -100,3 +100,27 @@ fn routes_follow_the_encapsulation() {
     assert!(blocks.iter().any(|line| line.contains("via 10.65.0.2 dev eth0")), "{routes}");
     assert!(blocks.iter().any(|line| line.contains("dev vxlan.calico")), "{routes}");
 }
+
+/// Nodes whose addresses stand alone, as in a cloud, and which keep the CNI plugin's configuration below `/host`.
+#[test]
+fn nodes_as_in_a_cloud() {
+    let had_folder = std::path::Path::new("/host").exists();
+    let folder = testkit::Folder::new("topology").expect("a folder");
+    let file = folder.path().join("topology.yaml");
+    let text = "nodes: [{name: left}, {name: right}]\nnodeCidr: 10.9.0.0/16\nnodePrefix: 32\nmtu: 1400\n\
+                podCidr: 172.20.0.0/16\nnodeEnvironment: {CALICO_MANAGE_CNI: \"true\"}\n";
+    std::fs::write(&file, text).expect("a file");
+    let lab = Lab::up(&["--file", &file.display().to_string(), "--pods", "2"]);
+    assert_eq!(lab.matrix(&["--ports", "80"]), (2, 0));
+    let device = lab.succeed(&["exec", "right", "--", "ip", "-4", "addr", "show", "dev", "eth0"]);
+    assert!(device.contains("inet 10.9.1.2/32 ") && device.contains("mtu 1400 "), "{device}");
+    let install = ["UPDATE_CNI_BINARIES=false", "SLEEP=false", TORTIE, "cni", "install"];
+    let mut words = vec!["exec", "left", "--", "env"];
+    words.extend(install);
+    lab.succeed(&words);
+    let list = lab.succeed(&["exec", "left", "--", "cat", "/host/etc/cni/net.d/10-calico.conflist"]);
+    assert!(list.contains("calico-ipam"), "{list}");
+    let other = lab.succeed(&["exec", "right", "--", "ls", "/host/etc/cni/net.d"]);
+    assert_eq!(other, "", "each node has its own");
+    assert_eq!(std::path::Path::new("/host").exists(), had_folder, "the machine stays as it is");
+}
