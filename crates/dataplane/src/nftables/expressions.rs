@@ -1,8 +1,13 @@
-//! Rules of the tree as the kernel's expressions, in the order and with the registers that `nft` would choose.
+//! Rules of the tree as the kernel's expressions, with the registers that `nft` would choose.
+//!
+//! The order of the conditions is not that of the text: what costs the kernel least is asked first ([`order`]). To `nft` and
+//! by its comment the rule stays the one that the text says.
 //!
 //! Everything the tree can say has expressions; what no packet can match becomes expressions that match nothing. One text
 //! means something else to `nft` than to its readers: it takes `ct status != dnat` for "no bit but this one", which holds
 //! for almost every packet. Here the bit alone is tested.
+
+mod order;
 
 use netlink::netfilter::nft::{
     AnonymousSet, CompareOperator, ConntrackKey, Data, Expression, FibResult, Key, KeyType, MetaKey, NatKind,
@@ -27,6 +32,8 @@ const MAX_LOG_PREFIX: usize = 127;
 /// The longest name of an interface.
 const MAX_INTERFACE: usize = 15;
 const TCP: u8 = 6;
+/// Up to so many ranges of ports are compared one by one; a look into a set of its own costs a packet as much as these.
+const MAX_RANGES_WITHOUT_SET: usize = 6;
 
 /// The expressions of a rule.
 #[must_use]
@@ -35,7 +42,7 @@ pub fn expressions(layer: Table, family: Family, rule: &Rule) -> Vec<Expression>
     if matches!(rule.action, Some(Action::LimitConnections { .. })) && !rule.matches.iter().any(is_tcp) {
         builder.protocol(TCP, CompareOperator::Equal);
     }
-    for one in &rule.matches {
+    for one in order::cheapest_first(family, &rule.matches) {
         builder.condition(one);
     }
     if let Some(action) = &rule.action {
@@ -133,7 +140,9 @@ impl Builder {
             IpAddr::V6(address) => address.octets().to_vec(),
         };
         let whole = u32::from(prefix) / 8;
-        if prefix > 0 && prefix.is_multiple_of(8) {
+        // The kernel loads three bytes the slow way; a whole word and a mask are several times cheaper.
+        let is_word = whole == 3 && length == 4;
+        if prefix > 0 && prefix.is_multiple_of(8) && !is_word {
             self.payload(PayloadBase::Network, offset, whole, Register::FIRST);
             let kept = usize::try_from(whole).unwrap_or(bytes.len()).min(bytes.len());
             self.compare(equal(negated), Data::new(&bytes[..kept]));
@@ -173,17 +182,13 @@ impl Builder {
         match ranges.as_slice() {
             [] if negated => {}
             [] => self.never(),
-            [(first, last)] => {
+            [one] => {
                 self.payload(PayloadBase::Transport, offset, 2, Register::FIRST);
-                let (from, to) = (Data::new(&first.to_be_bytes()), Data::new(&last.to_be_bytes()));
-                if first == last {
-                    self.compare(equal(negated), from);
-                } else if negated {
-                    self.out.push(Expression::Range { register: Register::FIRST, negated, from, to });
-                } else {
-                    self.compare(CompareOperator::AtLeast, from);
-                    self.compare(CompareOperator::AtMost, to);
-                }
+                self.one_range(*one, negated);
+            }
+            few if few.len() <= MAX_RANGES_WITHOUT_SET => {
+                self.payload(PayloadBase::Transport, offset, 2, Register::FIRST);
+                self.few_ranges(few, negated);
             }
             several => {
                 self.payload(PayloadBase::Transport, offset, 2, Register::FIRST);
@@ -192,6 +197,35 @@ impl Builder {
                 let set = AnonymousSet { key: KeyType::Port, ranges };
                 self.out.push(Expression::LookupAnonymous { set, register: Register::FIRST, negated });
             }
+        }
+    }
+
+    /// The loaded port in this range. One port alone is compared in place, which costs nearly nothing.
+    fn one_range(&mut self, (first, last): (u16, u16), negated: bool) {
+        let (from, to) = (Data::new(&first.to_be_bytes()), Data::new(&last.to_be_bytes()));
+        if first == last {
+            self.compare(equal(negated), from);
+        } else {
+            self.out.push(Expression::Range { register: Register::FIRST, negated, from, to });
+        }
+    }
+
+    /// The loaded port in one of these ranges, which are in order and apart from each other: between the first and the last
+    /// of them and in none of the gaps. A set would say it in fewer words, but the kernel finds the sets of a table by
+    /// going through all of them, several times for each that a rule brings along.
+    fn few_ranges(&mut self, ranges: &[(u16, u16)], negated: bool) {
+        let (Some((first, _)), Some((_, last))) = (ranges.first(), ranges.last()) else { return };
+        let gaps = ranges.windows(2).map(|pair| (pair[0].1.saturating_add(1), pair[1].0.saturating_sub(1)));
+        let outside: Vec<(u16, u16)> = if negated {
+            ranges.to_vec()
+        } else {
+            self.compare(CompareOperator::AtLeast, Data::new(&first.to_be_bytes()));
+            self.compare(CompareOperator::AtMost, Data::new(&last.to_be_bytes()));
+            // Ranges that touch each other have no gap.
+            gaps.filter(|(from, to)| from <= to).collect()
+        };
+        for (from, to) in outside {
+            self.one_range((from, to), true);
         }
     }
 

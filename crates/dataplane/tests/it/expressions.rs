@@ -64,9 +64,10 @@ fn conditions(v6: bool) -> Vec<Vec<Match>> {
             for list in [
                 &[(80, 80)][..],
                 &[(1000, 2000)],
-                &[(22, 22), (80, 90), (65535, 65535)],
-                &[(0, 5), (7, 7)],
-                &[(5, 5), (6, 6)],
+                // Fewer ranges are said without a set, which `nft` shows in other words.
+                &[(22, 22), (80, 90), (100, 100), (110, 110), (120, 120), (130, 130), (65535, 65535)],
+                &[(0, 5), (7, 7), (9, 9), (11, 11), (13, 13), (15, 15), (17, 17)],
+                &[(5, 5), (6, 6), (7, 7), (8, 8), (9, 9), (10, 10), (11, 11)],
             ] {
                 all.push(vec![tcp.clone(), Match::Ports { end, ports: ports(list), negated }]);
             }

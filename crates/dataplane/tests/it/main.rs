@@ -9,6 +9,7 @@ mod ipsets;
 mod iptables;
 mod lab;
 mod loop_cases;
+mod meaning;
 mod nftables;
 mod runner;
 mod takeover;
