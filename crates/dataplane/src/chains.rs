@@ -21,11 +21,18 @@ pub(crate) struct Chains<C> {
     definitions: BTreeMap<Text, Definition<C>>,
     references: BTreeMap<Text, usize>,
     dirty: BTreeSet<Text>,
+    /// Something leads there, and nobody said what it is.
+    undefined: BTreeSet<Text>,
 }
 
 impl<C> Default for Chains<C> {
     fn default() -> Self {
-        Self { definitions: BTreeMap::new(), references: BTreeMap::new(), dirty: BTreeSet::new() }
+        Self {
+            definitions: BTreeMap::new(),
+            references: BTreeMap::new(),
+            dirty: BTreeSet::new(),
+            undefined: BTreeSet::new(),
+        }
     }
 }
 
@@ -46,6 +53,7 @@ impl<C> Chains<C> {
         let wanted = self.is_referenced(&name);
         // The new ones first, so that what stays referenced is not taken for gone.
         if wanted {
+            self.undefined.remove(&name);
             self.dirty.insert(name.clone());
             targets.iter().for_each(|target| self.reference(target));
         }
@@ -59,6 +67,7 @@ impl<C> Chains<C> {
     pub(crate) fn undefine(&mut self, name: &str) {
         let Some((name, old)) = self.definitions.remove_entry(name) else { return };
         if self.is_referenced(&name) {
+            self.undefined.insert(name.clone());
             self.dirty.insert(name);
             old.targets.iter().for_each(|target| self.dereference(target));
         }
@@ -70,6 +79,9 @@ impl<C> Chains<C> {
         *count += 1;
         if *count == 1 {
             self.dirty.insert(name.clone());
+            if !self.definitions.contains_key(name) {
+                self.undefined.insert(name.clone());
+            }
             for target in self.targets_of(name) {
                 self.reference(&target);
             }
@@ -82,6 +94,7 @@ impl<C> Chains<C> {
         *count -= 1;
         if *count == 0 {
             self.references.remove(name);
+            self.undefined.remove(name);
             self.dirty.insert(name.clone());
             for target in self.targets_of(name) {
                 self.dereference(&target);
@@ -111,9 +124,9 @@ impl<C> Chains<C> {
         self.definitions.get(name).map(|definition| &definition.content)
     }
 
-    /// The names of all wanted chains, in order.
-    pub(crate) fn all_wanted(&self) -> impl Iterator<Item = &Text> {
-        self.references.keys()
+    /// The names of chains that are wanted and that nobody defined, in order.
+    pub(crate) fn undefined(&self) -> impl Iterator<Item = &Text> {
+        self.undefined.iter()
     }
 
     /// How many chains are wanted.
@@ -206,7 +219,11 @@ mod tests {
     }
 
     fn wanted(chains: &Chains<u8>) -> String {
-        chains.all_wanted().map(|name| &**name).collect::<Vec<_>>().join(" ")
+        chains.references.keys().map(|name| &**name).collect::<Vec<_>>().join(" ")
+    }
+
+    fn undefined(chains: &Chains<u8>) -> String {
+        chains.undefined().map(|name| &**name).collect::<Vec<_>>().join(" ")
     }
 
     #[test]
@@ -217,12 +234,16 @@ mod tests {
         assert_eq!((wanted(&chains).as_str(), chains.dirty().len()), ("", 0));
         chains.reference(&text("endpoint"));
         assert_eq!(wanted(&chains), "endpoint policy profile");
-        assert_eq!(chains.wanted("profile"), Wanted::Undefined);
+        assert_eq!((chains.wanted("profile"), undefined(&chains).as_str()), (Wanted::Undefined, "profile"));
         assert_eq!(chains.wanted("policy"), Wanted::Defined(&1));
         chains.clear_dirty();
         chains.define(text("endpoint"), 3, vec![text("policy")]);
         assert_eq!(chains.dirty().iter().map(|name| &**name).collect::<Vec<_>>(), ["endpoint", "profile"]);
-        assert_eq!(chains.wanted("profile"), Wanted::No);
+        assert_eq!((chains.wanted("profile"), undefined(&chains).as_str()), (Wanted::No, ""));
+        chains.undefine("policy");
+        assert_eq!(undefined(&chains), "policy");
+        chains.define(text("policy"), 1, vec![]);
+        assert_eq!(undefined(&chains), "");
         chains.dereference(&text("endpoint"));
         assert_eq!(wanted(&chains), "");
         assert_eq!(chains.definition("policy"), Some(&1));

@@ -41,7 +41,10 @@ pub enum Ended {
 /// The Typha that the configuration names. Manifests of clusters with Typha keep naming one when it is gone; the same data
 /// come from the datastore.
 fn typha_named(config: &Config) -> Option<&str> {
-    [&config.typha_addr, &config.typha_k8s_service_name].into_iter().map(String::as_str).find(|name| !name.is_empty())
+    [&config.typha_addr, &config.typha_k8s_service_name]
+        .into_iter()
+        .map(String::as_str)
+        .find(|name| !name.is_empty())
 }
 
 /// Runs Felix until it is asked to end, or cannot go on.

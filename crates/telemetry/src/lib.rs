@@ -2,11 +2,13 @@
 //!
 //! - [`health`]: which parts are alive and ready.
 //! - [`metrics`]: figures, with Calico's names.
+//! - [`memory`]: how daemons keep their resident memory small.
 //! - [`server`]: both over HTTP. [`tls`]: and over TLS.
 //!
 //! It refuses to run timers: answers are made when somebody asks.
 
 pub mod health;
+pub mod memory;
 pub mod metrics;
 pub mod server;
 pub mod tls;

@@ -434,11 +434,9 @@ impl TableDriver {
                 });
             }
         }
-        for name in self.chains.all_wanted() {
-            if self.chains.wanted(name) == Wanted::Undefined {
-                let reason = "rules lead to this chain, and it is not defined".to_owned();
-                all.push(Refused { layer: Some(self.layer), name: name.clone(), part: None, reason });
-            }
+        for name in self.chains.undefined() {
+            let reason = "rules lead to this chain, and it is not defined".to_owned();
+            all.push(Refused { layer: Some(self.layer), name: name.clone(), part: None, reason });
         }
     }
 }

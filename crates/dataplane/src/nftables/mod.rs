@@ -115,9 +115,8 @@ impl<K: Kernel> Driver<K> {
     /// What was done so far.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
-        let rules = self.actual.chains.values().map(|chain| chain.hashes.len()).sum();
         let maps = self.maps.values().filter(|map| map.wanted).count();
-        Metrics { chains: self.chains.count(), rules, maps, ..self.metrics }
+        Metrics { chains: self.chains.count(), rules: self.actual.rules, maps, ..self.metrics }
     }
 
     /// Says which devices the flow table covers; they must exist. `None` for no flow table.
@@ -167,12 +166,14 @@ impl<K: Kernel> Driver<K> {
 }
 
 impl<K: Kernel> RuleDriver for Driver<K> {
-    fn update_chain(&mut self, layer: Table, chain: Chain) {
+    fn update_chain(&mut self, layer: Table, mut chain: Chain) {
         let name = full_name(layer, &chain.name);
         if self.chains.definition(&name).is_some_and(|body| body.rules == chain.rules) {
             return;
         }
         self.closed.remove(&name);
+        // They stay for as long as the chain does, thousands of them.
+        chain.rules.shrink_to_fit();
         let targets = targets(layer, &chain.rules);
         let body = Body { layer, appended_from: chain.rules.len(), rules: chain.rules, base: None };
         self.chains.define(name, body, targets);
@@ -313,12 +314,10 @@ impl<K: Kernel> RuleDriver for Driver<K> {
                 all.push(Refused { layer: Some(layer), name: short.clone(), part, reason: reason.clone() });
             }
         }
-        for name in self.chains.all_wanted() {
-            if self.chains.wanted(name) == Wanted::Undefined {
-                let (layer, name) = short_name(name);
-                let reason = "rules lead to this chain, and it is not defined".to_owned();
-                all.push(Refused { layer: Some(layer), name, part: None, reason });
-            }
+        for name in self.chains.undefined() {
+            let (layer, name) = short_name(name);
+            let reason = "rules lead to this chain, and it is not defined".to_owned();
+            all.push(Refused { layer: Some(layer), name, part: None, reason });
         }
         for ((map, interface), reason) in &self.refused_entries {
             let (layer, name) = short_name(map);

@@ -88,9 +88,21 @@ pub(super) struct MapState {
 pub(super) struct Actual {
     pub(super) chains: BTreeMap<Text, ChainState>,
     pub(super) flow_table: bool,
+    /// How many rules all chains have.
+    pub(super) rules: usize,
 }
 
 impl Actual {
+    /// What a chain is now; `None` for gone.
+    pub(super) fn set(&mut self, name: Text, chain: Option<ChainState>) {
+        self.rules += chain.as_ref().map_or(0, |chain| chain.hashes.len());
+        let before = match chain {
+            Some(chain) => self.chains.insert(name, chain),
+            None => self.chains.remove(&name),
+        };
+        self.rules -= before.map_or(0, |chain| chain.hashes.len());
+    }
+
     /// Takes over what was read. Maps go to `maps`, which hold both sides.
     pub(super) fn from_snapshot(
         snapshot: &Snapshot,
@@ -101,7 +113,7 @@ impl Actual {
         for rule in &snapshot.rules {
             by_chain.entry(&rule.chain).or_default().push(rule);
         }
-        let chains = snapshot
+        let chains: BTreeMap<Text, ChainState> = snapshot
             .chains
             .iter()
             .map(|chain| {
@@ -122,7 +134,8 @@ impl Actual {
             }
         }
         maps.retain(|_, state| state.wanted || state.exists);
-        Self { chains, flow_table: snapshot.flow_tables.iter().any(|name| name == flow_table) }
+        let rules = chains.values().map(|chain| chain.hashes.len()).sum();
+        Self { chains, flow_table: snapshot.flow_tables.iter().any(|name| name == flow_table), rules }
     }
 }
 

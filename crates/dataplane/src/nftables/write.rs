@@ -20,8 +20,10 @@ use rules::tree::{Action, Rule};
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-/// So many chains that nothing leads to yet are made in one transaction. For every rule with a set of its own the kernel
-/// goes through the whole transaction; in a single one the first start of a large node would take many seconds.
+/// A transaction with chains that nothing leads to yet has about so many rules. For a rule with a set of its own the kernel
+/// goes through the whole transaction, and until it is written a transaction takes a kilobyte of memory for each rule.
+const NEW_RULES_AT_ONCE: usize = 1000;
+/// And at most so many chains.
 const NEW_CHAINS_AT_ONCE: usize = 128;
 /// `EMLINK` and `ELOOP`.
 const TOO_DEEP: [i32; 2] = [31, 40];
@@ -65,9 +67,8 @@ impl<K: Kernel> Driver<K> {
             .collect();
         for name in wanted {
             let rules = self.kernel.read_chain(&self.table, &name)?;
-            if let Some(state) = self.actual.chains.get_mut(&name) {
-                *state = ChainState::read(rules.iter(), state.base.take());
-            }
+            let base = self.actual.chains.get_mut(&name).and_then(|state| state.base.take());
+            self.actual.set(name, Some(ChainState::read(rules.iter(), base)));
         }
         Ok(())
     }
@@ -103,10 +104,7 @@ impl<K: Kernel> Driver<K> {
     /// Takes note of what a transaction did.
     fn accept(&mut self, plan: Plan, whole: bool) {
         for (name, state) in plan.chains {
-            match state {
-                Some(state) => self.actual.chains.insert(name, state),
-                None => self.actual.chains.remove(&name),
-            };
+            self.actual.set(name, state);
         }
         for (name, map) in &mut self.maps {
             map.exists |= map.wanted;
@@ -256,13 +254,29 @@ impl<K: Kernel> Driver<K> {
             !base && !self.actual.chains.contains_key(*name) && self.chains.wanted(name) != Wanted::No
         };
         let new: Vec<&Text> = self.chains.dirty().iter().filter(is_new).collect();
-        if new.len() <= NEW_CHAINS_AT_ONCE {
+        let rules = |name: &Text| self.chains.definition(name).map_or(0, |body| body.rules.len());
+        if new.len() <= NEW_CHAINS_AT_ONCE
+            && new.iter().map(|name| rules(name)).sum::<usize>() <= NEW_RULES_AT_ONCE
+        {
             return Ok(false);
         }
         let order = self.chains.targets_first(new);
-        for part in order.chunks(NEW_CHAINS_AT_ONCE) {
-            let only: BTreeSet<Text> = part.iter().cloned().collect();
-            if self.attempt(Some(&only), false)?.is_err() {
+        let mut parts: Vec<BTreeSet<Text>> = Vec::new();
+        let mut room = 0_usize;
+        for name in order {
+            match parts.last_mut().filter(|part| room > 0 && part.len() < NEW_CHAINS_AT_ONCE) {
+                Some(part) => {
+                    room = room.saturating_sub(rules(&name));
+                    part.insert(name);
+                }
+                None => {
+                    room = NEW_RULES_AT_ONCE.saturating_sub(rules(&name));
+                    parts.push(BTreeSet::from([name]));
+                }
+            }
+        }
+        for part in parts {
+            if self.attempt(Some(&part), false)?.is_err() {
                 break;
             }
         }

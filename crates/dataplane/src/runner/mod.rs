@@ -39,6 +39,8 @@ use std::sync::mpsc::SyncSender;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+/// A round that took longer wrote much at once, the whole node most likely, and its memory is free again.
+const LONG_ROUND_SECONDS: f64 = 0.05;
 /// How long a host's MTU must be another before Felix starts anew because of it.
 const MTU_SETTLING: Duration = Duration::from_secs(30);
 /// The first report of the process waits, so that one that keeps dying does not report.
@@ -675,6 +677,9 @@ impl Work {
             self.backoff.succeeded();
             if !std::mem::replace(&mut self.is_reported_in_sync, true) {
                 (self.reports)(FromDataplane::InSync);
+            }
+            if seconds > LONG_ROUND_SECONDS {
+                telemetry::memory::give_back();
             }
         } else {
             for failure in &round.failures {

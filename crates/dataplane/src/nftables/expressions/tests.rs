@@ -21,6 +21,52 @@ fn ranges_that_overlap_become_one() {
     assert_eq!(disjoint(&ports(&[(5, 5), (6, 6)])), [(5, 5), (6, 6)]);
 }
 
+/// Whether expressions about one loaded port let it through.
+fn passes(port: u16, expressions: &[Expression]) -> bool {
+    let port = Data::new(&port.to_be_bytes());
+    expressions.iter().all(|one| match one {
+        Expression::Payload { offset: 2, length: 2, .. } | Expression::Verdict(Verdict::Continue) => true,
+        Expression::Compare { operator: CompareOperator::Equal, data, .. } => port == *data,
+        Expression::Compare { operator: CompareOperator::NotEqual, data, .. } => port != *data,
+        Expression::Compare { operator: CompareOperator::AtLeast, data, .. } => {
+            port.as_bytes() >= data.as_bytes()
+        }
+        Expression::Compare { operator: CompareOperator::AtMost, data, .. } => {
+            port.as_bytes() <= data.as_bytes()
+        }
+        Expression::Range { negated, from, to, .. } => {
+            (from.as_bytes()..=to.as_bytes()).contains(&port.as_bytes()) != *negated
+        }
+        other => panic!("{other:?}"),
+    })
+}
+
+#[test]
+fn few_ports_need_no_set() {
+    for list in [
+        &[(80, 80)][..],
+        &[(80, 443)],
+        &[(80, 80), (443, 443), (8000, 8000)],
+        &[(22, 22), (80, 90), (65535, 65535)],
+        &[(0, 5), (7, 7)],
+        &[(5, 5), (6, 6), (8, 9)],
+        &[(1, 1), (3, 3), (5, 5), (7, 7), (9, 9), (65000, 65535)],
+    ] {
+        for negated in [false, true] {
+            let end = End::Destination;
+            let all = of(Family::Ip, vec![Match::Ports { end, ports: ports(list).into(), negated }]);
+            for port in 0..=u16::MAX {
+                let within = list.iter().any(|(first, last)| (*first..=*last).contains(&port));
+                assert_eq!(passes(port, &all), within != negated, "{port} in {list:?}, negated: {negated}");
+            }
+        }
+    }
+    let seven = [(1, 1), (3, 3), (5, 5), (7, 7), (9, 9), (11, 11), (13, 13)];
+    let all =
+        of(Family::Ip, vec![Match::Ports { end: End::Source, ports: ports(&seven).into(), negated: true }]);
+    assert!(matches!(all.last(), Some(Expression::LookupAnonymous { negated: true, .. })), "{all:?}");
+}
+
 #[test]
 fn what_cannot_match_matches_nothing() {
     let never = |matches| {

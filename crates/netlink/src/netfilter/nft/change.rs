@@ -3,12 +3,13 @@
 use super::Table;
 use super::expression::{AnonymousSet, Expression};
 use super::set::{
-    ANONYMOUS_NAME, ELEMENTS_PER_MESSAGE, Element, FLAG_ANONYMOUS, FLAG_CONSTANT, FLAG_INTERVAL, FLAG_MAP,
-    Set, VERDICT_TYPE, user_data, write_elements,
+    ELEMENTS_PER_MESSAGE, Element, FLAG_ANONYMOUS, FLAG_CONSTANT, FLAG_INTERVAL, FLAG_MAP, Set, SetNumbers,
+    VERDICT_TYPE, anonymous_name, user_data, write_elements,
 };
 use crate::netfilter::socket::Request;
 use crate::netfilter::{NFTABLES, header};
 use crate::wire::Writer;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Message types of the subsystem.
@@ -181,8 +182,8 @@ pub enum Change {
     DeleteFlowTable(Arc<str>),
 }
 
-/// Writes the messages of one change. `next_set` numbers the sets that have no name, within one transaction.
-pub fn encode(table: &Table, change: &Change, next_set: &mut u32, requests: &mut Vec<Request>) {
+/// Writes the messages of one change. `numbers` are given to the sets that a transaction makes.
+pub(super) fn encode(table: &Table, change: &Change, numbers: &mut SetNumbers, requests: &mut Vec<Request>) {
     let start = || {
         let mut writer = Writer::new(&header(table.family.number(), 0));
         writer.text(1, &table.name);
@@ -217,17 +218,17 @@ pub fn encode(table: &Table, change: &Change, next_set: &mut u32, requests: &mut
         Change::FlushChain(name) => push(DELETE_RULE, 0, named(2, name)),
         Change::DeleteChain(name) => push(DELETE_CHAIN, 0, named(3, name)),
         Change::AppendRule(rule) => {
-            let first = *next_set;
+            let mut own: VecDeque<u32> = VecDeque::new();
             for set in rule.expressions.iter().filter_map(anonymous) {
-                write_anonymous(&start, set, *next_set, &mut push);
-                *next_set += 1;
+                let number = numbers.take();
+                write_anonymous(&start, set, number, &mut push);
+                own.push_back(number);
             }
             let mut writer = named(2, &rule.chain);
-            let mut set = first;
             writer.nested(4, |list| {
                 for expression in &rule.expressions {
-                    expression.write(list, set);
-                    set += u32::from(anonymous(expression).is_some());
+                    let number = anonymous(expression).and_then(|_| own.pop_front());
+                    expression.write(list, number.unwrap_or_default());
                 }
             });
             if !rule.comment.is_empty() {
@@ -249,8 +250,7 @@ pub fn encode(table: &Table, change: &Change, next_set: &mut u32, requests: &mut
             if set.verdicts {
                 writer.u32_be(6, VERDICT_TYPE).u32_be(7, 0);
             }
-            writer.u32_be(10, *next_set).bytes(13, &user_data(set.key, set.verdicts));
-            *next_set += 1;
+            writer.u32_be(10, numbers.take()).bytes(13, &user_data(set.key, set.verdicts));
             push(NEW_SET, CREATE, writer);
         }
         Change::DeleteSet(name) => push(DELETE_SET, 0, named(2, name)),
@@ -306,7 +306,7 @@ fn write_anonymous(
     let flags = FLAG_ANONYMOUS | FLAG_CONSTANT | if interval { FLAG_INTERVAL } else { 0 };
     let length = u32::try_from(set.key.length()).unwrap_or(0);
     writer
-        .text(2, ANONYMOUS_NAME)
+        .text(2, &anonymous_name(id))
         .u32_be(3, flags)
         .u32_be(4, set.key.number())
         .u32_be(5, length)
@@ -319,7 +319,7 @@ fn write_anonymous(
     push(NEW_SET, CREATE, writer);
     for elements in elements.chunks(ELEMENTS_PER_MESSAGE) {
         let mut writer = start();
-        writer.text(2, ANONYMOUS_NAME).u32_be(4, id);
+        writer.text(2, &anonymous_name(id)).u32_be(4, id);
         write_elements(&mut writer, elements);
         push(NEW_ELEMENTS, CREATE, writer);
     }

@@ -4,7 +4,9 @@ use super::change::{
     Change, GET_CHAIN, GET_ELEMENTS, GET_FLOW_TABLE, GET_RULE, GET_SET, GET_TABLE, comment_of, encode,
 };
 use super::expression::Verdict;
-use super::set::{ELEMENT_INTERVAL_END, Element, FLAG_ANONYMOUS, FLAG_INTERVAL, FLAG_MAP, Key, KeyType};
+use super::set::{
+    ELEMENT_INTERVAL_END, Element, FLAG_ANONYMOUS, FLAG_INTERVAL, FLAG_MAP, Key, KeyType, SetNumbers,
+};
 use super::{Family, Table};
 use crate::netfilter::socket::{BatchRefused, Request, Socket};
 use crate::netfilter::{Error, NFTABLES, Refusal, Result, header};
@@ -75,6 +77,7 @@ fn describe(refused: &[(usize, Refusal)], whole: &Option<Refusal>) -> String {
 #[derive(Debug)]
 pub struct Client {
     socket: Socket,
+    numbers: SetNumbers,
 }
 
 impl Client {
@@ -83,7 +86,7 @@ impl Client {
     /// # Errors
     /// When there is no socket.
     pub fn open() -> Result<Self> {
-        Ok(Self { socket: Socket::open()? })
+        Ok(Self { socket: Socket::open()?, numbers: SetNumbers::random() })
     }
 
     /// The port that the kernel names as the origin of our changes.
@@ -106,10 +109,10 @@ impl Client {
         }
         let mut batch = self.socket.start_batch(NFTABLES);
         let mut starts = Vec::with_capacity(changes.len());
-        let (mut next_set, mut requests) = (1, Vec::new());
+        let mut requests = Vec::new();
         for change in changes {
             starts.push(batch.len());
-            encode(table, change, &mut next_set, &mut requests);
+            encode(table, change, &mut self.numbers, &mut requests);
             requests.drain(..).for_each(|request| batch.push(&request));
         }
         Ok(self.socket.send_batch(batch)?.map_err(|refused| by_change(&refused, &starts)))

@@ -484,7 +484,7 @@ impl Expression {
         }
     }
 
-    /// Writes it as an element of a rule's list. `anonymous` is the number, within the transaction, of the set that a
+    /// Writes it as an element of a rule's list. `anonymous` is the number of the set that a
     /// [`Expression::LookupAnonymous`] looks into.
     pub(super) fn write(&self, writer: &mut Writer, anonymous: u32) {
         writer.nested(LIST_ELEMENT, |expression| {
@@ -543,7 +543,9 @@ impl Expression {
                 }
             }
             Self::LookupAnonymous { register, negated, .. } => {
-                data.u32_be(2, register.0).text(1, super::set::ANONYMOUS_NAME).u32_be(4, anonymous);
+                data.u32_be(2, register.0)
+                    .text(1, &super::set::anonymous_name(anonymous))
+                    .u32_be(4, anonymous);
                 if *negated {
                     data.u32_be(5, 1);
                 }

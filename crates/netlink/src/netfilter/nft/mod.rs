@@ -8,7 +8,7 @@ mod client;
 mod expression;
 mod set;
 
-pub use change::{BaseChain, ChainKind, Change, Hook, Rule, encode};
+pub use change::{BaseChain, ChainKind, Change, Hook, Rule};
 pub use client::{ChainFound, Client, CommitRefused, ElementFound, RuleFound, SetFound};
 pub use expression::{
     AnonymousSet, CompareOperator, ConntrackKey, Data, Expression, FibResult, MetaKey, NatKind, PayloadBase,

@@ -2,11 +2,43 @@
 
 use super::expression::{LIST_ELEMENT, Verdict};
 use crate::wire::Writer;
+use std::hash::{BuildHasher as _, RandomState};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// The name pattern under which the kernel numbers sets that belong to one rule.
-pub(super) const ANONYMOUS_NAME: &str = "__set%d";
+/// The numbers that name sets which belong to one rule.
+///
+/// `nft` leaves them to the kernel, with the name `__set%d`. Then the kernel reads the numbers of all sets of the table for
+/// each new one, which takes seconds where thousands of rules have several ports. A number that is taken, by another
+/// program or by ourselves an hour ago, makes the kernel refuse the transaction, and the next attempt has other numbers.
+#[derive(Debug)]
+pub(super) struct SetNumbers(u32);
+
+impl SetNumbers {
+    /// Above those that the kernel gives, and within its `int`.
+    const FIRST: u32 = 1 << 20;
+    const LAST: u32 = i32::MAX.cast_unsigned();
+
+    /// From a place where nobody else is, most likely.
+    pub(super) fn random() -> Self {
+        let random = RandomState::new().hash_one(std::process::id());
+        let within = random % u64::from(Self::LAST - Self::FIRST);
+        Self(Self::FIRST + u32::try_from(within).unwrap_or(0))
+    }
+
+    /// The next number.
+    pub(super) fn take(&mut self) -> u32 {
+        let number = self.0;
+        self.0 = if number >= Self::LAST { Self::FIRST } else { number + 1 };
+        number
+    }
+}
+
+/// The name of a set that belongs to one rule; in a listing its members stand in the rule itself.
+pub(super) fn anonymous_name(number: u32) -> String {
+    format!("__set{number}")
+}
+
 /// Flags of sets.
 pub(super) const FLAG_ANONYMOUS: u32 = 1;
 pub(super) const FLAG_CONSTANT: u32 = 2;
