@@ -122,6 +122,9 @@ fn look_around(context: &Context, request: &Request) -> Result<Local> {
     let namespace = Arc::new(request.needed_namespace()?);
     let mut plan = WiringPlan::new(conf, identity.device(&request.environment), &request.ifname, mtu)?;
     plan.pod_mac = Some(random_mac());
+    if conf.is_calico_ipam() {
+        plan.expected = assign::expected(conf);
+    }
     Ok(Local { identity, name, mtu, dataplane, namespace, plan })
 }
 

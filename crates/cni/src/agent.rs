@@ -6,5 +6,7 @@
 pub mod client;
 pub mod protocol;
 pub mod server;
+pub mod thread;
 
 pub use server::{AgentState, bind, serve};
+pub use thread::alone;

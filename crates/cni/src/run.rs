@@ -95,7 +95,8 @@ pub fn run_in_process(program: Program) -> u8 {
         .collect();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let stdin = || {
-        let mut input = Vec::new();
+        // Enough for what runtimes send, so that it is read in one go.
+        let mut input = Vec::with_capacity(16 * 1024);
         // A broken standard input reads as an empty configuration, which is told as such.
         let _ = std::io::stdin().read_to_end(&mut input);
         input

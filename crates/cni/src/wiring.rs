@@ -2,8 +2,9 @@
 
 pub mod apply;
 pub mod check;
+mod inside;
 pub mod plan;
 
 pub use apply::{Wire, remove};
 pub use check::check;
-pub use plan::{HOST_MAC, Setting, WiringPlan};
+pub use plan::{Families, HOST_MAC, Setting, WiringPlan};

@@ -1,7 +1,7 @@
 //! Other network namespaces: opened by path, entered only by threads that end there.
 //!
 //! A thread that changed its namespace must never go back to other work: a runtime would run some other task in the
-//! wrong network. So [`run_in`] starts a thread, moves that one, and lets it end.
+//! wrong network. So [`run_in`] and [`spawn_in`] start a thread, move that one, and let it end.
 
 use rustix::fs::{Mode, OFlags, fstatfs, open as open_file};
 use rustix::io::Errno;
@@ -9,6 +9,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
 
 /// The file system that namespace files are in.
 const NAMESPACE_FILES: i64 = 0x6e73_6673;
@@ -114,6 +115,21 @@ impl Namespace {
         run_in(self.file.as_fd(), work)
             .map_err(|source| NamespaceError::Failed { path: self.path.clone(), source })
     }
+}
+
+/// Starts `work` in the network namespace of a descriptor, on a thread of its own that ends with it. The thread's outcome is
+/// an error when the namespace could not be entered; then `work` was not run.
+///
+/// # Errors
+/// When there can be no thread.
+pub fn spawn_in<T: Send + 'static>(
+    namespace: OwnedFd,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<io::Result<T>>> {
+    std::thread::Builder::new().name("namespace".to_owned()).spawn(move || {
+        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+        Ok(work())
+    })
 }
 
 /// Runs `work` in the network namespace of a descriptor, on a thread of its own, and waits for it.

@@ -6,6 +6,7 @@ use super::protocol::{NEWEST, OLDEST, Question, Reply, body_length, frame};
 use crate::host::HostPaths;
 use crate::request::{Command, Request, is_passed};
 use crate::run::{Outcome, Program};
+use netlink::namespace::Namespace;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use std::io::{self, IoSlice, Read as _, Write as _};
 use std::mem::MaybeUninit;
@@ -50,10 +51,19 @@ pub fn ask(program: Program, request: &Request, stdin: &[u8], paths: &HostPaths)
         "" => paths.agent_socket.clone(),
         other => PathBuf::from(other),
     };
+    // A namespace that is gone is no hindrance to DEL, and the agent will say so for ADD.
+    let namespace = request.namespace().ok().flatten();
+    let question = match question(program, request, stdin, namespace.is_some()) {
+        Ok(question) => question,
+        Err(error) => {
+            tracing::info!(%error, "the agent cannot be asked this; the plugin does it");
+            return Reached::Missed(None);
+        }
+    };
     let deadline = Instant::now() + patience(request);
     let mut pause = FIRST_PAUSE;
     loop {
-        let reason = match attempt(program, request, stdin, &socket) {
+        let reason = match attempt(&question, namespace.as_ref(), &socket) {
             Ok(outcome) => return Reached::Answered(outcome),
             Err(Attempt::NoAgent) => return Reached::Missed(None),
             Err(Attempt::Refused(reason)) => {
@@ -80,14 +90,31 @@ fn patience(request: &Request) -> Duration {
     if request.command == Command::Add { limit } else { limit / 10 }
 }
 
-fn attempt(program: Program, request: &Request, stdin: &[u8], socket: &Path) -> Result<Outcome, Attempt> {
+/// The whole question as a frame: made before anybody is asked, so that the agent never waits for the rest of it.
+fn question(program: Program, request: &Request, stdin: &[u8], has_namespace: bool) -> io::Result<Vec<u8>> {
+    frame(&Question {
+        oldest: OLDEST,
+        newest: NEWEST,
+        program,
+        environment: request
+            .environment
+            .iter()
+            .filter(|(name, _)| is_passed(name))
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect(),
+        configuration: String::from_utf8_lossy(stdin).into_owned(),
+        has_namespace,
+    })
+}
+
+fn attempt(question: &[u8], namespace: Option<&Namespace>, socket: &Path) -> Result<Outcome, Attempt> {
     let stream = UnixStream::connect(socket).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => Attempt::NoAgent,
         // The file is there and nobody listens: an agent that ended, or one that is about to.
         io::ErrorKind::ConnectionRefused | io::ErrorKind::WouldBlock => Attempt::Waiting(error.to_string()),
         _ => Attempt::Refused(error.to_string()),
     })?;
-    let reply = exchange(stream, program, request, stdin).map_err(|error| {
+    let reply = exchange(stream, question, namespace).map_err(|error| {
         // The agent went away in the middle. What it had done is found again: ADD and DEL can be repeated.
         Attempt::Waiting(format!("the connection broke: {error}"))
     })?;
@@ -103,36 +130,20 @@ fn attempt(program: Program, request: &Request, stdin: &[u8], socket: &Path) -> 
     }
 }
 
-fn exchange(mut stream: UnixStream, program: Program, request: &Request, stdin: &[u8]) -> io::Result<Reply> {
+fn exchange(mut stream: UnixStream, question: &[u8], namespace: Option<&Namespace>) -> io::Result<Reply> {
     stream.set_read_timeout(Some(CALL_PATIENCE))?;
     stream.set_write_timeout(Some(CALL_PATIENCE))?;
-    // A namespace that is gone is no hindrance to DEL, and the agent will say so for ADD.
-    let namespace = request.namespace().ok().flatten();
-    let question = Question {
-        oldest: OLDEST,
-        newest: NEWEST,
-        program,
-        environment: request
-            .environment
-            .iter()
-            .filter(|(name, _)| is_passed(name))
-            .map(|(name, value)| (name.clone(), value.clone()))
-            .collect(),
-        configuration: String::from_utf8_lossy(stdin).into_owned(),
-        has_namespace: namespace.is_some(),
-    };
-    let bytes = frame(&question)?;
-    let sent = match &namespace {
+    let sent = match namespace {
         Some(namespace) => {
             let descriptors = [namespace.file().as_fd()];
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
             let mut control = SendAncillaryBuffer::new(&mut space);
             control.push(SendAncillaryMessage::ScmRights(&descriptors));
-            sendmsg(&stream, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)?
+            sendmsg(&stream, &[IoSlice::new(question)], &mut control, SendFlags::NOSIGNAL)?
         }
         None => 0,
     };
-    stream.write_all(bytes.get(sent..).unwrap_or_default())?;
+    stream.write_all(question.get(sent..).unwrap_or_default())?;
     let mut header = [0; 4];
     stream.read_exact(&mut header)?;
     let mut body = vec![0; body_length(header)?];

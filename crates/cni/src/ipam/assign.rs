@@ -8,6 +8,7 @@ use crate::endpoint::whole;
 use crate::error::{CniError, Result, code};
 use crate::identity::Identity;
 use crate::result::{CniResult, Ip, Route};
+use crate::wiring::Families;
 use api::{IPAMConfigurationSpec, IPPoolSpec};
 use client::ListQuery;
 use ipam::{
@@ -47,6 +48,12 @@ pub(crate) async fn look_ahead(context: &Context, conf: &NetConf, node: &str) ->
         .map(|it| it.0)
         .collect();
     context.store.ipam.look_ahead(node, &versions).await.ok()
+}
+
+/// The families of which a configuration asks for addresses.
+pub(crate) fn expected(conf: &NetConf) -> Families {
+    let (v4, v6) = families(conf);
+    Families { v4: v4 > 0, v6: v6 > 0 }
 }
 
 /// How many addresses of each family a configuration asks for.

@@ -1,20 +1,20 @@
 //! A plan carried out: the pair of devices first, which needs no address yet, then everything that does.
 //!
 //! The pair is made from the host's side in one request, with the other end already in the pod's namespace and both
-//! with their names, MTU and hardware addresses: nothing is moved or renamed where others could see it half-made. Code
-//! runs inside the pod's namespace only on a thread that ends there.
+//! with their names, MTU and hardware addresses: nothing is moved or renamed where others could see it half-made. Where the
+//! families of the addresses are known beforehand, both sides are made ready for them too. Code runs inside the pod's
+//! namespace only on a thread that ends there.
 
-use super::plan::{GATEWAY_V4, HOST_MAC, Setting, WiringPlan};
+use super::inside::{Ready, Waiting};
+use super::plan::{Families, HOST_MAC, Setting, WiringPlan};
 use crate::config::DeviceType;
 use crate::error::{CniError, Result};
 use crate::fault;
-use ipnet::IpNet;
 use netlink::namespace::Namespace;
 use netlink::{
-    Address, DeviceKind, Family, Handle, Kernel as _, Link, LinkChange, LinkRef, MacAddress, NewLink,
-    Operation, Peer, Route, RouteFilter, TABLE_MAIN, sysctl,
+    DeviceKind, Family, Handle, Kernel as _, Link, LinkChange, LinkRef, MacAddress, NewLink, Operation, Peer,
+    Route, RouteFilter, TABLE_MAIN, sysctl,
 };
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -28,6 +28,10 @@ const LINK_LOCAL_PATIENCE: Duration = Duration::from_secs(1);
 pub struct Wire {
     host: Handle,
     link: Link,
+    /// The host's settings that are made.
+    made: Vec<Setting>,
+    /// The pod's side, if it is ready.
+    inside: Option<Waiting>,
 }
 
 impl Wire {
@@ -73,9 +77,9 @@ impl Wire {
             }
             Err(error) => return Err(CniError::wiring(error)),
         };
-        let mut wire = Self { host, link };
+        let mut wire = Self { host, link, made: Vec::new(), inside: None };
         fault::point("link-created");
-        match wire.settle_mac() {
+        match wire.settle_mac().and_then(|()| wire.make_ready(plan, namespace)) {
             Ok(()) => Ok(Some(wire)),
             Err(error) => {
                 wire.undo();
@@ -110,12 +114,24 @@ impl Wire {
         Ok(())
     }
 
+    /// What can be done before there are addresses.
+    fn make_ready(&mut self, plan: &WiringPlan, namespace: &Namespace) -> Result<()> {
+        if plan.expected == Families::default() {
+            return Ok(());
+        }
+        self.inside = Some(Waiting::start(plan, namespace)?);
+        self.made = plan.host_settings(plan.expected);
+        write_settings(&self.made)
+    }
+
     /// Gives both ends their settings, addresses and routes; returns the hardware address of the pod's end.
     ///
     /// # Errors
     /// When the kernel refuses. The pair is still there then: see [`Wire::undo`].
     pub fn finish(&mut self, plan: &WiringPlan, namespace: &Namespace) -> Result<MacAddress> {
-        write_settings(&plan.host_settings())?;
+        let mut settings = plan.host_settings(plan.families());
+        settings.retain(|setting| !self.made.contains(setting));
+        write_settings(&settings)?;
         fault::point("host-settings");
         let mut operations = vec![Operation::up(self.link.index)];
         let routes: Vec<Route> = if plan.host_routes {
@@ -133,7 +149,12 @@ impl Wire {
             }
         }
         fault::point("host-up");
-        let mac = namespace.run(|| wire_pod(plan)).map_err(CniError::wiring)??;
+        let mac = match self.inside.take() {
+            Some(waiting) => waiting.finish(plan)?,
+            None => namespace
+                .run(|| Ready::new(plan, plan.families())?.wire(plan))
+                .map_err(CniError::wiring)??,
+        };
         fault::point("pod-wired");
         if plan.has_v6() {
             self.await_link_local()?;
@@ -209,6 +230,7 @@ impl Wire {
 
     /// Deletes the pair.
     pub fn undo(&mut self) {
+        self.inside = None;
         if let Err(error) = delete(&mut self.host, &LinkRef::Index(self.link.index)) {
             tracing::warn!(%error, device = %self.link.name, "the pod's device could not be removed again");
         }
@@ -229,7 +251,7 @@ fn delete(handle: &mut Handle, link: &LinkRef) -> Result<()> {
     }
 }
 
-fn write_settings(settings: &[Setting]) -> Result<()> {
+pub(super) fn write_settings(settings: &[Setting]) -> Result<()> {
     for setting in settings {
         match sysctl::write(&setting.path, setting.value) {
             Ok(()) => {}
@@ -238,42 +260,6 @@ fn write_settings(settings: &[Setting]) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// The pod's side, run inside its namespace.
-fn wire_pod(plan: &WiringPlan) -> Result<MacAddress> {
-    write_settings(&plan.pod_settings_before())?;
-    let mut handle = Handle::open().map_err(CniError::wiring)?;
-    let name = LinkRef::Name(plan.pod_device.clone());
-    let link = handle
-        .link(&name)
-        .map_err(CniError::wiring)?
-        .ok_or_else(|| CniError::wiring(format!("the pod's device {} is gone", plan.pod_device)))?;
-    let index = link.index;
-    let mut operations = vec![Operation::up(index)];
-    if plan.has_v4() {
-        let gateway = IpAddr::V4(GATEWAY_V4);
-        operations.push(Operation::AddRoute(Route::on_link(IpNet::from(gateway), index)));
-        let routes = plan.routes_of(false).map(|to| Operation::AddRoute(Route::via(to, gateway, index)));
-        operations.extend(routes);
-    }
-    if plan.has_v6() {
-        let gateway = WiringPlan::gateway_v6();
-        operations.extend(plan.routes_of(true).map(|to| Operation::AddRoute(Route::via(to, gateway, index))));
-    }
-    for address in &plan.addresses {
-        let skip_duplicate_detection = address.addr().is_ipv6();
-        operations.push(Operation::AddAddress(Address {
-            skip_duplicate_detection,
-            ..Address::new(index, *address)
-        }));
-    }
-    netlink::first_failure(handle.apply(&operations))
-        .map_err(|error| CniError::wiring(format!("inside the pod's network namespace: {error}")))?;
-    write_settings(&plan.pod_settings_after())?;
-    link.mac.ok_or_else(|| {
-        CniError::wiring(format!("the pod's device {} has no hardware address", plan.pod_device))
-    })
 }
 
 /// Removes the pod's device, and with it the host's end. A namespace or device that is gone is fine.

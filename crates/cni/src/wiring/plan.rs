@@ -25,6 +25,15 @@ pub struct Setting {
     pub optional: bool,
 }
 
+/// Of which IP versions a pod has addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Families {
+    /// IPv4.
+    pub v4: bool,
+    /// IPv6.
+    pub v6: bool,
+}
+
 /// The network of one pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WiringPlan {
@@ -40,6 +49,8 @@ pub struct WiringPlan {
     pub queues: u32,
     /// The hardware address of the pod's end; the kernel's choice when not given.
     pub pod_mac: Option<MacAddress>,
+    /// The addresses that there will be, where that is known: what they need is made ready while they are being taken.
+    pub expected: Families,
     /// The pod's addresses, each as a network of its own.
     pub addresses: Vec<IpNet>,
     /// Destinations that the pod reaches by the host.
@@ -63,6 +74,7 @@ impl WiringPlan {
             mtu,
             queues: u32::try_from(conf.num_queues.max(1)).unwrap_or(1),
             pod_mac: None,
+            expected: Families::default(),
             addresses: Vec::new(),
             routes: default_routes(),
             host_routes: true,
@@ -87,6 +99,12 @@ impl WiringPlan {
         self.addresses.iter().any(|address| address.addr().is_ipv6())
     }
 
+    /// The families of the pod's addresses.
+    #[must_use]
+    pub fn families(&self) -> Families {
+        Families { v4: self.has_v4(), v6: self.has_v6() }
+    }
+
     /// The pod's routes of one family.
     pub fn routes_of(&self, v6: bool) -> impl Iterator<Item = IpNet> + '_ {
         self.routes.iter().copied().filter(move |route| route.addr().is_ipv6() == v6)
@@ -98,12 +116,12 @@ impl WiringPlan {
         HOST_MAC.link_local().into()
     }
 
-    /// Settings of the host's end, before it is up.
+    /// Settings of the host's end for addresses of these families, before it is up.
     #[must_use]
-    pub fn host_settings(&self) -> Vec<Setting> {
+    pub fn host_settings(&self, families: Families) -> Vec<Setting> {
         let name = &self.host_device;
         let mut settings = Vec::new();
-        if self.has_v4() {
+        if families.v4 {
             let conf = |key: &str| format!("net/ipv4/conf/{name}/{key}");
             settings.extend([
                 needed(conf("route_localnet"), "1"),
@@ -114,7 +132,7 @@ impl WiringPlan {
             ]);
         }
         let conf = |key: &str| format!("net/ipv6/conf/{name}/{key}");
-        if self.has_v6() {
+        if families.v6 {
             settings.extend([
                 needed(conf("accept_dad"), "0"),
                 needed(conf("disable_ipv6"), "0"),
@@ -127,10 +145,10 @@ impl WiringPlan {
         settings
     }
 
-    /// Settings inside the pod, before its end is up.
+    /// Settings inside the pod for addresses of these families, before its end is up.
     #[must_use]
-    pub fn pod_settings_before(&self) -> Vec<Setting> {
-        if !self.has_v6() {
+    pub fn pod_settings_before(&self, families: Families) -> Vec<Setting> {
+        if !families.v6 {
             return Vec::new();
         }
         let mut settings = vec![needed(format!("net/ipv6/conf/{}/accept_dad", self.pod_device), "0")];
@@ -190,7 +208,7 @@ mod tests {
     fn settings_depend_on_the_families() {
         let v4 = plan(&["10.0.0.1/26"]);
         assert_eq!(
-            lines(v4.host_settings()),
+            lines(v4.host_settings(v4.families())),
             [
                 "net/ipv4/conf/cali1/route_localnet=1",
                 "net/ipv4/neigh/cali1/proxy_delay=0",
@@ -199,11 +217,11 @@ mod tests {
                 "net/ipv6/conf/cali1/accept_ra=0"
             ]
         );
-        assert!(v4.pod_settings_before().is_empty());
+        assert!(v4.pod_settings_before(v4.families()).is_empty());
         assert_eq!(lines(v4.pod_settings_after()), ["net/ipv4/ip_forward=0"]);
         let v6 = plan(&["fd00::1/122"]);
-        assert_eq!(v6.host_settings().len(), 5);
-        assert_eq!(v6.pod_settings_before().len(), 4);
+        assert_eq!(v6.host_settings(v6.families()).len(), 5);
+        assert_eq!(v6.pod_settings_before(v6.families()).len(), 4);
         assert_eq!(v6.addresses[0].to_string(), "fd00::1/128");
         assert_eq!(WiringPlan::gateway_v6().to_string(), "fe80::ecee:eeff:feee:eeee");
     }
