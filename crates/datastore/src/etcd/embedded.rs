@@ -52,6 +52,7 @@ impl Transport for EmbeddedTransport {
         Ok(RangeResponse {
             revision: answer.revision,
             more: answer.more,
+            count: answer.count,
             entries: answer.kvs.into_iter().map(entry).collect(),
         })
     }

@@ -13,17 +13,22 @@ use crate::error::{Error, Result};
 use futures::stream::{self, StreamExt as _};
 use model::{Key, KvPair, ListOptions, ResourceKey};
 use std::collections::VecDeque;
-use std::sync::{Arc, OnceLock};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::task::JoinHandle;
 
-/// How many keys to fetch first: few, so that decoding begins early. Every further page is larger by [`GROWTH`], since etcd
-/// looks at all keys that are left for every page.
-const FIRST_PAGE: i64 = 1000;
-/// By how much pages grow.
+/// How many keys to fetch first: few, so that decoding begins early.
+const FIRST_PAGE: i64 = 500;
+/// In how many pages of the same size to fetch the rest. With more, less is left to decode when the last one has come; but for every page etcd
+/// counts all keys that are left.
+const FURTHER_PAGES: i64 = 5;
+/// Smaller pages are not worth a request.
+const SMALLEST_PAGE: i64 = 1000;
+/// By how much parts grow, where a list is read in parts.
 const GROWTH: i64 = 3;
 /// How many keys a part has at most, where a list is read in parts so that it need not be held.
 const LARGEST_PART: i64 = 20_000;
-/// Fewer entries than this are not worth handing over to another thread.
+/// So many entries are decoded at once; fewer are not worth handing over to another thread.
 const CHUNK: usize = 250;
 
 /// What a list or watch is about.
@@ -261,7 +266,7 @@ impl PartReader {
             _ => None,
         };
         let mut decoder = Decoder::new(selection);
-        decoder.take(answer.entries).await?;
+        decoder.take(answer.entries);
         let mut part = decoder.finish().await?;
         part.revision = revision;
         Ok((part, next))
@@ -293,13 +298,16 @@ async fn read_spans(
             if revision == 0 {
                 revision = answer.revision;
             }
+            if limit == first_page {
+                let left = answer.count.saturating_sub(limit);
+                limit = limit.max(SMALLEST_PAGE).max(left / FURTHER_PAGES + 1);
+            }
             let last = answer.entries.last().map(|entry| entry.key.clone());
-            decoder.take(answer.entries).await?;
+            decoder.take(answer.entries);
             match last {
                 Some(last) if answer.more => rest = rest.after(&last),
                 _ => break,
             }
-            limit = limit.saturating_mul(GROWTH);
         }
     }
     let mut found = decoder.finish().await?;
@@ -315,11 +323,35 @@ async fn read_spans(
     Ok(found)
 }
 
-/// Decodes on other threads, in order, while the caller fetches more.
+/// Decodes on other threads while the caller fetches more; the result is in order.
+///
+/// While there is more to fetch one processor is left to that: decoding on all of them would hold up the next page, and then there
+/// would be nothing to decode.
 struct Decoder {
+    work: Arc<Work>,
+    workers: Vec<JoinHandle<()>>,
+}
+
+/// What the threads share.
+struct Work {
     selection: Arc<Selection>,
-    pending: VecDeque<JoinHandle<Part>>,
-    found: KvList,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Chunk>,
+    /// What became of the chunks, by their number.
+    done: Vec<Part>,
+    /// How many threads are at work.
+    busy: usize,
+}
+
+/// A piece of a page.
+struct Chunk {
+    number: usize,
+    page: Arc<Vec<Entry>>,
+    range: Range<usize>,
 }
 
 /// How many threads decode. Asked only for pages that are worth sharing out, and once: the answer takes several files.
@@ -328,50 +360,83 @@ fn threads() -> usize {
     *THREADS.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
-impl Decoder {
-    fn new(selection: Arc<Selection>) -> Self {
-        Self { selection, pending: VecDeque::new(), found: KvList::default() }
+impl Work {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes over a page. Waits only when all threads are busy.
-    async fn take(&mut self, entries: Vec<Entry>) -> Result<()> {
+    /// Decodes until nothing is waiting.
+    fn run(&self) {
+        loop {
+            let mut state = self.state();
+            let Some(Chunk { number, page, range }) = state.waiting.pop_front() else {
+                state.busy -= 1;
+                return;
+            };
+            drop(state);
+            let part = decode(&self.selection, &page[range]);
+            self.state().done[number] = part;
+        }
+    }
+}
+
+impl Decoder {
+    fn new(selection: Arc<Selection>) -> Self {
+        let work = Arc::new(Work { selection, state: Mutex::default() });
+        Self { work, workers: Vec::new() }
+    }
+
+    /// Takes over a page.
+    fn take(&mut self, entries: Vec<Entry>) {
         if entries.len() < CHUNK {
-            self.wait(0).await?;
-            let part = decode(&self.selection, &entries);
-            self.collect(part);
-            return Ok(());
+            let part = decode(&self.work.selection, &entries);
+            self.work.state().done.push(part);
+            return;
         }
-        // No more than one page is decoded behind the one that was fetched last.
-        self.wait(threads()).await?;
-        let entries = Arc::new(entries);
-        let size = entries.len().div_ceil(threads()).max(CHUNK);
-        for start in (0..entries.len()).step_by(size) {
-            let end = (start + size).min(entries.len());
-            let (selection, page) = (Arc::clone(&self.selection), Arc::clone(&entries));
-            self.pending
-                .push_back(tokio::task::spawn_blocking(move || decode(&selection, &page[start..end])));
+        let page = Arc::new(entries);
+        let mut state = self.work.state();
+        for start in (0..page.len()).step_by(CHUNK) {
+            let range = start..(start + CHUNK).min(page.len());
+            let number = state.done.len();
+            state.done.push(Part::default());
+            state.waiting.push_back(Chunk { number, page: Arc::clone(&page), range });
         }
-        Ok(())
+        drop(state);
+        self.employ((threads() - 1).max(1));
+    }
+
+    /// Has so many threads at work, as far as there is any.
+    fn employ(&mut self, most: usize) {
+        let mut state = self.work.state();
+        for _ in state.busy..most.min(state.busy + state.waiting.len()) {
+            state.busy += 1;
+            let work = Arc::clone(&self.work);
+            self.workers.push(tokio::task::spawn_blocking(move || work.run()));
+        }
     }
 
     async fn finish(mut self) -> Result<KvList> {
-        self.wait(0).await?;
-        Ok(self.found)
-    }
-
-    /// Waits until at most `most` parts are still being decoded.
-    async fn wait(&mut self, most: usize) -> Result<()> {
-        while self.pending.len() > most {
-            let Some(part) = self.pending.pop_front() else { break };
-            let part = part.await.map_err(|error| Error::permanent("cannot decode a list", error))?;
-            self.collect(part);
+        if !self.workers.is_empty() {
+            self.employ(threads());
         }
-        Ok(())
+        for worker in std::mem::take(&mut self.workers) {
+            worker.await.map_err(|error| Error::permanent("cannot decode a list", error))?;
+        }
+        let done = std::mem::take(&mut self.work.state().done);
+        let mut found = KvList::default();
+        found.items.reserve_exact(done.iter().map(|part| part.items.len()).sum());
+        for mut part in done {
+            found.items.append(&mut part.items);
+            found.invalid.append(&mut part.invalid);
+        }
+        Ok(found)
     }
+}
 
-    fn collect(&mut self, mut part: Part) {
-        self.found.items.append(&mut part.items);
-        self.found.invalid.append(&mut part.invalid);
+impl Drop for Decoder {
+    /// Nobody waits for a list that was given up.
+    fn drop(&mut self) {
+        self.work.state().waiting.clear();
     }
 }
 

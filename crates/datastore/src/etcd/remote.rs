@@ -172,6 +172,7 @@ impl Transport for RemoteTransport {
         Ok(RangeResponse {
             revision: answer.header.map_or(0, |header| header.revision),
             more: answer.more,
+            count: answer.count,
             entries: answer.kvs.into_iter().map(entry).collect(),
         })
     }

@@ -82,6 +82,8 @@ pub struct RangeResponse {
     pub entries: Vec<Entry>,
     /// Whether the limit left some out.
     pub more: bool,
+    /// How many there are, those included that the limit left out.
+    pub count: i64,
 }
 
 /// A condition of a transaction.
