@@ -162,6 +162,9 @@ impl Report {
                 line.goal
             );
         }
+        if !with_library() {
+            text += "\nPuts come from clients that cost little: HTTP/2 by hand, one write for a request.\n";
+        }
         text
     }
 
@@ -293,6 +296,11 @@ async fn fill(endpoint: &str, prefix: &str, count: usize) -> Result<()> {
     Ok(())
 }
 
+/// Whether the general client puts.
+fn with_library() -> bool {
+    std::env::var("KVSTORE_BENCH_CLIENT").is_ok_and(|client| client == "library")
+}
+
 /// Who puts.
 enum Putter {
     Lean(client::Client),
@@ -311,7 +319,7 @@ impl Putter {
 /// How many puts so many clients do in how many seconds, each waiting for its answer before the next put.
 async fn puts(endpoint: &str, clients: usize, time: Duration) -> Result<(u32, f64)> {
     let mut connections = Vec::new();
-    if std::env::var("KVSTORE_BENCH_CLIENT").is_ok_and(|client| client == "library") {
+    if with_library() {
         connections.extend(self::clients(endpoint, clients).await?.into_iter().map(Putter::Library));
     } else {
         for _ in 0..clients {

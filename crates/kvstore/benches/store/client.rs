@@ -20,7 +20,7 @@ struct PutRequest {
 }
 
 /// One connection.
-pub struct Client {
+pub(crate) struct Client {
     requests: SendRequest<Bytes>,
     connection: Connection<TcpStream, Bytes>,
     request: Request<()>,
@@ -28,7 +28,7 @@ pub struct Client {
 
 impl Client {
     /// Connects to `endpoint`, a plain `http://` address.
-    pub async fn connect(endpoint: &str) -> Result<Self> {
+    pub(crate) async fn connect(endpoint: &str) -> Result<Self> {
         let stream = TcpStream::connect(endpoint.trim_start_matches("http://")).await?;
         stream.set_nodelay(true)?;
         let (requests, connection) = h2::client::handshake(stream).await?;
@@ -40,7 +40,7 @@ impl Client {
     }
 
     /// Puts one key and waits for the answer.
-    pub async fn put(&mut self, key: String, value: Bytes) -> Result<()> {
+    pub(crate) async fn put(&mut self, key: String, value: Bytes) -> Result<()> {
         let put = PutRequest { key: key.into(), value };
         let length = put.encoded_len();
         let mut message = BytesMut::with_capacity(5 + length);

@@ -373,7 +373,7 @@ impl Method {
         use unary::encoded;
         match self {
             Self::Range => {
-                let answer = |request| async move { api.read_keys(request, |it| encoded(&it)).await };
+                let answer = |request| async move { encoded(&api.read_keys(request).await?) };
                 unary::call(request, most, answer).await
             }
             Self::Put => {

@@ -67,24 +67,22 @@ impl Api {
 
 /// What the key service does, without the ways to reach it.
 impl Api {
-    /// Reads keys and makes something of the answer. Large answers are made off the network threads.
-    pub(super) async fn read_keys<T: Send + 'static>(
-        &self,
-        request: pb::RangeRequest,
-        make: impl FnOnce(pb::RangeResponse) -> Result<T, Status> + Send + 'static,
-    ) -> Result<T, Status> {
+    /// Reads keys. Many are read off the network threads; their answer is put together here, because memory for all of it at once on
+    /// the other thread would be given back to the system and fetched again for each request.
+    pub(super) async fn read_keys(&self, request: pb::RangeRequest) -> Result<pb::RangeResponse, Status> {
         let request = range_request(request)?;
         let small = request.range_end.is_empty() || (1..=INLINE_KEYS).contains(&request.limit);
-        let api = self.clone();
-        let read = move || {
-            let response = api.store.range(&request).map_err(status)?;
-            let header = api.header(response.revision);
-            make(pb::RangeResponse { header, ..range_response(response) })
+        let response = if small {
+            self.store.range(&request)
+        } else {
+            let store = Arc::clone(&self.store);
+            tokio::task::spawn_blocking(move || store.range(&request))
+                .await
+                .map_err(|error| Status::internal(error.to_string()))?
         };
-        if small {
-            return read();
-        }
-        tokio::task::spawn_blocking(read).await.map_err(|error| Status::internal(error.to_string()))?
+        let response = response.map_err(status)?;
+        let header = self.header(response.revision);
+        Ok(pb::RangeResponse { header, ..range_response(response) })
     }
 
     pub(super) async fn put_key(&self, request: pb::PutRequest) -> Result<pb::PutResponse, Status> {
@@ -112,7 +110,7 @@ impl Api {
 #[tonic::async_trait]
 impl kv_server::Kv for Api {
     async fn range(&self, request: Request<pb::RangeRequest>) -> Answer<pb::RangeResponse> {
-        self.read_keys(request.into_inner(), Ok).await.map(Response::new)
+        self.read_keys(request.into_inner()).await.map(Response::new)
     }
 
     async fn put(&self, request: Request<pb::PutRequest>) -> Answer<pb::PutResponse> {

@@ -3,7 +3,7 @@
 //! threads meet over each one, and head, message and end of an answer can leave in packets of their own. Here the executor
 //! is a list that the connection's task works through, so that all there is to say goes out in one write.
 //!
-//! It decides nothing about requests, and work that takes long does not belong here: services hand that to other threads.
+//! It decides nothing about requests. Reading many keys does not belong here: the service hands that to other threads.
 
 use std::{
     future::Future,

@@ -11,3 +11,4 @@ mod leases;
 mod model;
 mod support;
 mod watches;
+mod wire;
