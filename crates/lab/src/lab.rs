@@ -26,7 +26,9 @@ use std::time::{Duration, Instant};
 /// The place of servers and of `calicoctl`.
 pub const ROUTER: &str = "router";
 /// How long a node may take to be ready.
-const NODE_PATIENCE: Duration = Duration::from_secs(180);
+const NODE_PATIENCE: Duration = Duration::from_secs(300);
+/// How often a node is started before it counts as failed.
+const MOST_STARTS: usize = 4;
 /// How long processes may take to be gone.
 const END_PATIENCE: Duration = Duration::from_secs(20);
 /// Where Felix tells whether it is ready.
@@ -205,12 +207,19 @@ impl Lab {
         Ok(())
     }
 
-    /// Waits until a node's Felix is ready.
+    /// Waits until a node's Felix is ready. A node that ends before is started again a few times, as a kubelet does it: an
+    /// API server that is only starting can be slower than a node is patient.
     fn wait_for_node(&self, node: &Node) -> Result<()> {
         let deadline = Instant::now() + NODE_PATIENCE;
+        let mut starts = 1;
         while !self.is_ready(node)? {
             let programs = self.keeper.ask(&Request::List)?.programs;
             if let Some(how) = programs.get(&node.name).and_then(|program| program.ended.clone()) {
+                if starts < MOST_STARTS {
+                    starts += 1;
+                    self.start_node(node)?;
+                    continue;
+                }
                 bail!(
                     "{} ended ({how}); its log ends with:\n{}",
                     node.name,

@@ -1,7 +1,10 @@
 //! A pool beside the nodes' own ranges, and another encapsulation for it.
 
 use super::{NODE, write_conflist};
+use crate::inside::node_program;
+use crate::lab::ROUTER;
 use crate::scenario::{Play, has_ipip};
+use crate::settings::Variables;
 use anyhow::Result;
 use serde_json::json;
 
@@ -50,6 +53,17 @@ pub(super) fn another_encapsulation(play: &mut Play<'_>) -> Result<()> {
     let words: Vec<&str> = row.split_whitespace().collect();
     let holds = words.windows(2).any(|pair| pair == ["CrossSubnet", "Never"]);
     play.check("the table shows it: CrossSubnet and Never", holds, &shown);
+    // As the node sees itself; elsewhere nobody says that addresses come from the nodes' own ranges.
+    let variables = Variables::from([("USE_POD_CIDR".to_owned(), "true".to_owned())]);
+    let program = node_program();
+    let words = [program.as_str(), "ctl", "get", "node", NODE, "-o", "yaml", "--allow-version-mismatch"];
+    let mut stored = String::new();
+    let holds = play.soon(|play| {
+        let output = play.lab.run_in(ROUTER, &words, &variables, "")?;
+        stored = String::from_utf8_lossy(&output.stdout).into_owned();
+        Ok(stored.lines().any(|line| line.trim() == "ipv4IPIPTunnelAddr: 192.168.1.1"))
+    })?;
+    play.check("the node's tunnel address is the podCIDR's first, 192.168.1.1", holds, &stored);
     let line = "tunl0 comes up with MTU 1440 and the podCIDR's first address, 192.168.1.1/32";
     if !has_ipip() {
         play.elsewhere(line);
