@@ -23,6 +23,11 @@ pub(crate) struct Felix {
 
 impl Felix {
     pub(crate) fn start(endpoint: &str, filter: Filter) -> Result<Self> {
+        Self::start_as(crate::cluster::HOST, endpoint, filter)
+    }
+
+    /// The same for a host of this name.
+    pub(crate) fn start_as(host: &str, endpoint: &str, filter: Filter) -> Result<Self> {
         let folder = Folder::new("felix")?;
         let health = free_port()?;
         let mut command = Command::new(std::env::current_exe()?);
@@ -30,7 +35,7 @@ impl Felix {
         for (name, value) in [
             ("DATASTORETYPE", "etcdv3"),
             ("ETCDENDPOINTS", endpoint),
-            ("FELIXHOSTNAME", crate::cluster::HOST),
+            ("FELIXHOSTNAME", host),
             ("IPV6SUPPORT", "false"),
             ("IPTABLESBACKEND", "NFT"),
             ("NFTABLESMODE", if filter == Filter::Nftables { "Enabled" } else { "Disabled" }),

@@ -16,6 +16,7 @@ mod host;
 mod packets;
 mod programming;
 mod traffic;
+mod two_hosts;
 
 use anyhow::{Context as _, Result, bail};
 use std::ffi::OsString;

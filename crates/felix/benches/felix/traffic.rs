@@ -1,4 +1,4 @@
-//! Two pods on one host, each a network namespace, and TCP between them.
+//! Two pods, each a network namespace, and TCP between them: in bulk, and in small packets.
 
 use crate::host::shell;
 use anyhow::{Context as _, Result};
@@ -6,15 +6,18 @@ use netlink::namespace::Namespace;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
-use testkit::median;
 
-/// How long each kind of traffic runs.
+/// How long traffic in bulk runs.
 const LENGTH: Duration = Duration::from_millis(if cfg!(debug_assertions) { 200 } else { 1500 });
 const BUFFER: usize = 256 * 1024;
 /// Connections are spread over so many ports, so that nobody runs out of them.
 const PORTS: u16 = 8;
+/// How many make one slice of a measurement: about a millisecond, so that a slice is either disturbed or not. Connections
+/// are a multiple of the ports.
+const CONNECTIONS: u16 = 3 * PORTS;
+const ROUND_TRIPS: u16 = 100;
 
 /// What went through.
 #[derive(Clone, Copy, Debug, Default)]
@@ -24,7 +27,15 @@ pub(crate) struct Speed {
     pub(crate) connections: f64,
 }
 
-/// A client and a server, connected by a host.
+/// The command on a host: none is the namespace that this runs in.
+pub(crate) fn on(host: Option<&str>, command: &str) -> String {
+    match host {
+        Some(host) => format!("ip netns exec {host} {command}"),
+        None => command.to_owned(),
+    }
+}
+
+/// A client and a server, connected by one host or two.
 pub(crate) struct Pods {
     client: Namespace,
     server: Namespace,
@@ -32,21 +43,18 @@ pub(crate) struct Pods {
 }
 
 impl Pods {
-    /// Makes two pods beside the host `host` (none for the namespace that this runs in), with interfaces of these names
-    /// on the host. What a CNI plugin would do is done; the routes to the pods are not.
+    /// Makes two pods, each beside its host (none for the namespace that this runs in), with interfaces of these names on
+    /// the hosts. What a CNI plugin would do is done; the routes to the pods are not.
     pub(crate) fn make(
         id: &str,
-        host: Option<&str>,
+        hosts: [Option<&str>; 2],
         interfaces: [&str; 2],
         addresses: [Ipv4Addr; 2],
     ) -> Result<Self> {
-        let on_host = |command: &str| match host {
-            Some(host) => format!("ip netns exec {host} {command}"),
-            None => command.to_owned(),
-        };
         for (number, (part, (interface, address))) in
             ["c", "s"].iter().zip(interfaces.iter().zip(addresses)).enumerate()
         {
+            let on_host = |command: &str| on(hosts[number], command);
             let pod = format!("{id}{part}");
             let mac = format!("02:00:00:00:02:{number:02x}");
             let target = format!(
@@ -88,17 +96,22 @@ impl Pods {
         Ok(self.server.run(open)??)
     }
 
-    /// Measures all three kinds of traffic.
-    pub(crate) fn measure(&self) -> Result<Speed> {
-        Ok(Speed {
-            gigabits: self.throughput()?,
-            round_trip_us: self.round_trip()?,
-            connections: self.connections()?,
-        })
+    /// Gets ready for small packets: what takes long is done before anything is measured.
+    pub(crate) fn probe(&self) -> Result<Probe<'_>> {
+        let mut listeners = Vec::new();
+        for listener in self.listen(PORTS)? {
+            listeners.push((listener.local_addr()?, listener));
+        }
+        let (address, listener) = listeners.first().context("no listener")?;
+        let client = self.client.run(|| TcpStream::connect(address))??;
+        let (server, _) = listener.accept()?;
+        client.set_nodelay(true)?;
+        server.set_nodelay(true)?;
+        Ok(Probe { pods: self, listeners, client, server })
     }
 
     /// One connection, as much as goes through.
-    fn throughput(&self) -> Result<f64> {
+    pub(crate) fn throughput(&self) -> Result<f64> {
         let listener = self.listen(1)?.pop().context("no listener")?;
         let address = listener.local_addr()?;
         std::thread::scope(|scope| {
@@ -126,69 +139,47 @@ impl Pods {
             Ok(bytes as f64 * 8.0 / seconds / 1e9)
         })
     }
+}
 
-    /// One byte there and back again.
-    fn round_trip(&self) -> Result<f64> {
-        let listener = self.listen(1)?.pop().context("no listener")?;
-        let address = listener.local_addr()?;
-        std::thread::scope(|scope| {
-            scope.spawn(move || -> std::io::Result<()> {
-                let (mut stream, _) = listener.accept()?;
-                stream.set_nodelay(true)?;
-                let mut byte = [0];
-                while stream.read(&mut byte)? == 1 {
-                    stream.write_all(&byte)?;
-                }
-                Ok(())
-            });
-            let times = self.client.run(|| -> std::io::Result<Vec<f64>> {
-                let mut stream = TcpStream::connect(address)?;
-                stream.set_nodelay(true)?;
-                let (mut times, mut byte, begin) = (Vec::new(), [0], Instant::now());
-                while begin.elapsed() < LENGTH {
-                    let sent = Instant::now();
-                    stream.write_all(&byte)?;
-                    stream.read_exact(&mut byte)?;
-                    times.push(sent.elapsed().as_secs_f64() * 1e6);
-                }
-                Ok(times)
-            })??;
-            Ok(median(times))
-        })
+/// Small packets between two pods, with both ends in one thread: a packet arrives within the call that sends it, nobody
+/// sleeps or is woken up, and what is measured is the way through the kernel. With an end in a thread of its own a round
+/// trip is two wake-ups, which on a virtual machine take many times as long as the packets.
+pub(crate) struct Probe<'a> {
+    pods: &'a Pods,
+    listeners: Vec<(SocketAddr, TcpListener)>,
+    client: TcpStream,
+    server: TcpStream,
+}
+
+impl Probe<'_> {
+    /// One byte there and back again: the seconds for one, over a slice.
+    pub(crate) fn round_trip(&self) -> Result<f64> {
+        let (mut client, mut server, mut byte) = (&self.client, &self.server, [0]);
+        let begin = Instant::now();
+        for _ in 0..ROUND_TRIPS {
+            client.write_all(&byte)?;
+            server.read_exact(&mut byte)?;
+            server.write_all(&byte)?;
+            client.read_exact(&mut byte)?;
+        }
+        Ok(begin.elapsed().as_secs_f64() / f64::from(ROUND_TRIPS))
     }
 
-    /// Connections that are made and closed, one after the other.
-    fn connections(&self) -> Result<f64> {
-        let listeners = self.listen(PORTS)?;
-        let addresses = listeners.iter().map(TcpListener::local_addr).collect::<std::io::Result<Vec<_>>>()?;
-        let stop = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            for listener in listeners {
-                let stop = &stop;
-                scope.spawn(move || {
-                    while let Ok((mut stream, _)) = listener.accept() {
-                        if stop.load(Ordering::Relaxed) {
-                            return;
-                        }
-                        // Until the client closes it.
-                        let _ = stream.read(&mut [0]);
-                    }
-                });
-            }
-            let outcome = self.client.run(|| -> std::io::Result<f64> {
-                let (mut count, begin) = (0_u32, Instant::now());
-                while begin.elapsed() < LENGTH {
-                    for address in &addresses {
-                        drop(TcpStream::connect(address)?);
-                        count += 1;
-                    }
+    /// Connections that are made, accepted and closed from both ends, one after the other: the seconds for one, over
+    /// a slice.
+    pub(crate) fn connections(&self) -> Result<f64> {
+        let seconds = self.pods.client.run(|| -> std::io::Result<f64> {
+            let begin = Instant::now();
+            for _ in 0..CONNECTIONS / PORTS {
+                for (address, listener) in &self.listeners {
+                    let client = TcpStream::connect(address)?;
+                    let (mut server, _) = listener.accept()?;
+                    drop(client);
+                    while server.read(&mut [0])? != 0 {}
                 }
-                Ok(f64::from(count) / begin.elapsed().as_secs_f64())
-            });
-            stop.store(true, Ordering::Relaxed);
-            // One more for each wakes it up.
-            let _ = self.server.run(|| addresses.iter().map(TcpStream::connect).collect::<Vec<_>>());
-            Ok(outcome??)
-        })
+            }
+            Ok(begin.elapsed().as_secs_f64())
+        })??;
+        Ok(seconds / f64::from(CONNECTIONS))
     }
 }
