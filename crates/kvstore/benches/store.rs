@@ -304,7 +304,7 @@ fn with_library() -> bool {
 /// Who puts.
 enum Putter {
     Lean(client::Client),
-    Library(Client),
+    Library(Box<Client>),
 }
 
 impl Putter {
@@ -320,7 +320,8 @@ impl Putter {
 async fn puts(endpoint: &str, clients: usize, time: Duration) -> Result<(u32, f64)> {
     let mut connections = Vec::new();
     if with_library() {
-        connections.extend(self::clients(endpoint, clients).await?.into_iter().map(Putter::Library));
+        let clients = self::clients(endpoint, clients).await?;
+        connections.extend(clients.into_iter().map(Box::new).map(Putter::Library));
     } else {
         for _ in 0..clients {
             connections.push(Putter::Lean(client::Client::connect(endpoint).await?));
