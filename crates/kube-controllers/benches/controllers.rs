@@ -307,11 +307,7 @@ impl Running {
             let kibibytes: u32 = number.with_context(|| format!("no {name}"))?.parse()?;
             Ok(f64::from(kibibytes) / 1024.0)
         };
-        Ok(Memory {
-            resident: mebibytes("VmRSS:")?,
-            own: mebibytes("RssAnon:")?,
-            peak: mebibytes("VmHWM:")?,
-        })
+        Ok(Memory { resident: mebibytes("VmRSS:")?, own: mebibytes("RssAnon:")?, peak: mebibytes("VmHWM:")? })
     }
 
     /// User and system time so far.

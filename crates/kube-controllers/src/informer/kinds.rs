@@ -278,11 +278,19 @@ mod tests {
     fn addresses_come_from_the_best_source() {
         let annotations = json!({"cni.projectcalico.org/podIPs": "10.0.0.7/32,fd00::7/128", "cni.projectcalico.org/podIP": "10.0.0.8/32"});
         for (annotations, status, expected) in [
-            (&annotations, json!({"podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}]}), "10.0.0.1,fd00::1"),
+            (
+                &annotations,
+                json!({"podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}]}),
+                "10.0.0.1,fd00::1",
+            ),
             (&annotations, json!({"podIPs": [{"ip": "10.0.0.1"}, {}]}), "10.0.0.1,?"),
             (&annotations, json!({"podIP": "10.0.0.1"}), "10.0.0.1"),
             (&annotations, json!({}), "10.0.0.7/32,fd00::7/128"),
-            (&json!({"cni.projectcalico.org/podIPs": "", "cni.projectcalico.org/podIP": "10.0.0.8/32"}), json!({}), "10.0.0.8/32"),
+            (
+                &json!({"cni.projectcalico.org/podIPs": "", "cni.projectcalico.org/podIP": "10.0.0.8/32"}),
+                json!({}),
+                "10.0.0.8/32",
+            ),
             (&json!({"vpc.amazonaws.com/pod-ips": "10.0.0.9"}), json!({}), "10.0.0.9"),
             (&json!({}), json!({}), ""),
         ] {

@@ -33,8 +33,7 @@ pub fn bring_after(
         changed |= labels.remove(name).is_some();
     }
     if changed {
-        let remembered: std::collections::BTreeMap<&str, &str> =
-            kubernetes.iter().collect();
+        let remembered: std::collections::BTreeMap<&str, &str> = kubernetes.iter().collect();
         // A map of texts can always be written.
         if let Ok(text) = serde_json::to_string(&remembered) {
             annotations.insert(KUBE_LABELS.to_owned(), text);
