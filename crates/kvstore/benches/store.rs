@@ -303,7 +303,7 @@ fn with_library() -> bool {
 
 /// Who puts.
 enum Putter {
-    Lean(client::Client),
+    Lean(Box<client::Client>),
     Library(Box<Client>),
 }
 
@@ -324,7 +324,7 @@ async fn puts(endpoint: &str, clients: usize, time: Duration) -> Result<(u32, f6
         connections.extend(clients.into_iter().map(Box::new).map(Putter::Library));
     } else {
         for _ in 0..clients {
-            connections.push(Putter::Lean(client::Client::connect(endpoint).await?));
+            connections.push(Putter::Lean(Box::new(client::Client::connect(endpoint).await?)));
         }
     }
     let value = bytes::Bytes::from(value());
