@@ -28,7 +28,7 @@ impl Meaning {
             let field = &one["match"]["left"]["payload"];
             match field["field"].as_str() {
                 Some("sport" | "dport") => {
-                    about_ports.entry(field.to_string()).or_default().push(&one["match"])
+                    about_ports.entry(field.to_string()).or_default().push(&one["match"]);
                 }
                 _ => conditions.push(one.to_string()),
             }
