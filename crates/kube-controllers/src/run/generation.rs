@@ -29,6 +29,9 @@ use tokio::task::JoinSet;
 /// How long controllers may take to end.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long after the first lists their memory is given back: until then the first comparisons use it.
+const FIRST_WORK: Duration = Duration::from_secs(5);
+
 /// Why a generation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
@@ -79,6 +82,15 @@ impl Generation {
                 let _ = informer.await;
             });
         }
+        helpers.spawn({
+            let informers = informers.clone();
+            async move {
+                informers.synced().await;
+                tokio::time::sleep(FIRST_WORK).await;
+                // The pages of the first lists were the most that there will ever be at once.
+                telemetry::memory::give_back();
+            }
+        });
         let mut controllers = JoinSet::new();
         for controller in made {
             let shutdown = shutdown.clone();
