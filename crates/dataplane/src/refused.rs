@@ -13,6 +13,8 @@ use std::fmt;
 const INSTEAD: &str = "Refused by the kernel: dropped instead";
 /// Why a rule that closes a circle is refused.
 pub(crate) const CIRCLE: &str = "the rule leads back to a chain that leads here";
+/// Why a chain that nobody defined is closed.
+pub(crate) const NOT_DEFINED: &str = "rules lead to this chain, and it is not defined";
 /// The comment of the rule in a chain that nobody defined.
 const UNDEFINED: &str = "Chain is not defined: dropped instead";
 

@@ -7,7 +7,7 @@ use super::plan::{InsertMode, Origin, Plan, View, hooked_chains};
 use super::save::{Mark, Saved, is_ours, parse};
 use crate::chains::{Chains, Wanted};
 use crate::driver::ApplyError;
-use crate::refused::{CIRCLE, Closed, Part, Refused};
+use crate::refused::{CIRCLE, Closed, NOT_DEFINED, Part, Refused};
 use messages::Text;
 use rules::tree::{Action, Chain, KernelChain, Rule, Table};
 use std::collections::{BTreeMap, BTreeSet};
@@ -435,7 +435,7 @@ impl TableDriver {
             }
         }
         for name in self.chains.undefined() {
-            let reason = "rules lead to this chain, and it is not defined".to_owned();
+            let reason = NOT_DEFINED.to_owned();
             all.push(Refused { layer: Some(self.layer), name: name.clone(), part: None, reason });
         }
     }

@@ -182,10 +182,6 @@ impl Builder {
         match ranges.as_slice() {
             [] if negated => {}
             [] => self.never(),
-            [one] => {
-                self.payload(PayloadBase::Transport, offset, 2, Register::FIRST);
-                self.one_range(*one, negated);
-            }
             few if few.len() <= MAX_RANGES_WITHOUT_SET => {
                 self.payload(PayloadBase::Transport, offset, 2, Register::FIRST);
                 self.few_ranges(few, negated);
@@ -214,18 +210,17 @@ impl Builder {
     /// of them and in none of the gaps. A set would say it in fewer words, but the kernel finds the sets of a table by
     /// going through all of them, several times for each that a rule brings along.
     fn few_ranges(&mut self, ranges: &[(u16, u16)], negated: bool) {
+        if negated {
+            return ranges.iter().for_each(|range| self.one_range(*range, true));
+        }
         let (Some((first, _)), Some((_, last))) = (ranges.first(), ranges.last()) else { return };
-        let gaps = ranges.windows(2).map(|pair| (pair[0].1.saturating_add(1), pair[1].0.saturating_sub(1)));
-        let outside: Vec<(u16, u16)> = if negated {
-            ranges.to_vec()
-        } else {
-            self.compare(CompareOperator::AtLeast, Data::new(&first.to_be_bytes()));
-            self.compare(CompareOperator::AtMost, Data::new(&last.to_be_bytes()));
+        self.one_range((*first, *last), false);
+        for pair in ranges.windows(2) {
+            let gap = (pair[0].1.saturating_add(1), pair[1].0.saturating_sub(1));
             // Ranges that touch each other have no gap.
-            gaps.filter(|(from, to)| from <= to).collect()
-        };
-        for (from, to) in outside {
-            self.one_range((from, to), true);
+            if gap.0 <= gap.1 {
+                self.one_range(gap, true);
+            }
         }
     }
 

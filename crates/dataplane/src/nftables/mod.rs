@@ -22,7 +22,7 @@ pub use kernel::{Kernel, Snapshot};
 
 use crate::chains::{Chains, Wanted};
 use crate::driver::{Applied, ApplyError, RuleDriver};
-use crate::refused::{Closed, Part, Refused, undefined_body};
+use crate::refused::{Closed, NOT_DEFINED, Part, Refused, undefined_body};
 use layout::{base_chains, full_name};
 use messages::Text;
 use netlink::netfilter::nft;
@@ -316,7 +316,7 @@ impl<K: Kernel> RuleDriver for Driver<K> {
         }
         for name in self.chains.undefined() {
             let (layer, name) = short_name(name);
-            let reason = "rules lead to this chain, and it is not defined".to_owned();
+            let reason = NOT_DEFINED.to_owned();
             all.push(Refused { layer: Some(layer), name, part: None, reason });
         }
         for ((map, interface), reason) in &self.refused_entries {

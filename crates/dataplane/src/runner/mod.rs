@@ -39,8 +39,9 @@ use std::sync::mpsc::SyncSender;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A round that took longer wrote much at once, the whole node most likely, and its memory is free again.
-const LONG_ROUND_SECONDS: f64 = 0.05;
+/// A round that took longer wrote much at once, as the first one does, and its memory is free again. Rounds with iptables take
+/// a tenth of it for a single change, and giving memory back is no work for each of those.
+const LONG_ROUND_SECONDS: f64 = 1.0;
 /// How long a host's MTU must be another before Felix starts anew because of it.
 const MTU_SETTLING: Duration = Duration::from_secs(30);
 /// The first report of the process waits, so that one that keeps dying does not report.
@@ -675,10 +676,11 @@ impl Work {
         self.again_at = round.again_in.map(|pause| done + pause);
         if round.failures.is_empty() {
             self.backoff.succeeded();
-            if !std::mem::replace(&mut self.is_reported_in_sync, true) {
+            let is_first = !std::mem::replace(&mut self.is_reported_in_sync, true);
+            if is_first {
                 (self.reports)(FromDataplane::InSync);
             }
-            if seconds > LONG_ROUND_SECONDS {
+            if is_first || seconds > LONG_ROUND_SECONDS {
                 telemetry::memory::give_back();
             }
         } else {

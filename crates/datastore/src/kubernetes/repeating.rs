@@ -74,7 +74,7 @@ async fn send(client: &kube::Client, mut request: Request<Body>) -> Result<Respo
             code: response.status(),
             retry_after: retry_after(&response),
         };
-        let chance = uuid::Uuid::new_v4().as_bytes()[0];
+        let chance = || uuid::Uuid::new_v4().as_bytes()[0];
         let Some(pause) = answer.pause(attempt, limit.saturating_sub(waited), chance) else {
             return Ok(response);
         };
@@ -123,14 +123,14 @@ impl Answer<'_> {
 
     /// How long to wait before the request is sent again; nothing if it is not. `left` is what may still be waited,
     /// `chance` keeps many clients from coming back at the same moment.
-    fn pause(&self, attempt: u32, left: Duration, chance: u8) -> Option<Duration> {
+    fn pause(&self, attempt: u32, left: Duration, chance: impl FnOnce() -> u8) -> Option<Duration> {
         if !self.was_turned_away() {
             return None;
         }
         let own =
             SHORTEST_PAUSE.saturating_mul(1_u32.checked_shl(attempt).unwrap_or(u32::MAX)).min(LONGEST_PAUSE);
         let pause = own.max(self.retry_after.unwrap_or_default());
-        let pause = pause.saturating_add(own / 2 * u32::from(chance) / 255);
+        let pause = pause.saturating_add(own / 2 * u32::from(chance()) / 255);
         (pause <= left).then_some(pause)
     }
 }
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn pauses_grow_and_obey_the_server_within_the_limit() {
         let milliseconds = |code, retry_after, attempt, chance| {
-            let pause = answer(&Method::POST, code, retry_after).pause(attempt, MOST_WAITED, chance);
+            let pause = answer(&Method::POST, code, retry_after).pause(attempt, MOST_WAITED, || chance);
             pause.map(|pause| u64::try_from(pause.as_millis()).expect("a short time"))
         };
         for (code, retry_after, attempt, chance, expected) in [
@@ -176,8 +176,8 @@ mod tests {
         ] {
             assert_eq!(milliseconds(code, retry_after, attempt, chance), expected, "{code} {retry_after:?}");
         }
-        assert!(answer(&Method::GET, 503, None).pause(0, MOST_WAITED, 0).is_some(), "reading is harmless");
-        assert!(answer(&Method::GET, 429, None).pause(0, Duration::from_millis(99), 0).is_none());
+        assert!(answer(&Method::GET, 503, None).pause(0, MOST_WAITED, || 0).is_some(), "reading is harmless");
+        assert!(answer(&Method::GET, 429, None).pause(0, Duration::from_millis(99), || 0).is_none());
     }
 
     async fn sent(method: &Method, path: &str, answers: &[&str]) -> (u16, Vec<String>) {

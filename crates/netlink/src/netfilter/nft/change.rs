@@ -9,7 +9,6 @@ use super::set::{
 use crate::netfilter::socket::Request;
 use crate::netfilter::{NFTABLES, header};
 use crate::wire::Writer;
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Message types of the subsystem.
@@ -218,17 +217,17 @@ pub(super) fn encode(table: &Table, change: &Change, numbers: &mut SetNumbers, r
         Change::FlushChain(name) => push(DELETE_RULE, 0, named(2, name)),
         Change::DeleteChain(name) => push(DELETE_CHAIN, 0, named(3, name)),
         Change::AppendRule(rule) => {
-            let mut own: VecDeque<u32> = VecDeque::new();
-            for set in rule.expressions.iter().filter_map(anonymous) {
-                let number = numbers.take();
-                write_anonymous(&start, set, number, &mut push);
-                own.push_back(number);
+            let sets = rule.expressions.iter().filter_map(anonymous);
+            let numbered: Vec<(u32, &AnonymousSet)> = sets.map(|set| (numbers.take(), set)).collect();
+            for (number, set) in &numbered {
+                write_anonymous(&start, set, *number, &mut push);
             }
             let mut writer = named(2, &rule.chain);
+            let mut numbered = numbered.into_iter();
             writer.nested(4, |list| {
                 for expression in &rule.expressions {
-                    let number = anonymous(expression).and_then(|_| own.pop_front());
-                    expression.write(list, number.unwrap_or_default());
+                    let own = anonymous(expression).and_then(|_| numbered.next());
+                    expression.write(list, own.map_or(0, |(number, _)| number));
                 }
             });
             if !rule.comment.is_empty() {
