@@ -2,7 +2,7 @@
 //!
 //! Chains are defined for every policy, but only those that are reached from one of the kernel's own chains or from a map
 //! are programmed. A chain that something leads to and that nobody defined is wanted too, with unknown content: drivers
-//! make it one that drops. References are counted along wanted chains only, so that a group of chains that lead only to
+//! make it one that drops. A chain can also be kept, which is as if something led to it. References are counted along wanted chains only, so that a group of chains that lead only to
 //! each other is not wanted.
 
 use messages::Text;
@@ -23,6 +23,8 @@ pub(crate) struct Chains<C> {
     dirty: BTreeSet<Text>,
     /// Something leads there, and nobody said what it is.
     undefined: BTreeSet<Text>,
+    /// Wanted even where nothing leads there.
+    kept: BTreeSet<Text>,
 }
 
 impl<C> Default for Chains<C> {
@@ -32,6 +34,7 @@ impl<C> Default for Chains<C> {
             references: BTreeMap::new(),
             dirty: BTreeSet::new(),
             undefined: BTreeSet::new(),
+            kept: BTreeSet::new(),
         }
     }
 }
@@ -63,8 +66,20 @@ impl<C> Chains<C> {
         }
     }
 
-    /// Takes a definition back.
+    /// Whether a chain is wanted for as long as it is defined, even where nothing leads to it.
+    pub(crate) fn keep(&mut self, name: &Text, keep: bool) {
+        match keep {
+            true if self.kept.insert(name.clone()) => self.reference(name),
+            false if self.kept.remove(name) => self.dereference(name),
+            _ => {}
+        }
+    }
+
+    /// Takes a definition back. Nobody keeps the chain any more.
     pub(crate) fn undefine(&mut self, name: &str) {
+        if let Some(name) = self.kept.take(name) {
+            self.dereference(&name);
+        }
         let Some((name, old)) = self.definitions.remove_entry(name) else { return };
         if self.is_referenced(&name) {
             self.undefined.insert(name.clone());
@@ -247,6 +262,34 @@ mod tests {
         chains.dereference(&text("endpoint"));
         assert_eq!(wanted(&chains), "");
         assert_eq!(chains.definition("policy"), Some(&1));
+    }
+
+    #[test]
+    fn what_is_kept_is_wanted_until_its_definition_is_taken_back() {
+        let mut chains = Chains::default();
+        chains.define(text("policy"), 1, vec![text("other")]);
+        for _ in 0..2 {
+            chains.keep(&text("policy"), true);
+            assert_eq!(
+                (wanted(&chains).as_str(), chains.wanted("policy")),
+                ("other policy", Wanted::Defined(&1))
+            );
+        }
+        chains.keep(&text("policy"), false);
+        assert_eq!(wanted(&chains), "");
+        chains.keep(&text("policy"), true);
+        chains.reference(&text("policy"));
+        chains.keep(&text("policy"), false);
+        chains.keep(&text("policy"), false);
+        assert_eq!(wanted(&chains), "other policy", "something still leads there");
+        chains.keep(&text("policy"), true);
+        chains.dereference(&text("policy"));
+        chains.clear_dirty();
+        chains.undefine("policy");
+        assert_eq!((wanted(&chains).as_str(), undefined(&chains).as_str()), ("", ""));
+        assert!(chains.dirty().contains("policy"), "it is removed");
+        chains.define(text("policy"), 1, vec![]);
+        assert_eq!(wanted(&chains), "", "a new one is not kept");
     }
 
     #[test]

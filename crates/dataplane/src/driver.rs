@@ -46,6 +46,10 @@ pub trait RuleDriver {
     /// Defines a chain, or defines it anew. It is programmed when something leads to it.
     fn update_chain(&mut self, layer: Table, chain: Chain);
 
+    /// Whether a chain that is defined is programmed even when nothing leads to it. It is not, unless this was said since it
+    /// was defined for the first time.
+    fn keep_chain(&mut self, layer: Table, name: &Text, keep: bool);
+
     /// Takes a definition back.
     fn remove_chain(&mut self, layer: Table, name: &str);
 

@@ -120,6 +120,12 @@ impl<C: Commands> RuleDriver for Driver<C> {
         }
     }
 
+    fn keep_chain(&mut self, layer: Table, name: &Text, keep: bool) {
+        if let Some(table) = self.table(layer) {
+            table.keep_chain(name, keep);
+        }
+    }
+
     fn remove_chain(&mut self, layer: Table, name: &str) {
         if let Some(table) = self.table(layer) {
             table.remove_chain(name);

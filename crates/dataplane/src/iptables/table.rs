@@ -99,6 +99,10 @@ impl TableDriver {
         self.chains.define(chain.name, chain.rules, targets);
     }
 
+    pub(super) fn keep_chain(&mut self, name: &Text, keep: bool) {
+        self.chains.keep(name, keep);
+    }
+
     pub(super) fn remove_chain(&mut self, name: &str) {
         self.closed.remove(name);
         self.chains.undefine(name);

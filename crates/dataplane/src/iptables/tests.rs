@@ -195,6 +195,33 @@ fn the_second_time_nothing_is_read_or_written() {
 }
 
 #[test]
+fn a_chain_that_is_kept_needs_nothing_that_leads_to_it() {
+    for backend in [Backend::Nft, Backend::Legacy] {
+        let mut driver = driver(backend);
+        let kept = Text::from("cali-pi-kept");
+        for name in ["cali-pi-kept", "cali-pi-unused"] {
+            driver.update_chain(Table::Filter, Chain::new(name, vec![rule(Action::Drop)]));
+        }
+        driver.keep_chain(Table::Filter, &kept, true);
+        assert!(apply(&mut driver));
+        let ours = |driver: &mut Driver<Fake>| -> Vec<String> {
+            let chains = driver.commands().tables["filter"].keys();
+            chains.filter(|name| name.starts_with("cali-")).cloned().collect()
+        };
+        assert_eq!(ours(&mut driver), ["cali-pi-kept"]);
+        // Something comes to lead there and goes again.
+        driver.set_kernel_chain(Table::Filter, hook([kept.clone()]));
+        apply(&mut driver);
+        driver.set_kernel_chain(Table::Filter, hook([]));
+        apply(&mut driver);
+        assert_eq!(ours(&mut driver), ["cali-pi-kept"]);
+        driver.remove_chain(Table::Filter, &kept);
+        apply(&mut driver);
+        assert_eq!((ours(&mut driver), driver.refused()), (vec![], vec![]));
+    }
+}
+
+#[test]
 fn whatever_is_at_fault_without_a_line_is_found_by_halving() {
     let mut driver = driver(Backend::Nft);
     let bad = [3_usize, 20, 37];

@@ -9,6 +9,9 @@ use rules::tree::Table;
 use rules::{Direction, Renderer};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// The hint by which a policy is in the kernel before any endpoint of this host has it, so that the first one need not wait.
+const NEEDED_EVERYWHERE: &str = "AssumeNeededOnEveryNode";
+
 /// All policies that apply on this host.
 #[derive(Debug, Default)]
 pub struct Policies {
@@ -31,12 +34,19 @@ impl Policies {
     pub fn update(&mut self, id: &PolicyId, policy: &Policy, renderer: &Renderer, planes: &mut [Plane]) {
         let names =
             [Direction::Inbound, Direction::Outbound].map(|way| renderer.backend().policy_chain(way, id));
+        let keep = policy.performance_hints.iter().any(|hint| hint == NEEDED_EVERYWHERE);
         for plane in planes {
             for layer in [Table::Raw, Table::Mangle, Table::Filter] {
                 let used = layers(policy).iter().find(|(one, _)| *one == layer);
                 let chains = used.and_then(|_| renderer.policy_chains(id, policy, layer, plane.version));
                 match (used, chains) {
-                    (Some((_, true)), Some(chains)) => plane.update_chains(layer, chains),
+                    (Some((_, true)), Some(chains)) => {
+                        plane.update_chains(layer, chains);
+                        // Only in the main layer, as with Calico's Felix.
+                        names.iter().for_each(|name| {
+                            plane.rules.keep_chain(layer, name, keep && layer == Table::Filter);
+                        });
+                    }
                     (Some((_, false)), Some([_, outbound])) => {
                         plane.rules.remove_chain(layer, &names[0]);
                         plane.rules.update_chain(layer, outbound);

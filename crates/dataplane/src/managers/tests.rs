@@ -32,6 +32,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Default)]
 struct Told {
     chains: BTreeMap<(Table, Text), Chain>,
+    kept: BTreeSet<(Table, Text)>,
     maps: BTreeMap<Text, BTreeSet<Text>>,
     sets: BTreeMap<String, BTreeSet<String>>,
     log: Vec<String>,
@@ -67,8 +68,22 @@ impl RuleDriver for Notes {
         }
     }
 
+    fn keep_chain(&mut self, layer: Table, name: &Text, keep: bool) {
+        let mut told = self.told();
+        assert!(told.chains.contains_key(&(layer, name.clone())), "{name} is defined");
+        let changed = if keep {
+            told.kept.insert((layer, name.clone()))
+        } else {
+            told.kept.remove(&(layer, name.clone()))
+        };
+        if changed {
+            told.log.push(format!("{}{layer} {name}", if keep { "keep " } else { "leave " }));
+        }
+    }
+
     fn remove_chain(&mut self, layer: Table, name: &str) {
         let mut told = self.told();
+        told.kept.remove(&(layer, name.into()));
         if told.chains.remove(&(layer, name.into())).is_some() {
             told.log.push(format!("-{layer} {name}"));
         }
@@ -474,6 +489,29 @@ fn a_policy_rewrites_its_own_chains_where_it_is_used() {
     policies.remove(&policy_id("p"), renderer, planes);
     policies.remove(&policy_id("q"), renderer, planes);
     assert!(notes.told().chains.is_empty());
+}
+
+#[test]
+fn policies_that_every_node_needs_are_kept_in_the_filter_layer() {
+    for backend in [Backend::Nftables, Backend::Iptables] {
+        let Scene { notes, mut planes, renderer, mut policies, .. } = Scene::new(backend);
+        let (planes, renderer) = (&mut planes, &renderer);
+        let kept = |notes: &Notes| -> Vec<String> {
+            notes.told().kept.iter().map(|(layer, name)| format!("{layer} {name}")).collect()
+        };
+        let hinted = Policy {
+            performance_hints: vec!["other".to_owned(), "AssumeNeededOnEveryNode".to_owned()],
+            ..policy("all()")
+        };
+        policies.update(&policy_id("p"), &hinted, renderer, planes);
+        policies.update(&policy_id("q"), &policy("all()"), renderer, planes);
+        assert_eq!(kept(&notes), ["filter cali-pi-gnp/p", "filter cali-po-gnp/p"]);
+        policies.update(&policy_id("p"), &policy("all()"), renderer, planes);
+        assert!(kept(&notes).is_empty(), "without the hint");
+        policies.update(&policy_id("p"), &hinted, renderer, planes);
+        policies.update(&policy_id("p"), &Policy { untracked: true, ..hinted.clone() }, renderer, planes);
+        assert!(kept(&notes).is_empty(), "it belongs elsewhere");
+    }
 }
 
 #[test]

@@ -179,6 +179,10 @@ impl<K: Kernel> RuleDriver for Driver<K> {
         self.chains.define(name, body, targets);
     }
 
+    fn keep_chain(&mut self, layer: Table, name: &Text, keep: bool) {
+        self.chains.keep(&full_name(layer, name), keep);
+    }
+
     fn remove_chain(&mut self, layer: Table, name: &str) {
         let name = full_name(layer, name);
         self.closed.remove(&name);

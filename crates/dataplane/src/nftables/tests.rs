@@ -277,6 +277,33 @@ fn one_transaction_at_first_and_only_what_changed_afterwards() {
 }
 
 #[test]
+fn a_chain_that_is_kept_needs_nothing_that_leads_to_it() {
+    let mut driver = driver();
+    let kept = Text::from("cali-pi-kept");
+    for name in ["cali-pi-kept", "cali-pi-unused"] {
+        driver.update_chain(Table::Filter, Chain::new(name, vec![rule(Action::Drop)]));
+    }
+    driver.keep_chain(Table::Filter, &kept, true);
+    apply(&mut driver);
+    let only_kept = [("filter-cali-pi-kept".to_owned(), 1)];
+    assert_eq!(sizes(&mut driver), only_kept);
+    // Something comes to lead there and goes again.
+    driver.set_kernel_chain(Table::Filter, hook([kept.clone()]));
+    apply(&mut driver);
+    driver.set_kernel_chain(Table::Filter, hook([]));
+    apply(&mut driver);
+    assert_eq!(sizes(&mut driver), only_kept);
+    driver.keep_chain(Table::Filter, &kept, false);
+    apply(&mut driver);
+    assert_eq!(sizes(&mut driver), []);
+    driver.keep_chain(Table::Filter, &kept, true);
+    apply(&mut driver);
+    driver.remove_chain(Table::Filter, &kept);
+    apply(&mut driver);
+    assert_eq!((sizes(&mut driver), driver.refused()), (vec![], vec![]));
+}
+
+#[test]
 fn whatever_is_at_fault_without_a_name_is_found_by_halving() {
     let mut driver = driver();
     let bad = [3_usize, 20, 37];
