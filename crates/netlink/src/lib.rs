@@ -7,7 +7,7 @@
 //! - [`Monitor`]: what changes, as it changes.
 //! - [`namespace`]: running code in another network namespace, on a thread that ends there; [`sysctl`]: `/proc/sys`.
 //! - [`wireguard`]: the keys and peers of WireGuard devices.
-//! - [`tc`]: limits of bandwidth.
+//! - [`tc`]: limits of bandwidth; [`announcements`]: machines that say where they are.
 //! - [`Connection`]: requests and dumps of any netlink family, the part that other protocols build on.
 //!
 //! Everything blocks: a CNI plugin and a dataplane's apply thread both want the answer before the next step. Nothing
@@ -19,6 +19,7 @@
 //! so that one foreign link of a newer kernel would stop an agent, and it builds every attribute (statistics, per-family
 //! settings) of every object. Here unknown and odd attributes of foreign objects are passed over.
 
+pub mod announcements;
 mod connection;
 mod error;
 mod fake;

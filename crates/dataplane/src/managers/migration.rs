@@ -1,7 +1,17 @@
 //! Live migrations of virtual machines: the endpoint that a machine moves to has no routes until the machine is there, and
 //! afterwards, for a while, routes that win over those of its old place.
+//!
+//! | told | moving here | here | settling |
+//! | --- | --- | --- | --- |
+//! | the machine announces itself | here | | |
+//! | the migration is over | settling | settling | |
+//! | the time is over | | | no migration |
+//! | the machine moves on, or the endpoint is gone | no migration | no migration | no migration |
+//!
+//! Without a migration, only being told that a machine moves here begins one. Who listens for the announcement is no concern
+//! of this module: it says where to listen.
 
-use messages::{LiveMigrationRole, WorkloadEndpointId};
+use messages::{LiveMigrationRole, Text, WorkloadEndpointId};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -16,10 +26,12 @@ pub enum Routing {
     Elevated,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
-    /// The machine moves here.
-    Target,
+    /// The machine moves here, and will be behind this interface.
+    Target(Text),
+    /// It said that it is here, and the migration is not over yet.
+    Here,
     /// It is here, and routes settle until then.
     Settling(Instant),
 }
@@ -39,8 +51,19 @@ impl Migrations {
         Self { settling, roles: BTreeMap::new(), states: BTreeMap::new() }
     }
 
-    /// An endpoint has this role.
-    pub fn update(&mut self, id: &WorkloadEndpointId, role: LiveMigrationRole, now: Instant) {
+    /// An endpoint has this role, and this interface.
+    pub fn update(
+        &mut self,
+        id: &WorkloadEndpointId,
+        role: LiveMigrationRole,
+        interface: &str,
+        now: Instant,
+    ) {
+        if let Some(State::Target(known)) = self.states.get_mut(id)
+            && **known != *interface
+        {
+            *known = interface.into();
+        }
         let old = match role {
             LiveMigrationRole::None => self.roles.remove(id),
             _ => self.roles.insert(id.clone(), role),
@@ -50,9 +73,9 @@ impl Migrations {
         }
         match (self.states.get(id), role) {
             (None, LiveMigrationRole::Target) => {
-                self.states.insert(id.clone(), State::Target);
+                self.states.insert(id.clone(), State::Target(interface.into()));
             }
-            (Some(State::Target), LiveMigrationRole::None) => {
+            (Some(State::Target(_) | State::Here), LiveMigrationRole::None) => {
                 self.states.insert(id.clone(), State::Settling(now + self.settling));
             }
             // The machine moves on.
@@ -71,13 +94,32 @@ impl Migrations {
         self.states.remove(id);
     }
 
+    /// The endpoints whose machines have not come yet, and the interfaces behind which they will announce themselves.
+    pub fn awaited(&self) -> impl Iterator<Item = (&WorkloadEndpointId, &Text)> {
+        self.states.iter().filter_map(|(id, state)| match state {
+            State::Target(interface) => Some((id, interface)),
+            State::Here | State::Settling(_) => None,
+        })
+    }
+
+    /// A machine announced itself; true when that was awaited, so that its routes change.
+    pub fn announced(&mut self, id: &WorkloadEndpointId) -> bool {
+        match self.states.get_mut(id) {
+            Some(state @ State::Target(_)) => {
+                *state = State::Here;
+                true
+            }
+            Some(State::Here | State::Settling(_)) | None => false,
+        }
+    }
+
     /// How the routes of an endpoint are made.
     #[must_use]
     pub fn routing(&self, id: &WorkloadEndpointId) -> Routing {
         match self.states.get(id) {
             None => Routing::Normal,
-            Some(State::Target) => Routing::Suppressed,
-            Some(State::Settling(_)) => Routing::Elevated,
+            Some(State::Target(_)) => Routing::Suppressed,
+            Some(State::Here | State::Settling(_)) => Routing::Elevated,
         }
     }
 
@@ -88,7 +130,7 @@ impl Migrations {
             match state {
                 State::Settling(until) if *until <= now => done.push(id.clone()),
                 State::Settling(until) => next = next.into_iter().chain([*until]).min(),
-                State::Target => {}
+                State::Target(_) | State::Here => {}
             }
         }
         done.iter().for_each(|id| {
@@ -104,26 +146,92 @@ mod tests {
     use messages::{LiveMigrationRole as Role, WorkloadEndpointId};
     use std::time::{Duration, Instant};
 
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn id() -> WorkloadEndpointId {
+        WorkloadEndpointId { orchestrator: "k8s".into(), workload: "a/b".into(), endpoint: "eth0".into() }
+    }
+
+    fn awaited(all: &Migrations) -> Vec<&str> {
+        all.awaited().map(|(_, interface)| &**interface).collect()
+    }
+
+    /// Steps and, after each, the routing and whether an announcement is awaited:
+    /// `T`arget, `S`ource, `N`o role, `A`nnounced, `W`ait until settled, `R`emoved.
+    fn check(steps: &str, expected: &[(Routing, bool)]) {
+        let (begin, id) = (Instant::now(), id());
+        let mut all = Migrations::new(30 * SECOND);
+        let mut now = begin;
+        for (step, (routing, listens)) in steps.chars().zip(expected) {
+            match step {
+                'T' => all.update(&id, Role::Target, "cali1", now),
+                'S' => all.update(&id, Role::Source, "cali1", now),
+                'N' => all.update(&id, Role::None, "cali1", now),
+                'A' => assert_eq!(all.announced(&id), *routing == Routing::Elevated && !listens, "{steps}"),
+                'W' => {
+                    now += 30 * SECOND;
+                    all.settled(now);
+                }
+                'R' => all.remove(&id),
+                other => panic!("{other}"),
+            }
+            assert_eq!(
+                (all.routing(&id), !awaited(&all).is_empty()),
+                (*routing, *listens),
+                "{step} of {steps}"
+            );
+        }
+    }
+
     #[test]
-    fn to_a_target_and_on() {
-        let id = WorkloadEndpointId {
-            orchestrator: "k8s".into(),
-            workload: "a/b".into(),
-            endpoint: "eth0".into(),
-        };
-        let (begin, second) = (Instant::now(), Duration::from_secs(1));
-        let mut all = Migrations::new(30 * second);
-        all.update(&id, Role::None, begin);
+    fn every_step_of_every_state() {
+        use Routing::{Elevated, Normal, Suppressed};
+        let (base, target, elevated) = ((Normal, false), (Suppressed, true), (Elevated, false));
+        // No migration.
+        check("NASWR", &[base; 5]);
+        // Moving here.
+        check("TTWT", &[target; 4]);
+        check("TN", &[target, elevated]);
+        check("TS", &[target, base]);
+        check("TR", &[target, base]);
+        // Here, for as long as the migration takes.
+        check("TAW", &[target, elevated, elevated]);
+        check("TAT", &[target, elevated, elevated]);
+        check("TAS", &[target, elevated, base]);
+        check("TAR", &[target, elevated, base]);
+        check("TAN", &[target, elevated, elevated]);
+        // Settling.
+        check("TANW", &[target, elevated, elevated, base]);
+        check("TNW", &[target, elevated, base]);
+        check("TNS", &[target, elevated, base]);
+        check("TNR", &[target, elevated, base]);
+        check("TNT", &[target, elevated, elevated]);
+        // And once more.
+        check("TANWSNT", &[target, elevated, elevated, base, base, base, target]);
+    }
+
+    #[test]
+    fn routes_settle_for_as_long_as_configured() {
+        let (begin, id) = (Instant::now(), id());
+        let mut all = Migrations::new(30 * SECOND);
+        all.update(&id, Role::Target, "cali1", begin);
+        assert_eq!(all.settled(begin + 100 * SECOND), (vec![], None), "a machine may take its time");
+        all.update(&id, Role::None, "cali1", begin);
+        assert_eq!(all.settled(begin + 29 * SECOND), (vec![], Some(begin + 30 * SECOND)));
+        assert_eq!(all.settled(begin + 30 * SECOND), (vec![id.clone()], None));
         assert_eq!(all.routing(&id), Routing::Normal);
-        all.update(&id, Role::Target, begin);
-        assert_eq!(all.routing(&id), Routing::Suppressed);
-        all.update(&id, Role::None, begin);
-        assert_eq!(all.routing(&id), Routing::Elevated);
-        assert_eq!(all.settled(begin + 29 * second), (vec![], Some(begin + 30 * second)));
-        assert_eq!(all.settled(begin + 30 * second), (vec![id.clone()], None));
-        assert_eq!(all.routing(&id), Routing::Normal);
-        all.update(&id, Role::Target, begin);
-        all.update(&id, Role::Source, begin);
-        assert_eq!(all.routing(&id), Routing::Normal);
+    }
+
+    #[test]
+    fn only_the_awaited_announcement_matters_and_where_the_machine_will_be_is_known() {
+        let (now, id) = (Instant::now(), id());
+        let mut all = Migrations::new(SECOND);
+        assert!(!all.announced(&id));
+        all.update(&id, Role::Target, "cali1", now);
+        assert_eq!(awaited(&all), ["cali1"]);
+        all.update(&id, Role::Target, "cali2", now);
+        assert_eq!(awaited(&all), ["cali2"], "the endpoint got another interface");
+        assert!(all.announced(&id));
+        assert!(!all.announced(&id), "once is enough");
     }
 }

@@ -5,6 +5,7 @@
 //! kernel there in a fixed order of phases ([`phases`]). Nothing is written before the first [`ToDataplane::InSync`]. When
 //! nothing happens and no refresh is set, it sleeps.
 
+mod arrivals;
 mod backend;
 mod clock;
 mod figures;
@@ -20,6 +21,7 @@ use crate::refused::Refused;
 use crate::routes::{Background, ConnectionCleanup, LinkAddresses, RouteTable};
 use crate::settings::DataplaneSettings;
 use crate::wireguard::Wireguard;
+use arrivals::Arrivals;
 use backend::{IPVS_INTERFACE, Leftover, Opened};
 use clock::{Backoff, Every, Throttle};
 use figures::Figures;
@@ -238,6 +240,7 @@ struct Work {
     kernel: Box<dyn Kernel + Send>,
     monitor: Monitor,
     watch: Option<Watch>,
+    arrivals: Arrivals,
     connections: Box<dyn ConnectionCleanup + Send>,
     /// None where the kernel has no traffic control.
     bandwidth: Option<BandwidthDriver<netlink::tc::Client>>,
@@ -348,6 +351,7 @@ impl Work {
             kernel: Box::new(kernel),
             monitor,
             watch,
+            arrivals: Arrivals::default(),
             connections: Box::new(connections),
             bandwidth,
             figures,
@@ -416,6 +420,7 @@ impl Work {
                 );
             }
             self.listen(now)?;
+            self.await_machines();
             self.look_at_clock(now)?;
             self.maybe_round(Instant::now());
         }
@@ -423,6 +428,17 @@ impl Work {
 
     fn take_messages(&mut self, messages: Vec<ToDataplane>, now: Instant) {
         messages.into_iter().for_each(|message| self.state.take(message, &mut self.planes, now));
+    }
+
+    /// Listens for the machines that move here, and hears those that have come.
+    fn await_machines(&mut self) {
+        let state = &mut self.state;
+        let awaited = state.migrations.awaited();
+        self.arrivals.follow(awaited.filter_map(|(id, name)| Some((id, state.interfaces.index(name)?))));
+        for id in self.arrivals.take() {
+            tracing::info!(?id, "a machine that moves here announced itself");
+            self.needs_round |= state.announced(&id);
+        }
     }
 
     /// Waits until something happens or is due.
@@ -434,6 +450,8 @@ impl Work {
         let mut descriptors =
             vec![PollFd::new(mailbox, PollFlags::IN), PollFd::new(&self.monitor, PollFlags::IN)];
         descriptors.extend(self.watch.iter().map(|watch| PollFd::new(watch, PollFlags::IN)));
+        descriptors
+            .extend(self.arrivals.descriptors().map(|one| PollFd::from_borrowed_fd(one, PollFlags::IN)));
         match poll(&mut descriptors, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(DataplaneError::Kernel(format!("cannot wait for events: {error}"))),

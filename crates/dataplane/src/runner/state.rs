@@ -10,7 +10,7 @@ use crate::routes::device::{TunnelDevice, TunnelKind};
 use crate::settings::DataplaneSettings;
 use crate::wireguard::{KernelSettings, Wireguard, first_table};
 use felix_config::Config;
-use messages::{HostMetadata, IpPoolType, Text, ToDataplane, WorkloadEndpoint};
+use messages::{HostMetadata, IpPoolType, Text, ToDataplane, WorkloadEndpoint, WorkloadEndpointId};
 use netlink::wireguard::Devices;
 use rules::names;
 use rules::tree::IpVersion;
@@ -136,7 +136,7 @@ impl State {
             Message::ProfileRemove(name) => self.policies.remove_profile(&name, &self.renderer, planes),
             Message::WorkloadEndpointUpdate(id, endpoint) => {
                 let endpoint: Arc<WorkloadEndpoint> = Arc::from(endpoint);
-                self.migrations.update(&id, endpoint.live_migration_role, now);
+                self.migrations.update(&id, endpoint.live_migration_role, &endpoint.name, now);
                 self.floating.update(&id, Some(&endpoint));
                 self.each_version(planes, |managers, plane| {
                     managers.dscp.update_workload(&id, Some(&endpoint), plane);
@@ -287,6 +287,15 @@ impl State {
                 routes.set_parent_address(address);
             }
         });
+    }
+
+    /// A machine that moves here announced itself; true when it was awaited.
+    pub(super) fn announced(&mut self, id: &WorkloadEndpointId) -> bool {
+        let awaited = self.migrations.announced(id);
+        if awaited {
+            self.workloads.touch(id);
+        }
+        awaited
     }
 
     /// Takes in news about interfaces; true when anything depends on them.

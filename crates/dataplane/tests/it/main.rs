@@ -10,6 +10,7 @@ mod iptables;
 mod lab;
 mod loop_cases;
 mod meaning;
+mod migration;
 mod nftables;
 mod runner;
 mod takeover;
