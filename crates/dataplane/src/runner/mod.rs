@@ -246,6 +246,8 @@ struct Work {
     bandwidth: Option<BandwidthDriver<netlink::tc::Client>>,
     figures: Figures,
     default_reverse_path: String,
+    /// Whether the kernel was told to count packets of connections, or will not be.
+    counts_connections: bool,
     has_ipvs: bool,
     mtus: Mtus,
     /// Tunnels that the kernel cannot make.
@@ -356,6 +358,7 @@ impl Work {
             bandwidth,
             figures,
             default_reverse_path,
+            counts_connections: false,
             has_ipvs,
             mtus,
             unsupported: BTreeSet::new(),

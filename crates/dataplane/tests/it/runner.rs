@@ -66,6 +66,7 @@ fn check_network(lab: &Lab) {
     }
     assert_eq!(lab.mtu(), "1450");
     assert_eq!(lab.host.shell("cat /proc/sys/net/ipv4/ip_forward").trim(), "1");
+    lab.wait_to_see("cat /proc/sys/net/netfilter/nf_conntrack_acct", |seen| seen.trim() == "1");
 }
 
 #[test]

@@ -23,6 +23,7 @@ fn tunnels_and_encryption() {
     let guest = Guest::new("guest::tunnels_and_encryption").binary(TORTIE);
     guest.program("ip").program("nft").run(|| {
         let cluster = Cluster::start();
+        settings(&cluster);
         ipip(&cluster);
         wireguard(&cluster);
     });
@@ -168,6 +169,19 @@ impl Drop for Cluster {
             let _ = process.kill();
             let _ = process.wait();
         }
+    }
+}
+
+/// The kernel's settings are made, even those that it has only since rules loaded a module, and nobody was alarmed meanwhile.
+fn settings(cluster: &Cluster) {
+    for (node, ..) in NODES {
+        until("connections are counted", || {
+            let mut shown = Command::new("ip");
+            shown.args(["netns", "exec", node, "cat", "/proc/sys/net/netfilter/nf_conntrack_acct"]);
+            shown.output().is_ok_and(|output| text(&output.stdout).trim() == "1")
+        });
+        let log = std::fs::read_to_string(cluster.folder.path().join(format!("felix-{node}"))).unwrap();
+        assert!(!log.contains("nf_conntrack_acct"), "{log}");
     }
 }
 
