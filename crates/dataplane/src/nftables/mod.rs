@@ -125,6 +125,29 @@ impl<K: Kernel> Driver<K> {
         self.flow.refused = false;
     }
 
+    /// Empties the chains by which packets come into the table; true when there was anything in them. Comes before
+    /// [`Driver::remove_table`], with some time between the two: a packet that is among the rules when the kernel takes the
+    /// table away finds its way by maps that have no entries any more, and would be dropped at the end of a dispatch.
+    ///
+    /// # Errors
+    /// When the kernel refuses. That there is no table is none.
+    pub fn detach_table(&mut self) -> Result<bool, ApplyError> {
+        self.in_sync = false;
+        let snapshot = self.kernel.read(&self.table)?;
+        let has_rules = |name: &str| snapshot.rules.iter().any(|rule| *rule.chain == *name);
+        let base = snapshot.chains.iter().filter(|chain| chain.base.is_some() && has_rules(&chain.name));
+        let changes: Vec<nft::Change> =
+            base.map(|chain| nft::Change::FlushChain(chain.name.as_str().into())).collect();
+        if changes.is_empty() {
+            return Ok(false);
+        }
+        match self.kernel.commit(&self.table, &changes)? {
+            Ok(()) => Ok(true),
+            Err(refused) if refused.refused.iter().all(|(_, refusal)| refusal.is_missing()) => Ok(true),
+            Err(refused) => Err(self.give_up(&refused)),
+        }
+    }
+
     /// Removes the whole table, at the end of its use or when another backend takes over.
     ///
     /// # Errors

@@ -50,7 +50,13 @@ impl Leftover {
                 driver.apply_updates()?;
                 driver.apply_deletions().map(|applied| applied.again_in.is_none())
             }
-            Self::Nftables(driver) => driver.remove_table().map(|()| true),
+            Self::Nftables(driver) => {
+                // Packets that are among the rules get out of them before they go.
+                if driver.detach_table()? {
+                    return Ok(false);
+                }
+                driver.remove_table().map(|()| true)
+            }
         }
     }
 }

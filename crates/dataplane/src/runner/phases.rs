@@ -4,7 +4,7 @@
 //! 2. settings of the kernel and of workloads' interfaces, and their limits of bandwidth;
 //! 3. sets are made and filled, because rules name them;
 //! 4. tunnel devices, their neighbours, addresses, routes; WireGuard;
-//! 5. rules; then what other firewalls hold of ours;
+//! 5. rules; then what other firewalls hold of ours; counting of connections, which the kernel knows when rules ask for them;
 //! 6. sets that no rule names any more are destroyed;
 //! 7. endpoints are reported, because now their policies are in place.
 //!
@@ -62,7 +62,11 @@ impl Work {
         self.make_devices(&mut round);
         self.make_routes(now, &mut round);
         let rules_failed = self.write_rules(&sets_failed, now, &mut round);
-        self.remove_leftovers(now, &mut round);
+        // Until the new rules are there, the old ones are all that protects.
+        if rules_failed.is_empty() && sets_failed.is_empty() {
+            self.remove_leftovers(now, &mut round);
+        }
+        self.count_connections();
         self.destroy_sets(&rules_failed, &mut round);
         self.look_at_refusals();
         // What an endpoint needs may be missing as long as rules are: nobody is told that it is up.
@@ -138,7 +142,6 @@ impl Work {
                 settings.push(("net/ipv6/conf/all/forwarding", "1"));
             }
         }
-        settings.push(("net/netfilter/nf_conntrack_acct", "1"));
         for (path, value) in settings {
             if let Err(error) = sysctl::ensure(path, value) {
                 tracing::warn!(%error, "a setting of the kernel is not as it should be");
@@ -313,6 +316,25 @@ impl Work {
             Some(Err(error)) => round.failed("rules for ARP", error),
         }
         failed
+    }
+
+    /// Has packets and bytes of connections counted. Only rules make the kernel load what tracks connections, so this comes
+    /// after them, and again with the next round where there is nothing to set yet.
+    fn count_connections(&mut self) {
+        if self.counts_connections {
+            return;
+        }
+        self.counts_connections = match sysctl::ensure("net/netfilter/nf_conntrack_acct", "1") {
+            Ok(_) => true,
+            Err(error) if error.is_missing() => {
+                tracing::debug!(%error, "connections are not tracked yet, and not counted");
+                false
+            }
+            Err(error) => {
+                tracing::warn!(%error, "packets and bytes of connections are not counted");
+                true
+            }
+        };
     }
 
     fn remove_leftovers(&mut self, now: Instant, round: &mut Round) {

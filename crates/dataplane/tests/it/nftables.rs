@@ -220,8 +220,17 @@ fn thousands_of_rules_and_small_changes() {
     assert!(apply(&mut driver));
     let ruleset = host.ruleset();
     assert_eq!((ruleset.rules.len(), ruleset.sets.len()), (14, 0), "only the base chains are left");
+    driver.set_kernel_chain(Table::Filter, hook(&["cali-pi-1"]));
+    assert!(apply(&mut driver));
+    let forward = || host.shell("nft list chain ip calico filter-FORWARD");
+    assert!(forward().contains("jump filter-cali-pi-1"));
+    assert!(driver.detach_table().expect("detached"));
+    assert!(!forward().contains("jump"), "no packet comes in");
+    assert!(host.ruleset().rules.contains_key("ip calico filter-cali-pi-1"), "what is inside stays for now");
+    assert!(!driver.detach_table().expect("there is nothing to detach any more"));
     driver.remove_table().expect("removed");
     assert_eq!(host.ruleset().chains.len(), 0);
+    assert!(!driver.detach_table().expect("there is nothing to detach"));
     driver.remove_table().expect("there is nothing to remove, which is fine");
 }
 
