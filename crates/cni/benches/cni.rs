@@ -1,8 +1,8 @@
 //! How long ADD and DEL take, against a floor measured in the same run: the same netlink operations done directly, plus
 //! the same number of sequential writes to the same datastore.
 //!
-//! The benchmark program is its own plugin and its own agent: started with `CNI_COMMAND` it is the one, with
-//! `AGENT_SOCKET` the other. Datastore, plugins and floor are in one network namespace, so that all of them have the same
+//! The plugin is the program that users run if there is one ([`released_program`]). Otherwise the benchmark program is its own
+//! plugin, when it is started with `CNI_COMMAND`; and with `AGENT_SOCKET` it is the agent. Datastore, plugins and floor are in one network namespace, so that all of them have the same
 //! way to the datastore. Pods are further namespaces; everything is removed at the end.
 
 #[path = "../tests/it/world.rs"]
@@ -18,11 +18,9 @@ use std::path::Path;
 use std::process::{Child, Command, ExitCode, Output, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use testkit::{ApiServer, Etcd, Report};
+use testkit::{ApiServer, Etcd, Report, released_program};
 use world::{Cluster, Node, Pod, add_node, pool, prepare};
 
-/// Where the plugin leaves its peak memory.
-const MEMORY_FILE: &str = "BENCH_MEMORY_FILE";
 const PARALLEL: usize = 64;
 
 fn main() -> ExitCode {
@@ -30,11 +28,7 @@ fn main() -> ExitCode {
         return report(agent());
     }
     if std::env::var_os("CNI_COMMAND").is_some() {
-        let exit = cni::run_in_process(cni::Program::Plugin);
-        if let Some(file) = std::env::var_os(MEMORY_FILE) {
-            let _ = note_memory(Path::new(&file));
-        }
-        return ExitCode::from(exit);
+        return ExitCode::from(cni::run_in_process(cni::Program::Plugin));
     }
     report(run())
 }
@@ -49,13 +43,19 @@ fn report(outcome: Result<()>) -> ExitCode {
     }
 }
 
-fn note_memory(file: &Path) -> Result<()> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let peak = status.lines().find(|line| line.starts_with("VmHWM:")).context("no VmHWM")?;
-    let number = peak.split_whitespace().nth(1).context("no number")?;
-    let mut output = std::fs::File::options().create(true).append(true).open(file)?;
-    writeln!(output, "{number}")?;
-    Ok(())
+/// Lets a plugin do its work, and watches it: the most memory that it had, in KiB. What it takes in its last microseconds
+/// may be missed.
+fn peak_memory(mut plugin: Child) -> Result<u64> {
+    let status = format!("/proc/{}/status", plugin.id());
+    let mut peak = 0;
+    loop {
+        let text = std::fs::read_to_string(&status)?;
+        // One that ended has no memory any more.
+        let Some(line) = text.lines().find(|line| line.starts_with("VmHWM:")) else { break };
+        peak = line.split_whitespace().nth(1).context("no number")?.parse()?;
+    }
+    ensure!(plugin.wait()?.success(), "the plugin failed");
+    Ok(peak)
 }
 
 fn agent() -> Result<()> {
@@ -79,7 +79,7 @@ struct Agent(Child);
 impl Agent {
     fn start(node: &Node, variables: &[(&str, String)]) -> Result<Self> {
         let socket = node.root().join("var/run/calico/cni-agent.sock");
-        let mut command = Command::new(node.root().join("bin/calico"));
+        let mut command = Command::new(std::env::current_exe()?);
         command
             .env_clear()
             .env("AGENT_SOCKET", &socket)
@@ -110,7 +110,8 @@ fn rounds() -> usize {
 }
 
 fn run() -> Result<()> {
-    let mut node = Node::with_plugin("node-a", json!({}), &std::env::current_exe()?)?;
+    let plugin = released_program().map_or_else(std::env::current_exe, std::path::absolute)?;
+    let mut node = Node::with_plugin("node-a", json!({}), &plugin)?;
     // A server of the Kubernetes API wants to know an address of its host.
     node.host.ip(&["address", "add", "192.0.2.1/32", "dev", "uplink"])?;
     let inside = Namespace::open(node.host.namespace.path())?;
@@ -268,18 +269,19 @@ async fn on_etcd(figures: &mut Report, node: &mut Node) -> Result<()> {
     add_node(&cluster.client, "node-a").await?;
     node.settings =
         json!({"datastore_type": "etcdv3", "etcd_endpoints": cluster.etcd.endpoint(), "log_level": "error"});
-    let memory = node.root().join("memory");
-    node.variables.insert(MEMORY_FILE.to_owned(), memory.display().to_string());
+    let node = &*node;
     let pods: Vec<Pod> =
         (0..rounds()).map(|number| Pod::new(&format!("c{number}"))).collect::<Result<_>>()?;
     // Warm: the host has its block, the network its profile. With the agent there, only a plugin that is told so works itself.
     let variables = [("DATASTORE_TYPE", "etcdv3".to_owned()), ("ETCD_ENDPOINTS", cluster.etcd.endpoint())];
     let alone = || json!({"agent_socket": "none"});
     let agent = Agent::start(node, &variables)?;
-    measure(node, &pods[..pods.len().min(TURN)], alone(), &mut Times::default())?;
-    // Only these wrote down their memory: that takes time, too.
-    node.variables.remove(MEMORY_FILE);
-    let node = &*node;
+    let mut peak = 0;
+    for pod in &pods[..pods.len().min(TURN)] {
+        let configuration = node.configuration(alone());
+        peak = peak.max(peak_memory(start(node, pod, "ADD", &configuration)?)?);
+        call(node, pod, "DEL", &configuration)?;
+    }
     let writes = writes_of(node, &cluster.etcd, &pods[0])?;
     let (mut floor, mut direct, mut through) = (Times::default(), Times::default(), Times::default());
     for pods in pods.chunks(TURN) {
@@ -291,11 +293,6 @@ async fn on_etcd(figures: &mut Report, node: &mut Node) -> Result<()> {
     compare(figures, "DEL, etcd, direct", &direct.del, &floor.del, "p50 at most 1.5x the floor");
     compare(figures, "ADD, etcd, through the agent", &through.add, &floor.add, "p50 at most 1.5x the floor");
     compare(figures, "DEL, etcd, through the agent", &through.del, &floor.del, "p50 at most 1.5x the floor");
-    let peak = std::fs::read_to_string(&memory)?
-        .lines()
-        .filter_map(|line| line.parse::<u64>().ok())
-        .max()
-        .unwrap_or_default();
     figures.row(
         "peak memory of the plugin, direct",
         &format!("{:.1} MiB", peak as f64 / 1024.0),

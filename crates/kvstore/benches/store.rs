@@ -91,13 +91,15 @@ impl Ours {
     fn start() -> Result<Self> {
         let folder = Folder::new("bench")?;
         let endpoint = format!("http://127.0.0.1:{}", free_port()?);
+        let released = testkit::released_program();
         let arguments = [
-            "serve".to_owned(),
+            if released.is_some() { "datastore" } else { "serve" }.to_owned(),
             format!("--data-dir={}", folder.path().join("data").display()),
             format!("--listen-client-urls={endpoint}"),
             "--log-level=warn".to_owned(),
         ];
-        let mut process = Process::start(&std::env::current_exe()?, &arguments, &folder.path().join("log"))?;
+        let program = released.map_or_else(std::env::current_exe, Ok)?;
+        let mut process = Process::start(&program, &arguments, &folder.path().join("log"))?;
         let address = endpoint.trim_start_matches("http://").to_owned();
         for _ in 0..1000 {
             if std::net::TcpStream::connect(&address).is_ok() {

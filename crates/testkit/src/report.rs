@@ -5,7 +5,14 @@
 
 use anyhow::{Context, Result};
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// The program that users run, as `make build` made it, if `TORTIE_BENCH_PROGRAM` names it: what is measured as a process of
+/// its own is then that. Without it a benchmark measures its own program, which has less in it but is linked otherwise.
+#[must_use]
+pub fn released_program() -> Option<PathBuf> {
+    std::env::var_os("TORTIE_BENCH_PROGRAM").map(PathBuf::from)
+}
 
 /// Rows of measured figures.
 #[derive(Clone, Debug)]
