@@ -5,9 +5,10 @@
 //! frames never wake anybody.
 
 use crate::error::{Error, Result};
+use crate::filter::{Field, only};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RawProtocol, RecvFlags, SocketFlags, SocketType};
-use socket2::{SockFilter, SockRef};
+use socket2::SockRef;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 const ARP: u16 = 0x0806;
@@ -83,26 +84,11 @@ fn open(kind: u16, device: u32) -> Result<OwnedFd> {
     let socket = rustix::net::socket_with(AddressFamily::PACKET, SocketType::RAW, flags, protocol)
         .map_err(failed("open a socket for frames"))?;
     SockRef::from(&socket)
-        .attach_filter(&only_from(device))
+        .attach_filter(&only(&[(Field::Device, device)]))
         .map_err(|error| Error::socket("choose a device for frames", &error))?;
     // What came before the filter may be another device's.
     drain(&socket, |_| {})?;
     Ok(socket)
-}
-
-/// The kernel's classic filter: frames of one device, whole; of others nothing.
-fn only_from(device: u32) -> [SockFilter; 4] {
-    /// Where the kernel shows the number of the device.
-    const DEVICE: u32 = (-0x1000_i32 + 8).cast_unsigned();
-    const LOAD: u16 = 0x20;
-    const EQUAL: u16 = 0x15;
-    const TAKE: u16 = 0x06;
-    [
-        SockFilter::new(LOAD, 0, 0, DEVICE),
-        SockFilter::new(EQUAL, 0, 1, device),
-        SockFilter::new(TAKE, 0, 0, u32::MAX),
-        SockFilter::new(TAKE, 0, 0, 0),
-    ]
 }
 
 fn drain(socket: &OwnedFd, mut each: impl FnMut(&[u8])) -> Result<()> {

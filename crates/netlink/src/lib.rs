@@ -7,7 +7,8 @@
 //! - [`Monitor`]: what changes, as it changes.
 //! - [`namespace`]: running code in another network namespace, on a thread that ends there; [`sysctl`]: `/proc/sys`.
 //! - [`wireguard`]: the keys and peers of WireGuard devices.
-//! - [`tc`]: limits of bandwidth; [`announcements`]: machines that say where they are.
+//! - [`tc`]: limits of bandwidth; [`announcements`]: machines that say where they are;
+//!   [`discovery`]: ARP and NDP, answered by hand.
 //! - [`Connection`]: requests and dumps of any netlink family, the part that other protocols build on.
 //!
 //! Everything blocks: a CNI plugin and a dataplane's apply thread both want the answer before the next step. Nothing
@@ -21,8 +22,10 @@
 
 pub mod announcements;
 mod connection;
+pub mod discovery;
 mod error;
 mod fake;
+mod filter;
 mod generic;
 mod handle;
 mod kernel;

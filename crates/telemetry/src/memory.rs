@@ -5,8 +5,8 @@
 //! around for ever. This module does nothing but turn those two knobs; where the C library is another one it does nothing
 //! at all.
 //!
-//! The only unsafe code of the project is here: both functions are plain calls with numbers, take no pointers, and may be
-//! called by any thread at any time.
+//! Of the little unsafe code of the project a part is here: both functions are plain calls with numbers, take no pointers,
+//! and may be called by any thread at any time.
 
 /// All threads share one heap. For daemons whose threads take turns rather than compete; before they are started.
 #[cfg_attr(

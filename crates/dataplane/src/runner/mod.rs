@@ -5,6 +5,7 @@
 //! kernel there in a fixed order of phases ([`phases`]). Nothing is written before the first [`ToDataplane::InSync`]. When
 //! nothing happens and no refresh is set, it sleeps.
 
+mod answers;
 mod arrivals;
 mod backend;
 mod clock;
@@ -21,6 +22,7 @@ use crate::refused::Refused;
 use crate::routes::{Background, ConnectionCleanup, LinkAddresses, RouteTable};
 use crate::settings::DataplaneSettings;
 use crate::wireguard::Wireguard;
+use answers::Answers;
 use arrivals::Arrivals;
 use backend::{IPVS_INTERFACE, Leftover, Opened};
 use clock::{Backoff, Every, Throttle};
@@ -241,6 +243,9 @@ struct Work {
     monitor: Monitor,
     watch: Option<Watch>,
     arrivals: Arrivals,
+    /// None where the host answers its neighbours only for itself.
+    answers: Option<Answers>,
+    announces: bool,
     connections: Box<dyn ConnectionCleanup + Send>,
     /// None where the kernel has no traffic control.
     bandwidth: Option<BandwidthDriver<netlink::tc::Client>>,
@@ -273,6 +278,8 @@ struct Work {
     refresh_routes: Every,
     refresh_interfaces: Every,
     process_report: Every,
+    /// When addresses that the host answers for are announced again.
+    announce: Every,
 }
 
 /// Nobody's connections: where the kernel has no connection table.
@@ -340,7 +347,11 @@ impl Work {
         }
         let default_reverse_path =
             sysctl::read("net/ipv4/conf/default/rp_filter").unwrap_or_else(|_| "1".to_owned());
+        let answers = state::answers_neighbours(&config).then(Answers::start).transpose()?;
+        let announce = config.local_subnet_l2_reachability_refresh_interval.positive();
         let mut work = Self {
+            announce: Every::new(announce.filter(|_| answers.is_some()), now),
+            answers,
             reports,
             state,
             planes,
@@ -354,6 +365,7 @@ impl Work {
             monitor,
             watch,
             arrivals: Arrivals::default(),
+            announces: false,
             connections: Box::new(connections),
             bandwidth,
             figures,
@@ -474,6 +486,7 @@ impl Work {
             self.mtu_check,
             self.refresh_interfaces.due(),
             self.process_report.due(),
+            self.announce.due(),
             self.refresh_sets.due(),
             self.refresh_routes.due(),
         ]
@@ -645,6 +658,9 @@ impl Work {
         }
         if self.refresh_interfaces.is_due(now) {
             self.read_interfaces(now).map_err(|error| DataplaneError::Kernel(error.to_string()))?;
+        }
+        if self.announce.is_due(now) {
+            (self.announces, self.needs_round) = (true, true);
         }
         if self.again_at.is_some_and(|at| at <= now) {
             self.needs_round = true;

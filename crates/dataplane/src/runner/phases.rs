@@ -6,22 +6,23 @@
 //! 4. tunnel devices, their neighbours, addresses, routes; WireGuard;
 //! 5. rules; then what other firewalls hold of ours; counting of connections, which the kernel knows when rules ask for them;
 //! 6. sets that no rule names any more are destroyed;
-//! 7. endpoints are reported, because now their policies are in place.
+//! 7. endpoints are reported, because now their policies are in place, and neighbours are answered for them.
 //!
 //! A part that fails does not stop the others, and is tried again.
 
 use super::Work;
+use super::answers::{Place, Places};
 use crate::driver::{ApplyError, RuleDriver};
-use crate::managers::{self, workload_settings};
+use crate::managers::{self, SubnetNeighbours, workload_settings};
 use crate::refused::Refused;
 use crate::routes::{Outcome, device};
 use crate::wireguard::Wireguard;
 use messages::{FromDataplane, HostEndpoint, Text, TierInfo, WorkloadEndpoint};
-use netlink::sysctl;
+use netlink::{MacAddress, sysctl};
 use rules::names::EndpointChain;
 use rules::tree::{IpVersion, Table};
 use rules::{Backend, Direction, VXLAN_INTERFACE, VXLAN_INTERFACE_V6};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 /// What is left to do after a round.
@@ -72,6 +73,7 @@ impl Work {
         // What an endpoint needs may be missing as long as rules are: nobody is told that it is up.
         if rules_failed.is_empty() && sets_failed.is_empty() {
             self.report();
+            self.answer_neighbours(&mut round);
         }
         self.figures.copy(&self.planes, self.arp.as_ref(), self.state.renderer.backend());
         round
@@ -375,6 +377,49 @@ impl Work {
                 Err(error) => round.failed("sets that are not used", error),
             }
         }
+    }
+
+    /// Says whom neighbours are answered for, if that changed. Networks and hardware addresses are read each time: nobody
+    /// tells when only these change, so the announcements that come again and again have them anew.
+    fn answer_neighbours(&mut self, round: &mut Round) {
+        let Some(answers) = &self.answers else { return };
+        let changed = |managers: &super::state::VersionManagers| {
+            managers.neighbours.as_ref().is_some_and(SubnetNeighbours::has_changed)
+        };
+        if !self.announces && !self.state.versions.iter().any(changed) {
+            return;
+        }
+        let read = self.kernel.links().and_then(|links| Ok((links, self.kernel.addresses(None, None)?)));
+        let (links, addresses) = match read {
+            Ok(read) => read,
+            Err(error) => return round.failed("interfaces that neighbours are behind", error),
+        };
+        // Interfaces of pods are no subnets, and those that are left out have no addresses that we know of. On one that
+        // comes up everything is announced, because for one that is down nothing is wanted.
+        let hosts = links.iter().filter(|link| !link.loopback && !self.state.is_workload(&link.name));
+        let hosts: BTreeMap<u32, (Text, MacAddress)> = hosts
+            .filter(|link| {
+                let known = self.state.interfaces.get(&link.name);
+                known.is_some_and(|known| known.up && !known.addresses.is_empty())
+            })
+            .filter_map(|link| Some((link.index, (Text::from(link.name.as_str()), link.mac?))))
+            .collect();
+        let mut places = Places::new();
+        for neighbours in self.state.versions.iter_mut().filter_map(|managers| managers.neighbours.as_mut()) {
+            let networks = addresses.iter().filter_map(|one| Some((&hosts.get(&one.index)?.0, one.address)));
+            let mut wanted = neighbours.take_wanted(networks);
+            let family = match neighbours.version() {
+                IpVersion::V4 => netlink::Family::V4,
+                IpVersion::V6 => netlink::Family::V6,
+            };
+            for (index, (name, mac)) in &hosts {
+                if let Some(addresses) = wanted.remove(name) {
+                    let place = Place { device: *index, mac: *mac, addresses };
+                    places.insert((name.clone(), family), place);
+                }
+            }
+        }
+        answers.tell(places, std::mem::take(&mut self.announces));
     }
 
     /// What the kernel refused: says so once, and has the endpoints reported that are concerned.

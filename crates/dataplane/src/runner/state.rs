@@ -3,8 +3,8 @@
 use crate::managers::{
     AllHosts, Bandwidth, ClusterRoutes, ClusterRoutesSettings, Dscp, FloatingAddresses, FlowTables, Groups,
     HostEndpoints, InterfaceNews, InterfaceState, Interfaces, Migrations, Mtus, Plane, Policies, Pools,
-    ServiceLoop, ThisHost, VxlanManager, VxlanSettings, WireguardManager, WireguardSettings,
-    WorkloadSettings, Workloads, host_address,
+    ServiceLoop, SubnetNeighbours, ThisHost, VxlanManager, VxlanSettings, WireguardManager,
+    WireguardSettings, WorkloadSettings, Workloads, host_address,
 };
 use crate::routes::device::{TunnelDevice, TunnelKind};
 use crate::settings::DataplaneSettings;
@@ -28,6 +28,8 @@ pub(super) struct VersionManagers {
     pub(super) ipip: Option<ClusterRoutes>,
     pub(super) no_encap: Option<ClusterRoutes>,
     pub(super) flow_tables: Option<FlowTables>,
+    /// None where the host answers only for itself.
+    pub(super) neighbours: Option<SubnetNeighbours>,
     /// None where no routing table is left for it.
     pub(super) wireguard: Option<Wireguard>,
 }
@@ -138,6 +140,7 @@ impl State {
                 let endpoint: Arc<WorkloadEndpoint> = Arc::from(endpoint);
                 self.migrations.update(&id, endpoint.live_migration_role, &endpoint.name, now);
                 self.floating.update(&id, Some(&endpoint));
+                self.each_neighbours(|neighbours| neighbours.update_workload(&id, Some(&endpoint)));
                 self.each_version(planes, |managers, plane| {
                     managers.dscp.update_workload(&id, Some(&endpoint), plane);
                     if let Some(flow) = &mut managers.flow_tables {
@@ -149,6 +152,7 @@ impl State {
             Message::WorkloadEndpointRemove(id) => {
                 self.migrations.remove(&id);
                 self.floating.update(&id, None);
+                self.each_neighbours(|neighbours| neighbours.update_workload(&id, None));
                 self.each_version(planes, |managers, plane| {
                     managers.dscp.update_workload(&id, None, plane);
                     if let Some(flow) = &mut managers.flow_tables {
@@ -215,16 +219,24 @@ impl State {
             Message::HostMetadataUpdate(host, metadata) => self.host_metadata(&host, Some(&metadata), planes),
             Message::HostMetadataRemove(host) => self.host_metadata(&host, None, planes),
             Message::IpamPoolUpdate(pool) => {
+                self.each_neighbours(|neighbours| neighbours.update_pool(pool.cidr, Some(&pool)));
                 self.each_version(planes, |managers, plane| {
                     managers.pools.update(pool.cidr, Some(&pool), plane);
                 });
             }
             Message::IpamPoolRemove(cidr) => {
+                self.each_neighbours(|neighbours| neighbours.update_pool(cidr, None));
                 self.each_version(planes, |managers, plane| managers.pools.update(cidr, None, plane));
             }
             Message::GlobalBgpConfig(config) => {
                 self.service_loop.update(&config);
                 self.workloads.set_bgp(&config);
+            }
+            Message::ServiceUpdate(service) => {
+                self.each_neighbours(|neighbours| neighbours.update_service(&service));
+            }
+            Message::ServiceRemove(namespace, name) => {
+                self.each_neighbours(|neighbours| neighbours.remove_service(&namespace, &name));
             }
             // The daemon follows these, or nothing here depends on them.
             Message::ConfigUpdate(_)
@@ -232,10 +244,12 @@ impl State {
             | Message::ServiceAccountUpdate(..)
             | Message::ServiceAccountRemove(..)
             | Message::NamespaceUpdate(..)
-            | Message::NamespaceRemove(_)
-            | Message::ServiceUpdate(_)
-            | Message::ServiceRemove(..) => {}
+            | Message::NamespaceRemove(_) => {}
         }
+    }
+
+    fn each_neighbours(&mut self, tell: impl FnMut(&mut SubnetNeighbours)) {
+        self.versions.iter_mut().filter_map(|managers| managers.neighbours.as_mut()).for_each(tell);
     }
 
     /// WireGuard of each IP version.
@@ -272,6 +286,7 @@ impl State {
 
     fn host_metadata(&mut self, host: &Text, metadata: Option<&HostMetadata>, planes: &mut [Plane]) {
         let own = *host == self.host;
+        self.each_neighbours(|neighbours| neighbours.update_node(host, metadata));
         self.each_version(planes, |managers, plane| {
             if let Some(all) = &mut managers.all_hosts {
                 all.update(host, metadata, plane);
@@ -309,6 +324,7 @@ impl State {
                 }
                 InterfaceNews::Addresses(name) if self.is_workload(name) => {}
                 InterfaceNews::Addresses(_) => {
+                    self.each_neighbours(SubnetNeighbours::interfaces_changed);
                     self.hosts.addresses_changed();
                     self.devices_changed = true;
                     matters = true;
@@ -340,6 +356,9 @@ impl State {
         }
         for wireguard in self.versions.iter_mut().filter_map(|managers| managers.wireguard.as_mut()) {
             wireguard.interface_is(name, index, up, now);
+        }
+        if !self.is_workload(name) {
+            self.each_neighbours(SubnetNeighbours::interfaces_changed);
         }
         self.workloads.interface_changed(name, up);
         self.hosts.interface_changed(name);
@@ -414,8 +433,15 @@ fn version_managers(
             .then(|| routes(IpPoolType::NoEncap, None, None)),
         flow_tables: offload
             .then(|| FlowTables::new(tunnels, config.nftables_flow_table_data_iface_pattern.clone(), plane)),
+        neighbours: answers_neighbours(config)
+            .then(|| SubnetNeighbours::new(settings.host.as_str().into(), plane.version)),
         wireguard,
     }
+}
+
+/// Whether the host answers its neighbours for others.
+pub(super) fn answers_neighbours(config: &Config) -> bool {
+    config.local_subnet_l2_reachability == felix_config::choices::L2Reachability::PodsAndLoadBalancers
 }
 
 fn wireguard(

@@ -11,6 +11,7 @@ mod lab;
 mod loop_cases;
 mod meaning;
 mod migration;
+mod neighbours;
 mod nftables;
 mod runner;
 mod takeover;

@@ -1,0 +1,248 @@
+//! Answers ARP and NDP for addresses that are not the host's own, on a thread that does nothing else: whoever asks does not
+//! wait for rules to be written.
+//!
+//! The thread is told what to answer for as a whole, and what it is told counts until it is told something else. It exists
+//! only where it is asked for, and sleeps until somebody asks or tells.
+
+use messages::Text;
+use netlink::discovery::{arp, ndp};
+use netlink::{Family, MacAddress};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv6Addr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+
+/// When a socket that could not be opened is tried again.
+const RETRY: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+/// How many questions of one device are answered before the others get their turn.
+const MOST: usize = 256;
+
+/// What is answered on one device, in one IP version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    /// The device's number.
+    pub(super) device: u32,
+    /// Its hardware address, which is the answer.
+    pub(super) mac: MacAddress,
+    /// The addresses.
+    pub(super) addresses: BTreeSet<IpAddr>,
+}
+
+/// What is answered, by device and IP version.
+pub(super) type Places = BTreeMap<(Text, Family), Place>;
+
+/// The thread, as others see it. It ends with this value.
+#[derive(Debug)]
+pub(super) struct Answers {
+    sender: Option<Sender<(Places, bool)>>,
+    wake: Arc<OwnedFd>,
+}
+
+impl Answers {
+    /// Starts the thread, in the network namespace of this one.
+    ///
+    /// # Errors
+    /// When there is none to be had.
+    pub(super) fn start() -> std::io::Result<Self> {
+        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let (sender, receiver) = channel();
+        let bell = Arc::clone(&wake);
+        std::thread::Builder::new()
+            .name("neighbours".to_owned())
+            .spawn(move || Responder::default().run(&receiver, &bell))?;
+        Ok(Self { sender: Some(sender), wake })
+    }
+
+    /// Answers for these addresses, and for no others. New ones are announced; with `announce` all are.
+    pub(super) fn tell(&self, places: Places, announce: bool) {
+        // The thread ends only with this value.
+        let _ = self.sender.as_ref().map(|sender| sender.send((places, announce)));
+        self.ring();
+    }
+
+    fn ring(&self) {
+        // Fails only when it has rung more often than a number can count.
+        let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());
+    }
+}
+
+impl Drop for Answers {
+    fn drop(&mut self) {
+        self.sender = None;
+        self.ring();
+    }
+}
+
+#[derive(Debug)]
+enum Socket {
+    Arp(arp::Socket),
+    /// With the groups that were joined.
+    Ndp(ndp::Socket, BTreeSet<Ipv6Addr>),
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Arp(socket) => socket.as_fd(),
+            Self::Ndp(socket, _) => socket.as_fd(),
+        }
+    }
+}
+
+/// The thread's own state.
+#[derive(Debug, Default)]
+struct Responder {
+    wanted: Places,
+    open: BTreeMap<(Text, Family), (Place, Socket)>,
+}
+
+impl Responder {
+    fn run(mut self, receiver: &Receiver<(Places, bool)>, bell: &OwnedFd) {
+        loop {
+            let missing = self.open.len() < self.wanted.len();
+            let mut descriptors = vec![PollFd::new(bell, PollFlags::IN)];
+            descriptors.extend(self.open.values().map(|(_, socket)| PollFd::new(socket, PollFlags::IN)));
+            // An interrupted wait only means another look.
+            let _ = poll(&mut descriptors, missing.then_some(&RETRY));
+            // Fails only when nothing rang.
+            let _ = rustix::io::read(bell, &mut [0; 8]);
+            let mut announce = false;
+            loop {
+                match receiver.try_recv() {
+                    Ok((places, all)) => {
+                        self.wanted = places;
+                        announce |= all;
+                    }
+                    Err(TryRecvError::Empty) => break,
+                    Err(TryRecvError::Disconnected) => return,
+                }
+            }
+            self.follow(announce);
+            self.answer();
+        }
+    }
+
+    /// Brings what is open to what is wanted.
+    fn follow(&mut self, announce: bool) {
+        let wanted = &self.wanted;
+        self.open.retain(|key, (place, _)| {
+            wanted.get(key).is_some_and(|new| (new.device, new.mac) == (place.device, place.mac))
+        });
+        for (key, place) in &self.wanted {
+            if !self.open.contains_key(key) {
+                let opened = match key.1 {
+                    Family::V4 => arp::Socket::open(place.device).map(Socket::Arp),
+                    Family::V6 => ndp::Socket::open(&key.0, place.device)
+                        .map(|socket| Socket::Ndp(socket, BTreeSet::new())),
+                };
+                match opened {
+                    Ok(socket) => {
+                        tracing::info!(interface = %key.0, family = %key.1, "answering for neighbours' questions");
+                        let nothing = Place { addresses: BTreeSet::new(), ..place.clone() };
+                        self.open.insert(key.clone(), (nothing, socket));
+                    }
+                    Err(error) => {
+                        tracing::warn!(interface = %key.0, %error, "cannot answer neighbours; trying again");
+                        continue;
+                    }
+                }
+            }
+            if let Some((known, socket)) = self.open.get_mut(key) {
+                if let Socket::Ndp(socket, joined) = socket {
+                    join(socket, joined, &place.addresses);
+                }
+                for address in place.addresses.iter().filter(|one| announce || !known.addresses.contains(one))
+                {
+                    if let Err(error) = tell_all(socket, *address, place.mac) {
+                        tracing::warn!(interface = %key.0, %address, %error, "cannot announce an address");
+                    }
+                }
+                known.addresses.clone_from(&place.addresses);
+            }
+        }
+    }
+
+    /// Answers what was asked.
+    fn answer(&mut self) {
+        self.open.retain(|(interface, _), (place, socket)| {
+            for _ in 0..MOST {
+                match answer_one(socket, place) {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(error) => {
+                        tracing::warn!(%interface, %error, "cannot hear neighbours; trying again");
+                        return false;
+                    }
+                }
+            }
+            true
+        });
+    }
+}
+
+/// Reads one question and answers it, if the answer is ours; false when there is none.
+fn answer_one(socket: &Socket, place: &Place) -> netlink::Result<bool> {
+    let sent = match socket {
+        Socket::Arp(socket) => {
+            let Some(request) = socket.next()? else { return Ok(false) };
+            let asked = place.addresses.contains(&IpAddr::V4(request.target)) && request.sender != place.mac;
+            if asked { socket.send(&arp::reply(&request, place.mac)) } else { Ok(()) }
+        }
+        Socket::Ndp(socket, _) => {
+            let Some(asked) = socket.next()? else { return Ok(false) };
+            if place.addresses.contains(&IpAddr::V6(asked.target)) {
+                let (message, to) = ndp::answer(&asked, place.mac);
+                socket.send(&message, to)
+            } else {
+                Ok(())
+            }
+        }
+    };
+    if let Err(error) = sent {
+        // Whoever asked asks again.
+        tracing::debug!(%error, "a neighbour was not answered");
+    }
+    Ok(true)
+}
+
+/// Hears questions for these addresses and for no others: several can have one group.
+fn join(socket: &ndp::Socket, joined: &mut BTreeSet<Ipv6Addr>, addresses: &BTreeSet<IpAddr>) {
+    let groups: BTreeSet<Ipv6Addr> = addresses
+        .iter()
+        .filter_map(|address| match address {
+            IpAddr::V6(address) => Some(ndp::solicited_group(*address)),
+            IpAddr::V4(_) => None,
+        })
+        .collect();
+    joined.retain(|group| {
+        if groups.contains(group) {
+            return true;
+        }
+        if let Err(error) = socket.leave(*group) {
+            tracing::debug!(%error, "questions that are not ours are still heard");
+        }
+        false
+    });
+    for group in &groups {
+        if joined.contains(group) {
+            continue;
+        }
+        match socket.join(*group) {
+            Ok(()) => _ = joined.insert(*group),
+            Err(error) => tracing::warn!(%error, "questions for some addresses may not be heard"),
+        }
+    }
+}
+
+fn tell_all(socket: &Socket, address: IpAddr, mac: MacAddress) -> netlink::Result<()> {
+    match (socket, address) {
+        (Socket::Arp(socket), IpAddr::V4(address)) => socket.send(&arp::announcement(address, mac)),
+        (Socket::Ndp(socket, _), IpAddr::V6(address)) => {
+            socket.send(&ndp::announcement(address, mac), ndp::ALL_NODES)
+        }
+        // An address of the other version is never among these.
+        (Socket::Arp(_), IpAddr::V6(_)) | (Socket::Ndp(..), IpAddr::V4(_)) => Ok(()),
+    }
+}
