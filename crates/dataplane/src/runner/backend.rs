@@ -17,6 +17,8 @@ use rules::tree::{IpVersion, Table};
 use rules::{Backend, IPIP_INTERFACE, Marks, Renderer, VXLAN_INTERFACE, VXLAN_INTERFACE_V6};
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 /// The device by which kube-proxy shows that it uses IPVS.
@@ -32,6 +34,7 @@ pub(super) struct Opened {
     pub(super) watched: Vec<(nft::Table, Option<usize>)>,
     /// The sockets by which we change nftables ourselves.
     pub(super) own_ports: Vec<u32>,
+    pub(super) own_commits: Vec<Arc<AtomicU64>>,
 }
 
 /// What another firewall may hold of ours.
@@ -98,6 +101,7 @@ pub(super) fn open(settings: &DataplaneSettings, has_ipvs: bool) -> Result<Opene
         leftovers: Vec::new(),
         watched: Vec::new(),
         own_ports: Vec::new(),
+        own_commits: Vec::new(),
     };
     if nftables {
         opened.open_nftables(config, &versions)?;
@@ -137,6 +141,7 @@ impl Opened {
     fn client(&mut self) -> Result<nft::Client, StartError> {
         let client = nft::Client::open()?;
         self.own_ports.push(client.port());
+        self.own_commits.push(client.commits());
         Ok(client)
     }
 

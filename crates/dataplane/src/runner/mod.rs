@@ -29,7 +29,8 @@ use clock::{Backoff, Every, Throttle};
 use figures::Figures;
 use mailbox::Mailbox;
 use messages::{FromDataplane, Text, ToDataplane};
-use netlink::netfilter::{conntrack, nft, watch::Watch};
+use netlink::netfilter::watch::{LaterWatch, Seen, Watch};
+use netlink::netfilter::{conntrack, nft};
 use netlink::{
     Event as KernelEvent, Family, Handle, Interests, Kernel, Monitor, RouteFilter, RouteKind, TABLE_LOCAL,
     sysctl,
@@ -39,6 +40,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use state::State;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -239,9 +242,12 @@ struct Work {
     mark_dispatch: ChainSet,
     watched: Vec<(nft::Table, Option<usize>)>,
     own_ports: Vec<u32>,
+    own_commits: Vec<Arc<AtomicU64>>,
     kernel: Box<dyn Kernel + Send>,
     monitor: Monitor,
     watch: Option<Watch>,
+    /// What listens as soon as the first rules are there.
+    later_watch: Option<LaterWatch>,
     arrivals: Arrivals,
     /// None where the host answers its neighbours only for itself.
     answers: Option<Answers>,
@@ -297,7 +303,7 @@ impl Work {
         machine: &Machine,
         reports: Box<dyn FnMut(FromDataplane) + Send>,
     ) -> Result<Self, StartError> {
-        let config = std::sync::Arc::clone(&settings.config);
+        let config = Arc::clone(&settings.config);
         // Listening comes first, so that nothing is missed between reading and listening.
         let monitor = Monitor::open(Interests { links: true, routes: true, ..Interests::default() })?;
         let mut kernel = Handle::open()?;
@@ -313,9 +319,9 @@ impl Work {
         });
         let mtus = Mtus::new(&config, &settings.encapsulation, host);
         write_mtu(&machine.mtu_file, mtus.pod, config.require_mtu_file)?;
-        let Opened { renderer, mut planes, arp, leftovers, watched, own_ports } =
+        let Opened { renderer, mut planes, arp, leftovers, watched, own_ports, own_commits } =
             backend::open(&settings, has_ipvs)?;
-        let watch = match Watch::open() {
+        let later_watch = match LaterWatch::open() {
             Ok(watch) => Some(watch),
             Err(error) => {
                 tracing::info!(%error, "changes of nftables by others are found by refreshes only");
@@ -361,9 +367,11 @@ impl Work {
             mark_dispatch: ChainSet::default(),
             watched,
             own_ports,
+            own_commits,
             kernel: Box::new(kernel),
             monitor,
-            watch,
+            watch: None,
+            later_watch,
             arrivals: Arrivals::default(),
             announces: false,
             connections: Box::new(connections),
@@ -438,6 +446,9 @@ impl Work {
             self.await_machines();
             self.look_at_clock(now)?;
             self.maybe_round(Instant::now());
+            if self.is_started {
+                self.begin_to_listen()?;
+            }
         }
     }
 
@@ -574,8 +585,26 @@ impl Work {
     fn listen_to_nftables(&mut self) -> Result<(), DataplaneError> {
         let Some(watch) = &mut self.watch else { return Ok(()) };
         let seen = watch.look(&self.own_ports).map_err(|error| DataplaneError::Kernel(error.to_string()))?;
+        self.heed(&seen)
+    }
+
+    /// Listens from now on. What others wrote since the start, while nobody listened, is found by counting.
+    fn begin_to_listen(&mut self) -> Result<(), DataplaneError> {
+        let Some(later) = self.later_watch.take() else { return Ok(()) };
+        let own = self.own_commits.iter().map(|commits| commits.load(Ordering::Relaxed)).sum();
+        let (watch, others) = later.listen(own).map_err(|error| DataplaneError::Kernel(error.to_string()))?;
+        self.watch = Some(watch);
+        let lost = others && self.state.renderer.backend() == Backend::Nftables;
+        // What iptables wrote for us cannot be told from what others wrote. Its tables are looked at again after a write.
+        let arp = self.watched.iter().filter(|(_, place)| others && place.is_none());
+        let tables = arp.map(|(table, _)| table.clone()).collect();
+        self.heed(&Seen { tables, lost })
+    }
+
+    /// Has tables read anew that somebody else changed.
+    fn heed(&mut self, seen: &Seen) -> Result<(), DataplaneError> {
         for (table, place) in &self.watched {
-            if !seen.lost && !seen.tables.contains(table) {
+            if !seen.concerns(table) {
                 continue;
             }
             self.needs_round = true;
@@ -591,7 +620,7 @@ impl Work {
         }
         let kube_proxy = |family| nft::Table::new(family, "kube-proxy");
         let is_kube_proxy =
-            [nft::Family::Ip, nft::Family::Ip6].into_iter().any(|one| seen.tables.contains(&kube_proxy(one)));
+            [nft::Family::Ip, nft::Family::Ip6].into_iter().any(|one| seen.concerns(&kube_proxy(one)));
         if is_kube_proxy && self.settings.config.nftables_mode == felix_config::choices::NftablesMode::Auto {
             self.look_at_kube_proxy()?;
         }

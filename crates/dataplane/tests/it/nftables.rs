@@ -6,10 +6,11 @@ use dataplane::ipsets::IpSetDriver;
 use dataplane::nftables::Driver;
 use dataplane::{Part, RuleDriver};
 use netlink::netfilter::nft::{self, Client};
-use netlink::netfilter::watch::Watch;
+use netlink::netfilter::watch::{LaterWatch, Watch};
 use rules::Backend;
 use rules::nftables::Family;
 use rules::tree::{Action, Chain, End, KernelChain, Match, Rule, Table, Text, VerdictMap};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 fn rule(action: Action) -> Rule {
@@ -69,6 +70,29 @@ fn what_a_stranger_breaks_is_seen_and_repaired() {
     // Other tables are none of our business.
     host.shell("nft add table ip somebody");
     assert!(!watch.wait(&own, Some(Duration::from_secs(5))).expect("looked").concerns(&table));
+}
+
+#[test]
+fn who_listens_later_knows_whether_others_were_there() {
+    for (damage, expected) in [("true", false), ("nft add table ip somebody", true)] {
+        let host = Host::new();
+        let (later, mut sets, mut driver) =
+            host.run(|| (LaterWatch::open().expect("a socket"), nft_sets(), nft_driver(Family::Ip)));
+        want_sets(&mut sets);
+        want_shop(&mut driver, Backend::Nftables);
+        sets.apply_updates().expect("applied");
+        apply(&mut driver);
+        host.shell(damage);
+        let own = driver.kernel().commits().load(Ordering::Relaxed)
+            + sets.kernel().commits().load(Ordering::Relaxed);
+        assert!(own >= 2, "{own}");
+        let (mut watch, others) = later.listen(own).expect("listening");
+        assert_eq!(others, expected, "`{damage}`");
+        assert!(watch.look(&[]).expect("looked").is_empty(), "only what follows is heard");
+        host.shell("nft flush chain ip calico filter-cali-FORWARD");
+        let seen = watch.wait(&[], Some(Duration::from_secs(5))).expect("looked");
+        assert!(seen.concerns(driver.table()));
+    }
 }
 
 #[test]

@@ -12,6 +12,8 @@ use crate::netfilter::socket::{BatchRefused, Request, Socket};
 use crate::netfilter::{Error, NFTABLES, Refusal, Result, header};
 use crate::wire::{Attribute, Writer, attributes, split_header};
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A chain that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,6 +80,7 @@ fn describe(refused: &[(usize, Refusal)], whole: &Option<Refusal>) -> String {
 pub struct Client {
     socket: Socket,
     numbers: SetNumbers,
+    commits: Arc<AtomicU64>,
 }
 
 impl Client {
@@ -86,13 +89,19 @@ impl Client {
     /// # Errors
     /// When there is no socket.
     pub fn open() -> Result<Self> {
-        Ok(Self { socket: Socket::open()?, numbers: SetNumbers::random() })
+        Ok(Self { socket: Socket::open()?, numbers: SetNumbers::random(), commits: Arc::default() })
     }
 
     /// The port that the kernel names as the origin of our changes.
     #[must_use]
     pub fn port(&self) -> u32 {
         self.socket.port()
+    }
+
+    /// How many transactions were carried out; goes on counting.
+    #[must_use]
+    pub fn commits(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.commits)
     }
 
     /// Carries out all changes, or none.
@@ -115,7 +124,11 @@ impl Client {
             encode(table, change, &mut self.numbers, &mut requests);
             requests.drain(..).for_each(|request| batch.push(&request));
         }
-        Ok(self.socket.send_batch(batch)?.map_err(|refused| by_change(&refused, &starts)))
+        let outcome = self.socket.send_batch(batch)?.map_err(|refused| by_change(&refused, &starts));
+        if outcome.is_ok() {
+            self.commits.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(outcome)
     }
 
     /// The families and names of all tables.
