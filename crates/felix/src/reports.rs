@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 mod files;
+pub(crate) mod machines;
 pub(crate) mod wireguard;
 pub(crate) use files::EndpointFiles;
 

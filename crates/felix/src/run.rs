@@ -89,9 +89,13 @@ pub async fn run(arguments: &Arguments) -> Result<Ended> {
         metrics: metrics.clone(),
     };
     let (key_sender, key_receiver) = mpsc::unbounded_channel();
+    let (machine_sender, machine_receiver) = mpsc::unbounded_channel();
     let running = runner::start(settings, move |report| {
         if let Some(key) = reports::wireguard::key_of(&report) {
             let _ = key_sender.send(key);
+        }
+        if let Some(machine) = reports::machines::arrived(&report) {
+            let _ = machine_sender.send(machine);
         }
         // When nobody listens any more, Felix is about to end.
         let _ = report_sender.send(report);
@@ -104,6 +108,8 @@ pub async fn run(arguments: &Arguments) -> Result<Ended> {
     ));
     let key_writer =
         tokio::spawn(reports::wireguard::write(client, config.felix_hostname.clone(), key_receiver));
+    let owner_writer =
+        tokio::spawn(reports::machines::write(ipam::Ipam::new(Arc::clone(&backend)), machine_receiver));
 
     let (ended, verdict) = tokio::sync::oneshot::channel();
     let (policy_sync, proxies) = match config.policy_sync_path_prefix.as_str() {
@@ -165,6 +171,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ended> {
     let _ = sender.try_send(Event::Stop);
     reporter.abort();
     key_writer.abort();
+    owner_writer.abort();
     for server in servers {
         server.abort();
     }

@@ -134,6 +134,13 @@ pub enum FromDataplane {
     },
     /// The state of a host endpoint: `up`, `down` or `error`; none when it is gone.
     HostEndpointStatus(Text, Option<&'static str>),
+    /// A virtual machine that was to move here is here, or its migration is over.
+    MachineArrived {
+        /// The endpoint that it has now.
+        id: WorkloadEndpointId,
+        /// The machine's name.
+        machine: Text,
+    },
     /// The key that the WireGuard device made for itself.
     WireguardStatus {
         /// The public key; empty when there is no device any more.

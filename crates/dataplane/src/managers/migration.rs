@@ -9,9 +9,9 @@
 //! | the machine moves on, or the endpoint is gone | no migration | no migration | no migration |
 //!
 //! Without a migration, only being told that a machine moves here begins one. Who listens for the announcement is no concern
-//! of this module: it says where to listen.
+//! of this module: it says where to listen. That a machine has come, in whichever way, is told once, by its name.
 
-use messages::{LiveMigrationRole, Text, WorkloadEndpointId};
+use messages::{LiveMigrationRole, Text, WorkloadEndpoint, WorkloadEndpointId};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -28,8 +28,8 @@ pub enum Routing {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
-    /// The machine moves here, and will be behind this interface.
-    Target(Text),
+    /// The machine of this name moves here, and will be behind this interface.
+    Target { interface: Text, machine: Text },
     /// It said that it is here, and the migration is not over yet.
     Here,
     /// It is here, and routes settle until then.
@@ -42,40 +42,43 @@ pub struct Migrations {
     settling: Duration,
     roles: BTreeMap<WorkloadEndpointId, LiveMigrationRole>,
     states: BTreeMap<WorkloadEndpointId, State>,
+    arrived: Vec<(WorkloadEndpointId, Text)>,
 }
 
 impl Migrations {
     /// No migrations; routes settle for so long.
     #[must_use]
     pub fn new(settling: Duration) -> Self {
-        Self { settling, roles: BTreeMap::new(), states: BTreeMap::new() }
+        Self { settling, roles: BTreeMap::new(), states: BTreeMap::new(), arrived: Vec::new() }
     }
 
-    /// An endpoint has this role, and this interface.
-    pub fn update(
-        &mut self,
-        id: &WorkloadEndpointId,
-        role: LiveMigrationRole,
-        interface: &str,
-        now: Instant,
-    ) {
-        if let Some(State::Target(known)) = self.states.get_mut(id)
-            && **known != *interface
-        {
-            *known = interface.into();
-        }
+    /// An endpoint is new or changed.
+    pub fn update(&mut self, id: &WorkloadEndpointId, endpoint: &WorkloadEndpoint, now: Instant) {
+        let role = endpoint.live_migration_role;
+        let target = || State::Target {
+            interface: endpoint.name.as_str().into(),
+            machine: endpoint.live_migration_vmi_name.as_str().into(),
+        };
         let old = match role {
             LiveMigrationRole::None => self.roles.remove(id),
             _ => self.roles.insert(id.clone(), role),
         };
         if old.unwrap_or_default() == role {
+            if let Some(state @ State::Target { .. }) = self.states.get_mut(id) {
+                *state = target();
+            }
             return;
         }
         match (self.states.get(id), role) {
             (None, LiveMigrationRole::Target) => {
-                self.states.insert(id.clone(), State::Target(interface.into()));
+                self.states.insert(id.clone(), target());
             }
-            (Some(State::Target(_) | State::Here), LiveMigrationRole::None) => {
+            (Some(State::Target { .. }), LiveMigrationRole::None) => {
+                // Nobody heard it come.
+                self.announced(id);
+                self.states.insert(id.clone(), State::Settling(now + self.settling));
+            }
+            (Some(State::Here), LiveMigrationRole::None) => {
                 self.states.insert(id.clone(), State::Settling(now + self.settling));
             }
             // The machine moves on.
@@ -97,20 +100,25 @@ impl Migrations {
     /// The endpoints whose machines have not come yet, and the interfaces behind which they will announce themselves.
     pub fn awaited(&self) -> impl Iterator<Item = (&WorkloadEndpointId, &Text)> {
         self.states.iter().filter_map(|(id, state)| match state {
-            State::Target(interface) => Some((id, interface)),
+            State::Target { interface, .. } => Some((id, interface)),
             State::Here | State::Settling(_) => None,
         })
     }
 
     /// A machine announced itself; true when that was awaited, so that its routes change.
     pub fn announced(&mut self, id: &WorkloadEndpointId) -> bool {
-        match self.states.get_mut(id) {
-            Some(state @ State::Target(_)) => {
-                *state = State::Here;
-                true
-            }
-            Some(State::Here | State::Settling(_)) | None => false,
+        let Some(state @ State::Target { .. }) = self.states.get_mut(id) else { return false };
+        if let State::Target { machine, .. } = std::mem::replace(state, State::Here)
+            && !machine.is_empty()
+        {
+            self.arrived.push((id.clone(), machine));
         }
+        true
+    }
+
+    /// The machines that have come since the last call, and their endpoints.
+    pub fn take_arrived(&mut self) -> Vec<(WorkloadEndpointId, Text)> {
+        std::mem::take(&mut self.arrived)
     }
 
     /// How the routes of an endpoint are made.
@@ -118,7 +126,7 @@ impl Migrations {
     pub fn routing(&self, id: &WorkloadEndpointId) -> Routing {
         match self.states.get(id) {
             None => Routing::Normal,
-            Some(State::Target(_)) => Routing::Suppressed,
+            Some(State::Target { .. }) => Routing::Suppressed,
             Some(State::Here | State::Settling(_)) => Routing::Elevated,
         }
     }
@@ -130,7 +138,7 @@ impl Migrations {
             match state {
                 State::Settling(until) if *until <= now => done.push(id.clone()),
                 State::Settling(until) => next = next.into_iter().chain([*until]).min(),
-                State::Target(_) | State::Here => {}
+                State::Target { .. } | State::Here => {}
             }
         }
         done.iter().for_each(|id| {
@@ -143,13 +151,22 @@ impl Migrations {
 #[cfg(test)]
 mod tests {
     use super::{Migrations, Routing};
-    use messages::{LiveMigrationRole as Role, WorkloadEndpointId};
+    use messages::{LiveMigrationRole as Role, WorkloadEndpoint, WorkloadEndpointId};
     use std::time::{Duration, Instant};
 
     const SECOND: Duration = Duration::from_secs(1);
 
     fn id() -> WorkloadEndpointId {
         WorkloadEndpointId { orchestrator: "k8s".into(), workload: "a/b".into(), endpoint: "eth0".into() }
+    }
+
+    fn endpoint(role: Role, interface: &str) -> WorkloadEndpoint {
+        WorkloadEndpoint {
+            name: interface.to_owned(),
+            live_migration_role: role,
+            live_migration_vmi_name: "db".to_owned(),
+            ..WorkloadEndpoint::default()
+        }
     }
 
     fn awaited(all: &Migrations) -> Vec<&str> {
@@ -162,11 +179,12 @@ mod tests {
         let (begin, id) = (Instant::now(), id());
         let mut all = Migrations::new(30 * SECOND);
         let mut now = begin;
+        let mut before = Routing::Normal;
         for (step, (routing, listens)) in steps.chars().zip(expected) {
             match step {
-                'T' => all.update(&id, Role::Target, "cali1", now),
-                'S' => all.update(&id, Role::Source, "cali1", now),
-                'N' => all.update(&id, Role::None, "cali1", now),
+                'T' => all.update(&id, &endpoint(Role::Target, "cali1"), now),
+                'S' => all.update(&id, &endpoint(Role::Source, "cali1"), now),
+                'N' => all.update(&id, &endpoint(Role::None, "cali1"), now),
                 'A' => assert_eq!(all.announced(&id), *routing == Routing::Elevated && !listens, "{steps}"),
                 'W' => {
                     now += 30 * SECOND;
@@ -180,6 +198,9 @@ mod tests {
                 (*routing, *listens),
                 "{step} of {steps}"
             );
+            let comes = before == Routing::Suppressed && *routing == Routing::Elevated;
+            assert_eq!(all.take_arrived().len(), usize::from(comes), "{step} of {steps}");
+            before = *routing;
         }
     }
 
@@ -214,9 +235,9 @@ mod tests {
     fn routes_settle_for_as_long_as_configured() {
         let (begin, id) = (Instant::now(), id());
         let mut all = Migrations::new(30 * SECOND);
-        all.update(&id, Role::Target, "cali1", begin);
+        all.update(&id, &endpoint(Role::Target, "cali1"), begin);
         assert_eq!(all.settled(begin + 100 * SECOND), (vec![], None), "a machine may take its time");
-        all.update(&id, Role::None, "cali1", begin);
+        all.update(&id, &endpoint(Role::None, "cali1"), begin);
         assert_eq!(all.settled(begin + 29 * SECOND), (vec![], Some(begin + 30 * SECOND)));
         assert_eq!(all.settled(begin + 30 * SECOND), (vec![id.clone()], None));
         assert_eq!(all.routing(&id), Routing::Normal);
@@ -227,11 +248,13 @@ mod tests {
         let (now, id) = (Instant::now(), id());
         let mut all = Migrations::new(SECOND);
         assert!(!all.announced(&id));
-        all.update(&id, Role::Target, "cali1", now);
+        all.update(&id, &endpoint(Role::Target, "cali1"), now);
         assert_eq!(awaited(&all), ["cali1"]);
-        all.update(&id, Role::Target, "cali2", now);
+        all.update(&id, &endpoint(Role::Target, "cali2"), now);
         assert_eq!(awaited(&all), ["cali2"], "the endpoint got another interface");
         assert!(all.announced(&id));
         assert!(!all.announced(&id), "once is enough");
+        assert_eq!(all.take_arrived(), [(id.clone(), "db".into())]);
+        assert_eq!(all.take_arrived(), []);
     }
 }

@@ -459,11 +459,13 @@ fn floating_addresses_and_migrations_have_their_routes() {
     floating.complete(&scene.renderer, &mut scene.planes);
     assert_eq!(dnat(&scene), 1);
 
-    scene.migrations.update(&id("a"), messages::LiveMigrationRole::Target, "cali1", scene.now);
+    let machine =
+        |live_migration_role| WorkloadEndpoint { live_migration_role, ..WorkloadEndpoint::default() };
+    scene.migrations.update(&id("a"), &machine(messages::LiveMigrationRole::Target), scene.now);
     workloads.touch(&id("a"));
     scene.complete(&mut workloads);
     assert_eq!(scene.routes(), [""; 0]);
-    scene.migrations.update(&id("a"), messages::LiveMigrationRole::None, "cali1", scene.now);
+    scene.migrations.update(&id("a"), &machine(messages::LiveMigrationRole::None), scene.now);
     workloads.touch(&id("a"));
     scene.complete(&mut workloads);
     assert_eq!(scene.routes()[0], "route 10.0.0.1/32 by device 1 metric 512 proto 3");

@@ -465,6 +465,9 @@ impl Work {
             tracing::info!(?id, "a machine that moves here announced itself");
             self.needs_round |= state.announced(&id);
         }
+        for (id, machine) in state.migrations.take_arrived() {
+            (self.reports)(FromDataplane::MachineArrived { id, machine });
+        }
     }
 
     /// Waits until something happens or is due.

@@ -138,7 +138,7 @@ impl State {
             Message::ProfileRemove(name) => self.policies.remove_profile(&name, &self.renderer, planes),
             Message::WorkloadEndpointUpdate(id, endpoint) => {
                 let endpoint: Arc<WorkloadEndpoint> = Arc::from(endpoint);
-                self.migrations.update(&id, endpoint.live_migration_role, &endpoint.name, now);
+                self.migrations.update(&id, &endpoint, now);
                 self.floating.update(&id, Some(&endpoint));
                 self.each_neighbours(|neighbours| neighbours.update_workload(&id, Some(&endpoint)));
                 self.each_version(planes, |managers, plane| {

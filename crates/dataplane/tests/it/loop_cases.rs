@@ -382,3 +382,42 @@ fn flow_tables_and_bgp_with_workloads() {
     lab.wait_to_see("ip addr show cali00000000002", |seen| !seen.contains("169.254.1.2"));
     assert!(lab.stop().is_ok());
 }
+
+/// Policies that no endpoint of the host has: one that every node is to have all the same, and one that is not.
+#[test]
+fn a_policy_that_every_node_needs_is_there_before_any_endpoint_has_it() {
+    for backend in [Backend::Iptables, Backend::Nftables] {
+        let mut lab = Lab::new();
+        lab.start(config(backend));
+        let policy = |name: &str, hints: &[&str]| {
+            let id = model::v1::PolicyKey {
+                kind: api::Kind::GlobalNetworkPolicy,
+                namespace: String::new(),
+                name: name.to_owned(),
+            };
+            let rule = messages::Rule { action: model::feed::RuleAction::Allow, ..messages::Rule::default() };
+            let policy = messages::Policy {
+                tier: "default".to_owned(),
+                inbound_rules: vec![rule],
+                performance_hints: hints.iter().map(|hint| (*hint).to_owned()).collect(),
+                ..messages::Policy::default()
+            };
+            ToDataplane::PolicyUpdate(id.into(), std::sync::Arc::new(policy))
+        };
+        let show = match backend {
+            Backend::Iptables => "iptables-nft-save -t filter",
+            Backend::Nftables => "nft list table ip calico",
+        };
+        let has = |seen: &str, name: &str| seen.contains(&format!("cali-pi-gnp/{name}"));
+        lab.send(messages(backend));
+        lab.send(vec![
+            policy("needed", &["AssumeNeededOnEveryNode"]),
+            policy("other", &[]),
+            ToDataplane::InSync,
+        ]);
+        lab.wait_for("in sync", |report| *report == FromDataplane::InSync);
+        lab.wait_to_see(show, |seen| has(seen, "needed") && !has(seen, "other"));
+        lab.send(vec![policy("needed", &[]), policy("other", &["AssumeNeededOnEveryNode"])]);
+        lab.wait_to_see(show, |seen| has(seen, "other") && !has(seen, "needed"));
+    }
+}

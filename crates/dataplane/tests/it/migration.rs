@@ -10,8 +10,11 @@ const ROUTE: &str = "ip route show 10.66.1.1";
 
 /// The first workload, with this role in a migration.
 fn machine(role: LiveMigrationRole) -> ToDataplane {
-    let endpoint =
-        WorkloadEndpoint { live_migration_role: role, ..workloads(Backend::Nftables).swap_remove(0) };
+    let endpoint = WorkloadEndpoint {
+        live_migration_role: role,
+        live_migration_vmi_name: "db".to_owned(),
+        ..workloads(Backend::Nftables).swap_remove(0)
+    };
     ToDataplane::WorkloadEndpointUpdate(workload_id(1), Box::new(endpoint))
 }
 
@@ -57,6 +60,9 @@ fn a_machine_that_announces_itself_is_reached_at_once() {
     announce(&lab, "02:00:00:00:01:01");
     let elevated = |seen: &str| seen.contains("dev cali00000000001") && seen.contains("metric 512");
     lab.wait_to_see(ROUTE, elevated);
+    lab.wait_for("the machine", |report| {
+        *report == FromDataplane::MachineArrived { id: workload_id(1), machine: "db".into() }
+    });
     listeners(&lab, 0);
     std::thread::sleep(2 * settled);
     assert!(elevated(&lab.host.shell(ROUTE)), "for as long as the migration takes");
