@@ -120,13 +120,24 @@ impl Candidate {
 
     /// Waits until the lease is ours. False when the end was asked for before.
     pub async fn wait(&mut self, shutdown: &Shutdown) -> bool {
+        let mut told = None;
         loop {
             match self.attempt().await {
                 Ok(true) => {
                     tracing::info!(lease = self.settings.name, "we lead");
                     return true;
                 }
-                Ok(false) => {}
+                Ok(false) => {
+                    let holder = self.observed.as_ref().and_then(|seen| seen.spec.holder_identity.clone());
+                    if holder.is_some() && told != holder {
+                        tracing::info!(
+                            lease = self.settings.name,
+                            holder,
+                            "another leads; waiting for our turn"
+                        );
+                        told = holder;
+                    }
+                }
                 Err(error) => tracing::warn!(%error, "cannot get the lease"),
             }
             if !shutdown.sleep(PAUSE).await {

@@ -1,13 +1,14 @@
 //! Runs every benchmark and records what they printed in `docs/benchmarks.md`.
 //!
 //! Each benchmark is a program that prints a table with its floor or its peer measured in the same run, and writes the
-//! same rows, as Markdown, into the folder named by `TORTIE_BENCH_OUT`. Servers and tools under measurement are started as
-//! processes of their own, from the benchmark's own program. Nothing here judges a number.
+//! same rows, as Markdown, into the folder named by `TORTIE_BENCH_OUT`. What is measured as a process of its own is the
+//! program that users run: `make build` makes it first, and `TORTIE_BENCH_PROGRAM` names it; who sets that variable measures
+//! another one. Nothing here judges a number.
 
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The benchmarks: crate, bench name, heading.
@@ -27,6 +28,18 @@ const BENCHES: [(&str, &str, &str); 13] = [
     ("kube-controllers", "gc", "kube-controllers: addresses of a deleted node"),
 ];
 
+/// The variable with the program to measure.
+const PROGRAM: &str = "TORTIE_BENCH_PROGRAM";
+
+/// Builds the program that users run.
+fn release(root: &Path) -> Result<PathBuf> {
+    let status = Command::new("make").arg("build").current_dir(root).status().context("running make build")?;
+    if !status.success() {
+        bail!("make build failed");
+    }
+    Ok(root.join("dist/tortie"))
+}
+
 /// Runs all benchmarks and records them, or runs those of the crates named and records nothing.
 pub(crate) fn run(root: &Path, only: &[&str]) -> Result<()> {
     if let Some(unknown) = only.iter().find(|name| !BENCHES.iter().any(|(package, ..)| package == *name)) {
@@ -37,8 +50,13 @@ pub(crate) fn run(root: &Path, only: &[&str]) -> Result<()> {
     std::fs::create_dir_all(&out)?;
     let mut page = String::from(
         "# Benchmarks\n\nWritten by `make bench`. Ratios within one run are what counts: each row has its floor or its peer measured \
-         beside it, on the same machine, in the same minutes.\n",
+         beside it, on the same machine, in the same minutes. Processes are the program of `make build`; what is measured inside \
+         of a benchmark is optimised likewise, but linked without further optimisation.\n",
     );
+    let program = match std::env::var_os(PROGRAM) {
+        Some(program) => std::path::absolute(program)?,
+        None => release(root)?,
+    };
     // One build for all: cargo would otherwise build the shared dependencies once per package and its features.
     let wanted = BENCHES.iter().filter(|(package, ..)| only.is_empty() || only.contains(package));
     let mut command = Command::new("cargo");
@@ -48,6 +66,7 @@ pub(crate) fn run(root: &Path, only: &[&str]) -> Result<()> {
     }
     let status = command
         .env("TORTIE_BENCH_OUT", &out)
+        .env(PROGRAM, program)
         .env("KVSTORE_BENCH_REPORT", out.join("store.md"))
         .current_dir(root)
         .status()

@@ -1,8 +1,9 @@
-//! The program itself: its names, its exit codes, and `tortie node` as the first process of a node.
+//! The program itself: its names, its exit codes, `tortie node` as the first process of a node, and the controllers.
 //!
 //! A node writes below `/var` and `/run`, so the ones that run here have folders of their own there: a mount namespace
 //! that ends with them. Needs root.
 
+mod controllers;
 mod guest;
 mod lab;
 mod names;
