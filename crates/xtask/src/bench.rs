@@ -33,7 +33,8 @@ const PROGRAM: &str = "TORTIE_BENCH_PROGRAM";
 
 /// Builds the program that users run.
 fn release(root: &Path) -> Result<PathBuf> {
-    let status = Command::new("make").arg("build").current_dir(root).status().context("running make build")?;
+    let status =
+        Command::new("make").arg("build").current_dir(root).status().context("running make build")?;
     if !status.success() {
         bail!("make build failed");
     }
