@@ -58,9 +58,11 @@ pub async fn run(arguments: &Arguments) -> Result<Ended> {
     health.register("FelixStartup", &begun, true, true, Duration::ZERO);
     let early = startup::local_sources(&arguments.config_file)?;
     log_to(&early);
+    // One listener from here to the end: a signal between two of them would be lost.
+    let mut end = std::pin::pin!(asked_to_end());
     let Startup { backend, kubernetes, use_pod_cidr, resolver, encapsulation } = tokio::select! {
         started = startup::start(early) => started?,
-        () = asked_to_end() => return Ok(Ended::Signal),
+        () = &mut end => return Ok(Ended::Signal),
     };
     let config = Arc::new(resolver.config().clone());
     tracing::info!(host = %config.felix_hostname, ?encapsulation, "starting");
@@ -161,7 +163,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ended> {
             Ok(Ok(())) => Err(anyhow::anyhow!("the dataplane ended without a reason")),
             Err(error) => Err(error.into()),
         },
-        () = asked_to_end() => {
+        () = &mut end => {
             tracing::info!("asked to end; what is programmed stays");
             Ok(Ended::Signal)
         }

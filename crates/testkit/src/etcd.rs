@@ -15,6 +15,8 @@ pub struct EtcdOptions {
     pub tls: bool,
     /// Further flags, as they stand on the command line.
     pub flags: Vec<String>,
+    /// The network namespace that it is in, by name; this process's own without one.
+    pub namespace: Option<String>,
 }
 
 /// A running etcd. It keeps its folder and port over [`Etcd::restart`].
@@ -25,6 +27,7 @@ pub struct Etcd {
     port: u16,
     arguments: Vec<String>,
     tls: Option<(Authority, KeyAndCertificate)>,
+    namespace: Option<String>,
 }
 
 impl Etcd {
@@ -69,7 +72,7 @@ impl Etcd {
             None
         };
         arguments.extend(options.flags);
-        let mut etcd = Self { process: None, folder, port, arguments, tls };
+        let mut etcd = Self { process: None, folder, port, arguments, tls, namespace: options.namespace };
         etcd.restart()?;
         Ok(etcd)
     }
@@ -80,8 +83,9 @@ impl Etcd {
     /// When it does not come up.
     pub fn restart(&mut self) -> Result<()> {
         self.process = None;
-        let binary = program("etcd", REMEDY)?;
-        let mut process = Process::start(&binary, &self.arguments, &self.folder.path().join("log"))?;
+        let (binary, mut arguments) = self.inside("etcd")?;
+        arguments.extend(self.arguments.iter().cloned());
+        let mut process = Process::start(&binary, &arguments, &self.folder.path().join("log"))?;
         let deadline = Instant::now() + Duration::from_secs(60);
         while !self.etcdctl(&["endpoint", "health"])?.status.success() {
             process.check_running().context("starting etcd")?;
@@ -136,12 +140,21 @@ impl Etcd {
     /// # Errors
     /// When the program is missing; a failing command is in the output's status.
     pub fn etcdctl(&self, arguments: &[&str]) -> Result<Output> {
-        let mut command = Command::new(program("etcdctl", REMEDY)?);
-        command.env("ETCDCTL_API", "3").arg("--endpoints").arg(self.endpoint());
+        let (binary, words) = self.inside("etcdctl")?;
+        let mut command = Command::new(binary);
+        command.args(words).env("ETCDCTL_API", "3").arg("--endpoints").arg(self.endpoint());
         if let Some((authority, client)) = &self.tls {
             command.arg("--cacert").arg(&authority.certificate);
             command.arg("--cert").arg(&client.certificate).arg("--key").arg(&client.key);
         }
         Ok(command.args(arguments).output()?)
+    }
+
+    /// The program that starts this one where the server is, and its first words.
+    fn inside(&self, name: &str) -> Result<(PathBuf, Vec<String>)> {
+        let binary = program(name, REMEDY)?;
+        let Some(namespace) = &self.namespace else { return Ok((binary, Vec::new())) };
+        let words = ["netns", "exec", namespace, &binary.display().to_string()].map(str::to_owned);
+        Ok((program("ip", "install Debian's iproute2")?, words.to_vec()))
     }
 }

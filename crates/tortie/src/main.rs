@@ -228,7 +228,9 @@ fn version() -> String {
 fn run_felix(flags: Vec<OsString>) -> ExitCode {
     // Under `tortie node` it ends with its supervisor.
     if let Err(error) = ::node::supervise::end_with_supervisor() {
+        // Nobody would end it, and it would stand in the way of the next one.
         let _ = writeln!(std::io::stderr(), "felix: cannot follow its supervisor: {error}");
+        return ExitCode::FAILURE;
     }
     let arguments: Vec<OsString> = std::iter::once(OsString::from("felix")).chain(flags).collect();
     felix::cli::main(&arguments)

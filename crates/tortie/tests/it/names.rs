@@ -39,6 +39,14 @@ fn probes_of_both_generations_fail_and_say_why() {
 }
 
 #[test]
+fn a_felix_without_its_supervisor_does_not_begin() {
+    // Its parent is this test, and not the process with this number.
+    let output = started_as("tortie", &["component", "felix"], &[("TORTIE_SUPERVISOR", "1")]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text(&output.stderr).contains("the supervisor, process 1, has ended"), "{output:?}");
+}
+
+#[test]
 fn what_is_not_there_is_said() {
     for (name, arguments, expected) in [
         ("calico-node", &["-confd"] as &[&str], "confd is not part of this version yet"),

@@ -1,8 +1,20 @@
-//! `tortie node`: started, its part killed and started again, asked to end.
+//! `tortie node`: started, its part killed and started again, asked to end. Each in a network namespace of its own, with its
+//! etcd: a node's Felix writes rules.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use testkit::{Etcd, Folder, Process, program};
+use testkit::network::Namespace;
+use testkit::{Etcd, EtcdOptions, Folder, Process, program};
+
+/// Where a node disturbs nobody, and its datastore.
+fn apart() -> (Namespace, Etcd) {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let name = format!("supervise-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+    let namespace = Namespace::new(&name).expect("a namespace");
+    let etcd = Etcd::start_with(EtcdOptions { namespace: Some(name), ..EtcdOptions::default() });
+    (namespace, etcd.expect("etcd"))
+}
 
 /// A node in folders of its own.
 struct Node {
@@ -11,17 +23,29 @@ struct Node {
 }
 
 impl Node {
-    fn start(endpoint: &str) -> Self {
+    fn start(namespace: &Namespace, endpoint: &str) -> Self {
         let folder = Folder::new("tortie-node").expect("a folder");
-        let unshare = program("unshare", "install Debian's util-linux").expect("unshare");
+        let ip = program("ip", "install Debian's iproute2").expect("ip");
         let script = format!(
             "set -e; for place in /var/lib /var/log /run; do mount -t tmpfs tmpfs $place; done; \
              exec env -i PATH=\"$PATH\" DATASTORE_TYPE=etcdv3 ETCD_ENDPOINTS={endpoint} NODENAME=node-a \
              IP=10.99.0.11/24 CALICO_NETWORKING_BACKEND=vxlan WAIT_FOR_DATASTORE=true CALICO_IPV6POOL_CIDR=none {} node",
             env!("CARGO_BIN_EXE_tortie")
         );
-        let arguments = ["--mount", "--propagation", "private", "sh", "-c", &script].map(str::to_owned);
-        let process = Process::start(&unshare, &arguments, &folder.path().join("log")).expect("a node");
+        let arguments = [
+            "netns",
+            "exec",
+            namespace.name(),
+            "unshare",
+            "--mount",
+            "--propagation",
+            "private",
+            "sh",
+            "-c",
+            &script,
+        ]
+        .map(str::to_owned);
+        let process = Process::start(&ip, &arguments, &folder.path().join("log")).expect("a node");
         Self { process, folder }
     }
 
@@ -56,10 +80,10 @@ fn is_running(pid: u32) -> bool {
 
 #[test]
 fn a_node_starts_heals_and_ends() {
-    let mut etcd = Etcd::start().expect("etcd");
+    let (namespace, mut etcd) = apart();
     let endpoint = etcd.endpoint();
     etcd.kill();
-    let mut node = Node::start(&endpoint);
+    let mut node = Node::start(&namespace, &endpoint);
     node.wait_until("it waits for its datastore", || node.log().contains("does not answer yet"));
     etcd.restart().expect("etcd again");
     node.wait_until("its services run", || node.services_pid().is_some_and(is_running));
@@ -86,8 +110,8 @@ fn a_node_starts_heals_and_ends() {
 
 #[test]
 fn parts_do_not_outlive_a_killed_node() {
-    let etcd = Etcd::start().expect("etcd");
-    let mut node = Node::start(&etcd.endpoint());
+    let (namespace, etcd) = apart();
+    let mut node = Node::start(&namespace, &etcd.endpoint());
     node.wait_until("its services run", || node.services_pid().is_some_and(is_running));
     let part = node.services_pid().expect("a process");
     node.process.kill().expect("a kill");
@@ -100,10 +124,10 @@ fn parts_do_not_outlive_a_killed_node() {
 
 #[test]
 fn a_node_that_waits_can_be_ended() {
-    let mut etcd = Etcd::start().expect("etcd");
+    let (namespace, mut etcd) = apart();
     let endpoint = etcd.endpoint();
     etcd.kill();
-    let mut node = Node::start(&endpoint);
+    let mut node = Node::start(&namespace, &endpoint);
     node.wait_until("it waits for its datastore", || node.log().contains("does not answer yet"));
     // Returns only when the process has ended.
     node.process.terminate().expect("an end");
