@@ -1,9 +1,9 @@
 //! How long ADD and DEL take, against a floor measured in the same run: the same netlink operations done directly, plus
 //! the same number of sequential writes to the same datastore.
 //!
-//! The plugin is the program that users run if there is one ([`released_program`]). Otherwise the benchmark program is its own
-//! plugin, when it is started with `CNI_COMMAND`; and with `AGENT_SOCKET` it is the agent. Datastore, plugins and floor are in one network namespace, so that all of them have the same
-//! way to the datastore. Pods are further namespaces; everything is removed at the end.
+//! The plugin is the program that users run if there is one ([`measured_program`]). Otherwise the benchmark program is its
+//! own plugin, when it is started with `CNI_COMMAND`; and with `AGENT_SOCKET` it is the agent. Datastore, plugins and floor
+//! are in one network namespace, so that all of them have the same way to the datastore. Pods are further namespaces; everything is removed at the end.
 
 #[path = "../tests/it/world.rs"]
 #[expect(dead_code, reason = "the world of the tests has more than a benchmark needs")]
@@ -18,7 +18,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitCode, Output, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use testkit::{ApiServer, Etcd, Report, released_program};
+use testkit::{ApiServer, Etcd, Report, measured_program};
 use world::{Cluster, Node, Pod, add_node, pool, prepare};
 
 const PARALLEL: usize = 64;
@@ -110,8 +110,7 @@ fn rounds() -> usize {
 }
 
 fn run() -> Result<()> {
-    let plugin = released_program().map_or_else(std::env::current_exe, std::path::absolute)?;
-    let mut node = Node::with_plugin("node-a", json!({}), &plugin)?;
+    let mut node = Node::with_plugin("node-a", json!({}), &measured_program()?)?;
     // A server of the Kubernetes API wants to know an address of its host.
     node.host.ip(&["address", "add", "192.0.2.1/32", "dev", "uplink"])?;
     let inside = Namespace::open(node.host.namespace.path())?;

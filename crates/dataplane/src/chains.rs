@@ -2,8 +2,8 @@
 //!
 //! Chains are defined for every policy, but only those that are reached from one of the kernel's own chains or from a map
 //! are programmed. A chain that something leads to and that nobody defined is wanted too, with unknown content: drivers
-//! make it one that drops. A chain can also be kept, which is as if something led to it. References are counted along wanted chains only, so that a group of chains that lead only to
-//! each other is not wanted.
+//! make it one that drops. A chain can also be kept, which is as if something led to it. References are counted along
+//! wanted chains only, so that a group of chains that lead only to each other is not wanted.
 
 use messages::Text;
 use std::collections::{BTreeMap, BTreeSet};

@@ -16,6 +16,7 @@ mod error;
 mod handles;
 mod ipam;
 mod lane;
+mod machine;
 mod records;
 mod release;
 mod request;
@@ -27,6 +28,7 @@ mod warm;
 pub use clock::{Clock, SystemClock};
 pub use error::{Error, Result};
 pub use ipam::{Ahead, Ipam};
+pub use machine::machine_handle;
 pub use request::{
     AssignIp, Assigned, AutoAssign, Change, EnsureBlock, Expected, IntendedUse, NamespaceLabels, Owner,
     OwnerCheck, OwnerUpdate, PodOwner, Release, Released, Shortfall, WindowsReservation,

@@ -281,11 +281,7 @@ struct Running(Child);
 impl Running {
     fn start(variables: &Variables, folder: &Path, log: &Path) -> Result<Self> {
         let output = std::fs::File::create(log)?;
-        let mut command = match testkit::released_program() {
-            Some(program) => Command::new(program),
-            None => Command::new(std::env::current_exe()?),
-        };
-        let child = command
+        let child = Command::new(testkit::measured_program()?)
             .args(["kube-controllers", "--health-port=0", "--status-file"])
             .arg(folder.join("status.json"))
             .env_clear()

@@ -41,7 +41,7 @@ struct Serve {
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().collect();
-    if arguments.get(1).is_some_and(|first| first == "serve") {
+    if arguments.get(1).is_some_and(|first| first == "datastore") {
         return kvstore::cli::run(Serve::parse_from(&arguments[1..]).arguments);
     }
     let rounds = std::env::var("KVSTORE_BENCH_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(5);
@@ -91,15 +91,14 @@ impl Ours {
     fn start() -> Result<Self> {
         let folder = Folder::new("bench")?;
         let endpoint = format!("http://127.0.0.1:{}", free_port()?);
-        let released = testkit::released_program();
         let arguments = [
-            if released.is_some() { "datastore" } else { "serve" }.to_owned(),
+            "datastore".to_owned(),
             format!("--data-dir={}", folder.path().join("data").display()),
             format!("--listen-client-urls={endpoint}"),
             "--log-level=warn".to_owned(),
         ];
-        let program = released.map_or_else(std::env::current_exe, Ok)?;
-        let mut process = Process::start(&program, &arguments, &folder.path().join("log"))?;
+        let mut process =
+            Process::start(&testkit::measured_program()?, &arguments, &folder.path().join("log"))?;
         let address = endpoint.trim_start_matches("http://").to_owned();
         for _ in 0..1000 {
             if std::net::TcpStream::connect(&address).is_ok() {

@@ -21,7 +21,7 @@ pub use etcd::{Etcd, EtcdOptions};
 pub use folder::Folder;
 pub use kubernetes::{ApiServer, kubernetes_program};
 pub use process::{Process, free_port, program};
-pub use report::{Report, median, released_program};
+pub use report::{Report, measured_program, median};
 pub use scripted_server::ScriptedServer;
 
 #[cfg(test)]

@@ -7,11 +7,13 @@ use anyhow::{Context, Result};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-/// The program that users run, as `make build` made it, if `TORTIE_BENCH_PROGRAM` names it: what is measured as a process of
-/// its own is then that. Without it a benchmark measures its own program, which has less in it but is linked otherwise.
-#[must_use]
-pub fn released_program() -> Option<PathBuf> {
-    std::env::var_os("TORTIE_BENCH_PROGRAM").map(PathBuf::from)
+/// The program that a benchmark measures as a process of its own: the one that `TORTIE_BENCH_PROGRAM` names, which is the one
+/// that users run, as `make build` made it. Without it the benchmark's own, which has less in it but is linked otherwise.
+///
+/// # Errors
+/// When the own program cannot be found.
+pub fn measured_program() -> std::io::Result<PathBuf> {
+    std::env::var_os("TORTIE_BENCH_PROGRAM").map_or_else(std::env::current_exe, std::path::absolute)
 }
 
 /// Rows of measured figures.

@@ -9,19 +9,13 @@ use crate::identity::Identity;
 use crate::store::Store;
 use api::ObjectMeta;
 use api::kubernetes::Pod;
-use data_encoding::BASE64URL_NOPAD;
 use serde::Deserialize;
-use sha2::{Digest as _, Sha256};
 
 /// What names of such pods begin with.
 const POD_PREFIX: &str = "virt-launcher-";
 /// The label of a pod that a machine moves to.
 const MIGRATION_LABEL: &str = "kubevirt.io/migrationJobUID";
 const API_VERSION: &str = "kubevirt.io/v1";
-/// The longest handle.
-const MAX_HANDLE: usize = 128;
-/// The network's name where there is none.
-const DEFAULT_NETWORK: &str = "k8s-pod-network";
 
 /// The machine that a pod runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,39 +104,6 @@ impl Machine {
     /// The handle that holds the machine's addresses.
     #[must_use]
     pub(crate) fn handle(&self, network: &str, namespace: &str) -> String {
-        let network = if network.is_empty() { DEFAULT_NETWORK } else { network };
-        limited_id(&format!("{network}.vmi."), &format!("{namespace}.{}", self.name), MAX_HANDLE)
-    }
-}
-
-/// Prefix and suffix; a suffix that makes it too long is replaced by its hash.
-fn limited_id(prefix: &str, suffix: &str, max: usize) -> String {
-    let length = prefix.len() + suffix.len();
-    if length < max || (length == max && !suffix.starts_with('_')) {
-        return format!("{prefix}{suffix}");
-    }
-    let hash = BASE64URL_NOPAD.encode(&Sha256::digest(suffix));
-    let room = max.saturating_sub(prefix.len() + 1).min(hash.len());
-    format!("{prefix}_{}", hash.get(..room).unwrap_or_default())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{Machine, limited_id};
-
-    #[test]
-    fn handles_of_machines() {
-        let machine = Machine {
-            name: "vm1".into(),
-            uid: "u".into(),
-            owner_uid: None,
-            is_going: false,
-            migration: None,
-        };
-        assert_eq!(machine.handle("", "default"), "k8s-pod-network.vmi.default.vm1");
-        assert_eq!(machine.handle("net1", "default"), "net1.vmi.default.vm1");
-        let long = limited_id("net.vmi.", &"x".repeat(200), 128);
-        assert!(long.starts_with("net.vmi._") && long.len() == 9 + 43, "{long}");
-        assert_eq!(limited_id("p.", &"y".repeat(126), 128).len(), 128);
+        ipam::machine_handle(network, namespace, &self.name)
     }
 }

@@ -408,10 +408,7 @@ impl Work {
         for neighbours in self.state.versions.iter_mut().filter_map(|managers| managers.neighbours.as_mut()) {
             let networks = addresses.iter().filter_map(|one| Some((&hosts.get(&one.index)?.0, one.address)));
             let mut wanted = neighbours.take_wanted(networks);
-            let family = match neighbours.version() {
-                IpVersion::V4 => netlink::Family::V4,
-                IpVersion::V6 => netlink::Family::V6,
-            };
+            let family = crate::wireguard::family(neighbours.version());
             for (index, (name, mac)) in &hosts {
                 if let Some(addresses) = wanted.remove(name) {
                     let place = Place { device: *index, mac: *mac, addresses };

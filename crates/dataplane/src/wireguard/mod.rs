@@ -382,7 +382,8 @@ impl Wireguard {
     }
 }
 
-fn family(version: IpVersion) -> Family {
+/// The IP version as the kernel's tables have it.
+pub(crate) fn family(version: IpVersion) -> Family {
     match version {
         IpVersion::V4 => Family::V4,
         IpVersion::V6 => Family::V6,

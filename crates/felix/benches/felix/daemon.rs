@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use testkit::{Folder, free_port, released_program};
+use testkit::{Folder, free_port, measured_program};
 
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -30,10 +30,7 @@ impl Felix {
     pub(crate) fn start_as(host: &str, endpoint: &str, filter: Filter) -> Result<Self> {
         let folder = Folder::new("felix")?;
         let health = free_port()?;
-        let mut command = match released_program() {
-            Some(program) => Command::new(program),
-            None => Command::new(std::env::current_exe()?),
-        };
+        let mut command = Command::new(measured_program()?);
         command.arg("felix").env(crate::ROLE, "felix");
         for (name, value) in [
             ("DATASTORETYPE", "etcdv3"),

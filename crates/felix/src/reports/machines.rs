@@ -14,10 +14,6 @@ use std::net::IpAddr;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// The network that machines' handles are of. Felix does not know the CNI configuration, and uses the usual name.
-const NETWORK: &str = "k8s-pod-network";
-/// How long a handle's name may be.
-const LONGEST_HANDLE: usize = 128;
 /// How often an exchange is tried, with which pause first (then twice as long each time), and for how long in all.
 const ATTEMPTS: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -31,9 +27,9 @@ pub(crate) struct Arrived {
 }
 
 impl Arrived {
+    /// Felix does not know the CNI configuration with the network's name.
     fn handle(&self) -> String {
-        let suffix = format!("{}.{}", self.pod.namespace, self.machine);
-        rules::names::limited_id(&format!("{NETWORK}.vmi."), &suffix, LONGEST_HANDLE)
+        ipam::machine_handle("", &self.pod.namespace, &self.machine)
     }
 }
 
