@@ -91,6 +91,16 @@ impl Subnet {
         self.machine.try_shell(&format!("ping -c 1 -W 1 {address}"), "").is_ok()
     }
 
+    /// Waits until a pod answers the machine: the first answers may be lost, because the kernel makes sure for a second or two
+    /// that nobody else has the host's own address on the pod's interface, and says nothing about it until then.
+    fn wait_until_reached(&self, address: &str) {
+        let end = std::time::Instant::now() + Duration::from_secs(30);
+        while !self.reaches(address) {
+            let known = self.machine.shell("ip neigh; ip -6 neigh");
+            assert!(std::time::Instant::now() < end, "{address}: {known}");
+        }
+    }
+
     fn listeners(&self, count: usize) {
         self.lab.wait_to_see("cat /proc/net/packet", |seen| seen.lines().count() == count + 1);
     }
@@ -162,7 +172,7 @@ fn a_machine_on_the_subnet_reaches_a_pod() {
     for address in POD {
         // It asks, because it has forgotten.
         subnet.machine.shell("ip neigh flush all; ip -6 neigh flush all");
-        assert!(subnet.reaches(address), "{address}: {}", subnet.machine.shell("ip neigh; ip -6 neigh"));
+        subnet.wait_until_reached(address);
         subnet.wait_until_known(address);
     }
 
