@@ -68,6 +68,10 @@ pub trait RuleDriver {
     /// Says that somebody else may have changed the kernel: it is read anew with the next `apply`.
     fn invalidate(&mut self);
 
+    /// Says that nobody else changed nftables while the kernel was brought to its state, and that whoever does from now on is
+    /// heard: where a driver would look again some time after a write, it need not.
+    fn undisturbed(&mut self) {}
+
     /// Tries again with the next `apply` what was refused: something that it needs, such as a set, may be there by now.
     fn retry_refused(&mut self);
 

@@ -178,9 +178,15 @@ impl<'a> Attribute<'a> {
 
     /// Its value as text, up to the zero byte that ends it.
     #[must_use]
-    pub fn text(&self) -> Option<String> {
+    pub fn str(&self) -> Option<&'a str> {
         let end = self.value.iter().position(|byte| *byte == 0).unwrap_or(self.value.len());
-        std::str::from_utf8(&self.value[..end]).ok().map(str::to_owned)
+        std::str::from_utf8(&self.value[..end]).ok()
+    }
+
+    /// The same as a text of its own.
+    #[must_use]
+    pub fn text(&self) -> Option<String> {
+        self.str().map(str::to_owned)
     }
 
     /// Its value as an address, by its length.

@@ -4,6 +4,8 @@
 //! out as Calico does: by Kubernetes' marks first, then by where more rules are. The decision is a pure function of what
 //! was found; [`probe`] finds it.
 
+use super::look;
+use netlink::netfilter::nft;
 use rules::tree::IpVersion;
 use std::path::Path;
 use std::process::Command;
@@ -68,7 +70,7 @@ fn family(version: IpVersion) -> &'static str {
 pub struct Found {
     /// Chains by which Kubernetes marks the variant that it uses.
     pub kubernetes: bool,
-    /// How many rules of both families.
+    /// How many rules of both families. Those of the nft variant are counted until there are more than of the other.
     pub rules: usize,
 }
 
@@ -100,23 +102,44 @@ pub fn choose(setting: &str, legacy: Found, nft: Found) -> Backend {
     }
 }
 
-/// Looks at what a variant holds.
+/// Looks at what both variants hold, the older one first.
 #[must_use]
-pub fn probe(backend: Backend) -> Found {
+pub fn probe() -> (Found, Found) {
+    let legacy = probe_legacy();
+    // The kernel knows at once what the program takes seconds to print.
+    let nft = probe_nft(legacy.rules).unwrap_or_else(|error| {
+        tracing::debug!(%error, "no nftables, so nobody's rules are there");
+        Found::default()
+    });
+    (legacy, nft)
+}
+
+fn probe_legacy() -> Found {
     let mut found = Found::default();
     for version in [IpVersion::V4, IpVersion::V6] {
-        if !may_be_asked(backend, version) {
+        if !may_be_asked(Backend::Legacy, version) {
             continue;
         }
-        let program = backend.program(version, "save", is_installed);
-        let printed = |arguments: &[&str]| {
-            let output = Command::new(&program).args(arguments).output();
-            output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()
-        };
-        found.kubernetes |= has_marks(&printed(&["-t", "mangle"]));
-        found.rules += count_rules(&printed(&[]));
+        let program = Backend::Legacy.program(version, "save", is_installed);
+        let output = Command::new(&program).output();
+        let printed =
+            output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+        found.kubernetes |= has_marks(&printed);
+        found.rules += count_rules(&printed);
     }
     found
+}
+
+/// Rules are counted until there are more than `enough`.
+fn probe_nft(enough: usize) -> netlink::netfilter::Result<Found> {
+    let mut client = nft::Client::open()?;
+    let mut found = Found::default();
+    for version in [IpVersion::V4, IpVersion::V6] {
+        found.kubernetes |= look::has_kubernetes_marks(&mut client, version)?;
+        let enough = enough.saturating_sub(found.rules);
+        found.rules += look::count_rules(&mut client, version, enough)?;
+    }
+    Ok(found)
 }
 
 /// Asking the older variant loads its modules, which puts its hooks onto a host that may do without on purpose.
@@ -129,7 +152,7 @@ pub(super) fn may_be_asked(backend: Backend, version: IpVersion) -> bool {
 }
 
 fn has_marks(printed: &str) -> bool {
-    printed.contains("KUBE-IPTABLES-HINT") || printed.contains("KUBE-KUBELET-CANARY")
+    look::KUBERNETES_MARKS.iter().any(|mark| printed.contains(mark))
 }
 
 fn count_rules(printed: &str) -> usize {

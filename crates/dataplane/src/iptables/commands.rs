@@ -1,11 +1,19 @@
 //! The helper programs: `iptables-save` and `iptables-restore` of one family and variant.
 
 use super::backend::Backend;
+use super::look::look;
+use super::save::Saved;
 use crate::driver::ApplyError;
+use netlink::netfilter::nft;
 use rules::tree::{IpVersion, Table};
 use std::io::Write as _;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+/// The line that ends a transaction.
+pub(super) const COMMIT: &str = "COMMIT";
 
 /// How long `iptables-restore` waits for the lock that all iptables programs share.
 const LOCK_SECONDS: u32 = 10;
@@ -48,6 +56,11 @@ pub trait Commands {
     /// When the program fails.
     fn save(&mut self, table: Table) -> Result<String, CommandFailed>;
 
+    /// What is in a table, without the words of rules and without a program; `None` where only the program can tell.
+    fn look(&mut self, _table: Table) -> Option<Saved> {
+        None
+    }
+
     /// Carries out the input, which holds one or more transactions.
     ///
     /// # Errors
@@ -56,11 +69,17 @@ pub trait Commands {
 }
 
 /// The real programs.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Programs {
     save: String,
     restore: String,
     lock: Option<Duration>,
+    version: IpVersion,
+    /// Whether what they write can be read from the kernel's nftables.
+    is_nft: bool,
+    /// Opened in the network namespace in which it is needed first.
+    client: Option<nft::Client>,
+    commits: Arc<AtomicU64>,
 }
 
 impl Programs {
@@ -68,7 +87,30 @@ impl Programs {
     #[must_use]
     pub fn new(version: IpVersion, backend: Backend, lock: Option<Duration>) -> Self {
         let name = |action| backend.program(version, action, super::backend::is_installed);
-        Self { save: name("save"), restore: name("restore"), lock }
+        Self {
+            save: name("save"),
+            restore: name("restore"),
+            lock,
+            version,
+            // The plain programs may be of either variant.
+            is_nft: backend == Backend::Nft && backend.is_available(version),
+            client: None,
+            commits: Arc::default(),
+        }
+    }
+
+    /// How many transactions of nftables were carried out; goes on counting.
+    #[must_use]
+    pub fn commits(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.commits)
+    }
+
+    fn try_to_look(&mut self, table: Table) -> netlink::netfilter::Result<Option<Saved>> {
+        let client = match &mut self.client {
+            Some(client) => client,
+            none => none.insert(nft::Client::open()?),
+        };
+        look(client, self.version, table)
     }
 }
 
@@ -84,6 +126,16 @@ impl Commands for Programs {
             program: self.save.clone(),
             reason: format!("printed what is no text: {error}"),
             not_started: false,
+        })
+    }
+
+    fn look(&mut self, table: Table) -> Option<Saved> {
+        if !self.is_nft {
+            return None;
+        }
+        self.try_to_look(table).unwrap_or_else(|error| {
+            tracing::debug!(%error, "nftables cannot be read; asking the program");
+            None
         })
     }
 
@@ -107,6 +159,10 @@ impl Commands for Programs {
         });
         let output = output.map_err(|error| not_started(&self.restore, &error))?;
         if output.status.success() {
+            if self.is_nft {
+                let commits = input.lines().filter(|line| *line == COMMIT).count();
+                self.commits.fetch_add(u64::try_from(commits).unwrap_or(u64::MAX), Ordering::Relaxed);
+            }
             Ok(())
         } else {
             Err(failed(&self.restore, &output.status, &output.stderr))

@@ -1,13 +1,15 @@
 //! The iptables driver: chains of our own in the four tables of a family, and hooks in the kernel's chains.
 //!
-//! Tables are read with `iptables-save`, compared by the hash in each rule's comment, and changed with one
-//! `iptables-restore --noflush` per table and apply. Rules of others are neither kept in memory nor touched. A driver that
-//! is told nothing removes everything of ours: that is how the variant that is not used is cleaned.
+//! Tables are read with `iptables-save`, or from the kernel itself where that is nftables beneath, compared by the hash in
+//! each rule's comment, and changed with one `iptables-restore --noflush` per table and apply. Rules of others are neither
+//! kept in memory nor touched. A driver that is told nothing removes everything of ours: that is how the variant that is
+//! not used is cleaned.
 //!
 //! These two programs are the only ones that are started, and only in this mode.
 
 mod backend;
 mod commands;
+mod look;
 mod plan;
 mod save;
 mod table;
@@ -98,13 +100,9 @@ impl<C: Commands> Driver<C> {
     /// the older variant, whose changes the kernel does not announce.
     #[must_use]
     pub fn watched(&self) -> Vec<nft::Table> {
-        let family = match self.version {
-            IpVersion::V4 => nft::Family::Ip,
-            IpVersion::V6 => nft::Family::Ip6,
-        };
         match self.backend {
             Backend::Legacy => Vec::new(),
-            Backend::Nft => Table::ALL.iter().map(|layer| nft::Table::new(family, layer.as_str())).collect(),
+            Backend::Nft => Table::ALL.iter().map(|layer| look::table(self.version, *layer)).collect(),
         }
     }
 
@@ -146,6 +144,13 @@ impl<C: Commands> RuleDriver for Driver<C> {
 
     fn invalidate(&mut self) {
         self.tables.iter_mut().for_each(|(_, table)| table.invalidate());
+    }
+
+    fn undisturbed(&mut self) {
+        // Of the older variant nobody can know.
+        if self.backend == Backend::Nft {
+            self.tables.iter_mut().for_each(|(_, table)| table.undisturbed());
+        }
     }
 
     fn retry_refused(&mut self) {

@@ -2,15 +2,20 @@
 //!
 //! Chains are made before rules name them; rules of ours in the kernel's chains are removed by their text, because others
 //! insert rules there at any time; what is no longer wanted goes last.
+//!
+//! What packets see changes in one transaction. Chains that are new and that nothing leads to yet are made before it, in
+//! transactions of their own: the nft variant compares each line of a transaction with every chain that the transaction
+//! names, so one of ten thousand chains takes it seconds, and a hundred of a hundred chains do not.
 
 use super::backend::Backend;
+use super::commands::COMMIT;
 use super::save::{Mark, Saved, SavedRule, is_ours};
 use crate::chains::{Chains, Wanted};
 use crate::refused::{Closed, undefined_body};
 use messages::Text;
 use rules::hash::RuleHash;
 use rules::iptables::{appended_hashes, hashes, render_append, render_insert, render_replace};
-use rules::tree::{KernelChain, Rule, Table};
+use rules::tree::{Action, KernelChain, Rule, Table};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,6 +28,10 @@ pub enum InsertMode {
     /// After those of others.
     Append,
 }
+
+/// How many lines a transaction of new chains has, or a few more: the nft variant is fastest from 250 to 1,000. Tests have
+/// fewer chains.
+const SECTION: usize = if cfg!(test) { 4 } else { 500 };
 
 /// What a line is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,10 +88,39 @@ impl Plan {
         self.origins.push(origin);
     }
 
+    /// Replaces, removes and appends rules of a chain of ours.
+    fn write(&mut self, name: &Text, rules: &[Rule], hashes: &[RuleHash], actual: &[SavedRule]) {
+        for (place, (rule, hash)) in rules.iter().zip(hashes).enumerate() {
+            let origin = Origin::Rule(name.clone(), place);
+            match actual.get(place) {
+                Some(saved) if saved.mark == Mark::Ours(*hash) => {}
+                Some(_) => self.line(&render_replace(name, place + 1, rule, *hash), origin),
+                None => self.line(&render_append(name, rule, *hash), origin),
+            }
+        }
+        // Each removal moves the rest up, so it is always the same place.
+        for _ in rules.len()..actual.len() {
+            self.line(&format!("-D {name} {}", rules.len() + 1), Origin::Chain(name.clone()));
+        }
+        let saved = hashes.iter().map(|hash| SavedRule { mark: Mark::Ours(*hash), text: None }).collect();
+        self.chains.push((name.clone(), Some(saved)));
+    }
+
+    /// Makes new chains in a transaction of their own.
+    fn make(&mut self, chains: &[(Text, Cow<'_, [Rule]>)]) {
+        for (name, _) in chains {
+            self.line(&format!(":{name} - -"), Origin::Chain(name.clone()));
+        }
+        for (name, rules) in chains {
+            self.write(name, rules, &hashes(name, rules), &[]);
+        }
+        self.commit();
+    }
+
     /// Ends the transaction, if there is one.
     fn commit(&mut self) {
         if std::mem::take(&mut self.open) {
-            self.raw("COMMIT", Origin::Frame);
+            self.raw(COMMIT, Origin::Frame);
         }
     }
 }
@@ -109,7 +147,11 @@ impl<'a> View<'a> {
     pub(super) fn plan(&self) -> Plan {
         let mut plan = Plan { table: self.layer.as_str(), ..Plan::default() };
         let (mut writes, mut removals) = (Vec::new(), Vec::new());
+        let early = self.write_early(&mut plan);
         for name in self.only.unwrap_or(self.chains.dirty()) {
+            if early.contains(name) {
+                continue;
+            }
             // The kernel's own chains are hooks and not chains of ours.
             match (self.target(name), self.actual.get(name)) {
                 (None, None) => {}
@@ -135,9 +177,7 @@ impl<'a> View<'a> {
             plan.line(&format!(":{name} - -"), Origin::Chain((*name).clone()));
         }
         for (name, target, hashes, actual) in writes {
-            write_rules(name, &target, &hashes, actual.map_or(&[][..], Vec::as_slice), &mut plan);
-            let saved = hashes.iter().map(|hash| SavedRule { mark: Mark::Ours(*hash), text: None }).collect();
-            plan.chains.push((name.clone(), Some(saved)));
+            plan.write(name, &target, &hashes, actual.map_or(&[][..], Vec::as_slice));
         }
         if self.only.is_none() {
             for name in self.dirty_hooks {
@@ -159,12 +199,39 @@ impl<'a> View<'a> {
         plan
     }
 
-    /// Removes all rules of ours from a chain that is not, and puts in those that should be there.
-    fn write_hook(&self, name: &Text, plan: &mut Plan) {
-        let actual = self.actual.get(name).map_or(&[][..], Vec::as_slice);
+    /// Makes chains that are new, each not before those that it leads to; returns which. What leads to a chain that is not
+    /// there yet is left for the transaction that counts, and so is everything where there is little to do.
+    fn write_early(&self, plan: &mut Plan) -> BTreeSet<Text> {
+        let mut done = BTreeSet::new();
+        if self.backend != Backend::Nft || self.only.is_some() || self.chains.dirty().len() < SECTION / 2 {
+            return done;
+        }
+        let new = |name: &&Text| !self.actual.contains_key(*name);
+        let (mut section, mut lines) = (Vec::new(), 0);
+        for name in self.chains.targets_first(self.chains.dirty().iter().filter(new)) {
+            let Some(target) = self.target(&name) else { continue };
+            let there = |rule: &Rule| {
+                let target = rule.action.as_ref().and_then(Action::target);
+                target.is_none_or(|target| done.contains(target) || self.actual.contains_key(target))
+            };
+            if !target.iter().all(there) {
+                continue;
+            }
+            done.insert(name.clone());
+            lines += 1 + target.len();
+            section.push((name, target));
+            if lines >= SECTION {
+                plan.make(&std::mem::take(&mut section));
+                lines = 0;
+            }
+        }
+        plan.make(&section);
+        done
+    }
+
+    /// What a chain that is not ours should hold, with the rules that others have in it now.
+    pub(super) fn hook_after(&self, name: &Text, actual: &[SavedRule]) -> Vec<SavedRule> {
         let (inserted, appended) = self.hook_rules(name);
-        let inserted_hashes = hashes(name, &inserted);
-        let appended_hashes = appended_hashes(name, &appended);
         let foreign = actual.iter().filter(|rule| rule.mark == Mark::Foreign).count();
         let ours = |rules: &[Rule], hashes: &[RuleHash]| -> Vec<SavedRule> {
             let one = |(rule, hash): (&Rule, &RuleHash)| {
@@ -175,14 +242,24 @@ impl<'a> View<'a> {
             rules.iter().zip(hashes).map(one).collect()
         };
         let foreign = vec![SavedRule { mark: Mark::Foreign, text: None }; foreign];
-        let (first, last) = (ours(&inserted, &inserted_hashes), ours(&appended, &appended_hashes));
-        let expected: Vec<SavedRule> = match self.insert_mode {
+        let first = ours(&inserted, &hashes(name, &inserted));
+        let last = ours(&appended, &appended_hashes(name, &appended));
+        match self.insert_mode {
             InsertMode::Insert => first.into_iter().chain(foreign).chain(last).collect(),
             InsertMode::Append => foreign.into_iter().chain(first).chain(last).collect(),
-        };
-        if actual.iter().map(|rule| rule.mark).eq(expected.iter().map(|rule| rule.mark)) {
+        }
+    }
+
+    /// Removes all rules of ours from a chain that is not, and puts in those that should be there.
+    fn write_hook(&self, name: &Text, plan: &mut Plan) {
+        let actual = self.actual.get(name).map_or(&[][..], Vec::as_slice);
+        let expected = self.hook_after(name, actual);
+        if same_marks(actual, &expected) {
             return;
         }
+        let (inserted, appended) = self.hook_rules(name);
+        let inserted_hashes = hashes(name, &inserted);
+        let appended_hashes = appended_hashes(name, &appended);
         for text in actual.iter().filter_map(|rule| rule.text.as_ref()) {
             plan.line(&format!("-D {name} {text}"), Origin::Frame);
         }
@@ -221,20 +298,9 @@ fn is_same(actual: &[SavedRule], hashes: &[RuleHash]) -> bool {
     actual.iter().map(|rule| rule.mark).eq(hashes.iter().map(|hash| Mark::Ours(*hash)))
 }
 
-/// Replaces, removes and appends rules of a chain of ours.
-fn write_rules(name: &Text, rules: &[Rule], hashes: &[RuleHash], actual: &[SavedRule], plan: &mut Plan) {
-    for (place, (rule, hash)) in rules.iter().zip(hashes).enumerate() {
-        let origin = Origin::Rule(name.clone(), place);
-        match actual.get(place) {
-            Some(saved) if saved.mark == Mark::Ours(*hash) => {}
-            Some(_) => plan.line(&render_replace(name, place + 1, rule, *hash), origin),
-            None => plan.line(&render_append(name, rule, *hash), origin),
-        }
-    }
-    // Each removal moves the rest up, so it is always the same place.
-    for _ in rules.len()..actual.len() {
-        plan.line(&format!("-D {name} {}", rules.len() + 1), Origin::Chain(name.clone()));
-    }
+/// Whether two chains hold the same rules of ours at the same places.
+pub(super) fn same_marks(one: &[SavedRule], other: &[SavedRule]) -> bool {
+    one.iter().map(|rule| rule.mark).eq(other.iter().map(|rule| rule.mark))
 }
 
 /// The chains that are not ours and hold rules of ours.

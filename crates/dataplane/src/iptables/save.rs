@@ -22,7 +22,7 @@ const INCOMPATIBLE: &str = "is incompatible, use 'nft' tool.";
 
 /// Whose a rule is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mark {
+pub enum Mark {
     /// Ours, with this hash.
     Ours(RuleHash),
     /// Ours, of a version that wrote no hash or another one.
@@ -33,10 +33,11 @@ pub(super) enum Mark {
 
 /// A rule that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct SavedRule {
-    pub(super) mark: Mark,
+pub struct SavedRule {
+    /// Whose it is.
+    pub mark: Mark,
     /// What follows the chain's name, of a rule of ours in a chain that is not: by this it is removed.
-    pub(super) text: Option<String>,
+    pub text: Option<String>,
 }
 
 /// The chains of a table with their rules.
@@ -91,12 +92,15 @@ fn mark_of(chain: &str, rule: &str) -> Mark {
 
 /// The hash in the first comment that has one.
 fn comment_hash(rule: &str) -> Option<&str> {
-    rule.match_indices("--comment ").find_map(|(at, flag)| {
-        let value = rule[at + flag.len()..].trim_start_matches('"');
-        let rest = value.strip_prefix(COMMENT_PREFIX)?;
-        let end = rest.find(|one: char| !(one.is_ascii_alphanumeric() || one == '-' || one == '_'));
-        Some(&rest[..end.unwrap_or(rest.len())]).filter(|hash| !hash.is_empty())
-    })
+    rule.match_indices("--comment ")
+        .find_map(|(at, flag)| hash_at_start(rule[at + flag.len()..].trim_start_matches('"')))
+}
+
+/// The hash that a comment begins with.
+pub(super) fn hash_at_start(comment: &str) -> Option<&str> {
+    let rest = comment.strip_prefix(COMMENT_PREFIX)?;
+    let end = rest.find(|one: char| !(one.is_ascii_alphanumeric() || one == '-' || one == '_'));
+    Some(&rest[..end.unwrap_or(rest.len())]).filter(|hash| !hash.is_empty())
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use super::Settings;
 use super::backend::Backend;
 use super::commands::{CommandFailed, Commands};
-use super::plan::{InsertMode, Origin, Plan, View, hooked_chains};
+use super::plan::{InsertMode, Origin, Plan, View, hooked_chains, same_marks};
 use super::save::{Mark, Saved, is_ours, parse};
 use crate::chains::{Chains, Wanted};
 use crate::driver::ApplyError;
@@ -128,6 +128,11 @@ impl TableDriver {
         self.in_sync = false;
     }
 
+    /// Nobody else wrote meanwhile, so there is nothing to look for.
+    pub(super) fn undisturbed(&mut self) {
+        self.check = None;
+    }
+
     pub(super) fn retry_refused(&mut self) {
         for (name, _) in std::mem::take(&mut self.closed) {
             if is_ours(&name) {
@@ -182,14 +187,12 @@ impl TableDriver {
     }
 
     fn read(&mut self, commands: &mut impl Commands, now: Instant) -> Result<(), ApplyError> {
-        self.metrics.save_calls += 1;
         let started = Instant::now();
-        let printed = commands.save(self.layer).inspect_err(|_| self.metrics.save_errors += 1)?;
+        let saved = match commands.look(self.layer).and_then(|seen| self.with_words(seen)) {
+            Some(seen) => seen,
+            None => self.save(commands)?,
+        };
         self.took(started);
-        let saved = parse(&printed).map_err(|reason| {
-            self.metrics.save_errors += 1;
-            ApplyError::Refused { table: format!("iptables table {}", self.layer), reason }
-        })?;
         let first = self.read_at.is_none();
         let names: BTreeSet<&Text> = self.actual.keys().chain(saved.keys()).collect();
         for name in names.into_iter().filter(|name| is_ours(name)) {
@@ -210,6 +213,31 @@ impl TableDriver {
         self.read_at = Some(now);
         self.in_sync = true;
         Ok(())
+    }
+
+    fn save(&mut self, commands: &mut impl Commands) -> Result<Saved, ApplyError> {
+        self.metrics.save_calls += 1;
+        let printed = commands.save(self.layer).inspect_err(|_| self.metrics.save_errors += 1)?;
+        parse(&printed).map_err(|reason| {
+            self.metrics.save_errors += 1;
+            ApplyError::Refused { table: format!("iptables table {}", self.layer), reason }
+        })
+    }
+
+    /// What was seen, with the words of rules of ours in chains that are not; `None` where rules of ours are there that should
+    /// not be, whose words are not known.
+    fn with_words(&self, mut seen: Saved) -> Option<Saved> {
+        let view = self.view(None);
+        let hooked: Vec<Text> = hooked_chains(&seen).cloned().collect();
+        for name in hooked {
+            let found = seen.get_mut(&name)?;
+            let expected = view.hook_after(&name, found);
+            if !same_marks(found, &expected) {
+                return None;
+            }
+            *found = expected;
+        }
+        Some(seen)
     }
 
     /// Takes note of how long a program ran; what was slow once is forgotten by and by.

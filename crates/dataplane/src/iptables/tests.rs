@@ -22,6 +22,8 @@ struct Fake {
     tables: BTreeMap<&'static str, Chains>,
     saves: usize,
     restores: usize,
+    /// How many chains there were of each table after each transaction.
+    transactions: Vec<(&'static str, usize)>,
     /// The next restores fail with this.
     fail_with: Vec<&'static str>,
 }
@@ -31,7 +33,7 @@ impl Default for Fake {
         let chains = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), vec![])).collect();
         let all = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"];
         let tables = Table::ALL.into_iter().map(|table| (table.as_str(), chains(&all))).collect();
-        Self { tables, saves: 0, restores: 0, fail_with: vec![] }
+        Self { tables, saves: 0, restores: 0, transactions: vec![], fail_with: vec![] }
     }
 }
 
@@ -129,6 +131,7 @@ impl Commands for Fake {
                 if chains.values().flatten().any(|rule| rule.contains(&bad)) {
                     return Err(failed(&format!("iptables-restore: line {} failed", index + 1)));
                 }
+                self.transactions.push((name, chains.len()));
                 self.tables.insert(name, chains);
             } else {
                 let (_, chains) = open.as_mut().expect("a transaction");
@@ -219,6 +222,43 @@ fn a_chain_that_is_kept_needs_nothing_that_leads_to_it() {
         apply(&mut driver);
         assert_eq!((ours(&mut driver), driver.refused()), (vec![], vec![]));
     }
+}
+
+#[test]
+fn many_new_chains_are_made_before_anything_leads_to_them() {
+    let set_up = |driver: &mut Driver<Fake>| {
+        for index in 0..8 {
+            let body = vec![rule(Action::SetMark(index + 1))];
+            driver.update_chain(Table::Filter, Chain::new(format!("cali-pi-{index}"), body));
+        }
+        let body = (0..8).map(|index| rule(Action::Jump(format!("cali-pi-{index}").into())));
+        driver.update_chain(Table::Filter, Chain::new("cali-all", body.collect()));
+        driver.set_kernel_chain(Table::Filter, hook(["cali-all".into()]));
+    };
+    let mut one = driver(Backend::Nft);
+    set_up(&mut one);
+    assert!(apply(&mut one));
+    let there = |driver: &mut Driver<Fake>| {
+        driver.commands().transactions.iter().map(|(_, chains)| chains - 5).collect::<Vec<_>>()
+    };
+    assert_eq!((one.commands().restores, there(&mut one)), (1, vec![2, 4, 6, 8, 9, 9]));
+    assert_eq!(one.commands().tables["filter"]["FORWARD"].len(), 2);
+
+    // The other variant writes the table as a whole each time.
+    let mut other = driver(Backend::Legacy);
+    set_up(&mut other);
+    assert!(apply(&mut other));
+    assert_eq!(there(&mut other), [9]);
+    assert_eq!(one.commands().tables, other.commands().tables);
+
+    // A chain that is there already changes together with what leads to it.
+    let body = vec![rule(Action::Drop)];
+    one.update_chain(Table::Filter, Chain::new("cali-pi-1", body));
+    one.update_chain(Table::Filter, Chain::new("cali-new", vec![rule(Action::Accept)]));
+    one.set_kernel_chain(Table::Filter, hook(["cali-all".into(), "cali-new".into()]));
+    one.commands().transactions.clear();
+    assert!(apply(&mut one));
+    assert_eq!(there(&mut one), [10, 10]);
 }
 
 #[test]

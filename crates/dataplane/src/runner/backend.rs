@@ -121,7 +121,7 @@ pub(super) fn open(settings: &DataplaneSettings, has_ipvs: bool) -> Result<Opene
         // Sets can go when no rule names them any more, so rules come first.
         for version in &versions {
             for variant in [iptables::Backend::Legacy, iptables::Backend::Nft] {
-                opened.leftovers.extend(iptables::cleaner(*version, variant, lock).map(Leftover::Iptables));
+                opened.clean_iptables(*version, variant, lock);
             }
         }
         for version in &versions {
@@ -166,11 +166,8 @@ impl Opened {
         versions: &[IpVersion],
         lock: Option<Duration>,
     ) -> Result<(), StartError> {
-        let variant = iptables::choose(
-            config.iptables_backend.as_str(),
-            iptables::probe(iptables::Backend::Legacy),
-            iptables::probe(iptables::Backend::Nft),
-        );
+        let (legacy, nft) = iptables::probe();
+        let variant = iptables::choose(config.iptables_backend.as_str(), legacy, nft);
         let settings = iptables::Settings {
             backend: variant,
             insert_mode: match config.chain_insert_mode {
@@ -181,12 +178,14 @@ impl Opened {
             post_write_check: config.iptables_post_write_check_interval.or_zero(),
         };
         for version in versions {
-            let driver = iptables::Driver::new(Programs::new(*version, variant, lock), *version, &settings);
+            let programs = Programs::new(*version, variant, lock);
+            self.own_commits.push(programs.commits());
+            let driver = iptables::Driver::new(programs, *version, &settings);
             let place = self.planes.len();
             self.watched.extend(driver.watched().into_iter().map(|table| (table, Some(place))));
             let sets = KernelSets::new(ipset::Client::open()?, *version, set_size(config));
             self.planes.push(plane(config, *version, Box::new(driver), Box::new(sets)));
-            self.leftovers.extend(iptables::cleaner(*version, variant.other(), lock).map(Leftover::Iptables));
+            self.clean_iptables(*version, variant.other(), lock);
             let family = match version {
                 IpVersion::V4 => rules::nftables::Family::Ip,
                 IpVersion::V6 => rules::nftables::Family::Ip6,
@@ -200,6 +199,14 @@ impl Opened {
             }
         }
         Ok(())
+    }
+
+    /// Has rules of ours removed from a variant that is not used.
+    fn clean_iptables(&mut self, version: IpVersion, variant: iptables::Backend, lock: Option<Duration>) {
+        if let Some(mut cleaner) = iptables::cleaner(version, variant, lock) {
+            self.own_commits.push(cleaner.commands().commits());
+            self.leftovers.push(Leftover::Iptables(cleaner));
+        }
     }
 
     /// Rules about ARP need nftables, whatever else is used.

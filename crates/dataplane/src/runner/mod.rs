@@ -29,7 +29,7 @@ use clock::{Backoff, Every, Throttle};
 use figures::Figures;
 use mailbox::Mailbox;
 use messages::{FromDataplane, Text, ToDataplane};
-use netlink::netfilter::watch::{LaterWatch, Seen, Watch};
+use netlink::netfilter::watch::{LaterWatch, Seen, Transactions, Watch};
 use netlink::netfilter::{conntrack, nft};
 use netlink::{
     Event as KernelEvent, Family, Handle, Interests, Kernel, Monitor, RouteFilter, RouteKind, TABLE_LOCAL,
@@ -248,6 +248,8 @@ struct Work {
     watch: Option<Watch>,
     /// What listens as soon as the first rules are there.
     later_watch: Option<LaterWatch>,
+    /// Who else changed nftables while we did.
+    transactions: Option<Transactions>,
     arrivals: Arrivals,
     /// None where the host answers its neighbours only for itself.
     answers: Option<Answers>,
@@ -372,6 +374,7 @@ impl Work {
             monitor,
             watch: None,
             later_watch,
+            transactions: None,
             arrivals: Arrivals::default(),
             announces: false,
             connections: Box::new(connections),
@@ -585,7 +588,15 @@ impl Work {
         .unwrap_or(ASSUMED_MTU)
     }
 
+    fn writes_by_iptables(&self) -> bool {
+        self.state.renderer.backend() == Backend::Iptables
+    }
+
     fn listen_to_nftables(&mut self) -> Result<(), DataplaneError> {
+        if self.writes_by_iptables() {
+            // Before listening: what others write from here on is counted, and what they wrote until here is heard.
+            self.others_wrote();
+        }
         let Some(watch) = &mut self.watch else { return Ok(()) };
         let seen = watch.look(&self.own_ports).map_err(|error| DataplaneError::Kernel(error.to_string()))?;
         self.heed(&seen)
@@ -594,14 +605,30 @@ impl Work {
     /// Listens from now on. What others wrote since the start, while nobody listened, is found by counting.
     fn begin_to_listen(&mut self) -> Result<(), DataplaneError> {
         let Some(later) = self.later_watch.take() else { return Ok(()) };
-        let own = self.own_commits.iter().map(|commits| commits.load(Ordering::Relaxed)).sum();
-        let (watch, others) = later.listen(own).map_err(|error| DataplaneError::Kernel(error.to_string()))?;
-        self.watch = Some(watch);
-        let lost = others && self.state.renderer.backend() == Backend::Nftables;
-        // What iptables wrote for us cannot be told from what others wrote. Its tables are looked at again after a write.
-        let arp = self.watched.iter().filter(|(_, place)| others && place.is_none());
-        let tables = arp.map(|(table, _)| table.clone()).collect();
-        self.heed(&Seen { tables, lost })
+        let listening = later.listen(self.own_commits());
+        let (watch, transactions, others) =
+            listening.map_err(|error| DataplaneError::Kernel(error.to_string()))?;
+        (self.watch, self.transactions) = (Some(watch), Some(transactions));
+        if !others {
+            self.undisturbed();
+        }
+        self.heed(&Seen { lost: others, ..Seen::default() })
+    }
+
+    /// How many transactions of nftables were ours, also through iptables.
+    fn own_commits(&self) -> u64 {
+        self.own_commits.iter().map(|commits| commits.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Whether there may have been transactions of others since this was asked last.
+    fn others_wrote(&mut self) -> bool {
+        let own = self.own_commits();
+        self.transactions.as_mut().is_none_or(|transactions| transactions.others(own).unwrap_or(true))
+    }
+
+    /// Nobody else wrote since what others wrote was heard last.
+    fn undisturbed(&mut self) {
+        self.planes.iter_mut().for_each(|plane| plane.rules.undisturbed());
     }
 
     /// Has tables read anew that somebody else changed.
@@ -735,12 +762,15 @@ impl Work {
         let round = self.round(now);
         let seconds = now.elapsed().as_secs_f64();
         let done = Instant::now();
-        if self.state.renderer.backend() == Backend::Iptables
+        if self.writes_by_iptables()
             && let Some(watch) = &mut self.watch
         {
-            // What iptables wrote for us is no news. What somebody else wrote meanwhile is found soon after, because
-            // tables are looked at again after a write.
+            // What iptables wrote for us is no news. What somebody else wrote meanwhile cannot be told from it; if anybody
+            // did, it is found soon after, because tables are looked at again after a write.
             let _ = watch.look(&self.own_ports);
+            if !self.others_wrote() {
+                self.undisturbed();
+            }
         }
         self.again_at = round.again_in.map(|pause| done + pause);
         if round.failures.is_empty() {

@@ -140,6 +140,60 @@ fn one_refused_rule_stops_nothing_else() {
     }
 }
 
+/// The nft variant is read from the kernel; the program is asked only for the words of rules that have to go.
+#[test]
+fn what_is_there_already_is_seen_without_a_program() {
+    let host = Host::new();
+    host.feed("ipset restore", CALICO_IPSETS);
+    let programs = |driver: &Driver<Programs>| -> u64 {
+        Table::ALL.iter().map(|layer| driver.metrics(*layer).save_calls).sum()
+    };
+    let apply =
+        |driver: &mut Driver<Programs>| host.run(|| driver.apply(Instant::now()).expect("applied").wrote);
+    let begin = || {
+        let mut driver = iptables_driver(Variant::Nft, IpVersion::V4);
+        want_shop(&mut driver, Backend::Iptables);
+        driver
+    };
+    host.shell(
+        "iptables-nft -A FORWARD -s 192.0.2.1 -j ACCEPT
+         iptables-nft -t nat -A POSTROUTING -s 192.0.2.0/24 ! -o eth0 -j MASQUERADE
+         nft add chain ip filter others; nft add rule ip filter others ip saddr 192.0.2.7 tcp dport 7 drop",
+    );
+    let mut first = begin();
+    assert_eq!((apply(&mut first), programs(&first)), (true, 0));
+    // Another one finds the same, rule by rule, and can go on from there.
+    let mut next = begin();
+    assert_eq!((apply(&mut next), programs(&next)), (false, 0));
+    assert_eq!(next.metrics(Table::Filter).rules, first.metrics(Table::Filter).rules);
+    next.set_kernel_chain(Table::Filter, hook(&["cali-FORWARD"]));
+    assert_eq!((apply(&mut next), programs(&next), next.refused()), (true, 0, vec![]));
+    let forward = host.shell("iptables-nft -S FORWARD");
+    assert_eq!(forward.matches("cali-FORWARD").count(), 1, "{forward}");
+    assert!(forward.contains("at the end") && forward.contains("192.0.2.1"), "{forward}");
+
+    // Rules of ours where they should not be, and one of a version before hashes.
+    for (damage, asked) in [
+        ("iptables-nft -F cali-FORWARD", 0),
+        ("iptables-nft -A FORWARD -j cali-FORWARD", 1),
+        (
+            "iptables-nft -t nat -A POSTROUTING -o tunl0 -m addrtype ! --src-type LOCAL --limit-iface-out \
+          -m addrtype --src-type LOCAL -j MASQUERADE",
+            1,
+        ),
+        ("iptables-nft -D FORWARD 1", 1),
+    ] {
+        host.shell(damage);
+        next.invalidate();
+        let before = programs(&next);
+        assert!(apply(&mut next), "`{damage}`");
+        assert_eq!(programs(&next) - before, asked, "`{damage}`");
+        assert!(!host.shell("iptables-nft -t nat -S POSTROUTING").contains("tunl0"));
+        assert_eq!(host.shell("iptables-nft -S FORWARD"), forward, "`{damage}`");
+    }
+    assert!(host.shell("nft list chain ip filter others").contains("192.0.2.7"));
+}
+
 /// The older variant finds circles when it commits, and names no rule.
 #[test]
 fn a_circle_is_closed_where_it_closes() {
@@ -255,7 +309,7 @@ fn strangers_are_seen_at_once_in_the_nft_variant() {
 #[test]
 fn the_variant_that_is_used_is_detected() {
     let host = Host::new();
-    let found = || host.run(|| (probe(Variant::Legacy), probe(Variant::Nft)));
+    let found = || host.run(probe);
     host.shell("iptables-legacy -A FORWARD -j ACCEPT");
     let (legacy, nft) = found();
     assert_eq!((legacy, nft), (Found { kubernetes: false, rules: 1 }, Found::default()));

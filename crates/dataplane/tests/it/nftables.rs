@@ -86,12 +86,14 @@ fn who_listens_later_knows_whether_others_were_there() {
         let own = driver.kernel().commits().load(Ordering::Relaxed)
             + sets.kernel().commits().load(Ordering::Relaxed);
         assert!(own >= 2, "{own}");
-        let (mut watch, others) = later.listen(own).expect("listening");
+        let (mut watch, mut transactions, others) = later.listen(own).expect("listening");
         assert_eq!(others, expected, "`{damage}`");
+        assert!(!transactions.others(own).expect("counted"), "only what follows is counted");
         assert!(watch.look(&[]).expect("looked").is_empty(), "only what follows is heard");
         host.shell("nft flush chain ip calico filter-cali-FORWARD");
         let seen = watch.wait(&[], Some(Duration::from_secs(5))).expect("looked");
         assert!(seen.concerns(driver.table()));
+        assert!(transactions.others(own).expect("counted"));
     }
 }
 

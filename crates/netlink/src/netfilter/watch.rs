@@ -6,9 +6,9 @@
 //! While anybody listens the kernel puts every rule that is written into a notification. A node's first rules are therefore
 //! written before it does ([`LaterWatch`]); that nobody else was there meanwhile is seen from the number of transactions.
 
-use super::nft::{Family, Table};
-use super::socket::{Received, Request, Socket, receive};
-use super::{Error, NFTABLES, Result, header};
+use super::nft::{Client, Family, Table};
+use super::socket::{Received, receive};
+use super::{Error, NFTABLES, Result};
 use crate::wire::{attributes, split_header};
 use netlink_sys::protocols::NETLINK_NETFILTER;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -18,9 +18,8 @@ use std::time::Duration;
 
 /// The group of nftables' notifications.
 const GROUP: u32 = 7;
-/// The announcement of a new generation, which names no table, and the question for the one there is.
+/// The announcement of a new generation, which names no table.
 const NEW_GENERATION: u16 = 15;
-const GET_GENERATION: u16 = 16;
 /// `MSG_DONTWAIT`.
 const DO_NOT_WAIT: i32 = 0x40;
 /// Room for the notifications of a large transaction of our own. What does not fit is reported as lost, and costs a read.
@@ -123,13 +122,42 @@ impl Watch {
     }
 }
 
+/// Counts transactions, and so tells whether anybody else made any.
+#[derive(Debug)]
+pub struct Transactions {
+    client: Client,
+    generation: u32,
+    own: u64,
+}
+
+impl Transactions {
+    /// Counts from now on, in this thread's network namespace. `own` is how many of ours there have been.
+    ///
+    /// # Errors
+    /// When there is no socket, or the kernel has no nftables.
+    pub fn open(own: u64) -> Result<Self> {
+        let mut client = Client::open()?;
+        let generation = client.generation()?;
+        Ok(Self { client, generation, own })
+    }
+
+    /// Whether there were others than ours since the last time this was asked. `own` is how many of ours there have been.
+    ///
+    /// # Errors
+    /// When the socket fails.
+    pub fn others(&mut self, own: u64) -> Result<bool> {
+        let now = self.client.generation()?;
+        let others = u64::from(now.wrapping_sub(self.generation)) != own.wrapping_sub(self.own);
+        (self.generation, self.own) = (now, own);
+        Ok(others)
+    }
+}
+
 /// A [`Watch`] that does not listen yet.
 #[derive(Debug)]
 pub struct LaterWatch {
     watch: Watch,
-    questions: Socket,
-    /// How many transactions there had been.
-    generation: u32,
+    transactions: Transactions,
 }
 
 impl LaterWatch {
@@ -138,9 +166,7 @@ impl LaterWatch {
     /// # Errors
     /// When there is no socket, or the kernel has no nftables.
     pub fn open() -> Result<Self> {
-        let (watch, mut questions) = (Watch::deaf()?, Socket::open()?);
-        let generation = generation(&mut questions)?;
-        Ok(Self { watch, questions, generation })
+        Ok(Self { watch: Watch::deaf()?, transactions: Transactions::open(0)? })
     }
 
     /// Listens, and says whether somebody else changed anything since this was opened. `own` is how many transactions were
@@ -148,29 +174,12 @@ impl LaterWatch {
     ///
     /// # Errors
     /// When the socket fails.
-    pub fn listen(mut self, own: u64) -> Result<(Watch, bool)> {
+    pub fn listen(mut self, own: u64) -> Result<(Watch, Transactions, bool)> {
         // Listening comes first: what happens between the two is counted and heard.
         self.watch.listen()?;
-        let now = generation(&mut self.questions)?;
-        let others = u64::from(now.wrapping_sub(self.generation)) != own;
-        Ok((self.watch, others))
+        let others = self.transactions.others(own)?;
+        Ok((self.watch, self.transactions, others))
     }
-}
-
-/// The number of the kernel's present tables, which goes up by one with each transaction of anybody.
-fn generation(socket: &mut Socket) -> Result<u32> {
-    let request =
-        Request { message_type: NFTABLES << 8 | GET_GENERATION, flags: 0, payload: header(0, 0).to_vec() };
-    let what = || "ask for nftables' generation".to_owned();
-    let mut found = None;
-    let answers = socket.exchange(&[request], |_, payload| {
-        let rest = split_header::<4>(payload).map_or(&[][..], |(_, rest)| rest);
-        found = attributes(rest).find(|one| one.number == 1).and_then(|one| one.u32_be()).or(found);
-    })?;
-    for answer in answers {
-        answer.map_err(|refusal| Error::Refused { what: what(), refusal })?;
-    }
-    found.ok_or_else(|| Error::Unreadable { what: what(), reason: "it has no number".to_owned() })
 }
 
 impl AsFd for Watch {

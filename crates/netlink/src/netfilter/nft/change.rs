@@ -28,6 +28,7 @@ pub(super) const NEW_ELEMENTS: u16 = 12;
 pub(super) const GET_ELEMENTS: u16 = 13;
 pub(super) const DELETE_ELEMENTS: u16 = 14;
 pub(super) const NEW_FLOW_TABLE: u16 = 22;
+pub(super) const GET_GENERATION: u16 = 16;
 pub(super) const GET_FLOW_TABLE: u16 = 23;
 pub(super) const DELETE_FLOW_TABLE: u16 = 24;
 

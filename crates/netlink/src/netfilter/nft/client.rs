@@ -1,13 +1,13 @@
 //! Reading tables and committing transactions.
 
 use super::change::{
-    Change, GET_CHAIN, GET_ELEMENTS, GET_FLOW_TABLE, GET_RULE, GET_SET, GET_TABLE, comment_of, encode,
+    Change, GET_CHAIN, GET_ELEMENTS, GET_FLOW_TABLE, GET_GENERATION, GET_RULE, GET_SET, GET_TABLE, encode,
 };
 use super::expression::Verdict;
 use super::set::{
     ELEMENT_INTERVAL_END, Element, FLAG_ANONYMOUS, FLAG_INTERVAL, FLAG_MAP, Key, KeyType, SetNumbers,
 };
-use super::{Family, Table};
+use super::{Family, RuleView, Table};
 use crate::netfilter::socket::{BatchRefused, Request, Socket};
 use crate::netfilter::{Error, NFTABLES, Refusal, Result, header};
 use crate::wire::{Attribute, Writer, attributes, split_header};
@@ -166,22 +166,47 @@ impl Client {
     /// # Errors
     /// When the kernel or the socket fails.
     pub fn rules(&mut self, table: &Table, chain: Option<&str>) -> Result<Vec<RuleFound>> {
+        self.look_at_rules(table, chain, |rule| {
+            let comment = rule.own_comment().map(str::to_owned);
+            Some(RuleFound { chain: rule.chain.to_owned(), handle: rule.handle, comment })
+        })
+    }
+
+    /// What `convert` makes of the rules of a table, or of one of its chains, in order. Where others change the table
+    /// meanwhile it sees rules more than once. Empty when there is no such table or chain.
+    ///
+    /// # Errors
+    /// When the kernel or the socket fails.
+    pub fn look_at_rules<T>(
+        &mut self,
+        table: &Table,
+        chain: Option<&str>,
+        mut convert: impl FnMut(RuleView<'_>) -> Option<T>,
+    ) -> Result<Vec<T>> {
         let filter: Vec<(u16, &str)> = chain.map(|chain| (2, chain)).into_iter().collect();
         self.dump(table, "list rules", GET_RULE, &filter, |rest| {
-            let (mut of_table, mut of_chain, mut handle, mut comment) = (false, None, None, None);
-            for attribute in attributes(rest) {
-                match attribute.number {
-                    1 => of_table = attribute.text().as_deref() == Some(&*table.name),
-                    2 => of_chain = attribute.text(),
-                    3 => handle = attribute.u64_be(),
-                    7 => comment = comment_of(attribute.value).map(str::to_owned),
-                    _ => {}
-                }
-            }
+            let rule = RuleView::read(rest, &table.name)?;
             // Kernels without the filter send everything.
-            let of_chain = of_chain.filter(|name| chain.is_none_or(|chain| chain == name))?;
-            of_table.then_some(RuleFound { chain: of_chain, handle: handle?, comment })
+            if chain.is_none_or(|chain| chain == rule.chain) { convert(rule) } else { None }
         })
+    }
+
+    /// The number of the kernel's present tables, which goes up by one with each transaction of anybody.
+    ///
+    /// # Errors
+    /// When the kernel or the socket fails.
+    pub fn generation(&mut self) -> Result<u32> {
+        let request = request(GET_GENERATION, Writer::new(&header(0, 0)));
+        let what = || "ask for nftables' generation".to_owned();
+        let mut found = None;
+        let answers = self.socket.exchange(&[request], |_, payload| {
+            let rest = split_header::<4>(payload).map_or(&[][..], |(_, rest)| rest);
+            found = attribute(rest, 1).and_then(|one| one.u32_be()).or(found);
+        })?;
+        for answer in answers {
+            answer.map_err(|refusal| Error::Refused { what: what(), refusal })?;
+        }
+        found.ok_or_else(|| Error::Unreadable { what: what(), reason: "it has no number".to_owned() })
     }
 
     /// The sets and maps of a table that have names of their own. Empty when there is no such table.

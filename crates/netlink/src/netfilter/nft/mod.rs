@@ -1,12 +1,13 @@
 //! nftables: one table's chains, rules, sets and maps as values, changed in transactions and read back.
 //!
 //! A [`Client`] works on any table; a [`Table`] names one. Changes are values ([`Change`]) that [`Client::commit`] carries
-//! out all or none. Reading takes from a rule only what its owner needs: handle and comment.
+//! out all or none. Reading takes from a rule only what its owner needs: handle and comment; a [`RuleView`] shows a little more.
 
 mod change;
 mod client;
 mod expression;
 mod set;
+mod view;
 
 pub use change::{BaseChain, ChainKind, Change, Hook, Rule};
 pub use client::{ChainFound, Client, CommitRefused, ElementFound, RuleFound, SetFound};
@@ -15,6 +16,7 @@ pub use expression::{
     Register, RejectKind, Verdict, fib_flags, nat_flags,
 };
 pub use set::{Element, Key, KeyType, Set};
+pub use view::RuleView;
 
 use std::sync::Arc;
 
