@@ -8,17 +8,17 @@
 use messages::Text;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A definition of a chain.
-#[derive(Clone, Debug)]
-struct Definition<C> {
-    content: C,
-    targets: Vec<Text>,
+/// What a chain is defined as. Where it leads to is asked when it begins or ceases to be wanted; nobody keeps a list, because
+/// many chains are defined in layers where nothing ever leads to them.
+pub(crate) trait Content {
+    /// The chains that it leads to, with repetitions.
+    fn targets(&self) -> Vec<Text>;
 }
 
 /// Defined chains, references between them, and which of them changed.
 #[derive(Clone, Debug)]
 pub(crate) struct Chains<C> {
-    definitions: BTreeMap<Text, Definition<C>>,
+    definitions: BTreeMap<Text, C>,
     references: BTreeMap<Text, usize>,
     dirty: BTreeSet<Text>,
     /// Something leads there, and nobody said what it is.
@@ -50,19 +50,19 @@ pub(crate) enum Wanted<'a, C> {
     No,
 }
 
-impl<C> Chains<C> {
-    /// Defines a chain, or defines it anew. `targets` are the chains that it leads to.
-    pub(crate) fn define(&mut self, name: Text, content: C, targets: Vec<Text>) {
+impl<C: Content> Chains<C> {
+    /// Defines a chain, or defines it anew.
+    pub(crate) fn define(&mut self, name: Text, content: C) {
         let wanted = self.is_referenced(&name);
         // The new ones first, so that what stays referenced is not taken for gone.
         if wanted {
             self.undefined.remove(&name);
             self.dirty.insert(name.clone());
-            targets.iter().for_each(|target| self.reference(target));
+            content.targets().iter().for_each(|target| self.reference(target));
         }
-        let old = self.definitions.insert(name, Definition { content, targets });
+        let old = self.definitions.insert(name, content);
         if let Some(old) = old.filter(|_| wanted) {
-            old.targets.iter().for_each(|target| self.dereference(target));
+            old.targets().iter().for_each(|target| self.dereference(target));
         }
     }
 
@@ -84,7 +84,7 @@ impl<C> Chains<C> {
         if self.is_referenced(&name) {
             self.undefined.insert(name.clone());
             self.dirty.insert(name);
-            old.targets.iter().for_each(|target| self.dereference(target));
+            old.targets().iter().for_each(|target| self.dereference(target));
         }
     }
 
@@ -118,7 +118,7 @@ impl<C> Chains<C> {
     }
 
     fn targets_of(&self, name: &str) -> Vec<Text> {
-        self.definitions.get(name).map(|definition| definition.targets.clone()).unwrap_or_default()
+        self.definitions.get(name).map(Content::targets).unwrap_or_default()
     }
 
     fn is_referenced(&self, name: &str) -> bool {
@@ -128,7 +128,7 @@ impl<C> Chains<C> {
     /// What should be under this name.
     pub(crate) fn wanted(&self, name: &str) -> Wanted<'_, C> {
         match (self.is_referenced(name), self.definitions.get(name)) {
-            (true, Some(definition)) => Wanted::Defined(&definition.content),
+            (true, Some(content)) => Wanted::Defined(content),
             (true, None) => Wanted::Undefined,
             (false, _) => Wanted::No,
         }
@@ -136,7 +136,7 @@ impl<C> Chains<C> {
 
     /// The content of a definition, wanted or not.
     pub(crate) fn definition(&self, name: &str) -> Option<&C> {
-        self.definitions.get(name).map(|definition| &definition.content)
+        self.definitions.get(name)
     }
 
     /// The names of chains that are wanted and that nobody defined, in order.
@@ -183,40 +183,40 @@ impl<C> Chains<C> {
         found
     }
 
-    fn follow<'a>(
-        &'a self,
-        name: &'a Text,
-        path: &mut Vec<&'a Text>,
-        done: &mut BTreeSet<&'a Text>,
+    fn follow(
+        &self,
+        name: &Text,
+        path: &mut Vec<Text>,
+        done: &mut BTreeSet<Text>,
         found: &mut Vec<(Text, Text)>,
     ) {
         if done.contains(name) {
             return;
         }
-        path.push(name);
-        for target in self.definitions.get(name).into_iter().flat_map(|definition| &definition.targets) {
+        path.push(name.clone());
+        for target in self.targets_of(name) {
             if path.contains(&target) {
-                found.push((name.clone(), target.clone()));
+                found.push((name.clone(), target));
             } else {
-                self.follow(target, path, done, found);
+                self.follow(&target, path, done, found);
             }
         }
         path.pop();
-        done.insert(name);
+        done.insert(name.clone());
     }
 
-    fn visit<'a>(
-        &'a self,
-        name: &'a Text,
+    fn visit(
+        &self,
+        name: &Text,
         names: &BTreeSet<&Text>,
-        visited: &mut BTreeSet<&'a Text>,
+        visited: &mut BTreeSet<Text>,
         order: &mut Vec<Text>,
     ) {
-        if !visited.insert(name) {
+        if !visited.insert(name.clone()) {
             return;
         }
-        for target in self.definitions.get(name).into_iter().flat_map(|definition| &definition.targets) {
-            self.visit(target, names, visited, order);
+        for target in self.targets_of(name) {
+            self.visit(&target, names, visited, order);
         }
         if names.contains(name) {
             order.push(name.clone());
@@ -226,53 +226,62 @@ impl<C> Chains<C> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Chains, Wanted};
+    use super::{Chains, Content, Wanted};
     use messages::Text;
+
+    #[derive(Debug, PartialEq)]
+    struct Leads(u8, Vec<Text>);
+
+    impl Content for Leads {
+        fn targets(&self) -> Vec<Text> {
+            self.1.clone()
+        }
+    }
 
     fn text(name: &str) -> Text {
         name.into()
     }
 
-    fn wanted(chains: &Chains<u8>) -> String {
+    fn wanted(chains: &Chains<Leads>) -> String {
         chains.references.keys().map(|name| &**name).collect::<Vec<_>>().join(" ")
     }
 
-    fn undefined(chains: &Chains<u8>) -> String {
+    fn undefined(chains: &Chains<Leads>) -> String {
         chains.undefined().map(|name| &**name).collect::<Vec<_>>().join(" ")
     }
 
     #[test]
     fn only_what_is_reached_is_wanted() {
         let mut chains = Chains::default();
-        chains.define(text("policy"), 1, vec![]);
-        chains.define(text("endpoint"), 2, vec![text("policy"), text("profile")]);
+        chains.define(text("policy"), Leads(1, vec![]));
+        chains.define(text("endpoint"), Leads(2, vec![text("policy"), text("profile")]));
         assert_eq!((wanted(&chains).as_str(), chains.dirty().len()), ("", 0));
         chains.reference(&text("endpoint"));
         assert_eq!(wanted(&chains), "endpoint policy profile");
         assert_eq!((chains.wanted("profile"), undefined(&chains).as_str()), (Wanted::Undefined, "profile"));
-        assert_eq!(chains.wanted("policy"), Wanted::Defined(&1));
+        assert_eq!(chains.wanted("policy"), Wanted::Defined(&Leads(1, vec![])));
         chains.clear_dirty();
-        chains.define(text("endpoint"), 3, vec![text("policy")]);
+        chains.define(text("endpoint"), Leads(3, vec![text("policy")]));
         assert_eq!(chains.dirty().iter().map(|name| &**name).collect::<Vec<_>>(), ["endpoint", "profile"]);
         assert_eq!((chains.wanted("profile"), undefined(&chains).as_str()), (Wanted::No, ""));
         chains.undefine("policy");
         assert_eq!(undefined(&chains), "policy");
-        chains.define(text("policy"), 1, vec![]);
+        chains.define(text("policy"), Leads(1, vec![]));
         assert_eq!(undefined(&chains), "");
         chains.dereference(&text("endpoint"));
         assert_eq!(wanted(&chains), "");
-        assert_eq!(chains.definition("policy"), Some(&1));
+        assert_eq!(chains.definition("policy"), Some(&Leads(1, vec![])));
     }
 
     #[test]
     fn what_is_kept_is_wanted_until_its_definition_is_taken_back() {
         let mut chains = Chains::default();
-        chains.define(text("policy"), 1, vec![text("other")]);
+        chains.define(text("policy"), Leads(1, vec![text("other")]));
         for _ in 0..2 {
             chains.keep(&text("policy"), true);
             assert_eq!(
                 (wanted(&chains).as_str(), chains.wanted("policy")),
-                ("other policy", Wanted::Defined(&1))
+                ("other policy", Wanted::Defined(&Leads(1, vec![text("other")])))
             );
         }
         chains.keep(&text("policy"), false);
@@ -288,15 +297,15 @@ mod tests {
         chains.undefine("policy");
         assert_eq!((wanted(&chains).as_str(), undefined(&chains).as_str()), ("", ""));
         assert!(chains.dirty().contains("policy"), "it is removed");
-        chains.define(text("policy"), 1, vec![]);
+        chains.define(text("policy"), Leads(1, vec![]));
         assert_eq!(wanted(&chains), "", "a new one is not kept");
     }
 
     #[test]
     fn a_circle_that_nothing_leads_to_is_not_wanted() {
         let mut chains = Chains::default();
-        chains.define(text("a"), 1, vec![text("b")]);
-        chains.define(text("b"), 2, vec![text("a")]);
+        chains.define(text("a"), Leads(1, vec![text("b")]));
+        chains.define(text("b"), Leads(2, vec![text("a")]));
         assert_eq!(wanted(&chains), "");
         chains.undefine("a");
         chains.undefine("nobody");
@@ -306,14 +315,14 @@ mod tests {
     #[test]
     fn circles_are_found_at_the_step_that_closes_them() {
         let mut chains = Chains::default();
-        chains.define(text("a"), 1, vec![text("b"), text("d")]);
-        chains.define(text("b"), 2, vec![text("c")]);
-        chains.define(text("c"), 3, vec![text("b"), text("d")]);
-        chains.define(text("d"), 4, vec![]);
+        chains.define(text("a"), Leads(1, vec![text("b"), text("d")]));
+        chains.define(text("b"), Leads(2, vec![text("c")]));
+        chains.define(text("c"), Leads(3, vec![text("b"), text("d")]));
+        chains.define(text("d"), Leads(4, vec![]));
         assert_eq!(chains.circles(), []);
         chains.reference(&text("a"));
         assert_eq!(chains.circles(), [(text("c"), text("b"))]);
-        chains.define(text("d"), 4, vec![text("d")]);
+        chains.define(text("d"), Leads(4, vec![text("d")]));
         assert_eq!(
             chains.circles(),
             [(text("d"), text("d")), (text("c"), text("b"))].into_iter().rev().collect::<Vec<_>>()
@@ -323,9 +332,9 @@ mod tests {
     #[test]
     fn targets_come_first() {
         let mut chains = Chains::default();
-        chains.define(text("a"), 1, vec![text("b"), text("c")]);
-        chains.define(text("b"), 2, vec![text("c")]);
-        chains.define(text("c"), 3, vec![]);
+        chains.define(text("a"), Leads(1, vec![text("b"), text("c")]));
+        chains.define(text("b"), Leads(2, vec![text("c")]));
+        chains.define(text("c"), Leads(3, vec![]));
         let names = [text("a"), text("b"), text("c")];
         assert_eq!(chains.targets_first(&names), [text("c"), text("b"), text("a")]);
     }

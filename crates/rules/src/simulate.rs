@@ -191,7 +191,7 @@ impl Simulation {
         if depth > MAX_DEPTH {
             return Err(SimulateError::TooDeep(name.clone()));
         }
-        for rule in &chain.rules {
+        for rule in chain.rules.iter() {
             if let Some(map) = rule.matches.iter().find_map(|one| match one {
                 Match::InterfaceMap { side, map } => Some((side, map)),
                 _ => None,

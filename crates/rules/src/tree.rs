@@ -56,8 +56,8 @@ impl fmt::Display for Table {
 pub struct Chain {
     /// The name, without the table's name before it.
     pub name: Text,
-    /// The rules, in order.
-    pub rules: Vec<Rule>,
+    /// The rules, in order. The same chain can be in several tables, and there are thousands.
+    pub rules: Arc<[Rule]>,
 }
 
 /// One rule: everything in `matches` must match, then `action` is done.
@@ -498,7 +498,7 @@ impl Chain {
     /// A chain of these rules.
     #[must_use]
     pub fn new(name: impl Into<Text>, rules: Vec<Rule>) -> Self {
-        Self { name: name.into(), rules }
+        Self { name: name.into(), rules: rules.into() }
     }
 
     /// The chains that rules of this one go to, with repetitions.

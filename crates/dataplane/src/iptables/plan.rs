@@ -18,6 +18,7 @@ use rules::iptables::{appended_hashes, hashes, render_append, render_insert, ren
 use rules::tree::{Action, KernelChain, Rule, Table};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Where rules go in the kernel's own chains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,7 +50,7 @@ pub(super) struct View<'a> {
     pub(super) layer: Table,
     pub(super) backend: Backend,
     pub(super) insert_mode: InsertMode,
-    pub(super) chains: &'a Chains<Vec<Rule>>,
+    pub(super) chains: &'a Chains<Arc<[Rule]>>,
     pub(super) hooks: &'a BTreeMap<Text, KernelChain>,
     pub(super) dirty_hooks: &'a BTreeSet<Text>,
     pub(super) actual: &'a Saved,
@@ -134,7 +135,7 @@ impl<'a> View<'a> {
         }
         let rules = match self.chains.wanted(name) {
             Wanted::No => return None,
-            Wanted::Defined(rules) => Cow::Borrowed(rules.as_slice()),
+            Wanted::Defined(rules) => Cow::Borrowed(&**rules),
             Wanted::Undefined => Cow::Owned(undefined_body(self.layer)),
         };
         Some(match closed {

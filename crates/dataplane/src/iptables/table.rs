@@ -5,12 +5,13 @@ use super::backend::Backend;
 use super::commands::{CommandFailed, Commands};
 use super::plan::{InsertMode, Origin, Plan, View, hooked_chains, same_marks};
 use super::save::{Mark, Saved, is_ours, parse};
-use crate::chains::{Chains, Wanted};
+use crate::chains::{Chains, Content, Wanted};
 use crate::driver::ApplyError;
 use crate::refused::{CIRCLE, Closed, NOT_DEFINED, Part, Refused};
 use messages::Text;
 use rules::tree::{Action, Chain, KernelChain, Rule, Table};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The kernel's own chains of a table.
@@ -55,7 +56,7 @@ pub(super) struct TableDriver {
     insert_mode: InsertMode,
     refresh: Option<Duration>,
     first_check: Duration,
-    chains: Chains<Vec<Rule>>,
+    chains: Chains<Arc<[Rule]>>,
     hooks: BTreeMap<Text, KernelChain>,
     dirty_hooks: BTreeSet<Text>,
     actual: Saved,
@@ -95,8 +96,7 @@ impl TableDriver {
             return;
         }
         self.closed.remove(&chain.name);
-        let targets = targets(&chain.rules).collect();
-        self.chains.define(chain.name, chain.rules, targets);
+        self.chains.define(chain.name, chain.rules);
     }
 
     pub(super) fn keep_chain(&mut self, name: &Text, keep: bool) {
@@ -337,7 +337,7 @@ impl TableDriver {
             return hook.inserted.iter().chain(&hook.appended).cloned().collect();
         }
         match self.chains.wanted(name) {
-            Wanted::Defined(rules) => rules.clone(),
+            Wanted::Defined(rules) => rules.to_vec(),
             Wanted::Undefined | Wanted::No => Vec::new(),
         }
     }
@@ -470,6 +470,12 @@ impl TableDriver {
             let reason = NOT_DEFINED.to_owned();
             all.push(Refused { layer: Some(self.layer), name: name.clone(), part: None, reason });
         }
+    }
+}
+
+impl Content for Arc<[Rule]> {
+    fn targets(&self) -> Vec<Text> {
+        targets(self).collect()
     }
 }
 

@@ -5,9 +5,10 @@
 
 use super::Plane;
 use messages::{Policy, PolicyId, Profile, Text};
-use rules::tree::Table;
+use rules::tree::{Chain, Rule, Table};
 use rules::{Direction, Renderer};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// The hint by which a policy is in the kernel before any endpoint of this host has it, so that the first one need not wait.
 const NEEDED_EVERYWHERE: &str = "AssumeNeededOnEveryNode";
@@ -29,6 +30,14 @@ fn layers(policy: &Policy) -> &'static [(Table, bool)] {
     }
 }
 
+/// The chain, with the rules that another layer has already if they are the same: there are thousands of policies.
+fn once(known: &mut Arc<[Rule]>, chain: Chain) -> Chain {
+    if *known != chain.rules {
+        known.clone_from(&chain.rules);
+    }
+    Chain { rules: Arc::clone(known), ..chain }
+}
+
 impl Policies {
     /// A policy is new or changed.
     pub fn update(&mut self, id: &PolicyId, policy: &Policy, renderer: &Renderer, planes: &mut [Plane]) {
@@ -36,9 +45,11 @@ impl Policies {
             [Direction::Inbound, Direction::Outbound].map(|way| renderer.backend().policy_chain(way, id));
         let keep = policy.performance_hints.iter().any(|hint| hint == NEEDED_EVERYWHERE);
         for plane in planes {
+            let mut known = Arc::default();
             for layer in [Table::Raw, Table::Mangle, Table::Filter] {
                 let used = layers(policy).iter().find(|(one, _)| *one == layer);
                 let chains = used.and_then(|_| renderer.policy_chains(id, policy, layer, plane.version));
+                let chains = chains.map(|[inbound, outbound]| [inbound, once(&mut known, outbound)]);
                 match (used, chains) {
                     (Some((_, true)), Some(chains)) => {
                         plane.update_chains(layer, chains);
@@ -85,9 +96,10 @@ impl Policies {
     ) {
         for plane in planes {
             let chains = renderer.profile_chains(name, profile, Table::Filter, plane.version);
+            let mut known = Arc::clone(&chains[1].rules);
             plane.update_chains(Table::Filter, chains);
             let [_, outbound] = renderer.profile_chains(name, profile, Table::Mangle, plane.version);
-            plane.rules.update_chain(Table::Mangle, outbound);
+            plane.rules.update_chain(Table::Mangle, once(&mut known, outbound));
         }
     }
 

@@ -29,8 +29,9 @@ use netlink::netfilter::nft;
 use plan::FlowTable;
 use rules::nftables::{Family, rule_text};
 use rules::tree::{Chain, KernelChain, Table, VerdictMap};
-use state::{Actual, Body, MapState, short_name, targets};
+use state::{Actual, Body, MapState, short_name};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Counters of what a driver did, with the names of Felix's metrics.
@@ -77,11 +78,8 @@ impl<K: Kernel> Driver<K> {
         let mut chains = Chains::default();
         for (layer, name, base) in base_chains(family) {
             let name = full_name(layer, name);
-            chains.define(
-                name.clone(),
-                Body { layer, rules: Vec::new(), appended_from: 0, base: Some(base) },
-                vec![],
-            );
+            let nothing = Body { layer, rules: Arc::default(), appended_from: 0, base: Some(base) };
+            chains.define(name.clone(), nothing);
             chains.reference(&name);
         }
         Self {
@@ -189,17 +187,14 @@ impl<K: Kernel> Driver<K> {
 }
 
 impl<K: Kernel> RuleDriver for Driver<K> {
-    fn update_chain(&mut self, layer: Table, mut chain: Chain) {
+    fn update_chain(&mut self, layer: Table, chain: Chain) {
         let name = full_name(layer, &chain.name);
         if self.chains.definition(&name).is_some_and(|body| body.rules == chain.rules) {
             return;
         }
         self.closed.remove(&name);
-        // They stay for as long as the chain does, thousands of them.
-        chain.rules.shrink_to_fit();
-        let targets = targets(layer, &chain.rules);
         let body = Body { layer, appended_from: chain.rules.len(), rules: chain.rules, base: None };
-        self.chains.define(name, body, targets);
+        self.chains.define(name, body);
     }
 
     fn keep_chain(&mut self, layer: Table, name: &Text, keep: bool) {
@@ -222,8 +217,7 @@ impl<K: Kernel> RuleDriver for Driver<K> {
         let appended_from = chain.inserted.len();
         let mut rules = chain.inserted;
         rules.extend(chain.appended);
-        let targets = targets(layer, &rules);
-        self.chains.define(name, Body { layer, rules, appended_from, base: Some(base) }, targets);
+        self.chains.define(name, Body { layer, rules: rules.into(), appended_from, base: Some(base) });
     }
 
     fn update_map(&mut self, layer: Table, map: VerdictMap) {
@@ -331,7 +325,7 @@ impl<K: Kernel> RuleDriver for Driver<K> {
             let (layer, short) = short_name(name);
             let rules = match self.chains.wanted(name) {
                 Wanted::Defined(body) => body.rules.clone(),
-                Wanted::Undefined => undefined_body(layer),
+                Wanted::Undefined => undefined_body(layer).into(),
                 Wanted::No => continue,
             };
             for (index, reason) in &closed.reasons {

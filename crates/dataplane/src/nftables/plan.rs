@@ -95,14 +95,14 @@ impl<'a> View<'a> {
             Wanted::Undefined => {
                 let layer = layer_of(name);
                 let rules = undefined_body(layer);
-                Cow::Owned(Body { layer, appended_from: rules.len(), rules, base: None })
+                Cow::Owned(Body { layer, appended_from: rules.len(), rules: rules.into(), base: None })
             }
         };
         let body = match closed {
             None => body,
             Some(closed) => {
                 let rules = closed.body(&body.rules);
-                Cow::Owned(Body { appended_from: rules.len(), rules, ..body.into_owned() })
+                Cow::Owned(Body { appended_from: rules.len(), rules: rules.into(), ..body.into_owned() })
             }
         };
         let hashes = body.hashes(self.family, name);

@@ -2,6 +2,7 @@
 
 use super::kernel::Snapshot;
 use super::layout::{full_name, layer_of};
+use crate::chains::Content;
 use delta::Delta;
 use messages::Text;
 use netlink::netfilter::nft::{BaseChain, Element, ElementFound, Key, KeyType, RuleFound, Verdict};
@@ -9,12 +10,13 @@ use rules::hash::{COMMENT_PREFIX, RuleHash};
 use rules::nftables::{Family, appended_hashes, hashes};
 use rules::tree::{Rule, Table};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// What a chain should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Body {
     pub(super) layer: Table,
-    pub(super) rules: Vec<Rule>,
+    pub(super) rules: Arc<[Rule]>,
     /// From which rule on they count as appended to one of the kernel's chains, which gives them other hashes.
     pub(super) appended_from: usize,
     /// Where it is attached.
@@ -153,13 +155,11 @@ pub(super) fn entry(interface: &str, chain: &Text) -> Option<Element> {
     Some(Element::Verdict(Key::interface(interface)?, Verdict::Goto(chain.clone())))
 }
 
-/// A chain's targets by their full names.
-pub(super) fn targets(layer: Table, rules: &[Rule]) -> Vec<Text> {
-    rules
-        .iter()
-        .filter_map(|rule| rule.action.as_ref()?.target())
-        .map(|target| full_name(layer, target))
-        .collect()
+impl Content for Body {
+    fn targets(&self) -> Vec<Text> {
+        let targets = self.rules.iter().filter_map(|rule| rule.action.as_ref()?.target());
+        targets.map(|target| full_name(self.layer, target)).collect()
+    }
 }
 
 /// The layer and short name of a chain or map, for reports.

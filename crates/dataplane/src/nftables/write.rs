@@ -211,7 +211,7 @@ impl<K: Kernel> Driver<K> {
 
     fn close(&mut self, chain: &Text, place: Option<usize>, reason: String) -> bool {
         let (layer, rules) = match self.chains.wanted(chain) {
-            Wanted::Defined(body) => (body.layer, body.rules.as_slice()),
+            Wanted::Defined(body) => (body.layer, &*body.rules),
             Wanted::Undefined | Wanted::No => (layer_of(chain), &[][..]),
         };
         tracing::warn!(table = %self.table, %chain, ?place, reason, "the kernel refused a rule");

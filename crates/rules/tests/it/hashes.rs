@@ -78,7 +78,7 @@ fn a_workloads_chain_of_a_real_cluster() {
         profiles: &profiles,
         qos: None,
     });
-    assert_eq!(to.rules, rules);
+    assert_eq!(to.rules, rules.into());
 }
 
 #[test]
@@ -205,6 +205,6 @@ fn a_chain_without_rules_has_its_comment() {
     let renderer = Renderer::new(RulesConfig::default());
     let [inbound, _]: [Chain; 2] =
         renderer.profile_chains("empty", &messages::Profile::default(), Table::Filter, IpVersion::V4);
-    assert_eq!(inbound.rules, [Rule::default().comment("Profile empty ingress")]);
+    assert_eq!(inbound.rules, [Rule::default().comment("Profile empty ingress")].into());
     assert_eq!(nftables::rule_text(Table::Filter, nftables::Family::Ip, &inbound.rules[0]), "continue");
 }

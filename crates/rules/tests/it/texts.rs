@@ -362,7 +362,7 @@ fn of_rule(rule: messages::Rule, version: IpVersion) -> [Vec<String>; 2] {
     let profile = messages::Profile { inbound_rules: vec![rule], ..messages::Profile::default() };
     let chain = |renderer: Renderer| {
         let [mut chain, _] = renderer.profile_chains("p", &profile, Table::Filter, version);
-        chain.rules[0].comments.clear();
+        std::sync::Arc::make_mut(&mut chain.rules)[0].comments.clear();
         chain
     };
     [lines(&chain(iptables_with(|_| ()))), nft_lines(Table::Filter, version, &chain(nftables_with(|_| ())))]
