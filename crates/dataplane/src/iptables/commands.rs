@@ -49,7 +49,7 @@ impl From<CommandFailed> for ApplyError {
 }
 
 /// What the driver needs of the helper programs.
-pub trait Commands {
+pub trait Commands: Send {
     /// Prints a table.
     ///
     /// # Errors
@@ -61,11 +61,12 @@ pub trait Commands {
         None
     }
 
-    /// Carries out the input, which holds one or more transactions.
+    /// Carries out one or more transactions, which come in pieces: the program works on those that are there while the next
+    /// are made. Without any piece it is not started.
     ///
     /// # Errors
     /// When the program fails; what was before the failed transaction is done.
-    fn restore(&mut self, input: &str) -> Result<(), CommandFailed>;
+    fn restore(&mut self, pieces: &mut dyn Iterator<Item = String>) -> Result<(), CommandFailed>;
 }
 
 /// The real programs.
@@ -139,7 +140,8 @@ impl Commands for Programs {
         })
     }
 
-    fn restore(&mut self, input: &str) -> Result<(), CommandFailed> {
+    fn restore(&mut self, pieces: &mut dyn Iterator<Item = String>) -> Result<(), CommandFailed> {
+        let Some(first) = pieces.next() else { return Ok(()) };
         let mut command = Command::new(&self.restore);
         command.arg("--noflush");
         if let Some(interval) = self.lock {
@@ -149,18 +151,24 @@ impl Commands for Programs {
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|error| not_started(&self.restore, &error))?;
         let stdin = child.stdin.take();
+        let mut commits = 0;
         // It may complain before it has read everything, so both ends are served at once.
         let output = std::thread::scope(|scope| {
-            scope.spawn(move || {
-                // A program that ended early says why by itself.
-                let _ = stdin.map(|mut stdin| stdin.write_all(input.as_bytes()));
-            });
-            child.wait_with_output()
+            let listener = scope.spawn(move || child.wait_with_output());
+            if let Some(mut stdin) = stdin {
+                for piece in std::iter::once(first).chain(pieces) {
+                    // A program that ended early says why by itself.
+                    if stdin.write_all(piece.as_bytes()).is_err() {
+                        break;
+                    }
+                    commits += piece.lines().filter(|line| *line == COMMIT).count();
+                }
+            }
+            listener.join().unwrap_or_else(|_| Err(std::io::Error::other("nobody listened to it")))
         });
         let output = output.map_err(|error| not_started(&self.restore, &error))?;
         if output.status.success() {
             if self.is_nft {
-                let commits = input.lines().filter(|line| *line == COMMIT).count();
                 self.commits.fetch_add(u64::try_from(commits).unwrap_or(u64::MAX), Ordering::Relaxed);
             }
             Ok(())

@@ -62,7 +62,8 @@ pub(super) struct View<'a> {
 /// The input of `iptables-restore`, and what holds after it.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
-    pub(super) input: String,
+    /// The end of the input, of which the beginning is gone to where it is carried out.
+    input: String,
     /// What each line is for, from the first one.
     pub(super) origins: Vec<Origin>,
     /// The chains afterwards; `None` for those that are gone.
@@ -107,8 +108,8 @@ impl Plan {
         self.chains.push((name.clone(), Some(saved)));
     }
 
-    /// Makes new chains in a transaction of their own.
-    fn make(&mut self, chains: &[(Text, Cow<'_, [Rule]>)]) {
+    /// Makes new chains in a transaction of their own, which need not wait for the rest.
+    fn make(&mut self, chains: &[(Text, Cow<'_, [Rule]>)], send: &mut dyn FnMut(String)) {
         for (name, _) in chains {
             self.line(&format!(":{name} - -"), Origin::Chain(name.clone()));
         }
@@ -116,6 +117,15 @@ impl Plan {
             self.write(name, rules, &hashes(name, rules), &[]);
         }
         self.commit();
+        self.send(send);
+    }
+
+    /// Gives away the input that there is.
+    fn send(&mut self, send: &mut dyn FnMut(String)) {
+        let piece = std::mem::take(&mut self.input);
+        if !piece.is_empty() {
+            send(piece);
+        }
     }
 
     /// Ends the transaction, if there is one.
@@ -144,11 +154,16 @@ impl<'a> View<'a> {
         })
     }
 
-    /// The input that brings the table to its desired state; empty when it is there.
-    pub(super) fn plan(&self) -> Plan {
+    /// Whether there is so much to do that it is begun with before it is planned to the end.
+    pub(super) fn is_large(&self) -> bool {
+        self.backend == Backend::Nft && self.only.is_none() && self.chains.dirty().len() >= SECTION / 2
+    }
+
+    /// Sends the input that brings the table to its desired state, in pieces; nothing when it is there.
+    pub(super) fn plan(&self, send: &mut dyn FnMut(String)) -> Plan {
         let mut plan = Plan { table: self.layer.as_str(), ..Plan::default() };
         let (mut writes, mut removals) = (Vec::new(), Vec::new());
-        let early = self.write_early(&mut plan);
+        let early = self.write_early(&mut plan, send);
         for name in self.only.unwrap_or(self.chains.dirty()) {
             if early.contains(name) {
                 continue;
@@ -197,14 +212,15 @@ impl<'a> View<'a> {
             }
         }
         plan.commit();
+        plan.send(send);
         plan
     }
 
     /// Makes chains that are new, each not before those that it leads to; returns which. What leads to a chain that is not
     /// there yet is left for the transaction that counts, and so is everything where there is little to do.
-    fn write_early(&self, plan: &mut Plan) -> BTreeSet<Text> {
+    fn write_early(&self, plan: &mut Plan, send: &mut dyn FnMut(String)) -> BTreeSet<Text> {
         let mut done = BTreeSet::new();
-        if self.backend != Backend::Nft || self.only.is_some() || self.chains.dirty().len() < SECTION / 2 {
+        if !self.is_large() {
             return done;
         }
         let new = |name: &&Text| !self.actual.contains_key(*name);
@@ -222,11 +238,11 @@ impl<'a> View<'a> {
             lines += 1 + target.len();
             section.push((name, target));
             if lines >= SECTION {
-                plan.make(&std::mem::take(&mut section));
+                plan.make(&std::mem::take(&mut section), send);
                 lines = 0;
             }
         }
-        plan.make(&section);
+        plan.make(&section, send);
         done
     }
 

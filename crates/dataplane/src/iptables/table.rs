@@ -12,6 +12,7 @@ use messages::Text;
 use rules::tree::{Action, Chain, KernelChain, Rule, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 /// The kernel's own chains of a table.
@@ -265,13 +266,12 @@ impl TableDriver {
         commands: &mut impl Commands,
         only: Option<&BTreeSet<Text>>,
     ) -> Result<Result<bool, (Plan, CommandFailed)>, ApplyError> {
-        let plan = self.view(only).plan();
+        let started = Instant::now();
+        let (plan, outcome) = carry_out(&self.view(only), commands);
         if plan.lines == 0 {
             return Ok(Ok(false));
         }
         self.metrics.restore_calls += 1;
-        let started = Instant::now();
-        let outcome = commands.restore(&plan.input);
         self.took(started);
         match outcome {
             Ok(()) => {
@@ -471,6 +471,23 @@ impl TableDriver {
             all.push(Refused { layer: Some(self.layer), name: name.clone(), part: None, reason });
         }
     }
+}
+
+/// Plans, and restores what is planned: at the same time where that is much.
+fn carry_out(view: &View<'_>, commands: &mut impl Commands) -> (Plan, Result<(), CommandFailed>) {
+    if !view.is_large() {
+        let mut pieces = Vec::new();
+        let plan = view.plan(&mut |piece| pieces.push(piece));
+        return (plan, commands.restore(&mut pieces.into_iter()));
+    }
+    let (sender, receiver) = channel();
+    std::thread::scope(|scope| {
+        let restore = scope.spawn(|| commands.restore(&mut receiver.into_iter()));
+        // Nobody receives when the program ended early, which it says by itself.
+        let plan = view.plan(&mut |piece| _ = sender.send(piece));
+        drop(sender);
+        (plan, restore.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })
 }
 
 impl Content for Arc<[Rule]> {

@@ -341,7 +341,10 @@ fn a_missing_program_is_an_error_that_says_so() {
                 },
             )
         }
-        fn restore(&mut self, _: &str) -> Result<(), dataplane::iptables::CommandFailed> {
+        fn restore(
+            &mut self,
+            _: &mut dyn Iterator<Item = String>,
+        ) -> Result<(), dataplane::iptables::CommandFailed> {
             Ok(())
         }
     }
