@@ -90,17 +90,24 @@ impl<C: Content> Chains<C> {
 
     /// Something leads to this chain.
     pub(crate) fn reference(&mut self, name: &Text) {
-        let count = self.references.entry(name.clone()).or_default();
-        *count += 1;
-        if *count == 1 {
-            self.dirty.insert(name.clone());
-            if !self.definitions.contains_key(name) {
-                self.undefined.insert(name.clone());
-            }
-            for target in self.targets_of(name) {
-                self.reference(&target);
-            }
+        if let Some(count) = self.references.get_mut(name) {
+            *count += 1;
+            return;
         }
+        let name = self.known(name);
+        self.references.insert(name.clone(), 1);
+        self.dirty.insert(name.clone());
+        if !self.definitions.contains_key(&name) {
+            self.undefined.insert(name.clone());
+        }
+        for target in self.targets_of(&name) {
+            self.reference(&target);
+        }
+    }
+
+    /// The name as the definition has it: one text in memory and not several alike.
+    fn known(&self, name: &Text) -> Text {
+        self.definitions.get_key_value(name).map_or(name, |(known, _)| known).clone()
     }
 
     /// One less leads to this chain.
@@ -218,8 +225,8 @@ impl<C: Content> Chains<C> {
         for target in self.targets_of(name) {
             self.visit(&target, names, visited, order);
         }
-        if names.contains(name) {
-            order.push(name.clone());
+        if let Some(name) = names.get(name) {
+            order.push((*name).clone());
         }
     }
 }

@@ -167,7 +167,7 @@ impl<'a> View<'a> {
                 base: target
                     .body
                     .base
-                    .map(|base| (base.hook.number(), base.priority, base.kind.as_str().to_owned())),
+                    .map(|base| Box::new((base.hook.number(), base.priority, base.kind.as_str().to_owned()))),
             };
             plan.chains.push((name.clone(), Some(state)));
         }

@@ -42,15 +42,15 @@ pub(super) struct ChainState {
     pub(super) hashes: Vec<Option<RuleHash>>,
     /// The handle of each rule, where they were read since the last write.
     pub(super) handles: Option<Vec<u64>>,
-    /// Where it is attached, in the kernel's terms.
-    pub(super) base: Option<(u32, i32, String)>,
+    /// Where it is attached, in the kernel's terms. Few are.
+    pub(super) base: Option<Box<(u32, i32, String)>>,
 }
 
 impl ChainState {
     /// A chain as it was read.
     pub(super) fn read<'a>(
         rules: impl Iterator<Item = &'a RuleFound>,
-        base: Option<(u32, i32, String)>,
+        base: Option<Box<(u32, i32, String)>>,
     ) -> Self {
         let (hashes, handles) = rules.map(|rule| (hash_of(rule.comment.as_deref()), rule.handle)).unzip();
         Self { hashes, handles: Some(handles), base }
@@ -58,7 +58,7 @@ impl ChainState {
 
     /// Whether it is attached where it should be.
     pub(super) fn is_at(&self, base: Option<&BaseChain>) -> bool {
-        match (&self.base, base) {
+        match (self.base.as_deref(), base) {
             (None, None) => true,
             (Some((hook, priority, kind)), Some(base)) => {
                 (*hook, *priority, kind.as_str()) == (base.hook.number(), base.priority, base.kind.as_str())
@@ -120,7 +120,10 @@ impl Actual {
             .iter()
             .map(|chain| {
                 let rules = by_chain.remove(chain.name.as_str()).unwrap_or_default();
-                (chain.name.as_str().into(), ChainState::read(rules.into_iter(), chain.base.clone()))
+                (
+                    chain.name.as_str().into(),
+                    ChainState::read(rules.into_iter(), chain.base.clone().map(Box::new)),
+                )
             })
             .collect();
         for state in maps.values_mut() {
