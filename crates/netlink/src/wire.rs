@@ -23,7 +23,7 @@ impl Writer {
     /// A payload that begins with this family header.
     #[must_use]
     pub fn new(header: &[u8]) -> Self {
-        let mut writer = Self { bytes: Vec::with_capacity(128) };
+        let mut writer = Self { bytes: Vec::with_capacity(512) };
         writer.bytes.extend_from_slice(header);
         writer.pad();
         writer
@@ -31,11 +31,16 @@ impl Writer {
 
     /// Adds an attribute of any bytes.
     pub fn bytes(&mut self, number: u16, value: &[u8]) -> &mut Self {
+        self.parts(number, value, &[])
+    }
+
+    fn parts(&mut self, number: u16, value: &[u8], end: &[u8]) -> &mut Self {
         // No caller has an attribute near the limit of 64 KiB; a longer one is cut visibly by the kernel's own check.
-        let length = u16::try_from(value.len() + HEADER).unwrap_or(u16::MAX);
+        let length = u16::try_from(value.len() + end.len() + HEADER).unwrap_or(u16::MAX);
         self.bytes.extend_from_slice(&length.to_ne_bytes());
         self.bytes.extend_from_slice(&number.to_ne_bytes());
         self.bytes.extend_from_slice(value);
+        self.bytes.extend_from_slice(end);
         self.pad();
         self
     }
@@ -72,9 +77,7 @@ impl Writer {
 
     /// Adds an attribute of text, with the zero byte that ends it.
     pub fn text(&mut self, number: u16, value: &str) -> &mut Self {
-        let mut bytes = value.as_bytes().to_vec();
-        bytes.push(0);
-        self.bytes(number, &bytes)
+        self.parts(number, value.as_bytes(), &[0])
     }
 
     /// Adds an attribute that holds an address.
@@ -118,9 +121,7 @@ impl Writer {
     }
 
     fn pad(&mut self) {
-        while !self.bytes.len().is_multiple_of(HEADER) {
-            self.bytes.push(0);
-        }
+        self.bytes.resize(self.bytes.len().next_multiple_of(HEADER), 0);
     }
 }
 

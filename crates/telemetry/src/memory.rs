@@ -1,12 +1,12 @@
-//! The C library's allocator, told that resident memory counts on every node of a cluster.
+//! The C library and the kernel, told that resident memory counts on every node of a cluster.
 //!
-//! Left alone it gives each thread a heap of its own, up to eight for each processor, and keeps in all of them what a burst
-//! of work has freed. A daemon that reads a whole cluster once and then a change at a time would carry its first minute
-//! around for ever. This module does nothing but turn those two knobs; where the C library is another one it does nothing
-//! at all.
+//! Left alone the allocator gives each thread a heap of its own, up to eight for each processor, and keeps in all of them
+//! what a burst of work has freed; and the kernel keeps every page of the program that ever ran among the process's pages. A
+//! daemon that reads a whole cluster once and then a change at a time would carry its first minute around for ever. This
+//! module does nothing but turn these knobs; where the C library is another one the first two do nothing at all.
 //!
-//! Of the little unsafe code of the project a part is here: both functions are plain calls with numbers, take no pointers,
-//! and may be called by any thread at any time.
+//! Of the little unsafe code of the project a part is here: the functions are plain calls with numbers, give no pointer to
+//! anything that Rust knows, and may be called by any thread at any time.
 
 /// All threads share one heap. For daemons whose threads take turns rather than compete; before they are started.
 #[cfg_attr(
@@ -40,9 +40,70 @@ pub fn give_back() {
     let _ = unsafe { libc::malloc_trim(0) };
 }
 
+/// Lets go of the program's code: what is needed again comes back page by page from the kernel's cache of the file, and what
+/// only the start needed does not count as this process's memory any more. For the end of a start.
+#[expect(unsafe_code, reason = "the kernel's advice has no safe wrapper; see the module's text")]
+pub fn let_go_of_code() {
+    let here = let_go_of_code as *const () as usize;
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let Some((start, length)) = maps.lines().find_map(|line| code_around(line, here)) else { return };
+    let start = std::ptr::with_exposed_provenance_mut(start);
+    // SAFETY: the pages are of a file, private, executable and not writable, so nobody has changed them, and whoever runs or
+    // reads them next gets the same from the file.
+    let given = unsafe { libc::madvise(start, length, libc::MADV_DONTNEED) };
+    if given != 0 {
+        let error = std::io::Error::last_os_error();
+        tracing::debug!(%error, "the kernel keeps the pages of the program's code");
+    }
+}
+
+/// Start and length of the mapping on this line of `/proc/self/maps`, if it is code from a file and `address` is in it.
+fn code_around(line: &str, address: usize) -> Option<(usize, usize)> {
+    let mut words = line.split_ascii_whitespace();
+    let (range, rights) = (words.next()?, words.next()?);
+    let is_file = words.nth(2)? != "0";
+    let (start, end) = range.split_once('-')?;
+    let start = usize::from_str_radix(start, 16).ok()?;
+    let end = usize::from_str_radix(end, 16).ok()?;
+    let fits = rights == "r-xp" && is_file && (start..end).contains(&address);
+    fits.then_some((start, end - start))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{give_back, share_one_heap};
+    use super::{code_around, give_back, let_go_of_code, share_one_heap};
+
+    #[test]
+    fn the_line_with_the_code() {
+        let code = "00809000-02f34000 r-xp 00608000 fe:00 131 /usr/bin/tortie";
+        assert_eq!(code_around(code, 0x0080_9000), Some((0x0080_9000, 0x0272_b000)));
+        assert_eq!(code_around(code, 0x02f3_4000), None);
+        for line in [
+            "00809000-02f34000 rwxp 00608000 fe:00 131 /usr/bin/tortie",
+            "00809000-02f34000 r--p 00608000 fe:00 131 /usr/bin/tortie",
+            "00809000-02f34000 r-xp 00000000 00:00 0 ",
+            "00809000 r-xp",
+            "",
+        ] {
+            assert_eq!(code_around(line, 0x0080_9000), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn code_goes_and_comes_back() {
+        let code = || {
+            let status = std::fs::read_to_string("/proc/self/status").expect("status");
+            let line = status.lines().find_map(|line| line.strip_prefix("RssFile:")).expect("a line");
+            line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number")
+        };
+        // Other tests run beside this one and bring pages back.
+        let gone = (0..20).any(|_| {
+            let before = code();
+            let_go_of_code();
+            code() < before
+        });
+        assert!(gone);
+    }
 
     fn resident() -> u64 {
         let status = std::fs::read_to_string("/proc/self/statm").expect("statm");

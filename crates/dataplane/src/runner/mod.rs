@@ -782,6 +782,9 @@ impl Work {
             if is_first || seconds > LONG_ROUND_SECONDS {
                 telemetry::memory::give_back();
             }
+            if is_first {
+                telemetry::memory::let_go_of_code();
+            }
         } else {
             for failure in &round.failures {
                 tracing::warn!(failure, "cannot bring a part of the kernel to its state; trying again");

@@ -14,6 +14,8 @@ use tokio::runtime::Runtime;
 
 const STARTS: usize = if cfg!(debug_assertions) { 1 } else { 3 };
 const UPDATES: usize = if cfg!(debug_assertions) { 5 } else { 100 };
+/// How long after a start memory is looked at.
+const SETTLED: Duration = Duration::from_millis(300);
 /// How often the kernel's own share is measured.
 const FLOORS: usize = if cfg!(debug_assertions) { 1 } else { 25 };
 const IDLE: Duration = Duration::from_secs(if cfg!(debug_assertions) { 1 } else { 10 });
@@ -61,6 +63,8 @@ fn start(cluster: &Cluster, filter: Filter, policies: usize) -> Result<(Felix, S
     let mut felix = Felix::start(&cluster.etcd.endpoint(), filter)?;
     let seconds = felix.wait_until_ready()?.as_secs_f64();
     let cpu = felix.cpu()?;
+    // It gives back what only the start needed.
+    std::thread::sleep(SETTLED);
     let start = Start { seconds, memory: felix.memory()?, peak: felix.peak_memory()?, cpu };
     let there = filter.policy_chains()?;
     ensure!(there >= policies, "ready with {there} of {policies} policies in the kernel:\n{}", felix.log());

@@ -89,6 +89,7 @@ impl Generation {
                 tokio::time::sleep(FIRST_WORK).await;
                 // The pages of the first lists were the most that there will ever be at once.
                 telemetry::memory::give_back();
+                telemetry::memory::let_go_of_code();
             }
         });
         let mut controllers = JoinSet::new();

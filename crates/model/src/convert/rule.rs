@@ -23,6 +23,7 @@ use api::codec::Extra;
 use api::scalars::{IntOrString, IpOrCidr, Port, Protocol};
 use api::{Action, EntityRule, ICMPFields, ServiceAccountMatch, ServiceMatch};
 use ipnet::IpNet;
+use std::fmt;
 
 /// What a field is called that this version does not know, or that holds something it cannot hold.
 const UNKNOWN: &str = "this version cannot read this field; the rule denies what it might match";
@@ -111,7 +112,17 @@ fn convert(rule: api::Rule, namespace: &str) -> (Option<Rule>, Faults) {
     (Some(converted), faults)
 }
 
-fn unknown_fields(place: &str, extra: &Extra, faults: &mut Faults) {
+/// A field of a part of the rule. It is written out only when something is wrong with it, which is hardly ever.
+#[derive(Clone, Copy)]
+struct Field<'a>(&'a str, &'static str);
+
+impl fmt::Display for Field<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.0, self.1)
+    }
+}
+
+fn unknown_fields(place: impl fmt::Display, extra: &Extra, faults: &mut Faults) {
     for name in extra.keys() {
         faults.add(format!("{place}{name}"), UNKNOWN);
     }
@@ -185,25 +196,25 @@ impl PortUse {
 }
 
 fn end(place: &str, entity: EntityRule, namespace: &str, ports: PortUse, faults: &mut Faults) -> RuleEnd {
-    let at = |field: &str| format!("{place}.{field}");
-    unknown_fields(&format!("{place}."), &entity.extra, faults);
+    let at = |field| Field(place, field);
+    unknown_fields(at(""), &entity.extra, faults);
     let selector = joined_selector(place, &entity, namespace, faults);
     let not_selector = match check(entity.not_selector.as_str()) {
         Ok(()) => entity.not_selector.as_str().to_owned(),
         Err(reason) => {
-            faults.add(at("notSelector"), format!("{reason}; {DENIES}"));
+            faults.add(at("notSelector").to_string(), format!("{reason}; {DENIES}"));
             String::new()
         }
     };
     let original = original_matches(&entity);
     RuleEnd {
-        nets: nets(&at("nets"), &entity.nets, Sign::Positive, faults),
-        not_nets: nets(&at("notNets"), &entity.not_nets, Sign::Negative, faults),
+        nets: nets(at("nets"), &entity.nets, Sign::Positive, faults),
+        not_nets: nets(at("notNets"), &entity.not_nets, Sign::Negative, faults),
         selector,
         not_selector,
-        ports: port_list(&at("ports"), entity.ports, ports, Sign::Positive, faults),
-        not_ports: port_list(&at("notPorts"), entity.not_ports, ports, Sign::Negative, faults),
-        service: service(&at("services"), entity.services, namespace, faults),
+        ports: port_list(at("ports"), entity.ports, ports, Sign::Positive, faults),
+        not_ports: port_list(at("notPorts"), entity.not_ports, ports, Sign::Negative, faults),
+        service: service(at("services"), entity.services, namespace, faults),
         original,
     }
 }
@@ -215,7 +226,7 @@ enum Sign {
     Negative,
 }
 
-fn nets(place: &str, nets: &[IpOrCidr], sign: Sign, faults: &mut Faults) -> Vec<IpNet> {
+fn nets(place: Field<'_>, nets: &[IpOrCidr], sign: Sign, faults: &mut Faults) -> Vec<IpNet> {
     let mut parsed = Vec::with_capacity(nets.len());
     for (index, net) in nets.iter().enumerate() {
         match net.parse() {
@@ -229,7 +240,13 @@ fn nets(place: &str, nets: &[IpOrCidr], sign: Sign, faults: &mut Faults) -> Vec<
     parsed
 }
 
-fn port_list(place: &str, ports: Vec<Port>, usable: PortUse, sign: Sign, faults: &mut Faults) -> Vec<Port> {
+fn port_list(
+    place: Field<'_>,
+    ports: Vec<Port>,
+    usable: PortUse,
+    sign: Sign,
+    faults: &mut Faults,
+) -> Vec<Port> {
     let count = ports.len();
     let mut kept = Vec::with_capacity(count);
     for (index, port) in ports.into_iter().enumerate() {
@@ -251,14 +268,14 @@ fn port_list(place: &str, ports: Vec<Port>, usable: PortUse, sign: Sign, faults:
 
 /// The service, in the policy's own namespace where none is named.
 fn service(
-    place: &str,
+    place: Field<'_>,
     service: Option<Box<ServiceMatch>>,
     namespace: &str,
     faults: &mut Faults,
 ) -> Option<(String, String)> {
     let service = *service?;
     if !service.extra.is_empty() {
-        unknown_fields(&format!("{place}."), &service.extra, faults);
+        unknown_fields(format_args!("{place}."), &service.extra, faults);
         return None;
     }
     if service.name.is_empty() {
