@@ -3,7 +3,7 @@
 //! Decisions are pure functions of what was found; functions that look have `look` or `find` in their names. A version that
 //! cannot be read counts as an old one without any optional feature.
 
-use crate::iptables::{parse_version, restore_knows_lock};
+use crate::iptables::parse_version;
 use netlink::netfilter::{Result, nft};
 use rules::Features;
 use std::collections::BTreeMap;
@@ -11,6 +11,9 @@ use std::process::Command;
 
 /// A version of three numbers.
 pub type Version = (u32, u32, u32);
+
+/// From this version on `iptables-restore` knows the lock, and then insists on it.
+const RESTORE_KNOWS_LOCK: Version = (1, 6, 2);
 
 /// What is known about the host's tools and kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +77,7 @@ pub fn look(with_iptables: bool) -> Environment {
         parse_version(&printed.unwrap_or_default()).unwrap_or((1, 4, 7))
     });
     let features = features(iptables, kernel);
-    let restore_supports_lock = with_iptables && restore_knows_lock();
+    let restore_supports_lock = iptables.is_some_and(|version| version >= RESTORE_KNOWS_LOCK);
     tracing::info!(?kernel, ?iptables, ?features, restore_supports_lock, "features of this host");
     Environment { features, restore_supports_lock }
 }

@@ -494,6 +494,14 @@ impl Action {
     }
 }
 
+impl Rule {
+    /// The chain that this goes to, if it goes to one.
+    #[must_use]
+    pub fn target(&self) -> Option<&Text> {
+        self.action.as_ref()?.target()
+    }
+}
+
 impl Chain {
     /// A chain of these rules.
     #[must_use]
@@ -503,7 +511,7 @@ impl Chain {
 
     /// The chains that rules of this one go to, with repetitions.
     pub fn targets(&self) -> impl Iterator<Item = &Text> {
-        self.rules.iter().filter_map(|rule| rule.action.as_ref()).filter_map(Action::target)
+        self.rules.iter().filter_map(Rule::target)
     }
 
     /// The sets that rules of this one name, with repetitions.

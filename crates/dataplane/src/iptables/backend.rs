@@ -174,15 +174,6 @@ pub fn parse_version(printed: &str) -> Option<(u32, u32, u32)> {
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?, numbers.next().unwrap_or(Ok(0)).ok()?))
 }
 
-/// Whether `iptables-restore` knows the lock (version 1.6.2), and then insists on it.
-#[must_use]
-pub fn restore_knows_lock() -> bool {
-    let printed = Command::new("iptables").arg("--version").output();
-    let printed =
-        printed.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
-    parse_version(&printed).is_some_and(|version| version >= (1, 6, 2))
-}
-
 #[cfg(test)]
 mod tests {
     use super::{Backend, Found, choose, count_rules, has_marks, parse_version};

@@ -17,7 +17,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use backend::{Backend, Found, choose, parse_version, probe, restore_knows_lock};
+pub use backend::{Backend, Found, choose, parse_version, probe};
 pub use commands::{CommandFailed, Commands, Programs};
 pub use plan::InsertMode;
 pub use table::TableMetrics;

@@ -15,7 +15,7 @@ use crate::refused::{Closed, undefined_body};
 use messages::Text;
 use rules::hash::RuleHash;
 use rules::iptables::{appended_hashes, hashes, render_append, render_insert, render_replace};
-use rules::tree::{Action, KernelChain, Rule, Table};
+use rules::tree::{KernelChain, Rule, Table};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -228,8 +228,7 @@ impl<'a> View<'a> {
         for name in self.chains.targets_first(self.chains.dirty().iter().filter(new)) {
             let Some(target) = self.target(&name) else { continue };
             let there = |rule: &Rule| {
-                let target = rule.action.as_ref().and_then(Action::target);
-                target.is_none_or(|target| done.contains(target) || self.actual.contains_key(target))
+                rule.target().is_none_or(|target| done.contains(target) || self.actual.contains_key(target))
             };
             if !target.iter().all(there) {
                 continue;

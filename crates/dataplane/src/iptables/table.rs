@@ -9,7 +9,7 @@ use crate::chains::{Chains, Content, Wanted};
 use crate::driver::ApplyError;
 use crate::refused::{CIRCLE, Closed, NOT_DEFINED, Part, Refused};
 use messages::Text;
-use rules::tree::{Action, Chain, KernelChain, Rule, Table};
+use rules::tree::{Chain, KernelChain, Rule, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -316,7 +316,7 @@ impl TableDriver {
     fn close_circles(&mut self) -> bool {
         let mut progress = false;
         for (chain, target) in self.chains.circles() {
-            let leads_back = |rule: &Rule| rule.action.as_ref().and_then(Action::target) == Some(&target);
+            let leads_back = |rule: &Rule| rule.target() == Some(&target);
             let place = self.chains.definition(&chain).and_then(|rules| rules.iter().position(leads_back));
             if place.is_some() && !self.closed.contains_key(&chain) {
                 progress |= self.close(&chain, place, CIRCLE.to_owned());
@@ -497,7 +497,7 @@ impl Content for Arc<[Rule]> {
 }
 
 fn targets(rules: &[Rule]) -> impl Iterator<Item = Text> {
-    rules.iter().filter_map(|rule| rule.action.as_ref()?.target().cloned())
+    rules.iter().filter_map(Rule::target).cloned()
 }
 
 /// A rule's text without chain and hash.

@@ -160,7 +160,7 @@ pub(super) fn entry(interface: &str, chain: &Text) -> Option<Element> {
 
 impl Content for Body {
     fn targets(&self) -> Vec<Text> {
-        let targets = self.rules.iter().filter_map(|rule| rule.action.as_ref()?.target());
+        let targets = self.rules.iter().filter_map(Rule::target);
         targets.map(|target| full_name(self.layer, target)).collect()
     }
 }

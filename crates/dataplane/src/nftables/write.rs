@@ -16,7 +16,7 @@ use crate::refused::{CIRCLE, Closed};
 use messages::Text;
 use netlink::netfilter::nft::{self, CommitRefused};
 use netlink::netfilter::{Error, Refusal};
-use rules::tree::{Action, Rule};
+use rules::tree::Rule;
 use std::collections::BTreeSet;
 use std::time::Instant;
 
@@ -195,12 +195,8 @@ impl<K: Kernel> Driver<K> {
         let mut progress = false;
         for (chain, target) in self.chains.circles() {
             let Some(body) = self.chains.definition(&chain) else { continue };
-            let leads_back = |rule: &Rule| {
-                rule.action
-                    .as_ref()
-                    .and_then(Action::target)
-                    .is_some_and(|name| full_name(body.layer, name) == target)
-            };
+            let leads_back =
+                |rule: &Rule| rule.target().is_some_and(|name| full_name(body.layer, name) == target);
             let Some(place) = body.rules.iter().position(leads_back) else { continue };
             if !self.closed.contains_key(&chain) {
                 progress |= self.close(&chain, Some(place), CIRCLE.to_owned());

@@ -153,7 +153,7 @@ impl Rendered {
             .kernel
             .iter()
             .flat_map(|chain| chain.inserted.iter().chain(&chain.appended))
-            .filter_map(|rule| rule.action.as_ref()?.target().cloned())
+            .filter_map(|rule| rule.target().cloned())
             .collect();
         let mut seen = BTreeSet::new();
         while let Some(name) = open.pop() {
