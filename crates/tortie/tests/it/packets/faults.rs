@@ -199,7 +199,8 @@ fn disturbed(flavour: Flavour) -> Result<()> {
         ],
         _ => vec![
             "iptables -F; ip6tables -F",
-            "iptables -F; iptables -X; ip6tables -F; ip6tables -X",
+            // Felix may be there again between the two, and then chains are in use.
+            "iptables -F; iptables -X || true; ip6tables -F; ip6tables -X || true",
             "iptables -D FORWARD 1",
             "iptables -I cali-FORWARD 1 -j ACCEPT",
             "iptables -P FORWARD ACCEPT; iptables -I FORWARD 1 -j ACCEPT; iptables -I FORWARD 1 -m comment --comment cali:wUHhoiAYhphO9Mso -j ACCEPT; iptables -D FORWARD 2",
