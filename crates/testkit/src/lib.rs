@@ -20,7 +20,7 @@ pub use certificates::{Authority, KeyAndCertificate};
 pub use etcd::{Etcd, EtcdOptions};
 pub use folder::Folder;
 pub use kubernetes::{ApiServer, kubernetes_program};
-pub use process::{Process, free_port, program};
+pub use process::{Process, finish, free_port, program};
 pub use report::{Report, measured_program, median};
 pub use scripted_server::ScriptedServer;
 

@@ -14,13 +14,12 @@ mod station;
 pub use probe::{Fate, Probe, Traffic, probe};
 pub use station::Station;
 
-use crate::process::program;
+use crate::process::{finish, program};
 use anyhow::{Context, Result, bail};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs::File;
-use std::io::Write as _;
 use std::os::fd::AsFd as _;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 /// A network namespace with a name, for as long as this value lives.
 #[derive(Debug)]
@@ -94,7 +93,7 @@ impl Namespace {
         let ip = program("ip", "install Debian's iproute2")?;
         let mut command = Command::new(ip);
         command.args(["-n", &self.name, "-batch", "-"]);
-        finish(command, lines).map(drop)
+        printed(command, lines).map(drop)
     }
 
     /// Runs a shell in the namespace; what it prints.
@@ -112,7 +111,7 @@ impl Namespace {
     pub fn feed(&self, script: &str, input: &str) -> Result<String> {
         let mut command = self.command("sh");
         command.args(["-ec", script]);
-        finish(command, input)
+        printed(command, input)
     }
 
     /// A program, to be run in the namespace.
@@ -131,24 +130,13 @@ impl Drop for Namespace {
     }
 }
 
-fn finish(mut command: Command, input: &str) -> Result<String> {
-    let mut child = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .with_context(|| format!("starting {}", command.get_program().to_string_lossy()))?;
-    let stdin = child.stdin.take();
-    let output = std::thread::scope(|scope| {
-        scope.spawn(move || {
-            // Whoever ends without reading says why by its exit code.
-            let _ = stdin.map(|mut stdin| stdin.write_all(input.as_bytes()));
-        });
-        child.wait_with_output()
-    })?;
+/// What a command prints that must succeed.
+fn printed(command: Command, input: &str) -> Result<String> {
+    let shown = format!("{command:?}");
+    let output = finish(command, input)?;
     if !output.status.success() {
         let words = String::from_utf8_lossy(&output.stderr);
-        bail!("{:?} ended with {}: {}\n{input}", command, output.status, words.trim());
+        bail!("{shown} ended with {}: {}\n{input}", output.status, words.trim());
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -3,9 +3,10 @@
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
+use std::io::Write as _;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -152,6 +153,29 @@ pub fn program(name: &str, remedy: &str) -> Result<PathBuf> {
         .map(|folder| folder.join(name))
         .find(|candidate| candidate.is_file())
         .with_context(|| format!("this test needs the program '{name}', and it is not on PATH: {remedy}"))
+}
+
+/// Runs a command to its end with this input. A command that ends without reading its input is fine.
+///
+/// # Errors
+/// When the program does not exist, also behind `ip netns exec` or a shell: that is a missing install step, never an answer
+/// to what a test asks.
+pub fn finish(mut command: Command, input: &str) -> Result<Output> {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("starting {command:?} (see scripts/programs.txt for its package)"))?;
+    let stdin = child.stdin.take();
+    let output = std::thread::scope(|scope| {
+        scope.spawn(move || stdin.map(|mut stdin| stdin.write_all(input.as_bytes())));
+        child.wait_with_output()
+    })?;
+    let words = String::from_utf8_lossy(&output.stderr);
+    let is_missing = output.status.code() == Some(127) || words.contains("exec of \"");
+    anyhow::ensure!(!is_missing, "{command:?} needs a program that is not installed: {}", words.trim());
+    Ok(output)
 }
 
 /// A TCP port of loopback that was free a moment ago.

@@ -1,7 +1,8 @@
 //! Repository chores that are checked or done the same way by people and by CI.
 //!
 //! `cargo xtask tidy` checks rules no compiler knows; `generate` writes the generated files; `test` runs all tests and
-//! prints one count; `bench` runs all benchmarks and records them. It refuses to install anything: `make setup` does.
+//! prints one count; `bench` runs all benchmarks and records them; `build-scripts` lists the dependencies that may need a
+//! program to be built. It refuses to install anything: `make setup` does.
 
 #![expect(clippy::print_stdout, reason = "a command line program that talks to people")]
 
@@ -9,6 +10,7 @@ mod bench;
 mod cni_page;
 mod generate;
 mod layers;
+mod programs;
 mod test;
 mod tidy;
 
@@ -34,7 +36,8 @@ fn run() -> Result<()> {
         ["generate"] => generate::run(&root),
         ["test", rest @ ..] => test::run(&root, rest),
         ["bench", rest @ ..] => bench::run(&root, rest),
-        other => bail!("unknown chore {other:?}; known are: tidy, generate, test, bench"),
+        ["build-scripts"] => programs::build_scripts(&root),
+        other => bail!("unknown chore {other:?}; known are: tidy, generate, test, bench, build-scripts"),
     }
 }
 

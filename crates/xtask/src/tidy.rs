@@ -1,6 +1,6 @@
 //! Rules of the house that no compiler checks, over the files git knows.
 
-use crate::{generate, layers};
+use crate::{generate, layers, programs};
 use anyhow::{Context, Result, bail};
 use std::path::Path;
 use std::process::Command;
@@ -17,6 +17,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     let mut problems = layers::check(root)?;
     problems.extend(generate::stale(root)?);
     let files = tracked_files(root)?;
+    problems.extend(programs::check(root, &files)?);
     let mut checked = 0_usize;
     for name in files.iter().filter(|name| name.ends_with(".rs")) {
         let Ok(text) = std::fs::read_to_string(root.join(name)) else { continue };

@@ -62,6 +62,8 @@ impl Host {
             child.wait_with_output().expect("the shell ends")
         });
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        // The shell's own code for a program that it cannot find: never an answer to what the test asks.
+        assert_ne!(output.status.code(), Some(127), "`{script}`: {}", text(&output.stderr));
         if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
     }
 

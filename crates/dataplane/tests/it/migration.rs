@@ -53,7 +53,7 @@ fn a_machine_that_announces_itself_is_reached_at_once() {
     lab.wait_to_see(ROUTE, str::is_empty);
     listeners(&lab, 2);
     lab.host.shell("ip link set pod002 address 02:00:00:00:02:01");
-    let _ = lab.host.try_shell("ping -c 1 -W 1 -I pod001 192.0.2.9", "");
+    let _ = lab.host.try_shell("busybox ping -c 1 -W 1 -I pod001 192.0.2.9", "");
     assert_eq!(lab.host.shell(ROUTE), "", "neither another's announcement nor a question is one");
     listeners(&lab, 2);
 

@@ -88,7 +88,7 @@ impl Subnet {
 
     /// What became of a question by the machine.
     fn reaches(&self, address: &str) -> bool {
-        self.machine.try_shell(&format!("ping -c 1 -W 1 {address}"), "").is_ok()
+        self.machine.try_shell(&format!("busybox ping -c 1 -W 1 {address}"), "").is_ok()
     }
 
     /// Waits until a pod answers the machine: the first answers may be lost, because the kernel makes sure for a second or two

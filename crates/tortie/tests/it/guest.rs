@@ -2,7 +2,6 @@
 //! program alone, and a wire between them that counts what it carries.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use testkit::Folder;
@@ -401,10 +400,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-fn finish(mut command: Command, input: &str) -> Output {
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-    child.wait_with_output().unwrap()
+fn finish(command: Command, input: &str) -> Output {
+    testkit::finish(command, input).unwrap()
 }
 
 /// The same, as words of one line.

@@ -1,7 +1,6 @@
 //! A node with two pods, from nothing: the embedded store, node start-up, Felix and the CNI plugin of this program, and
 //! packets that policy lets through or not, with each packet filter. Needs root.
 
-use std::io::Write as _;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use testkit::Folder;
@@ -151,10 +150,8 @@ impl Drop for Node {
     }
 }
 
-fn finish(mut command: Command, input: &str) -> Output {
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-    child.wait_with_output().unwrap()
+fn finish(command: Command, input: &str) -> Output {
+    testkit::finish(command, input).unwrap()
 }
 
 fn ip(arguments: &[&str]) -> Output {
