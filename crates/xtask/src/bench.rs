@@ -86,6 +86,38 @@ pub(crate) fn run(root: &Path, only: &[&str]) -> Result<()> {
     }
     std::fs::create_dir_all(root.join("docs"))?;
     std::fs::write(root.join("docs/benchmarks.md"), page)?;
+    plots(root)?;
     println!("bench: recorded in docs/benchmarks.md");
+    Ok(())
+}
+
+/// Draws each section of the benchmarks page and puts the pictures below the headings.
+pub(crate) fn plots(root: &Path) -> Result<()> {
+    let path = root.join("docs/benchmarks.md");
+    let page = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    let folder = root.join("docs/plots");
+    std::fs::create_dir_all(&folder)?;
+    let mut sections = page.split("\n## ");
+    let mut drawn = sections.next().unwrap_or_default().to_owned();
+    for section in sections {
+        let (heading, body) = section.split_once('\n').unwrap_or((section, ""));
+        // A picture from an earlier run goes before the new one comes.
+        let body: String =
+            body.lines().filter(|line| !line.starts_with("![")).fold(String::new(), |text, line| text + line + "\n");
+        let body = body.trim();
+        write!(drawn, "\n## {heading}\n\n")?;
+        if let Some(picture) = crate::plots::section(heading, body) {
+            let name: String = heading
+                .to_lowercase()
+                .split(|letter: char| !letter.is_ascii_alphanumeric())
+                .filter(|word| !word.is_empty())
+                .collect::<Vec<_>>()
+                .join("-");
+            std::fs::write(folder.join(format!("{name}.svg")), picture)?;
+            write!(drawn, "![{heading}: ratios](plots/{name}.svg)\n\n")?;
+        }
+        writeln!(drawn, "{body}")?;
+    }
+    std::fs::write(&path, drawn)?;
     Ok(())
 }

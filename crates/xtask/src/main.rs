@@ -1,15 +1,17 @@
 //! Repository chores that are checked or done the same way by people and by CI.
 //!
 //! `cargo xtask tidy` checks rules no compiler knows; `generate` writes the generated files; `test` runs all tests and
-//! prints one count; `bench` runs all benchmarks and records them; `build-scripts` lists the dependencies that may need a
-//! program to be built. It refuses to install anything: `make setup` does.
+//! prints one count; `bench` runs all benchmarks and records them; `plots` draws the recorded figures again; `dependencies`
+//! checks licences and advisories. It refuses to install anything: `make setup` does.
 
 #![expect(clippy::print_stdout, reason = "a command line program that talks to people")]
 
 mod bench;
 mod cni_page;
+mod dependencies;
 mod generate;
 mod layers;
+mod plots;
 mod programs;
 mod test;
 mod tidy;
@@ -36,8 +38,9 @@ fn run() -> Result<()> {
         ["generate"] => generate::run(&root),
         ["test", rest @ ..] => test::run(&root, rest),
         ["bench", rest @ ..] => bench::run(&root, rest),
-        ["build-scripts"] => programs::build_scripts(&root),
-        other => bail!("unknown chore {other:?}; known are: tidy, generate, test, bench, build-scripts"),
+        ["dependencies"] => dependencies::run(&root),
+        ["plots"] => bench::plots(&root),
+        other => bail!("unknown chore {other:?}; known are: tidy, generate, test, bench, plots, dependencies"),
     }
 }
 

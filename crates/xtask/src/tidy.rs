@@ -1,6 +1,6 @@
 //! Rules of the house that no compiler checks, over the files git knows.
 
-use crate::{generate, layers, programs};
+use crate::{dependencies, generate, layers, programs};
 use anyhow::{Context, Result, bail};
 use std::path::Path;
 use std::process::Command;
@@ -18,13 +18,14 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     problems.extend(generate::stale(root)?);
     let files = tracked_files(root)?;
     problems.extend(programs::check(root, &files)?);
+    problems.extend(dependencies::check_licences(root)?);
     let mut checked = 0_usize;
     for name in files.iter().filter(|name| name.ends_with(".rs")) {
         let Ok(text) = std::fs::read_to_string(root.join(name)) else { continue };
         checked += 1;
         problems.extend(check_source(name, &text));
     }
-    for name in ["README.md", "ARCHITECTURE.md", "LICENSE", "Cargo.lock"] {
+    for name in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "LICENSE", "Cargo.lock"] {
         if !files.iter().any(|file| file == name) {
             problems.push(format!("{name} is missing"));
         }
