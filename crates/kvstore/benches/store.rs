@@ -23,7 +23,8 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
-use etcd_client::{Client, GetOptions, WatchOptions};
+use etcd_api::{Client, etcdserverpb as pb};
+use futures::StreamExt as _;
 use testkit::{Etcd, Folder, Process, free_port};
 
 const VALUE: usize = 256;
@@ -65,6 +66,15 @@ fn main() -> Result<()> {
     Ok(())
 }
 
+async fn connect(endpoint: &str) -> Result<Client> {
+    let endpoint = tonic::transport::Endpoint::from_shared(endpoint.to_owned())?;
+    Ok(Client::new(endpoint.connect().await?))
+}
+
+fn put(key: String, value: impl Into<bytes::Bytes>) -> pb::PutRequest {
+    pb::PutRequest { key: key.into(), value: value.into(), ..pb::PutRequest::default() }
+}
+
 /// So many clients, each with a connection of its own unless `KVSTORE_BENCH_CONNECTIONS` says how many they share.
 async fn clients(endpoint: &str, count: usize) -> Result<Vec<Client>> {
     let shared = std::env::var("KVSTORE_BENCH_CONNECTIONS").ok().and_then(|text| text.parse().ok());
@@ -73,7 +83,7 @@ async fn clients(endpoint: &str, count: usize) -> Result<Vec<Client>> {
     for number in 0..count {
         let client = match clients.get(number % connections) {
             Some(client) => client.clone(),
-            None => Client::connect([endpoint], None).await?,
+            None => connect(endpoint).await?,
         };
         clients.push(client);
     }
@@ -284,9 +294,9 @@ async fn fill(endpoint: &str, prefix: &str, count: usize) -> Result<()> {
     let tasks = (0..CLIENTS).map(|client| {
         let (endpoint, prefix) = (endpoint.to_owned(), prefix.to_owned());
         tokio::spawn(async move {
-            let mut connection = Client::connect([endpoint], None).await?;
+            let mut connection = connect(&endpoint).await?;
             for number in (client..count).step_by(CLIENTS) {
-                connection.put(format!("/{prefix}/{number:08}"), value(), None).await?;
+                connection.kv.put(put(format!("/{prefix}/{number:08}"), value())).await?;
             }
             anyhow::Ok(())
         })
@@ -312,7 +322,7 @@ impl Putter {
     async fn put(&mut self, key: String, value: &bytes::Bytes) -> Result<()> {
         match self {
             Self::Lean(client) => client.put(key, value.clone()).await,
-            Self::Library(client) => Ok(client.put(key, &value[..], None).await.map(drop)?),
+            Self::Library(client) => Ok(client.kv.put(put(key, value.clone())).await.map(drop)?),
         }
     }
 }
@@ -352,15 +362,17 @@ async fn puts(endpoint: &str, clients: usize, time: Duration) -> Result<(u32, f6
 
 /// Milliseconds of one range over all keys of the prefix; the median of as many as fit.
 async fn ranges(endpoint: &str, time: Duration) -> Result<f64> {
-    let mut connection = Client::connect([endpoint], None).await?;
+    let mut connection = connect(endpoint).await?;
+    let (key, range_end) = kvstore::prefix_range("/range/".into());
+    let request = pb::RangeRequest { key, range_end, ..pb::RangeRequest::default() };
     let start = Instant::now();
     let mut each = Vec::new();
     while start.elapsed() < time {
         let begun = Instant::now();
-        let answer = connection.get("/range/", Some(GetOptions::new().with_prefix())).await?;
+        let answer = connection.kv.range(request.clone()).await?.into_inner();
         each.push(begun.elapsed().as_secs_f64() * 1000.0);
-        if answer.kvs().len() != RANGE_KEYS {
-            bail!("{} keys instead of {RANGE_KEYS}", answer.kvs().len());
+        if answer.kvs.len() != RANGE_KEYS {
+            bail!("{} keys instead of {RANGE_KEYS}", answer.kvs.len());
         }
     }
     Ok(median(&each))
@@ -371,7 +383,13 @@ async fn watches(endpoint: &str, time: Duration) -> Result<f64> {
     const WRITERS: usize = 8;
     let mut streams = Vec::new();
     for mut connection in clients(endpoint, WATCHERS).await? {
-        streams.push(connection.watch("/watched/", Some(WatchOptions::new().with_prefix())).await?);
+        let (key, range_end) = kvstore::prefix_range("/watched/".into());
+        let create = pb::WatchCreateRequest { key, range_end, ..pb::WatchCreateRequest::default() };
+        let union = pb::watch_request::RequestUnion::CreateRequest(create);
+        let first = pb::WatchRequest { request_union: Some(union) };
+        // The stream of requests stays open: the watch ends with it.
+        let requests = futures::stream::iter([first]).chain(futures::stream::pending());
+        streams.push(connection.watch.watch(requests).await?.into_inner());
     }
     let start = Instant::now();
     let until = start + time;
@@ -379,11 +397,11 @@ async fn watches(endpoint: &str, time: Duration) -> Result<f64> {
         .map(|writer| {
             let endpoint = endpoint.to_owned();
             tokio::spawn(async move {
-                let mut connection = Client::connect([endpoint], None).await?;
+                let mut connection = connect(&endpoint).await?;
                 let mut last = 0;
                 while Instant::now() < until {
-                    let answer = connection.put(format!("/watched/{writer}"), value(), None).await?;
-                    last = answer.header().context("no header")?.revision();
+                    let answer = connection.kv.put(put(format!("/watched/{writer}"), value())).await?;
+                    last = answer.into_inner().header.context("no header")?.revision;
                 }
                 anyhow::Ok(last)
             })
@@ -404,9 +422,9 @@ async fn watches(endpoint: &str, time: Duration) -> Result<f64> {
                         continue;
                     };
                     let message = message?.context("the watch ended")?;
-                    for event in message.events() {
+                    for event in message.decoded_events()? {
                         events += 1;
-                        seen = event.kv().context("no key")?.mod_revision();
+                        seen = event.kv.context("no key")?.mod_revision;
                     }
                 }
                 anyhow::Ok(events)

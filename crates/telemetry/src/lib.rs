@@ -10,6 +10,7 @@
 pub mod health;
 pub mod memory;
 pub mod metrics;
+mod patience;
 pub mod server;
 pub mod tls;
 

@@ -1,8 +1,12 @@
 //! The pages `/liveness`, `/readiness` and `/metrics`. One small server for probes that come every few seconds: HTTP/1,
 //! no state, nothing that a request could change.
+//!
+//! Nobody can keep others from being served. A client that does not ask, or does not read its answer, is cut off after a
+//! while; and when all places are taken the oldest connection makes room for the newest.
 
 use crate::health::Health;
 use crate::metrics::Metrics;
+use crate::patience::Patient;
 use crate::tls::{Acceptor, TlsFiles};
 use bytes::Bytes;
 use http_body_util::Full;
@@ -11,16 +15,16 @@ use hyper::header::CONTENT_TYPE;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::AbortHandle;
 
-/// How many connections are served at once; more wait.
+/// How many connections are served at once.
 const CONNECTIONS: usize = 64;
-/// How long a client may take to say what it wants.
+/// How long a client may take to say what it wants, and how long it may take nothing of its answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a server shows.
@@ -34,39 +38,52 @@ pub struct Pages {
 
 /// Serves the pages until the task is dropped.
 pub async fn serve(listener: TcpListener, pages: Pages) {
-    accept(listener, |stream, permit| {
-        tokio::spawn(answer(stream, pages.clone(), permit));
-    })
-    .await;
+    accept(listener, CONNECTIONS, |stream| Some(tokio::spawn(answer(stream, pages.clone())).abort_handle()))
+        .await;
 }
 
 /// The same over TLS.
 pub async fn serve_tls(listener: TcpListener, pages: Pages, files: TlsFiles) {
     let mut acceptor = Acceptor::new(files);
-    accept(listener, |stream, permit| match acceptor.get() {
+    accept(listener, CONNECTIONS, |stream| match acceptor.get() {
         Ok(acceptor) => {
             let pages = pages.clone();
-            tokio::spawn(async move {
+            let task = tokio::spawn(async move {
                 match tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await {
-                    Ok(Ok(stream)) => answer(stream, pages, permit).await,
+                    Ok(Ok(stream)) => answer(stream, pages).await,
                     Ok(Err(error)) => tracing::debug!(%error, "no connection over TLS came about"),
                     Err(_) => tracing::debug!("a client does not say hello"),
                 }
             });
+            Some(task.abort_handle())
         }
-        Err(error) => tracing::error!(%error, "metrics cannot be served"),
+        Err(error) => {
+            tracing::error!(%error, "metrics cannot be served");
+            None
+        }
     })
     .await;
 }
 
-/// Takes connections for as long as it is polled, and hands each on with its place among those that are served.
-async fn accept(listener: TcpListener, mut take: impl FnMut(TcpStream, OwnedSemaphorePermit)) {
-    let permits = Arc::new(Semaphore::new(CONNECTIONS));
+/// Takes connections for as long as it is polled, and hands each on to become a task; at most so many at once.
+async fn accept(
+    listener: TcpListener,
+    places: usize,
+    mut take: impl FnMut(TcpStream) -> Option<AbortHandle>,
+) {
+    // The oldest first.
+    let mut tasks: VecDeque<AbortHandle> = VecDeque::new();
     loop {
-        // The semaphore is never closed.
-        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
         match listener.accept().await {
-            Ok((stream, _)) => take(stream, permit),
+            Ok((stream, _)) => {
+                tasks.retain(|task| !task.is_finished());
+                while tasks.len() >= places
+                    && let Some(oldest) = tasks.pop_front()
+                {
+                    oldest.abort();
+                }
+                tasks.extend(take(stream));
+            }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(Duration::from_millis(100)).await;
@@ -75,11 +92,7 @@ async fn accept(listener: TcpListener, mut take: impl FnMut(TcpStream, OwnedSema
     }
 }
 
-async fn answer(
-    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    pages: Pages,
-    permit: OwnedSemaphorePermit,
-) {
+async fn answer(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, pages: Pages) {
     let answer = service_fn(move |request| {
         let response = respond(&request, &pages);
         async move { Ok::<_, Infallible>(response) }
@@ -87,9 +100,8 @@ async fn answer(
     let _ = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(PATIENCE)
-        .serve_connection(TokioIo::new(stream), answer)
+        .serve_connection(TokioIo::new(Patient::new(stream, PATIENCE)), answer)
         .await;
-    drop(permit);
 }
 
 fn respond(request: &Request<Incoming>, pages: &Pages) -> Response<Full<Bytes>> {
@@ -150,6 +162,37 @@ mod tests {
         pulse.report(true, "");
         assert_eq!(code("/readiness"), 200);
         assert_eq!(page(&Method::POST, "/readiness", &pages).status().as_u16(), 405);
+    }
+
+    /// More clients than there are places ask for a page that is larger than all buffers, and read nothing of it.
+    #[tokio::test(flavor = "current_thread")]
+    async fn clients_that_do_not_read_do_not_keep_others_out() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let metrics = Metrics::default();
+        let help = "x".repeat(8 << 20);
+        metrics.set("felix_resync_state", Box::leak(help.into_boxed_str()), 3.0);
+        let pages = Pages { health: None, metrics: Some(metrics) };
+        let places = 4;
+        let server = tokio::spawn(accept(listener, places, move |stream| {
+            Some(tokio::spawn(answer(stream, pages.clone())).abort_handle())
+        }));
+        let request = b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        let mut silent = Vec::new();
+        for _ in 0..places + 1 {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(request).await.unwrap();
+            // The answer has begun, so this client has its place.
+            stream.readable().await.unwrap();
+            silent.push(stream);
+        }
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(request).await.unwrap();
+        let mut answer = Vec::new();
+        let reading = tokio::time::timeout(Duration::from_secs(60), stream.read_to_end(&mut answer));
+        reading.await.expect("an answer although nobody else reads theirs").unwrap();
+        server.abort();
+        assert!(answer.ends_with(b"felix_resync_state 3\n"));
     }
 
     #[tokio::test(flavor = "current_thread")]

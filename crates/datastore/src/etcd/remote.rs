@@ -5,7 +5,7 @@
 //! here: the caller gets a transient error and decides. A watch is never resumed silently either.
 
 use super::config::{EtcdConfig, Member};
-use super::status::{Failure, cancellation, failure, is_auth_not_enabled};
+use super::status::{Failure, cancellation, failure, is_auth_not_enabled, needs_login};
 use super::transport::{
     Change, Condition, Entry, RangeRequest, RangeResponse, Span, Step, Transaction, TransactionResponse,
     Transport, TransportError, WatchAnswer, WatchRequest,
@@ -13,14 +13,16 @@ use super::transport::{
 use crate::error::Result as StoreResult;
 use crate::secret::Secret;
 use async_trait::async_trait;
-use etcd_client::proto::{PbEvent, PbKeyValue, PbTxnOpResponse, PbTxnResponse, PbWatchResponse};
-use etcd_client::{
-    Channel, Client, Compare, CompareOp, ConnectOptions, DeleteOptions, GetOptions, KvClient, LeaseClient,
-    PutOptions, Txn, TxnOp, WatchClient, WatchOptions, WatchStream,
+use etcd_api::Client;
+use etcd_api::etcdserverpb::{
+    self as pb, compare::CompareResult, compare::CompareTarget, compare::TargetUnion, request_op,
+    response_op, watch_request::RequestUnion,
 };
+use etcd_api::mvccpb::{self, event::EventType};
 use futures::StreamExt as _;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::sync::Mutex;
+use tonic::{Status, Streaming};
 
 /// A cluster of etcd members, or one `tortie datastore`.
 pub struct RemoteTransport {
@@ -33,17 +35,9 @@ pub struct RemoteTransport {
 struct Connection {
     member: Member,
     user: Option<(String, Secret)>,
-    session: Mutex<Option<Session>>,
+    session: Mutex<Option<Client>>,
     /// Whether it ever answered anything.
     answered: AtomicBool,
-}
-
-/// The clients of one open session.
-#[derive(Clone)]
-struct Session {
-    kv: KvClient,
-    watch: WatchClient,
-    lease: LeaseClient,
 }
 
 impl RemoteTransport {
@@ -68,9 +62,9 @@ impl RemoteTransport {
     }
 
     /// Asks one member after the other until one answers.
-    async fn call<T, F>(&self, repeatable: bool, request: impl Fn(Session) -> F) -> Result<T, TransportError>
+    async fn call<T, F>(&self, repeatable: bool, request: impl Fn(Client) -> F) -> Result<T, TransportError>
     where
-        F: Future<Output = Result<T, etcd_client::Error>>,
+        F: Future<Output = Result<T, Status>>,
     {
         let count = self.members.len();
         let start = self.current.load(Ordering::Relaxed);
@@ -80,11 +74,7 @@ impl RemoteTransport {
         for attempt in 0..attempts {
             let index = (start + attempt) % count;
             let connection = &self.members[index];
-            let outcome = match connection.session().await {
-                Ok(session) => request(session).await,
-                Err(error) => Err(error),
-            };
-            let error = match outcome {
+            let error = match connection.ask(&request).await {
                 Ok(answer) => {
                     connection.answered.store(true, Ordering::Relaxed);
                     self.current.store(index, Ordering::Relaxed);
@@ -92,7 +82,7 @@ impl RemoteTransport {
                 }
                 Err(error) => error,
             };
-            match failure(error) {
+            match failure(&error) {
                 Failure::Refused(error) => {
                     connection.answered.store(true, Ordering::Relaxed);
                     self.current.store(index, Ordering::Relaxed);
@@ -124,51 +114,57 @@ impl Connection {
         format!("{url}: {text} ({hint})")
     }
 
-    async fn session(&self) -> Result<Session, etcd_client::Error> {
+    /// Asks once; and once more as the user when the server does not, or no longer, know who asks.
+    async fn ask<T, F>(&self, request: impl Fn(Client) -> F) -> Result<T, Status>
+    where
+        F: Future<Output = Result<T, Status>>,
+    {
+        let client = self.session().await?;
+        let seen = client.logins();
+        match (request(client.clone()).await, &self.user) {
+            // It was refused, so asking again does nothing twice.
+            (Err(status), Some((name, password))) if needs_login(&status) => {
+                client.log_in(name, password.expose(), seen).await?;
+                request(client).await
+            }
+            (outcome, _) => outcome,
+        }
+    }
+
+    async fn session(&self) -> Result<Client, Status> {
         let mut slot = self.session.lock().await;
-        if let Some(session) = &*slot {
-            return Ok(session.clone());
+        if let Some(client) = &*slot {
+            return Ok(client.clone());
         }
         // A channel connects when it is used, and again whenever the connection was lost.
-        let channel = Channel::Tonic(self.member.endpoint.connect_lazy());
-        let client = match &self.user {
-            None => Client::from_channel(channel, None).await?,
-            Some((name, password)) => {
-                let options =
-                    ConnectOptions::new().with_user(name, password.expose()).with_auto_token_refresh(true);
-                match Client::from_channel(channel.clone(), Some(options)).await {
-                    Err(error) if is_auth_not_enabled(&error) => Client::from_channel(channel, None).await?,
-                    other => other?,
-                }
+        let client = Client::new(self.member.endpoint.connect_lazy());
+        if let Some((name, password)) = &self.user {
+            match client.log_in(name, password.expose(), 0).await {
+                Err(status) if is_auth_not_enabled(&status) => {}
+                outcome => outcome?,
             }
-        };
-        let session = Session {
-            kv: client.kv_client().max_decoding_message_size(usize::MAX),
-            watch: client.watch_client().max_decoding_message_size(usize::MAX),
-            lease: client.lease_client(),
-        };
-        *slot = Some(session.clone());
-        Ok(session)
+        }
+        *slot = Some(client.clone());
+        Ok(client)
     }
 }
 
 #[async_trait]
 impl Transport for RemoteTransport {
     async fn range(&self, request: RangeRequest) -> Result<RangeResponse, TransportError> {
+        let wanted = pb::RangeRequest {
+            key: request.span.key,
+            range_end: request.span.end.unwrap_or_default(),
+            revision: request.revision,
+            limit: request.limit,
+            ..pb::RangeRequest::default()
+        };
         let answer = self
-            .call(true, |mut session| {
-                let request = request.clone();
-                async move {
-                    let mut options =
-                        GetOptions::new().with_revision(request.revision).with_limit(request.limit);
-                    if let Some(end) = &request.span.end {
-                        options = options.with_range(&end[..]);
-                    }
-                    session.kv.get(&request.span.key[..], Some(options)).await
-                }
+            .call(true, |mut client| {
+                let wanted = wanted.clone();
+                async move { Ok(client.kv.range(wanted).await?.into_inner()) }
             })
-            .await?
-            .0;
+            .await?;
         Ok(RangeResponse {
             revision: answer.header.map_or(0, |header| header.revision),
             more: answer.more,
@@ -179,56 +175,67 @@ impl Transport for RemoteTransport {
 
     async fn transact(&self, transaction: Transaction) -> Result<TransactionResponse, TransportError> {
         let repeatable = transaction.only_reads();
-        let txn = Txn::new()
-            .when(transaction.conditions.into_iter().map(compare).collect::<Vec<_>>())
-            .and_then(transaction.then.into_iter().map(operation).collect::<Vec<_>>())
-            .or_else(transaction.otherwise.into_iter().map(operation).collect::<Vec<_>>());
+        let wanted = pb::TxnRequest {
+            compare: transaction.conditions.into_iter().map(compare).collect(),
+            success: transaction.then.into_iter().map(operation).collect(),
+            failure: transaction.otherwise.into_iter().map(operation).collect(),
+        };
         let answer = self
-            .call(repeatable, |mut session| {
-                let txn = txn.clone();
-                async move { session.kv.txn(txn).await }
+            .call(repeatable, |mut client| {
+                let wanted = wanted.clone();
+                async move { Ok(client.kv.txn(wanted).await?.into_inner()) }
             })
             .await?;
-        Ok(transaction_response(answer.0))
+        Ok(transaction_response(answer))
     }
 
     async fn compact(&self, revision: i64) -> Result<(), TransportError> {
         // To compact twice to the same revision does no harm: the second attempt is told that it is done.
-        self.call(true, |mut session| async move { session.kv.compact(revision, None).await }).await.map(drop)
+        let wanted = pb::CompactionRequest { revision, physical: false };
+        self.call(true, |mut client| async move { client.kv.compact(wanted).await }).await.map(drop)
     }
 
     async fn grant_lease(&self, seconds: i64) -> Result<i64, TransportError> {
         // Repeating a grant at worst leaves a lease that nothing hangs on, and that expires by itself.
+        let wanted = pb::LeaseGrantRequest { ttl: seconds, id: 0 };
         let answer =
-            self.call(true, |mut session| async move { session.lease.grant(seconds, None).await }).await?;
-        Ok(answer.id())
+            self.call(true, |mut client| async move { client.lease.lease_grant(wanted).await }).await?;
+        Ok(answer.into_inner().id)
     }
 
     async fn watch(&self, request: WatchRequest) -> Result<WatchAnswer, TransportError> {
+        let create = pb::WatchCreateRequest {
+            key: request.span.key,
+            range_end: request.span.end.unwrap_or_default(),
+            start_revision: request.start_revision,
+            prev_kv: true,
+            ..pb::WatchCreateRequest::default()
+        };
         let (first, stream) = self
-            .call(true, |mut session| {
-                let request = request.clone();
+            .call(true, |mut client| {
+                let create = RequestUnion::CreateRequest(create.clone());
                 async move {
-                    let mut options =
-                        WatchOptions::new().with_start_revision(request.start_revision).with_prev_key();
-                    if let Some(end) = &request.span.end {
-                        options = options.with_range(&end[..]);
-                    }
-                    let mut stream = session.watch.watch(&request.span.key[..], Some(options)).await?;
+                    // The stream of requests stays open: the watch would end with it.
+                    let requests = futures::stream::iter([pb::WatchRequest { request_union: Some(create) }])
+                        .chain(futures::stream::pending());
+                    let mut stream = client.watch.watch(requests).await?.into_inner();
                     // The first message says that the watch stands.
                     let first = stream.message().await?;
-                    Ok((first, stream))
+                    match first {
+                        // A token that is over shows here only; etcd 3.4 calls it a lack of permission.
+                        Some(message) if message.canceled && is_unauthorized(&message) => {
+                            Err(Status::unauthenticated(message.cancel_reason))
+                        }
+                        first => Ok((first, stream)),
+                    }
                 }
             })
             .await?;
-        let first = match first {
-            Some(message) => message.0,
-            None => {
-                return Err(TransportError::Unavailable("the server closed the watch at once".to_owned()));
-            }
+        let Some(first) = first else {
+            return Err(TransportError::Unavailable("the server closed the watch at once".to_owned()));
         };
-        let revision = first.header.as_ref().map_or(0, |header| header.revision);
-        let pending = match changes(first) {
+        let revision = first.header.map_or(0, |header| header.revision);
+        let pending = match changes(&first) {
             Ok(changes) if changes.is_empty() => None,
             other => Some(other),
         };
@@ -239,7 +246,7 @@ impl Transport for RemoteTransport {
 
 /// A watch between two batches. Without a stream it has ended.
 struct WatchState {
-    stream: Option<WatchStream>,
+    stream: Option<Streaming<pb::WatchResponse>>,
     pending: Option<Result<Vec<Change>, TransportError>>,
 }
 
@@ -249,13 +256,13 @@ async fn next_batch(mut state: WatchState) -> Option<(Result<Vec<Change>, Transp
         None => loop {
             let stream = state.stream.as_mut()?;
             match stream.message().await {
-                Ok(Some(message)) => match changes(message.0) {
+                Ok(Some(message)) => match changes(&message) {
                     Ok(changes) if changes.is_empty() => {}
                     other => break other,
                 },
                 Ok(None) => break Err(TransportError::Unavailable("the server closed the watch".to_owned())),
                 Err(error) => {
-                    break Err(match failure(error) {
+                    break Err(match failure(&error) {
                         Failure::NotSent(text) | Failure::Unknown(text) => TransportError::Unavailable(text),
                         Failure::Refused(error) => error,
                     });
@@ -269,60 +276,83 @@ async fn next_batch(mut state: WatchState) -> Option<(Result<Vec<Change>, Transp
     Some((batch, state))
 }
 
-fn changes(message: PbWatchResponse) -> Result<Vec<Change>, TransportError> {
+fn is_unauthorized(message: &pb::WatchResponse) -> bool {
+    matches!(cancellation(message.compact_revision, &message.cancel_reason), TransportError::Unauthorized(_))
+}
+
+fn changes(message: &pb::WatchResponse) -> Result<Vec<Change>, TransportError> {
     if message.canceled || message.compact_revision > 0 {
         return Err(cancellation(message.compact_revision, &message.cancel_reason));
     }
-    Ok(message.events.into_iter().filter_map(change).collect())
+    let events = message.decoded_events().map_err(|error| {
+        TransportError::Unavailable(format!("the server sent an event that cannot be read: {error}"))
+    })?;
+    Ok(events.into_iter().filter_map(change).collect())
 }
 
-fn change(event: PbEvent) -> Option<Change> {
-    const DELETE: i32 = etcd_client::EventType::Delete as i32;
+fn change(event: mvccpb::Event) -> Option<Change> {
+    let deleted = event.r#type() == EventType::Delete;
     let kv = event.kv?;
     let previous = event.prev_kv.map(entry);
-    Some(if event.r#type == DELETE {
-        Change::Delete { key: kv.key.into(), revision: kv.mod_revision, previous }
+    Some(if deleted {
+        Change::Delete { key: kv.key, revision: kv.mod_revision, previous }
     } else {
         Change::Put { entry: entry(kv), previous }
     })
 }
 
-fn entry(kv: PbKeyValue) -> Entry {
-    Entry { key: kv.key.into(), value: kv.value.into(), mod_revision: kv.mod_revision, version: kv.version }
+fn entry(kv: mvccpb::KeyValue) -> Entry {
+    Entry { key: kv.key, value: kv.value, mod_revision: kv.mod_revision, version: kv.version }
 }
 
-fn compare(condition: Condition) -> Compare {
-    match condition {
-        Condition::Absent(key) => Compare::version(key, CompareOp::Equal, 0),
-        Condition::Present(key) => Compare::version(key, CompareOp::Greater, 0),
-        Condition::WrittenAt(key, revision) => Compare::mod_revision(key, CompareOp::Equal, revision),
-    }
-}
-
-fn operation(step: Step) -> TxnOp {
-    match step {
-        Step::Put { key, value, lease } => TxnOp::put(key, value, Some(PutOptions::new().with_lease(lease))),
-        Step::Get { key, revision } => TxnOp::get(key, Some(GetOptions::new().with_revision(revision))),
-        Step::Delete(Span { key, end }) => {
-            let mut options = DeleteOptions::new().with_prev_key();
-            if let Some(end) = end {
-                options = options.with_range(end);
-            }
-            TxnOp::delete(key, Some(options))
+fn compare(condition: Condition) -> pb::Compare {
+    let (key, result, target, union) = match condition {
+        Condition::Absent(key) => {
+            (key, CompareResult::Equal, CompareTarget::Version, TargetUnion::Version(0))
         }
+        Condition::Present(key) => {
+            (key, CompareResult::Greater, CompareTarget::Version, TargetUnion::Version(0))
+        }
+        Condition::WrittenAt(key, revision) => {
+            (key, CompareResult::Equal, CompareTarget::Mod, TargetUnion::ModRevision(revision))
+        }
+    };
+    pb::Compare {
+        key,
+        result: result.into(),
+        target: target.into(),
+        target_union: Some(union),
+        ..pb::Compare::default()
     }
 }
 
-fn transaction_response(answer: PbTxnResponse) -> TransactionResponse {
+fn operation(step: Step) -> pb::RequestOp {
+    use request_op::Request;
+    let request = match step {
+        Step::Put { key, value, lease } => {
+            Request::RequestPut(pb::PutRequest { key, value, lease, ..pb::PutRequest::default() })
+        }
+        Step::Get { key, revision } => {
+            Request::RequestRange(pb::RangeRequest { key, revision, ..pb::RangeRequest::default() })
+        }
+        Step::Delete(Span { key, end }) => Request::RequestDeleteRange(pb::DeleteRangeRequest {
+            key,
+            range_end: end.unwrap_or_default(),
+            prev_kv: true,
+        }),
+    };
+    pb::RequestOp { request: Some(request) }
+}
+
+fn transaction_response(answer: pb::TxnResponse) -> TransactionResponse {
+    use response_op::Response;
     let found = answer
         .responses
         .into_iter()
         .map(|response| match response.response {
-            Some(PbTxnOpResponse::ResponseRange(range)) => range.kvs.into_iter().map(entry).collect(),
-            Some(PbTxnOpResponse::ResponseDeleteRange(deleted)) => {
-                deleted.prev_kvs.into_iter().map(entry).collect()
-            }
-            Some(PbTxnOpResponse::ResponsePut(_) | PbTxnOpResponse::ResponseTxn(_)) | None => Vec::new(),
+            Some(Response::ResponseRange(range)) => range.kvs.into_iter().map(entry).collect(),
+            Some(Response::ResponseDeleteRange(deleted)) => deleted.prev_kvs.into_iter().map(entry).collect(),
+            Some(Response::ResponsePut(_) | Response::ResponseTxn(_)) | None => Vec::new(),
         })
         .collect();
     TransactionResponse {

@@ -18,23 +18,27 @@ pub(super) enum Failure {
     Refused(TransportError),
 }
 
-/// Sorts a failure of the client library.
-pub(super) fn failure(error: etcd_client::Error) -> Failure {
-    match error {
-        etcd_client::Error::GRpcStatus(status) => status_failure(&status),
-        etcd_client::Error::TransportError(error) => Failure::NotSent(chain(&error)),
-        etcd_client::Error::WatchError(text) => Failure::Unknown(text),
-        other => Failure::Refused(TransportError::Failed(other.to_string())),
+/// Whether the server says that it has no users, so that logging in is neither possible nor needed.
+pub(super) fn is_auth_not_enabled(status: &Status) -> bool {
+    status.code() == Code::FailedPrecondition && status.message().contains("authentication is not enabled")
+}
+
+/// Whether the server refused a request because it does not know who asks: without a token since users were introduced
+/// later, with one that is over, or with one from before the users were changed.
+pub(super) fn needs_login(status: &Status) -> bool {
+    let text = status.message();
+    match status.code() {
+        Code::Unauthenticated => true,
+        Code::InvalidArgument => {
+            text.contains("user name is empty") || text.contains("revision of auth store is old")
+        }
+        Code::Unknown => text.contains("invalid auth token"),
+        _ => false,
     }
 }
 
-/// Whether the server says that it has no users, so that logging in is neither possible nor needed.
-pub(super) fn is_auth_not_enabled(error: &etcd_client::Error) -> bool {
-    matches!(error, etcd_client::Error::GRpcStatus(status)
-        if status.code() == Code::FailedPrecondition && status.message().contains("authentication is not enabled"))
-}
-
-fn status_failure(status: &Status) -> Failure {
+/// Sorts a failure.
+pub(super) fn failure(status: &Status) -> Failure {
     if let Some(connect) = connect_error(status) {
         return Failure::NotSent(connect);
     }
@@ -148,7 +152,7 @@ mod tests {
             (Code::DeadlineExceeded, "context deadline exceeded", "unknown"),
         ];
         for (code, text, expected) in cases {
-            let class = match status_failure(&Status::new(code, text)) {
+            let class = match failure(&Status::new(code, text)) {
                 Failure::NotSent(_) => "not sent",
                 Failure::Unknown(_) => "unknown",
                 Failure::Refused(TransportError::Revision(_)) => "revision",
@@ -165,9 +169,7 @@ mod tests {
     fn a_connection_that_was_never_made_sent_nothing() {
         let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
         let status = Status::from_error(Box::new(ConnectError(Box::new(refused))));
-        assert!(
-            matches!(status_failure(&status), Failure::NotSent(text) if text.contains("connection refused"))
-        );
+        assert!(matches!(failure(&status), Failure::NotSent(text) if text.contains("connection refused")));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use datastore::etcd::transport::{
     WatchAnswer, WatchRequest,
 };
 use datastore::etcd::{EtcdBackend, EtcdConfig};
+use etcd_api::etcdserverpb as pb;
 use model::Key;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use testkit::{Etcd, Folder};
@@ -26,9 +27,11 @@ pub(crate) async fn put(transport: &dyn Transport, key: &Key, value: &str) -> Re
 
 /// Compacts a server over gRPC up to its present revision.
 pub(crate) async fn compact(endpoint: &str) -> Result<()> {
-    let mut client = etcd_client::Client::connect([endpoint], None).await?;
-    let revision = client.get("x", None).await?.header().context("no header")?.revision();
-    client.compact(revision, None).await?;
+    let channel = tonic::transport::Endpoint::from_shared(endpoint.to_owned())?.connect().await?;
+    let mut client = etcd_api::Client::new(channel);
+    let get = pb::RangeRequest { key: "x".into(), ..pb::RangeRequest::default() };
+    let revision = client.kv.range(get).await?.into_inner().header.context("no header")?.revision;
+    client.kv.compact(pb::CompactionRequest { revision, physical: false }).await?;
     Ok(())
 }
 

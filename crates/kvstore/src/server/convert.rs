@@ -1,13 +1,13 @@
 //! Between etcd's messages and the engine's own types. Only renames and moves; what a request means is the engine's business.
 
 use bytes::Bytes;
-use prost::Message as _;
-use tonic::{Code, Status};
-
-use super::pb::{
+use etcd_api::{
     etcdserverpb::{self as pb, compare, range_request, request_op, response_op},
     mvccpb,
 };
+use prost::Message as _;
+use tonic::{Code, Status};
+
 use crate::engine::{
     self, Compare, CompareResult, CompareTarget, Error, Event, EventKind, KeyValue, Op, OpResponse,
     SortOrder, SortTarget,

@@ -9,6 +9,13 @@ use axum::{
     http::{StatusCode, header::CONTENT_TYPE},
     response::{IntoResponse, Response},
 };
+use etcd_api::{
+    DESCRIPTORS,
+    etcdserverpb::{
+        self as pb, auth_server::Auth as _, cluster_server::Cluster as _, kv_server::Kv as _,
+        lease_server::Lease as _, maintenance_server::Maintenance as _,
+    },
+};
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use prost::Message;
 use prost_reflect::{
@@ -17,16 +24,7 @@ use prost_reflect::{
 use serde_json::{json, value::RawValue};
 use tonic::{Code, Request, Status};
 
-use super::{
-    pb::{
-        DESCRIPTORS,
-        etcdserverpb::{
-            self as pb, auth_server::Auth as _, cluster_server::Cluster as _, kv_server::Kv as _,
-            lease_server::Lease as _, maintenance_server::Maintenance as _,
-        },
-    },
-    services::Api,
-};
+use super::services::Api;
 
 /// A request may be a third larger than its bytes, for base64, and then some for its names.
 const JSON_OVERHEAD: usize = 2;

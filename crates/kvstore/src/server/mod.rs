@@ -9,7 +9,6 @@ mod convert;
 mod gateway;
 mod listen;
 mod pages;
-mod pb;
 mod services;
 mod streams;
 mod unary;
@@ -19,6 +18,10 @@ mod watching;
 use std::{convert::Infallible, future::Future, io, path::PathBuf, sync::Arc, time::Duration};
 
 use axum::{Router, routing};
+use etcd_api::etcdserverpb::{
+    auth_server::AuthServer, cluster_server::ClusterServer, kv_server::KvServer, lease_server::LeaseServer,
+    maintenance_server::MaintenanceServer, watch_server::WatchServer,
+};
 use futures::future::Either;
 use http::{Request, Response};
 use hyper::body::Incoming;
@@ -35,10 +38,6 @@ pub use listen::{Endpoint, EndpointError, TlsError, TlsFiles};
 
 use authority::Authority;
 use listen::{Connection, Listener};
-use pb::etcdserverpb::{
-    auth_server::AuthServer, cluster_server::ClusterServer, kv_server::KvServer, lease_server::LeaseServer,
-    maintenance_server::MaintenanceServer, watch_server::WatchServer,
-};
 use services::{Api, Info};
 use streams::Streams;
 

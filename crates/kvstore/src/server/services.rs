@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use etcd_api::etcdserverpb::{self as pb, cluster_server, kv_server, lease_server, maintenance_server};
 use futures::{Stream, stream};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -13,7 +14,6 @@ use super::{
         delete_request, delete_response, put_request, put_response, range_request, range_response, status,
         txn_request, txn_response,
     },
-    pb::etcdserverpb::{self as pb, cluster_server, kv_server, lease_server, maintenance_server},
 };
 use crate::engine::{self, Store};
 

@@ -2,12 +2,10 @@
 //! change users and roles are not in the protocol files, so gRPC itself refuses them: a user that protects nothing would be worse
 //! than none.
 
+use etcd_api::etcdserverpb::{self as pb, auth_server};
 use tonic::{Request, Response, Status};
 
-use super::{
-    pb::etcdserverpb::{self as pb, auth_server},
-    services::{Answer, Api},
-};
+use super::services::{Answer, Api};
 
 #[tonic::async_trait]
 impl auth_server::Auth for Api {

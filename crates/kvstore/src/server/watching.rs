@@ -7,15 +7,15 @@ use std::{
     time::Duration,
 };
 
+use etcd_api::etcdserverpb::{
+    self as pb, watch_create_request::FilterType, watch_request::RequestUnion, watch_server,
+};
 use futures::{Stream, StreamExt, stream};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{
     convert::{event_form, status},
-    pb::etcdserverpb::{
-        self as pb, watch_create_request::FilterType, watch_request::RequestUnion, watch_server,
-    },
     services::{Answer, Answers, Api},
 };
 use crate::engine::{SharedEvent, WatchMessage, WatchRequest, WatchStream};

@@ -11,9 +11,10 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use etcd_client::{Client, GetOptions};
+use bytes::Bytes;
+use etcd_api::etcdserverpb as pb;
 
-use crate::support::{Server, block_on};
+use crate::support::{Server, block_on, connect};
 
 const WRITERS: usize = 8;
 const ROUNDS: u64 = 6;
@@ -59,14 +60,18 @@ async fn write(
     acknowledged: Arc<Mutex<BTreeMap<String, (i64, u64)>>>,
     stop: Arc<AtomicBool>,
 ) -> Result<()> {
-    let mut client = Client::connect([endpoint], None).await?;
+    let mut client = connect(&endpoint).await?;
     let mut number = 0;
     while !stop.load(Ordering::Relaxed) {
         let value = round << 32 | number;
         let key =
             if number % 3 == 0 { format!("shared-{writer}") } else { format!("{round}-{writer}-{number}") };
-        let response = client.put(key.clone(), value.to_string().repeat(40), None).await?;
-        let revision = response.header().context("no header")?.revision();
+        let put = pb::PutRequest {
+            key: key.clone().into(),
+            value: value.to_string().repeat(40).into(),
+            ..pb::PutRequest::default()
+        };
+        let revision = client.kv.put(put).await?.into_inner().header.context("no header")?.revision;
         acknowledged.lock().unwrap().insert(key, (revision, value));
         number += 1;
     }
@@ -75,29 +80,31 @@ async fn write(
 
 /// Compacts and rewrites under the writers' feet.
 async fn disturb(endpoint: String, stop: Arc<AtomicBool>) -> Result<()> {
-    let mut client = Client::connect([endpoint], None).await?;
+    let mut client = connect(&endpoint).await?;
     while !stop.load(Ordering::Relaxed) {
-        let revision = client.get("x", None).await?.header().context("no header")?.revision();
+        let get = pb::RangeRequest { key: "x".into(), ..pb::RangeRequest::default() };
+        let revision = client.kv.range(get).await?.into_inner().header.context("no header")?.revision;
         // Refused when nothing was written since the last time.
-        let _ = client.compact(revision, None).await;
-        client.defragment().await?;
+        let _ = client.kv.compact(pb::CompactionRequest { revision, physical: false }).await;
+        client.maintenance.defragment(pb::DefragmentRequest {}).await?;
     }
     Ok(())
 }
 
 async fn check(endpoint: &str, acknowledged: &BTreeMap<String, (i64, u64)>, before: i64) -> Result<i64> {
-    let mut client = Client::connect([endpoint], None).await?;
-    let all = client.get("", Some(GetOptions::new().with_all_keys())).await?;
-    let now = all.header().context("no header")?.revision();
+    let mut client = connect(endpoint).await?;
+    let (key, range_end) = kvstore::prefix_range(Bytes::new());
+    let all = pb::RangeRequest { key, range_end, ..pb::RangeRequest::default() };
+    let all = client.kv.range(all).await?.into_inner();
+    let now = all.header.context("no header")?.revision;
     assert!(now >= before);
     let found: BTreeMap<String, (i64, String)> = all
-        .kvs()
+        .kvs
         .iter()
         .map(|kv| {
-            assert!(
-                kv.mod_revision() <= now && kv.create_revision() <= kv.mod_revision() && kv.version() > 0
-            );
-            (kv.key_str().unwrap().to_owned(), (kv.mod_revision(), kv.value_str().unwrap().to_owned()))
+            assert!(kv.mod_revision <= now && kv.create_revision <= kv.mod_revision && kv.version > 0);
+            let text = |bytes: &Bytes| String::from_utf8(bytes.to_vec()).unwrap();
+            (text(&kv.key), (kv.mod_revision, text(&kv.value)))
         })
         .collect();
     for (key, (revision, value)) in acknowledged {
@@ -112,7 +119,8 @@ async fn check(endpoint: &str, acknowledged: &BTreeMap<String, (i64, u64)>, befo
         }
     }
     // The store goes on counting where it stopped.
-    let next = client.put("next", "x", None).await?.header().context("no header")?.revision();
+    let put = pb::PutRequest { key: "next".into(), value: "x".into(), ..pb::PutRequest::default() };
+    let next = client.kv.put(put).await?.into_inner().header.context("no header")?.revision;
     assert_eq!(next, now + 1);
     Ok(next)
 }

@@ -8,11 +8,12 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use etcd_client::Client;
+use bytes::Bytes;
+use etcd_api::etcdserverpb as pb;
 use kvstore::{OpenError, Options, PutRequest, RangeRequest, Store};
 use testkit::{Folder, Process, free_port, program};
 
-use crate::support::{Server, block_on, open};
+use crate::support::{Server, block_on, connect, open};
 
 const FILE: &str = "tortie.db";
 
@@ -289,17 +290,22 @@ fn a_full_disk_refuses_writes_keeps_reads_and_recovers() -> Result<()> {
     block_on(async {
         let mut client = loop {
             process.check_running()?;
-            if let Ok(mut client) = Client::connect([&endpoint], None).await
-                && client.status().await.is_ok()
+            if let Ok(mut client) = connect(&endpoint).await
+                && client.maintenance.status(pb::StatusRequest {}).await.is_ok()
             {
                 break client;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         };
-        let value = vec![b'x'; 100_000];
+        let value = Bytes::from(vec![b'x'; 100_000]);
+        let put = |key: String, value: Bytes| pb::PutRequest {
+            key: key.into(),
+            value,
+            ..pb::PutRequest::default()
+        };
         let mut written = 0;
         let error = loop {
-            match client.put(format!("key-{written:05}"), value.clone(), None).await {
+            match client.kv.put(put(format!("key-{written:05}"), value.clone())).await {
                 Ok(_) => written += 1,
                 Err(error) => break error,
             }
@@ -309,17 +315,18 @@ fn a_full_disk_refuses_writes_keeps_reads_and_recovers() -> Result<()> {
         };
         assert!(error.to_string().contains("etcdserver: mvcc: database space exceeded"), "{error}");
         assert!(written > 10, "{written}");
-        let read = client.get("key-00000", None).await?;
-        assert_eq!(read.kvs()[0].value(), value);
-        let revision = read.header().context("no header")?.revision();
+        let get = pb::RangeRequest { key: "key-00000".into(), ..pb::RangeRequest::default() };
+        let read = client.kv.range(get).await?.into_inner();
+        assert_eq!(read.kvs[0].value, value);
+        let revision = read.header.context("no header")?.revision;
         assert_eq!(revision, i64::from(written) + 1);
         // Space returns: so do writes, without a restart.
         fs::remove_file(format!("/proc/{}/root{}/filler", process.id(), disk.display()))?;
-        let put = client.put("after", "x", None).await?;
-        assert_eq!(put.header().context("no header")?.revision(), revision + 1);
-        let all =
-            client.get("", Some(etcd_client::GetOptions::new().with_all_keys().with_count_only())).await?;
-        assert_eq!(all.count(), i64::from(written) + 1);
+        let after = client.kv.put(put("after".to_owned(), "x".into())).await?.into_inner();
+        assert_eq!(after.header.context("no header")?.revision, revision + 1);
+        let (key, range_end) = kvstore::prefix_range(Bytes::new());
+        let all = pb::RangeRequest { key, range_end, count_only: true, ..pb::RangeRequest::default() };
+        assert_eq!(client.kv.range(all).await?.into_inner().count, i64::from(written) + 1);
         Ok(())
     })
 }

@@ -4,6 +4,7 @@ use std::{path::Path, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
+use etcd_api::Client;
 use kvstore::{Options, Store};
 use testkit::{Folder, Process, free_port, program};
 
@@ -13,6 +14,12 @@ const SERVE: &str = "KVSTORE_TEST_SERVE";
 /// Blocks on a future.
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+/// Connects to a server.
+pub(crate) async fn connect(endpoint: &str) -> Result<Client> {
+    let endpoint = tonic::transport::Endpoint::from_shared(endpoint.to_owned())?;
+    Ok(Client::new(endpoint.connect().await?))
 }
 
 /// Opens a store with options that make background work happen early.
