@@ -22,6 +22,7 @@ mod junit;
 mod kubernetes_policy;
 mod manifest;
 mod matrix;
+mod page;
 mod party;
 mod report;
 mod route;
@@ -36,7 +37,8 @@ pub use cluster::Cluster;
 pub use junit::to_junit;
 pub use kubernetes_policy::strict_kubernetes_policy;
 pub use manifest::ManifestError;
-pub use matrix::{Cell, Matrix, MatrixOptions, matrix};
+pub use matrix::{Cell, Matrix, MatrixOptions, matrices, matrix};
+pub use page::{Page, PageCell, PageColumn, PageRow, Sign};
 pub use party::{Protocol, Query, QueryError};
 pub use report::{
     Direction, Explanation, FlowReport, Hook, Outcome, PolicyReport, RuleReport, Stage, TierReport, Verdict,

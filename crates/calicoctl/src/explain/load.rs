@@ -80,7 +80,7 @@ impl SourceFlags {
         };
         if let Some(name) = &self.default_endpoint_to_host_action {
             let action = ToHost::from_name(name)
-                .ok_or_else(|| Failure::new(format!("'{name}' is no action: one of Drop, Accept, Return")))?;
+                .ok_or_else(|| Failure::new(format!("'{name}' is not an action: one of Drop, Accept, Return")))?;
             stored.set_endpoint_to_host_action(action);
         }
         let before = stored.clone();
