@@ -16,6 +16,7 @@
 //! What it refuses: IO, clock, async, and guesses. What it has to assume (an address for a pod that has none yet) is said
 //! in the explanation.
 
+mod analyze;
 mod clauses;
 mod cluster;
 mod junit;
@@ -33,6 +34,7 @@ mod text;
 mod walk;
 mod world;
 
+pub use analyze::{Addresses, Analysis, Finding, PoolRoom, Severity, analyze};
 pub use cluster::Cluster;
 pub use junit::to_junit;
 pub use kubernetes_policy::strict_kubernetes_policy;

@@ -264,7 +264,8 @@ impl Matrix {
             let cells = self.receivers.iter().zip(row).map(|(receiver, cell)| {
                 let old = before.and_then(|before| before.between(sender, receiver));
                 let changed = old.filter(|old| old.verdict != cell.verdict);
-                let was = changed.map(|old| format!("; before: {}", old.verdict.as_str())).unwrap_or_default();
+                let was =
+                    changed.map(|old| format!("; before: {}", old.verdict.as_str())).unwrap_or_default();
                 let number = reasons.iter().position(|reason| *reason == cell.decided_by);
                 let (sign, detail) = match cell.verdict {
                     Verdict::Deny => (

@@ -105,11 +105,8 @@ impl<'w> Walker<'w> {
                     report.end =
                         Some(format!("no rule matches, and the tier's default action is Deny{missing}"));
                     stage.tiers.push(report);
-                    let decided_by = format!(
-                        "denied at the end of tier {}: {}{missing}",
-                        tier.name,
-                        none_match(&asked)
-                    );
+                    let decided_by =
+                        format!("denied at the end of tier {}: {}{missing}", tier.name, none_match(&asked));
                     return Stage { outcome: Outcome::Deny, decided_by, ..stage };
                 }
             }
@@ -282,7 +279,9 @@ impl<'w> Walker<'w> {
         stage.decided_by = match item.profiles.as_slice() {
             [] => "no policy decides, and it has no profile".to_owned(),
             [profile] => format!("no policy decides, and no rule of profile {profile} matches"),
-            profiles => format!("no policy decides, and no rule of the profiles {} matches", profiles.join(", ")),
+            profiles => {
+                format!("no policy decides, and no rule of the profiles {} matches", profiles.join(", "))
+            }
         };
     }
 }

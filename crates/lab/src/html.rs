@@ -22,13 +22,15 @@ pub fn page(title: &str, facts: Vec<(String, String)>, matrix: &Matrix) -> Strin
             .iter()
             .zip(row)
             .map(|(receiver, cell)| {
-                let number = || reasons.iter().position(|reason| *reason == cell.reason()).unwrap_or_default();
+                let number =
+                    || reasons.iter().position(|reason| *reason == cell.reason()).unwrap_or_default();
                 let (sign, word) = match cell.reached {
                     None => (Sign::Itself, "not asked"),
                     Some(true) if cell.agrees() => (Sign::Allowed, "reached"),
                     Some(false) if cell.agrees() => (Sign::Refused(number() + 1), "refused"),
                     Some(reached) => {
-                        let word = if reached { "reached, and should not be" } else { "not reached, and should be" };
+                        let word =
+                            if reached { "reached, and should not be" } else { "not reached, and should be" };
                         (Sign::Unexpected { reached }, word)
                     }
                 };

@@ -9,12 +9,14 @@
 
 mod load;
 pub mod matrix;
+mod places;
 pub mod test;
 
 use crate::context::Context;
 use crate::failure::{Failure, Result};
 use ::explain::{Cluster, Explanation, Protocol, Query, Verdict, evaluate};
-use load::SourceFlags;
+pub(crate) use load::SourceFlags;
+pub(crate) use places::join;
 use serde::Serialize;
 use serde_json::json;
 
@@ -79,14 +81,14 @@ pub enum ExplainCommand {
 
 /// How answers are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Output {
+pub(crate) enum Output {
     Text,
     Json,
     Yaml,
 }
 
 impl Output {
-    fn parse(text: &str) -> Result<Self> {
+    pub(crate) fn parse(text: &str) -> Result<Self> {
         match text {
             "text" | "" => Ok(Self::Text),
             "json" => Ok(Self::Json),
@@ -95,7 +97,7 @@ impl Output {
         }
     }
 
-    fn print(
+    pub(crate) fn print(
         self,
         context: &mut Context,
         value: &impl Serialize,
