@@ -7,6 +7,9 @@ use saphyr::{LoadableYamlNode as _, MarkedYaml, Scalar, YamlData};
 use serde_json::{Map, Number, Value};
 use std::collections::BTreeMap;
 
+/// Lines of a document, by the place in it: `spec.ingress[1]`.
+pub type Lines = BTreeMap<String, usize>;
+
 /// Deeper than any resource; a file that goes further is no export.
 const DEEPEST: usize = 100;
 
@@ -26,7 +29,7 @@ pub fn documents(text: &str) -> Result<Vec<Value>, String> {
 ///
 /// # Errors
 /// The first mistake, with its line.
-pub fn documents_with_lines(text: &str) -> Result<Vec<(Value, BTreeMap<String, usize>)>, String> {
+pub fn documents_with_lines(text: &str) -> Result<Vec<(Value, Lines)>, String> {
     check_depth(text)?;
     let documents = MarkedYaml::load_from_str(text)
         .map_err(|error| format!("line {}: {}", error.marker().line(), error.info()))?;
@@ -34,7 +37,7 @@ pub fn documents_with_lines(text: &str) -> Result<Vec<(Value, BTreeMap<String, u
     for document in &documents {
         let value = value(document, 0)?;
         if !value.is_null() {
-            let mut lines = BTreeMap::new();
+            let mut lines = Lines::new();
             note_lines(document, "", &mut lines);
             found.push((value, lines));
         }
@@ -43,7 +46,7 @@ pub fn documents_with_lines(text: &str) -> Result<Vec<(Value, BTreeMap<String, u
 }
 
 /// Notes where a node and what is below it begin. A field begins where its name stands.
-fn note_lines(node: &MarkedYaml<'_>, path: &str, lines: &mut BTreeMap<String, usize>) {
+fn note_lines(node: &MarkedYaml<'_>, path: &str, lines: &mut Lines) {
     lines.entry(path.to_owned()).or_insert_with(|| node.span.start.line());
     match &node.data {
         YamlData::Sequence(items) => {

@@ -1,10 +1,8 @@
 //! Where objects of files stand: by kind, namespace, name and the place in the object, the file and the line.
 
+use crate::datastore::tolerant_yaml::Lines;
 use serde_json::Value;
 use std::collections::BTreeMap;
-
-/// Lines of a document, by the place in it: `spec.ingress[1]`, or `[0].spec` in a list.
-pub(crate) type Lines = BTreeMap<String, usize>;
 
 /// Where objects stand.
 #[derive(Debug, Default)]

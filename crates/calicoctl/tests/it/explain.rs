@@ -360,7 +360,9 @@ spec: {cidr: 10.65.0.0/24, nodeSelector: \"rack == 'z'\"}
     assert!(shell.run(&format!("apply -f {objects}")).success);
     let found = shell.run("analyze");
     assert!(
-        found.stdout.contains("warning: IPPool elsewhere spec.nodeSelector: no node may use it: none is selected by rack == 'z'"),
+        found.stdout.contains(
+            "warning: IPPool elsewhere spec.nodeSelector: no node may use it: none is selected by rack == 'z'"
+        ),
         "{found:?}"
     );
 }
