@@ -4,7 +4,7 @@
 
 use crate::context::{Context, Globals, Surroundings};
 use crate::failure::{Failure, Result};
-use crate::{cluster, datastore, explain, ipam, manual, node, resource, version};
+use crate::{analyze, cluster, datastore, explain, ipam, manual, node, resource, version};
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use std::ffi::OsString;
@@ -60,6 +60,8 @@ pub enum Command {
     Convert(Box<resource::convert::ConvertArgs>),
     /// Explain why packets pass or do not: which policy and rule decides.
     Explain(Box<explain::ExplainArgs>),
+    /// Find rules that never match, selectors that select nobody, and pools that cannot serve.
+    Analyze(Box<analyze::AnalyzeArgs>),
     /// Inspect and manage how addresses are allocated.
     Ipam(Box<ipam::IpamArgs>),
     /// Manage the datastore: move its contents to another one, rename old policies.
@@ -93,6 +95,7 @@ pub async fn dispatch(command: Command, context: &mut Context) -> Result<()> {
         Command::Diff(args) => resource::diff::run(&args, context).await,
         Command::Convert(args) => resource::convert::run(&args, context),
         Command::Explain(args) => explain::run(&args, context).await,
+        Command::Analyze(args) => analyze::run(&args, context).await,
         Command::Ipam(args) => ipam::run(&args, context).await,
         Command::Datastore(args) => datastore::run(&args, context).await,
         Command::Node(args) => node::run(&args, context).await,

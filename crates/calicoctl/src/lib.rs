@@ -9,6 +9,7 @@
 //! Every failure ends with a message on standard error and exit code 1; success is 0; there are no other codes. Nothing
 //! secret is ever printed: configuration is shown by the names of its settings, never by value.
 
+pub mod analyze;
 pub mod archive;
 pub mod cli;
 pub mod cluster;

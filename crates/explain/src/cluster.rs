@@ -19,6 +19,9 @@ pub struct Cluster {
     pub(crate) origins: BTreeMap<Identity, RuleOrigins>,
     /// Pods that use their node's network, by namespace and name: they are their node.
     pub(crate) host_pods: BTreeMap<(String, String), String>,
+    /// Ports that the containers of a pod declare, by namespace and name: the protocol's number and the port. A stored
+    /// endpoint keeps only those with a name.
+    pub(crate) declared_ports: BTreeMap<(String, String), BTreeSet<(u8, u16)>>,
     /// Endpoints whose address was made up, because they have none yet.
     pub(crate) assumed: BTreeSet<Identity>,
     /// Namespaces that manifests use, whether or not they hold them.
@@ -44,6 +47,7 @@ impl Cluster {
             resources: BTreeMap::new(),
             origins: BTreeMap::new(),
             host_pods: BTreeMap::new(),
+            declared_ports: BTreeMap::new(),
             assumed: BTreeSet::new(),
             used_namespaces: BTreeSet::new(),
             ignored: BTreeMap::new(),
@@ -89,6 +93,18 @@ impl Cluster {
         self.resources.values()
     }
 
+    /// The policies, in the order in which they are asked, each with its tier.
+    #[must_use]
+    pub fn policy_names(&self) -> Vec<String> {
+        let world = crate::World::new(self);
+        let mut names = Vec::new();
+        for tier in &world.tiers {
+            let policies = world.policies.iter().filter(|policy| policy.tier == tier.name);
+            names.extend(policies.map(|policy| format!("tier {}: {}", tier.name, policy.name())));
+        }
+        names
+    }
+
     /// The objects of a kind.
     pub(crate) fn of_kind(&self, kind: Kind) -> impl Iterator<Item = &Resource> {
         let first = (kind, String::new(), String::new());
@@ -111,6 +127,7 @@ impl Cluster {
         self.origins.extend(other.origins.clone());
         self.assumed.extend(other.assumed.clone());
         self.host_pods.extend(other.host_pods.clone());
+        self.declared_ports.extend(other.declared_ports.clone());
         self.used_namespaces.extend(other.used_namespaces.clone());
         for (kind, count) in &other.ignored {
             *self.ignored.entry(kind.clone()).or_default() += count;

@@ -16,12 +16,14 @@
 //! What it refuses: IO, clock, async, and guesses. What it has to assume (an address for a pod that has none yet) is said
 //! in the explanation.
 
+mod analyze;
 mod clauses;
 mod cluster;
 mod junit;
 mod kubernetes_policy;
 mod manifest;
 mod matrix;
+mod page;
 mod party;
 mod report;
 mod route;
@@ -32,11 +34,13 @@ mod text;
 mod walk;
 mod world;
 
+pub use analyze::{Addresses, Analysis, Finding, PoolRoom, Severity, analyze};
 pub use cluster::Cluster;
 pub use junit::to_junit;
 pub use kubernetes_policy::strict_kubernetes_policy;
 pub use manifest::ManifestError;
-pub use matrix::{Cell, Matrix, MatrixOptions, matrix};
+pub use matrix::{Cell, Matrix, MatrixOptions, matrices, matrix};
+pub use page::{Page, PageCell, PageColumn, PageRow, Sign};
 pub use party::{Protocol, Query, QueryError};
 pub use report::{
     Direction, Explanation, FlowReport, Hook, Outcome, PolicyReport, RuleReport, Stage, TierReport, Verdict,

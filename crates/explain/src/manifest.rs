@@ -248,6 +248,16 @@ impl Cluster {
             self.host_pods.insert((namespace, name), found.spec.node_name);
             return Ok(());
         }
+        let containers = found.spec.containers.iter().chain(&found.spec.init_containers);
+        let declared: BTreeSet<(u8, u16)> = containers
+            .flat_map(|container| &container.ports)
+            .filter_map(|port| {
+                let name = if port.protocol.is_empty() { "TCP" } else { port.protocol.as_str() };
+                let number = crate::Protocol::from_text(name)?.0;
+                Some((number, u16::try_from(port.container_port).ok().filter(|port| *port > 0)?))
+            })
+            .collect();
+        self.declared_ports.insert((namespace.clone(), name.clone()), declared);
         // A pod may have been stored under another node's name before.
         let same: Vec<String> = self
             .of_kind(Kind::WorkloadEndpoint)

@@ -1,14 +1,17 @@
 //! Everybody to everybody: which cells are refused, and by what.
 
 use crate::clauses::Packet;
+use crate::page::{Page, PageCell, PageColumn, PageRow, Sign};
 use crate::party::{Protocol, QueryError};
-use crate::report::Verdict;
+use crate::report::{Direction, Verdict};
 use crate::route::{Flow, Who};
-use crate::world::{Item, ItemKind, World};
+use crate::world::{Item, ItemKind, World, known_protocol};
 use crate::{Cluster, Query};
+use api::scalars::Port;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::net::IpAddr;
 
 /// What a matrix is about.
 #[derive(Clone, Debug, Default)]
@@ -19,7 +22,7 @@ pub struct MatrixOptions {
     pub more_senders: Vec<String>,
     /// The protocol; TCP if none.
     pub protocol: Option<Protocol>,
-    /// The port; each receiver's own first named port if none, else 80.
+    /// The port; if none, each receiver's declared ports and those that policies name for it, else 80.
     pub port: Option<u16>,
 }
 
@@ -46,8 +49,14 @@ pub struct Matrix {
     pub cells: Vec<Vec<Cell>>,
 }
 
-/// The port of receivers that name none.
+/// The port of receivers that declare none and that no policy names a port for.
 const USUAL_PORT: u16 = 80;
+
+/// The most ports that are asked of one receiver. A policy may list hundreds.
+const MOST_PORTS: usize = 16;
+
+/// The ports that each receiver is asked on, by its name.
+type Asked = BTreeMap<String, BTreeSet<u16>>;
 
 /// Computes the matrix.
 ///
@@ -55,14 +64,79 @@ const USUAL_PORT: u16 = 80;
 /// When a further sender is not in the cluster.
 pub fn matrix(cluster: &Cluster, options: &MatrixOptions) -> Result<Matrix, QueryError> {
     let world = World::new(cluster);
+    build(&world, options, &asked(&world, options))
+}
+
+/// Computes the matrices of two clusters. Both are asked about the ports that either of them declares or names, so that a
+/// policy about a new port shows what it changes.
+///
+/// # Errors
+/// When a further sender is in neither cluster.
+pub fn matrices(
+    before: &Cluster,
+    after: &Cluster,
+    options: &MatrixOptions,
+) -> Result<(Matrix, Matrix), QueryError> {
+    let (before, after) = (World::new(before), World::new(after));
+    let mut ports = asked(&before, options);
+    for (name, more) in asked(&after, options) {
+        ports.entry(name).or_default().extend(more);
+    }
+    Ok((build(&before, options, &ports)?, build(&after, options, &ports)?))
+}
+
+fn receivers<'w>(world: &'w World<'_>, options: &MatrixOptions) -> Vec<&'w Item> {
     let is_meant = |item: &&Item| {
         item.kind == ItemKind::Workload
             && options.namespace.as_ref().is_none_or(|namespace| item.identity.1 == *namespace)
     };
     let mut receivers: Vec<&Item> = world.items.iter().filter(is_meant).collect();
     receivers.sort_by_key(|item| (&item.identity.1, &item.short_name));
+    receivers
+}
+
+fn has_ports(protocol: u8) -> bool {
+    matches!(protocol, 6 | 17 | 132)
+}
+
+/// The ports to ask each receiver on: those that it declares, and those that the policies which select it name.
+fn asked(world: &World<'_>, options: &MatrixOptions) -> Asked {
     let protocol = options.protocol.unwrap_or(Protocol::TCP).0;
-    let mut senders: Vec<(String, Who<'_>, Vec<std::net::IpAddr>)> = receivers
+    let of = |item: &Item| -> BTreeSet<u16> {
+        if !has_ports(protocol) {
+            return BTreeSet::from([0]);
+        }
+        if let Some(port) = options.port {
+            return BTreeSet::from([port]);
+        }
+        let named = item.ports.iter().filter(|port| port.protocol.number() == Some(protocol));
+        let mut ports: BTreeSet<u16> = named.map(|port| port.port).collect();
+        let pod = (item.identity.1.clone(), item.short_name.clone());
+        let declared = world.cluster.declared_ports.get(&pod).into_iter().flatten();
+        ports.extend(declared.filter(|(number, _)| *number == protocol).map(|(_, port)| *port));
+        let rules = world
+            .policies
+            .iter()
+            .filter(|policy| policy.selection.faults.is_empty() && policy.selection.selects(&item.labels))
+            .flat_map(|policy| policy.rules(Direction::Ingress).unwrap_or_default());
+        for rule in rules {
+            let wanted = rule.rule.protocol.as_ref().map(known_protocol);
+            if wanted.is_none_or(|wanted| wanted.number() == Some(protocol)) {
+                ports.extend(rule.rule.destination.ports.iter().filter_map(|port| match port {
+                    Port::Range { min, max } if min == max => Some(*min),
+                    _ => None,
+                }));
+            }
+        }
+        ports.into_iter().take(MOST_PORTS).collect()
+    };
+    receivers(world, options).into_iter().map(|item| (short(item), of(item))).collect()
+}
+
+fn build(world: &World<'_>, options: &MatrixOptions, asked: &Asked) -> Result<Matrix, QueryError> {
+    let receivers = receivers(world, options);
+    let protocol = options.protocol.unwrap_or(Protocol::TCP).0;
+    let mut senders: Vec<(String, Who<'_>, Vec<IpAddr>)> = receivers
         .iter()
         .map(|item| (short(item), Who::Workload(item), item.nets.iter().map(ipnet::IpNet::addr).collect()))
         .collect();
@@ -77,51 +151,57 @@ pub fn matrix(cluster: &Cluster, options: &MatrixOptions) -> Result<Matrix, Quer
         let flow = world.flows(&query)?.into_iter().next();
         senders.extend(flow.map(|flow| (text.clone(), flow.from, vec![flow.packet.source])));
     }
-    let own_port = |item: &Item| {
-        let named = item.ports.iter().find(|port| port.protocol.number() == Some(protocol));
-        options.port.or(named.map(|port| port.port)).unwrap_or(USUAL_PORT)
+    let columns: Vec<(&Item, u16)> = receivers
+        .iter()
+        .flat_map(|item| {
+            let ports = asked.get(&short(item)).filter(|ports| !ports.is_empty()).cloned();
+            ports.unwrap_or_else(|| BTreeSet::from([USUAL_PORT])).into_iter().map(move |port| (*item, port))
+        })
+        .collect();
+    let cells = senders
+        .iter()
+        .map(|(_, from, addresses)| {
+            columns.iter().map(|(item, port)| cell(world, *from, addresses, item, protocol, *port)).collect()
+        })
+        .collect();
+    let column = |(item, port): &(&Item, u16)| {
+        if has_ports(protocol) { format!("{}:{port}", short(item)) } else { short(item) }
     };
-    let has_ports = matches!(protocol, 6 | 17 | 132);
-    let mut cells = Vec::with_capacity(senders.len());
-    for (_, from, addresses) in &senders {
-        let mut row = Vec::with_capacity(receivers.len());
-        for item in &receivers {
-            let receiver: Vec<_> = item.nets.iter().map(ipnet::IpNet::addr).collect();
-            let pair = [false, true].into_iter().find_map(|v6| {
-                let of =
-                    |list: &[std::net::IpAddr]| list.iter().copied().find(|address| address.is_ipv6() == v6);
-                Some((of(addresses)?, of(&receiver)?))
-            });
-            let Some((source, destination)) = pair else {
-                let decided_by = "no addresses of the same IP version".to_owned();
-                row.push(Cell { verdict: Verdict::Deny, decided_by });
-                continue;
-            };
-            let packet = Packet {
-                source,
-                destination,
-                protocol: if protocol == 1 && destination.is_ipv6() { 58 } else { protocol },
-                source_port: 40_000,
-                destination_port: if has_ports { own_port(item) } else { 0 },
-                icmp: if destination.is_ipv6() { (128, 0) } else { (8, 0) },
-            };
-            let flow = Flow { from: *from, to: Who::Workload(item), packet };
-            let report = world.report(&flow, false);
-            let denied = report.verdict == Verdict::Deny;
-            row.push(Cell {
-                verdict: report.verdict,
-                decided_by: if denied { report.decided_by } else { String::new() },
-            });
-        }
-        cells.push(row);
-    }
-    let column =
-        |item: &&Item| if has_ports { format!("{}:{}", short(item), own_port(item)) } else { short(item) };
     Ok(Matrix {
         senders: senders.into_iter().map(|(name, ..)| name).collect(),
-        receivers: receivers.iter().map(column).collect(),
+        receivers: columns.iter().map(column).collect(),
         cells,
     })
+}
+
+fn cell<'w>(
+    world: &'w World<'_>,
+    from: Who<'w>,
+    addresses: &[IpAddr],
+    to: &'w Item,
+    protocol: u8,
+    port: u16,
+) -> Cell {
+    let receiver: Vec<IpAddr> = to.nets.iter().map(ipnet::IpNet::addr).collect();
+    let pair = [false, true].into_iter().find_map(|v6| {
+        let of = |list: &[IpAddr]| list.iter().copied().find(|address| address.is_ipv6() == v6);
+        Some((of(addresses)?, of(&receiver)?))
+    });
+    let Some((source, destination)) = pair else {
+        let decided_by = "no addresses of the same IP version".to_owned();
+        return Cell { verdict: Verdict::Deny, decided_by };
+    };
+    let packet = Packet {
+        source,
+        destination,
+        protocol: if protocol == 1 && destination.is_ipv6() { 58 } else { protocol },
+        source_port: 40_000,
+        destination_port: port,
+        icmp: if destination.is_ipv6() { (128, 0) } else { (8, 0) },
+    };
+    let report = world.report(&Flow { from, to: Who::Workload(to), packet }, false);
+    let denied = report.verdict == Verdict::Deny;
+    Cell { verdict: report.verdict, decided_by: if denied { report.decided_by } else { String::new() } }
 }
 
 fn short(item: &Item) -> String {
@@ -129,20 +209,100 @@ fn short(item: &Item) -> String {
 }
 
 impl Matrix {
+    /// The ports of the columns, each once, in order.
+    #[must_use]
+    pub fn ports(&self) -> Vec<u16> {
+        let port = |name: &String| name.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+        let ports: BTreeSet<u16> = self.receivers.iter().filter_map(port).collect();
+        ports.into_iter().collect()
+    }
+
+    /// What decides refused cells, each once, in the order in which they come up.
+    fn reasons(&self) -> Vec<&str> {
+        let mut order: Vec<&str> = Vec::new();
+        let mut known: BTreeSet<&str> = BTreeSet::new();
+        for cell in self.cells.iter().flatten().filter(|cell| cell.verdict == Verdict::Deny) {
+            if known.insert(&cell.decided_by) {
+                order.push(&cell.decided_by);
+            }
+        }
+        order
+    }
+
+    /// The cell between a sender and a receiver, by their names.
+    fn between(&self, sender: &str, receiver: &str) -> Option<&Cell> {
+        let place = |names: &[String], name: &str| names.iter().position(|other| other == name);
+        self.cells.get(place(&self.senders, sender)?)?.get(place(&self.receivers, receiver)?)
+    }
+
+    /// The cells that are in both matrices and differ, in words.
+    #[must_use]
+    pub fn changes_from(&self, before: &Self) -> Vec<String> {
+        let mut changes = Vec::new();
+        for (sender, row) in self.senders.iter().zip(&self.cells) {
+            for (receiver, cell) in self.receivers.iter().zip(row) {
+                if let Some(old) = before.between(sender, receiver)
+                    && old.verdict != cell.verdict
+                {
+                    let (old, new) = (old.verdict.as_str(), cell.verdict.as_str());
+                    changes.push(format!("{sender} -> {receiver}: {old} becomes {new}"));
+                }
+            }
+        }
+        changes
+    }
+
+    /// The matrix as a page; with an earlier one, what differs from it is marked and listed.
+    #[must_use]
+    pub fn to_page(&self, before: Option<&Self>) -> Page {
+        let reasons = self.reasons();
+        let columns = self.receivers.iter().map(|receiver| match receiver.rsplit_once(':') {
+            Some((name, port)) => PageColumn { name: name.to_owned(), port: format!(":{port}") },
+            None => PageColumn { name: receiver.clone(), port: String::new() },
+        });
+        let rows = self.senders.iter().zip(&self.cells).map(|(sender, row)| {
+            let cells = self.receivers.iter().zip(row).map(|(receiver, cell)| {
+                let old = before.and_then(|before| before.between(sender, receiver));
+                let changed = old.filter(|old| old.verdict != cell.verdict);
+                let was =
+                    changed.map(|old| format!("; before: {}", old.verdict.as_str())).unwrap_or_default();
+                let number = reasons.iter().position(|reason| *reason == cell.decided_by);
+                let (sign, detail) = match cell.verdict {
+                    Verdict::Deny => (
+                        Sign::Refused(number.unwrap_or_default() + 1),
+                        format!("{sender} → {receiver}: refused at {}{was}", cell.decided_by),
+                    ),
+                    Verdict::Allow | Verdict::Partly => {
+                        (Sign::Allowed, format!("{sender} → {receiver}: allowed{was}"))
+                    }
+                };
+                PageCell { sign, was_allowed: changed.map(|old| old.verdict != Verdict::Deny), detail }
+            });
+            PageRow { name: sender.clone(), note: String::new(), cells: cells.collect() }
+        });
+        Page {
+            title: "Who may talk to whom".to_owned(),
+            facts: Vec::new(),
+            about: "Computed from policies; no packet was sent.".to_owned(),
+            columns: columns.collect(),
+            rows: rows.collect(),
+            reasons: reasons.iter().map(ToString::to_string).collect(),
+            lists: vec![(
+                "What would change".to_owned(),
+                before.map(|before| self.changes_from(before)).unwrap_or_default(),
+            )],
+        }
+    }
+
     /// A grid for a terminal: `+` for allowed, a number for refused, and below it what each number stands for.
     #[must_use]
     pub fn to_text(&self) -> String {
         if self.receivers.is_empty() {
             return "no workloads\n".to_owned();
         }
-        let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
-        let mut order = Vec::new();
-        for cell in self.cells.iter().flatten().filter(|cell| cell.verdict == Verdict::Deny) {
-            if !reasons.contains_key(cell.decided_by.as_str()) {
-                order.push(cell.decided_by.as_str());
-                reasons.insert(&cell.decided_by, order.len());
-            }
-        }
+        let order = self.reasons();
+        let reasons: BTreeMap<&str, usize> =
+            order.iter().enumerate().map(|(index, reason)| (*reason, index + 1)).collect();
         let mut out = String::new();
         for (index, name) in self.receivers.iter().enumerate() {
             // Writing to a string cannot fail.

@@ -103,7 +103,7 @@ impl<'a> World<'a> {
         let if_staged = has_staged.then(|| self.travel(flow, Staged::Enforced, false)).and_then(|other| {
             let word = if other.denied { "denied" } else { "allowed" };
             (other.denied != trip.denied).then(|| {
-                format!("with the staged policies enforced it would be {word} by {}", decided(&other))
+                format!("with the staged policies enforced it would be {word} at {}", decided(&other))
             })
         });
         let packet = &flow.packet;

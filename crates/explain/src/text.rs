@@ -53,7 +53,7 @@ fn flow_text(flow: &FlowReport, everything: bool, out: &mut String) {
             "{verdict}  {source} ({source_address}) -> {destination} ({destination_address}), {traffic}"
         ),
     );
-    line(out, 0, &format!("by {}", flow.decided_by));
+    line(out, 0, &format!("at {}", flow.decided_by));
     if let Some(staged) = &flow.if_staged {
         line(out, 0, &format!("staged: {staged}"));
     }

@@ -105,11 +105,8 @@ impl<'w> Walker<'w> {
                     report.end =
                         Some(format!("no rule matches, and the tier's default action is Deny{missing}"));
                     stage.tiers.push(report);
-                    let decided_by = format!(
-                        "the end of tier {}: it is selected by {}, and no rule there matches{missing}",
-                        tier.name,
-                        asked.join(", ")
-                    );
+                    let decided_by =
+                        format!("denied at the end of tier {}: {}{missing}", tier.name, none_match(&asked));
                     return Stage { outcome: Outcome::Deny, decided_by, ..stage };
                 }
             }
@@ -251,7 +248,7 @@ impl<'w> Walker<'w> {
         for name in &item.profiles {
             let Some(profile) = self.world.profiles.get(name) else {
                 stage.outcome = Outcome::Deny;
-                stage.decided_by = format!("profile {name}, which does not exist, and so denies everything");
+                stage.decided_by = format!("profile {name} does not exist, so it denies everything");
                 return;
             };
             let rules = match direction {
@@ -274,15 +271,29 @@ impl<'w> Walker<'w> {
                 Some(Action::Deny) => stage.outcome = Outcome::Deny,
                 _ => continue,
             }
-            let why = if stage.tiers.is_empty() { "no policy applies" } else { "no tier decided" };
-            stage.decided_by = format!("{why}, and {rule} of profile {name}{}", owner(name));
+            let why = if stage.tiers.is_empty() { "no policy selects it" } else { "no tier decided" };
+            stage.decided_by = format!("{why}, so profile {name} decides: {rule}{}", owner(name));
             return;
         }
         stage.outcome = Outcome::Deny;
         stage.decided_by = match item.profiles.as_slice() {
-            [] => "no policy decides, and the endpoint has no profile".to_owned(),
-            profiles => format!("no policy decides, and no rule of {} matches", profiles.join(", ")),
+            [] => "no policy decides, and it has no profile".to_owned(),
+            [profile] => format!("no policy decides, and no rule of profile {profile} matches"),
+            profiles => {
+                format!("no policy decides, and no rule of the profiles {} matches", profiles.join(", "))
+            }
         };
+    }
+}
+
+/// That these policies select the endpoint and none of their rules match, in words.
+fn none_match(policies: &[String]) -> String {
+    match policies {
+        [one] => format!("{one} selects it, but none of its rules match"),
+        [first @ .., last] => {
+            format!("{} and {last} select it, but none of their rules match", first.join(", "))
+        }
+        [] => "no policy selects it".to_owned(),
     }
 }
 

@@ -447,7 +447,7 @@ fn matrix(
     let lab = Lab::open(name)?;
     let matrix = measure::matrix(&lab, columns, patience)?;
     if let Some(path) = page {
-        std::fs::write(path, html::page(&format!("Who reaches whom in lab {name}"), &matrix))
+        std::fs::write(path, html::page("Who reaches whom", html::facts(&lab.state.topology), &matrix))
             .with_context(|| format!("writing {}", path.display()))?;
     }
     let colours = screen.colours();

@@ -107,7 +107,8 @@ fn show(lab: &Lab, html: Option<&Path>, screen: &mut Screen) -> Result<()> {
     let (reached, refused, _) = allowed.counts();
     expect(reached > 0 && refused > 0, "one label and one port are let in, and nothing else")?;
     if let Some(path) = html {
-        std::fs::write(path, crate::html::page("Who reaches whom", &allowed))?;
+        let facts = crate::html::facts(&lab.state.topology);
+        std::fs::write(path, crate::html::page("Who reaches whom", facts, &allowed))?;
         screen.say(&format!("The same as a page: {}", path.display()));
     }
     Ok(())

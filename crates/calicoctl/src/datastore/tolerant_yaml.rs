@@ -5,6 +5,10 @@
 
 use saphyr::{LoadableYamlNode as _, MarkedYaml, Scalar, YamlData};
 use serde_json::{Map, Number, Value};
+use std::collections::BTreeMap;
+
+/// Lines of a document, by the place in it: `spec.ingress[1]`.
+pub type Lines = BTreeMap<String, usize>;
 
 /// Deeper than any resource; a file that goes further is no export.
 const DEEPEST: usize = 100;
@@ -19,6 +23,48 @@ pub fn documents(text: &str) -> Result<Vec<Value>, String> {
         .map_err(|error| format!("line {}: {}", error.marker().line(), error.info()))?;
     let values = documents.iter().map(|document| value(document, 0)).collect::<Result<Vec<_>, _>>()?;
     Ok(values.into_iter().filter(|value| !value.is_null()).collect())
+}
+
+/// All documents of the text, each with the line of every place in it; empty ones are left out.
+///
+/// # Errors
+/// The first mistake, with its line.
+pub fn documents_with_lines(text: &str) -> Result<Vec<(Value, Lines)>, String> {
+    check_depth(text)?;
+    let documents = MarkedYaml::load_from_str(text)
+        .map_err(|error| format!("line {}: {}", error.marker().line(), error.info()))?;
+    let mut found = Vec::new();
+    for document in &documents {
+        let value = value(document, 0)?;
+        if !value.is_null() {
+            let mut lines = Lines::new();
+            note_lines(document, "", &mut lines);
+            found.push((value, lines));
+        }
+    }
+    Ok(found)
+}
+
+/// Notes where a node and what is below it begin. A field begins where its name stands.
+fn note_lines(node: &MarkedYaml<'_>, path: &str, lines: &mut Lines) {
+    lines.entry(path.to_owned()).or_insert_with(|| node.span.start.line());
+    match &node.data {
+        YamlData::Sequence(items) => {
+            for (index, item) in items.iter().enumerate() {
+                note_lines(item, &format!("{path}[{index}]"), lines);
+            }
+        }
+        YamlData::Mapping(fields) => {
+            for (name, field) in fields {
+                if let YamlData::Value(Scalar::String(text)) = &name.data {
+                    let place = crate::explain::join(path, text);
+                    lines.insert(place.clone(), name.span.start.line());
+                    note_lines(field, &place, lines);
+                }
+            }
+        }
+        _ => {}
+    }
 }
 
 fn value(node: &MarkedYaml<'_>, depth: usize) -> Result<Value, String> {

@@ -1,6 +1,7 @@
 //! The cluster that questions are about: everything that the datastore holds, or what a directory of manifests says, with
 //! further manifests on top.
 
+use super::places::Places;
 use crate::context::{ConfigFlag, Context};
 use crate::datastore::tolerant_yaml;
 use crate::failure::{Failure, Result};
@@ -60,32 +61,36 @@ pub struct SourceFlags {
 }
 
 /// The clusters of a question.
-pub(super) struct Loaded {
+pub(crate) struct Loaded {
+    /// Where objects of files stand.
+    pub(crate) places: Places,
     /// As it is to be explained.
-    pub(super) wanted: Cluster,
+    pub(crate) wanted: Cluster,
     /// As it is, if further manifests were put on top.
     pub(super) stored: Option<Cluster>,
 }
 
 impl SourceFlags {
     /// Reads the cluster, and warns about what is wrong with it.
-    pub(super) async fn load(&self, context: &mut Context) -> Result<Loaded> {
+    pub(crate) async fn load(&self, context: &mut Context) -> Result<Loaded> {
+        let mut places = Places::default();
         let mut stored = match &self.offline {
             Some(path) => {
                 let mut cluster = Cluster::new();
-                add_files(&mut cluster, context, path)?;
+                add_files(&mut cluster, &mut places, context, path)?;
                 cluster
             }
             None => from_datastore(context, &self.config).await?,
         };
         if let Some(name) = &self.default_endpoint_to_host_action {
-            let action = ToHost::from_name(name)
-                .ok_or_else(|| Failure::new(format!("'{name}' is no action: one of Drop, Accept, Return")))?;
+            let action = ToHost::from_name(name).ok_or_else(|| {
+                Failure::new(format!("'{name}' is not an action: one of Drop, Accept, Return"))
+            })?;
             stored.set_endpoint_to_host_action(action);
         }
         let before = stored.clone();
         for path in &self.with {
-            add_files(&mut stored, context, path)?;
+            add_files(&mut stored, &mut places, context, path)?;
         }
         stored.complete();
         let has_more = !self.with.is_empty();
@@ -100,16 +105,16 @@ impl SourceFlags {
             before.complete();
             before
         });
-        Ok(Loaded { wanted: stored, stored: before })
+        Ok(Loaded { places, wanted: stored, stored: before })
     }
 }
 
-fn add_files(cluster: &mut Cluster, context: &mut Context, path: &Path) -> Result<()> {
+fn add_files(cluster: &mut Cluster, places: &mut Places, context: &mut Context, path: &Path) -> Result<()> {
     let files = FileFlags { filename: Some(path.to_owned()), recursive: true, skip_empty: true };
     let mut found = false;
     for (name, text) in files.texts(context)? {
         let wrong = |reason: String| Failure::new(format!("{name}: {reason}"));
-        for document in tolerant_yaml::documents(&text).map_err(wrong)? {
+        for (document, lines) in tolerant_yaml::documents_with_lines(&text).map_err(wrong)? {
             // Beside manifests, directories hold other YAML: settings of tools, values of charts.
             if !is_manifest(&document) {
                 context.warn(&format!(
@@ -118,6 +123,7 @@ fn add_files(cluster: &mut Cluster, context: &mut Context, path: &Path) -> Resul
                 continue;
             }
             found = true;
+            places.add(&name, &document, &lines);
             cluster.add_manifest(document).map_err(|error| wrong(error.to_string()))?;
         }
     }

@@ -4,16 +4,18 @@ use super::load::SourceFlags;
 use super::{Output, protocol};
 use crate::context::Context;
 use crate::failure::Result;
-use ::explain::{Matrix, MatrixOptions};
+use ::explain::{Cluster, Matrix, MatrixOptions, Page};
 use serde_json::json;
-use std::fmt::Write as _;
+use std::path::PathBuf;
 
 /// Flags of `explain matrix`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Without -n, all namespaces. Each receiver is asked on its first named port of the protocol, else on 80.\n\n\
+    after_help = "Without -n, all namespaces. Each receiver is asked on the ports that it declares and on those that policies name for \
+                  it, else on 80.\n\n\
                   Examples:\n  calicoctl explain matrix -n shop\n  calicoctl explain matrix --offline ./manifests --port 443\n  \
-                  calicoctl explain matrix --with policy.yaml --also-from 203.0.113.7"
+                  calicoctl explain matrix --with policy.yaml --also-from 203.0.113.7\n  \
+                  calicoctl explain matrix --with policy.yaml --html matrix.html"
 )]
 pub struct MatrixArgs {
     /// The protocol, by name or number.
@@ -28,6 +30,9 @@ pub struct MatrixArgs {
     /// Output format: text, json or yaml.
     #[arg(long, short = 'o', value_name = "OUTPUT FORMAT", default_value = "text")]
     pub output: String,
+    /// Also write the matrix as a page to this file; with --with, changes are marked.
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub html: Option<PathBuf>,
     /// Where the cluster comes from.
     #[command(flatten)]
     pub source: SourceFlags,
@@ -46,37 +51,54 @@ pub async fn run(args: &MatrixArgs, context: &mut Context) -> Result<()> {
         port: args.port,
     };
     let loaded = args.source.load(context).await?;
-    let after = ::explain::matrix(&loaded.wanted, &options)?;
-    let Some(stored) = &loaded.stored else {
+    let (before, after) = match &loaded.stored {
+        None => (None, ::explain::matrix(&loaded.wanted, &options)?),
+        Some(stored) => {
+            let (before, after) = ::explain::matrices(stored, &loaded.wanted, &options)?;
+            (Some(before), after)
+        }
+    };
+    let changes = before.as_ref().map(|before| after.changes_from(before)).unwrap_or_default();
+    if let Some(path) = &args.html {
+        let page = page(args, &loaded.wanted, before.as_ref(), &after);
+        std::fs::write(path, page.to_html()).map_err(|error| {
+            crate::failure::Failure::new(format!("cannot write {}: {error}", path.display()))
+        })?;
+    }
+    let Some(before) = before else {
         return output.print(context, &after, || after.to_text());
     };
-    let before = ::explain::matrix(stored, &options)?;
     let value = json!({"before": before, "after": after});
-    output.print(context, &value, || format!("{}\n{}", after.to_text(), changes(&before, &after)))
+    output.print(context, &value, || {
+        let changed = if changes.is_empty() {
+            let cells = after.cells.iter().map(Vec::len).sum::<usize>();
+            let ports: Vec<String> = after.ports().iter().map(ToString::to_string).collect();
+            let on = if ports.is_empty() { String::new() } else { format!(" on ports {}", ports.join(", ")) };
+            format!("nothing would change for the {cells} connections asked{on}\n")
+        } else {
+            changes.iter().fold("would change:\n".to_owned(), |out, change| format!("{out}  {change}\n"))
+        };
+        format!("{}\n{changed}", after.to_text())
+    })
 }
 
-/// The cells that are in both and differ.
-fn changes(before: &Matrix, after: &Matrix) -> String {
-    let mut out = String::new();
-    for (row, sender) in after.senders.iter().enumerate() {
-        for (column, receiver) in after.receivers.iter().enumerate() {
-            let place = |names: &[String], name: &String| names.iter().position(|other| other == name);
-            let old = place(&before.senders, sender)
-                .zip(place(&before.receivers, receiver))
-                .map(|(row, column)| &before.cells[row][column]);
-            let new = &after.cells[row][column];
-            if let Some(old) = old
-                && old.verdict != new.verdict
-            {
-                // Writing to a string cannot fail.
-                let _ = writeln!(
-                    out,
-                    "  {sender} -> {receiver}: {} becomes {}",
-                    old.verdict.as_str(),
-                    new.verdict.as_str()
-                );
-            }
-        }
+fn page(args: &MatrixArgs, cluster: &Cluster, before: Option<&Matrix>, after: &Matrix) -> Page {
+    let fact = |name: &str, value: String| (name.to_owned(), value);
+    let mut facts = vec![match &args.source.offline {
+        Some(path) => fact("manifests", path.display().to_string()),
+        None => fact("source", "the datastore".to_owned()),
+    }];
+    if let Some(namespace) = &args.source.namespace {
+        facts.push(fact("namespace", namespace.clone()));
     }
-    if out.is_empty() { "nothing would change\n".to_owned() } else { format!("would change:\n{out}") }
+    let with: Vec<String> = args.source.with.iter().map(|path| path.display().to_string()).collect();
+    if !with.is_empty() {
+        facts.push(fact("with", with.join(", ")));
+    }
+    facts.push(fact("tortie", env!("CARGO_PKG_VERSION").to_owned()));
+    facts.push(fact("computed", jiff::Timestamp::now().strftime("%Y-%m-%d %H:%M UTC").to_string()));
+    let mut page = after.to_page(before);
+    page.facts = facts;
+    page.lists.push(("Policies, in the order in which they are asked".to_owned(), cluster.policy_names()));
+    page
 }

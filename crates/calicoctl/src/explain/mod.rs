@@ -9,12 +9,14 @@
 
 mod load;
 pub mod matrix;
+mod places;
 pub mod test;
 
 use crate::context::Context;
 use crate::failure::{Failure, Result};
 use ::explain::{Cluster, Explanation, Protocol, Query, Verdict, evaluate};
-use load::SourceFlags;
+pub(crate) use load::SourceFlags;
+pub(crate) use places::join;
 use serde::Serialize;
 use serde_json::json;
 
@@ -25,6 +27,7 @@ use serde_json::json;
     subcommand_negates_reqs = true,
     after_help = "Ends are pods (shop/web), addresses, nodes (node:n1) and services (shop/web:80); the port follows the name.\n\n\
                   Examples:\n  # Why does the shop not reach its database?\n  \
+                  calicoctl explain shop/web shop/db:5432\n  \
                   calicoctl explain --from shop/web --to shop/db:5432\n\n  \
                   # The same without a cluster, from the manifests of a repository.\n  \
                   calicoctl explain --offline ./manifests --from shop/web --to shop/db:5432\n\n  \
@@ -35,11 +38,14 @@ pub struct ExplainArgs {
     /// What to explain instead of one pair.
     #[command(subcommand)]
     pub command: Option<ExplainCommand>,
+    /// Who sends, and who receives: the same as --from and --to.
+    #[arg(value_names = ["FROM", "TO"], num_args = 2, conflicts_with_all = ["from", "to"])]
+    pub ends: Vec<String>,
     /// Who sends: a pod, an address or a node.
-    #[arg(long, value_name = "POD|IP|NODE", required = true)]
+    #[arg(long, value_name = "POD|IP|NODE", required_unless_present = "ends")]
     pub from: Option<String>,
     /// Who receives, with a port: a pod, an address, a node or a service.
-    #[arg(long, value_name = "POD|IP|NODE|SERVICE[:PORT]", required = true)]
+    #[arg(long, value_name = "POD|IP|NODE|SERVICE[:PORT]", required_unless_present = "ends")]
     pub to: Option<String>,
     /// The protocol, by name or number: tcp (default), udp, sctp, icmp, icmpv6, 47.
     #[arg(long, value_name = "PROTOCOL")]
@@ -75,14 +81,14 @@ pub enum ExplainCommand {
 
 /// How answers are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Output {
+pub(crate) enum Output {
     Text,
     Json,
     Yaml,
 }
 
 impl Output {
-    fn parse(text: &str) -> Result<Self> {
+    pub(crate) fn parse(text: &str) -> Result<Self> {
         match text {
             "text" | "" => Ok(Self::Text),
             "json" => Ok(Self::Json),
@@ -91,7 +97,7 @@ impl Output {
         }
     }
 
-    fn print(
+    pub(crate) fn print(
         self,
         context: &mut Context,
         value: &impl Serialize,
@@ -120,9 +126,12 @@ pub async fn run(args: &ExplainArgs, context: &mut Context) -> Result<()> {
 
 async fn one_pair(args: &ExplainArgs, context: &mut Context) -> Result<()> {
     let output = Output::parse(&args.output)?;
+    let end = |flag: &Option<String>, place| {
+        flag.as_ref().or_else(|| args.ends.get(place)).cloned().unwrap_or_default()
+    };
     let query = Query {
-        from: args.from.clone().unwrap_or_default(),
-        to: args.to.clone().unwrap_or_default(),
+        from: end(&args.from, 0),
+        to: end(&args.to, 1),
         namespace: args.source.namespace.clone().unwrap_or_default(),
         protocol: protocol(args.protocol.as_deref())?,
         port: args.port,
@@ -183,7 +192,7 @@ fn protocol(text: Option<&str>) -> Result<Option<Protocol>> {
     let found = Protocol::from_text(text);
     found.map(Some).ok_or_else(|| {
         Failure::new(format!(
-            "'{text}' is no protocol: tcp, udp, sctp, icmp, icmpv6, udplite or a number from 1 to 255"
+            "'{text}' is not a protocol: tcp, udp, sctp, icmp, icmpv6, udplite or a number from 1 to 255"
         ))
     })
 }

@@ -3,10 +3,11 @@
 //! - [`show`], [`check`], [`release`], [`split`], [`configure`]: the commands.
 //! - `store`: reading and compare-and-swap over `ipam-core`'s transitions, the same on every datastore.
 //! - `snapshot` and `fix`: all records at one moment, and the repairs that are safe.
-//! - `table`: boxed tables.
+//! - `table`: boxed tables. `addresses`: how much room there is, for `calicoctl analyze`.
 //!
 //! No command here hands out an address, and none releases one that it was not asked to release.
 
+mod addresses;
 pub mod check;
 pub mod configure;
 mod explain;
@@ -18,6 +19,8 @@ mod snapshot;
 pub mod split;
 mod store;
 mod table;
+
+pub(crate) use addresses::addresses;
 
 use crate::context::Context;
 use crate::failure::{Failure, Result};

@@ -213,7 +213,7 @@ fn mistakes_are_told_in_a_sentence() {
         (format!("explain --offline {folder} --from shop/web --to shop/db"), "which port?"),
         (
             format!("explain --offline {folder} --from shop/web --to shop/db:1 --protocol smoke"),
-            "'smoke' is no protocol",
+            "'smoke' is not a protocol",
         ),
         (
             format!("explain --offline {folder} --from shop/web --to shop/db:1 -o xml"),
@@ -276,4 +276,93 @@ fn a_cluster_of_kubernetes_is_explained() {
         let found = shell.run(&format!("explain --with {right} --from test-web2 --to {to}"));
         assert!(found.stdout.starts_with(first), "{to}: {found:?}");
     }
+}
+
+#[test]
+fn two_words_are_a_question() {
+    let shell = Shell::embedded();
+    let folder = manifests(&shell);
+    let found = shell.run(&format!("explain --offline {folder} shop/web shop/db:5432"));
+    assert!(found.stdout.starts_with("ALLOWED  pod shop/web ("), "{found:?}");
+    let both = shell.run(&format!("explain --offline {folder} --from shop/web shop/web shop/db:5432"));
+    assert!(!both.success, "{both:?}");
+    let one = shell.run(&format!("explain --offline {folder} shop/web"));
+    assert!(!one.success, "{one:?}");
+}
+
+#[test]
+fn the_matrix_is_written_as_a_page() {
+    let shell = Shell::embedded();
+    shell.file("now/pods.yaml", PODS);
+    let now = shell.path("now").display().to_string();
+    let policy = shell.file("policy.yaml", POLICY);
+    let page = shell.path("matrix.html");
+    let words = format!("explain matrix --offline {now} --with {policy} --html {}", page.display());
+    let found = shell.run(&words);
+    assert!(found.success, "{found:?}");
+    let html = std::fs::read_to_string(&page).expect("the page");
+    assert!(html.contains("Kubernetes NetworkPolicy shop/db") && html.contains(&policy), "{html}");
+    let unwritable = shell.run(&format!("explain matrix --offline {now} --html {now}/no/such/folder.html"));
+    assert!(!unwritable.success && unwritable.stderr.contains("cannot write"), "{unwritable:?}");
+    // A port that no pod declares and no policy names was not asked about, and the answer says so.
+    let same = shell.run(&format!("explain matrix --offline {now} --with {now}"));
+    assert!(same.stdout.contains("nothing would change for the "), "{}", same.stdout);
+}
+
+#[test]
+fn an_analysis_names_file_and_line() {
+    let shell = Shell::embedded();
+    shell.file("manifests/pods.yaml", PODS);
+    let policy = "\
+apiVersion: projectcalico.org/v3
+kind: NetworkPolicy
+metadata: {name: db, namespace: shop}
+spec:
+  selector: app == 'db'
+  types: [Ingress]
+  ingress:
+  - action: Allow
+    source: {nets: [10.0.0.0/8]}
+  - action: Deny
+    source: {nets: [10.1.0.0/16]}
+";
+    let file = shell.file("manifests/db.yaml", policy);
+    let folder = shell.path("manifests").display().to_string();
+    let found = shell.run(&format!("analyze --offline {folder}"));
+    let expected = format!(
+        "{file}:10: warning: NetworkPolicy shop/db spec.ingress[1]: never reached: rule ingress[0] (Allow from 10.0.0.0/8) matches \
+         everything that it matches\n    move it before ingress[0], or remove it\n"
+    );
+    assert!(found.success && found.stdout.contains(&expected), "{}", found.stdout);
+    let strict = shell.run(&format!("analyze --offline {folder} --exit-code -o json"));
+    assert!(!strict.success, "{strict:?}");
+    let json: serde_json::Value = serde_json::from_str(&strict.stdout).expect("JSON");
+    assert_eq!(json["findings"][0]["check"], "never-reached");
+    assert_eq!(json["findings"][0]["place"], format!("{file}:10"));
+}
+
+#[test]
+fn an_analysis_of_the_datastore_looks_at_pools() {
+    let shell = Shell::embedded();
+    let objects = shell.file(
+        "objects.yaml",
+        "\
+apiVersion: projectcalico.org/v3
+kind: Node
+metadata: {name: n1}
+---
+apiVersion: projectcalico.org/v3
+kind: IPPool
+metadata: {name: elsewhere}
+spec: {cidr: 10.65.0.0/24, nodeSelector: \"rack == 'z'\"}
+",
+    );
+    assert!(shell.run(&format!("apply -f {objects}")).success);
+    let found = shell.run("analyze");
+    assert!(
+        found.stdout.contains(
+            "warning: IPPool elsewhere spec.nodeSelector: no node may use it: none is selected by rack == 'z'"
+        ),
+        "{found:?}"
+    );
 }

@@ -11,7 +11,10 @@
 //! `UPDATE_EXPECT=1 cargo test -p explain` writes the answers anew; the difference is for people to read.
 
 use crate::yaml;
-use explain::{Cluster, Expectations, MatrixOptions, Protocol, Query, evaluate, matrix, test_file, to_junit};
+use explain::{
+    Addresses, Cluster, Expectations, MatrixOptions, PoolRoom, Protocol, Query, analyze, evaluate, matrices,
+    matrix, test_file, to_junit,
+};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -28,6 +31,7 @@ fn answer(cluster: &Cluster, question: &str) -> String {
     match question {
         "problems" => cluster.problems().iter().fold(String::new(), |out, problem| out + problem + "\n"),
         "notes" => cluster.notes().iter().fold(String::new(), |out, note| out + note + "\n"),
+        "analyze" => analyze(cluster, None).to_text(|_| None),
         "matrix" => matrix(cluster, &MatrixOptions::default()).expect("a matrix").to_text(),
         _ => {
             let (from, to) = question.split_once(" -> ").expect("from -> to");
@@ -155,4 +159,75 @@ fn an_overlay_shows_what_would_change() {
     stored.complete();
     let explanation = evaluate(&stored, &query).expect("an answer");
     assert_eq!(explanation.verdict, explain::Verdict::Allow, "{}", explanation.to_text(true));
+}
+
+#[test]
+fn a_policy_for_a_port_that_no_pod_declares_still_shows_what_it_changes() {
+    let db = "
+apiVersion: v1
+kind: Pod
+metadata: {name: db, labels: {app: db}}
+spec: {containers: [{name: db, ports: [{containerPort: 5432}]}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web, labels: {app: web}}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: closed}
+spec: {podSelector: {}}
+";
+    let opened = |port: u16| {
+        format!(
+            "{db}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {{name: opened}}
+spec:
+  podSelector: {{matchLabels: {{app: db}}}}
+  ingress: [{{ports: [{{port: {port}}}]}}]
+"
+        )
+    };
+    for port in [5432, 9187] {
+        let (before, after) =
+            matrices(&cluster(db), &cluster(&opened(port)), &MatrixOptions::default()).expect("matrices");
+        let expected: Vec<String> = ["db", "web"]
+            .map(|name| format!("default/{name} -> default/db:{port}: deny becomes allow"))
+            .into();
+        assert_eq!(after.changes_from(&before), expected);
+        assert!(after.ports().contains(&5432), "{:?}", after.ports());
+        let html = after.to_page(Some(&before)).to_html();
+        assert!(html.contains("class=\"allowed opened\"") && html.contains("What would change"), "{html}");
+    }
+}
+
+#[test]
+fn pools_are_judged_by_the_room_that_they_have() {
+    let pool = "
+apiVersion: projectcalico.org/v3
+kind: IPPool
+metadata: {name: small}
+spec: {cidr: 10.0.0.0/28, blockSize: 28}
+---
+apiVersion: projectcalico.org/v3
+kind: Node
+metadata: {name: n1}
+";
+    let room = |reserved, available| Addresses {
+        pools: [("small".to_owned(), PoolRoom { capacity: 16, reserved, available })].into(),
+        orphans: vec!["10.9.0.0/28".parse().expect("a network")],
+        blocks: vec![
+            ("10.0.0.0/28".parse().expect("a network"), Some("n1".to_owned())),
+            ("10.0.0.16/28".parse().expect("a network"), Some("gone".to_owned())),
+        ],
+    };
+    let checks = |room: &Addresses| -> Vec<&'static str> {
+        analyze(&cluster(pool), Some(room)).findings.iter().map(|finding| finding.check).collect()
+    };
+    assert_eq!(checks(&room(0, 3)), ["block-without-node", "block-without-pool"]);
+    assert_eq!(checks(&room(0, 0)), ["block-without-node", "block-without-pool", "pool-full"]);
+    assert_eq!(checks(&room(16, 0)), ["block-without-node", "block-without-pool", "pool-reserved"]);
 }

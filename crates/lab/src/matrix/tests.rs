@@ -59,8 +59,8 @@ fn what_was_measured_is_compared_and_shown() {
     assert!(!matrix.agrees());
     let text = matrix.to_text(false);
     assert!(text.contains("+!") && text.contains("shop/web -> shop/db:80: reached"), "{text}");
-    let html = crate::html::page("t", &matrix);
-    assert!(html.contains("shop/web") && !html.contains("<script src"), "{html}");
+    let html = crate::html::page("t", Vec::new(), &matrix);
+    assert!(html.contains("shop/web") && html.contains("class=\"odd\""), "{html}");
 }
 
 #[test]
