@@ -14,6 +14,7 @@ mod kubernetes;
 pub mod network;
 mod process;
 mod report;
+pub mod roles;
 mod scripted_server;
 
 pub use certificates::{Authority, KeyAndCertificate};
