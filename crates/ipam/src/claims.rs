@@ -240,11 +240,13 @@ impl Shared {
             return Err(KeepRefused::Changed(cidr).into());
         }
         let mut rested = block.clone();
-        cooldown::collect(
-            &mut rested,
-            self.read_settings().await?.config.ip_cooldown_seconds,
-            self.clock.now(),
-        );
+        let seconds = match self.read_settings().await {
+            Ok(settings) => settings.config.ip_cooldown_seconds,
+            // How long addresses rest is not known: those that do keep the block.
+            Err(Error::Datastore(datastore::Error::Unauthorized { .. })) => i32::MAX,
+            Err(error) => return Err(error),
+        };
+        cooldown::collect(&mut rested, seconds, self.clock.now());
         if !Block::new(&rested).is_empty() {
             return Err(KeepRefused::NotEmpty(cidr).into());
         }

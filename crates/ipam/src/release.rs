@@ -49,7 +49,7 @@ impl Shared {
             return Ok(outcome);
         }
         let (settings, groups) =
-            futures::join!(self.read_settings(), self.group_by_block(releases, &mut outcome));
+            futures::join!(self.settings_or_defaults(), self.group_by_block(releases, &mut outcome));
         let (settings, groups) = (&settings?, groups?);
         let writes: Vec<_> = groups
             .iter()
@@ -236,7 +236,7 @@ impl Shared {
         if is_first && !self.backend.is_kubernetes() {
             self.settings().await
         } else {
-            self.read_settings().await
+            self.settings_or_defaults().await
         }
     }
 

@@ -176,6 +176,18 @@ impl Shared {
         Ok(settings)
     }
 
+    /// The settings for giving addresses and blocks back. Roles of kube-controllers before release 3.30 do not allow to read
+    /// them; what is leaked is given back all the same, by the defaults.
+    pub(crate) async fn settings_or_defaults(&self) -> Result<Settings> {
+        match self.read_settings().await {
+            Err(Error::Datastore(datastore::Error::Unauthorized { reason })) => {
+                tracing::debug!(reason, "not allowed to read the settings of address management");
+                Ok(Settings { config: default_config(), revision: None, is_cached: false })
+            }
+            outcome => outcome,
+        }
+    }
+
     /// The settings, as they were last seen in a long-lived process; a write based on these checks them.
     pub(crate) async fn settings(&self) -> Result<Settings> {
         let cached = lock(&self.settings).clone();

@@ -50,12 +50,12 @@ impl Shared {
     pub(crate) async fn release_block_affinity(&self, cidr: IpNet, must_be_empty: bool) -> Result<()> {
         let Some(entry) = self.read(&block_key(cidr)).await? else { return Ok(()) };
         let Some(owner) = Block::new(records::block(&entry)?).owner() else { return Ok(()) };
-        let config = self.read_settings().await?.config;
+        let config = self.settings_or_defaults().await?.config;
         ignoring_strangers(self.give_up(cidr, &owner, must_be_empty, None, &config).await)
     }
 
     pub(crate) async fn release_host_affinities(&self, owner: &Owner, must_be_empty: bool) -> Result<()> {
-        let config = self.read_settings().await?.config;
+        let config = self.settings_or_defaults().await?.config;
         let mut failure = None;
         for version in [IpVersion::V4, IpVersion::V6] {
             for claim in self.read_claims(owner, version).await? {

@@ -25,12 +25,6 @@ const WATCH_SECONDS: u64 = 300;
 /// The body of a patch that replaces the fields it names.
 pub const MERGE_PATCH: &str = "application/merge-patch+json";
 
-/// The body of a list of single changes.
-pub const JSON_PATCH: &str = "application/json-patch+json";
-
-/// The body of a patch that merges lists by Kubernetes' own keys.
-pub const STRATEGIC_MERGE_PATCH: &str = "application/strategic-merge-patch+json";
-
 const JSON: &str = "application/json";
 
 /// Why a request failed.
@@ -88,6 +82,12 @@ impl ClusterError {
     #[must_use]
     pub fn is_expired(&self) -> bool {
         matches!(self, Self::Refused { code: 410, .. })
+    }
+
+    /// Whether a permission is missing.
+    #[must_use]
+    pub fn is_forbidden(&self) -> bool {
+        matches!(self, Self::Forbidden { .. })
     }
 
     /// Whether the API answered and said no.
@@ -203,6 +203,12 @@ impl Cluster {
     #[must_use]
     pub fn new(access: &KubeAccess) -> Self {
         Self { client: access.client().clone() }
+    }
+
+    /// The same over anything that answers.
+    #[cfg(test)]
+    pub(crate) fn of(client: kube::Client) -> Self {
+        Self { client }
     }
 
     /// Reads what is at a path.

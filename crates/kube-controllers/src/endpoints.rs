@@ -23,10 +23,6 @@ use model::{KvPair, ListOptions, Value};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
-
-const RETRIES: RetryPolicy =
-    RetryPolicy { first: Duration::from_millis(5), longest: Duration::from_secs(60), attempts: None };
 
 /// A node for pods that have none yet: the conversion needs one, and we do not look at it.
 const NO_NODE: &str = "unknown.node";
@@ -105,7 +101,7 @@ impl Endpoints {
         let inner = Arc::new(Inner {
             context: context.clone(),
             informer: context.informers.of::<Pod>(),
-            queue: WorkQueue::new(RETRIES),
+            queue: WorkQueue::new(RetryPolicy::default()),
             is_live: AtomicBool::new(false),
             early: Mutex::default(),
         });

@@ -2,8 +2,8 @@
 //!
 //! - A key waits once, however often it is added; a key that is added while it is being worked on comes again afterwards,
 //!   so two workers never have the same key.
-//! - A key that failed comes again after a pause that doubles; after some failures in a row it is dropped, until somebody
-//!   adds it anew (the next comparison of everything does).
+//! - A key that failed comes again after a pause that doubles up to a limit. It is never forgotten: what fails may be the
+//!   only news of an object for hours.
 //!
 //! [`Waiting`] decides, with the time as an argument; [`WorkQueue`] lets workers wait for it. No timer runs while nothing
 //! waits.
@@ -22,24 +22,19 @@ pub struct RetryPolicy {
     pub first: Duration,
     /// The longest pause.
     pub longest: Duration,
-    /// After how many failures in a row a key is dropped; `None` never drops it.
-    pub attempts: Option<u32>,
 }
 
 impl Default for RetryPolicy {
     fn default() -> Self {
-        Self { first: Duration::from_millis(5), longest: Duration::from_secs(30), attempts: Some(5) }
+        Self { first: Duration::from_millis(5), longest: Duration::from_secs(60) }
     }
 }
 
 impl RetryPolicy {
-    /// The pause after this many failures in a row; `None` when that is enough.
-    fn pause(&self, failures: u32) -> Option<Duration> {
-        if self.attempts.is_some_and(|attempts| failures > attempts) {
-            return None;
-        }
+    /// The pause after this many failures in a row.
+    fn pause(&self, failures: u32) -> Duration {
         let doubled = self.first.saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1)));
-        Some(doubled.min(self.longest))
+        doubled.min(self.longest)
     }
 }
 
@@ -152,14 +147,14 @@ impl<K: Clone + Eq + Hash + Debug> Waiting<K> {
         self.later.first_key_value().map(|((time, _), _)| *time)
     }
 
-    /// A worker is done with a key. False when it failed too often and is dropped.
-    pub fn finish(&mut self, key: &K, outcome: Outcome, now: Instant) -> bool {
-        let Some(entry) = self.entries.get_mut(key) else { return true };
+    /// A worker is done with a key.
+    pub fn finish(&mut self, key: &K, outcome: Outcome, now: Instant) {
+        let Some(entry) = self.entries.get_mut(key) else { return };
         let again = entry.place == Place::Working { again: true };
         entry.place = Place::Away;
         match outcome {
             Outcome::Done => entry.failures = 0,
-            Outcome::Failed => entry.failures += 1,
+            Outcome::Failed => entry.failures = entry.failures.saturating_add(1),
         }
         let failures = entry.failures;
         if outcome == Outcome::Done {
@@ -168,22 +163,9 @@ impl<K: Clone + Eq + Hash + Debug> Waiting<K> {
             } else {
                 self.entries.remove(key);
             }
-            return true;
+            return;
         }
-        match self.policy.pause(failures) {
-            Some(pause) => {
-                self.add_at(key.clone(), now + pause);
-                true
-            }
-            // What was added in the meantime begins anew.
-            None => {
-                self.entries.remove(key);
-                if again {
-                    self.add(key.clone());
-                }
-                again
-            }
-        }
+        self.add_at(key.clone(), now + self.policy.pause(failures));
     }
 
     /// How many keys wait or are being worked on.
@@ -255,11 +237,10 @@ impl<K: Clone + Eq + Hash + Debug + Send> WorkQueue<K> {
         }
     }
 
-    /// Hands a key back. False when it failed too often and is dropped.
-    pub fn finish(&self, key: &K, outcome: Outcome) -> bool {
-        let kept = self.waiting().finish(key, outcome, Instant::now());
+    /// Hands a key back.
+    pub fn finish(&self, key: &K, outcome: Outcome) {
+        self.waiting().finish(key, outcome, Instant::now());
         self.news.notify_one();
-        kept
     }
 
     /// Whether nothing waits and nothing is being worked on.
@@ -299,32 +280,25 @@ mod tests {
         assert_eq!(queue.take(now), Some("a"));
         queue.add("a");
         assert_eq!(queue.take(now), None, "no second worker");
-        assert!(queue.finish(&"a", Outcome::Done, now));
+        queue.finish(&"a", Outcome::Done, now);
         assert_eq!(queue.take(now), Some("a"));
-        assert!(queue.finish(&"a", Outcome::Done, now));
+        queue.finish(&"a", Outcome::Done, now);
         assert!(queue.is_empty());
     }
 
     #[test]
-    fn pauses_double_and_end() {
+    fn pauses_double_up_to_a_limit_and_the_key_is_never_forgotten() {
         let (mut queue, mut now) = queue();
         queue.add("a");
-        for attempt in 0..5_u32 {
+        for attempt in 0..100_u32 {
             assert_eq!(queue.take(now), Some("a"), "attempt {attempt}");
-            assert!(queue.finish(&"a", Outcome::Failed, now));
-            let pause = Duration::from_millis(5) * 2_u32.pow(attempt);
+            queue.finish(&"a", Outcome::Failed, now);
+            let pause = Duration::from_millis(5) * 2_u32.pow(attempt.min(20));
+            let pause = pause.min(Duration::from_secs(60));
             assert_eq!(queue.next_time(), Some(now + pause));
             assert_eq!(queue.take(now + pause - Duration::from_millis(1)), None);
             now += pause;
         }
-        assert_eq!(queue.take(now), Some("a"));
-        assert!(!queue.finish(&"a", Outcome::Failed, now), "dropped");
-        assert!(queue.is_empty());
-        // Anew, with a clean slate.
-        queue.add("a");
-        assert_eq!(queue.take(now), Some("a"));
-        queue.finish(&"a", Outcome::Failed, now);
-        assert_eq!(queue.next_time(), Some(now + Duration::from_millis(5)));
     }
 
     #[test]
@@ -367,8 +341,7 @@ mod tests {
         /// Whatever happens in whatever order: no two workers have one key, and what was added comes.
         #[test]
         fn nothing_is_lost_and_nothing_is_had_twice(events in proptest::collection::vec(event(), 0..60)) {
-            let policy = RetryPolicy { attempts: None, ..RetryPolicy::default() };
-            let (mut queue, mut now) = (Waiting::new(policy), Instant::now());
+            let (mut queue, mut now) = (Waiting::new(RetryPolicy::default()), Instant::now());
             let mut working: Vec<u8> = Vec::new();
             let mut owed: HashSet<u8> = HashSet::new();
             for event in events {
@@ -391,7 +364,7 @@ mod tests {
                     Event::Finish(index, done) if index < working.len() => {
                         let key = working.remove(index);
                         let outcome = if done { Outcome::Done } else { Outcome::Failed };
-                        prop_assert!(queue.finish(&key, outcome, now));
+                        queue.finish(&key, outcome, now);
                         if !done {
                             owed.insert(key);
                         }

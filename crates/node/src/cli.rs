@@ -5,7 +5,7 @@
 
 mod old;
 
-pub use old::{OldCommand, OldError, parse as parse_old};
+pub use old::{OldCommand, OldError, help as old_help, parse as parse_old};
 
 use crate::context::Context;
 use crate::health::{self, Checks};
@@ -64,13 +64,15 @@ pub enum NodeCommand {
         #[command(subcommand)]
         command: StatusCommand,
     },
-    /// Look at the BPF dataplane.
+    /// Look at the BPF dataplane, which this version does not have.
+    #[command(hide = true)]
     Bpf {
         /// What to look at.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Fetch or watch the node's flow logs.
+    /// Fetch or watch the node's flow logs, which this version does not have.
+    #[command(hide = true)]
     Flows {
         /// How many flows; negative to watch.
         #[arg(long, short = 'n', allow_negative_numbers = true)]
@@ -125,8 +127,10 @@ pub type OtherServices<'a> = Box<dyn FnOnce(&Context) -> Vec<Service> + 'a>;
 
 /// What this program brings for the node's commands.
 pub struct Surroundings<'a> {
-    /// The version of Calico that this program is.
+    /// The version of Calico that this program is, for the datastore.
     pub calico_version: &'a str,
+    /// The version that is printed.
+    pub version: &'a str,
     /// The names of components that this program can be.
     pub components: &'a [&'a str],
     /// Services of other components for `node-services`.
@@ -142,7 +146,7 @@ pub type Failure = Box<dyn Error + Send + Sync>;
 /// What the command failed with.
 pub fn run(command: NodeCommand, surroundings: Surroundings<'_>) -> Result<ExitCode, Failure> {
     if command == NodeCommand::Version {
-        return print(&format!("{}\n", surroundings.calico_version));
+        return print(&format!("{}\n", surroundings.version));
     }
     if matches!(command, NodeCommand::Bpf { .. } | NodeCommand::Flows { .. }) {
         return Err("this version has no BPF dataplane and no flow logs: nothing to look at".into());

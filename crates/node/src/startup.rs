@@ -265,10 +265,24 @@ async fn ensure_defaults(
         let object = Object::<BGPConfigurationSpec>::new("", GLOBAL, BGPConfigurationSpec::default());
         carry_out(client, Change::Create(object)).await?;
     }
-    if existing::<IPAMConfigurationSpec>(client, GLOBAL).await?.is_none() {
-        carry_out(client, Change::Create(defaults::ipam())).await?;
+    match ensure_ipam_settings(client).await {
+        // The roles of canal.yaml and calico-policy-only.yaml have no rule for them: addresses are another program's there.
+        Err(StartupError::Unauthorized(reason)) => {
+            tracing::warn!(
+                reason,
+                "not allowed to read or create the settings of address management: going on without them"
+            );
+            Ok(())
+        }
+        outcome => outcome,
     }
-    Ok(())
+}
+
+async fn ensure_ipam_settings(client: &Client) -> Result<(), StartupError> {
+    match existing::<IPAMConfigurationSpec>(client, GLOBAL).await? {
+        Some(_) => Ok(()),
+        None => carry_out(client, Change::Create(defaults::ipam())).await,
+    }
 }
 
 /// An object that may well be missing.

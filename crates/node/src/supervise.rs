@@ -124,7 +124,7 @@ impl Supervisor {
             if signals.take_reload() {
                 self.forward_reload();
             }
-            self.collect(Instant::now());
+            self.collect(signals, Instant::now());
             signals.wait(self.next_wait(Instant::now()));
         }
         self.end(signals);
@@ -153,8 +153,10 @@ impl Supervisor {
     }
 
     /// Takes note of all children that ended, whoever they are.
-    fn collect(&mut self, now: Instant) {
+    fn collect(&mut self, signals: &Signals, now: Instant) {
         while let Some((pid, how)) = reap() {
+            // Ctrl-C reaches the parts as well as us, and theirs may be seen first: then the end is ours, too.
+            signals.settle();
             let ended = self
                 .services
                 .values_mut()
@@ -164,7 +166,11 @@ impl Supervisor {
             let State::Running { since, .. } = service.state else { continue };
             let pause = service.backoff.after_run(now.duration_since(since));
             let name = service.part.name;
-            tracing::error!(part = name, how, "ended; starting it again in {} s", pause.as_secs());
+            if signals.end_requested() {
+                tracing::debug!(part = name, how, "ended");
+            } else {
+                tracing::error!(part = name, how, "ended; starting it again in {} s", pause.as_secs());
+            }
             self.files.stopped(name);
             service.state = State::Waiting { until: now + pause };
         }
@@ -199,7 +205,7 @@ impl Supervisor {
         }
         let deadline = Instant::now() + END_PATIENCE;
         while self.children().next().is_some() {
-            self.collect(Instant::now());
+            self.collect(signals, Instant::now());
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 for child in self.children() {
@@ -210,7 +216,7 @@ impl Supervisor {
             }
             signals.wait(left.min(Duration::from_millis(100)));
         }
-        self.collect(Instant::now());
+        self.collect(signals, Instant::now());
         self.files.clear();
     }
 }

@@ -38,6 +38,8 @@ pub const LIST_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 pub const POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// How long to wait for a kind that the store does not know.
 pub const MISSING_KIND_INTERVAL: Duration = Duration::from_secs(30 * 60);
+/// The longest pause between attempts that the store refuses: a permission that is missing may be given at any time.
+pub const LONGEST_REFUSED_PAUSE: Duration = Duration::from_secs(60);
 /// How long the store may be away before the feed says so.
 pub const WATCH_RETRY_TIMEOUT: Duration = Duration::from_secs(600);
 /// How many errors in a row, without any progress, lead to a new list.
@@ -59,6 +61,8 @@ pub enum FailureClass {
     DoesNotExist,
     /// The store cannot do this for this kind.
     NotSupported,
+    /// The store does not let us: a permission is missing.
+    Refused,
     /// The store cannot be reached, or asks to be left alone for a while.
     Unreachable,
     /// Anything else.
@@ -83,6 +87,7 @@ impl From<datastore::Error> for Failure {
             Error::Expired { .. } => (FailureClass::Expired, None),
             Error::DoesNotExist { .. } => (FailureClass::DoesNotExist, None),
             Error::NotSupported { .. } => (FailureClass::NotSupported, None),
+            Error::Unauthorized { .. } => (FailureClass::Refused, None),
             Error::Datastore { transient: true, retry_after, .. } => {
                 (FailureClass::Unreachable, *retry_after)
             }
@@ -182,7 +187,8 @@ enum Phase {
 pub struct CacheOptions {
     /// Whether everything is told as deleted when the store has been away for too long.
     pub deletes_on_failure: bool,
-    /// Whether the kind may be unknown to the store for good: an empty list without a revision then means that it is.
+    /// Whether the kind may be unknown to the store for good: an empty list without a revision then means that it is. Where
+    /// listing it is refused, the others do not wait for it either.
     pub optional: bool,
 }
 
@@ -194,6 +200,8 @@ pub struct Cache {
     status: Status,
     revision: String,
     errors_at_revision: u32,
+    refused_lists: u32,
+    refused_watches: u32,
     full_resync: bool,
     blocked_until: Time,
     last_contact: Option<Time>,
@@ -213,6 +221,8 @@ impl Cache {
             status: Status::WaitForDatastore,
             revision: START_REVISION.to_owned(),
             errors_at_revision: 0,
+            refused_lists: 0,
+            refused_watches: 0,
             full_resync: false,
             blocked_until: Time::ZERO,
             last_contact: None,
@@ -274,6 +284,7 @@ impl Cache {
             }
             (Phase::StartingWatch, Event::WatchStarted) => {
                 self.phase = Phase::Watching;
+                self.refused_watches = 0;
                 self.full_resync = false;
             }
             (Phase::StartingWatch, Event::WatchRefused(failure)) => {
@@ -311,6 +322,7 @@ impl Cache {
     fn begin_list(&mut self, now: Time, actions: &mut Vec<Action>) {
         self.contact(now);
         self.installed = true;
+        self.refused_lists = 0;
         self.leave_waiting(actions);
         self.entries.begin();
     }
@@ -326,7 +338,7 @@ impl Cache {
         self.contact(now);
         if revision.is_empty() || revision == START_REVISION {
             if items == 0 && self.options.optional {
-                return self.not_installed(now, actions);
+                return self.not_installed(now, MISSING_KIND_INTERVAL, actions);
             }
             // There is nothing to watch from: list again and again.
             self.entries.finish();
@@ -346,19 +358,27 @@ impl Cache {
         self.start_watch(actions);
     }
 
-    /// The store does not know the kind: that is a state to stay in for long. What was told before stays told.
-    fn not_installed(&mut self, now: Time, actions: &mut Vec<Action>) {
+    /// The store does not know the kind, or an optional kind is not ours to read: that is a state to stay in for long. What
+    /// was told before stays told.
+    fn not_installed(&mut self, now: Time, pause: Duration, actions: &mut Vec<Action>) {
         self.leave_waiting(actions);
         self.set_status(Status::InSync, actions);
         self.polling = false;
         self.installed = false;
         self.contact(now);
-        self.wait(now + MISSING_KIND_INTERVAL, actions);
+        self.wait(now + pause, actions);
     }
 
     fn list_failed(&mut self, failure: &Failure, now: Time, actions: &mut Vec<Action>) {
         if failure.class == FailureClass::DoesNotExist {
-            return self.not_installed(now, actions);
+            return self.not_installed(now, MISSING_KIND_INTERVAL, actions);
+        }
+        let mut pause = LIST_RETRY_INTERVAL;
+        if failure.class == FailureClass::Refused {
+            pause = refused_pause(LIST_RETRY_INTERVAL, &mut self.refused_lists);
+            if self.options.optional {
+                return self.not_installed(now, pause, actions);
+            }
         }
         self.installed = true;
         if failure.class == FailureClass::Expired {
@@ -372,7 +392,7 @@ impl Cache {
                 self.delete_everything(actions);
             }
         }
-        self.wait(now + LIST_RETRY_INTERVAL.max(requested_pause(failure)), actions);
+        self.wait(now + pause.max(requested_pause(failure)), actions);
     }
 
     fn watch_refused(&mut self, failure: &Failure, now: Time, actions: &mut Vec<Action>) {
@@ -393,6 +413,13 @@ impl Cache {
                 self.polling = true;
                 self.full_resync = true;
                 return self.wait(now + POLL_INTERVAL, actions);
+            }
+            FailureClass::Refused => {
+                // What may be listed and not watched is listed again and again.
+                self.polling = true;
+                self.full_resync = true;
+                let pause = refused_pause(POLL_INTERVAL, &mut self.refused_watches);
+                return self.wait(now + pause, actions);
             }
             FailureClass::Other => {
                 self.errors_at_revision += 1;
@@ -484,6 +511,13 @@ impl Cache {
         self.deliver(actions);
         self.restart_from_scratch();
     }
+}
+
+/// The pause after one more refusal in a row: it doubles.
+fn refused_pause(first: Duration, refusals: &mut u32) -> Duration {
+    let pause = first.saturating_mul(2_u32.saturating_pow(*refusals)).min(LONGEST_REFUSED_PAUSE);
+    *refusals = refusals.saturating_add(1);
+    pause
 }
 
 fn requested_pause(failure: &Failure) -> Duration {

@@ -25,8 +25,16 @@ impl FollowedKind {
     pub fn new(list: ListOptions, processor: impl Processor + 'static) -> Self {
         let optional = matches!(
             list,
-            // Other projects' kinds, which most clusters do not have.
-            ListOptions::Resource { kind: Kind::KubernetesClusterNetworkPolicy | Kind::LiveMigration, .. }
+            // Other projects' kinds, which most clusters do not have, and staged policies, which enforce nothing. The roles
+            // of older releases do not allow to read them.
+            ListOptions::Resource {
+                kind: Kind::KubernetesClusterNetworkPolicy
+                    | Kind::LiveMigration
+                    | Kind::StagedGlobalNetworkPolicy
+                    | Kind::StagedNetworkPolicy
+                    | Kind::StagedKubernetesNetworkPolicy,
+                ..
+            }
         );
         let options = CacheOptions { optional, ..CacheOptions::default() };
         Self { list, processor: Box::new(processor), options }

@@ -11,6 +11,7 @@
 //! - [`processor`]: from stored entries to entries of a feed; pure.
 //! - [`aggregate`]: many kinds, one status, one order of delivery; pure.
 //! - [`feeds`]: which kinds each component follows.
+//! - [`refusals`]: which kinds the store does not let us follow, for health and status.
 //! - [`unreadable`]: what cannot be read, for health and metrics.
 //! - [`shell`]: tasks, channels and timers around all that.
 //!
@@ -25,9 +26,11 @@ pub mod cache;
 pub mod feeds;
 mod index;
 pub mod processor;
+pub mod refusals;
 pub mod shell;
 pub mod unreadable;
 
 pub use feeds::{BgpOptions, FelixOptions, FollowedKind};
+pub use refusals::{Refusal, Refusals};
 pub use shell::{Sink, Syncer, start};
 pub use unreadable::Unreadable;

@@ -5,6 +5,7 @@
 use crate::aggregate::{Aggregate, Delivery};
 use crate::cache::{Action, Cache, Event, Failure, FailureClass, Time};
 use crate::feeds::FollowedKind;
+use crate::refusals::{Refusals, Step};
 use crate::unreadable::Unreadable;
 use async_trait::async_trait;
 use datastore::{Backend, ListParts, Watch, WatchEvent, WatchOptions};
@@ -13,6 +14,7 @@ use model::ListOptions;
 use model::feed::{Status, Update};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -43,9 +45,16 @@ pub struct Syncer {
     kinds: Vec<JoinHandle<()>>,
     delivery: Option<JoinHandle<()>>,
     unreadable: Unreadable,
+    refusals: Refusals,
 }
 
 impl Syncer {
+    /// Which kinds the store does not let us follow.
+    #[must_use]
+    pub fn refusals(&self) -> &Refusals {
+        &self.refusals
+    }
+
     /// What cannot be read.
     #[must_use]
     pub fn unreadable(&self) -> &Unreadable {
@@ -78,22 +87,28 @@ pub fn start(backend: &Arc<dyn Backend>, kinds: Vec<FollowedKind>, sink: impl Si
     let (stop, stopped) = watch::channel(false);
     let (results, receiver) = mpsc::channel(WAITING_RESULTS);
     let unreadable = Unreadable::new();
+    let refusals = Refusals::default();
     let delivery = tokio::spawn(deliver(receiver, kinds.len(), sink));
+    let has_listed = Arc::new(AtomicBool::new(false));
     let begin = Instant::now();
     let kinds = kinds.into_iter().enumerate().map(|(number, kind)| {
         let follower = Follower {
             number,
             backend: Arc::clone(backend),
             list: kind.list,
+            is_optional: kind.options.optional,
+            has_listed: Arc::clone(&has_listed),
+            knows_credentials: false,
             cache: Cache::new(kind.processor, kind.options),
             results: results.clone(),
             unreadable: unreadable.clone(),
+            refusals: refusals.clone(),
             begin,
             work: Work::Timer(begin),
         };
         tokio::spawn(follower.run(stopped.clone()))
     });
-    Syncer { stop, kinds: kinds.collect(), delivery: Some(delivery), unreadable }
+    Syncer { stop, kinds: kinds.collect(), delivery: Some(delivery), unreadable, refusals }
 }
 
 /// What a kind has to say.
@@ -158,9 +173,15 @@ struct Follower {
     number: usize,
     backend: Arc<dyn Backend>,
     list: ListOptions,
+    is_optional: bool,
+    /// Whether any kind of the feed has been listed: then our credentials are good.
+    has_listed: Arc<AtomicBool>,
+    /// Whether that was so when the list under way began.
+    knows_credentials: bool,
     cache: Cache,
     results: mpsc::Sender<KindResult>,
     unreadable: Unreadable,
+    refusals: Refusals,
     begin: Instant,
     work: Work,
 }
@@ -185,6 +206,8 @@ impl Follower {
     async fn take(&mut self, events: Vec<Event>) -> Option<()> {
         let mut updates = Vec::new();
         for event in events {
+            let event = self.judged(event);
+            self.note(&event);
             for action in self.cache.handle(event, self.now()) {
                 match action {
                     Action::Emit(more) => {
@@ -208,13 +231,51 @@ impl Follower {
                         self.send(News::Failed(message)).await?;
                     }
                     Action::Notes(notes) => self.unreadable.take(notes),
-                    Action::List { revision } => self.work = Work::List { revision },
+                    Action::List { revision } => {
+                        self.knows_credentials = self.has_listed.load(Ordering::SeqCst);
+                        self.work = Work::List { revision };
+                    }
                     Action::Watch { revision } => self.work = Work::StartWatch { revision },
                     Action::SetTimer(time) => self.work = Work::Timer(self.begin + time),
                 }
             }
         }
         self.send_updates(&mut updates).await
+    }
+
+    /// A refusal says something about a kind only when our credentials are known to be good. Before that, an optional kind
+    /// must not count as absent: what it has to say would be missing as soon as the others are there.
+    fn judged(&self, event: Event) -> Event {
+        match event {
+            Event::ListFailed(failure)
+                if failure.class == FailureClass::Refused && self.is_optional && !self.knows_credentials =>
+            {
+                Event::ListFailed(Failure { class: FailureClass::Other, ..failure })
+            }
+            event => event,
+        }
+    }
+
+    /// Keeps the record of what is refused.
+    fn note(&self, event: &Event) {
+        if matches!(event, Event::Timer | Event::Watched(_) | Event::ListPage { .. }) {
+            return;
+        }
+        let kind = self.list.to_string();
+        match event {
+            Event::ListFailed(failure) if failure.class == FailureClass::Refused => {
+                self.refusals.set(kind, Step::List, &failure.message, !self.is_optional);
+            }
+            Event::ListDone { .. } => {
+                self.has_listed.store(true, Ordering::SeqCst);
+                self.refusals.clear(&kind, Step::List);
+            }
+            Event::WatchRefused(failure) if failure.class == FailureClass::Refused => {
+                self.refusals.set(kind, Step::Watch, &failure.message, false);
+            }
+            Event::WatchStarted => self.refusals.clear(&kind, Step::Watch),
+            _ => {}
+        }
     }
 
     fn now(&self) -> Time {

@@ -94,7 +94,7 @@ impl ApiServer {
             "--delete-collection-workers=16".into(),
         ];
         for (name, token) in [("kubeconfig", "admin-token"), ("kubeconfig-nobody", "nobody-token")] {
-            std::fs::write(path.join(name), kubeconfig(&authority, port, token))?;
+            std::fs::write(path.join(name), kubeconfig(&authority.certificate, port, token))?;
         }
         let mut api_server = Self { process: None, folder, port, arguments };
         api_server.restart()?;
@@ -155,6 +155,13 @@ impl ApiServer {
         self.folder.path().join("kubeconfig-nobody")
     }
 
+    /// A kubeconfig beside the others for a user with this token.
+    pub(crate) fn kubeconfig_with_token(&self, name: &str, token: &str) -> Result<PathBuf> {
+        let path = self.folder.path().join(format!("kubeconfig-{name}"));
+        std::fs::write(&path, kubeconfig(&self.ca_certificate(), self.port, token))?;
+        Ok(path)
+    }
+
     /// The file of the authority's certificate.
     #[must_use]
     pub fn ca_certificate(&self) -> PathBuf {
@@ -198,11 +205,11 @@ impl ApiServer {
     }
 }
 
-fn kubeconfig(authority: &Authority, port: u16, token: &str) -> String {
+fn kubeconfig(authority: &Path, port: u16, token: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Config\ncurrent-context: test\nclusters:\n- name: test\n  cluster:\n    \
          server: https://127.0.0.1:{port}\n    certificate-authority: {}\nusers:\n- name: test\n  user:\n    \
          token: {token}\ncontexts:\n- name: test\n  context:\n    cluster: test\n    user: test\n",
-        authority.certificate.display()
+        authority.display()
     )
 }

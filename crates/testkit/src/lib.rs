@@ -14,13 +14,14 @@ mod kubernetes;
 pub mod network;
 mod process;
 mod report;
+pub mod roles;
 mod scripted_server;
 
 pub use certificates::{Authority, KeyAndCertificate};
 pub use etcd::{Etcd, EtcdOptions};
 pub use folder::Folder;
 pub use kubernetes::{ApiServer, kubernetes_program};
-pub use process::{Process, finish, free_port, program};
+pub use process::{Process, Signal, finish, free_port, program, signal};
 pub use report::{Report, measured_program, median};
 pub use scripted_server::ScriptedServer;
 

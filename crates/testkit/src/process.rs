@@ -1,7 +1,8 @@
 //! One child process: found, started, paused, killed and ended for certain.
 
 use anyhow::{Context, Result, bail};
-use rustix::process::{Pid, Signal, kill_process};
+pub use rustix::process::Signal;
+use rustix::process::{Pid, kill_process};
 use std::fs::File;
 use std::io::Write as _;
 use std::net::TcpListener;
@@ -15,6 +16,16 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 pub struct Process {
     child: Child,
     log: PathBuf,
+}
+
+/// Sends a signal to a process that this test started, or that one of its processes did.
+///
+/// # Errors
+/// When there is no such process.
+pub fn signal(process: u32, signal: Signal) -> Result<()> {
+    let pid = i32::try_from(process).ok().and_then(Pid::from_raw);
+    kill_process(pid.context("not a process id")?, signal)
+        .with_context(|| format!("sending {signal:?} to process {process}"))
 }
 
 type Job = Box<dyn FnOnce() + Send>;

@@ -18,9 +18,15 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+/// What `calico-ipam -h` prints.
+const IPAM_HELP: &str = "calico-ipam is Calico's IPAM plugin. The CNI plugin calls it with CNI_COMMAND and a network \
+                         configuration on standard input.\n\nUsage: calico-ipam [FLAG]\n\n  -v         print the version\n  \
+                         -upgrade   bring addresses of host-local into Calico's IPAM, if there are any\n  \
+                         -h         print this\n";
+
 /// Calico's networking and network security as one binary.
 #[derive(Parser)]
-#[command(name = "tortie", version, about, disable_help_subcommand = true)]
+#[command(name = "tortie", version, about)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -168,6 +174,8 @@ fn main() -> ExitCode {
         Entry::Node => node::run(NodeCommand::Run),
         Entry::Felix => return run_felix(Vec::new()),
         Entry::CheckStatus => return kube_controllers::cli::check_status(&arguments, &version()),
+        Entry::Version => print(&format!("{}\n", calicoctl::version::client_version())),
+        Entry::IpamHelp => print(IPAM_HELP),
         Entry::OldNode(flags) => node::run_old(&flags),
         Entry::Tree(arguments) => run(&arguments),
     };
@@ -175,7 +183,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             // Nothing is left to report to when standard error is gone.
-            let _ = writeln!(std::io::stderr(), "tortie: {error:#}");
+            let _ = writeln!(std::io::stderr(), "tortie: {}", causes(&error));
             ExitCode::FAILURE
         }
     }
@@ -219,6 +227,19 @@ fn run(arguments: &[OsString]) -> Result<ExitCode> {
         Command::Version => print(&format!("{}\n", version())),
         Command::Reference { page } => print(&reference::write(page, Arguments::command())),
     }
+}
+
+/// An error with all its causes, each once: many name their cause themselves.
+fn causes(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
 }
 
 fn version() -> String {
@@ -287,5 +308,35 @@ fn print(text: &str) -> Result<ExitCode> {
     match std::io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::causes;
+    use anyhow::Context as _;
+
+    /// An error that names its cause, as most of ours do.
+    #[derive(Debug)]
+    struct Named(std::io::Error);
+
+    impl std::fmt::Display for Named {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            write!(f, "cannot listen: {}", self.0)
+        }
+    }
+
+    impl std::error::Error for Named {
+        fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+            Some(&self.0)
+        }
+    }
+
+    #[test]
+    fn each_cause_is_printed_once() {
+        let refused = || std::io::Error::other("in use");
+        assert_eq!(causes(&anyhow::Error::new(Named(refused()))), "cannot listen: in use");
+        let wrapped = Err::<(), _>(Named(refused())).context("serving health").expect_err("an error");
+        assert_eq!(causes(&wrapped), "serving health: cannot listen: in use");
     }
 }

@@ -24,6 +24,10 @@ pub(crate) enum Entry {
     Felix,
     /// The probe of the Kubernetes controllers, by its old name.
     CheckStatus,
+    /// The version, as Calico's programs print theirs.
+    Version,
+    /// What the IPAM plugin is for.
+    IpamHelp,
     /// The node, by the flags of older manifests (without the program's name).
     OldNode(Vec<String>),
     /// The tree of commands, with these arguments (the program's name first).
@@ -56,7 +60,14 @@ pub(crate) fn choose(arguments: &[OsString], cni_command: Option<&OsString>) -> 
         .to_owned();
     let rest = arguments.get(1..).unwrap_or_default();
     let text = || rest.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>();
+    let first = rest.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
+    let is_flag = |flags: &[&str]| rest.len() == 1 && flags.contains(&first.as_str());
     match name.as_str() {
+        "calico" | "calico-ipam" if is_flag(&["-v", "--v"]) => return Entry::Version,
+        "calico-ipam" if is_flag(&["-h", "-help", "--help"]) => return Entry::IpamHelp,
+        "calico" if is_flag(&["-help"]) => {
+            return Entry::Tree(vec![OsString::from("calico"), OsString::from("--help")]);
+        }
         "calico-ipam" => return Entry::IpamPlugin,
         "calicoctl" | "kubectl-calico" => return Entry::Ctl(arguments.to_vec()),
         "install" => return Entry::Installer,
@@ -78,7 +89,6 @@ pub(crate) fn choose(arguments: &[OsString], cni_command: Option<&OsString>) -> 
         "calico-node" => return Entry::OldNode(text()),
         _ => {}
     }
-    let first = rest.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
     let is_called_as_plugin = cni_command.is_some_and(|command| !command.is_empty());
     // The plugin's own flags need no command of a runtime.
     let is_plugin_flag =
@@ -112,7 +122,13 @@ mod tests {
             ("/opt/cni/bin/calico-ipam", "ADD", Entry::IpamPlugin),
             ("/opt/cni/bin/calico-ipam -upgrade", "", Entry::IpamPlugin),
             ("/opt/cni/bin/calico", "ADD", Entry::Plugin),
-            ("/opt/cni/bin/calico -v", "", Entry::Plugin),
+            ("/opt/cni/bin/calico -v", "", Entry::Version),
+            ("/opt/cni/bin/calico-ipam -v", "", Entry::Version),
+            ("/opt/cni/bin/calico -t", "", Entry::Plugin),
+            ("/opt/cni/bin/calico-ipam -h", "", Entry::IpamHelp),
+            ("/opt/cni/bin/calico -h", "", Entry::Tree(words("/opt/cni/bin/calico -h"))),
+            ("/opt/cni/bin/calico -help", "", Entry::Tree(words("calico --help"))),
+            ("calico-node --help", "", old(&["--help"])),
             ("/opt/cni/bin/install", "", Entry::Installer),
             ("/bin/calico-node -felix-live -bird-live", "", old(&["-felix-live", "-bird-live"])),
             ("/bin/calico-node -shutdown", "", old(&["-shutdown"])),

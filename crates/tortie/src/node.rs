@@ -23,6 +23,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 pub(crate) fn run(command: NodeCommand) -> Result<ExitCode> {
     let surroundings = Surroundings {
         calico_version: calicoctl::version_gate::CALICO_VERSION,
+        version: &calicoctl::version::client_version(),
         components: &COMPONENTS,
         services: Box::new(|context| vec![cni_agent(context)]),
     };
@@ -33,6 +34,7 @@ pub(crate) fn run(command: NodeCommand) -> Result<ExitCode> {
 pub(crate) fn run_old(flags: &[String]) -> Result<ExitCode> {
     match node::cli::parse_old(flags)? {
         OldCommand::Node(command) => run(command),
+        OldCommand::Help => crate::print(&node::cli::old_help()),
         OldCommand::Component(name, _) => bail!("{name} is not part of this version yet"),
     }
 }

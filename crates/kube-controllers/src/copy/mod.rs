@@ -28,11 +28,6 @@ use std::collections::HashSet;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
-
-/// A key that fails is never given up: what is not copied is policy that is not enforced.
-const RETRIES: RetryPolicy =
-    RetryPolicy { first: Duration::from_millis(5), longest: Duration::from_secs(60), attempts: None };
 
 /// A kind of object that is copied.
 pub trait Copied: Send + Sync + 'static {
@@ -90,7 +85,7 @@ impl<C: Copied> Copier<C> {
         let inner = Arc::new(Inner {
             context: context.clone(),
             informer: context.informers.of::<C::Source>(),
-            queue: WorkQueue::new(RETRIES),
+            queue: WorkQueue::new(RetryPolicy::default()),
             is_live: AtomicBool::new(false),
             new: Mutex::default(),
             kind: PhantomData::<fn() -> C>,

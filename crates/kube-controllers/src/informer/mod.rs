@@ -19,7 +19,7 @@ mod shell;
 mod store;
 mod strings;
 
-pub use shell::Informer;
+pub use shell::{Informer, Trouble};
 pub use store::Change;
 pub use strings::{Labels, Strings};
 
@@ -86,10 +86,17 @@ pub trait Slim: Sized + PartialEq + Send + Sync + 'static {
     fn take(wire: Self::Wire, strings: &mut Strings) -> Taken<Self>;
 }
 
+/// An informer that somebody asked for.
+struct Asked {
+    informer: Box<dyn AnyInformer>,
+    /// Whether a controller cannot work without it.
+    is_needed: bool,
+}
+
 /// All informers of the process, one per kind. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Informers {
-    kinds: Arc<Mutex<BTreeMap<TypeId, Box<dyn AnyInformer>>>>,
+    kinds: Arc<Mutex<BTreeMap<TypeId, Asked>>>,
     pod_labels: Arc<AtomicBool>,
 }
 
@@ -97,9 +104,23 @@ impl Informers {
     /// The informer of a kind: the same one for everybody who asks.
     #[must_use]
     pub fn of<T: Slim>(&self) -> Informer<T> {
+        self.asked(true)
+    }
+
+    /// The same for a kind that roles of older releases do not let us read: where it is refused, the process is ready all the
+    /// same, unless another controller needs the kind.
+    #[must_use]
+    pub fn if_allowed<T: Slim>(&self) -> Informer<T> {
+        self.asked(false)
+    }
+
+    fn asked<T: Slim>(&self, is_needed: bool) -> Informer<T> {
         let mut kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
-        let entry = kinds.entry(TypeId::of::<T>()).or_insert_with(|| Box::new(Informer::<T>::new()));
-        match entry.as_any().downcast_ref::<Informer<T>>() {
+        let asked = kinds
+            .entry(TypeId::of::<T>())
+            .or_insert_with(|| Asked { informer: Box::new(Informer::<T>::new()), is_needed });
+        asked.is_needed |= is_needed;
+        match asked.informer.as_any().downcast_ref::<Informer<T>>() {
             Some(informer) => informer.clone(),
             // The map has what was put in above.
             None => unreachable!("an informer of another kind under this type"),
@@ -115,21 +136,33 @@ impl Informers {
     pub fn start(&self, cluster: &Cluster, shutdown: &Shutdown) -> Vec<JoinHandle<()>> {
         let kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
         let pod_labels = self.pod_labels.load(Ordering::Relaxed);
-        kinds.values().map(|informer| informer.start(cluster.clone(), shutdown.clone(), pod_labels)).collect()
+        let start = |asked: &Asked| asked.informer.start(cluster.clone(), shutdown.clone(), pod_labels);
+        kinds.values().map(start).collect()
     }
 
     /// What keeps informers from following their kind, in sentences; empty when all is well.
     #[must_use]
     pub fn troubles(&self) -> Vec<String> {
         let kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
-        kinds.values().filter_map(|informer| informer.trouble()).collect()
+        kinds.values().filter_map(|asked| asked.informer.trouble()).map(|trouble| trouble.message).collect()
+    }
+
+    /// The permissions that are missing, and whether a controller cannot work without.
+    #[must_use]
+    pub fn refusals(&self) -> Vec<(String, bool)> {
+        let kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
+        let refusal = |asked: &Asked| {
+            let trouble = asked.informer.trouble().filter(|trouble| trouble.is_refused)?;
+            Some((trouble.message, asked.is_needed))
+        };
+        kinds.values().filter_map(refusal).collect()
     }
 
     /// Waits until every informer that was asked for has the whole list.
     pub async fn synced(&self) {
         let waits: Vec<_> = {
             let kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
-            kinds.values().map(|informer| informer.wait()).collect()
+            kinds.values().map(|asked| asked.informer.wait()).collect()
         };
         for wait in waits {
             wait.await;

@@ -18,6 +18,9 @@ use tokio::task::JoinHandle;
 const SHORTEST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
+/// The longest pause after a refusal: the permission may be given at any time, but rarely is.
+const LONGEST_REFUSED_PAUSE: Duration = Duration::from_secs(60);
+
 /// How often a kind that the cluster lacks is looked for again.
 const ABSENT_PAUSE: Duration = Duration::from_secs(30);
 
@@ -34,7 +37,39 @@ struct Inner<T> {
     subscribers: Mutex<Vec<Subscriber<T>>>,
     synced: watch::Sender<bool>,
     is_served: watch::Sender<bool>,
-    trouble: Mutex<Option<String>>,
+    troubles: Mutex<Troubles>,
+}
+
+/// What fails at present. A list that works says nothing about the watch.
+#[derive(Clone, Debug, Default)]
+struct Troubles {
+    list: Option<Trouble>,
+    watch: Option<Trouble>,
+}
+
+/// What keeps an informer from following its kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// What failed, in words.
+    pub message: String,
+    /// Whether a permission is missing.
+    pub is_refused: bool,
+}
+
+/// The two things that an informer does.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    List,
+    Watch,
+}
+
+impl Troubles {
+    fn of(&mut self, step: Step) -> &mut Option<Trouble> {
+        match step {
+            Step::List => &mut self.list,
+            Step::Watch => &mut self.watch,
+        }
+    }
 }
 
 impl<T> Clone for Informer<T> {
@@ -59,7 +94,7 @@ impl<T: Slim> Informer<T> {
             subscribers: Mutex::default(),
             synced: watch::Sender::new(false),
             is_served: watch::Sender::new(true),
-            trouble: Mutex::new(None),
+            troubles: Mutex::default(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -104,13 +139,13 @@ impl<T: Slim> Informer<T> {
         *self.inner.synced.borrow()
     }
 
-    /// Whether the cluster has the kind; only of interest where it is [`Slim::OPTIONAL`].
+    /// Whether the cluster has the kind and lets us read it; only of interest where it is [`Slim::OPTIONAL`].
     #[must_use]
     pub fn is_served(&self) -> bool {
         *self.inner.is_served.borrow()
     }
 
-    /// Waits until a whole list has been read.
+    /// Waits until a whole list has been read, or an optional kind turned out to be absent or refused.
     pub async fn synced(&self) {
         // The sender lives in `self`.
         let _ = self.inner.synced.subscribe().wait_for(|synced| *synced).await;
@@ -118,8 +153,9 @@ impl<T: Slim> Informer<T> {
 
     /// What keeps the informer from following its kind.
     #[must_use]
-    pub fn trouble(&self) -> Option<String> {
-        self.inner.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn trouble(&self) -> Option<Trouble> {
+        let troubles = self.inner.troubles.lock().unwrap_or_else(PoisonError::into_inner);
+        troubles.list.clone().or_else(|| troubles.watch.clone())
     }
 
     /// Follows the kind until the end is asked for.
@@ -131,7 +167,7 @@ impl<T: Slim> Informer<T> {
     }
 
     async fn follow(&self, cluster: &Cluster, mut strings: Strings) {
-        let mut pause = SHORTEST_PAUSE;
+        let (mut pause, mut watch_pause) = (SHORTEST_PAUSE, SHORTEST_PAUSE);
         loop {
             let mut revision = match self.list(cluster, &mut strings).await {
                 Ok(revision) => revision,
@@ -141,28 +177,31 @@ impl<T: Slim> Informer<T> {
                     continue;
                 }
                 Err(error) => {
-                    self.failed(&error, &mut pause).await;
+                    if T::OPTIONAL && error.is_forbidden() {
+                        self.refused();
+                    }
+                    self.failed(Step::List, &error, &mut pause).await;
                     continue;
                 }
             };
-            self.well(&mut pause);
+            self.well(Step::List, &mut pause);
             self.inner.is_served.send_replace(true);
             if !self.inner.synced.send_replace(true) {
                 tracing::info!(kind = T::COLLECTION.plural, objects = self.len(), "followed");
             }
             // Until the API says that our revision is of no use any more.
             loop {
-                match self.watch(cluster, &mut revision, &mut strings, &mut pause).await {
+                match self.watch(cluster, &mut revision, &mut strings, &mut watch_pause).await {
                     Ok(()) => {}
                     Err(error) if error.is_refusal() => {
                         if error.is_expired() {
                             tracing::info!(kind = T::COLLECTION.plural, "the watch expired: listing anew");
                         } else {
-                            self.failed(&error, &mut pause).await;
+                            self.failed(Step::Watch, &error, &mut watch_pause).await;
                         }
                         break;
                     }
-                    Err(error) => self.failed(&error, &mut pause).await,
+                    Err(error) => self.failed(Step::Watch, &error, &mut watch_pause).await,
                 }
             }
         }
@@ -198,7 +237,7 @@ impl<T: Slim> Informer<T> {
         pause: &mut Duration,
     ) -> Result<(), ClusterError> {
         let mut events = cluster.watch::<T::Wire>(T::COLLECTION, revision).await?;
-        self.well(pause);
+        self.well(Step::Watch, pause);
         while let Some(event) = events.next().await {
             match event? {
                 ClusterEvent::Present(wire) => {
@@ -238,16 +277,32 @@ impl<T: Slim> Informer<T> {
         self.inner.synced.send_replace(true);
     }
 
-    fn well(&self, pause: &mut Duration) {
-        *pause = SHORTEST_PAUSE;
-        *self.inner.trouble.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    /// An optional kind that may not be read is not waited for. What was read before stays, but is not relied on.
+    fn refused(&self) {
+        self.inner.is_served.send_replace(false);
+        self.inner.synced.send_replace(true);
     }
 
-    async fn failed(&self, error: &ClusterError, pause: &mut Duration) {
-        tracing::warn!(%error, retry_in = ?pause, "cannot follow the Kubernetes API");
-        *self.inner.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
+    fn well(&self, step: Step, pause: &mut Duration) {
+        *pause = SHORTEST_PAUSE;
+        *self.inner.troubles.lock().unwrap_or_else(PoisonError::into_inner).of(step) = None;
+    }
+
+    async fn failed(&self, step: Step, error: &ClusterError, pause: &mut Duration) {
+        let trouble = Trouble { message: error.to_string(), is_refused: error.is_forbidden() };
+        let longest = if trouble.is_refused { LONGEST_REFUSED_PAUSE } else { LONGEST_PAUSE };
+        let is_news = {
+            let mut troubles = self.inner.troubles.lock().unwrap_or_else(PoisonError::into_inner);
+            troubles.of(step).replace(trouble.clone()) != Some(trouble)
+        };
+        // A permission that is missing stays missing: once is enough.
+        if is_news {
+            tracing::warn!(%error, retry_in = ?pause, "cannot follow the Kubernetes API");
+        } else {
+            tracing::debug!(%error, retry_in = ?pause, "still cannot follow the Kubernetes API");
+        }
         tokio::time::sleep(*pause).await;
-        *pause = (*pause * 2).min(LONGEST_PAUSE);
+        *pause = (*pause * 2).min(longest);
     }
 }
 
@@ -260,7 +315,7 @@ impl<T: Slim> Default for Informer<T> {
 /// An informer of some kind.
 pub(super) trait AnyInformer: Send + Sync {
     fn start(&self, cluster: Cluster, shutdown: Shutdown, pod_labels: bool) -> JoinHandle<()>;
-    fn trouble(&self) -> Option<String>;
+    fn trouble(&self) -> Option<Trouble>;
     fn wait(&self) -> BoxFuture<'static, ()>;
     fn as_any(&self) -> &dyn Any;
 }
@@ -272,7 +327,7 @@ impl<T: Slim> AnyInformer for Informer<T> {
         tokio::spawn(async move { informer.run(cluster, shutdown, strings).await })
     }
 
-    fn trouble(&self) -> Option<String> {
+    fn trouble(&self) -> Option<Trouble> {
         Informer::trouble(self)
     }
 

@@ -121,8 +121,9 @@ impl IpamGc {
             shared,
             pods,
             nodes,
-            machines: context.informers.of(),
-            instances: context.informers.of(),
+            // Where they may not be read, addresses of machines are never released; all others are.
+            machines: context.informers.if_allowed(),
+            instances: context.informers.if_allowed(),
             witness: Witness {
                 cluster: context.cluster.clone(),
                 client: context.client.clone(),

@@ -145,7 +145,8 @@ impl LoadBalancer {
     pub fn new(context: &Context, assign: AssignIPs) -> Self {
         let shared =
             Arc::new(Shared { state: Mutex::default(), queue: WorkQueue::new(RetryPolicy::default()) });
-        let services = context.informers.of::<Service>();
+        // Roles of releases before 3.30 allow no services, and those before 3.31 no namespaces: then nothing is given out.
+        let services = context.informers.if_allowed::<Service>();
         let listener = Arc::clone(&shared);
         services.subscribe(move |change| listener.service_changed(change));
         for list in [ListOptions::Block { ip_version: None }, ListOptions::resources(Kind::IPPool)] {
@@ -163,7 +164,7 @@ impl LoadBalancer {
         Self {
             shared,
             services,
-            namespaces: context.informers.of(),
+            namespaces: context.informers.if_allowed(),
             cluster: context.cluster.clone(),
             ipam: Ipam::new(Arc::clone(context.client.backend())),
             assign,

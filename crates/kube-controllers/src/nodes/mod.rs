@@ -37,9 +37,6 @@ const PERIOD: Duration = Duration::from_secs(5 * 60);
 /// How many nodes are worked on at once.
 const WORKERS: usize = 4;
 
-const RETRIES: RetryPolicy =
-    RetryPolicy { first: Duration::from_millis(5), longest: Duration::from_secs(60), attempts: None };
-
 /// Something to look at. Each names a Calico node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Task {
@@ -105,7 +102,7 @@ impl Nodes {
             informer: needs_kubernetes.then(|| context.informers.of::<KubernetesNode>()),
             context: context.clone(),
             config,
-            queue: WorkQueue::new(RETRIES),
+            queue: WorkQueue::new(RetryPolicy::default()),
             view: Mutex::default(),
         });
         let follower = Arc::clone(&inner);

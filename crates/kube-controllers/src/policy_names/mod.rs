@@ -33,6 +33,9 @@ pub const DEFAULT_NAMESPACE: &str = "calico-system";
 /// How often the roll-out is looked at.
 const ROLLOUT_PAUSE: Duration = Duration::from_secs(5);
 
+/// The longest pause after it could not be looked at: roles of releases before 3.32 do not allow that.
+const LONGEST_ROLLOUT_PAUSE: Duration = Duration::from_secs(300);
+
 /// How often what failed is tried again.
 const PERIOD: Duration = Duration::from_secs(300);
 
@@ -156,20 +159,30 @@ impl PolicyNames {
     async fn wait_for_rollout(&self, shutdown: &Shutdown) -> bool {
         let namespace = crate::cluster::encode(&self.namespace);
         let path = format!("/apis/apps/v1/namespaces/{namespace}/daemonsets/calico-node");
+        let mut pause = ROLLOUT_PAUSE;
         loop {
             match self.cluster.get::<DaemonSet>("read the DaemonSet calico-node", &path).await {
                 Ok(set) => match set.waits_for() {
                     None => return true,
                     Some(waits_for) => {
+                        pause = ROLLOUT_PAUSE;
                         tracing::info!(
                             waits_for,
                             "names of policies stay as they are until calico-node is rolled out"
                         );
                     }
                 },
-                Err(error) => tracing::warn!(%error, "cannot tell whether calico-node is rolled out"),
+                Err(error) => {
+                    tracing::warn!(%error, retry_in = ?pause, "names of policies stay as they are: cannot tell whether calico-node is rolled out");
+                    let current = pause;
+                    pause = (pause * 2).min(LONGEST_ROLLOUT_PAUSE);
+                    if !shutdown.sleep(current).await {
+                        return false;
+                    }
+                    continue;
+                }
             }
-            if !shutdown.sleep(ROLLOUT_PAUSE).await {
+            if !shutdown.sleep(pause).await {
                 return false;
             }
         }

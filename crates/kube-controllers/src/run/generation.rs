@@ -47,16 +47,21 @@ pub(super) struct Generation {
     controllers: JoinSet<(&'static str, Result<()>)>,
     /// Informers, health, compaction and metrics: they end with the generation and have no say.
     helpers: JoinSet<()>,
-    feed: Option<Syncer>,
+    /// Dropped at the end, which ends them.
+    feeds: Vec<Syncer>,
 }
 
 impl Generation {
     /// Makes and starts what the configuration asks for.
     pub(super) async fn start(base: &Arc<Base>, config: &RunConfig) -> Self {
         let (end, shutdown) = ShutdownHandle::new();
-        let (informers, feed, metrics) = (Informers::default(), DataFeed::default(), Metrics::default());
+        let (informers, metrics) = (Informers::default(), Metrics::default());
+        // Policies are of interest to the migration of their names alone, which must hold back nobody else: older roles do
+        // not let us read them.
+        let (feed, policy_feed) = (DataFeed::default(), DataFeed::default());
         let context = base.context(&informers, &feed, &metrics);
-        let made = controllers(base, &context, config);
+        let policy_context = base.context(&informers, &policy_feed, &metrics);
+        let made = controllers(base, &context, &policy_context, config);
 
         let mut helpers = JoinSet::new();
         if let Some(port) = config.metrics_port {
@@ -68,9 +73,6 @@ impl Generation {
                 // Figures are not worth the work that they are about.
                 Err(error) => tracing::error!(%error, port, "metrics are not served"),
             }
-        }
-        if config.health_enabled {
-            helpers.spawn(health::run(Arc::clone(base), informers.clone(), shutdown.clone()));
         }
         if base.datastore != DatastoreType::Kubernetes {
             let backend = Arc::clone(base.client.backend());
@@ -100,7 +102,14 @@ impl Generation {
             controllers.spawn(async move { (name, controller.run(shutdown).await) });
         }
         let feed = feed.start(base.client.backend());
-        Self { end, controllers, helpers, feed }
+        let policy_feed = policy_feed.start(base.client.backend());
+        if config.health_enabled {
+            let refusals = |feed: &Option<Syncer>| feed.as_ref().map(|feed| feed.refusals().clone());
+            let followed =
+                health::Followed { informers, needed: refusals(&feed), lesser: refusals(&policy_feed) };
+            helpers.spawn(health::run(Arc::clone(base), followed, shutdown.clone()));
+        }
+        Self { end, controllers, helpers, feeds: feed.into_iter().chain(policy_feed).collect() }
     }
 
     /// Lets everything run until the configuration changes or the end is asked for; then ends it.
@@ -138,7 +147,7 @@ impl Generation {
 
     async fn stop(mut self) {
         self.end.request();
-        drop(self.feed.take());
+        self.feeds.clear();
         let ended = async { while self.controllers.join_next().await.is_some() {} };
         if tokio::time::timeout(END_PATIENCE, ended).await.is_err() {
             tracing::warn!("a controller does not end; going on without it");
@@ -149,7 +158,12 @@ impl Generation {
 }
 
 /// The controllers that the configuration asks for.
-fn controllers(base: &Base, context: &Context, config: &RunConfig) -> Vec<Box<dyn Controller>> {
+fn controllers(
+    base: &Base,
+    context: &Context,
+    policy_context: &Context,
+    config: &RunConfig,
+) -> Vec<Box<dyn Controller>> {
     let mut made: Vec<Box<dyn Controller>> = Vec::new();
     let asked = &config.controllers;
     if base.datastore == DatastoreType::Kubernetes {
@@ -177,7 +191,7 @@ fn controllers(base: &Base, context: &Context, config: &RunConfig) -> Vec<Box<dy
         made.push(Box::new(LoadBalancer::new(context, config.assign_ips.clone())));
     }
     if asked.policy_name_migrator {
-        made.push(Box::new(PolicyNames::new(context, Some(base.namespace.clone()))));
+        made.push(Box::new(PolicyNames::new(policy_context, Some(base.namespace.clone()))));
     }
     if base.has_v3_resources {
         made.push(Box::new(PoolController::new(context)));

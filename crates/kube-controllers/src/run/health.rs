@@ -1,4 +1,8 @@
-//! Whether both sides can be reached, asked every few seconds and told in the status file and on the health pages.
+//! Whether both sides can be reached and everything that is needed may be read: asked every few seconds, and reported in the
+//! status file and on the health pages.
+//!
+//! A permission without which a controller cannot work makes the process unready. One that only the migration of policy names,
+//! virtual machines or load balancers need is named, and the process is ready: roles of older releases lack it.
 
 use super::Base;
 use crate::informer::Informers;
@@ -6,6 +10,7 @@ use crate::shutdown::Shutdown;
 use api::ClusterInformationSpec;
 use std::sync::Arc;
 use std::time::Duration;
+use syncer::Refusals;
 
 /// How long an answer may take; longer when it did not come before.
 const SHORTEST_PATIENCE: Duration = Duration::from_secs(4);
@@ -16,7 +21,7 @@ const PAUSE: Duration = Duration::from_secs(10);
 const SHORT_PAUSE: Duration = Duration::from_secs(2);
 
 /// Asks until the end is asked for.
-pub(super) async fn run(base: Arc<Base>, informers: Informers, shutdown: Shutdown) {
+pub(super) async fn run(base: Arc<Base>, followed: Followed, shutdown: Shutdown) {
     for part in ["CalicoDatastore", "KubeAPIServer"] {
         base.status.set(part, false, "initialized to false");
     }
@@ -24,8 +29,10 @@ pub(super) async fn run(base: Arc<Base>, informers: Informers, shutdown: Shutdow
     loop {
         ask_datastore(&base, patience).await;
         ask_api_server(&base, patience).await;
-        let troubles = informers.troubles();
+        let troubles = followed.informers.troubles();
         base.parts.informers.report(troubles.is_empty(), troubles.join("; "));
+        let (ready, reason) = verdict(&followed.refusals());
+        base.status.set("Informers", ready, reason);
         let pause = if base.status.is_ready() {
             patience = SHORTEST_PATIENCE;
             PAUSE
@@ -37,6 +44,36 @@ pub(super) async fn run(base: Arc<Base>, informers: Informers, shutdown: Shutdow
             return;
         }
     }
+}
+
+/// What is followed, of Kubernetes and of Calico.
+#[derive(Clone, Default)]
+pub(super) struct Followed {
+    pub(super) informers: Informers,
+    /// Calico's data without which controllers cannot work.
+    pub(super) needed: Option<Refusals>,
+    /// Calico's data that only the migration of policy names needs.
+    pub(super) lesser: Option<Refusals>,
+}
+
+impl Followed {
+    /// The permissions that are missing, and whether a controller cannot work without.
+    fn refusals(&self) -> Vec<(String, bool)> {
+        let of = |feed: &Option<Refusals>| feed.as_ref().map(Refusals::list).unwrap_or_default();
+        let mut all = self.informers.refusals();
+        all.extend(of(&self.needed).into_iter().map(|refusal| (refusal.message, refusal.holds_back)));
+        all.extend(of(&self.lesser).into_iter().map(|refusal| (refusal.message, false)));
+        all
+    }
+}
+
+/// Whether work is possible with these permissions missing, and which ones are.
+fn verdict(refusals: &[(String, bool)]) -> (bool, String) {
+    let is_ready = refusals.iter().all(|(_, is_needed)| !is_needed);
+    // What stops the work comes first.
+    let mut ordered: Vec<&(String, bool)> = refusals.iter().collect();
+    ordered.sort_by_key(|(_, is_needed)| !is_needed);
+    (is_ready, ordered.into_iter().map(|(message, _)| message.as_str()).collect::<Vec<_>>().join("; "))
 }
 
 async fn ask_datastore(base: &Base, patience: Duration) {
@@ -67,4 +104,22 @@ async fn ask_api_server(base: &Base, patience: Duration) {
     }
     base.status.set("KubeAPIServer", error.is_none(), reason);
     base.parts.api_server.report(error.is_none(), error.unwrap_or_default());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::verdict;
+
+    #[test]
+    fn only_what_is_needed_makes_the_process_unready() {
+        let refusal = |text: &str, is_needed: bool| (text.to_owned(), is_needed);
+        for (refusals, expected) in [
+            (vec![], (true, "")),
+            (vec![refusal("machines", false)], (true, "machines")),
+            (vec![refusal("machines", false), refusal("blocks", true)], (false, "blocks; machines")),
+        ] {
+            let (ready, reason) = verdict(&refusals);
+            assert_eq!((ready, reason.as_str()), expected);
+        }
+    }
 }

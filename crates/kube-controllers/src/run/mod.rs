@@ -141,7 +141,7 @@ async fn lead(
     while candidate.wait(shutdown).await {
         let (end, work_shutdown) = ShutdownHandle::new();
         let outcome = {
-            let mut working = std::pin::pin!(work(base, surroundings, config, &work_shutdown));
+            let mut working = Box::pin(work(base, surroundings, config, &work_shutdown));
             let ended = tokio::select! {
                 outcome = &mut working => Some(outcome),
                 () = candidate.keep() => None,
@@ -151,7 +151,15 @@ async fn lead(
                 Some(outcome) => outcome,
                 None => {
                     end.request();
-                    working.await
+                    // Nobody renews the lease now: what has not ended in time is cut off, for another may begin.
+                    let limit = candidate.end().unwrap_or_else(std::time::Instant::now);
+                    match tokio::time::timeout_at(limit.into(), working).await {
+                        Ok(outcome) => outcome,
+                        Err(_) => {
+                            tracing::warn!("controllers did not end before the lease does: cut off");
+                            Ok(())
+                        }
+                    }
                 }
             }
         };
@@ -280,7 +288,7 @@ async fn make_ready(base: &Base) -> Result<()> {
 async fn migrate_from_flannel(base: &Arc<Base>, config: FlannelConfig, shutdown: Shutdown) -> Result<()> {
     let context = base.context(&Informers::default(), &DataFeed::default(), &Metrics::default());
     let migration = Box::new(FlannelMigration::new(&context, config));
-    let health = tokio::spawn(health::run(Arc::clone(base), Informers::default(), shutdown.clone()));
+    let health = tokio::spawn(health::run(Arc::clone(base), health::Followed::default(), shutdown.clone()));
     let outcome = migration.run(shutdown.clone()).await;
     if outcome.is_ok() {
         shutdown.requested().await;

@@ -6,6 +6,7 @@ mod endpoints;
 mod flannel;
 mod gc;
 mod nodes;
+mod roles;
 mod services;
 mod stage;
 mod trouble;

@@ -12,6 +12,8 @@ pub enum OldCommand {
     Node(NodeCommand),
     /// Another component, by its name of today, with its arguments.
     Component(&'static str, Vec<String>),
+    /// The list of flags.
+    Help,
 }
 
 /// Why the flags cannot be understood.
@@ -73,11 +75,31 @@ const SWITCHES: [&str; 26] = [
 /// Flags with a value.
 const VALUES: [&str; 3] = ["threshold-time", "flows", "confd-confdir"];
 
+/// The flags, for people.
+#[must_use]
+pub fn help() -> String {
+    let switches = SWITCHES.iter().filter(|flag| !ABSENT.contains(flag)).map(|flag| format!("  -{flag}\n"));
+    let values = VALUES.iter().filter(|flag| !ABSENT.contains(flag)).map(|flag| format!("  -{flag} VALUE\n"));
+    format!(
+        "Usage: calico-node [FLAG]...\n\nWithout flags, starts this machine's node and keeps its parts running. \
+         `tortie node --help` explains the commands.\n\nFlags of older manifests:\n{}{}",
+        switches.collect::<String>(),
+        values.collect::<String>()
+    )
+}
+
+/// Flags of parts that this version does not have.
+const ABSENT: [&str; 6] =
+    ["bpf", "flows", "confd", "confd-run-once", "confd-keep-stage-file", "confd-confdir"];
+
 /// Reads the flags; the program's name is not among them.
 ///
 /// # Errors
 /// When a flag is not known, or they ask for nothing.
 pub fn parse(arguments: &[String]) -> Result<OldCommand, OldError> {
+    if matches!(arguments, [flag] if matches!(flag.as_str(), "-h" | "-help" | "--help")) {
+        return Ok(OldCommand::Help);
+    }
     let flags = Flags::read(arguments)?;
     let node = |command| Ok(OldCommand::Node(command));
     let component = |name, arguments| Ok(OldCommand::Component(name, arguments));
@@ -249,6 +271,8 @@ mod tests {
             ("-status-reporter", node(NodeCommand::Status { command: StatusCommand::Report })),
             ("-show-status", node(NodeCommand::Status { command: StatusCommand::Show })),
             ("-v", node(NodeCommand::Version)),
+            ("-h", Ok(OldCommand::Help)),
+            ("--help", Ok(OldCommand::Help)),
             ("-felix", Ok(OldCommand::Component("felix", vec![]))),
             (
                 "-confd -confd-run-once -confd-confdir /etc/x",

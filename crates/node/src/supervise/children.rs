@@ -19,6 +19,9 @@ use std::time::Duration;
 /// How often a start-up that is under way looks whether it should end.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// How long a signal may take from its arrival to the thread that receives it.
+const SETTLE: Duration = Duration::from_millis(50);
+
 /// The variable that tells a part the process id of its supervisor.
 const SUPERVISOR: &str = "TORTIE_SUPERVISOR";
 
@@ -159,6 +162,13 @@ impl Signals {
     pub(super) async fn end(&self) {
         while !self.end_requested() {
             tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Gives a signal that arrived with the end of a part the time to be seen.
+    pub(super) fn settle(&self) {
+        if !self.end_requested() {
+            std::thread::sleep(SETTLE);
         }
     }
 

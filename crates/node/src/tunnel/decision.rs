@@ -2,31 +2,61 @@
 
 use super::kind::{NODE_ATTRIBUTE, TYPE_ATTRIBUTE, TunnelKind};
 use api::{AllocationAttribute, IPIPMode, IPPool, IPPoolAllowedUse, Node, VXLANMode};
+use client::InvalidEntry;
 use ipnet::IpNet;
 use std::net::IpAddr;
 
-/// A pool whose range cannot be read: the device's address might belong to it.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the range '{cidr}' of IP pool '{pool}' cannot be read: {reason}")]
-pub struct UnreadablePool {
-    /// Which pool.
-    pub pool: String,
-    /// Its range.
-    pub cidr: String,
-    /// What is wrong with it.
-    pub reason: String,
+/// The pools that can be read, and whether these are all of them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Pools {
+    readable: Vec<(IPPool, IpNet)>,
+    /// Whether there is a pool that cannot be read: an address might belong to it, and a device might be served by it.
+    has_unreadable: bool,
 }
 
-/// The pools that may serve the device, in the order of the list; none when the device is not used.
-///
-/// # Errors
-/// When a pool's range cannot be read.
-pub fn eligible_pools(
-    kind: TunnelKind,
-    node: &Node,
-    pools: &[IPPool],
-    host_encryption: bool,
-) -> Result<Vec<IpNet>, UnreadablePool> {
+impl Pools {
+    /// Sorts them out; those that cannot be read are named in the log.
+    #[must_use]
+    pub fn new(pools: Vec<IPPool>, invalid: &[InvalidEntry]) -> Self {
+        let mut sorted = Self { readable: Vec::new(), has_unreadable: !invalid.is_empty() };
+        for entry in invalid {
+            let (pool, reason) = (&entry.key, &entry.reason);
+            tracing::warn!(pool, reason, "this IP pool cannot be read: not used for tunnels");
+        }
+        for pool in pools {
+            match pool.spec.cidr.parse() {
+                Ok(network) => sorted.readable.push((pool, network.masked())),
+                Err(reason) => {
+                    let (name, cidr) = (&pool.metadata.name, &pool.spec.cidr);
+                    tracing::warn!(pool = name, %cidr, reason, "the range of this IP pool cannot be read: not used for tunnels");
+                    sorted.has_unreadable = true;
+                }
+            }
+        }
+        sorted
+    }
+
+    /// Whether every pool can be read. Where one cannot, no address is given up for want of a pool.
+    #[must_use]
+    pub fn are_all_known(&self) -> bool {
+        !self.has_unreadable
+    }
+}
+
+/// What the pools mean for a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Serving {
+    /// These may serve it, in the order of the list.
+    Ranges(Vec<IpNet>),
+    /// The device is not used.
+    Unused,
+    /// None may, but there is one that cannot be read: the device is left as it is.
+    Unknown,
+}
+
+/// Which pools may serve the device.
+#[must_use]
+pub fn serving(kind: TunnelKind, node: &Node, pools: &Pools, host_encryption: bool) -> Serving {
     // WireGuard runs once the node has a key. Encrypting hosts, its device has the host's own address.
     let public_key = match kind {
         TunnelKind::Wireguard => Some(&node.status.wireguard_public_key),
@@ -34,27 +64,23 @@ pub fn eligible_pools(
         TunnelKind::Ipip | TunnelKind::Vxlan | TunnelKind::VxlanV6 => None,
     };
     if public_key.is_some_and(|key| key.is_empty() || host_encryption) {
-        return Ok(Vec::new());
+        return Serving::Unused;
     }
-    let mut ranges = Vec::new();
-    for pool in pools {
-        let network = pool.spec.cidr.parse().map_err(|reason| UnreadablePool {
-            pool: pool.metadata.name.clone(),
-            cidr: pool.spec.cidr.to_string(),
-            reason,
-        })?;
-        let range = network.masked();
+    let serves = |pool: &IPPool, range: &IpNet| {
         let is_closed = pool.spec.disabled || pool.metadata.deletion_timestamp.is_some();
-        if !is_closed
-            && kind.family().has_net(&range)
+        !is_closed
+            && kind.family().has_net(range)
             && allows_tunnels(pool)
             && uses(pool, kind)
             && selects(pool, node)
-        {
-            ranges.push(range);
-        }
+    };
+    let ranges: Vec<IpNet> =
+        pools.readable.iter().filter(|(pool, range)| serves(pool, range)).map(|(_, range)| *range).collect();
+    match (ranges.is_empty(), pools.has_unreadable) {
+        (false, _) => Serving::Ranges(ranges),
+        (true, false) => Serving::Unused,
+        (true, true) => Serving::Unknown,
     }
-    Ok(ranges)
 }
 
 fn allows_tunnels(pool: &IPPool) -> bool {
@@ -95,7 +121,8 @@ pub enum Step {
     Retag(IpAddr),
 }
 
-/// Decides for a device that is used. `allocation` is who holds its present address.
+/// Decides for a device that is used. `allocation` is who holds its present address; `are_all_known` says whether `pools` may
+/// lack one that cannot be read.
 #[must_use]
 pub fn step(
     kind: TunnelKind,
@@ -103,6 +130,7 @@ pub fn step(
     current: Option<IpAddr>,
     allocation: Option<&AllocationAttribute>,
     pools: &[IpNet],
+    are_all_known: bool,
 ) -> Step {
     let Some(current) = current else {
         // The resource may have lost an address that is still allocated.
@@ -111,7 +139,8 @@ pub fn step(
     let Some(allocation) = allocation else { return Step::ReleaseAndAssign };
     let owner = &allocation.active_owner_attrs;
     if is_owned(kind, node_name, allocation) {
-        if pools.iter().any(|pool| pool.contains(&current)) { Step::Keep } else { Step::ReleaseAndAssign }
+        let is_served = pools.iter().any(|pool| pool.contains(&current));
+        if is_served || !are_all_known { Step::Keep } else { Step::ReleaseAndAssign }
     } else if owner.is_empty() && allocation.handle_id.is_none() {
         // Workloads always had handles; tunnels got them only later.
         Step::Retag(current)

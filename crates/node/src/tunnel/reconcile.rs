@@ -3,12 +3,12 @@
 //! Addresses are taken before the resource names them, and released after it does not; a pass that fails in between gives
 //! back what it took. Whatever a crash leaves is found again by its handle.
 
-use super::decision::{Leftover, Step, UnreadablePool, eligible_pools, leftover, step};
+use super::decision::{Leftover, Pools, Serving, Step, leftover, serving, step};
 use super::kind::TunnelKind;
 use crate::context::ContextError;
 use crate::family::Family;
 use api::scalars::Ip;
-use api::{IPPool, IPPoolSpec, Node, NodeSpec};
+use api::{IPPoolSpec, Node, NodeSpec};
 use client::{Client, ListQuery, OpenError};
 use ipam::{AssignIp, AutoAssign, IntendedUse, Ipam, Release};
 use ipnet::IpNet;
@@ -33,9 +33,6 @@ pub enum TunnelError {
         #[source]
         source: client::Error,
     },
-    /// A pool cannot be read.
-    #[error(transparent)]
-    Pool(#[from] UnreadablePool),
     /// What the resource has for a device is no address.
     #[error("the {kind} of node {node} is not an address: {reason}")]
     NotAnAddress {
@@ -86,17 +83,14 @@ pub async fn reconcile(client: &Client, node_name: &str, host_encryption: bool) 
     let node = nodes.get("", node_name).await.map_err(failed(&format!("reading node {node_name}")))?;
     let pools =
         client.resource::<IPPoolSpec>().list(&ListQuery::all()).await.map_err(failed("listing IP pools"))?;
-    if let Some(entry) = pools.invalid.first() {
-        let (pool, reason) = (entry.key.clone(), entry.reason.clone());
-        return Err(UnreadablePool { pool, cidr: String::new(), reason }.into());
-    }
+    let pools = Pools::new(pools.items, &pools.invalid);
     let mut pass = Pass {
         ipam: Ipam::new(client.backend().clone()),
         node_name,
         taken: Vec::new(),
         wanted: BTreeMap::new(),
     };
-    let outcome = pass.all(&node, &pools.items, host_encryption).await;
+    let outcome = pass.all(&node, &pools, host_encryption).await;
     let outcome = match outcome {
         Ok(()) => {
             let wanted = &pass.wanted;
@@ -130,19 +124,28 @@ struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    async fn all(&mut self, node: &Node, pools: &[IPPool], host_encryption: bool) -> Result<(), TunnelError> {
+    async fn all(&mut self, node: &Node, pools: &Pools, host_encryption: bool) -> Result<(), TunnelError> {
         for kind in TunnelKind::ALL {
-            let ranges = eligible_pools(kind, node, pools, host_encryption)?;
-            if ranges.is_empty() {
-                self.remove(kind, node).await?;
-            } else {
-                self.ensure(kind, node, &ranges).await?;
+            match serving(kind, node, pools, host_encryption) {
+                Serving::Unused => self.remove(kind, node).await?,
+                Serving::Ranges(ranges) => self.ensure(kind, node, &ranges, pools.are_all_known()).await?,
+                Serving::Unknown => {
+                    if !kind.address(node).is_empty() {
+                        tracing::warn!(%kind, "a pool cannot be read: the tunnel device keeps its address");
+                    }
+                }
             }
         }
         Ok(())
     }
 
-    async fn ensure(&mut self, kind: TunnelKind, node: &Node, pools: &[IpNet]) -> Result<(), TunnelError> {
+    async fn ensure(
+        &mut self,
+        kind: TunnelKind,
+        node: &Node,
+        pools: &[IpNet],
+        are_all_known: bool,
+    ) -> Result<(), TunnelError> {
         let current = self.current(kind, node)?;
         let allocation = match current {
             Some(address) => {
@@ -150,7 +153,7 @@ impl Pass<'_> {
             }
             None => None,
         };
-        match step(kind, self.node_name, current, allocation.as_ref(), pools) {
+        match step(kind, self.node_name, current, allocation.as_ref(), pools, are_all_known) {
             Step::Keep => Ok(()),
             Step::ReleaseAndAssign => {
                 self.release_handle(kind).await?;

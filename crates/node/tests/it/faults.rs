@@ -10,12 +10,17 @@ async fn a_node_waits_for_its_datastore() {
     let mut etcd = Etcd::start().expect("etcd");
     let endpoint = etcd.endpoint();
     etcd.kill();
+    // In etcd's place, one that hangs up: after the second attempt the first one has failed.
+    let place = endpoint.trim_start_matches("http://").to_owned();
+    let hangs_up = tokio::net::TcpListener::bind(&place).await.expect("etcd's port");
     let node = TestNode::new(&on_etcd(&endpoint, &[("WAIT_FOR_DATASTORE", "true"), ("IP", "autodetect")]));
     let context = node.context.clone();
     let starting = tokio::spawn(async move { run(&context).await });
-    // Long enough for attempts that fail; whether they were made does not matter.
-    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    for _ in 0..2 {
+        drop(hangs_up.accept().await.expect("an attempt"));
+    }
     assert!(!starting.is_finished(), "a node without a datastore has started");
+    drop(hangs_up);
     etcd.restart().expect("etcd again");
     let started = starting.await.expect("no panic").expect("a start");
     assert_eq!(started.node_name, "node-a");

@@ -13,13 +13,13 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use testkit::{ApiServer, Etcd};
 
-struct Cluster {
-    api_server: ApiServer,
+pub(crate) struct Cluster {
+    pub(crate) api_server: ApiServer,
     _etcd: Etcd,
 }
 
 impl Cluster {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let etcd = Etcd::start().expect("etcd");
         let api_server = ApiServer::start(&etcd.endpoint()).expect("kube-apiserver");
         let definitions: Vec<Value> =
@@ -41,7 +41,7 @@ impl Cluster {
     }
 
     /// A node as a kubelet would register it.
-    fn add_node(&self, name: &str, address: &str, pod_cidr: &str) {
+    pub(crate) fn add_node(&self, name: &str, address: &str, pod_cidr: &str) {
         let node = json!({
             "apiVersion": "v1", "kind": "Node",
             "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
@@ -54,7 +54,7 @@ impl Cluster {
         assert!(self.api_server.kubectl(&patch).expect("kubectl").status.success());
     }
 
-    fn get(&self, arguments: &[&str]) -> Value {
+    pub(crate) fn get(&self, arguments: &[&str]) -> Value {
         let mut all = vec!["get", "-o", "json"];
         all.extend_from_slice(arguments);
         let output = self.api_server.kubectl(&all).expect("kubectl");
@@ -62,7 +62,7 @@ impl Cluster {
         serde_json::from_slice(&output.stdout).expect("JSON")
     }
 
-    fn delete_all(&self, kinds: &[&str]) {
+    pub(crate) fn delete_all(&self, kinds: &[&str]) {
         for kind in kinds {
             let kind = format!("{kind}.crd.projectcalico.org");
             assert!(self.api_server.kubectl(&["delete", &kind, "--all"]).expect("kubectl").status.success());

@@ -8,6 +8,7 @@ mod faults;
 mod folders;
 mod health;
 mod kubernetes;
+mod roles;
 mod startup;
 mod status;
 mod support;

@@ -183,3 +183,39 @@ async fn changes_are_followed_through_an_outage() {
     handle.request();
     following.await.expect("no panic").expect("an orderly end");
 }
+
+/// An entry that is not JSON: its pool is not used, and what may be from it is not given up.
+#[tokio::test]
+async fn a_pool_that_cannot_be_read_stops_nothing_and_releases_nothing() {
+    let etcd = Etcd::start().expect("etcd");
+    let endpoint = etcd.endpoint();
+    let (node, client) = node(&endpoint).await;
+    create(&client, pool("one", "10.1.0.0/16", |spec| spec.vxlan_mode = VXLANMode::Always)).await;
+    tunnel::run_once(&node.context).await.expect("an address");
+    let before = address(&client, TunnelKind::Vxlan).await;
+    let handle = holder(&client, &before).await;
+    assert!(handle.is_some(), "{before} is not allocated");
+
+    // The pool of the address breaks, alone and then beside another.
+    let key = "/calico/resources/v3/projectcalico.org/ippools/one";
+    assert!(etcd.etcdctl(&["put", key, "{not JSON"]).expect("etcdctl").status.success());
+    for _ in 0..2 {
+        tunnel::run_once(&node.context).await.expect("a pass beside a pool that cannot be read");
+        assert_eq!(address(&client, TunnelKind::Vxlan).await, before);
+        assert_eq!(holder(&client, &before).await, handle);
+        let other = "/calico/resources/v3/projectcalico.org/ippools/two";
+        let mut spec = pool("two", "10.2.0.0/16", |spec| spec.vxlan_mode = VXLANMode::Always);
+        spec.metadata.uid = "0b8a4e5c-2a5f-4d9b-9d0f-6b8f0c5d7a11".into();
+        let text = serde_json::to_string(&spec).expect("JSON");
+        assert!(etcd.etcdctl(&["put", other, &text]).expect("etcdctl").status.success());
+    }
+    // A device without an address gets one from a pool that can be read.
+    change(&client, "two", |spec| {
+        spec.vxlan_mode = VXLANMode::Never;
+        spec.ipip_mode = IPIPMode::Always;
+    })
+    .await;
+    tunnel::run_once(&node.context).await.expect("an address beside a pool that cannot be read");
+    assert!(address(&client, TunnelKind::Ipip).await.starts_with("10.2."));
+    assert_eq!(address(&client, TunnelKind::Vxlan).await, before);
+}

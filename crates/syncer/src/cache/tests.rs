@@ -342,6 +342,50 @@ fn a_kind_that_the_store_does_not_know_is_asked_for_twice_an_hour() {
 }
 
 #[test]
+fn a_refused_list_is_repeated_with_growing_pauses() {
+    let mut bench = Bench::started();
+    for pause in [1, 2, 4, 8, 16, 32, 60, 60] {
+        let asked = bench.fail_list(FailureClass::Refused);
+        assert_eq!(asked, ["failed".to_owned(), format!("wait {} ms", pause * 1000)]);
+        assert_eq!(bench.after(Duration::from_secs(pause)), ["list 0"]);
+    }
+    // The permission was given; if it is taken away again, everything begins with the shortest pause.
+    assert_eq!(bench.page(&[("a", 1)]), ["resync", "+a@1"]);
+    assert_eq!(bench.done("3"), ["in-sync", "watch 3"]);
+    bench.handle(Event::WatchStarted);
+    bench.end(FailureClass::Expired);
+    bench.after(MIN_RESYNC_INTERVAL);
+    assert_eq!(bench.fail_list(FailureClass::Refused), ["wait 1000 ms"]);
+    assert_eq!(bench.cache.len(), 1, "a refusal deletes nothing");
+}
+
+#[test]
+fn an_optional_kind_that_is_refused_holds_nobody_back() {
+    let mut bench = Bench::new(CacheOptions { optional: true, deletes_on_failure: false });
+    bench.tick();
+    assert_eq!(bench.fail_list(FailureClass::Refused), ["resync", "in-sync", "wait 1000 ms"]);
+    assert_eq!(bench.after(Duration::from_secs(1)), ["list 0"]);
+    assert_eq!(bench.fail_list(FailureClass::Refused), ["wait 2000 ms"]);
+    assert_eq!(bench.after(Duration::from_secs(2)), ["list 0"]);
+    assert_eq!(bench.page(&[("a", 1)]), ["+a@1"]);
+    assert_eq!(bench.done("3"), ["watch 3"]);
+}
+
+#[test]
+fn what_may_be_listed_and_not_watched_is_listed_again_and_stays_in_sync() {
+    let mut bench = Bench::started();
+    bench.page(&[("a", 1)]);
+    assert_eq!(bench.done("3"), ["in-sync", "watch 3"]);
+    for (number, pause) in [5, 10, 20, 40, 60, 60].into_iter().enumerate() {
+        assert_eq!(bench.refuse(FailureClass::Refused), [format!("wait {} ms", pause * 1000)]);
+        assert_eq!(bench.after(Duration::from_secs(pause)), ["list 3".to_owned()], "{number}");
+        assert_eq!(bench.page(&[("a", 1)]), NOTHING);
+        assert_eq!(bench.done("3"), ["watch 3"]);
+    }
+    assert_eq!(bench.handle(Event::WatchStarted), NOTHING);
+}
+
+#[test]
 fn the_end_deletes_everything_in_order() {
     let mut bench = Bench::watching(&[("b", 2), ("a", 1)]);
     assert_eq!(bench.handle(Event::Stop), ["-b", "-a"]);
@@ -542,7 +586,7 @@ fn errors_of_the_store_have_classes() {
         (Error::transient("x", "refused"), FailureClass::Unreachable),
         (Error::permanent("x", "broken"), FailureClass::Other),
         (Error::WatchClosed { reason: String::new() }, FailureClass::Other),
-        (Error::Unauthorized { reason: String::new() }, FailureClass::Other),
+        (Error::Unauthorized { reason: String::new() }, FailureClass::Refused),
     ] {
         assert_eq!(Failure::from(error).class, class);
     }

@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use testkit::{ApiServer, Etcd, Folder, free_port};
+use testkit::{ApiServer, Etcd, Folder, Signal, free_port};
 
 /// Running controllers; killed when dropped.
 struct Controllers {
@@ -58,9 +58,8 @@ impl Controllers {
     }
 
     /// Asks it to end with this signal: its exit code.
-    fn end(&mut self, signal: &str) -> Option<i32> {
-        let sent = Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap();
-        assert!(sent.success());
+    fn end(&mut self, signal: Signal) -> Option<i32> {
+        testkit::signal(self.child.id(), signal).unwrap();
         let mut code = None;
         let deadline = Instant::now() + Duration::from_secs(60);
         while code.is_none() {
@@ -103,10 +102,10 @@ fn one_leads_the_next_takes_over_and_both_end_when_asked() {
     // The second waits for its turn, and has it at once when the first goes.
     let mut second = Controllers::start(&["component", "kube-controllers"], &store, &api_server);
     second.until("it waits", || second.log().contains("another leads"));
-    assert_eq!(first.end("-TERM"), Some(0), "{}", first.log());
+    assert_eq!(first.end(Signal::TERM), Some(0), "{}", first.log());
     api_server.kubectl(&["create", "namespace", "shop"]).unwrap();
     second.until("it follows namespaces", || has_profile("shop"));
-    assert_eq!(second.end("-INT"), Some(0), "{}", second.log());
+    assert_eq!(second.end(Signal::INT), Some(0), "{}", second.log());
 }
 
 #[test]

@@ -363,7 +363,7 @@ fn wireguard(cluster: &Cluster) {
     // A Felix that is killed leaves packets flowing, and the next one takes over what it finds.
     for pid in ip_line("netns pids n1").split_whitespace() {
         if std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "tortie") {
-            assert!(Command::new("kill").args(["-9", pid]).status().unwrap().success());
+            testkit::signal(pid.parse().unwrap(), testkit::Signal::KILL).unwrap();
         }
     }
     assert!(travel_as("wireguard"), "right after the end of Felix");

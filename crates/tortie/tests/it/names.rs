@@ -71,8 +71,46 @@ fn plugins_by_name_and_by_variable() {
         let output = started_as(name, arguments, variables);
         assert!(text(&output.stdout).contains("supportedVersions"), "{name} {arguments:?}: {output:?}");
     }
-    let output = started_as("calico-node", &["-v"], &[]);
-    assert!(output.status.success() && text(&output.stdout).starts_with("v3."), "{output:?}");
+}
+
+#[test]
+fn versions_are_of_one_scheme() {
+    let client = text(&started_as("calicoctl", &["version", "--client"], &[]).stdout);
+    let client = client.lines().find_map(|line| line.strip_prefix("Client Version:")).map(str::trim);
+    let client = client.expect("a version").to_owned();
+    assert!(client.starts_with("v3."), "{client}");
+    for (name, arguments) in [
+        ("calico", &["-v"] as &[&str]),
+        ("calico-ipam", &["-v"]),
+        ("calico-node", &["-v"]),
+        ("calico", &["component", "node", "version"]),
+    ] {
+        let output = started_as(name, arguments, &[]);
+        assert_eq!(text(&output.stdout).trim(), client, "{name} {arguments:?}: {output:?}");
+    }
+    let output = started_as("tortie", &["--version"], &[]);
+    assert!(output.status.success() && text(&output.stdout).starts_with("tortie "), "{output:?}");
+}
+
+#[test]
+fn help_is_help() {
+    for (name, arguments, expected) in [
+        ("calico-node", &["--help"] as &[&str], "-felix-live"),
+        ("calico-node", &["-h"], "-startup"),
+        ("calico-ipam", &["-h"], "IPAM plugin"),
+        ("calico", &["-h"], "Usage"),
+        ("calico", &["-help"], "Usage"),
+        ("tortie", &["help"], "Usage"),
+        ("tortie", &["help", "node"], "node-services"),
+    ] {
+        let output = started_as(name, arguments, &[]);
+        let told = text(&output.stdout);
+        assert!(output.status.success() && told.contains(expected), "{name} {arguments:?}: {output:?}");
+        assert!(
+            !told.contains("BPF dataplane") && !told.contains("flow logs"),
+            "{name} {arguments:?}: {told}"
+        );
+    }
 }
 
 #[test]

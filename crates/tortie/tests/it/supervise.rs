@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use testkit::network::Namespace;
-use testkit::{Etcd, EtcdOptions, Folder, Process, program};
+use testkit::{Etcd, EtcdOptions, Folder, Process, Signal, program, signal};
 
 /// Where a node disturbs nobody, and its datastore.
 fn apart() -> (Namespace, Etcd) {
@@ -98,14 +98,35 @@ fn a_node_starts_heals_and_ends() {
     assert_eq!(std::fs::metadata(&socket).expect("a socket").permissions().mode() & 0o777, 0o600);
 
     let first = node.services_pid().expect("a process");
-    let killed = std::process::Command::new("kill").args(["-KILL", &first.to_string()]).status();
-    assert!(killed.expect("kill").success());
+    signal(first, Signal::KILL).expect("a kill");
     node.wait_until("its services run again", || {
         node.services_pid().is_some_and(|pid| pid != first && is_running(pid))
     });
     let second = node.services_pid().expect("a process");
     node.process.terminate().expect("an end");
     assert!(!is_running(second), "a part outlived its node:\n{}", node.log());
+}
+
+/// As Ctrl-C does: the signal reaches all parts at once, and nobody has to be told that they end.
+#[test]
+fn a_signal_for_the_whole_group_ends_in_silence() {
+    let (namespace, etcd) = apart();
+    let mut node = Node::start(&namespace, &etcd.endpoint());
+    let felix = node.file("/run/calico/services/felix");
+    node.wait_until("its parts run", || {
+        node.services_pid().is_some_and(is_running)
+            && std::fs::metadata(&felix).is_ok_and(|file| file.len() > 0)
+    });
+    let before = node.log().len();
+    // The parts first: the supervisor may learn of their end before it learns of its own.
+    let felix = std::fs::read_to_string(&felix).expect("Felix's file").trim().parse().expect("a process");
+    for part in [felix, node.services_pid().expect("a process"), node.process.id()] {
+        signal(part, Signal::TERM).expect("a signal");
+    }
+    node.process.terminate().expect("an end");
+    let log = node.log();
+    assert!(log[before..].contains("ending"), "{log}");
+    assert!(!log[before..].contains("starting it again"), "{log}");
 }
 
 #[test]

@@ -17,8 +17,11 @@ fn node() -> Node {
 }
 
 fn found(kind: TunnelKind, node: &Node, pools: &[IPPool], host_encryption: bool) -> Vec<String> {
-    let ranges = eligible_pools(kind, node, pools, host_encryption).expect("pools");
-    ranges.iter().map(ToString::to_string).collect()
+    match serving(kind, node, &Pools::new(pools.to_vec(), &[]), host_encryption) {
+        Serving::Ranges(ranges) => ranges.iter().map(ToString::to_string).collect(),
+        Serving::Unused => Vec::new(),
+        Serving::Unknown => vec!["unknown".to_owned()],
+    }
 }
 
 #[test]
@@ -82,9 +85,23 @@ fn wireguard_needs_a_key_and_any_pool() {
 }
 
 #[test]
-fn an_unreadable_range_is_an_error() {
-    let error = eligible_pools(TunnelKind::Vxlan, &node(), &[pool("p", "ten", |_| {})], false);
-    assert!(error.expect_err("no range").to_string().contains("'ten' of IP pool 'p'"));
+fn a_pool_that_cannot_be_read_takes_nothing_away() {
+    let vxlan = pool("vxlan", "10.2.0.0/16", |spec| spec.vxlan_mode = VXLANMode::Always);
+    let broken = pool("p", "ten", |_| {});
+    let node = node();
+    assert_eq!(found(TunnelKind::Vxlan, &node, &[broken.clone(), vxlan], false), ["10.2.0.0/16"]);
+    // Whether the device is used, the pool that cannot be read would say.
+    assert_eq!(found(TunnelKind::Vxlan, &node, std::slice::from_ref(&broken), false), ["unknown"]);
+    // Without a key it is not, whatever the pool says.
+    assert_eq!(found(TunnelKind::Wireguard, &node, &[broken], false), Vec::<String>::new());
+
+    let outside: IpAddr = "10.3.0.1".parse().expect("an address");
+    let pools: Vec<IpNet> = vec!["10.2.0.0/16".parse().expect("a range")];
+    let ours = allocation(Some("vxlan-tunnel-addr-n"), &[("node", "n"), ("type", "vxlanTunnelAddress")]);
+    for (are_all_known, expected) in [(true, Step::ReleaseAndAssign), (false, Step::Keep)] {
+        let decided = step(TunnelKind::Vxlan, "n", Some(outside), Some(&ours), &pools, are_all_known);
+        assert_eq!(decided, expected);
+    }
 }
 
 fn allocation(handle: Option<&str>, attributes: &[(&str, &str)]) -> AllocationAttribute {
@@ -119,7 +136,7 @@ fn an_address_stays_moves_or_is_given_up() {
         (Some(inside), Some(&old_tunnel), Step::Retag(inside)),
     ] {
         assert_eq!(
-            step(TunnelKind::Vxlan, "n", current, allocation, &pools),
+            step(TunnelKind::Vxlan, "n", current, allocation, &pools, true),
             expected,
             "{current:?} {allocation:?}"
         );

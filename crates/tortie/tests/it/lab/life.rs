@@ -46,8 +46,7 @@ fn two_labs_at_once_leave_the_machine_alone() {
 fn a_killed_lab_is_removed() {
     let lab = Lab::up(&["--nodes", "2", "--pods", "2"]);
     assert!(lab.processes().len() > 4);
-    let killed = Command::new("kill").args(["-KILL", &lab.keeper().to_string()]).status().expect("kill");
-    assert!(killed.success());
+    testkit::signal(lab.keeper(), testkit::Signal::KILL).expect("a kill");
     // Nothing can be done with it any more, and the message says what to do.
     let output = lab.run(&["matrix"]);
     assert!(!output.status.success() && told(&output).contains("lab down"), "{}", told(&output));
