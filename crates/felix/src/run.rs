@@ -184,6 +184,7 @@ fn graph_config(config: &Config, encapsulation: &Encapsulation, suppress_overlap
     GraphConfig {
         host: config.felix_hostname.clone(),
         suppress_overlaps,
+        allows_source_spoofing: config.workload_source_spoofing == felix_config::choices::SourceSpoofing::Any,
         istio_ambient: config.istio_ambient_mode == felix_config::choices::Switch::Enabled,
         network: NetworkSettings {
             route_source: match config.route_source {
@@ -281,4 +282,21 @@ fn log_to(sources: &felix_config::Sources) {
         .with_writer(std::io::stderr)
         .with_ansi(false)
         .try_init();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use felix_config::choices::SourceSpoofing;
+
+    #[test]
+    fn workloads_spoof_only_where_the_parameter_says_so() {
+        for (setting, allowed) in
+            [(SourceSpoofing::Disabled, false), (SourceSpoofing::Any, true), (SourceSpoofing::Unset, false)]
+        {
+            let config = Config { workload_source_spoofing: setting, ..Config::default() };
+            let graph = graph_config(&config, &Encapsulation::default(), false);
+            assert_eq!(graph.allows_source_spoofing, allowed, "{setting:?}");
+        }
+    }
 }
