@@ -184,6 +184,9 @@ pub struct CacheOptions {
     pub deletes_on_failure: bool,
     /// Whether the kind may be unknown to the store for good: an empty list without a revision then means that it is.
     pub optional: bool,
+    /// Whether the feed must not go on without the kind: a store that does not know it is not in sync. Without this,
+    /// the kind counts as empty.
+    pub required: bool,
 }
 
 /// The machine for one kind.
@@ -358,7 +361,16 @@ impl Cache {
 
     fn list_failed(&mut self, failure: &Failure, now: Time, actions: &mut Vec<Action>) {
         if failure.class == FailureClass::DoesNotExist {
-            return self.not_installed(now, actions);
+            if !self.options.required {
+                return self.not_installed(now, actions);
+            }
+            self.connected = false;
+            self.polling = false;
+            actions.push(Action::SyncFailed(format!(
+                "{}; nothing is done without this kind: are Calico's custom resource definitions installed?",
+                failure.message
+            )));
+            return self.wait(now + POLL_INTERVAL, actions);
         }
         self.installed = true;
         if failure.class == FailureClass::Expired {
