@@ -7,7 +7,6 @@ use crate::resolve::{ConfigError, Effective, resolve};
 use crate::sources::{Source, Sources, Texts};
 use crate::table::Config;
 use model::feed::{Status, Update};
-use std::sync::Arc;
 
 /// A configuration that differs from the one before, or a datastore that stopped being ready.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,8 +15,6 @@ pub struct ConfigNews {
     pub change: Change,
     /// Whether the datastore may be used; if not, Felix starts again and waits for it.
     pub is_datastore_ready: bool,
-    /// The winning texts, for the dataplane.
-    pub texts: Arc<Texts>,
 }
 
 /// The configuration of a running Felix.
@@ -62,7 +59,7 @@ impl ConfigResolver {
         if change == Change::None && is_datastore_ready {
             return Ok(None);
         }
-        Ok(Some(ConfigNews { change, is_datastore_ready, texts: Arc::new(self.effective.texts.clone()) }))
+        Ok(Some(ConfigNews { change, is_datastore_ready }))
     }
 
     /// Puts what was read from the datastore before the feed started into the sources.
@@ -83,6 +80,12 @@ impl ConfigResolver {
         let mut sources = self.sources.clone();
         sources.add_override(parameter, text);
         self.replace(sources)
+    }
+
+    /// Whether the datastore may be used, by what the feed has said so far.
+    #[must_use]
+    pub fn is_datastore_ready(&self) -> bool {
+        self.feed.is_ready()
     }
 
     /// The configuration now.
@@ -164,7 +167,8 @@ mod tests {
         resolver.on_update(&global("ClusterType", "k8s"));
         let news = resolver.flush().unwrap().unwrap();
         assert_eq!(news.change, Change::Live(vec!["ClusterType"]));
-        assert_eq!((news.texts["ClusterType"].as_str(), news.texts["LogPrefix"].as_str()), ("k8s", "mine"));
+        let texts = &resolver.effective().texts;
+        assert_eq!((texts["ClusterType"].as_str(), texts["LogPrefix"].as_str()), ("k8s", "mine"));
         resolver.on_update(&global("BPFEnabled", "true"));
         assert_eq!(resolver.flush().unwrap().unwrap().change, Change::Restart(vec!["BPFEnabled"]));
         assert_eq!(resolver.add_override("BPFEnabled", "false"), Ok(Change::Restart(vec!["BPFEnabled"])));
@@ -193,5 +197,9 @@ mod tests {
         resolver.on_update(&Update { value: None, ..ready() });
         let news = resolver.flush().unwrap().unwrap();
         assert_eq!((news.change, news.is_datastore_ready), (Change::None, false));
+        // Nothing new is not a sign that it is ready again.
+        assert_eq!((resolver.flush(), resolver.is_datastore_ready()), (Ok(None), false));
+        resolver.on_update(&ready());
+        assert_eq!((resolver.flush(), resolver.is_datastore_ready()), (Ok(None), true));
     }
 }
