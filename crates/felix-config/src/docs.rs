@@ -17,8 +17,7 @@ pub fn reference_page() -> String {
          3. the oldest FelixConfiguration whose `nodeSelector` matches the node's labels,\n\
          4. the FelixConfiguration `node.NAME`,\n\
          5. the file `/etc/calico/felix.cfg`, as lines `Parameter = value`,\n\
-         6. the environment, as `FELIX_PARAMETER=value` in any case,\n\
-         7. Felix itself, where the machine cannot do what was asked.\n\n\
+         6. the environment, as `FELIX_PARAMETER=value` in any case.\n\n\
          The word `none` sets a parameter to nothing, whatever its default. A value that cannot be read is replaced by \
          the default, and told in the log; where the row says *must be right*, Felix refuses to start with it instead. \
          *Local* parameters are only read from the file and the environment. A change of most parameters makes Felix \

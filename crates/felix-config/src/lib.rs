@@ -1,7 +1,7 @@
-//! Felix's configuration: every parameter in one table, read from six sources of rising priority.
+//! Felix's configuration: every parameter in one table, read from five sources of rising priority.
 //!
 //! ```text
-//!  default < datastore (global) < datastore (node selector) < datastore (this node) < file < environment < override
+//!  default < datastore (global) < datastore (node selector) < datastore (this node) < file < environment
 //!      table ─► Sources ─► resolve ─► Effective { Config (typed), raw texts, notices }
 //!      feed ─► FeedSettings ─┘             └─► Change: none, live, or restart
 //! ```

@@ -4,7 +4,7 @@ use crate::change::Change;
 use crate::feed::FeedSettings;
 use crate::kinds::Surroundings;
 use crate::resolve::{ConfigError, Effective, resolve};
-use crate::sources::{Source, Sources, Texts};
+use crate::sources::Sources;
 use crate::table::Config;
 use model::feed::{Status, Update};
 
@@ -62,26 +62,6 @@ impl ConfigResolver {
         Ok(Some(ConfigNews { change, is_datastore_ready }))
     }
 
-    /// Puts what was read from the datastore before the feed started into the sources.
-    ///
-    /// # Errors
-    /// When a parameter that must be right is not.
-    pub fn set(&mut self, source: Source, texts: Texts) -> Result<Change, ConfigError> {
-        let mut sources = self.sources.clone();
-        sources.set(source, texts);
-        self.replace(sources)
-    }
-
-    /// Overrides a parameter, whatever the sources say now and later.
-    ///
-    /// # Errors
-    /// When the value cannot be read and must be right.
-    pub fn add_override(&mut self, parameter: &str, text: &str) -> Result<Change, ConfigError> {
-        let mut sources = self.sources.clone();
-        sources.add_override(parameter, text);
-        self.replace(sources)
-    }
-
     /// Whether the datastore may be used, by what the feed has said so far.
     #[must_use]
     pub fn is_datastore_ready(&self) -> bool {
@@ -128,6 +108,7 @@ impl std::fmt::Debug for ConfigResolver {
 mod tests {
     use super::*;
     use crate::kinds::NoSurroundings;
+    use crate::sources::Source;
     use model::feed::{Change as FeedChange, FeedValue};
     use model::{Key, V1Key};
 
@@ -171,9 +152,6 @@ mod tests {
         assert_eq!((texts["ClusterType"].as_str(), texts["LogPrefix"].as_str()), ("k8s", "mine"));
         resolver.on_update(&global("BPFEnabled", "true"));
         assert_eq!(resolver.flush().unwrap().unwrap().change, Change::Restart(vec!["BPFEnabled"]));
-        assert_eq!(resolver.add_override("BPFEnabled", "false"), Ok(Change::Restart(vec!["BPFEnabled"])));
-        resolver.on_update(&global("BPFEnabled", "1"));
-        assert_eq!(resolver.flush(), Ok(None), "an override persists");
     }
 
     #[test]

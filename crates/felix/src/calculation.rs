@@ -188,8 +188,11 @@ impl Calculation {
                 let state = match status {
                     Status::WaitForDatastore => 1.0,
                     Status::ResyncInProgress => {
-                        let help = "Number of times Felix has started resyncing with the datastore.";
-                        self.metrics.count("felix_resyncs_started", help, 1.0);
+                        self.metrics.count(
+                            "felix_resyncs_started",
+                            "Number of times Felix has started resyncing with the datastore.",
+                            1.0,
+                        );
                         2.0
                     }
                     Status::InSync => {
