@@ -23,6 +23,9 @@ pub struct GraphConfig {
     pub suppress_overlaps: bool,
     /// Whether workloads of Istio's ambient mesh are marked.
     pub istio_ambient: bool,
+    /// Whether workload endpoints may ask for source addresses that are not theirs. If not, one that asks is treated as
+    /// missing.
+    pub allows_source_spoofing: bool,
     /// What the network half must know.
     pub network: NetworkSettings,
 }
@@ -79,10 +82,16 @@ impl CalcGraph {
     }
 
     /// Takes in one entry of the feed. Nothing is sent before the next flush.
-    pub fn on_update(&mut self, update: Update) {
+    pub fn on_update(&mut self, mut update: Update) {
         if !update.value.as_ref().is_none_or(|value| fits(&update.key, value)) {
             tracing::error!(key = %update.key, "the feed delivered a value of another kind than its key; it is ignored");
             return;
+        }
+        if let Some(FeedValue::WorkloadEndpoint(endpoint)) = &update.value
+            && let Some(reason) = self.refusal(endpoint)
+        {
+            tracing::warn!(endpoint = %update.key, reason, "the workload endpoint is treated as missing");
+            update.value = None;
         }
         self.network.on_update(&update, &mut self.sequencer);
         let Update { key, value, .. } = update;
@@ -115,6 +124,15 @@ impl CalcGraph {
             Key::Resource(resource) => self.on_resource(resource, value),
             _ => {}
         }
+    }
+
+    /// Why nothing is programmed for a workload endpoint, wherever it is: nobody may take its addresses for granted.
+    fn refusal(&self, endpoint: &WorkloadEndpoint) -> Option<&'static str> {
+        if endpoint.name.is_empty() {
+            return Some("it does not name its interface");
+        }
+        (!endpoint.allow_spoofed_source_prefixes.is_empty() && !self.config.allows_source_spoofing)
+            .then_some("it asks for foreign source addresses; set Felix's parameter WorkloadSourceSpoofing to Any to allow that")
     }
 
     /// Takes in how far the feed has come.

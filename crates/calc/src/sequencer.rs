@@ -25,7 +25,6 @@ use text_map::PackedMap;
 /// What was decided since the last flush, and what the dataplane knows already.
 #[derive(Debug, Default)]
 pub struct Sequencer {
-    config: Option<Arc<BTreeMap<String, String>>>,
     pub(crate) ip_sets: IpSets,
     /// Rules are large, so a policy's message is made when it is sent.
     policies: Coalescer<PolicyId, ()>,
@@ -46,11 +45,6 @@ pub struct Sequencer {
 }
 
 impl Sequencer {
-    /// The settings are now these.
-    pub fn config_update(&mut self, settings: Arc<BTreeMap<String, String>>) {
-        self.config = Some(settings);
-    }
-
     /// A policy applies to a local endpoint. Its content is asked for when it is sent.
     pub(crate) fn policy_update(&mut self, id: PolicyId) {
         self.policies.update(id, ());
@@ -195,10 +189,6 @@ impl Sequencer {
     /// Sends what is pending, in the order in which it can be applied. Members of new sets and the content of policies
     /// are read from `source`.
     pub(crate) fn flush(&mut self, source: &mut impl Source, sink: &mut impl FnMut(ToDataplane)) {
-        if let Some(settings) = self.config.take() {
-            sink(ToDataplane::ConfigUpdate(settings));
-        }
-
         self.ip_sets.flush_updates(source, sink);
         self.policies.flush_updates(sink, |id, ()| {
             let policy = source.policy(&id);

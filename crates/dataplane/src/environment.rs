@@ -91,7 +91,10 @@ pub fn uses_nftables(mode: &str, find_kube_proxy: impl FnOnce() -> Result<bool>)
     let (nftables, reason) = match mode.to_ascii_lowercase().as_str() {
         "enabled" => (true, "by setting"),
         "disabled" => (false, "by setting"),
-        _ => (find_kube_proxy()?, "as kube-proxy does"),
+        _ => match find_kube_proxy()? {
+            true => (true, "kube-proxy uses nftables"),
+            false => (false, "no kube-proxy with nftables found: iptables"),
+        },
     };
     tracing::info!(mode, nftables, reason, "packet filter chosen");
     Ok(nftables)

@@ -4,7 +4,8 @@
 use crate::parameter::Parameter;
 use crate::table::{Config, PARAMETERS};
 
-/// The parameters that a running Felix follows.
+/// The parameters that a running Felix follows: limits of health at once, and what the cluster is called, on which nothing
+/// depends. Of the cluster's type only the words that Felix looks for ask for a new start.
 pub const LIVE_PARAMETERS: [&str; 4] =
     ["CalicoVersion", "ClusterGUID", "ClusterType", "HealthTimeoutOverrides"];
 
@@ -31,8 +32,11 @@ impl Change {
     pub fn between(old: &Config, new: &Config) -> Self {
         let changed: Vec<&'static str> =
             changed(old, new).into_iter().map(|parameter| parameter.name).collect();
-        let restart: Vec<&'static str> =
-            changed.iter().copied().filter(|name| !LIVE_PARAMETERS.contains(name)).collect();
+        let means_another_cluster =
+            old.is_openstack() != new.is_openstack() || old.provider() != new.provider();
+        let is_live =
+            |name: &str| LIVE_PARAMETERS.contains(&name) && !(name == "ClusterType" && means_another_cluster);
+        let restart: Vec<&'static str> = changed.iter().copied().filter(|name| !is_live(name)).collect();
         match (restart.is_empty(), changed.is_empty()) {
             (false, _) => Self::Restart(restart),
             (true, false) => Self::Live(changed),
@@ -67,6 +71,10 @@ mod tests {
         assert_eq!(change(&[], &[("LogSeverityScreen", "info")]), Change::None, "the default, said aloud");
         assert_eq!(change(&[], &[("NoSuchParameter", "x")]), Change::None);
         assert_eq!(change(&[], &[("ClusterType", "k8s")]), Change::Live(vec!["ClusterType"]));
+        for (from, to) in [("k8s", "k8s,openstack"), ("k8s", "k8s,EKS"), ("k8s,AKS", "k8s")] {
+            let restart = Change::Restart(vec!["ClusterType"]);
+            assert_eq!(change(&[("ClusterType", from)], &[("ClusterType", to)]), restart, "{from} to {to}");
+        }
         assert_eq!(
             change(&[("ClusterType", "k8s")], &[("LogSeverityScreen", "DEBUG")]),
             Change::Restart(vec!["LogSeverityScreen"])

@@ -1,7 +1,7 @@
 //! The reference page of all parameters, from the table.
 
 use crate::change::LIVE_PARAMETERS;
-use crate::parameter::Parameter;
+use crate::parameter::{Effect, Parameter};
 use crate::table::PARAMETERS;
 use std::fmt::Write as _;
 
@@ -17,13 +17,17 @@ pub fn reference_page() -> String {
          3. the oldest FelixConfiguration whose `nodeSelector` matches the node's labels,\n\
          4. the FelixConfiguration `node.NAME`,\n\
          5. the file `/etc/calico/felix.cfg`, as lines `Parameter = value`,\n\
-         6. the environment, as `FELIX_PARAMETER=value` in any case,\n\
-         7. Felix itself, where the machine cannot do what was asked.\n\n\
+         6. the environment, as `FELIX_PARAMETER=value` in any case.\n\n\
          The word `none` sets a parameter to nothing, whatever its default. A value that cannot be read is replaced by \
          the default, and told in the log; where the row says *must be right*, Felix refuses to start with it instead. \
          *Local* parameters are only read from the file and the environment. A change of most parameters makes Felix \
-         start again; those marked *live* are followed at once.\n",
+         start again; those marked *live* are followed at once.\n\n\
+         Parameters marked *without effect* are accepted and do nothing here yet. Felix names each of them in a warning at \
+         its start when it is set to something else than its default:\n",
     );
+    let idle = PARAMETERS.iter().filter(|parameter| parameter.effect == Effect::Idle);
+    let names: Vec<String> = idle.map(|parameter| format!("`{}`", parameter.name)).collect();
+    let _ = writeln!(page, "{}.", names.join(", "));
     let mut group = "";
     for parameter in PARAMETERS {
         if parameter.group != group {
@@ -45,6 +49,8 @@ fn row(parameter: &Parameter) -> String {
         (parameter.is_fatal, "Must be right."),
         (parameter.is_mandatory, "Not `none`."),
         (LIVE_PARAMETERS.contains(&parameter.name), "Live."),
+        (parameter.effect == Effect::Idle, "Without effect."),
+        (parameter.effect == Effect::Elsewhere, "Written by the node or the cluster."),
     ];
     let mut meaning = cell(parameter.description.trim());
     for (_, mark) in marks.into_iter().filter(|(is_set, _)| *is_set) {

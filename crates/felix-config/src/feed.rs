@@ -116,6 +116,12 @@ impl FeedSettings {
         self.is_in_sync |= status == Status::InSync;
     }
 
+    /// Whether the datastore may be used, as far as is known.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.is_ready
+    }
+
     /// What the datastore says, when that is news and complete.
     pub fn take_news(&mut self) -> Option<DatastoreSettings> {
         if !self.is_in_sync || !self.is_dirty {

@@ -1,7 +1,7 @@
-//! Felix's configuration: every parameter in one table, read from six sources of rising priority.
+//! Felix's configuration: every parameter in one table, read from five sources of rising priority.
 //!
 //! ```text
-//!  default < datastore (global) < datastore (node selector) < datastore (this node) < file < environment < override
+//!  default < datastore (global) < datastore (node selector) < datastore (this node) < file < environment
 //!      table ─► Sources ─► resolve ─► Effective { Config (typed), raw texts, notices }
 //!      feed ─► FeedSettings ─┘             └─► Change: none, live, or restart
 //! ```
@@ -11,7 +11,7 @@
 //! - [`sources`], [`environment`], [`file`]: where texts come from.
 //! - [`resolve`](mod@resolve): the winners, parsed; what was wrong is told in notices or is an error.
 //! - [`feed`]: the datastore's part, from a feed, with configurations for selected nodes.
-//! - [`change`], [`validate`], [`derived`]: what follows from a configuration.
+//! - [`change`], [`derived`]: what follows from a configuration.
 //!
 //! It refuses to read files, the environment or the clock by itself: the caller hands them in.
 
@@ -29,14 +29,13 @@ pub mod resolve;
 pub mod resolver;
 pub mod sources;
 pub mod table;
-pub mod validate;
 pub mod values;
 
 pub use change::Change;
 pub use docs::reference_page;
 pub use feed::{DatastoreSettings, FeedSettings};
 pub use kinds::Surroundings;
-pub use parameter::Parameter;
+pub use parameter::{Effect, Parameter, without_effect};
 pub use resolve::{ConfigError, Effective, Notice, resolve};
 pub use resolver::{ConfigNews, ConfigResolver};
 pub use sources::{Source, Sources};

@@ -7,6 +7,17 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::OnceLock;
 
+/// What setting a parameter does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// What the description says.
+    Works,
+    /// Nothing here, yet; Felix names it in a warning.
+    Idle,
+    /// Nothing by hand: the node or the cluster writes it, and what needs it takes it from there.
+    Elsewhere,
+}
+
 /// A parameter of Felix.
 pub struct Parameter {
     /// The name, as in the file, and after `FELIX_` in the environment.
@@ -23,6 +34,10 @@ pub struct Parameter {
     pub is_fatal: bool,
     /// Whether `none` is refused.
     pub is_mandatory: bool,
+    /// What setting it does.
+    pub effect: Effect,
+    /// Its field of [`Config`].
+    pub field: &'static str,
     pub(crate) accepts: fn() -> String,
     pub(crate) check: fn(&str, &dyn Surroundings) -> Result<(), Refusal>,
     pub(crate) set: fn(&mut Config, &str, &dyn Surroundings) -> Result<(), Refusal>,
@@ -53,6 +68,18 @@ impl Parameter {
     pub fn accepts(&self) -> String {
         (self.accepts)()
     }
+}
+
+/// The parameters that are set to something else than their default and do nothing here.
+#[must_use]
+pub fn without_effect(config: &Config) -> Vec<&'static str> {
+    let mut plain = Config::default();
+    let idle = PARAMETERS.iter().filter(|parameter| parameter.effect == Effect::Idle);
+    idle.filter(|parameter| {
+        (parameter.set_default)(&mut plain).is_ok() && !(parameter.is_equal)(config, &plain)
+    })
+    .map(|parameter| parameter.name)
+    .collect()
 }
 
 impl fmt::Debug for Parameter {

@@ -31,9 +31,6 @@ pub enum ConfigError {
         /// Where the text stands.
         source_of_text: Source,
     },
-    /// The parameters are right one by one, but not together.
-    #[error("{0}")]
-    Inconsistent(String),
 }
 
 /// Something that is worth a line in the log.

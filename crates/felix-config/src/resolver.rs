@@ -4,10 +4,9 @@ use crate::change::Change;
 use crate::feed::FeedSettings;
 use crate::kinds::Surroundings;
 use crate::resolve::{ConfigError, Effective, resolve};
-use crate::sources::{Source, Sources, Texts};
+use crate::sources::Sources;
 use crate::table::Config;
 use model::feed::{Status, Update};
-use std::sync::Arc;
 
 /// A configuration that differs from the one before, or a datastore that stopped being ready.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,8 +15,6 @@ pub struct ConfigNews {
     pub change: Change,
     /// Whether the datastore may be used; if not, Felix starts again and waits for it.
     pub is_datastore_ready: bool,
-    /// The winning texts, for the dataplane.
-    pub texts: Arc<Texts>,
 }
 
 /// The configuration of a running Felix.
@@ -62,27 +59,13 @@ impl ConfigResolver {
         if change == Change::None && is_datastore_ready {
             return Ok(None);
         }
-        Ok(Some(ConfigNews { change, is_datastore_ready, texts: Arc::new(self.effective.texts.clone()) }))
+        Ok(Some(ConfigNews { change, is_datastore_ready }))
     }
 
-    /// Puts what was read from the datastore before the feed started into the sources.
-    ///
-    /// # Errors
-    /// When a parameter that must be right is not.
-    pub fn set(&mut self, source: Source, texts: Texts) -> Result<Change, ConfigError> {
-        let mut sources = self.sources.clone();
-        sources.set(source, texts);
-        self.replace(sources)
-    }
-
-    /// Overrides a parameter, whatever the sources say now and later.
-    ///
-    /// # Errors
-    /// When the value cannot be read and must be right.
-    pub fn add_override(&mut self, parameter: &str, text: &str) -> Result<Change, ConfigError> {
-        let mut sources = self.sources.clone();
-        sources.add_override(parameter, text);
-        self.replace(sources)
+    /// Whether the datastore may be used, by what the feed has said so far.
+    #[must_use]
+    pub fn is_datastore_ready(&self) -> bool {
+        self.feed.is_ready()
     }
 
     /// The configuration now.
@@ -125,6 +108,7 @@ impl std::fmt::Debug for ConfigResolver {
 mod tests {
     use super::*;
     use crate::kinds::NoSurroundings;
+    use crate::sources::Source;
     use model::feed::{Change as FeedChange, FeedValue};
     use model::{Key, V1Key};
 
@@ -164,12 +148,10 @@ mod tests {
         resolver.on_update(&global("ClusterType", "k8s"));
         let news = resolver.flush().unwrap().unwrap();
         assert_eq!(news.change, Change::Live(vec!["ClusterType"]));
-        assert_eq!((news.texts["ClusterType"].as_str(), news.texts["LogPrefix"].as_str()), ("k8s", "mine"));
+        let texts = &resolver.effective().texts;
+        assert_eq!((texts["ClusterType"].as_str(), texts["LogPrefix"].as_str()), ("k8s", "mine"));
         resolver.on_update(&global("BPFEnabled", "true"));
         assert_eq!(resolver.flush().unwrap().unwrap().change, Change::Restart(vec!["BPFEnabled"]));
-        assert_eq!(resolver.add_override("BPFEnabled", "false"), Ok(Change::Restart(vec!["BPFEnabled"])));
-        resolver.on_update(&global("BPFEnabled", "1"));
-        assert_eq!(resolver.flush(), Ok(None), "an override persists");
     }
 
     #[test]
@@ -193,5 +175,9 @@ mod tests {
         resolver.on_update(&Update { value: None, ..ready() });
         let news = resolver.flush().unwrap().unwrap();
         assert_eq!((news.change, news.is_datastore_ready), (Change::None, false));
+        // Nothing new is not a sign that it is ready again.
+        assert_eq!((resolver.flush(), resolver.is_datastore_ready()), (Ok(None), false));
+        resolver.on_update(&ready());
+        assert_eq!((resolver.flush(), resolver.is_datastore_ready()), (Ok(None), true));
     }
 }

@@ -19,14 +19,11 @@ pub enum Source {
     ConfigFile,
     /// The environment.
     EnvironmentVariable,
-    /// Felix itself, where the machine cannot do what was asked.
-    InternalOverride,
 }
 
 impl Source {
     /// All, the strongest first.
-    pub const STRONGEST_FIRST: [Self; 6] = [
-        Self::InternalOverride,
+    pub const STRONGEST_FIRST: [Self; 5] = [
         Self::EnvironmentVariable,
         Self::ConfigFile,
         Self::DatastorePerHost,
@@ -37,7 +34,7 @@ impl Source {
     /// Whether it belongs to this machine alone.
     #[must_use]
     pub fn is_local(self) -> bool {
-        matches!(self, Self::ConfigFile | Self::EnvironmentVariable | Self::InternalOverride)
+        matches!(self, Self::ConfigFile | Self::EnvironmentVariable)
     }
 }
 
@@ -49,7 +46,6 @@ impl fmt::Display for Source {
             Self::DatastorePerHost => "datastore (per-host)",
             Self::ConfigFile => "config file",
             Self::EnvironmentVariable => "environment variable",
-            Self::InternalOverride => "internal override",
         })
     }
 }
@@ -65,11 +61,6 @@ impl Sources {
     pub fn set(&mut self, source: Source, texts: Texts) {
         let texts = texts.into_iter().filter(|(_, text)| !text.is_empty()).collect();
         self.texts.insert(source, texts);
-    }
-
-    /// Adds one override.
-    pub fn add_override(&mut self, name: &str, text: &str) {
-        self.texts.entry(Source::InternalOverride).or_default().insert(name.to_owned(), text.to_owned());
     }
 
     /// What a source says, by name.

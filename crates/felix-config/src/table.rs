@@ -1,6 +1,9 @@
 //! The table of all parameters, and [`Config`], which has a field for each. One row says everything: what it is for,
 //! the field and its type, how texts are read, the name, the default, and whether it is `mandatory` (`none` is
-//! refused), `fatal` (a value that cannot be read is an error) or `local` (only this machine decides).
+//! refused), `fatal` (a value that cannot be read is an error) or `local` (only this machine decides). A row also says what
+//! setting the parameter does: everything without a word works; `idle` is accepted, does nothing here and is named in a
+//! warning when it is set; `elsewhere` is written by the node or the cluster, and not read from here.
+//! `tests/it` compares that with what the code reads.
 
 use crate::choices::*;
 use crate::kinds::lists::{CidrList, EndpointList, InterfaceFilters, KeyDurations, KeyValues, PortList};
@@ -13,7 +16,7 @@ use crate::kinds::texts::{
     AUTHORITY, File, HOST_ADDRESS, HOST_NAME, INTERFACE, INTERFACE_LIST, LOG_RATE, Region, TEXT,
 };
 use crate::kinds::{Kind, Refusal};
-use crate::parameter::Parameter;
+use crate::parameter::{Effect, Parameter};
 use crate::values::{Interval, Pattern, PortRange, ProtoPort, RouteTableRange};
 use ipnet::IpNet;
 use std::collections::BTreeMap;
@@ -40,6 +43,14 @@ macro_rules! parameters {
             is_local: has_flag("local", &[$($(stringify!($flag)),+)?]),
             is_fatal: has_flag("fatal", &[$($(stringify!($flag)),+)?]),
             is_mandatory: has_flag("mandatory", &[$($(stringify!($flag)),+)?]),
+            effect: if has_flag("idle", &[$($(stringify!($flag)),+)?]) {
+                Effect::Idle
+            } else if has_flag("elsewhere", &[$($(stringify!($flag)),+)?]) {
+                Effect::Elsewhere
+            } else {
+                Effect::Works
+            },
+            field: stringify!($field),
             accepts: || $kind.accepts(),
             check: |text, around| $kind.parse(text, around).map(|_| ()),
             set: |config, text, around| {
@@ -65,7 +76,7 @@ fn default_of<K: Kind<Value: Default>>(kind: &K, text: &str) -> Result<K::Value,
 const fn has_flag(flag: &str, flags: &[&str]) -> bool {
     let mut index = 0;
     while index < flags.len() {
-        // The first letters of the three flags differ.
+        // The first letters of the flags differ.
         if flags[index].as_bytes()[0] == flag.as_bytes()[0] {
             return true;
         }
@@ -93,25 +104,25 @@ parameters! {
     /// The URLs of all members of etcd.
     etcd_endpoints: Vec<String> = EndpointList, "EtcdEndpoints", "", local;
     /// The address and port of Typha; comes before `TyphaK8sServiceName`.
-    typha_addr: String = AUTHORITY, "TyphaAddr", "", local;
+    typha_addr: String = AUTHORITY, "TyphaAddr", "", local idle;
     /// The Kubernetes service behind which Typha is found.
-    typha_k8s_service_name: String = TEXT, "TyphaK8sServiceName", "", local;
+    typha_k8s_service_name: String = TEXT, "TyphaK8sServiceName", "", local idle;
     /// The namespace of that service.
-    typha_k8s_namespace: String = TEXT, "TyphaK8sNamespace", "kube-system", mandatory local;
+    typha_k8s_namespace: String = TEXT, "TyphaK8sNamespace", "kube-system", mandatory local idle;
     /// How long Typha may be silent before Felix gives the connection up.
-    typha_read_timeout: Interval = SECONDS, "TyphaReadTimeout", "30", local;
+    typha_read_timeout: Interval = SECONDS, "TyphaReadTimeout", "30", local idle;
     /// How long a write to Typha may take.
-    typha_write_timeout: Interval = SECONDS, "TyphaWriteTimeout", "10", local;
+    typha_write_timeout: Interval = SECONDS, "TyphaWriteTimeout", "10", local idle;
     /// The private key for Typha. One TLS parameter of Typha asks for all others.
-    typha_key_file: String = File::EXISTING, "TyphaKeyFile", "", local;
+    typha_key_file: String = File::EXISTING, "TyphaKeyFile", "", local idle;
     /// The certificate for Typha.
-    typha_cert_file: String = File::EXISTING, "TyphaCertFile", "", local;
+    typha_cert_file: String = File::EXISTING, "TyphaCertFile", "", local idle;
     /// The certificate authority of Typha.
-    typha_ca_file: String = File::EXISTING, "TyphaCAFile", "", local;
+    typha_ca_file: String = File::EXISTING, "TyphaCAFile", "", local idle;
     /// The common name that Typha's certificate must have; this or `TyphaURISAN` is needed with TLS.
-    typha_cn: String = TEXT, "TyphaCN", "", local;
+    typha_cn: String = TEXT, "TyphaCN", "", local idle;
     /// The URI that Typha's certificate must have; this or `TyphaCN` is needed with TLS.
-    typha_uri_san: String = TEXT, "TyphaURISAN", "", local;
+    typha_uri_san: String = TEXT, "TyphaURISAN", "", local idle;
 }
 "Interfaces and Istio" {
     /// Whether Felix works together with Istio's ambient mode.
@@ -121,7 +132,7 @@ parameters! {
     /// How often the list of local interfaces is read again; 0 turns that off.
     interface_refresh_interval: Interval = SECONDS, "InterfaceRefreshInterval", "90";
     /// How long a netlink request may take.
-    netlink_timeout: Interval = SECONDS, "NetlinkTimeoutSecs", "10";
+    netlink_timeout: Interval = SECONDS, "NetlinkTimeoutSecs", "10", idle;
     /// How the names of workload interfaces begin; several prefixes are separated by commas.
     interface_prefix: String = INTERFACE_LIST, "InterfacePrefix", "cali", mandatory fatal;
     /// Interfaces that are never host endpoints: names, or regular expressions between slashes, separated
@@ -153,7 +164,7 @@ parameters! {
     /// choice to detection.
     feature_detect_override: BTreeMap<String, String> = KeyValues, "FeatureDetectOverride", "";
     /// Features in preview to turn on or off, as `Name=value,Other=value`.
-    feature_gates: BTreeMap<String, String> = KeyValues, "FeatureGates", "";
+    feature_gates: BTreeMap<String, String> = KeyValues, "FeatureGates", "", idle;
     /// How often IP sets are read back and repaired; 0 turns that off.
     ipsets_refresh_interval: Interval = SECONDS, "IpsetsRefreshInterval", "90";
     /// The most members an IP set may have (not used with nftables).
@@ -205,7 +216,7 @@ parameters! {
     /// How often such addresses are announced again; 0 turns that off.
     local_subnet_l2_reachability_refresh_interval: Interval = SECONDS, "LocalSubnetL2ReachabilityRefreshInterval", "120";
     /// What to do with the source/destination check of the EC2 instance.
-    aws_src_dst_check: SourceDestinationCheck = choice::<SourceDestinationCheck>(), "AWSSrcDstCheck", "DoNothing", mandatory;
+    aws_src_dst_check: SourceDestinationCheck = choice::<SourceDestinationCheck>(), "AWSSrcDstCheck", "DoNothing", mandatory idle;
     /// Hosts outside the cluster whose tunnel traffic is let in.
     external_nodes_cidr_list: Vec<IpNet> = CidrList, "ExternalNodesCIDRList", "", fatal;
     /// Whether routes to workloads come from IPAM blocks or from endpoints.
@@ -243,9 +254,9 @@ parameters! {
     /// The address of this node's IPv6 VXLAN device; written by the node itself.
     ipv6_vxlan_tunnel_addr: Option<Ipv6Addr> = Ipv6, "IPv6VXLANTunnelAddr", "";
     /// The hardware address of this node's IPv4 VXLAN device; made from the node's name unless set.
-    vxlan_tunnel_mac_addr: String = TEXT, "VXLANTunnelMACAddr", "";
+    vxlan_tunnel_mac_addr: String = TEXT, "VXLANTunnelMACAddr", "", elsewhere;
     /// The hardware address of this node's IPv6 VXLAN device; made from the node's name unless set.
-    vxlan_tunnel_mac_addr_v6: String = TEXT, "VXLANTunnelMACAddrV6", "";
+    vxlan_tunnel_mac_addr_v6: String = TEXT, "VXLANTunnelMACAddrV6", "", elsewhere;
     /// Forces the IPIP device on or off; without it, the IP pools decide.
     ipip_enabled: Option<bool> = OptionalBool, "IpInIpEnabled", "";
     /// The MTU of the IPIP device; 0 derives it from the host's interfaces.
@@ -303,117 +314,117 @@ parameters! {
 }
 "BPF" {
     /// Whether the BPF dataplane is used.
-    bpf_enabled: bool = Bool, "BPFEnabled", "false";
+    bpf_enabled: bool = Bool, "BPFEnabled", "false", idle;
     /// Which address the host itself uses as source over a tunnel in BPF mode.
-    bpf_overlay_host_source_ip: OverlayHostSource = choice::<OverlayHostSource>(), "BPFOverlayHostSourceIP", "TunnelAddress", mandatory;
+    bpf_overlay_host_source_ip: OverlayHostSource = choice::<OverlayHostSource>(), "BPFOverlayHostSourceIP", "TunnelAddress", mandatory idle;
     /// Whether BPF is forbidden to unprivileged users.
-    bpf_disable_unprivileged: bool = Bool, "BPFDisableUnprivileged", "true";
+    bpf_disable_unprivileged: bool = Bool, "BPFDisableUnprivileged", "true", idle;
     /// Whether the kernel's strict JIT hardening is relaxed.
-    bpf_jit_hardening: JitHardening = choice::<JitHardening>(), "BPFJITHardening", "Auto", mandatory;
+    bpf_jit_hardening: JitHardening = choice::<JitHardening>(), "BPFJITHardening", "Auto", mandatory idle;
     /// How much the BPF programs log to the trace pipe.
-    bpf_log_level: BpfLogLevel = choice::<BpfLogLevel>(), "BPFLogLevel", "off", mandatory;
+    bpf_log_level: BpfLogLevel = choice::<BpfLogLevel>(), "BPFLogLevel", "off", mandatory idle;
     /// How much the cleanup of BPF connection tracking logs.
-    bpf_conntrack_log_level: ConntrackLogLevel = choice::<ConntrackLogLevel>(), "BPFConntrackLogLevel", "off", mandatory;
+    bpf_conntrack_log_level: ConntrackLogLevel = choice::<ConntrackLogLevel>(), "BPFConntrackLogLevel", "off", mandatory idle;
     /// Where expired entries of BPF connection tracking are removed.
-    bpf_conntrack_mode: ConntrackCleanup = choice::<ConntrackCleanup>(), "BPFConntrackCleanupMode", "Auto";
+    bpf_conntrack_mode: ConntrackCleanup = choice::<ConntrackCleanup>(), "BPFConntrackCleanupMode", "Auto", idle;
     /// How long BPF connection tracking keeps entries.
-    bpf_conntrack_timeouts: BTreeMap<String, String> = KeyValues, "BPFConntrackTimeouts", "CreationGracePeriod=10s,TCPSynSent=20s,TCPEstablished=1h,TCPFinsSeen=Auto,TCPResetSeen=40s,UDPTimeout=60s,GenericTimeout=10m,ICMPTimeout=5s";
+    bpf_conntrack_timeouts: BTreeMap<String, String> = KeyValues, "BPFConntrackTimeouts", "CreationGracePeriod=10s,TCPSynSent=20s,TCPEstablished=1h,TCPFinsSeen=Auto,TCPResetSeen=40s,UDPTimeout=60s,GenericTimeout=10m,ICMPTimeout=5s", idle;
     /// How long the BPF dataplane waits for the fragments of a packet; the kernel's own value when there is
     /// none.
-    bpf_ip_frag_timeout: Interval = SECONDS, "BPFIPFragTimeout", "0";
+    bpf_ip_frag_timeout: Interval = SECONDS, "BPFIPFragTimeout", "0", idle;
     /// Per interface (or `all`, `weps`, `heps`), a pcap expression that says which packets are logged.
-    bpf_log_filters: BTreeMap<String, String> = KeyValues, "BPFLogFilters", "";
+    bpf_log_filters: BTreeMap<String, String> = KeyValues, "BPFLogFilters", "", idle;
     /// Whether the connect-time load balancer logs when filters are set; `all` makes it.
-    bpf_ctlb_log_filter: ConnectLogFilter = choice::<ConnectLogFilter>(), "BPFCTLBLogFilter", "";
+    bpf_ctlb_log_filter: ConnectLogFilter = choice::<ConnectLogFilter>(), "BPFCTLBLogFilter", "", idle;
     /// The interfaces towards the network, as a regular expression, that get BPF programs.
-    bpf_data_iface_pattern: Option<Pattern> = RegularExpression, "BPFDataIfacePattern", "^((en|wl|ww|sl|ib)[Popsx].*|(eth|wlan|wwan|bond).*)";
+    bpf_data_iface_pattern: Option<Pattern> = RegularExpression, "BPFDataIfacePattern", "^((en|wl|ww|sl|ib)[Popsx].*|(eth|wlan|wwan|bond).*)", idle;
     /// Tunnel interfaces made by others, as a regular expression, that get BPF programs.
-    bpf_l3_iface_pattern: Option<Pattern> = RegularExpression, "BPFL3IfacePattern", "";
+    bpf_l3_iface_pattern: Option<Pattern> = RegularExpression, "BPFL3IfacePattern", "", idle;
     /// Deprecated: see `BPFConnectTimeLoadBalancing`.
-    bpf_connect_time_load_balancing_enabled: bool = Bool, "BPFConnectTimeLoadBalancingEnabled", "";
+    bpf_connect_time_load_balancing_enabled: bool = Bool, "BPFConnectTimeLoadBalancingEnabled", "", idle;
     /// For which services addresses are translated when a socket connects.
-    bpf_connect_time_load_balancing: ConnectTimeLoadBalancing = choice::<ConnectTimeLoadBalancing>(), "BPFConnectTimeLoadBalancing", "TCP", mandatory;
+    bpf_connect_time_load_balancing: ConnectTimeLoadBalancing = choice::<ConnectTimeLoadBalancing>(), "BPFConnectTimeLoadBalancing", "TCP", mandatory idle;
     /// Whether the host's own traffic to services is translated per packet.
-    bpf_host_networked_nat_without_ctlb: Switch = choice::<Switch>(), "BPFHostNetworkedNATWithoutCTLB", "Enabled", mandatory;
+    bpf_host_networked_nat_without_ctlb: Switch = choice::<Switch>(), "BPFHostNetworkedNATWithoutCTLB", "Enabled", mandatory idle;
     /// How replies to clients outside the cluster travel: back through the node they came in by, or
     /// directly.
-    bpf_external_service_mode: ExternalServiceMode = choice::<ExternalServiceMode>(), "BPFExternalServiceMode", "tunnel", mandatory;
+    bpf_external_service_mode: ExternalServiceMode = choice::<ExternalServiceMode>(), "BPFExternalServiceMode", "tunnel", mandatory idle;
     /// Clients that are served as if the mode were Tunnel.
-    bpf_dsr_optout_cidrs: Vec<IpNet> = CidrList, "BPFDSROptoutCIDRs", "";
+    bpf_dsr_optout_cidrs: Vec<IpNet> = CidrList, "BPFDSROptoutCIDRs", "", idle;
     /// Whether rules left over by kube-proxy are removed.
-    bpf_kube_proxy_iptables_cleanup_enabled: bool = Bool, "BPFKubeProxyIptablesCleanupEnabled", "true";
+    bpf_kube_proxy_iptables_cleanup_enabled: bool = Bool, "BPFKubeProxyIptablesCleanupEnabled", "true", idle;
     /// The least time between two updates of service tables.
-    bpf_kube_proxy_min_sync_period: Interval = SECONDS, "BPFKubeProxyMinSyncPeriod", "1";
+    bpf_kube_proxy_min_sync_period: Interval = SECONDS, "BPFKubeProxyMinSyncPeriod", "1", idle;
     /// The port on which the built-in service proxy reports its health; 0 turns that off.
-    bpf_kube_proxy_healthz_port: i64 = ANY_INT, "BPFKubeProxyHealthzPort", "10256";
+    bpf_kube_proxy_healthz_port: i64 = ANY_INT, "BPFKubeProxyHealthzPort", "10256", idle;
     /// A mark set on connections from outside to a local service.
-    bpf_ext_to_service_connmark: i64 = ANY_INT, "BPFExtToServiceConnmark", "0";
+    bpf_ext_to_service_connmark: i64 = ANY_INT, "BPFExtToServiceConnmark", "0", idle;
     /// The source ports used when two clients collide.
-    bpf_psnat_ports: Option<PortRange> = PortRangeKind, "BPFPSNATPorts", "20000:29999";
+    bpf_psnat_ports: Option<PortRange> = PortRangeKind, "BPFPSNATPorts", "20000:29999", idle;
     /// Whether workload and service traffic skips the kernel's connection tracking.
-    bpf_host_conntrack_bypass: bool = Bool, "BPFHostConntrackBypass", "false";
+    bpf_host_conntrack_bypass: bool = Bool, "BPFHostConntrackBypass", "false", idle;
     /// Whether fragments from outside that arrive out of order are put together.
-    bpf_ip_fragment_reassembly_enabled: bool = Bool, "BPFIPFragmentReassemblyEnabled", "true";
+    bpf_ip_fragment_reassembly_enabled: bool = Bool, "BPFIPFragmentReassemblyEnabled", "true", idle;
     /// How strictly source addresses are checked on host interfaces.
-    bpf_enforce_rpf: ReversePathFilter = choice::<ReversePathFilter>(), "BPFEnforceRPF", "Loose", mandatory;
+    bpf_enforce_rpf: ReversePathFilter = choice::<ReversePathFilter>(), "BPFEnforceRPF", "Loose", mandatory idle;
     /// Whether details of policy programs are kept for inspection.
-    bpf_policy_debug_enabled: bool = Bool, "BPFPolicyDebugEnabled", "true";
+    bpf_policy_debug_enabled: bool = Bool, "BPFPolicyDebugEnabled", "true", idle;
     /// Interfaces whose traffic the kernel tracks all the same.
-    bpf_force_track_packets_from_ifaces: Vec<String> = InterfaceFilters, "BPFForceTrackPacketsFromIfaces", "docker+";
+    bpf_force_track_packets_from_ifaces: Vec<String> = InterfaceFilters, "BPFForceTrackPacketsFromIfaces", "docker+", idle;
     /// Interfaces, as a regular expression, on which receive offload is turned off.
-    bpf_disable_gro_for_ifaces: Option<Pattern> = RegularExpression, "BPFDisableGROForIfaces", "";
+    bpf_disable_gro_for_ifaces: Option<Pattern> = RegularExpression, "BPFDisableGROForIfaces", "", idle;
     /// Destinations that are never translated, such as a local DNS cache.
-    bpf_exclude_cidrs_from_nat: Vec<IpNet> = CidrList, "BPFExcludeCIDRsFromNAT", "";
+    bpf_exclude_cidrs_from_nat: Vec<IpNet> = CidrList, "BPFExcludeCIDRsFromNAT", "", idle;
     /// Whether packets go straight to the workload's side of its device.
-    bpf_redirect_to_peer: RedirectToPeer = choice::<RedirectToPeer>(), "BPFRedirectToPeer", "Enabled", mandatory;
+    bpf_redirect_to_peer: RedirectToPeer = choice::<RedirectToPeer>(), "BPFRedirectToPeer", "Enabled", mandatory idle;
     /// How BPF programs are attached to interfaces.
-    bpf_attach_type: AttachType = choice::<AttachType>(), "BPFAttachType", "Netkit", mandatory;
+    bpf_attach_type: AttachType = choice::<AttachType>(), "BPFAttachType", "Netkit", mandatory idle;
     /// The size of the buffer for BPF events, in MB.
-    bpf_export_buffer_size_mb: i64 = ANY_INT, "BPFExportBufferSizeMB", "1", mandatory;
+    bpf_export_buffer_size_mb: i64 = ANY_INT, "BPFExportBufferSizeMB", "1", mandatory idle;
     /// Whether BPF programs are profiled.
-    bpf_profiling: Switch = choice::<Switch>(), "BPFProfiling", "Disabled", mandatory;
+    bpf_profiling: Switch = choice::<Switch>(), "BPFProfiling", "Disabled", mandatory idle;
     /// Where the cgroup hierarchy is mounted, if not in the usual place.
-    cgroup_v2_path: String = TEXT, "CgroupV2Path", "";
+    cgroup_v2_path: String = TEXT, "CgroupV2Path", "", idle;
     /// The cgroup that the connect-time load balancer is attached to; for development.
-    debug_bpf_cgroup_v2: String = TEXT, "DebugBPFCgroupV2", "", local;
+    debug_bpf_cgroup_v2: String = TEXT, "DebugBPFCgroupV2", "", local idle;
     /// The most endpoints that a Maglev service may have.
-    bpf_maglev_max_endpoints_per_service: i64 = Int(&[(1, 3000)]), "BPFMaglevMaxEndpointsPerService", "100";
+    bpf_maglev_max_endpoints_per_service: i64 = Int(&[(1, 3000)]), "BPFMaglevMaxEndpointsPerService", "100", idle;
     /// The most Maglev services.
-    bpf_maglev_max_services: i64 = Int(&[(1, 3000)]), "BPFMaglevMaxServices", "100";
+    bpf_maglev_max_services: i64 = Int(&[(1, 3000)]), "BPFMaglevMaxServices", "100", idle;
 }
 "BPF maps" {
     /// How many service addresses and ports the BPF maps can hold.
-    bpf_map_size_nat_frontend: i64 = ANY_INT, "BPFMapSizeNATFrontend", "65536", mandatory;
+    bpf_map_size_nat_frontend: i64 = ANY_INT, "BPFMapSizeNATFrontend", "65536", mandatory idle;
     /// How many service endpoints the BPF maps can hold.
-    bpf_map_size_nat_backend: i64 = ANY_INT, "BPFMapSizeNATBackend", "262144", mandatory;
+    bpf_map_size_nat_backend: i64 = ANY_INT, "BPFMapSizeNATBackend", "262144", mandatory idle;
     /// How many client affinities the BPF maps can hold.
-    bpf_map_size_nat_affinity: i64 = ANY_INT, "BPFMapSizeNATAffinity", "65536", mandatory;
+    bpf_map_size_nat_affinity: i64 = ANY_INT, "BPFMapSizeNATAffinity", "65536", mandatory idle;
     /// How many routes the BPF maps can hold.
-    bpf_map_size_route: i64 = ANY_INT, "BPFMapSizeRoute", "262144", mandatory;
+    bpf_map_size_route: i64 = ANY_INT, "BPFMapSizeRoute", "262144", mandatory idle;
     /// How many connections the BPF maps can hold.
-    bpf_map_size_conntrack: i64 = ANY_INT, "BPFMapSizeConntrack", "512000", mandatory;
+    bpf_map_size_conntrack: i64 = ANY_INT, "BPFMapSizeConntrack", "512000", mandatory idle;
     /// How many connections the BPF maps can hold per processor; overrides the total when not 0.
-    bpf_map_size_per_cpu_conntrack: i64 = ANY_INT, "BPFMapSizePerCPUConntrack", "0";
+    bpf_map_size_per_cpu_conntrack: i64 = ANY_INT, "BPFMapSizePerCPUConntrack", "0", idle;
     /// Whether the connection map grows when it is full.
-    bpf_map_size_conntrack_scaling: ConntrackScaling = choice::<ConntrackScaling>(), "BPFMapSizeConntrackScaling", "DoubleIfFull", mandatory;
+    bpf_map_size_conntrack_scaling: ConntrackScaling = choice::<ConntrackScaling>(), "BPFMapSizeConntrackScaling", "DoubleIfFull", mandatory idle;
     /// How many translated connections can wait for removal.
-    bpf_map_size_conntrack_cleanup_queue: i64 = ANY_INT, "BPFMapSizeConntrackCleanupQueue", "100000", mandatory;
+    bpf_map_size_conntrack_cleanup_queue: i64 = ANY_INT, "BPFMapSizeConntrackCleanupQueue", "100000", mandatory idle;
     /// How many members all IP sets together can have in BPF mode.
-    bpf_map_size_ip_sets: i64 = ANY_INT, "BPFMapSizeIPSets", "1048576", mandatory;
+    bpf_map_size_ip_sets: i64 = ANY_INT, "BPFMapSizeIPSets", "1048576", mandatory idle;
     /// How many interfaces the BPF maps can hold.
-    bpf_map_size_if_state: i64 = ANY_INT, "BPFMapSizeIfState", "1000", mandatory;
+    bpf_map_size_if_state: i64 = ANY_INT, "BPFMapSizeIfState", "1000", mandatory idle;
 }
 "Flow logs" {
     /// How often flow logs are sent.
-    flow_logs_flush_interval: Interval = SECONDS, "FlowLogsFlushInterval", "300";
+    flow_logs_flush_interval: Interval = SECONDS, "FlowLogsFlushInterval", "300", idle;
     /// Whether the flow collector logs in full.
-    flow_logs_collector_debug_trace: bool = Bool, "FlowLogsCollectorDebugTrace", "false";
+    flow_logs_collector_debug_trace: bool = Bool, "FlowLogsCollectorDebugTrace", "false", idle;
     /// The server that flow logs are sent to.
-    flow_logs_goldmane_server: String = TEXT, "FlowLogsGoldmaneServer", "";
+    flow_logs_goldmane_server: String = TEXT, "FlowLogsGoldmaneServer", "", idle;
     /// Whether flows are also reported on a local socket.
-    flow_logs_local_reporter: Switch = choice::<Switch>(), "FlowLogsLocalReporter", "Disabled";
+    flow_logs_local_reporter: Switch = choice::<Switch>(), "FlowLogsLocalReporter", "Disabled", idle;
     /// Whether active flows are evaluated again when policy changes.
-    flow_logs_policy_evaluation_mode: PolicyEvaluation = choice::<PolicyEvaluation>(), "FlowLogsPolicyEvaluationMode", "Continuous";
+    flow_logs_policy_evaluation_mode: PolicyEvaluation = choice::<PolicyEvaluation>(), "FlowLogsPolicyEvaluationMode", "Continuous", idle;
 }
 "Log" {
     /// What lines written by Log rules begin with. `%t` is the tier, `%k` the kind, `%n` the name, `%p`
@@ -432,7 +443,7 @@ parameters! {
     /// The least severe message that goes to syslog.
     log_severity_sys: LogSeverity = choice::<LogSeverity>(), "LogSeveritySys", "INFO";
     /// Limits debug messages to source files whose name matches.
-    log_debug_filename_regex: Option<Pattern> = RegularExpression, "LogDebugFilenameRegex", "";
+    log_debug_filename_regex: Option<Pattern> = RegularExpression, "LogDebugFilenameRegex", "", idle;
 }
 "Metrics" {
     /// Whether metrics are served.
@@ -442,7 +453,7 @@ parameters! {
     /// The port that the metrics server listens on.
     prometheus_metrics_port: i64 = Int(&[(0, 65535)]), "PrometheusMetricsPort", "9091";
     /// Whether metrics of the language runtime are served too.
-    prometheus_go_metrics_enabled: bool = Bool, "PrometheusGoMetricsEnabled", "true";
+    prometheus_go_metrics_enabled: bool = Bool, "PrometheusGoMetricsEnabled", "true", idle;
     /// Whether metrics of the process are served too.
     prometheus_process_metrics_enabled: bool = Bool, "PrometheusProcessMetricsEnabled", "true";
     /// Whether WireGuard metrics are served too.
@@ -479,28 +490,28 @@ parameters! {
     /// How long named parts of Felix may be silent before health turns bad.
     health_timeout_overrides: BTreeMap<String, Interval> = KeyDurations, "HealthTimeoutOverrides", "";
     /// Whether version and cluster size are reported to the project.
-    usage_reporting_enabled: bool = Bool, "UsageReportingEnabled", "true";
+    usage_reporting_enabled: bool = Bool, "UsageReportingEnabled", "true", idle;
     /// The wait before the first such report.
-    usage_reporting_initial_delay: Interval = SECONDS, "UsageReportingInitialDelaySecs", "300";
+    usage_reporting_initial_delay: Interval = SECONDS, "UsageReportingInitialDelaySecs", "300", idle;
     /// The time between such reports.
-    usage_reporting_interval: Interval = SECONDS, "UsageReportingIntervalSecs", "86400";
+    usage_reporting_interval: Interval = SECONDS, "UsageReportingIntervalSecs", "86400", idle;
     /// The cluster's identity in usage reports.
-    cluster_guid: String = TEXT, "ClusterGUID", "baddecaf";
+    cluster_guid: String = TEXT, "ClusterGUID", "baddecaf", elsewhere;
     /// What the cluster is made of, as words with commas.
     cluster_type: String = TEXT, "ClusterType", "";
     /// The version that the cluster was set up with.
-    calico_version: String = TEXT, "CalicoVersion", "";
+    calico_version: String = TEXT, "CalicoVersion", "", elsewhere;
 }
 "Other" {
     /// Whether Felix programs the kernel itself (true) or starts an external driver and talks to it
     /// (false).
     use_internal_dataplane_driver: bool = Bool, "UseInternalDataplaneDriver", "true";
     /// The program to start as external driver.
-    dataplane_driver: String = File::PROGRAM, "DataplaneDriver", "calico-iptables-plugin", mandatory fatal;
+    dataplane_driver: String = File::PROGRAM, "DataplaneDriver", "calico-iptables-plugin", mandatory fatal idle;
     /// Whether Felix handles IPv6 at all.
     ipv6_support: bool = Bool, "Ipv6Support", "true";
     /// How often XDP programs and maps are read back and repaired; 0 turns that off.
-    xdp_refresh_interval: Interval = SECONDS, "XDPRefreshInterval", "90";
+    xdp_refresh_interval: Interval = SECONDS, "XDPRefreshInterval", "90", idle;
     /// The directory of the sockets over which policy is handed to other programs; empty serves none.
     policy_sync_path_prefix: String = File::ANY, "PolicySyncPathPrefix", "";
     /// Where VMs find the cloud metadata service: an address or name, or `none`.
@@ -512,13 +523,13 @@ parameters! {
     /// What happens to traffic from a workload to its own host, after policy.
     default_endpoint_to_host_action: EndpointToHostAction = choice::<EndpointToHostAction>(), "DefaultEndpointToHostAction", "DROP", mandatory fatal;
     /// Whether Felix opens its metrics ports in the Windows firewall.
-    windows_manage_firewall_rules: Switch = choice::<Switch>(), "WindowsManageFirewallRules", "Disabled";
+    windows_manage_firewall_rules: Switch = choice::<Switch>(), "WindowsManageFirewallRules", "Disabled", idle;
     /// Turns on experimental acceleration of sidecars.
-    sidecar_acceleration_enabled: bool = Bool, "SidecarAccelerationEnabled", "false";
+    sidecar_acceleration_enabled: bool = Bool, "SidecarAccelerationEnabled", "false", idle;
     /// Whether untracked deny rules use XDP where they can.
-    xdp_enabled: bool = Bool, "XDPEnabled", "true";
+    xdp_enabled: bool = Bool, "XDPEnabled", "true", idle;
     /// Whether XDP is used on cards without driver support too.
-    generic_xdp_enabled: bool = Bool, "GenericXDPEnabled", "false";
+    generic_xdp_enabled: bool = Bool, "GenericXDPEnabled", "false", idle;
     /// Which product runs; anything but `Calico` makes Felix leave policy to another.
     variant: String = TEXT, "Variant", "Calico";
 }
@@ -528,25 +539,25 @@ parameters! {
     /// Where a processor profile is written on a signal.
     debug_cpu_profile_path: String = File::ANY, "DebugCPUProfilePath", "/tmp/felix-cpu-<timestamp>.pprof";
     /// Keeps every log message, even if that slows Felix down.
-    debug_disable_log_dropping: bool = Bool, "DebugDisableLogDropping", "false";
+    debug_disable_log_dropping: bool = Bool, "DebugDisableLogDropping", "false", idle;
     /// For tests of the watchdog: the calculation stops after this time.
-    debug_simulate_calc_graph_hang_after: Interval = SECONDS, "DebugSimulateCalcGraphHangAfter", "0";
+    debug_simulate_calc_graph_hang_after: Interval = SECONDS, "DebugSimulateCalcGraphHangAfter", "0", idle;
     /// For tests of the watchdog: the dataplane stops after this time.
     debug_simulate_dataplane_hang_after: Interval = SECONDS, "DebugSimulateDataplaneHangAfter", "0";
     /// For tests: slows down each change of the dataplane.
     debug_simulate_dataplane_apply_delay: Interval = SECONDS, "DebugSimulateDataplaneApplyDelay", "0";
     /// For tests: Felix crashes after this time.
-    debug_panic_after: Interval = SECONDS, "DebugPanicAfter", "0";
+    debug_panic_after: Interval = SECONDS, "DebugPanicAfter", "0", idle;
     /// For tests of the Go implementation: provokes a data race.
-    debug_simulate_data_race: bool = Bool, "DebugSimulateDataRace", "false";
+    debug_simulate_data_race: bool = Bool, "DebugSimulateDataRace", "false", idle;
     /// The address of the debug server.
-    debug_host: String = HOST_ADDRESS, "DebugHost", "localhost";
+    debug_host: String = HOST_ADDRESS, "DebugHost", "localhost", idle;
     /// The port of the debug server, which is not protected; without it there is none.
-    debug_port: i64 = Int(&[(0, 65535)]), "DebugPort", "";
+    debug_port: i64 = Int(&[(0, 65535)]), "DebugPort", "", idle;
     /// The garbage collection threshold of the Go implementation; kept for it, not used here.
-    go_gc_threshold: i64 = Int(&[(-1, i64::MAX)]), "GoGCThreshold", "40";
+    go_gc_threshold: i64 = Int(&[(-1, i64::MAX)]), "GoGCThreshold", "40", idle;
     /// The memory limit of the Go implementation in MB; -1 is none.
-    go_memory_limit_mb: i64 = Int(&[(-1, i64::MAX)]), "GoMemoryLimitMB", "-1";
+    go_memory_limit_mb: i64 = Int(&[(-1, i64::MAX)]), "GoMemoryLimitMB", "-1", idle;
     /// The most processors that run at once; -1 means all.
-    go_max_procs: i64 = Int(&[(-1, i64::MAX)]), "GoMaxProcs", "-1";
+    go_max_procs: i64 = Int(&[(-1, i64::MAX)]), "GoMaxProcs", "-1", idle;
 }}

@@ -2,6 +2,7 @@
 //! graph once, and hands the messages on in parts: those of a first flush together are larger than the graph. It also
 //! watches the configuration.
 
+use crate::figures::figures;
 use crate::policysync;
 use calc::{CalcGraph, GraphConfig, Stats};
 use dataplane::runner::Event;
@@ -11,7 +12,7 @@ use model::feed::{Status, Update};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
-use telemetry::{Figure, FigureKind, Metrics, Pulse};
+use telemetry::{Health, Metrics, Pulse};
 use tokio::sync::mpsc;
 
 /// How many deliveries of the feed may wait.
@@ -68,6 +69,8 @@ pub(crate) struct Calculation {
     /// Where messages go as well, when proxies are to know policies.
     pub(crate) policy_sync: Option<policysync::Sender>,
     pub(crate) pulse: Pulse,
+    /// Which parts may take how long: a parameter that is followed at once.
+    pub(crate) health: Health,
     pub(crate) metrics: Metrics,
 }
 
@@ -99,9 +102,6 @@ impl Calculation {
             encapsulation: self.encapsulation,
             other_encapsulation: None,
         };
-        let config = Arc::new(self.resolver.effective().texts.clone());
-        outlet.push(ToDataplane::ConfigUpdate(config));
-        outlet.finish()?;
         loop {
             self.pulse.idle();
             let mut next = Some(receiver.blocking_recv()?);
@@ -114,19 +114,8 @@ impl Calculation {
                     next = receiver.try_recv().ok();
                 }
             }
-            match self.resolver.flush() {
-                Ok(Some(news)) => match news.change {
-                    Change::Restart(names) => {
-                        return Some(Verdict::Restart(format!(
-                            "configuration changed: {}",
-                            names.join(", ")
-                        )));
-                    }
-                    Change::Live(_) => outlet.push(ToDataplane::ConfigUpdate(news.texts)),
-                    Change::None => {}
-                },
-                Ok(None) => {}
-                Err(error) => return Some(Verdict::Failed(error.to_string())),
+            if let Err(verdict) = self.follow_configuration() {
+                return Some(verdict);
             }
             graph.flush_each(|message| outlet.push(message));
             self.metrics.observe(
@@ -152,6 +141,31 @@ impl Calculation {
         }
     }
 
+    /// Follows the configuration, or says why Felix cannot go on with it.
+    fn follow_configuration(&mut self) -> Result<(), Verdict> {
+        let Some(news) = self.resolver.flush().map_err(|error| Verdict::Failed(error.to_string()))? else {
+            return Ok(());
+        };
+        if !news.is_datastore_ready {
+            // What comes from a datastore that is being migrated or filled is not what anybody meant to enforce. What is
+            // programmed stays, and the next start waits.
+            return Err(Verdict::Restart(
+                "the datastore is not ready to be used (datastoreReady of the ClusterInformation)".to_owned(),
+            ));
+        }
+        match news.change {
+            Change::Restart(names) => {
+                Err(Verdict::Restart(format!("configuration changed: {}", names.join(", "))))
+            }
+            Change::Live(names) => {
+                tracing::info!(parameters = names.join(", "), "configuration changed, and is followed");
+                self.health.set_overrides(crate::run::health_overrides(self.resolver.config()));
+                Ok(())
+            }
+            Change::None => Ok(()),
+        }
+    }
+
     /// Returns how many entries it was.
     fn take(&mut self, graph: &mut CalcGraph, heard: Heard) -> usize {
         match heard {
@@ -174,8 +188,11 @@ impl Calculation {
                 let state = match status {
                     Status::WaitForDatastore => 1.0,
                     Status::ResyncInProgress => {
-                        let help = "Number of times Felix has started resyncing with the datastore.";
-                        self.metrics.count("felix_resyncs_started", help, 1.0);
+                        self.metrics.count(
+                            "felix_resyncs_started",
+                            "Number of times Felix has started resyncing with the datastore.",
+                            1.0,
+                        );
                         2.0
                     }
                     Status::InSync => {
@@ -241,66 +258,93 @@ impl Outlet {
     }
 }
 
-/// Figures that are read when somebody asks.
-fn figures(metrics: &Metrics, stats: &Arc<Mutex<Stats>>) {
-    let stats = Arc::clone(stats);
-    metrics.source(move |figures| {
-        let stats = *stats.lock().unwrap_or_else(PoisonError::into_inner);
-        let number = |count: usize| u32::try_from(count).map_or(f64::MAX, f64::from);
-        for (name, help, value) in [
-            (
-                "felix_active_local_endpoints",
-                "Number of active endpoints on this host.",
-                stats.active_local_endpoints,
-            ),
-            (
-                "felix_active_local_policies",
-                "Number of active policies on this host.",
-                stats.active_local_policies,
-            ),
-            (
-                "felix_active_local_selectors",
-                "Number of active selectors on this host.",
-                stats.active_local_selectors,
-            ),
-            (
-                "felix_cluster_num_hosts",
-                "Total number of Calico hosts in the cluster.",
-                stats.cluster_num_hosts,
-            ),
-            (
-                "felix_cluster_num_workload_endpoints",
-                "Total number of workload endpoints cluster-wide.",
-                stats.cluster_num_workload_endpoints,
-            ),
-            (
-                "felix_cluster_num_host_endpoints",
-                "Total number of host endpoints cluster-wide.",
-                stats.cluster_num_host_endpoints,
-            ),
-            (
-                "felix_cluster_num_tiers",
-                "Total number of Calico tiers in the cluster.",
-                stats.cluster_num_tiers,
-            ),
-            (
-                "felix_cluster_num_policies",
-                "Total number of policies in the cluster.",
-                stats.cluster_num_policies,
-            ),
-            (
-                "felix_cluster_num_profiles",
-                "Total number of profiles in the cluster.",
-                stats.cluster_num_profiles,
-            ),
-            (
-                "felix_label_index_num_endpoints",
-                "Total number of endpoints and similar objects in the index.",
-                stats.label_index_num_endpoints,
-            ),
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use felix_config::kinds::NoSurroundings;
+    use felix_config::{Source, Sources};
+    use model::feed::{Change as FeedChange, FeedValue, Tier};
+    use model::{Key, V1Key};
+    use std::sync::mpsc::{Receiver, sync_channel};
+    use std::time::Duration;
+
+    fn update(key: V1Key, value: Option<FeedValue>) -> Update {
+        Update { key: Key::V1(key), value, revision: String::new(), change: FeedChange::Updated }
+    }
+
+    fn ready(is_ready: bool) -> Update {
+        update(V1Key::ReadyFlag, Some(FeedValue::Ready(is_ready)))
+    }
+
+    fn setting(name: &str, text: &str) -> Update {
+        update(V1Key::GlobalConfig { name: name.to_owned() }, Some(FeedValue::Text(text.to_owned())))
+    }
+
+    /// A calculation that has begun, with a feed that is in sync; its verdict comes over the second channel.
+    fn running(health: &Health) -> (mpsc::Sender<Heard>, Receiver<Verdict>, Receiver<Event>) {
+        let mut sources = Sources::default();
+        sources.set(Source::EnvironmentVariable, [("felixhostname".to_owned(), "n1".to_owned())].into());
+        let resolver = ConfigResolver::new(sources, Box::new(NoSurroundings)).expect("a configuration");
+        let (dataplane, events) = sync_channel(100);
+        let calculation = Calculation {
+            graph: GraphConfig { host: "n1".into(), ..GraphConfig::default() },
+            resolver,
+            encapsulation: Encapsulation::default(),
+            dataplane,
+            policy_sync: None,
+            pulse: Pulse::new(),
+            health: health.clone(),
+            metrics: Metrics::default(),
+        };
+        let (sender, verdict) = sync_channel(1);
+        let (feed, _thread) = calculation
+            .start(move |verdict| {
+                let _ = sender.send(verdict);
+            })
+            .expect("a thread");
+        for heard in [
+            Heard::Status(Status::WaitForDatastore),
+            Heard::Status(Status::ResyncInProgress),
+            Heard::Updates(vec![ready(true)]),
+            Heard::Status(Status::InSync),
         ] {
-            let values = vec![(String::new(), number(value))];
-            figures.push(Figure { name, kind: FigureKind::Gauge, help, values });
+            let _ = feed.0.blocking_send(heard);
         }
-    });
+        (feed.0, verdict, events)
+    }
+
+    #[test]
+    fn a_datastore_that_is_locked_asks_for_a_new_start() {
+        let (feed, verdict, events) = running(&Health::default());
+        let tier = update(V1Key::Tier { name: "default".into() }, Some(FeedValue::Tier(Tier::default())));
+        assert!(verdict.recv_timeout(Duration::from_millis(200)).is_err(), "it goes on while it may");
+        let _ = feed.blocking_send(Heard::Updates(vec![ready(false), tier]));
+        let verdict = verdict.recv_timeout(Duration::from_secs(60)).expect("it ends");
+        assert!(
+            matches!(&verdict, Verdict::Restart(reason) if reason.contains("datastoreReady")),
+            "{verdict:?}"
+        );
+        drop(events);
+    }
+
+    #[test]
+    fn limits_of_health_are_followed_at_once() {
+        let health = Health::default();
+        health.register("CalculationGraph", &Pulse::new(), true, true, Duration::from_secs(30));
+        let (feed, verdict, _events) = running(&health);
+        let overrides = setting("HealthTimeoutOverrides", "CalculationGraph=1m");
+        let _ = feed.blocking_send(Heard::Updates(vec![overrides]));
+        let is_followed = || health.summary(Instant::now()).detail.contains("1m0s (override)");
+        for _ in 0..600 {
+            if is_followed() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        assert!(is_followed(), "{}", health.summary(Instant::now()).detail);
+        // Others ask for a new start.
+        let _ = feed.blocking_send(Heard::Updates(vec![setting("LogPrefix", "mine")]));
+        let verdict = verdict.recv_timeout(Duration::from_secs(60)).expect("it ends");
+        assert_eq!(verdict, Verdict::Restart("configuration changed: LogPrefix".to_owned()));
+    }
 }

@@ -43,7 +43,7 @@ pub fn main(arguments: &[OsString]) -> ExitCode {
         Ok(Ended::Signal) => ExitCode::SUCCESS,
         Ok(Ended::Restart) => ExitCode::from(crate::RESTART),
         Err(error) => {
-            let _ = writeln!(std::io::stderr(), "felix: {error:#}");
+            let _ = writeln!(std::io::stderr(), "felix: {}", telemetry::causes(&*error));
             ExitCode::FAILURE
         }
     }

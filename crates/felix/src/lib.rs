@@ -8,8 +8,10 @@
 //! ```
 //!
 //! - [`cli`]: how it is started.
+//! - [`log`], [`servers`]: what it says about itself, and where.
 //! - [`startup`]: the configuration it starts with, from environment, file and datastore.
 //! - [`calculation`]: the thread between feed and dataplane.
+//! - [`figures`], [`process_figures`]: what the calculation and the kernel count, for Prometheus.
 //! - [`reports`]: what the dataplane says, written down where others look.
 //! - [`policysync`]: policies for proxies inside workloads. [`dumps`]: what Felix says about itself on a signal.
 //! - [`run`]: all of it together, until a signal or a change of the configuration ends it.
@@ -21,9 +23,13 @@
 mod calculation;
 pub mod cli;
 mod dumps;
+mod figures;
+mod log;
 mod policysync;
+mod process_figures;
 mod reports;
 mod run;
+mod servers;
 mod startup;
 mod wireguard;
 

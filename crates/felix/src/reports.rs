@@ -12,12 +12,33 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::mpsc;
 
 mod files;
+mod latest;
 pub(crate) mod machines;
 pub(crate) mod wireguard;
 pub(crate) use files::EndpointFiles;
+pub(crate) use latest::Latest;
+
+/// What a report is about. In this order: being in sync is said after everything that is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Subject {
+    Workload(WorkloadEndpointId),
+    Host(Text),
+    InSync,
+}
+
+impl Subject {
+    /// The subject of reports that are written down here; none for others.
+    pub(crate) fn of(report: &FromDataplane) -> Option<Self> {
+        match report {
+            FromDataplane::WorkloadEndpointStatus { id, .. } => Some(Self::Workload(id.clone())),
+            FromDataplane::HostEndpointStatus(name, _) => Some(Self::Host(name.clone())),
+            FromDataplane::InSync => Some(Self::InSync),
+            _ => None,
+        }
+    }
+}
 
 /// What is written where.
 #[derive(Clone, Debug)]
@@ -52,11 +73,11 @@ impl ReportSettings {
     }
 }
 
-/// Writes reports until the dataplane is gone.
+/// Writes reports for as long as it is polled.
 pub(crate) async fn write(
     settings: ReportSettings,
     backend: Arc<dyn Backend>,
-    mut reports: mpsc::UnboundedReceiver<FromDataplane>,
+    reports: Latest<Subject, FromDataplane>,
 ) {
     let begin = Instant::now();
     let mut files = settings.folder.clone().map(EndpointFiles::new);
@@ -83,9 +104,8 @@ pub(crate) async fn write(
             }
         };
         tokio::select! {
-            report = reports.recv() => match report {
-                None => return,
-                Some(report) => {
+            batch = reports.take() => {
+                for report in batch.into_values() {
                     if let Some(files) = &mut files {
                         files.take(&report);
                     }

@@ -2,7 +2,9 @@
 
 use crate::calculation::{Calculation, Verdict};
 use crate::cli::Arguments;
-use crate::reports::{self, ReportSettings};
+use crate::log::Log;
+use crate::reports::{self, Latest, ReportSettings};
+use crate::servers::Servers;
 use crate::startup::{self, Startup};
 use crate::wireguard;
 use crate::{dumps, policysync};
@@ -13,13 +15,11 @@ use dataplane::runner::{self, Event};
 use dataplane::settings::DataplaneSettings;
 use felix_config::Config;
 use messages::Encapsulation;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use telemetry::server::{Pages, serve, serve_tls};
-use telemetry::{ClientAuth, Health, Metrics, Pulse, TlsFiles};
-use tokio::net::TcpListener;
+use telemetry::{Health, Metrics, Pulse};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc;
 
 /// The exit code that asks for a new start.
 pub const RESTART: u8 = 129;
@@ -56,15 +56,23 @@ pub async fn run(arguments: &Arguments) -> Result<Ended> {
     let metrics = Metrics::default();
     let begun = Pulse::new();
     health.register("FelixStartup", &begun, true, true, Duration::ZERO);
-    let early = startup::local_sources(&arguments.config_file)?;
-    log_to(&early);
+    let log = Log::start();
+    let local = startup::local_settings(&arguments.config_file)?;
+    log.follow(local.config(), &local.effective().texts);
+    // Probes are answered while the datastore is waited for: Felix is alive, and not ready.
+    let mut servers = Servers::default();
+    servers.serve_health(local.config(), &health);
     // One listener from here to the end: a signal between two of them would be lost.
     let mut end = std::pin::pin!(asked_to_end());
     let Startup { backend, kubernetes, use_pod_cidr, resolver, encapsulation } = tokio::select! {
-        started = startup::start(early) => started?,
+        started = startup::start(local) => started?,
         () = &mut end => return Ok(Ended::Signal),
     };
     let config = Arc::new(resolver.config().clone());
+    log.follow(&config, &resolver.effective().texts);
+    for notice in startup::notices(&resolver) {
+        tracing::warn!("{notice}");
+    }
     tracing::info!(host = %config.felix_hostname, ?encapsulation, "starting");
     if let Some(typha) = typha_named(&config) {
         tracing::info!(typha, "a Typha is named, and not used: this Felix follows the datastore itself");
@@ -73,16 +81,14 @@ pub async fn run(arguments: &Arguments) -> Result<Ended> {
     health.register("CalculationGraph", &graph_pulse, true, true, GRAPH_TIMEOUT);
     let watchdog = config.dataplane_watchdog_timeout.or_zero().max(SHORTEST_WATCHDOG);
     health.register("InternalDataplaneMainLoop", &dataplane_pulse, true, true, watchdog);
-    let overrides =
-        config.health_timeout_overrides.iter().map(|(name, limit)| (name.clone(), limit.or_zero()));
-    health.set_overrides(overrides.collect());
-    let mut servers = servers(&config, &health, &metrics).await?;
+    health.set_overrides(health_overrides(&config));
+    servers.serve_health(&config, &health);
+    servers.serve_metrics(&config, &metrics);
 
     let client = client::Client::new(Arc::clone(&backend));
     if config.is_leader() {
         wireguard::prepare(&config, &client).await;
     }
-    let (report_sender, report_receiver) = mpsc::unbounded_channel();
     let settings = DataplaneSettings {
         host: config.felix_hostname.clone(),
         config: Arc::clone(&config),
@@ -90,28 +96,28 @@ pub async fn run(arguments: &Arguments) -> Result<Ended> {
         pulse: dataplane_pulse,
         metrics: metrics.clone(),
     };
-    let (key_sender, key_receiver) = mpsc::unbounded_channel();
-    let (machine_sender, machine_receiver) = mpsc::unbounded_channel();
-    let running = runner::start(settings, move |report| {
-        if let Some(key) = reports::wireguard::key_of(&report) {
-            let _ = key_sender.send(key);
+    let (reported, keys, machines) = (Latest::default(), Latest::default(), Latest::default());
+    let running = runner::start(settings, {
+        let (reported, keys, machines) = (reported.clone(), keys.clone(), machines.clone());
+        move |report| {
+            if let Some((ipv6, key)) = reports::wireguard::key_of(&report) {
+                keys.put(ipv6, key);
+            } else if let Some(machine) = reports::machines::arrived(&report) {
+                machines.put(machine.handle(), machine);
+            } else if let Some(subject) = reports::Subject::of(&report) {
+                reported.put(subject, report);
+            }
         }
-        if let Some(machine) = reports::machines::arrived(&report) {
-            let _ = machine_sender.send(machine);
-        }
-        // When nobody listens any more, Felix is about to end.
-        let _ = report_sender.send(report);
     })
     .context("starting the dataplane")?;
     let reporter = tokio::spawn(reports::write(
         ReportSettings::new(&config, kubernetes),
         Arc::clone(&backend),
-        report_receiver,
+        reported,
     ));
-    let key_writer =
-        tokio::spawn(reports::wireguard::write(client, config.felix_hostname.clone(), key_receiver));
+    let key_writer = tokio::spawn(reports::wireguard::write(client, config.felix_hostname.clone(), keys));
     let owner_writer =
-        tokio::spawn(reports::machines::write(ipam::Ipam::new(Arc::clone(&backend)), machine_receiver));
+        tokio::spawn(reports::machines::write(ipam::Ipam::new(Arc::clone(&backend)), machines));
 
     let (ended, verdict) = tokio::sync::oneshot::channel();
     let (policy_sync, proxies) = match config.policy_sync_path_prefix.as_str() {
@@ -122,11 +128,10 @@ pub async fn run(arguments: &Arguments) -> Result<Ended> {
             (Some(sender), Some(task))
         }
     };
-    servers.extend(proxies);
-    servers.push(tokio::spawn(dumps::on_signals(
+    let dumps = tokio::spawn(dumps::on_signals(
         config.debug_memory_profile_path.clone(),
         config.debug_cpu_profile_path.clone(),
-    )));
+    ));
     let calculation = Calculation {
         graph: graph_config(&config, &encapsulation, running.suppress_overlaps()),
         resolver,
@@ -134,6 +139,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ended> {
         dataplane: running.sender(),
         policy_sync,
         pulse: graph_pulse,
+        health,
         metrics,
     };
     let (feed, _thread) = calculation.start(move |verdict| {
@@ -171,19 +177,23 @@ pub async fn run(arguments: &Arguments) -> Result<Ended> {
     drop(syncer);
     // If the dataplane is busy it is not waited for: the next Felix repairs whatever is half done.
     let _ = sender.try_send(Event::Stop);
-    reporter.abort();
-    key_writer.abort();
-    owner_writer.abort();
-    for server in servers {
-        server.abort();
+    for task in [reporter, key_writer, owner_writer, dumps].into_iter().chain(proxies) {
+        task.abort();
     }
+    drop(servers);
     result
+}
+
+/// Other limits for parts of Felix, as the configuration has them.
+pub(crate) fn health_overrides(config: &Config) -> BTreeMap<String, Duration> {
+    config.health_timeout_overrides.iter().map(|(name, limit)| (name.clone(), limit.or_zero())).collect()
 }
 
 fn graph_config(config: &Config, encapsulation: &Encapsulation, suppress_overlaps: bool) -> GraphConfig {
     GraphConfig {
         host: config.felix_hostname.clone(),
         suppress_overlaps,
+        allows_source_spoofing: config.workload_source_spoofing == felix_config::choices::SourceSpoofing::Any,
         istio_ambient: config.istio_ambient_mode == felix_config::choices::Switch::Enabled,
         network: NetworkSettings {
             route_source: match config.route_source {
@@ -195,53 +205,6 @@ fn graph_config(config: &Config, encapsulation: &Encapsulation, suppress_overlap
             without_vteps: !(encapsulation.vxlan || encapsulation.vxlan_v6),
         },
     }
-}
-
-async fn servers(
-    config: &Config,
-    health: &Health,
-    metrics: &Metrics,
-) -> Result<Vec<tokio::task::JoinHandle<()>>> {
-    let mut servers = Vec::new();
-    let open = async |what: &str, host: &str, port: i64| -> Result<TcpListener> {
-        let port = u16::try_from(port).context("the port is out of range")?;
-        let host = if host.is_empty() { "0.0.0.0" } else { host };
-        TcpListener::bind((host, port))
-            .await
-            .with_context(|| format!("{what}: cannot listen on {host}:{port}"))
-    };
-    if config.health_enabled {
-        let pages = Pages { health: Some(health.clone()), metrics: None };
-        let listener = open("health", &config.health_host, config.health_port).await?;
-        servers.push(tokio::spawn(serve(listener, pages)));
-    }
-    if config.prometheus_metrics_enabled {
-        let pages = Pages { health: None, metrics: Some(metrics.clone()) };
-        let host = &config.prometheus_metrics_host;
-        let listener = open("metrics", host, config.prometheus_metrics_port).await?;
-        servers.push(match tls_files(config) {
-            Some(files) => tokio::spawn(serve_tls(listener, pages, files)),
-            None => tokio::spawn(serve(listener, pages)),
-        });
-    }
-    Ok(servers)
-}
-
-/// The files for metrics over TLS; one of certificate and key is enough to ask for it.
-fn tls_files(config: &Config) -> Option<TlsFiles> {
-    use felix_config::choices::ClientAuth as Asked;
-    let (certificate, key) = (&config.prometheus_metrics_cert_file, &config.prometheus_metrics_key_file);
-    (!certificate.is_empty() || !key.is_empty()).then(|| TlsFiles {
-        certificate: certificate.into(),
-        key: key.into(),
-        authorities: config.prometheus_metrics_ca_file.clone().into(),
-        client_auth: match config.prometheus_metrics_client_auth {
-            Asked::RequireAndVerifyClientCert => ClientAuth::RequireAndVerify,
-            Asked::RequireAnyClientCert => ClientAuth::RequireAny,
-            Asked::VerifyClientCertIfGiven => ClientAuth::VerifyIfGiven,
-            Asked::NoClientCert | Asked::Unset => ClientAuth::None,
-        },
-    })
 }
 
 /// Waits for a signal that ends Felix.
@@ -263,22 +226,19 @@ async fn asked_to_end() {
     }
 }
 
-fn log_to(sources: &felix_config::Sources) {
-    let level = sources
-        .get(felix_config::Source::EnvironmentVariable)
-        .chain(sources.get(felix_config::Source::ConfigFile))
-        .find(|(name, _)| name.eq_ignore_ascii_case("LogSeverityScreen"))
-        .map_or("info", |(_, value)| match value.to_ascii_lowercase().as_str() {
-            "trace" => "trace",
-            "debug" => "debug",
-            "warning" => "warn",
-            "error" | "fatal" => "error",
-            "none" => "off",
-            _ => "info",
-        });
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::new(level))
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .try_init();
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use felix_config::choices::SourceSpoofing;
+
+    #[test]
+    fn workloads_spoof_only_where_the_parameter_says_so() {
+        for (setting, allowed) in
+            [(SourceSpoofing::Disabled, false), (SourceSpoofing::Any, true), (SourceSpoofing::Unset, false)]
+        {
+            let config = Config { workload_source_spoofing: setting, ..Config::default() };
+            let graph = graph_config(&config, &Encapsulation::default(), false);
+            assert_eq!(graph.allows_source_spoofing, allowed, "{setting:?}");
+        }
+    }
 }

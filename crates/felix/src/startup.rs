@@ -54,8 +54,22 @@ impl Surroundings for Machine {
     }
 }
 
-/// The sources that are there before the datastore: environment and file.
-pub(crate) fn local_sources(file: &Path) -> Result<Sources> {
+/// The configuration before the datastore is known: environment and file.
+pub(crate) fn local_settings(file: &Path) -> Result<ConfigResolver> {
+    Ok(ConfigResolver::new(local_sources(file)?, Box::new(Machine))?)
+}
+
+/// What is worth a line in the log about the configuration that Felix starts with.
+pub(crate) fn notices(resolver: &ConfigResolver) -> Vec<String> {
+    let mut notices: Vec<String> = resolver.effective().notices.iter().map(ToString::to_string).collect();
+    let idle = felix_config::without_effect(resolver.config());
+    if !idle.is_empty() {
+        notices.push(format!("set, and without effect in this version: {}", idle.join(", ")));
+    }
+    notices
+}
+
+fn local_sources(file: &Path) -> Result<Sources> {
     let mut sources = Sources::default();
     let variables = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
@@ -74,8 +88,7 @@ pub(crate) fn local_sources(file: &Path) -> Result<Sources> {
 }
 
 /// Opens the datastore and reads the settings that are in it.
-pub(crate) async fn start(sources: Sources) -> Result<Startup> {
-    let mut resolver = ConfigResolver::new(sources, Box::new(Machine))?;
+pub(crate) async fn start(mut resolver: ConfigResolver) -> Result<Startup> {
     let mut settings = ClientConfig::load(None, &SystemEnvironment)?;
     let overrides = resolver.config().datastore_overrides(resolver.sources());
     apply_overrides(&mut settings, &overrides);
@@ -84,9 +97,6 @@ pub(crate) async fn start(sources: Sources) -> Result<Startup> {
     // Stores that are not there yet are waited for by the feed: a node boots in any order.
     let backend = client::open_backend(&settings).await?;
     let encapsulation = settle(&backend, &mut resolver, use_pod_cidr).await?;
-    for notice in &resolver.effective().notices {
-        tracing::warn!("{notice}");
-    }
     Ok(Startup { backend, kubernetes, use_pod_cidr, resolver, encapsulation })
 }
 
@@ -141,7 +151,7 @@ async fn settle(
     let kinds = settings_feed(&host, use_pod_cidr);
     let feed = syncer::start(backend, kinds, Listener(sender));
     let mut pools = std::collections::BTreeMap::new();
-    let mut in_sync = false;
+    let (mut in_sync, mut is_waiting) = (false, false);
     while let Some(heard) = receiver.recv().await {
         match heard {
             Heard::Updates(updates) => {
@@ -163,11 +173,16 @@ async fn settle(
         if !in_sync {
             continue;
         }
-        let news = resolver.flush()?;
-        if news.is_none_or(|news| news.is_datastore_ready) {
+        resolver.flush()?;
+        if resolver.is_datastore_ready() {
             break;
         }
-        tracing::info!("the datastore is not ready to be used; waiting");
+        if !is_waiting {
+            tracing::warn!(
+                "the datastore is not ready to be used (datastoreReady of the ClusterInformation); waiting"
+            );
+            is_waiting = true;
+        }
     }
     drop(feed);
     let config = resolver.config();

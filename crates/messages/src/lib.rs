@@ -31,8 +31,6 @@ pub type Text = Arc<str>;
 pub enum ToDataplane {
     /// Everything that was stored when we started has been sent. Sent once.
     InSync,
-    /// The settings, by parameter name, as texts: the winners of all sources.
-    ConfigUpdate(Arc<BTreeMap<String, String>>),
     /// A set with all its members.
     IpSetUpdate {
         /// The set.

@@ -45,12 +45,6 @@ pub fn render_insert(chain: &str, rule: &Rule, hash: RuleHash) -> String {
     line(format!("-I {chain}"), rule, hash)
 }
 
-/// `-I chain N …`: the rule before the one that is Nth now, counted from one.
-#[must_use]
-pub fn render_insert_at(chain: &str, position: usize, rule: &Rule, hash: RuleHash) -> String {
-    line(format!("-I {chain} {position}"), rule, hash)
-}
-
 /// `-R chain N …`: the rule in the place of the Nth, counted from one.
 #[must_use]
 pub fn render_replace(chain: &str, position: usize, rule: &Rule, hash: RuleHash) -> String {

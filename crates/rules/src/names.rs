@@ -7,9 +7,6 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use model::v1::PolicyKey;
 use sha2::{Digest, Sha256};
 
-/// What the names of all our chains begin with.
-pub const CHAIN_PREFIX: &str = "cali-";
-
 /// The name that stands for "all interfaces" where a chain needs one; longer than the kernel's names can be.
 pub const ANY_INTERFACE: &str = "any-interface-at-all";
 

@@ -190,6 +190,9 @@ pub struct CacheOptions {
     /// Whether the kind may be unknown to the store for good: an empty list without a revision then means that it is. Where
     /// listing it is refused, the others do not wait for it either.
     pub optional: bool,
+    /// Whether the feed must not go on without the kind: a store that does not know it is not in sync. Without this,
+    /// the kind counts as empty.
+    pub required: bool,
 }
 
 /// The machine for one kind.
@@ -371,12 +374,21 @@ impl Cache {
 
     fn list_failed(&mut self, failure: &Failure, now: Time, actions: &mut Vec<Action>) {
         if failure.class == FailureClass::DoesNotExist {
-            return self.not_installed(now, MISSING_KIND_INTERVAL, actions);
+            if !self.options.required {
+                return self.not_installed(now, MISSING_KIND_INTERVAL, actions);
+            }
+            self.connected = false;
+            self.polling = false;
+            actions.push(Action::SyncFailed(format!(
+                "{}; nothing is done without this kind: are Calico's custom resource definitions installed?",
+                failure.message
+            )));
+            return self.wait(now + POLL_INTERVAL, actions);
         }
         let mut pause = LIST_RETRY_INTERVAL;
         if failure.class == FailureClass::Refused {
             pause = refused_pause(LIST_RETRY_INTERVAL, &mut self.refused_lists);
-            if self.options.optional {
+            if self.options.optional && !self.options.required {
                 return self.not_installed(now, pause, actions);
             }
         }

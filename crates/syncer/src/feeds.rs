@@ -60,9 +60,36 @@ pub struct FelixOptions {
     pub leader: bool,
 }
 
+/// Kinds without which Felix would enforce less than was asked for, and take what is programmed away: a store that does
+/// not know one of them, because its definitions are not there yet, is waited for. Calico takes them for empty.
+const REQUIRED: [Kind; 12] = [
+    Kind::ClusterInformation,
+    Kind::FelixConfiguration,
+    Kind::GlobalNetworkPolicy,
+    Kind::NetworkPolicy,
+    Kind::KubernetesNetworkPolicy,
+    Kind::Tier,
+    Kind::Profile,
+    Kind::WorkloadEndpoint,
+    Kind::HostEndpoint,
+    Kind::GlobalNetworkSet,
+    Kind::NetworkSet,
+    Kind::IPPool,
+];
+
 /// What Felix follows.
 #[must_use]
 pub fn felix(options: FelixOptions) -> Vec<FollowedKind> {
+    let mut kinds = felix_kinds(options);
+    for followed in &mut kinds {
+        if let ListOptions::Resource { kind, .. } = &followed.list {
+            followed.options.required = REQUIRED.contains(kind);
+        }
+    }
+    kinds
+}
+
+fn felix_kinds(options: FelixOptions) -> Vec<FollowedKind> {
     let mut kinds = vec![
         FollowedKind::new(ListOptions::resources(Kind::ClusterInformation), Settings::default()),
         FollowedKind::new(ListOptions::resources(Kind::FelixConfiguration), Settings::default()),
@@ -124,27 +151,6 @@ pub fn bgp(options: &BgpOptions) -> Vec<FollowedKind> {
     kinds
 }
 
-/// What the allocator of a node's tunnel addresses follows.
-#[must_use]
-pub fn tunnel_addresses(node: &str) -> Vec<FollowedKind> {
-    let own = ListOptions::Resource {
-        kind: Kind::Node,
-        namespace: None,
-        name: Some(node.to_owned()),
-        name_is_prefix: false,
-    };
-    vec![
-        FollowedKind::new(ListOptions::resources(Kind::IPPool), Pools::default()),
-        FollowedKind::new(own, Raw),
-    ]
-}
-
-/// What the reporter of node statuses follows.
-#[must_use]
-pub fn node_status() -> Vec<FollowedKind> {
-    vec![FollowedKind::raw(Kind::CalicoNodeStatus)]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -197,7 +203,17 @@ mod tests {
     }
 
     #[test]
-    fn the_small_feeds() {
+    fn felix_waits_for_kinds_that_restrict() {
+        let kinds = felix(FelixOptions { kubernetes: true, use_pod_cidr: false, leader: true });
+        let required: Vec<String> =
+            kinds.iter().filter(|kind| kind.options.required).map(|kind| kind.list.to_string()).collect();
+        assert_eq!(required.len(), REQUIRED.len(), "{required:?}");
+        assert!(required.contains(&"KubernetesNetworkPolicy(*)".to_owned()), "{required:?}");
+        assert!(kinds.iter().all(|kind| !(kind.options.required && kind.options.optional)));
+    }
+
+    #[test]
+    fn the_feed_of_bgp() {
         let bgp = |node: Option<&str>, use_pod_cidr| {
             names(&bgp(&BgpOptions { node: node.map(str::to_owned), use_pod_cidr }))
         };
@@ -205,7 +221,5 @@ mod tests {
         assert_eq!(bgp(None, true), always);
         assert!(bgp(None, false).contains(&"BlockAffinity(*)".to_owned()));
         assert!(bgp(Some("n1"), false).contains(&"BlockAffinity(n1)".to_owned()));
-        assert_eq!(names(&tunnel_addresses("n1")), ["IPPool(*)", "Node(n1)"]);
-        assert_eq!(names(&node_status()), ["CalicoNodeStatus(*)"]);
     }
 }

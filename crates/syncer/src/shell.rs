@@ -226,7 +226,7 @@ impl Follower {
                         self.send(News::Status(status)).await?;
                     }
                     Action::SyncFailed(message) => {
-                        tracing::warn!(kind = %self.list, error = %message, "the datastore is away");
+                        tracing::warn!(kind = %self.list, error = %message, "the datastore cannot be followed");
                         self.send_updates(&mut updates).await?;
                         self.send(News::Failed(message)).await?;
                     }

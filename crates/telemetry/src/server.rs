@@ -5,6 +5,7 @@
 //! while; and when all places are taken the oldest connection makes room for the newest.
 
 use crate::health::Health;
+use crate::listen::{Address, listen};
 use crate::metrics::Metrics;
 use crate::patience::Patient;
 use crate::tls::{Acceptor, TlsFiles};
@@ -34,6 +35,16 @@ pub struct Pages {
     pub health: Option<Health>,
     /// `/metrics`.
     pub metrics: Option<Metrics>,
+}
+
+/// Serves the pages at an address for as long as it is polled, over TLS where there are files for it. Where nothing can
+/// listen there, it waits until something can.
+pub async fn serve_at(address: Address, pages: Pages, files: Option<TlsFiles>) {
+    let listener = listen(&address).await;
+    match files {
+        Some(files) => serve_tls(listener, pages, files).await,
+        None => serve(listener, pages).await,
+    }
 }
 
 /// Serves the pages until the task is dropped.

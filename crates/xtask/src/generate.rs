@@ -4,7 +4,7 @@
 //! Pages that only the whole program can write come from `tortie reference`: building it would make tidy slow, so a test
 //! of `tortie` compares those.
 
-use crate::cni_page;
+use crate::{cni_page, metrics_page};
 use anyhow::{Context, Result, bail};
 use std::path::Path;
 use std::process::Command;
@@ -19,6 +19,7 @@ fn files(root: &Path) -> Result<Vec<(&'static str, String)>> {
         ("docs/reference/client.md", client_configuration()),
         ("docs/reference/felix.md", felix_config::reference_page()),
         ("docs/reference/cni.md", cni_page::page(root)?),
+        ("docs/reference/metrics.md", metrics_page::page(root)?),
     ])
 }
 

@@ -11,6 +11,7 @@ mod cni_page;
 mod dependencies;
 mod generate;
 mod layers;
+mod metrics_page;
 mod plots;
 mod programs;
 mod test;

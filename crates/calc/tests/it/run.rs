@@ -48,6 +48,10 @@ pub(crate) struct Run {
 impl Run {
     pub(crate) fn new(suppress_overlaps: bool) -> Self {
         let config = GraphConfig { host: HOST.into(), suppress_overlaps, ..GraphConfig::default() };
+        Self::with(config, suppress_overlaps)
+    }
+
+    pub(crate) fn with(config: GraphConfig, suppress_overlaps: bool) -> Self {
         Self {
             graph: CalcGraph::new(config),
             dataplane: Dataplane::default(),

@@ -1,10 +1,11 @@
 //! What cannot be read restricts: a policy with a broken selector selects nothing, a broken rule denies, a missing profile
 //! closes.
 
-use crate::run::Run;
+use crate::run::{HOST, Run};
 use crate::text::apply;
 use crate::world::{World, difference};
 use api::scalars::{IntOrString, Port};
+use calc::GraphConfig;
 use model::feed::{FeedValue, RuleAction};
 use model::{Key, V1Key};
 
@@ -105,4 +106,56 @@ fn a_value_of_another_kind_than_its_key_changes_nothing() {
     run.graph.on_update(crate::world::update(tier, Some(FeedValue::Ready(true)), model::feed::Change::New));
     assert_eq!(run.flush(), 0);
     run.check(&"wrong values");
+}
+
+#[test]
+fn an_endpoint_that_asks_to_spoof_is_missing_unless_that_is_allowed() {
+    let mut plain = World::new();
+    apply(
+        &mut plain,
+        "workload h1 n/a ip=10.0.0.1 labels=a=x\n\
+         workload h2 n/b ip=10.0.0.2 labels=a=x\n\
+         policy GlobalNetworkPolicy/p selector=\"a == 'x'\"\n\
+         \x20 in allow src=\"a == 'x'\"\n\
+         workload h1 n/c ip=10.0.0.3",
+    );
+    let mut spoofing = plain.clone();
+    for (key, value) in &mut spoofing {
+        // One here and one elsewhere: neither has an address that a policy may trust.
+        let FeedValue::WorkloadEndpoint(endpoint) = value else { continue };
+        if !matches!(key, Key::V1(V1Key::WorkloadEndpoint { workload, .. }) if workload == "n/c") {
+            endpoint.allow_spoofed_source_prefixes.push("172.16.189.0/24".parse().unwrap());
+        }
+    }
+    for (allowed, expected) in [(false, 1), (true, 2)] {
+        let mut config = GraphConfig { host: HOST.into(), ..GraphConfig::default() };
+        config.allows_source_spoofing = allowed;
+        let mut run = Run::with(config, false);
+        run.in_sync();
+        let mut before = World::new();
+        // It also goes when it asks later, and comes back when it stops.
+        for (world, workloads) in [(&spoofing, expected), (&plain, 2), (&spoofing, expected), (&plain, 2)] {
+            for update in difference(&before, world) {
+                run.update(update);
+            }
+            before.clone_from(world);
+            run.flush();
+            let state = &run.dataplane.policy;
+            assert_eq!(state.workloads.len(), workloads, "allowed: {allowed}");
+            let members: usize = state.sets.values().map(|(_, members)| members.len()).sum();
+            assert_eq!(members, if workloads == 2 { 2 } else { 0 }, "allowed: {allowed}");
+        }
+    }
+}
+
+#[test]
+fn an_endpoint_without_an_interface_is_missing() {
+    let mut world = World::new();
+    apply(&mut world, "workload h1 n/a ip=10.0.0.1");
+    for value in world.values_mut() {
+        if let FeedValue::WorkloadEndpoint(endpoint) = value {
+            endpoint.name.clear();
+        }
+    }
+    assert!(run(&world).dataplane.policy.workloads.is_empty());
 }

@@ -239,8 +239,7 @@ impl State {
                 self.each_neighbours(|neighbours| neighbours.remove_service(&namespace, &name));
             }
             // The daemon follows these, or nothing here depends on them.
-            Message::ConfigUpdate(_)
-            | Message::Encapsulation(_)
+            Message::Encapsulation(_)
             | Message::ServiceAccountUpdate(..)
             | Message::ServiceAccountRemove(..)
             | Message::NamespaceUpdate(..)

@@ -156,7 +156,46 @@ fn end() -> impl Strategy<Value = EntityRule> {
     prop_oneof![40 => Just(EntityRule::default()), 60 => plain, 1 => broken]
 }
 
+/// A rule with three or four lists that do not fit into one rule of the kernel, and little else.
+fn rule_with_lists() -> impl Strategy<Value = Rule> {
+    let nets = || {
+        let v4 = ["10.0.0.1/32", "10.0.0.2/31", "192.0.2.0/24", "203.0.113.0/24"];
+        let v6 = ["fd00::1/128", "fd00::2/127", "2001:db8::/32", "2001:db9::/32"];
+        let of = |nets: [&'static str; 4]| proptest::sample::subsequence(nets.to_vec(), 2..=3);
+        (of(v4), of(v6)).prop_map(|(v4, v6)| [v4, v6].concat().into_iter().map(IpOrCidr::from).collect())
+    };
+    // Ephemeral ports as sources; enough single ones for more than one rule.
+    let source_ports = || {
+        vec(select(vec![53, 1]), 17).prop_map(|ports| {
+            let single = ports.into_iter().map(Port::single);
+            single.chain([Port::range(1024, 65535)]).collect::<Vec<Port>>()
+        })
+    };
+    let ports = || {
+        vec(select(vec![80, 443, 53]), 17)
+            .prop_map(|ports| ports.into_iter().map(Port::single).collect::<Vec<Port>>())
+    };
+    let actions = select(vec![Action::Allow, Action::Allow, Action::Deny]);
+    (actions, select(vec![Protocol::Tcp, Protocol::Udp]), nets(), nets(), source_ports(), ports(), 0..5)
+        .prop_map(|(action, protocol, from, to, source_ports, ports, left_out)| {
+            let mut source = EntityRule { nets: from, ports: source_ports, ..EntityRule::default() };
+            let mut destination = EntityRule { nets: to, ports, ..EntityRule::default() };
+            match left_out {
+                0 => source.ports.clear(),
+                1 => destination.ports.clear(),
+                2 => source.nets.clear(),
+                3 => destination.nets.clear(),
+                _ => {}
+            }
+            Rule { action, protocol: Some(protocol), source, destination, ..Rule::default() }
+        })
+}
+
 fn rule() -> impl Strategy<Value = Rule> {
+    prop_oneof![5 => rule_of_anything(), 1 => rule_with_lists()]
+}
+
+fn rule_of_anything() -> impl Strategy<Value = Rule> {
     let action =
         select(vec![Action::Allow, Action::Allow, Action::Allow, Action::Deny, Action::Pass, Action::Log]);
     let action = prop_oneof![60 => action, 1 => Just(Action::Other("Hold".into()))];

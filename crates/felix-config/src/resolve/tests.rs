@@ -21,7 +21,7 @@ fn resolved(rows: &[(Source, &str, &str)]) -> Effective {
 
 use Source::{
     ConfigFile as File, DatastoreGlobal as Global, DatastorePerHost as Host,
-    DatastorePerSelector as Selected, EnvironmentVariable as Env, InternalOverride as Override,
+    DatastorePerSelector as Selected, EnvironmentVariable as Env,
 };
 
 #[test]
@@ -32,7 +32,6 @@ fn the_strongest_source_wins() {
         (Host, "LogPrefix", "host"),
         (File, "logPREFIX", "file"),
         (Env, "logprefix", "env"),
-        (Override, "LogPrefix", "override"),
     ];
     assert_eq!(resolved(&[]).config.log_prefix, "calico-packet");
     for count in 1..=rows.len() {
@@ -154,8 +153,8 @@ proptest! {
         weaker in prop_oneof![any::<String>(), "[ -~]{0,12}"],
     ) {
         let name = PARAMETERS[index].name;
-        let alone = resolve(&sources(&[(Override, name, &text)]), &NoSurroundings);
-        let both = resolve(&sources(&[(Override, name, &text), (Global, name, &weaker)]), &NoSurroundings);
+        let alone = resolve(&sources(&[(Env, name, &text)]), &NoSurroundings);
+        let both = resolve(&sources(&[(Env, name, &text), (Global, name, &weaker)]), &NoSurroundings);
         if let (Ok(alone), Ok(both)) = (&alone, &both)
             && !text.is_empty()
         {

@@ -28,10 +28,22 @@ impl Felix {
 
     /// The same for a host of this name.
     pub(crate) fn start_as(host: &str, endpoint: &str, filter: Filter) -> Result<Self> {
-        let folder = Folder::new("felix")?;
-        let health = free_port()?;
         let mut command = Command::new(measured_program()?);
         command.arg("felix").env(crate::ROLE, "felix");
+        Self::start_command(command, host, endpoint, filter)
+    }
+
+    /// Another Felix: a program and its arguments.
+    pub(crate) fn start_peer(peer: &str, host: &str, endpoint: &str, filter: Filter) -> Result<Self> {
+        let mut words = peer.split_whitespace();
+        let mut command = Command::new(words.next().context("no program is named")?);
+        command.args(words).env(crate::ROLE, "felix");
+        Self::start_command(command, host, endpoint, filter)
+    }
+
+    fn start_command(mut command: Command, host: &str, endpoint: &str, filter: Filter) -> Result<Self> {
+        let folder = Folder::new("felix")?;
+        let health = free_port()?;
         for (name, value) in [
             ("DATASTORETYPE", "etcdv3"),
             ("ETCDENDPOINTS", endpoint),
@@ -44,6 +56,7 @@ impl Felix {
             ("HEALTHPORT", &health.to_string()),
             ("ENDPOINTSTATUSPATHPREFIX", &folder.path().display().to_string()),
             ("LOGSEVERITYSCREEN", "INFO"),
+            ("LOGFILEPATH", "none"),
         ] {
             command.env(format!("FELIX_{name}"), value);
         }

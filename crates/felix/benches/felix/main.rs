@@ -6,11 +6,12 @@
 //! on the machine that this was written on; packets are compared with plain routing in the same run. It needs root, etcd,
 //! iproute2, nftables, iptables and ipset. Words on the command line select measurements whose name has one of them. With
 //! `TORTIE_BENCH_OUT=<folder>` the table is also written there. It refuses to count a start as done before every chain
-//! is in the kernel.
+//! is in the kernel. With the word `compare` it measures nothing, and compares what another Felix programs.
 
 #![expect(clippy::print_stdout, reason = "the table is this program's output")]
 
 mod cluster;
+mod compare;
 mod daemon;
 mod host;
 mod packets;
@@ -77,6 +78,9 @@ impl Wanted {
 fn measure() -> Result<()> {
     let wanted = Wanted::from_arguments();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    if compare::run(&runtime)? {
+        return Ok(());
+    }
     let mut report = Report::new("felix");
     let outcome = cluster::SHAPES
         .iter()

@@ -5,10 +5,11 @@
 use super::Hub;
 use super::server::PolicySync;
 use messages::WorkloadEndpointId;
-use rustix::fs::inotify;
+use rustix::fs::{FileType, Mode, OFlags, inotify};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::io;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -141,8 +142,7 @@ fn listen(prefix: &Path, uid: &str, credentials: &Path, hub: &Hub) -> io::Result
         Err(error) => return Err(error),
     }
     let listener = UnixListener::bind(&path)?;
-    // Whose user a pod's processes are is not known.
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777))?;
+    open_to_all(&path)?;
     let endpoint = WorkloadEndpointId {
         orchestrator: ORCHESTRATOR.into(),
         workload: format!("{namespace}/{name}").into(),
@@ -159,4 +159,44 @@ fn listen(prefix: &Path, uid: &str, credentials: &Path, hub: &Hub) -> io::Result
         }
     });
     Ok(Server { task, path })
+}
+
+/// Lets every user connect to a socket: whose user a pod's processes are is not known.
+///
+/// The folder is the pod's, whose root may put a link in the socket's place at any time. So the file is opened without
+/// following links, looked at, and changed through the descriptor: it cannot become another one in between.
+fn open_to_all(path: &Path) -> io::Result<()> {
+    let file = rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    if FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) != FileType::Socket {
+        return Err(io::Error::other("something else was put in the place of the socket"));
+    }
+    // The mode of a descriptor that only stands for a place can be changed by its name alone.
+    let name = format!("/proc/self/fd/{}", file.as_raw_fd());
+    std::fs::set_permissions(name, std::fs::Permissions::from_mode(0o777))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::open_to_all;
+    use std::os::unix::fs::PermissionsExt as _;
+    use testkit::Folder;
+
+    #[test]
+    fn only_a_socket_is_opened_to_all() {
+        let folder = Folder::new("policysync-socket").unwrap();
+        let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+        let socket = folder.path().join("socket");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        open_to_all(&socket).unwrap();
+        assert_eq!(mode(&socket), 0o777);
+
+        let secret = folder.path().join("secret");
+        std::fs::write(&secret, "key").unwrap();
+        std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&secret, &link).unwrap();
+        open_to_all(&link).unwrap_err();
+        open_to_all(&secret).unwrap_err();
+        assert_eq!(mode(&secret), 0o600);
+    }
 }

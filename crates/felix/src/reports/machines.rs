@@ -6,13 +6,13 @@
 //! any moment, so every change says what it expects. A machine whose target pod is not recorded as alternate owner was
 //! deleted or moved on meanwhile, and is left alone.
 
+use super::Latest;
 use api::AllocationAttribute;
 use ipam::{Change, Expected, Ipam, OwnerCheck, OwnerUpdate, PodOwner};
 use messages::FromDataplane;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
-use tokio::sync::mpsc;
 
 /// How often an exchange is tried, with which pause first (then twice as long each time), and for how long in all.
 const ATTEMPTS: u32 = 5;
@@ -28,7 +28,7 @@ pub(crate) struct Arrived {
 
 impl Arrived {
     /// Felix does not know the CNI configuration with the network's name.
-    fn handle(&self) -> String {
+    pub(crate) fn handle(&self) -> String {
         ipam::machine_handle("", &self.pod.namespace, &self.machine)
     }
 }
@@ -44,11 +44,13 @@ pub(crate) fn arrived(report: &FromDataplane) -> Option<Arrived> {
     Some(Arrived { machine: machine.to_string(), pod })
 }
 
-/// Writes down new owners until nobody reports any more.
-pub(crate) async fn write(ipam: Ipam, mut machines: mpsc::UnboundedReceiver<Arrived>) {
-    while let Some(arrived) = machines.recv().await {
-        // Several may come at once, and one that has to wait holds up no other.
-        tokio::spawn(take_over(ipam.clone(), arrived));
+/// Writes down new owners for as long as it is polled.
+pub(crate) async fn write(ipam: Ipam, machines: Latest<String, Arrived>) {
+    loop {
+        for arrived in machines.take().await.into_values() {
+            // Several may come at once, and one that has to wait holds up no other.
+            tokio::spawn(take_over(ipam.clone(), arrived));
+        }
     }
 }
 

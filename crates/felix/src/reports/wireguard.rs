@@ -3,12 +3,12 @@
 //! Only the newest key of each device is written, again and again until the datastore takes it: a node whose published key
 //! is an old one is cut off from those that encrypt to it.
 
+use super::Latest;
 use api::{NodeSpec, Object};
 use client::Client;
 use messages::FromDataplane;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tokio::sync::mpsc;
 
 /// The first and the longest pause before what failed is tried again.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -25,26 +25,25 @@ pub(crate) fn key_of(report: &FromDataplane) -> Option<DeviceKey> {
     }
 }
 
-/// Writes keys until nobody reports any more.
-pub(crate) async fn write(client: Client, node: String, mut keys: mpsc::UnboundedReceiver<DeviceKey>) {
+/// Writes keys for as long as it is polled.
+pub(crate) async fn write(client: Client, node: String, keys: Latest<bool, String>) {
     let mut pending: BTreeMap<bool, String> = BTreeMap::new();
     let mut pause = FIRST_PAUSE;
     loop {
-        let next = match pending.is_empty() {
-            true => keys.recv().await,
-            false => match tokio::time::timeout(pause, keys.recv()).await {
-                Ok(next) => next,
-                Err(_) => {
-                    pause = (pause * 2).min(LONGEST_PAUSE);
-                    write_all(&client, &node, &mut pending).await;
-                    continue;
+        match pending.is_empty() {
+            true => pending = keys.take().await,
+            false => match tokio::time::timeout(pause, keys.take()).await {
+                Ok(newer) => {
+                    pending.extend(newer);
+                    pause = FIRST_PAUSE;
                 }
+                Err(_) => pause = (pause * 2).min(LONGEST_PAUSE),
             },
-        };
-        let Some((ipv6, key)) = next else { return };
-        pending.insert(ipv6, key);
-        pause = FIRST_PAUSE;
+        }
         write_all(&client, &node, &mut pending).await;
+        if pending.is_empty() {
+            pause = FIRST_PAUSE;
+        }
     }
 }
 

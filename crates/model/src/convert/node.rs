@@ -2,9 +2,9 @@
 
 use super::Faults;
 use crate::feed::Wireguard;
-use crate::value::{AllocationBlock, BlockAffinity};
-use api::scalars::{Cidr, Ip, IpOrCidr};
-use api::{BlockAffinityState, Node};
+use crate::value::AllocationBlock;
+use api::Node;
+use api::scalars::{Cidr, Ip};
 use ipnet::IpNet;
 use std::net::IpAddr;
 
@@ -103,53 +103,4 @@ pub fn pod_range_block(node: &str, cidr: IpNet) -> AllocationBlock {
         host_affinity: None,
         extra: api::codec::Extra::new(),
     }
-}
-
-/// The claim that stands for a range of the node, where addresses are not Calico's to manage.
-#[must_use]
-pub fn pod_range_affinity() -> BlockAffinity {
-    BlockAffinity { state: BlockAffinityState::Confirmed, ..BlockAffinity::default() }
-}
-
-/// The settings of a node for BGP, by the names that confd's templates know.
-pub const BGP_SETTINGS: [&str; 8] = [
-    "ip_addr_v4",
-    "ip_addr_v6",
-    "network_v4",
-    "network_v6",
-    "as_num",
-    "rr_cluster_id",
-    "wireguard_addr_v4",
-    "wireguard_addr_v6",
-];
-
-/// The values of [`BGP_SETTINGS`], in that order. Addresses are always set, to the empty text where there is none: a
-/// node without that key would count as gone.
-#[must_use]
-pub fn bgp_settings(node: &Node, faults: &mut Faults) -> [Option<String>; 8] {
-    let mut parse = |field: &str, text: Option<&IpOrCidr>| match text.filter(|text| !text.is_empty()) {
-        None => (String::new(), None),
-        Some(text) => match text.parse() {
-            Ok(network) => (network.address().to_string(), Some(network.masked().to_string())),
-            Err(reason) => {
-                faults.add(format!("spec.bgp.{field}"), reason);
-                (String::new(), None)
-            }
-        },
-    };
-    let bgp = node.spec.bgp.as_ref();
-    let (address_v4, network_v4) = parse("ipv4Address", bgp.map(|bgp| &bgp.ipv4_address));
-    let (address_v6, network_v6) = parse("ipv6Address", bgp.map(|bgp| &bgp.ipv6_address));
-    let wireguard = node.spec.wireguard.as_ref();
-    let text = |ip: Option<&Ip>| ip.map(|ip| ip.as_str().to_owned()).unwrap_or_default();
-    [
-        Some(address_v4),
-        Some(address_v6),
-        network_v4,
-        network_v6,
-        bgp.and_then(|bgp| bgp.as_number).map(|number| number.to_string()),
-        Some(text(bgp.map(|bgp| &bgp.route_reflector_cluster_id))),
-        Some(text(wireguard.map(|wireguard| &wireguard.interface_ipv4_address))),
-        Some(text(wireguard.map(|wireguard| &wireguard.interface_ipv6_address))),
-    ]
 }

@@ -4,12 +4,12 @@
 //! what another policy closes. A direction list that cannot be read means both directions; a rule list that cannot be
 //! read at all is one rule that denies everything. Single rules are the business of [`super::rule`].
 
+use super::Faults;
 use super::rule::{deny_everything, rules};
 use super::selectors::{
     NOTHING, all_means_any_namespace, all_means_any_service_account, and, check, check_joined, in_namespace,
     over_namespace, over_service_account,
 };
-use super::{Fault, Faults};
 use crate::feed::{Policy, PolicyType, ProfileRules, Rule};
 use crate::kubernetes::network_policy::kubernetes_network_policy;
 use api::codec::Extra;
@@ -223,9 +223,7 @@ impl Selection {
 
     fn refuse(&mut self, path: &str, reason: &str, faults: &mut Faults) {
         self.refused = true;
-        let Fault { path, reason } =
-            Fault { path: path.to_owned(), reason: format!("{reason}; the policy selects NOTHING") };
-        faults.add(path, reason);
+        faults.add(path, format!("{reason}; the policy selects NOTHING"));
     }
 
     fn narrow(&mut self, condition: &str) {

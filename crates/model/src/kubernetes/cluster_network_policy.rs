@@ -214,10 +214,11 @@ fn collect_ports(protocols: &[PolicyProtocol]) -> Result<ProtocolPorts, String> 
             }
             continue;
         } else {
-            // An entry that says nothing means everything.
-            return Ok(ProtocolPorts::everything());
+            // Calico takes it for everything. It may be a condition of a later version, and an Accept rule without it
+            // would let more in than it says.
+            return Err("an entry under 'protocols' has none of the fields that are supported".to_owned());
         };
-        match ports.map(number_or_range).transpose()?.flatten() {
+        match ports.map(number_or_range).transpose()? {
             Some(port) => collected.add(protocol, port),
             None => collected.add_all(protocol),
         }
@@ -225,17 +226,17 @@ fn collect_ports(protocols: &[PolicyProtocol]) -> Result<ProtocolPorts, String> 
     Ok(collected)
 }
 
-fn number_or_range(port: &PortNumbers) -> Result<Option<Port>, String> {
+fn number_or_range(port: &PortNumbers) -> Result<Port, String> {
     let checked = |number: i32| u16::try_from(number).map_err(|_| format!("{number} is not a port"));
     if port.number != 0 {
-        return Ok(Some(Port::single(checked(port.number)?)));
+        return Ok(Port::single(checked(port.number)?));
     }
     let Some(range) = &port.range else {
-        return Ok(None);
+        return Err("a port has neither a number nor a range".to_owned());
     };
     let (start, end) = (checked(range.start)?, checked(range.end)?);
     if start > end {
         return Err(format!("the ports {start} to {end} are no range"));
     }
-    Ok(Some(Port::range(start, end)))
+    Ok(Port::range(start, end))
 }

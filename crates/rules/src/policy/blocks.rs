@@ -4,6 +4,9 @@
 //! of which any entry may match becomes a block: one rule per entry, each setting a bit of the mark. One bit says that all
 //! blocks so far matched, another is the block's own. The first block writes the first bit at once. Lists of which no
 //! entry may match come last: each of their rules clears the first bit.
+//!
+//! The second block leaves its own bit set where it matched. Calico's third block only ever sets that bit, so that it asks
+//! for nothing. Here each block from the third on clears it first; rules of one or two blocks are Calico's to the letter.
 
 use super::conditions::{Conditions, EndConditions};
 use crate::renderer::{Renderer, mark_clear, protocol};
@@ -42,7 +45,8 @@ struct Blocks {
     rules: Vec<Rule>,
     all: u32,
     this: u32,
-    has_positive: bool,
+    /// How many lists of which any entry may match there are so far.
+    positive: usize,
 }
 
 impl Blocks {
@@ -57,12 +61,16 @@ impl Blocks {
     /// Any of these must match.
     fn any(&mut self, entries: impl IntoIterator<Item = Vec<Match>>) {
         self.begin(0);
-        let bit = if self.has_positive { self.this } else { self.all };
+        let is_first = self.positive == 0;
+        let bit = if is_first { self.all } else { self.this };
+        if self.positive >= 2 {
+            self.rules.push(Rule::always(Action::ClearMark(self.this)));
+        }
         self.rules.extend(entries.into_iter().map(|matches| Rule::when(matches, Action::SetMark(bit))));
-        if self.has_positive {
+        if !is_first {
             self.rules.push(Rule::when([mark_clear(self.this)], Action::ClearMark(self.all)));
         }
-        self.has_positive = true;
+        self.positive += 1;
     }
 
     /// None of these may match.
@@ -80,7 +88,7 @@ impl Renderer {
             rules: Vec::new(),
             all: self.config.marks.scratch0,
             this: self.config.marks.scratch1,
-            has_positive: false,
+            positive: 0,
         };
         let transport = conditions.protocol;
         let ends = [&mut conditions.source, &mut conditions.destination];

@@ -148,7 +148,41 @@ fn action() -> impl Strategy<Value = RuleAction> {
     select(vec![RuleAction::Allow, RuleAction::Deny, RuleAction::Pass, RuleAction::Log])
 }
 
+/// A rule with three or four lists of which any entry may match, each too long for one rule of the kernel, and little
+/// else: so that packets fit some of the lists.
+fn rule_with_lists() -> impl Strategy<Value = Rule> {
+    let ports = || vec(port_range(), 16..20);
+    // Of both versions enough, and never everything.
+    let nets = || {
+        let of = |is_v6: bool| {
+            let narrow = move |net: &IpNet| net.prefix_len() > 0 && net.addr().is_ipv6() == is_v6;
+            let of_version: Vec<IpNet> = networks().into_iter().filter(narrow).collect();
+            proptest::sample::subsequence(of_version, 2..=3)
+        };
+        (of(false), of(true)).prop_map(|(v4, v6)| [v4, v6].concat())
+    };
+    let end =
+        move || (ports(), nets()).prop_map(|(ports, nets)| RuleEnd { nets, ports, ..RuleEnd::default() });
+    let actions = select(vec![RuleAction::Allow, RuleAction::Allow, RuleAction::Deny, RuleAction::Pass]);
+    (actions, select(vec![Protocol::Tcp, Protocol::Udp]), end(), end(), 0..5).prop_map(
+        |(action, protocol, mut source, mut destination, left_out)| {
+            match left_out {
+                0 => source.ports.clear(),
+                1 => destination.ports.clear(),
+                2 => source.nets.clear(),
+                3 => destination.nets.clear(),
+                _ => {}
+            }
+            Rule { action, protocol: Some(protocol), source, destination, ..Rule::default() }
+        },
+    )
+}
+
 fn rule() -> impl Strategy<Value = Rule> {
+    prop_oneof![3 => rule_of_anything(), 1 => rule_with_lists()]
+}
+
+fn rule_of_anything() -> impl Strategy<Value = Rule> {
     let version = select(vec![IpVersion::V4, IpVersion::V6]);
     (
         action(),
@@ -322,6 +356,56 @@ fn simulation(world: &World, version: IpVersion) -> Simulation {
     simulation
 }
 
+/// One workload whose only policy has these rules, in both directions.
+fn world_of_rules(rules: Vec<Rule>) -> World {
+    let id = Arc::new(PolicyKey {
+        kind: Kind::GlobalNetworkPolicy,
+        namespace: String::new(),
+        name: "lists".to_owned(),
+    });
+    let policy = Policy { inbound_rules: rules.clone(), outbound_rules: rules, ..Policy::default() };
+    let tier = TierInfo {
+        name: "default".to_owned(),
+        default_action: RuleAction::Deny,
+        ingress_policies: vec![id.clone()],
+        egress_policies: vec![id.clone()],
+    };
+    World {
+        policies: BTreeMap::from([(id, Arc::new(policy))]),
+        workloads: vec![WorkloadEndpoint {
+            state: "active".to_owned(),
+            name: "cali1".to_owned(),
+            tiers: vec![tier],
+            ..WorkloadEndpoint::default()
+        }],
+        ..World::default()
+    }
+}
+
+/// Sends the packets through the chains of both backends, and compares with what policy says.
+fn agree(world: &World, packets: [(IpVersion, &[Packet]); 2]) -> Result<(), TestCaseError> {
+    for backend in [Backend::Iptables, Backend::Nftables] {
+        let mut world = world.clone();
+        world.config.backend = backend;
+        for (version, packets) in packets {
+            let mut simulation = simulation(&world, version);
+            for packet in packets {
+                let allowed = policy_allows(&world, packet);
+                let mut walked = packet.clone();
+                let verdict = simulation.run("FORWARD", &mut walked);
+                let passed = match &verdict {
+                    // With the setting of return, what policy accepted goes on to others' rules.
+                    Ok(Verdict::Accept | Verdict::Continue) => true,
+                    Ok(Verdict::Drop | Verdict::Reject) => false,
+                    Err(error) => panic!("{backend:?} {version}: {error}"),
+                };
+                prop_assert_eq!(passed, allowed, "{:?} {} {:?}: {:?}", backend, version, packet, verdict);
+            }
+        }
+    }
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
@@ -331,25 +415,26 @@ proptest! {
         packets in vec(packet(IpVersion::V4), 40),
         packets_v6 in vec(packet(IpVersion::V6), 40),
     ) {
-        for backend in [Backend::Iptables, Backend::Nftables] {
-            let mut world = world.clone();
-            world.config.backend = backend;
-            for (version, packets) in [(IpVersion::V4, &packets), (IpVersion::V6, &packets_v6)] {
-                let mut simulation = simulation(&world, version);
-                for packet in packets {
-                    let allowed = policy_allows(&world, packet);
-                    let mut walked = packet.clone();
-                    let verdict = simulation.run("FORWARD", &mut walked);
-                    let passed = match &verdict {
-                        // With the setting of return, what policy accepted goes on to others' rules.
-                        Ok(Verdict::Accept | Verdict::Continue) => true,
-                        Ok(Verdict::Drop | Verdict::Reject) => false,
-                        Err(error) => panic!("{backend:?} {version}: {error}"),
-                    };
-                    prop_assert_eq!(passed, allowed, "{:?} {} {:?}: {:?}", backend, version, packet, verdict);
-                }
-            }
-        }
+        agree(&world, [(IpVersion::V4, &packets), (IpVersion::V6, &packets_v6)])?;
+    }
+
+    /// Every list of a rule is asked, however many there are.
+    #[test]
+    fn rules_with_many_lists_do_what_they_say(
+        rules in vec(rule_with_lists(), 1..3),
+        packets in vec(packet(IpVersion::V4), 60),
+        packets_v6 in vec(packet(IpVersion::V6), 60),
+        inbound in any::<bool>(),
+    ) {
+        let directed = |packets: Vec<Packet>| -> Vec<Packet> {
+            let (from, to) = if inbound { ("eth0", "cali1") } else { ("cali1", "eth0") };
+            packets
+                .into_iter()
+                .map(|packet| Packet { in_interface: from.into(), out_interface: to.into(), ..packet })
+                .collect()
+        };
+        let (packets, packets_v6) = (directed(packets), directed(packets_v6));
+        agree(&world_of_rules(rules), [(IpVersion::V4, &packets), (IpVersion::V6, &packets_v6)])?;
     }
 }
 

@@ -405,3 +405,51 @@ fn rules_that_calico_cannot_program() {
     let contradiction = messages::Rule { protocol: Some(Protocol::Tcp), ..others };
     assert_eq!(of_rule(contradiction, IpVersion::V4)[1], ["continue"]);
 }
+
+/// Two lists are Calico's rules to the letter. From the third on, the bit that the list before it left is cleared first:
+/// without that the list would not be asked.
+#[test]
+fn each_list_from_the_third_on_begins_with_a_clear_bit() {
+    let nets = |texts: &[&str]| texts.iter().map(|net| net.parse().expect("a network")).collect::<Vec<_>>();
+    let two = messages::Rule {
+        action: RuleAction::Allow,
+        protocol: Some(api::scalars::Protocol::Tcp),
+        source: messages::RuleEnd { nets: nets(&["10.0.1.0/24", "10.0.2.0/24"]), ..Default::default() },
+        destination: messages::RuleEnd { nets: nets(&["10.0.3.0/24", "10.0.4.0/24"]), ..Default::default() },
+        ..messages::Rule::default()
+    };
+    let (clear, this) = ("--jump MARK --set-mark 0/0x80000", "--jump MARK --set-mark 0x100000/0x100000");
+    let lists = [
+        format!("--source 10.0.1.0/24 {this}"),
+        format!("--source 10.0.2.0/24 {this}"),
+        format!("-m mark --mark 0/0x100000 {clear}"),
+        format!("--destination 10.0.3.0/24 {this}"),
+        format!("--destination 10.0.4.0/24 {this}"),
+        format!("-m mark --mark 0/0x100000 {clear}"),
+        "-p tcp -m mark --mark 0x80000/0x80000 --jump MARK --set-mark 0x10000/0x10000".to_owned(),
+    ];
+    let all = "--jump MARK --set-mark 0x80000/0x80000";
+    let expected: Vec<String> = [
+        "--jump MARK --set-mark 0x0/0x180000".to_owned(),
+        format!("--source 10.0.1.0/24 {all}"),
+        format!("--source 10.0.2.0/24 {all}"),
+    ]
+    .into_iter()
+    .chain(lists[3..].iter().cloned())
+    .collect();
+    assert_eq!(of_rule(two.clone(), IpVersion::V4)[0], expected, "two lists");
+
+    let mut four = two;
+    let ports = |first: u16| {
+        (first..first + 16).map(|port| messages::PortRange { first: port, last: port }).collect()
+    };
+    four.source.ports = ports(1000);
+    four.destination.ports = ports(2000);
+    let rendered = &of_rule(four, IpVersion::V4)[0];
+    let own = "--jump MARK --set-mark 0/0x100000";
+    assert_eq!(rendered[6], own, "{rendered:#?}");
+    assert_eq!(rendered[7..10], lists[..3]);
+    assert_eq!(rendered[10], own);
+    assert_eq!(rendered[11..], lists[3..]);
+    assert_eq!(rendered.iter().filter(|line| *line == own).count(), 2);
+}

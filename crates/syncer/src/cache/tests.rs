@@ -272,7 +272,7 @@ fn an_unreachable_store_is_waited_for() {
 
 #[test]
 fn deletes_on_failure_only_where_asked_for() {
-    let options = CacheOptions { deletes_on_failure: true, optional: false };
+    let options = CacheOptions { deletes_on_failure: true, ..CacheOptions::default() };
     let mut bench = Bench::new(options);
     bench.tick();
     bench.page(&[("a", 1)]);
@@ -323,7 +323,7 @@ fn an_empty_list_without_a_revision_is_polled() {
 
 #[test]
 fn a_kind_that_the_store_does_not_know_is_asked_for_twice_an_hour() {
-    let options = CacheOptions { optional: true, deletes_on_failure: false };
+    let options = CacheOptions { optional: true, ..CacheOptions::default() };
     let mut bench = Bench::new(options);
     bench.tick();
     assert_eq!(bench.done(""), ["resync", "in-sync", "wait 1800000 ms"]);
@@ -361,7 +361,7 @@ fn a_refused_list_is_repeated_with_growing_pauses() {
 
 #[test]
 fn an_optional_kind_that_is_refused_holds_nobody_back() {
-    let mut bench = Bench::new(CacheOptions { optional: true, deletes_on_failure: false });
+    let mut bench = Bench::new(CacheOptions { optional: true, ..CacheOptions::default() });
     bench.tick();
     assert_eq!(bench.fail_list(FailureClass::Refused), ["resync", "in-sync", "wait 1000 ms"]);
     assert_eq!(bench.after(Duration::from_secs(1)), ["list 0"]);
@@ -383,6 +383,24 @@ fn what_may_be_listed_and_not_watched_is_listed_again_and_stays_in_sync() {
         assert_eq!(bench.done("3"), ["watch 3"]);
     }
     assert_eq!(bench.handle(Event::WatchStarted), NOTHING);
+}
+
+#[test]
+fn a_kind_that_is_needed_is_waited_for() {
+    let mut bench = Bench::new(CacheOptions { required: true, ..CacheOptions::default() });
+    bench.tick();
+    for _ in 0..3 {
+        assert_eq!(bench.fail_list(FailureClass::DoesNotExist), ["failed", "wait 5000 ms"], "never in sync");
+        assert_eq!(bench.after(POLL_INTERVAL), ["list 0"]);
+    }
+    assert_eq!(bench.page(&[("a", 1)]), ["resync", "+a@1"]);
+    assert_eq!(bench.done("3"), ["in-sync", "watch 3"]);
+    // Its definition going away takes nothing along, and is not hidden.
+    bench.handle(Event::WatchStarted);
+    bench.end(FailureClass::Expired);
+    bench.after(MIN_RESYNC_INTERVAL);
+    assert_eq!(bench.fail_list(FailureClass::DoesNotExist), ["failed", "wait 5000 ms"]);
+    assert_eq!(bench.cache.len(), 1);
 }
 
 #[test]

@@ -136,12 +136,7 @@ async fn the_feeds_of_a_store_that_calico_has_written() -> Result<()> {
         store.etcdctl(&["put", entry[0], entry[1]]).await?;
     }
     let mut counts = Vec::new();
-    for kinds in [
-        felix(),
-        feeds::bgp(&BgpOptions { node: Some("n1".into()), use_pod_cidr: false }),
-        feeds::tunnel_addresses("n1"),
-        feeds::node_status(),
-    ] {
+    for kinds in [felix(), feeds::bgp(&BgpOptions { node: Some("n1".into()), use_pod_cidr: false })] {
         let recorder = Recorder::default();
         let syncer = syncer::start(&store.backend().await?, kinds, recorder.clone());
         recorder.wait_in_sync().await?;
@@ -150,7 +145,7 @@ async fn the_feeds_of_a_store_that_calico_has_written() -> Result<()> {
         ensure!(recorder.known().complaints.is_empty());
     }
     // Felix: 2 settings, 6 policies, 1 set, 1 pool, 2 nodes with an address each, 3 profiles of 2 or 3 parts, 4
-    // endpoints, 4 tiers, 1 host endpoint, 2 blocks. BGP: 1 pool, 2 nodes, 1 claim. Tunnels: 1 pool, 1 node.
-    ensure!(counts == [2 + 6 + 1 + 1 + 4 + 8 + 4 + 4 + 1 + 2, 4, 2, 0], "{counts:?}");
+    // endpoints, 4 tiers, 1 host endpoint, 2 blocks. BGP: 1 pool, 2 nodes, 1 claim.
+    ensure!(counts == [2 + 6 + 1 + 1 + 4 + 8 + 4 + 4 + 1 + 2, 4], "{counts:?}");
     Ok(())
 }

@@ -1,0 +1,136 @@
+//! A parameter that the table says works is read by somebody who acts on it, and one that it says does nothing is not.
+//!
+//! Found by reading the source: a field counts as read where Felix or the dataplane say `config.field`, or where they call
+//! a method of `derived` that says `self.field`. Tests and comments do not count, and neither does the table.
+
+use felix_config::kinds::NoSurroundings;
+use felix_config::{Config, Effect, PARAMETERS, Source, Sources, resolve, without_effect};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// Read, and all the same without effect: Felix only says that it does without (a Typha, the BPF dataplane), or programs
+/// the rules of flow logs that nobody collects.
+const READ_IN_VAIN: [&str; 5] =
+    ["TyphaAddr", "TyphaK8sServiceName", "BPFEnabled", "FlowLogsGoldmaneServer", "FlowLogsLocalReporter"];
+
+/// Written by others than users.
+const ELSEWHERE: [&str; 4] = ["VXLANTunnelMACAddr", "VXLANTunnelMACAddrV6", "ClusterGUID", "CalicoVersion"];
+
+fn crates() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a folder of crates").to_owned()
+}
+
+/// The code of a file without tests, comments and white space.
+fn code(path: &Path) -> String {
+    let text = std::fs::read_to_string(path).expect("a source file");
+    let text = text.split("#[cfg(test)]").next().unwrap_or_default();
+    let lines = text.lines().map(str::trim).filter(|line| !line.starts_with("//"));
+    lines.flat_map(|line| line.split_whitespace()).collect()
+}
+
+fn sources(folder: &Path, into: &mut Vec<String>) {
+    for entry in std::fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if path.is_dir() && name != "tests" {
+            sources(&path, into);
+        } else if name.ends_with(".rs") && name != "tests.rs" {
+            into.push(code(&path));
+        }
+    }
+}
+
+/// Whether the code has this word after one of these beginnings, followed by nothing that would make it a longer word.
+fn says(code: &str, beginnings: &[&str], word: &str, is_call: bool) -> bool {
+    beginnings.iter().any(|beginning| {
+        let wanted = format!("{beginning}{word}");
+        code.match_indices(&wanted).any(|(place, _)| {
+            let next = code[place + wanted.len()..].chars().next().unwrap_or(' ');
+            let is_longer = next.is_alphanumeric() || next == '_';
+            !is_longer && (next == '(') == is_call
+        })
+    })
+}
+
+const CONFIG: [&str; 2] = ["config.", "config()."];
+
+/// The code of those who act on parameters.
+fn consumers() -> String {
+    let mut found = Vec::new();
+    for consumer in ["felix", "dataplane"] {
+        sources(&crates().join(consumer).join("src"), &mut found);
+    }
+    found.join("\n")
+}
+
+/// The methods of `derived` that consumers call, directly or through each other: name and body.
+fn derived_in_use(consumers: &str) -> BTreeMap<String, String> {
+    let text = code(&crates().join("felix-config/src/derived.rs"));
+    let methods: BTreeMap<String, String> = text
+        .split("pubfn")
+        .skip(1)
+        .filter_map(|method| Some((method.split_once('(')?.0.to_owned(), method.to_owned())))
+        .collect();
+    let mut used: BTreeSet<&String> =
+        methods.keys().filter(|name| says(consumers, &CONFIG, name, true)).collect();
+    loop {
+        let called: Vec<&String> = methods
+            .keys()
+            .filter(|name| !used.contains(name))
+            .filter(|name| used.iter().any(|user| says(&methods[*user], &["self."], name, true)))
+            .collect();
+        if called.is_empty() {
+            break;
+        }
+        used.extend(called);
+    }
+    methods
+        .iter()
+        .filter(|(name, _)| used.contains(name))
+        .map(|(name, body)| (name.clone(), body.clone()))
+        .collect()
+}
+
+#[test]
+fn what_the_table_says_about_effects_is_so() {
+    let consumers = consumers();
+    let derived = derived_in_use(&consumers);
+    assert!(derived.contains_key("route_tables"), "{:?}", derived.keys());
+    let mut wrong = Vec::new();
+    for parameter in PARAMETERS {
+        let is_read = says(&consumers, &CONFIG, parameter.field, false)
+            || derived.values().any(|body| says(body, &["self."], parameter.field, false));
+        let expected = match parameter.effect {
+            Effect::Works => true,
+            Effect::Idle => READ_IN_VAIN.contains(&parameter.name),
+            Effect::Elsewhere => false,
+        };
+        if is_read != expected {
+            wrong.push(format!("{}: {:?}, and read: {is_read}", parameter.name, parameter.effect));
+        }
+        let is_elsewhere = parameter.effect == Effect::Elsewhere;
+        assert_eq!(is_elsewhere, ELSEWHERE.contains(&parameter.name), "{}", parameter.name);
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn what_is_set_in_vain_is_named() {
+    let with = |texts: &[(&str, &str)]| -> Config {
+        let mut sources = Sources::default();
+        let texts = texts.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
+        sources.set(Source::EnvironmentVariable, texts);
+        resolve(&sources, &NoSurroundings).expect("a configuration").config
+    };
+    assert_eq!(without_effect(&with(&[])), Vec::<&str>::new());
+    let defaults = [("AWSSrcDstCheck", "DoNothing"), ("XDPEnabled", "true"), ("BPFEnabled", "no")];
+    assert_eq!(without_effect(&with(&defaults)), Vec::<&str>::new(), "defaults, said aloud");
+    let set = with(&[
+        ("awssrcdstcheck", "Disable"),
+        ("XDPEnabled", "false"),
+        ("DebugPort", "6060"),
+        ("LogPrefix", "mine"),
+        ("ClusterGUID", "abc"),
+    ]);
+    assert_eq!(without_effect(&set), ["AWSSrcDstCheck", "XDPEnabled", "DebugPort"]);
+}

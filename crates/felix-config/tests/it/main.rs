@@ -1,0 +1,3 @@
+//! The table of parameters against the code of Felix.
+
+mod effects;
