@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UdpSocket};
 
 /// More at once would keep one machine busy with nothing but handshakes.
@@ -162,9 +162,11 @@ async fn ask(target: &Target) -> bool {
 }
 
 async fn ask_by_tcp(target: &Target) -> std::io::Result<Vec<u8>> {
-    let stream = TcpStream::connect(SocketAddr::new(target.address, target.port)).await?;
+    let mut stream = TcpStream::connect(SocketAddr::new(target.address, target.port)).await?;
+    // One who is asked answers at once.
+    stream.write_all(QUESTION).await?;
     let mut answer = Vec::new();
-    // A name is never so long; whoever sends more is somebody else.
+    // A name is never so long; what sends more is something else.
     stream.take(256).read_to_end(&mut answer).await?;
     Ok(answer)
 }
