@@ -167,7 +167,11 @@ async fn ask_by_tcp(target: &Target) -> std::io::Result<Vec<u8>> {
     stream.write_all(QUESTION).await?;
     let mut answer = Vec::new();
     // A name is never so long; what sends more is something else.
-    stream.take(256).read_to_end(&mut answer).await?;
+    let read = stream.take(256).read_to_end(&mut answer).await;
+    // A responder that answered before it heard the question hangs up less politely.
+    if answer.is_empty() {
+        read?;
+    }
     Ok(answer)
 }
 

@@ -85,7 +85,7 @@ impl<'a> Play<'a> {
     /// A line that another kernel must play.
     fn elsewhere(&mut self, line: &str) {
         self.screen.say(&format!(
-            "- not here: {line}. This kernel has no IP in IP; `--only-ipip` on one that has, or `make test` in a guest"
+            "- not here: {line}. This kernel has no IP in IP: play it on one that has, with `--only-ipip`"
         ));
     }
 

@@ -54,6 +54,7 @@ pub(crate) fn datastore_for_node(folder: &Folder, topology: &Topology) -> Variab
 /// How nodes are connected, in words.
 pub(crate) fn network_in_words(topology: &Topology) -> String {
     match topology.subnets {
+        _ if topology.nodes.len() == 1 => "a network namespace".to_owned(),
         1 => "each a network namespace, in one subnet".to_owned(),
         subnets => format!("each a network namespace, in {subnets} subnets with a router between them"),
     }
@@ -179,15 +180,9 @@ pub(crate) fn pod_object(pod: &Pod) -> Value {
 
 /// What a kubelet reports of a node that is ready.
 pub(crate) fn node_status(node: &Node) -> Value {
-    let addresses: Vec<Value> = [node.v4, node.v6]
-        .into_iter()
-        .flatten()
-        .map(|address| json!({"type": "InternalIP", "address": address.addr()}))
-        .collect();
     let ready = json!({"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "the lab's node is ready"});
     json!({
-        "apiVersion": "v1", "kind": "Node", "metadata": {"name": node.name},
-        "status": {"addresses": addresses, "conditions": [ready]},
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": node.name}, "status": {"conditions": [ready]},
     })
 }
 

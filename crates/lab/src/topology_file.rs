@@ -112,7 +112,7 @@ mod tests {
     fn mistakes_are_named() {
         for (text, expected) in [
             ("nodez: 3", "did you mean `nodes`?"),
-            ("nodes:\n- {name: a, subnett: 1}", "t.yaml:2:12"),
+            ("nodes:\n- {name: a, subnett: 1}", "t.yaml:2:13"),
             ("encap: gre", "allowed: none, vxlan, ipip, cross-subnet"),
             ("encap: vxlann", "did you mean `vxlan`?"),
             ("mtu: large", "expected a whole number"),

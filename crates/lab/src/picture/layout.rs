@@ -118,7 +118,8 @@ pub(super) fn of(state: &State) -> Drawing {
     let bands_x = MARGIN + router_width + 2 * GAP;
     let top = MARGIN + 3 * LINE;
     let beside = cards_beside(topology);
-    let band_width = INSET + beside * (card_width + GAP) + WIRE;
+    let names = (0..topology.subnets).map(|subnet| width_of(&subnet_name(topology, subnet)));
+    let band_width = (INSET + beside * (card_width + GAP) + WIRE).max(names.max().unwrap_or(0) + 2 * INSET);
     let spine = bands_x + band_width - INSET;
     let mut y = top;
     let mut stubs: Vec<usize> = Vec::new();
