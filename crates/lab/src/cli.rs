@@ -2,35 +2,31 @@
 //!
 //! Commands that use a lab of an ordinary user join its namespaces first, while this process has one thread.
 
-use crate::lab::{self, Lab};
-use crate::matrix::Columns;
+mod commands;
+
 use crate::probe::Protocol;
 use crate::screen::Screen;
-use crate::state::{Folder, lab_names};
-use crate::topology::{Dataplane, Datastore, Encap, Families, PodWish, Wish, parse_labels, plan, plan_pod};
-use crate::{demo, html, inside, keeper, measure, pods, responder, scenario, servers, topology_file};
-use anyhow::{Context as _, Result, bail};
+use crate::topology::{Dataplane, Datastore, Encap, Families, Wish};
+use crate::{called, scenario, topology_file};
+use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand, ValueEnum};
-use serde_json::json;
 use std::ffi::OsString;
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
 /// A cluster of network namespaces on this machine.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// The lab's name: several can be there at once.
-    #[arg(long, global = true, env = "TORTIE_LAB", default_value = "lab", value_name = "NAME")]
-    lab: String,
+    /// The lab's name: several can be there at once [default: lab].
+    #[arg(long, global = true, env = called::LAB_VARIABLE, value_name = "NAME")]
+    lab: Option<String>,
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Make a lab: nodes, datastore, pods.
+    /// Make a lab: nodes, datastore, pods. One of the same name that is not running any more is replaced.
     Up {
         #[command(flatten)]
         wish: WishFlags,
@@ -40,9 +36,46 @@ enum Command {
     },
     /// Remove a lab, running or killed, with everything in it.
     Down {
-        /// All labs of this user.
+        /// All labs of this user: they are listed, and on a terminal you are asked.
         #[arg(long)]
         all: bool,
+        /// Do not ask.
+        #[arg(long, short, requires = "all")]
+        yes: bool,
+    },
+    /// The labs of this user, running or not.
+    List {
+        /// Output format.
+        #[arg(long, short, value_enum, default_value_t = Format::Text)]
+        output: Format,
+    },
+    /// Print variables for this machine's calicoctl and kubectl: `eval "$(tortie lab env)"`.
+    Env {
+        /// Print what takes them back.
+        #[arg(long)]
+        unset: bool,
+    },
+    /// Show logs: of a node, a pod, a server or `NODE/cni`; the end of each without a name.
+    Logs {
+        /// A node, NAMESPACE/POD, `NODE/cni`, `keeper`, `store`, `etcd` or `kube-apiserver`.
+        name: Option<String>,
+        /// Go on with what is written next, until the lab ends.
+        #[arg(long, short)]
+        follow: bool,
+        /// Only the last N lines.
+        #[arg(long, short = 'n', value_name = "N")]
+        tail: Option<usize>,
+    },
+    /// A shell on a node, in a pod or at the router.
+    Shell {
+        /// A node, NAMESPACE/POD, or `router`.
+        place: String,
+    },
+    /// Draw the lab as SVG: subnets, nodes, tunnels, pods, addresses.
+    Picture {
+        /// The file to write; standard output without this flag.
+        #[arg(long, short, value_name = "FILE")]
+        output: Option<PathBuf>,
     },
     /// What is in a lab and what runs.
     Status {
@@ -83,9 +116,12 @@ enum Command {
     },
     /// Apply manifests, as `calicoctl apply` (and with a Kubernetes datastore as `kubectl apply`).
     Apply {
-        /// The file, or `-`.
-        #[arg(long, short)]
-        filename: PathBuf,
+        /// A file, a folder, or `-`; can be given several times.
+        #[arg(long, short, required = true)]
+        filename: Vec<PathBuf>,
+        /// Also the folders in a folder.
+        #[arg(long, short = 'R')]
+        recursive: bool,
     },
     /// Run `calicoctl` in the lab.
     Ctl {
@@ -169,6 +205,11 @@ enum Internal {
         #[arg(last = true)]
         words: Vec<OsString>,
     },
+    /// Carry connections from outside to the lab's datastore.
+    Gate {
+        #[arg(long)]
+        folder: PathBuf,
+    },
     /// Answer in a pod.
     Responder {
         #[arg(long)]
@@ -190,31 +231,31 @@ enum Format {
 /// What a lab is to look like.
 #[derive(Clone, Debug, Default, Args)]
 struct WishFlags {
-    /// How many nodes.
+    /// How many nodes [default: 3].
     #[arg(long, value_name = "N")]
     nodes: Option<usize>,
-    /// How many pods, in several namespaces.
+    /// How many pods, in several namespaces [default: 6].
     #[arg(long, value_name = "N")]
     pods: Option<usize>,
-    /// How many subnets the nodes are in.
+    /// How many subnets the nodes are in [default: 2, or 1 with one node].
     #[arg(long, value_name = "N")]
     subnets: Option<usize>,
-    /// How packets of pods travel between nodes.
+    /// How packets of pods travel between nodes [default: vxlan].
     #[arg(long, value_enum)]
     encap: Option<Encap>,
-    /// The packet filter.
+    /// The packet filter [default: nftables].
     #[arg(long, value_enum)]
     dataplane: Option<Dataplane>,
-    /// Where the data live.
+    /// Where the data live [default: embedded].
     #[arg(long, value_enum)]
     datastore: Option<Datastore>,
-    /// IPv6 only.
+    /// IPv6 only [default: IPv4 only].
     #[arg(long, conflicts_with = "dual_stack")]
     ipv6: bool,
     /// IPv4 and IPv6.
     #[arg(long)]
     dual_stack: bool,
-    /// A topology file; flags win over it.
+    /// A topology file; flags win over it. docs/lab.md has its fields.
     #[arg(long, short, value_name = "FILE")]
     file: Option<PathBuf>,
 }
@@ -222,7 +263,7 @@ struct WishFlags {
 impl WishFlags {
     fn wish(&self) -> Result<Wish> {
         let mut wish = match &self.file {
-            Some(path) => topology_file::read(&read_file(path)?)?,
+            Some(path) => topology_file::read(&path.display().to_string(), &read_file(path)?)?,
             None => Wish::default(),
         };
         if let Some(count) = self.nodes {
@@ -251,223 +292,10 @@ impl WishFlags {
 /// # Errors
 /// One sentence about what failed.
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
-    let name = arguments.lab.as_str();
     let mut screen = Screen::stdout();
-    match arguments.command {
-        Command::Up { wish, quiet } => {
-            let topology = plan(name, &wish.wish()?)?;
-            let mut screen = screen.quiet(quiet);
-            let lab = Lab::up(topology, true, &mut screen)?;
-            screen.say(&format!(
-                "lab '{name}' is up: try `tortie lab matrix`, `tortie lab exec {} -- ip route`, `tortie lab down`",
-                lab.topology().nodes[0].name
-            ));
-            Ok(ExitCode::SUCCESS)
-        }
-        Command::Down { all } => down(name, all, &mut screen),
-        Command::Status { output } => status(name, output, &mut screen),
-        Command::Exec { place, words } => {
-            let words: Vec<&str> = words.iter().map(String::as_str).collect();
-            become_child(name, &place, &words)
-        }
-        Command::Pod { command } => pod(name, command, &mut screen),
-        Command::Matrix { ports, protocol, output, html, patience } => {
-            let columns = Columns { ports, protocols: protocol };
-            let page = html.as_deref().map(std::path::absolute).transpose()?;
-            matrix(name, &columns, output, page.as_deref(), Duration::from_secs(patience), &mut screen)
-        }
-        Command::Apply { filename } => {
-            let text = read_file(&filename)?;
-            let told = Lab::open(name)?.apply(&text)?;
-            screen.print(&told);
-            Ok(ExitCode::SUCCESS)
-        }
-        Command::Ctl { words } => {
-            let program = inside::node_program();
-            let mut all = vec![program.as_str(), "ctl"];
-            all.extend(words.iter().map(String::as_str));
-            become_child(name, lab::ROUTER, &all)
-        }
-        Command::Tcpdump { place, words } => {
-            let program = servers::find_program("tcpdump", "install Debian's tcpdump")?.display().to_string();
-            let mut all = vec![program.as_str()];
-            if words.is_empty() {
-                all.extend(["-n", "-i", "any"]);
-            }
-            all.extend(words.iter().map(String::as_str));
-            become_child(name, &place, &all)
-        }
-        Command::Demo { wish, html } => {
-            let page = html.as_deref().map(std::path::absolute).transpose()?;
-            demo::run(&wish.wish()?, page.as_deref(), &mut screen)?;
-            Ok(ExitCode::SUCCESS)
-        }
-        Command::Scenario { which, only_ipip } => {
-            let lines = if only_ipip { scenario::Lines::OnlyIpip } else { scenario::Lines::All };
-            scenario::run(which, lines, &mut screen)?;
-            Ok(ExitCode::SUCCESS)
-        }
-        Command::Internal { command } => internal(command),
-    }
-}
-
-fn internal(command: Internal) -> Result<ExitCode> {
-    match command {
-        Internal::Keeper { folder } => keeper::run(&folder)?,
-        Internal::Inside { folder, netns, place, parent, words } => {
-            match inside::run(&folder, &netns, place.as_deref(), parent, &words)? {}
-        }
-        Internal::Responder { name, ports } => responder::run(&name, &ports)?,
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-fn down(name: &str, all: bool, screen: &mut Screen) -> Result<ExitCode> {
-    let names = if all { lab_names()? } else { vec![name.to_owned()] };
-    for name in names {
-        lab::down(&name)?;
-        screen.done(&format!("lab '{name}' is removed"));
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-fn status(name: &str, output: Format, screen: &mut Screen) -> Result<ExitCode> {
-    let lab = match Lab::open(name) {
-        Ok(lab) => lab,
-        Err(error) => {
-            let others: Vec<String> = lab_names()?.into_iter().filter(|other| other != name).collect();
-            if Folder::of(name)?.exists() || others.is_empty() {
-                return Err(error);
-            }
-            bail!("{error:#}; choose one with --lab");
-        }
-    };
-    let programs = lab.programs()?;
-    let state = lab.state();
-    if output == Format::Json {
-        let programs: serde_json::Map<String, serde_json::Value> = programs
-            .into_iter()
-            .map(|(name, program)| {
-                let value = match program {
-                    Ok(pid) => json!({"pid": pid}),
-                    Err(how) => json!({"ended": how}),
-                };
-                (name, value)
-            })
-            .collect();
-        let mut value = serde_json::to_value(state)?;
-        value["programs"] = programs.into();
-        value["keeper"] = lab.keeper_pid().into();
-        screen.print(&format!("{}\n", serde_json::to_string_pretty(&value)?));
-        return Ok(ExitCode::SUCCESS);
-    }
-    let topology = &state.topology;
-    let mut out = String::new();
-    // Writing to a string cannot fail.
-    let _ = writeln!(
-        out,
-        "lab {}: encap {}, dataplane {}, datastore {}{}",
-        topology.name,
-        word(&topology.encap),
-        word(&topology.dataplane),
-        word(&topology.datastore),
-        if state.ready { "" } else { " (it did not come up whole)" }
-    );
-    let mut sound = state.ready;
-    for node in &topology.nodes {
-        let ready = lab.is_ready(node)?;
-        sound &= ready;
-        let addresses: Vec<String> =
-            [node.v4, node.v6].into_iter().flatten().map(|address| address.to_string()).collect();
-        let _ = writeln!(
-            out,
-            "  {:14} {:9} subnet {}  {}",
-            node.name,
-            if ready { "ready" } else { "not ready" },
-            node.subnet,
-            addresses.join(" ")
-        );
-        for pod in state.pods.values().filter(|pod| pod.pod.node == node.name) {
-            let addresses: Vec<String> = pod.addresses.iter().map(ToString::to_string).collect();
-            let labels: Vec<String> =
-                pod.pod.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
-            let _ =
-                writeln!(out, "    {:22} {}  {}", pod.pod.full_name(), addresses.join(" "), labels.join(","));
-        }
-    }
-    for (name, how) in programs.iter().filter_map(|(name, program)| Some((name, program.as_ref().err()?))) {
-        sound = false;
-        let _ = writeln!(out, "  {name} ended: {how}");
-    }
-    screen.print(&out);
-    Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// The word by which a choice is known on the command line.
-fn word(choice: &impl ValueEnum) -> String {
-    choice.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
-}
-
-fn pod(name: &str, command: PodCommand, screen: &mut Screen) -> Result<ExitCode> {
-    let full = |name: &str| match name.split_once('/') {
-        Some((namespace, name)) => (namespace.to_owned(), name.to_owned()),
-        None => ("default".to_owned(), name.to_owned()),
-    };
-    match command {
-        PodCommand::Add { name: pod, node, labels, ports } => {
-            let (namespace, pod) = full(&pod);
-            let labels = parse_labels(&labels)?;
-            let wish = PodWish { name: pod, namespace: Some(namespace), node, labels, ports };
-            let mut lab = Lab::open(name)?;
-            let planned = plan_pod(&wish, &lab.topology().nodes, lab.state().pods.len())?;
-            let full_name = planned.full_name();
-            pods::add(&mut lab, vec![planned])?;
-            let added = &lab.state().pods[&full_name];
-            let addresses: Vec<String> = added.addresses.iter().map(ToString::to_string).collect();
-            screen.done(&format!("{full_name} is on {} with {}", added.pod.node, addresses.join(" and ")));
-        }
-        PodCommand::Del { name: pod } => {
-            let (namespace, pod) = full(&pod);
-            let mut lab = Lab::open(name)?;
-            pods::remove(&mut lab, &format!("{namespace}/{pod}"))?;
-            screen.done(&format!("{namespace}/{pod} is removed"));
-        }
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-fn matrix(
-    name: &str,
-    columns: &Columns,
-    output: Format,
-    page: Option<&Path>,
-    patience: Duration,
-    screen: &mut Screen,
-) -> Result<ExitCode> {
-    let lab = Lab::open(name)?;
-    let matrix = measure::matrix(&lab, columns, patience)?;
-    if let Some(path) = page {
-        std::fs::write(path, html::page("Who reaches whom", html::facts(&lab.state.topology), &matrix))
-            .with_context(|| format!("writing {}", path.display()))?;
-    }
-    let colours = screen.colours();
-    screen.print(&match output {
-        Format::Text => matrix.to_text(colours),
-        Format::Json => format!("{}\n", serde_json::to_string_pretty(&matrix)?),
-    });
-    Ok(if matrix.agrees() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// Runs a program in a place with this process's own streams, and ends as it ends.
-fn become_child(name: &str, place: &str, words: &[&str]) -> Result<ExitCode> {
-    let lab = Lab::open(name)?;
-    let mut command = lab.place(place)?.command(&lab.environment(), words);
-    // Others may use the lab meanwhile.
-    drop(lab);
-    let status =
-        command.status().with_context(|| format!("starting {}", words.first().unwrap_or(&"nothing")))?;
-    let code = status.code().and_then(|code| u8::try_from(code).ok());
-    Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
+    let code = commands::carry_out(arguments, &mut screen)?;
+    screen.end().context("writing standard output")?;
+    Ok(code)
 }
 
 fn read_file(path: &Path) -> Result<String> {

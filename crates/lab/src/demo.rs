@@ -1,15 +1,17 @@
 //! What `make lab` shows: a cluster from nothing, who reaches whom before and after policy, and everything removed again.
 //!
-//! Its exit code tells whether what was measured is what `explain` expected, and whether the policies did what they are
+//! Its exit code says whether what was measured is what `explain` expected, and whether the policies did what they are
 //! for. It refuses to leave anything behind, also when it fails.
 
+use crate::interrupt;
 use crate::lab::{self, Lab};
 use crate::matrix::{Columns, Matrix};
 use crate::measure;
 use crate::screen::Screen;
 use crate::state::{Folder, lab_names};
+use crate::status::word;
 use crate::topology::{Topology, Wish, plan};
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use std::path::Path;
 use std::time::Duration;
 
@@ -45,22 +47,26 @@ spec:
       ports: [80]
 ";
 
-/// What a lab of a demonstration is called.
+/// What a lab of a demonstration is called when nobody names one.
 const PREFIX: &str = "demo-";
 
-/// Runs the demonstration.
+/// Runs the demonstration, in a lab of this name or of one that nobody else has.
 ///
 /// # Errors
 /// When something could not be done, or was not as expected.
-pub fn run(wish: &Wish, html: Option<&Path>, screen: &mut Screen) -> Result<()> {
+pub fn run(name: Option<&str>, wish: &Wish, html: Option<&Path>, screen: &mut Screen) -> Result<()> {
     sweep();
-    let topology = plan(&format!("{PREFIX}{}", std::process::id()), wish)?;
+    let usual = format!("{PREFIX}{}", std::process::id());
+    let topology = plan(name.unwrap_or(&usual), wish)?;
     screen.heading("A cluster on this machine");
     describe(&topology, screen);
     let lab = Lab::up(topology, false, screen)?;
     let shown = show(&lab, html, screen);
     screen.heading("The end");
     let removed = lab.down();
+    if interrupt::came() && removed.is_ok() {
+        bail!("interrupted: everything is removed");
+    }
     shown?;
     removed?;
     screen.done("everything is removed: processes, namespaces, files");
@@ -70,8 +76,8 @@ pub fn run(wish: &Wish, html: Option<&Path>, screen: &mut Screen) -> Result<()> 
 
 fn describe(topology: &Topology, screen: &mut Screen) {
     screen.say(&format!(
-        "Each node is a network namespace that runs this program's own node start-up, Felix ({:?}) and CNI plugin.",
-        topology.dataplane
+        "Each node is a network namespace that runs this program's own node start-up, Felix (with {}) and CNI plugin.",
+        word(&topology.dataplane)
     ));
 }
 
@@ -80,11 +86,12 @@ fn show(lab: &Lab, html: Option<&Path>, screen: &mut Screen) -> Result<()> {
         ("The nodes, as calicoctl shows them", vec!["get", "nodes", "-o", "wide"]),
         ("The pool of the pods' addresses", vec!["get", "ippool", "-o", "wide"]),
         (
-            "The pods, each with an address and the node's end of its cable",
+            "The pods, each with its address and its interface on the node",
             vec!["get", "workloadendpoint", "-A"],
         ),
         ("Addresses are handed out in blocks, one or more per node", vec!["ipam", "show", "--show-blocks"]),
     ] {
+        interrupt::check()?;
         screen.heading(title);
         screen.indented(&lab.calicoctl(&arguments, "")?);
     }
@@ -107,8 +114,8 @@ fn show(lab: &Lab, html: Option<&Path>, screen: &mut Screen) -> Result<()> {
     let (reached, refused, _) = allowed.counts();
     expect(reached > 0 && refused > 0, "one label and one port are let in, and nothing else")?;
     if let Some(path) = html {
-        let facts = crate::html::facts(&lab.state.topology);
-        std::fs::write(path, crate::html::page("Who reaches whom", facts, &allowed))?;
+        std::fs::write(path, crate::html::page("Who reaches whom", crate::html::facts(lab.topology()), &allowed))
+            .with_context(|| format!("writing {}", path.display()))?;
         screen.say(&format!("The same as a page: {}", path.display()));
     }
     Ok(())
@@ -116,8 +123,9 @@ fn show(lab: &Lab, html: Option<&Path>, screen: &mut Screen) -> Result<()> {
 
 fn measured(lab: &Lab, columns: &Columns, screen: &mut Screen) -> Result<Matrix> {
     let matrix = measure::matrix(lab, columns, PATIENCE)?;
-    let colours = screen.colours();
-    screen.print(&format!("\n{}", matrix.to_text(colours)));
+    interrupt::check()?;
+    let text = matrix.to_text_within(screen.colours(), screen.width());
+    screen.print(&format!("\n{text}"));
     if !matrix.agrees() {
         bail!("what was measured is not what was expected:\n{}", matrix.disagreements().join("\n"));
     }
@@ -133,11 +141,7 @@ fn expect(holds: bool, what: &str) -> Result<()> {
 /// Removes what demonstrations that were killed left: folders only, their programs ended with them.
 fn sweep() {
     for name in lab_names().unwrap_or_default() {
-        let is_dead = || {
-            let folder = Folder::of(&name).ok()?;
-            Some(folder.keeper().is_some_and(|keeper| !keeper.is_alive()))
-        };
-        if name.starts_with(PREFIX) && is_dead() == Some(true) {
+        if name.starts_with(PREFIX) && Folder::of(&name).is_ok_and(|folder| folder.is_dead()) {
             let _ = lab::down(&name);
         }
     }

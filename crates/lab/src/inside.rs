@@ -16,8 +16,9 @@ use rustix::mount::{
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -46,6 +47,33 @@ pub(crate) fn node_program() -> String {
 /// This program, even when its file was replaced meanwhile.
 pub(crate) const OWN_PROGRAM: &str = "/proc/self/exe";
 
+/// What this program is called in lists of processes, and the name that selects the tree of commands.
+pub(crate) const OWN_NAME: &str = "tortie";
+
+/// A command that starts this program again.
+pub(crate) fn own_command() -> Command {
+    command(OWN_PROGRAM)
+}
+
+/// A command that starts a program. This one is started by its file's own name where that is still the same file: lists of
+/// processes would show another one as `exe`.
+pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
+    let program = program.as_ref();
+    if program != OWN_PROGRAM {
+        return Command::new(program);
+    }
+    let mut command = Command::new(own_file().unwrap_or_else(|| PathBuf::from(OWN_PROGRAM)));
+    command.arg0(OWN_NAME);
+    command
+}
+
+/// This program's file, if it is still there and seen from here.
+fn own_file() -> Option<PathBuf> {
+    let path = std::fs::read_link(OWN_PROGRAM).ok()?;
+    let (named, own) = (std::fs::metadata(&path).ok()?, std::fs::metadata(OWN_PROGRAM).ok()?);
+    ((named.dev(), named.ino()) == (own.dev(), own.ino())).then_some(path)
+}
+
 /// Where a program runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
@@ -59,8 +87,7 @@ impl Place {
     /// Program and arguments that run `words` in this place.
     /// `parent` is the process that will start it, and with which it is to end.
     pub(crate) fn words(&self, parent: u32, words: &[&str]) -> Vec<String> {
-        let mut all: Vec<String> =
-            ["/proc/self/exe", "lab", "internal", "inside"].map(str::to_owned).to_vec();
+        let mut all: Vec<String> = [OWN_PROGRAM, "lab", "internal", "inside"].map(str::to_owned).to_vec();
         all.extend(["--folder".to_owned(), self.folder.display().to_string()]);
         all.extend(["--netns".to_owned(), self.netns.display().to_string()]);
         if let Some(name) = &self.name {
@@ -75,7 +102,7 @@ impl Place {
     /// A command that runs `words` in this place with this environment alone.
     pub(crate) fn command(&self, environment: &BTreeMap<String, String>, words: &[&str]) -> Command {
         let all = self.words(std::process::id(), words);
-        let mut command = Command::new(&all[0]);
+        let mut command = command(&all[0]);
         command.args(&all[1..]).env_clear().envs(environment);
         command
     }
@@ -137,10 +164,10 @@ pub(crate) fn run(
     if let Some(place) = place {
         furnish(&Folder::at(folder)?, place)?;
     }
-    let error = Command::new(program).args(arguments).exec();
+    let error = command(program).args(arguments).exec();
     let name = program.to_string_lossy();
     if error.kind() == std::io::ErrorKind::NotFound {
-        return Err(anyhow!("there is no program '{name}' on this machine: install it first"));
+        return Err(anyhow!("program '{name}' not found on this machine: install it first"));
     }
     Err(error).with_context(|| format!("starting {name}"))
 }

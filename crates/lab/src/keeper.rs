@@ -7,8 +7,9 @@
 //!
 //! It refuses to decide anything; what runs where is [`crate::lab`]'s business.
 
-use crate::rights;
+use crate::inside::{command, own_command};
 use crate::state::{Folder, KeeperState, start_time};
+use crate::{called, rights};
 use anyhow::{Context as _, Result, anyhow, bail};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
@@ -19,7 +20,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 /// The longest request.
@@ -55,7 +56,7 @@ pub(crate) enum Request {
         /// What it is called.
         name: String,
     },
-    /// Outlive whoever made the lab.
+    /// Outlive the command that made the lab.
     Stay,
     /// Which programs run.
     List,
@@ -98,8 +99,10 @@ impl Keeper {
     /// # Errors
     /// When it cannot be started; the message is the keeper's own.
     pub(crate) fn start(folder: &Folder) -> Result<Self> {
-        let log = std::fs::File::create(folder.log("keeper"))?;
-        let mut command = Command::new("/proc/self/exe");
+        folder.check_space()?;
+        let path = folder.log("keeper");
+        let log = std::fs::File::create(&path).with_context(|| format!("writing {}", path.display()))?;
+        let mut command = own_command();
         command.args(["lab", "internal", "keeper", "--folder"]).arg(folder.path());
         // Programs carry the mark from their first moment, before they are what they are to become.
         command.env(crate::inside::MARK, folder.path());
@@ -110,7 +113,11 @@ impl Keeper {
         while keeper.ask(&Request::List).is_err() {
             if child.try_wait()?.is_some() {
                 let told = folder.log_tail("keeper", 3);
-                bail!("{}", told.trim_start_matches("tortie: ").trim());
+                let told = told.trim_start_matches("tortie: ").trim();
+                if told.is_empty() {
+                    bail!("the lab's keeper ended at once, and wrote nothing to {}", path.display());
+                }
+                bail!("{told}");
             }
             if Instant::now() > deadline {
                 let _ = child.kill();
@@ -134,7 +141,8 @@ impl Keeper {
     pub(crate) fn ask(&self, request: &Request) -> Result<Answer> {
         let name = self.folder.name();
         let mut stream = UnixStream::connect(self.folder.file("keeper.sock")).with_context(|| {
-            format!("lab '{name}' is not running any more; `tortie lab down --lab {name}` removes it")
+            let remedy = called::command(name, "down");
+            format!("lab '{name}' is not running any more; `{remedy}` removes it")
         })?;
         let mut line = serde_json::to_vec(request)?;
         line.push(b'\n');
@@ -203,7 +211,7 @@ pub(crate) fn run(path: &Path) -> Result<()> {
         };
         let mut line = serde_json::to_vec(&answer)?;
         line.push(b'\n');
-        // Whoever asked may be gone.
+        // The command that asked may be gone.
         let _ = (&stream).write_all(&line);
         if is_last {
             return Ok(());
@@ -238,8 +246,13 @@ impl Held {
                 }
                 self.ended.remove(name);
                 let (program, arguments) = words.split_first().context("no program")?;
-                let log = std::fs::File::options().create(true).append(true).open(self.folder.log(name))?;
-                let child = Command::new(program)
+                let path = self.folder.log(name);
+                let log = std::fs::File::options()
+                    .create(true)
+                    .append(true)
+                    .open(&path)
+                    .with_context(|| format!("writing {}", path.display()))?;
+                let child = command(program)
                     .args(arguments)
                     .env_clear()
                     .envs(environment)

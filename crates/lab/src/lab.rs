@@ -6,12 +6,13 @@
 use crate::expected;
 use crate::inside::{OWN_PROGRAM, Place, base_environment, file_of_place, make_place, node_program};
 use crate::keeper::{Keeper, Request};
+use crate::manifests::{documents, first_of_kubernetes, is_own};
 use crate::rights;
 use crate::screen::Screen;
 use crate::settings::{self, Variables};
-use crate::state::{Folder, State, lab_names, start_time};
-use crate::topology::{Datastore, Node, Topology};
-use crate::{accounts, host_folder, pods, servers, wire};
+use crate::state::{Folder, State, start_time};
+use crate::topology::{Datastore, Encap, Node, Topology};
+use crate::{accounts, called, host_folder, interrupt, pods, servers, wire};
 use anyhow::{Context as _, Result, anyhow, bail};
 use client::{Client, DatastoreType};
 use rustix::process::{Pid, Signal, kill_process};
@@ -31,7 +32,7 @@ const NODE_PATIENCE: Duration = Duration::from_secs(300);
 const MOST_STARTS: usize = 4;
 /// How long processes may take to be gone.
 const END_PATIENCE: Duration = Duration::from_secs(20);
-/// Where Felix tells whether it is ready.
+/// Where Felix says whether it is ready.
 const HEALTH_PORT: u16 = 9099;
 
 /// A lab that is there.
@@ -52,13 +53,29 @@ impl Lab {
     /// What failed; nothing is left then.
     pub fn up(topology: Topology, stays: bool, screen: &mut Screen) -> Result<Self> {
         let folder = Folder::of(&topology.name)?;
+        interrupt::listen()?;
+        if folder.is_dead() {
+            remove(&folder)?;
+            screen.done(&format!(
+                "what was left of a lab '{}' that is not running any more is removed",
+                topology.name
+            ));
+        }
         folder.make()?;
         let made = Self::build(&folder, topology, stays, screen);
-        if made.is_err() {
-            // The first error is the one that counts.
-            let _ = remove(&folder);
+        screen.settle();
+        match made {
+            Ok(lab) => Ok(lab),
+            Err(error) => {
+                let interrupted = interrupt::came();
+                // The first error is the one that counts.
+                let removed = remove(&folder);
+                if interrupted && removed.is_ok() {
+                    bail!("interrupted: what was made of lab '{}' is removed again", folder.name());
+                }
+                Err(error)
+            }
         }
-        made
     }
 
     fn build(folder: &Folder, topology: Topology, stays: bool, screen: &mut Screen) -> Result<Self> {
@@ -73,10 +90,12 @@ impl Lab {
         lab.start_nodes(screen)?;
         let wanted = lab.state.topology.pods.clone();
         if !wanted.is_empty() {
-            let count = wanted.len();
+            let pods = called::count(wanted.len(), "pod");
+            screen.begin(&format!("adding {pods}"));
             pods::add(&mut lab, wanted)?;
-            screen.done(&format!("{count} pods are wired by the CNI plugin, and their policy is in place"));
+            screen.done(&format!("{pods} wired by the CNI plugin, with policy in place"));
         }
+        interrupt::check()?;
         lab.state.ready = true;
         lab.folder.save(&lab.state)?;
         if stays {
@@ -93,9 +112,8 @@ impl Lab {
         let folder = Folder::of(name)?;
         folder.load()?;
         let known = folder.keeper().filter(crate::state::KeeperState::is_alive).ok_or_else(|| {
-            anyhow!(
-                "lab '{name}' is not running any more: `tortie lab down --lab {name}` removes what is left"
-            )
+            let remedy = called::command(name, "down");
+            anyhow!("lab '{name}' is not running any more: `{remedy}` removes what is left")
         })?;
         rights::join(&known)?;
         let lock = folder.lock()?;
@@ -118,6 +136,8 @@ impl Lab {
 
     fn make_network(&mut self, screen: &mut Screen) -> Result<()> {
         let topology = self.state.topology.clone();
+        let nodes = called::count(topology.nodes.len(), "node");
+        screen.begin(&format!("making {nodes}"));
         let scratch = self.keeper.namespace("scratch")?;
         wire::check_kernel(&topology, &scratch)?;
         self.keeper.ask(&Request::Forget { name: "scratch".to_owned() })?;
@@ -134,7 +154,7 @@ impl Lab {
             if topology.manages_cni() {
                 let program = match node_program() {
                     program if program == OWN_PROGRAM => {
-                        std::env::current_exe().context("finding this program")?
+                        std::env::current_exe().context("finding this program's file")?
                     }
                     program => PathBuf::from(program),
                 };
@@ -143,12 +163,8 @@ impl Lab {
             wire::connect_node(&topology, number, node, &netns, &router)?;
         }
         self.folder.save(&self.state)?;
-        screen.done(&format!(
-            "{} nodes are network namespaces in {} subnet(s), with a router between",
-            topology.nodes.len(),
-            topology.subnets
-        ));
-        Ok(())
+        screen.done(&format!("{nodes} made, {}", settings::network_in_words(&topology)));
+        Ok(interrupt::check()?)
     }
 
     fn add_place(&mut self, name: &str) -> Result<PathBuf> {
@@ -161,17 +177,23 @@ impl Lab {
     fn start_servers(&mut self, screen: &mut Screen) -> Result<()> {
         let topology = &self.state.topology;
         let router = self.place(ROUTER)?;
+        screen.begin(match topology.datastore {
+            Datastore::Embedded => "starting the embedded datastore",
+            Datastore::Etcd => "starting an etcd",
+            Datastore::Kubernetes => "starting a kube-apiserver and installing Calico's resources",
+        });
         servers::start(&self.folder, topology, &self.keeper, self.keeper_pid, &router)?;
         if topology.datastore == Datastore::Kubernetes {
             self.with_client(async |client: &Client, _| Ok(client.backend().install().await?))?;
             let mut objects: Vec<serde_json::Value> = topology.nodes.iter().map(kubernetes_node).collect();
+            objects.extend(accounts::objects());
             if topology.manages_cni() {
-                objects.extend(accounts::objects());
                 for node in &topology.nodes {
                     let folder = self.node_file(&node.name, accounts::FOLDER);
-                    std::fs::create_dir_all(&folder)?;
-                    std::fs::write(folder.join("namespace"), accounts::NAMESPACE)?;
-                    std::fs::copy(self.folder.file("ca.pem"), folder.join("ca.crt"))?;
+                    let prepared = std::fs::create_dir_all(&folder)
+                        .and_then(|()| std::fs::write(folder.join("namespace"), accounts::NAMESPACE))
+                        .and_then(|()| std::fs::copy(self.folder.file("ca.pem"), folder.join("ca.crt")));
+                    prepared.with_context(|| format!("writing to {}", folder.display()))?;
                 }
             }
             self.kubectl_apply(&objects)?;
@@ -187,19 +209,27 @@ impl Lab {
     }
 
     fn start_nodes(&mut self, screen: &mut Screen) -> Result<()> {
+        let nodes = called::count(self.state.topology.nodes.len(), "node");
+        screen.begin(&format!("starting {nodes}"));
         for node in self.state.topology.nodes.clone() {
             self.start_node(&node)?;
         }
         for node in &self.state.topology.nodes {
             self.wait_for_node(node)?;
         }
-        screen.done("every node is registered, has its tunnel address, and its Felix is ready");
+        if self.state.topology.datastore == Datastore::Kubernetes {
+            self.report_status(self.state.topology.nodes.iter().map(settings::node_status).collect())?;
+        }
+        let has_tunnels = self.state.topology.encap != Encap::None;
+        let tunnel = if has_tunnels { ", has its tunnel address" } else { "" };
+        screen.done(&format!("every node is registered{tunnel}, and its Felix is ready"));
         Ok(())
     }
 
     /// Starts a node's programs.
     fn start_node(&self, node: &Node) -> Result<()> {
         let mut environment = self.environment();
+        environment.extend(settings::datastore_for_node(&self.folder, &self.state.topology));
         environment.extend(settings::node(&self.state.topology, node));
         let place = self.place(&node.name)?;
         let words = place.words(self.keeper_pid, &[&node_program(), "node"]);
@@ -213,6 +243,7 @@ impl Lab {
         let deadline = Instant::now() + NODE_PATIENCE;
         let mut starts = 1;
         while !self.is_ready(node)? {
+            interrupt::check()?;
             let programs = self.keeper.ask(&Request::List)?.programs;
             if let Some(how) = programs.get(&node.name).and_then(|program| program.ended.clone()) {
                 if starts < MOST_STARTS {
@@ -271,7 +302,7 @@ impl Lab {
         }
         let mut there: Vec<&str> = self.state.namespaces.keys().map(String::as_str).collect();
         there.extend(self.state.pods.keys().map(String::as_str));
-        bail!("there is no node or pod '{name}' in this lab: there is {}", there.join(", "))
+        bail!("there is no node or pod '{name}' in this lab; there are: {}", there.join(", "))
     }
 
     /// What every program of the lab is told.
@@ -334,11 +365,16 @@ impl Lab {
     /// What is wrong with them.
     pub fn apply(&self, text: &str) -> Result<String> {
         if self.state.topology.datastore != Datastore::Kubernetes {
+            if let Some((version, kind)) = first_of_kubernetes(text) {
+                bail!(
+                    "{kind} of {version} is Kubernetes' own, and this lab has no Kubernetes API: `{}` makes one that has",
+                    called::command(&self.state.topology.name, "up --datastore kubernetes")
+                );
+            }
             return self.calicoctl(&["apply", "-f", "-"], text);
         }
-        let (own, others): (Vec<&str>, Vec<&str>) = documents(text).into_iter().partition(|document| {
-            document.lines().any(|line| line.starts_with("apiVersion: projectcalico.org/"))
-        });
+        let (own, others): (Vec<&str>, Vec<&str>) =
+            documents(text).into_iter().partition(|document| is_own(document));
         let mut told = String::new();
         if !own.is_empty() {
             told.push_str(&self.calicoctl(&["apply", "-f", "-"], &own.join("\n---\n"))?);
@@ -361,6 +397,22 @@ impl Lab {
     pub(crate) fn kubectl_apply(&self, objects: &[serde_json::Value]) -> Result<()> {
         let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": objects});
         self.kubectl(&["apply", "--validate=false", "-f", "-"], Some(&list.to_string())).map(drop)
+    }
+
+    /// Reports the status of nodes or pods to Kubernetes, as a kubelet does.
+    pub(crate) fn report_status(&self, objects: Vec<serde_json::Value>) -> Result<()> {
+        let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": objects});
+        let words = [
+            "apply",
+            "--server-side",
+            "--subresource=status",
+            "--field-manager=kubelet",
+            "--force-conflicts",
+            "--validate=false",
+            "-f",
+            "-",
+        ];
+        self.kubectl(&words, Some(&list.to_string())).map(drop)
     }
 
     /// A file of a node, as seen from outside.
@@ -410,22 +462,6 @@ fn kubernetes_node(node: &Node) -> serde_json::Value {
     })
 }
 
-/// The documents of a YAML text.
-fn documents(text: &str) -> Vec<&str> {
-    let mut documents = Vec::new();
-    let (mut start, mut place) = (0, 0);
-    for line in text.split_inclusive('\n') {
-        if line.trim_end() == "---" {
-            documents.push(&text[start..place]);
-            start = place + line.len();
-        }
-        place += line.len();
-    }
-    documents.push(&text[start..]);
-    documents.retain(|document| !document.trim().is_empty());
-    documents
-}
-
 /// Takes a lab down, running or not, from what its folder says.
 ///
 /// # Errors
@@ -433,13 +469,7 @@ fn documents(text: &str) -> Vec<&str> {
 pub fn down(name: &str) -> Result<()> {
     let folder = Folder::of(name)?;
     if !folder.exists() {
-        let there = lab_names()?;
-        let hint = if there.is_empty() {
-            "there is none".to_owned()
-        } else {
-            format!("there is {}", there.join(", "))
-        };
-        bail!("there is no lab '{name}': {hint}");
+        return Err(folder.missing());
     }
     remove(&folder)
 }
@@ -498,13 +528,4 @@ fn processes_of(folder: &Folder) -> Vec<u32> {
                 && start_time(*pid).is_some()
         })
         .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn documents_are_told_apart() {
-        assert_eq!(super::documents("a: 1\n---\nb: |\n  --- x\n---\n\n"), ["a: 1\n", "b: |\n  --- x\n"]);
-        assert_eq!(super::documents("a: 1"), ["a: 1"]);
-    }
 }

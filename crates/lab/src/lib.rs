@@ -5,21 +5,29 @@
 //! - [`lab`]: bringing it up and down; `keeper` holds its namespaces and programs, `inside` puts a program in its place.
 //! - `wire`: bridges, router, nodes; `servers`: the datastore; `pods`: the CNI plugin and a responder per pod.
 //! - [`matrix`]: everybody to everybody, measured by `probe` and expected by `explain`; [`html`]: as a page.
+//! - [`picture`]: the lab as SVG; `list`, `status`, `logs`: what there is; `outside`: the lab's datastore from this machine.
 //! - [`demo`], [`scenario`]: what `make lab` shows, and walk-throughs with a verdict on each line.
 //!
 //! It refuses to touch the machine's own rules, routes, namespaces and files outside the folder of labs.
 
 mod accounts;
+mod called;
 pub mod cli;
 pub mod demo;
 mod expected;
 mod host_folder;
 pub mod html;
 mod inside;
+mod interrupt;
 mod keeper;
 pub mod lab;
+mod list;
+mod logs;
+mod manifests;
 pub mod matrix;
 mod measure;
+mod outside;
+pub mod picture;
 mod pods;
 pub mod probe;
 mod responder;
@@ -28,7 +36,10 @@ pub mod scenario;
 pub mod screen;
 mod servers;
 mod settings;
+mod shell;
 pub mod state;
+mod status;
+mod table;
 pub mod topology;
 pub mod topology_file;
 mod wire;

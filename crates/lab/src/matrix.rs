@@ -3,8 +3,6 @@
 use crate::probe::Protocol;
 use explain::{Query, Verdict, World};
 use serde::Serialize;
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::net::IpAddr;
 
 /// A pod of the matrix.
@@ -59,7 +57,7 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// What decides, without the place, which the cell's own place in the grid tells.
+    /// What decides, without the place, which the cell's own place in the grid shows.
     #[must_use]
     pub fn reason(&self) -> String {
         for direction in ["ingress", "egress"] {
@@ -88,6 +86,9 @@ pub struct Matrix {
     pub receivers: Vec<Receiver>,
     /// The cells, row by row.
     pub cells: Vec<Vec<Cell>>,
+    /// Pods that cannot answer anybody, because their responder ended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ended: Vec<String>,
 }
 
 /// Which columns a matrix has.
@@ -136,7 +137,7 @@ impl Matrix {
             .iter()
             .map(|party| Sender { pod: party.name.clone(), node: party.node.clone() })
             .collect();
-        Ok(Self { senders, receivers, cells })
+        Ok(Self { senders, receivers, cells, ended: Vec::new() })
     }
 
     /// Whether every cell that was measured is as expected.
@@ -145,15 +146,13 @@ impl Matrix {
         self.cells.iter().flatten().all(Cell::agrees)
     }
 
-    /// Cells that were measured: reached, refused, and not as expected.
+    /// Cells that were measured: reached and refused as expected, and not as expected.
     #[must_use]
     pub fn counts(&self) -> (usize, usize, usize) {
-        let all = || self.cells.iter().flatten();
-        (
-            all().filter(|cell| cell.reached == Some(true)).count(),
-            all().filter(|cell| cell.reached == Some(false)).count(),
-            all().filter(|cell| !cell.agrees()).count(),
-        )
+        let count = |reached: bool| {
+            self.cells.iter().flatten().filter(|cell| cell.agrees() && cell.reached == Some(reached)).count()
+        };
+        (count(true), count(false), self.cells.iter().flatten().filter(|cell| !cell.agrees()).count())
     }
 
     /// The cells that are not as expected, in words.
@@ -163,9 +162,13 @@ impl Matrix {
         for (sender, row) in self.senders.iter().zip(&self.cells) {
             for (receiver, cell) in self.receivers.iter().zip(row) {
                 if !cell.agrees() {
-                    let measured = if cell.reached == Some(true) { "reached" } else { "not reached" };
+                    let measured = match cell.reached {
+                        Some(true) => "reached",
+                        _ if self.ended.contains(&receiver.pod) => "not reached (its responder ended)",
+                        _ => "not reached",
+                    };
                     all.push(format!(
-                        "{} -> {}: {measured}, and expected {} ({})",
+                        "{} -> {}: {measured}, but expected {} ({})",
                         sender.pod,
                         self.label(receiver),
                         cell.expected.as_str(),
@@ -181,7 +184,8 @@ impl Matrix {
     #[must_use]
     pub fn reasons(&self) -> Vec<String> {
         let mut reasons: Vec<String> = Vec::new();
-        for cell in self.cells.iter().flatten().filter(|cell| cell.reached == Some(false)) {
+        let refused = |cell: &&Cell| cell.reached == Some(false) && cell.agrees();
+        for cell in self.cells.iter().flatten().filter(refused) {
             let reason = cell.reason();
             if !reasons.contains(&reason) {
                 reasons.push(reason);
@@ -205,74 +209,6 @@ impl Matrix {
             text.push_str(if receiver.address.is_ipv4() { " IPv4" } else { " IPv6" });
         }
         text
-    }
-
-    /// A grid for a terminal: `+` reached, a number refused (and below it, by what), `!` not as expected.
-    #[must_use]
-    pub fn to_text(&self, colours: bool) -> String {
-        if self.receivers.is_empty() {
-            return "no pods\n".to_owned();
-        }
-        let reasons = self.reasons();
-        let numbers: BTreeMap<&str, usize> =
-            reasons.iter().enumerate().map(|(index, reason)| (reason.as_str(), index + 1)).collect();
-        // Columns in groups of one pod, headed by its letter; below, the ports.
-        let heads: Vec<String> =
-            self.receivers.iter().map(|receiver| head(receiver, &self.receivers)).collect();
-        let width = self.senders.iter().map(|sender| sender.pod.chars().count()).max().unwrap_or(0).max(4);
-        let cell_width = heads.iter().map(String::len).max().unwrap_or(1).max(3);
-        let letters = self.letters();
-        let mut out = String::new();
-        let paint = |text: &str, code: &str| {
-            if colours { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
-        };
-        // Writing to a string cannot fail.
-        let _ = write!(out, "     {:width$}", "to");
-        for (letter, _) in letters.iter().zip(&self.receivers) {
-            let _ = write!(out, " {letter:>cell_width$}");
-        }
-        let _ = write!(out, "\n     {:width$}", "from");
-        for text in &heads {
-            let _ = write!(out, " {text:>cell_width$}");
-        }
-        out.push('\n');
-        for (index, (sender, row)) in self.senders.iter().zip(&self.cells).enumerate() {
-            let _ = write!(out, "{:>3}  {:width$}", letter(index), sender.pod);
-            for cell in row {
-                let sign = match cell.reached {
-                    None => ".".to_owned(),
-                    Some(true) if cell.agrees() => "+".to_owned(),
-                    Some(true) => "+!".to_owned(),
-                    Some(false) => {
-                        let number = numbers.get(cell.reason().as_str()).copied().unwrap_or_default();
-                        if cell.agrees() { number.to_string() } else { "-!".to_owned() }
-                    }
-                };
-                let padded = format!("{sign:>cell_width$}");
-                let code = match cell.reached {
-                    _ if !cell.agrees() => "1;35",
-                    None => "90",
-                    Some(true) => "32",
-                    Some(false) => "31",
-                };
-                let _ = write!(out, " {}", paint(&padded, code));
-            }
-            let _ = writeln!(out, "   {}", paint(&sender.node, "90"));
-        }
-        let (reached, refused, wrong) = self.counts();
-        let because = if refused > 0 { ", because:" } else { "" };
-        let _ =
-            writeln!(out, "\n     + reached ({reached})   . itself   number: refused ({refused}){because}");
-        for (index, reason) in reasons.iter().enumerate() {
-            let _ = writeln!(out, "{:>3}  {reason}", index + 1);
-        }
-        if wrong > 0 {
-            let _ = writeln!(out, "\n     {wrong} cell(s) are not as expected (!):");
-            for line in self.disagreements() {
-                let _ = writeln!(out, "     {line}");
-            }
-        }
-        out
     }
 
     /// The letter of each column's pod, which is also its row's.
@@ -305,23 +241,13 @@ fn cell(sender: &Party, receiver: &Receiver, world: &World<'_>) -> Result<Cell, 
     Ok(Cell { reached: None, expected: explanation.verdict, decided_by })
 }
 
-/// What stands over a column.
-fn head(receiver: &Receiver, all: &[Receiver]) -> String {
-    let mut text = format!(":{}", receiver.port);
-    if all.iter().any(|other| other.protocol != receiver.protocol) && receiver.protocol == Protocol::Udp {
-        text.push('u');
-    }
-    if all.iter().any(|other| other.address.is_ipv4() != receiver.address.is_ipv4()) {
-        text.push_str(if receiver.address.is_ipv4() { "v4" } else { "v6" });
-    }
-    text
-}
-
 /// A, B, ... Z, AA, AB, ...
 fn letter(index: usize) -> String {
     let last = char::from(b'A' + u8::try_from(index % 26).unwrap_or_default());
     if index < 26 { last.to_string() } else { format!("{}{last}", letter(index / 26 - 1)) }
 }
+
+mod text;
 
 #[cfg(test)]
 mod tests;

@@ -2,8 +2,9 @@
 //! because programs need a moment to follow a change.
 
 use crate::expected;
+use crate::interrupt;
 use crate::lab::Lab;
-use crate::matrix::{Columns, Matrix, Party};
+use crate::matrix::{Cell, Columns, Matrix, Party};
 use crate::probe::{self, Errand, Target};
 use anyhow::Result;
 use client::Client;
@@ -36,20 +37,32 @@ pub(crate) fn matrix(lab: &Lab, columns: &Columns, patience: Duration) -> Result
     let mut matrix = Matrix::expect(&parties, columns, &World::new(&cluster))?;
     look(lab, &mut matrix, FIRST_LOOK, |_| true)?;
     let deadline = Instant::now() + patience;
-    while !matrix.agrees() && Instant::now() < deadline {
+    matrix.ended = ended(lab)?;
+    while !matrix.agrees() && Instant::now() < deadline && !interrupt::came() {
+        // A pod whose responder ended stays silent: asking again would only take time.
+        let silent = &matrix.ended;
+        let hopeless =
+            matrix.receivers.iter().map(|receiver| silent.contains(&receiver.pod)).collect::<Vec<_>>();
+        let wrong =
+            |row: &Vec<Cell>| row.iter().zip(&hopeless).any(|(cell, hopeless)| !cell.agrees() && !*hopeless);
+        if !matrix.cells.iter().any(wrong) {
+            break;
+        }
         // What should be refused and is not shows at once; what should be reached may need its time.
         look(lab, &mut matrix, LATER_LOOK, |cell| !cell.agrees())?;
     }
     Ok(matrix)
 }
 
+/// The pods whose responder ended.
+fn ended(lab: &Lab) -> Result<Vec<String>> {
+    let programs = lab.programs()?;
+    let ended = programs.iter().filter(|(_, program)| program.is_err());
+    Ok(ended.filter_map(|(name, _)| name.strip_prefix("pod/").map(str::to_owned)).collect())
+}
+
 /// Asks the cells that are wanted.
-fn look(
-    lab: &Lab,
-    matrix: &mut Matrix,
-    patience: Duration,
-    wanted: impl Fn(&crate::matrix::Cell) -> bool,
-) -> Result<()> {
+fn look(lab: &Lab, matrix: &mut Matrix, patience: Duration, wanted: impl Fn(&Cell) -> bool) -> Result<()> {
     let mut errands = Vec::new();
     let mut places = Vec::new();
     for (row, sender) in matrix.senders.iter().enumerate() {

@@ -3,7 +3,9 @@
 //! Without Kubernetes nobody knows a pod's labels and its namespace's profile; then this file writes them to the
 //! datastore, as an orchestrator's controllers would.
 
+use crate::accounts;
 use crate::inside::{OWN_PROGRAM, node_program};
+use crate::interrupt;
 use crate::keeper::Request;
 use crate::lab::{Lab, ROUTER};
 use crate::settings;
@@ -23,50 +25,60 @@ use std::time::Duration;
 /// How often an ADD is tried.
 const ATTEMPTS: usize = 3;
 
-/// Adds pods, all at once.
+/// Adds pods, all at once: all of them, or none.
 ///
 /// # Errors
-/// What the plugin says. Pods that were wired stay.
+/// What the plugin says.
 pub(crate) fn add(lab: &mut Lab, wanted: Vec<Pod>) -> Result<()> {
     for pod in &wanted {
         if lab.state.pods.contains_key(&pod.full_name()) {
             bail!("there is a pod '{}' already", pod.full_name());
         }
     }
-    describe(lab, &wanted)?;
+    let added = add_all(lab, &wanted);
+    // A lab whose maker was told to end goes as a whole.
+    if added.is_err() && !interrupt::came() {
+        // The first error is the one that counts.
+        wanted.iter().for_each(|pod| drop(undo(lab, pod)));
+        let _ = lab.folder.save(&lab.state);
+    }
+    added
+}
+
+fn add_all(lab: &mut Lab, wanted: &[Pod]) -> Result<()> {
+    describe(lab, wanted)?;
     let mut prepared = Vec::new();
     for pod in wanted {
-        let netns = lab.keeper.namespace(&namespace_name(&pod))?;
+        let netns = lab.keeper.namespace(&namespace_name(pod))?;
         wire::prepare_pod(&netns)?;
-        prepared.push((pod, netns));
+        prepared.push((pod.clone(), netns));
     }
     let lab_now = &*lab;
-    let attached: Vec<(Pod, Result<PodState>)> = std::thread::scope(|scope| {
+    let attached: Vec<Result<PodState>> = std::thread::scope(|scope| {
         let threads: Vec<_> = prepared
             .into_iter()
-            .map(|(pod, netns)| (pod.clone(), scope.spawn(move || attach(lab_now, pod, netns))))
+            .map(|(pod, netns)| scope.spawn(move || attach(lab_now, pod, netns)))
             .collect();
         threads
             .into_iter()
-            .map(|(pod, thread)| (pod, thread.join().unwrap_or_else(|_| Err(anyhow!("a thread failed")))))
+            .map(|thread| thread.join().unwrap_or_else(|_| Err(anyhow!("a thread failed"))))
             .collect()
     });
     let mut failure = None;
     let mut added = Vec::new();
-    for (pod, outcome) in attached {
+    for outcome in attached {
         match outcome {
             Ok(state) => {
-                lab.state.pods.insert(pod.full_name(), state.clone());
+                lab.state.pods.insert(state.pod.full_name(), state.clone());
                 added.push(state);
             }
-            Err(error) => {
-                // The plugin took back what it had done; the rest of the pod goes too.
-                let _ = forget(lab, &pod);
-                failure = failure.or(Some(error));
-            }
+            Err(error) => failure = failure.or(Some(error)),
         }
     }
     lab.folder.save(&lab.state)?;
+    if let Some(error) = failure {
+        return Err(error);
+    }
     if lab.state.topology.datastore != Datastore::Kubernetes {
         label(lab, &added)?;
     }
@@ -74,7 +86,31 @@ pub(crate) fn add(lab: &mut Lab, wanted: Vec<Pod>) -> Result<()> {
         start_responder(lab, pod)?;
         route(lab, pod, true)?;
     }
-    failure.map_or(Ok(()), Err)
+    if lab.state.topology.datastore == Datastore::Kubernetes {
+        report(lab, &added)?;
+    }
+    Ok(())
+}
+
+/// Reports to Kubernetes that pods run, as a kubelet does: without this `kubectl` shows them as waiting.
+fn report(lab: &Lab, pods: &[PodState]) -> Result<()> {
+    let node_address = |pod: &PodState| {
+        let node = lab.state.topology.node(&pod.pod.node)?;
+        node.v4.or(node.v6).map(|address| address.addr())
+    };
+    let items: Vec<Value> =
+        pods.iter().map(|pod| settings::pod_status(&pod.pod, &pod.addresses, node_address(pod))).collect();
+    lab.report_status(items)
+}
+
+/// Takes back whatever was done for a pod.
+fn undo(lab: &mut Lab, pod: &Pod) -> Result<()> {
+    if let Some(state) = lab.state.pods.remove(&pod.full_name()) {
+        // Each part may not have been done yet.
+        let _ = call(lab, "DEL", &state.pod, &state.container, &state.netns);
+        let _ = route(lab, &state, false);
+    }
+    forget(lab, pod)
 }
 
 /// Takes away what is left of a pod once the plugin is done with it.
@@ -97,7 +133,7 @@ pub(crate) fn remove(lab: &mut Lab, name: &str) -> Result<()> {
         Some(pod) => pod.clone(),
         None => {
             let there: Vec<&str> = lab.state.pods.keys().map(String::as_str).collect();
-            bail!("there is no pod '{name}' in this lab: there is {}", there.join(", "))
+            bail!("there is no pod '{name}' in this lab; there are: {}", there.join(", "))
         }
     };
     call(lab, "DEL", &pod.pod, &pod.container, &pod.netns)?;
@@ -115,7 +151,7 @@ fn responder_name(pod: &Pod) -> String {
     format!("pod/{}", pod.full_name())
 }
 
-/// Tells the datastore of pods and their namespaces before they are wired.
+/// Describes pods and their namespaces in the datastore before they are wired.
 fn describe(lab: &Lab, pods: &[Pod]) -> Result<()> {
     let namespaces: BTreeSet<String> = pods.iter().map(|pod| pod.namespace.clone()).collect();
     if lab.state.topology.datastore == Datastore::Kubernetes {
@@ -167,7 +203,7 @@ fn attach(lab: &Lab, pod: Pod, netns: PathBuf) -> Result<PodState> {
     let mut attempt = 1;
     let told = loop {
         match call(lab, "ADD", &pod, &container, &netns) {
-            Err(_) if attempt < ATTEMPTS => attempt += 1,
+            Err(_) if attempt < ATTEMPTS && !interrupt::came() => attempt += 1,
             outcome => break outcome?,
         }
         std::thread::sleep(Duration::from_secs(1));
@@ -188,9 +224,14 @@ fn attach(lab: &Lab, pod: Pod, netns: PathBuf) -> Result<PodState> {
 
 /// Calls the plugin on the pod's node.
 fn call(lab: &Lab, command: &str, pod: &Pod, container: &str, netns: &std::path::Path) -> Result<String> {
-    let variables = settings::cni(command, pod, container, &netns.display().to_string());
+    let mut variables = settings::cni(command, pod, container, &netns.display().to_string());
+    if lab.state.topology.datastore == Datastore::Kubernetes {
+        // The administrator's rights, which the lab's own commands have, are not the plugin's.
+        let (login, _, _) = accounts::login(accounts::PLUGIN);
+        variables.insert("KUBECONFIG".to_owned(), lab.folder.file(&login).display().to_string());
+    }
     let conf = settings::network(&lab.folder, &lab.state.topology, &pod.node);
-    // A conflist that somebody put on the node counts, as with a container runtime.
+    // A conflist that was put on the node counts, as with a container runtime.
     let conf = std::fs::read_to_string(lab.node_file(&pod.node, CONFLIST))
         .ok()
         .and_then(|text| plugin_of(&text))

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UdpSocket};
 
 /// More at once would keep one machine busy with nothing but handshakes.
@@ -162,10 +162,16 @@ async fn ask(target: &Target) -> bool {
 }
 
 async fn ask_by_tcp(target: &Target) -> std::io::Result<Vec<u8>> {
-    let stream = TcpStream::connect(SocketAddr::new(target.address, target.port)).await?;
+    let mut stream = TcpStream::connect(SocketAddr::new(target.address, target.port)).await?;
+    // One who is asked answers at once.
+    stream.write_all(QUESTION).await?;
     let mut answer = Vec::new();
-    // A name is never so long; whoever sends more is somebody else.
-    stream.take(256).read_to_end(&mut answer).await?;
+    // A name is never so long; what sends more is something else.
+    let read = stream.take(256).read_to_end(&mut answer).await;
+    // A responder that answered before it heard the question hangs up less politely.
+    if answer.is_empty() {
+        read?;
+    }
     Ok(answer)
 }
 

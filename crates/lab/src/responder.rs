@@ -1,35 +1,45 @@
 //! What runs in a pod: it answers on its ports, TCP and UDP, with the pod's name, so that a probe knows whom it reached.
+//! Questions in HTTP (`curl`, a browser, a kubelet's probe) are answered in HTTP.
 //!
-//! It refuses to read more than a datagram, and to remember anybody.
+//! It refuses to read more than a short request, and to remember anybody.
 
 use anyhow::{Context as _, Result};
-use std::io::Write as _;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
-use std::time::Duration;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
-/// What a probe sends in a datagram.
+/// What a probe sends.
 pub(crate) const QUESTION: &[u8] = b"who?";
+/// How long a peer that says nothing waits for its answer: long enough for a question on its way, short for a person.
+const LISTENING: Duration = Duration::from_millis(300);
+/// How long a request may take to come, and an answer to be taken.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The longest request that is read.
+const LONGEST: usize = 8 * 1024;
+/// Conversations at once; more peers are answered without being listened to.
+const MOST_AT_ONCE: usize = 256;
 
 /// Answers until the process ends.
 ///
 /// # Errors
 /// When a port cannot be listened on.
 pub(crate) fn run(name: &str, ports: &[u16]) -> Result<()> {
-    let greeting = format!("{name}\n");
+    let greeting: Arc<str> = format!("{name}\n").into();
+    let busy = Arc::new(AtomicUsize::new(0));
     for port in ports {
         let (streams, datagrams) = listen(*port).with_context(|| format!("listening on port {port}"))?;
         for listener in streams {
-            let greeting = greeting.clone();
+            let (greeting, busy) = (Arc::clone(&greeting), Arc::clone(&busy));
             std::thread::spawn(move || {
-                for mut stream in listener.incoming().flatten() {
-                    // A peer that does not read must not stop the others.
-                    let _ = stream.set_write_timeout(Some(Duration::from_secs(1)));
-                    let _ = stream.write_all(greeting.as_bytes());
+                for stream in listener.incoming().flatten() {
+                    receive(stream, &greeting, &busy);
                 }
             });
         }
         for socket in datagrams {
-            let greeting = greeting.clone();
+            let greeting = Arc::clone(&greeting);
             std::thread::spawn(move || {
                 let mut buffer = [0_u8; 64];
                 while let Ok((_, peer)) = socket.recv_from(&mut buffer) {
@@ -43,6 +53,59 @@ pub(crate) fn run(name: &str, ports: &[u16]) -> Result<()> {
     }
 }
 
+/// Answers a peer beside the others: one that does not read or speak must not stop them.
+fn receive(mut stream: TcpStream, greeting: &Arc<str>, busy: &Arc<AtomicUsize>) {
+    let _ = stream.set_write_timeout(Some(PATIENCE));
+    if busy.fetch_add(1, Ordering::Relaxed) >= MOST_AT_ONCE {
+        busy.fetch_sub(1, Ordering::Relaxed);
+        let _ = stream.write_all(greeting.as_bytes());
+        return;
+    }
+    let (greeting, busy) = (Arc::clone(greeting), Arc::clone(busy));
+    std::thread::spawn(move || {
+        let question = hear(&mut stream);
+        let _ = stream.write_all(&answer(&question, &greeting));
+        busy.fetch_sub(1, Ordering::Relaxed);
+    });
+}
+
+/// What a peer says: the head of a request, or whatever comes first.
+fn hear(stream: &mut TcpStream) -> Vec<u8> {
+    let mut heard = Vec::new();
+    let mut buffer = [0_u8; 1024];
+    let _ = stream.set_read_timeout(Some(LISTENING));
+    let deadline = Instant::now() + PATIENCE;
+    while heard.len() < LONGEST && Instant::now() < deadline {
+        match stream.read(&mut buffer) {
+            Ok(count) if count > 0 => heard.extend_from_slice(&buffer[..count]),
+            // Nothing more comes, or nothing yet.
+            _ => break,
+        }
+        // Answering before all was read would make the kernel throw the answer away.
+        if !is_http(&heard) || heard.windows(4).any(|end| end == b"\r\n\r\n") {
+            break;
+        }
+    }
+    heard
+}
+
+fn is_http(question: &[u8]) -> bool {
+    question.starts_with(b"GET ") || question.starts_with(b"HEAD ")
+}
+
+/// The answer to what a peer said.
+fn answer(question: &[u8], greeting: &str) -> Vec<u8> {
+    if !is_http(question) {
+        return greeting.as_bytes().to_vec();
+    }
+    let body = if question.starts_with(b"HEAD ") { "" } else { greeting };
+    format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        greeting.len()
+    )
+    .into_bytes()
+}
+
 /// Listens on a port of both versions of IP; without IPv6 in the kernel, on that of IPv4.
 fn listen(port: u16) -> std::io::Result<(Vec<TcpListener>, Vec<UdpSocket>)> {
     let both = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
@@ -51,6 +114,46 @@ fn listen(port: u16) -> std::io::Result<(Vec<TcpListener>, Vec<UdpSocket>)> {
         _ => {
             let old = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
             Ok((vec![TcpListener::bind(old)?], vec![UdpSocket::bind(old)?]))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{QUESTION, answer, receive};
+    use std::io::{Read as _, Write as _};
+    use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn http_is_answered_in_http() {
+        let text = |question: &[u8]| String::from_utf8(answer(question, "shop/cart\n")).unwrap();
+        assert_eq!(text(QUESTION), "shop/cart\n");
+        assert_eq!(text(b""), "shop/cart\n");
+        let got = text(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+        assert!(got.starts_with("HTTP/1.1 200 OK\r\n") && got.ends_with("\r\n\r\nshop/cart\n"), "{got}");
+        let got = text(b"HEAD / HTTP/1.1\r\n\r\n");
+        assert!(got.contains("Content-Length: 10\r\n") && got.ends_with("\r\n\r\n"), "{got}");
+    }
+
+    #[test]
+    fn a_silent_peer_is_answered_too() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                receive(stream, &"shop/cart\n".into(), &std::sync::Arc::default());
+            }
+        });
+        for (question, expected) in [
+            (b"".as_slice(), "shop/cart\n"),
+            (QUESTION, "shop/cart\n"),
+            (b"GET / HTTP/1.0\r\n\r\n", "HTTP/1.1 200 OK"),
+        ] {
+            let mut stream = TcpStream::connect(address).unwrap();
+            stream.write_all(question).unwrap();
+            let mut text = String::new();
+            stream.read_to_string(&mut text).unwrap();
+            assert!(text.starts_with(expected), "{text}");
         }
     }
 }

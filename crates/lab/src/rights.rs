@@ -1,7 +1,7 @@
 //! What this user may do: everything, or everything inside a user namespace.
 //!
 //! A lab needs namespaces, mounts and network devices. Root has the right to make them; other users get it inside a user
-//! namespace, where the kernel allows that. Whoever joins a namespace of users must have one thread only, so all of this
+//! namespace, where the kernel allows that. A process that joins a user namespace must have one thread only, so all of this
 //! happens first in a process. It refuses to go on with half of the rights, and says what is missing.
 
 use crate::state::KeeperState;

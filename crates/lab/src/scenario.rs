@@ -14,7 +14,7 @@ use crate::lab::Lab;
 use crate::screen::Screen;
 use crate::settings::Variables;
 use crate::topology::{PodWish, plan_pod};
-use crate::{pods, wire};
+use crate::{interrupt, pods, wire};
 use anyhow::{Context as _, Result, bail};
 use std::time::{Duration, Instant};
 
@@ -85,7 +85,7 @@ impl<'a> Play<'a> {
     /// A line that another kernel must play.
     fn elsewhere(&mut self, line: &str) {
         self.screen.say(&format!(
-            "- not here: {line}. This kernel has no IP in IP; `--only-ipip` on one that has, or `make test` in a guest"
+            "- not here: {line}. This kernel has no IP in IP: play it on one that has, with `--only-ipip`"
         ));
     }
 
@@ -95,6 +95,7 @@ impl<'a> Play<'a> {
 
     /// Runs a program in a place; what it printed, on either stream.
     fn at(&self, place: &str, words: &[&str]) -> Result<String> {
+        interrupt::check()?;
         let output = self.lab.run_in(place, words, &Variables::new(), "")?;
         Ok(String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
     }
@@ -117,6 +118,7 @@ impl<'a> Play<'a> {
     fn calicoctl(&self, arguments: &[&str], input: &str) -> Result<String> {
         let deadline = Instant::now() + PATIENCE;
         loop {
+            interrupt::check()?;
             match self.lab.calicoctl(arguments, input) {
                 Err(error) if error.to_string().contains("no answer within") && Instant::now() < deadline => {
                 }
@@ -160,6 +162,7 @@ impl<'a> Play<'a> {
     fn soon(&self, mut holds: impl FnMut(&Self) -> Result<bool>) -> Result<bool> {
         let deadline = Instant::now() + PATIENCE;
         loop {
+            interrupt::check()?;
             if holds(self)? {
                 return Ok(true);
             }
@@ -170,14 +173,16 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// Takes the lab down and tells what did not hold.
+    /// Takes the lab down and reports what did not hold.
     fn end(self, played: Result<()>, name: &str) -> Result<()> {
         self.screen.heading("The end");
         let removed = self.lab.down();
         played?;
         removed?;
         if !self.wrong.is_empty() {
-            bail!("scenario {name}: {} line(s) do not hold: {}", self.wrong.len(), self.wrong.join("; "));
+            let verb = if self.wrong.len() == 1 { "does" } else { "do" };
+            let lines = crate::called::count(self.wrong.len(), "line");
+            bail!("scenario {name}: {lines} {verb} not hold: {}", self.wrong.join("; "));
         }
         self.screen.print(&format!("\nScenario {name}: {} lines hold.\n", self.held));
         Ok(())

@@ -3,7 +3,9 @@
 //! Servers that speak TCP run at the router, so that nodes reach them as on a real network. A program that is missing is
 //! an error that says how to get it.
 
+use crate::accounts;
 use crate::inside::{Place, base_environment, node_program};
+use crate::interrupt;
 use crate::keeper::{Keeper, Request};
 use crate::settings::{API_PORT, ETCD_PORT, host_and_port};
 use crate::state::Folder;
@@ -19,7 +21,7 @@ use std::time::{Duration, Instant};
 
 /// How long a server may take to answer. One that ends is told at once; one on an emulated processor takes minutes.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// The version whose programs `make setup` keeps.
+/// The version whose programs the project's own `make setup` keeps.
 const KUBERNETES: &str = "v1.36.3";
 
 /// Starts the datastore and waits until it answers.
@@ -48,7 +50,8 @@ pub(crate) fn start(
             wait(folder, keeper, "store", || Ok(folder.file("store/tortie.sock").exists()))
         }
         Datastore::Etcd => {
-            let program = find_program("etcd", "install Debian's etcd-server (`make setup` does)")?;
+            let program =
+                find_program("etcd", "install it (Debian: etcd-server), or choose --datastore embedded")?;
             let data = text(folder.file("etcd"));
             let address = topology.server_address();
             let (client, peer) = (host_and_port(address, ETCD_PORT), host_and_port(address, ETCD_PORT + 1));
@@ -113,10 +116,11 @@ pub(crate) fn kubectl(
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Waits until a server answers, and tells the end of its log if it ended instead.
+/// Waits until a server answers, and reports the end of its log if it ended instead.
 fn wait(folder: &Folder, keeper: &Keeper, name: &str, ready: impl Fn() -> Result<bool>) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
     while !ready()? {
+        interrupt::check()?;
         let programs = keeper.ask(&Request::List)?.programs;
         if let Some(how) = programs.get(name).and_then(|program| program.ended.clone()) {
             bail!("{name} ended ({how}); its log ends with:\n{}", folder.log_tail(name, 8));
@@ -163,7 +167,13 @@ pub(crate) fn kubernetes_program(name: &str) -> Result<PathBuf> {
         .or_else(|| cache.map(|cache| cache.join(format!("kubernetes-{version}"))));
     match folder.map(|folder| folder.join(name)).filter(|file| file.is_file()) {
         Some(file) => Ok(file),
-        None => find_program(name, "run `make setup` once"),
+        None => find_program(
+            name,
+            &format!(
+                "download it (Kubernetes {KUBERNETES}, server binaries) and put it on PATH, or name its folder in \
+                 TORTIE_KUBERNETES_BIN"
+            ),
+        ),
     }
 }
 
@@ -174,19 +184,19 @@ fn api_server(folder: &Folder, topology: &Topology, program: &Path) -> Result<Ve
     let (certificate, key) =
         authority.sign(folder, "apiserver", &[address.to_string(), "127.0.0.1".to_owned()])?;
     let (account, account_key) = authority.sign(folder, "service-account", &[])?;
-    let token = random_token()?;
     let tokens = folder.file("tokens.csv");
-    write_secret(&tokens, &format!("{token},admin,admin,\"system:masters\"\n"))?;
-    let server = host_and_port(address, API_PORT);
-    write_secret(
-        &folder.file("kubeconfig"),
-        &format!(
-            "apiVersion: v1\nkind: Config\ncurrent-context: lab\nclusters:\n- name: lab\n  cluster:\n    \
-             server: https://{server}\n    certificate-authority: {}\nusers:\n- name: lab\n  user:\n    token: {token}\n\
-             contexts:\n- name: lab\n  context:\n    cluster: lab\n    user: lab\n",
-            folder.file("ca.pem").display()
-        ),
-    )?;
+    let mut lines = String::new();
+    for (file, user, groups) in [
+        (KUBECONFIG.to_owned(), "admin".to_owned(), "system:masters".to_owned()),
+        accounts::login(accounts::NODE),
+        accounts::login(accounts::PLUGIN),
+    ] {
+        let token = random_token()?;
+        lines.push_str(&format!("{token},{user},{user},\"{groups}\"\n"));
+        let server = host_and_port(address, API_PORT);
+        folder.write_secret(&file, &kubeconfig(folder, &server, &token))?;
+    }
+    folder.write_secret("tokens.csv", &lines)?;
     let usual = if address.is_ipv4() { "10.96.0.0/16" } else { "fd65:96::/112" };
     let services = topology.service_cidr.map_or(usual.to_owned(), |range| range.to_string());
     Ok(vec![
@@ -213,6 +223,18 @@ fn api_server(folder: &Folder, topology: &Topology, program: &Path) -> Result<Ve
     ])
 }
 
+/// The administrator's kubeconfig.
+pub(crate) const KUBECONFIG: &str = "kubeconfig";
+
+fn kubeconfig(folder: &Folder, server: &str, token: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: lab\nclusters:\n- name: lab\n  cluster:\n    \
+         server: https://{server}\n    certificate-authority: {}\nusers:\n- name: lab\n  user:\n    token: {token}\n\
+         contexts:\n- name: lab\n  context:\n    cluster: lab\n    user: lab\n",
+        folder.file("ca.pem").display()
+    )
+}
+
 fn random_token() -> Result<String> {
     use std::io::Read as _;
     let mut bytes = [0_u8; 16];
@@ -220,13 +242,6 @@ fn random_token() -> Result<String> {
         .and_then(|mut file| file.read_exact(&mut bytes))
         .context("random bytes")?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
-}
-
-fn write_secret(path: &Path, text: &str) -> Result<()> {
-    use std::io::Write as _;
-    use std::os::unix::fs::OpenOptionsExt as _;
-    let mut file = std::fs::File::options().write(true).create(true).truncate(true).mode(0o600).open(path)?;
-    file.write_all(text.as_bytes()).with_context(|| format!("writing {}", path.display()))
 }
 
 /// A certificate authority of the lab.
@@ -241,7 +256,7 @@ impl Authority {
         parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         parameters.distinguished_name.push(DnType::CommonName, "tortie lab");
         let key = KeyPair::generate()?;
-        std::fs::write(folder.file("ca.pem"), parameters.self_signed(&key)?.pem())?;
+        folder.write("ca.pem", parameters.self_signed(&key)?.pem().as_bytes())?;
         Ok(Self { issuer: Issuer::new(parameters, key) })
     }
 
@@ -253,8 +268,8 @@ impl Authority {
         let signed = parameters.signed_by(&key, &self.issuer)?;
         let (certificate, key_file) =
             (folder.file(&format!("{name}.pem")), folder.file(&format!("{name}-key.pem")));
-        std::fs::write(&certificate, signed.pem())?;
-        write_secret(&key_file, &key.serialize_pem())?;
+        folder.write(&format!("{name}.pem"), signed.pem().as_bytes())?;
+        folder.write_secret(&format!("{name}-key.pem"), &key.serialize_pem())?;
         Ok((certificate, key_file))
     }
 }

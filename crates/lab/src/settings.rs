@@ -1,5 +1,6 @@
 //! What programs of the lab are told: where the datastore is, who the node is, how pods are wired. Pure.
 
+use crate::accounts;
 use crate::state::Folder;
 use crate::topology::{Dataplane, Datastore, Encap, Node, Pod, Topology};
 use serde_json::{Value, json};
@@ -13,6 +14,9 @@ pub(crate) type Variables = BTreeMap<String, String>;
 pub(crate) const ETCD_PORT: u16 = 2379;
 /// The port of the lab's kube-apiserver.
 pub(crate) const API_PORT: u16 = 6443;
+
+/// The range of pods' IPv6 addresses.
+pub(crate) const POD_RANGE_V6: &str = "fd65:1:2::/48";
 
 /// An address and a port, as URLs have them.
 pub(crate) fn host_and_port(address: IpAddr, port: u16) -> String {
@@ -35,6 +39,25 @@ pub(crate) fn datastore(folder: &Folder, topology: &Topology) -> Variables {
         }
     };
     pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// Where the datastore is for a node's programs: on Kubernetes with the rights that Calico's manifests give them.
+pub(crate) fn datastore_for_node(folder: &Folder, topology: &Topology) -> Variables {
+    let mut variables = datastore(folder, topology);
+    if topology.datastore == Datastore::Kubernetes {
+        let (file, _, _) = accounts::login(accounts::NODE);
+        variables.insert("KUBECONFIG".to_owned(), folder.file(&file).display().to_string());
+    }
+    variables
+}
+
+/// How nodes are connected, in words.
+pub(crate) fn network_in_words(topology: &Topology) -> String {
+    match topology.subnets {
+        _ if topology.nodes.len() == 1 => "a network namespace".to_owned(),
+        1 => "each a network namespace, in one subnet".to_owned(),
+        subnets => format!("each a network namespace, in {subnets} subnets with a router between them"),
+    }
 }
 
 /// What a node is told, beside where the datastore is.
@@ -63,7 +86,7 @@ pub(crate) fn node(topology: &Topology, node: &Node) -> Variables {
         ("CALICO_IPV4POOL_BLOCK_SIZE", topology.block_size.to_string()),
         ("CALICO_IPV4POOL_VXLAN", vxlan.to_owned()),
         ("CALICO_IPV4POOL_IPIP", ipip.to_owned()),
-        ("CALICO_IPV6POOL_CIDR", pool(families.has_v6(), "fd65:1:2::/48")),
+        ("CALICO_IPV6POOL_CIDR", pool(families.has_v6(), POD_RANGE_V6)),
         ("CALICO_IPV6POOL_VXLAN", vxlan.to_owned()),
         ("CALICO_MANAGE_CNI", "false".to_owned()),
         ("CALICO_DISABLE_FILE_LOGGING", "true".to_owned()),
@@ -118,7 +141,8 @@ pub(crate) fn network(folder: &Folder, topology: &Topology, node: &str) -> Value
     }
     if topology.datastore == Datastore::Kubernetes {
         fields.insert("policy".to_owned(), json!({"type": "k8s"}));
-        let kubeconfig = folder.file("kubeconfig").display().to_string();
+        let (file, _, _) = accounts::login(accounts::PLUGIN);
+        let kubeconfig = folder.file(&file).display().to_string();
         fields.insert("kubernetes".to_owned(), json!({"kubeconfig": kubeconfig}));
     }
     conf
@@ -151,6 +175,36 @@ pub(crate) fn pod_object(pod: &Pod) -> Value {
             "nodeName": pod.node, "serviceAccountName": "default", "automountServiceAccountToken": false,
             "containers": [{"name": "responder", "image": "tortie", "ports": ports}],
         },
+    })
+}
+
+/// What a kubelet reports of a node that is ready.
+pub(crate) fn node_status(node: &Node) -> Value {
+    let ready = json!({"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "the lab's node is ready"});
+    json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": node.name}, "status": {"conditions": [ready]},
+    })
+}
+
+/// What a kubelet reports of a pod that runs.
+pub(crate) fn pod_status(pod: &Pod, addresses: &[IpAddr], node: Option<IpAddr>) -> Value {
+    let condition = |name: &str| json!({"type": name, "status": "True"});
+    let conditions: Vec<Value> =
+        ["PodScheduled", "Initialized", "ContainersReady", "Ready"].map(condition).to_vec();
+    let all: Vec<Value> = addresses.iter().map(|address| json!({"ip": address})).collect();
+    let mut status = json!({
+        "phase": "Running", "podIP": addresses.first(), "podIPs": all, "conditions": conditions,
+        "containerStatuses": [{
+            "name": "responder", "image": "tortie", "imageID": "", "ready": true, "started": true,
+            "restartCount": 0, "state": {"running": {}},
+        }],
+    });
+    if let Some(node) = node {
+        status["hostIP"] = json!(node);
+    }
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": pod.name, "namespace": pod.namespace}, "status": status,
     })
 }
 

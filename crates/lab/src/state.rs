@@ -11,14 +11,16 @@
 //! The folder is all that is left of a lab whose keeper was killed, and all that `down` then has to remove. It refuses
 //! names that would lead out of the folder of labs.
 
+use crate::called;
 use crate::topology::{Pod, Topology, check_lab_name};
 use anyhow::{Context as _, Result, anyhow, bail};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File};
+use std::io::Write as _;
 use std::net::IpAddr;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -28,6 +30,10 @@ pub const FOLDER_VARIABLE: &str = "TORTIE_LAB_DIR";
 const LONGEST_FOLDER: usize = 80;
 /// How long a command waits for another one of the same lab.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// What the smallest lab writes in its first second, in bytes.
+const SPACE: usize = 1 << 20;
+/// How long it takes at most from a lab's folder to its lock and its keeper.
+const MAKING: Duration = Duration::from_secs(20);
 
 /// A pod that is there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -183,7 +189,7 @@ impl Folder {
             .mode(0o700)
             .create(parent)
             .with_context(|| format!("making {}", parent.display()))?;
-        // A folder in a place that everybody can write to may be a trap of somebody else.
+        // A folder in a place that everybody can write to may be another user's trap.
         let owner = std::fs::metadata(parent)?.uid();
         let own = rustix::process::geteuid().as_raw();
         if owner != own && owner != 0 {
@@ -191,14 +197,26 @@ impl Folder {
         }
         DirBuilder::new().mode(0o700).create(&self.path).map_err(|error| match error.kind() {
             std::io::ErrorKind::AlreadyExists => {
-                anyhow!("there is a lab '{0}' already: `tortie lab down --lab {0}` removes it", self.name)
+                let remedy = called::command(&self.name, "down");
+                anyhow!("there is a lab '{}' already: `{remedy}` removes it", self.name)
             }
             _ => anyhow!("making {}: {error}", self.path.display()),
         })?;
         for folder in ["logs", "places"] {
-            std::fs::create_dir(self.path.join(folder))?;
+            let path = self.path.join(folder);
+            std::fs::create_dir(&path).with_context(|| format!("making {}", path.display()))?;
         }
         Ok(())
+    }
+
+    /// Whether there is room for a lab: one that runs out of it in the middle fails in ways that are hard to understand.
+    ///
+    /// # Errors
+    /// When there is not.
+    pub(crate) fn check_space(&self) -> Result<()> {
+        self.write("space", &vec![0; SPACE])?;
+        let path = self.file("space");
+        std::fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))
     }
 
     /// A file or folder in it.
@@ -228,18 +246,40 @@ impl Folder {
     /// When there is no such lab, or its file cannot be read.
     pub fn load(&self) -> Result<State> {
         if !self.exists() {
-            let there = lab_names().unwrap_or_default();
-            let hint = if there.is_empty() {
-                "there is none; `tortie lab up` makes one".to_owned()
-            } else {
-                format!("there is {}", there.join(", "))
-            };
-            bail!("there is no lab '{}': {hint}", self.name);
+            return Err(self.missing());
         }
         let text = std::fs::read_to_string(self.file("lab.json")).with_context(|| {
-            format!("lab '{0}' did not come up; `tortie lab down --lab {0}` removes what is left", self.name)
+            let remedy = called::command(&self.name, "down");
+            format!("lab '{}' did not come up; `{remedy}` removes what is left", self.name)
         })?;
         serde_json::from_str(&text).with_context(|| format!("reading {}", self.file("lab.json").display()))
+    }
+
+    /// The message about a lab that is not there.
+    pub(crate) fn missing(&self) -> anyhow::Error {
+        match lab_names().unwrap_or_default() {
+            there if there.is_empty() => {
+                anyhow!("there is no lab '{}': `{}` makes one", self.name, called::command(&self.name, "up"))
+            }
+            there => anyhow!("there is no lab '{}'; existing labs: {}", self.name, there.join(", ")),
+        }
+    }
+
+    /// Whether a lab was here whose keeper is gone, and nobody is making it again at this moment.
+    #[must_use]
+    pub fn is_dead(&self) -> bool {
+        if !self.exists() || self.keeper().is_some_and(|keeper| keeper.is_alive()) {
+            return false;
+        }
+        // A command that makes a lab holds the lock from the first moment on, save for the time it takes to make the folder.
+        let is_young = std::fs::metadata(&self.path)
+            .and_then(|about| about.modified())
+            .is_ok_and(|then| then.elapsed().is_ok_and(|age| age < MAKING));
+        let free = match File::options().append(true).open(self.file("lock")) {
+            Ok(file) => flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok(),
+            Err(_) => !is_young,
+        };
+        free && (self.keeper().is_some() || !is_young)
     }
 
     /// Writes what is known, whole or not at all.
@@ -248,6 +288,15 @@ impl Folder {
     /// When it cannot be written.
     pub fn save(&self, state: &State) -> Result<()> {
         self.write("lab.json", &serde_json::to_vec_pretty(state)?)
+    }
+
+    /// How long ago it was made.
+    #[must_use]
+    pub(crate) fn age(&self) -> Option<Duration> {
+        let about = |path: PathBuf| std::fs::metadata(path).and_then(|about| about.modified()).ok();
+        // The keeper writes its file once, in its first moment.
+        let made = about(self.file("keeper.json")).or_else(|| about(self.path.clone()))?;
+        Some(made.elapsed().unwrap_or_default())
     }
 
     /// The process that holds the lab, dead or alive.
@@ -265,6 +314,17 @@ impl Folder {
         let (file, new) = (self.file(name), self.file(&format!("{name}.new")));
         let written = std::fs::write(&new, contents).and_then(|()| std::fs::rename(&new, &file));
         written.with_context(|| format!("writing {}", file.display()))
+    }
+
+    /// Writes a file that nobody else may read.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(crate) fn write_secret(&self, name: &str, text: &str) -> Result<()> {
+        let path = self.file(name);
+        let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&path);
+        file.and_then(|mut file| file.write_all(text.as_bytes()))
+            .with_context(|| format!("writing {}", path.display()))
     }
 
     /// Keeps other commands of this lab waiting until the value goes.

@@ -10,6 +10,7 @@ mod wish;
 pub use error::TopologyError;
 pub use wish::{Dataplane, Datastore, Encap, Families, NodeWish, PodWish, Wish};
 
+use api::scalars::names::{check_label_value, check_qualified_name};
 use ipnet::{IpNet, Ipv4Net};
 use nets::{net, optional_net};
 use serde::{Deserialize, Serialize};
@@ -280,6 +281,9 @@ pub fn plan_pod(wish: &PodWish, nodes: &[Node], index: usize) -> Result<Pod, Top
     if ports.contains(&0) {
         return Err(TopologyError::Port(wish.name.clone()));
     }
+    for (name, value) in &wish.labels {
+        check_label(name, value)?;
+    }
     let ports: BTreeSet<u16> = ports.into_iter().collect();
     Ok(Pod {
         namespace,
@@ -307,7 +311,7 @@ fn cast(index: usize) -> PodWish {
 /// Labels as they stand on a command line: `a=b,c=d`.
 ///
 /// # Errors
-/// What is no label.
+/// What is not a label.
 pub fn parse_labels(text: &str) -> Result<BTreeMap<String, String>, TopologyError> {
     text.split(',')
         .filter(|pair| !pair.is_empty())
@@ -316,6 +320,13 @@ pub fn parse_labels(text: &str) -> Result<BTreeMap<String, String>, TopologyErro
             _ => Err(TopologyError::Label(pair.to_owned())),
         })
         .collect()
+}
+
+/// Whether Kubernetes and Calico would take a label.
+fn check_label(name: &str, value: &str) -> Result<(), TopologyError> {
+    let wrong = |reason: String| TopologyError::BadLabel { label: format!("{name}={value}"), reason };
+    check_qualified_name(name).map_err(wrong)?;
+    check_label_value(value).map_err(|reason| wrong(reason.to_owned()))
 }
 
 /// The address of host `number` in an IPv4 subnet of the nodes' range.

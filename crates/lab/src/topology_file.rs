@@ -1,20 +1,20 @@
-//! A topology file: YAML (or JSON, which is YAML) as a [`Wish`]. Unknown fields are refused with their name.
+//! A topology file: YAML (or JSON, which is YAML) as a [`Wish`], read as strictly as manifests are: each mistake with its
+//! line, and what was probably meant.
 
-use crate::topology::{TopologyError, Wish};
-use saphyr::{LoadableYamlNode as _, MarkedYaml, Scalar, YamlData};
-use serde_json::{Map, Number, Value};
+use crate::topology::{Dataplane, Datastore, Encap, Families, TopologyError, Wish};
+use clap::ValueEnum;
+use serde_json::{Map, Value, json};
+use std::sync::OnceLock;
 
-/// Deeper than any topology.
-const DEEPEST: usize = 16;
 /// Longer than any topology.
 const LONGEST: usize = 1 << 20;
 
-/// Reads the text of a file.
+/// Reads the text of a file; `name` is what messages call it.
 ///
 /// # Errors
-/// The first mistake.
-pub fn read(text: &str) -> Result<Wish, TopologyError> {
-    let wrong = |reason: String| TopologyError::File(reason);
+/// Every mistake.
+pub fn read(name: &str, text: &str) -> Result<Wish, TopologyError> {
+    let wrong = |reason: String| TopologyError::File(format!("topology file {name}: {reason}"));
     if text.len() > LONGEST {
         return Err(wrong("it is longer than a mebibyte".to_owned()));
     }
@@ -22,45 +22,55 @@ pub fn read(text: &str) -> Result<Wish, TopologyError> {
     if text.matches(['[', '{']).count() > 5_000 {
         return Err(wrong("it has too many brackets".to_owned()));
     }
-    let documents = MarkedYaml::load_from_str(text)
-        .map_err(|error| wrong(format!("line {}: {}", error.marker().line(), error.info())))?;
+    let documents = api::document::read_as(name, text.as_bytes(), schema()).map_err(|mistakes| {
+        TopologyError::File(format!("the topology file has mistakes\n{}", mistakes.to_string().trim_end()))
+    })?;
     let [document] = documents.as_slice() else {
         return Err(wrong(format!("it has {} documents, and must have one", documents.len())));
     };
-    let value = value(document, 0).map_err(wrong)?;
-    serde_json::from_value(value).map_err(|error| wrong(error.to_string()))
+    serde_json::from_value(document.clone()).map_err(|error| wrong(error.to_string()))
 }
 
-fn value(node: &MarkedYaml<'_>, depth: usize) -> Result<Value, String> {
-    let mistake = |reason: &str| format!("line {}: {reason}", node.span.start.line());
-    if depth > DEEPEST {
-        return Err(mistake("nested too deeply"));
-    }
-    Ok(match &node.data {
-        YamlData::Value(Scalar::Null) => Value::Null,
-        YamlData::Value(Scalar::Boolean(truth)) => Value::Bool(*truth),
-        YamlData::Value(Scalar::Integer(number)) => Value::Number((*number).into()),
-        YamlData::Value(Scalar::FloatingPoint(number)) => {
-            Value::Number(Number::from_f64(number.0).ok_or_else(|| mistake("not a finite number"))?)
-        }
-        YamlData::Value(Scalar::String(text)) => Value::String(text.clone().into_owned()),
-        YamlData::Sequence(items) => {
-            Value::Array(items.iter().map(|item| value(item, depth + 1)).collect::<Result<_, _>>()?)
-        }
-        YamlData::Mapping(entries) => {
-            let mut map = Map::new();
-            for (key, entry) in entries {
-                let YamlData::Value(Scalar::String(name)) = &key.data else {
-                    return Err(mistake("a field's name must be text"));
-                };
-                if map.insert(name.clone().into_owned(), value(entry, depth + 1)?).is_some() {
-                    return Err(mistake(&format!("field {name} stands there twice")));
-                }
-            }
-            Value::Object(map)
-        }
-        _ => return Err(mistake("only plain values, lists and maps are understood")),
+/// What a file may say: the fields of [`Wish`].
+fn schema() -> &'static Map<String, Value> {
+    static SCHEMA: OnceLock<Map<String, Value>> = OnceLock::new();
+    SCHEMA.get_or_init(|| {
+        let (text, number) = (json!({"type": "string"}), json!({"type": "integer"}));
+        let texts = json!({"type": "object", "additionalProperties": text});
+        let node = json!({
+            "type": "object", "required": ["name"],
+            "properties": {"name": text, "subnet": number, "podCidr": text},
+        });
+        let pod = json!({
+            "type": "object", "required": ["name"],
+            "properties": {
+                "name": text, "namespace": text, "node": text, "labels": texts,
+                "ports": {"type": "array", "items": number},
+            },
+        });
+        let schema = json!({
+            "type": "object",
+            "properties": {
+                "nodes": {"type": "array", "items": node}, "nodeCount": number,
+                "pods": {"type": "array", "items": pod}, "podCount": number,
+                "subnets": number,
+                "encap": words::<Encap>(), "dataplane": words::<Dataplane>(), "datastore": words::<Datastore>(),
+                "family": words::<Families>(),
+                "podCidr": text, "blockSize": number, "nodeCidr": text, "nodePrefix": number, "mtu": number,
+                "serviceCidr": text, "nodeEnvironment": texts,
+            },
+        });
+        schema.as_object().cloned().unwrap_or_default()
     })
+}
+
+/// One of the words of a choice.
+fn words<Choice: ValueEnum>() -> Value {
+    let words: Vec<String> = Choice::value_variants()
+        .iter()
+        .filter_map(|choice| Some(choice.to_possible_value()?.get_name().to_owned()))
+        .collect();
+    json!({"type": "string", "enum": words})
 }
 
 #[cfg(test)]
@@ -71,6 +81,7 @@ mod tests {
     #[test]
     fn a_file_becomes_a_plan() {
         let wish = read(
+            "t.yaml",
             "nodes:\n- {name: left, subnet: 0}\n- {name: right, subnet: 1}\npods:\n- name: web\n  namespace: shop\n  \
              node: right\n  labels: {app: web}\n  ports: [80, 443]\nencap: cross-subnet\ndatastore: etcd\n",
         )
@@ -83,20 +94,39 @@ mod tests {
         assert_eq!((topology.pods[0].node.as_str(), topology.pods[0].ports.len()), ("right", 2));
     }
 
+    /// Every field that the page names is understood.
+    #[test]
+    fn every_field() {
+        let text = "nodeCount: 2\npodCount: 1\nsubnets: 1\nencap: none\ndataplane: iptables\ndatastore: embedded\n\
+                    family: dual-stack\npodCidr: 172.20.0.0/16\nblockSize: 28\nnodeCidr: 10.9.0.0/16\nnodePrefix: 32\n\
+                    mtu: 1400\nserviceCidr: 10.96.0.0/16\nnodeEnvironment: {A: b}\n";
+        let wish = read("t.yaml", text).unwrap();
+        assert_eq!(
+            (wish.node_count, wish.pod_count, wish.block_size, wish.mtu),
+            (Some(2), Some(1), Some(28), Some(1400))
+        );
+        plan("lab", &wish).unwrap();
+    }
+
     #[test]
     fn mistakes_are_named() {
         for (text, expected) in [
-            ("nodez: 3", "nodez"),
-            ("encap: gre", "gre"),
-            ("nodes: [", "line"),
+            ("nodez: 3", "did you mean `nodes`?"),
+            ("nodes:\n- {name: a, subnett: 1}", "t.yaml:2:13"),
+            ("encap: gre", "allowed: none, vxlan, ipip, cross-subnet"),
+            ("encap: vxlann", "did you mean `vxlan`?"),
+            ("mtu: large", "expected a whole number"),
+            ("nodes: [{subnet: 1}]", "missing field `name`"),
+            ("nodes: [", "t.yaml:1"),
             ("pods: [{name: a, ports: [70000]}]", "70000"),
-            ("a: 1\n---\nb: 2", "2 documents"),
+            ("a: 1\n---\nb: 2", "unknown field"),
+            ("mtu: 1400\n---\nmtu: 1500", "2 documents"),
             ("", "0 documents"),
-            ("1: 2", "name must be text"),
+            ("1: 2", "unknown field"),
         ] {
-            let error = read(text).expect_err(expected).to_string();
+            let error = read("t.yaml", text).expect_err(expected).to_string();
             assert!(error.contains(expected), "{error} should say {expected}");
         }
-        assert!(read(&"[".repeat(100_000)).is_err());
+        assert!(read("t.yaml", &"[".repeat(100_000)).is_err());
     }
 }

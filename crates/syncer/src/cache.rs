@@ -340,6 +340,9 @@ impl Cache {
     fn list_done(&mut self, items: usize, revision: String, now: Time, actions: &mut Vec<Action>) {
         self.contact(now);
         if revision.is_empty() || revision == START_REVISION {
+            if items == 0 && self.options.required {
+                return self.wait_for_kind("the store does not know this kind", now, actions);
+            }
             if items == 0 && self.options.optional {
                 return self.not_installed(now, MISSING_KIND_INTERVAL, actions);
             }
@@ -372,18 +375,24 @@ impl Cache {
         self.wait(now + pause, actions);
     }
 
+    /// The store does not know a kind that is needed: nothing is in sync without it, and nothing is taken away.
+    fn wait_for_kind(&mut self, reason: &str, now: Time, actions: &mut Vec<Action>) {
+        self.connected = false;
+        self.polling = false;
+        START_REVISION.clone_into(&mut self.revision);
+        self.full_resync = true;
+        actions.push(Action::SyncFailed(format!(
+            "{reason}; nothing is done without this kind: are Calico's custom resource definitions installed?"
+        )));
+        self.wait(now + POLL_INTERVAL, actions);
+    }
+
     fn list_failed(&mut self, failure: &Failure, now: Time, actions: &mut Vec<Action>) {
         if failure.class == FailureClass::DoesNotExist {
             if !self.options.required {
                 return self.not_installed(now, MISSING_KIND_INTERVAL, actions);
             }
-            self.connected = false;
-            self.polling = false;
-            actions.push(Action::SyncFailed(format!(
-                "{}; nothing is done without this kind: are Calico's custom resource definitions installed?",
-                failure.message
-            )));
-            return self.wait(now + POLL_INTERVAL, actions);
+            return self.wait_for_kind(&failure.message, now, actions);
         }
         let mut pause = LIST_RETRY_INTERVAL;
         if failure.class == FailureClass::Refused {

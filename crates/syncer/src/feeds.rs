@@ -26,7 +26,7 @@ impl FollowedKind {
         let optional = matches!(
             list,
             // Other projects' kinds, which most clusters do not have, and staged policies, which enforce nothing. The roles
-            // of older releases do not allow to read them.
+            // of older releases do not allow reading them.
             ListOptions::Resource {
                 kind: Kind::KubernetesClusterNetworkPolicy
                     | Kind::LiveMigration
@@ -61,14 +61,14 @@ pub struct FelixOptions {
 }
 
 /// Kinds without which Felix would enforce less than was asked for, and take what is programmed away: a store that does
-/// not know one of them, because its definitions are not there yet, is waited for. Calico takes them for empty.
-const REQUIRED: [Kind; 12] = [
+/// not know one of them, because its definitions are not there yet, is waited for. Calico takes them for empty. Every
+/// release since v3.26 has them and lets its nodes read them; that is why tiers are not among them.
+const REQUIRED: [Kind; 11] = [
     Kind::ClusterInformation,
     Kind::FelixConfiguration,
     Kind::GlobalNetworkPolicy,
     Kind::NetworkPolicy,
     Kind::KubernetesNetworkPolicy,
-    Kind::Tier,
     Kind::Profile,
     Kind::WorkloadEndpoint,
     Kind::HostEndpoint,

@@ -29,7 +29,7 @@ mod tests;
 use crate::errors::{FieldErrors, FieldPath};
 use crate::kind::Kind;
 use crate::object::Resource;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::sync::Arc;
 
 pub use report::{Diagnostic, Diagnostics};
@@ -122,6 +122,34 @@ pub fn read(name: &str, bytes: &[u8], checks: Checks) -> Result<Vec<Document>, D
         }
     }
     if reader.diagnostics.is_empty() { Ok(reader.documents) } else { Err(reader.diagnostics) }
+}
+
+/// Reads the documents of a file that is no resource but has a schema of its own, as plain JSON.
+///
+/// # Errors
+/// Every mistake of the file, if there is one.
+pub fn read_as(
+    name: &str,
+    bytes: &[u8],
+    schema: &'static Map<String, Value>,
+) -> Result<Vec<Value>, Diagnostics> {
+    let (source, undecodable) = Source::new(name, bytes);
+    let source = Arc::new(source);
+    let mut diagnostics = Diagnostics::new(Arc::clone(&source));
+    if let Some(diagnostic) = undecodable {
+        diagnostics.add(diagnostic);
+        return Err(diagnostics);
+    }
+    let mut values = Vec::new();
+    for chunk in source.chunks() {
+        match build::parse(&chunk) {
+            Ok(roots) => {
+                values.extend(roots.iter().filter_map(|root| walk::plain(schema, root, &mut diagnostics)))
+            }
+            Err(diagnostic) => diagnostics.add(diagnostic),
+        }
+    }
+    if diagnostics.is_empty() { Ok(values) } else { Err(diagnostics) }
 }
 
 struct Reader {

@@ -38,6 +38,12 @@ pub(super) fn object(object: &Object, checks: Checks, diagnostics: &mut Diagnost
     Value::Object(value)
 }
 
+/// A value of any schema as JSON, if it is one; mistakes go to `diagnostics`.
+pub(super) fn plain(schema: &'static SchemaMap, node: &Node, diagnostics: &mut Diagnostics) -> Option<Value> {
+    let mut walk = Walk { diagnostics, checks: Checks::Everything, ancestors: Vec::new() };
+    walk.value(schema, node, &Trail::Root)
+}
+
 /// The metadata schema of a CRD says only "a map", because the API server knows the rest.
 fn metadata_schema() -> &'static SchemaMap {
     static BUILT: OnceLock<SchemaMap> = OnceLock::new();

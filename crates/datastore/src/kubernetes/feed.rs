@@ -3,7 +3,7 @@
 //! An object that cannot be converted is reported, never dropped. A watch without a revision starts with a list, so that
 //! every event has a well-defined place after it and a client can go on from any revision it saw.
 
-use super::path::ApiResource;
+use super::path::{Address, ApiResource};
 use super::status::Refusal;
 use super::transport::{Failure, Item, ListQuery, Listed, RawEvent, Transport, Unreadable};
 use crate::backend::{InvalidEntry, KvList, ListParts, Watch, WatchEvent, WatchOptions};
@@ -13,6 +13,7 @@ use futures::future::ready;
 use futures::stream::{self, BoxStream, StreamExt as _};
 use model::kubernetes::{ConversionError, Converted};
 use model::{Key, KvPair, ListOptions};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 
@@ -139,7 +140,7 @@ impl<T: DeserializeOwned + Send + 'static> Feed<T> {
     ) -> Result<KvList> {
         let listed = match transport.list(self.resource, query).await {
             Ok(listed) => listed,
-            Err(failure) if failure.refusal().is_some_and(Refusal::is_unknown_type) => {
+            Err(failure) if is_absent(transport, self.resource, &failure).await => {
                 return Ok(KvList::default());
             }
             Err(failure) => return Err(self.error("list", failure, &what.to_string())),
@@ -264,6 +265,31 @@ impl<T: DeserializeOwned + Send + 'static> Feed<T> {
     }
 }
 
+/// Whether a list failed because the server has no such kind. Who may not list a kind is refused whether it is there or
+/// not, and the roles of older releases do not name newer kinds: what discovery does not show is not there.
+async fn is_absent(transport: &Transport, resource: ApiResource, failure: &Failure) -> bool {
+    #[derive(Deserialize)]
+    struct Served {
+        resources: Vec<Named>,
+    }
+    #[derive(Deserialize)]
+    struct Named {
+        name: String,
+    }
+    let Some(refusal) = failure.refusal() else { return false };
+    if refusal.is_unknown_type() {
+        return true;
+    }
+    if refusal.code != 403 {
+        return false;
+    }
+    match transport.get::<Served>(&Address::fixed(&format!("/{}", resource.base))).await {
+        Ok(served) => !served.resources.iter().any(|found| found.name == resource.plural),
+        // The whole group is unknown. Any other failure says nothing about the kind.
+        Err(failure) => failure.refusal().is_some_and(Refusal::is_not_found),
+    }
+}
+
 /// Reads a list page by page.
 struct PageReader<T> {
     feed: Feed<T>,
@@ -280,9 +306,7 @@ impl<T: DeserializeOwned + Send + 'static> PageReader<T> {
         let resource = self.feed.resource;
         let page = match self.transport.list_page(resource, &query, self.token.as_deref()).await {
             Ok(page) => page,
-            Err(failure)
-                if self.token.is_none() && failure.refusal().is_some_and(Refusal::is_unknown_type) =>
-            {
+            Err(failure) if self.token.is_none() && is_absent(&self.transport, resource, &failure).await => {
                 return Ok((KvList::default(), None));
             }
             Err(failure) => return Err(self.feed.error("list", failure, &self.what)),

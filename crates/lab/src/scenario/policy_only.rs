@@ -124,7 +124,8 @@ fn only_the_tunnel(play: &mut Play<'_>) -> Result<()> {
 /// The network configuration of the node, with addresses from where it says.
 fn write_conflist(play: &Play<'_>, ipam: &Value) -> Result<()> {
     let file = play.lab.node_file(NODE, CONFLIST);
-    let kubeconfig = play.lab.folder.file("kubeconfig").display().to_string();
+    let (login, _, _) = accounts::login(accounts::PLUGIN);
+    let kubeconfig = play.lab.folder.file(&login).display().to_string();
     let list = json!({
         "name": "gke-pod-network", "cniVersion": "0.3.1",
         "plugins": [{

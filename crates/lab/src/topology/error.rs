@@ -1,5 +1,7 @@
 //! What is impossible about a lab, one sentence each.
 
+use crate::called::count;
+
 /// What is impossible.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TopologyError {
@@ -16,7 +18,7 @@ pub enum TopologyError {
         longest: usize,
     },
     /// Something twice.
-    #[error("there are two {what}s with the name '{name}'")]
+    #[error("there are two {what}s named '{name}'")]
     Twice {
         /// Of what.
         what: &'static str,
@@ -36,7 +38,7 @@ pub enum TopologyError {
         most: usize,
     },
     /// More subnets than nodes.
-    #[error("{subnets} subnets for {nodes} node(s): each subnet needs a node")]
+    #[error("{subnets} subnets for {}: each subnet needs a node", count(*nodes, "node"))]
     EmptySubnet {
         /// Subnets.
         subnets: usize,
@@ -67,10 +69,10 @@ pub enum TopologyError {
     #[error("IP in IP carries IPv4 only: choose --encap vxlan for IPv6")]
     IpipWithV6,
     /// A pool that is none.
-    #[error("'{0}' is no IPv4 range for pods, such as 172.16.0.0/16")]
+    #[error("'{0}' is not an IPv4 range for pods, such as 172.16.0.0/16")]
     PodCidr(String),
     /// A node's range that is none.
-    #[error("'{1}' is no range for the pods of node '{0}'")]
+    #[error("'{1}' is not a range for the pods of node '{0}'")]
     NodePodCidr(String, String),
     /// A pool in the way of the nodes.
     #[error("the range {pods} for pods overlaps the nodes' own addresses in {nodes}")]
@@ -82,7 +84,8 @@ pub enum TopologyError {
     },
     /// A range for nodes that is none.
     #[error(
-        "'{range}' is no IPv4 range for nodes in {subnets} subnet(s): each takes a /24, as in 10.65.0.0/16"
+        "'{range}' is not an IPv4 range for nodes in {}: each takes a /24, as in 10.65.0.0/16",
+        count(*subnets, "subnet")
     )]
     NodeCidr {
         /// The range.
@@ -97,7 +100,7 @@ pub enum TopologyError {
     #[error("an MTU of {0} does not work: choose one from 1280 to 9216")]
     Mtu(u32),
     /// A range for services that is none.
-    #[error("'{0}' is no range for services, such as 10.96.0.0/16 (with 12 to 30 bits for IPv4)")]
+    #[error("'{0}' is not a range for services, such as 10.96.0.0/16 (with 12 to 30 bits for IPv4)")]
     ServiceCidr(String),
     /// Blocks that do not fit.
     #[error("blocks of /{block} do not fit the pool {pool}: choose a block size from {least} to 32")]
@@ -113,9 +116,17 @@ pub enum TopologyError {
     #[error("pod '{0}' cannot answer on port 0")]
     Port(String),
     /// A label that is none.
-    #[error("'{0}' is no label: write NAME=VALUE")]
+    #[error("'{0}' is not a label: write NAME=VALUE")]
     Label(String),
+    /// A label that Kubernetes would not take.
+    #[error("'{label}' is not a label: {reason}")]
+    BadLabel {
+        /// The label.
+        label: String,
+        /// Why not.
+        reason: String,
+    },
     /// A file that cannot be understood.
-    #[error("the topology file cannot be understood: {0}")]
+    #[error("{0}")]
     File(String),
 }

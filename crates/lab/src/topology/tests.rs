@@ -62,11 +62,11 @@ fn what_is_impossible_is_said_in_one_sentence() {
         ("lab", Wish { node_count: Some(0), ..Wish::default() }, "0 nodes: a lab has 1 to 32"),
         ("lab", Wish { node_count: Some(1000), ..Wish::default() }, "1000 nodes"),
         ("lab", Wish { pod_count: Some(100_000), ..Wish::default() }, "100000 pods"),
-        ("lab", Wish { subnets: Some(4), ..Wish::default() }, "4 subnets for 3 node(s)"),
+        ("lab", Wish { subnets: Some(4), ..Wish::default() }, "4 subnets for 3 nodes:"),
         (
             "lab",
             Wish { nodes: vec![node("a", None), node("a", None)], ..Wish::default() },
-            "two nodes with the name 'a'",
+            "two nodes named 'a'",
         ),
         (
             "lab",
@@ -84,20 +84,28 @@ fn what_is_impossible_is_said_in_one_sentence() {
         ),
         ("lab", Wish { pod_cidr: Some("10.0.0.0/8".into()), ..Wish::default() }, "overlaps the nodes"),
         ("lab", Wish { pod_cidr: Some("10.65.3.0/24".into()), ..Wish::default() }, "overlaps the nodes"),
-        ("lab", Wish { pod_cidr: Some("172.16.0.1/16".into()), ..Wish::default() }, "no IPv4 range"),
-        ("lab", Wish { pod_cidr: Some("fd00::/48".into()), ..Wish::default() }, "no IPv4 range"),
+        ("lab", Wish { pod_cidr: Some("172.16.0.1/16".into()), ..Wish::default() }, "not an IPv4 range"),
+        ("lab", Wish { pod_cidr: Some("fd00::/48".into()), ..Wish::default() }, "not an IPv4 range"),
         ("lab", Wish { block_size: Some(12), ..Wish::default() }, "do not fit"),
         (
             "lab",
             Wish { node_cidr: Some("10.0.0.0/24".into()), ..Wish::default() },
-            "no IPv4 range for nodes in 2",
+            "not an IPv4 range for nodes in 2 subnets",
         ),
-        ("lab", Wish { node_cidr: Some("10.0.0.1/16".into()), ..Wish::default() }, "no IPv4 range for nodes"),
+        (
+            "lab",
+            Wish { node_cidr: Some("10.0.0.1/16".into()), ..Wish::default() },
+            "not an IPv4 range for nodes",
+        ),
         ("lab", Wish { node_cidr: Some("172.16.0.0/16".into()), ..Wish::default() }, "overlaps the nodes"),
         ("lab", Wish { node_prefix: Some(16), ..Wish::default() }, "cannot be a /16"),
         ("lab", Wish { mtu: Some(100), ..Wish::default() }, "MTU of 100"),
-        ("lab", Wish { service_cidr: Some("10.0.0.0/8".into()), ..Wish::default() }, "no range for services"),
-        ("lab", Wish { service_cidr: Some("here".into()), ..Wish::default() }, "no range for services"),
+        (
+            "lab",
+            Wish { service_cidr: Some("10.0.0.0/8".into()), ..Wish::default() },
+            "not a range for services",
+        ),
+        ("lab", Wish { service_cidr: Some("here".into()), ..Wish::default() }, "not a range for services"),
     ];
     for (name, wish, expected) in cases {
         let error = plan(name, &wish).expect_err(expected).to_string();
@@ -112,4 +120,21 @@ fn labels_of_a_command_line() {
     assert_eq!(labels.get("tier").map(String::as_str), Some(""));
     assert!(parse_labels("app").is_err() && parse_labels("=x").is_err());
     assert!(parse_labels("").unwrap().is_empty());
+}
+
+#[test]
+fn labels_that_kubernetes_would_refuse() {
+    let nodes = plan("lab", &Wish::default()).unwrap().nodes;
+    for (text, expected) in [
+        ("a=b c", "'a=b c' is not a label"),
+        ("a b=c", "'a b=c' is not a label"),
+        ("a=b/c", "must start and end"),
+    ] {
+        let wish =
+            PodWish { name: "x".to_owned(), labels: parse_labels(text).unwrap(), ..PodWish::default() };
+        let error = plan_pod(&wish, &nodes, 0).expect_err(text).to_string();
+        assert!(error.contains(expected), "{error} should say {expected}");
+    }
+    let labels = parse_labels("app.kubernetes.io/name=web,tier=").unwrap();
+    assert!(plan_pod(&PodWish { name: "x".to_owned(), labels, ..PodWish::default() }, &nodes, 0).is_ok());
 }

@@ -386,6 +386,22 @@ fn what_may_be_listed_and_not_watched_is_listed_again_and_stays_in_sync() {
 }
 
 #[test]
+fn a_kind_that_is_needed_and_whose_list_has_no_revision_is_waited_for() {
+    // So a Kubernetes API without the definition answers.
+    let mut bench = Bench::new(CacheOptions { required: true, ..CacheOptions::default() });
+    bench.tick();
+    assert_eq!(bench.done(""), ["resync", "failed", "wait 5000 ms"], "never in sync");
+    assert_eq!(bench.after(POLL_INTERVAL), ["wait-for-ready", "list 0"]);
+    assert_eq!(bench.page(&[("a", 1)]), ["resync", "+a@1"]);
+    assert_eq!(bench.done("3"), ["in-sync", "watch 3"]);
+    bench.handle(Event::WatchStarted);
+    bench.end(FailureClass::Expired);
+    bench.after(MIN_RESYNC_INTERVAL);
+    assert_eq!(bench.done(""), ["failed", "wait 5000 ms"]);
+    assert_eq!(bench.cache.len(), 1, "nothing is taken away");
+}
+
+#[test]
 fn a_kind_that_is_needed_is_waited_for() {
     let mut bench = Bench::new(CacheOptions { required: true, ..CacheOptions::default() });
     bench.tick();

@@ -2,7 +2,7 @@
 
 use crate::recorder::Recorder;
 use crate::scenario::{Fixture, survive};
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use api::Kind;
 use async_trait::async_trait;
 use datastore::kubernetes::{KubernetesBackend, KubernetesConfig};
@@ -14,6 +14,7 @@ use model::{Key, ListOptions, V1Key};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use syncer::feeds::{self, FelixOptions};
+use testkit::roles::RELEASES;
 use testkit::{ApiServer, Etcd};
 
 struct KubernetesStore {
@@ -199,11 +200,42 @@ async fn pages(store: &KubernetesStore) -> Result<()> {
     Ok(())
 }
 
+/// Images are swapped and manifests stay: Felix's feed is in sync with the roles of every release, on definitions as old as
+/// v3.28's, which know neither tiers nor staged policies.
+async fn roles(store: &KubernetesStore) -> Result<()> {
+    let newer = ["tiers", "stagedglobalnetworkpolicies", "stagednetworkpolicies", "stagedkubernetesnetworkpolicies"];
+    let newer = newer.map(|plural| format!("{plural}.crd.projectcalico.org"));
+    let mut delete = vec!["delete", "crd"];
+    delete.extend(newer.iter().map(String::as_str));
+    store.kubectl(&delete, "").await?;
+    for manifest in ["calico", "canal", "calico-policy-only"] {
+        for release in RELEASES {
+            let name = format!("felix-{manifest}-{}", release.replace('.', "-"));
+            let server = Arc::clone(&store.server);
+            let rules = testkit::roles::rules(manifest, "calico-node", release)?;
+            let kubeconfig = tokio::task::spawn_blocking(move || {
+                server.lock().unwrap_or_else(PoisonError::into_inner).account(&name, &rules)
+            })
+            .await??;
+            let config = KubernetesConfig::from_file(&kubeconfig);
+            let backend: Arc<dyn Backend> = Arc::new(KubernetesBackend::connect(&config).await?);
+            let recorder = Recorder::default();
+            let options =
+                FelixOptions { kubernetes: true, use_pod_cidr: manifest != "calico", leader: true };
+            let syncer = syncer::start(&backend, feeds::felix(options), recorder.clone());
+            recorder.wait_in_sync().await.with_context(|| format!("{manifest}.yaml of {release}"))?;
+            syncer.stop().await;
+        }
+    }
+    Ok(())
+}
+
 /// One server for all: starting it takes longest.
 #[tokio::test(flavor = "multi_thread")]
 async fn feeds_survive_restarts_of_the_api_server() -> Result<()> {
     let store = KubernetesStore::open().await?;
     native_objects(&store).await?;
     pages(&store).await?;
-    survive(&store).await
+    survive(&store).await?;
+    roles(&store).await
 }

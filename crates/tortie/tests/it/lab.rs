@@ -4,12 +4,14 @@
 //! - [`life`]: several labs, killed labs, pods that come and go, output formats, ordinary users.
 //! - [`mistakes`]: one sentence, a clean exit, nothing left.
 //! - [`oracle`]: random policies; `explain` and packets agree on every cell.
+//! - [`outside`]: variables for programs outside, lists, logs, shells, pictures.
 //! - [`scenarios`]: walk-throughs of real clusters.
 
 mod combinations;
 mod life;
 mod mistakes;
 mod oracle;
+mod outside;
 mod scenarios;
 
 use serde_json::Value;

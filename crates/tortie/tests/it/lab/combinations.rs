@@ -120,6 +120,19 @@ fn nodes_as_in_a_cloud() {
     lab.succeed(&words);
     let list = lab.succeed(&["exec", "left", "--", "cat", "/host/etc/cni/net.d/10-calico.conflist"]);
     assert!(list.contains("calico-ipam"), "{list}");
+    // A pod that the plugin refuses leaves nothing, and can be added once the plugin takes it.
+    let list = "/host/etc/cni/net.d/10-calico.conflist";
+    let broken = format!(
+        "mv {list} /run/kept && printf '{{\"name\": \"n\", \"cniVersion\": \"1.0.0\", \"plugins\": [{{\"type\": \"calico\", \"datastore_type\": \"nothing\"}}]}}' > {list}"
+    );
+    lab.succeed(&["exec", "left", "--", "sh", "-c", &broken]);
+    let refused = lab.run(&["pod", "add", "shop/extra", "--node", "left"]);
+    assert!(!refused.status.success(), "{}", super::told(&refused));
+    let status = lab.run(&["status"]);
+    assert!(!super::told(&status).contains("shop/extra"), "{}", super::told(&status));
+    lab.succeed(&["exec", "left", "--", "rm", list]);
+    lab.succeed(&["pod", "add", "shop/extra", "--node", "left", "--ports", "80"]);
+    assert_eq!(lab.matrix(&["--ports", "80"]), (6, 0));
     let other = lab.succeed(&["exec", "right", "--", "ls", "/host/etc/cni/net.d"]);
     assert_eq!(other, "", "each node has its own");
     assert_eq!(std::path::Path::new("/host").exists(), had_folder, "the machine stays as it is");

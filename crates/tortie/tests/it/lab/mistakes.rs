@@ -11,9 +11,9 @@ fn what_cannot_be_is_said_in_one_sentence() {
     let file = file.display().to_string();
     for (arguments, expected) in [
         (vec!["up", "--nodes", "0"], "0 nodes"),
-        (vec!["up", "--nodes", "2", "--subnets", "5"], "5 subnets for 2 node(s)"),
+        (vec!["up", "--nodes", "2", "--subnets", "5"], "5 subnets for 2 nodes"),
         (vec!["up", "--encap", "ipip", "--ipv6"], "IP in IP carries IPv4 only"),
-        (vec!["up", "--file", &file], "two nodes with the name 'a'"),
+        (vec!["up", "--file", &file], "two nodes named 'a'"),
         (vec!["up", "--file", "/nowhere.yaml"], "/nowhere.yaml"),
         (vec!["down"], "there is no lab"),
         (vec!["matrix"], "there is no lab"),
@@ -30,6 +30,39 @@ fn what_cannot_be_is_said_in_one_sentence() {
     }
 }
 
+/// A topology file is read as strictly as manifests: line, caret, and what was probably meant.
+#[test]
+fn a_topology_file_with_mistakes() {
+    let lab = Lab::new();
+    let file = lab.folder.path().join("topology.yaml");
+    std::fs::write(&file, "nodes:\n- {name: a}\npodz: []\nencap: vxlann\n").expect("the file");
+    let output = lab.run(&["up", "--file", &file.display().to_string()]);
+    let text = told(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    for expected in
+        ["topology.yaml:3:1", "^^^^", "did you mean `pods`?", "topology.yaml:4:", "did you mean `vxlan`?"]
+    {
+        assert!(text.contains(expected), "{text} should say {expected}");
+    }
+    lab.assert_gone();
+}
+
+/// A full disk is named with the file that could not be written.
+#[test]
+fn a_full_disk() {
+    let lab = Lab::new();
+    let script = "mount -t tmpfs -o size=128k tmpfs \"$0\" && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script]).arg(lab.folder.path());
+    command.args([TORTIE, "lab", "--lab", &lab.name, "up"]).env("TORTIE_LAB_DIR", lab.folder.path());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let output = super::finish(command, "");
+    let text = told(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("writing ") && text.contains("No space left"), "{text}");
+    assert!(text.contains(&lab.path().display().to_string()), "{text}");
+}
+
 /// A kernel without IP in IP is told apart from one with it before anything is built.
 #[test]
 fn a_missing_kernel_feature() {
@@ -38,7 +71,7 @@ fn a_missing_kernel_feature() {
     if output.status.success() {
         lab.succeed(&["down"]);
     } else {
-        let text = told(&output);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(text.contains("this kernel has no IP in IP tunnels"), "{text}");
         assert_eq!(text.trim().lines().count(), 1, "{text}");
     }
@@ -63,6 +96,20 @@ fn a_manifest_with_a_mistake() {
         "apiVersion: projectcalico.org/v3\nkind: GlobalNetworkPolicy\nmetadata: {name: x}\nspec: {selektor: all()}\n",
     );
     assert!(!output.status.success() && told(&output).contains("selektor"), "{}", told(&output));
+    // Folders are applied, and what only Kubernetes understands is named.
+    let folder = lab.folder.path().join("manifests/below");
+    std::fs::create_dir_all(&folder).expect("folders");
+    std::fs::write(folder.join("deny.yaml"), super::DENY).expect("a file");
+    let path = lab.folder.path().join("manifests").display().to_string();
+    let none = lab.run(&["apply", "-f", &path]);
+    assert!(!none.status.success() && told(&none).contains("-R"), "{}", told(&none));
+    let applied = lab.succeed(&["apply", "-R", "-f", &path]);
+    assert!(applied.contains("Successfully applied 1"), "{applied}");
+    let foreign =
+        "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: x, namespace: shop}\n";
+    let output = lab.run_with(&["apply", "-f", "-"], foreign);
+    let text = told(&output);
+    assert!(!output.status.success() && text.contains("up --datastore kubernetes"), "{text}");
     let output = lab.run(&["exec", "nobody/here", "--", "true"]);
     assert!(
         !output.status.success() && told(&output).contains("there is no node or pod"),
