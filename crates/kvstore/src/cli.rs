@@ -211,8 +211,8 @@ pub fn run(arguments: Arguments) -> anyhow::Result<()> {
                 _ = interrupt.recv() => {}
             }
         };
-        server::run(config, shutdown).await?;
-        Ok(())
+        // The text names its causes already; as a chain they would be printed once more.
+        server::run(config, shutdown).await.map_err(|error| anyhow::anyhow!("{error}"))
     });
     // Requests that are still being answered after the grace period are not waited for.
     runtime.shutdown_timeout(Duration::from_millis(100));

@@ -13,8 +13,15 @@ pub mod server;
 pub use engine::*;
 
 /// The socket on which `tortie datastore` serves the store in `dir`. Whoever finds it answering must use it; whoever does not may open
-/// the store itself.
+/// the store itself, unless it runs for long and finds [`served_path`].
 #[must_use]
 pub fn socket_path(dir: &Path) -> PathBuf {
     dir.join("tortie.sock")
+}
+
+/// The file that says that a server has served the store in `dir` once. A program that runs for long waits for the server then: by
+/// opening the store itself it would keep the server out.
+#[must_use]
+pub fn served_path(dir: &Path) -> PathBuf {
+    dir.join("tortie.served")
 }

@@ -45,7 +45,14 @@ impl Etcd {
     /// When etcd is not installed or does not come up.
     pub fn start_with(options: EtcdOptions) -> Result<Self> {
         let folder = Folder::new("etcd")?;
-        let (port, peer_port) = (free_port()?, free_port()?);
+        let port = free_port()?;
+        // A port that is free again may be the next one that is given.
+        let peer_port = loop {
+            let other = free_port()?;
+            if other != port {
+                break other;
+            }
+        };
         let scheme = if options.tls { "https" } else { "http" };
         let mut arguments: Vec<String> = vec![
             "--name=test".into(),

@@ -1,9 +1,13 @@
-//! How to reach etcd: endpoints, certificates, user; checked, and turned into connections that are not open yet.
+//! How to reach etcd: endpoints, certificates, user; checked, and turned into what a connection needs.
+//!
+//! Files with certificates are read again for each connection ([`EtcdConfig::endpoint`]), so renewed ones are used without a
+//! restart. A file that cannot be used is an error at the start; later, only that connection fails.
 //!
 //! The rules are Calico's: certificates come either from files or inline, never mixed; user and password count only
 //! when both are given; an endpoint without a scheme is `https` when there are certificates and `http` otherwise.
 //! `unix://` endpoints are ours, for `tortie datastore`. Nothing is read from the environment here.
 
+use super::dial::Address;
 use super::discovery;
 use crate::error::{Error, Result};
 use crate::secret::Secret;
@@ -11,10 +15,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
-/// How long connecting may take.
-const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often a quiet connection is probed.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
+/// How long the TLS handshake may take.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often a quiet connection is probed. Servers hang up on clients that probe more than every 5 s.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 /// How long the answer to a probe may take.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -69,13 +73,15 @@ impl TlsInline {
     }
 }
 
-/// One member, ready to be connected to.
+/// One member.
 #[derive(Clone, Debug)]
 pub(super) struct Member {
     /// As the user wrote it, for messages.
     pub(super) url: String,
-    /// The connection's settings.
-    pub(super) endpoint: Endpoint,
+    /// The same with its scheme.
+    full: String,
+    /// Where it listens.
+    pub(super) address: Address,
     /// What to look at when the member never answers although it can be connected to.
     pub(super) hint: &'static str,
 }
@@ -93,7 +99,7 @@ impl EtcdConfig {
             .then(|| (self.username.clone(), self.password.clone()))
     }
 
-    /// The members, with all settings checked and all files read.
+    /// The members, with all settings and files checked.
     pub(super) async fn members(&self) -> Result<Vec<Member>> {
         let endpoints = match (self.endpoints.is_empty(), self.discovery_srv.is_empty()) {
             (false, false) => {
@@ -107,9 +113,33 @@ impl EtcdConfig {
                 Error::transient("failed to discover etcd endpoints through SRV discovery", error)
             })?,
         };
-        let tls = self.tls()?;
+        let has_tls = !self.files.is_empty() || !self.inline.is_empty();
         let has_certificate = !self.files.cert.as_os_str().is_empty() || !self.inline.cert.is_empty();
-        endpoints.iter().map(|url| member(url, tls.as_ref(), has_certificate)).collect()
+        let mut members = Vec::with_capacity(endpoints.len());
+        for url in &endpoints {
+            let member = member(url, has_tls, has_certificate)?;
+            self.endpoint(&member)?;
+            members.push(member);
+        }
+        Ok(members)
+    }
+
+    /// The settings of a new connection to this member, with certificates as they are at this moment.
+    pub(super) fn endpoint(&self, member: &Member) -> Result<Endpoint> {
+        let invalid = |error: tonic::transport::Error| {
+            Error::permanent(format!("cannot use etcd endpoint {}", member.url), super::status::chain(&error))
+        };
+        let tls = self.tls()?;
+        let mut endpoint = Endpoint::from_shared(member.full.clone()).map_err(invalid)?;
+        if let Address::Tcp { host, is_tls: true, .. } = &member.address {
+            let tls = tls.unwrap_or_else(|| ClientTlsConfig::new().with_native_roots());
+            let tls = tls.timeout(HANDSHAKE_TIMEOUT).domain_name(host.clone());
+            endpoint = endpoint.tls_config(tls).map_err(invalid)?;
+        }
+        Ok(endpoint
+            .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
+            .keep_alive_timeout(KEEPALIVE_TIMEOUT)
+            .keep_alive_while_idle(false))
     }
 
     fn tls(&self) -> Result<Option<ClientTlsConfig>> {
@@ -129,7 +159,7 @@ impl EtcdConfig {
         if ca_cert.is_empty() && cert.is_empty() {
             return Ok(None);
         }
-        let mut tls = ClientTlsConfig::new().timeout(DIAL_TIMEOUT);
+        let mut tls = ClientTlsConfig::new();
         tls = if ca_cert.is_empty() {
             tls.with_native_roots()
         } else {
@@ -147,36 +177,35 @@ fn split_endpoints(list: &str) -> Vec<String> {
     list.split(',').map(str::trim).filter(|item| !item.is_empty()).map(str::to_owned).collect()
 }
 
-fn member(url: &str, tls: Option<&ClientTlsConfig>, has_certificate: bool) -> Result<Member> {
-    let invalid = |error: tonic::transport::Error| {
-        Error::permanent(format!("cannot use etcd endpoint {url}"), super::status::chain(&error))
-    };
-    let full = match (url.contains("://"), tls) {
+fn member(url: &str, has_tls: bool, has_certificate: bool) -> Result<Member> {
+    let invalid = |reason: &str| Error::permanent(format!("cannot use etcd endpoint {url}"), reason);
+    let full = match (url.contains("://") || url.starts_with("unix:"), has_tls) {
         (true, _) => url.to_owned(),
-        (false, Some(_)) => format!("https://{url}"),
-        (false, None) => format!("http://{url}"),
+        (false, true) => format!("https://{url}"),
+        (false, false) => format!("http://{url}"),
     };
-    let mut endpoint = Endpoint::from_shared(full.clone()).map_err(invalid)?;
-    if full.starts_with("https://") {
-        let tls =
-            tls.cloned().unwrap_or_else(|| ClientTlsConfig::new().timeout(DIAL_TIMEOUT).with_native_roots());
-        endpoint = endpoint.tls_config(tls).map_err(invalid)?;
-    } else if !full.starts_with("http://") && !full.starts_with("unix:") {
-        let reason = "the scheme must be http, https or unix";
-        return Err(Error::permanent(format!("cannot use etcd endpoint {url}"), reason));
-    }
-    endpoint = endpoint
-        .connect_timeout(DIAL_TIMEOUT)
-        .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
-        .keep_alive_timeout(KEEPALIVE_TIMEOUT)
-        .keep_alive_while_idle(false);
-    let hint = match (full.starts_with("https://"), has_certificate) {
-        (true, true) => "does the server know the authority of the client certificate?",
-        (true, false) => "does the server want a client certificate?",
-        (false, _) if full.starts_with("http://") => "does the server want https?",
-        (false, _) => "",
+    let (address, hint) = if let Some(path) = full.strip_prefix("unix:") {
+        let path = path.strip_prefix("//").unwrap_or(path);
+        (Address::Unix(path.into()), "")
+    } else {
+        let uri: http::Uri =
+            full.parse().map_err(|error: http::uri::InvalidUri| invalid(&error.to_string()))?;
+        let (is_tls, usual_port) = match uri.scheme_str() {
+            Some("https") => (true, 443),
+            Some("http") => (false, 80),
+            _ => return Err(invalid("the scheme must be http, https or unix")),
+        };
+        let host = uri.host().ok_or_else(|| invalid("it has no host"))?;
+        // Brackets belong to the URL, not to the address.
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let hint = match (is_tls, has_certificate) {
+            (true, true) => "does the server know the authority of the client certificate?",
+            (true, false) => "does the server want a client certificate?",
+            (false, _) => "does the server want https?",
+        };
+        (Address::Tcp { host, port: uri.port_u16().unwrap_or(usual_port), is_tls }, hint)
     };
-    Ok(Member { url: url.to_owned(), endpoint, hint })
+    Ok(Member { url: url.to_owned(), full, address, hint })
 }
 
 fn wrong(reason: &str) -> Error {
@@ -245,6 +274,14 @@ mod tests {
         let urls: Vec<String> =
             config.members().await.unwrap().into_iter().map(|member| member.url).collect();
         assert_eq!(urls, ["http://127.0.0.1:1", "127.0.0.1:2", "unix:///run/store.sock"]);
+    }
+
+    #[tokio::test]
+    async fn an_endpoint_with_an_ipv6_address_can_have_tls() {
+        let config = EtcdConfig::for_endpoints("https://[::1]:2379");
+        let members = config.members().await.unwrap();
+        let expected = Address::Tcp { host: "::1".to_owned(), port: 2379, is_tls: true };
+        assert_eq!(members[0].address, expected);
     }
 
     #[test]

@@ -1,17 +1,18 @@
 //! The transport over gRPC: a real etcd cluster, or `tortie datastore` on its socket.
 //!
-//! Members are alternatives. One is used until it fails; a request that cannot have been carried out (no connection)
-//! goes on to the next member, and so do reads whose connection broke. A write whose fate is unknown is never repeated
-//! here: the caller gets a transient error and decides. A watch is never resumed silently either.
+//! Members are alternatives, and one session with one of them serves all requests until it fails ([`session`](super::session)).
+//! A request that cannot have been carried out (no connection) is sent again over a new session, and so are reads whose
+//! connection broke. A write whose fate is unknown is never repeated here: the caller gets a transient error and decides.
+//! A watch is never resumed silently either.
 
-use super::config::{EtcdConfig, Member};
-use super::status::{Failure, cancellation, failure, is_auth_not_enabled, needs_login};
+use super::config::EtcdConfig;
+use super::session::{Session, Sessions};
+use super::status::{Failure, cancellation, failure};
 use super::transport::{
     Change, Condition, Entry, RangeRequest, RangeResponse, Span, Step, Transaction, TransactionResponse,
     Transport, TransportError, WatchAnswer, WatchRequest,
 };
 use crate::error::Result as StoreResult;
-use crate::secret::Secret;
 use async_trait::async_trait;
 use etcd_api::Client;
 use etcd_api::etcdserverpb::{
@@ -20,24 +21,13 @@ use etcd_api::etcdserverpb::{
 };
 use etcd_api::mvccpb::{self, event::EventType};
 use futures::StreamExt as _;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use tokio::sync::Mutex;
-use tonic::{Status, Streaming};
+use std::sync::Arc;
+use tonic::metadata::AsciiMetadataValue;
+use tonic::{Request, Status, Streaming};
 
 /// A cluster of etcd members, or one `tortie datastore`.
 pub struct RemoteTransport {
-    members: Vec<Connection>,
-    /// The member that answered last.
-    current: AtomicUsize,
-}
-
-/// One member and the session with it, once there is one.
-struct Connection {
-    member: Member,
-    user: Option<(String, Secret)>,
-    session: Mutex<Option<Client>>,
-    /// Whether it ever answered anything.
-    answered: AtomicBool,
+    sessions: Arc<Sessions>,
 }
 
 impl RemoteTransport {
@@ -46,53 +36,49 @@ impl RemoteTransport {
     /// # Errors
     /// When the settings contradict themselves or a certificate cannot be read.
     pub async fn new(config: &EtcdConfig) -> StoreResult<Self> {
-        let user = config.user();
-        let members = config
-            .members()
-            .await?
-            .into_iter()
-            .map(|member| Connection {
-                member,
-                user: user.clone(),
-                session: Mutex::new(None),
-                answered: AtomicBool::new(false),
-            })
-            .collect();
-        Ok(Self { members, current: AtomicUsize::new(0) })
+        Ok(Self { sessions: Arc::new(Sessions::new(config).await?) })
     }
 
-    /// Asks one member after the other until one answers.
     async fn call<T, F>(&self, repeatable: bool, request: impl Fn(Client) -> F) -> Result<T, TransportError>
     where
         F: Future<Output = Result<T, Status>>,
     {
-        let count = self.members.len();
-        let start = self.current.load(Ordering::Relaxed);
-        // A read gets one more try: a member that was restarted refuses only the first request on the old connection.
-        let attempts = if repeatable { count + 1 } else { count };
+        self.call_with_session(repeatable, request).await.map(|(answer, _)| answer)
+    }
+
+    /// Asks over one session after the other until a member answers.
+    async fn call_with_session<T, F>(
+        &self,
+        repeatable: bool,
+        request: impl Fn(Client) -> F,
+    ) -> Result<(T, Arc<Session>), TransportError>
+    where
+        F: Future<Output = Result<T, Status>>,
+    {
         let mut failures = Vec::new();
-        for attempt in 0..attempts {
-            let index = (start + attempt) % count;
-            let connection = &self.members[index];
-            let error = match connection.ask(&request).await {
+        // One more than there are members: one that was restarted refuses only the first request on the old connection.
+        for _ in 0..=self.sessions.members() {
+            let session = self.sessions.current().await?;
+            let status = match session.ask(&request).await {
                 Ok(answer) => {
-                    connection.answered.store(true, Ordering::Relaxed);
-                    self.current.store(index, Ordering::Relaxed);
-                    return Ok(answer);
+                    self.sessions.answered(&session);
+                    return Ok((answer, session));
                 }
-                Err(error) => error,
+                Err(status) => status,
             };
-            match failure(&error) {
+            match failure(&status) {
                 Failure::Refused(error) => {
-                    connection.answered.store(true, Ordering::Relaxed);
-                    self.current.store(index, Ordering::Relaxed);
+                    self.sessions.answered(&session);
                     return Err(error);
                 }
-                Failure::NotSent(text) => failures.push(format!("{}: {text}", connection.member.url)),
+                Failure::NotSent(text) => {
+                    self.sessions.lost(&session).await;
+                    failures.push(self.sessions.explain(&session, &text));
+                }
                 Failure::Unknown(text) => {
-                    let text = connection.explain(&text);
+                    let text = self.sessions.explain(&session, &text);
+                    self.sessions.failed(&session, &status).await;
                     if !repeatable {
-                        self.current.store((index + 1) % count, Ordering::Relaxed);
                         return Err(TransportError::Unavailable(text));
                     }
                     failures.push(text);
@@ -101,51 +87,6 @@ impl RemoteTransport {
         }
         failures.dedup();
         Err(TransportError::Unavailable(format!("no etcd endpoint can be reached: {}", failures.join("; "))))
-    }
-}
-
-impl Connection {
-    /// What went wrong, with a guess where the member hangs up without ever having said a word.
-    fn explain(&self, text: &str) -> String {
-        let Member { url, hint, .. } = &self.member;
-        if hint.is_empty() || self.answered.load(Ordering::Relaxed) {
-            return format!("{url}: {text}");
-        }
-        format!("{url}: {text} ({hint})")
-    }
-
-    /// Asks once; and once more as the user when the server does not, or no longer, know who asks.
-    async fn ask<T, F>(&self, request: impl Fn(Client) -> F) -> Result<T, Status>
-    where
-        F: Future<Output = Result<T, Status>>,
-    {
-        let client = self.session().await?;
-        let seen = client.logins();
-        match (request(client.clone()).await, &self.user) {
-            // It was refused, so asking again does nothing twice.
-            (Err(status), Some((name, password))) if needs_login(&status) => {
-                client.log_in(name, password.expose(), seen).await?;
-                request(client).await
-            }
-            (outcome, _) => outcome,
-        }
-    }
-
-    async fn session(&self) -> Result<Client, Status> {
-        let mut slot = self.session.lock().await;
-        if let Some(client) = &*slot {
-            return Ok(client.clone());
-        }
-        // A channel connects when it is used, and again whenever the connection was lost.
-        let client = Client::new(self.member.endpoint.connect_lazy());
-        if let Some((name, password)) = &self.user {
-            match client.log_in(name, password.expose(), 0).await {
-                Err(status) if is_auth_not_enabled(&status) => {}
-                outcome => outcome?,
-            }
-        }
-        *slot = Some(client.clone());
-        Ok(client)
     }
 }
 
@@ -211,13 +152,16 @@ impl Transport for RemoteTransport {
             prev_kv: true,
             ..pb::WatchCreateRequest::default()
         };
-        let (first, stream) = self
-            .call(true, |mut client| {
+        let ((first, stream), session) = self
+            .call_with_session(true, |mut client| {
                 let create = RequestUnion::CreateRequest(create.clone());
                 async move {
                     // The stream of requests stays open: the watch would end with it.
                     let requests = futures::stream::iter([pb::WatchRequest { request_union: Some(create) }])
                         .chain(futures::stream::pending());
+                    let mut requests = Request::new(requests);
+                    // A member that is cut off from the others has no news and says nothing. This makes it end the watch.
+                    requests.metadata_mut().insert("hasleader", AsciiMetadataValue::from_static("true"));
                     let mut stream = client.watch.watch(requests).await?.into_inner();
                     // The first message says that the watch stands.
                     let first = stream.message().await?;
@@ -232,6 +176,7 @@ impl Transport for RemoteTransport {
             })
             .await?;
         let Some(first) = first else {
+            self.sessions.lost(&session).await;
             return Err(TransportError::Unavailable("the server closed the watch at once".to_owned()));
         };
         let revision = first.header.map_or(0, |header| header.revision);
@@ -239,7 +184,8 @@ impl Transport for RemoteTransport {
             Ok(changes) if changes.is_empty() => None,
             other => Some(other),
         };
-        let state = WatchState { stream: Some(stream), pending };
+        let sessions = Arc::clone(&self.sessions);
+        let state = WatchState { stream: Some(stream), pending, sessions, session };
         Ok(WatchAnswer { revision, changes: futures::stream::unfold(state, next_batch).boxed() })
     }
 }
@@ -248,6 +194,8 @@ impl Transport for RemoteTransport {
 struct WatchState {
     stream: Option<Streaming<pb::WatchResponse>>,
     pending: Option<Result<Vec<Change>, TransportError>>,
+    sessions: Arc<Sessions>,
+    session: Arc<Session>,
 }
 
 async fn next_batch(mut state: WatchState) -> Option<(Result<Vec<Change>, TransportError>, WatchState)> {
@@ -261,12 +209,14 @@ async fn next_batch(mut state: WatchState) -> Option<(Result<Vec<Change>, Transp
                     other => break other,
                 },
                 Ok(None) => break Err(TransportError::Unavailable("the server closed the watch".to_owned())),
-                Err(error) => {
-                    break Err(match failure(&error) {
-                        Failure::NotSent(text) | Failure::Unknown(text) => TransportError::Unavailable(text),
-                        Failure::Refused(error) => error,
-                    });
-                }
+                Err(status) => match failure(&status) {
+                    Failure::NotSent(text) | Failure::Unknown(text) => {
+                        // What comes next begins with another member.
+                        state.sessions.failed(&state.session, &status).await;
+                        break Err(TransportError::Unavailable(text));
+                    }
+                    Failure::Refused(error) => break Err(error),
+                },
             }
         },
     };

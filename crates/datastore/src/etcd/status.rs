@@ -91,12 +91,17 @@ pub(super) fn cancellation(compact_revision: i64, reason: &str) -> TransportErro
 }
 
 fn connect_error(status: &Status) -> Option<String> {
-    let mut source = status.source();
-    while let Some(error) = source {
+    status.source().and_then(connect_cause)
+}
+
+/// Why a connection was not made, if that is what went wrong.
+pub(super) fn connect_cause(error: &(dyn StdError + 'static)) -> Option<String> {
+    let mut next = Some(error);
+    while let Some(error) = next {
         if error.is::<ConnectError>() {
             return Some(chain(error));
         }
-        source = error.source();
+        next = error.source();
     }
     None
 }

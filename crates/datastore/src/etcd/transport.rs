@@ -190,7 +190,7 @@ pub struct WatchAnswer {
 }
 
 /// What went wrong on the way to the store or in it.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum TransportError {
     /// The revision is gone, or is not there yet.
     #[error("{0}")]

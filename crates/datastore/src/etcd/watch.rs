@@ -6,7 +6,9 @@
 
 use super::convert::{default_allow_key, invalid, read, remains};
 use super::list::{self, Decoded, Selection};
-use super::transport::{Change, Entry, Transport, TransportError, WatchAnswer, WatchRequest};
+use super::transport::{
+    Change, Entry, RangeRequest, Span, Transport, TransportError, WatchAnswer, WatchRequest,
+};
 use crate::backend::{Watch, WatchEvent};
 use crate::error::{Error, Result};
 use futures::StreamExt as _;
@@ -36,9 +38,14 @@ pub(super) async fn watch(
         WatchRequest { span: selection.watch_span.clone(), start_revision: after.saturating_add(1) };
     let WatchAnswer { revision, changes } = transport.watch(request).await.map_err(watch_error)?;
     if revision > 0 && after > revision {
-        // Such a watch would wait in silence for the store to catch up: it was restored from an older copy.
-        let reason = format!("the store is at revision {revision}, before {after}");
-        return Err(Error::Expired { reason });
+        // Either this member lags behind the one that was read from, or the store was restored from an older copy and the
+        // watch would wait in silence until it has caught up. A read knows: it waits for all members.
+        let request = RangeRequest { span: Span::key(&b"/calico/"[..]), revision: 0, limit: 1 };
+        let newest = transport.range(request).await.map_err(watch_error)?.revision;
+        if after > newest {
+            let reason = format!("the store is at revision {newest}, before {after}");
+            return Err(Error::Expired { reason });
+        }
     }
     let state = State { ready: first, changes: Some(changes), selection };
     Ok(stream::unfold(state, next).boxed())

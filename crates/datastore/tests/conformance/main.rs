@@ -4,7 +4,7 @@
 //!   `tortie datastore` on its socket, and a real kube-apiserver on real etcd and on the embedded store.
 //!   `TORTIE_CASE=<text>` runs only the cases whose name contains the text.
 //! - `datastore_process`: this program itself, started as a server, so that it can be killed.
-//! - What only one store has: certificates, users and several members of etcd (`etcd_access`), what Calico itself
+//! - What only one store has: certificates, users and several members of etcd (`etcd_access`, `etcd_members`), what Calico itself
 //!   wrote (`captures`), and moments that only a store made for the purpose can show (`etcd_edges`). The runs on Kubernetes are in `kubernetes_store`.
 
 mod captures;
@@ -12,6 +12,7 @@ mod cases;
 mod datastore_process;
 mod etcd_access;
 mod etcd_edges;
+mod etcd_members;
 mod fixture;
 mod harness;
 mod kubernetes_native;

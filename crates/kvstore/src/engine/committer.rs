@@ -33,6 +33,9 @@ const BATCH_REQUESTS: usize = 4096;
 /// Between two looks at the leases, at least.
 const LEASE_PAUSE: Duration = Duration::from_millis(1);
 
+/// How long leases stay when there is no space to write down that they have ended.
+const FULL_PAUSE: Duration = Duration::from_secs(5);
+
 /// Where an answer goes.
 pub(super) type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
@@ -80,6 +83,8 @@ pub(super) struct Committer {
     done: Vec<Done>,
     /// Compactions of this commit, to be carried out once it is durable.
     compactions: Vec<(i64, Option<Reply<i64>>)>,
+    /// Since the last commit did not fit on the disk: when leases are looked at again.
+    full_until: Option<Instant>,
 }
 
 impl Committer {
@@ -103,6 +108,7 @@ impl Committer {
             batch,
             done: Vec::new(),
             compactions: Vec::new(),
+            full_until: None,
         }
     }
 
@@ -112,8 +118,10 @@ impl Committer {
             // Without leases nothing happens until somebody asks: no timer, no work. With leases, sleep until the first
             // one ends; a longer life only makes that too early, and a new lease comes as a command.
             let next = lock(&self.shared.leases).next_expiry();
-            // A broken store ends no leases.
-            let next = next.filter(|_| self.shared.broken.get().is_none());
+            // A broken store ends no leases, and a full disk is not asked all the time.
+            let next = next
+                .filter(|_| self.shared.broken.get().is_none())
+                .map(|at| self.full_until.map_or(at, |until| at.max(until)));
             let received = match next {
                 None => self.commands.recv().map_err(|_| RecvTimeoutError::Disconnected),
                 Some(at) => {
@@ -236,7 +244,7 @@ impl Committer {
     }
 
     fn expire(&mut self) {
-        if self.shared.broken.get().is_some() {
+        if self.shared.broken.get().is_some() || self.full_until.is_some_and(|until| Instant::now() < until) {
             return;
         }
         let expired = lock(&self.shared.leases).expired(Instant::now());
@@ -275,9 +283,17 @@ impl Committer {
 
     fn write(&mut self) -> Result<(), Error> {
         match self.log.append(&mut self.batch.frame) {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                if self.full_until.take().is_some() {
+                    tracing::info!("there is space again for the store in {}", self.shared.dir.display());
+                }
+                Ok(())
+            }
             Err(Append::NoSpace) => {
-                tracing::warn!("no space left for the store in {}", self.shared.dir.display());
+                // Said once: whoever writes gets the error.
+                if self.full_until.replace(Instant::now() + FULL_PAUSE).is_none() {
+                    tracing::warn!("no space left for the store in {}", self.shared.dir.display());
+                }
                 Err(Error::NoSpace)
             }
             Err(Append::Broken(error)) => {

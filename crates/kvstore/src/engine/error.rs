@@ -94,6 +94,12 @@ pub enum OpenError {
         /// Why not.
         reason: String,
     },
+    /// There is no store, and none was to be made.
+    #[error("there is no store in {}", dir.display())]
+    NoStore {
+        /// The directory.
+        dir: PathBuf,
+    },
     /// A restore was asked for in a directory that already has a store.
     #[error("{} exists already; restore into a new directory", path.display())]
     Exists {

@@ -28,13 +28,15 @@ pub(super) struct Loaded {
     pub(super) alarm: bool,
 }
 
-/// Makes the directory, for its owner alone.
+/// Makes the directory, for its owner alone. One that is there stays as it is: it may be there for others, too.
 pub(super) fn prepare_dir(dir: &Path) -> Result<(), OpenError> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(OpenError::io("create", dir))?;
-    let permissions = dir.metadata().map_err(OpenError::io("examine", dir))?.permissions();
-    if permissions.mode() & 0o077 != 0 {
-        std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700))
-            .map_err(OpenError::io("restrict", dir))?;
+    let mode = dir.metadata().map_err(OpenError::io("examine", dir))?.permissions().mode() & 0o777;
+    if mode & 0o077 != 0 {
+        tracing::warn!(
+            "{} has mode {mode:04o}: others can get at it; 0700 is recommended for the directory of a store",
+            dir.display()
+        );
     }
     Ok(())
 }

@@ -293,33 +293,87 @@ impl View<'_> {
             return Ok(RangeResponse { revision: self.revision, count, ..RangeResponse::default() });
         }
         let limit = usize::try_from(request.limit).unwrap_or(0);
-        let filters = [
-            request.min_mod_revision,
-            request.max_mod_revision,
-            request.min_create_revision,
-            request.max_create_revision,
-        ];
-        let filtered = filters.iter().any(|&bound| bound != 0);
         // As in etcd: a target without an order sorts only what the limit left.
-        let fetch = match request.sort_order {
-            SortOrder::None if !filtered && limit > 0 => limit.saturating_add(1),
-            _ => 0,
-        };
-        let (mut kvs, count) = self.values(&range, at, fetch)?;
-        if filtered {
-            kvs.retain(|kv| passes(request, kv));
+        let fetch = if limit > 0 && request.reads_only_its_limit() { limit.saturating_add(1) } else { 0 };
+        let (selections, count) = self.select(&range, at, fetch, false)?;
+        let mut found = Found::new(request, limit);
+        for selection in selections {
+            for record in selection.load(self.pending)? {
+                if let Record::Put { kv, .. } = record {
+                    found.add(kv);
+                }
+            }
+            found.cut();
         }
-        if request.sort_order != SortOrder::None || request.sort_target != SortTarget::Key {
-            sort(&mut kvs, request.sort_order, request.sort_target);
-        }
-        let more = limit > 0 && kvs.len() > limit;
-        if more {
-            kvs.truncate(limit);
-        }
-        if request.keys_only {
-            kvs.iter_mut().for_each(|kv| kv.value = Bytes::new());
-        }
+        let (kvs, more) = found.finish();
         Ok(RangeResponse { revision: self.revision, kvs, more, count })
+    }
+}
+
+/// What a range request has found so far. With an order or a filter, and a limit, everything must be looked at, but only
+/// as much is kept as can still be part of the answer.
+struct Found<'a> {
+    request: &'a RangeRequest,
+    limit: usize,
+    kvs: Vec<KeyValue>,
+}
+
+impl<'a> Found<'a> {
+    fn new(request: &'a RangeRequest, limit: usize) -> Self {
+        Self { request, limit, kvs: Vec::new() }
+    }
+
+    fn add(&mut self, mut kv: KeyValue) {
+        if !passes(self.request, &kv) {
+            return;
+        }
+        if self.request.keys_only && self.request.sort_target != SortTarget::Value {
+            kv.value = Bytes::new();
+        }
+        self.kvs.push(kv);
+    }
+
+    /// Forgets what is beyond the limit already; one more than that stays, to know that there are more. The rest is in
+    /// ascending order, which keeps the order among equals.
+    fn cut(&mut self) {
+        let most = self.limit.saturating_add(1);
+        // Seldom enough that sorting is not what takes the time.
+        if self.limit == 0 || self.kvs.len() <= most.saturating_mul(2).saturating_add(CHUNK) {
+            return;
+        }
+        match (self.request.sort_order, self.request.sort_target) {
+            (SortOrder::None, SortTarget::Key) => self.kvs.truncate(most),
+            (SortOrder::None | SortOrder::Ascend, _) => {
+                sort(&mut self.kvs, self.request.sort_target);
+                self.kvs.truncate(most);
+            }
+            (SortOrder::Descend, _) => {
+                sort(&mut self.kvs, self.request.sort_target);
+                self.kvs.drain(..self.kvs.len() - most);
+            }
+        }
+        // What is kept must not keep the memory of what was read along with it.
+        for kv in &mut self.kvs {
+            kv.key = Bytes::copy_from_slice(&kv.key);
+            kv.value = Bytes::copy_from_slice(&kv.value);
+        }
+    }
+
+    fn finish(mut self) -> (Vec<KeyValue>, bool) {
+        if self.request.sort_order != SortOrder::None || self.request.sort_target != SortTarget::Key {
+            sort(&mut self.kvs, self.request.sort_target);
+        }
+        if self.request.sort_order == SortOrder::Descend {
+            self.kvs.reverse();
+        }
+        let more = self.limit > 0 && self.kvs.len() > self.limit;
+        if more {
+            self.kvs.truncate(self.limit);
+        }
+        if self.request.keys_only {
+            self.kvs.iter_mut().for_each(|kv| kv.value = Bytes::new());
+        }
+        (self.kvs, more)
     }
 }
 
@@ -329,7 +383,7 @@ fn passes(request: &RangeRequest, kv: &KeyValue) -> bool {
         && within(kv.create_revision, request.min_create_revision, request.max_create_revision)
 }
 
-fn sort(kvs: &mut [KeyValue], order: SortOrder, target: SortTarget) {
+fn sort(kvs: &mut [KeyValue], target: SortTarget) {
     match target {
         SortTarget::Key => kvs.sort_by(|a, b| a.key.cmp(&b.key)),
         SortTarget::Version => kvs.sort_by_key(|kv| kv.version),
@@ -337,7 +391,63 @@ fn sort(kvs: &mut [KeyValue], order: SortOrder, target: SortTarget) {
         SortTarget::Mod => kvs.sort_by_key(|kv| kv.mod_revision),
         SortTarget::Value => kvs.sort_by(|a, b| a.value.cmp(&b.value)),
     }
-    if order == SortOrder::Descend {
-        kvs.reverse();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever was forgotten on the way, the answer is the one of sorting everything at the end.
+    #[test]
+    fn what_is_forgotten_on_the_way_is_not_missed() {
+        let all: Vec<KeyValue> = (0..5 * CHUNK)
+            .map(|number| {
+                let mixed = (number * 7919) % 1009;
+                KeyValue {
+                    key: format!("{number:08}").into(),
+                    value: format!("{}", mixed % 10).into(),
+                    create_revision: (mixed % 7) as i64 + 1,
+                    mod_revision: mixed as i64 + 1,
+                    version: (mixed % 3) as i64 + 1,
+                    lease: 0,
+                }
+            })
+            .collect();
+        for order in [SortOrder::None, SortOrder::Ascend, SortOrder::Descend] {
+            for target in
+                [SortTarget::Key, SortTarget::Version, SortTarget::Create, SortTarget::Mod, SortTarget::Value]
+            {
+                for (limit, min) in [(1, 0), (1, 500), (17, 500), (CHUNK + 1, 3), (10 * CHUNK, 3), (0, 500)] {
+                    let request = RangeRequest {
+                        limit: limit as i64,
+                        sort_order: order,
+                        sort_target: target,
+                        min_mod_revision: min,
+                        ..RangeRequest::default()
+                    };
+                    let mut found = Found::new(&request, limit);
+                    let mut most_kept = 0;
+                    for chunk in all.chunks(CHUNK) {
+                        chunk.iter().cloned().for_each(|kv| found.add(kv));
+                        found.cut();
+                        most_kept = most_kept.max(found.kvs.len());
+                    }
+                    let mut expected: Vec<_> =
+                        all.iter().filter(|kv| passes(&request, kv)).cloned().collect();
+                    if order != SortOrder::None || target != SortTarget::Key {
+                        sort(&mut expected, target);
+                    }
+                    if order == SortOrder::Descend {
+                        expected.reverse();
+                    }
+                    let more = limit > 0 && expected.len() > limit;
+                    if limit > 0 {
+                        expected.truncate(limit);
+                    }
+                    assert_eq!(found.finish(), (expected, more), "{order:?} {target:?} {limit} {min}");
+                    assert!(limit == 0 || most_kept <= 2 * (limit + 1) + CHUNK, "{most_kept} with {limit}");
+                }
+            }
+        }
     }
 }

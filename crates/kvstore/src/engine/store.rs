@@ -111,6 +111,24 @@ impl Store {
         Ok(Arc::new(Self { shared, commands, jobs, threads: Mutex::new(Some(threads)) }))
     }
 
+    /// Opens the store in `dir` if there is one. Makes nothing.
+    ///
+    /// # Errors
+    /// [`OpenError::NoStore`], and those of [`Store::open`].
+    pub fn open_existing(dir: impl AsRef<Path>, options: Options) -> Result<Arc<Self>, OpenError> {
+        let dir = dir.as_ref();
+        let path = file_path(dir);
+        match path.try_exists() {
+            Ok(true) => Self::open(dir, options),
+            Ok(false) => Err(OpenError::NoStore { dir: dir.to_owned() }),
+            // A part of the path is a file.
+            Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {
+                Err(OpenError::NoStore { dir: dir.to_owned() })
+            }
+            Err(error) => Err(OpenError::io("examine", &path)(error)),
+        }
+    }
+
     /// Makes a new store in `dir` from a snapshot file.
     ///
     /// # Errors

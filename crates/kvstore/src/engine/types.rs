@@ -95,6 +95,17 @@ impl RangeRequest {
         let (key, range_end) = prefix_range(prefix.into());
         Self { key, range_end, ..Self::default() }
     }
+
+    /// Whether the limit, if there is one, bounds how many values must be read: an order or a filter has to look at all.
+    pub(crate) fn reads_only_its_limit(&self) -> bool {
+        let bounds = [
+            self.min_mod_revision,
+            self.max_mod_revision,
+            self.min_create_revision,
+            self.max_create_revision,
+        ];
+        self.sort_order == SortOrder::None && bounds.iter().all(|&bound| bound == 0)
+    }
 }
 
 /// Answer to [`RangeRequest`].

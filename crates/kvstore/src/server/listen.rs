@@ -10,16 +10,13 @@ use std::{
 };
 
 use rustix::net::sockopt;
-use rustls::{
-    RootCertStore, ServerConfig,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
-    server::WebPkiClientVerifier,
-};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, UnixListener},
 };
 use tokio_rustls::TlsAcceptor;
+
+use super::tls::Tls;
 
 /// An address as etcd's flags write it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,70 +80,6 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// The server's certificate, and whether clients need one.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct TlsFiles {
-    /// PEM file of the server's certificate chain.
-    pub cert_file: PathBuf,
-    /// PEM file of its key.
-    pub key_file: PathBuf,
-    /// PEM file of the authorities that sign clients' certificates; with it, clients without one are refused.
-    pub trusted_ca_file: Option<PathBuf>,
-}
-
-/// Why the TLS files cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum TlsError {
-    /// A PEM file cannot be read.
-    #[error("cannot read {}: {source}", path.display())]
-    Pem {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: rustls::pki_types::pem::Error,
-    },
-    /// The certificate, key or authorities do not fit.
-    #[error("cannot use the TLS files: {0}")]
-    Config(String),
-}
-
-impl TlsFiles {
-    pub(super) fn acceptor(&self) -> Result<TlsAcceptor, TlsError> {
-        let pem = |path: &Path| {
-            let path = path.to_owned();
-            move |source| TlsError::Pem { path, source }
-        };
-        let config = |error: &dyn fmt::Display| TlsError::Config(error.to_string());
-        let certificates = |path: &Path| {
-            CertificateDer::pem_file_iter(path)
-                .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-                .map_err(pem(path))
-        };
-        let chain = certificates(&self.cert_file)?;
-        let key = PrivateKeyDer::from_pem_file(&self.key_file).map_err(pem(&self.key_file))?;
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
-            .with_safe_default_protocol_versions()
-            .map_err(|error| config(&error))?;
-        let builder = match &self.trusted_ca_file {
-            None => builder.with_no_client_auth(),
-            Some(path) => {
-                let mut roots = RootCertStore::empty();
-                for certificate in certificates(path)? {
-                    roots.add(certificate).map_err(|error| config(&error))?;
-                }
-                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-                    .build()
-                    .map_err(|error| config(&error))?;
-                builder.with_client_cert_verifier(verifier)
-            }
-        };
-        let mut server = builder.with_single_cert(chain, key).map_err(|error| config(&error))?;
-        server.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(TlsAcceptor::from(Arc::new(server)))
-    }
-}
-
 /// A connection of any kind.
 pub(super) trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
@@ -154,7 +87,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 /// A bound endpoint.
 pub(super) struct Listener {
     socket: Socket,
-    tls: Option<TlsAcceptor>,
+    tls: Option<Arc<Tls>>,
 }
 
 enum Socket {
@@ -163,13 +96,13 @@ enum Socket {
 }
 
 impl Listener {
-    pub(super) async fn bind(endpoint: &Endpoint, acceptor: Option<&TlsAcceptor>) -> io::Result<Self> {
+    pub(super) async fn bind(endpoint: &Endpoint, certificates: Option<&Arc<Tls>>) -> io::Result<Self> {
         let (socket, tls) = match endpoint {
             Endpoint::Tcp { address, tls } => (Socket::Tcp(TcpListener::bind(address).await?), *tls),
             Endpoint::Unix { path, tls } => (Socket::Unix(bind_unix(path)?, path.clone()), *tls),
         };
         let missing = || io::Error::other("it needs --cert-file and --key-file");
-        let tls = if tls { Some(acceptor.cloned().ok_or_else(missing)?) } else { None };
+        let tls = if tls { Some(certificates.cloned().ok_or_else(missing)?) } else { None };
         Ok(Self { socket, tls })
     }
 
@@ -192,7 +125,7 @@ impl Listener {
             }
             Socket::Unix(listener, _) => Box::new(listener.accept().await?.0),
         };
-        Ok((connection, self.tls.clone()))
+        Ok((connection, self.tls.as_ref().map(|tls| tls.acceptor())))
     }
 }
 

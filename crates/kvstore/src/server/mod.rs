@@ -11,11 +11,21 @@ mod listen;
 mod pages;
 mod services;
 mod streams;
+mod tls;
 mod unary;
 mod users;
 mod watching;
 
-use std::{convert::Infallible, future::Future, io, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    fs::OpenOptions,
+    future::Future,
+    io::{self, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use axum::{Router, routing};
 use etcd_api::etcdserverpb::{
@@ -29,21 +39,23 @@ use hyper_util::{
     rt::{TokioIo, TokioTimer},
     server::conn::auto,
 };
-use tokio::{sync::watch, task::JoinSet};
+use tokio::{sync::watch, task::JoinSet, time::timeout};
 use tower::Service;
 
 pub use compactor::AutoCompaction;
 pub use gateway::decode_json;
-pub use listen::{Endpoint, EndpointError, TlsError, TlsFiles};
+pub use listen::{Endpoint, EndpointError};
+pub use tls::{TlsError, TlsFiles};
 
 use authority::Authority;
 use listen::{Connection, Listener};
 use services::{Api, Info};
 use streams::Streams;
+use tls::Tls;
 
 use crate::{
     engine::{OpenError, Options, Store},
-    socket_path,
+    served_path, socket_path,
 };
 
 /// The etcd version whose API this is; clients decide by it what they may use.
@@ -54,6 +66,8 @@ const CLUSTER_VERSION: &str = "3.5.0";
 const MESSAGE_OVERHEAD: usize = 512 << 10;
 /// How long open connections get to finish when the server stops.
 const DRAIN: Duration = Duration::from_secs(2);
+/// How long a TLS handshake may take.
+const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// How the server is run.
 #[derive(Debug, Clone)]
@@ -146,19 +160,20 @@ impl Server {
         if let Some(snapshot) = &config.restore {
             Store::restore(&config.data_dir, snapshot)?;
         }
-        let acceptor = config.tls.as_ref().map(TlsFiles::acceptor).transpose()?;
+        let certificates = config.tls.map(Tls::new).transpose()?.map(Arc::new);
         let store = Store::open(&config.data_dir, config.options)?;
         let mut wanted = vec![Endpoint::Unix { path: socket_path(&config.data_dir), tls: false }];
         wanted.extend(config.listen);
         let mut listeners = Vec::new();
         let mut endpoints = Vec::new();
         for endpoint in wanted {
-            let listener = Listener::bind(&endpoint, acceptor.as_ref()).await;
+            let listener = Listener::bind(&endpoint, certificates.as_ref()).await;
             let bound = listener.and_then(|listener| Ok((listener.endpoint()?, listener)));
             let (bound, listener) = bound.map_err(|source| StartError::Listen { endpoint, source })?;
             listeners.push(listener);
             endpoints.push(bound);
         }
+        mark_as_served(&config.data_dir);
         let status = store.status();
         let client_urls = if config.advertise.is_empty() {
             endpoints.iter().skip(1).map(ToString::to_string).collect()
@@ -218,6 +233,22 @@ impl Server {
     }
 }
 
+/// Leaves a mark for programs that find the server away: they wait for it, instead of opening the store and keeping it out.
+fn mark_as_served(dir: &Path) {
+    let path = served_path(dir);
+    let text = "A server has served this store, so Calico's components wait for it.\n\
+                Remove this file if they are to open the store themselves.\n";
+    let written = match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
+        Ok(mut file) => file.write_all(text.as_bytes()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
+    };
+    if let Err(error) = written {
+        // The store can be served all the same.
+        tracing::warn!("cannot write {}: {error}", path.display());
+    }
+}
+
 async fn accept(listener: Listener, routes: Routes, mut stopped: watch::Receiver<()>) {
     let mut connections = JoinSet::new();
     loop {
@@ -230,9 +261,10 @@ async fn accept(listener: Listener, routes: Routes, mut stopped: watch::Receiver
                     connections.spawn(async move {
                         match acceptor {
                             None => converse(stream, routes, stopped).await,
-                            Some(acceptor) => match acceptor.accept(stream).await {
-                                Ok(stream) => converse(Box::new(stream), routes, stopped).await,
-                                Err(error) => tracing::debug!("a TLS handshake failed: {error}"),
+                            Some(acceptor) => match timeout(HANDSHAKE, acceptor.accept(stream)).await {
+                                Ok(Ok(stream)) => converse(Box::new(stream), routes, stopped).await,
+                                Ok(Err(error)) => tracing::debug!("a TLS handshake failed: {error}"),
+                                Err(_) => tracing::debug!("a TLS handshake took too long"),
                             },
                         }
                     });
@@ -247,7 +279,7 @@ async fn accept(listener: Listener, routes: Routes, mut stopped: watch::Receiver
     }
     drop(listener);
     let drained = async { while connections.join_next().await.is_some() {} };
-    if tokio::time::timeout(DRAIN, drained).await.is_err() {
+    if timeout(DRAIN, drained).await.is_err() {
         connections.abort_all();
     }
 }

@@ -71,7 +71,8 @@ impl Api {
     /// the other thread would be given back to the system and fetched again for each request.
     pub(super) async fn read_keys(&self, request: pb::RangeRequest) -> Result<pb::RangeResponse, Status> {
         let request = range_request(request)?;
-        let small = request.range_end.is_empty() || (1..=INLINE_KEYS).contains(&request.limit);
+        let small = request.range_end.is_empty()
+            || ((1..=INLINE_KEYS).contains(&request.limit) && request.reads_only_its_limit());
         let response = if small {
             self.store.range(&request)
         } else {

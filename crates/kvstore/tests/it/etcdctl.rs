@@ -1,6 +1,7 @@
 //! Debian's etcdctl on our server and on real etcd: the same commands, the same output, apart from what names the server.
 
 use std::{
+    fs,
     io::{BufRead, BufReader, Write},
     process::{Command, Stdio},
 };
@@ -189,5 +190,17 @@ fn etcdctl_speaks_tls_with_client_certificates_and_unix_sockets() -> Result<()> 
         let local = Ctl { endpoint: format!("unix://{}", path.display()) };
         assert!(local.run(&["get", "secure"], "")?.contains("yes"), "{}", path.display());
     }
+
+    // One half of a pair is of no use, and changes nothing.
+    let old = fs::read(&pair.certificate)?;
+    fs::write(&pair.certificate, "half a certificate")?;
+    assert!(secure.run(&[&with[..], &["get", "secure"]].concat(), "")?.contains("yes"));
+    fs::write(&pair.certificate, old)?;
+    // Another authority takes over: all files are replaced, and the server goes on.
+    let renewed = testkit::Authority::new(folder.path())?;
+    renewed.sign("server", "localhost", &[])?;
+    renewed.sign("client", "root", &[])?;
+    let text = secure.run(&[&with[..], &["get", "secure"]].concat(), "")?;
+    assert!(text.contains("yes"), "with renewed certificates: {text}");
     Ok(())
 }

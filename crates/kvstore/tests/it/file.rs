@@ -169,13 +169,29 @@ fn everything_is_for_its_owner_alone() -> Result<()> {
     assert_eq!(mode(server.dir())?, 0o700);
     assert_eq!(mode(server.dir().join(FILE))?, 0o600);
     assert_eq!(mode(kvstore::socket_path(&server.dir()))?, 0o600);
-    // A directory that was open to others is closed.
+    assert_eq!(mode(kvstore::served_path(&server.dir()))?, 0o600);
+    // A directory that is there stays as it is: it may be there for others, too.
     let folder = Folder::new("open")?;
     let dir = folder.path().join("data");
     fs::create_dir(&dir)?;
-    fs::set_permissions(&dir, fs::Permissions::from_mode(0o755))?;
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o1777))?;
     drop(open(&dir));
-    assert_eq!(mode(dir)?, 0o700);
+    assert_eq!(fs::metadata(&dir)?.permissions().mode() & 0o7777, 0o1777);
+    assert_eq!(mode(dir.join(FILE))?, 0o600);
+    Ok(())
+}
+
+#[test]
+fn a_store_that_must_exist_is_not_made() -> Result<()> {
+    let folder = Folder::new("none")?;
+    for dir in [folder.path().to_owned(), folder.path().join("not/there")] {
+        let outcome = Store::open_existing(&dir, Options::default());
+        let Err(error @ OpenError::NoStore { .. }) = outcome else { bail!("it was opened") };
+        assert!(error.to_string().contains(&dir.display().to_string()), "{error}");
+    }
+    assert_eq!(fs::read_dir(folder.path())?.count(), 0);
+    drop(open(folder.path()));
+    Store::open_existing(folder.path(), Options::default())?;
     Ok(())
 }
 
@@ -303,6 +319,7 @@ fn a_full_disk_refuses_writes_keeps_reads_and_recovers() -> Result<()> {
             value,
             ..pb::PutRequest::default()
         };
+        client.lease.lease_grant(pb::LeaseGrantRequest { ttl: 2, id: 7 }).await?;
         let mut written = 0;
         let error = loop {
             match client.kv.put(put(format!("key-{written:05}"), value.clone())).await {
@@ -320,6 +337,10 @@ fn a_full_disk_refuses_writes_keeps_reads_and_recovers() -> Result<()> {
         assert_eq!(read.kvs[0].value, value);
         let revision = read.header.context("no header")?.revision;
         assert_eq!(revision, i64::from(written) + 1);
+        // The lease is over and cannot be ended for lack of space; that is tried now and then, and said once.
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        let log = fs::read_to_string(folder.path().join("log"))?;
+        assert_eq!(log.matches("no space left").count(), 1, "{log}");
         // Space returns: so do writes, without a restart.
         fs::remove_file(format!("/proc/{}/root{}/filler", process.id(), disk.display()))?;
         let after = client.kv.put(put("after".to_owned(), "x".into())).await?.into_inner();
