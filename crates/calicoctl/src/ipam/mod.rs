@@ -4,6 +4,7 @@
 //! - `store`: reading and compare-and-swap over `ipam-core`'s transitions, the same on every datastore.
 //! - `snapshot` and `fix`: all records at one moment, and the repairs that are safe.
 //! - `table`: boxed tables.
+//! - `usage` and `map`: how full each block is, as values; those as a map for a terminal, or as a page.
 //!
 //! No command here hands out an address, and none releases one that it was not asked to release.
 
@@ -11,6 +12,7 @@ pub mod check;
 pub mod configure;
 mod explain;
 mod fix;
+mod map;
 pub mod release;
 mod report;
 pub mod show;
@@ -18,6 +20,7 @@ mod snapshot;
 pub mod split;
 mod store;
 mod table;
+pub(crate) mod usage;
 
 use crate::context::Context;
 use crate::failure::{Failure, Result};
