@@ -69,3 +69,68 @@ fn applies(policy: &Policy, item: &Item) -> bool {
         && policy.selection.faults.is_empty()
         && policy.selection.selects(&item.labels)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Cluster;
+    use api::Resource;
+
+    fn cluster() -> Cluster {
+        let mut cluster = Cluster::new();
+        for (kind, json) in [
+            (
+                Kind::WorkloadEndpoint,
+                r#"{"metadata":{"name":"w","namespace":"shop","labels":{"app":"web","projectcalico.org/namespace":"shop"}},"spec":{"pod":"web","node":"n1","ipNetworks":["10.0.0.1/32"]}}"#,
+            ),
+            (
+                Kind::HostEndpoint,
+                r#"{"metadata":{"name":"h","labels":{"app":"web"}},"spec":{"node":"n1","expectedIPs":["10.1.0.1"]}}"#,
+            ),
+            (
+                Kind::GlobalNetworkSet,
+                r#"{"metadata":{"name":"s","labels":{"app":"web"}},"spec":{"nets":["10.2.0.0/16"]}}"#,
+            ),
+            (
+                Kind::NetworkPolicy,
+                r#"{"metadata":{"name":"np","namespace":"shop"},"spec":{"tier":"default","selector":"app == 'web'","types":["Ingress"]}}"#,
+            ),
+            (
+                Kind::GlobalNetworkPolicy,
+                r#"{"metadata":{"name":"raw"},"spec":{"tier":"default","order":1,"selector":"app == 'web'","doNotTrack":true,"applyOnForward":true,"types":["Ingress","Egress"]}}"#,
+            ),
+            (
+                Kind::StagedGlobalNetworkPolicy,
+                r#"{"metadata":{"name":"tried"},"spec":{"stagedAction":"Set","tier":"default","order":2,"selector":"all()","types":["Egress"]}}"#,
+            ),
+        ] {
+            cluster.add(Resource::from_json(kind, json.as_bytes()).expect("an object"));
+        }
+        cluster.complete();
+        cluster
+    }
+
+    #[test]
+    fn a_policy_has_endpoints_and_an_endpoint_has_policies() {
+        let cluster = cluster();
+        let world = World::new(&cluster);
+        let endpoints = |kind, namespace: &str, name: &str| world.endpoints_of(kind, namespace, name);
+        assert_eq!(endpoints(Kind::NetworkPolicy, "shop", "np"), Some(vec!["pod shop/web".to_owned()]));
+        assert_eq!(
+            endpoints(Kind::GlobalNetworkPolicy, "", "raw"),
+            Some(vec!["host endpoint h".to_owned()]),
+            "what is not tracked is the host's"
+        );
+        assert_eq!(endpoints(Kind::NetworkPolicy, "shop", "nosuch"), None);
+        let policies = world.policies_of(Kind::WorkloadEndpoint, "shop", "w").expect("the endpoint");
+        let shown: Vec<(&str, usize, bool)> = policies
+            .iter()
+            .map(|policy| (policy.policy.as_str(), policy.directions.len(), policy.staged))
+            .collect();
+        assert_eq!(
+            shown,
+            [("StagedGlobalNetworkPolicy tried", 1, true), ("NetworkPolicy shop/np", 1, false)]
+        );
+        assert_eq!(world.policies_of(Kind::WorkloadEndpoint, "shop", "nosuch"), None);
+    }
+}
