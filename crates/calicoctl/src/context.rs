@@ -163,7 +163,9 @@ impl Context {
         let deadline = Instant::now() + CONNECT_DEADLINE;
         match tokio::time::timeout_at(deadline, Client::open(&config)).await {
             Ok(Ok(client)) => Ok(Opened { client, target, deadline }),
-            Ok(Err(error)) => Err(not_opened(&Failure::from(error), &target)),
+            Ok(Err(error)) => {
+                Err(Failure::new(format!("Failed to create Calico API client: {error} ({target})")))
+            }
             Err(_) => Err(no_answer(&target)),
         }
     }
@@ -252,15 +254,6 @@ impl Opened {
             ))),
         }
     }
-}
-
-/// Why a client cannot be made. Where nothing is configured there is no target to name.
-fn not_opened(error: &Failure, target: &str) -> Failure {
-    let reason = error.message();
-    if reason.contains("no datastore is configured") {
-        return Failure::new(reason);
-    }
-    Failure::new(format!("Failed to create Calico API client: {reason} ({target})"))
 }
 
 fn no_answer(target: &str) -> Failure {

@@ -14,6 +14,8 @@ use api::{BGPConfigurationSpec, Kind, Resource};
 use client::{Client, DatastoreType, ListQuery};
 use futures::StreamExt as _;
 use model::{IpamConfig, Key, Value};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 
 /// How many objects are asked for at once.
 const PARALLEL: usize = 32;
@@ -150,11 +152,13 @@ async fn follow(
     labels: &Labels,
     context: &mut Context,
 ) -> Result<()> {
-    if context.client_config(&args.config)?.datastore_type == DatastoreType::Embedded {
-        return Err(Failure::new(
+    let config = context.client_config(&args.config)?;
+    if config.datastore_type == DatastoreType::Embedded && !is_served(Path::new(&config.embedded_path)) {
+        return Err(Failure::new(format!(
             "an embedded store has one user at a time, so that nothing could change during a watch: serve it with `tortie \
-             datastore`, and name that with ETCD_ENDPOINTS",
-        ));
+             datastore --data-dir {}`",
+            config.embedded_path
+        )));
     }
     let opened = context.open(&args.config).await?;
     let information = opened.cluster_information().await?;
@@ -166,6 +170,11 @@ async fn follow(
         settings.as_number = as_number(&opened.client).await;
     }
     watch::run(args, targets, format, labels, &opened, settings, context).await
+}
+
+/// Whether a server answers for an embedded store.
+fn is_served(folder: &Path) -> bool {
+    UnixStream::connect(kvstore::socket_path(folder)).is_ok()
 }
 
 /// Reads one object or all of a kind; also says which entries could not be read.

@@ -133,7 +133,7 @@ pub async fn candidates(
     let kinds: Vec<Kind> = KINDS
         .iter()
         .map(|entry| entry.kind)
-        .filter(|kind| !NEVER.contains(kind) && !(is_kubernetes && *kind == Kind::Profile))
+        .filter(|kind| !NEVER.contains(kind) && (*kind != Kind::Profile || !is_kubernetes))
         .collect();
     let requests = kinds.iter().map(|kind| async move { client.list_any(*kind, &ListQuery::all()).await });
     let lists: Vec<_> = futures::stream::iter(requests).buffered(PARALLEL).collect().await;

@@ -39,8 +39,8 @@ pub async fn run(
     let [target] = targets else {
         return Err(Failure::new("--watch follows all objects of one type, or one object: name one"));
     };
-    if target.name.is_empty() && args.files.is_given() {
-        return Err(Failure::new("--watch follows a type or an object, not a file"));
+    if args.all_namespaces && target.kind.is_namespaced() && !target.name.is_empty() {
+        return Err(Failure::new("cannot use --all-namespace flag for getting a single resource"));
     }
     let with_namespace = args.all_namespaces || args.namespace.is_some();
     let printer = Printer::new(target, format, with_namespace, settings)?;
