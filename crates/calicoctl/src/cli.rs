@@ -1,10 +1,11 @@
 //! The tree of commands, and the way from arguments to an exit code.
 //!
-//! Exit codes are Calico's: 0, or 1 for every failure, wrong usage included.
+//! Exit codes are Calico's: 0, or 1 for every failure, wrong usage included. With `--exit-code` 1 means that there is
+//! something to see, and failures are 2.
 
 use crate::context::{Context, Globals, Surroundings};
 use crate::failure::{Failure, Result};
-use crate::{analyze, cluster, datastore, explain, ipam, manual, node, resource, version};
+use crate::{analyze, cluster, datastore, explain, help, ipam, manual, node, resource, version};
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use std::ffi::OsString;
@@ -18,7 +19,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Parser)]
 #[command(
     name = "calicoctl",
-    disable_help_subcommand = true,
     disable_version_flag = true,
     subcommand_required = true,
     arg_required_else_help = true,
@@ -48,6 +48,10 @@ pub enum Command {
     Delete(Box<resource::delete::DeleteArgs>),
     /// Show resources: all of a type, some by name, or those named in files.
     Get(Box<resource::get::GetArgs>),
+    /// Show resources for reading: rules as lines, who is selected, what uses them.
+    Describe(Box<resource::describe::DescribeArgs>),
+    /// Change a resource in an editor.
+    Edit(Box<resource::edit::EditArgs>),
     /// Change some fields of a resource and leave the rest as it is.
     Patch(Box<resource::patch::PatchArgs>),
     /// Set, change or remove a label of a resource.
@@ -89,6 +93,8 @@ pub async fn dispatch(command: Command, context: &mut Context) -> Result<()> {
         Command::Replace(args) => resource::write::replace(&args, context).await,
         Command::Delete(args) => resource::delete::run(&args, context).await,
         Command::Get(args) => resource::get::run(&args, context).await,
+        Command::Describe(args) => resource::describe::run(&args, context).await,
+        Command::Edit(args) => resource::edit::run(&args, context).await,
         Command::Patch(args) => resource::patch::run(&args, context).await,
         Command::Label(args) => resource::label::run(&args, context).await,
         Command::Validate(args) => resource::write::validate(&args, context),
@@ -106,15 +112,19 @@ pub async fn dispatch(command: Command, context: &mut Context) -> Result<()> {
     }
 }
 
-/// Runs one command line and returns its exit code: 0 or 1.
+/// The exit code of failures where 1 has another meaning.
+pub const FAILED_WITH_EXIT_CODE: u8 = 2;
+
+/// Runs one command line and returns its exit code.
 #[must_use]
 pub fn run(arguments: &[OsString], mut surroundings: Surroundings) -> ExitCode {
     let command = tree(program_name(arguments));
+    let has_exit_codes = arguments.iter().any(|argument| argument == "--exit-code");
     let parsed =
         command.try_get_matches_from(arguments).and_then(|matches| Arguments::from_arg_matches(&matches));
     let arguments = match parsed {
         Ok(arguments) => arguments,
-        Err(error) => return usage(&error, &mut surroundings),
+        Err(error) => return usage(&error, has_exit_codes, &mut surroundings),
     };
     // Messages and the log share one stream, so that they do not cut into each other.
     let stderr =
@@ -131,8 +141,10 @@ pub fn run(arguments: &[OsString], mut surroundings: Surroundings) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            context.warn(failure.message());
-            ExitCode::FAILURE
+            if !failure.message().is_empty() {
+                context.warn(failure.message());
+            }
+            failure.code()
         }
     }
 }
@@ -140,7 +152,14 @@ pub fn run(arguments: &[OsString], mut surroundings: Surroundings) -> ExitCode {
 /// The tree of commands under the name that the program was started by.
 #[must_use]
 pub fn tree(program: &'static str) -> clap::Command {
-    Arguments::command().name(program).bin_name(program)
+    let command = Arguments::command().name(program).bin_name(program);
+    // Behind a command that selects by labels, `-l` is kubectl's: the level has only its long name there.
+    let level = command.get_arguments().find(|argument| argument.get_id() == "log_level").cloned();
+    let Some(level) = level.map(|level| level.short(None)) else { return command };
+    command.mut_subcommands(|below| {
+        let selects = below.get_arguments().any(|argument| argument.get_id() == "selector");
+        if selects { below.arg(level.clone()) } else { below }
+    })
 }
 
 fn program_name(arguments: &[OsString]) -> &'static str {
@@ -152,18 +171,25 @@ fn program_name(arguments: &[OsString]) -> &'static str {
     }
 }
 
-fn usage(error: &clap::Error, surroundings: &mut Surroundings) -> ExitCode {
+fn usage(error: &clap::Error, has_exit_codes: bool, surroundings: &mut Surroundings) -> ExitCode {
     let is_help = matches!(
         error.kind(),
         ErrorKind::DisplayHelp
             | ErrorKind::DisplayVersion
             | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
     );
-    let text = error.render().to_string();
+    let mut text = error.render().to_string();
+    if let (true, Some(width)) = (is_help, surroundings.width) {
+        text = help::wrap(&text, width);
+    }
     let stream = if is_help { &mut surroundings.stdout } else { &mut surroundings.stderr };
     // When the stream is gone there is nobody left to tell.
     let _ = stream.write_all(text.as_bytes()).and_then(|()| stream.flush());
-    if is_help { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    match (is_help, has_exit_codes) {
+        (true, _) => ExitCode::SUCCESS,
+        (false, true) => ExitCode::from(FAILED_WITH_EXIT_CODE),
+        (false, false) => ExitCode::FAILURE,
+    }
 }
 
 fn start(command: Command, context: &mut Context, log: Shared) -> Result<()> {

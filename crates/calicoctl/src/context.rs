@@ -4,6 +4,8 @@
 //! person would read.
 
 use crate::failure::{Failure, Result};
+use crate::kinds::Words;
+use crate::paint;
 use crate::version_gate::{self, Access, Verdict};
 use api::{ClusterInformation, ClusterInformationSpec};
 use client::config::Environment;
@@ -30,19 +32,36 @@ pub struct Surroundings {
     pub colours: bool,
     /// Whether progress may be shown on standard error.
     pub progress: bool,
+    /// How many columns help is wrapped to; lines stay as long as they are without a number.
+    pub width: Option<usize>,
 }
+
+/// The heading of the flags that every command accepts.
+pub const GLOBAL: &str = "Global options";
+
+/// Calico's names for how much is logged.
+pub const LOG_LEVELS: &[&str] = &["panic", "fatal", "error", "warn", "info", "debug"];
 
 /// The flags that every command accepts.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Globals {
     /// The name of the kubeconfig context to use.
-    #[arg(long, global = true, value_name = "NAME")]
+    #[arg(long, global = true, value_name = "NAME", help_heading = GLOBAL)]
     pub context: Option<String>,
     /// Do not warn, or fail, when client and cluster are of different versions.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = GLOBAL)]
     pub allow_version_mismatch: bool,
     /// How much to log to standard error: panic, fatal, error, warn, info or debug.
-    #[arg(long, short = 'l', global = true, value_name = "LEVEL", default_value = "panic")]
+    #[arg(
+        long,
+        short = 'l',
+        global = true,
+        value_name = "LEVEL",
+        default_value = "panic",
+        value_parser = Words::of(LOG_LEVELS),
+        hide_possible_values = true,
+        help_heading = GLOBAL
+    )]
     pub log_level: String,
 }
 
@@ -63,10 +82,11 @@ pub struct Context {
 }
 
 impl Surroundings {
-    /// Those of this process. Colours only on a terminal, and not where `NO_COLOR` is set.
+    /// Those of this process. Colours only on a terminal that can show them, and not where `NO_COLOR` is set.
     #[must_use]
     pub fn of_process() -> Self {
-        let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+            || std::env::var_os("TERM").is_some_and(|terminal| terminal == "dumb");
         Self {
             stdin: Box::new(std::io::stdin()),
             stdout: Box::new(std::io::stdout()),
@@ -74,11 +94,31 @@ impl Surroundings {
             environment: Box::new(client::config::SystemEnvironment),
             colours: std::io::stdout().is_terminal() && !no_colour,
             progress: std::io::stderr().is_terminal(),
+            width: terminal_width(),
         }
     }
 }
 
+/// The width of the terminal on standard output.
+fn terminal_width() -> Option<usize> {
+    let columns = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?.ws_col;
+    Some(usize::from(columns)).filter(|columns| *columns > 0)
+}
+
 impl Context {
+    /// Writes to standard output at once, and says whether anybody still reads it.
+    ///
+    /// # Errors
+    /// When the stream fails otherwise.
+    pub fn print_now(&mut self, text: &str) -> Result<bool> {
+        let stdout = &mut self.surroundings.stdout;
+        match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Writes to standard output. A reader that went away is no error.
     ///
     /// # Errors
@@ -92,8 +132,10 @@ impl Context {
 
     /// Writes a line to standard error.
     pub fn warn(&mut self, text: &str) {
+        // Only where both streams are terminals: then nobody reads them as data.
+        let colours = self.surroundings.colours && self.surroundings.progress;
         // When standard error is gone there is nobody left to tell.
-        let _ = writeln!(self.surroundings.stderr, "{text}");
+        let _ = writeln!(self.surroundings.stderr, "{}", paint::verdicts(text, colours));
     }
 
     /// The connection settings: the file, or the environment, with `--context` on top.

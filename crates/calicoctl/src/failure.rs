@@ -1,31 +1,53 @@
-//! How a command fails: one message for people, exit code 1.
+//! How a command fails: one message for people, and an exit code, which is 1 unless the command documents another.
 
 use std::fmt;
+use std::process::ExitCode;
 
-/// A message that ends the program with exit code 1.
+/// A message that ends the program with an exit code.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Failure(String);
+pub struct Failure {
+    message: String,
+    code: u8,
+}
 
 /// A result of a command.
 pub type Result<T> = std::result::Result<T, Failure>;
 
 impl Failure {
-    /// A failure with this message.
+    /// A failure with this message, and exit code 1.
     #[must_use]
     pub fn new(message: impl Into<String>) -> Self {
-        Self(message.into())
+        Self { message: message.into(), code: 1 }
     }
 
-    /// The message.
+    /// An exit code without a message: what there was to say has been printed.
+    #[must_use]
+    pub fn silent(code: u8) -> Self {
+        Self { message: String::new(), code }
+    }
+
+    /// The same failure with another exit code.
+    #[must_use]
+    pub fn with_code(self, code: u8) -> Self {
+        Self { code, ..self }
+    }
+
+    /// The message; empty where everything has been said.
     #[must_use]
     pub fn message(&self) -> &str {
-        &self.0
+        &self.message
+    }
+
+    /// The exit code.
+    #[must_use]
+    pub fn code(&self) -> ExitCode {
+        ExitCode::from(self.code)
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.message)
     }
 }
 
@@ -40,6 +62,6 @@ impl<E: std::error::Error> From<E> for Failure {
             }
             source = cause.source();
         }
-        Self(message)
+        Self::new(message)
     }
 }

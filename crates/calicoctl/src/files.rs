@@ -1,4 +1,4 @@
-//! The objects of users' files: one file, a directory, or standard input.
+//! The objects of users' files: files, directories, or standard input.
 //!
 //! All files are read before anything is done, and the mistakes of all of them are reported together: an unknown field
 //! must not be found out after half of the objects were written.
@@ -7,6 +7,7 @@ use crate::context::Context;
 use crate::failure::{Failure, Result};
 use crate::kinds;
 use api::document::{Checks, Diagnostics, Document, read};
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -15,9 +16,10 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct FileFlags {
     /// A file of resources in YAML or JSON; - for standard input, a directory for all .yaml, .yml and .json files in it.
+    /// May be given several times.
     #[arg(long, short = 'f', value_name = "FILENAME", value_hint = clap::ValueHint::AnyPath)]
-    pub filename: Option<PathBuf>,
-    /// Look for files in the directories below the one given with -f, too.
+    pub filename: Vec<PathBuf>,
+    /// Look for files in the directories below those given with -f, too.
     #[arg(long, short = 'R')]
     pub recursive: bool,
     /// Accept files and directories that hold no resources.
@@ -30,11 +32,10 @@ impl FileFlags {
     ///
     /// # Errors
     /// When a file cannot be read, holds mistakes, or holds nothing.
-    pub fn documents(&self, context: &mut Context, path: &Path) -> Result<Vec<Document>> {
+    pub fn documents(&self, context: &mut Context) -> Result<Vec<Document>> {
         let mut documents = Vec::new();
         let mut mistakes = Vec::new();
-        let is_directory = path.is_dir();
-        for file in files(path, self.recursive)? {
+        for file in self.files()? {
             let (name, bytes) = contents(context, &file)?;
             match read(&name, &bytes, Checks::Structure) {
                 Ok(found) if found.is_empty() && !self.skip_empty => {
@@ -50,10 +51,33 @@ impl FileFlags {
         for document in &documents {
             managed(document)?;
         }
-        if documents.is_empty() && is_directory && !self.skip_empty {
-            return Err(Failure::new(format!("no resources specified in directory {}", path.display())));
-        }
         Ok(documents)
+    }
+
+    /// Whether any file is named.
+    #[must_use]
+    pub fn is_given(&self) -> bool {
+        !self.filename.is_empty()
+    }
+
+    /// The files that all paths stand for, each once, in the order of the paths.
+    fn files(&self) -> Result<Vec<PathBuf>> {
+        if !self.is_given() {
+            return Err(Failure::new(
+                "no resources specified: name a file, a directory or - (stdin) with -f",
+            ));
+        }
+        let mut all: Vec<PathBuf> = Vec::new();
+        let mut seen = BTreeSet::new();
+        for path in &self.filename {
+            let found = files(path, self.recursive)?;
+            if found.is_empty() && !self.skip_empty {
+                return Err(Failure::new(format!("no resources specified in directory {}", path.display())));
+            }
+            // A file that is named beside its directory is meant once.
+            all.extend(found.into_iter().filter(|file| seen.insert(file.clone())));
+        }
+        Ok(all)
     }
 
     /// The texts of the files, each with its name, for commands that read more than current objects.
@@ -61,13 +85,8 @@ impl FileFlags {
     /// # Errors
     /// When a file cannot be read or is no text, or no file is named.
     pub fn texts(&self, context: &mut Context) -> Result<Vec<(String, String)>> {
-        let Some(path) = &self.filename else {
-            return Err(Failure::new(
-                "no resources specified: name a file, a directory or - (stdin) with -f",
-            ));
-        };
         let mut texts = Vec::new();
-        for file in files(path, self.recursive)? {
+        for file in self.files()? {
             let (name, bytes) = contents(context, &file)?;
             let text = String::from_utf8(bytes)
                 .map_err(|_| Failure::new(format!("failed to execute command: {name} is not UTF-8 text")))?;

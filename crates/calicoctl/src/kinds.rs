@@ -9,6 +9,8 @@ pub use columns::{Settings, cell};
 
 use crate::failure::{Failure, Result};
 use api::Kind;
+use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
+use std::ffi::OsStr;
 
 /// One kind, as the command line sees it.
 #[derive(Debug)]
@@ -197,6 +199,57 @@ pub const KINDS: &[KindEntry] = &[
     ),
 ];
 
+/// What people ask for by Kubernetes' names, and where it is.
+const OF_KUBERNETES: &[(&[&str], &str)] = &[
+    (&["pod", "pods", "po"], "pods are for kubectl; their endpoints are 'workloadendpoint'"),
+    (&["namespace", "namespaces", "ns"], "namespaces are for kubectl; their profiles are 'profile'"),
+    (&["netpol", "netpols"], "Kubernetes' own are for kubectl; Calico's are 'networkpolicy'"),
+    (&["service", "services", "svc"], "services are for kubectl"),
+    (&["deployment", "deployments", "deploy", "daemonset", "daemonsets", "ds"], "workloads are for kubectl"),
+    (
+        &["ipamblock", "ipamblocks", "block", "blocks"],
+        "blocks are shown by 'calicoctl ipam show --show-blocks'",
+    ),
+];
+
+/// Words that completion offers; any other is accepted as well, and judged by the command.
+#[derive(Clone, Copy, Debug)]
+pub enum Words {
+    /// These.
+    Of(&'static [&'static str]),
+    /// The kinds.
+    Kinds,
+}
+
+impl Words {
+    /// These words.
+    #[must_use]
+    pub const fn of(words: &'static [&'static str]) -> Self {
+        Self::Of(words)
+    }
+}
+
+impl TypedValueParser for Words {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> std::result::Result<String, clap::Error> {
+        StringValueParser::new().parse_ref(command, argument, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let words: Vec<&'static str> = match self {
+            Self::Of(words) => words.to_vec(),
+            Self::Kinds => KINDS.iter().map(|entry| entry.names[0]).collect(),
+        };
+        Some(Box::new(words.into_iter().map(PossibleValue::new)))
+    }
+}
+
 /// The entry of a kind; `None` for kinds that the command line does not manage.
 #[must_use]
 pub fn entry_of(kind: Kind) -> Option<&'static KindEntry> {
@@ -213,6 +266,9 @@ pub fn find(word: &str) -> Result<&'static KindEntry> {
         return Ok(entry);
     }
     let names = KINDS.iter().flat_map(|entry| entry.names.iter().copied());
+    if let Some((_, advice)) = OF_KUBERNETES.iter().find(|(words, _)| words.contains(&lower.as_str())) {
+        return Err(Failure::new(format!("resource type '{word}' is not supported ({advice})")));
+    }
     let nearest = names
         .map(|name| (strsim::damerau_levenshtein(&lower, name), name))
         .min()
@@ -255,5 +311,11 @@ mod tests {
         let message = find("ipool").unwrap_err().message().to_owned();
         assert_eq!(message, "resource type 'ipool' is not supported (did you mean 'ippool'?)");
         assert!(find("xyzzy").unwrap_err().message().contains("workloadendpoint"));
+        for (word, advice) in
+            [("pods", "'workloadendpoint'"), ("netpol", "'networkpolicy'"), ("svc", "kubectl")]
+        {
+            let message = find(word).unwrap_err().message().to_owned();
+            assert!(message.contains(advice) && !message.contains("did you mean"), "{message}");
+        }
     }
 }

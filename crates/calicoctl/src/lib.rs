@@ -6,8 +6,9 @@
 //! - [`kinds`], [`files`], [`output`]: what the commands on resources share.
 //! - one module per family of commands; each has its arguments and a `run`.
 //!
-//! Every failure ends with a message on standard error and exit code 1; success is 0; there are no other codes. Nothing
-//! secret is ever printed: configuration is shown by the names of its settings, never by value.
+//! Every failure ends with a message on standard error and exit code 1; success is 0. Only a flag that documents it
+//! (`--exit-code`) uses other codes. Nothing secret is ever printed: configuration is shown by the names of its settings,
+//! never by value.
 
 pub mod analyze;
 pub mod archive;
@@ -19,11 +20,13 @@ pub mod duration;
 pub mod explain;
 pub mod failure;
 pub mod files;
+pub mod help;
 pub mod ipam;
 pub mod kinds;
 pub mod manual;
 pub mod node;
 pub mod output;
+pub mod paint;
 pub mod programs;
 pub mod resource;
 pub mod version;

@@ -58,7 +58,7 @@ fn write_pages(command: &clap::Command, name: &str, directory: &Path, count: &mu
     let text = page(command)?;
     std::fs::write(&path, text).map_err(|error| cannot_open(&path, &error))?;
     *count += 1;
-    for inner in command.get_subcommands() {
+    for inner in command.get_subcommands().filter(|inner| inner.get_name() != "help") {
         write_pages(inner, &format!("{name}-{}", inner.get_name()), directory, count)?;
     }
     Ok(())

@@ -27,6 +27,7 @@ mod page;
 mod party;
 mod report;
 mod route;
+mod selected;
 mod selection;
 mod settings;
 mod test_file;
@@ -45,6 +46,7 @@ pub use party::{Protocol, Query, QueryError};
 pub use report::{
     Direction, Explanation, FlowReport, Hook, Outcome, PolicyReport, RuleReport, Stage, TierReport, Verdict,
 };
+pub use selected::Applying;
 pub use settings::{NodeSettings, ToHost};
 pub use test_file::{CaseReport, Expectation, ExpectationError, Expectations, TestReport, test_file};
 pub use world::World;

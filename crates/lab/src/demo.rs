@@ -114,8 +114,11 @@ fn show(lab: &Lab, html: Option<&Path>, screen: &mut Screen) -> Result<()> {
     let (reached, refused, _) = allowed.counts();
     expect(reached > 0 && refused > 0, "one label and one port are let in, and nothing else")?;
     if let Some(path) = html {
-        std::fs::write(path, crate::html::page("Who reaches whom", crate::html::facts(lab.topology()), &allowed))
-            .with_context(|| format!("writing {}", path.display()))?;
+        std::fs::write(
+            path,
+            crate::html::page("Who reaches whom", crate::html::facts(lab.topology()), &allowed),
+        )
+        .with_context(|| format!("writing {}", path.display()))?;
         screen.say(&format!("The same as a page: {}", path.display()));
     }
     Ok(())

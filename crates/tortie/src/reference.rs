@@ -146,7 +146,7 @@ fn meaning(argument: &Arg) -> String {
         .filter(|value| !value.is_hide_set())
         .map(|value| format!("`{}`", value.get_name()))
         .collect();
-    if argument.get_action().takes_values() && !values.is_empty() {
+    if argument.get_action().takes_values() && !argument.is_hide_possible_values_set() && !values.is_empty() {
         let _ = write!(text, " One of {}.", values.join(", "));
     }
     if let Some(variable) = argument.get_env() {

@@ -102,8 +102,10 @@ pub(crate) fn plots(root: &Path) -> Result<()> {
     for section in sections {
         let (heading, body) = section.split_once('\n').unwrap_or((section, ""));
         // A picture from an earlier run goes before the new one comes.
-        let body: String =
-            body.lines().filter(|line| !line.starts_with("![")).fold(String::new(), |text, line| text + line + "\n");
+        let body: String = body
+            .lines()
+            .filter(|line| !line.starts_with("!["))
+            .fold(String::new(), |text, line| text + line + "\n");
         let body = body.trim();
         write!(drawn, "\n## {heading}\n\n")?;
         if let Some(picture) = crate::plots::section(heading, body) {

@@ -36,7 +36,9 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     let mut problems = licences(&metadata)?;
     match std::env::var_os(DATABASE) {
         Some(database) => problems.extend(advisories(&metadata, &PathBuf::from(database))?),
-        None => println!("dependencies: advisories were not checked: {DATABASE} names no copy of the RustSec database"),
+        None => println!(
+            "dependencies: advisories were not checked: {DATABASE} names no copy of the RustSec database"
+        ),
     }
     for problem in &problems {
         println!("dependencies: {problem}");
@@ -170,7 +172,13 @@ mod tests {
 
     #[test]
     fn licence_expressions_are_judged() {
-        for allowed in ["MIT", "MIT OR GPL-3.0", "MIT/Apache-2.0", "(MIT OR GPL-2.0) AND BSD-3-Clause", "Apache-2.0 / MIT"] {
+        for allowed in [
+            "MIT",
+            "MIT OR GPL-3.0",
+            "MIT/Apache-2.0",
+            "(MIT OR GPL-2.0) AND BSD-3-Clause",
+            "Apache-2.0 / MIT",
+        ] {
             assert!(is_allowed(allowed), "{allowed}");
         }
         for refused in ["", "GPL-3.0", "MIT AND GPL-3.0", "MPL-2.0"] {
@@ -191,7 +199,8 @@ mod tests {
 
     #[test]
     fn a_withdrawn_advisory_concerns_no_version() {
-        let text = "```toml\n[advisory]\nid = \"R\"\nwithdrawn = \"2022-01-01\"\n[versions]\npatched = []\n```\n";
+        let text =
+            "```toml\n[advisory]\nid = \"R\"\nwithdrawn = \"2022-01-01\"\n[versions]\npatched = []\n```\n";
         assert!(!Advisory::read(text).expect("readable").concerns(&"1.0.0".parse().expect("a version")));
     }
 }

@@ -41,7 +41,9 @@ fn run() -> Result<()> {
         ["bench", rest @ ..] => bench::run(&root, rest),
         ["dependencies"] => dependencies::run(&root),
         ["plots"] => bench::plots(&root),
-        other => bail!("unknown chore {other:?}; known are: tidy, generate, test, bench, plots, dependencies"),
+        other => {
+            bail!("unknown chore {other:?}; known are: tidy, generate, test, bench, plots, dependencies")
+        }
     }
 }
 

@@ -26,9 +26,10 @@ pub(crate) fn section(heading: &str, markdown: &str) -> Option<String> {
     if bars.is_empty() {
         return None;
     }
-    let ends = bars.iter().map(|bar| bar.ratio.log10()).fold((-0.31_f64, 0.31_f64), |(low, high), value| {
-        (low.min(value), high.max(value))
-    });
+    let ends = bars
+        .iter()
+        .map(|bar| bar.ratio.log10())
+        .fold((-0.31_f64, 0.31_f64), |(low, high), value| (low.min(value), high.max(value)));
     let room = WIDTH - LABELS - GOALS;
     let at = |ratio: f64| LABELS + (ratio.log10() - ends.0) / (ends.1 - ends.0) * room;
     let height = TOP + ROW * (bars.len() as f64) + 14.0;

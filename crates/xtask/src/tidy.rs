@@ -25,7 +25,15 @@ pub(crate) fn run(root: &Path) -> Result<()> {
         checked += 1;
         problems.extend(check_source(name, &text));
     }
-    for name in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "LICENSE", "Cargo.lock"] {
+    for name in [
+        "README.md",
+        "ARCHITECTURE.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+        "CHANGELOG.md",
+        "LICENSE",
+        "Cargo.lock",
+    ] {
         if !files.iter().any(|file| file == name) {
             problems.push(format!("{name} is missing"));
         }

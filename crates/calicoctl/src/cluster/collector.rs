@@ -11,6 +11,9 @@ use serde_json::Value;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
+/// How long a cluster may take to say its version.
+const REACH_TIMEOUT: &str = "--request-timeout=5s";
+
 /// `kubectl`, for one cluster.
 #[derive(Debug)]
 pub struct Collector {
@@ -51,6 +54,24 @@ impl Collector {
     pub async fn ask(&self, arguments: &[String]) -> Report {
         let arguments: Vec<&String> = self.flags.iter().chain(arguments).collect();
         self.programs.run("kubectl", &arguments).await
+    }
+
+    /// Asks whether there is a cluster at all, and does not wait long for it.
+    ///
+    /// # Errors
+    /// The last thing that `kubectl` says when there is none.
+    pub async fn reach(&self) -> std::result::Result<(), String> {
+        let report = self.ask(&["version", REACH_TIMEOUT].map(str::to_owned)).await;
+        if report.succeeded {
+            return Ok(());
+        }
+        let output = String::from_utf8_lossy(&report.output).into_owned();
+        Err(output
+            .lines()
+            .rfind(|line| !line.trim().is_empty())
+            .unwrap_or("it said nothing")
+            .trim()
+            .to_owned())
     }
 
     /// A list of objects.

@@ -31,7 +31,7 @@ const UNSUPPORTED: &[u8] = b"unsupported.operator.tigera.io";
 /// Collects everything and writes the archive into the folder `output`.
 ///
 /// # Errors
-/// When a flag is wrong, `kubectl` is missing or the archive cannot be written. Questions that fail are told and left out.
+/// When a flag is wrong, `kubectl` is missing or reaches no cluster, or the archive cannot be written. Questions that fail are told and left out.
 pub async fn run(args: &DiagsArgs, output: &Path, context: &mut Context) -> Result<()> {
     // Without a limit kubectl wants to hear so.
     let since = if args.since.is_empty() { "0s" } else { args.since.as_str() };
@@ -44,6 +44,10 @@ pub async fn run(args: &DiagsArgs, output: &Path, context: &mut Context) -> Resu
         .map_err(|_| Failure::new("Error executing command: negative value for max-logs flag"))?;
     let config = context.client_config(&args.config)?;
     let mut collector = Collector::new(&config, args.max_parallelism, context)?;
+    // Without a cluster every question fails, one after another.
+    collector.reach().await.map_err(|reason| {
+        Failure::new(format!("cannot reach a cluster with kubectl, so there is nothing to collect: {reason}"))
+    })?;
 
     context.print("==== Begin collecting diagnostics. ====\n")?;
     let now = jiff::Timestamp::now();

@@ -46,8 +46,8 @@ pub async fn run(args: &ImportArgs, context: &mut Context) -> Result<()> {
     update_cluster_information(&client, &information).await?;
     apply::address_management(&client, &plan.entries, context).await?;
     context.print(
-        "Datastore information successfully imported. Please refer to the datastore migration documentation for next \
-         steps.\n",
+        "Datastore information successfully imported. Point every component at this datastore, then run `calicoctl \
+         datastore migrate unlock`.\n",
     )
 }
 

@@ -54,6 +54,7 @@ pub enum DatastoreCommand {
     after_help = "The steps of a migration, with OLD.cfg and NEW.cfg naming the two datastores (etcd, Kubernetes or \
                         embedded, in any direction):\n  \
                         calicoctl datastore migrate lock --config=OLD.cfg\n  \
+                        # To Kubernetes; to etcd or an embedded datastore add --keep-node-names.\n  \
                         calicoctl datastore migrate export --config=OLD.cfg > migration.yaml\n  \
                         calicoctl datastore migrate import --config=NEW.cfg -f migration.yaml\n  \
                         # Point every component at the new datastore, then:\n  \

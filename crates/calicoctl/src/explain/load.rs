@@ -110,7 +110,7 @@ impl SourceFlags {
 }
 
 fn add_files(cluster: &mut Cluster, places: &mut Places, context: &mut Context, path: &Path) -> Result<()> {
-    let files = FileFlags { filename: Some(path.to_owned()), recursive: true, skip_empty: true };
+    let files = FileFlags { filename: vec![path.to_owned()], recursive: true, skip_empty: true };
     let mut found = false;
     for (name, text) in files.texts(context)? {
         let wrong = |reason: String| Failure::new(format!("{name}: {reason}"));

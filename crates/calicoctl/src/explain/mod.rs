@@ -104,7 +104,7 @@ impl Output {
         text: impl FnOnce() -> String,
     ) -> Result<()> {
         let printed = match self {
-            Self::Text => text(),
+            Self::Text => crate::paint::verdicts(&text(), context.surroundings.colours),
             Self::Json => format!("{}\n", crate::output::json::to_string(value)?),
             Self::Yaml => api::yaml::to_string(&serde_json::to_value(value)?),
         };

@@ -42,7 +42,7 @@ pub struct TestArgs {
 pub async fn run(args: &TestArgs, context: &mut Context) -> Result<()> {
     let output = if args.output == "junit" { None } else { Some(Output::parse(&args.output)?) };
     let mut expectations = Vec::new();
-    let files = FileFlags { filename: Some(args.file.clone()), recursive: true, skip_empty: true };
+    let files = FileFlags { filename: vec![args.file.clone()], recursive: true, skip_empty: true };
     for (name, text) in files.texts(context)? {
         let wrong = |reason: String| Failure::new(format!("{name}: {reason}"));
         for document in tolerant_yaml::documents(&text).map_err(wrong)? {

@@ -11,6 +11,7 @@ mod services;
 use super::fix::{self, FixOptions};
 use super::report::{HandleInfo, Report};
 use super::store::{Store, all_readable};
+use crate::cli::FAILED_WITH_EXIT_CODE;
 use crate::context::{ConfigFlag, Context};
 use crate::failure::{Failure, Result};
 use crate::version::client_version;
@@ -30,11 +31,14 @@ const NODES_TO_PRINT: usize = 20;
 
 /// Check the integrity of the IPAM data structures.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "Examples:\n  # Name and explain every problem address.\n  \
+#[command(
+    after_help = "Exit codes: 0, or 1 for a failure. With --exit-code: 0 for no problem, 1 for problems, 2 for a failure.\n\n\
+                        Examples:\n  # Name and explain every problem address.\n  \
                         calicoctl ipam check --show-problem-ips\n\n  \
                         # A report for `calicoctl ipam release --from-report`.\n  calicoctl ipam check -o report.json\n\n  \
                         # Show which records contradict each other, and repair them after a question.\n  \
-                        calicoctl ipam check --fix")]
+                        calicoctl ipam check --fix"
+)]
 pub struct CheckArgs {
     /// Where the datastore is.
     #[command(flatten)]
@@ -60,13 +64,26 @@ pub struct CheckArgs {
     /// With --fix: for how many seconds a contradiction must last unless the datastore is locked.
     #[arg(long, value_name = "SECONDS", default_value_t = 15, requires = "fix")]
     pub settle: u64,
+    /// End with 1 if there are problems, and with 2 after a failure.
+    #[arg(long)]
+    pub exit_code: bool,
 }
 
 /// Runs the command.
 ///
 /// # Errors
-/// When something cannot be read or written; problems that were found are no error.
+/// When something cannot be read or written; problems that were found are an error only with `--exit-code`.
 pub async fn run(args: &CheckArgs, context: &mut Context) -> Result<()> {
+    match (check(args, context).await, args.exit_code) {
+        (Ok(0), _) | (Ok(_), false) => Ok(()),
+        (Ok(_), true) => Err(Failure::silent(1)),
+        (Err(failure), true) => Err(failure.with_code(FAILED_WITH_EXIT_CODE)),
+        (Err(failure), false) => Err(failure),
+    }
+}
+
+/// Checks, and counts the problems.
+async fn check(args: &CheckArgs, context: &mut Context) -> Result<usize> {
     let access = if args.fix { Access::Write } else { Access::Read };
     let client = context.connect_for(&args.config, access).await?;
     context.print("Checking IPAM for inconsistencies...\n\n")?;
@@ -121,7 +138,9 @@ pub async fn run(args: &CheckArgs, context: &mut Context) -> Result<()> {
         (key, reason)
     });
     findings.invalid_blocks(&damaged.chain(unreadable).collect::<Vec<_>>());
-    findings.say(&format!("Check complete; found {} problems.\n", findings.problems()));
+    let problems = findings.problems();
+    let plural = if problems == 1 { "" } else { "s" };
+    findings.say(&format!("Check complete; found {problems} problem{plural}.\n"));
     context.print(&findings.take_text())?;
 
     if let Some(file) = &args.output {
@@ -141,7 +160,7 @@ pub async fn run(args: &CheckArgs, context: &mut Context) -> Result<()> {
         let options = FixOptions { yes: args.yes, settle: Duration::from_secs(args.settle), is_locked };
         fix::run(&client, options, context).await?;
     }
-    Ok(())
+    Ok(problems)
 }
 
 async fn load_nodes(client: &Client, findings: &mut Findings) -> Result<()> {

@@ -4,6 +4,7 @@
 //! - `store`: reading and compare-and-swap over `ipam-core`'s transitions, the same on every datastore.
 //! - `snapshot` and `fix`: all records at one moment, and the repairs that are safe.
 //! - `table`: boxed tables. `addresses`: how much room there is, for `calicoctl analyze`.
+//! - `usage` and `map`: how full each block is, as values; those as a map for a terminal, or as a page.
 //!
 //! No command here hands out an address, and none releases one that it was not asked to release.
 
@@ -12,6 +13,7 @@ pub mod check;
 pub mod configure;
 mod explain;
 mod fix;
+mod map;
 pub mod release;
 mod report;
 pub mod show;
@@ -19,6 +21,7 @@ mod snapshot;
 pub mod split;
 mod store;
 mod table;
+pub(crate) mod usage;
 
 pub(crate) use addresses::addresses;
 

@@ -11,11 +11,13 @@ use crate::context::{ConfigFlag, Context};
 use crate::failure::{Failure, Result};
 use crate::version::client_version;
 use crate::version_gate::Access;
-use api::ClusterInformationSpec;
-use client::{Client, Error};
+use api::scalars::IpOrCidr;
+use api::{ClusterInformationSpec, NodeSpec, WorkloadEndpointSpec};
+use client::{Client, Error, ListQuery};
 use futures::StreamExt as _;
 use ipam_core::Release;
 use model::Key;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 /// How many handles are deleted at once.
@@ -67,7 +69,46 @@ pub async fn run(args: &ReleaseArgs, context: &mut Context) -> Result<()> {
     if !outcome.not_allocated.is_empty() {
         return Err(Failure::new(format!("IP address {address} is not assigned")));
     }
-    context.print(&format!("Successfully released IP address {address}\n"))
+    context.print(&format!("Successfully released IP address {address}\n"))?;
+    // There is no question before a release, as in Calico; but nobody should find this out by accident.
+    if let Some(user) = user_of(&client, address).await {
+        context.warn(&format!(
+            "Warning: {address} is still in use by {user}, and may be given to another workload: recreate {user}, or keep the \
+             address back with an IPReservation"
+        ));
+    }
+    Ok(())
+}
+
+/// Who uses an address, as far as endpoints and nodes say; nobody where they cannot be read.
+async fn user_of(client: &Client, address: IpAddr) -> Option<String> {
+    let has = |text: &str| IpOrCidr::from(text).parse().is_ok_and(|parsed| parsed.address() == address);
+    if let Ok(list) = client.resource::<WorkloadEndpointSpec>().list(&ListQuery::all()).await {
+        let user =
+            list.items.iter().find(|endpoint| endpoint.spec.ip_networks.iter().any(|net| has(net.as_str())));
+        if let Some(endpoint) = user {
+            let (namespace, spec) = (&endpoint.metadata.namespace, &endpoint.spec);
+            return Some(match (spec.pod.as_str(), spec.workload.as_str()) {
+                ("", "") => format!("workload endpoint {namespace}/{}", endpoint.metadata.name),
+                ("", workload) => format!("workload {namespace}/{workload}"),
+                (pod, _) => format!("pod {namespace}/{pod}"),
+            });
+        }
+    }
+    let nodes = client.resource::<NodeSpec>().list(&ListQuery::all()).await.ok()?;
+    let user = nodes.items.iter().find(|node| {
+        let spec = &node.spec;
+        let tunnel = spec.bgp.as_ref().map(|bgp| bgp.ipv4_ipip_tunnel_addr.as_str());
+        let wireguard = spec.wireguard.iter().flat_map(|wireguard| {
+            [wireguard.interface_ipv4_address.as_str(), wireguard.interface_ipv6_address.as_str()]
+        });
+        [spec.ipv4_vxlan_tunnel_addr.as_str(), spec.ipv6_vxlan_tunnel_addr.as_str()]
+            .into_iter()
+            .chain(tunnel)
+            .chain(wireguard)
+            .any(has)
+    });
+    user.map(|node| format!("a tunnel of node {}", node.metadata.name))
 }
 
 async fn from_reports(client: &Client, args: &ReleaseArgs, context: &mut Context) -> Result<()> {

@@ -3,19 +3,24 @@
 use super::parse_address;
 use super::store::Store;
 use super::table::{Align, Table, figure, share};
+use super::{map, usage as blocks_in_use};
 use crate::context::{ConfigFlag, Context};
 use crate::failure::{Failure, Result};
 use crate::version_gate::Access;
 use api::meta::StringMap;
+use client::Client;
 use ipam_core::{Block, cooldown, utilisation};
 use ipnet::IpNet;
 use jiff::Timestamp;
+use std::path::PathBuf;
 
 /// Show an address, or how full pools and blocks are.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:\n  # How full the pools are.\n  calicoctl ipam show\n\n  \
                         # Blocks as well.\n  calicoctl ipam show --show-blocks\n\n  \
-                        # Who has an address.\n  calicoctl ipam show --ip=10.0.0.1")]
+                        # Who has an address.\n  calicoctl ipam show --ip=10.0.0.1\n\n  \
+                        # Every block as a cell of a map; the same as a page for a browser.\n  \
+                        calicoctl ipam show --map\n  calicoctl ipam show --html=addresses.html")]
 pub struct ShowArgs {
     /// Where the datastore is.
     #[command(flatten)]
@@ -32,6 +37,26 @@ pub struct ShowArgs {
     /// Show the settings of address management.
     #[arg(long)]
     pub show_configuration: bool,
+    /// Show pools as maps, one cell per block, shaded by use; `--map=html` prints a page.
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "text",
+        value_parser = ["text", "html"],
+        hide_possible_values = true,
+        conflicts_with_all = ["ip", "show_blocks", "show_borrowed", "show_configuration"]
+    )]
+    pub map: Option<String>,
+    /// Write the map as a page to this file; it needs no other file and no network.
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_hint = clap::ValueHint::FilePath,
+        conflicts_with_all = ["ip", "show_blocks", "show_borrowed", "show_configuration"]
+    )]
+    pub html: Option<PathBuf>,
 }
 
 /// Runs the command.
@@ -41,6 +66,9 @@ pub struct ShowArgs {
 pub async fn run(args: &ShowArgs, context: &mut Context) -> Result<()> {
     let client = context.connect_for(&args.config, Access::Read).await?;
     let store = Store::new(&client);
+    if args.map.is_some() || args.html.is_some() {
+        return as_map(args, &client, context).await;
+    }
     let text = if let Some(address) = args.ip.as_deref().filter(|address| !address.is_empty()) {
         one_address(&store, address).await?
     } else if args.show_blocks {
@@ -51,6 +79,28 @@ pub async fn run(args: &ShowArgs, context: &mut Context) -> Result<()> {
         configuration(&store).await?
     } else {
         usage(&store, false).await?
+    };
+    context.print(&text)
+}
+
+/// Pools as maps.
+async fn as_map(args: &ShowArgs, client: &Client, context: &mut Context) -> Result<()> {
+    let found = blocks_in_use::load(client).await?;
+    for (key, reason) in &found.unreadable {
+        context.warn(&format!("Note: block {key} cannot be read and is not shown: {reason}"));
+    }
+    let page = || {
+        let now = Timestamp::now().strftime("%Y-%m-%d %H:%M UTC");
+        map::html(&found.pools, &format!("calicoctl {}, {now}", crate::version::client_version()))
+    };
+    if let Some(file) = &args.html {
+        std::fs::write(file, page())
+            .map_err(|error| Failure::new(format!("cannot write the page {}: {error}", file.display())))?;
+        return context.print(&format!("Wrote {}\n", file.display()));
+    }
+    let text = match args.map.as_deref() {
+        Some("html") => page(),
+        _ => map::text(&found.pools, context.surroundings.width, context.surroundings.colours),
     };
     context.print(&text)
 }

@@ -91,7 +91,7 @@ pub async fn run(args: &SplitArgs, context: &mut Context) -> Result<()> {
     for child in &children {
         text += &format!("Created {} with CIDR {}.\n", child.metadata.name, child.spec.cidr);
     }
-    context.print(&(text + "Please refer to the documentation for final steps.\n"))
+    context.print(&(text + "Check the new pools with `calicoctl get ippools -o wide`, then run `calicoctl datastore migrate unlock`.\n"))
 }
 
 async fn find(client: &Client, name: &str, cidr: &str) -> Result<IPPool> {

@@ -1,6 +1,7 @@
 //! `calicoctl node checksystem`: whether this machine's kernel has what Calico needs.
 //!
 //! A feature may be loaded, loadable, built in, or only named in the kernel's configuration: any one of these will do.
+//! Which features are needed depends on what filters packets, iptables or nftables.
 
 use crate::context::Context;
 use crate::failure::{Failure, Result};
@@ -11,6 +12,35 @@ use std::path::{Path, PathBuf};
 /// The oldest kernel that will do.
 const OLDEST: [u32; 3] = [2, 6, 24];
 
+/// What filters packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Dataplane {
+    /// iptables and IP sets.
+    Iptables,
+    /// nftables.
+    Nftables,
+}
+
+impl Dataplane {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Iptables => "iptables",
+            Self::Nftables => "nftables",
+        }
+    }
+}
+
+/// Who needs a feature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Need {
+    /// Every node.
+    All,
+    /// Nodes whose packets are filtered by this.
+    Only(Dataplane),
+    /// Some uses of Calico.
+    Some,
+}
+
 /// A feature of the kernel.
 struct Feature {
     name: &'static str,
@@ -18,11 +48,11 @@ struct Feature {
     others: &'static [&'static str],
     /// Options of the kernel's configuration, one of which is enough.
     options: &'static [&'static str],
-    optional: bool,
+    need: Need,
 }
 
 const fn feature(name: &'static str, options: &'static [&'static str]) -> Feature {
-    Feature { name, others: &[], options, optional: false }
+    Feature { name, others: &[], options, need: Need::Only(Dataplane::Iptables) }
 }
 
 impl Feature {
@@ -31,18 +61,38 @@ impl Feature {
         self
     }
 
-    const fn optional(mut self) -> Self {
-        self.optional = true;
+    const fn for_all(mut self) -> Self {
+        self.need = Need::All;
         self
+    }
+
+    const fn for_nftables(mut self) -> Self {
+        self.need = Need::Only(Dataplane::Nftables);
+        self
+    }
+
+    const fn optional(mut self) -> Self {
+        self.need = Need::Some;
+        self
+    }
+
+    fn is_needed(&self, dataplane: Dataplane) -> bool {
+        match self.need {
+            Need::All => true,
+            Need::Only(one) => one == dataplane,
+            Need::Some => false,
+        }
     }
 }
 
+/// Calico's list in Calico's order, then what only nftables needs. IPVS is for kube-proxy's mode of that name, and virtual
+/// functions are for devices that are handed to machines: neither keeps a node from running.
 const FEATURES: &[Feature] = &[
     feature("ip_set", &["CONFIG_IP_SET"]),
     feature("ip6_tables", &["CONFIG_IP6_NF_IPTABLES"]).optional(),
     feature("ip_tables", &["CONFIG_IP_NF_IPTABLES"]),
-    feature("ipt_ipvs", &["CONFIG_NETFILTER_XT_MATCH_IPVS"]).or(&["xt_ipvs"]),
-    feature("vfio-pci", &["CONFIG_VFIO", "CONFIG_VFIO_PCI"]).or(&["vfio_pci"]),
+    feature("ipt_ipvs", &["CONFIG_NETFILTER_XT_MATCH_IPVS"]).or(&["xt_ipvs"]).optional(),
+    feature("vfio-pci", &["CONFIG_VFIO", "CONFIG_VFIO_PCI"]).or(&["vfio_pci"]).optional(),
     feature("xt_bpf", &["CONFIG_BPF", "CONFIG_NETFILTER_XT_MATCH_BPF"]).optional(),
     feature(
         "ipt_REJECT",
@@ -58,7 +108,7 @@ const FEATURES: &[Feature] = &[
         ],
     )
     .or(&["ipt_rpfilter"]),
-    feature("nf_conntrack_netlink", &["CONFIG_NF_CT_NETLINK"]),
+    feature("nf_conntrack_netlink", &["CONFIG_NF_CT_NETLINK"]).for_all(),
     feature("xt_addrtype", &["CONFIG_NETFILTER_XT_MATCH_ADDRTYPE"]),
     feature("xt_conntrack", &["CONFIG_NETFILTER_XT_MATCH_CONNTRACK"]),
     feature(
@@ -68,6 +118,12 @@ const FEATURES: &[Feature] = &[
     feature("xt_multiport", &["CONFIG_NETFILTER_XT_MATCH_MULTIPORT", "CONFIG_IP_NF_MATCH_MULTIPORT"]),
     feature("xt_set", &["CONFIG_NETFILTER_XT_SET"]).or(&["ipt_set"]),
     feature("xt_u32", &["CONFIG_NETFILTER_XT_MATCH_U32"]).optional(),
+    feature("nf_tables", &["CONFIG_NF_TABLES"]).for_nftables(),
+    feature("nft_ct", &["CONFIG_NFT_CT"]).for_nftables(),
+    feature("nft_chain_nat", &["CONFIG_NFT_NAT"]).or(&["nft_nat"]).for_nftables(),
+    feature("nft_masq", &["CONFIG_NFT_MASQ"]).for_nftables(),
+    feature("nft_reject", &["CONFIG_NFT_REJECT"]).or(&["nft_reject_inet"]).for_nftables(),
+    feature("nft_fib", &["CONFIG_NFT_FIB_INET", "CONFIG_NFT_FIB_IPV4"]).or(&["nft_fib_inet"]).for_nftables(),
 ];
 
 /// What this machine's kernel says about itself; a test says something else.
@@ -148,11 +204,23 @@ fn configuration(release: &str) -> String {
     text
 }
 
-/// Prints what is there and what is not.
+/// The dataplane to judge by: the one that was named, or the one that this kernel can do, iptables first.
+fn chosen(host: &Host, named: Option<Dataplane>) -> Dataplane {
+    let can = |dataplane: Dataplane| {
+        FEATURES.iter().all(|feature| !feature.is_needed(dataplane) || host.has(feature))
+    };
+    named.unwrap_or_else(|| match (can(Dataplane::Iptables), can(Dataplane::Nftables)) {
+        (false, true) => Dataplane::Nftables,
+        _ => Dataplane::Iptables,
+    })
+}
+
+/// Prints what is there and what is not, and judges by a dataplane.
 ///
 /// # Errors
 /// When something that Calico needs is missing.
-pub fn check(host: &Host, context: &mut Context) -> Result<()> {
+pub fn check(host: &Host, named: Option<Dataplane>, context: &mut Context) -> Result<()> {
+    let dataplane = chosen(host, named);
     let mut is_ok = true;
     context.print("Checking kernel version...\n")?;
     if numbers(&host.release) >= OLDEST {
@@ -169,9 +237,14 @@ pub fn check(host: &Host, context: &mut Context) -> Result<()> {
     context.print("Checking kernel modules...\n")?;
     for feature in FEATURES {
         let name = feature.name;
+        let is_needed = feature.is_needed(dataplane);
+        // What only nftables needs is not in Calico's list.
+        if !is_needed && feature.need == Need::Only(Dataplane::Nftables) {
+            continue;
+        }
         if host.has(feature) {
             context.print(&result(name, "OK"))?;
-        } else if feature.optional {
+        } else if !is_needed {
             context.print(&format!(
                 "WARNING: Unable to detect optional module/feature {name}; continuing\n{}",
                 result(name, "SKIP")
@@ -188,6 +261,9 @@ pub fn check(host: &Host, context: &mut Context) -> Result<()> {
         return Err(Failure::new(
             "system doesn't meet one or more minimum systems requirements to run Calico",
         ));
+    }
+    if dataplane != Dataplane::Iptables {
+        context.print(&format!("Judged for the {} dataplane.\n", dataplane.name()))?;
     }
     context.print("System meets minimum system requirements to run Calico!\n")
 }
@@ -219,6 +295,28 @@ mod tests {
             ("4.15.0-20-generic", true),
         ] {
             assert_eq!(numbers(release) >= OLDEST, expected, "{release}");
+        }
+    }
+
+    #[test]
+    fn a_kernel_is_judged_by_what_it_can_do() {
+        let names = |dataplane: Dataplane| {
+            let needed = FEATURES.iter().filter(|feature| feature.is_needed(dataplane));
+            needed.map(|feature| feature.name.to_owned()).collect::<BTreeSet<_>>()
+        };
+        let host = |loaded: BTreeSet<String>| Host { loaded, ..Host::default() };
+        let (iptables, nftables) = (host(names(Dataplane::Iptables)), host(names(Dataplane::Nftables)));
+        for (host, named, expected) in [
+            (&iptables, None, Dataplane::Iptables),
+            (&nftables, None, Dataplane::Nftables),
+            (&nftables, Some(Dataplane::Iptables), Dataplane::Iptables),
+            (&host(BTreeSet::new()), None, Dataplane::Iptables),
+        ] {
+            assert_eq!(chosen(host, named), expected, "{host:?}");
+        }
+        assert!(!names(Dataplane::Nftables).contains("ip_tables"));
+        for optional in ["ipt_ipvs", "vfio-pci"] {
+            assert!(!names(Dataplane::Iptables).contains(optional));
         }
     }
 

@@ -66,6 +66,9 @@ pub struct ChecksystemArgs {
     /// The kernel's configuration, instead of the usual places.
     #[arg(long, short = 'f', value_name = "FILE")]
     pub kernel_config: Option<PathBuf>,
+    /// Judge by what this dataplane needs; without this flag by the one that the kernel can do.
+    #[arg(long, value_name = "DATAPLANE", value_enum)]
+    pub dataplane: Option<checksystem::Dataplane>,
 }
 
 /// The flags of `node run`.
@@ -131,7 +134,7 @@ pub async fn run(args: &NodeArgs, context: &mut Context) -> Result<()> {
         }
         NodeCommand::Checksystem(args) => {
             require_root()?;
-            checksystem::check(&checksystem::Host::new(args.kernel_config.clone())?, context)
+            checksystem::check(&checksystem::Host::new(args.kernel_config.clone())?, args.dataplane, context)
         }
         NodeCommand::Run(args) => run::run(args, context).await,
     }

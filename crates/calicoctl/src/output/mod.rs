@@ -3,10 +3,12 @@
 //! - [`table`]: `ps`, `wide` and `custom-columns`.
 //! - [`json`]: JSON as Go indents and escapes it; YAML is printed by [`api::yaml`].
 //! - [`template`]: Go templates over the objects.
+//! - [`jsonpath`]: kubectl's paths over the objects.
 //!
 //! Rendering is pure: objects in, text out. What must be asked of the datastore first is in [`Settings`].
 
 pub mod json;
+pub mod jsonpath;
 pub mod table;
 pub mod tabwriter;
 pub mod template;
@@ -17,7 +19,7 @@ use api::kind::API_VERSION;
 use api::{Kind, Resource};
 use serde::Serialize;
 use serde::ser::{SerializeStruct as _, Serializer};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// One answer of `get`: an object, or all objects of a kind.
 #[derive(Clone, Debug)]
@@ -95,7 +97,25 @@ pub enum Format {
     Template(String),
     /// A Go template in a file.
     TemplateFile(PathBuf),
+    /// A template of kubectl's JSONPath.
+    JsonPath(String),
+    /// A template of kubectl's JSONPath in a file.
+    JsonPathFile(PathBuf),
 }
+
+/// The names of the formats, for completion.
+pub const FORMATS: &[&str] = &[
+    "ps",
+    "wide",
+    "yaml",
+    "json",
+    "name",
+    "custom-columns=",
+    "go-template=",
+    "go-template-file=",
+    "jsonpath=",
+    "jsonpath-file=",
+];
 
 impl Format {
     /// The format that a user's `-o` names.
@@ -117,6 +137,10 @@ impl Format {
             ("go-template", template) => Ok(Self::Template(template.to_owned())),
             ("go-template-file", "") => Err(Failure::new("need to specify a template file")),
             ("go-template-file", path) => Ok(Self::TemplateFile(path.into())),
+            ("jsonpath", "") => Err(Failure::new("need to specify a jsonpath template")),
+            ("jsonpath", template) => Ok(Self::JsonPath(template.to_owned())),
+            ("jsonpath-file", "") => Err(Failure::new("need to specify a jsonpath template file")),
+            ("jsonpath-file", path) => Ok(Self::JsonPathFile(path.into())),
             ("custom-columns", "") => Err(Failure::new("need to specify at least one column")),
             ("custom-columns", columns) => Ok(Self::Columns(columns.split(',').map(str::to_owned).collect())),
             _ => Err(Failure::new(format!("unrecognized output format '{text}'"))),
@@ -161,16 +185,32 @@ impl Format {
                 table::render(answers, &table::Choice::Custom(columns), false, settings)
             }
             Self::Template(text) => template::render(text, answers, settings),
-            Self::TemplateFile(path) => {
-                let text =
-                    std::fs::read_to_string(path).map_err(|error| crate::files::cannot_open(path, &error))?;
-                template::render(&text, answers, settings)
+            Self::TemplateFile(path) => template::render(&file(path)?, answers, settings),
+            Self::JsonPath(text) => jsonpath::render(text, &whole(answers)?),
+            Self::JsonPathFile(path) => {
+                jsonpath::render(file(path)?.trim_end_matches('\n'), &whole(answers)?)
             }
         }
     }
 }
 
-fn name_line(resource: &Resource) -> String {
+fn file(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).map_err(|error| crate::files::cannot_open(path, &error))
+}
+
+/// All answers as one object, as kubectl puts them together: one as it is, several as a list.
+fn whole(answers: &[Answer]) -> Result<serde_json::Value> {
+    if let [only] = answers {
+        return Ok(serde_json::to_value(only)?);
+    }
+    let items = answers.iter().flat_map(Answer::resources).map(serde_json::to_value);
+    let items = items.collect::<std::result::Result<Vec<_>, _>>()?;
+    Ok(serde_json::json!({"apiVersion": "v1", "kind": "List", "items": items}))
+}
+
+/// An object as `kind/name`.
+#[must_use]
+pub fn name_line(resource: &Resource) -> String {
     format!("{}/{}\n", resource.kind().as_str().to_lowercase(), resource.name())
 }
 
@@ -188,6 +228,7 @@ mod tests {
         for (text, message) in [
             ("go-template", "need to specify a template"),
             ("go-template-file=", "need to specify a template file"),
+            ("jsonpath=", "need to specify a jsonpath template"),
             ("custom-columns", "need to specify at least one column"),
             ("xml", "unrecognized output format 'xml'"),
         ] {

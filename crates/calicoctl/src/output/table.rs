@@ -3,6 +3,7 @@
 use super::{Answer, tabwriter};
 use crate::failure::{Failure, Result};
 use crate::kinds::{KindEntry, Settings, cell, entry_of};
+use api::Resource;
 
 /// Which columns a table has.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +41,59 @@ pub fn render(
         out.push('\n');
     }
     Ok(out)
+}
+
+/// A table whose rows come one after another: columns keep the width that they once had, and grow where a cell needs it.
+#[derive(Debug)]
+pub struct Growing<'a> {
+    columns: Vec<&'a str>,
+    widths: Vec<usize>,
+}
+
+impl<'a> Growing<'a> {
+    /// A table without rows.
+    ///
+    /// # Errors
+    /// When a column is not one of the kind's.
+    pub fn new(entry: &KindEntry, choice: &Choice<'a>, with_namespace: bool) -> Result<Self> {
+        let columns = headings(entry, choice, with_namespace)?;
+        Ok(Self { widths: vec![tabwriter::MINIMUM; columns.len()], columns })
+    }
+
+    /// The titles and these rows, aligned together.
+    pub fn begin(&mut self, resources: &[Resource], settings: &Settings) -> String {
+        let titles: Vec<String> = self.columns.iter().map(|column| (*column).to_owned()).collect();
+        let mut lines = vec![titles];
+        lines.extend(resources.iter().map(|resource| self.cells(resource, settings)));
+        lines.iter().for_each(|cells| self.grow(cells));
+        lines.iter().map(|cells| self.line(cells)).collect()
+    }
+
+    /// One more row.
+    pub fn row(&mut self, resource: &Resource, settings: &Settings) -> String {
+        let cells = self.cells(resource, settings);
+        self.grow(&cells);
+        self.line(&cells)
+    }
+
+    fn cells(&self, resource: &Resource, settings: &Settings) -> Vec<String> {
+        self.columns.iter().map(|column| cell(resource, column, settings).unwrap_or_default()).collect()
+    }
+
+    fn grow(&mut self, cells: &[String]) {
+        for (width, cell) in self.widths.iter_mut().zip(cells) {
+            *width = (*width).max(cell.chars().count() + tabwriter::PADDING);
+        }
+    }
+
+    fn line(&self, cells: &[String]) -> String {
+        let mut line = String::new();
+        for (cell, width) in cells.iter().zip(&self.widths) {
+            line.push_str(&format!("{cell:<width$}"));
+        }
+        line.push('\n');
+        line
+    }
 }
 
 fn headings<'a>(entry: &KindEntry, choice: &Choice<'a>, with_namespace: bool) -> Result<Vec<&'a str>> {

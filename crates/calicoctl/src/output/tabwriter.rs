@@ -4,10 +4,10 @@
 //! What stands after the last tab of a line belongs to no column.
 
 /// Narrowest column.
-const MINIMUM: usize = 5;
+pub(super) const MINIMUM: usize = 5;
 
 /// Spaces after the widest cell.
-const PADDING: usize = 3;
+pub(super) const PADDING: usize = 3;
 
 /// The text with its tabs replaced.
 #[must_use]

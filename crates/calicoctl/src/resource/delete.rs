@@ -7,6 +7,7 @@ use super::{diff, pipeline};
 use crate::context::{ConfigFlag, Context};
 use crate::failure::{Failure, Result};
 use crate::files::FileFlags;
+use crate::kinds::Words;
 use crate::version_gate::Access;
 
 /// Flags of `delete`.
@@ -15,7 +16,12 @@ use crate::version_gate::Access;
                         # Delete what policy.yaml describes.\n  calicoctl delete -f ./policy.yaml")]
 pub struct DeleteArgs {
     /// The type of the objects, then their names.
-    #[arg(value_name = "KIND NAME...", conflicts_with = "filename")]
+    #[arg(
+        value_name = "KIND NAME...",
+        conflicts_with = "filename",
+        value_parser = Words::Kinds,
+        hide_possible_values = true
+    )]
     pub words: Vec<String>,
     /// Where the objects are described.
     #[command(flatten)]
@@ -44,14 +50,14 @@ pub struct DeleteArgs {
 pub async fn run(args: &DeleteArgs, context: &mut Context) -> Result<()> {
     let namespaces = Namespaces { flag: args.namespace.as_deref(), all: false };
     // Each object with the version that the file says; any version where it says none.
-    let targets: Vec<(Identity, String)> = match &args.files.filename {
-        None => from_words(&args.words, namespaces)?
+    let targets: Vec<(Identity, String)> = match args.files.is_given() {
+        false => from_words(&args.words, namespaces)?
             .into_iter()
             .map(|identity| (identity, String::new()))
             .collect(),
-        Some(path) => {
+        true => {
             let mut targets = Vec::new();
-            for document in args.files.documents(context, path)? {
+            for document in args.files.documents(context)? {
                 let metadata = document.resource.metadata();
                 let namespace = namespaces.resolve(document.kind(), &metadata.namespace)?;
                 let identity = Identity { kind: document.kind(), namespace, name: metadata.name.clone() };
@@ -60,7 +66,7 @@ pub async fn run(args: &DeleteArgs, context: &mut Context) -> Result<()> {
             targets
         }
     };
-    if args.files.filename.is_none() && targets.iter().any(|(identity, _)| identity.name.is_empty()) {
+    if !args.files.is_given() && targets.iter().any(|(identity, _)| identity.name.is_empty()) {
         return Err(Failure::new("resource name may not be empty: name the objects to delete"));
     }
     if targets.is_empty() {

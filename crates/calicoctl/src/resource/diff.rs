@@ -1,10 +1,12 @@
 //! `diff`, and what `--dry-run` shows: what would change, as a unified diff of YAML. Nothing is written.
 
 use super::operations::{Refusal, with_metadata_of};
+use super::pipeline;
+use super::prune::{self, PruneFlags};
 use super::report::{Results, Verb};
 use super::target::{Identity, Namespaces};
-use super::write::{Action, placed, show_places};
-use super::{operations, pipeline};
+use super::write::{Action, Input, show_places};
+use crate::cli::FAILED_WITH_EXIT_CODE;
 use crate::context::{ConfigFlag, Context};
 use crate::failure::{Failure, Result};
 use crate::files::FileFlags;
@@ -22,7 +24,10 @@ const CONTEXT_LINES: usize = 3;
 /// Flags of `diff`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  # Show what applying a directory would change.\n  calicoctl diff -R -f ./policies"
+    after_help = "Exit codes: 0, or 1 for a failure. With --exit-code: 0 for no difference, 1 for differences, 2 for a failure.\n\n\
+                  Examples:\n  # Show what applying a directory would change.\n  calicoctl diff -R -f ./policies\n\n  \
+                  # Also what `apply --prune` would delete, and an exit code for scripts.\n  \
+                  calicoctl diff -R -f ./policies --applyset=policies --prune --exit-code"
 )]
 pub struct DiffArgs {
     /// Where the objects come from.
@@ -34,24 +39,38 @@ pub struct DiffArgs {
     /// Where the datastore is.
     #[command(flatten)]
     pub config: ConfigFlag,
+    /// Sets, and what is not in them any more.
+    #[command(flatten)]
+    pub prune: PruneFlags,
+    /// End with 1 if anything differs, and with 2 after a failure.
+    #[arg(long)]
+    pub exit_code: bool,
 }
 
 /// Runs `diff`.
 ///
 /// # Errors
-/// When an object could not be applied.
+/// When an object could not be applied; with `--exit-code` also when there are differences.
 pub async fn run(args: &DiffArgs, context: &mut Context) -> Result<()> {
-    let Some(path) = &args.files.filename else {
-        return Err(Failure::new("no resources specified: name a file, a directory or - (stdin) with -f"));
-    };
-    let documents = args.files.documents(context, path)?;
-    if documents.is_empty() {
-        return context.print("No resources specified\n");
+    match (differences(args, context).await, args.exit_code) {
+        (Ok(0), _) | (Ok(_), false) => Ok(()),
+        (Ok(_), true) => Err(Failure::silent(1)),
+        (Err(failure), true) => Err(failure.with_code(FAILED_WITH_EXIT_CODE)),
+        (Err(failure), false) => Err(failure),
     }
+}
+
+/// Shows the differences and counts them.
+async fn differences(args: &DiffArgs, context: &mut Context) -> Result<usize> {
+    let documents = args.files.documents(context)?;
     let namespaces = Namespaces { flag: args.namespace.as_deref(), all: false };
-    let resources = documents.iter().map(|document| placed(document, namespaces)).collect();
+    let input = Input::new(documents, namespaces, &args.prune)?;
+    if input.documents.is_empty() {
+        context.print("No resources specified\n")?;
+        return Ok(0);
+    }
     let client = context.connect_for(&args.config, Access::Read).await?;
-    preview(Action::Apply, &documents, resources, &client, pipeline::DEFAULT_PARALLEL, context).await
+    preview(Action::Apply, input, &client, pipeline::DEFAULT_PARALLEL, context).await
 }
 
 /// What would become of one object.
@@ -61,18 +80,18 @@ enum Plan {
     Unchanged,
 }
 
-/// Shows what a writing command would do.
+/// Shows what a writing command would do, and counts the objects that would be created, changed or pruned.
 ///
 /// # Errors
 /// What it would fail with.
 pub async fn preview(
     action: Action,
-    documents: &[Document],
-    resources: Vec<operations::Outcome>,
+    input: Input,
     client: &Client,
     parallel: usize,
     context: &mut Context,
-) -> Result<()> {
+) -> Result<usize> {
+    let Input { documents, resources, pruning } = input;
     let identities: Vec<Identity> = documents
         .iter()
         .zip(&resources)
@@ -117,16 +136,33 @@ pub async fn preview(
         count("unchanged")
     ))?;
     if outcomes.iter().all(std::result::Result::is_ok) {
-        return Ok(());
+        let pruned = match pruning {
+            Some(pruning) => preview_prune(&pruning.candidates(client).await?, context)?,
+            None => 0,
+        };
+        return Ok(count("created") + count("changed") + pruned);
     }
-    show_places(documents, &outcomes, context);
+    show_places(&documents, &outcomes, context);
     let kinds = documents.iter().map(Document::kind).collect();
     let verb = match action {
         Action::Create { .. } => Verb { plain: "create", past: "could have created" },
         Action::Apply => Verb { plain: "apply", past: "could have applied" },
         Action::Replace => Verb { plain: "replace", past: "could have replaced" },
     };
-    Results::of(kinds, outcomes).write(verb, context)
+    Results::of(kinds, outcomes).write(verb, context).map(|()| 0)
+}
+
+/// Shows what would be pruned, and counts it.
+fn preview_prune(found: &prune::Candidates, context: &mut Context) -> Result<usize> {
+    prune::report_kept(found, context);
+    let colours = context.surroundings.colours;
+    for resource in &found.doomed {
+        let identity = Identity::of(resource).to_string();
+        context.print(&unified(&yaml(resource)?, "", &identity, "pruned", colours))?;
+    }
+    let count = found.doomed.len();
+    context.print(&format!("Dry run: {count} resource(s) would be pruned; nothing was written\n"))?;
+    Ok(count)
 }
 
 /// Shows what a delete would do.

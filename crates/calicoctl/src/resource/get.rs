@@ -1,16 +1,21 @@
 //! `get`: objects by name, all of a kind, or those of a file, in any format.
 
+use super::labels::Labels;
 use super::operations::Refusal;
 use super::target::{Identity, Namespaces, from_words};
+use super::watch;
 use crate::context::{ConfigFlag, Context};
 use crate::failure::{Failure, Result};
 use crate::files::FileFlags;
-use crate::kinds::Settings;
-use crate::output::{Answer, Format};
+use crate::kinds::{Settings, Words};
+use crate::output::{Answer, FORMATS, Format};
 use crate::version_gate::Access;
 use api::{BGPConfigurationSpec, Kind, Resource};
-use client::{Client, ListQuery};
+use client::{Client, DatastoreType, ListQuery};
 use futures::StreamExt as _;
+use model::{IpamConfig, Key, Value};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 
 /// How many objects are asked for at once.
 const PARALLEL: usize = 32;
@@ -22,20 +27,44 @@ const DEFAULT_AS_NUMBER: &str = "64512";
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Output formats: ps (default), wide, yaml, json, name, custom-columns=A,B, go-template=TEMPLATE, \
-                        go-template-file=FILE\n\n\
+                        go-template-file=FILE, jsonpath=TEMPLATE, jsonpath-file=FILE (as kubectl's)\n\n\
                         Examples:\n  # All policies of the default namespace, as a table.\n  calicoctl get policy\n\n  \
-                        # Two policies as YAML.\n  calicoctl get -o yaml policy my-policy-1 my-policy-2"
+                        # Two policies as YAML.\n  calicoctl get -o yaml policy my-policy-1 my-policy-2\n\n  \
+                        # By label, and every change until Ctrl-C.\n  calicoctl get weps -A -l app=web --watch\n\n  \
+                        # One field of each.\n  \
+                        calicoctl get ippools -o jsonpath='{range .items[*]}{.spec.cidr}{\"\\n\"}{end}'"
 )]
 pub struct GetArgs {
     /// The type of the objects, then names; all objects of the type without names.
-    #[arg(value_name = "KIND [NAME...]", conflicts_with = "filename")]
+    #[arg(
+        value_name = "KIND [NAME...]",
+        conflicts_with = "filename",
+        value_parser = Words::Kinds,
+        hide_possible_values = true
+    )]
     pub words: Vec<String>,
     /// Where the objects are named.
     #[command(flatten)]
     pub files: FileFlags,
     /// Output format.
-    #[arg(long, short = 'o', value_name = "OUTPUT FORMAT", default_value = "ps")]
+    #[arg(
+        long,
+        short = 'o',
+        value_name = "OUTPUT FORMAT",
+        default_value = "ps",
+        value_parser = Words::of(FORMATS),
+        hide_possible_values = true
+    )]
     pub output: String,
+    /// Only objects with these labels: app=web,tier!=db,env in (a,b), or a selector of Calico's language.
+    #[arg(long, short = 'l', value_name = "SELECTOR")]
+    pub selector: Option<String>,
+    /// Go on after the objects are shown, and show each change.
+    #[arg(long, short = 'w', conflicts_with_all = ["filename", "export"])]
+    pub watch: bool,
+    /// Show only changes from now on.
+    #[arg(long, conflicts_with_all = ["filename", "export"])]
+    pub watch_only: bool,
     /// The namespace of resources that do not say theirs; `default` without this flag.
     #[arg(long, short = 'n', value_name = "NS")]
     pub namespace: Option<String>,
@@ -58,11 +87,12 @@ pub struct GetArgs {
 pub async fn run(args: &GetArgs, context: &mut Context) -> Result<()> {
     let format = Format::parse(&args.output)?;
     let namespaces = Namespaces { flag: args.namespace.as_deref(), all: args.all_namespaces };
-    let targets = match &args.files.filename {
-        None => from_words(&args.words, namespaces)?,
-        Some(path) => {
+    let labels = Labels::parse(args.selector.as_deref())?;
+    let targets = match args.files.is_given() {
+        false => from_words(&args.words, namespaces)?,
+        true => {
             let mut targets = Vec::new();
-            for document in args.files.documents(context, path)? {
+            for document in args.files.documents(context)? {
                 let metadata = document.resource.metadata();
                 let namespace = namespaces.resolve(document.kind(), &metadata.namespace)?;
                 targets.push(Identity { kind: document.kind(), namespace, name: metadata.name.clone() });
@@ -70,6 +100,12 @@ pub async fn run(args: &GetArgs, context: &mut Context) -> Result<()> {
             targets
         }
     };
+    if args.selector.is_some() && targets.iter().any(|target| !target.name.is_empty()) {
+        return Err(Failure::new("name cannot be provided when a selector is specified"));
+    }
+    if args.watch || args.watch_only {
+        return follow(args, &targets, &format, &labels, context).await;
+    }
     let opened = context.open(&args.config).await?;
     // The version is asked for at the same time, so that it costs no wait of its own; when the datastore does not answer
     // that, the rest is not waited for either.
@@ -84,14 +120,17 @@ pub async fn run(args: &GetArgs, context: &mut Context) -> Result<()> {
     let mut problems = Vec::new();
     for outcome in outcomes {
         match outcome {
-            Ok((answer, unreadable)) => {
+            Ok((mut answer, unreadable)) => {
+                if let Answer::List { items, .. } = &mut answer {
+                    items.retain(|item| labels.select(item));
+                }
                 answers.push(answer);
                 problems.extend(unreadable);
             }
             Err(refusal) => problems.push(refusal.to_string()),
         }
     }
-    let has_names = args.files.filename.is_none() && targets.iter().all(|target| !target.name.is_empty());
+    let has_names = !args.files.is_given() && targets.iter().all(|target| !target.name.is_empty());
     if args.export && has_names {
         answers.iter_mut().for_each(strip);
     }
@@ -105,8 +144,44 @@ pub async fn run(args: &GetArgs, context: &mut Context) -> Result<()> {
     if problems.is_empty() { Ok(()) } else { Err(Failure::new(problems.join("\n"))) }
 }
 
+/// Runs `get --watch`.
+async fn follow(
+    args: &GetArgs,
+    targets: &[Identity],
+    format: &Format,
+    labels: &Labels,
+    context: &mut Context,
+) -> Result<()> {
+    let config = context.client_config(&args.config)?;
+    if config.datastore_type == DatastoreType::Embedded && !is_served(Path::new(&config.embedded_path)) {
+        return Err(Failure::new(format!(
+            "an embedded store has one user at a time, so that nothing could change during a watch: serve it with `tortie \
+             datastore --data-dir {}`",
+            config.embedded_path
+        )));
+    }
+    let opened = context.open(&args.config).await?;
+    let information = opened.cluster_information().await?;
+    context.check_version(information.as_ref(), Access::Read)?;
+    let mut settings = Settings::default();
+    let of_kind =
+        |target: &Identity| Answer::List { kind: target.kind, items: Vec::new(), revision: String::new() };
+    if format.shows_as_number(&targets.iter().map(of_kind).collect::<Vec<_>>()) {
+        settings.as_number = as_number(&opened.client).await;
+    }
+    watch::run(args, targets, format, labels, &opened, settings, context).await
+}
+
+/// Whether a server answers for an embedded store.
+fn is_served(folder: &Path) -> bool {
+    UnixStream::connect(kvstore::socket_path(folder)).is_ok()
+}
+
 /// Reads one object or all of a kind; also says which entries could not be read.
-async fn read(client: &Client, target: &Identity) -> std::result::Result<(Answer, Vec<String>), Refusal> {
+pub(super) async fn read(
+    client: &Client,
+    target: &Identity,
+) -> std::result::Result<(Answer, Vec<String>), Refusal> {
     let Identity { kind, namespace, name } = target;
     if !name.is_empty() {
         if namespace.is_empty() && kind.is_namespaced() {
@@ -114,11 +189,21 @@ async fn read(client: &Client, target: &Identity) -> std::result::Result<(Answer
                 "cannot use --all-namespace flag for getting a single resource".to_owned(),
             ));
         }
-        let resource = client.get_any(*kind, namespace, name, None).await?;
+        let resource = match client.get_any(*kind, namespace, name, None).await {
+            Err(error)
+                if error.is_does_not_exist() && *kind == Kind::IPAMConfiguration && name == "default" =>
+            {
+                settings_in_force(client).await?.ok_or(error)?
+            }
+            outcome => outcome?,
+        };
         return Ok((Answer::One(Box::new(resource)), Vec::new()));
     }
     let query = if namespace.is_empty() { ListQuery::all() } else { ListQuery::in_namespace(namespace) };
     let mut list = client.list_any(*kind, &query).await?;
+    if *kind == Kind::IPAMConfiguration && list.items.is_empty() && list.invalid.is_empty() {
+        list.items.extend(settings_in_force(client).await?);
+    }
     if *kind == Kind::Tier {
         list.items.sort_by(|one, other| tier_order(one).total_cmp(&tier_order(other)));
     }
@@ -129,6 +214,31 @@ async fn read(client: &Client, target: &Identity) -> std::result::Result<(Answer
         .map(|entry| format!("failed to parse datastore entry {}: {}", entry.key, entry.reason));
     let unreadable = unreadable.collect();
     Ok((Answer::List { kind: *kind, items: list.items, revision: list.revision }, unreadable))
+}
+
+/// The settings of address management that nobody wrote as an object: `ipam configure` and migrations write only the
+/// record that address management reads. Nothing where there is no such record.
+async fn settings_in_force(client: &Client) -> std::result::Result<Option<Resource>, Refusal> {
+    let record: IpamConfig = match client.backend().get(&Key::IpamConfig, None).await {
+        Ok(entry) => match entry.value {
+            Value::IpamConfig(record) => record,
+            _ => return Ok(None),
+        },
+        Err(error) if error.is_does_not_exist() => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let mut spec = serde_json::json!({
+        "strictAffinity": record.strict_affinity,
+        "autoAllocateBlocks": record.auto_allocate_blocks,
+        "maxBlocksPerHost": record.max_blocks_per_host,
+        "ipCooldownSeconds": record.ip_cooldown_seconds,
+    });
+    if let Some(persistence) = &record.kubevirt_vm_address_persistence {
+        spec["kubeVirtVMAddressPersistence"] = persistence.as_str().into();
+    }
+    let value = serde_json::json!({"metadata": {"name": "default"}, "spec": spec});
+    let resource = Resource::from_value(Kind::IPAMConfiguration, value);
+    resource.map(Some).map_err(|error| Refusal::Text(error.to_string()))
 }
 
 /// The order of a tier; tiers without one come last.

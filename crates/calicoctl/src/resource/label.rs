@@ -4,6 +4,7 @@ use super::operations;
 use super::target::{Identity, Namespaces, from_words};
 use crate::context::{ConfigFlag, Context};
 use crate::failure::{Failure, Result};
+use crate::kinds::Words;
 use crate::version_gate::Access;
 
 /// Flags of `label`.
@@ -15,6 +16,7 @@ use crate::version_gate::Access;
 )]
 pub struct LabelArgs {
     /// The type of the object.
+    #[arg(value_parser = Words::Kinds, hide_possible_values = true)]
     pub kind: String,
     /// Its name.
     pub name: String,

@@ -6,6 +6,7 @@ use super::operations::{self, Refusal};
 use super::target::{Identity, Namespaces, from_words};
 use crate::context::{ConfigFlag, Context};
 use crate::failure::{Failure, Result};
+use crate::kinds::Words;
 use crate::resource::diff;
 use crate::version_gate::Access;
 use api::Resource;
@@ -19,10 +20,11 @@ const ATTEMPTS: usize = 5;
 /// Flags of `patch`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  # Make a node a route reflector.\n  calicoctl patch node node-0 \
-                        --patch '{\"spec\":{\"bgp\": {\"routeReflectorClusterID\": \"224.0.0.1\"}}}'\n\n  # Remove a field.\n  \
-                        calicoctl patch ippool pool1 --type=json -p '[{\"op\": \"remove\", \"path\": \"/spec/disabled\"}]'")]
+                        --patch '{\"spec\":{\"bgp\": {\"routeReflectorClusterID\": \"224.0.0.1\"}}}'\n\n  # Remove a field, whether it is there or not.\n  \
+                        calicoctl patch ippool pool1 --type=merge -p '{\"spec\": {\"disabled\": null}}'")]
 pub struct PatchArgs {
     /// The type of the object.
+    #[arg(value_parser = Words::Kinds, hide_possible_values = true)]
     pub kind: String,
     /// Its name.
     pub name: String,
@@ -31,7 +33,14 @@ pub struct PatchArgs {
     pub patch: String,
     /// Format of patch type: strategic (maps are merged, lists replaced unless the type says how to merge them), merge
     /// (RFC 7386), json (RFC 6902).
-    #[arg(long, short = 't', value_name = "TYPE", default_value = "strategic")]
+    #[arg(
+        long,
+        short = 't',
+        value_name = "TYPE",
+        default_value = "strategic",
+        value_parser = Words::of(&["strategic", "merge", "json"]),
+        hide_possible_values = true
+    )]
     pub r#type: String,
     /// The namespace of resources that do not say theirs; `default` without this flag.
     #[arg(long, short = 'n', value_name = "NS")]

@@ -58,15 +58,16 @@ impl Results {
         }
         if self.handled == 0 {
             return Err(Failure::new(match (total, kind) {
-                (1, _) => format!("failed to {plain} {quoted}resource: {errors}"),
-                _ => format!("failed to {plain} any {quoted}resources: {errors}"),
+                (1, _) => spaced(&format!("failed to {plain} {quoted}resource:"), &errors),
+                _ => spaced(&format!("failed to {plain} any {quoted}resources:"), &errors),
             }));
         }
         context.print(&format!(
             "Partial success: {past} the first {} out of {total} {quoted}resources:\n",
             self.handled
         ))?;
-        Err(Failure::new(format!("hit error: {errors}")))
+        let hit = if self.refusals.len() == 1 { "hit error:" } else { "hit errors:" };
+        Err(Failure::new(spaced(hit, &errors)))
     }
 
     /// Says how a delete went.
@@ -92,9 +93,16 @@ impl Results {
         Err(Failure::new(lines.join("\n")))
     }
 
-    /// All errors, as Go prints a list of them.
+    /// One error as Calico prints it; several one below the other, where Calico has them all in one line.
     fn errors(&self) -> String {
-        let texts: Vec<String> = self.refusals.iter().map(ToString::to_string).collect();
-        format!("[{}]", texts.join(" "))
+        match self.refusals.as_slice() {
+            [only] => format!("[{only}]"),
+            several => several.iter().map(|refusal| format!("\n  {refusal}")).collect(),
+        }
     }
+}
+
+/// A heading and what follows, on the same line or on the next.
+fn spaced(heading: &str, rest: &str) -> String {
+    if rest.starts_with('\n') { format!("{heading}{rest}") } else { format!("{heading} {rest}") }
 }

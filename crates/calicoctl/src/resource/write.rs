@@ -1,7 +1,9 @@
 //! `create`, `apply`, `replace` and `validate`: objects from files into the datastore, or only looked at.
 
 use super::batch::Batching;
+use super::labels::Labels;
 use super::operations::{self, Outcome, Refusal};
+use super::prune::{self, PruneFlags};
 use super::report::{Results, Verb};
 use super::target::{Identity, Namespaces};
 use super::{diff, pipeline};
@@ -12,8 +14,7 @@ use crate::version_gate::Access;
 use api::Resource;
 use api::document::Document;
 use client::{Client, Error};
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The flags that the writing commands share.
@@ -55,12 +56,17 @@ pub struct CreateArgs {
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  # Bring the datastore in line with policy.yaml.\n  calicoctl apply -f ./policy.yaml\n\n  \
-                        # See first what would change.\n  calicoctl apply --dry-run -R -f ./policies"
+                        # See first what would change.\n  calicoctl apply --dry-run -R -f ./policies\n\n  \
+                        # Keep a folder and the datastore in line: what was removed from the folder is deleted.\n  \
+                        calicoctl apply -R -f ./policies --applyset=policies --prune"
 )]
 pub struct ApplyArgs {
     /// The shared flags.
     #[command(flatten)]
     pub flags: WriteFlags,
+    /// Sets, and what is not in them any more.
+    #[command(flatten)]
+    pub prune: PruneFlags,
 }
 
 /// Flags of `replace`.
@@ -131,7 +137,7 @@ impl Action {
 /// # Errors
 /// What could not be created.
 pub async fn create(args: &CreateArgs, context: &mut Context) -> Result<()> {
-    run(Action::Create { skip_exists: args.skip_exists }, &args.flags, context).await
+    run(Action::Create { skip_exists: args.skip_exists }, &args.flags, &PruneFlags::default(), context).await
 }
 
 /// Runs `apply`.
@@ -139,7 +145,7 @@ pub async fn create(args: &CreateArgs, context: &mut Context) -> Result<()> {
 /// # Errors
 /// What could not be applied.
 pub async fn apply(args: &ApplyArgs, context: &mut Context) -> Result<()> {
-    run(Action::Apply, &args.flags, context).await
+    run(Action::Apply, &args.flags, &args.prune, context).await
 }
 
 /// Runs `replace`.
@@ -147,7 +153,7 @@ pub async fn apply(args: &ApplyArgs, context: &mut Context) -> Result<()> {
 /// # Errors
 /// What could not be replaced.
 pub async fn replace(args: &ReplaceArgs, context: &mut Context) -> Result<()> {
-    run(Action::Replace, &args.flags, context).await
+    run(Action::Replace, &args.flags, &PruneFlags::default(), context).await
 }
 
 /// Runs `validate`.
@@ -172,17 +178,23 @@ pub fn validate(args: &ValidateArgs, context: &mut Context) -> Result<()> {
     Results::of(kinds, outcomes).write(Verb { plain: "validate", past: "validated" }, context)
 }
 
-async fn run(action: Action, flags: &WriteFlags, context: &mut Context) -> Result<()> {
+async fn run(
+    action: Action,
+    flags: &WriteFlags,
+    prune_flags: &PruneFlags,
+    context: &mut Context,
+) -> Result<()> {
     let documents = read(&flags.files, context)?;
-    if documents.is_empty() {
+    let namespaces = Namespaces { flag: flags.namespace.as_deref(), all: false };
+    let input = Input::new(documents, namespaces, prune_flags)?;
+    if input.documents.is_empty() {
         return context.print("No resources specified\n");
     }
-    let namespaces = Namespaces { flag: flags.namespace.as_deref(), all: false };
-    let resources: Vec<_> = documents.iter().map(|document| placed(document, namespaces)).collect();
     let client = context.connect_for(&flags.config, Access::Write).await?;
     if flags.dry_run {
-        return diff::preview(action, &documents, resources, &client, flags.parallel, context).await;
+        return diff::preview(action, input, &client, flags.parallel, context).await.map(|_| ());
     }
+    let Input { documents, resources, pruning } = input;
     // Users with few rights may write what they write without being able to do this.
     if let Err(error) = client.ensure_initialized("", "").await {
         tracing::info!(%error, "unable to initialize datastore");
@@ -222,7 +234,71 @@ async fn run(action: Action, flags: &WriteFlags, context: &mut Context) -> Resul
         .collect();
     show_places(&documents, &outcomes, context);
     let kinds = documents.iter().map(Document::kind).collect();
-    Results::of(kinds, outcomes).write(action.verb(), context)
+    Results::of(kinds, outcomes).write(action.verb(), context)?;
+    // Only what was applied as a whole is complete enough to say what does not belong to it.
+    match pruning {
+        Some(pruning) => {
+            let found = pruning.candidates(client).await?;
+            prune::delete(client, &found, flags.parallel, context).await
+        }
+        None => Ok(()),
+    }
+}
+
+/// What is to be written, and what is to be pruned beside it.
+pub struct Input {
+    /// The documents, as far as they are selected.
+    pub documents: Vec<Document>,
+    /// Their objects, in their namespaces and with the mark of their set.
+    pub resources: Vec<Outcome>,
+    /// What to prune, if anything.
+    pub pruning: Option<Pruning>,
+}
+
+/// What to prune.
+pub struct Pruning {
+    set: String,
+    labels: Labels,
+    present: BTreeSet<Identity>,
+}
+
+impl Pruning {
+    /// The members of the set that the input does not hold.
+    ///
+    /// # Errors
+    /// When a kind cannot be listed.
+    pub async fn candidates(&self, client: &Client) -> Result<prune::Candidates> {
+        prune::candidates(client, &self.set, &self.labels, &self.present).await
+    }
+}
+
+impl Input {
+    /// Selects, places and marks the objects of documents.
+    ///
+    /// # Errors
+    /// When the flags are wrong, or there is nothing to compare the set with.
+    pub fn new(documents: Vec<Document>, namespaces: Namespaces<'_>, flags: &PruneFlags) -> Result<Self> {
+        let set = flags.set()?;
+        let labels = Labels::parse(flags.selector.as_deref())?;
+        // What is in the files stays, selected or not.
+        let placed_of = |document: &Document| placed(document, namespaces);
+        let present = documents
+            .iter()
+            .map(|document| Identity::of(placed_of(document).as_ref().unwrap_or(&document.resource)))
+            .collect();
+        let documents: Vec<Document> =
+            documents.into_iter().filter(|document| labels.select(&document.resource)).collect();
+        let mut resources: Vec<Outcome> = documents.iter().map(placed_of).collect();
+        let Some(set) = set else { return Ok(Self { documents, resources, pruning: None }) };
+        if flags.prune && documents.is_empty() {
+            return Err(Failure::new(format!(
+                "nothing to apply: the whole set {set} would be pruned; delete its resources with `calicoctl delete`"
+            )));
+        }
+        resources.iter_mut().flatten().for_each(|resource| prune::mark(resource, set));
+        let pruning = flags.prune.then(|| Pruning { set: set.to_owned(), labels, present });
+        Ok(Self { documents, resources, pruning })
+    }
 }
 
 /// Says which objects stand in the input more than once: rarely what somebody wanted.
@@ -253,11 +329,7 @@ pub fn show_places(
 }
 
 fn read(files: &FileFlags, context: &mut Context) -> Result<Vec<Document>> {
-    let Some(path) = &files.filename else {
-        return Err(Failure::new("no resources specified: name a file, a directory or - (stdin) with -f"));
-    };
-    let path: &Path = path;
-    files.documents(context, path)
+    files.documents(context)
 }
 
 /// The object of a document, in its namespace.

@@ -17,6 +17,7 @@ pub(crate) fn context(variables: &[(&str, &str)]) -> (Context, Buffer) {
         environment: Box::new(Variables(variables.collect())),
         colours: false,
         progress: false,
+        width: None,
     };
     (Context { surroundings, globals: Globals::default() }, printed)
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use testkit::{ApiServer, Etcd, Folder};
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/migration/all-kinds.yaml");
-const IMPORTED: &str = "Datastore information successfully imported. Please refer to the datastore migration documentation for next steps.\n";
+const IMPORTED: &str = "Datastore information successfully imported. Point every component at this datastore, then run `calicoctl datastore migrate unlock`.\n";
 
 /// What counts of a file: each object and each entry by name.
 fn contents(text: &str, in_kubernetes: bool) -> BTreeMap<String, Value> {

@@ -11,11 +11,12 @@ use std::sync::{Arc, Mutex};
 use testkit::{ApiServer, Folder};
 
 /// What a command printed, and how it ended.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct Output {
     pub(crate) stdout: String,
     pub(crate) stderr: String,
     pub(crate) success: bool,
+    pub(crate) code: ExitCode,
 }
 
 impl Output {
@@ -38,6 +39,7 @@ pub(crate) struct Shell {
     pub(crate) variables: BTreeMap<String, String>,
     pub(crate) stdin: Vec<u8>,
     pub(crate) colours: bool,
+    pub(crate) width: Option<usize>,
     folder: Arc<Folder>,
 }
 
@@ -67,7 +69,7 @@ impl Shell {
     pub(crate) fn with(variables: &[(&str, &str)], folder: Folder) -> Self {
         let variables =
             variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        Self { variables, stdin: Vec::new(), colours: false, folder: Arc::new(folder) }
+        Self { variables, stdin: Vec::new(), colours: false, width: None, folder: Arc::new(folder) }
     }
 
     /// A path in the shell's folder.
@@ -98,9 +100,10 @@ impl Shell {
             environment: Box::new(Variables(self.variables.clone())),
             colours: self.colours,
             progress: false,
+            width: self.width,
         };
         let code = calicoctl::run(&arguments, surroundings);
-        Output { stdout: stdout.text(), stderr: stderr.text(), success: code == ExitCode::SUCCESS }
+        Output { stdout: stdout.text(), stderr: stderr.text(), success: code == ExitCode::SUCCESS, code }
     }
 
     /// Runs a command line whose words are separated by spaces.
@@ -114,6 +117,7 @@ impl Shell {
             variables: self.variables.clone(),
             stdin: input.as_ref().to_vec(),
             colours: self.colours,
+            width: self.width,
             folder: Arc::clone(&self.folder),
         };
         shell.run(line)

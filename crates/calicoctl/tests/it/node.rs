@@ -164,7 +164,7 @@ fn checks_of_the_kernel() {
     let check = |host: &checksystem::Host| {
         let (mut context, printed) = context(&[]);
         (
-            checksystem::check(host, &mut context).err().map(|failure| failure.message().to_owned()),
+            checksystem::check(host, None, &mut context).err().map(|failure| failure.message().to_owned()),
             printed.text(),
         )
     };
@@ -203,6 +203,24 @@ fn checks_of_the_kernel() {
         line("xt_set", "FAIL")
     )));
     assert!(!text.contains("System meets"));
+
+    // A machine for nftables, without any of iptables' modules, IPVS or virtual functions.
+    let configuration =
+        ["NF_CT_NETLINK", "NF_TABLES", "NFT_CT", "NFT_NAT", "NFT_MASQ", "NFT_REJECT", "NFT_FIB_INET"]
+            .map(|option| format!("CONFIG_{option}=m\n"))
+            .concat();
+    let host = checksystem::Host { release: "6.12.1".into(), configuration, ..checksystem::Host::default() };
+    let (failure, text) = check(&host);
+    assert_eq!(failure, None, "{text}");
+    for expected in [
+        line("ip_tables", "SKIP"),
+        line("ipt_ipvs", "SKIP"),
+        line("vfio-pci", "SKIP"),
+        line("nf_tables", "OK"),
+    ] {
+        assert!(text.contains(&expected), "{expected} is not in {text}");
+    }
+    assert!(text.contains("Judged for the nftables dataplane.\n"), "{text}");
 }
 
 #[test]

@@ -5,3 +5,5 @@ mod basics;
 mod captured;
 mod conversion;
 mod golden;
+mod kubectl_ways;
+mod watching;

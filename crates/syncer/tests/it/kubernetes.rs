@@ -203,7 +203,8 @@ async fn pages(store: &KubernetesStore) -> Result<()> {
 /// Images are swapped and manifests stay: Felix's feed is in sync with the roles of every release, on definitions as old as
 /// v3.28's, which know neither tiers nor staged policies.
 async fn roles(store: &KubernetesStore) -> Result<()> {
-    let newer = ["tiers", "stagedglobalnetworkpolicies", "stagednetworkpolicies", "stagedkubernetesnetworkpolicies"];
+    let newer =
+        ["tiers", "stagedglobalnetworkpolicies", "stagednetworkpolicies", "stagedkubernetesnetworkpolicies"];
     let newer = newer.map(|plural| format!("{plural}.crd.projectcalico.org"));
     let mut delete = vec!["delete", "crd"];
     delete.extend(newer.iter().map(String::as_str));
@@ -220,8 +221,7 @@ async fn roles(store: &KubernetesStore) -> Result<()> {
             let config = KubernetesConfig::from_file(&kubeconfig);
             let backend: Arc<dyn Backend> = Arc::new(KubernetesBackend::connect(&config).await?);
             let recorder = Recorder::default();
-            let options =
-                FelixOptions { kubernetes: true, use_pod_cidr: manifest != "calico", leader: true };
+            let options = FelixOptions { kubernetes: true, use_pod_cidr: manifest != "calico", leader: true };
             let syncer = syncer::start(&backend, feeds::felix(options), recorder.clone());
             recorder.wait_in_sync().await.with_context(|| format!("{manifest}.yaml of {release}"))?;
             syncer.stop().await;

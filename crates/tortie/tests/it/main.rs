@@ -11,3 +11,4 @@ mod packets;
 mod policy;
 mod reference;
 mod supervise;
+mod watch;

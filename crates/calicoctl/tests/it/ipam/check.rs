@@ -1,6 +1,7 @@
 //! `ipam check`: verdicts, explanations and the report.
 
 use super::{BLOCK_A, LOCKED, cni, cni_in_etcd, embedded_with, golden, put};
+use std::process::ExitCode;
 
 #[test]
 fn a_healthy_cluster_has_no_problems() {
@@ -107,4 +108,18 @@ fn a_locked_datastore_is_noted_in_the_report() {
     assert_eq!(report["datastoreLocked"], true);
     assert_eq!(report["clusterGUID"], "0123456789abcdef");
     assert_eq!(report["leakedHandles"].as_array().map(Vec::len), Some(2));
+}
+
+#[test]
+fn problems_are_an_exit_code_where_asked_for() {
+    let shell = cni();
+    let code = |line: &str| shell.run(line).code;
+    assert_eq!(code("ipam check --exit-code"), ExitCode::SUCCESS);
+    put(&shell, &[(BLOCK_A, "")]);
+    let output = shell.run("ipam check --exit-code");
+    assert_eq!(output.code, ExitCode::from(1), "{output:?}");
+    assert_eq!(output.stderr, "");
+    assert_eq!(code("ipam check"), ExitCode::SUCCESS);
+    assert_eq!(code("ipam check --exit-code -o /nonexistent/report.json"), ExitCode::from(2));
+    assert_eq!(code("ipam check -o /nonexistent/report.json"), ExitCode::from(1));
 }

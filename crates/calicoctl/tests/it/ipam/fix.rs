@@ -115,6 +115,7 @@ fn what_changes_meanwhile_is_left_alone() {
         environment: Box::new(Variables(shell.variables.clone())),
         colours: false,
         progress: false,
+        width: None,
     };
     let arguments: Vec<OsString> = ["calicoctl", "ipam", "check", "--fix"].map(OsString::from).to_vec();
     assert_eq!(calicoctl::run(&arguments, surroundings), ExitCode::SUCCESS);

@@ -59,7 +59,7 @@ fn a_cluster_is_checked_repaired_and_relieved_of_leaks() {
     let handles = cluster.kubectl("get ipamhandles.crd.projectcalico.org -o name");
     assert_eq!(handles.lines().count(), 2, "{handles}");
     assert!(
-        shell.run("ipam check").text().ends_with("Check complete; found 1 problems.\n"),
+        shell.run("ipam check").text().ends_with("Check complete; found 1 problem.\n"),
         "the new tunnel address"
     );
 

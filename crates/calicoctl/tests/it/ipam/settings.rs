@@ -24,6 +24,18 @@ fn settings_are_changed_one_by_one_and_shown() {
         )
     );
     golden("show-configuration.txt", &shell.run("ipam show --show-configuration").text());
+    // Nobody made an object of these settings; they are shown as one all the same.
+    for line in ["get ipamconfig -o wide", "get ipamconfig default -o wide"] {
+        assert_eq!(
+            shell.run(line).text(),
+            "NAME      STRICTAFFINITY   AUTOALLOCATEBLOCKS   MAXBLOCKSPERHOST   \n\
+             default   true             true                 4                  \n\n"
+        );
+    }
+    let yaml = shell.run("get ipamconfig default -o yaml").text();
+    assert!(yaml.contains("  ipCooldownSeconds: 30\n  kubeVirtVMAddressPersistence: Disabled\n"), "{yaml}");
+    assert!(shell.run("get ipamconfig other").error().contains("does not exist"));
+    assert_eq!(embedded_with(&[]).run("get ipamconfig -o name").text(), "");
 }
 
 #[test]
@@ -92,7 +104,7 @@ fn a_pool_is_split_and_its_blocks_stay() {
     assert_eq!(
         shell.run("ipam split 2 --cidr=172.16.0.0/16").text(),
         "IP Pool pool was successfully split into 2 smaller pools.\nCreated split-pool-0 with CIDR 172.16.0.0/17.\n\
-         Created split-pool-1 with CIDR 172.16.128.0/17.\nPlease refer to the documentation for final steps.\n"
+         Created split-pool-1 with CIDR 172.16.128.0/17.\nCheck the new pools with `calicoctl get ippools -o wide`, then run `calicoctl datastore migrate unlock`.\n"
     );
     golden("show-split.txt", &shell.run("ipam show --show-blocks").text());
 }

@@ -72,3 +72,20 @@ fn holders_without_records_and_resting_addresses() {
         "Error executing command: invalid IP address specified: 10.0.0\n"
     );
 }
+
+#[test]
+fn pools_are_shown_as_maps() {
+    let mut shell = cni();
+    golden("show-map.txt", &shell.run("ipam show --map").text());
+    shell.colours = true;
+    let coloured = shell.run("ipam show --map=text").text();
+    assert!(coloured.contains("\u{1b}[48;5;"), "{coloured}");
+    let page = shell.run("ipam show --map=html").text();
+    assert!(page.starts_with("<!doctype html>") && page.contains("172.16.165.136/29"), "{page}");
+    let file = shell.path("map.html").display().to_string();
+    assert_eq!(shell.run(&format!("ipam show --html={file}")).text(), format!("Wrote {file}\n"));
+    let written = std::fs::read_to_string(&file).expect("the page");
+    assert!(written.contains("<th scope=\"row\">172.16.165.136/29</th><td>node-a</td>"), "{written}");
+    assert!(shell.run("ipam show --html=/nonexistent/map.html").error().starts_with("cannot write the page"));
+    assert!(shell.run("ipam show --map --show-blocks").error().contains("cannot be used with"));
+}

@@ -172,9 +172,12 @@ fn secrets_are_never_shown() {
         ("K8S_API_TOKEN", SECRET),
     ];
     let shell = Shell::with(&etcd, folder);
-    for line in
-        ["get ippool -l debug", "get ippool -l trace", "apply -l trace -f -", "get ippool --log-level=info"]
-    {
+    for line in [
+        "get ippool --log-level debug",
+        "-l trace get ippool",
+        "apply --log-level trace -f -",
+        "get ippool -l debug",
+    ] {
         let output = shell.pipe(line, POOL);
         assert!(!output.success);
         assert!(!output.stdout.contains(SECRET) && !output.stderr.contains(SECRET), "{line}: {output:?}");
@@ -186,10 +189,10 @@ fn secrets_are_never_shown() {
     let folder = Folder::new("calicoctl").expect("a folder");
     let shell = Shell::with(&[("DATASTORE_TYPE", "kubernetes"), ("KUBECONFIG", &path)], folder);
     for level in ["debug", "trace"] {
-        let output = shell.run(&format!("get ippool -l {level}"));
+        let output = shell.run(&format!("-l {level} get ippool"));
         assert!(!output.success);
         assert!(!output.stdout.contains(SECRET) && !output.stderr.contains(SECRET), "{level}: {output:?}");
     }
-    let error = shell.run("get ippool -l loud").error();
+    let error = shell.run("get ippool --log-level loud").error();
     assert_eq!(error, "unknown log level: loud, expected one of: panic, fatal, error, warn, info, debug\n");
 }

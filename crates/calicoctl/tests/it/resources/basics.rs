@@ -62,7 +62,7 @@ fn apply_attempts_every_document_and_reports_each() {
         "Partial success: applied the first 1 out of 3 'GlobalNetworkPolicy' resources:\n"
     );
     for part in
-        ["hit error: [error with field spec.selector", "metadata.name", "many.yaml:6:", "many.yaml:18:"]
+        ["hit errors:\n  error with field spec.selector", "metadata.name", "many.yaml:6:", "many.yaml:18:"]
     {
         assert!(output.stderr.contains(part), "{part}: {}", output.stderr);
     }
@@ -359,7 +359,8 @@ fn help_completion_and_manual_pages() {
         assert!(text.contains("Usage: calicoctl"), "{line}: {text}");
     }
     assert!(shell.run("get -h").text().contains("Examples:"));
-    for line in ["nosuch", "get --nosuch", "patch a", "get ippool -l nosuch"] {
+    for line in ["nosuch", "get --nosuch", "patch a", "-l nosuch get ippool", "get ippool --log-level nosuch"]
+    {
         assert!(!shell.run(line).error().is_empty(), "{line}");
     }
     for shell_name in ["bash", "zsh", "fish"] {
