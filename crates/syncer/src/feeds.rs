@@ -53,14 +53,14 @@ pub struct FelixOptions {
 }
 
 /// Kinds without which Felix would enforce less than was asked for, and take what is programmed away: a store that does
-/// not know one of them, because its definitions are not there yet, is waited for. Calico takes them for empty.
-const REQUIRED: [Kind; 12] = [
+/// not know one of them, because its definitions are not there yet, is waited for. Calico takes them for empty. Every
+/// release that is supported has them; tiers came later, and policies of a tier that is not there restrict all the same.
+const REQUIRED: [Kind; 11] = [
     Kind::ClusterInformation,
     Kind::FelixConfiguration,
     Kind::GlobalNetworkPolicy,
     Kind::NetworkPolicy,
     Kind::KubernetesNetworkPolicy,
-    Kind::Tier,
     Kind::Profile,
     Kind::WorkloadEndpoint,
     Kind::HostEndpoint,
