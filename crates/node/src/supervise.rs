@@ -155,8 +155,6 @@ impl Supervisor {
     /// Takes note of all children that ended, whoever they are.
     fn collect(&mut self, signals: &Signals, now: Instant) {
         while let Some((pid, how)) = reap() {
-            // Ctrl-C reaches the parts as well as us, and theirs may be seen first: then the end is ours, too.
-            signals.settle();
             let ended = self
                 .services
                 .values_mut()
@@ -166,6 +164,8 @@ impl Supervisor {
             let State::Running { since, .. } = service.state else { continue };
             let pause = service.backoff.after_run(now.duration_since(since));
             let name = service.part.name;
+            // Ctrl-C reaches the parts as well as us, and theirs may be seen first: then the end is ours, too.
+            signals.settle();
             if signals.end_requested() {
                 tracing::debug!(part = name, how, "ended");
             } else {

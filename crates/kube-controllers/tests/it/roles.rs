@@ -24,8 +24,9 @@ const REFUSED: [(&str, &[&str]); 8] = [
     ("3.33", &[]),
 ];
 
-/// Takes an address for a pod that never was, on a node that is gone.
-async fn leak(ipam: &Ipam, release: &str) -> Result<IpAddr> {
+/// Takes an address for a pod that never was, on a node that goes.
+async fn leak(world: &World, ipam: &Ipam, release: &str) -> Result<IpAddr> {
+    world.create("/api/v1/nodes", &json!({"metadata": {"name": "gone"}})).await?;
     let attributes = [("node", "gone"), ("namespace", "shop"), ("pod", "lost")];
     let request = AutoAssign {
         handle: Some(format!("k8s-pod-network.lost-{release}")),
@@ -33,7 +34,9 @@ async fn leak(ipam: &Ipam, release: &str) -> Result<IpAddr> {
         num4: 1,
         ..AutoAssign::new("gone", IntendedUse::Workload)
     };
-    ipam.auto_assign(&request).await?.addresses().next().context("an address")
+    let address = ipam.auto_assign(&request).await?.addresses().next().context("an address")?;
+    world.delete("/api/v1/nodes/gone").await?;
+    Ok(address)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -57,7 +60,7 @@ async fn older_roles_hold_back_only_what_they_forbid() -> Result<()> {
             _ => {}
         }
         let running = world.start(&[("KUBECONFIG", kubeconfig)]);
-        let leaked = leak(&ipam, release).await?;
+        let leaked = leak(&world, &ipam, release).await?;
         eventually(&format!("{release}: a leaked address is released"), async || {
             Ok(ipam.allocation(leaked).await?.is_none())
         })
