@@ -218,7 +218,9 @@ impl Lab {
             self.wait_for_node(node)?;
         }
         if self.state.topology.datastore == Datastore::Kubernetes {
-            self.report_status(self.state.topology.nodes.iter().map(settings::node_status).collect())?;
+            let nodes: Vec<serde_json::Value> =
+                self.state.topology.nodes.iter().map(settings::node_status).collect();
+            self.report_status(&nodes)?;
         }
         let has_tunnels = self.state.topology.encap != Encap::None;
         let tunnel = if has_tunnels { ", has its tunnel address" } else { "" };
@@ -400,7 +402,7 @@ impl Lab {
     }
 
     /// Reports the status of nodes or pods to Kubernetes, as a kubelet does.
-    pub(crate) fn report_status(&self, objects: Vec<serde_json::Value>) -> Result<()> {
+    pub(crate) fn report_status(&self, objects: &[serde_json::Value]) -> Result<()> {
         let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": objects});
         let words = [
             "apply",

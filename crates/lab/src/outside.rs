@@ -235,10 +235,9 @@ mod tests {
             .into();
         assert_eq!(exports(&variables), "export A=embedded;\nexport B='/a b/it'\\''s';\n");
         assert_eq!(unsets(&variables), "unset A;\nunset B;\n");
-        let script =
-            format!("eval $(printf '%s' \"$LINES\"); test \"$B\" = \"/a b/it's\" && test \"$A\" = embedded");
+        let script = r#"eval $(printf '%s' "$LINES"); test "$B" = "/a b/it's" && test "$A" = embedded"#;
         let status =
-            std::process::Command::new("sh").args(["-c", &script]).env("LINES", exports(&variables)).status();
+            std::process::Command::new("sh").args(["-c", script]).env("LINES", exports(&variables)).status();
         assert!(status.unwrap().success());
     }
 

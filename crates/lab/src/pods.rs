@@ -100,7 +100,7 @@ fn report(lab: &Lab, pods: &[PodState]) -> Result<()> {
     };
     let items: Vec<Value> =
         pods.iter().map(|pod| settings::pod_status(&pod.pod, &pod.addresses, node_address(pod))).collect();
-    lab.report_status(items)
+    lab.report_status(&items)
 }
 
 /// Takes back whatever was done for a pod.

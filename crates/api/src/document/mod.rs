@@ -144,7 +144,7 @@ pub fn read_as(
     for chunk in source.chunks() {
         match build::parse(&chunk) {
             Ok(roots) => {
-                values.extend(roots.iter().filter_map(|root| walk::plain(schema, root, &mut diagnostics)))
+                values.extend(roots.iter().filter_map(|root| walk::plain(schema, root, &mut diagnostics)));
             }
             Err(diagnostic) => diagnostics.add(diagnostic),
         }

@@ -206,8 +206,7 @@ fn check_any(bytes: &[u8]) -> Result<(), TestCaseError> {
 
 #[test]
 fn a_file_with_a_schema_of_its_own() {
-    static SCHEMA: std::sync::OnceLock<serde_json::Map<String, serde_json::Value>> =
-        std::sync::OnceLock::new();
+    static SCHEMA: std::sync::OnceLock<Map<String, Value>> = std::sync::OnceLock::new();
     let schema = SCHEMA.get_or_init(|| {
         let schema = serde_json::json!({
             "type": "object",
@@ -215,9 +214,9 @@ fn a_file_with_a_schema_of_its_own() {
         });
         schema.as_object().cloned().unwrap_or_default()
     });
-    let values = super::read_as("t.yaml", b"nodes:\n- name: a\n", schema).unwrap();
+    let values = read_as("t.yaml", b"nodes:\n- name: a\n", schema).unwrap();
     assert_eq!(values, [serde_json::json!({"nodes": [{"name": "a"}]})]);
-    let text = super::read_as("t.yaml", b"nodes:\n- nam: a\nnodez: 1\n", schema).unwrap_err().to_string();
+    let text = read_as("t.yaml", b"nodes:\n- nam: a\nnodez: 1\n", schema).unwrap_err().to_string();
     assert!(text.contains("t.yaml:2:3") && text.contains("did you mean `name`?"), "{text}");
     assert!(text.contains("t.yaml:3:1") && text.contains("did you mean `nodes`?"), "{text}");
 }

@@ -123,7 +123,7 @@ pub(super) fn of(state: &State) -> Drawing {
     let spine = bands_x + band_width - INSET;
     let mut y = top;
     let mut stubs: Vec<usize> = Vec::new();
-    for subnet in 0..topology.subnets {
+    for (subnet, lines) in router_lines.iter().enumerate() {
         let band = y;
         let own: Vec<&Card<'_>> = cards.iter().filter(|card| card.node.subnet == subnet).collect();
         drawing.text("quiet", bands_x + INSET, band + LINE, &subnet_name(topology, subnet));
@@ -161,7 +161,6 @@ pub(super) fn of(state: &State) -> Drawing {
             drawing.line("wire", (bands_x + INSET / 2, first_wire), (bands_x + INSET / 2, last_wire));
         }
         drawing.add_box("subnet", bands_x, band, band_width, y - band);
-        let lines = &router_lines[subnet];
         for (number, text) in lines.iter().enumerate() {
             drawing.text("quiet", MARGIN + INSET, first_wire + LINE * (number + 1), text);
         }
