@@ -9,7 +9,7 @@ use crate::paint;
 use crate::version_gate::{self, Access, Verdict};
 use api::{ClusterInformation, ClusterInformationSpec};
 use client::config::Environment;
-use client::{Client, ClientConfig, DatastoreType};
+use client::{Client, ClientConfig, OpenError, Purpose};
 use std::io::{IsTerminal as _, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -150,19 +150,32 @@ impl Context {
         Ok(config)
     }
 
-    /// A client that has not been used yet: what is wrong with the datastore shows at its first answer, for which
-    /// [`Context::first_answer`] is there.
+    /// A client for reading that has not been used yet: what is wrong with the datastore shows at its first answer, for
+    /// which [`Context::first_answer`] is there.
     ///
     /// # Errors
-    /// When the settings are wrong or an embedded store cannot be opened.
+    /// When the settings are wrong, or an embedded store cannot be opened or is not there.
     pub async fn open(&self, flag: &ConfigFlag) -> Result<Opened> {
+        self.open_for(flag, Access::Read).await
+    }
+
+    /// The same for what the command is about to do: who only reads makes no embedded store.
+    async fn open_for(&self, flag: &ConfigFlag, access: Access) -> Result<Opened> {
         let config = self.client_config(flag)?;
         let is_default = flag.config == Path::new(client::config::DEFAULT_CONFIG_PATH);
         let from_file = !is_default || self.surroundings.environment.exists(&flag.config);
         let target = describe(&config, from_file.then_some(flag.config.as_path()));
         let deadline = Instant::now() + CONNECT_DEADLINE;
-        match tokio::time::timeout_at(deadline, Client::open(&config)).await {
+        let purpose = match access {
+            Access::Read => Purpose::Read,
+            Access::Write => Purpose::Write,
+        };
+        match tokio::time::timeout_at(deadline, Client::open_for(&config, purpose)).await {
             Ok(Ok(client)) => Ok(Opened { client, target, deadline }),
+            // These say themselves what to set.
+            Ok(Err(error @ (OpenError::NotConfigured | OpenError::NoStore { .. }))) => {
+                Err(Failure::new(error.to_string()))
+            }
             Ok(Err(error)) => {
                 Err(Failure::new(format!("Failed to create Calico API client: {error} ({target})")))
             }
@@ -170,7 +183,7 @@ impl Context {
         }
     }
 
-    /// A client that has answered once, or a message that says what was tried and which setting selected it.
+    /// A client for reading that has answered once, or a message that says what was tried and which setting selected it.
     ///
     /// # Errors
     /// When the settings are wrong or the datastore does not answer in time.
@@ -180,12 +193,22 @@ impl Context {
         Ok(opened.client)
     }
 
+    /// The same for writing, to a cluster of any version.
+    ///
+    /// # Errors
+    /// As [`Context::connect`].
+    pub async fn connect_to_write(&self, flag: &ConfigFlag) -> Result<Client> {
+        let opened = self.open_for(flag, Access::Write).await?;
+        opened.cluster_information().await?;
+        Ok(opened.client)
+    }
+
     /// A client that has answered once, to a cluster whose version fits what the command is about to do.
     ///
     /// # Errors
     /// As [`Context::connect`], and when the command could damage data of the cluster's version.
     pub async fn connect_for(&mut self, flag: &ConfigFlag, access: Access) -> Result<Client> {
-        let opened = self.open(flag).await?;
+        let opened = self.open_for(flag, access).await?;
         let information = opened.cluster_information().await?;
         self.check_version(information.as_ref(), access)?;
         Ok(opened.client)
@@ -266,17 +289,6 @@ fn no_answer(target: &str) -> Failure {
 /// Which datastore was meant and which setting says so; never a secret.
 fn describe(config: &ClientConfig, file: Option<&Path>) -> String {
     let source = file.map_or_else(|| "the environment".to_owned(), |file| file.display().to_string());
-    let target = match config.datastore_type {
-        DatastoreType::EtcdV3 => format!("etcd at {}, set by ETCD_ENDPOINTS", config.etcd.endpoints),
-        DatastoreType::Kubernetes if !config.kubernetes.api_endpoint.is_empty() => {
-            format!("the Kubernetes API at {}, set by K8S_API_ENDPOINT", config.kubernetes.api_endpoint)
-        }
-        DatastoreType::Kubernetes => {
-            format!("the Kubernetes API of kubeconfig {}, set by KUBECONFIG", config.kubernetes.kubeconfig)
-        }
-        DatastoreType::Embedded => {
-            format!("the embedded store in {}, set by EMBEDDED_PATH", config.embedded_path)
-        }
-    };
+    let target = config.target();
     format!("datastore: {target}; settings from {source}")
 }

@@ -209,7 +209,7 @@ fn readable(entry: KvPair) -> Result<Resource> {
 fn converted(event: WatchEvent) -> Result<ResourceEvent<Resource>> {
     let event = match event {
         WatchEvent::Added(entry) => ResourceEvent::Added(entry),
-        WatchEvent::Modified { new, old } => ResourceEvent::Modified { new, old: old.map(|old| *old) },
+        WatchEvent::Modified { new } => ResourceEvent::Modified { new },
         WatchEvent::Deleted(entry) => ResourceEvent::Deleted(entry),
         WatchEvent::Bookmark(revision) => ResourceEvent::Bookmark(revision),
         WatchEvent::Invalid(entry) => ResourceEvent::Invalid(entry),

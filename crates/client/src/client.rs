@@ -1,7 +1,7 @@
 //! The client itself: a backend and the rules on top of it.
 
 use crate::config::ClientConfig;
-use crate::open::{OpenError, open_backend};
+use crate::open::{OpenError, Purpose, open_backend_for};
 use crate::resources::{Storable, Typed};
 use datastore::Backend;
 use std::fmt;
@@ -20,12 +20,20 @@ impl Client {
         Self { backend }
     }
 
-    /// Opens the datastore of this configuration.
+    /// Opens the datastore of this configuration for a component.
     ///
     /// # Errors
     /// When it cannot be opened; the message says which and why.
     pub async fn open(config: &ClientConfig) -> Result<Self, OpenError> {
-        Ok(Self::new(open_backend(config).await?))
+        Self::open_for(config, Purpose::Component).await
+    }
+
+    /// Opens the datastore of this configuration.
+    ///
+    /// # Errors
+    /// When it cannot be opened; the message says which and why.
+    pub async fn open_for(config: &ClientConfig, purpose: Purpose) -> Result<Self, OpenError> {
+        Ok(Self::new(open_backend_for(config, purpose).await?))
     }
 
     /// The backend, for what is not a resource: IPAM's keys, status reports, the feeds of the syncer.

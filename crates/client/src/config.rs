@@ -108,6 +108,8 @@ pub struct EtcdSettings {
 pub struct KubernetesSettings {
     /// A kubeconfig file, or several separated by colons.
     pub kubeconfig: String,
+    /// Whether that is the one of the home directory, which no setting names.
+    pub is_default_kubeconfig: bool,
     /// The contents of a kubeconfig file; wins over `kubeconfig`.
     pub kubeconfig_inline: Secret,
     /// The address of the API.
@@ -240,6 +242,36 @@ impl ClientConfig {
             .map_err(ConfigError::Mistakes)
     }
 
+    /// Which datastore is meant and which setting says so, for messages; never a secret.
+    #[must_use]
+    pub fn target(&self) -> String {
+        let kubernetes = &self.kubernetes;
+        match self.datastore_type {
+            DatastoreType::EtcdV3 if self.etcd.endpoints.is_empty() => {
+                format!("etcd of the domain {}, set by ETCD_DISCOVERY_SRV", self.etcd.discovery_srv)
+            }
+            DatastoreType::EtcdV3 => format!("etcd at {}, set by ETCD_ENDPOINTS", self.etcd.endpoints),
+            DatastoreType::Embedded => {
+                format!("the embedded store in {}, set by EMBEDDED_PATH", self.embedded_path)
+            }
+            DatastoreType::Kubernetes if !kubernetes.kubeconfig_inline.is_empty() => {
+                "the Kubernetes API of kubeconfigInline".to_owned()
+            }
+            DatastoreType::Kubernetes if !kubernetes.api_endpoint.is_empty() => {
+                format!("the Kubernetes API at {}, set by K8S_API_ENDPOINT", kubernetes.api_endpoint)
+            }
+            DatastoreType::Kubernetes if kubernetes.is_default_kubeconfig => {
+                format!("the Kubernetes API of {}, the default; KUBECONFIG is not set", kubernetes.kubeconfig)
+            }
+            DatastoreType::Kubernetes if kubernetes.kubeconfig.is_empty() => {
+                "the Kubernetes API of this pod's cluster".to_owned()
+            }
+            DatastoreType::Kubernetes => {
+                format!("the Kubernetes API of kubeconfig {}, set by KUBECONFIG", kubernetes.kubeconfig)
+            }
+        }
+    }
+
     /// The configuration that the environment holds.
     ///
     /// # Errors
@@ -283,6 +315,7 @@ impl Settings {
                 && let Some(path) = default.to_str()
             {
                 path.clone_into(&mut kubernetes.kubeconfig);
+                kubernetes.is_default_kubeconfig = true;
             }
         }
         if datastore_type == DatastoreType::Embedded && config.embedded_path.is_empty() {

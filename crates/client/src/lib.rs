@@ -21,6 +21,6 @@ mod resources;
 pub use client::Client;
 pub use config::{ClientConfig, ConfigError, DatastoreType};
 pub use datastore::{Error, InvalidEntry, Result};
-pub use open::{OpenError, open_backend, open_for_cni};
+pub use open::{OpenError, Purpose, open_backend, open_backend_for, open_for_cni};
 pub use query::{DeleteOptions, ListQuery, ResourceEvent, ResourceList, ResourceWatch};
 pub use resources::{Storable, Typed};

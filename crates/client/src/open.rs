@@ -1,9 +1,11 @@
 //! The one place that opens a datastore from configuration.
 //!
 //! The embedded store is shared: within this process by a table of open stores, between processes by the socket of a
-//! `tortie datastore` that serves the same directory. It refuses to take a store from whoever holds it.
+//! `tortie datastore` that serves the same directory. Where one has served before, only commands open the files
+//! themselves when it is away: a component would keep it out. It refuses to take a store from whoever holds it, and to
+//! make one for a program that only reads.
 
-use crate::config::{ClientConfig, DatastoreType, EtcdSettings, KubernetesSettings};
+use crate::config::{ClientConfig, DEFAULT_CONFIG_PATH, DatastoreType, EtcdSettings, KubernetesSettings};
 use datastore::Backend;
 use datastore::etcd::{EtcdBackend, EtcdConfig, TlsFiles, TlsInline};
 use datastore::kubernetes::{KubernetesBackend, KubernetesConfig, KubernetesObjects};
@@ -20,6 +22,14 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Why a datastore could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
+    /// Nothing says where the datastore is, and this is not a pod, which would know its Kubernetes API.
+    #[error(
+        "no datastore is configured. Name one by a variable, or in {DEFAULT_CONFIG_PATH}:\n  \
+         KUBECONFIG=FILE                  the Kubernetes API; ~/.kube/config is found without it\n  \
+         ETCD_ENDPOINTS=http://HOST:2379  etcd\n  \
+         EMBEDDED_PATH=FOLDER             a folder on this machine"
+    )]
+    NotConfigured,
     /// The settings are wrong, or the store cannot be reached.
     #[error("cannot open the {datastore_type} datastore: {source}")]
     Backend {
@@ -44,16 +54,50 @@ pub enum OpenError {
         /// Its command line.
         command: String,
     },
+    /// There is no embedded store, and the program only reads.
+    #[error(
+        "there is no datastore in {}: check EMBEDDED_PATH (embeddedPath); the first resource that is created there, or \
+         `tortie datastore --data-dir {}`, makes one",
+        path.display(),
+        path.display()
+    )]
+    NoStore {
+        /// The data directory.
+        path: PathBuf,
+    },
     /// The embedded store cannot be opened.
     #[error("cannot open the embedded datastore: {0}")]
     Embedded(#[source] kvstore::OpenError),
+}
+
+/// What a datastore is opened for. It makes a difference for the embedded one only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// By a component, for as long as it runs. A store that is not there is made; one that a server has served before is
+    /// used only through it, also when it is not running yet.
+    Component,
+    /// By a command that only reads: nothing is made.
+    Read,
+    /// By a command that writes: a store that is not there is made.
+    Write,
+}
+
+/// Opens the datastore of this configuration for a component. etcd and Kubernetes are connected to when first used.
+///
+/// # Errors
+/// When the settings contradict themselves, or the embedded store cannot be opened.
+pub async fn open_backend(config: &ClientConfig) -> Result<Arc<dyn Backend>, OpenError> {
+    open_backend_for(config, Purpose::Component).await
 }
 
 /// Opens the datastore of this configuration. etcd and Kubernetes are connected to when first used.
 ///
 /// # Errors
 /// When the settings contradict themselves, or the embedded store cannot be opened.
-pub async fn open_backend(config: &ClientConfig) -> Result<Arc<dyn Backend>, OpenError> {
+pub async fn open_backend_for(
+    config: &ClientConfig,
+    purpose: Purpose,
+) -> Result<Arc<dyn Backend>, OpenError> {
     let datastore_type = config.datastore_type;
     let failed = |source| OpenError::Backend { datastore_type, source };
     Ok(match datastore_type {
@@ -62,9 +106,12 @@ pub async fn open_backend(config: &ClientConfig) -> Result<Arc<dyn Backend>, Ope
         }
         DatastoreType::Kubernetes => {
             let config = kubernetes_config(&config.kubernetes);
+            if config.is_in_cluster() && !is_pod() {
+                return Err(OpenError::NotConfigured);
+            }
             Arc::new(KubernetesBackend::connect(&config).await.map_err(failed)?)
         }
-        DatastoreType::Embedded => Arc::new(open_embedded(Path::new(&config.embedded_path)).await?),
+        DatastoreType::Embedded => Arc::new(open_embedded(Path::new(&config.embedded_path), purpose).await?),
     })
 }
 
@@ -84,6 +131,11 @@ pub async fn open_for_cni(
     let backend = KubernetesBackend::connect(&settings).await.map_err(failed)?.for_cni();
     let objects = backend.objects();
     Ok((Arc::new(backend), Some(objects)))
+}
+
+/// Whether Kubernetes has said where its API is, as it does to every container.
+fn is_pod() -> bool {
+    std::env::var_os("KUBERNETES_SERVICE_HOST").is_some_and(|host| !host.is_empty())
 }
 
 fn etcd_config(settings: &EtcdSettings) -> EtcdConfig {
@@ -128,14 +180,19 @@ fn kubernetes_config(settings: &KubernetesSettings) -> KubernetesConfig {
 
 /// A server's socket where one answers, otherwise the file itself. The holder of the file may be a server that has just
 /// started and not opened its socket yet, or a short command that is about to end, so both are tried for a while.
-async fn open_embedded(dir: &Path) -> Result<EtcdBackend, OpenError> {
+async fn open_embedded(dir: &Path, purpose: Purpose) -> Result<EtcdBackend, OpenError> {
+    if purpose == Purpose::Component && kvstore::served_path(dir).exists() {
+        return through_socket(dir).await;
+    }
     let mut attempt = 1;
     loop {
-        if let Some(backend) = served(dir).await? {
-            return Ok(backend);
+        // A socket without a server is what a killed one leaves behind.
+        if UnixStream::connect(&kvstore::socket_path(dir)).await.is_ok() {
+            return through_socket(dir).await;
         }
-        match open_file(dir).await {
+        match open_file(dir, purpose).await {
             Ok(store) => return Ok(EtcdBackend::embedded(store)),
+            Err(kvstore::OpenError::NoStore { dir }) => return Err(OpenError::NoStore { path: dir }),
             Err(kvstore::OpenError::InUse { .. }) if attempt < ATTEMPTS => {}
             Err(kvstore::OpenError::InUse { pid, command, .. }) => {
                 return Err(OpenError::InUse { path: dir.to_owned(), pid, command });
@@ -147,24 +204,20 @@ async fn open_embedded(dir: &Path) -> Result<EtcdBackend, OpenError> {
     }
 }
 
-/// The store behind the socket of this directory, when somebody answers there.
-async fn served(dir: &Path) -> Result<Option<EtcdBackend>, OpenError> {
+/// The store behind the socket of this directory, whenever a server answers there.
+async fn through_socket(dir: &Path) -> Result<EtcdBackend, OpenError> {
     let socket = kvstore::socket_path(dir);
-    // A socket without a server is what a killed one leaves behind.
-    if UnixStream::connect(&socket).await.is_err() {
-        return Ok(None);
-    }
     let config =
         EtcdConfig { endpoints: vec![format!("unix://{}", socket.display())], ..EtcdConfig::default() };
     let failed = |source| OpenError::Backend { datastore_type: DatastoreType::Embedded, source };
-    EtcdBackend::connect(&config).await.map(Some).map_err(failed)
+    EtcdBackend::connect(&config).await.map_err(failed)
 }
 
 /// The stores that this process has open, so that two clients of one program share a file.
 static OPEN_STORES: Mutex<BTreeMap<PathBuf, Weak<kvstore::Store>>> = Mutex::new(BTreeMap::new());
 
-async fn open_file(dir: &Path) -> Result<Arc<kvstore::Store>, kvstore::OpenError> {
-    let dir = dir.to_owned();
+async fn open_file(dir: &Path, purpose: Purpose) -> Result<Arc<kvstore::Store>, kvstore::OpenError> {
+    let (dir, wanted) = (dir.to_owned(), dir.to_owned());
     // Opening reads the whole index, which is no work for a thread that serves others.
     let task = tokio::task::spawn_blocking(move || {
         let mut stores = OPEN_STORES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -175,14 +228,24 @@ async fn open_file(dir: &Path) -> Result<Arc<kvstore::Store>, kvstore::OpenError
         {
             return Ok(store);
         }
-        let store = kvstore::Store::open(&dir, kvstore::Options::default())?;
+        let options = kvstore::Options::default();
+        let store = match purpose {
+            Purpose::Read => kvstore::Store::open_existing(&dir, options)?,
+            Purpose::Component | Purpose::Write => kvstore::Store::open(&dir, options)?,
+        };
         if let Ok(path) = dir.canonicalize() {
             stores.insert(path, Arc::downgrade(&store));
         }
         Ok(store)
     });
-    match task.await {
+    match task.await.map_err(tokio::task::JoinError::try_into_panic) {
         Ok(outcome) => outcome,
-        Err(error) => std::panic::resume_unwind(error.into_panic()),
+        Err(Ok(panic)) => std::panic::resume_unwind(panic),
+        // The program ends, and nobody waits for this any more.
+        Err(Err(cancelled)) => Err(kvstore::OpenError::Io {
+            action: "open",
+            path: wanted,
+            source: std::io::Error::other(cancelled),
+        }),
     }
 }

@@ -86,8 +86,6 @@ pub enum ResourceEvent<T> {
     Modified {
         /// What it is now.
         new: T,
-        /// What it was, where the store tells.
-        old: Option<T>,
     },
     /// The object is gone; this is what it was.
     Deleted(T),
@@ -99,12 +97,10 @@ pub enum ResourceEvent<T> {
 
 impl<T> ResourceEvent<T> {
     /// The same event with its objects converted.
-    pub(crate) fn try_map<U>(self, mut convert: impl FnMut(T) -> Result<U>) -> Result<ResourceEvent<U>> {
+    pub(crate) fn try_map<U>(self, convert: impl FnOnce(T) -> Result<U>) -> Result<ResourceEvent<U>> {
         Ok(match self {
             Self::Added(object) => ResourceEvent::Added(convert(object)?),
-            Self::Modified { new, old } => {
-                ResourceEvent::Modified { new: convert(new)?, old: old.map(convert).transpose()? }
-            }
+            Self::Modified { new } => ResourceEvent::Modified { new: convert(new)? },
             Self::Deleted(object) => ResourceEvent::Deleted(convert(object)?),
             Self::Bookmark(revision) => ResourceEvent::Bookmark(revision),
             Self::Invalid(entry) => ResourceEvent::Invalid(entry),

@@ -101,14 +101,6 @@ impl<'a, S: Storable> Typed<'a, S> {
         unwrap(self.client.get_any(S::KIND, namespace, name, None).await?)
     }
 
-    /// Reads one object as of a revision.
-    ///
-    /// # Errors
-    /// [`Error::DoesNotExist`], [`Error::Expired`], and those of the store.
-    pub async fn get_at(&self, namespace: &str, name: &str, revision: &str) -> Result<Object<S>> {
-        unwrap(self.client.get_any(S::KIND, namespace, name, Some(revision)).await?)
-    }
-
     /// Reads all objects that `query` selects.
     ///
     /// # Errors

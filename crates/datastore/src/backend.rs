@@ -235,12 +235,10 @@ pub struct WatchOptions {
 pub enum WatchEvent {
     /// The entry is new.
     Added(KvPair),
-    /// The entry changed. The old value comes along where the store tells it.
+    /// The entry changed.
     Modified {
         /// What it is now.
         new: KvPair,
-        /// What it was.
-        old: Option<Box<KvPair>>,
     },
     /// The entry is gone; this is what it held.
     Deleted(KvPair),

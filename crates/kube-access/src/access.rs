@@ -8,13 +8,15 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use client::config::Environment;
 use datastore::kubernetes::repeating::{self, WaitLimit};
+use futures::FutureExt as _;
 use http::{Method, Request};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Where a pod finds its service account.
@@ -139,9 +141,8 @@ impl KubeAccess {
     ) -> Result<Self, OpenError> {
         match variable(environment, "KUBECONFIG") {
             Some(path) => {
-                let wrong = |source| OpenError::Kubeconfig { origin: path.clone(), source: Box::new(source) };
-                let kubeconfig = Kubeconfig::read_from(&path).map_err(wrong)?;
-                Self::from_kubeconfig(&path, kubeconfig).await
+                let file = path.clone();
+                Self::from_kubeconfig(&path, move || Kubeconfig::read_from(&file)).await
             }
             None => Self::in_cluster(environment, service_account).await,
         }
@@ -176,31 +177,30 @@ impl KubeAccess {
             "contexts": [{"name": "pod", "context": {"cluster": "pod", "user": "pod"}}],
         });
         let origin = format!("of the service account in {}", service_account.display());
-        match serde_json::from_value(kubeconfig) {
-            Ok(kubeconfig) => Self::from_kubeconfig(&origin, kubeconfig).await,
+        match serde_json::from_value::<Kubeconfig>(kubeconfig) {
+            Ok(kubeconfig) => Self::from_kubeconfig(&origin, move || Ok(kubeconfig.clone())).await,
             // A path that is not text is the only thing that cannot be said in JSON.
             Err(_) => Err(OpenError::NotInCluster),
         }
     }
 
-    async fn from_kubeconfig(origin: &str, kubeconfig: Kubeconfig) -> Result<Self, OpenError> {
-        let has_proxy = kubeconfig
-            .clusters
-            .iter()
-            .filter_map(|entry| entry.cluster.as_ref())
-            .any(|cluster| cluster.proxy_url.is_some());
-        let mut config =
-            kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(
-                |source| OpenError::Kubeconfig { origin: origin.to_owned(), source: Box::new(source) },
-            )?;
-        config.disable_compression = true;
-        if !has_proxy {
-            // `kube` also takes one from the environment, but not the exceptions that go with it.
-            config.proxy_url = None;
-        }
+    /// Connects as `kubeconfig` says, which is asked again when the server does not accept the credentials any more.
+    async fn from_kubeconfig<F>(origin: &str, kubeconfig: F) -> Result<Self, OpenError>
+    where
+        F: Fn() -> Result<Kubeconfig, KubeconfigError> + Clone + Send + Sync + 'static,
+    {
+        let config = settings(kubeconfig.clone()).await.map_err(|source| OpenError::Kubeconfig {
+            origin: origin.to_owned(),
+            source: Box::new(source),
+        })?;
         let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
         let authority = pem(config.root_cert.as_deref().unwrap_or_default());
-        let client = repeating::client(config).map_err(|error| OpenError::Client(Box::new(error)))?;
+        let renewal = move || {
+            let settings = settings(kubeconfig.clone());
+            async move { settings.await.map_err(|error| error.to_string()) }.boxed()
+        };
+        let client = repeating::client(config, Arc::new(renewal))
+            .map_err(|error| OpenError::Client(Box::new(error)))?;
         Ok(Self { client, server, authority, patience: PATIENCE })
     }
 
@@ -333,6 +333,25 @@ pub struct NodeCondition<'a> {
     pub time: &'a str,
 }
 
+/// The settings of a connection, with all files as they are now.
+async fn settings(
+    kubeconfig: impl Fn() -> Result<Kubeconfig, KubeconfigError>,
+) -> Result<kube::Config, KubeconfigError> {
+    let kubeconfig = kubeconfig()?;
+    let has_proxy = kubeconfig
+        .clusters
+        .iter()
+        .filter_map(|entry| entry.cluster.as_ref())
+        .any(|cluster| cluster.proxy_url.is_some());
+    let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    config.disable_compression = true;
+    if !has_proxy {
+        // `kube` also takes one from the environment, but not the exceptions that go with it.
+        config.proxy_url = None;
+    }
+    Ok(config)
+}
+
 /// A variable that is set to something.
 fn variable(environment: &dyn Environment, name: &str) -> Option<String> {
     environment.variable(name)?.into_string().ok().filter(|value| !value.is_empty())
@@ -393,8 +412,10 @@ mod tests {
             "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
             "users": [{"name": "u", "user": {}}],
         });
-        let kubeconfig = serde_json::from_value(kubeconfig).expect("a kubeconfig");
-        KubeAccess::from_kubeconfig("of the test", kubeconfig).await.expect("a connection")
+        let kubeconfig: Kubeconfig = serde_json::from_value(kubeconfig).expect("a kubeconfig");
+        KubeAccess::from_kubeconfig("of the test", move || Ok(kubeconfig.clone()))
+            .await
+            .expect("a connection")
     }
 
     #[tokio::test]

@@ -8,7 +8,7 @@ use crate::feeds::FollowedKind;
 use crate::refusals::{Refusals, Step};
 use crate::unreadable::Unreadable;
 use async_trait::async_trait;
-use datastore::{Backend, ListParts, Watch, WatchEvent, WatchOptions};
+use datastore::{Backend, ListParts, Watch, WatchOptions};
 use futures::StreamExt as _;
 use model::ListOptions;
 use model::feed::{Status, Update};
@@ -336,7 +336,7 @@ async fn watched(watch: &mut Watch, list: &ListOptions) -> Vec<Event> {
     let mut events = Vec::new();
     while let Some(item) = ready.pop_front() {
         match item {
-            Some(Ok(event)) => events.push(Event::Watched(without_old_value(event))),
+            Some(Ok(event)) => events.push(Event::Watched(event)),
             Some(Err(error)) => {
                 events.push(Event::WatchEnded(failure(list, "follow", error)));
                 break;
@@ -353,14 +353,6 @@ async fn watched(watch: &mut Watch, list: &ListOptions) -> Vec<Event> {
         }
     }
     events
-}
-
-/// What an entry was before is of no interest here, and need not wait in a queue.
-fn without_old_value(event: WatchEvent) -> WatchEvent {
-    match event {
-        WatchEvent::Modified { new, .. } => WatchEvent::Modified { new, old: None },
-        other => other,
-    }
 }
 
 fn failure(list: &ListOptions, verb: &str, error: datastore::Error) -> Failure {

@@ -24,7 +24,7 @@ use std::path::Path;
 pub async fn run(args: &ImportArgs, context: &mut Context) -> Result<()> {
     let (name, text) = read(&args.filename, context)?;
     let bundle = bundle::read(&name, &text)?;
-    let client = context.connect(&args.config).await?;
+    let client = context.connect_to_write(&args.config).await?;
     client.backend().install().await.map_err(|error| {
         Failure::new(format!("error applying the CRDs necessary to begin datastore import: {error}"))
     })?;

@@ -48,6 +48,8 @@ impl Shell {
     pub(crate) fn embedded() -> Self {
         let folder = Folder::new("calicoctl").expect("a folder");
         let path = folder.path().join("data").display().to_string();
+        // Commands that read do not make one.
+        drop(kvstore::Store::open(&path, kvstore::Options::default()).expect("making a store"));
         Self::with(&[("DATASTORE_TYPE", "embedded"), ("EMBEDDED_PATH", &path)], folder)
     }
 

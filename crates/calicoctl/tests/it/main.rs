@@ -8,5 +8,6 @@ mod explain;
 mod harness;
 mod ipam;
 mod node;
+mod places;
 mod resources;
 mod version;

@@ -138,6 +138,28 @@ fn a_kubeconfig_in_the_home_directory_is_found() {
 }
 
 #[test]
+fn messages_blame_the_setting_that_was_made() {
+    let target = |pairs: &[(&str, &str)]| {
+        let mut environment = variables(pairs);
+        environment.files.insert("/root/.kube/config".into(), String::new());
+        ClientConfig::from_environment(&environment).expect("valid").target()
+    };
+    for (pairs, expected) in [
+        (&[("ETCD_ENDPOINTS", "http://e")][..], "etcd at http://e, set by ETCD_ENDPOINTS"),
+        (&[("EMBEDDED_PATH", "/d")], "the embedded store in /d, set by EMBEDDED_PATH"),
+        (&[("KUBECONFIG", "/a")], "the Kubernetes API of kubeconfig /a, set by KUBECONFIG"),
+        (&[("K8S_API_ENDPOINT", "https://k")], "the Kubernetes API at https://k, set by K8S_API_ENDPOINT"),
+        (
+            &[("HOME", "/root")],
+            "the Kubernetes API of /root/.kube/config, the default; KUBECONFIG is not set",
+        ),
+        (&[], "the Kubernetes API of this pod's cluster"),
+    ] {
+        assert_eq!(target(pairs), expected, "{pairs:?}");
+    }
+}
+
+#[test]
 fn the_beginning_of_interface_names_comes_from_felix_s_variable() {
     let config = from_variables(&[("FELIX_INTERFACEPREFIX", "eni,cali")]);
     assert_eq!(config.kubernetes.interface_prefix, "eni,cali");

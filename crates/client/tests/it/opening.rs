@@ -2,7 +2,7 @@
 
 use crate::stores::config;
 use api::{GlobalNetworkSet, GlobalNetworkSetSpec};
-use client::{Client, ClientConfig, DatastoreType, OpenError, open_backend};
+use client::{Client, ClientConfig, DatastoreType, OpenError, Purpose, open_backend};
 use testkit::{Etcd, EtcdOptions, Folder};
 
 fn embedded(folder: &Folder) -> ClientConfig {
@@ -60,9 +60,52 @@ async fn a_served_store_is_used_through_its_socket() {
     stop.send(()).expect("stopping");
     serving.await.expect("the server ended");
 
-    // Nobody answers on the socket any more: the file itself is opened, and has what the server wrote.
-    let client = Client::open(&config).await.expect("opening the file");
-    client.resource::<GlobalNetworkSetSpec>().get("", "served").await.expect("it was kept");
+    // Nobody answers on the socket any more. A command opens the file itself, and finds what the server wrote.
+    let command = Client::open_for(&config, Purpose::Read).await.expect("opening the file");
+    command.resource::<GlobalNetworkSetSpec>().get("", "served").await.expect("it was kept");
+    drop(command);
+    // A component waits for the server, and does not keep it out.
+    let component = Client::open(&config).await.expect("opening");
+    let error = component.resource::<GlobalNetworkSetSpec>().get("", "served").await.expect_err("it is away");
+    assert!(error.is_transient() && error.to_string().contains("tortie datastore"), "{error}");
+    let server = kvstore::server::Server::start(kvstore::server::Config::new(&config.embedded_path)).await;
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let serving = tokio::spawn(server.expect("starting the server again").serve(async {
+        let _ = stopped.await;
+    }));
+    component.resource::<GlobalNetworkSetSpec>().get("", "served").await.expect("the server is back");
+    stop.send(()).expect("stopping");
+    serving.await.expect("the server ended");
+}
+
+#[tokio::test]
+async fn a_component_that_kept_the_server_out_waits_for_it_the_next_time() {
+    let folder = Folder::new("opening").expect("a folder");
+    let config = embedded(&folder);
+    let held = Client::open(&config).await.expect("opening the files");
+    let start = || kvstore::server::Server::start(kvstore::server::Config::new(&config.embedded_path));
+    let error = start().await.err().expect("the store is held").to_string();
+    assert!(error.contains("in use by process"), "{error}");
+    drop(held);
+    let again = Client::open(&config).await.expect("opening");
+    let outcome = again.resource::<GlobalNetworkSetSpec>().get("", "any").await;
+    assert!(outcome.is_err_and(|error| error.is_transient()), "the files were opened again");
+    start().await.expect("nobody holds the store");
+}
+
+#[tokio::test]
+async fn reading_makes_no_embedded_store_and_writing_does() {
+    let folder = Folder::new("opening").expect("a folder");
+    let config = embedded(&folder);
+    let error = match Client::open_for(&config, Purpose::Read).await {
+        Err(error @ OpenError::NoStore { .. }) => error.to_string(),
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("there is something to read"),
+    };
+    assert!(error.contains(&config.embedded_path) && error.contains("EMBEDDED_PATH"), "{error}");
+    assert_eq!(std::fs::read_dir(folder.path()).expect("the folder").count(), 0, "something was made");
+    drop(Client::open_for(&config, Purpose::Write).await.expect("making a store"));
+    Client::open_for(&config, Purpose::Read).await.expect("reading it");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -128,6 +171,13 @@ async fn settings_that_contradict_themselves_are_refused() {
     let error = open_backend(&etcd).await.map(|_| ()).map_err(message).expect_err("no such file");
     assert!(error.contains("/no/such/ca.pem"), "{error}");
     let mut kubernetes = config(DatastoreType::Kubernetes);
+    if std::env::var_os("KUBERNETES_SERVICE_HOST").is_none() {
+        let error =
+            open_backend(&kubernetes).await.map(|_| ()).map_err(message).expect_err("nothing is named");
+        for word in ["no datastore is configured", "KUBECONFIG", "ETCD_ENDPOINTS", "EMBEDDED_PATH"] {
+            assert!(error.contains(word), "{error}");
+        }
+    }
     kubernetes.kubernetes.kubeconfig = "/no/such/kubeconfig".into();
     let error = open_backend(&kubernetes).await.map(|_| ()).map_err(message).expect_err("no such file");
     assert!(error.contains("/no/such/kubeconfig"), "{error}");

@@ -114,11 +114,13 @@ async fn next_batch(stream: Option<WatchStream>) -> Option<(Batch, Option<WatchS
 }
 
 fn change(event: &Event) -> Change {
-    let previous = event.prev_kv.clone().map(entry);
     let kv = event.kv.clone();
     match event.kind {
-        EventKind::Put => Change::Put { entry: entry(kv), previous },
-        EventKind::Delete => Change::Delete { key: kv.key, revision: kv.mod_revision, previous },
+        EventKind::Put => Change::Put(entry(kv)),
+        EventKind::Delete => {
+            let previous = event.prev_kv.clone().map(entry);
+            Change::Delete { key: kv.key, revision: kv.mod_revision, previous }
+        }
     }
 }
 

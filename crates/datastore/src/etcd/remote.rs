@@ -149,6 +149,7 @@ impl Transport for RemoteTransport {
             key: request.span.key,
             range_end: request.span.end.unwrap_or_default(),
             start_revision: request.start_revision,
+            // For deletions; it cannot be had for them alone.
             prev_kv: true,
             ..pb::WatchCreateRequest::default()
         };
@@ -243,11 +244,11 @@ fn changes(message: &pb::WatchResponse) -> Result<Vec<Change>, TransportError> {
 fn change(event: mvccpb::Event) -> Option<Change> {
     let deleted = event.r#type() == EventType::Delete;
     let kv = event.kv?;
-    let previous = event.prev_kv.map(entry);
     Some(if deleted {
+        let previous = event.prev_kv.map(entry);
         Change::Delete { key: kv.key, revision: kv.mod_revision, previous }
     } else {
-        Change::Put { entry: entry(kv), previous }
+        Change::Put(entry(kv))
     })
 }
 

@@ -6,7 +6,7 @@
 //! read something with the consent of the others: a frozen member, or one that is cut off, does not win.
 
 use super::config::{EtcdConfig, Member};
-use super::dial::{self, STAGGER};
+use super::dial::{self, Address, STAGGER};
 use super::status::{Failure, chain, connect_cause, failure, is_auth_not_enabled, needs_login};
 use super::transport::TransportError;
 use crate::error::Result as StoreResult;
@@ -88,6 +88,8 @@ impl Sessions {
             return Err(failure.clone());
         }
         self.dialled.fetch_add(1, Ordering::Release);
+        // An attempt that its caller gives up is nobody else's failure.
+        slot.failure = None;
         match self.dial().await {
             Ok(session) => {
                 let session = Arc::new(session);
@@ -170,7 +172,11 @@ impl Sessions {
         let endpoint = self.config.endpoint(member).map_err(|error| Failure::NotSent(chain(&error)))?;
         let channel = dial::connect(&endpoint, &member.address).await.map_err(|error| {
             let text = connect_cause(&error).unwrap_or_else(|| chain(&error));
-            Failure::NotSent(format!("{}: {text}", member.url))
+            let hint = match member.address {
+                Address::Unix(_) => " (is `tortie datastore` running?)",
+                Address::Tcp { .. } => "",
+            };
+            Failure::NotSent(format!("{}: {text}{hint}", member.url))
         })?;
         let session = Session { client: Client::new(channel), user: self.config.user(), member: index };
         let answer = session.greet(self.members.len() > 1).await;

@@ -162,13 +162,8 @@ pub struct WatchRequest {
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// A value was written.
-    Put {
-        /// What is there now.
-        entry: Entry,
-        /// What was there before, where the store still knows.
-        previous: Option<Entry>,
-    },
+    /// A value was written: this.
+    Put(Entry),
     /// A key was deleted.
     Delete {
         /// The key.

@@ -4,7 +4,7 @@
 //! ends with an error, and the caller continues from the last revision it has seen. No bookmarks: etcd's progress
 //! messages can overtake events in releases that are still in use, and a bookmark that lies loses changes.
 
-use super::convert::{default_allow_key, invalid, read, remains};
+use super::convert::{default_allow_key, invalid, remains};
 use super::list::{self, Decoded, Selection};
 use super::transport::{
     Change, Entry, RangeRequest, Span, Transport, TransportError, WatchAnswer, WatchRequest,
@@ -92,14 +92,14 @@ fn watch_error(error: TransportError) -> Error {
 
 fn event(selection: &Selection, change: &Change) -> Option<Item> {
     match change {
-        Change::Put { entry, previous } => put_event(selection, entry, previous.as_ref()),
+        Change::Put(entry) => put_event(selection, entry),
         Change::Delete { key, revision, previous } => {
             delete_event(selection, key, *revision, previous.as_ref())
         }
     }
 }
 
-fn put_event(selection: &Selection, entry: &Entry, previous: Option<&Entry>) -> Option<Item> {
+fn put_event(selection: &Selection, entry: &Entry) -> Option<Item> {
     let new = match selection.decode(entry) {
         Decoded::Selected(pair) => pair,
         Decoded::Invalid(entry) => return Some(Ok(WatchEvent::Invalid(entry))),
@@ -108,8 +108,7 @@ fn put_event(selection: &Selection, entry: &Entry, previous: Option<&Entry>) -> 
     if entry.version == 1 {
         return Some(Ok(WatchEvent::Added(new)));
     }
-    let old = previous.and_then(|previous| read(&new.key, previous).ok()).map(Box::new);
-    Some(Ok(WatchEvent::Modified { new, old }))
+    Some(Ok(WatchEvent::Modified { new }))
 }
 
 fn delete_event(selection: &Selection, path: &[u8], revision: i64, previous: Option<&Entry>) -> Option<Item> {

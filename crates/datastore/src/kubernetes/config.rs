@@ -5,11 +5,13 @@
 
 use crate::error::{Error, Result};
 use crate::secret::Secret;
+use futures::FutureExt as _;
 use kube::config::{
     Cluster, Context, KubeConfigOptions, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext,
 };
 use serde_json::json;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// How to reach the Kubernetes API. Everything is optional; with nothing at all, the pod's service account is used.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -64,13 +66,23 @@ impl KubernetesConfig {
     /// # Errors
     /// When a file cannot be read or says something that cannot be.
     pub(crate) async fn client(&self) -> Result<kube::Client> {
-        let mut config = self.connection().await?;
-        config.disable_compression = true;
-        super::repeating::client(config)
+        let settings = self.clone();
+        let renewal = move || {
+            let settings = settings.clone();
+            async move { settings.connection().await.map_err(|error| error.to_string()) }.boxed()
+        };
+        super::repeating::client(self.connection().await?, Arc::new(renewal))
             .map_err(|error| Error::permanent("preparing the connection to Kubernetes", error))
     }
 
+    /// The settings of a connection, with all files as they are now.
     async fn connection(&self) -> Result<kube::Config> {
+        let mut config = self.target().await?;
+        config.disable_compression = true;
+        Ok(config)
+    }
+
+    async fn target(&self) -> Result<kube::Config> {
         let wrong = |error: kube::config::KubeconfigError| Error::permanent("reading the kubeconfig", error);
         if self.is_in_cluster() {
             let mut config = kube::Config::incluster().map_err(|error| {

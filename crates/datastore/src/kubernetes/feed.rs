@@ -208,7 +208,7 @@ impl<T: DeserializeOwned + Send + 'static> Feed<T> {
                 _ => return None,
             },
             Ok(RawEvent::Modified(item)) => match self.convert(item) {
-                Conversion::Entry(pair) if selected(&pair) => WatchEvent::Modified { new: *pair, old: None },
+                Conversion::Entry(pair) if selected(&pair) => WatchEvent::Modified { new: *pair },
                 Conversion::Gone(pair) if selected(&pair) => WatchEvent::Deleted(*pair),
                 Conversion::Invalid(entry, _) => WatchEvent::Invalid(entry),
                 _ => return None,

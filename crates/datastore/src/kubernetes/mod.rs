@@ -20,6 +20,7 @@ mod native;
 mod objects;
 mod path;
 mod profile;
+mod renewing;
 pub mod repeating;
 mod status;
 mod transport;
@@ -27,6 +28,7 @@ mod transport;
 pub use config::KubernetesConfig;
 pub use group::ApiGroup;
 pub use objects::KubernetesObjects;
+pub use renewing::Renewal;
 
 use crate::backend::{Backend, KvList, ListParts, Watch, WatchOptions};
 use crate::error::Result;

@@ -6,11 +6,16 @@
 //! it with `Retry-After`. All pauses of a request together have a limit; after that the caller gets the last answer,
 //! with what it says about waiting.
 //!
+//! 401 means that the server does not know us (any more), and has done nothing. The credentials are then read again and
+//! the request is sent once more: see [`renewing`](super::renewing).
+//!
 //! It refuses to repeat evictions: a budget that forbids one also answers 429, and who evicts wants to know that.
 
+use super::renewing::{AFTER_FAILURE, AFTER_REFUSAL, Renewal, Renewing};
 use futures::future::{BoxFuture, FutureExt as _};
 use http::{Method, Request, Response, StatusCode, header};
 use kube::client::Body;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tower::Service;
@@ -26,22 +31,19 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(4);
 #[derive(Clone, Copy, Debug)]
 pub struct WaitLimit(pub Duration);
 
-/// A client of this configuration that sends again what the server turned away.
+/// A client of this configuration that sends again what the server turned away. `renewal` makes the configuration again.
 ///
 /// # Errors
 /// When the configuration cannot become a client.
-pub fn client(mut config: kube::Config) -> Result<kube::Client, kube::Error> {
-    // The library's own way repeats writes that may have been carried out, and for minutes.
-    config.default_retry = false;
+pub fn client(config: kube::Config, renewal: Renewal) -> Result<kube::Client, kube::Error> {
     let namespace = config.default_namespace.clone();
-    let client = kube::Client::try_from(config)?;
-    let valid_until = *client.valid_until();
-    Ok(kube::Client::new(Repeating { client }, namespace).with_valid_until(valid_until))
+    let connection = Arc::new(Renewing::new(config, renewal)?);
+    Ok(kube::Client::new(Repeating { connection }, namespace))
 }
 
 /// The client around which this is a layer.
 struct Repeating {
-    client: kube::Client,
+    connection: Arc<Renewing>,
 }
 
 impl Service<Request<Body>> for Repeating {
@@ -55,19 +57,35 @@ impl Service<Request<Body>> for Repeating {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let client = self.client.clone();
-        async move { send(&client, request).await }.boxed()
+        let connection = Arc::clone(&self.connection);
+        async move { send(&connection, request).await }.boxed()
     }
 }
 
-async fn send(client: &kube::Client, mut request: Request<Body>) -> Result<Response<Body>, kube::Error> {
+async fn send(connection: &Renewing, mut request: Request<Body>) -> Result<Response<Body>, kube::Error> {
     let limit = request.extensions().get::<WaitLimit>().map_or(MOST_WAITED, |limit| limit.0.min(MOST_WAITED));
     let mut waited = Duration::ZERO;
     let mut attempt = 0;
+    let mut is_renewed = false;
     loop {
+        let used = connection.current();
         // A body that is a stream cannot be sent twice.
-        let Some(again) = copy(&request) else { return client.send(request).await };
-        let response = client.send(request).await?;
+        let Some(again) = copy(&request) else { return used.client.send(request).await };
+        let response = match used.client.send(request).await {
+            Ok(response) => response,
+            Err(error) => {
+                // Perhaps the server's certificate has another authority now. The caller tries again when it likes.
+                connection.replace(&used, AFTER_FAILURE).await;
+                return Err(error);
+            }
+        };
+        if response.status() == StatusCode::UNAUTHORIZED && !is_renewed {
+            is_renewed = true;
+            if connection.replace(&used, AFTER_REFUSAL).await {
+                request = again;
+                continue;
+            }
+        }
         let answer = Answer {
             method: again.method(),
             path: again.uri().path(),
@@ -211,6 +229,17 @@ mod tests {
         ] {
             let (seen, requests) = sent(&method, path, &answers).await;
             assert_eq!((seen, requests.len()), (code, count), "{method} {path} {answers:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_refusal_of_who_we_are_leads_to_one_more_try_with_credentials_read_again() {
+        const STRANGER: &str = "401 Unauthorized\r\n";
+        for (answers, code, count) in
+            [([STRANGER, OK, OK], 200, 2), ([STRANGER, STRANGER, OK], 401, 2), ([STRANGER, BUSY, OK], 200, 3)]
+        {
+            let (seen, requests) = sent(&Method::POST, "/api/v1/pods", &answers).await;
+            assert_eq!((seen, requests.len()), (code, count), "{answers:?}");
         }
     }
 

@@ -14,8 +14,6 @@ use std::sync::Arc;
 pub(crate) struct Abilities {
     /// Reads at an old revision. Kubernetes reads "not older than" instead.
     pub(crate) reads_at_revision: bool,
-    /// Tells the old value of a modified entry.
-    pub(crate) old_values: bool,
     /// Stores every kind. Kubernetes computes some from its own objects and refuses to create those.
     pub(crate) stores_native_kinds: bool,
     /// Keeps entries with a time to live, and Felix's status entries.
@@ -31,7 +29,6 @@ pub(crate) struct Abilities {
 /// etcd and what speaks its data model.
 pub(crate) const ETCD: Abilities = Abilities {
     reads_at_revision: true,
-    old_values: true,
     stores_native_kinds: true,
     status_entries: true,
     fills_defaults: false,
@@ -42,7 +39,6 @@ pub(crate) const ETCD: Abilities = Abilities {
 /// The Kubernetes API.
 pub(crate) const KUBERNETES: Abilities = Abilities {
     reads_at_revision: false,
-    old_values: false,
     stores_native_kinds: false,
     status_entries: false,
     fills_defaults: true,

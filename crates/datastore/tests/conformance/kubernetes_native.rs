@@ -125,7 +125,7 @@ async fn pods(server: &Server) -> Result<()> {
         let arguments =
             ["patch", "pod", "web-1", "-n", "pods", "--subresource=status", "--type=merge", "-p", &patch];
         server.store.kubectl(&arguments, "").await?;
-        let WatchEvent::Modified { new, old: None } = next_event(&mut events).await? else {
+        let WatchEvent::Modified { new } = next_event(&mut events).await? else {
             anyhow::bail!("no modification")
         };
         let endpoint = json_of(&new)?;

@@ -16,6 +16,7 @@ mod etcd_members;
 mod fixture;
 mod harness;
 mod kubernetes_native;
+mod kubernetes_renewal;
 mod kubernetes_store;
 mod kubernetes_validation;
 mod stores;

@@ -161,7 +161,12 @@ impl Server {
             Store::restore(&config.data_dir, snapshot)?;
         }
         let certificates = config.tls.map(Tls::new).transpose()?.map(Arc::new);
-        let store = Store::open(&config.data_dir, config.options)?;
+        let store = Store::open(&config.data_dir, config.options).inspect_err(|error| {
+            // Whoever has it leaves it to the server when it starts again.
+            if matches!(error, OpenError::InUse { .. }) {
+                mark_as_served(&config.data_dir);
+            }
+        })?;
         let mut wanted = vec![Endpoint::Unix { path: socket_path(&config.data_dir), tls: false }];
         wanted.extend(config.listen);
         let mut listeners = Vec::new();
@@ -234,6 +239,7 @@ impl Server {
 }
 
 /// Leaves a mark for programs that find the server away: they wait for it, instead of opening the store and keeping it out.
+/// It stays when the server ends.
 fn mark_as_served(dir: &Path) {
     let path = served_path(dir);
     let text = "A server has served this store, so Calico's components wait for it.\n\

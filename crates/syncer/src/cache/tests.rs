@@ -101,7 +101,7 @@ impl Bench {
     }
 
     fn put(&mut self, name: &str, revision: u64) -> Vec<String> {
-        self.handle(Event::Watched(WatchEvent::Modified { new: entry(name, revision), old: None }))
+        self.handle(Event::Watched(WatchEvent::Modified { new: entry(name, revision) }))
     }
 
     fn delete(&mut self, name: &str, revision: u64) -> Vec<String> {
@@ -534,7 +534,7 @@ fn the_last_readable_version_stays_in_force_and_a_substitute_denies() {
         (cache, told)
     };
     let put = |cache: &mut Cache, pair: KvPair| {
-        told(cache.handle(Event::Watched(WatchEvent::Modified { new: pair, old: None }), now))
+        told(cache.handle(Event::Watched(WatchEvent::Modified { new: pair }), now))
     };
     let (mut cache, first) = watching(vec![policy(1, "10.0.0.0/8")]);
     assert_eq!(first, ["New allow"]);
@@ -578,7 +578,7 @@ fn a_profiles_own_half_of_the_revision_counts() {
     assert_eq!(bench.handle(page), ["resync", "+kns.a@5/", "+ksa.a.b@/6"]);
     bench.done("5/6");
     bench.handle(Event::WatchStarted);
-    let put = |pair| Event::Watched(WatchEvent::Modified { new: pair, old: None });
+    let put = |pair| Event::Watched(WatchEvent::Modified { new: pair });
     assert_eq!(bench.handle(put(profile("kns.a", "7/6"))), ["~kns.a@7/6"]);
     assert_eq!(bench.handle(put(profile("ksa.a.b", "7/6"))), NOTHING);
     bench.end(FailureClass::Other);

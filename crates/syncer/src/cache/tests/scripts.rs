@@ -186,11 +186,8 @@ impl World {
                 let Some((revision, name, there)) = next else { return Ok(()) };
                 *last = revision;
                 let pair = entry(&name.to_string(), revision);
-                let event = if there {
-                    WatchEvent::Modified { new: pair, old: None }
-                } else {
-                    WatchEvent::Deleted(pair)
-                };
+                let event =
+                    if there { WatchEvent::Modified { new: pair } } else { WatchEvent::Deleted(pair) };
                 self.handle(Event::Watched(event))
             }
         }
