@@ -8,6 +8,7 @@ mod page;
 pub(super) use page::html;
 
 use super::usage::{BlockUse, PoolUse, percent};
+use crate::output::counted;
 use std::fmt::Write as _;
 
 /// Most cells of one map.
@@ -95,10 +96,10 @@ pub(super) fn text(pools: &[PoolUse], width: Option<usize>, colours: bool) -> St
             pool.in_use,
             pool.capacity,
             percent(pool.in_use, pool.capacity),
-            count(pool.blocks.len(), "block"),
+            counted(pool.blocks.len(), "block"),
             match owners(pool) {
                 0 => "no node".to_owned(),
-                number => count(number, "node"),
+                number => counted(number, "node"),
             }
         );
         let (cells, is_whole) = cells(pool);
@@ -133,11 +134,6 @@ fn owners(pool: &PoolUse) -> usize {
     let owners: std::collections::BTreeSet<&str> =
         pool.blocks.iter().map(|block| block.owner.as_str()).filter(|owner| !owner.is_empty()).collect();
     owners.len()
-}
-
-/// A number and a noun.
-fn count(number: usize, noun: &str) -> String {
-    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }
 
 #[cfg(test)]

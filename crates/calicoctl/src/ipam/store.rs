@@ -3,6 +3,7 @@
 //! Changes are the `ipam` crate's business; nothing here writes.
 
 use crate::failure::{Failure, Result};
+use crate::output::counted;
 use api::{IPPoolSpec, IPReservationSpec};
 use client::{Client, InvalidEntry, ListQuery};
 use datastore::Backend;
@@ -171,9 +172,10 @@ pub(super) fn existing(outcome: client::Result<KvPair>) -> client::Result<Option
 /// An object that cannot be read may be the one that matters: then nothing is said at all.
 pub(super) fn all_readable(what: &str, invalid: &[InvalidEntry]) -> Result<()> {
     let Some(first) = invalid.first() else { return Ok(()) };
-    let count = invalid.len();
     Err(Failure::new(format!(
-        "{count} stored {what}(s) cannot be read, so that nothing certain can be said; the first is {}: {}",
-        first.key, first.reason
+        "{} cannot be read, so that nothing certain can be said; the first is {}: {}",
+        counted(invalid.len(), &format!("stored {what}")),
+        first.key,
+        first.reason
     )))
 }

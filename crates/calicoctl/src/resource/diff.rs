@@ -10,6 +10,7 @@ use crate::cli::FAILED_WITH_EXIT_CODE;
 use crate::context::{ConfigFlag, Context};
 use crate::failure::{Failure, Result};
 use crate::files::FileFlags;
+use crate::output::counted;
 use crate::version_gate::Access;
 use api::Resource;
 use api::document::Document;
@@ -130,8 +131,8 @@ pub async fn preview(
     }
     let count = |word: &str| counts.get(word).copied().unwrap_or(0);
     context.print(&format!(
-        "Dry run: {} resource(s) would be created, {} changed, {} left as they are; nothing was written\n",
-        count("created"),
+        "Dry run: {} would be created, {} changed, {} left unchanged; nothing was written\n",
+        counted(count("created"), "resource"),
         count("changed"),
         count("unchanged")
     ))?;
@@ -161,7 +162,8 @@ fn preview_prune(found: &prune::Candidates, context: &mut Context) -> Result<usi
         context.print(&unified(&yaml(resource)?, "", &identity, "pruned", colours))?;
     }
     let count = found.doomed.len();
-    context.print(&format!("Dry run: {count} resource(s) would be pruned; nothing was written\n"))?;
+    context
+        .print(&format!("Dry run: {} would be pruned; nothing was written\n", counted(count, "resource")))?;
     Ok(count)
 }
 
@@ -191,7 +193,8 @@ pub async fn preview_delete(
             Err(error) => outcomes.push(Err(Refusal::from(error))),
         }
     }
-    context.print(&format!("Dry run: {count} resource(s) would be deleted; nothing was written\n"))?;
+    context
+        .print(&format!("Dry run: {} would be deleted; nothing was written\n", counted(count, "resource")))?;
     let failed: Vec<std::result::Result<(), Refusal>> =
         outcomes.into_iter().filter(std::result::Result::is_err).collect();
     if failed.is_empty() {

@@ -101,6 +101,24 @@ async fn a_bundle_of_the_cluster() {
     assert!(!std::path::Path::new(temporary).exists());
 }
 
+#[tokio::test]
+async fn without_a_cluster_there_is_no_bundle() {
+    let folder = Folder::new("cluster").expect("a folder");
+    let programs = folder.path().join("programs");
+    program(
+        &programs,
+        "kubectl",
+        "echo E1117 noise >&2; echo 'connection to the server was refused' >&2; exit 1",
+    );
+    let (mut context, printed) = context(&[("PATH", &*programs.display().to_string())]);
+    let failure = diags::run(&args(), folder.path(), &mut context).await.expect_err("no cluster");
+    assert_eq!(
+        failure.message(),
+        "cannot reach a cluster with kubectl, so there is nothing to collect: connection to the server was refused"
+    );
+    assert_eq!(printed.text(), "");
+}
+
 #[test]
 fn wrong_flags() {
     let shell = Shell::embedded();

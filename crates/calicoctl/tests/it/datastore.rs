@@ -99,7 +99,7 @@ fn from_etcd_to_kubernetes_to_embedded_and_back() {
     // Once more: everything is there, and stays as it is.
     let again = import(&new, &from_etcd);
     assert!(
-        again.success && again.stderr.contains("resource(s) were there already, as the file says"),
+        again.success && again.stderr.contains("resources were there already, as the file says"),
         "{again:?}"
     );
     compare(&new.run("datastore migrate export").text(), &from_kubernetes, true);
@@ -231,7 +231,7 @@ fn an_interrupted_import_is_run_again() {
     assert!(first.error().contains("BGPPeer(rack): error with field spec.filters"));
     let again = import(&shell, &file);
     assert!(again.success, "{again:?}");
-    assert!(again.stderr.contains("8 resource(s) were there already"), "{again:?}");
+    assert!(again.stderr.contains("8 resources were there already"), "{again:?}");
     compare(&shell.run("datastore migrate export").text(), &file, false);
 }
 
@@ -270,7 +270,7 @@ fn a_datastore_that_goes_away_during_an_import() {
     etcd.restart().expect("etcd");
     let again = import(&shell, &file);
     assert!(
-        again.success && again.stderr.contains("resource(s) were there already, as the file says"),
+        again.success && again.stderr.contains("resources were there already, as the file says"),
         "{again:?}"
     );
     compare(&shell.run("datastore migrate export").text(), &file, false);

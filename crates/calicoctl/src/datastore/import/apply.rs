@@ -4,6 +4,7 @@ use super::plan::{Action, EntryAction, EntryStep, Step, is_built_in};
 use crate::context::Context;
 use crate::datastore::sameness;
 use crate::failure::{Failure, Result};
+use crate::output::counted;
 use api::kind::KubernetesForm;
 use api::{Kind, Resource};
 use client::{Client, Error};
@@ -73,7 +74,7 @@ pub(super) async fn resources(client: &Client, steps: &[Step], context: &mut Con
     }
     let kept = steps.iter().filter(|step| matches!(step.action, Action::Keep(_))).count();
     if kept > 0 {
-        context.warn(&format!("{kept} resource(s) were there already, as the file says"));
+        context.warn(&format!("{} there already, as the file says", were(kept, "resource")));
     }
     let first: Option<Kind> = steps.first().map(|step| step.resource.kind());
     let kind = match first {
@@ -162,7 +163,7 @@ pub(super) async fn address_management(
     }
     let kept = steps.iter().filter(|step| step.action == EntryAction::Keep).count();
     if kept > 0 {
-        context.warn(&format!("{kept} IPAM resource(s) were there already, as the file says"));
+        context.warn(&format!("{} there already, as the file says", were(kept, "IPAM resource")));
     }
     context.print(&format!("Successfully applied {} IPAM resource(s)\n", steps.len()))
 }
@@ -175,4 +176,8 @@ async fn write_entry(client: &Client, step: &EntryStep) -> std::result::Result<(
         EntryAction::Replace => backend.apply(&step.entry).await.map(drop)?,
     }
     Ok(())
+}
+/// How many things were.
+fn were(number: usize, noun: &str) -> String {
+    format!("{} {}", counted(number, noun), if number == 1 { "was" } else { "were" })
 }

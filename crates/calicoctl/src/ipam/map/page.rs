@@ -1,8 +1,9 @@
 //! The map as a page that stands alone: one file, no scripts, light and dark, readable on a phone. Every shade is a figure
 //! in a table below it.
 
-use super::{Cell, cells, count, owners, tenths};
+use super::{Cell, cells, owners, tenths};
 use crate::ipam::usage::{PoolUse, percent};
+use crate::output::counted;
 use std::fmt::Write as _;
 
 const STYLE: &str = "\
@@ -62,8 +63,8 @@ fn section(out: &mut String, pool: &PoolUse) {
         percent(pool.in_use, pool.capacity),
         pool.reserved,
         pool.available,
-        count(pool.blocks.len(), "block"),
-        count(owners(pool), "node")
+        counted(pool.blocks.len(), "block"),
+        counted(owners(pool), "node")
     );
     let (cells, is_whole) = cells(pool);
     // The table below says the same in words.
@@ -99,7 +100,7 @@ fn section(out: &mut String, pool: &PoolUse) {
         "<details{open}>\n<summary>{}</summary>\n<div class=\"scroll\"><table>\n<thead><tr><th scope=\"col\">Block</th>\
          <th scope=\"col\">Node</th><th scope=\"col\" class=\"n\">In use</th><th scope=\"col\" class=\"n\">Of</th>\
          <th scope=\"col\" class=\"n\">Reserved</th><th scope=\"col\" class=\"n\">Share</th></tr></thead>\n<tbody>\n",
-        count(pool.blocks.len(), "block")
+        counted(pool.blocks.len(), "block")
     );
     for block in &pool.blocks {
         let _ = writeln!(

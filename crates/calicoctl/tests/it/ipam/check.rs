@@ -82,7 +82,7 @@ fn what_cannot_be_known_ends_the_check() {
         &[("/calico/resources/v3/projectcalico.org/workloadendpoints/default/node--a-cni-c2-eth0", "{")],
     );
     let error = shell.run("ipam check").error();
-    assert!(error.starts_with("1 stored workload endpoint(s) cannot be read"), "{error}");
+    assert!(error.starts_with("1 stored workload endpoint cannot be read"), "{error}");
 
     // Addresses were taken for services, and nobody says where the services are.
     let shell = cni();

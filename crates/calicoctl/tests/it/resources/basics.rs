@@ -253,14 +253,14 @@ fn diff_and_dry_run_show_and_do_not_write() {
     let created = shell.pipe("apply --dry-run -f -", POOL).text();
     assert!(created.contains("+  cidr: 10.0.0.0/16\n"), "{created}");
     assert!(created.ends_with(
-        "Dry run: 1 resource(s) would be created, 0 changed, 0 left as they are; nothing was written\n"
+        "Dry run: 1 resource would be created, 0 changed, 0 left unchanged; nothing was written\n"
     ));
     assert_eq!(shell.run("get ippool -o name").text(), "");
     shell.pipe("apply -f -", POOL).text();
     let same = shell.pipe("diff -f -", POOL).text();
     assert_eq!(
         same,
-        "Dry run: 0 resource(s) would be created, 0 changed, 1 left as they are; nothing was written\n"
+        "Dry run: 0 resources would be created, 0 changed, 1 left unchanged; nothing was written\n"
     );
     let changed = shell.pipe("diff -f -", format!("{POOL}  natOutgoing: true\n")).text();
     assert!(changed.contains("--- IPPool(a) (stored)\n+++ IPPool(a) (new)\n"), "{changed}");

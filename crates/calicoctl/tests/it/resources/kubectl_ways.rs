@@ -83,6 +83,20 @@ fn several_files_and_folders_are_one_input() {
 }
 
 #[test]
+fn a_field_is_removed_whether_it_is_there_or_not() {
+    let shell = Shell::embedded();
+    shell.pipe("apply -f -", POOL).text();
+    // As `patch -h` says it.
+    let patch = r#"{"spec": {"disabled": null}}"#;
+    for before in ["true", "false"] {
+        shell.run_with("patch ippool a -p", &[&format!(r#"{{"spec":{{"disabled":{before}}}}}"#)]).text();
+        let text = shell.run_with("patch ippool a --type=merge -p", &[patch]).text();
+        assert_eq!(text, "Successfully patched 1 'IPPool' resource\n");
+        assert_eq!(shell.run("get ippool -o custom-columns=DISABLED").text(), "DISABLED   \nfalse      \n\n");
+    }
+}
+
+#[test]
 fn failures_stand_one_per_line() {
     let shell = Shell::embedded();
     let two = format!("{}---\n{}", policy("a", "{}"), policy("b", "{}"));
@@ -129,11 +143,11 @@ fn what_left_the_folder_is_pruned_and_nothing_else() {
     assert_eq!(diff.code, ExitCode::from(1), "{diff:?}");
     assert!(diff.stdout.contains("+++ GlobalNetworkPolicy(two) (pruned)\n"), "{}", diff.stdout);
     assert!(
-        diff.stdout.ends_with("Dry run: 2 resource(s) would be pruned; nothing was written\n"),
+        diff.stdout.ends_with("Dry run: 2 resources would be pruned; nothing was written\n"),
         "{}",
         diff.stdout
     );
-    assert!(shell.run(&format!("{apply} --dry-run")).text().contains("2 resource(s) would be pruned"));
+    assert!(shell.run(&format!("{apply} --dry-run")).text().contains("2 resources would be pruned"));
     assert_eq!(shell.run("get gnp -o name").text().lines().count(), 4, "a dry run deletes nothing");
 
     let text = shell.run(&apply).text();
