@@ -14,7 +14,7 @@
 //! - [`agent`]: the same work in a long-running process ([`agent::serve`]).
 //! - [`execute`]: one call with open connections.
 //!
-//! A failure is CNI's JSON with a code that stays ([`error::code`]), naming step, object and remedy. ADD leaves nothing
+//! A failure is CNI's JSON with a code that stays ([`CniError`]), naming step, object and remedy. ADD leaves nothing
 //! behind when it fails; DEL succeeds for what is half-made or long gone. It refuses to guess: an annotation or field
 //! that cannot be followed fails the call.
 
@@ -22,33 +22,36 @@ mod add;
 mod addresses;
 pub mod agent;
 mod annotations;
-pub mod args;
+mod args;
 mod check;
 pub mod config;
-pub mod context;
+mod context;
 mod dataplane;
 mod del;
 mod endpoint;
-pub mod error;
+mod error;
 mod external;
 pub mod fault;
 mod gates;
 mod gc;
-pub mod host;
-pub mod identity;
+#[cfg(test)]
+mod histories;
+mod host;
+mod identity;
 mod ipam;
-pub mod journal;
+mod journal;
 mod labels;
-pub mod log;
+mod log;
 mod pending;
-pub mod request;
-pub mod result;
+mod request;
+mod result;
 mod run;
 mod status;
-pub mod store;
+mod store;
+mod turn;
 mod upgrade;
-pub mod version;
-pub mod wait;
+mod version;
+mod wait;
 pub mod wiring;
 
 pub use context::Context;
