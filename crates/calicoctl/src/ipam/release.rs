@@ -11,11 +11,13 @@ use crate::context::{ConfigFlag, Context};
 use crate::failure::{Failure, Result};
 use crate::version::client_version;
 use crate::version_gate::Access;
-use api::ClusterInformationSpec;
-use client::{Client, Error};
+use api::{ClusterInformationSpec, WorkloadEndpointSpec};
+use client::{Client, Error, ListQuery};
 use futures::StreamExt as _;
 use ipam_core::Release;
+use ipam_core::consistency::user_of;
 use model::Key;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 /// How many handles are deleted at once.
@@ -67,7 +69,23 @@ pub async fn run(args: &ReleaseArgs, context: &mut Context) -> Result<()> {
     if !outcome.not_allocated.is_empty() {
         return Err(Failure::new(format!("IP address {address} is not assigned")));
     }
+    if let Some(user) = user_of_address(&client, address).await {
+        context.warn(&format!(
+            "WARNING: WorkloadEndpoint {user} uses {address}; its next owner will have the same address. Recreate that workload"
+        ));
+    }
     context.print(&format!("Successfully released IP address {address}\n"))
+}
+
+/// The endpoint that uses an address. Releasing does not depend on it, so a list that cannot be had is no failure.
+async fn user_of_address(client: &Client, address: IpAddr) -> Option<String> {
+    let found = client.resource::<WorkloadEndpointSpec>().list(&ListQuery::all()).await.ok()?;
+    let users = found.items.iter().map(|endpoint| {
+        let uses = endpoint.spec.ip_networks.iter();
+        let name = format!("{}/{}", endpoint.metadata.namespace, endpoint.metadata.name);
+        (name, uses.filter_map(|it| it.as_str().split('/').next()?.parse::<IpAddr>().ok()))
+    });
+    user_of(address, users)
 }
 
 async fn from_reports(client: &Client, args: &ReleaseArgs, context: &mut Context) -> Result<()> {

@@ -6,19 +6,26 @@ use crate::harness::Shell;
 const WEP_C2: &str = "/calico/resources/v3/projectcalico.org/workloadendpoints/default/node--a-cni-c2-eth0";
 const HANDLE_C1: &str = "/calico/ipam/v2/handle/k8s-pod-network.c1";
 
+/// Releases an address that a pod still has: that works, as with Calico, and is warned of.
+fn released(shell: &Shell, address: &str) -> String {
+    let output = shell.run(&format!("ipam release --ip={address}"));
+    assert!(output.success, "{output:?}");
+    let warning = format!(" uses {address}; its next owner will have the same address.");
+    assert!(output.stderr.starts_with("WARNING: WorkloadEndpoint default/node--"), "{output:?}");
+    assert!(output.stderr.contains(&warning), "{output:?}");
+    output.stdout
+}
+
 #[test]
 fn one_address_is_released_as_calico_releases_it() {
     // What Calico's plugin left of the block after it released the same address.
     const AFTER: &str = r#"{"cidr":"172.16.165.136/29","affinity":"host:node-a","affinity_claim_time":"2026-11-15T19:48:31Z","allocations":[null,0,null,null,null,null,null,null],"unallocated":[2,3,4,5,6,7,0],"attributes":[{"handle_id":"k8s-pod-network.c2","secondary":{"node":"node-a","timestamp":"2026-11-15 19:48:31.767430253 +0000 UTC"}}],"sequenceNumber":1794772111581687082,"sequenceNumberForAllocation":{"1":1794772111581687080},"deleted":false}"#;
     let shell = cni();
-    assert_eq!(
-        shell.run("ipam release --ip=172.16.165.136").text(),
-        "Successfully released IP address 172.16.165.136\n"
-    );
+    assert_eq!(released(&shell, "172.16.165.136"), "Successfully released IP address 172.16.165.136\n");
     assert_eq!(get(&shell, BLOCK_A).as_deref(), Some(AFTER));
     assert_eq!(get(&shell, HANDLE_C1), None, "a handle without addresses is gone");
     let (etcd, in_etcd) = cni_in_etcd();
-    in_etcd.run("ipam release --ip=172.16.165.136").text();
+    released(&in_etcd, "172.16.165.136");
     let output = etcd.etcdctl(&["get", "--print-value-only", BLOCK_A]).expect("etcdctl");
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim_end(), AFTER);
     for shell in [shell, in_etcd] {
@@ -39,11 +46,14 @@ fn one_address_is_released_as_calico_releases_it() {
 fn with_a_cooldown_a_released_address_rests() {
     let shell = cni();
     shell.run("ipam configure --ip-cooldown-seconds=3600").text();
-    shell.run("ipam release --ip=172.16.165.136").text();
+    released(&shell, "172.16.165.136");
     assert!(get(&shell, BLOCK_A).expect("the block").contains(r#"{"releasedAt":"2"#));
     assert_eq!(shell.run("ipam show --ip=172.16.165.136").error(), "address 172.16.165.136 is in cooldown\n");
     let check = shell.run("ipam check").text();
     assert!(check.contains("Found 0 IPs that are allocated in IPAM but not actually in use."), "{check}");
+    // Its pod still has it, and it goes to another one when it has rested.
+    assert!(check.contains("Found 1 in-use IPs that were released and are in cooldown."), "{check}");
+    assert!(check.contains("Check complete; found 1 problem"), "{check}");
     assert_eq!(
         shell.run("ipam release --ip=172.16.165.136").error(),
         "IP address 172.16.165.136 is not assigned\n"
@@ -56,9 +66,9 @@ fn blocks_without_an_owner_go_with_their_last_address_and_others_to_pools_that_s
     let block = get(&shell, BLOCK_A).expect("the block");
     // The block has lost its owner; it goes away with the second address.
     put(&shell, &[(BLOCK_A, &block.replace(r#""affinity":"host:node-a""#, r#""affinity":null"#))]);
-    shell.run("ipam release --ip=172.16.165.136").text();
+    released(&shell, "172.16.165.136");
     assert!(get(&shell, BLOCK_A).is_some());
-    shell.run("ipam release --ip=172.16.165.137").text();
+    released(&shell, "172.16.165.137");
     assert_eq!(get(&shell, BLOCK_A), None);
     // The pool no longer selects node-b: with its last address the block is taken from it.
     put(
@@ -74,7 +84,7 @@ fn blocks_without_an_owner_go_with_their_last_address_and_others_to_pools_that_s
             ),
         ],
     );
-    shell.run("ipam release --ip=172.16.244.248").text();
+    released(&shell, "172.16.244.248");
     assert_eq!(get(&shell, "/calico/ipam/v2/assignment/ipv4/block/172.16.244.248-29"), None);
     assert_eq!(get(&shell, "/calico/ipam/v2/host/node-b/ipv4/block/172.16.244.248-29"), None);
 }
