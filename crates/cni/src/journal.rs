@@ -189,7 +189,7 @@ pub fn write_whole(file: &Path, bytes: &[u8]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Due, Journal};
+    use super::{Due, DueFile, Journal};
     use crate::request::{Command, Environment, Request};
     use std::os::unix::fs::PermissionsExt as _;
 
@@ -228,7 +228,7 @@ mod tests {
         assert!(!found[0].request.environment.contains_key("HOME"));
         journal.strike(&request("c1")).unwrap();
         journal.strike(&request("c1")).unwrap();
-        assert_eq!(journal.files().iter().map(|file| file.container()).collect::<Vec<_>>(), ["c2"]);
+        assert_eq!(journal.files().iter().map(DueFile::container).collect::<Vec<_>>(), ["c2"]);
         let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
         let pending = folder.path().join("pending");
         assert_eq!(mode(&pending), 0o700);

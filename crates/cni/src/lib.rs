@@ -14,7 +14,7 @@
 //! - [`agent`]: the same work in a long-running process ([`agent::serve`]).
 //! - [`execute`]: one call with open connections.
 //!
-//! A failure is CNI's JSON with a code that stays ([`CniError`]), naming step, object and remedy. ADD leaves nothing
+//! A failure is CNI's JSON with a code that stays ([`error::code`]), naming step, object and remedy. ADD leaves nothing
 //! behind when it fails; DEL succeeds for what is half-made or long gone. It refuses to guess: an annotation or field
 //! that cannot be followed fails the call.
 
@@ -22,36 +22,36 @@ mod add;
 mod addresses;
 pub mod agent;
 mod annotations;
-mod args;
+pub mod args;
 mod check;
 pub mod config;
-mod context;
+pub mod context;
 mod dataplane;
 mod del;
 mod endpoint;
-mod error;
+pub mod error;
 mod external;
 pub mod fault;
 mod gates;
 mod gc;
 #[cfg(test)]
 mod histories;
-mod host;
-mod identity;
+pub mod host;
+pub mod identity;
 mod ipam;
-mod journal;
+pub mod journal;
 mod labels;
-mod log;
+pub mod log;
 mod pending;
-mod request;
-mod result;
+pub mod request;
+pub mod result;
 mod run;
 mod status;
-mod store;
+pub mod store;
 mod turn;
 mod upgrade;
-mod version;
-mod wait;
+pub mod version;
+pub mod wait;
 pub mod wiring;
 
 pub use context::Context;

@@ -97,7 +97,7 @@ mod tests {
     use crate::run::Program;
     use serde_json::{Value, json};
 
-    fn request(args: &str, changes: Value) -> Request {
+    fn request(args: &str, changes: &Value) -> Request {
         let environment: Environment = [
             ("CNI_COMMAND", "ADD"),
             ("CNI_CONTAINERID", "c1"),
@@ -135,7 +135,7 @@ mod tests {
             (json!({"datastore_type": "etcdv3", "policy": {"type": "k8s"}}), "credentials"),
             (json!({"datastore_type": "embedded", "policy": {"k8s_auth_token": "t"}}), "credentials"),
         ] {
-            let reason = only_for_the_plugin(Program::Plugin, &request(POD, changes.clone()));
+            let reason = only_for_the_plugin(Program::Plugin, &request(POD, &changes));
             assert!(reason.as_ref().is_some_and(|it| it.contains(part)), "{changes}: {reason:?}");
         }
     }
@@ -151,11 +151,11 @@ mod tests {
             json!({"datastore_type": "etcdv3", "etcd_endpoints": "https://x:2379", "etcd_key_file": "/etc/cni/key"}),
             json!({"dataplane_options": {"label": "x"}}),
         ] {
-            let reason = only_for_the_plugin(Program::Plugin, &request(POD, changes.clone()));
+            let reason = only_for_the_plugin(Program::Plugin, &request(POD, &changes));
             assert_eq!(reason, None, "{changes}");
         }
         // The IPAM plugin by itself runs no other program, whatever the configuration says.
-        let other = request("", json!({"ipam": {"type": "host-local"}, "readiness_gates": ["http://x"]}));
+        let other = request("", &json!({"ipam": {"type": "host-local"}, "readiness_gates": ["http://x"]}));
         assert_eq!(only_for_the_plugin(Program::Ipam, &other), None);
     }
 
@@ -163,7 +163,7 @@ mod tests {
     fn machines_are_for_the_plugin() {
         let machine = "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=virt-launcher-vm1-abc";
         for program in [Program::Plugin, Program::Ipam] {
-            let reason = only_for_the_plugin(program, &request(machine, json!({})));
+            let reason = only_for_the_plugin(program, &request(machine, &json!({})));
             assert!(reason.is_some_and(|it| it.contains("KubeVirt")));
         }
     }

@@ -74,10 +74,16 @@ async fn nothing_is_removed_from_the_hosts_own_namespace() -> Result<()> {
     node.host.ip(&["link", "add", "victim0", "type", "bridge"])?;
     let has_victim = || -> Result<bool> { Ok(node.host.links()?.contains(&"victim0".to_owned())) };
     // The path of a namespace that is gone for the plugin means the agent's own, which is the host's.
-    let path = node.root().join("gone");
-    let script = format!("touch '{0}' && mount --bind /proc/self/ns/net '{0}' && ", path.display());
+    let folder = node.root().join("containers");
+    std::fs::create_dir_all(&folder)?;
+    let path = folder.join("gone");
+    let script = format!(
+        "mount -t tmpfs none '{}' && touch '{1}' && mount --bind /proc/self/ns/net '{1}' && ",
+        folder.display(),
+        path.display()
+    );
     let agent = Agent::start_apart(&node, &[], &script)?;
-    std::fs::remove_file(&path).ok();
+    ensure!(!path.exists(), "the plugin sees what only the agent should");
     let netns = path.display().to_string();
     let del = |netns: &str, changes: Value| -> Result<()> {
         let call = Call { command: "DEL", container: "c1", netns, ifname: "victim0", args: "" };
