@@ -1,8 +1,9 @@
 //! The network configuration: a template whose `__NAME__` tokens are replaced, checked to be JSON, and put in place.
 
+use crate::layout::Layout;
 use crate::settings::{Settings, text};
 use client::config::Environment;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// The mode of the file: it may hold a token.
 const MODE: u32 = 0o600;
@@ -33,8 +34,36 @@ const DEFAULT_TEMPLATE: &str = r#"{
   ]
 }"#;
 
+/// The configuration of a host without Kubernetes: the datastore as this program's own variables name it. The node's name
+/// and its MTU are in files that the node writes.
+const HOST_TEMPLATE: &str = r#"{
+  "name": "k8s-pod-network",
+  "cniVersion": "1.0.0",
+  "plugins": [
+    {
+      "type": "calico",
+      "log_level": "__LOG_LEVEL__",
+      "log_file_path": "__LOG_FILE_PATH__",
+      "datastore_type": "__DATASTORE_TYPE__",
+      "etcd_endpoints": "__ETCD_ENDPOINTS__",
+      "etcd_discovery_srv": "__ETCD_DISCOVERY_SRV__",
+      "etcd_key_file": "__ETCD_KEY_FILE__",
+      "etcd_cert_file": "__ETCD_CERT_FILE__",
+      "etcd_ca_cert_file": "__ETCD_CA_CERT_FILE__",
+      "embedded_path": "__EMBEDDED_PATH__",
+      "ipam": {"type": "calico-ipam"},
+      "require_mtu_file": __REQUIRE_MTU_FILE__
+    },
+    {
+      "type": "portmap",
+      "snat": true,
+      "capabilities": {"portMappings": true}
+    }
+  ]
+}"#;
+
 /// Tokens that stand for a variable of the same name, and what they are without it.
-const VARIABLES: [(&str, &str); 13] = [
+const VARIABLES: [(&str, &str); 14] = [
     ("LOG_LEVEL", "info"),
     ("LOG_FILE_PATH", "/var/log/calico/cni/cni.log"),
     ("LOG_FILE_MAX_SIZE", "100"),
@@ -47,6 +76,7 @@ const VARIABLES: [(&str, &str); 13] = [
     ("CALICO_API_GROUP", "crd.projectcalico.org/v1"),
     ("ETCD_ENDPOINTS", ""),
     ("ETCD_DISCOVERY_SRV", ""),
+    ("EMBEDDED_PATH", ""),
     ("REQUIRE_MTU_FILE", "false"),
 ];
 
@@ -92,13 +122,31 @@ pub enum ConflistError {
 pub fn install(
     settings: &Settings,
     environment: &dyn Environment,
-    net_folder: &Path,
+    layout: &Layout,
     own_token: &str,
 ) -> Result<(), ConflistError> {
-    let template = template(settings, environment)?;
-    let has_certificate = |name: &str| net_folder.join(crate::secrets::FOLDER).join(name).is_file();
-    let text = fill(&template, settings, environment, own_token, &has_certificate)?;
+    let net_folder = layout.net_folder.as_path();
     let path = net_folder.join(&settings.conf_name);
+    let is_given = !settings.template.is_empty() || !settings.template_file.is_empty();
+    if layout.is_host && !is_given && path.exists() {
+        tracing::info!(
+            path = %path.display(),
+            "kept the CNI configuration that is there; remove it, or set CNI_NETWORK_CONFIG, to have another"
+        );
+        return Ok(());
+    }
+    let template = template(settings, environment, layout)?;
+    let certificate = |variable: &str, name: &str| {
+        let named = text(environment, variable, "");
+        let file = format!("{}/{}/{name}", settings.net_folder, crate::secrets::FOLDER);
+        match net_folder.join(crate::secrets::FOLDER).join(name).is_file() {
+            true => file,
+            // On the host itself a variable names a file that the plugin sees, too.
+            false if layout.is_host => named,
+            false => String::new(),
+        }
+    };
+    let text = fill(&template, settings, environment, own_token, &certificate)?;
     kube_access::files::write(&path, text.as_bytes(), MODE)
         .map_err(|source| ConflistError::Write { path: path.clone(), source })?;
     tracing::info!(path = %path.display(), "installed the CNI configuration");
@@ -115,13 +163,21 @@ pub fn install(
     Ok(())
 }
 
-fn template(settings: &Settings, environment: &dyn Environment) -> Result<String, ConflistError> {
+fn template(
+    settings: &Settings,
+    environment: &dyn Environment,
+    layout: &Layout,
+) -> Result<String, ConflistError> {
     if !settings.template_file.is_empty() {
         let path = PathBuf::from(&settings.template_file);
         return environment.read_file(&path).map_err(|source| ConflistError::Template { path, source });
     }
-    let given = &settings.template;
-    Ok(if given.is_empty() { DEFAULT_TEMPLATE.to_owned() } else { given.clone() })
+    if !settings.template.is_empty() {
+        return Ok(settings.template.clone());
+    }
+    let is_kubernetes = text(environment, "DATASTORE_TYPE", "kubernetes").eq_ignore_ascii_case("kubernetes");
+    let built_in = if layout.is_host && !is_kubernetes { HOST_TEMPLATE } else { DEFAULT_TEMPLATE };
+    Ok(built_in.to_owned())
 }
 
 /// Replaces the tokens and checks the result.
@@ -130,7 +186,7 @@ fn fill(
     settings: &Settings,
     environment: &dyn Environment,
     own_token: &str,
-    has_certificate: &dyn Fn(&str) -> bool,
+    certificate: &dyn Fn(&str, &str) -> String,
 ) -> Result<String, ConflistError> {
     let mut filled = template.to_owned();
     let mut replace = |token: &str, value: &str| filled = filled.replace(&format!("__{token}__"), value);
@@ -141,8 +197,7 @@ fn fill(
     replace("KUBECONFIG_FILEPATH", &format!("{}/{}", settings.net_folder, crate::credentials::FILE));
     replace("SERVICEACCOUNT_TOKEN", own_token);
     for (token, file) in CERTIFICATES {
-        let path = format!("{}/{}/{file}", settings.net_folder, crate::secrets::FOLDER);
-        replace(token, if has_certificate(file) { &path } else { "" });
+        replace(token, &certificate(token, file));
     }
     match serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(&filled) {
         Ok(_) => Ok(filled),
@@ -163,8 +218,11 @@ mod tests {
     ) -> Result<Value, ConflistError> {
         let variables = Variables::new(variables);
         let settings = Settings::read(&variables, "host").expect("usable variables");
-        let has = |name: &str| certificates.contains(&name);
-        let text = fill(template, &settings, &variables, "own-token", &has)?;
+        let certificate = |_: &str, name: &str| match certificates.contains(&name) {
+            true => format!("/etc/cni/net.d/calico-tls/{name}"),
+            false => String::new(),
+        };
+        let text = fill(template, &settings, &variables, "own-token", &certificate)?;
         Ok(serde_json::from_str(&text).expect("JSON"))
     }
 

@@ -1,6 +1,7 @@
 //! `tortie cni install` (`/opt/cni/bin/install` of older images): puts the CNI plugins, their configuration and their
-//! kubeconfig in place on the host whose folders are mounted below `/host`.
+//! kubeconfig in place, on the host whose folders are mounted below `/host`, or on the host that it runs on.
 //!
+//! - [`layout`]: where things go.
 //! - [`settings`]: Calico's variables.
 //! - [`programs`]: the plugins, and whatever else the image brings in `/opt/cni/bin`.
 //! - [`secrets`]: etcd's certificates.
@@ -8,10 +9,12 @@
 //! - [`conflist`]: the network configuration, from a template.
 //!
 //! The configuration is written last, because a runtime that finds it calls the plugins at once. Every file appears whole
-//! or not at all. It refuses to widen modes: programs are at most 0755, everything with a secret is 0600.
+//! or not at all. It refuses to widen modes: programs are at most 0755, everything with a secret is 0600. On a host itself it
+//! refuses to replace a configuration that is there, unless it is given a template: that may be Calico's own.
 
 pub mod conflist;
 pub mod credentials;
+pub mod layout;
 pub mod programs;
 pub mod secrets;
 pub mod settings;
@@ -22,18 +25,10 @@ mod testing;
 use client::config::Environment;
 use credentials::Credentials;
 use kube_access::watch::FolderWatch;
+use layout::Layout;
 use settings::Settings;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-
-/// The host's folder of network configurations, as it is mounted.
-const NET_FOLDER: &str = "/host/etc/cni/net.d";
-
-/// The host's folders of plugins, as they are mounted; those that cannot be written are skipped.
-const PROGRAM_FOLDERS: [&str; 2] = ["/host/opt/cni/bin", "/host/secondary-bin-dir"];
-
-/// What the image brings besides our own plugins.
-const IMAGE_PROGRAMS: &str = "/opt/cni/bin";
 
 /// Why the host is not ready for pods.
 #[derive(Debug, thiserror::Error)]
@@ -99,16 +94,28 @@ impl Installation<'_> {
     /// # Errors
     /// The first step that failed.
     pub async fn install(&self) -> Result<Settings, InstallError> {
-        let settings = Settings::read(self.environment, self.hostname)?;
-        let net_folder = self.path(NET_FOLDER);
-        secrets::install(&self.path(&settings.tls_folder), &net_folder)?;
-        let folders = PROGRAM_FOLDERS.map(|folder| self.path(folder));
-        programs::install(&settings, self.program, &self.path(IMAGE_PROGRAMS), &folders)?;
-        if let Some(credentials) = self.credentials().await? {
-            credentials.renew(&settings, self.environment, &net_folder).await?;
+        let mut settings = Settings::read(self.environment, self.hostname)?;
+        let layout = Layout::of(self.root, &settings);
+        layout
+            .make_folders()
+            .map_err(|source| InstallError::System { what: "making the folders of CNI", source })?;
+        let net_folder = &layout.net_folder;
+        let tls_folder = self.path(&settings.tls_folder);
+        // Without a secret a container's certificates go; on a host they may be those of a Calico that runs there.
+        if !layout.is_host || tls_folder.is_dir() {
+            secrets::install(&tls_folder, net_folder)?;
+        }
+        programs::install(&settings, self.program, layout.image.as_deref(), &layout.program_folders)?;
+        let credentials = self.credentials().await?;
+        if let Some(credentials) = &credentials {
+            credentials.renew(&settings, self.environment, net_folder).await?;
         }
         let token = credentials::own_token(&self.path(kube_access::access::SERVICE_ACCOUNT_DIR));
-        conflist::install(&settings, self.environment, &net_folder, &token)?;
+        conflist::install(&settings, self.environment, &layout, &token)?;
+        if layout.is_host && credentials.is_none() && !settings.sleep_was_said {
+            // There is nothing to keep fresh.
+            settings.sleep = false;
+        }
         Ok(settings)
     }
 
@@ -150,7 +157,7 @@ impl Installation<'_> {
                 tracing::error!(%error, "can no longer watch the certificates");
                 return std::future::pending().await;
             }
-            match secrets::install(&source, &self.path(NET_FOLDER)) {
+            match secrets::install(&source, &self.net_folder(settings)) {
                 Ok(()) => tracing::info!("installed changed certificates"),
                 Err(error) => tracing::error!(%error, "could not install changed certificates"),
             }
@@ -174,10 +181,15 @@ impl Installation<'_> {
     async fn renewed(&self, settings: &Settings) -> Result<Option<jiff::Timestamp>, InstallError> {
         match self.credentials().await? {
             Some(credentials) => {
-                Ok(Some(credentials.renew(settings, self.environment, &self.path(NET_FOLDER)).await?))
+                let folder = self.net_folder(settings);
+                Ok(Some(credentials.renew(settings, self.environment, &folder).await?))
             }
             None => Ok(None),
         }
+    }
+
+    fn net_folder(&self, settings: &Settings) -> PathBuf {
+        Layout::of(self.root, settings).net_folder
     }
 
     fn path(&self, absolute: impl AsRef<Path>) -> PathBuf {

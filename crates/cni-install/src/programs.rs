@@ -40,8 +40,8 @@ pub enum ProgramError {
     },
     /// There is nowhere to put them.
     #[error(
-        "found no writeable directory for the CNI plugins among {}: mount the host's /opt/cni/bin there, or set \
-         UPDATE_CNI_BINARIES=false on hosts that bring calico and calico-ipam themselves",
+        "found no writeable directory for the CNI plugins among {}: in a container mount the host's /opt/cni/bin there, on a \
+         host run it as root, or set UPDATE_CNI_BINARIES=false on hosts that bring calico and calico-ipam themselves",
         folders.join(", ")
     )]
     NoFolder {
@@ -57,10 +57,13 @@ pub enum ProgramError {
 pub fn install(
     settings: &Settings,
     program: &Path,
-    image: &Path,
+    image: Option<&Path>,
     folders: &[PathBuf],
 ) -> Result<(), ProgramError> {
-    let further = further_programs(settings, image)?;
+    let further = match image {
+        Some(image) => further_programs(settings, image)?,
+        None => Vec::new(),
+    };
     let mut written = false;
     for folder in folders {
         if !is_writeable(folder) {

@@ -24,6 +24,8 @@ pub struct Settings {
     pub update: bool,
     /// Whether to stay after the work is done.
     pub sleep: bool,
+    /// Whether a variable says so.
+    pub sleep_was_said: bool,
     /// The node's name.
     pub node_name: String,
     /// The service account of the plugin's tokens.
@@ -67,6 +69,7 @@ impl Settings {
             skipped: get("SKIP_CNI_BINARIES", "").split(',').map(|name| name.trim().to_owned()).collect(),
             update: switch(environment, "UPDATE_CNI_BINARIES")?,
             sleep: switch(environment, "SLEEP")?,
+            sleep_was_said: !get("SLEEP", "").is_empty(),
             node_name: get("KUBERNETES_NODE_NAME", hostname),
             service_account: get("CALICO_CNI_SERVICE_ACCOUNT", kube_access::token::DEFAULT_SERVICE_ACCOUNT),
             token_interval: interval(&get("CNI_TOKEN_REFRESH_INTERVAL", "")),

@@ -18,11 +18,11 @@ use crate::gates;
 use crate::host;
 use crate::identity::Identity;
 use crate::ipam::{assign, host_local};
-use crate::journal::Journal;
 use crate::labels::mesos_labels;
 use crate::request::Request;
 use crate::result::{CniResult, Interface, Ip};
 use crate::store::pod_facts;
+use crate::turn::Turn;
 use crate::wait;
 use crate::wiring::WiringPlan;
 use crate::wiring::plan::default_routes;
@@ -33,7 +33,6 @@ use ipnet::IpNet;
 use netlink::MacAddress;
 use netlink::namespace::Namespace;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -78,10 +77,9 @@ pub(crate) async fn add(context: &Context, request: &mut Request) -> Result<CniR
         return Err(CniError::new(code::INVALID_CONFIGURATION, message));
     }
     let mut local = look_around(context, request)?;
-    if Journal::new(&context.paths.journal).holds(request) {
-        // The same container again, before the release of its first life was carried out: that comes first.
-        crate::pending::carry_out_one(context, request).await?;
-    }
+    let _turn = Turn::for_call(&context.paths.turns, &request.container_id).await?;
+    // The same container again, before the release of its first life was carried out: that comes first.
+    crate::pending::carry_out_for(context, &request.container_id).await?;
     let begun = if can_begin_early(request, &local) {
         dataplane::begin(&local.dataplane, &local.plan, &local.namespace)
     } else {
@@ -480,7 +478,7 @@ async fn take_back(
     if endpoint && let Err(error) = Box::pin(crate::del::remove_endpoint(context, request, identity)).await {
         tracing::error!(%error, "the endpoint of a failed ADD could not be deleted now");
         if error.is_transient() {
-            addresses::record(context, request);
+            addresses::record(context, request, identity);
         }
     }
     Box::pin(addresses::give_back_quietly(context, request, identity)).await;
@@ -490,11 +488,7 @@ async fn take_back(
 async fn await_policy(context: &Context, request: &Request, endpoint: &WorkloadEndpoint) {
     let Ok(seconds @ 1..) = u64::try_from(request.conf.policy_setup_timeout_seconds) else { return };
     let Some(file) = wait::status_file(endpoint) else { return };
-    let folder = if request.conf.endpoint_status_dir.is_empty() {
-        context.paths.endpoint_status.clone()
-    } else {
-        PathBuf::from(&request.conf.endpoint_status_dir)
-    };
+    let folder = context.paths.endpoint_status_folder(&request.conf);
     let outcome =
         tokio::task::spawn_blocking(move || wait::for_file(&folder, &file, Duration::from_secs(seconds)))
             .await;

@@ -130,15 +130,15 @@ pub(crate) async fn give_back_quietly(context: &Context, request: &Request, iden
     if let Err(error) = give_back(context, request, identity).await {
         tracing::error!(%error, container = %identity.describe(), "addresses of a failed ADD could not be given back now");
         if error.is_transient() {
-            record(context, request);
+            record(context, request, identity);
         }
     }
 }
 
 /// Keeps the release for later.
-pub(crate) fn record(context: &Context, request: &Request) {
+pub(crate) fn record(context: &Context, request: &Request, identity: &Identity) {
     let journal = crate::journal::Journal::new(&context.paths.journal);
-    if let Err(error) = journal.record(request) {
+    if let Err(error) = journal.record(request, Some(&identity.identifiers.node)) {
         tracing::error!(%error, "the release could not be kept for later either; the runtime's DEL will do it");
     }
 }

@@ -5,6 +5,7 @@
 
 pub mod client;
 pub mod protocol;
+pub mod scope;
 pub mod server;
 pub mod thread;
 

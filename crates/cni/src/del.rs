@@ -12,6 +12,7 @@ use crate::host::{self, HostPaths};
 use crate::identity::Identity;
 use crate::journal::Journal;
 use crate::request::Request;
+use crate::turn::Turn;
 use api::{WorkloadEndpoint, WorkloadEndpointSpec};
 use client::DeleteOptions;
 use std::sync::Arc;
@@ -27,57 +28,82 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// # Errors
 /// When its network cannot be removed, or the datastore refuses.
 pub(crate) async fn del(context: &Context, request: &Request) -> Result<()> {
-    let identity = identity_of(request, &context.paths)?;
-    let namespace = request.namespace()?.map(Arc::new);
+    let identity = identity_of(request, &context.paths, None)?;
+    let node = Some(identity.identifiers.node.as_str());
+    let _turn = Turn::for_call(&context.paths.turns, &request.container_id).await?;
+    let namespace = request.namespace_to_clear()?.map(Arc::new);
     let removal = dataplane::remove(&request.conf, &request.netns, namespace, &request.ifname);
     let (removed, stored) = tokio::join!(removal, timed(remove_endpoint(context, request, &identity)));
     removed?;
     match stored {
         Ok(()) => {}
-        Err(error) if error.is_transient() => return keep_for_later(&context.paths, request, &error),
+        Err(error) if error.is_transient() => {
+            give_back_to_others(request, &context.paths).await?;
+            return keep_for_later(&context.paths, request, node, &error);
+        }
         Err(error) => return Err(error),
     }
     match timed(addresses::give_back(context, request, &identity)).await {
         Err(error) if error.is_transient() && !addresses::is_delegated(request) => {
-            keep_for_later(&context.paths, request, &error)
+            keep_for_later(&context.paths, request, node, &error)
         }
         outcome => outcome,
     }
 }
 
-/// What can be done when no connection can even be prepared: the network goes, the rest is kept for later.
+/// What can be done when no connection can even be prepared: the network goes, and addresses of other IPAM plugins; the
+/// rest is kept for later.
 ///
 /// # Errors
-/// When the network cannot be removed, or nothing can be kept.
+/// When the network cannot be removed, another plugin fails, or nothing can be kept.
 pub(crate) async fn del_without_store(request: &Request, paths: &HostPaths, reason: &CniError) -> Result<()> {
-    let namespace = request.namespace()?.map(Arc::new);
+    let _turn = Turn::for_call(&paths.turns, &request.container_id).await?;
+    let namespace = request.namespace_to_clear()?.map(Arc::new);
     dataplane::remove(&request.conf, &request.netns, namespace, &request.ifname).await?;
-    keep_for_later(paths, request, reason)
+    give_back_to_others(request, paths).await?;
+    let node = host::node_name(&request.conf, paths).ok();
+    keep_for_later(paths, request, node.as_deref(), reason)
 }
 
-/// The part of DEL that the datastore keeps: carried out now, or again later.
+/// Addresses of other IPAM plugins go back whether or not the datastore is there: they have nothing to do with it.
+async fn give_back_to_others(request: &Request, paths: &HostPaths) -> Result<()> {
+    if addresses::is_delegated(request) {
+        addresses::delegate_release_only(request, paths).await
+    } else {
+        Ok(())
+    }
+}
+
+/// The part of DEL that the datastore keeps: carried out now, or again later. Other IPAM plugins have had their addresses
+/// back already.
 ///
 /// # Errors
 /// When the datastore fails.
-pub(crate) async fn release(context: &Context, request: &Request) -> Result<()> {
-    let identity = identity_of(request, &context.paths)?;
+pub(crate) async fn release(context: &Context, request: &Request, node: Option<&str>) -> Result<()> {
+    let identity = identity_of(request, &context.paths, node)?;
     timed(async {
         remove_endpoint(context, request, &identity).await?;
+        if addresses::is_delegated(request) {
+            return Ok(());
+        }
         addresses::give_back(context, request, &identity).await
     })
     .await
 }
 
-fn identity_of(request: &Request, paths: &HostPaths) -> Result<Identity> {
-    let node = host::node_name(&request.conf, paths)?;
+fn identity_of(request: &Request, paths: &HostPaths, node: Option<&str>) -> Result<Identity> {
+    let node = match node {
+        Some(node) => node.to_owned(),
+        None => host::node_name(&request.conf, paths)?,
+    };
     let identity = Identity::of(request, &node);
     identity.endpoint_name()?;
     Ok(identity)
 }
 
-fn keep_for_later(paths: &HostPaths, request: &Request, reason: &CniError) -> Result<()> {
+fn keep_for_later(paths: &HostPaths, request: &Request, node: Option<&str>, reason: &CniError) -> Result<()> {
     let journal = Journal::new(&paths.journal);
-    match journal.record(request) {
+    match journal.record(request, node) {
         Ok(()) => {
             tracing::warn!(%reason, container = %request.container_id, "the datastore is away: the release is kept for later");
             Ok(())

@@ -13,8 +13,6 @@ pub mod code {
     pub const UNKNOWN_CONTAINER: u32 = 3;
     /// A `CNI_*` variable is missing or wrong.
     pub const INVALID_ENVIRONMENT: u32 = 4;
-    /// Standard input or output failed.
-    pub const IO_FAILURE: u32 = 5;
     /// The configuration is not JSON, or of other types than expected.
     pub const DECODING_FAILURE: u32 = 6;
     /// The configuration contradicts itself or lacks something.

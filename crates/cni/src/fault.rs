@@ -34,3 +34,26 @@ pub(crate) fn point(step: &'static str) {
 /// Nothing, outside of tests.
 #[cfg(not(feature = "fault-points"))]
 pub(crate) fn point(_step: &'static str) {}
+
+/// The variable that names the step at which to wait, and the folder by which a test follows it.
+#[cfg(feature = "fault-points")]
+pub const HOLD_VARIABLES: [&str; 2] = ["TORTIE_CNI_HOLD_AT", "TORTIE_CNI_HOLD_FOLDER"];
+
+/// Waits here if a test asked for it: makes a file named after the step in the test's folder, and goes on when that file
+/// is gone.
+#[cfg(feature = "fault-points")]
+pub(crate) async fn hold(step: &'static str) {
+    let [wanted, folder] = HOLD_VARIABLES.map(std::env::var_os);
+    let (Some(wanted), Some(folder)) = (wanted, folder) else { return };
+    let file = std::path::Path::new(&folder).join(step);
+    if wanted != step || std::fs::write(&file, "").is_err() {
+        return;
+    }
+    while file.exists() {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+}
+
+/// Nothing, outside of tests.
+#[cfg(not(feature = "fault-points"))]
+pub(crate) async fn hold(_step: &'static str) {}

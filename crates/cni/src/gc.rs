@@ -1,8 +1,11 @@
 //! GC: endpoints and addresses of this node and network that belong to no valid attachment go.
 //!
-//! The runtime names the attachments that are valid and promises that no ADD or DEL runs meanwhile. What belongs to
-//! another node or network, and addresses of virtual machines, are never touched.
+//! The runtime names the attachments of this network that are valid and promises that no ADD or DEL of it runs meanwhile.
+//! What belongs to another node or network, or may, and addresses of virtual machines, are never touched ([`verdict`]).
 
+mod verdict;
+
+use self::verdict::{Question, Taken, Verdict, judge};
 use crate::addresses;
 use crate::context::Context;
 use crate::error::{CniError, Result, code};
@@ -10,12 +13,12 @@ use crate::host;
 use crate::identity::Identity;
 use crate::pending;
 use crate::request::Request;
-use api::WorkloadEndpointSpec;
+use api::{WorkloadEndpoint, WorkloadEndpointSpec};
 use client::ListQuery;
+use ipam_core::Block;
 use model::{ListOptions, Value};
-use std::collections::BTreeSet;
 
-/// Removes what is left over. Goes on after a failure and tells them all.
+/// Removes what is left over. Goes on after a failure and reports them all.
 ///
 /// # Errors
 /// What could not be removed.
@@ -23,24 +26,31 @@ pub(crate) async fn gc(context: &Context, request: &Request) -> Result<()> {
     let node = host::node_name(&request.conf, &context.paths)?;
     context.store.check_ready().await?;
     pending::carry_out(context, usize::MAX).await;
-    let valid: BTreeSet<&str> =
-        request.conf.valid_attachments.iter().map(|it| it.container_id.as_str()).collect();
+    let question = Question {
+        network: &request.conf.name,
+        node: &node,
+        valid: request.conf.valid_attachments.iter().map(|it| it.container_id.as_str()).collect(),
+    };
     let mut failures = Vec::new();
-    failures.extend(remove_endpoints(context, request, &node, &valid).await?);
+    let endpoints = endpoints_of(context, request, &node, &mut failures).await?;
+    let mut verdict = judge(&question, endpoints, &taken(context).await?);
+    if !failures.is_empty() {
+        // An endpoint that cannot be read may have any address.
+        verdict.release.clear();
+    }
+    failures.extend(carry_out(context, verdict).await);
     if addresses::is_delegated(request) {
         addresses::pass_on(request).await?;
-    } else {
-        failures.extend(release_addresses(context, request, &node, &valid).await?);
     }
     if failures.is_empty() { Ok(()) } else { Err(CniError::new(code::GENERAL, failures.join("; "))) }
 }
 
-async fn remove_endpoints(
+async fn endpoints_of(
     context: &Context,
     request: &Request,
     node: &str,
-    valid: &BTreeSet<&str>,
-) -> Result<Vec<String>> {
+    failures: &mut Vec<String>,
+) -> Result<Vec<WorkloadEndpoint>> {
     // On Kubernetes endpoints are made from pods, which the plugin may not list and which end by themselves.
     if context.store.client.backend().is_kubernetes() {
         return Ok(Vec::new());
@@ -49,61 +59,56 @@ async fn remove_endpoints(
     identity.identifiers.orchestrator.clear();
     let prefix =
         identity.identifiers.prefix().map_err(|error| CniError::new(code::GENERAL, error.to_string()))?;
-    let found = context
-        .store
-        .client
-        .resource::<WorkloadEndpointSpec>()
-        .list(&ListQuery::with_name_prefix(&prefix))
-        .await;
+    let endpoints = context.store.client.resource::<WorkloadEndpointSpec>();
+    let found = endpoints.list(&ListQuery::with_name_prefix(&prefix)).await;
     let found = found.map_err(|error| CniError::datastore("listing WorkloadEndpoints", &error))?;
-    let mut failures = Vec::new();
-    for endpoint in found.items {
-        let spec = &endpoint.spec;
-        let is_ours = spec.node == node
-            && match spec.orchestrator.as_str() {
-                "cni" => spec.profiles.contains(&request.conf.name),
-                "k8s" => true,
-                _ => false,
-            };
-        if !is_ours || spec.container_id.is_empty() || valid.contains(spec.container_id.as_str()) {
-            continue;
-        }
-        tracing::info!(endpoint = %endpoint.metadata.name, "an endpoint without a valid attachment is deleted");
-        if let Err(error) = crate::del::delete_endpoint(context, &endpoint).await {
-            failures.push(format!("deleting WorkloadEndpoint {}: {error}", endpoint.metadata.name));
-        }
-    }
-    Ok(failures)
+    let unreadable = found.invalid.iter().map(|entry| format!("reading {}: {}", entry.key, entry.reason));
+    failures.extend(unreadable);
+    Ok(found.items)
 }
 
-async fn release_addresses(
-    context: &Context,
-    request: &Request,
-    node: &str,
-    valid: &BTreeSet<&str>,
-) -> Result<Vec<String>> {
+async fn taken(context: &Context) -> Result<Vec<Taken>> {
     let blocks = context.store.client.backend().list(&ListOptions::Block { ip_version: None }, None).await;
     let blocks = blocks.map_err(|error| CniError::datastore("listing address blocks", &error))?;
-    let prefix = format!("{}.", request.conf.name);
-    let mut stale = BTreeSet::new();
+    let mut taken = Vec::new();
     for entry in blocks.items {
         let Value::Block(block) = entry.value else { continue };
-        for record in &block.attributes {
-            let Some(handle) = &record.handle_id else { continue };
-            let Some(container) = handle.strip_prefix(&prefix) else { continue };
-            let here = record.active_owner_attrs.get("node").is_some_and(|it| it == node);
-            if here && !container.starts_with("vmi.") && !valid.contains(container) {
-                stale.insert(handle.clone());
-            }
+        taken.extend(Block::new(&block).allocations().filter_map(|it| {
+            let owner = it.attribute?.active_owner_attrs.clone();
+            Some(Taken { address: it.address, handle: it.handle_id()?.to_owned(), owner })
+        }));
+    }
+    Ok(taken)
+}
+
+/// Endpoints first: an address is free only when nothing that policy applies to has it any more.
+async fn carry_out(context: &Context, verdict: Verdict) -> Vec<String> {
+    let mut failures = Vec::new();
+    let mut is_gone = Vec::with_capacity(verdict.delete.len());
+    for endpoint in &verdict.delete {
+        let name = &endpoint.metadata.name;
+        tracing::info!(endpoint = %name, "an endpoint without a valid attachment is deleted");
+        let outcome = crate::del::delete_endpoint(context, endpoint).await;
+        is_gone.push(outcome.is_ok());
+        if let Err(error) = outcome {
+            failures.push(format!("deleting WorkloadEndpoint {name}: {error}"));
         }
     }
-    let mut failures = Vec::new();
-    for handle in stale {
+    for endpoint in verdict.leave {
+        tracing::info!(endpoint = %endpoint.metadata.name, "an endpoint without a valid attachment leaves the network");
+        if let Err(error) = context.store.write_endpoint(endpoint).await {
+            failures.push(error.to_string());
+        }
+    }
+    for (handle, endpoint) in verdict.release {
+        if endpoint.is_some_and(|number| is_gone.get(number) != Some(&true)) {
+            continue;
+        }
         tracing::info!(%handle, "addresses without a valid attachment are released");
         match context.store.ipam.release_by_handle(&handle).await {
             Err(error) if !error.is_does_not_exist() => failures.push(format!("releasing {handle}: {error}")),
             _ => {}
         }
     }
-    Ok(failures)
+    failures
 }

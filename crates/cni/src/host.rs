@@ -25,6 +25,8 @@ pub struct HostPaths {
     pub endpoint_status: PathBuf,
     /// Releases that could not be carried out yet.
     pub journal: PathBuf,
+    /// By which calls for one container take turns.
+    pub turns: PathBuf,
     /// The agent's socket.
     pub agent_socket: PathBuf,
     /// What is kept for Azure's IPAM plugin.
@@ -44,6 +46,7 @@ impl HostPaths {
             ipam_upgraded: root.join("var/run/calico/cni/ipam_upgraded"),
             endpoint_status: root.join("var/run/calico/endpoint-status"),
             journal: root.join("var/lib/calico/cni-pending"),
+            turns: root.join("var/run/calico/cni/turns"),
             agent_socket: root.join("var/run/calico/cni-agent.sock"),
             azure: root.join("var/run/calico/azure/networks"),
             host_local: root.join("var/lib/cni/networks/k8s-pod-network"),
@@ -59,8 +62,29 @@ impl HostPaths {
 
     /// The file with the node's name that a configuration asks for.
     fn nodename_file(&self, conf: &NetConf) -> PathBuf {
-        if conf.nodename_file.is_empty() { self.nodename.clone() } else { PathBuf::from(&conf.nodename_file) }
+        named_or(&conf.nodename_file, |usual| &usual.nodename, self)
     }
+
+    /// The folder in which Felix tells which endpoints are programmed, as a configuration asks for it.
+    #[must_use]
+    pub fn endpoint_status_folder(&self, conf: &NetConf) -> PathBuf {
+        named_or(&conf.endpoint_status_dir, |usual| &usual.endpoint_status, self)
+    }
+}
+
+/// A place that a configuration names. The usual place is where everything else is, also when it is named.
+fn named_or(name: &str, place: fn(&HostPaths) -> &PathBuf, paths: &HostPaths) -> PathBuf {
+    let is_usual = name.is_empty() || Path::new(name) == place(&HostPaths::below(Path::new("/")));
+    if is_usual { place(paths).clone() } else { PathBuf::from(name) }
+}
+
+/// Whether the node's name is known without asking the host for its own.
+#[must_use]
+pub fn knows_its_node(conf: &NetConf, paths: &HostPaths) -> bool {
+    let file = paths.nodename_file(conf);
+    !conf.nodename.is_empty()
+        || !conf.hostname.is_empty()
+        || std::fs::read_to_string(file).is_ok_and(|name| !name.is_empty())
 }
 
 /// The node's name: from the configuration, from the file that the node's start-up wrote, or the host's own.
@@ -129,7 +153,7 @@ pub fn mtu(conf: &NetConf, paths: &HostPaths) -> Result<Option<u32>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{HostPaths, mtu, node_name};
+    use super::{HostPaths, knows_its_node, mtu, node_name};
     use crate::config::NetConf;
 
     #[test]
@@ -144,9 +168,13 @@ mod tests {
         std::fs::create_dir_all(paths.nodename.parent().unwrap()).unwrap();
         std::fs::write(&paths.nodename, "from-file").unwrap();
         assert_eq!(node_name(&conf, &paths).unwrap(), "from-file");
+        let usual = NetConf { nodename_file: "/var/lib/calico/nodename".into(), ..conf.clone() };
+        assert_eq!(node_name(&usual, &paths).unwrap(), "from-file");
+        assert!(knows_its_node(&NetConf::default(), &paths));
         assert_eq!(node_name(&NetConf { nodename: "named".into(), ..conf }, &paths).unwrap(), "named");
         std::fs::write(&paths.nodename, "").unwrap();
         assert!(!node_name(&NetConf::default(), &paths).unwrap().is_empty());
+        assert!(!knows_its_node(&NetConf::default(), &paths));
     }
 
     #[test]

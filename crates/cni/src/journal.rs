@@ -1,9 +1,10 @@
 //! Releases that could not be carried out because the datastore was away: kept on disk, carried out later.
 //!
-//! One file per attachment, written whole and synced before DEL says that it is done. It holds what the runtime said, so
-//! that carrying it out is the same DEL again, without the wiring. The next plugin that reaches the datastore does it,
-//! and so does the agent. A release names the container, so one that comes late never touches what a newer container of
-//! the same pod has.
+//! One file per attachment, written whole and synced before DEL says that it is done. It holds what the runtime said and
+//! the node's name, so that carrying it out is the same DEL again, without the wiring and without addresses of other IPAM
+//! plugins, which need no datastore and are given back at once. The next plugin that reaches the datastore does it, and so
+//! does the agent ([`crate::agent`]). A release names the container, so one that comes late never touches what a newer
+//! container of the same pod has.
 
 use crate::request::{Command, Environment, Request, is_passed, is_secret};
 use serde::{Deserialize, Serialize};
@@ -11,6 +12,7 @@ use std::fs::{DirBuilder, File};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 /// The form of the files.
 const FORM: u32 = 1;
@@ -23,6 +25,40 @@ struct Entry {
     form: u32,
     environment: Environment,
     configuration: serde_json::Value,
+    /// The node's name, which only a process on the host may be able to find out.
+    #[serde(default)]
+    node: Option<String>,
+}
+
+/// A release that is due.
+#[derive(Debug)]
+pub struct Due {
+    /// The DEL.
+    pub request: Request,
+    /// The node's name, where it was known.
+    pub node: Option<String>,
+}
+
+/// A file of the journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DueFile {
+    path: PathBuf,
+    container: String,
+}
+
+impl DueFile {
+    /// Whose release it holds, by its name.
+    fn of(path: PathBuf) -> Option<Self> {
+        let name = path.file_name()?.to_str()?.strip_suffix(ENDING)?;
+        let container = name.split('+').nth(1).unwrap_or(name).to_owned();
+        Some(Self { path, container })
+    }
+
+    /// The container.
+    #[must_use]
+    pub fn container(&self) -> &str {
+        &self.container
+    }
 }
 
 /// The folder of releases that are due.
@@ -42,7 +78,7 @@ impl Journal {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn record(&self, request: &Request) -> io::Result<()> {
+    pub fn record(&self, request: &Request, node: Option<&str>) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
         // Secrets are not written to disk once more; whoever carries it out has its own.
         let wanted = |name: &str| is_passed(name) && !is_secret(name);
@@ -53,14 +89,9 @@ impl Journal {
             .map(|(a, b)| (a.clone(), b.clone()))
             .collect();
         environment.insert("CNI_COMMAND".to_owned(), Command::Del.as_str().to_owned());
-        let entry = Entry { form: FORM, environment, configuration: request.document.clone() };
+        let node = node.map(str::to_owned);
+        let entry = Entry { form: FORM, environment, configuration: request.document.clone(), node };
         write_whole(&self.file_of(request), &serde_json::to_vec(&entry)?)
-    }
-
-    /// Whether a release of this attachment is due.
-    #[must_use]
-    pub fn holds(&self, request: &Request) -> bool {
-        self.file_of(request).exists()
     }
 
     /// Strikes the release of this attachment.
@@ -74,17 +105,34 @@ impl Journal {
         }
     }
 
-    /// The releases that are due, oldest name first, at most so many. What cannot be read is told and left.
+    /// The releases that are due, those that waited longest first.
     #[must_use]
-    pub fn due(&self, at_most: usize) -> Vec<Request> {
+    pub fn files(&self) -> Vec<DueFile> {
         let Ok(folder) = std::fs::read_dir(&self.folder) else { return Vec::new() };
-        let mut files: Vec<PathBuf> = folder
+        let mut files: Vec<(Option<SystemTime>, DueFile)> = folder
             .flatten()
-            .map(|entry| entry.path())
-            .filter(|path| path.to_str().is_some_and(|path| path.ends_with(ENDING)))
+            .filter_map(|entry| {
+                let since = entry.metadata().and_then(|it| it.modified()).ok();
+                Some((since, DueFile::of(entry.path())?))
+            })
             .collect();
-        files.sort();
-        files.into_iter().filter_map(|file| read(&file)).take(at_most).collect()
+        files.sort_by(|(a, one), (b, other)| (a, &one.path).cmp(&(b, &other.path)));
+        files.into_iter().map(|(_, file)| file).collect()
+    }
+
+    /// What a file holds; `None` when it is gone. What cannot be read is logged and left.
+    #[must_use]
+    pub fn read(&self, file: &DueFile) -> Option<Due> {
+        read(&file.path)
+    }
+
+    /// Lets the others go first.
+    pub fn put_behind(&self, file: &DueFile) {
+        let outcome =
+            File::options().write(true).open(&file.path).and_then(|it| it.set_modified(SystemTime::now()));
+        if let Err(error) = outcome {
+            tracing::warn!(%error, file = %file.path.display(), "a release that failed could not be put behind others");
+        }
     }
 
     /// Names of networks, containers and interfaces have no slash, so the file is always in the folder.
@@ -94,17 +142,23 @@ impl Journal {
     }
 }
 
-fn read(file: &Path) -> Option<Request> {
-    let outcome = std::fs::read(file).map_err(|error| error.to_string()).and_then(|text| {
+fn read(file: &Path) -> Option<Due> {
+    let text = match std::fs::read(file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+        outcome => outcome.map_err(|error| error.to_string()),
+    };
+    let outcome = text.and_then(|text| {
         let entry: Entry = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
         if entry.form != FORM {
             return Err(format!("form {} is of another version", entry.form));
         }
         let configuration = entry.configuration.to_string();
-        Request::read(&entry.environment, configuration.as_bytes()).map_err(|error| error.to_string())
+        let request =
+            Request::read(&entry.environment, configuration.as_bytes()).map_err(|error| error.to_string())?;
+        Ok(Due { request, node: entry.node })
     });
     match outcome {
-        Ok(request) => Some(request),
+        Ok(due) => Some(due),
         Err(error) => {
             tracing::error!(%error, file = %file.display(), "a release that is due cannot be read; it stays");
             None
@@ -135,7 +189,7 @@ pub fn write_whole(file: &Path, bytes: &[u8]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::Journal;
+    use super::{Due, DueFile, Journal};
     use crate::request::{Command, Environment, Request};
     use std::os::unix::fs::PermissionsExt as _;
 
@@ -153,29 +207,48 @@ mod tests {
         Request::read(&environment, br#"{"name":"net","cniVersion":"1.0.0","x":1}"#).unwrap()
     }
 
+    fn due(journal: &Journal) -> Vec<Due> {
+        journal.files().iter().filter_map(|file| journal.read(file)).collect()
+    }
+
     #[test]
     fn what_is_recorded_is_due_until_it_is_struck() {
         let folder = tempfile::tempdir().unwrap();
         let journal = Journal::new(&folder.path().join("pending"));
-        assert!(journal.due(10).is_empty());
-        journal.record(&request("c2")).unwrap();
-        journal.record(&request("c1")).unwrap();
-        journal.record(&request("c1")).unwrap();
-        let due = journal.due(10);
-        assert_eq!(due.iter().map(|it| it.container_id.as_str()).collect::<Vec<_>>(), ["c1", "c2"]);
-        assert_eq!((due[0].command, due[0].document["x"].as_i64()), (Command::Del, Some(1)));
-        assert!(!due[0].environment.contains_key("HOME"));
-        assert_eq!(journal.due(1).len(), 1);
-        assert!(journal.holds(&request("c1")));
+        assert!(journal.files().is_empty());
+        journal.record(&request("c2"), Some("node-a")).unwrap();
+        journal.record(&request("c1"), None).unwrap();
+        journal.record(&request("c1"), None).unwrap();
+        let found = due(&journal);
+        assert_eq!(found.iter().map(|it| it.request.container_id.as_str()).collect::<Vec<_>>(), ["c2", "c1"]);
+        assert_eq!(
+            (found[0].request.command, found[0].request.document["x"].as_i64(), found[0].node.as_deref()),
+            (Command::Del, Some(1), Some("node-a"))
+        );
+        assert!(!found[0].request.environment.contains_key("HOME"));
         journal.strike(&request("c1")).unwrap();
         journal.strike(&request("c1")).unwrap();
-        assert_eq!(journal.due(10).len(), 1);
+        assert_eq!(journal.files().iter().map(DueFile::container).collect::<Vec<_>>(), ["c2"]);
         let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
         let pending = folder.path().join("pending");
         assert_eq!(mode(&pending), 0o700);
         let file = std::fs::read_dir(&pending).unwrap().next().unwrap().unwrap().path();
         assert_eq!(mode(&file), 0o600);
         std::fs::write(pending.join("bad.release.json"), "{").unwrap();
-        assert_eq!(journal.due(10).len(), 1);
+        std::fs::write(pending.join("something-else"), "").unwrap();
+        assert_eq!((journal.files().len(), due(&journal).len()), (2, 1));
+    }
+
+    #[test]
+    fn what_failed_goes_behind_the_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let journal = Journal::new(folder.path());
+        for id in ["c1", "c2", "c3"] {
+            journal.record(&request(id), None).unwrap();
+        }
+        let names = || journal.files().iter().map(|file| file.container().to_owned()).collect::<Vec<_>>();
+        assert_eq!(names(), ["c1", "c2", "c3"]);
+        journal.put_behind(&journal.files()[0]);
+        assert_eq!(names(), ["c2", "c3", "c1"]);
     }
 }

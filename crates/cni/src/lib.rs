@@ -34,6 +34,8 @@ mod external;
 pub mod fault;
 mod gates;
 mod gc;
+#[cfg(test)]
+mod histories;
 pub mod host;
 pub mod identity;
 mod ipam;
@@ -46,6 +48,7 @@ pub mod result;
 mod run;
 mod status;
 pub mod store;
+mod turn;
 mod upgrade;
 pub mod version;
 pub mod wait;

@@ -1,43 +1,89 @@
 //! Releases of the journal, carried out: by the next plugin that reaches the datastore, and by the agent.
+//!
+//! Each is carried out in its container's turn, and only if it is still in the journal then: an ADD of the same container
+//! carries out what is due for it before it attaches it again.
 
+use crate::agent::scope;
 use crate::context::Context;
 use crate::del;
 use crate::error::Result;
-use crate::journal::Journal;
-use crate::request::Request;
+use crate::fault;
+use crate::journal::{Due, Journal};
+use crate::turn::Turn;
 
 /// How many a plugin carries out beside its own work.
 pub(crate) const FEW: usize = 5;
 
-/// Carries out releases that are due, at most so many; returns how many were. One that fails stays due.
-pub(crate) async fn carry_out(context: &Context, at_most: usize) -> usize {
+/// Carries out releases that are due, at most so many, those that waited longest first. One that fails stays due, behind
+/// the others.
+pub(crate) async fn carry_out(context: &Context, at_most: usize) {
     let journal = Journal::new(&context.paths.journal);
-    let mut done = 0;
-    for request in journal.due(at_most) {
-        if !context.store.serves(&request.conf, &request.environment) {
+    let files = journal.files();
+    if files.is_empty() {
+        return;
+    }
+    fault::hold("due-listed").await;
+    let mut tried = 0;
+    for file in files {
+        if tried == at_most {
+            return;
+        }
+        if !journal.read(&file).is_some_and(|due| is_ours(context, &due)) {
             continue;
         }
-        match carry_out_one(context, &request).await {
-            Ok(()) => done += 1,
+        let container = file.container();
+        let turn = match Turn::try_take(&context.paths.turns, container) {
+            Ok(Some(turn)) => turn,
+            // Its container is being attached or detached; that settles it.
+            Ok(None) => continue,
             Err(error) => {
-                tracing::warn!(%error, container = %request.container_id, "a release that is due failed again");
-                if error.is_transient() {
-                    break;
-                }
+                tracing::warn!(%error, container, "a release that is due has to wait: there can be no lock");
+                continue;
+            }
+        };
+        // What was read before the turn may be gone or another one by now.
+        let Some(due) = journal.read(&file).filter(|due| is_ours(context, due)) else { continue };
+        tried += 1;
+        let outcome = carry_out_one(context, &due).await;
+        drop(turn);
+        if let Err(error) = outcome {
+            tracing::warn!(%error, container, "a release that is due failed again");
+            journal.put_behind(&file);
+            if error.is_transient() {
+                return;
             }
         }
     }
-    done
 }
 
-/// Carries out the release of one attachment and strikes it.
+/// Whether this process is to carry it out. What it is not counts for nothing, so that it keeps nobody else waiting.
+fn is_ours(context: &Context, due: &Due) -> bool {
+    let request = &due.request;
+    context.store.serves(&request.conf, &request.environment)
+        && !(context.shares_writes && scope::is_release_for_plugins(request))
+}
+
+/// Carries out everything that is due for a container. The caller has its turn.
 ///
 /// # Errors
 /// When the datastore fails; it stays due then.
-pub(crate) async fn carry_out_one(context: &Context, request: &Request) -> Result<()> {
-    del::release(context, request).await?;
-    tracing::info!(container = %request.container_id, "a release that was due is carried out");
-    if let Err(error) = Journal::new(&context.paths.journal).strike(request) {
+pub(crate) async fn carry_out_for(context: &Context, container: &str) -> Result<()> {
+    let journal = Journal::new(&context.paths.journal);
+    for file in journal.files().iter().filter(|file| file.container() == container) {
+        if let Some(due) = journal.read(file)
+            && context.store.serves(&due.request.conf, &due.request.environment)
+        {
+            carry_out_one(context, &due).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Carries out one release and strikes it. The caller has its container's turn.
+async fn carry_out_one(context: &Context, due: &Due) -> Result<()> {
+    del::release(context, &due.request, due.node.as_deref()).await?;
+    tracing::info!(container = %due.request.container_id, "a release that was due is carried out");
+    if let Err(error) = Journal::new(&context.paths.journal).strike(&due.request) {
         tracing::error!(%error, "a release that was carried out could not be struck; it will be carried out again");
     }
     Ok(())

@@ -82,6 +82,8 @@ pub struct Request {
     pub netns: String,
     /// The namespace, where somebody opened it for us.
     pub netns_file: Option<OwnedFd>,
+    /// Whether the path means the same to this process as to the runtime. In an agent it may be another process's.
+    pub opens_path: bool,
     /// The interface inside the container.
     pub ifname: String,
     /// `CNI_ARGS`.
@@ -147,6 +149,7 @@ impl Request {
             container_id: container_id.to_owned(),
             netns: variable("CNI_NETNS").to_owned(),
             netns_file: None,
+            opens_path: true,
             ifname: ifname.to_owned(),
             args: CniArgs::parse(variable("CNI_ARGS"))?,
             path: std::env::split_paths(variable("CNI_PATH"))
@@ -170,7 +173,7 @@ impl Request {
                 Ok(file) => Namespace::from_file(file, path),
                 Err(source) => Err(NamespaceError::Failed { path: path.to_owned(), source }),
             },
-            None if self.netns.is_empty() => return Ok(None),
+            None if self.netns.is_empty() || !self.opens_path => return Ok(None),
             None => Namespace::open(path),
         };
         match opened {
@@ -191,16 +194,36 @@ impl Request {
                     "CNI_NETNS must name the network namespace that the runtime made for the container",
                 )
         })?;
-        let overridden = self.environment.get("CNI_NETNS_OVERRIDE").map(String::as_str);
-        if !overridden.is_some_and(|word| word == "1" || word.eq_ignore_ascii_case("true"))
-            && is_own_namespace(&namespace)
-        {
+        if !self.may_be_own_namespace() && is_own_namespace(&namespace) {
             return Err(CniError::new(
                 code::INVALID_NAMESPACE,
                 "plugin's netns and netns from CNI_NETNS should not be the same",
             ));
         }
         Ok(namespace)
+    }
+
+    /// The container's network namespace as far as something may be removed from it: `None` when it is gone, never given,
+    /// or turns out to be the host's. A path by a process's number means another process once that number is used again;
+    /// the container's own namespace is gone then, with everything in it.
+    ///
+    /// # Errors
+    /// When it is there and cannot be opened.
+    pub fn namespace_to_clear(&self) -> Result<Option<Namespace>> {
+        let namespace = self.namespace()?;
+        if namespace.as_ref().is_some_and(is_own_namespace) && !self.may_be_own_namespace() {
+            tracing::warn!(
+                netns = %self.netns,
+                "CNI_NETNS is the host's own network namespace; nothing is removed from it"
+            );
+            return Ok(None);
+        }
+        Ok(namespace)
+    }
+
+    fn may_be_own_namespace(&self) -> bool {
+        let word = self.environment.get("CNI_NETNS_OVERRIDE").map_or("", String::as_str);
+        word == "1" || word.eq_ignore_ascii_case("true")
     }
 }
 

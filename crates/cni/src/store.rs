@@ -7,9 +7,11 @@ use crate::identity::{Identity, interface_prefix};
 use crate::request::Environment;
 use api::kubernetes::{Namespace, Node, Pod};
 use api::{ClusterInformationSpec, ProfileSpec, Resource, WorkloadEndpoint, WorkloadEndpointSpec};
+use client::config::EtcdSettings;
 use client::{Client, ClientConfig, DatastoreType, ListQuery, open_for_cni};
 use datastore::kubernetes::{KubernetesConfig, KubernetesObjects};
 use ipam::Ipam;
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -55,7 +57,7 @@ impl Store {
         let own = &self.config;
         own.datastore_type == other.datastore_type
             && match own.datastore_type {
-                DatastoreType::EtcdV3 => own.etcd.endpoints == other.etcd.endpoints,
+                DatastoreType::EtcdV3 => is_same_etcd(&own.etcd, &other.etcd),
                 DatastoreType::Embedded => own.embedded_path == other.embedded_path,
                 // An agent's own credentials are better than those of the request; there is one API per node.
                 DatastoreType::Kubernetes => true,
@@ -278,6 +280,25 @@ fn kubernetes_error(step: &str, error: &datastore::Error) -> CniError {
     told
 }
 
+/// Whether a configuration's datastore is the Kubernetes API.
+#[must_use]
+pub(crate) fn is_on_kubernetes(conf: &NetConf, environment: &Environment) -> bool {
+    client_config(conf, environment).is_ok_and(|config| config.datastore_type == DatastoreType::Kubernetes)
+}
+
+/// Whether two settings name one etcd. A member belongs to one cluster only, so one that both name is enough: a list of
+/// members may have grown since a release was written to the journal.
+fn is_same_etcd(one: &EtcdSettings, other: &EtcdSettings) -> bool {
+    let members = |settings: &EtcdSettings| -> BTreeSet<String> {
+        let members = settings.endpoints.split(',').map(|it| it.trim().trim_end_matches('/').to_lowercase());
+        members.filter(|it| !it.is_empty()).collect()
+    };
+    if one.discovery_srv != other.discovery_srv {
+        return false;
+    }
+    !one.discovery_srv.is_empty() || !members(one).is_disjoint(&members(other))
+}
+
 fn client_config(conf: &NetConf, environment: &Environment) -> Result<ClientConfig> {
     let source = Variables { conf: conf.client_variables(), environment };
     ClientConfig::from_environment(&source)
@@ -301,5 +322,31 @@ impl client::config::Environment for Variables<'_> {
 
     fn exists(&self, path: &Path) -> bool {
         path.exists()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_same_etcd;
+    use client::config::EtcdSettings;
+
+    #[test]
+    fn one_etcd_by_any_member() {
+        let settings = |endpoints: &str, srv: &str| EtcdSettings {
+            endpoints: endpoints.into(),
+            discovery_srv: srv.into(),
+            ..EtcdSettings::default()
+        };
+        for (one, other, same) in [
+            (("http://a:2379", ""), ("http://a:2379/", ""), true),
+            (("http://a:2379", ""), ("http://b:2379, http://A:2379", ""), true),
+            (("http://a:2379", ""), ("http://b:2379", ""), false),
+            (("", "example.org"), ("", "example.org"), true),
+            (("", "example.org"), ("", "example.net"), false),
+            (("", ""), ("", ""), false),
+        ] {
+            let (one, other) = (settings(one.0, one.1), settings(other.0, other.1));
+            assert_eq!(is_same_etcd(&one, &other), same, "{one:?} {other:?}");
+        }
     }
 }

@@ -14,9 +14,27 @@ use ipnet::IpNet;
 use model::{AllocationBlock, BlockAffinityKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::net::IpAddr;
 
 /// For each block (as a CIDR), how many of its addresses one handle holds.
 pub type HandleCounts = BTreeMap<String, i64>;
+
+/// Whether an address that somebody uses was given up under them: all that is recorded of it is that it rests after its
+/// release. It goes to the next workload when it has rested. An address of which nothing is recorded is another finding.
+#[must_use]
+pub fn is_given_up(has_user: bool, rests: impl IntoIterator<Item = bool>) -> bool {
+    let mut rests = rests.into_iter().peekable();
+    has_user && rests.peek().is_some() && rests.all(|rests| rests)
+}
+
+/// The first of those who use addresses that uses this one: releasing it would lead to two workloads with one address.
+#[must_use]
+pub fn user_of<T>(
+    address: IpAddr,
+    users: impl IntoIterator<Item = (T, impl IntoIterator<Item = IpAddr>)>,
+) -> Option<T> {
+    users.into_iter().find_map(|(user, uses)| uses.into_iter().any(|it| it == address).then_some(user))
+}
 
 /// Everything that address management has stored, at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -35,7 +35,7 @@ impl Case {
     fn install(&self, variables: &[(&str, &str)], folders: &[&str]) -> Result<(), ProgramError> {
         let settings = Settings::read(&Variables::new(variables), "host").expect("usable variables");
         let folders: Vec<PathBuf> = folders.iter().map(|name| self.path(name)).collect();
-        install(&settings, &self.path("program"), &self.path("image"), &folders)
+        install(&settings, &self.path("program"), Some(&self.path("image")), &folders)
     }
 
     fn listed(&self, folder: &str) -> Vec<String> {

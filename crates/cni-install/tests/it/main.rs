@@ -3,6 +3,7 @@
 
 use client::config::Environment;
 use cni_install::Installation;
+use cni_install::settings::Settings;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
@@ -60,6 +61,10 @@ impl Container {
     }
 
     async fn install(&self, variables: &Variables) -> Result<(), String> {
+        self.installed(variables).await.map(drop)
+    }
+
+    async fn installed(&self, variables: &Variables) -> Result<Settings, String> {
         let program = self.path("usr/bin/tortie");
         let installation = Installation {
             environment: variables,
@@ -67,7 +72,7 @@ impl Container {
             program: &program,
             hostname: "host-a",
         };
-        installation.install().await.map(drop).map_err(|error| error.to_string())
+        installation.install().await.map_err(|error| error.to_string())
     }
 
     /// Names of a folder with their modes.
@@ -124,6 +129,47 @@ async fn a_host_without_kubernetes() {
     broken.0.insert("CNI_NETWORK_CONFIG_FILE", "/nowhere/at/all".to_owned());
     let error = container.install(&broken).await.expect_err("no template");
     assert!(error.contains("/nowhere/at/all"), "{error}");
+}
+
+#[tokio::test]
+async fn a_plain_host() {
+    let host = Container { folder: Folder::new("cni-install").expect("a folder") };
+    host.write("usr/bin/tortie", "the program");
+    let variables = Variables::new(&[
+        ("DATASTORE_TYPE", "etcdv3"),
+        ("ETCD_ENDPOINTS", "http://10.0.0.5:2379"),
+        ("ETCD_KEY_FILE", "/etc/etcd/key.pem"),
+    ]);
+    let installed = host.installed(&variables).await.expect("an installation");
+    assert!(!installed.sleep, "nothing is to be kept fresh, and it stays");
+    assert_eq!(host.listed("opt/cni/bin"), ["calico 755", "calico-ipam 755"]);
+    assert_eq!(host.listed("etc/cni/net.d"), ["10-calico.conflist 600"]);
+    let read = || std::fs::read_to_string(host.path("etc/cni/net.d/10-calico.conflist")).expect("text");
+    let value: serde_json::Value = serde_json::from_str(&read()).expect("JSON");
+    let plugin = &value["plugins"][0];
+    assert_eq!(plugin["etcd_endpoints"], "http://10.0.0.5:2379");
+    assert_eq!(
+        (&plugin["datastore_type"], &plugin["etcd_key_file"]),
+        (&"etcdv3".into(), &"/etc/etcd/key.pem".into())
+    );
+    // Nothing here waits for Kubernetes, and the node's name is where the node writes it.
+    for absent in ["policy", "kubernetes", "nodename"] {
+        assert!(plugin.get(absent).is_none(), "{plugin}");
+    }
+    // On a host where Calico runs, its configuration and certificates stay, and only the plugins are replaced.
+    host.write("etc/cni/net.d/10-calico.conflist", "{\"name\": \"calicos\"}");
+    host.write("etc/cni/net.d/calico-tls/etcd-key", "key");
+    host.write("opt/cni/bin/calico", "an older one");
+    host.install(&variables).await.expect("an installation");
+    assert_eq!(read(), "{\"name\": \"calicos\"}");
+    assert!(host.path("etc/cni/net.d/calico-tls/etcd-key").is_file());
+    assert_eq!(std::fs::read_to_string(host.path("opt/cni/bin/calico")).expect("text"), "the program");
+    // With a template of its own it is replaced.
+    let mut given = variables;
+    given.0.insert("CNI_NETWORK_CONFIG", "{\"name\": \"mine\"}".to_owned());
+    given.0.insert("SLEEP", "true".to_owned());
+    assert!(host.installed(&given).await.expect("an installation").sleep);
+    assert_eq!(read(), "{\"name\": \"mine\"}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

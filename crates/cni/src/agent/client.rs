@@ -3,6 +3,7 @@
 //! It blocks and needs no runtime, so that a plugin whose agent answers is done after one exchange on a socket.
 
 use super::protocol::{NEWEST, OLDEST, Question, Reply, body_length, frame};
+use super::scope::only_for_the_plugin;
 use crate::host::HostPaths;
 use crate::request::{Command, Request, is_passed};
 use crate::run::{Outcome, Program};
@@ -51,8 +52,13 @@ pub fn ask(program: Program, request: &Request, stdin: &[u8], paths: &HostPaths)
         "" => paths.agent_socket.clone(),
         other => PathBuf::from(other),
     };
-    // A namespace that is gone is no hindrance to DEL, and the agent will say so for ADD.
-    let namespace = request.namespace().ok().flatten();
+    if let Some(reason) = only_for_the_plugin(program, request) {
+        tracing::info!(%reason, "not for the agent; the plugin does it");
+        return Reached::Missed(None);
+    }
+    // A namespace that is gone is no hindrance to DEL, and the agent will say so for ADD. One that cannot be opened is the
+    // plugin's to report: the agent works only with what it is handed.
+    let Ok(namespace) = request.namespace() else { return Reached::Missed(None) };
     let question = match question(program, request, stdin, namespace.is_some()) {
         Ok(question) => question,
         Err(error) => {

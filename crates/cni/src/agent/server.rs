@@ -1,19 +1,20 @@
 //! The agent's side: a socket that only root may use, one task per call, and the upkeep of the journal.
 
 use super::protocol::{NEWEST, OLDEST, Question, Reply, body_length, frame};
+use super::scope::only_for_the_plugin;
 use crate::context::Context;
 use crate::error::{CniError, code};
+use crate::host;
 use crate::pending;
 use crate::request::Request;
 use crate::run::{Outcome, execute};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
-use std::collections::BTreeMap;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::io::{AsyncWriteExt as _, Interest};
 use tokio::net::{UnixListener, UnixStream};
@@ -29,30 +30,6 @@ const MANY: usize = 1000;
 #[derive(Clone, Debug)]
 pub struct AgentState {
     work: Arc<RwLock<Work>>,
-    turns: Arc<Turns>,
-}
-
-/// Calls for one attachment take turns: a runtime that lost its patience with an ADD sends a DEL while the ADD is still
-/// under way, and that DEL must come last.
-#[derive(Debug, Default)]
-struct Turns(Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>);
-
-impl Turns {
-    fn of(&self, request: &Request) -> (String, Arc<tokio::sync::Mutex<()>>) {
-        let key = format!("{}+{}+{}", request.conf.name, request.container_id, request.ifname);
-        let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let turn = Arc::clone(turns.entry(key.clone()).or_default());
-        (key, turn)
-    }
-
-    /// Forgets an attachment that nobody waits for.
-    fn leave(&self, key: &str, turn: Arc<tokio::sync::Mutex<()>>) {
-        let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(turn);
-        if turns.get(key).is_some_and(|turn| Arc::strong_count(turn) == 1) {
-            turns.remove(key);
-        }
-    }
 }
 
 #[derive(Debug)]
@@ -76,7 +53,7 @@ impl AgentState {
     }
 
     fn new(work: Work) -> Self {
-        Self { work: Arc::new(RwLock::new(work)), turns: Arc::default() }
+        Self { work: Arc::new(RwLock::new(work)) }
     }
 
     /// From now on the agent can work.
@@ -209,23 +186,23 @@ async fn reply_to(body: &[u8], namespace: Option<OwnedFd>, state: &AgentState) -
     if !context.store.serves(&request.conf, &request.environment) {
         return Reply::NotMine { reason: "the configuration names another datastore".to_owned() };
     }
+    if let Some(reason) = only_for_the_plugin(question.program, &request) {
+        return Reply::NotMine { reason };
+    }
+    if !host::knows_its_node(&request.conf, &context.paths) {
+        return Reply::NotMine {
+            reason: "the node's name is not known here; it may be the host's own".to_owned(),
+        };
+    }
     if question.has_namespace && namespace.is_none() {
         return Reply::NotMine { reason: "the network namespace got lost on the way".to_owned() };
     }
     request.netns_file = namespace;
+    request.opens_path = false;
     let version = request.conf.cni_version.clone();
     // On a task of its own: a plugin that goes away in the middle must not leave half an ADD behind.
     let program = question.program;
-    let turns = Arc::clone(&state.turns);
-    let work = tokio::spawn(async move {
-        let (key, turn) = turns.of(&request);
-        let result = {
-            let _mine = turn.lock().await;
-            execute(program, &context, &mut request).await
-        };
-        turns.leave(&key, turn);
-        result
-    });
+    let work = tokio::spawn(async move { execute(program, &context, &mut request).await });
     let result = match work.await {
         Ok(result) => result,
         Err(error) => Err(CniError::new(code::INTERNAL, format!("the agent failed: {error}"))),

@@ -39,6 +39,12 @@ struct Object {
     metadata: ObjectMeta,
 }
 
+/// Whether a pod may be one that runs a machine. Asking the API about every pod would cost every pod.
+#[must_use]
+pub(crate) fn may_run_one(identity: &Identity) -> bool {
+    identity.identifiers.pod.starts_with(POD_PREFIX)
+}
+
 impl Machine {
     /// The machine that the pod of a request runs; `None` for other pods.
     ///
@@ -47,8 +53,7 @@ impl Machine {
     /// [`code::UNKNOWN_CONTAINER`] when the pod is gone.
     pub(crate) async fn of(store: &Store, conf: &NetConf, identity: &Identity) -> Result<Option<Self>> {
         let (namespace, name) = (&identity.namespace, &identity.identifiers.pod);
-        // Asking the API about every pod would cost every pod.
-        if !name.starts_with(POD_PREFIX) {
+        if !may_run_one(identity) {
             return Ok(None);
         }
         let Some(pod) = store.find_pod(conf, namespace, name).await? else {

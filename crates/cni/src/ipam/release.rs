@@ -6,8 +6,12 @@ use crate::config::NetConf;
 use crate::context::Context;
 use crate::error::{CniError, Result, code};
 use crate::identity::Identity;
+use api::AllocationAttribute;
 use ipam::{Change, Expected, OwnerCheck, OwnerUpdate, PodOwner};
+use ipam_core::Block;
+use model::{ListOptions, Value};
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 /// Gives back the container's addresses; that there are none is fine.
 ///
@@ -19,8 +23,12 @@ pub(crate) async fn release(context: &Context, conf: &NetConf, identity: &Identi
             release_machine(context, conf, identity, &machine).await
         }
         Ok(_) => release_handles(context, conf, identity).await,
-        // Of two DELs at once, the other one did it.
-        Err(error) if error.code == code::UNKNOWN_CONTAINER => Ok(()),
+        // The pod is gone from the API, so nobody can say which machine it ran, if any. What is held for this container
+        // goes, and the machine's record of this pod.
+        Err(error) if error.code == code::UNKNOWN_CONTAINER => {
+            release_handles(context, conf, identity).await?;
+            forget_pod(context, conf, identity).await
+        }
         Err(error) => Err(CniError { msg: format!("failed to get VMI info: {}", error.msg), ..error }),
     }
 }
@@ -30,10 +38,31 @@ async fn release_handles(context: &Context, conf: &NetConf, identity: &Identity)
     let (handle, old) = (identity.handle(), identity.old_handle());
     // Calico 2 named handles after the workload; nearly always there is none, so both are asked at once.
     timed(async {
-        let (new, old) = tokio::join!(release_handle(context, &handle), release_handle(context, &old));
+        let (new, old) = tokio::join!(release_handle(context, &handle), release_old_handle(context, &old));
         new.and(old)
     })
     .await
+}
+
+/// Releases a handle of Calico 2. `shop.web` may also be container `web` of a network `shop`: what Calico 3 takes has its
+/// node recorded, what Calico 2 took has not.
+async fn release_old_handle(context: &Context, handle: &str) -> Result<()> {
+    let ipam = &context.store.ipam;
+    let failed =
+        |error: &ipam::Error| CniError::address(&format!("reading the addresses of handle {handle}"), error);
+    let addresses = match ipam.ips_by_handle(handle).await {
+        Ok(addresses) => addresses,
+        Err(error) if error.is_does_not_exist() => return Ok(()),
+        Err(error) => return Err(failed(&error)),
+    };
+    for address in addresses {
+        let record = ipam.allocation(address).await.map_err(|error| failed(&error))?;
+        if record.is_some_and(|record| record.active_owner_attrs.contains_key("node")) {
+            tracing::info!(handle, %address, "the handle is another container's and stays");
+            return Ok(());
+        }
+    }
+    release_handle(context, handle).await
 }
 
 async fn release_handle(context: &Context, handle: &str) -> Result<()> {
@@ -69,19 +98,7 @@ async fn release_machine(
             let Some(record) = ipam.allocation(*address).await.map_err(|error| failed(&error))? else {
                 continue;
             };
-            let (update, check) = if is_owner(&record.active_owner_attrs, &own) {
-                let check = OwnerCheck { active: Expected::Pod(own.clone()), ..OwnerCheck::default() };
-                (OwnerUpdate { active: Change::Clear, ..OwnerUpdate::default() }, check)
-            } else if is_owner(&record.alternate_owner_attrs, &own) {
-                let check = OwnerCheck { alternate: Expected::Pod(own.clone()), ..OwnerCheck::default() };
-                (OwnerUpdate { alternate: Change::Clear, ..OwnerUpdate::default() }, check)
-            } else {
-                continue;
-            };
-            // A refusal means that the machine has just moved: the runtime calls again, and then it fits.
-            ipam.set_owner_attributes(*address, &handle, &update, &check)
-                .await
-                .map_err(|error| failed(&error))?;
+            clear_owner(context, *address, &handle, &record, &own).await?;
         }
         if !machine.is_going {
             return Ok(());
@@ -97,6 +114,58 @@ async fn release_machine(
         release_handle(context, &handle).await
     })
     .await
+}
+
+/// Takes a pod that is gone out of the records of machines. Their addresses stay with them.
+async fn forget_pod(context: &Context, conf: &NetConf, identity: &Identity) -> Result<()> {
+    let blocks = context.store.client.backend().list(&ListOptions::Block { ip_version: None }, None).await;
+    let blocks = blocks.map_err(|error| CniError::datastore("listing address blocks", &error))?;
+    let own = PodOwner { namespace: identity.namespace.clone(), name: identity.identifiers.pod.clone() };
+    let prefix = format!("{}.vmi.", conf.name);
+    let mut found = Vec::new();
+    for entry in blocks.items {
+        let Value::Block(block) = entry.value else { continue };
+        found.extend(Block::new(&block).allocations().filter_map(|it| {
+            let (record, handle) = (it.attribute?, it.handle_id()?);
+            let is_named =
+                is_owner(&record.active_owner_attrs, &own) || is_owner(&record.alternate_owner_attrs, &own);
+            (is_named && handle.starts_with(&prefix)).then(|| (it.address, handle.to_owned(), record.clone()))
+        }));
+    }
+    let _turn = turn(context, conf).await;
+    timed(async {
+        for (address, handle, record) in found {
+            clear_owner(context, address, &handle, &record, &own).await?;
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Takes a pod out of the record of one address, if it is in it.
+async fn clear_owner(
+    context: &Context,
+    address: IpAddr,
+    handle: &str,
+    record: &AllocationAttribute,
+    own: &PodOwner,
+) -> Result<()> {
+    let (update, check) = if is_owner(&record.active_owner_attrs, own) {
+        let check = OwnerCheck { active: Expected::Pod(own.clone()), ..OwnerCheck::default() };
+        (OwnerUpdate { active: Change::Clear, ..OwnerUpdate::default() }, check)
+    } else if is_owner(&record.alternate_owner_attrs, own) {
+        let check = OwnerCheck { alternate: Expected::Pod(own.clone()), ..OwnerCheck::default() };
+        (OwnerUpdate { alternate: Change::Clear, ..OwnerUpdate::default() }, check)
+    } else {
+        return Ok(());
+    };
+    // A refusal means that the machine has just moved: the runtime calls again, and then it fits.
+    context
+        .store
+        .ipam
+        .set_owner_attributes(address, handle, &update, &check)
+        .await
+        .map_err(|error| CniError::address(&format!("releasing the addresses of handle {handle}"), &error))
 }
 
 fn is_owner(attributes: &BTreeMap<String, String>, pod: &PodOwner) -> bool {

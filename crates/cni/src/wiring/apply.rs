@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 /// How long the kernel may take to accept the host's hardware address.
 const MAC_PATIENCE: Duration = Duration::from_secs(5);
 /// How long the kernel may take to make the host's link-local address.
-const LINK_LOCAL_PATIENCE: Duration = Duration::from_secs(1);
+const LINK_LOCAL_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A pair of devices, one end on the host and one in the pod.
 #[derive(Debug)]
@@ -277,13 +277,4 @@ pub fn remove(namespace: &Namespace, device: &str) -> Result<()> {
         Err(error) if error.is_missing() => Ok(()),
         Err(error) => Err(CniError::wiring(format!("failed to enter netns: {error}"))),
     }
-}
-
-/// Removes a host's end by its name; one that is gone is fine.
-///
-/// # Errors
-/// When the kernel refuses.
-pub fn remove_host_device(name: &str) -> Result<()> {
-    let mut host = Handle::open().map_err(CniError::wiring)?;
-    delete(&mut host, &LinkRef::Name(name.to_owned()))
 }

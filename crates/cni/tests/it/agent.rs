@@ -11,35 +11,48 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A running agent; killed when dropped.
-struct Agent {
+pub(crate) struct Agent {
     child: Child,
 }
 
 impl Agent {
-    fn start(node: &Node, variables: &[(&str, &str)]) -> Result<Self> {
-        let mut command = Command::new(node.root().join("bin/calico"));
+    pub(crate) fn start(node: &Node, variables: &[(&str, &str)]) -> Result<Self> {
+        Self::run(node, variables, Command::new(node.root().join("bin/calico")))
+    }
+
+    /// In a mount namespace of its own, in which these commands of the shell come first.
+    pub(crate) fn start_apart(node: &Node, variables: &[(&str, &str)], script: &str) -> Result<Self> {
+        let mut command = Command::new("/usr/bin/unshare");
+        command
+            .args(["--mount", "--propagation", "private", "/bin/sh", "-c"])
+            .arg(format!("{script} exec '{}'", node.root().join("bin/calico").display()));
+        Self::run(node, variables, command)
+    }
+
+    fn run(node: &Node, variables: &[(&str, &str)], mut command: Command) -> Result<Self> {
         command
             .env_clear()
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
             .env("AGENT_SOCKET", socket(node))
             .env("TORTIE_HOST_ROOT", node.root())
             .env("NODENAME", &node.name)
             .env("DATASTORE_TYPE", "etcdv3")
-            .env("ETCD_ENDPOINTS", node.settings["etcd_endpoints"].as_str().context("no endpoints")?)
+            .env("ETCD_ENDPOINTS", node.settings["etcd_endpoints"].as_str().unwrap_or_default())
             .envs(variables.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(std::fs::File::create(node.root().join("agent.log"))?);
         let child = node.host.namespace.run(move || command.spawn())??;
         let agent = Self { child };
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + Duration::from_secs(120);
         while std::os::unix::net::UnixStream::connect(socket(node)).is_err() {
-            ensure!(Instant::now() < deadline, "the agent does not listen");
+            ensure!(Instant::now() < deadline, "the agent does not listen: {}", log(node));
             std::thread::sleep(Duration::from_millis(20));
         }
         Ok(agent)
     }
 
-    fn kill(mut self) -> Result<()> {
+    pub(crate) fn kill(mut self) -> Result<()> {
         self.child.kill()?;
         self.child.wait()?;
         Ok(())
@@ -57,7 +70,7 @@ fn socket(node: &Node) -> PathBuf {
     node.root().join("var/run/calico/cni-agent.sock")
 }
 
-async fn world() -> Result<(Cluster, Node)> {
+pub(crate) async fn world() -> Result<(Cluster, Node)> {
     let cluster = Cluster::start(&[pool("pool", "10.10.0.0/16", 26)]).await?;
     add_node(&cluster.client, "node-a").await?;
     let node = Node::on_etcd("node-a", &cluster.etcd)?;
@@ -67,6 +80,16 @@ async fn world() -> Result<(Cluster, Node)> {
 /// What the agent itself said.
 fn log(node: &Node) -> String {
     std::fs::read_to_string(node.root().join("agent.log")).unwrap_or_default()
+}
+
+/// Asks the agent as a plugin does; its answer.
+pub(crate) fn ask(node: &Node, question: &str) -> Result<String> {
+    let mut stream = std::os::unix::net::UnixStream::connect(socket(node))?;
+    stream.write_all(&u32::try_from(question.len())?.to_be_bytes())?;
+    stream.write_all(question.as_bytes())?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    Ok(String::from_utf8_lossy(answer.get(4..).unwrap_or_default()).into_owned())
 }
 
 /// A log line of the plugin that only its own work writes.
@@ -189,7 +212,7 @@ async fn the_agent_carries_out_what_is_due() -> Result<()> {
     cluster.etcd.restart()?;
     let agent = Agent::start(&node, &[])?;
     let pending = node.root().join("var/lib/calico/cni-pending");
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(120);
     while std::fs::read_dir(&pending)?.count() > 0 {
         ensure!(Instant::now() < deadline, "the release is still due");
         std::thread::sleep(Duration::from_millis(50));
@@ -202,14 +225,7 @@ async fn the_agent_carries_out_what_is_due() -> Result<()> {
 async fn versions_that_do_not_meet() -> Result<()> {
     let (_cluster, node) = world().await?;
     let agent = Agent::start(&node, &[])?;
-    let ask = |question: &str| -> Result<String> {
-        let mut stream = std::os::unix::net::UnixStream::connect(socket(&node))?;
-        stream.write_all(&u32::try_from(question.len())?.to_be_bytes())?;
-        stream.write_all(question.as_bytes())?;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer)?;
-        Ok(String::from_utf8_lossy(answer.get(4..).unwrap_or_default()).into_owned())
-    };
+    let ask = |question: &str| ask(&node, question);
     assert_eq!(
         ask(r#"{"oldest":7,"newest":9,"something":"new"}"#)?,
         r#"{"other-version":{"oldest":1,"newest":1}}"#

@@ -261,3 +261,57 @@ async fn a_lost_namespace_and_a_new_one() -> Result<()> {
     ensure!(output.status.success(), "{}", told(&output));
     cluster.assert_bare()
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn gc_of_one_network_leaves_the_others_alone() -> Result<()> {
+    let (cluster, node) = world(&[pool("pool", "10.10.0.0/16", 26)]).await?;
+    let version = json!({"cniVersion": "1.1.0"});
+    let dotted = json!({"cniVersion": "1.1.0", "name": "net.two"});
+    let plain = json!({"cniVersion": "1.1.0", "name": "net"});
+    let web = Pod::of_kubernetes("web1", "shop", "web")?;
+    let (one, two) = (Pod::new("aaaa")?, Pod::new("bbbb")?);
+    node.add(&web, version.clone())?;
+    node.add(&one, plain.clone())?;
+    node.add(&two, dotted.clone())?;
+    let gc = |name: &str, valid: Value| -> Result<()> {
+        let call = Call { command: "GC", container: "", netns: "", ifname: "", args: "" };
+        let changes = json!({"cniVersion": "1.1.0", "name": name, "cni.dev/valid-attachments": valid});
+        let output = node.call(&call, &node.configuration(changes))?;
+        ensure!(output.status.success(), "{}", told(&output));
+        Ok(())
+    };
+    let before = cluster.dump()?;
+    gc("second-net", json!([]))?;
+    gc("net", json!([{"containerID": "aaaa", "ifname": "eth0"}]))?;
+    gc("net.two", json!([{"containerID": "bbbb", "ifname": "eth0"}]))?;
+    let changed: Vec<String> = cluster.dump()?.into_keys().filter(|key| !before.contains_key(key)).collect();
+    assert!(changed.is_empty() && cluster.dump()?.len() == before.len(), "{:?}", cluster.dump()?);
+    // Each in its own network goes.
+    gc("net", json!([]))?;
+    let left = cluster.dump()?;
+    assert!(!left.keys().any(|key| key.contains("aaaa")), "{left:?}");
+    assert!(left.keys().any(|key| key.ends_with("/handle/net.two.bbbb")), "{left:?}");
+    gc("net.two", json!([]))?;
+    gc("k8s-pod-network", json!([]))?;
+    cluster.assert_bare()?;
+    node.del(&web, version)?;
+    node.del(&one, plain)?;
+    node.del(&two, dotted)?;
+    node.assert_bare()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handle_of_calico_2_is_not_taken_for_another_network() -> Result<()> {
+    let (cluster, node) = world(&[pool("pool", "10.10.0.0/16", 26)]).await?;
+    let shop = json!({"name": "shop"});
+    let (live, pod) = (Pod::new("web")?, Pod::of_kubernetes("c1", "shop", "web")?);
+    node.add(&live, shop.clone())?;
+    node.add(&pod, json!({}))?;
+    // Calico 2 would have called the pod's handle as the container's of network `shop` is called.
+    node.del(&pod, json!({}))?;
+    let left = cluster.dump()?;
+    assert!(left.keys().any(|key| key.ends_with("/handle/shop.web")), "{left:?}");
+    node.del(&live, shop)?;
+    node.assert_bare()?;
+    cluster.assert_bare()
+}

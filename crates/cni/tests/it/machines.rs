@@ -12,7 +12,7 @@ const KINDS: [(&str, &str); 2] =
     [("VirtualMachine", "virtualmachines"), ("VirtualMachineInstance", "virtualmachineinstances")];
 
 /// The kinds as KubeVirt has them, without their schemas.
-fn install(world: &World) -> Result<()> {
+pub(crate) fn install(world: &World) -> Result<()> {
     for (kind, plural) in KINDS {
         let schema =
             json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
@@ -31,7 +31,7 @@ fn install(world: &World) -> Result<()> {
 }
 
 /// An object of KubeVirt's that a finalizer keeps while it is being deleted; its uid.
-fn machine(world: &World, kind: &str, name: &str, owner: Option<(&str, &str)>) -> Result<String> {
+pub(crate) fn machine(world: &World, kind: &str, name: &str, owner: Option<(&str, &str)>) -> Result<String> {
     let mut object = json!({"apiVersion": "kubevirt.io/v1", "kind": kind,
         "metadata": {"name": name, "namespace": "shop", "finalizers": ["example.org/keep"]}});
     if let Some((owner_kind, uid)) = owner {
@@ -48,7 +48,7 @@ fn reference(kind: &str, name: &str, uid: &str) -> Value {
 }
 
 /// The pod that runs an instance.
-fn launcher(
+pub(crate) fn launcher(
     world: &World,
     name: &str,
     container: &str,

@@ -1,7 +1,9 @@
 //! The plugins as programs, with real parts: network namespaces as pods, etcd, kube-apiserver, containerd, and the
 //! reference plugins. Everything happens inside namespaces that a test makes and removes.
 
+mod accounts;
 mod agent;
+mod apart;
 mod attach;
 mod away;
 mod captured;

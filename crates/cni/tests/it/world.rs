@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use testkit::{Etcd, Folder};
 
 static COUNTER: AtomicU32 = AtomicU32::new(0);
@@ -388,28 +388,29 @@ pub(crate) fn merge(into: &mut Value, from: Value) {
 }
 
 /// Whether a pod reaches an address of another one: a connection is made and a byte sent.
+///
+/// The kernel brings a new device's queue and carrier up from a work queue of the whole machine, and drops packets until
+/// then. A first packet that is lost is sent again only after one, three and seven seconds. So connections are tried anew,
+/// each for a short time, and a pod that is not reached at all is found only after a long one.
 pub(crate) fn reach(from: &Netns, to: &Netns, address: &str) -> Result<()> {
     let target: SocketAddr = SocketAddr::new(address.parse()?, 18_999);
     let listener = to.namespace.run(|| TcpListener::bind(target))??;
-    let accepted = std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept()?;
-        let mut byte = [0];
-        stream.read_exact(&mut byte)
-    });
-    let connected = from.namespace.run(|| TcpStream::connect_timeout(&target, Duration::from_secs(5)))?;
-    match connected {
-        Ok(mut stream) => {
-            stream.write_all(b"x")?;
-            accepted.join().ok().context("the listener failed")??;
-            Ok(())
+    let deadline = Instant::now() + Duration::from_secs(120);
+    let connect = || from.namespace.run(|| TcpStream::connect_timeout(&target, Duration::from_secs(2)));
+    let mut stream = loop {
+        match connect()? {
+            Ok(stream) => break stream,
+            Err(error) if Instant::now() > deadline => return Err(error).context("the pod is not reached"),
+            Err(_) => std::thread::sleep(Duration::from_millis(50)),
         }
-        Err(error) => {
-            // Lets the listener go.
-            let _ = to.namespace.run(|| {
-                TcpStream::connect_timeout(&target, Duration::from_secs(1))
-                    .and_then(|mut it| it.write_all(b"x"))
-            });
-            Err(error.into())
+    };
+    stream.write_all(b"x")?;
+    // Connections that came too late for an earlier attempt are closed already, and have nothing to say.
+    loop {
+        let (mut accepted, _) = listener.accept()?;
+        let mut byte = [0];
+        if accepted.read_exact(&mut byte).is_ok() {
+            return Ok(());
         }
     }
 }

@@ -5,6 +5,7 @@ use crate::ipam::report::{Allocation, HandleInfo};
 use api::AllocationAttribute;
 use api::meta::StringMap;
 use ipam_core::Block;
+use ipam_core::consistency::is_given_up;
 use ipnet::IpNet;
 use model::AllocationBlock;
 use std::cmp::Reverse;
@@ -182,12 +183,19 @@ impl Findings {
     pub(super) fn scan_users(&mut self) {
         self.say("Scanning for IPs that are in use by a workload or node but not allocated in IPAM...\n");
         let mut lines = String::new();
-        let (mut in_no_pool, mut not_allocated) = (0, 0);
+        let (mut in_no_pool, mut not_allocated, mut given_up) = (0, 0, 0);
         for (address, users) in &self.users {
             if users.len() > 1 {
                 lines += &format!("  {address} has multiple owners.\n    namely {}\n", users.join(", "));
             }
-            if self.allocations.contains_key(address) {
+            if let Some(found) = self.allocations.get(address) {
+                if is_given_up(true, found.iter().map(|allocation| allocation.cooling_down)) {
+                    given_up += 1;
+                    for user in users {
+                        lines += &format!("  {address} in use by {user} was released and is in cooldown.\n");
+                    }
+                    lines += "    because somebody released it while it was in use; recreate the workload before it is given away\n";
+                }
                 continue;
             }
             if self.pools.iter().any(|pool| pool.contains(address)) {
@@ -207,7 +215,10 @@ impl Findings {
             }
         }
         self.problem(&lines);
-        self.problems += in_no_pool + not_allocated;
+        self.problems += in_no_pool + not_allocated + given_up;
+        if given_up > 0 {
+            self.say(&format!("Found {given_up} in-use IPs that were released and are in cooldown.\n"));
+        }
         self.say(&format!("Found {in_no_pool} in-use IPs that are not in active IP pools.\n"));
         self.say(&format!(
             "Found {not_allocated} in-use IPs that are in active IP pools but have no corresponding IPAM allocation.\n\n"
