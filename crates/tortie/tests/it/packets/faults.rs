@@ -318,12 +318,22 @@ fn helpers_fail_for_a_while(flavour: Flavour) -> Result<()> {
     site.wait_for(&questions, &wanted)?;
     let late = question("b a tcp/5010")?;
     under_traffic(&site, &questions, &wanted, || {
-        for milliseconds in [250, 3000] {
+        for (number, is_long) in [(5011, false), (5012, true)] {
             std::fs::write(&flag, "")?;
-            site.put(policy("deny", 10, &port("Deny", &[5000, 5011 + milliseconds]))?)?;
+            site.put(policy("deny", 10, &port("Deny", &[5000, number]))?)?;
             site.put(policy("allow", 20, &port("Allow", &[5000, 5001, 5010]))?)?;
-            std::thread::sleep(Duration::from_millis(milliseconds.into()));
+            if is_long {
+                // Who waits for this host gets to know that policy is not in place.
+                let deadline = Instant::now() + Duration::from_secs(120);
+                while site.ask("n1", 9099, "/readiness")?.starts_with("HTTP/1.1 20") {
+                    ensure!(Instant::now() < deadline, "still ready:\n{}", site.felix_log("n1"));
+                    std::thread::sleep(Duration::from_millis(200));
+                }
+            } else {
+                std::thread::sleep(Duration::from_millis(250));
+            }
             std::fs::remove_file(&flag)?;
+            site.wait_until_ready("n1")?;
             site.wait_for(&late, &late.iter().map(|_| true).collect::<Vec<_>>())?;
             site.put(policy("allow", 20, &port("Allow", &[5000, 5001]))?)?;
             site.wait_for(&late, &late.iter().map(|_| false).collect::<Vec<_>>())?;
