@@ -71,6 +71,8 @@ impl<T: TrafficControl> BandwidthDriver<T> {
             Ok(seen) => seen,
             Err(error) => return vec![error.to_string()],
         };
+        let there: BTreeSet<u32> = seen.links.values().map(|link| link.index).collect();
+        self.minimum_bursts.retain(|index, _| there.contains(index));
         let mut failures = Vec::new();
         if !self.is_swept {
             for name in endpoints().into_iter().chain(bandwidth.limited().cloned().collect::<Vec<_>>()) {
@@ -267,6 +269,10 @@ mod tests {
             Ok(self.filters.iter().filter(|(of, _)| *of == index).map(|(_, filter)| filter.clone()).collect())
         }
 
+        fn clsact_filters(&mut self, index: u32) -> Result<Vec<Filter>, Error> {
+            self.filters(index)
+        }
+
         fn apply(&mut self, operation: &Operation) -> Result<(), Error> {
             self.operations.push(operation.clone());
             let remove = |queues: &mut Vec<Queue>, index: u32, parent: u32| {
@@ -290,7 +296,8 @@ mod tests {
                     self.filters.retain(|(of, _)| of != index);
                 }
                 Operation::Redirect(from, to) => {
-                    let filter = Filter { priority: 1, kind: "u32".into(), redirects_to: Some(*to) };
+                    let filter =
+                        Filter { priority: 1, kind: "u32".into(), redirects_to: Some(*to), program: None };
                     self.filters.push((*from, filter));
                 }
                 Operation::DeleteFilters(index, priority) => {
@@ -407,6 +414,12 @@ mod tests {
         assert_eq!(world.apply().len(), 1);
         world.bandwidth.interface_changed(&"cali1".into());
         assert_eq!(world.apply(), []);
+        assert_eq!(world.driver.minimum_bursts.len(), 1);
+        // Nothing is kept of an interface that is gone.
+        super::delete_link(&mut world.kernel, "cali1").expect("it was there");
+        world.bandwidth.interface_changed(&"cali1".into());
+        world.apply();
+        assert_eq!(world.driver.minimum_bursts.len(), 0);
     }
 
     #[test]

@@ -146,6 +146,11 @@ impl<C: Content> Chains<C> {
         self.definitions.get(name)
     }
 
+    /// All definitions that are wanted.
+    pub(crate) fn all_wanted(&self) -> impl Iterator<Item = (&Text, &C)> {
+        self.references.keys().filter_map(|name| self.definitions.get_key_value(name))
+    }
+
     /// The names of chains that are wanted and that nobody defined, in order.
     pub(crate) fn undefined(&self) -> impl Iterator<Item = &Text> {
         self.undefined.iter()

@@ -3,7 +3,7 @@
 //! Managers define chains, say what is put into the kernel's own chains, and fill dispatch maps; [`RuleDriver::apply`]
 //! brings the kernel there. Both backends take the same tree of rules. Nothing is written before `apply`.
 
-use crate::refused::Refused;
+use crate::refused::{Refused, SetFaults};
 use messages::Text;
 use rules::tree::{Chain, KernelChain, Table, VerdictMap};
 use std::time::{Duration, Instant};
@@ -71,6 +71,9 @@ pub trait RuleDriver {
     /// Says that nobody else changed nftables while the kernel was brought to its state, and that whoever does from now on is
     /// heard: where a driver would look again some time after a write, it need not.
     fn undisturbed(&mut self) {}
+
+    /// Says which sets are not as they should be: rules that would let packets through because of that are closed.
+    fn set_faults(&mut self, faults: &SetFaults);
 
     /// Tries again with the next `apply` what was refused: something that it needs, such as a set, may be there by now.
     fn retry_refused(&mut self);

@@ -23,10 +23,13 @@
 //! Nothing that is not recognisably ours is ever changed, and nothing is written before everything is known once.
 
 pub mod bandwidth;
+mod bpf_leftovers;
 mod chains;
 pub mod conntrack;
 pub mod driver;
 pub mod environment;
+#[cfg(test)]
+mod faults;
 pub mod ipsets;
 pub mod iptables;
 pub mod managers;

@@ -2,12 +2,13 @@
 //!
 //! One refusal never stops the rest: the driver narrows a refused batch down to the rules at fault. A rule that only
 //! lets pass, logs or translates is left out; any other is replaced by one that drops whatever gets that far, so that
-//! what it would have restricted stays restricted. All of it is reported by name.
+//! what it would have restricted stays restricted. All of it is reported by name, and tried again by a clock of its own.
 
 use messages::Text;
-use rules::tree::{Action, Rule, Table};
-use std::collections::BTreeSet;
+use rules::tree::{Action, Match, Rule, Table};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::time::{Duration, Instant};
 
 /// The comment of the rule that drops in the place of one that was refused.
 const INSTEAD: &str = "Refused by the kernel: dropped instead";
@@ -86,16 +87,18 @@ impl Closed {
         reason: String,
     ) -> bool {
         let Some(index) = place.map(|place| self.original_index(place)) else {
-            // The chain as a whole: everything is dropped, and if even that is refused it is left away. Translation
-            // cannot drop; there the chain becomes empty first.
-            let changed = !self.absent;
-            self.absent = self.cut == Some(0) || (layer == Table::Nat && self.left_out.len() >= rules.len());
-            if layer == Table::Nat {
+            // The chain as a whole: everything is dropped. Translation cannot drop; there the chain becomes empty. A chain
+            // that cannot even drop is no fault of its rules, and never a reason to take it away.
+            let changed = if layer == Table::Nat {
+                let before = self.left_out.len();
                 self.left_out = (0..rules.len()).collect();
+                self.left_out.len() != before
             } else {
-                self.cut = Some(0);
+                self.cut.replace(0) != Some(0)
+            };
+            if changed {
+                self.reasons.push((None, reason));
             }
-            self.reasons.push((None, reason));
             return changed;
         };
         let harmless =
@@ -118,15 +121,9 @@ impl Closed {
         (0..).filter(|index| !self.left_out.contains(index)).nth(place).unwrap_or(place)
     }
 
-    /// How many of these rules are written.
-    pub(crate) fn written(&self, rules: &[Rule]) -> usize {
-        let end = self.cut.unwrap_or(rules.len()).min(rules.len());
-        (0..end).filter(|index| !self.left_out.contains(index)).count()
-    }
-
-    /// The same, with everything dropped from the rule on that is written at this place.
-    pub(crate) fn cut_at(&self, place: usize) -> Self {
-        Self { cut: Some(self.original_index(place)), ..self.clone() }
+    /// The same, with everything dropped from this rule on.
+    pub(crate) fn cut_from(&self, index: usize) -> Self {
+        Self { cut: Some(self.cut.map_or(index, |cut| cut.min(index))), ..self.clone() }
     }
 
     /// What is written in the place of these rules.
@@ -142,6 +139,109 @@ impl Closed {
             body.push(drop_rule(INSTEAD));
         }
         body
+    }
+}
+
+/// How a set in the kernel differs from what it should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SetFault {
+    /// Only members are missing.
+    Lacks,
+    /// It may also hold what it should not, or be of another kind.
+    Differs,
+}
+
+/// The sets that are not as they should be. Rules that would let through because of that are closed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SetFaults {
+    /// The sets, by the kernel's names.
+    pub sets: BTreeMap<Text, SetFault>,
+    /// The bit of the mark by which rules of policies let pass.
+    pub accept: u32,
+}
+
+impl SetFaults {
+    /// The first of these rules that does other than it should in a way that may let packets through, and its set. `kernel`
+    /// is the kernel's name for a set.
+    pub(crate) fn first(
+        &self,
+        layer: Table,
+        rules: &[Rule],
+        kernel: impl Fn(&Text) -> Text,
+    ) -> Option<(usize, Text)> {
+        // Translation lets nothing through.
+        if self.sets.is_empty() || layer == Table::Nat {
+            return None;
+        }
+        rules.iter().enumerate().find_map(|(index, rule)| {
+            let set = rule.matches.iter().find_map(|one| self.is_unsafe(rule, one, &kernel))?;
+            Some((index, set))
+        })
+    }
+
+    fn is_unsafe(&self, rule: &Rule, one: &Match, kernel: &impl Fn(&Text) -> Text) -> Option<Text> {
+        let (Match::IpSet { name, negated, .. } | Match::IpPortSet { name, negated, .. }) = one else {
+            return None;
+        };
+        let name = kernel(name);
+        let fault = *self.sets.get(&name)?;
+        let harmless = match rule.action.as_ref() {
+            Some(Action::Log { .. } | Action::NfLog { .. } | Action::SetDscp(_)) => true,
+            Some(Action::SetMark(bit)) if *bit == self.accept => !negated && fault == SetFault::Lacks,
+            action => lets_pass(action) && !negated && fault == SetFault::Lacks,
+        };
+        (!harmless).then_some(name)
+    }
+
+    /// Whether any of these rules names one of the sets.
+    pub(crate) fn concern(&self, rules: &[Rule], kernel: impl Fn(&Text) -> Text) -> bool {
+        rules.iter().flat_map(|rule| &rule.matches).any(|one| match one {
+            Match::IpSet { name, .. } | Match::IpPortSet { name, .. } => {
+                self.sets.contains_key(&kernel(name))
+            }
+            _ => false,
+        })
+    }
+
+    /// Why a rule is closed.
+    pub(crate) fn reason(set: &str) -> String {
+        format!("the set {set} is not as it should be in the kernel")
+    }
+}
+
+/// The first and the longest pause before what was refused is tried again.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const LONGEST_RETRY: Duration = Duration::from_secs(300);
+
+/// When what was refused is tried again. Reading the kernel anew, which happens for many reasons, does not put it off.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Retry {
+    due: Option<Instant>,
+    pause: Duration,
+}
+
+impl Retry {
+    /// Whether it is time to try again.
+    pub(crate) fn is_due(&mut self, now: Instant) -> bool {
+        let due = self.due.is_some_and(|due| due <= now);
+        if due {
+            self.due = None;
+        }
+        due
+    }
+
+    /// Takes note of whether anything is closed.
+    pub(crate) fn note(&mut self, is_closed: bool, now: Instant) {
+        if !is_closed {
+            *self = Self::default();
+        } else if self.due.is_none() {
+            self.pause = (2 * self.pause).clamp(FIRST_RETRY, LONGEST_RETRY);
+            self.due = Some(now + self.pause);
+        }
+    }
+
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.due
     }
 }
 
@@ -171,8 +271,9 @@ pub(crate) fn undefined_body(layer: Table) -> Vec<Rule> {
 
 #[cfg(test)]
 mod tests {
-    use super::Closed;
-    use rules::tree::{Action, Rule, Table};
+    use super::{Closed, FIRST_RETRY, LONGEST_RETRY, Retry, SetFaults};
+    use rules::tree::{Action, Match, Rule, Table};
+    use std::time::{Duration, Instant};
 
     fn rule(action: Action) -> Rule {
         Rule { matches: Vec::new(), action: Some(action), comments: Vec::new() }
@@ -214,6 +315,40 @@ mod tests {
     }
 
     #[test]
+    fn rules_with_a_wrong_set_are_closed_unless_they_only_let_pass() {
+        const ACCEPT: u32 = 8;
+        let with = |negated, action| {
+            let set = Match::IpSet { end: rules::tree::End::Source, name: "s".into(), negated };
+            Rule { matches: vec![set], action: Some(action), comments: Vec::new() }
+        };
+        let first = |fault, layer, rule: Rule| {
+            let faults = SetFaults { sets: [("s".into(), fault)].into(), accept: ACCEPT };
+            let other = Rule { matches: vec![], action: Some(Action::Drop), comments: vec![] };
+            faults.first(layer, &[other, rule], Clone::clone).map(|(index, _)| index)
+        };
+        use super::SetFault::{Differs, Lacks};
+        for (fault, negated, action, closed) in [
+            (Lacks, false, Action::SetMark(ACCEPT), false),
+            (Lacks, true, Action::SetMark(ACCEPT), true),
+            (Differs, false, Action::SetMark(ACCEPT), true),
+            (Lacks, false, Action::Accept, false),
+            (Lacks, false, Action::SetMark(ACCEPT << 1), true),
+            (Lacks, false, Action::Drop, true),
+            (Lacks, true, Action::Drop, true),
+            (Lacks, false, Action::ClearMark(ACCEPT), true),
+            (Lacks, false, Action::Return, true),
+            (Lacks, false, Action::Jump("cali-x".into()), true),
+            (Differs, true, Action::Log { prefix: "x".into() }, false),
+        ] {
+            let found = first(fault, Table::Filter, with(negated, action.clone()));
+            assert_eq!(found, closed.then_some(1), "{fault:?} {negated} {action:?}");
+            assert_eq!(first(fault, Table::Nat, with(negated, action)), None);
+        }
+        let faults = SetFaults { sets: [("other".into(), Differs)].into(), accept: ACCEPT };
+        assert_eq!(faults.first(Table::Filter, &[with(false, Action::Drop)], Clone::clone), None);
+    }
+
+    #[test]
     fn translations_are_left_out() {
         let rules = [rule(Action::Masquerade { ports: None, random_fully: true }), rule(Action::Return)];
         let mut closed = Closed::default();
@@ -222,14 +357,40 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_that_cannot_even_drop_is_left_away() {
+    fn a_chain_that_is_refused_as_a_whole_drops_and_is_never_left_away() {
         let rules = [rule(Action::Accept)];
         let mut closed = Closed::default();
         assert!(closed.refuse(Table::Filter, &rules, None, "no".into()));
-        assert_eq!(actions(&closed.body(&rules)), ["Drop"]);
-        assert!(!closed.absent);
-        assert!(closed.refuse(Table::Filter, &rules, None, "no".into()));
-        assert!(closed.absent);
-        assert!(!closed.refuse(Table::Filter, &rules, None, "no".into()));
+        for _ in 0..3 {
+            assert!(
+                !closed.refuse(Table::Filter, &rules, None, "no".into()),
+                "there is nothing left to close"
+            );
+            assert_eq!((actions(&closed.body(&rules)), closed.absent), (vec!["Drop".to_owned()], false));
+        }
+    }
+
+    #[test]
+    fn what_is_closed_is_tried_again_ever_more_seldom() {
+        let begin = Instant::now();
+        let seconds = |count| Duration::from_secs(count);
+        let mut retry = Retry::default();
+        assert!(retry.due().is_none() && !retry.is_due(begin));
+        retry.note(true, begin);
+        assert_eq!(retry.due(), Some(begin + seconds(1)));
+        retry.note(true, begin + seconds(1));
+        assert_eq!(retry.due(), Some(begin + seconds(1)), "a round in between does not put it off");
+        assert!(retry.is_due(begin + seconds(1)) && !retry.is_due(begin + seconds(1)));
+        retry.note(true, begin + seconds(1));
+        assert_eq!(retry.due(), Some(begin + seconds(3)));
+        for _ in 0..20 {
+            assert!(retry.is_due(begin + seconds(100_000)));
+            retry.note(true, begin);
+        }
+        assert_eq!(retry.due(), Some(begin + LONGEST_RETRY));
+        retry.note(false, begin);
+        assert_eq!(retry.due(), None);
+        retry.note(true, begin);
+        assert_eq!(retry.due(), Some(begin + FIRST_RETRY));
     }
 }

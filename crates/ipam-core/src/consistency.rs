@@ -27,15 +27,6 @@ pub fn is_given_up(has_user: bool, rests: impl IntoIterator<Item = bool>) -> boo
     has_user && rests.peek().is_some() && rests.all(|rests| rests)
 }
 
-/// The first of those who use addresses that uses this one: releasing it would lead to two workloads with one address.
-#[must_use]
-pub fn user_of<T>(
-    address: IpAddr,
-    users: impl IntoIterator<Item = (T, impl IntoIterator<Item = IpAddr>)>,
-) -> Option<T> {
-    users.into_iter().find_map(|(user, uses)| uses.into_iter().any(|it| it == address).then_some(user))
-}
-
 /// Everything that address management has stored, at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Records {

@@ -29,6 +29,7 @@ const U32_ACTION: u16 = 7;
 const ACTION_KIND: u16 = 1;
 const ACTION_OPTIONS: u16 = 2;
 const REDIRECT_PARAMETERS: u16 = 2;
+const BPF_NAME: u16 = 7;
 /// The place of the discipline that packets leave by.
 pub const ROOT: u32 = 0xffff_ffff;
 /// The place of the one for packets that come in.
@@ -37,6 +38,8 @@ pub const INGRESS: u32 = 0xffff_fff1;
 const BUCKET_HANDLE: u32 = 0x1_0000;
 /// The name that the kernel gives the discipline for packets that come in.
 const INGRESS_HANDLE: u32 = 0xffff_0000;
+/// The places of filters on packets that come in and go out, where the discipline is `clsact`.
+const CLSACT_PLACES: [u32; 2] = [0xffff_fff2, 0xffff_fff3];
 /// Every protocol, in network order.
 const ALL_PROTOCOLS: u16 = 3_u16.to_be();
 const TERMINAL: u8 = 1;
@@ -80,6 +83,8 @@ pub struct Filter {
     pub kind: String,
     /// The device that it sends packets to.
     pub redirects_to: Option<u32>,
+    /// The name of the BPF program that it runs.
+    pub program: Option<String>,
 }
 
 /// One thing for the kernel to do.
@@ -113,6 +118,12 @@ pub trait TrafficControl {
     /// When they cannot be read.
     fn filters(&mut self, index: u32) -> Result<Vec<Filter>>;
 
+    /// The filters of both directions on a device whose discipline is `clsact`.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    fn clsact_filters(&mut self, index: u32) -> Result<Vec<Filter>>;
+
     /// Carries out one operation.
     ///
     /// # Errors
@@ -134,6 +145,15 @@ impl Client {
     pub fn open() -> Result<Self> {
         Ok(Self { connection: Connection::open(NETLINK_ROUTE)? })
     }
+
+    fn filters_at(&mut self, index: u32, place: u32) -> Result<Vec<Filter>> {
+        let payload = header(index, 0, place, 0).to_vec();
+        let request = Request { message_type: GET_FILTER, flags: 0, payload };
+        let what = format!("list the filters of device {index}");
+        self.connection.dump(&what, &request, |kind, payload| {
+            (kind == NEW_FILTER).then(|| read_filter(payload)).flatten()
+        })
+    }
 }
 
 impl TrafficControl for Client {
@@ -145,12 +165,15 @@ impl TrafficControl for Client {
     }
 
     fn filters(&mut self, index: u32) -> Result<Vec<Filter>> {
-        let payload = header(index, 0, INGRESS_HANDLE, 0).to_vec();
-        let request = Request { message_type: GET_FILTER, flags: 0, payload };
-        let what = format!("list the filters of device {index}");
-        self.connection.dump(&what, &request, |kind, payload| {
-            (kind == NEW_FILTER).then(|| read_filter(payload)).flatten()
-        })
+        self.filters_at(index, INGRESS_HANDLE)
+    }
+
+    fn clsact_filters(&mut self, index: u32) -> Result<Vec<Filter>> {
+        let mut all = Vec::new();
+        for place in CLSACT_PLACES {
+            all.extend(self.filters_at(index, place)?);
+        }
+        Ok(all)
     }
 
     fn apply(&mut self, operation: &Operation) -> Result<()> {
@@ -313,14 +336,26 @@ fn read_filter(payload: &[u8]) -> Option<Filter> {
     let (header, rest) = split_header::<20>(payload)?;
     let priority = u16::try_from(header_u32(header, 16) >> 16).unwrap_or_default();
     let mut filter = Filter { priority, ..Filter::default() };
+    let mut options = None;
     for attribute in attributes(rest) {
         match attribute.number {
             KIND => filter.kind = attribute.text().unwrap_or_default(),
-            OPTIONS => filter.redirects_to = target(&attribute),
+            OPTIONS => options = Some(attribute),
             _ => {}
         }
     }
+    // The numbers of options mean something else for each kind.
+    match (filter.kind.as_str(), &options) {
+        ("bpf", Some(options)) => filter.program = program(options),
+        (_, Some(options)) => filter.redirects_to = target(options),
+        (_, None) => {}
+    }
     Some(filter)
+}
+
+/// The name of a filter's program; programs of the old kind have none.
+fn program(options: &Attribute<'_>) -> Option<String> {
+    options.attributes().find(|attribute| attribute.number == BPF_NAME)?.text()
 }
 
 /// The device of the first redirecting action.
@@ -377,6 +412,21 @@ mod tests {
         // Cut off anywhere: no panic, and no target out of thin air.
         for end in 0..payload.len() {
             assert!(read_filter(&payload[..end]).is_none_or(|cut| cut.redirects_to.is_none_or(|to| to == 8)));
+        }
+    }
+
+    #[test]
+    fn programs_are_seen_by_name() {
+        let mut writer = Writer::new(&super::header(2, 1, super::CLSACT_PLACES[0], 0));
+        writer.text(super::KIND, "bpf").nested_plain(super::OPTIONS, |options| {
+            options.u32(8, 1).text(super::BPF_NAME, "cali_tc_preambl:[42]");
+        });
+        let payload = writer.finish();
+        let filter = read_filter(&payload).expect("a filter");
+        assert_eq!((filter.kind.as_str(), filter.redirects_to), ("bpf", None));
+        assert_eq!(filter.program.as_deref(), Some("cali_tc_preambl:[42]"));
+        for end in 0..payload.len() {
+            let _ = read_filter(&payload[..end]);
         }
     }
 

@@ -5,7 +5,7 @@
 
 use super::{IpSetDriver, Metrics};
 use crate::driver::{Applied, ApplyError};
-use crate::refused::Refused;
+use crate::refused::{Refused, SetFault};
 use delta::{Operation, SetDelta};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use messages::{IpSetMember, IpSetType, Text};
@@ -271,6 +271,7 @@ impl<K: SetKernel> KernelSets<K> {
             .map(|(one, ())| *one)
             .collect();
         let refused = if members.is_empty() { Vec::new() } else { self.kernel.add(as_name, &members)? };
+        no_passing(as_name, &refused)?;
         self.metrics.operations += u64::try_from(members.len()).unwrap_or(0);
         self.note_refused(name, refused);
         Ok(())
@@ -293,7 +294,9 @@ impl<K: SetKernel> KernelSets<K> {
         self.metrics.operations += u64::try_from(added.len() + removed.len()).unwrap_or(0);
         // First what comes: a member that is replaced by a wider one is matched all the time.
         let mut refused = if added.is_empty() { Vec::new() } else { self.kernel.add(name, &added)? };
+        no_passing(name, &refused)?;
         let not_removed = if removed.is_empty() { Vec::new() } else { self.kernel.delete(name, &removed)? };
+        no_passing(name, &not_removed)?;
         let again: Vec<Member> = refused
             .iter()
             .filter(|(_, refusal)| refusal.code == ipset::ERROR_FULL && !removed.is_empty())
@@ -303,6 +306,7 @@ impl<K: SetKernel> KernelSets<K> {
             // There was no room before others were gone.
             refused.retain(|(member, _)| !again.contains(member));
             refused.extend(self.kernel.add(name, &again)?);
+            no_passing(name, &refused)?;
         }
         if let Some(state) = self.sets.get_mut(name) {
             added
@@ -384,12 +388,17 @@ impl<K: SetKernel> IpSetDriver for KernelSets<K> {
         self.in_sync = false;
     }
 
+    fn retry_refused(&mut self) {
+        self.dirty.extend(self.refused.keys().map(|(name, _)| name.clone()));
+    }
+
     fn apply_updates(&mut self) -> std::result::Result<Applied, ApplyError> {
         if !self.in_sync {
             self.read()?;
         }
         let mut wrote = false;
-        for name in std::mem::take(&mut self.dirty) {
+        let mut dirty = std::mem::take(&mut self.dirty);
+        while let Some(name) = dirty.pop_first() {
             match self.write(&name) {
                 Ok(changed) => {
                     wrote |= changed;
@@ -398,7 +407,7 @@ impl<K: SetKernel> IpSetDriver for KernelSets<K> {
                         self.dirty.insert(name);
                     }
                 }
-                Err(Error::Refused { what, refusal }) => {
+                Err(Error::Refused { what, refusal }) if !refusal.is_passing() => {
                     // One set does not stop the others; what is there is read again before the next attempt.
                     tracing::warn!(set = %name, what, %refusal, "the kernel refused a set");
                     self.metrics.errors += 1;
@@ -409,6 +418,7 @@ impl<K: SetKernel> IpSetDriver for KernelSets<K> {
                 Err(error) => {
                     self.metrics.errors += 1;
                     self.dirty.insert(name);
+                    self.dirty.append(&mut dirty);
                     self.in_sync = false;
                     return Err(error.into());
                 }
@@ -448,8 +458,25 @@ impl<K: SetKernel> IpSetDriver for KernelSets<K> {
         super::describe_refused(&self.refused, describe)
     }
 
+    fn faults(&self) -> BTreeMap<Text, SetFault> {
+        super::faults(&self.refused, |name, member| {
+            self.sets.get(name).is_some_and(|state| state.members.desired(member).is_some())
+        })
+    }
+
     fn metrics(&self) -> Metrics {
         Metrics { sets: self.sets.values().filter(|state| state.wanted.is_some()).count(), ..self.metrics }
+    }
+}
+
+/// A refusal that passes is no fault of a member: the set is read and written again.
+fn no_passing(name: &str, refused: &[(Member, Refusal)]) -> Result<()> {
+    match refused.iter().find(|(_, refusal)| refusal.is_passing()) {
+        None => Ok(()),
+        Some((_, refusal)) => {
+            let what = format!("change the members of set {name}");
+            Err(Error::Refused { what, refusal: refusal.clone() })
+        }
     }
 }
 

@@ -9,13 +9,13 @@ mod kernel;
 mod nft;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use kernel::{KernelSets, SetKernel};
 pub use nft::{NftSetKernel, NftSets};
 
 use crate::driver::{Applied, ApplyError};
-use crate::refused::{Part, Refused};
+use crate::refused::{Part, Refused, SetFault};
 use messages::{IpSetMember, IpSetType, Text};
 use std::collections::BTreeMap;
 
@@ -48,6 +48,18 @@ fn describe_refused<M>(refused: &RefusedMembers<M>, describe: impl Fn(&M) -> Str
     all
 }
 
+/// The sets that are not as they should be, given whether a member of a set is wanted.
+fn faults<M>(refused: &RefusedMembers<M>, is_wanted: impl Fn(&Text, &M) -> bool) -> BTreeMap<Text, SetFault> {
+    let mut faults = BTreeMap::new();
+    for (name, member) in refused.keys() {
+        let lacks = member.as_ref().is_some_and(|member| is_wanted(name, member));
+        let fault = if lacks { SetFault::Lacks } else { SetFault::Differs };
+        let known = faults.entry(name.clone()).or_insert(fault);
+        *known = fault.max(*known);
+    }
+    faults
+}
+
 /// A driver of the IP sets of one IP version.
 pub trait IpSetDriver {
     /// Defines a set with all its members, or defines it anew.
@@ -61,6 +73,9 @@ pub trait IpSetDriver {
 
     /// Says that somebody else may have changed the kernel: it is read anew with the next apply.
     fn invalidate(&mut self);
+
+    /// Tries again with the next `apply_updates` what was refused.
+    fn retry_refused(&mut self);
 
     /// Makes and fills sets.
     ///
@@ -76,6 +91,9 @@ pub trait IpSetDriver {
 
     /// What is not in the kernel as it should be, in order.
     fn refused(&self) -> Vec<Refused>;
+
+    /// The sets that are in the kernel other than they should be, by the kernel's names.
+    fn faults(&self) -> BTreeMap<Text, SetFault>;
 
     /// What was done so far.
     fn metrics(&self) -> Metrics;

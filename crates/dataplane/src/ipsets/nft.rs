@@ -6,14 +6,15 @@
 use super::cover::Cover;
 use super::{IpSetDriver, Metrics};
 use crate::driver::{Applied, ApplyError};
-use crate::refused::Refused;
+use crate::nftables::transient;
+use crate::refused::{Refused, SetFault};
 use delta::{Operation, SetDelta};
 use ipnet::IpNet;
 use messages::{IpSetMember, IpSetType, Text};
-use netlink::netfilter::Result;
 use netlink::netfilter::nft::{
     Change, Client, CommitRefused, Element, ElementFound, Family, Key, KeyType, Set, SetFound, Table,
 };
+use netlink::netfilter::{Error, Result};
 use rules::names::ip_set;
 use rules::nftables::{TABLE_NAME, set_name};
 use rules::tree::IpVersion;
@@ -366,7 +367,11 @@ impl<K: NftSetKernel> IpSetDriver for NftSets<K> {
 
     fn invalidate(&mut self) {
         self.in_sync = false;
-        // What was refused may be possible by now.
+        self.retry_refused();
+    }
+
+    fn retry_refused(&mut self) {
+        // It may be possible by now.
         for ((name, _), _) in std::mem::take(&mut self.refused) {
             self.dirty.insert(name);
         }
@@ -395,7 +400,9 @@ impl<K: NftSetKernel> IpSetDriver for NftSets<K> {
                 return Ok(Applied::default());
             }
             self.metrics.calls += 1;
-            let refused = match self.kernel.commit(&self.table, &changes)? {
+            // A transaction may have come through though its answer did not.
+            let outcome = self.kernel.commit(&self.table, &changes).inspect_err(|_| self.in_sync = false);
+            let refused = match outcome? {
                 Ok(()) => {
                     self.metrics.operations += u64::try_from(changes.len()).unwrap_or(0);
                     self.accept();
@@ -404,6 +411,11 @@ impl<K: NftSetKernel> IpSetDriver for NftSets<K> {
                 Err(refused) => refused,
             };
             self.metrics.errors += 1;
+            if let Some(refusal) = transient(&refused) {
+                self.in_sync = false;
+                let what = format!("change the sets of table {}", self.table);
+                return Err(Error::Refused { what, refusal: refusal.clone() }.into());
+            }
             if !reread {
                 reread = true;
                 self.read()?;
@@ -463,6 +475,12 @@ impl<K: NftSetKernel> IpSetDriver for NftSets<K> {
 
     fn refused(&self) -> Vec<Refused> {
         super::describe_refused(&self.refused, describe)
+    }
+
+    fn faults(&self) -> BTreeMap<Text, SetFault> {
+        super::faults(&self.refused, |name, member| {
+            self.sets.get(name).is_some_and(|state| state.members.desired(member).is_some())
+        })
     }
 
     fn metrics(&self) -> Metrics {

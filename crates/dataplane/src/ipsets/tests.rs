@@ -17,8 +17,8 @@ fn refused<T>(what: &str, code: i32) -> Result<T> {
 
 /// The sets of the `ip_set` subsystem as maps.
 #[derive(Debug, Default)]
-struct Sets {
-    sets: BTreeMap<String, (Option<SetHeader>, BTreeSet<Member>)>,
+pub(crate) struct Sets {
+    pub(crate) sets: BTreeMap<String, (Option<SetHeader>, BTreeSet<Member>)>,
     in_use: BTreeSet<String>,
     /// Members that are refused, and sets that cannot be made.
     bad_member: Option<Member>,
@@ -94,10 +94,10 @@ impl SetKernel for Sets {
 
 /// The sets of our nftables table as maps of ranges.
 #[derive(Debug, Default)]
-struct Ranges {
-    sets: BTreeMap<String, (nft::SetFound, BTreeSet<Element>)>,
+pub(crate) struct Ranges {
+    pub(crate) sets: BTreeMap<String, (nft::SetFound, BTreeSet<Element>)>,
     in_use: BTreeSet<String>,
-    bad_member: Option<Element>,
+    pub(crate) bad_member: Option<Element>,
     bad_set: Option<String>,
     confused: bool,
     commits: usize,

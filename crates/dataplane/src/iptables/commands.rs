@@ -26,11 +26,40 @@ pub struct CommandFailed {
     pub program: String,
     /// What it said, or why it could not be started.
     pub reason: String,
-    /// Whether it could not even be started.
-    pub not_started: bool,
+    /// How it ended; `None` where it could not be started or was killed.
+    pub code: Option<i32>,
 }
 
+/// The exit code for what has nothing to do with the input: no lock, no memory. The nft variant uses it for refused lines, too,
+/// which it then names.
+const RESOURCE_PROBLEM: i32 = 4;
+/// From here on, exit codes are those of shells and wrappers that could not run the program.
+const NOT_RUN: i32 = 126;
+/// Words of a failure that passes, whichever line it came up at.
+const PASSING: [&str; 11] = [
+    "xtables lock",
+    "emory allocation problem",
+    "annot allocate memory",
+    "out of memory",
+    "temporarily unavailable",
+    "Interrupted system call",
+    "No buffer space available",
+    "Too many open files",
+    "Operation not permitted",
+    "ermission denied",
+    "timed out",
+];
+
 impl CommandFailed {
+    /// Whether the failure has nothing to do with the input, so that the same input may be taken some time later. What is in
+    /// the kernel stays until then; rules are never suspected because of it.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        let Some(code) = self.code.filter(|code| *code < NOT_RUN) else { return true };
+        PASSING.iter().any(|words| self.reason.contains(words))
+            || (code == RESOURCE_PROBLEM && self.line().is_none())
+    }
+
     /// The line of its input that it complained about, counted from one.
     pub(super) fn line(&self) -> Option<usize> {
         // "Error occurred at line: 21", "iptables-restore: line 21 failed", "line 5: RULE_APPEND failed".
@@ -126,7 +155,7 @@ impl Commands for Programs {
         String::from_utf8(output.stdout).map_err(|error| CommandFailed {
             program: self.save.clone(),
             reason: format!("printed what is no text: {error}"),
-            not_started: false,
+            code: output.status.code(),
         })
     }
 
@@ -182,7 +211,7 @@ fn not_started(program: &str, error: &std::io::Error) -> CommandFailed {
     let hint =
         if error.kind() == std::io::ErrorKind::NotFound { " (install the package iptables)" } else { "" };
     let reason = format!("cannot be run: {error}{hint}");
-    CommandFailed { program: program.to_owned(), reason, not_started: true }
+    CommandFailed { program: program.to_owned(), reason, code: None }
 }
 
 fn failed(program: &str, status: &std::process::ExitStatus, stderr: &[u8]) -> CommandFailed {
@@ -193,7 +222,7 @@ fn failed(program: &str, status: &std::process::ExitStatus, stderr: &[u8]) -> Co
     CommandFailed {
         program: program.to_owned(),
         reason: format!("{status}: {}", words.join("; ")),
-        not_started: false,
+        code: status.code(),
     }
 }
 
@@ -204,7 +233,7 @@ mod tests {
     #[test]
     fn lines_are_found_in_complaints() {
         let line = |reason: &str| {
-            CommandFailed { program: String::new(), reason: reason.to_owned(), not_started: false }.line()
+            CommandFailed { program: String::new(), reason: reason.to_owned(), code: Some(1) }.line()
         };
         assert_eq!(line("Set x doesn't exist.; Error occurred at line: 21"), Some(21));
         assert_eq!(line("iptables-restore: line 7 failed"), Some(7));
@@ -214,5 +243,35 @@ mod tests {
         );
         assert_eq!(line("offline; line 3 failed"), Some(3));
         assert_eq!(line("Another app is holding the lock"), None);
+    }
+
+    #[test]
+    fn failures_that_pass_are_told_from_refused_rules() {
+        let passing = |code, reason: &str| {
+            CommandFailed { program: String::new(), reason: reason.to_owned(), code }.is_passing()
+        };
+        for (code, reason) in [
+            (None, "cannot be run: No such file or directory"),
+            (None, "signal: 9 (SIGKILL): "),
+            (Some(127), "sh: iptables-restore: not found"),
+            (Some(4), ""),
+            (
+                Some(4),
+                "Another app is currently holding the xtables lock. Perhaps you want to use the -w option?",
+            ),
+            (Some(4), "iptables-restore: Memory allocation problem."),
+            (Some(1), "line 5: RULE_APPEND failed (Cannot allocate memory): rule in chain X"),
+            (Some(4), "line 5: CHAIN_ADD failed (Resource temporarily unavailable): chain X"),
+            (Some(4), "Fatal: can't open lock file /run/xtables.lock: Permission denied"),
+        ] {
+            assert!(passing(code, reason), "{reason}");
+        }
+        for (code, reason) in [
+            (Some(2), "Set x doesn't exist.; Error occurred at line: 21"),
+            (Some(1), "iptables-restore: line 7 failed"),
+            (Some(4), "line 5: RULE_APPEND failed (No such file or directory): rule in chain X"),
+        ] {
+            assert!(!passing(code, reason), "{reason}");
+        }
     }
 }

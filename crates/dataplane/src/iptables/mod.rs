@@ -15,7 +15,7 @@ mod save;
 mod table;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use backend::{Backend, Found, choose, parse_version, probe};
 pub use commands::{CommandFailed, Commands, Programs};
@@ -23,7 +23,7 @@ pub use plan::InsertMode;
 pub use table::TableMetrics;
 
 use crate::driver::{Applied, ApplyError, RuleDriver};
-use crate::refused::Refused;
+use crate::refused::{Refused, SetFaults};
 use messages::Text;
 use netlink::netfilter::nft;
 use rules::tree::{Chain, IpVersion, KernelChain, Table, VerdictMap};
@@ -151,6 +151,10 @@ impl<C: Commands> RuleDriver for Driver<C> {
         if self.backend == Backend::Nft {
             self.tables.iter_mut().for_each(|(_, table)| table.undisturbed());
         }
+    }
+
+    fn set_faults(&mut self, faults: &SetFaults) {
+        self.tables.iter_mut().for_each(|(_, table)| table.set_faults(faults));
     }
 
     fn retry_refused(&mut self) {

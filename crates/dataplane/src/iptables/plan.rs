@@ -11,7 +11,7 @@ use super::backend::Backend;
 use super::commands::COMMIT;
 use super::save::{Mark, Saved, SavedRule, is_ours};
 use crate::chains::{Chains, Wanted};
-use crate::refused::{Closed, undefined_body};
+use crate::refused::{Closed, SetFaults, undefined_body};
 use messages::Text;
 use rules::hash::RuleHash;
 use rules::iptables::{appended_hashes, hashes, render_append, render_insert, render_replace};
@@ -55,8 +55,7 @@ pub(super) struct View<'a> {
     pub(super) dirty_hooks: &'a BTreeSet<Text>,
     pub(super) actual: &'a Saved,
     pub(super) closed: &'a BTreeMap<Text, Closed>,
-    /// Only these chains, and nothing is removed.
-    pub(super) only: Option<&'a BTreeSet<Text>>,
+    pub(super) faults: &'a SetFaults,
 }
 
 /// The input of `iptables-restore`, and what holds after it.
@@ -138,25 +137,25 @@ impl Plan {
 
 impl<'a> View<'a> {
     /// What should be in a chain of ours; `None` for no chain.
-    fn target(&self, name: &Text) -> Option<Cow<'a, [Rule]>> {
-        let closed = self.closed.get(name);
-        if closed.is_some_and(|closed| closed.absent) {
-            return None;
-        }
+    pub(super) fn target(&self, name: &Text) -> Option<Cow<'a, [Rule]>> {
         let rules = match self.chains.wanted(name) {
             Wanted::No => return None,
             Wanted::Defined(rules) => Cow::Borrowed(&**rules),
             Wanted::Undefined => Cow::Owned(undefined_body(self.layer)),
         };
-        Some(match closed {
-            None => rules,
-            Some(closed) => Cow::Owned(closed.body(&rules)),
+        let closed = self.closed.get(name);
+        Some(match (closed, self.faults.first(self.layer, &rules, Clone::clone)) {
+            (None, None) => rules,
+            (Some(closed), None) => Cow::Owned(closed.body(&rules)),
+            (closed, Some((index, _))) => {
+                Cow::Owned(closed.cloned().unwrap_or_default().cut_from(index).body(&rules))
+            }
         })
     }
 
     /// Whether there is so much to do that it is begun with before it is planned to the end.
     pub(super) fn is_large(&self) -> bool {
-        self.backend == Backend::Nft && self.only.is_none() && self.chains.dirty().len() >= SECTION / 2
+        self.backend == Backend::Nft && self.chains.dirty().len() >= SECTION / 2
     }
 
     /// Sends the input that brings the table to its desired state, in pieces; nothing when it is there.
@@ -164,7 +163,7 @@ impl<'a> View<'a> {
         let mut plan = Plan { table: self.layer.as_str(), ..Plan::default() };
         let (mut writes, mut removals) = (Vec::new(), Vec::new());
         let early = self.write_early(&mut plan, send);
-        for name in self.only.unwrap_or(self.chains.dirty()) {
+        for name in self.chains.dirty() {
             if early.contains(name) {
                 continue;
             }
@@ -186,30 +185,25 @@ impl<'a> View<'a> {
                 }
             }
         }
-        if self.only.is_some() {
-            removals.clear();
-        }
         for name in &removals {
             plan.line(&format!(":{name} - -"), Origin::Chain((*name).clone()));
         }
         for (name, target, hashes, actual) in writes {
             plan.write(name, &target, &hashes, actual.map_or(&[][..], Vec::as_slice));
         }
-        if self.only.is_none() {
-            for name in self.dirty_hooks {
-                self.write_hook(name, &mut plan);
+        for name in self.dirty_hooks {
+            self.write_hook(name, &mut plan);
+        }
+        if self.backend == Backend::Nft && !removals.is_empty() {
+            // That variant counts references as they were when the transaction began.
+            plan.commit();
+            for name in &removals {
+                plan.line(&format!(":{name} - -"), Origin::Chain((*name).clone()));
             }
-            if self.backend == Backend::Nft && !removals.is_empty() {
-                // That variant counts references as they were when the transaction began.
-                plan.commit();
-                for name in &removals {
-                    plan.line(&format!(":{name} - -"), Origin::Chain((*name).clone()));
-                }
-            }
-            for name in removals {
-                plan.line(&format!("--delete-chain {name}"), Origin::Chain(name.clone()));
-                plan.chains.push((name.clone(), None));
-            }
+        }
+        for name in removals {
+            plan.line(&format!("--delete-chain {name}"), Origin::Chain(name.clone()));
+            plan.chains.push((name.clone(), None));
         }
         plan.commit();
         plan.send(send);
@@ -301,7 +295,6 @@ impl<'a> View<'a> {
         let Some(hook) = self.hooks.get(name) else { return (Cow::default(), Cow::default()) };
         match self.closed.get(name) {
             None => (Cow::Borrowed(&hook.inserted), Cow::Borrowed(&hook.appended)),
-            Some(closed) if closed.absent => (Cow::default(), Cow::default()),
             Some(closed) => {
                 let all: Vec<Rule> = hook.inserted.iter().chain(&hook.appended).cloned().collect();
                 (Cow::Owned(closed.body(&all)), Cow::default())

@@ -1,13 +1,15 @@
 //! One table of one family: its state, when it is read again, and what happens when a batch is refused.
 
+mod refusals;
+
 use super::Settings;
 use super::backend::Backend;
 use super::commands::{CommandFailed, Commands};
-use super::plan::{InsertMode, Origin, Plan, View, hooked_chains, same_marks};
+use super::plan::{InsertMode, Plan, View, hooked_chains, same_marks};
 use super::save::{Mark, Saved, is_ours, parse};
 use crate::chains::{Chains, Content, Wanted};
 use crate::driver::ApplyError;
-use crate::refused::{CIRCLE, Closed, NOT_DEFINED, Part, Refused};
+use crate::refused::{Closed, NOT_DEFINED, Part, Refused, Retry, SetFaults};
 use messages::Text;
 use rules::tree::{Chain, KernelChain, Rule, Table};
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,7 +30,9 @@ const fn kernel_chains(layer: Table) -> &'static [&'static str] {
 /// After a write the table is looked at again, sooner first and then ever more seldom, up to this.
 const LONGEST_CHECK: Duration = Duration::from_secs(3600);
 /// How often a batch is tried again before its parts are suspected: another program may have got in between.
-const ATTEMPTS: usize = 3;
+const ATTEMPTS: u32 = 3;
+/// How long the first pause between them is; the next ones are longer. Tests have no other programs.
+const PAUSE: Duration = Duration::from_millis(if cfg!(test) { 0 } else { 2 });
 
 /// Counters of one table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,6 +72,10 @@ pub(super) struct TableDriver {
     /// How long the helper programs take: where they are slow, the table is looked at less soon.
     slowest: Duration,
     closed: BTreeMap<Text, Closed>,
+    /// Sets that are not as they should be.
+    faults: SetFaults,
+    /// When what is closed is tried again.
+    retry: Retry,
     metrics: TableMetrics,
 }
 
@@ -88,6 +96,8 @@ impl TableDriver {
             check: None,
             slowest: Duration::ZERO,
             closed: BTreeMap::new(),
+            faults: SetFaults::default(),
+            retry: Retry::default(),
             metrics: TableMetrics::default(),
         }
     }
@@ -134,6 +144,22 @@ impl TableDriver {
         self.check = None;
     }
 
+    pub(super) fn set_faults(&mut self, faults: &SetFaults) {
+        if self.faults == *faults {
+            return;
+        }
+        let before = std::mem::replace(&mut self.faults, faults.clone());
+        let concerned =
+            |rules: &[Rule]| before.concern(rules, Clone::clone) || self.faults.concern(rules, Clone::clone);
+        let changed: Vec<Text> = self
+            .chains
+            .all_wanted()
+            .filter(|(_, rules)| concerned(rules))
+            .map(|(name, _)| name.clone())
+            .collect();
+        changed.into_iter().for_each(|name| self.chains.mark(name));
+    }
+
     pub(super) fn retry_refused(&mut self) {
         for (name, _) in std::mem::take(&mut self.closed) {
             if is_ours(&name) {
@@ -157,6 +183,7 @@ impl TableDriver {
             self.read(commands, now)?;
         }
         let wrote = self.write(commands, now)?;
+        self.retry.note(!self.closed.is_empty(), now);
         if wrote {
             self.check = Some((now, self.first_check.max(2 * self.slowest)));
         }
@@ -167,7 +194,7 @@ impl TableDriver {
     pub(super) fn again_in(&self, now: Instant) -> Option<Duration> {
         let refresh = self.refresh.zip(self.read_at).map(|(refresh, at)| at + refresh);
         let check = self.check.filter(|(_, after)| *after < LONGEST_CHECK).map(|(at, after)| at + after);
-        let next = refresh.into_iter().chain(check).min()?;
+        let next = refresh.into_iter().chain(check).chain(self.retry.due()).min()?;
         Some(next.saturating_duration_since(now))
     }
 
@@ -176,6 +203,9 @@ impl TableDriver {
             && now.saturating_duration_since(read_at) >= refresh
         {
             self.in_sync = false;
+            self.retry_refused();
+        }
+        if self.retry.is_due(now) {
             self.retry_refused();
         }
         if let Some((written, after)) = &mut self.check {
@@ -228,7 +258,7 @@ impl TableDriver {
     /// What was seen, with the words of rules of ours in chains that are not; `None` where rules of ours are there that should
     /// not be, whose words are not known.
     fn with_words(&self, mut seen: Saved) -> Option<Saved> {
-        let view = self.view(None);
+        let view = self.view();
         let hooked: Vec<Text> = hooked_chains(&seen).cloned().collect();
         for name in hooked {
             let found = seen.get_mut(&name)?;
@@ -246,7 +276,7 @@ impl TableDriver {
         self.slowest = (self.slowest - self.slowest / 100).max(started.elapsed());
     }
 
-    fn view<'a>(&'a self, only: Option<&'a BTreeSet<Text>>) -> View<'a> {
+    fn view(&self) -> View<'_> {
         View {
             layer: self.layer,
             backend: self.backend,
@@ -256,7 +286,7 @@ impl TableDriver {
             dirty_hooks: &self.dirty_hooks,
             actual: &self.actual,
             closed: &self.closed,
-            only,
+            faults: &self.faults,
         }
     }
 
@@ -264,10 +294,9 @@ impl TableDriver {
     fn attempt(
         &mut self,
         commands: &mut impl Commands,
-        only: Option<&BTreeSet<Text>>,
     ) -> Result<Result<bool, (Plan, CommandFailed)>, ApplyError> {
         let started = Instant::now();
-        let (plan, outcome) = carry_out(&self.view(only), commands);
+        let (plan, outcome) = carry_out(&self.view(), commands);
         if plan.lines == 0 {
             return Ok(Ok(false));
         }
@@ -287,7 +316,7 @@ impl TableDriver {
             Err(failed) => {
                 self.metrics.restore_errors += 1;
                 self.in_sync = false;
-                if failed.not_started {
+                if failed.is_passing() {
                     return Err(failed.into());
                 }
                 Ok(Err((plan, failed)))
@@ -295,131 +324,21 @@ impl TableDriver {
         }
     }
 
-    /// Finds out what is at fault from the helper's complaint; false when that leads no further.
-    fn blame(&mut self, plan: &Plan, failed: &CommandFailed) -> bool {
-        if self.close_circles() {
-            return true;
-        }
-        let origin = failed.line().and_then(|line| plan.origins.get(line.checked_sub(1)?));
-        match origin {
-            Some(Origin::Rule(name, place)) => self.close(&name.clone(), Some(*place), failed.reason.clone()),
-            Some(Origin::Chain(name))
-                if plan.chains.iter().any(|(one, rules)| one == name && rules.is_some()) =>
-            {
-                self.close(&name.clone(), None, failed.reason.clone())
-            }
-            Some(Origin::Chain(_) | Origin::Frame) | None => false,
-        }
-    }
-
-    /// Rules that lead back to where they are reached from are refused as a whole table.
-    fn close_circles(&mut self) -> bool {
-        let mut progress = false;
-        for (chain, target) in self.chains.circles() {
-            let leads_back = |rule: &Rule| rule.target() == Some(&target);
-            let place = self.chains.definition(&chain).and_then(|rules| rules.iter().position(leads_back));
-            if place.is_some() && !self.closed.contains_key(&chain) {
-                progress |= self.close(&chain, place, CIRCLE.to_owned());
-            }
-        }
-        progress
-    }
-
-    fn close(&mut self, name: &Text, place: Option<usize>, reason: String) -> bool {
-        tracing::warn!(table = %self.layer, chain = %name, ?place, reason, "iptables refused a rule");
-        let rules = self.rules_of(name);
-        self.closed.entry(name.clone()).or_default().refuse(self.layer, &rules, place, reason)
-    }
-
-    /// The rules that a chain should have.
-    fn rules_of(&self, name: &Text) -> Vec<Rule> {
-        if let Some(hook) = self.hooks.get(name) {
-            return hook.inserted.iter().chain(&hook.appended).cloned().collect();
-        }
-        match self.chains.wanted(name) {
-            Wanted::Defined(rules) => rules.to_vec(),
-            Wanted::Undefined | Wanted::No => Vec::new(),
-        }
-    }
-
-    /// Restores chains in ever smaller groups, each chain after those it leads to, until those at fault are alone.
-    fn narrow(
-        &mut self,
-        commands: &mut impl Commands,
-        names: &[Text],
-        now: Instant,
-    ) -> Result<(), ApplyError> {
-        let only: BTreeSet<Text> = names.iter().cloned().collect();
-        loop {
-            let (plan, failed) = match self.attempt(commands, Some(&only))? {
-                Ok(_) => return Ok(()),
-                Err(failed) => failed,
-            };
-            self.read(commands, now)?;
-            if self.blame(&plan, &failed) {
-                continue;
-            }
-            match names {
-                [] => return Ok(()),
-                [name] => {
-                    let place = self.first_at_fault(commands, name, now)?;
-                    let closed =
-                        place.is_some_and(|place| self.close(name, Some(place), failed.reason.clone()));
-                    if !closed && !self.close(name, None, failed.reason) {
-                        return Ok(());
-                    }
-                }
-                _ => {
-                    let (first, second) = names.split_at(names.len() / 2);
-                    self.narrow(commands, first, now)?;
-                    return self.narrow(commands, second, now);
-                }
-            }
-        }
-    }
-
-    /// The first rule that keeps a chain from being written, found by writing beginnings of the chain with everything
-    /// dropped behind them. `None` where that cannot be tried: translation cannot drop, and others' rules are not ours.
-    fn first_at_fault(
-        &mut self,
-        commands: &mut impl Commands,
-        name: &Text,
-        now: Instant,
-    ) -> Result<Option<usize>, ApplyError> {
-        if self.layer == Table::Nat || !is_ours(name) {
-            return Ok(None);
-        }
-        let before = self.closed.get(name).cloned();
-        let closed = before.clone().unwrap_or_default();
-        let (only, mut good, mut bad) =
-            (BTreeSet::from([name.clone()]), 0, closed.written(&self.rules_of(name)));
-        if bad == 0 {
-            return Ok(None);
-        }
-        while bad - good > 1 {
-            let middle = good.midpoint(bad);
-            self.closed.insert(name.clone(), closed.cut_at(middle));
-            let outcome = self.attempt(commands, Some(&only));
-            match &before {
-                Some(before) => self.closed.insert(name.clone(), before.clone()),
-                None => self.closed.remove(name),
-            };
-            match outcome? {
-                Ok(_) => good = middle,
-                Err(_) => {
-                    self.read(commands, now)?;
-                    bad = middle;
-                }
-            }
-        }
-        Ok(Some(good))
-    }
-
+    /// Brings the table to its desired state, or leaves it as it is: when that fails for other reasons than rules, what was
+    /// found out about rules meanwhile does not count.
     fn write(&mut self, commands: &mut impl Commands, now: Instant) -> Result<bool, ApplyError> {
-        let (mut attempts, mut narrowed, mut wrote) = (0, false, false);
+        let before = self.closed.clone();
+        self.write_or_close(commands, now).inspect_err(|_| {
+            self.in_sync = false;
+            self.closed = before;
+        })
+    }
+
+    fn write_or_close(&mut self, commands: &mut impl Commands, now: Instant) -> Result<bool, ApplyError> {
+        let (mut attempts, mut tried_apart, mut wrote) = (0_u32, false, false);
         let (mut last_reason, mut sure) = (String::new(), false);
         loop {
-            let (plan, failed) = match self.attempt(commands, None)? {
+            let (plan, failed) = match self.attempt(commands)? {
                 Ok(changed) => {
                     self.chains.clear_dirty();
                     self.dirty_hooks.clear();
@@ -437,14 +356,15 @@ impl TableDriver {
             }
             last_reason.clone_from(&failed.reason);
             if attempts < ATTEMPTS {
-                std::thread::sleep(Duration::from_millis(1 << attempts));
-            } else if narrowed {
-                self.in_sync = false;
+                std::thread::sleep(PAUSE * attempts);
+            } else if tried_apart {
                 return Err(failed.into());
             } else {
-                narrowed = true;
-                let order = self.chains.targets_first(self.chains.dirty());
-                self.narrow(commands, &order, now)?;
+                tried_apart = true;
+                let written = plan.chains.iter().filter(|(name, rules)| rules.is_some() && is_ours(name));
+                let suspects: Vec<Text> = written.map(|(name, _)| name.clone()).collect();
+                self.try_apart(commands, &suspects)?;
+                self.read(commands, now)?;
             }
         }
     }
@@ -464,6 +384,14 @@ impl TableDriver {
                     part,
                     reason: reason.clone(),
                 });
+            }
+        }
+        if !self.faults.sets.is_empty() {
+            for (name, rules) in self.chains.all_wanted() {
+                let Some((index, set)) = self.faults.first(self.layer, rules, Clone::clone) else { continue };
+                let part = rules.get(index).map(|rule| Part::Rule(index, rule_text(name, rule)));
+                let (layer, reason) = (Some(self.layer), SetFaults::reason(&set));
+                all.push(Refused { layer, name: name.clone(), part, reason });
             }
         }
         for name in self.chains.undefined() {

@@ -15,11 +15,11 @@ const BAD: u32 = 0xbad;
 /// A mark that is refused with the whole transaction.
 const BAD_AS_A_WHOLE: u32 = 0xbad2;
 
-type Chains = BTreeMap<String, Vec<String>>;
+pub(crate) type Chains = BTreeMap<String, Vec<String>>;
 
 #[derive(Debug)]
-struct Fake {
-    tables: BTreeMap<&'static str, Chains>,
+pub(crate) struct Fake {
+    pub(crate) tables: BTreeMap<&'static str, Chains>,
     saves: usize,
     restores: usize,
     /// How many chains there were of each table after each transaction.
@@ -38,7 +38,7 @@ impl Default for Fake {
 }
 
 fn failed(reason: &str) -> CommandFailed {
-    CommandFailed { program: "iptables-restore".into(), reason: reason.to_owned(), not_started: false }
+    CommandFailed { program: "iptables-restore".into(), reason: reason.to_owned(), code: Some(1) }
 }
 
 fn target(rule: &str) -> Option<&str> {
@@ -313,10 +313,74 @@ fn a_busy_moment_blames_nobody() {
     let mut driver = driver(Backend::Legacy);
     driver.update_chain(Table::Filter, Chain::new("cali-x", vec![rule(Action::Drop)]));
     driver.set_kernel_chain(Table::Filter, hook(["cali-x".into()]));
-    driver.commands().fail_with = vec!["line 4 failed", "Another app is currently holding the xtables lock"];
+    driver.commands().fail_with = vec!["line 3 failed", "line 4 failed"];
     assert!(apply(&mut driver));
     assert_eq!(driver.refused(), []);
     assert_eq!(driver.commands().restores, 3);
+}
+
+/// A chain that other chains lead to is not touched, however long the program fails; then everything is as it should be.
+#[test]
+fn a_failure_that_passes_changes_nothing_and_closes_nothing() {
+    for backend in [Backend::Nft, Backend::Legacy] {
+        for failures in [1, 2, 5, 50] {
+            let mut driver = driver(backend);
+            driver.update_chain(Table::Filter, Chain::new("cali-pi-deny", vec![rule(Action::Drop)]));
+            driver.set_kernel_chain(Table::Filter, hook(["cali-pi-deny".into()]));
+            assert!(apply(&mut driver));
+            let before = driver.commands().tables.clone();
+            driver.update_chain(
+                Table::Filter,
+                Chain::new("cali-pi-deny", vec![rule(Action::SetMark(1)), rule(Action::Drop)]),
+            );
+            driver.commands().fail_with = vec!["Memory allocation problem"; failures];
+            for _ in 0..failures {
+                let error = driver.apply(Instant::now()).expect_err("it fails");
+                assert!(error.to_string().contains("Memory allocation"), "{error}");
+                assert_eq!((driver.refused(), &driver.commands().tables), (vec![], &before));
+            }
+            assert!(apply(&mut driver));
+            assert_eq!(driver.commands().tables["filter"]["cali-pi-deny"].len(), 2);
+        }
+    }
+}
+
+/// Also a failure that nobody can tell from a refused rule leaves no chain empty, and what it closed opens by itself.
+#[test]
+fn an_odd_failure_leaves_nothing_open_and_heals() {
+    for backend in [Backend::Nft, Backend::Legacy] {
+        for failures in 0..25 {
+            let mut driver = driver(backend);
+            let body = |mark| vec![rule(Action::SetMark(mark)), rule(Action::Drop)];
+            let names = ["cali-pi-a", "cali-pi-b", "cali-pi-c"];
+            for name in names {
+                driver.update_chain(Table::Filter, Chain::new(name, body(1)));
+            }
+            driver.set_kernel_chain(Table::Filter, hook(names.map(Text::from)));
+            assert!(apply(&mut driver));
+            for name in names {
+                driver.update_chain(Table::Filter, Chain::new(name, body(2)));
+            }
+            driver.commands().fail_with = vec!["something odd"; failures];
+            let mut now = Instant::now();
+            for _ in 0..20 {
+                // The runner comes again after a failure, and when it was asked to.
+                let pause = driver.apply(now).ok().and_then(|applied| applied.again_in);
+                now += pause.unwrap_or(Duration::from_millis(100));
+                for name in names {
+                    let rules = &driver.commands().tables["filter"][name];
+                    assert!(
+                        rules.last().is_some_and(|last| last.ends_with("--jump DROP")),
+                        "{name}: {rules:?}"
+                    );
+                }
+            }
+            assert_eq!(driver.refused(), [], "after {failures} failures");
+            for name in names {
+                assert!(driver.commands().tables["filter"][name][0].contains("--set-mark 0x2/"));
+            }
+        }
+    }
 }
 
 #[derive(Clone, Debug)]

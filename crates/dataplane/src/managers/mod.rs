@@ -55,12 +55,14 @@ pub use wireguard::{WantedPeer, WireguardManager, WireguardSettings};
 pub(crate) use workloads::Surroundings;
 pub use workloads::{Reported, WorkloadSettings, Workloads};
 
-use crate::driver::RuleDriver;
+use crate::driver::{Applied, ApplyError, RuleDriver};
 use crate::ipsets::IpSetDriver;
+use crate::refused::{Retry, SetFaults};
 use crate::routes::{LinkAddresses, RouteTable};
 use messages::Text;
 use rules::tree::{Chain, IpVersion, Table};
 use std::collections::BTreeSet;
+use std::time::Instant;
 
 /// A figure of a driver: its name, its labels as they stand in braces, its value.
 pub type DriverFigure = (&'static str, String, f64);
@@ -86,6 +88,8 @@ pub struct Plane {
     pub routes: Option<RouteTable>,
     /// Addresses of workloads' interfaces; none where routes are not ours to make.
     pub link_addresses: Option<LinkAddresses>,
+    /// When sets and members that were refused are tried again.
+    pub(crate) set_retry: Retry,
 }
 
 impl std::fmt::Debug for Plane {
@@ -98,6 +102,27 @@ impl Plane {
     /// Defines chains in a layer.
     pub fn update_chains(&mut self, layer: Table, chains: impl IntoIterator<Item = Chain>) {
         chains.into_iter().for_each(|chain| self.rules.update_chain(layer, chain));
+    }
+
+    /// Makes and fills sets, before rules are written that name them. Rules that would let packets through because of a set
+    /// that is not as it should be are closed with the next `apply`. `accept` is the mark's bit by which policies let pass.
+    ///
+    /// # Errors
+    /// When sets could not be written; then rules are not to be written, either.
+    pub fn fill_sets(&mut self, accept: u32, has_refused: bool, now: Instant) -> Result<Applied, ApplyError> {
+        if self.set_retry.is_due(now) {
+            self.sets.retry_refused();
+        }
+        let mut applied = self.sets.apply_updates()?;
+        if applied.wrote && has_refused {
+            self.rules.retry_refused();
+        }
+        let sets = self.sets.faults();
+        self.set_retry.note(!sets.is_empty(), now);
+        self.rules.set_faults(&SetFaults { sets, accept });
+        let retry = self.set_retry.due().map(|due| due.saturating_duration_since(now));
+        applied.again_in = applied.again_in.into_iter().chain(retry).min();
+        Ok(applied)
     }
 
     /// Whether this is the IPv6 plane.

@@ -110,6 +110,8 @@ impl RuleDriver for Notes {
 
     fn invalidate(&mut self) {}
 
+    fn set_faults(&mut self, _: &crate::refused::SetFaults) {}
+
     fn retry_refused(&mut self) {}
 
     fn apply(&mut self, _: Instant) -> Result<Applied, ApplyError> {
@@ -149,6 +151,8 @@ impl IpSetDriver for Notes {
 
     fn invalidate(&mut self) {}
 
+    fn retry_refused(&mut self) {}
+
     fn apply_updates(&mut self) -> Result<Applied, ApplyError> {
         Ok(Applied::default())
     }
@@ -159,6 +163,10 @@ impl IpSetDriver for Notes {
 
     fn refused(&self) -> Vec<Refused> {
         Vec::new()
+    }
+
+    fn faults(&self) -> BTreeMap<Text, crate::refused::SetFault> {
+        BTreeMap::new()
     }
 
     fn metrics(&self) -> Metrics {
@@ -211,6 +219,7 @@ impl Scene {
             sets: Box::new(notes.clone()),
             routes: Some(table),
             link_addresses: None,
+            set_retry: Default::default(),
         };
         Self {
             notes,

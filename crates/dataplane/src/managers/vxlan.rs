@@ -123,7 +123,7 @@ impl VxlanManager {
         }
         let peer =
             |end: End| TunnelPeer { tunnel_address: end.address, mac: end.mac, host_address: end.host };
-        self.neighbours.set_peer(old.map(peer).as_ref(), new.map(peer).as_ref());
+        self.neighbours.set_peer(node, new.map(peer));
         let member = |end: Option<End>| -> Vec<IpSetMember> {
             end.into_iter().map(|end| IpSetMember::Net(IpNet::from(end.host))).collect()
         };

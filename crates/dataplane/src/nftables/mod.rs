@@ -15,18 +15,19 @@ mod state;
 mod write;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use expressions::expressions;
 pub use kernel::{Kernel, Snapshot};
+pub(crate) use write::transient;
 
 use crate::chains::{Chains, Wanted};
 use crate::driver::{Applied, ApplyError, RuleDriver};
-use crate::refused::{Closed, NOT_DEFINED, Part, Refused, undefined_body};
+use crate::refused::{Closed, NOT_DEFINED, Part, Refused, Retry, SetFaults, undefined_body};
 use layout::{base_chains, full_name};
 use messages::Text;
 use netlink::netfilter::nft;
-use plan::FlowTable;
+use plan::{FlowTable, in_kernel};
 use rules::nftables::{Family, rule_text};
 use rules::tree::{Chain, KernelChain, Table, VerdictMap};
 use state::{Actual, Body, MapState, short_name};
@@ -67,6 +68,12 @@ pub struct Driver<K> {
     actual: Actual,
     in_sync: bool,
     closed: BTreeMap<Text, Closed>,
+    /// Sets that are not as they should be.
+    faults: SetFaults,
+    /// When what is closed is tried again.
+    retry: Retry,
+    /// Chains that drop while those at fault are looked for.
+    suspects: BTreeSet<Text>,
     refused_entries: BTreeMap<(Text, Text), String>,
     metrics: Metrics,
 }
@@ -94,6 +101,9 @@ impl<K: Kernel> Driver<K> {
             actual: Actual::default(),
             in_sync: false,
             closed: BTreeMap::new(),
+            faults: SetFaults::default(),
+            retry: Retry::default(),
+            suspects: BTreeSet::new(),
             refused_entries: BTreeMap::new(),
             metrics: Metrics::default(),
         }
@@ -291,6 +301,19 @@ impl<K: Kernel> RuleDriver for Driver<K> {
         self.in_sync = false;
     }
 
+    fn set_faults(&mut self, faults: &SetFaults) {
+        if self.faults == *faults {
+            return;
+        }
+        let before = std::mem::replace(&mut self.faults, faults.clone());
+        let now = &self.faults;
+        let concerned =
+            |body: &Body| before.concern(&body.rules, in_kernel) || now.concern(&body.rules, in_kernel);
+        let wanted = self.chains.all_wanted().filter(|(_, body)| concerned(body));
+        let changed: Vec<Text> = wanted.map(|(name, _)| name.clone()).collect();
+        changed.into_iter().for_each(|name| self.chains.mark(name));
+    }
+
     fn retry_refused(&mut self) {
         for (name, _) in std::mem::take(&mut self.closed) {
             self.chains.mark(name);
@@ -308,14 +331,21 @@ impl<K: Kernel> RuleDriver for Driver<K> {
             self.in_sync = false;
             self.retry_refused();
         }
+        if self.retry.is_due(now) {
+            self.retry_refused();
+        }
         if !self.in_sync {
             self.read(now)?;
         }
         let wrote = self.write(now)?;
-        let again_in = self.refresh.map(|refresh| {
-            refresh
-                .saturating_sub(self.read_at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at)))
-        });
+        let impossible = |(_, interface): &(Text, Text)| nft::Key::interface(interface).is_none();
+        let is_refused = !self.closed.is_empty()
+            || self.flow.refused
+            || self.refused_entries.keys().any(|entry| !impossible(entry));
+        self.retry.note(is_refused, now);
+        let refresh = self.refresh.zip(self.read_at).map(|(refresh, at)| at + refresh);
+        let again_in =
+            refresh.into_iter().chain(self.retry.due()).min().map(|at| at.saturating_duration_since(now));
         Ok(Applied { wrote, again_in })
     }
 
@@ -333,6 +363,17 @@ impl<K: Kernel> RuleDriver for Driver<K> {
                     Some(Part::Rule(index, rule_text(layer, self.family, rules.get(index)?)))
                 });
                 all.push(Refused { layer: Some(layer), name: short.clone(), part, reason: reason.clone() });
+            }
+        }
+        if !self.faults.sets.is_empty() {
+            for (name, body) in self.chains.all_wanted() {
+                let Some((index, set)) = self.faults.first(body.layer, &body.rules, in_kernel) else {
+                    continue;
+                };
+                let text = |rule| Part::Rule(index, rule_text(body.layer, self.family, rule));
+                let (layer, name) = short_name(name);
+                let (part, reason) = (body.rules.get(index).map(text), SetFaults::reason(&set));
+                all.push(Refused { layer: Some(layer), name, part, reason });
             }
         }
         for name in self.chains.undefined() {

@@ -7,12 +7,12 @@ use super::expressions::expressions;
 use super::layout::layer_of;
 use super::state::{Actual, Body, ChainState, MapState, entry};
 use crate::chains::{Chains, Wanted};
-use crate::refused::{Closed, undefined_body};
+use crate::refused::{Closed, SetFaults, undefined_body};
 use delta::Operation;
 use messages::Text;
 use netlink::netfilter::nft::{self, Change, Element, Key, KeyType, Set};
 use rules::hash::RuleHash;
-use rules::nftables::{Family, TABLE_NAME, comment};
+use rules::nftables::{Family, TABLE_NAME, comment, set_name};
 use rules::tree::Rule;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,7 +52,10 @@ pub(super) struct View<'a> {
     pub(super) maps: &'a BTreeMap<Text, MapState>,
     pub(super) actual: &'a Actual,
     pub(super) closed: &'a BTreeMap<Text, Closed>,
+    pub(super) faults: &'a SetFaults,
     pub(super) refused_entries: &'a BTreeMap<(Text, Text), String>,
+    /// Chains that drop until it is known whether they are at fault.
+    pub(super) suspects: &'a BTreeSet<Text>,
     pub(super) flow: &'a FlowTable,
     /// Only these chains, and nothing is removed.
     pub(super) only: Option<&'a BTreeSet<Text>>,
@@ -83,6 +86,11 @@ impl Plan {
 }
 
 impl<'a> View<'a> {
+    /// Whether a chain that is in the kernel stays as it is: it is wanted, and cannot be made as it should be.
+    fn stays(&self, name: &Text) -> bool {
+        self.closed.get(name).is_some_and(|closed| closed.absent) && self.chains.wanted(name) != Wanted::No
+    }
+
     /// What should be under a chain's name; `None` for nothing.
     pub(super) fn target(&self, name: &Text) -> Option<Target<'a>> {
         let closed = self.closed.get(name);
@@ -98,9 +106,16 @@ impl<'a> View<'a> {
                 Cow::Owned(Body { layer, appended_from: rules.len(), rules: rules.into(), base: None })
             }
         };
+        let fault = self.faults.first(body.layer, &body.rules, in_kernel);
         let body = match closed {
-            None => body,
-            Some(closed) => {
+            _ if self.suspects.contains(name) => {
+                let rules = undefined_body(body.layer);
+                Cow::Owned(Body { appended_from: rules.len(), rules: rules.into(), ..body.into_owned() })
+            }
+            None if fault.is_none() => body,
+            closed => {
+                let closed = closed.cloned().unwrap_or_default();
+                let closed = fault.map_or(closed.clone(), |(index, _)| closed.cut_from(index));
                 let rules = closed.body(&body.rules);
                 Cow::Owned(Body { appended_from: rules.len(), rules: rules.into(), ..body.into_owned() })
             }
@@ -137,7 +152,7 @@ impl<'a> View<'a> {
         for name in candidates {
             match (self.target(name), self.actual.chains.get(name)) {
                 (None, None) => {}
-                (None, Some(_)) if self.only.is_some() => {}
+                (None, Some(_)) if self.only.is_some() || self.stays(name) => {}
                 (None, Some(_)) => removals.push(name),
                 (Some(target), actual) => {
                     if !forced.contains(name) && actual.is_some_and(|actual| is_same(actual, &target)) {
@@ -150,6 +165,10 @@ impl<'a> View<'a> {
         }
         if self.only.is_none() {
             self.remove_entries(&mut plan);
+        }
+        if self.actual.chains.keys().any(|name| self.stays(name)) {
+            // What stays as it is may lead to any of them.
+            removals.clear();
         }
         for name in &removals {
             plan.push(Change::FlushChain((*name).clone()), Origin::Chain((*name).clone()));
@@ -328,6 +347,11 @@ impl<'a> View<'a> {
             plan.push(Change::DeleteFlowTable(TABLE_NAME.into()), Origin::FlowTable);
         }
     }
+}
+
+/// The kernel's name for a set that a rule names.
+pub(super) fn in_kernel(set: &Text) -> Text {
+    set_name(set).into()
 }
 
 fn is_same(actual: &ChainState, target: &Target<'_>) -> bool {

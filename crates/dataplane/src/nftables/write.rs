@@ -2,8 +2,10 @@
 //! kernel are made before it, in transactions of their own.
 //!
 //! A first refusal may only mean that the table is not what we think: it is read again. After that the kernel's own answer
-//! names the changes at fault, and where it names none the chains are committed in ever smaller groups until those at fault
-//! are alone. They are closed ([`crate::refused`]); everything else is programmed.
+//! names the changes at fault, and where it names none all chains that change are made to drop and are then opened in ever
+//! smaller groups until those at fault are alone. They are closed ([`crate::refused`]); everything else is programmed. Chains
+//! are not changed one by one, because old and new ones together may let through what neither the old policy nor the new
+//! one does.
 
 use super::Driver;
 use super::kernel::Kernel;
@@ -36,7 +38,9 @@ impl<K: Kernel> Driver<K> {
             maps: &self.maps,
             actual: &self.actual,
             closed: &self.closed,
+            faults: &self.faults,
             refused_entries: &self.refused_entries,
+            suspects: &self.suspects,
             flow: &self.flow,
             only,
             separate_entries,
@@ -214,26 +218,30 @@ impl<K: Kernel> Driver<K> {
         self.closed.entry(chain.clone()).or_default().refuse(layer, rules, place, reason)
     }
 
-    /// Commits chains in ever smaller groups, each chain after those it leads to, until those at fault are alone.
+    /// Opens chains that are under suspicion in ever smaller groups, until those at fault are alone. The others drop meanwhile.
     fn narrow(&mut self, names: &[Text], separate_entries: &mut bool) -> Result<(), ApplyError> {
-        let only: BTreeSet<Text> = names.iter().cloned().collect();
+        for name in names {
+            self.suspects.remove(name);
+        }
         loop {
-            let (plan, refused) = match self.attempt(Some(&only), *separate_entries)? {
+            let (plan, refused) = match self.attempt(None, *separate_entries)? {
                 Ok(_) => return Ok(()),
                 Err(refused) => refused,
             };
             if self.blame(&plan, &refused, separate_entries) {
                 continue;
             }
-            if let [name] = names {
-                if !self.close(name, None, refused.to_string()) {
-                    return Ok(());
+            match names {
+                [] => return Err(self.give_up(&refused)),
+                [name] if self.close(name, None, refused.to_string()) => {}
+                [_] => return Err(self.give_up(&refused)),
+                _ => {
+                    self.suspects.extend(names.iter().cloned());
+                    let (first, second) = names.split_at(names.len() / 2);
+                    self.narrow(first, separate_entries)?;
+                    return self.narrow(second, separate_entries);
                 }
-                continue;
             }
-            let (first, second) = names.split_at(names.len() / 2);
-            self.narrow(first, separate_entries)?;
-            return self.narrow(second, separate_entries);
         }
     }
 
@@ -279,7 +287,20 @@ impl<K: Kernel> Driver<K> {
         Ok(true)
     }
 
+    /// Brings the table to its desired state. When that fails for other reasons than rules, what was found out about rules
+    /// meanwhile does not count.
     pub(super) fn write(&mut self, now: Instant) -> Result<bool, ApplyError> {
+        let before = self.closed.clone();
+        let outcome = self.write_or_close(now);
+        self.suspects.clear();
+        outcome.inspect_err(|_| {
+            // A transaction may have come through though its answer did not.
+            self.in_sync = false;
+            self.closed = before;
+        })
+    }
+
+    fn write_or_close(&mut self, now: Instant) -> Result<bool, ApplyError> {
         let mut separate_entries = false;
         let (mut reread, mut narrowed) = (false, false);
         let made = self.make_new_chains()?;
@@ -300,17 +321,18 @@ impl<K: Kernel> Driver<K> {
                     return Err(self.give_up(&refused));
                 }
                 narrowed = true;
-                let order = self.chains.targets_first(self.chains.dirty());
+                let written = plan.chains.into_iter().filter(|(_, state)| state.is_some());
+                let written: BTreeSet<Text> = written.map(|(name, _)| name).collect();
+                let order = self.chains.targets_first(&written);
+                self.suspects = written;
+                self.narrow(&[], &mut separate_entries)?;
                 self.narrow(&order, &mut separate_entries)?;
             }
         }
     }
 }
-
 /// A refusal that has nothing to do with what was asked: memory, permission, interruption.
-fn transient(refused: &CommitRefused) -> Option<&Refusal> {
-    /// `EPERM`, `EINTR`, `EAGAIN`, `ENOMEM`, `EACCES`, `ERESTART`, `ENOBUFS`
-    const CODES: [i32; 7] = [1, 4, 11, 12, 13, 85, 105];
+pub(crate) fn transient(refused: &CommitRefused) -> Option<&Refusal> {
     let all = refused.whole.iter().chain(refused.refused.iter().map(|(_, refusal)| refusal));
-    all.into_iter().find(|refusal| CODES.contains(&refusal.code))
+    all.into_iter().find(|refusal| refusal.is_passing())
 }

@@ -1,12 +1,14 @@
 //! Tunnel devices: made, changed or made anew until they are as they should be. What a device should be is a value; what
 //! has to be done about the one that is there is a list of operations.
 
+use crate::refused::Retry;
 use ipnet::IpNet;
 use netlink::{
     Address, DeviceKind, Error, Family, Kernel, Link, LinkChange, LinkRef, MacAddress, NewLink, Operation,
     Vxlan, first_failure,
 };
 use std::net::IpAddr;
+use std::time::Instant;
 
 /// What a tunnel device should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,6 +142,41 @@ impl TunnelDevice {
         first_failure(kernel.apply(&operations))?;
         tracing::info!(device = self.name, address = %self.address, "tunnel device is ready");
         Ok(true)
+    }
+}
+
+/// Tunnels of a former configuration, which are removed at the start; what fails is tried again with ever longer pauses, and
+/// keeps nothing else from being done.
+#[derive(Debug)]
+pub struct UnusedTunnels {
+    devices: Vec<&'static str>,
+    /// The device that the kernel does not let go of: its addresses go.
+    lasting: Option<&'static str>,
+    retry: Retry,
+}
+
+impl UnusedTunnels {
+    /// VXLAN devices, and the device for IP in IP.
+    #[must_use]
+    pub fn new(vxlan: [Option<&'static str>; 2], ipip: Option<&'static str>) -> Self {
+        Self { devices: vxlan.into_iter().flatten().collect(), lasting: ipip, retry: Retry::default() }
+    }
+
+    /// Removes what is left of them, if it is time; when to come again.
+    pub fn remove(&mut self, kernel: &mut dyn Kernel, now: Instant) -> Option<Instant> {
+        if self.retry.due().is_some() && !self.retry.is_due(now) {
+            return self.retry.due();
+        }
+        let failed = |outcome: Result<(), Error>| {
+            outcome.is_err_and(|error| {
+                tracing::warn!(%error, "a tunnel that is not used cannot be removed; trying again");
+                true
+            })
+        };
+        self.devices.retain(|name| failed(remove(kernel, name, "vxlan")));
+        self.lasting = self.lasting.filter(|name| failed(remove_addresses(kernel, name)));
+        self.retry.note(!self.devices.is_empty() || self.lasting.is_some(), now);
+        self.retry.due()
     }
 }
 

@@ -8,6 +8,7 @@ use super::Outcome;
 use delta::{Delta, Operation as Pending};
 use messages::Text;
 use netlink::{Errno, Family, Kernel, MacAddress, Neighbour, NeighbourState, Operation};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 /// The tunnel end of another host.
@@ -27,6 +28,10 @@ pub struct TunnelNeighbours {
     family: Family,
     device: Text,
     index: Option<u32>,
+    peers: BTreeMap<Text, TunnelPeer>,
+    /// Who says to have an address: for a while it may be more than one.
+    by_address: BTreeMap<IpAddr, BTreeSet<Text>>,
+    by_mac: BTreeMap<MacAddress, BTreeSet<Text>>,
     neighbours: Delta<IpAddr, MacAddress>,
     forwarding: Delta<MacAddress, IpAddr>,
     in_sync: bool,
@@ -40,22 +45,45 @@ impl TunnelNeighbours {
             family,
             device,
             index: None,
+            peers: BTreeMap::new(),
+            by_address: BTreeMap::new(),
+            by_mac: BTreeMap::new(),
             neighbours: Delta::new(),
             forwarding: Delta::new(),
             in_sync: false,
         }
     }
 
-    /// Sets or, with `None`, removes a peer; `old` is what it was.
-    pub fn set_peer(&mut self, old: Option<&TunnelPeer>, new: Option<&TunnelPeer>) {
+    /// Sets or, with `None`, removes the tunnel end of a node. What is desired depends on what all nodes have now, and not on
+    /// the order in which that was said: an address may go over from one node to another. Of two nodes that have the same
+    /// one, that with the first name counts.
+    pub fn set_peer(&mut self, node: &Text, new: Option<TunnelPeer>) {
+        let old = match new {
+            Some(new) => self.peers.insert(node.clone(), new),
+            None => self.peers.remove(node),
+        };
         if let Some(old) = old {
-            self.neighbours.remove_desired(&old.tunnel_address);
-            self.forwarding.remove_desired(&old.mac);
+            disclaim(&mut self.by_address, old.tunnel_address, node);
+            disclaim(&mut self.by_mac, old.mac, node);
         }
         if let Some(new) = new {
-            self.neighbours.set_desired(new.tunnel_address, new.mac);
-            self.forwarding.set_desired(new.mac, new.host_address);
+            self.by_address.entry(new.tunnel_address).or_default().insert(node.clone());
+            self.by_mac.entry(new.mac).or_default().insert(node.clone());
         }
+        for one in [old, new].into_iter().flatten() {
+            match self.owner(self.by_address.get(&one.tunnel_address)).map(|peer| peer.mac) {
+                Some(mac) => self.neighbours.set_desired(one.tunnel_address, mac),
+                None => _ = self.neighbours.remove_desired(&one.tunnel_address),
+            }
+            match self.owner(self.by_mac.get(&one.mac)).map(|peer| peer.host_address) {
+                Some(host) => self.forwarding.set_desired(one.mac, host),
+                None => _ = self.forwarding.remove_desired(&one.mac),
+            }
+        }
+    }
+
+    fn owner(&self, nodes: Option<&BTreeSet<Text>>) -> Option<&TunnelPeer> {
+        self.peers.get(nodes?.first()?)
     }
 
     /// The device is there and up, or not.
@@ -102,6 +130,15 @@ impl TunnelNeighbours {
     }
 }
 
+fn disclaim<K: Ord>(claims: &mut BTreeMap<K, BTreeSet<Text>>, key: K, node: &Text) {
+    if let Some(nodes) = claims.get_mut(&key) {
+        nodes.remove(node);
+        if nodes.is_empty() {
+            claims.remove(&key);
+        }
+    }
+}
+
 fn apply<K: Ord + Copy, V: Eq + Copy>(
     kernel: &mut dyn Kernel,
     entries: &mut Delta<K, V>,
@@ -131,6 +168,62 @@ fn apply<K: Ord + Copy, V: Eq + Copy>(
             // The device went away or down; its event says when to try again.
             Err(error) if matches!(error.errno(), Some(Errno::NODEV | Errno::NETDOWN)) => {}
             Err(error) => outcome.failures.push(error.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{TunnelNeighbours, TunnelPeer};
+    use messages::Text;
+    use netlink::{Family, MacAddress};
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+    use std::net::IpAddr;
+
+    /// Sets the ends of nodes one after the other; what is desired in the end.
+    fn desired(
+        steps: &[(u8, Option<(u8, u8, u8)>)],
+    ) -> (BTreeMap<IpAddr, MacAddress>, BTreeMap<MacAddress, IpAddr>) {
+        let mut all = TunnelNeighbours::new(Family::V4, "vxlan.calico".into());
+        for (node, end) in steps {
+            let end = end.map(|(address, mac, host)| TunnelPeer {
+                tunnel_address: [10, 244, address, 1].into(),
+                mac: MacAddress([0x66, 0, 0, 0, 0, mac]),
+                host_address: [10, 65, 0, host].into(),
+            });
+            all.set_peer(&Text::from(format!("n{node}")), end);
+        }
+        (
+            all.neighbours.all_desired().map(|(address, mac)| (*address, *mac)).collect(),
+            all.forwarding.all_desired().map(|(mac, host)| (*mac, *host)).collect(),
+        )
+    }
+
+    #[test]
+    fn an_address_that_goes_over_to_another_node_stays() {
+        let before = [(2, Some((2, 2, 2))), (3, Some((3, 3, 3)))];
+        let (n2, n3) = ((2, Some((3, 2, 2))), (3, Some((4, 3, 3))));
+        let expected = desired(&[(2, Some((3, 2, 2))), (3, Some((4, 3, 3)))]);
+        assert_eq!(expected.0.len(), 2);
+        for order in [[n2, n3], [n3, n2]] {
+            assert_eq!(desired(&[before, order].concat()), expected);
+        }
+        // The node that had it is removed, before or after the other one takes it.
+        let gone = (3, None);
+        for order in [[n2, gone], [gone, n2]] {
+            assert_eq!(desired(&[before, order].concat()), desired(&[n2]));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn only_what_nodes_have_now_counts(
+            steps in prop::collection::vec((0..4_u8, prop::option::of((0..4_u8, 0..4_u8, 0..3_u8))), 0..20)
+        ) {
+            let last: BTreeMap<u8, Option<(u8, u8, u8)>> = steps.iter().copied().collect();
+            let last: Vec<_> = last.into_iter().rev().collect();
+            prop_assert_eq!(desired(&steps), desired(&last));
         }
     }
 }

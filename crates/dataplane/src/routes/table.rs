@@ -17,6 +17,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+/// How soon a device is taken for up again that a route was refused by, if no event says anything.
+const DOUBT: Duration = Duration::from_secs(1);
+
 /// How long routes of others stay on a workload's interface that is new.
 const GRACE: Duration = Duration::from_secs(10);
 /// The metric that the kernel gives to IPv6 routes without one.
@@ -65,6 +68,8 @@ pub struct RouteTable {
     grace: BTreeMap<u32, Grace>,
     read_all: bool,
     read_devices: BTreeSet<Text>,
+    /// Devices that are up as far as events say, though the kernel refused a route by them.
+    doubted: BTreeSet<Text>,
 }
 
 /// An owner in comparable form: number, class.
@@ -93,6 +98,7 @@ impl RouteTable {
             grace: BTreeMap::new(),
             read_all: true,
             read_devices: BTreeSet::new(),
+            doubted: BTreeSet::new(),
         }
     }
 
@@ -226,6 +232,7 @@ impl RouteTable {
             self.names.remove(&old);
         }
         self.names.insert(index, name.clone());
+        self.doubted.remove(name);
         if up {
             // The kernel removes routes of a device that goes down without a word.
             self.read_devices.insert(name.clone());
@@ -249,7 +256,18 @@ impl RouteTable {
             }
         }
         self.read_devices.remove(name);
+        self.doubted.remove(name);
         self.choose_all_of(name);
+    }
+
+    /// Takes devices for up again that a refusal made us doubt.
+    fn trust_again(&mut self) {
+        for name in std::mem::take(&mut self.doubted) {
+            if let Some((_, up)) = self.devices.get_mut(&name) {
+                *up = true;
+                self.choose_all_of(&name);
+            }
+        }
     }
 
     fn choose_all_of(&mut self, device: &Text) {
@@ -419,12 +437,16 @@ impl RouteTable {
             self.read_all = true;
             return Outcome::failed(&error);
         }
+        self.trust_again();
         let mut outcome = Outcome::default();
         self.remove(kernel, connections, now, &mut outcome);
         self.make(kernel, connections, &mut outcome);
         self.make_neighbours(kernel, &mut outcome);
         if !outcome.is_done() {
             self.read_all = true;
+        }
+        if !self.doubted.is_empty() {
+            outcome.again_in = outcome.again_in.into_iter().chain([DOUBT]).min();
         }
         outcome
     }
@@ -562,7 +584,7 @@ impl RouteTable {
         }
     }
 
-    /// A device may go down or away at any time; its events say when to try again.
+    /// A device may go down or away at any time. Its events say when to try again; should they be lost, the clock does.
     fn refused(&mut self, key: RouteKey, error: &Error, outcome: &mut Outcome) {
         let device = self.routes.desired(&key).and_then(|route| route.device);
         let gone = matches!(error.errno(), Some(Errno::NODEV | Errno::NETDOWN | Errno::NXIO));
@@ -574,6 +596,7 @@ impl RouteTable {
                     *up = false;
                 }
                 self.choose_all_of(&name);
+                self.doubted.insert(name);
             }
             None => outcome.failures.push(error.to_string()),
         }

@@ -1,6 +1,6 @@
 //! Routes, neighbours and devices over a kernel made of maps.
 
-use super::device::{TunnelDevice, TunnelKind};
+use super::device::{TunnelDevice, TunnelKind, UnusedTunnels};
 use super::{
     ConnectionCleanup, Device, LinkAddresses, Outcome, Ownership, PROTOCOL_BOOT, RouteClass, RouteKey,
     RouteTable, TableSettings, Target, TunnelNeighbours, TunnelPeer, Way,
@@ -251,7 +251,7 @@ fn what_failed_is_tried_again_and_nothing_else() {
     // A device that goes down under its route is no failure.
     scene.want(RouteClass::LocalWorkload, "cali1", &["10.0.0.1/32", "10.0.0.2/32", "10.0.0.3/32"]);
     scene.kernel.refuse("set route 10.0.0.3/32", Errno::NETDOWN, 1);
-    assert_eq!(scene.apply(), Outcome::default());
+    assert!(scene.apply().is_done());
     scene.table.device_is(&"cali1".into(), 1, true, scene.now);
     assert_eq!(scene.apply(), Outcome::default());
     assert_eq!(scene.routes().len(), 3);
@@ -356,6 +356,39 @@ fn routes_have_calicos_form() {
 }
 
 #[test]
+fn a_device_whose_events_are_lost_gets_its_route_all_the_same() {
+    let mut scene = Scene::new(Family::V4);
+    scene.device("cali1");
+    scene.want(RouteClass::LocalWorkload, "cali1", &["10.0.0.1/32"]);
+    // It went down and came up again, and the events were lost.
+    scene.kernel.refuse("set route", Errno::NETDOWN, 1);
+    let outcome = scene.apply();
+    assert!(outcome.is_done() && outcome.again_in.is_some(), "{outcome:?}");
+    assert_eq!(scene.routes(), Vec::<String>::new());
+    let outcome = scene.apply();
+    assert_eq!((scene.routes().len(), outcome.again_in), (1, None));
+}
+
+#[test]
+fn unused_tunnels_are_removed_though_that_fails_at_first() {
+    let mut kernel = FakeKernel::new();
+    for name in ["vxlan.calico", "vxlan-v6.calico"] {
+        kernel.with_link(name, "vxlan");
+    }
+    let mut tunnels = UnusedTunnels::new([Some("vxlan.calico"), None], Some("tunl0"));
+    kernel.refuse("delete", Errno::BUSY, 2);
+    let mut now = Instant::now();
+    for _ in 0..2 {
+        let due = tunnels.remove(&mut kernel, now);
+        assert_eq!(tunnels.remove(&mut kernel, now), due, "it is not time yet");
+        now = due.expect("there is something left");
+    }
+    assert_eq!(tunnels.remove(&mut kernel, now), None);
+    let names: Vec<String> = kernel.links().expect("links").into_iter().map(|link| link.name).collect();
+    assert!(!names.contains(&"vxlan.calico".to_owned()) && names.contains(&"vxlan-v6.calico".to_owned()));
+}
+
+#[test]
 fn tunnel_neighbours_follow_peers_and_devices() {
     let mut kernel = FakeKernel::new();
     let mut entries = TunnelNeighbours::new(Family::V4, "vxlan.calico".into());
@@ -364,7 +397,7 @@ fn tunnel_neighbours_follow_peers_and_devices() {
         mac: MacAddress([0x66, 0, 0, 0, 0, last]),
         host_address: [10, 65, 0, host].into(),
     };
-    entries.set_peer(None, Some(&peer(2, 2)));
+    entries.set_peer(&"n2".into(), Some(peer(2, 2)));
     assert_eq!(entries.apply(&mut kernel), Outcome::default());
     assert_eq!(kernel.calls, 0, "there is no device yet");
     let index = kernel.with_link("vxlan.calico", "vxlan");
@@ -393,7 +426,7 @@ fn tunnel_neighbours_follow_peers_and_devices() {
     assert_eq!(entries.apply(&mut kernel), Outcome::default());
     assert_eq!(picture(&mut kernel, index), expected(index, 2));
     // The peer's host gets another address.
-    entries.set_peer(Some(&peer(2, 2)), Some(&peer(2, 3)));
+    entries.set_peer(&"n2".into(), Some(peer(2, 3)));
     kernel.refuse("set forwarding", Errno::NOBUFS, 1);
     assert!(!entries.apply(&mut kernel).is_done());
     assert_eq!(entries.apply(&mut kernel), Outcome::default());

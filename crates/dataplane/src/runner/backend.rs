@@ -1,12 +1,15 @@
 //! Opens the drivers: which firewall the host uses, for which IP versions, and what another one may have left behind.
 
-use super::StartError;
+use super::leftovers::Remains;
+use super::{Machine, StartError};
+use crate::bpf_leftovers::BpfLeftovers;
 use crate::driver::{ApplyError, RuleDriver};
 use crate::environment;
 use crate::ipsets::{IpSetDriver, KernelSets, NftSets};
 use crate::iptables::{self, InsertMode, Programs};
 use crate::managers::{DriverFigure, Firewall, Plane};
 use crate::nftables;
+use crate::refused::Retry;
 use crate::routes::{LinkAddresses, Ownership, RouteTable, TableSettings};
 use crate::settings::{DataplaneSettings, rules_config};
 use felix_config::{Config, choices};
@@ -42,11 +45,11 @@ pub(super) enum Leftover {
     Iptables(iptables::Driver<Programs>),
     Sets(KernelSets<ipset::Client>),
     Nftables(Box<nftables::Driver<nft::Client>>),
+    Bpf(Box<BpfLeftovers<netlink::Handle, netlink::tc::Client>>),
 }
 
-impl Leftover {
-    /// Removes it; true when that is done.
-    pub(super) fn remove(&mut self, now: Instant) -> Result<bool, ApplyError> {
+impl Remains for Leftover {
+    fn remove(&mut self, now: Instant) -> Result<bool, ApplyError> {
         match self {
             Self::Iptables(driver) => driver.apply(now).map(|_| true),
             Self::Sets(driver) => {
@@ -60,6 +63,7 @@ impl Leftover {
                 }
                 driver.remove_table().map(|()| true)
             }
+            Self::Bpf(leftovers) => leftovers.remove().map(|()| true),
         }
     }
 }
@@ -69,7 +73,11 @@ fn kernel_has_v6() -> bool {
     Path::new("/proc/sys/net/ipv6").exists()
 }
 
-pub(super) fn open(settings: &DataplaneSettings, has_ipvs: bool) -> Result<Opened, StartError> {
+pub(super) fn open(
+    settings: &DataplaneSettings,
+    machine: &Machine,
+    has_ipvs: bool,
+) -> Result<Opened, StartError> {
     let config = &*settings.config;
     let nftables =
         environment::uses_nftables(config.nftables_mode.as_str(), environment::find_kube_proxy_nftables)?;
@@ -129,6 +137,9 @@ pub(super) fn open(settings: &DataplaneSettings, has_ipvs: bool) -> Result<Opene
             opened.leftovers.push(Leftover::Sets(KernelSets::new(client, *version, set_size(config))));
         }
     }
+    let (kernel, control) = (netlink::Handle::open()?, netlink::tc::Client::open()?);
+    let bpf = BpfLeftovers::new(kernel, control, machine.bpf_pins.clone());
+    opened.leftovers.push(Leftover::Bpf(Box::new(bpf)));
     Ok(opened)
 }
 
@@ -262,6 +273,7 @@ fn plane(
         sets,
         routes: ours.then(table),
         link_addresses: ours.then(|| LinkAddresses::new(family)),
+        set_retry: Retry::default(),
     }
 }
 

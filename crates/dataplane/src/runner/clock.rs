@@ -9,6 +9,8 @@ const REFILL: Duration = Duration::from_millis(100);
 /// The first and the longest pause before something that failed is tried again.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// How long policy may fail to be programmed before Felix is not ready any more.
+const UNREADY_AFTER: Duration = Duration::from_secs(30);
 
 /// Holds up changes that come too fast.
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +61,23 @@ impl Backoff {
     }
 }
 
+/// Whether something has failed for so long that others should know.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Overdue {
+    since: Option<Instant>,
+}
+
+impl Overdue {
+    /// Takes note of a failure or a success; whether it has failed for long.
+    pub(super) fn note(&mut self, failed: bool, now: Instant) -> bool {
+        if !failed {
+            self.since = None;
+            return false;
+        }
+        now.saturating_duration_since(*self.since.get_or_insert(now)) >= UNREADY_AFTER
+    }
+}
+
 /// Something to be done again and again; never where no interval is set.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Every {
@@ -93,7 +112,7 @@ impl Every {
 
 #[cfg(test)]
 mod tests {
-    use super::{Backoff, Every, Throttle};
+    use super::{Backoff, Every, Overdue, Throttle, UNREADY_AFTER};
     use std::time::{Duration, Instant};
 
     const TENTH: Duration = Duration::from_millis(100);
@@ -120,6 +139,17 @@ mod tests {
         assert_eq!(longest, Some(Duration::from_secs(10)));
         backoff.succeeded();
         assert_eq!(backoff.failed(), TENTH);
+    }
+
+    #[test]
+    fn a_failure_is_overdue_when_it_has_lasted() {
+        let begin = Instant::now();
+        let mut overdue = Overdue::default();
+        assert!(!overdue.note(false, begin) && !overdue.note(true, begin));
+        assert!(!overdue.note(true, begin + UNREADY_AFTER - TENTH));
+        assert!(overdue.note(true, begin + UNREADY_AFTER));
+        assert!(!overdue.note(false, begin + 2 * UNREADY_AFTER));
+        assert!(!overdue.note(true, begin + 2 * UNREADY_AFTER), "it begins again");
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod arrivals;
 mod backend;
 mod clock;
 mod figures;
+mod leftovers;
 mod mailbox;
 mod phases;
 mod state;
@@ -19,14 +20,16 @@ use crate::conntrack::Connections;
 use crate::managers::{ASSUMED_MTU, ChainSet, Interfaces, Mtus, Plane, host_mtu};
 use crate::nftables;
 use crate::refused::Refused;
+use crate::routes::device::UnusedTunnels;
 use crate::routes::{Background, ConnectionCleanup, LinkAddresses, RouteTable};
 use crate::settings::DataplaneSettings;
 use crate::wireguard::Wireguard;
 use answers::Answers;
 use arrivals::Arrivals;
 use backend::{IPVS_INTERFACE, Leftover, Opened};
-use clock::{Backoff, Every, Throttle};
+use clock::{Backoff, Every, Overdue, Throttle};
 use figures::Figures;
+use leftovers::Leftovers;
 use mailbox::Mailbox;
 use messages::{FromDataplane, Text, ToDataplane};
 use netlink::netfilter::watch::{LaterWatch, Seen, Transactions, Watch};
@@ -35,7 +38,7 @@ use netlink::{
     Event as KernelEvent, Family, Handle, Interests, Kernel, Monitor, RouteFilter, RouteKind, TABLE_LOCAL,
     sysctl,
 };
-use rules::Backend;
+use rules::{Backend, IPIP_INTERFACE, VXLAN_INTERFACE, VXLAN_INTERFACE_V6};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use state::State;
 use std::collections::BTreeSet;
@@ -120,11 +123,13 @@ impl DataplaneError {
 pub struct Machine {
     /// Where the MTU of pods is written to, for the CNI plugin.
     pub mtu_file: PathBuf,
+    /// Where BPF programs and maps are pinned; none for the usual place, which counts in the machine's own network only.
+    pub bpf_pins: Option<PathBuf>,
 }
 
 impl Default for Machine {
     fn default() -> Self {
-        Self { mtu_file: PathBuf::from("/var/lib/calico/mtu") }
+        Self { mtu_file: PathBuf::from("/var/lib/calico/mtu"), bpf_pins: None }
     }
 }
 
@@ -237,8 +242,7 @@ struct Work {
     state: State,
     planes: Vec<Plane>,
     arp: Option<nftables::Driver<nft::Client>>,
-    leftovers: Vec<Leftover>,
-    leftover_attempts: u32,
+    leftovers: Leftovers<Leftover>,
     mark_dispatch: ChainSet,
     watched: Vec<(nft::Table, Option<usize>)>,
     own_ports: Vec<u32>,
@@ -271,6 +275,7 @@ struct Work {
     look_for_refusals: bool,
     /// Whether there was a first round.
     is_started: bool,
+    unused_tunnels: UnusedTunnels,
     is_reported_in_sync: bool,
     needs_round: bool,
     /// Whether only a part of what belongs together is there.
@@ -278,6 +283,8 @@ struct Work {
     begin: Instant,
     throttle: Throttle,
     backoff: Backoff,
+    /// Since when rules have not come through.
+    overdue: Overdue,
     /// When to try again or to look again.
     again_at: Option<Instant>,
     /// When the host's MTU is looked at again.
@@ -322,7 +329,7 @@ impl Work {
         let mtus = Mtus::new(&config, &settings.encapsulation, host);
         write_mtu(&machine.mtu_file, mtus.pod, config.require_mtu_file)?;
         let Opened { renderer, mut planes, arp, leftovers, watched, own_ports, own_commits } =
-            backend::open(&settings, has_ipvs)?;
+            backend::open(&settings, machine, has_ipvs)?;
         let later_watch = match LaterWatch::open() {
             Ok(watch) => Some(watch),
             Err(error) => {
@@ -357,6 +364,14 @@ impl Work {
             sysctl::read("net/ipv4/conf/default/rp_filter").unwrap_or_else(|_| "1".to_owned());
         let answers = state::answers_neighbours(&config).then(Answers::start).transpose()?;
         let announce = config.local_subnet_l2_reachability_refresh_interval.positive();
+        let need = &settings.encapsulation;
+        let unused_tunnels = UnusedTunnels::new(
+            [
+                (!need.vxlan).then_some(VXLAN_INTERFACE),
+                (config.ipv6_support && !need.vxlan_v6).then_some(VXLAN_INTERFACE_V6),
+            ],
+            (!need.ipip && config.ipip_enabled.is_none()).then_some(IPIP_INTERFACE),
+        );
         let mut work = Self {
             announce: Every::new(announce.filter(|_| answers.is_some()), now),
             answers,
@@ -364,8 +379,7 @@ impl Work {
             state,
             planes,
             arp,
-            leftovers,
-            leftover_attempts: 0,
+            leftovers: Leftovers::new(leftovers),
             mark_dispatch: ChainSet::default(),
             watched,
             own_ports,
@@ -390,12 +404,14 @@ impl Work {
             has_refused: false,
             look_for_refusals: false,
             is_started: false,
+            unused_tunnels,
             is_reported_in_sync: false,
             needs_round: false,
             is_partial: false,
             begin: now,
             throttle: Throttle::new(now),
             backoff: Backoff::default(),
+            overdue: Overdue::default(),
             again_at: None,
             mtu_check: None,
             refresh_sets: Every::new(config.ipsets_refresh_interval.positive(), now),
@@ -540,8 +556,7 @@ impl Work {
         }
         if lost {
             tracing::warn!("the kernel's events came too fast; everything is read anew");
-            self.planes.iter_mut().filter_map(|plane| plane.routes.as_mut()).for_each(RouteTable::invalidate);
-            self.state.wireguards().for_each(Wireguard::invalidate);
+            self.read_network_again();
             self.read_interfaces(now).map_err(|error| DataplaneError::Kernel(error.to_string()))?;
         } else {
             for index in unread {
@@ -698,6 +713,19 @@ impl Work {
         Ok(())
     }
 
+    /// Has everything looked at that is not of the firewall: routes, addresses, neighbours, tunnel devices.
+    fn read_network_again(&mut self) {
+        for plane in &mut self.planes {
+            plane.routes.iter_mut().for_each(RouteTable::invalidate);
+            plane.link_addresses.iter_mut().for_each(LinkAddresses::invalidate);
+        }
+        let vxlan = self.state.versions.iter_mut().filter_map(|managers| managers.vxlan.as_mut());
+        vxlan.for_each(|vxlan| vxlan.neighbours.invalidate());
+        self.state.wireguards().for_each(Wireguard::invalidate);
+        self.state.devices_changed = true;
+        self.needs_round = true;
+    }
+
     /// Does what is due.
     fn look_at_clock(&mut self, now: Instant) -> Result<(), DataplaneError> {
         if self.refresh_sets.is_due(now) {
@@ -705,15 +733,7 @@ impl Work {
             self.needs_round = true;
         }
         if self.refresh_routes.is_due(now) {
-            for plane in &mut self.planes {
-                plane.routes.iter_mut().for_each(RouteTable::invalidate);
-                plane.link_addresses.iter_mut().for_each(LinkAddresses::invalidate);
-            }
-            let vxlan = self.state.versions.iter_mut().filter_map(|managers| managers.vxlan.as_mut());
-            vxlan.for_each(|vxlan| vxlan.neighbours.invalidate());
-            self.state.wireguards().for_each(Wireguard::invalidate);
-            self.state.devices_changed = true;
-            self.needs_round = true;
+            self.read_network_again();
         }
         if self.refresh_interfaces.is_due(now) {
             self.read_interfaces(now).map_err(|error| DataplaneError::Kernel(error.to_string()))?;
@@ -812,7 +832,9 @@ impl Work {
                 seconds,
             );
         }
+        let overdue = self.overdue.note(round.rules_failed, done);
         let detail = match (round.failures.as_slice(), self.refused.len()) {
+            ([first, ..], _) if overdue => format!("policy has not been programmed for long: {first}"),
             ([], 0) => String::new(),
             ([], count) => format!("{count} parts of the policy were refused by the kernel and are closed"),
             ([first, ..], _) => format!("trying again: {first}"),
@@ -820,7 +842,7 @@ impl Work {
         let unencrypted = self.state.wireguards().find_map(|wireguard| wireguard.unsupported());
         let detail: Vec<&str> =
             [detail.as_str()].into_iter().chain(unencrypted).filter(|part| !part.is_empty()).collect();
-        self.settings.pulse.report(true, detail.join("; "));
+        self.settings.pulse.report(!overdue, detail.join("; "));
     }
 }
 

@@ -12,16 +12,16 @@
 
 use super::Work;
 use super::answers::{Place, Places};
-use crate::driver::{ApplyError, RuleDriver};
+use crate::driver::RuleDriver;
 use crate::managers::{self, SubnetNeighbours, workload_settings};
 use crate::refused::Refused;
-use crate::routes::{Outcome, device};
+use crate::routes::Outcome;
 use crate::wireguard::Wireguard;
 use messages::{FromDataplane, HostEndpoint, Text, TierInfo, WorkloadEndpoint};
 use netlink::{MacAddress, sysctl};
 use rules::names::EndpointChain;
 use rules::tree::{IpVersion, Table};
-use rules::{Backend, Direction, VXLAN_INTERFACE, VXLAN_INTERFACE_V6};
+use rules::{Backend, Direction};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,8 @@ use std::time::{Duration, Instant};
 pub(super) struct Round {
     /// What failed, in words.
     pub(super) failures: Vec<String>,
+    /// Whether sets or rules are among it.
+    pub(super) rules_failed: bool,
     /// When to come back even if nothing changes.
     pub(super) again_in: Option<Duration>,
 }
@@ -54,24 +56,23 @@ impl Work {
     pub(super) fn round(&mut self, now: Instant) -> Round {
         let mut round = Round::default();
         self.complete(now, &mut round);
-        if !self.is_started {
-            self.start_kernel(&mut round);
-        }
+        self.prepare_kernel(now, &mut round);
         self.configure_interfaces(&mut round);
         self.limit_bandwidth(&mut round);
-        let sets_failed = self.fill_sets(&mut round);
+        let sets_failed = self.fill_sets(now, &mut round);
         self.make_devices(&mut round);
         self.make_routes(now, &mut round);
         let rules_failed = self.write_rules(&sets_failed, now, &mut round);
+        round.rules_failed = !rules_failed.is_empty() || !sets_failed.is_empty();
         // Until the new rules are there, the old ones are all that protects.
-        if rules_failed.is_empty() && sets_failed.is_empty() {
-            self.remove_leftovers(now, &mut round);
+        if !round.rules_failed {
+            round.again(self.leftovers.remove(now));
         }
         self.count_connections();
         self.destroy_sets(&rules_failed, &mut round);
         self.look_at_refusals();
         // What an endpoint needs may be missing as long as rules are: nobody is told that it is up.
-        if rules_failed.is_empty() && sets_failed.is_empty() {
+        if !round.rules_failed {
             self.report();
             self.answer_neighbours(&mut round);
         }
@@ -135,7 +136,15 @@ impl Work {
     }
 
     /// What is done once, when the calculation has come through for the first time.
-    fn start_kernel(&mut self, round: &mut Round) {
+    fn prepare_kernel(&mut self, now: Instant, round: &mut Round) {
+        if !self.is_started {
+            self.set_forwarding();
+        }
+        let again = self.unused_tunnels.remove(&mut *self.kernel, now);
+        round.again(again.map(|due| due.saturating_duration_since(now)));
+    }
+
+    fn set_forwarding(&self) {
         let config = &self.settings.config;
         let mut settings: Vec<(&str, &str)> = Vec::new();
         if config.ip_forwarding == felix_config::choices::Switch::Enabled {
@@ -148,19 +157,6 @@ impl Work {
             if let Err(error) = sysctl::ensure(path, value) {
                 tracing::warn!(%error, "a setting of the kernel is not as it should be");
             }
-        }
-        let need = &self.settings.encapsulation;
-        let v6 = config.ipv6_support;
-        for (name, unused) in [(VXLAN_INTERFACE, !need.vxlan), (VXLAN_INTERFACE_V6, v6 && !need.vxlan_v6)] {
-            if unused && let Err(error) = device::remove(&mut *self.kernel, name, "vxlan") {
-                round.failed("tunnel device that is not used", error);
-            }
-        }
-        if !need.ipip
-            && config.ipip_enabled.is_none()
-            && let Err(error) = device::remove_addresses(&mut *self.kernel, rules::IPIP_INTERFACE)
-        {
-            round.failed("tunnel device that is not used", error);
         }
     }
 
@@ -213,16 +209,14 @@ impl Work {
     }
 
     /// Returns the planes that have no complete sets.
-    fn fill_sets(&mut self, round: &mut Round) -> BTreeSet<usize> {
+    fn fill_sets(&mut self, now: Instant, round: &mut Round) -> BTreeSet<usize> {
         let mut failed = BTreeSet::new();
+        let accept = self.state.renderer.config().marks.accept;
         for (place, plane) in self.planes.iter_mut().enumerate() {
-            match plane.sets.apply_updates() {
+            match plane.fill_sets(accept, self.has_refused, now) {
                 Ok(applied) => {
                     round.again(applied.again_in);
                     self.look_for_refusals |= applied.wrote || applied.again_in.is_some();
-                    if applied.wrote && self.has_refused {
-                        plane.rules.retry_refused();
-                    }
                 }
                 Err(error) => {
                     failed.insert(place);
@@ -337,33 +331,6 @@ impl Work {
                 true
             }
         };
-    }
-
-    fn remove_leftovers(&mut self, now: Instant, round: &mut Round) {
-        const ATTEMPTS: u32 = 5;
-        if self.leftovers.is_empty() || self.leftover_attempts >= ATTEMPTS {
-            return;
-        }
-        self.leftover_attempts += 1;
-        let last = self.leftover_attempts == ATTEMPTS;
-        self.leftovers.retain_mut(|leftover| match leftover.remove(now) {
-            Ok(true) => false,
-            Ok(false) => true,
-            // A kernel without such a firewall holds nothing of ours in it.
-            Err(ApplyError::Netfilter(error)) if error.refusal().is_some() => {
-                tracing::debug!(%error, "a firewall that is not used cannot be asked");
-                false
-            }
-            Err(error) => {
-                if last {
-                    tracing::warn!(%error, "what an earlier Felix left in a firewall that is not used stays");
-                }
-                true
-            }
-        });
-        if !self.leftovers.is_empty() && !last {
-            round.again(Some(Duration::from_secs(1)));
-        }
     }
 
     fn destroy_sets(&mut self, without_rules: &BTreeSet<usize>, round: &mut Round) {

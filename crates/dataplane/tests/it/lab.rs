@@ -97,7 +97,7 @@ impl Lab {
         let (sender, reports) = channel();
         self.reports = reports;
         self.heard.clear();
-        let machine = Machine { mtu_file: self.mtu_file.clone() };
+        let machine = Machine { mtu_file: self.mtu_file.clone(), bpf_pins: Some(self.bpf_pins()) };
         let sender = Mutex::new(sender);
         let running = self.host.run(move || {
             start_on(settings, &machine, move |report| {
@@ -110,6 +110,27 @@ impl Lab {
     pub(crate) fn send(&self, messages: Vec<ToDataplane>) {
         let running = self.running.as_ref().expect("it runs");
         running.sender().send(Event::Messages(messages)).expect("it listens");
+    }
+
+    /// Where BPF programs and maps are pinned, as far as this host is concerned.
+    pub(crate) fn bpf_pins(&self) -> PathBuf {
+        self.mtu_file.with_extension("bpf")
+    }
+
+    /// Sends messages and waits until the loop has taken them.
+    pub(crate) fn send_and_wait(&self, messages: Vec<ToDataplane>) {
+        let batches = || {
+            let page = self.metrics.page();
+            let line = page.lines().find(|line| line.starts_with("felix_int_dataplane_msg_batch_size_count"));
+            line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0.0)
+        };
+        let before: f64 = batches();
+        self.send(messages);
+        let end = Instant::now() + PATIENCE;
+        while batches() <= before {
+            assert!(Instant::now() < end, "the loop does not take messages");
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     pub(crate) fn mtu(&self) -> String {
@@ -175,6 +196,7 @@ impl Drop for Lab {
             let _ = self.stop();
         }
         let _ = std::fs::remove_file(&self.mtu_file);
+        let _ = std::fs::remove_dir_all(self.bpf_pins());
     }
 }
 

@@ -258,15 +258,35 @@ fn one_endpoint_more_is_one_small_change() {
     lab.send(all);
     lab.wait_for("the last one is reported", status(1199, "down"));
     lab.wait_for("in sync", |report| *report == FromDataplane::InSync);
+    let file = std::env::temp_dir().join(format!("{}-monitor", lab.host.name()));
+    let printed = file.display();
+    // A table of nobody shows that it listens, and later that it has heard everything.
+    let mark = |name: &str| {
+        let script = format!("nft add table ip {name}; nft delete table ip {name}; cat {printed}");
+        lab.wait_to_see(&script, |seen| seen.contains(name))
+    };
     let seen = std::thread::scope(|scope| {
         let host = &lab.host;
-        let monitor = scope
-            .spawn(|| host.shell("timeout 4 nft monitor 2>/dev/null | grep -v '^# new generation' || true"));
-        std::thread::sleep(Duration::from_millis(1500));
+        host.shell(&format!(": > {printed}"));
+        let script = format!(
+            "nft monitor > {printed} 2>/dev/null & listener=$!
+             while ! grep -q the-end {printed}; do sleep 0.1; done; kill $listener"
+        );
+        let monitor = scope.spawn(move || host.shell(&script));
+        mark("the-beginning");
         lab.send(vec![update(200)]);
-        monitor.join().expect("it ends")
+        lab.wait_to_see("nft list chains arp", |seen| seen.contains("calix00200"));
+        let seen = mark("the-end");
+        monitor.join().expect("it ends");
+        seen
     });
-    let changes: Vec<&str> = seen.lines().filter(|line| !line.is_empty()).collect();
+    let _ = std::fs::remove_file(&file);
+    let changes: Vec<&str> = seen
+        .lines()
+        .filter(|line| {
+            !line.is_empty() && !line.starts_with("# new generation") && !line.contains("table ip the-")
+        })
+        .collect();
     assert!(seen.contains("filter-cali-tw-calix00200"), "{seen}");
     // Two chains with their rules, two entries, and the chain about ARP with its entry.
     assert!(changes.len() < 60, "{} changes: {seen}", changes.len());

@@ -8,6 +8,7 @@ mod host;
 mod ipsets;
 mod iptables;
 mod lab;
+mod leftovers;
 mod loop_cases;
 mod meaning;
 mod migration;

@@ -64,6 +64,14 @@ impl Refusal {
         matches!(self.code, Self::NOT_FOUND | Self::NO_SUCH)
     }
 
+    /// Whether the refusal has nothing to do with what was asked (memory, permission, interruption), so that the same may be
+    /// taken some time later.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        // `EPERM`, `EINTR`, `EAGAIN`, `ENOMEM`, `EACCES`, `ERESTART`, `ENOBUFS`
+        [1, 4, 11, 12, 13, 85, 105].contains(&self.code)
+    }
+
     /// Whether something still refers to it.
     #[must_use]
     pub fn is_busy(&self) -> bool {

@@ -21,6 +21,8 @@ const EXTENDED_MASK: u16 = 29;
 const TX_QUEUES: u16 = 31;
 const RX_QUEUES: u16 = 32;
 const LINK_NAMESPACE_ID: u16 = 37;
+const XDP: u16 = 43;
+const XDP_ATTACHED: u16 = 2;
 const INFO_KIND: u16 = 1;
 const INFO_DATA: u16 = 2;
 const VETH_PEER: u16 = 1;
@@ -72,6 +74,8 @@ pub struct Link {
     pub operational_state: u8,
     /// The settings of a VXLAN device.
     pub vxlan: Option<Vxlan>,
+    /// Whether a BPF program sees its packets before the kernel does.
+    pub xdp: bool,
 }
 
 /// The settings of a VXLAN device.
@@ -344,6 +348,11 @@ pub fn read(payload: &[u8]) -> Option<Link> {
             LINK_NAMESPACE_ID => link.peer_namespace = attribute.i32(),
             TX_QUEUES => link.tx_queues = attribute.u32().unwrap_or_default(),
             RX_QUEUES => link.rx_queues = attribute.u32().unwrap_or_default(),
+            XDP => {
+                let attached = attribute.attributes().find(|inner| inner.number == XDP_ATTACHED);
+                link.xdp =
+                    attached.is_some_and(|attached| attached.value.first().is_some_and(|how| *how != 0));
+            }
             OPERATIONAL_STATE => link.operational_state = attribute.u8().unwrap_or_default(),
             LINK_INFO => read_info(&attribute, &mut link),
             _ => {}

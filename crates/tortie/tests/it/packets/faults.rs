@@ -286,6 +286,104 @@ fn disturbed_with_legacy_iptables() -> Result<()> {
     disturbed(Flavour::IptablesLegacy)
 }
 
+/// The programs that write rules fail for a while, as they do when another one holds the lock or memory is short, and policy
+/// changes meanwhile: the old policy holds all the time, and the new one is there afterwards.
+fn helpers_fail_for_a_while(flavour: Flavour) -> Result<()> {
+    let wrappers = testkit::Folder::new("wrappers")?;
+    let flag = wrappers.path().join("failing");
+    let usual = std::env::var("PATH")?;
+    for family in ["iptables", "ip6tables"] {
+        let program = match flavour {
+            Flavour::IptablesLegacy => format!("{family}-legacy-restore"),
+            _ => format!("{family}-nft-restore"),
+        };
+        let script = format!(
+            "#!/bin/sh\nif [ -e {} ]; then echo 'Memory allocation problem' >&2; exit 4; fi\nPATH={usual} exec {program} \"$@\"\n",
+            flag.display()
+        );
+        let file = wrappers.path().join(program);
+        std::fs::write(&file, script)?;
+        std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    }
+    let path = format!("{}:{usual}", wrappers.path().display());
+    let (site, mut questions, mut wanted) = guarded(flavour, &[("PATH", &path)])?;
+    let port = |action: &str, ports: &[u16]| json!([{"action": action, "protocol": "TCP", "destination": {"ports": ports}}]);
+    site.put(policy("deny", 10, &port("Deny", &[5000]))?)?;
+    site.put(policy("allow", 20, &port("Allow", &[5000, 5001]))?)?;
+    for (line, answer) in [("b a tcp/5000", false), ("b a tcp/5001", true)] {
+        let asked = question(line)?;
+        wanted.extend(asked.iter().map(|_| answer));
+        questions.extend(asked);
+    }
+    site.wait_for(&questions, &wanted)?;
+    let late = question("b a tcp/5010")?;
+    under_traffic(&site, &questions, &wanted, || {
+        for (number, is_long) in [(5011, false), (5012, true)] {
+            std::fs::write(&flag, "")?;
+            site.put(policy("deny", 10, &port("Deny", &[5000, number]))?)?;
+            site.put(policy("allow", 20, &port("Allow", &[5000, 5001, 5010]))?)?;
+            if is_long {
+                // Who waits for this host gets to know that policy is not in place.
+                let deadline = Instant::now() + Duration::from_secs(120);
+                while site.ask("n1", 9099, "/readiness")?.starts_with("HTTP/1.1 20") {
+                    ensure!(Instant::now() < deadline, "still ready:\n{}", site.felix_log("n1"));
+                    std::thread::sleep(Duration::from_millis(200));
+                }
+            } else {
+                std::thread::sleep(Duration::from_millis(250));
+            }
+            std::fs::remove_file(&flag)?;
+            site.wait_until_ready("n1")?;
+            site.wait_for(&late, &late.iter().map(|_| true).collect::<Vec<_>>())?;
+            site.put(policy("allow", 20, &port("Allow", &[5000, 5001]))?)?;
+            site.wait_for(&late, &late.iter().map(|_| false).collect::<Vec<_>>())?;
+        }
+        Ok(())
+    })?;
+    site.wait_for(&questions, &wanted)
+}
+
+#[test]
+fn helpers_fail_for_a_while_with_iptables() -> Result<()> {
+    helpers_fail_for_a_while(Flavour::IptablesNft)
+}
+
+#[test]
+fn helpers_fail_for_a_while_with_legacy_iptables() -> Result<()> {
+    helpers_fail_for_a_while(Flavour::IptablesLegacy)
+}
+
+/// A set is too small for its members: who is denied by it is denied, though it does not hold everybody; and when they fit,
+/// everything is as policy says.
+#[test]
+fn a_set_that_is_full_lets_nobody_through() -> Result<()> {
+    let (site, questions, wanted) = guarded(Flavour::IptablesNft, &[("FELIX_MAXIPSETSIZE", "8")])?;
+    let denied = format!("{}/32", site.address("b", false));
+    let block = |others: u8| {
+        let others = (0..others).map(|number| format!("10.9.0.{number}/32"));
+        let nets: Vec<String> = others.chain([denied.clone()]).collect();
+        resource(json!({
+            "apiVersion": "projectcalico.org/v3", "kind": "GlobalNetworkSet",
+            "metadata": {"name": "blocked", "labels": {"set": "blocked"}}, "spec": {"nets": nets},
+        }))
+    };
+    // The first ones fit.
+    site.put(block(8)?)?;
+    let rules = json!([{"action": "Deny", "source": {"selector": "set == 'blocked'"}}, {"action": "Allow"}]);
+    site.put(policy("block", 10, &rules)?)?;
+    let mut asked = question("b a tcp/80")?;
+    asked.extend(question("d a tcp/81")?);
+    // Only IPv4 is concerned; there the rule is closed for everybody.
+    let closed: Vec<bool> = asked.iter().map(|one| one.v6).collect();
+    site.wait_for(&asked, &closed)?;
+    ensure!(site.felix_log("n1").contains("the set is full"), "{}", site.felix_log("n1"));
+    site.put(block(0)?)?;
+    let fits: Vec<bool> = asked.iter().map(|one| one.v6 || one.from != "b").collect();
+    site.wait_for(&asked, &fits)?;
+    site.delete(api::Kind::GlobalNetworkPolicy, "", "block")?;
+    site.wait_for(&questions, &wanted)
+}
+
 /// A thousand endpoints come and go while packets flow; nothing of them is left.
 fn thousand_endpoints(flavour: Flavour) -> Result<()> {
     const MANY: u32 = 1000;

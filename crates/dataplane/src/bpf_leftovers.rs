@@ -1,0 +1,272 @@
+//! What Calico's BPF dataplane left on this host, removed after our own rules are in place: its programs send packets past
+//! netfilter, so that pods would keep the policy of the last day that it ran.
+//!
+//! Ours to remove are, as in Calico: `clsact` disciplines with a program whose name begins with `cali_` or `calico_`; pinned
+//! links of programs on interfaces and of the balancer of connections, which the kernel detaches when their pins are gone;
+//! pinned maps; the devices `bpfin.cali` and `bpfout.cali`. Programs of XDP have no name that can be read without loading
+//! BPF: they are reported, and removed by the operator. Nothing else in the file system of BPF is touched.
+
+use crate::driver::ApplyError;
+use netlink::tc::{Operation as Change, TrafficControl};
+use netlink::{Kernel, Operation, first_failure};
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// Where pins are.
+const FILE_SYSTEM: &str = "/sys/fs/bpf";
+/// One end of the pair of devices; the other goes with it.
+const DEVICE: &str = "bpfin.cali";
+/// Folders in which Calico pins links of programs, and nothing else.
+const LINK_FOLDERS: [&str; 2] = ["tcx", "netkit"];
+/// Pins of something else that is Calico's.
+const NOT_OURS: &str = "calico/sockmap";
+/// What names of programs, maps and pins begin with.
+const PREFIXES: [&str; 3] = ["cali_", "calico_", "xdp_cali_"];
+
+fn is_ours(name: &str) -> bool {
+    PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// Removes what is left.
+#[derive(Debug)]
+pub(crate) struct BpfLeftovers<K, T> {
+    kernel: K,
+    control: T,
+    /// None where the pins belong to another network namespace than ours.
+    pins: Option<PathBuf>,
+}
+
+impl<K: Kernel, T: TrafficControl> BpfLeftovers<K, T> {
+    /// `pins` is another place of pins than the usual one.
+    pub(crate) fn new(kernel: K, control: T, pins: Option<PathBuf>) -> Self {
+        // The file system is the machine's, so only the machine's own network may be cleaned by it.
+        let pins = pins.or_else(|| is_machines_network().then(|| FILE_SYSTEM.into()));
+        Self { kernel, control, pins }
+    }
+
+    /// Removes everything; what cannot be removed is an error, which does not keep the rest from being removed.
+    pub(crate) fn remove(&mut self) -> Result<(), ApplyError> {
+        let mut failures = Vec::new();
+        let mut found = self.remove_filters(&mut failures);
+        if let Some(root) = &self.pins {
+            for folder in LINK_FOLDERS {
+                found |= remove_pins(&root.join(folder), Pins::All, &mut failures);
+            }
+            found |= remove_pins(root, Pins::Ours, &mut failures);
+        }
+        found |= self.remove_device(&mut failures);
+        if found {
+            tracing::warn!("removed programs, pins and devices of a BPF dataplane that ran here before");
+            self.report_xdp();
+        }
+        match failures.as_slice() {
+            [] => Ok(()),
+            _ => Err(ApplyError::Refused {
+                table: "what a BPF dataplane left".to_owned(),
+                reason: failures.join("; "),
+            }),
+        }
+    }
+
+    fn remove_filters(&mut self, failures: &mut Vec<String>) -> bool {
+        let queues = match self.control.queues() {
+            // A kernel without traffic control has nothing of ours in it.
+            Err(error) if error.is_unsupported() => return false,
+            Err(error) => {
+                failures.push(error.to_string());
+                return false;
+            }
+            Ok(queues) => queues,
+        };
+        let mut found = false;
+        for queue in queues.iter().filter(|queue| queue.kind == "clsact") {
+            let outcome = self.control.clsact_filters(queue.index).and_then(|filters| {
+                let mut names = filters.iter().filter_map(|filter| filter.program.as_deref());
+                let Some(program) = names.find(|name| is_ours(name)) else { return Ok(false) };
+                tracing::info!(device = queue.index, program, "removing a program of the BPF dataplane");
+                self.control.apply(&Change::DeleteIngress(queue.index)).map(|()| true)
+            });
+            match outcome {
+                Ok(removed) => found |= removed,
+                // It went away meanwhile, and its programs with it.
+                Err(error) if error.is_missing() => {}
+                Err(error) => failures.push(error.to_string()),
+            }
+        }
+        found
+    }
+
+    fn remove_device(&mut self, failures: &mut Vec<String>) -> bool {
+        let outcome = self.kernel.link(&DEVICE.into()).and_then(|link| match link {
+            Some(link) if link.kind == "veth" => {
+                first_failure(self.kernel.apply(&[Operation::DeleteLink(link.index.into())])).map(|()| true)
+            }
+            _ => Ok(false),
+        });
+        match outcome {
+            Ok(removed) => removed,
+            Err(error) if error.is_missing() => false,
+            Err(error) => {
+                failures.push(error.to_string());
+                false
+            }
+        }
+    }
+
+    /// Whose program of XDP it is cannot be known.
+    fn report_xdp(&mut self) {
+        for link in self.kernel.links().unwrap_or_default().into_iter().filter(|link| link.xdp) {
+            tracing::error!(
+                interface = link.name,
+                "an XDP program may be of the BPF dataplane that ran here; if it is, remove it with `ip link set dev NAME xdp off`"
+            );
+        }
+    }
+}
+
+/// Whether this thread is in the network namespace of the first process: that of the machine, or of the pod that shares it.
+fn is_machines_network() -> bool {
+    let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/net")).ok();
+    namespace("1").is_some_and(|first| namespace("thread-self") == Some(first))
+}
+
+/// Which pins go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pins {
+    /// All in the folder itself.
+    All,
+    /// Those of ours, in the folder and below it.
+    Ours,
+}
+
+/// Removes pins; whether there were any.
+fn remove_pins(folder: &Path, which: Pins, failures: &mut Vec<String>) -> bool {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return false,
+        Err(error) => {
+            failures.push(format!("cannot read {}: {error}", folder.display()));
+            return false;
+        }
+    };
+    let mut found = false;
+    for entry in entries.flatten() {
+        let (path, name) = (entry.path(), entry.file_name());
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            if which == Pins::Ours && !path.ends_with(NOT_OURS) {
+                found |= remove_pins(&path, which, failures);
+            }
+            continue;
+        }
+        if which == Pins::Ours && !name.to_str().is_some_and(is_ours) {
+            continue;
+        }
+        match fs::remove_file(&path) {
+            Ok(()) => {
+                tracing::debug!(pin = %path.display(), "removed a pin of the BPF dataplane");
+                found = true;
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => failures.push(format!("cannot remove {}: {error}", path.display())),
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::BpfLeftovers;
+    use netlink::tc::{Filter, INGRESS, Operation, Queue, TrafficControl};
+    use netlink::{Error, FakeKernel, Kernel};
+    use std::path::Path;
+
+    /// Devices with `clsact`, and the programs on each.
+    #[derive(Default)]
+    struct Fake {
+        devices: Vec<(u32, Vec<Option<&'static str>>)>,
+        removed: Vec<Operation>,
+    }
+
+    impl TrafficControl for Fake {
+        fn queues(&mut self) -> Result<Vec<Queue>, Error> {
+            let clsact = |index: u32| Queue { index, parent: INGRESS, kind: "clsact".into(), bucket: None };
+            let other = Queue { index: 1, kind: "noqueue".into(), ..Queue::default() };
+            Ok(self.devices.iter().map(|(index, _)| clsact(*index)).chain([other]).collect())
+        }
+
+        fn filters(&mut self, _: u32) -> Result<Vec<Filter>, Error> {
+            Ok(Vec::new())
+        }
+
+        fn clsact_filters(&mut self, index: u32) -> Result<Vec<Filter>, Error> {
+            let programs = self.devices.iter().find(|(one, _)| *one == index).map(|(_, all)| all.clone());
+            let filter =
+                |program: Option<&str>| Filter { program: program.map(str::to_owned), ..Filter::default() };
+            Ok(programs.unwrap_or_default().into_iter().map(filter).collect())
+        }
+
+        fn apply(&mut self, operation: &Operation) -> Result<(), Error> {
+            self.removed.push(operation.clone());
+            Ok(())
+        }
+    }
+
+    fn pins(root: &Path) -> Vec<String> {
+        let mut all = Vec::new();
+        let mut open = vec![root.to_owned()];
+        while let Some(folder) = open.pop() {
+            for entry in std::fs::read_dir(&folder).expect("a folder").flatten() {
+                match entry.path().is_dir() {
+                    true => open.push(entry.path()),
+                    false => {
+                        let path = entry.path();
+                        let path = path.strip_prefix(root).expect("below");
+                        all.push(path.display().to_string());
+                    }
+                }
+            }
+        }
+        all.sort();
+        all
+    }
+
+    #[test]
+    fn what_calico_left_goes_and_what_others_have_stays() {
+        let root = std::env::temp_dir().join(format!("bpf-leftovers-{}", std::process::id()));
+        for pin in [
+            "tc/globals/cali_v4_nat_fe3",
+            "tc/globals/cilium_calls",
+            "tcx/eth0_ingress",
+            "netkit/cali123_egress",
+            "ctlb/calico_connect_v4",
+            "calico/sockmap/cali_sock",
+            "calico/xdp/xdp_cali_progs",
+            "mine",
+        ] {
+            let path = root.join(pin);
+            std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+            std::fs::write(path, "").expect("written");
+        }
+        let mut kernel = FakeKernel::new();
+        kernel.with_link("bpfin.cali", "veth");
+        kernel.with_link("eth0", "");
+        let control = Fake {
+            devices: vec![
+                (7, vec![Some("bandwidth"), Some("cali_tc_preambl:[12]")]),
+                (8, vec![None, Some("cil_from_netdev")]),
+                (9, vec![]),
+            ],
+            ..Fake::default()
+        };
+        let mut leftovers = BpfLeftovers::new(kernel, control, Some(root.clone()));
+        leftovers.remove().expect("removed");
+        assert_eq!(leftovers.control.removed, [Operation::DeleteIngress(7)]);
+        assert_eq!(pins(&root), ["calico/sockmap/cali_sock", "mine", "tc/globals/cilium_calls"]);
+        let names: Vec<String> =
+            leftovers.kernel.links().expect("links").into_iter().map(|link| link.name).collect();
+        assert!(names.contains(&"eth0".to_owned()) && !names.contains(&"bpfin.cali".to_owned()), "{names:?}");
+        std::fs::remove_dir_all(&root).expect("removed");
+        leftovers.remove().expect("where there are no pins there is nothing to do");
+    }
+}

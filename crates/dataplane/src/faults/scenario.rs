@@ -1,0 +1,149 @@
+//! What policy asks for, moment by moment, and who gets through.
+
+use ipnet::IpNet;
+use messages::IpSetMember;
+use rules::Backend;
+use rules::names::ip_set;
+use rules::simulate::{self, Packet, Simulation};
+use rules::tree::{Action, Chain, End, IpVersion, KernelChain, Match, Rule};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The mark by which a policy lets pass.
+pub(super) const ACCEPT: u32 = 0x8;
+/// What a packet's last byte may be.
+const SOURCES: std::ops::Range<u8> = 1..12;
+
+/// What is wanted at one moment.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Policy {
+    pub(super) chains: BTreeMap<&'static str, Vec<Rule>>,
+    pub(super) sets: BTreeMap<&'static str, BTreeSet<u8>>,
+}
+
+pub(super) fn when(matches: Vec<Match>, action: Action) -> Rule {
+    Rule { matches, action: Some(action), comments: vec![] }
+}
+
+pub(super) fn accepted() -> Match {
+    Match::Mark { value: ACCEPT, mask: ACCEPT, negated: false }
+}
+
+pub(super) fn from(last: u8) -> Vec<Match> {
+    vec![Match::Net { end: End::Source, net: net(last), negated: false }]
+}
+
+pub(super) fn from_set(id: &str, negated: bool) -> Vec<Match> {
+    vec![Match::IpSet { end: End::Source, name: ip_set(IpVersion::V4, id), negated }]
+}
+
+pub(super) fn net(last: u8) -> IpNet {
+    IpNet::new([10, 0, 0, last].into(), 32).expect("a network")
+}
+
+pub(super) fn allow(matches: Vec<Match>) -> Vec<Rule> {
+    vec![when(matches, Action::SetMark(ACCEPT)), when(vec![accepted()], Action::Return)]
+}
+
+pub(super) fn deny(matches: Vec<Match>) -> Vec<Rule> {
+    vec![when(matches, Action::Drop)]
+}
+
+/// An endpoint's chain: policy after policy, and what none of them accepts is dropped.
+pub(super) fn endpoint(policies: &[&'static str]) -> Vec<Rule> {
+    let mut rules = vec![when(vec![], Action::ClearMark(ACCEPT))];
+    for policy in policies {
+        rules.push(when(vec![], Action::Jump((*policy).into())));
+        rules.push(when(vec![accepted()], Action::Accept));
+    }
+    rules.push(when(vec![], Action::Drop));
+    rules
+}
+
+/// The scenario: what is wanted, moment by moment.
+pub(super) fn scenario() -> Vec<Policy> {
+    let mut all = Vec::new();
+    let mut now = Policy::default();
+    let mut moment = |change: &mut dyn FnMut(&mut Policy)| {
+        change(&mut now);
+        all.push(now.clone());
+    };
+    moment(&mut |now| {
+        now.chains.insert("cali-fw", endpoint(&["cali-pi-a", "cali-pi-b"]));
+        now.chains.insert("cali-pi-a", deny(from(9)));
+        now.chains.insert("cali-pi-b", allow(vec![]));
+    });
+    // A policy gets a rule.
+    moment(&mut |now| _ = now.chains.insert("cali-pi-a", [deny(from(8)), deny(from(9))].concat()));
+    // One with a set, whose members come and go.
+    moment(&mut |now| {
+        now.sets.insert("s:d", [7].into());
+        now.chains.insert("cali-pi-a", [deny(from(9)), deny(from_set("s:d", false))].concat());
+    });
+    moment(&mut |now| _ = now.sets.insert("s:d", [7, 6].into()));
+    moment(&mut |now| _ = now.sets.insert("s:d", [6, 3].into()));
+    // Another policy lets only some pass.
+    moment(&mut |now| {
+        now.sets.insert("s:a", [1, 2, 3].into());
+        now.chains.insert("cali-pi-b", allow(from_set("s:a", false)));
+    });
+    // An endpoint with a policy of its own comes.
+    moment(&mut |now| {
+        now.chains.insert("cali-pi-c", [deny(from(2)), allow(from(4))].concat());
+        now.chains.insert("cali-tw-x", endpoint(&["cali-pi-c"]));
+        let first = when(from(4), Action::Goto("cali-tw-x".into()));
+        now.chains.insert("cali-fw", [vec![first], endpoint(&["cali-pi-a", "cali-pi-b"])].concat());
+    });
+    // A set gets more members than there is room for, and then fewer.
+    moment(&mut |now| _ = now.sets.insert("s:d", [1, 5, 6, 7, 10].into()));
+    moment(&mut |now| _ = now.sets.insert("s:d", [1, 5].into()));
+    // The set is used the other way round.
+    moment(&mut |now| _ = now.chains.insert("cali-pi-b", allow(from_set("s:d", true))));
+    moment(&mut |now| _ = now.sets.insert("s:d", [1, 2, 3, 4, 5, 11].into()));
+    moment(&mut |now| _ = now.sets.insert("s:d", [1].into()));
+    // A policy is deleted, and another with it whose chain everybody shared.
+    moment(&mut |now| {
+        now.chains.remove("cali-pi-a");
+        now.chains.insert("cali-fw", endpoint(&["cali-pi-b"]));
+        now.chains.remove("cali-tw-x");
+        now.chains.remove("cali-pi-c");
+    });
+    moment(&mut |now| {
+        now.sets.clear();
+        now.chains.insert("cali-pi-b", allow(from(5)));
+    });
+    all
+}
+
+/// Who gets through.
+pub(super) fn passing(simulation: &mut Simulation) -> BTreeSet<u8> {
+    let passes = |last: &u8| {
+        let mut packet = Packet::new([10, 0, 0, *last].into(), [10, 1, 0, 1].into(), 6);
+        match simulation.run("FORWARD", &mut packet) {
+            Ok(simulate::Verdict::Accept | simulate::Verdict::Continue) => true,
+            Ok(simulate::Verdict::Drop | simulate::Verdict::Reject) => false,
+            Err(error) => panic!("no kernel holds such rules: {error}"),
+        }
+    };
+    SOURCES.filter(passes).collect()
+}
+
+pub(super) fn hook() -> KernelChain {
+    KernelChain {
+        name: "FORWARD",
+        inserted: vec![when(vec![], Action::Jump("cali-fw".into()))],
+        appended: vec![],
+    }
+}
+
+impl Policy {
+    pub(super) fn passing(&self, backend: Backend) -> BTreeSet<u8> {
+        let mut simulation = Simulation::new(backend);
+        simulation.add_chains(self.chains.iter().map(|(name, rules)| Chain::new(*name, rules.clone())));
+        simulation.add_chains([Chain::new("FORWARD", hook().inserted)]);
+        for (id, members) in &self.sets {
+            let members = members.iter().map(|last| IpSetMember::Net(net(*last))).collect();
+            simulation.add_set(ip_set(IpVersion::V4, id), members);
+        }
+        passing(&mut simulation)
+    }
+}
