@@ -14,7 +14,6 @@ use ipnet::IpNet;
 use model::{AllocationBlock, BlockAffinityKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::net::IpAddr;
 
 /// For each block (as a CIDR), how many of its addresses one handle holds.
 pub type HandleCounts = BTreeMap<String, i64>;
