@@ -8,6 +8,7 @@ use crate::context::{ConfigFlag, Context};
 use crate::failure::{Failure, Result};
 use crate::files::FileFlags;
 use crate::version_gate::Access;
+use api::document::Checks;
 
 /// Flags of `delete`.
 #[derive(Debug, clap::Args)]
@@ -51,7 +52,7 @@ pub async fn run(args: &DeleteArgs, context: &mut Context) -> Result<()> {
             .collect(),
         Some(path) => {
             let mut targets = Vec::new();
-            for document in args.files.documents(context, path)? {
+            for document in args.files.documents(context, path, Checks::Structure)? {
                 let metadata = document.resource.metadata();
                 let namespace = namespaces.resolve(document.kind(), &metadata.namespace)?;
                 let identity = Identity { kind: document.kind(), namespace, name: metadata.name.clone() };

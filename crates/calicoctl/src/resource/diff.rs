@@ -10,7 +10,7 @@ use crate::failure::{Failure, Result};
 use crate::files::FileFlags;
 use crate::version_gate::Access;
 use api::Resource;
-use api::document::Document;
+use api::document::{Checks, Document};
 use api::schema::{apply_defaults, for_kind, property};
 use client::{Client, Error};
 use similar::TextDiff;
@@ -44,7 +44,7 @@ pub async fn run(args: &DiffArgs, context: &mut Context) -> Result<()> {
     let Some(path) = &args.files.filename else {
         return Err(Failure::new("no resources specified: name a file, a directory or - (stdin) with -f"));
     };
-    let documents = args.files.documents(context, path)?;
+    let documents = args.files.documents(context, path, Checks::Everything)?;
     if documents.is_empty() {
         return context.print("No resources specified\n");
     }
@@ -119,7 +119,7 @@ pub async fn preview(
     if outcomes.iter().all(std::result::Result::is_ok) {
         return Ok(());
     }
-    show_places(documents, &outcomes, context);
+    show_places(documents, &mut outcomes, context);
     let kinds = documents.iter().map(Document::kind).collect();
     let verb = match action {
         Action::Create { .. } => Verb { plain: "create", past: "could have created" },

@@ -8,6 +8,7 @@ use crate::files::FileFlags;
 use crate::kinds::Settings;
 use crate::output::{Answer, Format};
 use crate::version_gate::Access;
+use api::document::Checks;
 use api::{BGPConfigurationSpec, Kind, Resource};
 use client::{Client, ListQuery};
 use futures::StreamExt as _;
@@ -62,7 +63,7 @@ pub async fn run(args: &GetArgs, context: &mut Context) -> Result<()> {
         None => from_words(&args.words, namespaces)?,
         Some(path) => {
             let mut targets = Vec::new();
-            for document in args.files.documents(context, path)? {
+            for document in args.files.documents(context, path, Checks::Structure)? {
                 let metadata = document.resource.metadata();
                 let namespace = namespaces.resolve(document.kind(), &metadata.namespace)?;
                 targets.push(Identity { kind: document.kind(), namespace, name: metadata.name.clone() });
