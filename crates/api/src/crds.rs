@@ -7,7 +7,7 @@
 //! Definitions of other projects (such as ClusterNetworkPolicy) are not ours to install.
 
 use crate::kind::{CRD_GROUP, Kind, KubernetesForm};
-use crate::schema::for_kind;
+use crate::schema::{READS, for_kind};
 use serde_json::{Map, Value, json};
 
 mod columns;
@@ -47,7 +47,7 @@ fn definition_v1(kind: Kind) -> Option<Value> {
     let KubernetesForm::CustomResource { plural, kind: custom_kind, status } = kind.info().kubernetes else {
         return None;
     };
-    let mut schema = for_kind(kind).clone();
+    let mut schema = published(kind);
     loosen_for_v1(kind, &mut schema);
     let names = names(custom_kind, plural, &[]);
     Some(definition(CRD_GROUP, &names, kind.is_namespaced(), &version("v1", &schema, status)))
@@ -55,7 +55,7 @@ fn definition_v1(kind: Kind) -> Option<Value> {
 
 fn definition_v3(kind: Kind) -> Option<Value> {
     let KubernetesForm::CustomResource { status, .. } = kind.info().kubernetes else { return None };
-    let mut schema = for_kind(kind).clone();
+    let mut schema = published(kind);
     schema.insert("required".into(), json!(["metadata", "spec"]));
     let mut version = version("v3", &schema, status);
     let columns = columns::printed(kind);
@@ -68,6 +68,24 @@ fn definition_v3(kind: Kind) -> Option<Value> {
     }
     let names = names(kind.as_str(), kind.plural(), kind.info().short_names);
     Some(definition(V3_GROUP, &names, kind.is_namespaced(), &version))
+}
+
+/// The schema of a kind, without the keywords that only our own reader knows.
+fn published(kind: Kind) -> Map<String, Value> {
+    let mut schema = for_kind(kind).clone();
+    schema.values_mut().for_each(without_our_keywords);
+    schema
+}
+
+fn without_our_keywords(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.remove(READS);
+            fields.values_mut().for_each(without_our_keywords);
+        }
+        Value::Array(items) => items.iter_mut().for_each(without_our_keywords),
+        _ => {}
+    }
 }
 
 fn names(kind: &str, plural: &str, short_names: &[&str]) -> Value {

@@ -63,7 +63,10 @@ pub struct FieldError {
 
 impl fmt::Display for FieldError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} = '{}' ({})", self.path, self.value, self.reason)
+        match self.value.as_str() {
+            "" => write!(f, "{} ({})", self.path, self.reason),
+            value => write!(f, "{} = '{value}' ({})", self.path, self.reason),
+        }
     }
 }
 

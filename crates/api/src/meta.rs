@@ -10,7 +10,7 @@ pub type StringMap = BTreeMap<String, String>;
 text_newtype! {
     /// A moment, as RFC 3339 text; kept as written.
     Time => jiff::Timestamp, |text: &str| text.parse::<jiff::Timestamp>().map_err(|error| error.to_string()),
-    {"type": "string", "format": "date-time"}
+    {"type": "string", "format": "date-time", (crate::schema::READS): "text"}
 }
 
 /// The metadata of an object.

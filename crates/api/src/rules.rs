@@ -45,17 +45,49 @@ pub struct Rule<T> {
 }
 
 /// A struct with cross-field rules.
-pub trait HasRules: Sized + 'static {
+pub trait HasRules: serde::Serialize + Sized + 'static {
     /// The rules, in the order they are printed and checked.
     fn rules() -> &'static [Rule<Self>];
 
-    /// Adds an error at `path` for each rule that does not hold.
+    /// Adds an error for each rule that does not hold, at the field below `path` that it is about.
     fn check_rules(&self, path: &FieldPath, errors: &mut FieldErrors) {
         for rule in Self::rules() {
             if !(rule.holds)(self) {
-                errors.add(path.clone(), "", rule.message);
+                let (path, value) = blamed(self, rule.cel, rule.message, path);
+                errors.add(path, value, rule.message);
             }
         }
+    }
+}
+
+/// The field to point at when a rule does not hold: of those that the object has and the rule is about, the first that the message
+/// names, or else the first. Without one, the struct itself.
+fn blamed<T: serde::Serialize>(
+    object: &T,
+    cel: &str,
+    message: &str,
+    path: &FieldPath,
+) -> (FieldPath, String) {
+    let Ok(Value::Object(fields)) = serde_json::to_value(object) else {
+        return (path.clone(), String::new());
+    };
+    let is_letter = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let about: Vec<&str> = cel
+        .split("self.")
+        .skip(1)
+        .map(|rest| rest.split(|c: char| !is_letter(c)).next().unwrap_or(""))
+        .filter(|name| fields.contains_key(*name))
+        .collect();
+    let named = |name: &&&str| message.split(|c: char| !is_letter(c)).any(|word| word == **name);
+    match about.iter().find(named).or_else(|| about.first()) {
+        Some(name) => {
+            let value = match &fields[*name] {
+                Value::String(text) => text.clone(),
+                other => other.to_string(),
+            };
+            (path.child(name), value)
+        }
+        None => (path.clone(), String::new()),
     }
 }
 

@@ -6,7 +6,7 @@
 use crate::context::Context;
 use crate::failure::{Failure, Result};
 use crate::kinds;
-use api::document::{Checks, Diagnostics, Document, read};
+use api::document::{self, Checks, Diagnostics, Document, read};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::Read as _;
@@ -28,16 +28,20 @@ pub struct FileFlags {
 }
 
 impl FileFlags {
-    /// The objects, in the order they were found. Empty only with `--skip-empty`.
+    /// The objects, in the order they were found. Empty only with `--skip-empty`. Only their structure decides whether
+    /// they are read; if it has mistakes, `reported` says which other mistakes are shown beside them.
     ///
     /// # Errors
     /// When a file cannot be read, holds mistakes, or holds nothing.
-    pub fn documents(&self, context: &mut Context) -> Result<Vec<Document>> {
+    pub fn documents(&self, context: &mut Context, reported: Checks) -> Result<Vec<Document>> {
         let mut documents = Vec::new();
         let mut mistakes = Vec::new();
+        let mut texts = Vec::new();
         for file in self.files()? {
             let (name, bytes) = contents(context, &file)?;
-            match read(&name, &bytes, Checks::Structure) {
+            let found = read(&name, &bytes, Checks::Structure);
+            texts.push((name.clone(), bytes));
+            match found {
                 Ok(found) if found.is_empty() && !self.skip_empty => {
                     return Err(Failure::new(format!("no resources specified in file {name}")));
                 }
@@ -46,10 +50,18 @@ impl FileFlags {
             }
         }
         if !mistakes.is_empty() {
-            return Err(reported(&mistakes));
+            if reported == Checks::Everything {
+                let all =
+                    texts.iter().filter_map(|(name, bytes)| read(name, bytes, Checks::Everything).err());
+                mistakes = all.collect();
+            }
+            return Err(failure(&mistakes));
         }
         for document in &documents {
             managed(document)?;
+        }
+        for warnings in document::warnings(&documents) {
+            context.warn(&format!("{warnings}\n"));
         }
         Ok(documents)
     }
@@ -110,7 +122,7 @@ fn managed(document: &Document) -> Result<()> {
 }
 
 /// The mistakes of all files, after the line that Calico's tool would print.
-fn reported(mistakes: &[Diagnostics]) -> Failure {
+fn failure(mistakes: &[Diagnostics]) -> Failure {
     const UNKNOWN: &str = "unknown field `";
     let unknown = mistakes.iter().flat_map(Diagnostics::as_slice).find_map(|diagnostic| {
         let rest = diagnostic.message.strip_prefix(UNKNOWN)?;
@@ -118,10 +130,7 @@ fn reported(mistakes: &[Diagnostics]) -> Failure {
     });
     let mut text = match unknown {
         Some(field) => format!("field in document is not recognized or is in the wrong location: {field}"),
-        None => {
-            let first = mistakes.first().and_then(|found| found.as_slice().first());
-            format!("failed to execute command: {}", first.map_or("", |diagnostic| &diagnostic.message))
-        }
+        None => "failed to execute command: the input has mistakes".to_owned(),
     };
     for found in mistakes {
         // Writing to a string cannot fail.

@@ -148,17 +148,30 @@ impl Cluster {
             }
             object.insert("apiVersion".to_owned(), API_VERSION.into());
         }
-        self.check_strictly(&resource, &object);
+        self.check_strictly(&mut resource, &object);
         resource.set_defaults();
         self.add(resource);
         Ok(())
     }
 
-    /// Reads the object again as `calicoctl apply` would, for its mistakes: fields that are none, values out of range.
-    fn check_strictly(&mut self, resource: &Resource, object: &Map<String, Value>) {
+    /// Reads the object again as `calicoctl apply` would: for its mistakes (unknown fields, values out of range), and, if it has
+    /// none, to take it as it would be stored (with field names in their own case).
+    fn check_strictly(&mut self, resource: &mut Resource, object: &Map<String, Value>) {
         let Ok(bytes) = serde_json::to_vec(object) else { return };
-        let Err(found) = api::document::read("", &bytes, api::document::Checks::Everything) else { return };
-        for diagnostic in found.as_slice() {
+        let found = match api::document::read("", &bytes, api::document::Checks::Everything) {
+            Ok(documents) => {
+                let Some(document) = documents.into_iter().next() else { return };
+                let warnings = document.warnings().to_vec();
+                let metadata = std::mem::take(resource.metadata_mut());
+                *resource = document.resource;
+                if !metadata.name.is_empty() {
+                    *resource.metadata_mut() = metadata;
+                }
+                warnings
+            }
+            Err(found) => found.as_slice().to_vec(),
+        };
+        for diagnostic in found {
             let help = diagnostic.help.as_deref().map(|help| format!(": {help}")).unwrap_or_default();
             self.add_problem(format!(
                 "{} {}: {}: {}{help}",

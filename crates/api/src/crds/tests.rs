@@ -214,3 +214,10 @@ fn read_yaml(text: &str) -> Vec<Value> {
     }
     Yaml::load_from_str(text).unwrap().iter().map(convert).collect()
 }
+
+#[test]
+fn keywords_that_only_our_reader_knows_stay_inside() {
+    for text in [super::to_yaml(), super::to_yaml_v3()] {
+        assert!(!text.contains(crate::schema::READS));
+    }
+}

@@ -22,7 +22,7 @@ pub(super) fn parse(chunk: &Chunk<'_>) -> Result<Vec<Arc<Node>>, Diagnostic> {
     let mut builder = Builder::new(chunk.lines_before);
     if chunk.is_too_long() {
         let message = format!(
-            "this document has {} bytes, at most {} are accepted",
+            "this document has {} bytes; the limit is {}",
             chunk.text.len(),
             crate::document::MAX_DOCUMENT_LENGTH
         );
@@ -90,7 +90,7 @@ impl Builder {
         let hint = if diagnostic.message.contains("tab") {
             "indent with spaces"
         } else if diagnostic.message.contains("mapping values are not allowed") {
-            "put text that holds `: ` in quotes"
+            "put text that contains `: ` in quotes"
         } else if diagnostic.message.contains("did not find expected key") {
             "check the indentation of this line and the one before it"
         } else if diagnostic.message.contains("unexpected character") {
@@ -192,9 +192,7 @@ impl Builder {
                     None => match &node.content {
                         Content::Scalar(scalar) => *key = Some((scalar.clone(), node.span)),
                         _ => {
-                            return Err(
-                                self.refuse(node.span, "a list or a map cannot be the name of a field")
-                            );
+                            return Err(self.refuse(node.span, "a list or a map cannot be a field name"));
                         }
                     },
                 }
@@ -221,7 +219,7 @@ impl Builder {
             };
             for source in sources {
                 let Content::Map(fields) = &source.content else {
-                    return Err(self.refuse(source.span, "`<<` merges maps, and this is none"));
+                    return Err(self.refuse(source.span, "`<<` merges maps, and this is not a map"));
                 };
                 self.count_alias(source.size, span)?;
                 for field in fields {

@@ -94,7 +94,7 @@ fn collect(
         Some(kind) if listed.is_some_and(|listed| listed != kind) => {
             let expected = listed.map_or("", Kind::as_str);
             let span = kind_entry.map_or(node.span, |entry| entry.value.span);
-            let message = format!("this list holds {expected} objects, not {kind}");
+            let message = format!("this is a list of {expected} objects, not of {kind}");
             diagnostics.add(Diagnostic::new(span, FieldPath::new("kind"), message));
         }
         Some(kind) => objects.push(Object { kind, node: Arc::clone(node) }),
@@ -123,16 +123,15 @@ fn list(
 ) {
     // A list inside a list would need a name for its place; nobody writes one.
     if depth > 1 {
-        let message = "a list of objects cannot stand inside another".to_owned();
+        let message = "a list of objects cannot be inside another one".to_owned();
         diagnostics.add(Diagnostic::new(node.first_span(), FieldPath::root(), message));
         return;
     }
     let mut misspelt = false;
     if let Content::Map(entries) = &node.content {
-        for entry in entries
-            .iter()
-            .filter(|entry| !matches!(&*entry.key.text, "kind" | "apiVersion" | "metadata" | "items"))
-        {
+        for entry in entries.iter().filter(|entry| !matches!(&*entry.key.text, "kind" | "apiVersion")).filter(
+            |entry| !["metadata", "items"].iter().any(|name| entry.key.text.eq_ignore_ascii_case(name)),
+        ) {
             let message = format!("unknown field `{}`", entry.key.text);
             let diagnostic =
                 Diagnostic::new(entry.key_span, FieldPath::root().child(&entry.key.text), message);
@@ -145,7 +144,7 @@ fn list(
             });
         }
     }
-    match node.get("items") {
+    match node.field("items") {
         None if misspelt => {}
         None => diagnostics.add(missing(node, "items", "a list holds its objects in `items`")),
         Some(entry) => match &entry.value.content {
@@ -186,7 +185,21 @@ fn not_text(entry: &Entry, name: &str) -> Diagnostic {
 
 fn missing(node: &Node, name: &str, help: &str) -> Diagnostic {
     let message = format!("missing field `{name}`");
+    // Calico's tool takes other fields in any case, but not the two that say what the object is.
+    if let Some(entry) = node.field(name) {
+        let help = format!("write `{name}`: only in this case is it recognised");
+        return Diagnostic::new(entry.key_span, FieldPath::new(name), message).with_help(help);
+    }
     Diagnostic::new(node.first_span(), FieldPath::new(name), message).with_help(help.to_owned())
+}
+
+/// Several objects of a kind, in English.
+fn plural(kind: &str) -> String {
+    match kind.strip_suffix('y') {
+        Some(stem) if !stem.ends_with(['a', 'e', 'o', 'u']) => format!("{stem}ies"),
+        _ if kind.ends_with(['s', 'x']) => format!("{kind}es"),
+        _ => format!("{kind}s"),
+    }
 }
 
 /// Whether the version is one that the kind can have; reports it if not.
@@ -199,7 +212,11 @@ fn check_version(entry: &Entry, kind_name: &str, diagnostics: &mut Diagnostics) 
         return true;
     }
     let message = format!("unknown resource type ({kind_name}) and/or version ({version})");
-    let help = if version == CRD_API_VERSION {
+    let is_ours = Kind::from_name(kind_name).is_some()
+        || kind_name.strip_suffix("List").is_some_and(|name| Kind::from_name(name).is_some());
+    let help = if !is_ours && !version.contains("projectcalico.org") {
+        format!("{} are for kubectl; Calico's objects have `apiVersion: {API_VERSION}`", plural(kind_name))
+    } else if version == CRD_API_VERSION {
         format!("that is how the objects are stored; write `apiVersion: {API_VERSION}`")
     } else if Kind::from_name(kind_name).is_some()
         && !version.starts_with("projectcalico.org")

@@ -8,11 +8,14 @@
 //! A field that is not known is an error here, never dropped: a policy whose selector is misspelt would otherwise apply
 //! to everything. Mistakes are collected over the whole file, so that one run shows all of them.
 //!
-//! Scalars are read as Calico's own tool reads them (Go's YAML 1.1 habits: `yes` and `on` are true), with one
-//! difference: where that reading would silently change text (`version: 1.10` becoming `1.1`), we ask for quotes.
+//! What Calico's own tool accepts is accepted, and read as it reads it: field names in any case, and scalars by Go's
+//! YAML 1.1 habits (`yes` and `on` are true, a label `1.10` becomes `1.1`). Where that is hardly what the author meant, a
+//! warning says so. Stricter on purpose: two spellings of one field in one map (Go lets the last of the sorted names
+//! win), and empty items of lists (Go makes an object without any field of them).
 //!
 //! It refuses to touch files, defaults or stores: bytes come in, resources go out as the user wrote them.
 
+mod advice;
 mod build;
 mod kinds;
 mod report;
@@ -57,6 +60,7 @@ pub struct Document {
     pub resource: Resource,
     /// The same as plain JSON: what the user wrote and nothing else.
     pub value: Value,
+    warnings: Vec<Diagnostic>,
     node: Arc<Node>,
     source: Arc<Source>,
 }
@@ -66,6 +70,12 @@ impl Document {
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.resource.kind()
+    }
+
+    /// What was read, but perhaps not as its author meant it.
+    #[must_use]
+    pub fn warnings(&self) -> &[Diagnostic] {
+        &self.warnings
     }
 
     /// Where a field stands in the file: its name and its value. `None` if the user did not write it.
@@ -93,6 +103,45 @@ impl Document {
         let mut resource = self.resource.clone();
         resource.set_defaults();
         resource.validate().map_err(|errors| self.diagnose(&errors))
+    }
+}
+
+/// The warnings about the files that these documents come from, one value per file that has any.
+#[must_use]
+pub fn warnings(documents: &[Document]) -> Vec<Diagnostics> {
+    let mut files = Files::default();
+    for document in documents.iter().filter(|document| !document.warnings.is_empty()) {
+        let file = files.of(document);
+        document.warnings.iter().for_each(|warning| file.warn(warning.clone()));
+    }
+    files.0
+}
+
+/// What is wrong with documents, one value per file that has a mistake.
+#[must_use]
+pub fn diagnose<'a>(errors: impl IntoIterator<Item = (&'a Document, &'a FieldErrors)>) -> Vec<Diagnostics> {
+    let mut files = Files::default();
+    for (document, errors) in errors {
+        let file = files.of(document);
+        errors.as_slice().iter().for_each(|error| file.add(document.node.diagnostic(error)));
+    }
+    files.0
+}
+
+/// What there is to say, file by file.
+#[derive(Default)]
+struct Files(Vec<Diagnostics>);
+
+impl Files {
+    fn of(&mut self, document: &Document) -> &mut Diagnostics {
+        let place = match self.0.iter().position(|known| known.is_about(&document.source)) {
+            Some(place) => place,
+            None => {
+                self.0.push(Diagnostics::new(Arc::clone(&document.source)));
+                self.0.len() - 1
+            }
+        };
+        &mut self.0[place]
     }
 }
 
@@ -169,6 +218,7 @@ impl Reader {
 
     fn object(&mut self, object: kinds::Object) {
         let before = self.diagnostics.len();
+        let warned = self.diagnostics.warnings().len();
         let value = walk::object(&object, self.checks, &mut self.diagnostics);
         let broken = self.diagnostics.len() > before;
         if broken && self.checks == Checks::Structure {
@@ -176,8 +226,10 @@ impl Reader {
         }
         match Resource::from_value(object.kind, value.clone()) {
             Ok(resource) => {
-                let document =
-                    Document { resource, value, node: object.node, source: Arc::clone(&self.source) };
+                advice::about(&resource, &object.node, &mut self.diagnostics);
+                let warnings = self.diagnostics.warnings()[warned..].to_vec();
+                let source = Arc::clone(&self.source);
+                let document = Document { resource, value, warnings, node: object.node, source };
                 if self.checks == Checks::Everything
                     && let Err(found) = document.validate()
                 {

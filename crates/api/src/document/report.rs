@@ -1,6 +1,7 @@
-//! Mistakes in a file, and how they are shown: place, line, caret, path, help, in the manner of rustc.
+//! Mistakes and warnings about a file, and how they are shown: place, line, caret, path, help, in the manner of rustc.
 //!
-//! It refuses colours and terminal widths; whoever prints the text may add them.
+//! A mistake refuses the file. A warning is about text that is read all the same, but perhaps not as its author meant it.
+//! It refuses colours and terminal widths; the caller may add them to the text.
 
 use crate::document::source::{Source, Span};
 use crate::document::trail::{around, is_within};
@@ -9,7 +10,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-/// One mistake in a file.
+/// One mistake in a file, or one warning about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
     /// Where it is.
@@ -36,20 +37,27 @@ impl Diagnostic {
 /// How many mistakes are shown with their lines. Nobody reads more, and a file of one huge line would make it slow.
 const MAX_SHOWN: usize = 200;
 
-/// All mistakes of a file, in the order of their places. Displaying it shows each with its line.
+/// All mistakes in a file and the warnings about it. Displaying it shows each with its line, in the order of their
+/// places.
 #[derive(Clone, Debug)]
 pub struct Diagnostics {
     source: Arc<Source>,
     found: Vec<Diagnostic>,
+    warnings: Vec<Diagnostic>,
 }
 
 impl Diagnostics {
     pub(super) fn new(source: Arc<Source>) -> Self {
-        Self { source, found: Vec::new() }
+        Self { source, found: Vec::new(), warnings: Vec::new() }
     }
 
     pub(super) fn add(&mut self, diagnostic: Diagnostic) {
         self.found.push(diagnostic);
+    }
+
+    /// Adds a warning: it refuses nothing.
+    pub(super) fn warn(&mut self, warning: Diagnostic) {
+        self.warnings.push(warning);
     }
 
     /// Adds what validation found about an object whose structural mistakes begin at `first`, without what may only be
@@ -60,6 +68,10 @@ impl Diagnostics {
         let unrelated: Vec<Diagnostic> =
             other.found.into_iter().filter(|error| !is_related(error.path.as_str(), &structural)).collect();
         self.found.extend(unrelated);
+    }
+
+    pub(super) fn is_about(&self, source: &Arc<Source>) -> bool {
+        Arc::ptr_eq(&self.source, source)
     }
 
     /// Whether nothing is wrong.
@@ -80,18 +92,24 @@ impl Diagnostics {
         &self.found
     }
 
+    /// The warnings.
+    #[must_use]
+    pub fn warnings(&self) -> &[Diagnostic] {
+        &self.warnings
+    }
+
     /// The name of the file.
     #[must_use]
     pub fn file(&self) -> &str {
         &self.source.name
     }
 
-    fn write_one(&self, f: &mut fmt::Formatter<'_>, diagnostic: &Diagnostic) -> fmt::Result {
+    fn write_one(&self, f: &mut fmt::Formatter<'_>, level: &str, diagnostic: &Diagnostic) -> fmt::Result {
         let Span { line, column, .. } = diagnostic.span;
         let number = line.to_string();
         let gutter = number.len();
         let shown = Shown::new(self.source.line(line), diagnostic.span);
-        writeln!(f, "error: {}", diagnostic.message)?;
+        writeln!(f, "{level}: {}", diagnostic.message)?;
         writeln!(f, "{:gutter$}--> {}:{line}:{column}", "", self.source.name)?;
         writeln!(f, "{:gutter$} |", "")?;
         writeln!(f, "{number} | {}", shown.text)?;
@@ -123,19 +141,29 @@ fn is_related(path: &str, known: &BTreeSet<&str>) -> bool {
 
 impl fmt::Display for Diagnostics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut sorted: Vec<&Diagnostic> = self.found.iter().collect();
-        sorted.sort_by_key(|diagnostic| (diagnostic.span.line, diagnostic.span.column));
-        for diagnostic in sorted.iter().take(MAX_SHOWN) {
-            self.write_one(f, diagnostic)?;
+        let mistakes = self.found.iter().map(|found| ("error", found));
+        let warnings = self.warnings.iter().map(|found| ("warning", found));
+        let mut sorted: Vec<(&str, &Diagnostic)> = mistakes.chain(warnings).collect();
+        sorted.sort_by_key(|(_, diagnostic)| (diagnostic.span.line, diagnostic.span.column));
+        for (level, diagnostic) in sorted.iter().take(MAX_SHOWN) {
+            self.write_one(f, level, diagnostic)?;
             writeln!(f)?;
         }
         if sorted.len() > MAX_SHOWN {
             writeln!(f, "... and {} more\n", sorted.len() - MAX_SHOWN)?;
         }
-        match sorted.len() {
-            1 => write!(f, "1 mistake in {}", self.source.name),
-            count => write!(f, "{count} mistakes in {}", self.source.name),
-        }
+        let counts = [count(self.found.len(), "mistake"), count(self.warnings.len(), "warning")];
+        let counts: Vec<String> = counts.into_iter().flatten().collect();
+        write!(f, "{} in {}", counts.join(" and "), self.source.name)
+    }
+}
+
+/// `1 mistake`, `2 mistakes`, or nothing.
+fn count(number: usize, what: &str) -> Option<String> {
+    match number {
+        0 => None,
+        1 => Some(format!("1 {what}")),
+        _ => Some(format!("{number} {what}s")),
     }
 }
 

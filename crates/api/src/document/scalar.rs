@@ -2,6 +2,8 @@
 //!
 //! Quoted text is never looked at here. Nothing is guessed from the schema either: that is the walk's business.
 
+use std::borrow::Cow;
+
 /// The meaning of a scalar.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Meaning {
@@ -99,24 +101,38 @@ fn is_decimal(text: &str) -> bool {
         })
 }
 
-/// Whether reading `text` as its meaning and writing that down again, as Go does for a string field, gives `text`.
-pub(super) fn survives_as_text(text: &str, meaning: Meaning) -> bool {
-    match meaning {
-        Meaning::Text => true,
-        Meaning::Null => false,
-        Meaning::Bool(value) => text == if value { "true" } else { "false" },
-        Meaning::Integer(value) => value.to_string() == text,
-        Meaning::Unsigned(value) => value.to_string() == text,
-        Meaning::Float(value) => {
-            // Go keeps 32-bit precision, and writes large and very small numbers with an exponent.
-            let whole_digits = text.trim_start_matches('-').split('.').next().map_or(0, str::len);
-            #[expect(
-                clippy::cast_possible_truncation,
-                reason = "the loss of precision is what is being looked for"
-            )]
-            let narrow = value as f32;
-            whole_digits <= 6 && value.abs() >= 1e-4 && narrow.to_string() == text
+/// What unquoted `text` is in a field of text: Go reads it by its meaning first, and writes that down as text. `None` where it
+/// means nothing at all.
+pub(super) fn as_text(text: &str) -> Option<Cow<'_, str>> {
+    Some(match meaning(text) {
+        Meaning::Null => return None,
+        Meaning::Text => Cow::Borrowed(text),
+        Meaning::Bool(value) => Cow::Borrowed(if value { "true" } else { "false" }),
+        Meaning::Integer(value) => Cow::Owned(value.to_string()),
+        Meaning::Unsigned(value) => Cow::Owned(value.to_string()),
+        Meaning::Float(value) => Cow::Owned(float_text(value)),
+    })
+}
+
+/// A number as Go's YAML library writes it into a field of text: with 32-bit precision, and with an exponent if it is large or
+/// very small.
+fn float_text(value: f64) -> String {
+    #[expect(clippy::cast_possible_truncation, reason = "Go loses the same precision")]
+    let narrow = value as f32;
+    if narrow.is_nan() {
+        return "NaN".to_owned();
+    }
+    if narrow.is_infinite() {
+        return if narrow > 0.0 { "+Inf" } else { "-Inf" }.to_owned();
+    }
+    let scientific = format!("{narrow:e}");
+    let Some((digits, exponent)) = scientific.split_once('e') else { return scientific };
+    match exponent.parse::<i32>() {
+        Ok(exponent) if !(-4..6).contains(&exponent) => {
+            let sign = if exponent < 0 { '-' } else { '+' };
+            format!("{digits}e{sign}{:02}", exponent.unsigned_abs())
         }
+        _ => narrow.to_string(),
     }
 }
 
@@ -172,29 +188,38 @@ mod tests {
     }
 
     #[test]
-    fn text_that_go_would_change_is_recognised() {
-        for text in ["true", "false", "12", "-3", "1.5", "3.28", "0.0001", "123456.5", "web", "0"] {
-            assert!(survives_as_text(text, meaning(text)), "{text}");
-        }
-        for text in [
-            "yes",
-            "Off",
-            "True",
-            "010",
-            "+1",
-            "1_0",
-            "0x1",
-            "1.10",
-            "1e3",
-            "1.0",
-            "16777217.5",
-            "1234567.5",
-            "0.00001",
-            ".5",
-            "-0",
-            "~",
+    fn a_field_of_text_holds_what_go_makes_of_it() {
+        for (text, expected) in [
+            ("web", "web"),
+            ("true", "true"),
+            ("yes", "true"),
+            ("Off", "false"),
+            ("12", "12"),
+            ("-3", "-3"),
+            ("+1", "1"),
+            ("010", "8"),
+            ("1_0", "10"),
+            ("0x1f", "31"),
+            ("18446744073709551615", "18446744073709551615"),
+            ("1.5", "1.5"),
+            ("1.10", "1.1"),
+            ("1.0", "1"),
+            (".5", "0.5"),
+            ("-0.25", "-0.25"),
+            ("3.28", "3.28"),
+            ("1e3", "1000"),
+            ("123456.5", "123456.5"),
+            ("1234567.5", "1.2345675e+06"),
+            ("16777217.5", "1.6777218e+07"),
+            ("0.0001", "0.0001"),
+            ("0.00001", "1e-05"),
+            ("1e300", "+Inf"),
+            (".inf", "+Inf"),
+            ("-.inf", "-Inf"),
+            (".nan", "NaN"),
         ] {
-            assert!(!survives_as_text(text, meaning(text)), "{text}");
+            assert_eq!(as_text(text).as_deref(), Some(expected), "{text}");
         }
+        assert_eq!(as_text("~"), None);
     }
 }

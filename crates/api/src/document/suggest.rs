@@ -6,8 +6,6 @@ use serde_json::{Map, Value};
 
 /// Names that other APIs use for what Calico calls differently, with Calico's name.
 const SYNONYMS: &[(&str, &str)] = &[
-    ("from", "source"),
-    ("to", "destination"),
     ("policyTypes", "types"),
     ("podSelector", "selector"),
     ("endpointSelector", "selector"),
@@ -46,6 +44,19 @@ fn allowed_distance(name: &str, candidate: &str) -> usize {
     name.chars().count().min(candidate.chars().count()).div_ceil(3).min(3)
 }
 
+/// What to say about Kubernetes' `from` and `to` in a rule of Calico's: they mean the peer, and which end that is depends on the
+/// direction. The other end is the pod itself, and a policy with the two swapped would mean something else.
+pub(super) fn other_end(name: &str, path: &str) -> Option<(String, &'static str)> {
+    let direction = path.rsplit(['.', '[', ']']).find(|part| matches!(*part, "ingress" | "egress"))?;
+    let (peer, own) =
+        if direction == "ingress" { ("source", "destination") } else { ("destination", "source") };
+    matches!(name, "from" | "to").then(|| {
+        let help =
+            format!("write `{peer}` for the peer; in {direction} rules `{own}` is the selected pod itself");
+        (help, peer)
+    })
+}
+
 /// What to say about a field that `schema` does not have, and the field of the same map that was probably meant.
 /// `ancestors` are the schemas around it, innermost last.
 pub(super) fn for_unknown_field<'a>(
@@ -54,7 +65,7 @@ pub(super) fn for_unknown_field<'a>(
     ancestors: &[(&str, &Map<String, Value>)],
 ) -> (String, Option<&'a str>) {
     let Some(properties) = schema.get("properties").and_then(Value::as_object) else {
-        return ("nothing is known to stand here".to_owned(), None);
+        return ("no fields are known here".to_owned(), None);
     };
     if let Some(meant) = nearest(name, properties.keys().map(String::as_str)) {
         return (format!("did you mean `{meant}`?"), Some(meant));
@@ -85,13 +96,13 @@ fn elsewhere(
     {
         let place =
             if place.is_empty() { "at the top level".to_owned() } else { format!("directly in `{place}`") };
-        return format!("`{name}` stands {place}");
+        return format!("`{name}` belongs {place}");
     }
     let names: Vec<&str> = properties.keys().map(String::as_str).collect();
     if names.len() <= 24 {
         format!("known fields: {}", names.join(", "))
     } else {
-        "no such field is known here".to_owned()
+        "there is no such field here".to_owned()
     }
 }
 
@@ -109,6 +120,20 @@ fn has_property(schema: Option<&Map<String, Value>>, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_peer_depends_on_the_direction() {
+        for (name, path, expected) in [
+            ("from", "spec.ingress[0].from", Some("source")),
+            ("from", "spec.egress[3].from", Some("destination")),
+            ("to", "spec.egress[0].to", Some("destination")),
+            ("to", "spec.ingress[0].to", Some("source")),
+            ("port", "spec.egress[0].port", None),
+            ("from", "spec.from", None),
+        ] {
+            assert_eq!(other_end(name, path).map(|(_, meant)| meant), expected, "{path}");
+        }
+    }
 
     #[test]
     fn near_names_only() {

@@ -77,6 +77,27 @@ impl Node {
         }
     }
 
+    /// The field of this name, in its own spelling or, failing that, in another case.
+    pub(super) fn field(&self, name: &str) -> Option<&Entry> {
+        let Content::Map(entries) = &self.content else { return None };
+        let folded = || entries.iter().find(|entry| entry.key.text.eq_ignore_ascii_case(name));
+        self.get(name).or_else(folded)
+    }
+
+    /// What one segment of a path leads to, and the place of its name.
+    fn step(&self, segment: Segment<'_>) -> Option<(&Node, Span)> {
+        let entry = match (segment, &self.content) {
+            (Segment::Name(name), Content::Map(_)) => self.field(name)?,
+            (Segment::Bracket(key), Content::Map(_)) => self.get(key)?,
+            (Segment::Bracket(index), Content::List(items)) => {
+                let item = items.get(index.parse::<usize>().ok()?)?;
+                return Some((item, item.first_span()));
+            }
+            _ => return None,
+        };
+        Some((&entry.value, entry.key_span))
+    }
+
     /// The place of the field at `path`, or of the nearest one around it. Scalars are shown themselves, lists and maps
     /// by the name they stand under.
     pub(super) fn find(&self, path: &str) -> Option<Found> {
@@ -87,18 +108,9 @@ impl Node {
             _ => self.span,
         };
         for segment in segments(path) {
-            let next = match (segment, &node.content) {
-                (Segment::Name(name) | Segment::Bracket(name), Content::Map(_)) => {
-                    node.get(name).map(|entry| (&*entry.value, entry.key_span))
-                }
-                (Segment::Bracket(index), Content::List(items)) => index
-                    .parse::<usize>()
-                    .ok()
-                    .and_then(|index| items.get(index))
-                    .map(|item| (&**item, item.first_span())),
-                _ => None,
+            let Some((below, place)) = node.step(segment) else {
+                return Some(Found { span, exact: false });
             };
-            let Some((below, place)) = next else { return Some(Found { span, exact: false }) };
             span = match &below.content {
                 Content::Scalar(scalar) if !scalar.text.is_empty() => below.span,
                 _ => place,
@@ -146,11 +158,7 @@ impl Node {
     fn scalar(&self, path: &str) -> Option<&Scalar> {
         let mut node = self;
         for segment in segments(path) {
-            node = match (segment, &node.content) {
-                (Segment::Name(name) | Segment::Bracket(name), Content::Map(_)) => &node.get(name)?.value,
-                (Segment::Bracket(index), Content::List(items)) => items.get(index.parse::<usize>().ok()?)?,
-                _ => return None,
-            };
+            node = node.step(segment)?.0;
         }
         match &node.content {
             Content::Scalar(scalar) => Some(scalar),

@@ -7,13 +7,15 @@
 use crate::document::Checks;
 use crate::document::kinds::Object;
 use crate::document::report::{Diagnostic, Diagnostics};
-use crate::document::scalar::{Meaning, meaning, survives_as_text};
-use crate::document::suggest::{for_unknown_field, nearest};
+use crate::document::scalar::{Meaning, as_text, meaning};
+use crate::document::source::Span;
+use crate::document::suggest::{for_unknown_field, nearest, other_end};
 use crate::document::trail::Trail;
 use crate::document::tree::{Content, Entry, Node, Scalar};
 use crate::kind::API_VERSION;
 use crate::meta::ObjectMeta;
-use crate::schema::{Schema as _, for_kind, object as json_object};
+use crate::scalars::ASNumber;
+use crate::schema::{READS, Schema as _, for_kind, object as json_object};
 use serde_json::{Map, Number, Value, json};
 use std::collections::HashSet;
 use std::sync::OnceLock;
@@ -72,6 +74,10 @@ impl Walk<'_> {
             diagnostic = diagnostic.with_help(help);
         }
         self.diagnostics.add(diagnostic);
+    }
+
+    fn warn(&mut self, span: Span, trail: &Trail<'_>, message: String, help: String) {
+        self.diagnostics.warn(Diagnostic::new(span, trail.path(), message).with_help(help));
     }
 
     /// The value as JSON, or `None` if it is null or was reported.
@@ -138,16 +144,19 @@ impl Walk<'_> {
             self.ancestors.push((name, schema));
         }
         for entry in entries {
-            let name = entry.key.text.as_str();
-            if entry.repeats(&mut seen) {
-                let path = Trail::Field(trail, name).path();
-                let message = format!("field `{name}` is given twice");
-                self.diagnostics.add(Diagnostic::new(entry.key_span, path, message));
+            let known = properties.and_then(|known| spelled(known, &entry.key.text));
+            let name = known.map_or(entry.key.text.as_str(), |(name, _)| name);
+            if !seen.insert(name) {
+                // What a merge key brings gives way to what the map says itself, in whatever case.
+                if !entry.merged {
+                    self.given_twice(entry, name, trail);
+                }
                 continue;
             }
-            let value = if let Some(property) =
-                properties.and_then(|known| known.get(name)).and_then(Value::as_object)
-            {
+            let value = if let Some((_, property)) = known {
+                if name != entry.key.text {
+                    self.other_case(entry, name, trail);
+                }
                 let property = if matches!(trail, Trail::Root) && name == "metadata" {
                     metadata_schema()
                 } else {
@@ -155,13 +164,19 @@ impl Walk<'_> {
                 };
                 self.value(property, &entry.value, &Trail::Field(trail, name))
             } else if let Some(entry_schema) = open {
-                self.check_key(entry, trail);
-                if entry.value.is_null() {
-                    // A label without a value is a label with an empty value, to Go too.
-                    fields.insert(name.to_owned(), placeholder(entry_schema));
-                    continue;
+                let Some(key) = self.key(entry, trail) else { continue };
+                // A label without a value is a label with an empty value, to Go too.
+                let value = if entry.value.is_null() {
+                    Some(placeholder(entry_schema))
+                } else {
+                    self.value(entry_schema, &entry.value, &Trail::Entry(trail, name))
+                };
+                if let Some(value) = value
+                    && fields.insert(key, value).is_some()
+                {
+                    self.given_twice(entry, name, trail);
                 }
-                self.value(entry_schema, &entry.value, &Trail::Entry(trail, name))
+                continue;
             } else if keeps_unknown || properties.is_none() {
                 self.anything(&entry.value, &Trail::Field(trail, name))
             } else {
@@ -176,6 +191,11 @@ impl Walk<'_> {
             }
         }
         self.ancestors.truncate(depth);
+        // A required field that holds nothing is missing.
+        for entry in entries.iter().filter(|entry| entry.value.is_null()) {
+            let known = properties.and_then(|known| spelled(known, &entry.key.text));
+            seen.remove(known.map_or(entry.key.text.as_str(), |(name, _)| name));
+        }
         seen.extend(misspelt);
         // A file for a delete need not be complete, and an empty `spec` is what a missing one is read as.
         if self.checks == Checks::Everything && !matches!(trail, Trail::Root) {
@@ -200,8 +220,15 @@ impl Walk<'_> {
         let around = self.ancestors.len().saturating_sub(1);
         let ancestors: Vec<(&str, &SchemaMap)> =
             self.ancestors[..around].iter().map(|(name, schema)| (name.as_str(), *schema)).collect();
-        let (help, meant) = for_unknown_field(name, schema, &ancestors);
         let path = Trail::Field(trail, name).path();
+        let (help, meant) = match other_end(name, path.as_str()) {
+            Some((help, meant))
+                if schema.get("properties").is_some_and(|known| known.get(meant).is_some()) =>
+            {
+                (help, Some(meant))
+            }
+            _ => for_unknown_field(name, schema, &ancestors),
+        };
         let message = format!("unknown field `{}`", shorten(name));
         self.diagnostics.add(Diagnostic::new(entry.key_span, path, message).with_help(help));
         meant
@@ -209,8 +236,16 @@ impl Walk<'_> {
 
     fn check_required(&mut self, schema: &SchemaMap, node: &Node, seen: &HashSet<&str>, trail: &Trail<'_>) {
         let Some(required) = schema.get("required").and_then(Value::as_array) else { return };
+        // Go has no missing booleans and structs: they are false and empty, and Calico's tool stores them so.
+        let has_zero = |name: &str| {
+            let kind = schema
+                .get("properties")
+                .and_then(|fields| fields.get(name))
+                .and_then(|field| field.get("type"));
+            matches!(kind.and_then(Value::as_str), Some("boolean" | "object"))
+        };
         for name in required.iter().filter_map(Value::as_str) {
-            if !seen.contains(name) {
+            if !seen.contains(name) && !has_zero(name) {
                 let span = node.find("").map_or(node.span, |found| found.span);
                 let path = Trail::Field(trail, name).path();
                 self.diagnostics.add(Diagnostic::new(span, path, format!("missing field `{name}`")));
@@ -218,14 +253,48 @@ impl Walk<'_> {
         }
     }
 
-    /// Keys of a free map are text too: Go would write `yes` down as `true`.
-    fn check_key(&mut self, entry: &Entry, trail: &Trail<'_>) {
-        let key = &entry.key;
-        if key.plain && !survives_as_text(&key.text, meaning(&key.text)) {
-            let path = Trail::Entry(trail, &key.text).path();
-            let diagnostic =
-                Diagnostic::new(entry.key_span, path, ambiguous(&key.text)).with_help(quote(&key.text));
-            self.diagnostics.add(diagnostic);
+    fn given_twice(&mut self, entry: &Entry, name: &str, trail: &Trail<'_>) {
+        let path = Trail::Field(trail, name).path();
+        let written = &entry.key.text;
+        let mut diagnostic =
+            Diagnostic::new(entry.key_span, path, format!("field `{}` is given twice", shorten(name)));
+        if written != name {
+            diagnostic = diagnostic.with_help(format!("`{}` is the same field: keep one", shorten(written)));
+        }
+        self.diagnostics.add(diagnostic);
+    }
+
+    /// Go takes field names in any case, so Calico's tool does, and files that work there must work here.
+    fn other_case(&mut self, entry: &Entry, name: &str, trail: &Trail<'_>) {
+        let message = format!("field `{}` is read as `{name}`", entry.key.text);
+        self.warn(
+            entry.key_span,
+            &Trail::Field(trail, name),
+            message,
+            format!("write `{name}`: kubectl and the Kubernetes API take no other case"),
+        );
+    }
+
+    /// The key of a free map. Keys are text too: Go reads `yes` and writes down `true`.
+    fn key(&mut self, entry: &Entry, trail: &Trail<'_>) -> Option<String> {
+        let written = entry.key.text.as_str();
+        if !entry.key.plain {
+            return Some(written.to_owned());
+        }
+        let trail = Trail::Entry(trail, written);
+        match as_text(written) {
+            Some(read) => {
+                if read != written {
+                    self.warn(entry.key_span, &trail, read_as(written, &read), quote(written));
+                }
+                Some(read.into_owned())
+            }
+            None => {
+                let message = "expected text, found nothing".to_owned();
+                let diagnostic = Diagnostic::new(entry.key_span, trail.path(), message);
+                self.diagnostics.add(diagnostic.with_help(quote(written)));
+                None
+            }
         }
     }
 
@@ -253,7 +322,24 @@ impl Walk<'_> {
                 }
             }
         }
+        if schema.get("x-kubernetes-list-type").and_then(Value::as_str) == Some("set") {
+            self.warn_of_repetitions(&values, items, trail);
+        }
         Some(Value::Array(values))
+    }
+
+    fn warn_of_repetitions(&mut self, values: &[Value], items: &[std::sync::Arc<Node>], trail: &Trail<'_>) {
+        let mut seen = HashSet::with_capacity(values.len());
+        for (index, (value, item)) in values.iter().zip(items).enumerate() {
+            if value.as_str().is_some_and(|text| !text.is_empty() && !seen.insert(text)) {
+                self.warn(
+                    item.first_span(),
+                    &Trail::Item(trail, index),
+                    "this item is in the list already".to_owned(),
+                    "remove it: a Kubernetes API server refuses a list that has an item twice".to_owned(),
+                );
+            }
+        }
     }
 
     fn text(&mut self, schema: &SchemaMap, node: &Node, trail: &Trail<'_>) -> Option<Value> {
@@ -264,11 +350,24 @@ impl Walk<'_> {
         if let Some(Value::Array(allowed)) = schema.get("enum") {
             return self.one_of(allowed, scalar, node, trail);
         }
-        if scalar.plain && !survives_as_text(text, meaning(text)) {
-            self.report(node, trail, ambiguous(text), Some(quote(text)));
-            return None;
+        if !scalar.plain {
+            return Some(text.into());
         }
-        Some(text.into())
+        if schema.get(READS).and_then(Value::as_str) == Some("text") && meaning(text) != Meaning::Text {
+            // The types behind these fields read text only, in Calico too.
+            let is_time = schema.get("format").and_then(Value::as_str) == Some("date-time");
+            let example = if is_time {
+                "a time such as 2026-11-17T08:00:00Z"
+            } else {
+                "a unit too, as in 90s or 1h30m"
+            };
+            return self.wrong_type(node, trail, "text", Some(format!("write {example}")));
+        }
+        let read = as_text(text)?;
+        if read != text {
+            self.warn(node.span, trail, read_as(text, &read), quote(text));
+        }
+        Some(read.into())
     }
 
     fn one_of(
@@ -308,6 +407,11 @@ impl Walk<'_> {
     }
 
     fn integer(&mut self, schema: &SchemaMap, node: &Node, trail: &Trail<'_>) -> Option<Value> {
+        if schema.get(READS).and_then(Value::as_str) == Some("as-number")
+            && let Content::Scalar(scalar) = &node.content
+        {
+            return self.as_number(scalar, node, trail);
+        }
         let value = match self.numeric(node) {
             Ok(Meaning::Integer(value)) => Value::from(value),
             Ok(Meaning::Unsigned(value)) => Value::from(value),
@@ -331,6 +435,30 @@ impl Walk<'_> {
             return None;
         }
         Some(value)
+    }
+
+    /// The number of an autonomous system may be text, and text may be the dotted form.
+    fn as_number(&mut self, scalar: &Scalar, node: &Node, trail: &Trail<'_>) -> Option<Value> {
+        let number = match (scalar.plain, meaning(&scalar.text)) {
+            (true, Meaning::Integer(value)) => u32::try_from(value).ok(),
+            (true, Meaning::Float(value)) => whole(value).and_then(|value| u32::try_from(value).ok()),
+            (true, Meaning::Text) | (false, _) => {
+                ASNumber::from_text(&scalar.text).ok().map(|number| number.0)
+            }
+            _ => None,
+        };
+        if number.is_none() {
+            let dotted = scalar.plain && ASNumber::from_text(&scalar.text).is_ok();
+            let help = if dotted {
+                // YAML takes 1.10 and 1.1 for the same number.
+                format!("put it in quotes: \"{}\"", scalar.text)
+            } else {
+                "write a number up to 4294967295, or two up to 65535 as in \"1.10\"".to_owned()
+            };
+            let message = format!("`{}` is not an AS number", shorten(&scalar.text));
+            self.report(node, trail, message, Some(help));
+        }
+        number.map(Value::from)
     }
 
     fn number(&mut self, node: &Node, trail: &Trail<'_>) -> Option<Value> {
@@ -375,8 +503,7 @@ impl Walk<'_> {
             Meaning::Float(value) if whole(value).is_some() => whole(value).map(Value::from),
             Meaning::Float(_) => self.wrong_type(node, trail, "a whole number or text", None),
             Meaning::Bool(_) | Meaning::Null => {
-                self.report(node, trail, ambiguous(&scalar.text), Some(quote(&scalar.text)));
-                None
+                self.wrong_type(node, trail, "a number or text", Some(quote(&scalar.text)))
             }
         }
     }
@@ -446,20 +573,19 @@ fn placeholder(schema: &SchemaMap) -> Value {
     }
 }
 
-fn ambiguous(text: &str) -> String {
-    let read_as = match meaning(text) {
-        Meaning::Bool(value) => value.to_string(),
-        Meaning::Integer(value) => value.to_string(),
-        Meaning::Unsigned(value) => value.to_string(),
-        Meaning::Float(value) => value.to_string(),
-        Meaning::Null => "nothing".to_owned(),
-        Meaning::Text => text.to_owned(),
-    };
-    format!("expected text, but YAML reads `{}` as {read_as}", shorten(text))
+fn read_as(written: &str, read: &str) -> String {
+    format!("YAML reads `{}` as `{read}`, and that is stored", shorten(written))
 }
 
 fn quote(text: &str) -> String {
-    format!("put it in quotes: \"{}\"", shorten(text))
+    format!("put it in quotes if you mean the text: \"{}\"", shorten(text))
+}
+
+/// The property of this name, in its own spelling or, failing that, in another case.
+fn spelled<'a>(properties: &'a SchemaMap, name: &str) -> Option<(&'a str, &'a SchemaMap)> {
+    let exact = properties.get_key_value(name);
+    let found = exact.or_else(|| properties.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)))?;
+    Some((found.0.as_str(), found.1.as_object()?))
 }
 
 fn shorten(text: &str) -> String {

@@ -4,6 +4,7 @@ use crate::errors::{FieldErrors, FieldPath};
 use crate::kind::Kind;
 use crate::meta::{ObjectMeta, Time};
 use crate::object::{Object, Spec, StatusPart};
+use crate::resources::policy::repeated;
 use crate::resources::setting_checks::check_range;
 use crate::scalars::names::{check_metadata, is_dns_subdomain};
 use crate::text::string_enum;
@@ -211,6 +212,9 @@ impl Spec for CalicoNodeStatusSpec {
             errors.add(spec.child("node"), &self.node, "is not the name of a node");
         }
         errors.require(!self.classes.is_empty(), spec.child("classes"), "", "is required");
+        for (index, class) in repeated(&self.classes) {
+            errors.add(spec.child("classes").index(index), class, "specified more than once");
+        }
         let period = spec.child("updatePeriodSeconds");
         match self.update_period_seconds {
             None => errors.add(period, "", "is required"),

@@ -69,9 +69,21 @@ pub(crate) enum ServiceNamespace {
     Required,
 }
 
+/// The items that stand further ahead in the list already.
+pub(crate) fn repeated<T: PartialEq>(items: &[T]) -> impl Iterator<Item = (usize, &T)> {
+    items.iter().enumerate().filter(move |(index, item)| items[..*index].contains(item))
+}
+
 /// Checks the lists of enumerations: the schema takes an empty text for an absent value, which it is not in a list.
 pub(crate) fn check_lists(types: &[PolicyType], hints: &[PolicyPerformanceHint], errors: &mut FieldErrors) {
     let spec = FieldPath::new("spec");
+    for (index, repeated) in repeated(types) {
+        let reason = format!("'{repeated}' type specified more than once");
+        errors.add(spec.child("types").index(index), repeated, reason);
+    }
+    for (index, repeated) in repeated(hints) {
+        errors.add(spec.child("performanceHints").index(index), repeated, "specified more than once");
+    }
     for (index, _) in types.iter().enumerate().filter(|(_, policy_type)| policy_type.is_unset()) {
         errors.add(spec.child("types").index(index), "", "must be one of: Ingress, Egress");
     }

@@ -141,10 +141,15 @@ fn ip_versions(schema: &mut Map<String, Value>) {
 impl Rule {
     /// Checks everything about this rule that does not depend on the policy around it.
     pub fn validate(&self, path: &FieldPath, errors: &mut FieldErrors) {
-        self.check_rules(path, errors);
         if self.action.is_unset() {
             errors.add(path.child("action"), "", "is required: one of Allow, Deny, Log, Pass");
         }
+        self.validate_in_profile(path, errors);
+    }
+
+    /// The same for a rule of a profile, which Calico takes without an action as well.
+    pub fn validate_in_profile(&self, path: &FieldPath, errors: &mut FieldErrors) {
+        self.check_rules(path, errors);
         for (name, protocol) in [("protocol", &self.protocol), ("notProtocol", &self.not_protocol)] {
             if let Some(protocol) = protocol {
                 protocol.validate(&path.child(name), errors);

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 text_newtype! {
     /// A length of time such as `90s` or `1h30m`; kept as written.
-    Duration => std::time::Duration, parse, {"type": "string"}
+    Duration => std::time::Duration, parse, {"type": "string", (crate::schema::READS): "text"}
 }
 
 impl Duration {

@@ -1,7 +1,7 @@
 //! Numbers with habits: AS numbers, DSCP values, and floats that print as Go prints them.
 
 use super::int_or_string::{IntOrString, with_open_pattern};
-use crate::schema::{Schema, object};
+use crate::schema::{READS, Schema, object};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -53,7 +53,7 @@ impl<'de> Deserialize<'de> for ASNumber {
 
 impl Schema for ASNumber {
     fn schema() -> Map<String, Value> {
-        object(json!({"type": "integer", "format": "int32"}))
+        object(json!({"type": "integer", "format": "int32", READS: "as-number"}))
     }
 }
 

@@ -85,9 +85,18 @@ impl Protocol {
     pub fn validate(&self, path: &FieldPath, errors: &mut FieldErrors) {
         match self {
             Self::Number(0) | Self::Other(IntOrString::Int(_)) => {
-                errors.add(path.clone(), self, "protocol number invalid");
+                errors.add(path.clone(), self, "protocol number invalid: must be 1 to 255");
             }
-            Self::Other(_) => errors.add(path.clone(), self, "protocol name invalid"),
+            Self::Other(IntOrString::String(name)) => {
+                let reason = match Self::from_name(name.trim()) {
+                    Self::Other(_) => {
+                        let names = Self::NAMED.map(|(name, ..)| name).join(", ");
+                        format!("protocol name invalid: must be one of {names}, or a number from 1 to 255")
+                    }
+                    meant => format!("protocol name invalid: did you mean {meant}?"),
+                };
+                errors.add(path.clone(), self, reason);
+            }
             _ => {}
         }
     }

@@ -1,8 +1,9 @@
 //! Checks a JSON value against a structural schema, and fills in the schema's defaults, as a kube-apiserver does.
 //!
-//! Covers the keywords that our schemas use: types, enums, patterns, ranges, lengths, required fields, list types. It
-//! does not run CEL: the rules stand beside their Rust twins (see [`crate::rules`]). Unknown fields are not its
-//! business either; users' files are checked for those where they are read.
+//! Covers the keywords that our schemas use: types, enums, patterns, ranges, lengths, required fields. It does not run
+//! CEL: the rules stand beside their Rust twins (see [`crate::rules`]). Unknown fields are not its business either;
+//! users' files are checked for those where they are read. Nor are items that a list has twice: Calico's client takes
+//! them, and only a Kubernetes API server refuses them.
 
 use crate::errors::{FieldErrors, FieldPath};
 use regex::Regex;
@@ -104,18 +105,22 @@ fn check_text(schema: &Map<String, Value>, text: &str, path: &FieldPath, errors:
     if let Some(max) = schema.get("maxLength").and_then(Value::as_u64)
         && length() > max
     {
-        errors.add(path.clone(), shorten(text), format!("must be at most {max} characters long"));
+        errors.add(path.clone(), shorten(text), format!("must be at most {max} {} long", characters(max)));
     }
     if let Some(min) = schema.get("minLength").and_then(Value::as_u64)
         && length() < min
     {
-        errors.add(path.clone(), text, format!("must be at least {min} characters long"));
+        errors.add(path.clone(), text, format!("must be at least {min} {} long", characters(min)));
     }
     if let Some(pattern) = schema.get("pattern").and_then(Value::as_str)
         && !matches(pattern, text)
     {
         errors.add(path.clone(), shorten(text), in_words(pattern));
     }
+}
+
+fn characters(count: u64) -> &'static str {
+    if count == 1 { "character" } else { "characters" }
 }
 
 fn check_number(
@@ -142,14 +147,13 @@ fn check_list(schema: &Map<String, Value>, items: &[Value], path: &FieldPath, er
     if let Some(max) = schema.get("maxItems").and_then(Value::as_u64)
         && count > max
     {
-        errors.add(path.clone(), format!("{count} items"), format!("must have at most {max} items"));
+        errors.add(path.clone(), count_of(count), format!("must have at most {}", count_of(max)));
     }
     if let Some(min) = schema.get("minItems").and_then(Value::as_u64)
         && count < min
     {
-        errors.add(path.clone(), format!("{count} items"), format!("must have at least {min} items"));
+        errors.add(path.clone(), count_of(count), format!("must have at least {}", count_of(min)));
     }
-    check_unique(schema, items, path, errors);
     if let Some(Value::Object(item_schema)) = schema.get("items") {
         for (index, item) in items.iter().enumerate() {
             check(item_schema, item, &path.index(index), errors);
@@ -157,27 +161,8 @@ fn check_list(schema: &Map<String, Value>, items: &[Value], path: &FieldPath, er
     }
 }
 
-fn check_unique(schema: &Map<String, Value>, items: &[Value], path: &FieldPath, errors: &mut FieldErrors) {
-    let keys: Vec<&str> = match schema.get("x-kubernetes-list-type").and_then(Value::as_str) {
-        Some("set") => Vec::new(),
-        Some("map") => match schema.get("x-kubernetes-list-map-keys") {
-            Some(Value::Array(keys)) => keys.iter().filter_map(Value::as_str).collect(),
-            _ => return,
-        },
-        _ => return,
-    };
-    let identity = |item: &Value| -> String {
-        if keys.is_empty() {
-            return item.to_string();
-        }
-        keys.iter().map(|key| item.get(key).map_or_else(String::new, Value::to_string) + "/").collect()
-    };
-    let mut seen: HashMap<String, usize> = HashMap::with_capacity(items.len());
-    for (index, item) in items.iter().enumerate() {
-        if let Some(first) = seen.insert(identity(item), index) {
-            errors.add(path.index(index), plain(item), format!("duplicates item {first}"));
-        }
-    }
+fn count_of(items: u64) -> String {
+    if items == 1 { "1 item".to_owned() } else { format!("{items} items") }
 }
 
 fn check_object(

@@ -1,5 +1,6 @@
 //! Tests of the crate from outside: tables of verdicts, objects that Calico wrote, properties of random objects.
 
+mod mutations;
 mod properties;
 mod round_trip;
 mod settings;

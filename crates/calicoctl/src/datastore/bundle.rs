@@ -43,6 +43,7 @@ pub const KINDS: [Kind; 17] = [
 /// The kinds that only the supplement has.
 pub const SUPPLEMENTARY_KINDS: [Kind; 3] = [Kind::Profile, Kind::WorkloadEndpoint, Kind::CalicoNodeStatus];
 
+/// Stands on a line of its own, before the JSON of each of the other parts.
 const SEPARATOR: &str = "===\n";
 
 /// Everything that a datastore holds.
@@ -107,7 +108,11 @@ pub fn list_document(kind: Kind, items: &[&Resource], revision: &str) -> Result<
         "metadata": {"resourceVersion": revision},
         "items": items,
     });
-    Ok(format!("{}---\n", api::yaml::to_string(&list)))
+    let text = api::yaml::to_string(&list);
+    // Calico's import cuts at every `===` at the end of a line, such as one in an annotation. JSON is YAML as well, and has
+    // no line ends inside texts.
+    let text = if text.contains(SEPARATOR) { serde_json::to_string_pretty(&list)? + "\n" } else { text };
+    Ok(format!("{text}---\n"))
 }
 
 /// What follows the documents.
@@ -134,7 +139,7 @@ pub fn remaining_parts(bundle: &Bundle) -> Result<String> {
 /// # Errors
 /// The first mistake, with its place.
 pub fn read(name: &str, text: &str) -> Result<Bundle> {
-    let parts: Vec<&str> = text.split(SEPARATOR).collect();
+    let parts = parts(text);
     let [documents, information, last] = parts.as_slice() else {
         return Err(Failure::new(format!(
             "error while reading migration file: imported file: {name} is improperly formatted. Try recreating with \
@@ -162,6 +167,23 @@ pub fn read(name: &str, text: &str) -> Result<Bundle> {
     Ok(Bundle { resources, cluster_information, ipam: last.ipam, supplement })
 }
 
+/// The parts of a file. A separator is a whole line and has JSON behind it: the same text inside an object, indented or not, is
+/// not one.
+fn parts(text: &str) -> Vec<&str> {
+    let mut parts = Vec::new();
+    let mut start = 0;
+    for (at, _) in text.match_indices(SEPARATOR) {
+        let end = at + SEPARATOR.len();
+        let is_line = at == 0 || text[..at].ends_with('\n');
+        if is_line && at >= start && text[end..].trim_start().starts_with('{') {
+            parts.push(&text[start..at]);
+            start = end;
+        }
+    }
+    parts.push(&text[start..]);
+    parts
+}
+
 /// Adds the resources of one document: a resource, a list object, or a plain list.
 fn collect(document: Value, resources: &mut Vec<Resource>) -> std::result::Result<(), String> {
     let items = match document {
@@ -172,7 +194,7 @@ fn collect(document: Value, resources: &mut Vec<Resource>) -> std::result::Resul
                 match object.remove("items") {
                     Some(Value::Array(items)) => items,
                     None | Some(Value::Null) => Vec::new(),
-                    Some(_) => return Err(format!("the items of a {kind} are no list")),
+                    Some(_) => return Err(format!("the items of a {kind} are not a list")),
                 }
             } else {
                 resources.push(one(&kind, object)?);
@@ -182,7 +204,7 @@ fn collect(document: Value, resources: &mut Vec<Resource>) -> std::result::Resul
         _ => return Err("a document is neither an object nor a list".to_owned()),
     };
     for item in items {
-        let Value::Object(object) = item else { return Err("an item of a list is no object".to_owned()) };
+        let Value::Object(object) = item else { return Err("an item of a list is not an object".to_owned()) };
         let kind = object.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
         resources.push(one(&kind, object)?);
     }
@@ -232,6 +254,31 @@ mod tests {
         let again = bundle.ipam.clone().into_entries().and_then(IpamPart::from_entries).expect("converting");
         let json = |part: &IpamPart| serde_json::to_value(part).expect("JSON");
         assert_eq!(json(&again), json(&bundle.ipam));
+    }
+
+    #[test]
+    fn a_line_of_the_separator_inside_an_object_is_not_one() {
+        const NOTE: &str = "Title\n===\n{ text }\n===\n";
+        // As Calico would print it: a block of text, indented.
+        let file = FILE.replacen(
+            "    creationTimestamp: null\n    name: allow-dns\n",
+            "      note: |\n        Title\n        ===\n        { text }\n        ===\n    name: allow-dns\n",
+            1,
+        );
+        assert_ne!(file, FILE);
+        let note = |bundle: &Bundle| {
+            let annotated = bundle.resources.iter().find(|resource| resource.name() == "allow-dns");
+            annotated.and_then(|resource| resource.metadata().annotations.get("note").cloned())
+        };
+        let bundle = read("file", &file).expect("reading");
+        assert_eq!(note(&bundle).as_deref(), Some(NOTE));
+        // What we write has the separator only where Calico's import, which cuts at each, must cut.
+        let policies: Vec<&Resource> =
+            bundle.resources.iter().filter(|resource| resource.name() == "allow-dns").collect();
+        let documents = list_document(Kind::GlobalNetworkPolicy, &policies, "1").expect("writing");
+        let written = format!("{documents}{}", remaining_parts(&bundle).expect("writing"));
+        assert_eq!(written.matches(SEPARATOR).count(), 2, "{written}");
+        assert_eq!(note(&read("file", &written).expect("reading")).as_deref(), Some(NOTE));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::failure::{Failure, Result};
 use crate::files::FileFlags;
 use crate::kinds::Words;
 use crate::version_gate::Access;
+use api::document::Checks;
 
 /// Flags of `delete`.
 #[derive(Debug, clap::Args)]
@@ -57,7 +58,7 @@ pub async fn run(args: &DeleteArgs, context: &mut Context) -> Result<()> {
             .collect(),
         true => {
             let mut targets = Vec::new();
-            for document in args.files.documents(context)? {
+            for document in args.files.documents(context, Checks::Structure)? {
                 let metadata = document.resource.metadata();
                 let namespace = namespaces.resolve(document.kind(), &metadata.namespace)?;
                 let identity = Identity { kind: document.kind(), namespace, name: metadata.name.clone() };

@@ -18,6 +18,7 @@ use crate::ipam::usage;
 use crate::kinds::Words;
 use crate::version_gate::Access;
 use ::explain::{Cluster, World};
+use api::document::Checks;
 use api::{Kind, Resource};
 use client::{Client, ListQuery};
 use model::ListOptions;
@@ -78,7 +79,7 @@ pub async fn run(args: &DescribeArgs, context: &mut Context) -> Result<()> {
     let targets = match args.files.is_given() {
         false => from_words(&args.words, namespaces)?,
         true => {
-            let documents = args.files.documents(context)?;
+            let documents = args.files.documents(context, Checks::Structure)?;
             let targets = documents.iter().map(|document| {
                 let metadata = document.resource.metadata();
                 let namespace = namespaces.resolve(document.kind(), &metadata.namespace)?;

@@ -13,7 +13,7 @@ use crate::files::FileFlags;
 use crate::output::counted;
 use crate::version_gate::Access;
 use api::Resource;
-use api::document::Document;
+use api::document::{Checks, Document};
 use api::schema::{apply_defaults, for_kind, property};
 use client::{Client, Error};
 use similar::TextDiff;
@@ -63,7 +63,7 @@ pub async fn run(args: &DiffArgs, context: &mut Context) -> Result<()> {
 
 /// Shows the differences and counts them.
 async fn differences(args: &DiffArgs, context: &mut Context) -> Result<usize> {
-    let documents = args.files.documents(context)?;
+    let documents = args.files.documents(context, Checks::Everything)?;
     let namespaces = Namespaces { flag: args.namespace.as_deref(), all: false };
     let input = Input::new(documents, namespaces, &args.prune)?;
     if input.documents.is_empty() {
@@ -143,7 +143,7 @@ pub async fn preview(
         };
         return Ok(count("created") + count("changed") + pruned);
     }
-    show_places(&documents, &outcomes, context);
+    show_places(&documents, &mut outcomes, context);
     let kinds = documents.iter().map(Document::kind).collect();
     let verb = match action {
         Action::Create { .. } => Verb { plain: "create", past: "could have created" },

@@ -10,6 +10,7 @@ use crate::files::FileFlags;
 use crate::kinds::{Settings, Words};
 use crate::output::{Answer, FORMATS, Format};
 use crate::version_gate::Access;
+use api::document::Checks;
 use api::{BGPConfigurationSpec, Kind, Resource};
 use client::{Client, DatastoreType, ListQuery};
 use futures::StreamExt as _;
@@ -92,7 +93,7 @@ pub async fn run(args: &GetArgs, context: &mut Context) -> Result<()> {
         false => from_words(&args.words, namespaces)?,
         true => {
             let mut targets = Vec::new();
-            for document in args.files.documents(context)? {
+            for document in args.files.documents(context, Checks::Structure)? {
                 let metadata = document.resource.metadata();
                 let namespace = namespaces.resolve(document.kind(), &metadata.namespace)?;
                 targets.push(Identity { kind: document.kind(), namespace, name: metadata.name.clone() });

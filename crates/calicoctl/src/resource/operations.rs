@@ -23,6 +23,8 @@ pub enum Refusal {
     Store(Box<Error>),
     /// What the command line itself says.
     Text(String),
+    /// This many mistakes, which were shown with their places.
+    Shown(usize),
 }
 
 impl Refusal {
@@ -30,6 +32,15 @@ impl Refusal {
     #[must_use]
     pub fn is_does_not_exist(&self) -> bool {
         matches!(self, Self::Store(error) if error.is_does_not_exist())
+    }
+
+    /// How many mistakes were shown already.
+    #[must_use]
+    pub fn shown(&self) -> usize {
+        match self {
+            Self::Shown(count) => *count,
+            _ => 0,
+        }
     }
 
     /// Whether there is such an object already.
@@ -49,13 +60,19 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let error = match self {
             Self::Text(text) => return f.write_str(text),
+            Self::Shown(1) => return f.write_str("1 mistake, shown above"),
+            Self::Shown(count) => return write!(f, "{count} mistakes, shown above"),
             Self::Store(error) => error,
         };
         match &**error {
-            Error::DoesNotExist { key, reason } => {
-                write!(f, "resource does not exist: {key} with error: {}", or_nil(reason))
+            // Calico's tool adds `with error: <nil>` where there is no more to say.
+            Error::DoesNotExist { key, reason } if reason.is_empty() => {
+                write!(f, "resource does not exist: {key}")
             }
-            Error::AlreadyExists { key, .. } => write!(f, "resource already exists: {key} with error: <nil>"),
+            Error::DoesNotExist { key, reason } => {
+                write!(f, "resource does not exist: {key} with error: {reason}")
+            }
+            Error::AlreadyExists { key, .. } => write!(f, "resource already exists: {key}"),
             Error::InsufficientIdentifiers { missing } => {
                 write!(f, "insufficient identifiers, missing '{missing}'")
             }
@@ -73,10 +90,6 @@ impl fmt::Display for Refusal {
             }
         }
     }
-}
-
-fn or_nil(reason: &str) -> &str {
-    if reason.is_empty() { "<nil>" } else { reason }
 }
 
 /// A result of an operation on one object.

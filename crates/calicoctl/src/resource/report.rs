@@ -58,16 +58,15 @@ impl Results {
         }
         if self.handled == 0 {
             return Err(Failure::new(match (total, kind) {
-                (1, _) => spaced(&format!("failed to {plain} {quoted}resource:"), &errors),
-                _ => spaced(&format!("failed to {plain} any {quoted}resources:"), &errors),
+                (1, _) => format!("failed to {plain} {quoted}resource:{errors}"),
+                _ => format!("failed to {plain} any {quoted}resources:{errors}"),
             }));
         }
         context.print(&format!(
             "Partial success: {past} the first {} out of {total} {quoted}resources:\n",
             self.handled
         ))?;
-        let hit = if self.refusals.len() == 1 { "hit error:" } else { "hit errors:" };
-        Err(Failure::new(spaced(hit, &errors)))
+        Err(Failure::new(format!("hit error:{errors}")))
     }
 
     /// Says how a delete went.
@@ -93,16 +92,41 @@ impl Results {
         Err(Failure::new(lines.join("\n")))
     }
 
-    /// One error as Calico prints it; several one below the other, where Calico has them all in one line.
+    /// What went wrong, to follow a colon: one error in brackets, as Go prints a list of them, several on lines of their own.
     fn errors(&self) -> String {
-        match self.refusals.as_slice() {
-            [only] => format!("[{only}]"),
-            several => several.iter().map(|refusal| format!("\n  {refusal}")).collect(),
+        let shown: usize = self.refusals.iter().map(Refusal::shown).sum();
+        let mut texts: Vec<String> =
+            self.refusals.iter().filter(|refusal| refusal.shown() == 0).map(ToString::to_string).collect();
+        if shown > 0 {
+            let shown = Refusal::Shown(shown).to_string();
+            if texts.is_empty() {
+                return format!(" {shown}");
+            }
+            texts.push(shown);
+        }
+        match texts.as_slice() {
+            [only] => format!(" [{only}]"),
+            several => several.iter().map(|text| format!("\n- {text}")).collect(),
         }
     }
 }
 
-/// A heading and what follows, on the same line or on the next.
-fn spaced(heading: &str, rest: &str) -> String {
-    if rest.starts_with('\n') { format!("{heading}{rest}") } else { format!("{heading} {rest}") }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_failure_has_its_line_and_nothing_is_said_twice() {
+        let text = |text: &str| Refusal::Text(text.to_owned());
+        for (refusals, expected) in [
+            (vec![text("gone")], " [gone]"),
+            (vec![text("gone"), text("there")], "\n- gone\n- there"),
+            (vec![Refusal::Shown(1)], " 1 mistake, shown above"),
+            (vec![Refusal::Shown(1), Refusal::Shown(2)], " 3 mistakes, shown above"),
+            (vec![Refusal::Shown(2), text("gone")], "\n- gone\n- 2 mistakes, shown above"),
+        ] {
+            let results = Results { kinds: Vec::new(), handled: 0, refusals };
+            assert_eq!(results.errors(), expected);
+        }
+    }
 }

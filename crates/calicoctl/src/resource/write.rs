@@ -12,7 +12,7 @@ use crate::failure::{Failure, Result};
 use crate::files::FileFlags;
 use crate::version_gate::Access;
 use api::Resource;
-use api::document::Document;
+use api::document::{self, Checks, Document};
 use client::{Client, Error};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -167,13 +167,11 @@ pub fn validate(args: &ValidateArgs, context: &mut Context) -> Result<()> {
     for document in &documents {
         let outcome = placed(document, namespaces).and_then(|mut resource| {
             resource.set_defaults();
-            resource.validate().map_err(|errors| {
-                context.warn(&format!("{}\n", document.diagnose(&errors)));
-                Refusal::Store(Box::new(Error::Validation(errors)))
-            })
+            Ok(resource.validate().map_err(Error::Validation)?)
         });
         outcomes.push(outcome);
     }
+    show_places(&documents, &mut outcomes, context);
     let kinds = documents.iter().map(Document::kind).collect();
     Results::of(kinds, outcomes).write(Verb { plain: "validate", past: "validated" }, context)
 }
@@ -223,7 +221,7 @@ async fn run(
         },
     )
     .await;
-    let outcomes: Vec<std::result::Result<(), Refusal>> = outcomes
+    let mut outcomes: Vec<std::result::Result<(), Refusal>> = outcomes
         .into_iter()
         .zip(resources)
         .map(|(outcome, resource)| match (outcome, resource) {
@@ -232,7 +230,7 @@ async fn run(
             (None, Err(refusal)) => Err(refusal),
         })
         .collect();
-    show_places(&documents, &outcomes, context);
+    show_places(&documents, &mut outcomes, context);
     let kinds = documents.iter().map(Document::kind).collect();
     Results::of(kinds, outcomes).write(action.verb(), context)?;
     // Only what was applied as a whole is complete enough to say what does not belong to it.
@@ -313,23 +311,33 @@ fn warn_of_repetitions(identities: &[Identity], context: &mut Context) {
     }
 }
 
-/// Points at the fields in the user's file that were refused.
+/// Points at the fields in the users' files that were refused, all of one file together. What was shown is not said again.
 pub fn show_places(
     documents: &[Document],
-    outcomes: &[std::result::Result<(), Refusal>],
+    outcomes: &mut [std::result::Result<(), Refusal>],
     context: &mut Context,
 ) {
-    for (document, outcome) in documents.iter().zip(outcomes) {
+    let refused = documents.iter().zip(&*outcomes).filter_map(|(document, outcome)| match outcome {
+        Err(Refusal::Store(error)) => match &**error {
+            Error::Validation(errors) => Some((document, errors)),
+            _ => None,
+        },
+        _ => None,
+    });
+    for mistakes in document::diagnose(refused) {
+        context.warn(&format!("{mistakes}\n"));
+    }
+    for outcome in outcomes {
         if let Err(Refusal::Store(error)) = outcome
             && let Error::Validation(errors) = &**error
         {
-            context.warn(&format!("{}\n", document.diagnose(errors)));
+            *outcome = Err(Refusal::Shown(errors.as_slice().len()));
         }
     }
 }
 
 fn read(files: &FileFlags, context: &mut Context) -> Result<Vec<Document>> {
-    files.documents(context)
+    files.documents(context, Checks::Everything)
 }
 
 /// The object of a document, in its namespace.

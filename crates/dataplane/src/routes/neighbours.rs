@@ -63,8 +63,8 @@ impl TunnelNeighbours {
             None => self.peers.remove(node),
         };
         if let Some(old) = old {
-            disclaim(&mut self.by_address, old.tunnel_address, node);
-            disclaim(&mut self.by_mac, old.mac, node);
+            disclaim(&mut self.by_address, &old.tunnel_address, node);
+            disclaim(&mut self.by_mac, &old.mac, node);
         }
         if let Some(new) = new {
             self.by_address.entry(new.tunnel_address).or_default().insert(node.clone());
@@ -130,11 +130,11 @@ impl TunnelNeighbours {
     }
 }
 
-fn disclaim<K: Ord>(claims: &mut BTreeMap<K, BTreeSet<Text>>, key: K, node: &Text) {
-    if let Some(nodes) = claims.get_mut(&key) {
+fn disclaim<K: Ord>(claims: &mut BTreeMap<K, BTreeSet<Text>>, key: &K, node: &Text) {
+    if let Some(nodes) = claims.get_mut(key) {
         nodes.remove(node);
         if nodes.is_empty() {
-            claims.remove(&key);
+            claims.remove(key);
         }
     }
 }

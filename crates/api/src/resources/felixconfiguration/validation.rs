@@ -281,12 +281,9 @@ impl FelixConfigurationSpec {
         ] {
             for (index, port) in ports.iter().flatten().enumerate() {
                 let path = spec.child(name).index(index);
-                if !matches!(port.protocol.as_str(), "TCP" | "UDP" | "SCTP") {
-                    errors.add(
-                        path.child("protocol"),
-                        &port.protocol,
-                        "protocol must be 'TCP' or 'UDP' or 'SCTP'.",
-                    );
+                // In any case: Felix reads it so, and Calico stores what it gets.
+                if !["TCP", "UDP", "SCTP"].iter().any(|known| known.eq_ignore_ascii_case(&port.protocol)) {
+                    errors.add(path.child("protocol"), &port.protocol, "must be TCP, UDP or SCTP");
                 }
                 if !port.net.is_empty() {
                     check_network(&port.net, false, &path.child("net"), errors);

@@ -80,6 +80,57 @@ fn mistakes_of_all_files_come_together_and_nothing_is_written() {
 }
 
 #[test]
+fn mistakes_of_every_sort_are_shown_together_and_once() {
+    let shell = Shell::embedded();
+    let text = format!("{POOL}  natOutgoin: true\n  nodeSelector: all(\n---\n{POOL}  blockSize: 99\n");
+    let path = shell.file("both.yaml", text);
+    for command in ["validate", "apply", "create", "diff"] {
+        let error = shell.run(&format!("{command} -f {path}")).error();
+        for part in ["unknown field `natOutgoin`", "invalid selector", "99"] {
+            assert_eq!(error.matches(part).count(), 1, "{command}: {part}: {error}");
+        }
+        assert!(error.contains("both.yaml:8:"), "{error}");
+        assert!(error.contains("3 mistakes in"), "{error}");
+    }
+    // What is to be deleted need only be named.
+    let error = shell.run(&format!("delete -f {path}")).error();
+    assert!(error.contains("natOutgoin") && !error.contains("invalid selector"), "{error}");
+}
+
+#[test]
+fn fields_in_another_case_are_read_with_a_warning() {
+    let shell = Shell::embedded();
+    let output = shell.pipe("apply -f -", format!("{POOL}  ipipmode: Always\n"));
+    assert!(output.success, "{output:?}");
+    assert_eq!(output.stdout, "Successfully applied 1 'IPPool' resource(s)\n");
+    for part in ["warning: field `ipipmode` is read as `ipipMode`", "stdin:7:3", "1 warning in stdin"] {
+        assert!(output.stderr.contains(part), "{part}: {output:?}");
+    }
+    let stored = shell.run("get ippool a -o yaml").text();
+    assert!(stored.contains("  ipipMode: Always\n") && !stored.contains("ipipmode"), "{stored}");
+    let error = shell.pipe("apply -f -", format!("{POOL}  ipipmode: Always\n  ipipMode: Never\n")).error();
+    assert!(error.contains("field `ipipMode` is given twice"), "{error}");
+}
+
+#[test]
+fn many_failures_have_a_line_each() {
+    let shell = Shell::embedded();
+    let two = format!("{POOL}---\n{}", POOL.replace("name: a", "name: b").replace("10.0", "10.1"));
+    shell.pipe("create -f -", &two).text();
+    assert_eq!(
+        shell.pipe("create -f -", &two).error(),
+        "failed to create any 'IPPool' resources:\n- resource already exists: IPPool(a)\n- resource already exists: IPPool(b)\n"
+    );
+}
+
+#[test]
+fn objects_of_kubernetes_are_for_kubectl() {
+    let shell = Shell::embedded();
+    let error = shell.pipe("validate -f -", "apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\n").error();
+    assert!(error.contains("Pods are for kubectl"), "{error}");
+}
+
+#[test]
 fn a_document_of_ten_megabytes_is_refused_and_many_small_ones_are_not() {
     let shell = Shell::embedded();
     let note = "x".repeat(11 * 1024 * 1024);

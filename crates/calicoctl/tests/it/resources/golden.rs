@@ -224,7 +224,7 @@ fn without_reasons(text: &str) -> String {
     for line in text.split_inclusive('\n') {
         match line.split_once(" with error: ") {
             Some((start, _)) if line.contains("resource does not exist") => {
-                let _ = writeln!(out, "{start} with error: <nil>");
+                let _ = writeln!(out, "{start}");
             }
             _ => out.push_str(line),
         }
