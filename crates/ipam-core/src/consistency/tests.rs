@@ -248,16 +248,16 @@ fn an_address_in_use_that_rests_was_given_up() {
         (true, &[], false),
         (false, &[true], false),
     ] {
-        let found = super::is_given_up(has_user, rests.iter().copied());
+        let found = is_given_up(has_user, rests.iter().copied());
         assert_eq!(found, expected, "{has_user} {rests:?}");
     }
 }
 
 #[test]
 fn who_uses_an_address() {
-    let address = |text: &str| text.parse::<std::net::IpAddr>().unwrap();
+    let address = |text: &str| text.parse::<IpAddr>().unwrap();
     let users =
         || [("web", vec![address("10.0.0.1")]), ("db", vec![address("10.0.0.2"), address("fd00::2")])];
-    assert_eq!(super::user_of(address("fd00::2"), users()), Some("db"));
-    assert_eq!(super::user_of(address("10.0.0.3"), users()), None);
+    assert_eq!(user_of(address("fd00::2"), users()), Some("db"));
+    assert_eq!(user_of(address("10.0.0.3"), users()), None);
 }
