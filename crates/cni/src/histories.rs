@@ -24,8 +24,8 @@ use std::sync::Arc;
 
 const NODE: &str = "node-a";
 const NETWORKS: [&str; 3] = ["net", "net.two", "net.two.c"];
-/// Some look like a part of another's handle, and some like a handle of Calico 2.
-const CONTAINERS: [&str; 7] = ["a", "two.a", "b", "net.b", "two", "c.a", "net.two.a"];
+/// Some are called like a part of a network. An endpoint's container has no dot.
+const CONTAINERS: [&str; 5] = ["a", "b", "c", "two", "two-a"];
 
 /// Small, and the same everywhere.
 struct Dice(u64);
@@ -94,7 +94,8 @@ impl World {
         assert_eq!(self.context.store.find_endpoint(&identity).await?, None, "left of its last life");
         let taken = assign::assign(&self.context, &request.conf, &identity, Wish::default()).await?;
         let name = identity.endpoint_name()?;
-        let made = endpoint::plain(&identity, &name, StringMap::new(), &taken.ips);
+        let mut made = endpoint::plain(&identity, &name, StringMap::new(), &taken.ips);
+        endpoint::set_device(&mut made, &identity.device(&request.environment), None);
         self.context.store.write_endpoint(made).await?;
         self.live.insert(container, (network, taken.ips[0].address.addr()));
         Ok(())

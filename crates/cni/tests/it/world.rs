@@ -187,8 +187,11 @@ impl Node {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = self.host.namespace.run(move || command.spawn())??;
         let mut stdin = child.stdin.take().context("no standard input")?;
-        stdin.write_all(configuration.to_string().as_bytes())?;
-        Ok(child)
+        match stdin.write_all(configuration.to_string().as_bytes()) {
+            // A plugin need not read what it does not use, and may have ended already.
+            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
+            _ => Ok(child),
+        }
     }
 
     /// Runs the `calico` plugin.
