@@ -271,6 +271,7 @@ pub(crate) fn undefined_body(layer: Table) -> Vec<Rule> {
 
 #[cfg(test)]
 mod tests {
+    use super::SetFault::{Differs, Lacks};
     use super::{Closed, FIRST_RETRY, LONGEST_RETRY, Retry, SetFaults};
     use rules::tree::{Action, Match, Rule, Table};
     use std::time::{Duration, Instant};
@@ -326,7 +327,6 @@ mod tests {
             let other = Rule { matches: vec![], action: Some(Action::Drop), comments: vec![] };
             faults.first(layer, &[other, rule], Clone::clone).map(|(index, _)| index)
         };
-        use super::SetFault::{Differs, Lacks};
         for (fault, negated, action, closed) in [
             (Lacks, false, Action::SetMark(ACCEPT), false),
             (Lacks, true, Action::SetMark(ACCEPT), true),

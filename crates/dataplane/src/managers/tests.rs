@@ -219,7 +219,7 @@ impl Scene {
             sets: Box::new(notes.clone()),
             routes: Some(table),
             link_addresses: None,
-            set_retry: Default::default(),
+            set_retry: crate::refused::Retry::default(),
         };
         Self {
             notes,
