@@ -35,7 +35,7 @@ pub enum OpenError {
         origin: String,
         /// What is wrong with it.
         #[source]
-        source: Box<kube::config::KubeconfigError>,
+        source: Box<KubeconfigError>,
     },
     /// The settings cannot become a client.
     #[error("cannot prepare the connection to Kubernetes: {0}")]
