@@ -124,6 +124,7 @@ mod tests {
     use futures::future::{BoxFuture, FutureExt as _, pending};
 
     type Attempt = BoxFuture<'static, Result<u8, &'static str>>;
+    type Outcome = Result<u8, Vec<&'static str>>;
 
     fn after(milliseconds: u64, outcome: Result<u8, &'static str>) -> Attempt {
         async move {
@@ -135,7 +136,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_first_that_answers_wins_and_silence_only_costs_a_pause() {
-        let cases: Vec<(Vec<Attempt>, Result<u8, Vec<&str>>)> = vec![
+        let cases: Vec<(Vec<Attempt>, Outcome)> = vec![
             (vec![after(0, Ok(1)), after(0, Ok(2))], Ok(1)),
             (vec![pending().boxed(), after(1, Ok(2))], Ok(2)),
             (vec![pending().boxed(), pending().boxed(), after(1, Ok(3))], Ok(3)),
