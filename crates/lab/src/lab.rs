@@ -92,7 +92,7 @@ impl Lab {
         if !wanted.is_empty() {
             let pods = called::count(wanted.len(), "pod");
             screen.begin(&format!("adding {pods}"));
-            pods::add(&mut lab, wanted)?;
+            pods::add(&mut lab, &wanted)?;
             screen.done(&format!("{pods} wired by the CNI plugin, with policy in place"));
         }
         interrupt::check()?;

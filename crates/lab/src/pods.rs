@@ -29,13 +29,13 @@ const ATTEMPTS: usize = 3;
 ///
 /// # Errors
 /// What the plugin says.
-pub(crate) fn add(lab: &mut Lab, wanted: Vec<Pod>) -> Result<()> {
-    for pod in &wanted {
+pub(crate) fn add(lab: &mut Lab, wanted: &[Pod]) -> Result<()> {
+    for pod in wanted {
         if lab.state.pods.contains_key(&pod.full_name()) {
             bail!("there is a pod '{}' already", pod.full_name());
         }
     }
-    let added = add_all(lab, &wanted);
+    let added = add_all(lab, wanted);
     // A lab whose maker was told to end goes as a whole.
     if added.is_err() && !interrupt::came() {
         // The first error is the one that counts.

@@ -149,7 +149,7 @@ impl<'a> Play<'a> {
             ports: vec![80, 8080],
         };
         let pod = plan_pod(&wish, &self.lab.topology().nodes, 0)?;
-        pods::add(&mut self.lab, vec![pod])
+        pods::add(&mut self.lab, &[pod])
     }
 
     /// The first address of a pod.

@@ -218,7 +218,7 @@ fn pod(name: &str, command: PodCommand, screen: &mut Screen) -> Result<ExitCode>
             let mut lab = Lab::open(name)?;
             let planned = plan_pod(&wish, &lab.topology().nodes, lab.state().pods.len())?;
             let full_name = planned.full_name();
-            pods::add(&mut lab, vec![planned])?;
+            pods::add(&mut lab, &[planned])?;
             let added = &lab.state().pods[&full_name];
             let addresses: Vec<String> = added.addresses.iter().map(ToString::to_string).collect();
             screen.done(&format!("{full_name} is on {} with {}", added.pod.node, addresses.join(" and ")));
