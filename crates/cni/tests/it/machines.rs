@@ -197,3 +197,32 @@ async fn machines_that_lie_alone_or_may_not_keep_addresses() -> Result<()> {
     node.del(&early, json!({}))?;
     world.assert_bare().await
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pods_that_are_gone_before_their_del() -> Result<()> {
+    let world = World::start().await?;
+    install(&world)?;
+    let node = &world.node;
+    let delete =
+        |name: &str| world.kubectl(&["delete", "pod", "-n", "shop", name, "--force", "--grace-period=0"]);
+    // It ran no machine, whatever its name: its address goes.
+    let plain = world.pod("virt-launcher-not-really", "pa", &json!({}))?;
+    node.add(&plain, json!({}))?;
+    delete("virt-launcher-not-really")?;
+    node.del(&plain, json!({}))?;
+    world.assert_bare().await?;
+    // It ran one: the machine keeps the address, and nothing says any more that this pod has it.
+    let vm = machine(&world, "VirtualMachine", "vm1", None)?;
+    let instance = machine(&world, "VirtualMachineInstance", "vm1", Some(("VirtualMachine", &vm)))?;
+    let pod = launcher(&world, "virt-launcher-vm1-a", "va", ("vm1", &instance), "")?;
+    let address = address_of(&node.add(&pod, json!({}))?)?;
+    delete("virt-launcher-vm1-a")?;
+    node.del(&pod, json!({}))?;
+    let (active, alternate) = owners(&world, &address).await?;
+    assert!(active.is_empty() && alternate.is_empty(), "{active:?} {alternate:?}");
+    let again = launcher(&world, "virt-launcher-vm1-b", "vb", ("vm1", &instance), "")?;
+    assert_eq!(address_of(&node.add(&again, json!({}))?)?, address);
+    world.kubectl(&["delete", "virtualmachines.kubevirt.io", "-n", "shop", "vm1", "--wait=false"])?;
+    node.del(&again, json!({}))?;
+    world.assert_bare().await
+}
