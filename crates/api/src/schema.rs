@@ -12,7 +12,7 @@ mod check;
 
 pub use check::{apply_defaults, check};
 
-/// A keyword of ours beside those of Kubernetes: what a users' file may hold where the type alone does not say it, because Calico's
+/// A keyword of ours beside those of Kubernetes: what a user's file may hold where the type alone does not say it, because Calico's
 /// type has a reader of its own. `text`: text, never a number. `as-number`: a number, or text. Left out of CRDs.
 pub const READS: &str = "x-tortie-reads";
 

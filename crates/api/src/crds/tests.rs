@@ -217,7 +217,7 @@ fn read_yaml(text: &str) -> Vec<Value> {
 
 #[test]
 fn keywords_that_only_our_reader_knows_stay_inside() {
-    for text in [super::to_yaml(), super::to_yaml_v3()] {
-        assert!(!text.contains(crate::schema::READS));
+    for text in [to_yaml(), to_yaml_v3()] {
+        assert!(!text.contains(READS));
     }
 }
