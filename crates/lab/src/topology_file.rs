@@ -117,7 +117,7 @@ mod tests {
             ("encap: vxlann", "did you mean `vxlan`?"),
             ("mtu: large", "expected a whole number"),
             ("nodes: [{subnet: 1}]", "missing field `name`"),
-            ("nodes: [", "t.yaml:1"),
+            ("nodes: [", "not valid YAML"),
             ("pods: [{name: a, ports: [70000]}]", "70000"),
             ("a: 1\n---\nb: 2", "unknown field"),
             ("mtu: 1400\n---\nmtu: 1500", "2 documents"),
