@@ -15,9 +15,9 @@ use scenario::{Policy, scenario};
 use std::time::Duration;
 use world::{Known, World};
 
-/// With iptables, sets are changed by other calls than rules. While rules cannot be written for a reason that is taken for
-/// theirs, sets go on with later policies, and old rules with new sets may let through what neither does; so only failures
-/// that pass are tried there, and refused rules have tests of their own.
+/// With iptables each member of a set is a change of its own. Where some of them are refused for good, and rules too, while
+/// policy goes on changing, a set may get ahead of the rules; so only failures that pass are tried there, and refused rules
+/// and members have tests of their own.
 const PASSING: [Way; 1] = [Way::Passing];
 
 /// Runs the scenario with these calls failing; returns how many calls there were.
@@ -26,14 +26,15 @@ fn run(
     variant: iptables::Backend,
     failing: std::ops::Range<usize>,
     way: Way,
+    rules_only: bool,
     known: &Known,
 ) -> usize {
-    let what = format!("{backend:?} {variant:?}: calls {failing:?} fail: {way:?}");
+    let what = format!("{backend:?} {variant:?}: calls {failing:?} fail: {way:?} (only rules: {rules_only})");
     let scenario = scenario();
     let mut world = World::new(backend, variant);
     world.tell(&Policy::default(), &scenario[0]);
     assert!(world.round().0, "{what}");
-    *lock(&world.plan) = Plan { calls: 0, failing, way: Some(way) };
+    *lock(&world.plan) = Plan { calls: 0, failing, way: Some(way), rules_only };
     // Who may pass: those whom some policy since the last complete one lets pass.
     let mut may_pass = scenario[0].passing(backend);
     for (place, pair) in scenario.windows(2).enumerate() {
@@ -73,12 +74,14 @@ fn run(
 
 fn fail_everywhere(backend: Backend, variant: iptables::Backend, ways: &[Way]) {
     let known = Known::new(backend);
-    let calls = run(backend, variant, 0..0, Way::Odd, &known);
+    let calls = run(backend, variant, 0..0, Way::Odd, false, &known);
     assert!(calls > 20, "{calls}");
     for way in ways.iter().copied() {
         for first in 1..=calls {
             for count in [1, 2, 3, 10, 1000] {
-                run(backend, variant, first..first + count, way, &known);
+                for rules_only in [false, true] {
+                    run(backend, variant, first..first + count, way, rules_only, &known);
+                }
             }
         }
     }

@@ -32,6 +32,8 @@ pub(super) struct Plan {
     pub(super) calls: usize,
     pub(super) failing: std::ops::Range<usize>,
     pub(super) way: Option<Way>,
+    /// Whether only rules fail, and sets do not.
+    pub(super) rules_only: bool,
 }
 
 /// A kernel of plain maps that fails as it is told.
@@ -39,6 +41,8 @@ pub(super) struct Plan {
 pub(super) struct Faulty<T> {
     pub(super) kernel: Arc<Mutex<T>>,
     pub(super) plan: Arc<Mutex<Plan>>,
+    /// Whether it is of rules, and not of sets.
+    pub(super) is_rules: bool,
     /// The sets that rules may name.
     pub(super) sets: Arc<Mutex<Sets>>,
 }
@@ -51,7 +55,7 @@ impl<T> Faulty<T> {
     pub(super) fn next(&self) -> Option<Way> {
         let mut plan = lock(&self.plan);
         plan.calls += 1;
-        plan.way.filter(|_| plan.failing.contains(&plan.calls))
+        plan.way.filter(|_| plan.failing.contains(&plan.calls) && (self.is_rules || !plan.rules_only))
     }
 
     pub(super) fn call<A>(&self, carry_out: impl FnOnce(&mut T) -> Result<A>) -> Result<A> {

@@ -51,17 +51,24 @@ impl World {
             post_write_check: Duration::from_secs(5),
         };
         macro_rules! faulty {
-            ($kernel:expr) => {
-                Faulty { kernel: Arc::clone(&$kernel), plan: Arc::clone(&plan), sets: Arc::clone(&sets) }
+            ($kernel:expr, $is_rules:expr) => {
+                Faulty {
+                    is_rules: $is_rules,
+                    kernel: Arc::clone(&$kernel),
+                    plan: Arc::clone(&plan),
+                    sets: Arc::clone(&sets),
+                }
             };
         }
         let rules: Box<dyn Firewall + Send> = match backend {
-            Backend::Iptables => Box::new(iptables::Driver::new(faulty!(programs), IpVersion::V4, &settings)),
-            Backend::Nftables => Box::new(nftables::Driver::new(faulty!(nft), Family::Ip, None)),
+            Backend::Iptables => {
+                Box::new(iptables::Driver::new(faulty!(programs, true), IpVersion::V4, &settings))
+            }
+            Backend::Nftables => Box::new(nftables::Driver::new(faulty!(nft, true), Family::Ip, None)),
         };
         let set_driver: Box<dyn crate::ipsets::IpSetDriver + Send> = match backend {
-            Backend::Iptables => Box::new(KernelSets::new(faulty!(sets), IpVersion::V4, ROOM)),
-            Backend::Nftables => Box::new(NftSets::new(faulty!(ranges), IpVersion::V4)),
+            Backend::Iptables => Box::new(KernelSets::new(faulty!(sets, false), IpVersion::V4, ROOM)),
+            Backend::Nftables => Box::new(NftSets::new(faulty!(ranges, false), IpVersion::V4)),
         };
         let plane = Plane {
             version: IpVersion::V4,
@@ -70,6 +77,7 @@ impl World {
             routes: None,
             link_addresses: None,
             set_retry: Retry::default(),
+            rules_behind: false,
         };
         let now = Instant::now();
         // Sets of nftables have no limit; there the kernel does not like one of the members.
@@ -116,7 +124,9 @@ impl World {
                 return (false, None);
             }
         };
-        let Ok(rules) = self.plane.rules.apply(self.now) else { return (false, None) };
+        let Ok(rules) = self.plane.write_rules(ACCEPT, self.has_refused, self.now) else {
+            return (false, None);
+        };
         let gone = self.plane.sets.apply_deletions();
         self.has_refused = !self.plane.rules.refused().is_empty() || !self.plane.sets.refused().is_empty();
         let again = [sets.again_in, rules.again_in, gone.ok().and_then(|applied| applied.again_in)];

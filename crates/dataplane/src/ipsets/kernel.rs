@@ -116,6 +116,7 @@ pub struct KernelSets<K> {
     sets: BTreeMap<Text, State>,
     dirty: BTreeSet<Text>,
     in_sync: bool,
+    held: bool,
     next_temporary: u64,
     refused: super::RefusedMembers<Member>,
     metrics: Metrics,
@@ -131,6 +132,7 @@ impl<K: SetKernel> KernelSets<K> {
             sets: BTreeMap::new(),
             dirty: BTreeSet::new(),
             in_sync: false,
+            held: false,
             next_temporary: 0,
             refused: BTreeMap::new(),
             metrics: Metrics::default(),
@@ -392,6 +394,10 @@ impl<K: SetKernel> IpSetDriver for KernelSets<K> {
         self.dirty.extend(self.refused.keys().map(|(name, _)| name.clone()));
     }
 
+    fn hold(&mut self, hold: bool) {
+        self.held = hold;
+    }
+
     fn apply_updates(&mut self) -> std::result::Result<Applied, ApplyError> {
         if !self.in_sync {
             self.read()?;
@@ -399,6 +405,10 @@ impl<K: SetKernel> IpSetDriver for KernelSets<K> {
         let mut wrote = false;
         let mut dirty = std::mem::take(&mut self.dirty);
         while let Some(name) = dirty.pop_first() {
+            if self.held && self.sets.get(&name).is_some_and(|state| state.actual.is_some()) {
+                self.dirty.insert(name);
+                continue;
+            }
             match self.write(&name) {
                 Ok(changed) => {
                     wrote |= changed;

@@ -77,6 +77,10 @@ pub trait IpSetDriver {
     /// Tries again with the next `apply_updates` what was refused.
     fn retry_refused(&mut self);
 
+    /// Whether sets that are in the kernel stay as they are for now, because the rules there are older than they; new ones are
+    /// made.
+    fn hold(&mut self, hold: bool);
+
     /// Makes and fills sets.
     ///
     /// # Errors

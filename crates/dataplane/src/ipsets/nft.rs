@@ -90,6 +90,7 @@ pub struct NftSets<K> {
     sets: BTreeMap<Text, State>,
     dirty: BTreeSet<Text>,
     in_sync: bool,
+    held: bool,
     refused: super::RefusedMembers<Element>,
     /// Sets that are emptied and filled in the same transaction: kernels before 6.x confuse ranges that go and ranges that
     /// come in their place.
@@ -113,6 +114,7 @@ impl<K: NftSetKernel> NftSets<K> {
             sets: BTreeMap::new(),
             dirty: BTreeSet::new(),
             in_sync: false,
+            held: false,
             refused: BTreeMap::new(),
             rebuilt: BTreeSet::new(),
             separate: BTreeSet::new(),
@@ -219,7 +221,7 @@ impl<K: NftSetKernel> NftSets<K> {
             else {
                 continue;
             };
-            if self.refused.contains_key(&(name.clone(), None)) {
+            if self.refused.contains_key(&(name.clone(), None)) || (self.held && state.actual.is_some()) {
                 continue;
             }
             if state.actual.is_none() {
@@ -260,7 +262,7 @@ impl<K: NftSetKernel> NftSets<K> {
     fn accept(&mut self) {
         for name in std::mem::take(&mut self.dirty) {
             let Some(state) = self.sets.get_mut(&name) else { continue };
-            let Some((kind, _)) = state.wanted else {
+            let Some((kind, _)) = state.wanted.filter(|_| !self.held || state.actual.is_none()) else {
                 self.dirty.insert(name);
                 continue;
             };
@@ -375,6 +377,10 @@ impl<K: NftSetKernel> IpSetDriver for NftSets<K> {
         for ((name, _), _) in std::mem::take(&mut self.refused) {
             self.dirty.insert(name);
         }
+    }
+
+    fn hold(&mut self, hold: bool) {
+        self.held = hold;
     }
 
     fn apply_updates(&mut self) -> std::result::Result<Applied, ApplyError> {

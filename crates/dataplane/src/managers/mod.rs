@@ -90,6 +90,8 @@ pub struct Plane {
     pub link_addresses: Option<LinkAddresses>,
     /// When sets and members that were refused are tried again.
     pub(crate) set_retry: Retry,
+    /// Whether the last attempt to write rules failed: then those in the kernel are older than what sets should hold.
+    pub(crate) rules_behind: bool,
 }
 
 impl std::fmt::Debug for Plane {
@@ -113,6 +115,7 @@ impl Plane {
         if self.set_retry.is_due(now) {
             self.sets.retry_refused();
         }
+        self.sets.hold(self.rules_behind);
         let mut applied = self.sets.apply_updates()?;
         if applied.wrote && has_refused {
             self.rules.retry_refused();
@@ -123,6 +126,29 @@ impl Plane {
         let retry = self.set_retry.due().map(|due| due.saturating_duration_since(now));
         applied.again_in = applied.again_in.into_iter().chain(retry).min();
         Ok(applied)
+    }
+
+    /// Writes rules, after sets. Sets that were held back because rules could not be written follow.
+    ///
+    /// # Errors
+    /// When rules, or then sets, could not be written.
+    pub fn write_rules(
+        &mut self,
+        accept: u32,
+        has_refused: bool,
+        now: Instant,
+    ) -> Result<Applied, ApplyError> {
+        let outcome = self.rules.apply(now);
+        let was_behind = std::mem::replace(&mut self.rules_behind, outcome.is_err());
+        let applied = outcome?;
+        if !was_behind {
+            return Ok(applied);
+        }
+        let sets = self.fill_sets(accept, has_refused, now).inspect_err(|_| self.sets.invalidate())?;
+        // Rules may have to be closed because of what sets hold now.
+        let rules = self.rules.apply(now).inspect_err(|_| self.rules_behind = true)?;
+        let again_in = sets.again_in.into_iter().chain(rules.again_in).min();
+        Ok(Applied { wrote: applied.wrote || sets.wrote || rules.wrote, again_in })
     }
 
     /// Whether this is the IPv6 plane.

@@ -153,6 +153,8 @@ impl IpSetDriver for Notes {
 
     fn retry_refused(&mut self) {}
 
+    fn hold(&mut self, _: bool) {}
+
     fn apply_updates(&mut self) -> Result<Applied, ApplyError> {
         Ok(Applied::default())
     }
@@ -220,6 +222,7 @@ impl Scene {
             routes: Some(table),
             link_addresses: None,
             set_retry: crate::refused::Retry::default(),
+            rules_behind: false,
         };
         Self {
             notes,

@@ -274,6 +274,7 @@ fn plane(
         routes: ours.then(table),
         link_addresses: ours.then(|| LinkAddresses::new(family)),
         set_retry: Retry::default(),
+        rules_behind: false,
     }
 }
 

@@ -284,11 +284,12 @@ impl Work {
         round: &mut Round,
     ) -> BTreeSet<usize> {
         let mut failed = BTreeSet::new();
+        let accept = self.state.renderer.config().marks.accept;
         for (place, plane) in self.planes.iter_mut().enumerate() {
             if without_sets.contains(&place) {
                 continue;
             }
-            match plane.rules.apply(now) {
+            match plane.write_rules(accept, self.has_refused, now) {
                 Ok(applied) => {
                     self.look_for_refusals |= applied.wrote;
                     round.again(applied.again_in);
