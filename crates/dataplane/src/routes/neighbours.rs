@@ -181,10 +181,11 @@ mod tests {
     use std::collections::BTreeMap;
     use std::net::IpAddr;
 
+    /// A node, and its end: the last byte but one of its tunnel's address, its MAC and its own address.
+    type Step = (u8, Option<(u8, u8, u8)>);
+
     /// Sets the ends of nodes one after the other; what is desired in the end.
-    fn desired(
-        steps: &[(u8, Option<(u8, u8, u8)>)],
-    ) -> (BTreeMap<IpAddr, MacAddress>, BTreeMap<MacAddress, IpAddr>) {
+    fn desired(steps: &[Step]) -> (BTreeMap<IpAddr, MacAddress>, BTreeMap<MacAddress, IpAddr>) {
         let mut all = TunnelNeighbours::new(Family::V4, "vxlan.calico".into());
         for (node, end) in steps {
             let end = end.map(|(address, mac, host)| TunnelPeer {
