@@ -248,7 +248,7 @@ fn an_address_in_use_that_rests_was_given_up() {
         (true, &[], false),
         (false, &[true], false),
     ] {
-        let found = super::is_given_up(has_user, rests.iter().copied());
+        let found = is_given_up(has_user, rests.iter().copied());
         assert_eq!(found, expected, "{has_user} {rests:?}");
     }
 }

@@ -4,6 +4,7 @@ use super::{Lab, finish, told};
 use serde_json::Value;
 use std::io::Write as _;
 use std::process::Command;
+use testkit::Signal;
 
 /// What the machine's own network looks like, as far as labs could have touched it.
 fn machine() -> String {
@@ -47,7 +48,7 @@ fn two_labs_at_once_leave_the_machine_alone() {
 fn a_killed_lab_is_removed() {
     let lab = Lab::up(&["--nodes", "2", "--pods", "2"]);
     assert!(lab.processes().len() > 4);
-    testkit::signal(lab.keeper(), testkit::Signal::KILL).expect("a kill");
+    testkit::signal(lab.keeper(), Signal::KILL).expect("a kill");
     // Nothing can be done with it any more, and the message says what to do.
     let output = lab.run(&["matrix"]);
     assert!(!output.status.success() && told(&output).contains(" down` removes"), "{}", told(&output));
@@ -139,7 +140,7 @@ fn a_responder_that_died() {
     let lab = Lab::up(&["--nodes", "1", "--pods", "3"]);
     let status: Value = serde_json::from_str(&lab.succeed(&["status", "-o", "json"])).expect("JSON");
     let pid = status["programs"]["pod/shop/cart"]["pid"].as_u64().expect("a process");
-    assert!(Command::new("kill").args(["-KILL", &pid.to_string()]).status().expect("kill").success());
+    testkit::signal(u32::try_from(pid).expect("a number"), Signal::KILL).expect("a kill");
     let output = lab.run(&["matrix", "--ports", "80", "--patience", "60"]);
     let text = told(&output);
     assert_eq!(output.status.code(), Some(1), "{text}");
@@ -258,7 +259,7 @@ impl Copy {
 }
 
 /// Sends a signal to a command as soon as its first node was started; what it said then.
-fn interrupted(lab: &Lab, arguments: &[&str], signal: &str) -> String {
+fn interrupted(lab: &Lab, arguments: &[&str], signal: Signal) -> String {
     let maker = lab.command(arguments).spawn().expect("the program");
     let log = lab.path().join("logs/node1.log");
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(120);
@@ -266,7 +267,7 @@ fn interrupted(lab: &Lab, arguments: &[&str], signal: &str) -> String {
         assert!(std::time::Instant::now() < deadline, "no node was started");
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
-    assert!(Command::new("kill").args([signal, &maker.id().to_string()]).status().expect("kill").success());
+    testkit::signal(maker.id(), signal).expect("a signal");
     let output = maker.wait_with_output().expect("an end");
     assert_eq!(output.status.code(), Some(1), "{}", told(&output));
     told(&output)
@@ -277,9 +278,9 @@ fn interrupted(lab: &Lab, arguments: &[&str], signal: &str) -> String {
 fn interrupts_leave_nothing() {
     let lab = Lab::new();
     for (arguments, signal) in [
-        (["up", "--nodes", "3"], "-INT"),
-        (["demo", "--nodes", "2"], "-INT"),
-        (["up", "--pods", "2"], "-TERM"),
+        (["up", "--nodes", "3"], Signal::INT),
+        (["demo", "--nodes", "2"], Signal::INT),
+        (["up", "--pods", "2"], Signal::TERM),
     ] {
         let text = interrupted(&lab, &arguments, signal);
         assert!(text.contains("interrupted: "), "{arguments:?}: {text}");
