@@ -63,8 +63,8 @@ impl TunnelNeighbours {
             None => self.peers.remove(node),
         };
         if let Some(old) = old {
-            disclaim(&mut self.by_address, old.tunnel_address, node);
-            disclaim(&mut self.by_mac, old.mac, node);
+            disclaim(&mut self.by_address, &old.tunnel_address, node);
+            disclaim(&mut self.by_mac, &old.mac, node);
         }
         if let Some(new) = new {
             self.by_address.entry(new.tunnel_address).or_default().insert(node.clone());
@@ -130,11 +130,11 @@ impl TunnelNeighbours {
     }
 }
 
-fn disclaim<K: Ord>(claims: &mut BTreeMap<K, BTreeSet<Text>>, key: K, node: &Text) {
-    if let Some(nodes) = claims.get_mut(&key) {
+fn disclaim<K: Ord>(claims: &mut BTreeMap<K, BTreeSet<Text>>, key: &K, node: &Text) {
+    if let Some(nodes) = claims.get_mut(key) {
         nodes.remove(node);
         if nodes.is_empty() {
-            claims.remove(&key);
+            claims.remove(key);
         }
     }
 }
@@ -181,10 +181,11 @@ mod tests {
     use std::collections::BTreeMap;
     use std::net::IpAddr;
 
+    /// A node, and its address, hardware address and host, if it has an end.
+    type Step = (u8, Option<(u8, u8, u8)>);
+
     /// Sets the ends of nodes one after the other; what is desired in the end.
-    fn desired(
-        steps: &[(u8, Option<(u8, u8, u8)>)],
-    ) -> (BTreeMap<IpAddr, MacAddress>, BTreeMap<MacAddress, IpAddr>) {
+    fn desired(steps: &[Step]) -> (BTreeMap<IpAddr, MacAddress>, BTreeMap<MacAddress, IpAddr>) {
         let mut all = TunnelNeighbours::new(Family::V4, "vxlan.calico".into());
         for (node, end) in steps {
             let end = end.map(|(address, mac, host)| TunnelPeer {
