@@ -181,7 +181,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::net::IpAddr;
 
-    /// A node, and its end: the last byte but one of its tunnel's address, its MAC and its own address.
+    /// A node, and its address, hardware address and host, if it has an end.
     type Step = (u8, Option<(u8, u8, u8)>);
 
     /// Sets the ends of nodes one after the other; what is desired in the end.
