@@ -60,7 +60,7 @@ pub(crate) fn run(root: &Path, only: &[&str]) -> Result<()> {
     };
     // One build for all: cargo would otherwise build the shared dependencies once per package and its features.
     let wanted = BENCHES.iter().filter(|(package, ..)| only.is_empty() || only.contains(package));
-    let mut command = Command::new("cargo");
+    let mut command = crate::cargo();
     command.args(["bench", "--locked"]);
     for (package, bench, _) in wanted {
         command.args(["-p", package, "--bench", bench]);

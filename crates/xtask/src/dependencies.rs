@@ -8,7 +8,6 @@ use anyhow::{Context, Result, bail};
 use semver::{Version, VersionReq};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// Licences that may be linked into an Apache-2.0 program without further obligations than naming them.
 const LICENCES: [&str; 10] = [
@@ -56,7 +55,7 @@ pub(crate) fn check_licences(root: &Path) -> Result<Vec<String>> {
 }
 
 fn metadata(root: &Path) -> Result<Value> {
-    let output = Command::new("cargo")
+    let output = crate::cargo()
         .args(["metadata", "--format-version", "1", "--locked"])
         .args(["--filter-platform", "x86_64-unknown-linux-gnu"])
         .current_dir(root)

@@ -7,7 +7,6 @@
 use crate::{cni_page, metrics_page};
 use anyhow::{Context, Result, bail};
 use std::path::Path;
-use std::process::Command;
 
 /// Pages of `tortie reference`, each kept as `docs/reference/NAME.md`.
 const OF_THE_PROGRAM: [&str; 3] = ["cli", "node", "kube-controllers"];
@@ -59,7 +58,7 @@ fn write(root: &Path, name: &str, text: &str) -> Result<()> {
 }
 
 fn of_the_program(root: &Path, page: &str) -> Result<String> {
-    let output = Command::new("cargo")
+    let output = crate::cargo()
         .args(["run", "--quiet", "--locked", "-p", "tortie", "--", "reference", page])
         .current_dir(root)
         .output()

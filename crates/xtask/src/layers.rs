@@ -6,14 +6,13 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Command;
 
 /// The layer of components: libraries with a `run`, started as processes, never linked to each other.
 const COMPONENTS: u64 = 4;
 
 /// Breaks of the layer rule, one sentence each.
 pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
-    let output = Command::new("cargo")
+    let output = crate::cargo()
         .args(["metadata", "--format-version", "1", "--no-deps", "--locked"])
         .current_dir(root)
         .output()

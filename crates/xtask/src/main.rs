@@ -19,7 +19,7 @@ mod tidy;
 
 use anyhow::{Context, Result, bail};
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 fn main() -> ExitCode {
     match run() {
@@ -45,6 +45,19 @@ fn run() -> Result<()> {
             bail!("unknown chore {other:?}; known are: tidy, generate, test, bench, plots, dependencies")
         }
     }
+}
+
+/// Cargo, to be run on the workspace. `cargo xtask` gives this program variables about its own package; the build scripts of
+/// dependencies that look at them would run again, and with them everything that stands on them would be built twice.
+fn cargo() -> Command {
+    let mut command = Command::new("cargo");
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&name);
+        }
+    }
+    command
 }
 
 /// The folder of the workspace's Cargo.toml.

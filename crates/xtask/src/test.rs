@@ -81,7 +81,7 @@ fn take(queue: &Mutex<VecDeque<Binary>>) -> Option<Binary> {
 /// Has cargo build all test binaries; which they are.
 fn build(root: &Path, arguments: &[&str]) -> Result<Vec<Binary>> {
     let scope: &[&str] = if arguments.is_empty() { &["--workspace"] } else { arguments };
-    let mut child = Command::new("cargo")
+    let mut child = crate::cargo()
         .args(["test", "--locked", "--no-run", "--message-format=json-render-diagnostics"])
         .args(scope)
         .current_dir(root)
@@ -141,7 +141,7 @@ fn execute(binary: &Binary) -> (String, bool) {
 
 /// Examples in documentation are tests, too, and only cargo can run them.
 fn documentation(root: &Path, outcome: &mut Outcome) -> Result<()> {
-    let output = Command::new("cargo")
+    let output = crate::cargo()
         .args(["test", "--workspace", "--locked", "--doc", "--no-fail-fast"])
         .current_dir(root)
         .output()

@@ -133,21 +133,12 @@ impl Wire {
         settings.retain(|setting| !self.made.contains(setting));
         write_settings(&settings)?;
         fault::point("host-settings");
-        let mut operations = vec![Operation::up(self.link.index)];
         let routes: Vec<Route> = if plan.host_routes {
             plan.addresses.iter().map(|address| Route::on_link(*address, self.link.index)).collect()
         } else {
             Vec::new()
         };
-        operations.extend(routes.iter().cloned().map(Operation::AddRoute));
-        let mut outcomes = self.host.apply(&operations).into_iter();
-        outcomes.next().transpose().map_err(CniError::wiring)?;
-        for (route, outcome) in routes.iter().zip(outcomes) {
-            match outcome {
-                Err(error) if error.is_exists() => self.explain_existing(route)?,
-                outcome => outcome.map_err(CniError::wiring)?,
-            }
-        }
+        self.bring_up(Operation::up(self.link.index), &routes)?;
         fault::point("host-up");
         let mac = match self.inside.take() {
             Some(waiting) => waiting.finish(plan)?,
@@ -157,9 +148,24 @@ impl Wire {
         };
         fault::point("pod-wired");
         if plan.has_v6() {
-            self.await_link_local()?;
+            self.await_link_local(&routes)?;
         }
         Ok(mac)
+    }
+
+    /// Brings the host's end up, with the routes to the pod.
+    fn bring_up(&mut self, up: Operation, routes: &[Route]) -> Result<()> {
+        let mut operations = vec![up];
+        operations.extend(routes.iter().cloned().map(Operation::AddRoute));
+        let mut outcomes = self.host.apply(&operations).into_iter();
+        outcomes.next().transpose().map_err(CniError::wiring)?;
+        for (route, outcome) in routes.iter().zip(outcomes) {
+            match outcome {
+                Err(error) if error.is_exists() => self.explain_existing(route)?,
+                outcome => outcome.map_err(CniError::wiring)?,
+            }
+        }
+        Ok(())
     }
 
     /// A route that is there already is fine when it is ours: Felix may have been faster.
@@ -196,7 +202,7 @@ impl Wire {
     }
 
     /// The pod's gateway is the host's link-local address; a pod whose host has none cannot send.
-    fn await_link_local(&mut self) -> Result<()> {
+    fn await_link_local(&mut self, routes: &[Route]) -> Result<()> {
         let deadline = Instant::now() + LINK_LOCAL_PATIENCE;
         let expected = WiringPlan::gateway_v6();
         let mut pause = Duration::from_millis(1);
@@ -216,12 +222,16 @@ impl Wire {
                 ))
                 .with_details("check that IPv6 is enabled on this host (net.ipv6.conf.all.disable_ipv6)"));
             }
-            // The address was made from an older hardware address: down and up again makes a new one.
-            if !found.is_empty() && !toggled {
+            // The address was made from an older hardware address: down and up again makes a new one. The expected address
+            // may still be tentative; then there is only to wait.
+            let is_on_its_way = found.iter().any(|address| address.address.addr() == expected);
+            if !found.is_empty() && !is_on_its_way && !toggled {
                 toggled = true;
                 let down = LinkChange { up: Some(false), mac: Some(HOST_MAC), ..LinkChange::default() };
-                let operations = [Operation::ChangeLink(LinkRef::Index(index), down), Operation::up(index)];
-                netlink::first_failure(self.host.apply(&operations)).map_err(CniError::wiring)?;
+                let down = [Operation::ChangeLink(LinkRef::Index(index), down)];
+                netlink::first_failure(self.host.apply(&down)).map_err(CniError::wiring)?;
+                // A device that goes down takes its routes along.
+                self.bring_up(Operation::up(index), routes)?;
             }
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(50));

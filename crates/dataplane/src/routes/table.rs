@@ -124,18 +124,19 @@ impl RouteTable {
         self.read_all = true;
     }
 
-    /// A route is gone that nobody here removed.
+    /// A route is gone that nobody here removed. Whether it is missed: one that is not wanted yet is only forgotten, or it
+    /// would count as there when it is.
     pub fn route_gone(&mut self, route: &Route) -> bool {
         if route.table != self.settings.table || route.family() != self.settings.family {
             return false;
         }
         let found = normalised(route.clone());
         let key = key_of(&found);
-        let is_lost = self.routes.actual(&key) == Some(&found) && self.routes.desired(&key).is_some();
-        if is_lost {
-            self.routes.remove_actual(&key);
+        if self.routes.actual(&key) != Some(&found) {
+            return false;
         }
-        is_lost
+        self.routes.remove_actual(&key);
+        self.routes.desired(&key).is_some()
     }
 
     /// Says which routes one part of Felix wants by a device, and no others.
@@ -402,7 +403,13 @@ impl RouteTable {
                 seen.insert(key);
                 self.routes.set_actual(key, route);
             }
-            for key in self.wanted_of(&name).into_iter().filter(|key| !seen.contains(key)) {
+            // Of what nobody wants yet, too: the plugin may have made a route that went with the device.
+            let unwanted = self.routes.pending().filter_map(|pending| match pending {
+                Pending::Remove(key, route) if route.device == Some(index) => Some(*key),
+                _ => None,
+            });
+            let known: BTreeSet<RouteKey> = unwanted.chain(self.wanted_of(&name)).collect();
+            for key in known.into_iter().filter(|key| !seen.contains(key)) {
                 if self.routes.actual(&key).is_some_and(|route| route.device == Some(index)) {
                     self.routes.remove_actual(&key);
                 }

@@ -276,6 +276,29 @@ fn a_route_that_somebody_removed_comes_back() {
     assert_eq!(scene.routes(), [format!("10.0.0.1/32 by {device}")]);
 }
 
+/// The plugin makes the route before the endpoint is known here, and may take the device down and up once more.
+#[test]
+fn a_route_that_went_before_it_was_wanted_is_made() {
+    for is_announced in [true, false] {
+        let mut scene = Scene::new(Family::V6);
+        let device = scene.device("cali1");
+        let route = Route::on_link("fd00::1/128".parse().expect("net"), device);
+        scene.foreign(route.clone());
+        assert_eq!(scene.apply(), Outcome::default());
+        let shown = scene.kernel.routes(&RouteFilter::all(Family::V6)).expect("routes").remove(0);
+        scene.kernel.apply(&[Operation::DeleteRoute(route)]);
+        if is_announced {
+            assert!(!scene.table.route_gone(&shown), "nobody wants it yet");
+        } else {
+            scene.table.device_is(&"cali1".into(), device, false, scene.now);
+            scene.table.device_is(&"cali1".into(), device, true, scene.now);
+        }
+        scene.want(RouteClass::LocalWorkload, "cali1", &["fd00::1/128"]);
+        scene.apply();
+        assert_eq!(scene.routes(), [format!("fd00::1/128 by {device}")], "announced: {is_announced}");
+    }
+}
+
 #[test]
 fn ipv6_routes_are_recognised_as_the_kernel_shows_them() {
     let mut scene = Scene::new(Family::V6);
