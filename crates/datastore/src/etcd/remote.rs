@@ -22,6 +22,7 @@ use etcd_api::etcdserverpb::{
 use etcd_api::mvccpb::{self, event::EventType};
 use futures::StreamExt as _;
 use std::sync::Arc;
+use tokio::sync::oneshot;
 use tonic::metadata::AsciiMetadataValue;
 use tonic::{Request, Status, Streaming};
 
@@ -153,13 +154,16 @@ impl Transport for RemoteTransport {
             prev_kv: true,
             ..pb::WatchCreateRequest::default()
         };
-        let ((first, stream), session) = self
+        let ((first, stream, open), session) = self
             .call_with_session(true, |mut client| {
                 let create = RequestUnion::CreateRequest(create.clone());
                 async move {
-                    // The stream of requests stays open: the watch would end with it.
+                    // The stream of requests stays open as long as the watch, which would end with it; and no longer: the
+                    // server would go on with a watch that is read by nobody.
+                    let (open, closed) = oneshot::channel::<()>();
+                    let until_closed = futures::stream::once(closed).filter_map(|_| std::future::ready(None));
                     let requests = futures::stream::iter([pb::WatchRequest { request_union: Some(create) }])
-                        .chain(futures::stream::pending());
+                        .chain(until_closed);
                     let mut requests = Request::new(requests);
                     // A member that is cut off from the others has no news and says nothing. This makes it end the watch.
                     requests.metadata_mut().insert("hasleader", AsciiMetadataValue::from_static("true"));
@@ -171,7 +175,7 @@ impl Transport for RemoteTransport {
                         Some(message) if message.canceled && is_unauthorized(&message) => {
                             Err(Status::unauthenticated(message.cancel_reason))
                         }
-                        first => Ok((first, stream)),
+                        first => Ok((first, stream, open)),
                     }
                 }
             })
@@ -186,14 +190,15 @@ impl Transport for RemoteTransport {
             other => Some(other),
         };
         let sessions = Arc::clone(&self.sessions);
-        let state = WatchState { stream: Some(stream), pending, sessions, session };
+        let state = WatchState { stream: Some((stream, open)), pending, sessions, session };
         Ok(WatchAnswer { revision, changes: futures::stream::unfold(state, next_batch).boxed() })
     }
 }
 
 /// A watch between two batches. Without a stream it has ended.
 struct WatchState {
-    stream: Option<Streaming<pb::WatchResponse>>,
+    /// The answers, and what holds the stream of requests open.
+    stream: Option<(Streaming<pb::WatchResponse>, oneshot::Sender<()>)>,
     pending: Option<Result<Vec<Change>, TransportError>>,
     sessions: Arc<Sessions>,
     session: Arc<Session>,
@@ -203,7 +208,7 @@ async fn next_batch(mut state: WatchState) -> Option<(Result<Vec<Change>, Transp
     let batch = match state.pending.take() {
         Some(batch) => batch,
         None => loop {
-            let stream = state.stream.as_mut()?;
+            let (stream, _) = state.stream.as_mut()?;
             match stream.message().await {
                 Ok(Some(message)) => match changes(&message) {
                     Ok(changes) if changes.is_empty() => {}

@@ -3,11 +3,11 @@
 
 use anyhow::{Context as _, Result, ensure};
 use datastore::etcd::{EtcdBackend, EtcdConfig, TlsFiles, TlsInline};
-use datastore::{Backend, Error, Secret};
+use datastore::{Backend, Error, Secret, WatchOptions};
 use model::{Key, KvPair, ListOptions};
 use testkit::{Authority, Etcd, EtcdOptions, Folder, free_port};
 
-use crate::harness::{expect_error, network_set, sample};
+use crate::harness::{expect_error, network_set, network_sets, sample};
 
 async fn start(options: EtcdOptions) -> Result<Etcd> {
     tokio::task::spawn_blocking(move || Etcd::start_with(options)).await?
@@ -202,4 +202,38 @@ async fn a_member_that_goes_away_is_replaced_by_another() -> Result<()> {
     let one = backend.get(&Key::resource(api::Kind::NetworkSet, "default", "one"), None).await?;
     backend.update(&one).await?;
     Ok(())
+}
+
+/// How many watches an etcd has, by its own figures.
+async fn watchers(endpoint: &str) -> Result<f64> {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let host = endpoint.trim_start_matches("http://");
+    let mut connection = tokio::net::TcpStream::connect(host).await?;
+    let request = format!("GET /metrics HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    connection.write_all(request.as_bytes()).await?;
+    let mut text = String::new();
+    connection.read_to_string(&mut text).await?;
+    let line = text.lines().find(|line| line.starts_with("etcd_debugging_mvcc_watcher_total "));
+    Ok(line.and_then(|line| line.split(' ').nth(1)).context("no such figure")?.parse()?)
+}
+
+/// A component opens a new watch whenever one ends; the server must not go on with those that nobody reads.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watches_that_are_dropped_end_at_the_server() -> Result<()> {
+    let etcd = tokio::task::spawn_blocking(Etcd::start).await??;
+    let endpoint = etcd.endpoint();
+    let backend = EtcdBackend::connect(&EtcdConfig::for_endpoints(&endpoint)).await?;
+    let mut open = Vec::new();
+    for _ in 0..20 {
+        open.push(backend.watch(&network_sets("default"), WatchOptions::default()).await?);
+    }
+    ensure!(watchers(&endpoint).await? >= 20.0, "{}", watchers(&endpoint).await?);
+    drop(open);
+    for _ in 0..600 {
+        if watchers(&endpoint).await? < 1.0 {
+            return Ok(());
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    anyhow::bail!("{} watches are left", watchers(&endpoint).await?)
 }

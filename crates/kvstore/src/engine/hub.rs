@@ -72,6 +72,9 @@ pub(super) struct Hub {
 pub(super) struct Watch {
     pub(super) id: i64,
     pub(super) request: WatchRequest,
+    /// The compaction that it begins before. It is refused, as etcd refuses it, also while the ring still has what it asks
+    /// for: whether others watch must not decide.
+    pub(super) begins_before: Option<i64>,
     pub(super) inbox: Arc<Inbox>,
     /// The first revision it has not been given.
     pub(super) next: AtomicI64,

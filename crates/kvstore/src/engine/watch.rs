@@ -76,9 +76,11 @@ impl WatchStream {
         };
         let revision = self.shared.durable.load(Ordering::Acquire);
         let start = if request.start_revision <= 0 { revision + 1 } else { request.start_revision };
+        let compacted = read(&self.shared.index).compacted;
         let watch = Arc::new(Watch {
             id,
             request,
+            begins_before: (start < compacted).then_some(compacted),
             inbox: Arc::clone(&self.inbox),
             next: AtomicI64::new(start),
             pending: AtomicI64::new(0),
@@ -166,6 +168,9 @@ impl WatchStream {
 
     /// Fetches a step's worth for one watch.
     fn advance(&self, watch: &Arc<Watch>) -> Result<Option<WatchMessage>, Error> {
+        if let Some(compact_revision) = watch.begins_before {
+            return Ok(Some(WatchMessage::Compacted { watch_id: watch.id, compact_revision }));
+        }
         let hub = lock(&self.shared.hub);
         let from = watch.pending.load(Ordering::Relaxed);
         let to = hub.newest();

@@ -160,6 +160,26 @@ fn a_watch_into_the_compacted_past_is_told_so() {
     });
 }
 
+/// While others watch, what happened lately is in memory; a compaction counts all the same.
+#[test]
+fn a_watch_into_the_compacted_past_is_told_so_while_others_watch() {
+    let folder = Folder::new("compacted").unwrap();
+    block_on(async {
+        let store = open(folder.path());
+        let mut other = store.watch(WatchRequest::prefix("k", 0)).unwrap();
+        for number in 0..10 {
+            put(&store, "k", &number.to_string()).await;
+        }
+        store.compact(8, true).await.unwrap();
+        let refused = store.watch(WatchRequest::prefix("k", 7)).unwrap().next().await.unwrap();
+        assert_eq!(refused, Some(WatchMessage::Compacted { watch_id: 0, compact_revision: 8 }));
+        assert!(
+            matches!(other.next().await.unwrap(), Some(WatchMessage::Events { .. })),
+            "it missed nothing"
+        );
+    });
+}
+
 #[test]
 fn closing_the_store_ends_watches() {
     let folder = Folder::new("closing").unwrap();

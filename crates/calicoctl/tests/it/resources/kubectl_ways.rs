@@ -103,9 +103,8 @@ fn failures_stand_one_per_line() {
     shell.pipe("create -f -", &two).text();
     assert_eq!(
         shell.pipe("create -f -", &two).error(),
-        "failed to create any 'GlobalNetworkPolicy' resources:\n  \
-         resource already exists: GlobalNetworkPolicy(a) with error: <nil>\n  \
-         resource already exists: GlobalNetworkPolicy(b) with error: <nil>\n"
+        "failed to create any 'GlobalNetworkPolicy' resources:\n- resource already exists: \
+         GlobalNetworkPolicy(a)\n- resource already exists: GlobalNetworkPolicy(b)\n"
     );
 }
 
