@@ -284,7 +284,8 @@ fn a_route_that_went_before_it_was_wanted_is_made() {
         let device = scene.device("cali1");
         let route = Route::on_link("fd00::1/128".parse().expect("net"), device);
         scene.foreign(route.clone());
-        assert_eq!(scene.apply(), Outcome::default());
+        // It is left alone for a while: the plugin is faster than the datastore.
+        assert_eq!(scene.apply().failures, [""; 0]);
         let shown = scene.kernel.routes(&RouteFilter::all(Family::V6)).expect("routes").remove(0);
         scene.kernel.apply(&[Operation::DeleteRoute(route)]);
         if is_announced {
