@@ -41,7 +41,7 @@ pub use junit::to_junit;
 pub use kubernetes_policy::strict_kubernetes_policy;
 pub use manifest::ManifestError;
 pub use matrix::{Cell, Matrix, MatrixOptions, matrices, matrix};
-pub use page::{Page, PageCell, PageColumn, PageRow, Sign};
+pub use page::{Page, PageCell, PageColumn, PageRow, Sign, escaped};
 pub use party::{Protocol, Query, QueryError};
 pub use report::{
     Direction, Explanation, FlowReport, Hook, Outcome, PolicyReport, RuleReport, Stage, TierReport, Verdict,

@@ -85,11 +85,11 @@ impl Page {
             "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>{0}</title>\n\
              <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<style>\n{STYLE}</style>\n</head>\n\
              <body>\n<h1>{0}</h1>\n<p class=\"facts\">",
-            escape(&self.title)
+            escaped(&self.title)
         );
         let counts = self.counts();
         for (name, value) in counts.iter().chain(&self.facts) {
-            let _ = write!(out, "<span>{} <b>{}</b></span> ", escape(name), escape(value));
+            let _ = write!(out, "<span>{} <b>{}</b></span> ", escaped(name), escaped(value));
         }
         out.push_str("</p>\n<div class=\"grid\"><table>\n<thead><tr><th>from \\ to</th>");
         for column in &self.columns {
@@ -97,9 +97,9 @@ impl Page {
             let _ = write!(
                 out,
                 "<th scope=\"col\"><small>{}</small>{}<small>{}</small></th>",
-                escape(space),
-                escape(name),
-                escape(&column.port)
+                escaped(space),
+                escaped(name),
+                escaped(&column.port)
             );
         }
         out.push_str("</tr></thead>\n<tbody>\n");
@@ -107,8 +107,8 @@ impl Page {
             let _ = write!(
                 out,
                 "<tr><th scope=\"row\">{}<small>{}</small></th>",
-                escape(&row.name),
-                escape(&row.note)
+                escaped(&row.name),
+                escaped(&row.note)
             );
             row.cells.iter().for_each(|cell| cell.write(&mut out));
             out.push_str("</tr>\n");
@@ -118,14 +118,14 @@ impl Page {
         if !self.reasons.is_empty() {
             out.push_str("<h2>Why connections are refused</h2>\n<ol>\n");
             for (index, reason) in self.reasons.iter().enumerate() {
-                let _ = writeln!(out, "<li id=\"reason-{}\">{}</li>", index + 1, escape(reason));
+                let _ = writeln!(out, "<li id=\"reason-{}\">{}</li>", index + 1, escaped(reason));
             }
             out.push_str("</ol>\n");
         }
         for (heading, lines) in self.lists.iter().filter(|(_, lines)| !lines.is_empty()) {
-            let _ = writeln!(out, "<h2>{}</h2>\n<ul>", escape(heading));
+            let _ = writeln!(out, "<h2>{}</h2>\n<ul>", escaped(heading));
             for line in lines {
-                let _ = writeln!(out, "<li>{}</li>", escape(line));
+                let _ = writeln!(out, "<li>{}</li>", escaped(line));
             }
             out.push_str("</ul>\n");
         }
@@ -133,7 +133,7 @@ impl Page {
             out,
             "<div id=\"detail\" aria-live=\"polite\">{} Point at a cell, or tap it, to see what decides.</div>\n\
              <script>\n{SCRIPT}</script>\n</body>\n</html>\n",
-            escape(&self.about)
+            escaped(&self.about)
         );
         out
     }
@@ -186,7 +186,7 @@ impl PageCell {
             Some(false) => " opened",
             None => "",
         };
-        let detail = escape(&self.detail);
+        let detail = escaped(&self.detail);
         let _ = write!(
             out,
             "<td class=\"{class}{changed}\" tabindex=\"0\" aria-label=\"{detail}\" title=\"{detail}\">{sign}</td>"
@@ -194,8 +194,9 @@ impl PageCell {
     }
 }
 
-/// Text that means only itself.
-fn escape(text: &str) -> String {
+/// Text that means only itself in a page.
+#[must_use]
+pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for it in text.chars() {
         match it {
@@ -212,11 +213,11 @@ fn escape(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Page, PageCell, PageColumn, PageRow, Sign, escape};
+    use super::{Page, PageCell, PageColumn, PageRow, Sign, escaped};
 
     #[test]
     fn names_cannot_become_markup() {
-        assert_eq!(escape("<b a=\"1\">&'"), "&lt;b a=&quot;1&quot;&gt;&amp;&#39;");
+        assert_eq!(escaped("<b a=\"1\">&'"), "&lt;b a=&quot;1&quot;&gt;&amp;&#39;");
     }
 
     #[test]

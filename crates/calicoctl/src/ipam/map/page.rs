@@ -4,6 +4,7 @@
 use super::{Cell, cells, owners, tenths};
 use crate::ipam::usage::{PoolUse, percent};
 use crate::output::counted;
+use ::explain::escaped;
 use std::fmt::Write as _;
 
 const STYLE: &str = "\
@@ -116,22 +117,6 @@ fn section(out: &mut String, pool: &PoolUse) {
         );
     }
     out.push_str("</tbody>\n</table></div>\n</details>\n</section>\n");
-}
-
-/// Text that cannot be taken for markup.
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            other => out.push(other),
-        }
-    }
-    out
 }
 
 #[cfg(test)]
