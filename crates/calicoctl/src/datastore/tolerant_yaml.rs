@@ -18,10 +18,7 @@ const DEEPEST: usize = 100;
 /// # Errors
 /// The first mistake, with its line.
 pub fn documents(text: &str) -> Result<Vec<Value>, String> {
-    check_depth(text)?;
-    let documents = MarkedYaml::load_from_str(text)
-        .map_err(|error| format!("line {}: {}", error.marker().line(), error.info()))?;
-    let values = documents.iter().map(|document| value(document, 0)).collect::<Result<Vec<_>, _>>()?;
+    let values = load(text)?.iter().map(|document| value(document, 0)).collect::<Result<Vec<_>, _>>()?;
     Ok(values.into_iter().filter(|value| !value.is_null()).collect())
 }
 
@@ -30,11 +27,8 @@ pub fn documents(text: &str) -> Result<Vec<Value>, String> {
 /// # Errors
 /// The first mistake, with its line.
 pub fn documents_with_lines(text: &str) -> Result<Vec<(Value, Lines)>, String> {
-    check_depth(text)?;
-    let documents = MarkedYaml::load_from_str(text)
-        .map_err(|error| format!("line {}: {}", error.marker().line(), error.info()))?;
     let mut found = Vec::new();
-    for document in &documents {
+    for document in &load(text)? {
         let value = value(document, 0)?;
         if !value.is_null() {
             let mut lines = Lines::new();
@@ -43,6 +37,12 @@ pub fn documents_with_lines(text: &str) -> Result<Vec<(Value, Lines)>, String> {
         }
     }
     Ok(found)
+}
+
+fn load(text: &str) -> Result<Vec<MarkedYaml<'_>>, String> {
+    check_depth(text)?;
+    MarkedYaml::load_from_str(text)
+        .map_err(|error| format!("line {}: {}", error.marker().line(), error.info()))
 }
 
 /// Notes where a node and what is below it begin. A field begins where its name stands.

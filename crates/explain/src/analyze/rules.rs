@@ -17,11 +17,12 @@ pub(super) fn look(world: &World<'_>, has_endpoints: bool, findings: &mut Vec<Fi
         for direction in [Direction::Ingress, Direction::Egress] {
             let rules = policy.rules(direction).unwrap_or_default();
             for (index, rule) in rules.iter().enumerate() {
-                let reason = impossible(&rule.rule)
-                    .or_else(|| has_endpoints.then(|| selects_nobody(world, rule)).flatten());
-                if let Some((message, remedy)) = reason {
-                    let severity =
-                        if impossible(&rule.rule).is_some() { Severity::Warning } else { Severity::Note };
+                let never = impossible(&rule.rule).map(|reason| (Severity::Warning, reason));
+                let now = || {
+                    let reason = has_endpoints.then(|| selects_nobody(world, rule)).flatten()?;
+                    Some((Severity::Note, reason))
+                };
+                if let Some((severity, (message, remedy))) = never.or_else(now) {
                     findings.push(Finding::of(
                         &policy.identity,
                         severity,
