@@ -4,13 +4,13 @@ CARGO ?= cargo
 TARGET := x86_64-unknown-linux-gnu
 # Where cargo puts what it builds; CARGO_TARGET_DIR is honoured.
 OUT := $(or $(CARGO_TARGET_DIR),target)
-LINKS := calicoctl calico calico-ipam calico-node kubectl-calico
+LINKS := calicoctl calico calico-ipam calico-node kubectl-calico bandwidth host-local loopback portmap tuning
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quick build test bench lab fuzz fresh fmt
+.PHONY: help setup quick build image deb test e2e bench lab page page-test fuzz fresh fmt
 
 help: ## Print this list.
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Install what tests and benchmarks need (Debian packages; kube-apiserver and kubectl through Go modules).
 	@scripts/setup.sh
@@ -29,6 +29,12 @@ build: ## Build the release binary and its links into dist/ (about a quarter of 
 	$(call put_into_dist,$(OUT)/$(TARGET)/release/tortie)
 	@ls -l dist
 
+image: build ## Write container images under Calico's names into dist/tortie-images.tar (IMAGE="--registry=... --tag=...").
+	$(CARGO) xtask image $(IMAGE)
+
+deb: build ## Write a Debian package of the program, its units and examples into dist/.
+	$(CARGO) xtask deb
+
 # Unoptimised: it is built in a third of the time, the lab takes as long with it, and the tests build the same files.
 quick: ## Build the program without optimisation into dist/ (four minutes on two cores, the first time).
 	@echo "Building tortie without optimisation: about four minutes on two cores the first time, seconds afterwards."
@@ -41,11 +47,24 @@ test: setup ## Everything CI checks: formatting, lints, tidy, unit, property and
 	$(CARGO) xtask tidy
 	$(CARGO) xtask test
 
+# Images of the program as tests build it, with the libraries that it needs: a release takes a quarter of an hour to build.
+e2e: setup ## A real control plane and two kubelets with our images, and what must hold there (root; E2E=up to look around).
+	@scripts/kubernetes-binaries.sh cluster >/dev/null
+	$(CARGO) build --locked -p tortie -p e2e
+	$(CARGO) xtask image --registry=tortie.test/calico --tag=e2e --with-libraries=$(OUT)/debug/tortie --out=$(OUT)/e2e-images.tar
+	TORTIE_E2E_IMAGES=$(OUT)/e2e-images.tar TORTIE_E2E_PROGRAM=$(OUT)/debug/tortie $(OUT)/debug/e2e $(E2E)
+
 bench: setup ## Every performance figure, each with its floor or peer in the same run; records docs/benchmarks.md.
 	$(CARGO) xtask bench
 
 lab: quick ## A whole cluster on this machine: nodes, pods, policy, who reaches whom; then everything is removed.
 	@dist/tortie lab demo $(LAB)
+
+page: ## Bundle the page that shows flows into crates/whisker/page/dist, which is checked in (needs Node; nothing else does).
+	@scripts/page.sh
+
+page-test: quick ## The page in a real browser, on a lab with real packets (needs Chromium and Node; PICTURES=1 for those of docs/).
+	@scripts/page-test.sh dist/tortie $(if $(PICTURES),--pictures)
 
 fuzz: ## Run every fuzz target for a minute (needs a nightly toolchain and cargo-fuzz).
 	@scripts/fuzz.sh

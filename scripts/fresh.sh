@@ -5,6 +5,7 @@
 #   fresh.sh all              make lab as root and as a plain user, make test's set-up, one crate's tests (about 20 minutes)
 #   fresh.sh check PROGRAM    the quick half that CI runs: everything compiles, build scripts included, and PROGRAM (a built
 #                             `tortie`) plays the lab as root and as a plain user, where no helper program exists
+#   fresh.sh deb PACKAGE      a Debian package (`make deb`) is installed, its programs run, it is removed and purged
 #   fresh.sh run COMMAND...   any command, in a clean clone of this checkout
 #
 # Needs root. The root file system is made once (mmdebstrap or debootstrap, from the mirror that this machine uses) and kept
@@ -18,7 +19,7 @@ say() { echo "fresh: $*" >&2; }
 fail() { say "$*"; exit 1; }
 
 [ "$(id -u)" -eq 0 ] || fail "this needs root (it makes a root file system and mounts)"
-[ $# -ge 1 ] || fail "say what to do: all, check PROGRAM, or run COMMAND"
+[ $# -ge 1 ] || fail "say what to do: all, check PROGRAM, deb PACKAGE, or run COMMAND"
 
 # 1. The bare root, as an archive that is unpacked for each run.
 codename="$(. /etc/os-release && echo "${VERSION_CODENAME:-bookworm}")"
@@ -115,6 +116,25 @@ case "$1" in
     enter 0 "dist/tortie lab demo"
     enter 1000 "dist/tortie lab demo"
     ;;
+  deb)
+    package="${2:?the package}"
+    [ -f "$package" ] || fail "no package at $package"
+    cp "$package" "$root/src/package.deb"
+    say "install, use, remove, purge"
+    enter 0 '
+      dpkg -i package.deb
+      tortie version
+      for name in calico-node calico-felix calico-typha kube-controllers; do $name --help >/dev/null; done
+      calicoctl version --client
+      for unit in datastore felix kube-controllers node typha; do test -f /usr/lib/systemd/system/tortie-$unit.service; done
+      test -f /etc/calico/felix.cfg.example
+      dpkg -i package.deb
+      mkdir -p /var/lib/calico && echo here >/var/lib/calico/nodename
+      dpkg -r tortie
+      test ! -e /usr/bin/tortie && test ! -L /usr/bin/calicoctl && test -f /etc/calico/felix.cfg.example
+      dpkg -P tortie
+      test ! -e /etc/calico && test ! -e /var/lib/calico'
+    ;;
   all)
     started=$SECONDS
     say "make lab, as root"
@@ -128,6 +148,6 @@ case "$1" in
     enter 0 "make setup"
     enter 0 "cargo test --locked -p ${FRESH_CRATE:-ipam}"
     ;;
-  *) fail "unknown: $1 (all, check PROGRAM, run COMMAND)" ;;
+  *) fail "unknown: $1 (all, check PROGRAM, deb PACKAGE, run COMMAND)" ;;
 esac
 say "passed"

@@ -1,5 +1,9 @@
 #!/usr/bin/env bash
-# Builds kube-apiserver and kubectl through Go modules, once, into a cache outside the checkout.
+# Builds Kubernetes' programs through Go modules, once, into a cache outside the checkout:
+#
+#   kubernetes-binaries.sh           kube-apiserver and kubectl, which many tests need
+#   kubernetes-binaries.sh cluster   what else a cluster runs (`make e2e`)
+#   kubernetes-binaries.sh suite     Kubernetes' own end-to-end tests and the program in their pods (`make e2e E2E=suite`)
 #
 # Prints the directory that holds the binaries. Tests find it by the same rule (crates/testkit), or through
 # TORTIE_KUBERNETES_BIN. The cache is keyed by version; a half-finished build is never visible in it, because the
@@ -8,8 +12,16 @@ set -euo pipefail
 
 version="${KUBERNETES_VERSION:-v1.36.3}"
 cache_root="${TORTIE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/tortie}"
-target="$cache_root/kubernetes-$version"
-programs=(kube-apiserver kubectl)
+case "${1:-}" in
+  '') programs=(kube-apiserver kubectl) ;;
+  cluster) programs=(kubelet kube-controller-manager kube-scheduler kube-proxy) ;;
+  suite) programs=(agnhost e2e.test) ;;
+  *)
+    echo "kubernetes-binaries: unknown group '$1'; known are cluster and suite, and none" >&2
+    exit 2
+    ;;
+esac
+target="$cache_root/kubernetes-$version${1:+-$1}"
 
 complete() {
   for program in "${programs[@]}"; do [ -x "$target/$program" ] || return 1; done
@@ -40,7 +52,7 @@ retry() {
   return 1
 }
 
-echo "kubernetes-binaries: building Kubernetes $version (about ten minutes on two cores, once)" >&2
+echo "kubernetes-binaries: building Kubernetes $version (about ten minutes on two cores, once): ${programs[*]}" >&2
 cat > go.mod <<MOD
 module tortie.invalid/kubernetes-binaries
 
@@ -48,16 +60,19 @@ go 1.26.0
 
 require k8s.io/kubernetes $version
 MOD
-cat > tools.go <<'GO'
-//go:build tools
-
-package tools
-
-import (
-	_ "k8s.io/kubernetes/cmd/kube-apiserver"
-	_ "k8s.io/kubernetes/cmd/kubectl"
-)
-GO
+# Where the source of a program is.
+package_of() {
+  case "$1" in
+    agnhost) echo k8s.io/kubernetes/test/images/agnhost ;;
+    e2e.test) echo k8s.io/kubernetes/test/e2e ;;
+    *) echo "k8s.io/kubernetes/cmd/$1" ;;
+  esac
+}
+{
+  printf '//go:build tools\n\npackage tools\n\nimport (\n'
+  for program in "${programs[@]}"; do printf '\t_ "%s"\n' "$(package_of "$program")"; done
+  printf ')\n'
+} > tools.go
 # k8s.io/kubernetes requires its staging modules at v0.0.0 and replaces them by folders that a module download
 # does not carry: each is replaced here by its published version of the same release.
 retry go mod download "k8s.io/kubernetes@$version"
@@ -70,9 +85,14 @@ done
 retry go mod tidy -e >&2
 
 mkdir out
+flags=(-trimpath -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$version")
 for program in "${programs[@]}"; do
-  retry go build -trimpath -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$version" \
-    -o "out/$program" "k8s.io/kubernetes/cmd/$program"
+  case "$program" in
+    # It runs in an image that has nothing else.
+    agnhost) retry env CGO_ENABLED=0 go build "${flags[@]}" -o out/agnhost "$(package_of agnhost)" ;;
+    e2e.test) retry go test -c "${flags[@]}" -o out/e2e.test "$(package_of e2e.test)" ;;
+    *) retry go build "${flags[@]}" -o "out/$program" "$(package_of "$program")" ;;
+  esac
 done
 rm -rf "$target"
 mv out "$target"

@@ -32,3 +32,4 @@ fi
 command -v cargo >/dev/null || { echo "setup: no Rust toolchain on PATH; install Rust 1.95 (rustup)" >&2; exit 1; }
 scripts/kubernetes-binaries.sh >/dev/null
 scripts/guest-kernel.sh >/dev/null
+scripts/bird1.sh >/dev/null

@@ -6,6 +6,7 @@
 //! - [`schema`]: what a field may hold, as data; the CRDs and the check of users' files are both made from it.
 //! - [`crds`]: the definitions that Kubernetes needs, as JSON and YAML.
 //! - [`document`]: users' files, read strictly, every mistake reported with its place.
+//! - [`words`]: Calico's labels, annotations, tiers and prefixes.
 //! - [`yaml`]: values printed as Calico's tools print them.
 //!
 //! Two ways in, on purpose: an object from a store is read tolerantly (unknown fields, unknown enum values and text
@@ -24,6 +25,7 @@ pub mod rules;
 pub mod scalars;
 pub mod schema;
 pub mod text;
+pub mod words;
 pub mod yaml;
 
 pub use errors::{FieldError, FieldErrors, FieldPath};

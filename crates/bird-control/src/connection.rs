@@ -1,6 +1,7 @@
 //! One connection to a BIRD: lines out, lines in, with a limit on time and size.
 
-use crate::{BirdError, Family};
+use crate::BirdError;
+use model::IpVersion;
 use std::path::Path;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -19,7 +20,7 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// Connects to the first socket that answers.
-    pub(crate) async fn open(family: Family, sockets: &[impl AsRef<Path>]) -> Result<Self, BirdError> {
+    pub(crate) async fn open(family: IpVersion, sockets: &[impl AsRef<Path>]) -> Result<Self, BirdError> {
         let mut reason = "no socket is known".to_owned();
         for socket in sockets {
             let path = socket.as_ref();
@@ -61,7 +62,7 @@ impl Connection {
         while let Some(line) = self.line().await? {
             match line.as_bytes() {
                 [b'8' | b'9', ..] => {
-                    return Err(BirdError::Unknown(format!("BIRD refused '{command}': {line}")));
+                    return Err(BirdError::Refused { command: command.to_owned(), line });
                 }
                 // The greeting is an answer of its own, to nothing.
                 [b'0', b'0', b'0', b'1', ..] => lines.push(line),
@@ -119,7 +120,7 @@ mod tests {
     #[tokio::test]
     async fn answers_end_where_bird_says() {
         let (_folder, path) = bird(&["1007-one\n two\n0000 \n", "1000-three\n0013 Daemon is up\n"]).await;
-        let mut connection = Connection::open(Family::V4, &[path]).await.expect("a connection");
+        let mut connection = Connection::open(IpVersion::V4, &[path]).await.expect("a connection");
         let lines = connection.ask("show route").await.expect("an answer");
         assert_eq!(lines, ["0001 BIRD 1.6.8 ready.", "1007-one", " two", "0000 "]);
         assert_eq!(
@@ -136,11 +137,11 @@ mod tests {
         ] {
             let answers: &'static [&'static str] = Box::leak(Box::new([answer]));
             let (_folder, path) = bird(answers).await;
-            let mut connection = Connection::open(Family::V4, &[path]).await.expect("a connection");
+            let mut connection = Connection::open(IpVersion::V4, &[path]).await.expect("a connection");
             let error = connection.ask("show x").await.expect_err("no answer").to_string();
             assert!(error.contains(expected), "{error}");
         }
-        let missing = Connection::open(Family::V6, &["/nowhere/bird6.ctl"]).await.err().expect("no bird");
+        let missing = Connection::open(IpVersion::V6, &["/nowhere/bird6.ctl"]).await.err().expect("no bird");
         assert_eq!(
             missing.to_string(),
             "unable to connect to BIRDv6 socket: dial unix /nowhere/bird6.ctl: connect: no such file or directory"

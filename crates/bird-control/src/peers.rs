@@ -2,8 +2,9 @@
 //!
 //! Both BIRD 1 (one daemon per IP version, as Calico ships it) and BIRD 2 are understood.
 
+use crate::BirdError;
 use crate::connection::{Connection, without_code};
-use crate::{BirdError, Family};
+use model::IpVersion;
 use std::path::Path;
 
 /// The columns of the table that we can read.
@@ -37,7 +38,7 @@ pub struct Answer {
 ///
 /// # Errors
 /// When no socket can be connected, or the answer is not as it should be.
-pub async fn peers(family: Family, sockets: &[impl AsRef<Path>]) -> Result<Answer, BirdError> {
+pub async fn peers(family: IpVersion, sockets: &[impl AsRef<Path>]) -> Result<Answer, BirdError> {
     let mut connection = Connection::open(family, sockets).await?;
     connection.send("show protocols").await?;
     let mut table = Table::new(family);
@@ -51,12 +52,12 @@ pub async fn peers(family: Family, sockets: &[impl AsRef<Path>]) -> Result<Answe
 
 /// The table as it comes in.
 struct Table {
-    family: Family,
+    family: IpVersion,
     answer: Answer,
 }
 
 impl Table {
-    fn new(family: Family) -> Self {
+    fn new(family: IpVersion) -> Self {
         Self { family, answer: Answer::default() }
     }
 
@@ -97,11 +98,12 @@ impl Table {
             "Global" => "global",
             _ => return,
         };
-        if info.is_empty() || (self.answer.both_families && is_v4(address) != (self.family == Family::V4)) {
+        if info.is_empty() || (self.answer.both_families && is_v4(address) != (self.family == IpVersion::V4))
+        {
             return;
         }
         self.answer.peers.push(Peer {
-            address: address.replace('_', self.family.separator()),
+            address: address.replace('_', crate::separator(self.family)),
             peer_type,
             state: (*state).to_owned(),
             since: (*since).to_owned(),
@@ -120,7 +122,7 @@ fn is_v4(address: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn read(family: Family, lines: &[&str]) -> Result<Vec<Peer>, BirdError> {
+    fn read(family: IpVersion, lines: &[&str]) -> Result<Vec<Peer>, BirdError> {
         let mut table = Table::new(family);
         for line in lines {
             if table.line(line)? {
@@ -151,7 +153,7 @@ mod tests {
             "0000 ",
             " Mesh_10_0_0_9 BGP master up 2026-11-15 Established",
         ];
-        let peers = read(Family::V4, &lines).expect("a table");
+        let peers = read(IpVersion::V4, &lines).expect("a table");
         assert_eq!(
             rows(&peers),
             [
@@ -166,7 +168,7 @@ mod tests {
             "0000",
         ];
         assert_eq!(
-            rows(&read(Family::V6, &lines).expect("a table")),
+            rows(&read(IpVersion::V6, &lines).expect("a table")),
             ["fd80:24e2:f998:72d6::2|node-to-node mesh|up|09:00|Established"]
         );
     }
@@ -182,8 +184,8 @@ mod tests {
             "0000 ",
         ];
         for (family, expected) in [
-            (Family::V4, "10.0.0.1|node-to-node mesh|up|21:22:33.444|Established"),
-            (Family::V6, "fd00::1|node-to-node mesh|start|21:22:33.444|Active Socket: Connection refused"),
+            (IpVersion::V4, "10.0.0.1|node-to-node mesh|up|21:22:33.444|Established"),
+            (IpVersion::V6, "fd00::1|node-to-node mesh|start|21:22:33.444|Active Socket: Connection refused"),
         ] {
             assert_eq!(rows(&read(family, &lines).expect("a table")), [expected]);
         }
@@ -196,10 +198,10 @@ mod tests {
             ("9001 syntax error", "unexpected output line from BIRD"),
             ("", "unexpected output line from BIRD"),
         ] {
-            let error = read(Family::V4, &[line]).expect_err(line);
+            let error = read(IpVersion::V4, &[line]).expect_err(line);
             assert_eq!(error.to_string(), expected);
         }
         // Short lines of a known code hold nothing.
-        assert_eq!(read(Family::V4, &["1002", " ", "0000"]).expect("nothing"), []);
+        assert_eq!(read(IpVersion::V4, &["1002", " ", "0000"]).expect("nothing"), []);
     }
 }

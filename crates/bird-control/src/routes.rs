@@ -1,7 +1,8 @@
 //! The routes that the daemon knows: `show route`.
 
+use crate::BirdError;
 use crate::connection::{Connection, without_code};
-use crate::{BirdError, Family};
+use model::IpVersion;
 use std::path::Path;
 
 /// One route.
@@ -23,7 +24,7 @@ pub struct Route {
 ///
 /// # Errors
 /// When no socket can be connected, or the answer is not as it should be.
-pub async fn routes(family: Family, sockets: &[impl AsRef<Path>]) -> Result<Vec<Route>, BirdError> {
+pub async fn routes(family: IpVersion, sockets: &[impl AsRef<Path>]) -> Result<Vec<Route>, BirdError> {
     Ok(read(&Connection::open(family, sockets).await?.ask("show route").await?))
 }
 

@@ -1,7 +1,8 @@
 //! BGP sessions with their details: `show protocols`, then `show protocols all NAME` for each of Calico's own.
 
+use crate::BirdError;
 use crate::connection::{Connection, without_code};
-use crate::{BirdError, Family};
+use model::IpVersion;
 use std::path::Path;
 
 /// A BGP session that Calico configured.
@@ -25,7 +26,7 @@ pub struct Session {
 ///
 /// # Errors
 /// When no socket can be connected, or an answer is not as it should be.
-pub async fn sessions(family: Family, sockets: &[impl AsRef<Path>]) -> Result<Vec<Session>, BirdError> {
+pub async fn sessions(family: IpVersion, sockets: &[impl AsRef<Path>]) -> Result<Vec<Session>, BirdError> {
     let mut connection = Connection::open(family, sockets).await?;
     let mut sessions = read_table(family, &connection.ask("show protocols").await?);
     for session in &mut sessions {
@@ -37,13 +38,13 @@ pub async fn sessions(family: Family, sockets: &[impl AsRef<Path>]) -> Result<Ve
 
 /// The type and the address that stand in a protocol's name; nothing for names that Calico does not give.
 #[must_use]
-pub fn type_and_address(family: Family, name: &str) -> Option<(&str, String)> {
+pub fn type_and_address(family: IpVersion, name: &str) -> Option<(&str, String)> {
     let (peer_type, address) = name.split_once('_')?;
     let known = matches!(peer_type, "Mesh" | "Node" | "Global") && !address.is_empty();
-    known.then(|| (peer_type, address.replace('_', family.separator())))
+    known.then(|| (peer_type, address.replace('_', crate::separator(family))))
 }
 
-fn read_table(family: Family, lines: &[String]) -> Vec<Session> {
+fn read_table(family: IpVersion, lines: &[String]) -> Vec<Session> {
     let mut sessions = Vec::new();
     for line in lines.iter().filter(|line| line.starts_with("1002") || line.starts_with(' ')) {
         let columns: Vec<&str> = without_code(line).split_whitespace().collect();
@@ -88,7 +89,7 @@ mod tests {
             "0000 ",
         ]
         .map(str::to_owned);
-        let mut sessions = read_table(Family::V4, &table);
+        let mut sessions = read_table(IpVersion::V4, &table);
         assert_eq!(sessions.len(), 1);
         let details = [
             "1002-Node_10_0_0_2_port_1790 BGP master start 09:12:01 Active",
@@ -109,11 +110,11 @@ mod tests {
     #[test]
     fn names_say_why_a_session_exists() {
         assert_eq!(
-            type_and_address(Family::V6, "Mesh_fd80_24e2__2"),
+            type_and_address(IpVersion::V6, "Mesh_fd80_24e2__2"),
             Some(("Mesh", "fd80:24e2::2".to_owned()))
         );
         for name in ["static1", "Other_10_0_0_1", "Mesh_", "Mesh"] {
-            assert_eq!(type_and_address(Family::V4, name), None, "{name}");
+            assert_eq!(type_and_address(IpVersion::V4, name), None, "{name}");
         }
     }
 }

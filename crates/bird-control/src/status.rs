@@ -1,7 +1,8 @@
 //! The state of the daemon itself: `show status`.
 
+use crate::BirdError;
 use crate::connection::{Connection, without_code};
-use crate::{BirdError, Family};
+use model::IpVersion;
 use std::path::Path;
 
 /// What a daemon says about itself; times are in its own spelling.
@@ -27,7 +28,7 @@ pub struct Status {
 ///
 /// # Errors
 /// When no socket can be connected, or the answer is not as it should be.
-pub async fn status(family: Family, sockets: &[impl AsRef<Path>]) -> Result<Status, BirdError> {
+pub async fn status(family: IpVersion, sockets: &[impl AsRef<Path>]) -> Result<Status, BirdError> {
     Ok(read(&Connection::open(family, sockets).await?.ask("show status").await?))
 }
 

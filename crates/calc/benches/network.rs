@@ -13,8 +13,8 @@ use api::{IPIPMode, Node, NodeBGPSpec, VXLANMode};
 use calc::{CalcGraph, GraphConfig};
 use ipnet::IpNet;
 use messages::{Route, ToDataplane};
-use model::feed::{Change, FeedValue, IpPool, Status, Update};
-use model::{AllocationBlock, Key, ResourceKey, V1Key};
+use model::AllocationBlock;
+use model::feed::{FeedEntry, IpPool, Status};
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::time::Instant;
@@ -33,7 +33,7 @@ fn main() -> Result<()> {
     let start = Instant::now();
     let mut graph = CalcGraph::new(GraphConfig { host: "node-0".into(), ..GraphConfig::default() });
     for update in updates {
-        graph.on_update(update);
+        graph.on_entry(update);
     }
     graph.on_status(Status::InSync);
     let mut out = Vec::new();
@@ -73,7 +73,7 @@ fn main() -> Result<()> {
         "no more than three times the map",
     );
     for (what, change) in [
-        ("one block changed", block_changed as fn(u32) -> Result<Update>),
+        ("one block changed", block_changed as fn(u32) -> Result<FeedEntry>),
         ("one node's address changed (51 routes)", node_changed),
     ] {
         let mut times = Vec::new();
@@ -81,7 +81,7 @@ fn main() -> Result<()> {
             let update = change(index)?;
             let mut out = Vec::new();
             let start = Instant::now();
-            graph.on_update(update);
+            graph.on_entry(update);
             graph.flush(&mut out);
             times.push(start.elapsed().as_secs_f64() * 1e6);
             anyhow::ensure!(!out.is_empty(), "a change without a message");
@@ -99,7 +99,7 @@ fn main() -> Result<()> {
     report.record()
 }
 
-fn cluster() -> Result<Vec<Update>> {
+fn cluster() -> Result<Vec<FeedEntry>> {
     let mut updates = vec![pool()?];
     for index in 0..NODES {
         updates.push(node(index, 0));
@@ -108,11 +108,7 @@ fn cluster() -> Result<Vec<Update>> {
     Ok(updates)
 }
 
-fn update(key: Key, value: FeedValue) -> Update {
-    Update { key, value: Some(value), revision: String::new(), change: Change::New }
-}
-
-fn pool() -> Result<Update> {
+fn pool() -> Result<FeedEntry> {
     let cidr: IpNet = "10.0.0.0/8".parse()?;
     let pool = IpPool {
         cidr,
@@ -126,21 +122,19 @@ fn pool() -> Result<Update> {
         assigned_automatically: true,
         allowed_uses: Vec::new(),
     };
-    Ok(update(Key::V1(V1Key::IpPool { cidr }), FeedValue::IpPool(Box::new(pool))))
+    Ok(FeedEntry::IpPool(cidr, Some(Box::new(pool))))
 }
 
-fn node(index: u32, generation: u32) -> Update {
+fn node(index: u32, generation: u32) -> FeedEntry {
     let mut node = Node::default();
     let address = Ipv4Addr::from_bits(0xac10_0000 + index + generation * NODES);
     node.spec.bgp =
         Some(NodeBGPSpec { ipv4_address: format!("{address}/24").into(), ..NodeBGPSpec::default() });
-    let name = format!("node-{index}");
-    let key = Key::Resource(ResourceKey { kind: api::Kind::Node, namespace: String::new(), name });
-    update(key, FeedValue::Resource(Box::new(node.into())))
+    FeedEntry::Node(format!("node-{index}"), Some(Box::new(node)))
 }
 
 /// A block whose owner is gone: every address has a route of its own, the last to another node in each generation.
-fn block(index: u32, generation: u32) -> Result<Update> {
+fn block(index: u32, generation: u32) -> Result<FeedEntry> {
     let cidr = IpNet::new(Ipv4Addr::from_bits(0x0a00_0000 + index * 64).into(), 26)?;
     let attribute = |node: u32| serde_json::json!({"handle_id": format!("k8s-pod-network.{index}-{node}"), "secondary": {"node": format!("node-{node}")}});
     let allocations: Vec<u32> =
@@ -149,14 +143,14 @@ fn block(index: u32, generation: u32) -> Result<Update> {
         "cidr": cidr.to_string(), "affinity": null, "allocations": allocations, "unallocated": [],
         "attributes": [attribute(index), attribute((index + 1 + generation) % NODES)],
     }))?;
-    Ok(update(Key::Block { cidr }, FeedValue::Block(Box::new(block))))
+    Ok(FeedEntry::Block(cidr, Some(Box::new(block))))
 }
 
-fn block_changed(index: u32) -> Result<Update> {
+fn block_changed(index: u32) -> Result<FeedEntry> {
     block(index * 17 % NODES, 1)
 }
 
-fn node_changed(index: u32) -> Result<Update> {
+fn node_changed(index: u32) -> Result<FeedEntry> {
     Ok(node(index * 19 % NODES, 1))
 }
 

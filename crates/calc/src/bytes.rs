@@ -138,7 +138,11 @@ mod tests {
         #[test]
         fn nonsense_does_not_panic(bytes: Vec<u8>) {
             let mut reader = Reader(&bytes);
-            while reader.number().is_some() && reader.bytes().is_some() && reader.net().is_some() {}
+            let mut left = bytes.len();
+            while reader.number().is_some() && reader.bytes().is_some() && reader.net().is_some() {
+                prop_assert!(reader.0.len() < left, "reading goes on");
+                left = reader.0.len();
+            }
         }
     }
 }

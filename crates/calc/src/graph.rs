@@ -4,15 +4,14 @@ use crate::members::Members;
 use crate::network::{Network, NetworkSettings};
 use crate::policy::{ActiveRules, ComputedSources, ISTIO_SET, LocalEndpoint, istio_selector};
 use crate::population::{ItemKey, Population, Put, pack_host, pack_network_set, pack_workload};
-use crate::rules::{LookingUp, RuleScanner, SetRegistry, SetSpec};
+use crate::rules::{SetRegistry, SetSpec};
 use crate::sequencer::{MemberSource, Sequencer, SetIndex, Source};
 use crate::service_index::ServiceIndex;
 use crate::set_matcher::{Output, SetMatcher};
 use crate::stats::{HostCounts, Stats};
-use api::{Kind, Resource};
 use messages::{IpSetMember, Policy, PolicyId, Text, ToDataplane, WorkloadEndpointId};
-use model::feed::{FeedValue, HostEndpoint, NetworkSet, Status, TextMap, Update, WorkloadEndpoint};
-use model::{Key, ResourceKey, V1Key};
+use model::feed::{FeedEntry, HostEndpoint, NetworkSet, Status, TextMap, WorkloadEndpoint};
+use model::v1::{HostEndpointKey, WorkloadEndpointKey};
 
 /// What the graph must know about its host.
 #[derive(Clone, Debug, Default)]
@@ -59,11 +58,9 @@ impl CalcGraph {
     #[must_use]
     pub fn new(config: GraphConfig) -> Self {
         let mut registry = SetRegistry::default();
-        if config.istio_ambient
-            && let Some(selector) = istio_selector()
-        {
+        if config.istio_ambient {
             // This set is always in use; the reference to it is never given back.
-            registry.acquire(SetSpec::Fixed { id: ISTIO_SET, selector });
+            registry.acquire(SetSpec::Fixed { id: ISTIO_SET, selector: istio_selector() });
         }
         Self {
             active: ActiveRules::new(ComputedSources::new(&config.host, config.istio_ambient)),
@@ -82,47 +79,64 @@ impl CalcGraph {
     }
 
     /// Takes in one entry of the feed. Nothing is sent before the next flush.
-    pub fn on_update(&mut self, mut update: Update) {
-        if !update.value.as_ref().is_none_or(|value| fits(&update.key, value)) {
-            tracing::error!(key = %update.key, "the feed delivered a value of another kind than its key; it is ignored");
-            return;
-        }
-        if let Some(FeedValue::WorkloadEndpoint(endpoint)) = &update.value
-            && let Some(reason) = self.refusal(endpoint)
+    pub fn on_entry(&mut self, mut entry: FeedEntry) {
+        if let FeedEntry::WorkloadEndpoint(key, value) = &mut entry
+            && let Some(reason) = value.as_deref().and_then(|endpoint| self.refusal(endpoint))
         {
-            tracing::warn!(endpoint = %update.key, reason, "the workload endpoint is treated as missing");
-            update.value = None;
+            tracing::warn!(?key, reason, "the workload endpoint is treated as missing");
+            *value = None;
         }
-        self.network.on_update(&update, &mut self.sequencer);
-        let Update { key, value, .. } = update;
-        match &key {
-            Key::V1(
-                V1Key::WorkloadEndpoint { .. } | V1Key::HostEndpoint { .. } | V1Key::NetworkSet { .. },
-            ) => {
-                self.on_item(&key, value);
+        self.network.on_entry(&entry, &mut self.sequencer);
+        match entry {
+            FeedEntry::WorkloadEndpoint(key, Some(endpoint)) => self.put_workload(&key, endpoint),
+            FeedEntry::WorkloadEndpoint(key, None) => self.remove_item(&ItemKey::from(&key)),
+            FeedEntry::HostEndpoint(key, Some(endpoint)) => self.put_host(&key, endpoint),
+            FeedEntry::HostEndpoint(key, None) => self.remove_item(&ItemKey::from(&key)),
+            FeedEntry::NetworkSet(name, Some(set)) => self.put_network_set(&name, &set),
+            FeedEntry::NetworkSet(name, None) => self.remove_item(&ItemKey::NetworkSet { name: &name }),
+            FeedEntry::Policy(key, Some(policy)) => {
+                self.active.put_policy(&key, &policy, &mut self.population);
             }
-            Key::V1(V1Key::Policy(policy)) => match value {
-                Some(FeedValue::Policy(value)) => {
-                    self.active.put_policy(policy, &value, &mut self.population);
+            FeedEntry::Policy(key, None) => {
+                self.active.remove_policy(&key, &mut self.population, &mut self.sequencer);
+            }
+            FeedEntry::Tier(name, tier) => self.active.set_tier(&name, tier),
+            FeedEntry::ProfileRules(name, rules) => {
+                self.active.set_profile_rules(&name, rules.as_deref(), &mut self.population);
+            }
+            FeedEntry::Profile(name, profile) => {
+                let labels = profile.map(|profile| profile.spec.labels_to_apply).unwrap_or_default();
+                self.set_profile_labels(&name, &labels);
+            }
+            FeedEntry::HostConfig(key, text) => self.hosts.set_entry(&key.host, &key.name, text.is_some()),
+            FeedEntry::Node(name, node) => {
+                self.hosts.set_entry(&name, "", node.is_some());
+                if name == self.config.host {
+                    let labels = node.map(|node| node.metadata.labels).unwrap_or_default();
+                    self.active.computed.set_node_labels(labels);
                 }
-                None => self.active.remove_policy(policy, &mut self.population, &mut self.sequencer),
-                Some(_) => {}
-            },
-            Key::V1(V1Key::Tier { name }) => match value {
-                Some(FeedValue::Tier(tier)) => self.active.set_tier(name, Some(tier)),
-                None => self.active.set_tier(name, None),
-                Some(_) => {}
-            },
-            Key::V1(V1Key::ProfileRules { name }) => match value {
-                Some(FeedValue::ProfileRules(rules)) => {
-                    self.active.set_profile_rules(name, Some(&rules), &mut self.population);
-                }
-                None => self.active.set_profile_rules(name, None, &mut self.population),
-                Some(_) => {}
-            },
-            Key::V1(V1Key::HostConfig { host, name }) => self.hosts.set_entry(host, name, value.is_some()),
-            Key::Resource(resource) => self.on_resource(resource, value),
-            _ => {}
+            }
+            FeedEntry::EndpointSlice(key, slice) => {
+                let mut output = Output { members: &mut self.members, told: &mut self.sequencer.ip_sets };
+                self.services.set_slice(&key.namespace, &key.name, slice.as_deref(), &mut output);
+            }
+            FeedEntry::BgpPeer(name, peer) => self.active.computed.set_peer(&name, peer.as_deref()),
+            FeedEntry::LiveMigration(key, migration) => {
+                self.active.computed.set_migration(key, migration.as_deref());
+            }
+            // Of interest to the network half only, or not to this crate.
+            FeedEntry::Ready(..)
+            | FeedEntry::GlobalConfig(..)
+            | FeedEntry::FelixConfiguration(..)
+            | FeedEntry::IpPool(..)
+            | FeedEntry::Wireguard(..)
+            | FeedEntry::Block(..)
+            | FeedEntry::BlockAffinity(..)
+            | FeedEntry::BgpConfiguration(..)
+            | FeedEntry::BgpFilter(..)
+            | FeedEntry::Service(..)
+            | FeedEntry::NodeStatus(..)
+            | FeedEntry::Resource(..) => {}
         }
     }
 
@@ -157,11 +171,8 @@ impl CalcGraph {
             self.resolve();
         }
         self.network.flush(&mut self.sequencer);
-        let mut contents = Contents {
-            members: &self.members,
-            active: &self.active,
-            scanner: RuleScanner::of_known(&self.registry),
-        };
+        let mut contents =
+            Contents { members: &self.members, active: &self.active, registry: &self.registry };
         self.sequencer.flush(&mut contents, &mut sink);
         if self.in_sync == InSync::ToBeSent {
             self.in_sync = InSync::Sent;
@@ -234,58 +245,42 @@ impl CalcGraph {
         self.matcher.tidy();
     }
 
-    fn on_item(&mut self, key: &Key, value: Option<FeedValue>) {
-        let Some(item) = ItemKey::of(key) else { return };
-        match (value, key) {
-            (None, _) => self.remove_item(&item),
-            (Some(FeedValue::WorkloadEndpoint(endpoint)), Key::V1(V1Key::WorkloadEndpoint { .. })) => {
-                self.put_workload(&item, endpoint);
-            }
-            (Some(FeedValue::HostEndpoint(endpoint)), Key::V1(V1Key::HostEndpoint { .. })) => {
-                self.put_host(&item, endpoint);
-            }
-            (Some(FeedValue::NetworkSet(set)), Key::V1(V1Key::NetworkSet { .. })) => {
-                self.put_network_set(&item, &set);
-            }
-            (Some(_), _) => {}
-        }
-    }
-
-    fn put_workload(&mut self, key: &ItemKey<'_>, endpoint: Box<WorkloadEndpoint>) {
+    fn put_workload(&mut self, key: &WorkloadEndpointKey, endpoint: Box<WorkloadEndpoint>) {
         let mut packed = std::mem::take(&mut self.scratch);
         pack_workload(&endpoint, &mut packed);
-        let put = self.population.put(key, &endpoint.labels, &endpoint.profile_ids, &packed);
+        let item = ItemKey::from(key);
+        let put = self.population.put(&item, &endpoint.labels, &endpoint.profile_ids, &packed);
         self.scratch = packed;
-        let is_local = key.host() == Some(self.config.host.as_str());
-        if let (ItemKey::Workload { orchestrator, workload, endpoint: name, .. }, true) = (key, is_local) {
+        if key.host == self.config.host {
             let id = WorkloadEndpointId {
-                orchestrator: Text::from(*orchestrator),
-                workload: Text::from(*workload),
-                endpoint: Text::from(*name),
+                orchestrator: Text::from(key.orchestrator.as_str()),
+                workload: Text::from(key.workload.as_str()),
+                endpoint: Text::from(key.endpoint.as_str()),
             };
             self.put_local(&put, LocalEndpoint::Workload(id, endpoint));
         }
-        self.put_item(key, put);
+        self.put_item(&item, put);
     }
 
-    fn put_host(&mut self, key: &ItemKey<'_>, endpoint: Box<HostEndpoint>) {
+    fn put_host(&mut self, key: &HostEndpointKey, endpoint: Box<HostEndpoint>) {
         let mut packed = std::mem::take(&mut self.scratch);
         pack_host(&endpoint, &mut packed);
-        let put = self.population.put(key, &endpoint.labels, &endpoint.profile_ids, &packed);
+        let item = ItemKey::from(key);
+        let put = self.population.put(&item, &endpoint.labels, &endpoint.profile_ids, &packed);
         self.scratch = packed;
-        let is_local = key.host() == Some(self.config.host.as_str());
-        if let (ItemKey::Host { endpoint: name, .. }, true) = (key, is_local) {
-            self.put_local(&put, LocalEndpoint::Host(Text::from(*name), endpoint));
+        if key.host == self.config.host {
+            self.put_local(&put, LocalEndpoint::Host(Text::from(key.endpoint.as_str()), endpoint));
         }
-        self.put_item(key, put);
+        self.put_item(&item, put);
     }
 
-    fn put_network_set(&mut self, key: &ItemKey<'_>, set: &NetworkSet) {
+    fn put_network_set(&mut self, name: &str, set: &NetworkSet) {
         let mut packed = std::mem::take(&mut self.scratch);
         pack_network_set(set, &mut packed);
-        let put = self.population.put(key, &set.labels, &set.profile_ids, &packed);
+        let item = ItemKey::NetworkSet { name };
+        let put = self.population.put(&item, &set.labels, &set.profile_ids, &packed);
         self.scratch = packed;
-        self.put_item(key, put);
+        self.put_item(&item, put);
     }
 
     fn put_local(&mut self, put: &Put, endpoint: LocalEndpoint) {
@@ -314,43 +309,6 @@ impl CalcGraph {
         self.matcher.removed(id, &item, &mut self.population, &mut output);
     }
 
-    fn on_resource(&mut self, key: &ResourceKey, value: Option<FeedValue>) {
-        let resource = match value {
-            Some(FeedValue::Resource(resource)) => Some(*resource),
-            _ => None,
-        };
-        match (key.kind, resource) {
-            (Kind::Profile, Some(Resource::Profile(profile))) => {
-                self.set_profile_labels(&key.name, &profile.spec.labels_to_apply);
-            }
-            (Kind::Profile, _) => self.set_profile_labels(&key.name, &TextMap::new()),
-            (Kind::KubernetesEndpointSlice, resource) => {
-                let slice = match &resource {
-                    Some(Resource::KubernetesEndpointSlice(slice)) => Some(&**slice),
-                    _ => None,
-                };
-                let mut output = Output { members: &mut self.members, told: &mut self.sequencer.ip_sets };
-                self.services.set_slice(&key.namespace, &key.name, slice, &mut output);
-            }
-            (Kind::Node, resource) => {
-                self.hosts.set_entry(&key.name, "", resource.is_some());
-                if key.name == self.config.host {
-                    let labels = resource.map(|node| node.metadata().labels.clone()).unwrap_or_default();
-                    self.active.computed.set_node_labels(labels);
-                }
-            }
-            (Kind::BGPPeer, Some(Resource::BGPPeer(peer))) => {
-                self.active.computed.set_peer(&key.name, Some(&peer));
-            }
-            (Kind::BGPPeer, _) => self.active.computed.set_peer(&key.name, None),
-            (Kind::LiveMigration, Some(Resource::LiveMigration(migration))) => {
-                self.active.computed.set_migration(key, Some(&migration));
-            }
-            (Kind::LiveMigration, _) => self.active.computed.set_migration(key, None),
-            _ => {}
-        }
-    }
-
     fn set_profile_labels(&mut self, name: &str, labels: &TextMap) {
         if labels.is_empty() && self.population.find_parent(name).is_none() {
             return;
@@ -371,7 +329,7 @@ impl CalcGraph {
 struct Contents<'a> {
     members: &'a Members,
     active: &'a ActiveRules,
-    scanner: RuleScanner<LookingUp<'a>>,
+    registry: &'a SetRegistry,
 }
 
 impl MemberSource for Contents<'_> {
@@ -382,27 +340,6 @@ impl MemberSource for Contents<'_> {
 
 impl Source for Contents<'_> {
     fn policy(&mut self, id: &PolicyId) -> Policy {
-        self.active.message(id, &mut self.scanner)
-    }
-}
-
-/// Whether a value is of the kind that its key says. Only keys that some part looks at are checked.
-fn fits(key: &Key, value: &FeedValue) -> bool {
-    match key {
-        Key::Resource(key) => matches!(value, FeedValue::Resource(resource) if resource.kind() == key.kind),
-        Key::Block { .. } => matches!(value, FeedValue::Block(_)),
-        Key::V1(key) => match key {
-            V1Key::HostConfig { .. } => matches!(value, FeedValue::Text(_)),
-            V1Key::Wireguard { .. } => matches!(value, FeedValue::Wireguard(_)),
-            V1Key::WorkloadEndpoint { .. } => matches!(value, FeedValue::WorkloadEndpoint(_)),
-            V1Key::HostEndpoint { .. } => matches!(value, FeedValue::HostEndpoint(_)),
-            V1Key::NetworkSet { .. } => matches!(value, FeedValue::NetworkSet(_)),
-            V1Key::Policy(_) => matches!(value, FeedValue::Policy(_)),
-            V1Key::Tier { .. } => matches!(value, FeedValue::Tier(_)),
-            V1Key::ProfileRules { .. } => matches!(value, FeedValue::ProfileRules(_)),
-            V1Key::IpPool { .. } => matches!(value, FeedValue::IpPool(_)),
-            _ => true,
-        },
-        _ => true,
+        self.active.message(id, self.registry)
     }
 }

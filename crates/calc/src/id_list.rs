@@ -4,47 +4,50 @@
 //! The same type serves as an ordered list (profiles of an endpoint) and as a sorted set (everything else); the methods
 //! say which.
 
+use crate::slab::RowId;
+
 /// A list or sorted set of numbers, 16 bytes while it has at most three of them.
 #[derive(Clone, Debug)]
-pub(crate) enum IdList {
+pub(crate) enum IdList<I> {
     Inline {
         len: u8,
-        ids: [u32; 3],
+        ids: [I; 3],
     },
     #[expect(
         clippy::box_collection,
         reason = "long lists are few, and a bare vector would make every short one larger"
     )]
-    Heap(Box<Vec<u32>>),
+    Heap(Box<Vec<I>>),
 }
 
-impl Default for IdList {
+impl<I: RowId> Default for IdList<I> {
     fn default() -> Self {
-        Self::Inline { len: 0, ids: [0; 3] }
+        Self::Inline { len: 0, ids: [I::from_number(0); 3] }
     }
 }
 
-impl PartialEq for IdList {
+impl<I: RowId> PartialEq for IdList<I> {
     fn eq(&self, other: &Self) -> bool {
         self.as_slice() == other.as_slice()
     }
 }
 
-impl From<Vec<u32>> for IdList {
-    fn from(list: Vec<u32>) -> Self {
+impl<I: RowId> From<Vec<I>> for IdList<I> {
+    fn from(list: Vec<I>) -> Self {
+        let unused = I::from_number(0);
         match *list.as_slice() {
             [] => Self::default(),
-            [a] => Self::Inline { len: 1, ids: [a, 0, 0] },
-            [a, b] => Self::Inline { len: 2, ids: [a, b, 0] },
+            [a] => Self::Inline { len: 1, ids: [a, unused, unused] },
+            [a, b] => Self::Inline { len: 2, ids: [a, b, unused] },
             [a, b, c] => Self::Inline { len: 3, ids: [a, b, c] },
             _ => Self::Heap(Box::new(list)),
         }
     }
 }
 
-impl IdList {
+impl<I: RowId> IdList<I> {
     /// The numbers, in their order.
-    pub(crate) fn as_slice(&self) -> &[u32] {
+    pub(crate) fn as_slice(&self) -> &[I] {
         match self {
             Self::Inline { len, ids } => ids.get(..usize::from(*len)).unwrap_or_default(),
             Self::Heap(list) => list,
@@ -60,12 +63,12 @@ impl IdList {
     }
 
     /// Whether the sorted set holds `id`.
-    pub(crate) fn contains(&self, id: u32) -> bool {
+    pub(crate) fn contains(&self, id: I) -> bool {
         self.as_slice().binary_search(&id).is_ok()
     }
 
     /// Puts `id` into the sorted set. False if it was there.
-    pub(crate) fn insert(&mut self, id: u32) -> bool {
+    pub(crate) fn insert(&mut self, id: I) -> bool {
         let Err(place) = self.as_slice().binary_search(&id) else { return false };
         match self {
             Self::Heap(list) => list.insert(place, id),
@@ -87,7 +90,7 @@ impl IdList {
     }
 
     /// Takes `id` out of the sorted set. False if it was not there.
-    pub(crate) fn remove(&mut self, id: u32) -> bool {
+    pub(crate) fn remove(&mut self, id: I) -> bool {
         let Ok(place) = self.as_slice().binary_search(&id) else { return false };
         match self {
             Self::Inline { len, ids } => {
@@ -115,14 +118,14 @@ mod tests {
 
     #[test]
     fn it_is_small() {
-        assert_eq!(size_of::<IdList>(), 16);
-        assert_eq!(IdList::from(vec![9, 3]).as_slice(), [9, 3], "an ordered list keeps its order");
+        assert_eq!(size_of::<IdList<u32>>(), 16);
+        assert_eq!(IdList::<u32>::from(vec![9, 3]).as_slice(), [9, 3], "an ordered list keeps its order");
     }
 
     proptest! {
         #[test]
         fn it_is_a_set(steps in proptest::collection::vec((any::<bool>(), 0u32..12), 0..60)) {
-            let (mut ours, mut model) = (IdList::default(), BTreeSet::new());
+            let (mut ours, mut model) = (IdList::<u32>::default(), BTreeSet::new());
             for (insert, id) in steps {
                 if insert {
                     prop_assert_eq!(ours.insert(id), model.insert(id));

@@ -16,6 +16,7 @@ pub(crate) use item_index::ItemIndex;
 pub(crate) use selector_index::{Place, SelectorIndex};
 
 use crate::id_list::IdList;
+use crate::slab::RowId;
 use crate::symbols::{Symbol, Symbols};
 use hashbrown::{DefaultHashBuilder, HashTable};
 use selector::Selector;
@@ -63,15 +64,21 @@ pub(crate) fn demands(selector: &Selector, names: &Symbols, hasher: &ValueHasher
 }
 
 /// Numbers by the hash of a value.
-#[derive(Debug, Default)]
-pub(crate) struct ByValue(HashTable<(u64, IdList)>);
+#[derive(Debug)]
+pub(crate) struct ByValue<I>(HashTable<(u64, IdList<I>)>);
 
-impl ByValue {
-    pub(crate) fn get(&self, hash: u64) -> &[u32] {
+impl<I> Default for ByValue<I> {
+    fn default() -> Self {
+        Self(HashTable::new())
+    }
+}
+
+impl<I: RowId> ByValue<I> {
+    pub(crate) fn get(&self, hash: u64) -> &[I] {
         self.0.find(hash, |(have, _)| *have == hash).map_or(&[], |(_, ids)| ids.as_slice())
     }
 
-    pub(crate) fn insert(&mut self, hash: u64, id: u32) -> bool {
+    pub(crate) fn insert(&mut self, hash: u64, id: I) -> bool {
         self.0
             .entry(hash, |(have, _)| *have == hash, |(have, _)| *have)
             .or_insert_with(|| (hash, IdList::default()))
@@ -80,7 +87,7 @@ impl ByValue {
             .insert(id)
     }
 
-    pub(crate) fn remove(&mut self, hash: u64, id: u32) -> bool {
+    pub(crate) fn remove(&mut self, hash: u64, id: I) -> bool {
         let Ok(mut entry) = self.0.find_entry(hash, |(have, _)| *have == hash) else { return false };
         let removed = entry.get_mut().1.remove(id);
         if entry.get().1.is_empty() {
@@ -93,7 +100,7 @@ impl ByValue {
         self.0.is_empty()
     }
 
-    pub(crate) fn lists(&self) -> impl Iterator<Item = &[u32]> {
+    pub(crate) fn lists(&self) -> impl Iterator<Item = &[I]> {
         self.0.iter().map(|(_, ids)| ids.as_slice())
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! An address may be contributed by several endpoints, and a network may contain others. Members are kept in order, so a set
 //! is written out sorted without sorting. Where the dataplane cannot hold a member and another one that contains it, only
-//! the wider one is told; the narrower comes back when the wider goes.
+//! the wider one is reported; the narrower comes back when the wider goes.
 
 mod counted;
 mod key;
@@ -18,7 +18,7 @@ use std::net::IpAddr;
 #[derive(Debug)]
 struct SetMembers {
     set_type: IpSetType,
-    /// Whether members within others are left out of what is told.
+    /// Whether members within others are left out of what is reported.
     suppress: bool,
     v4: Counted<Key4>,
     v6: Counted<Key6>,

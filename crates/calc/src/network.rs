@@ -15,34 +15,22 @@ mod routes;
 mod vteps;
 
 pub use encapsulation::{EncapsulationNeed, EncapsulationSettings};
-pub use routes::RouteSource;
 
 use crate::sequencer::Sequencer;
-use api::{Kind, Resource};
+use api::RouteOrigin;
 use encapsulation::EncapsulationReport;
 use hosts::Hosts;
 use messages::Text;
-use model::feed::{FeedValue, Status, Update};
-use model::{Key, ResourceKey, V1Key};
+use model::feed::{FeedEntry, Status};
 use passthrough::Passthrough;
 use routes::Routes;
 use vteps::Vteps;
 
-/// What an optional value holds, if it is of this variant.
-macro_rules! held {
-    ($value:expr, $variant:path) => {
-        $value.and_then(|value| match value {
-            $variant(inner) => Some(&**inner),
-            _ => None,
-        })
-    };
-}
-
 /// What the network half must know about its host.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NetworkSettings {
-    /// Where the places of workloads are read from.
-    pub route_source: RouteSource,
+    /// Where the places of workloads are read from: endpoints everywhere, or (also unless set) blocks and endpoints here.
+    pub route_source: Option<RouteOrigin>,
     /// What the configuration says about encapsulation.
     pub encapsulation: EncapsulationSettings,
     /// Whether routes are left out: nothing on this host makes use of them.
@@ -65,7 +53,8 @@ impl Network {
     /// A network about which nothing is known yet, as seen from this host.
     pub(crate) fn new(host: Text, settings: NetworkSettings) -> Self {
         Self {
-            routes: (!settings.without_routes).then(|| Routes::new(host, settings.route_source)),
+            routes: (!settings.without_routes)
+                .then(|| Routes::new(host, settings.route_source.unwrap_or(RouteOrigin::CalicoIPAM))),
             vteps: (!settings.without_vteps).then(Vteps::default),
             encapsulation: EncapsulationReport::new(settings.encapsulation),
             hosts: Hosts::default(),
@@ -74,66 +63,48 @@ impl Network {
     }
 
     /// Takes in one entry of the feed. Entries that concern no part are ignored.
-    pub(crate) fn on_update(&mut self, update: &Update, out: &mut Sequencer) {
-        let value = update.value.as_ref();
-        match &update.key {
-            Key::Resource(key) => self.on_resource(key, held!(value, FeedValue::Resource), out),
-            Key::Block { cidr } => {
+    pub(crate) fn on_entry(&mut self, entry: &FeedEntry, out: &mut Sequencer) {
+        match entry {
+            FeedEntry::Block(cidr, block) => {
                 if let Some(routes) = &mut self.routes {
-                    routes.on_block(*cidr, held!(value, FeedValue::Block));
+                    routes.on_block(*cidr, block.as_deref());
                 }
             }
-            Key::V1(V1Key::IpPool { cidr }) => {
-                let pool = held!(value, FeedValue::IpPool);
+            FeedEntry::IpPool(cidr, pool) => {
+                let pool = pool.as_deref();
                 if let Some(routes) = &mut self.routes {
                     routes.on_pool(*cidr, pool);
                 }
                 self.encapsulation.on_pool(*cidr, pool, out);
                 self.passthrough.on_pool(*cidr, pool, out);
             }
-            Key::V1(V1Key::WorkloadEndpoint { host, orchestrator, workload, endpoint }) => {
+            FeedEntry::WorkloadEndpoint(key, endpoint) => {
                 if let Some(routes) = &mut self.routes {
-                    let name = (orchestrator.as_str(), workload.as_str(), endpoint.as_str());
-                    routes.on_workload(host, name, held!(value, FeedValue::WorkloadEndpoint));
+                    routes.on_workload(key, endpoint.as_deref());
                 }
             }
-            Key::V1(V1Key::HostConfig { host, name }) => {
+            FeedEntry::HostConfig(key, text) => {
                 if let Some(vteps) = &mut self.vteps {
-                    let text = value.and_then(|value| match value {
-                        FeedValue::Text(text) => Some(text.as_str()),
-                        _ => None,
-                    });
-                    vteps.on_host_config(host, name, text, out);
+                    vteps.on_host_config(&key.host, &key.name, text.as_deref(), out);
                 }
             }
-            Key::V1(V1Key::Wireguard { node }) => {
-                passthrough::on_wireguard(node, held!(value, FeedValue::Wireguard), out);
-            }
-            _ => {}
-        }
-    }
-
-    fn on_resource(&mut self, key: &ResourceKey, resource: Option<&Resource>, out: &mut Sequencer) {
-        match key.kind {
-            Kind::Node => {
-                let node = held!(resource, Resource::Node);
+            FeedEntry::Wireguard(node, keys) => passthrough::on_wireguard(node, keys.as_deref(), out),
+            FeedEntry::Node(name, node) => {
+                let node = node.as_deref();
                 if let Some(routes) = &mut self.routes {
-                    routes.on_node(&key.name, node);
+                    routes.on_node(name, node);
                 }
                 if let Some(vteps) = &mut self.vteps {
-                    vteps.on_node(&key.name, node, out);
+                    vteps.on_node(name, node, out);
                 }
-                self.hosts.on_node(&key.name, node, out);
+                self.hosts.on_node(name, node, out);
             }
-            Kind::Profile => {
-                profile_owners::on_profile(&key.name, held!(resource, Resource::Profile), out);
+            FeedEntry::Profile(name, profile) => profile_owners::on_profile(name, profile.as_deref(), out),
+            FeedEntry::BgpConfiguration(name, configuration) if name == "default" => {
+                self.passthrough.on_bgp_configuration(configuration.as_deref(), out);
             }
-            Kind::BGPConfiguration if key.name == "default" => {
-                self.passthrough.on_bgp_configuration(held!(resource, Resource::BGPConfiguration), out);
-            }
-            Kind::KubernetesService => {
-                let service = held!(resource, Resource::KubernetesService);
-                passthrough::on_service(&key.namespace, &key.name, service, out);
+            FeedEntry::Service(key, service) => {
+                passthrough::on_service(&key.namespace, &key.name, service.as_deref(), out);
             }
             _ => {}
         }

@@ -1,31 +1,66 @@
 //! Rules as runs of bytes. All policies and profiles of the cluster are kept, but only few of them concern this host, and a
 //! rule is a large struct of mostly empty lists: packed, it is a few dozen bytes.
 //!
-//! A text that occurred before in the same run, or that the reader has anyway (the policy's selector, its namespace), is
-//! written as its number. Equal rules with equal known texts give equal bytes, so comparing bytes tells whether anything
-//! changed. Only what reaches the dataplane is kept.
+//! A run begins with the sets that its rules name, so that they are known without reading the rules; rules name them by
+//! place. A text that occurred before in the same run, or that the reader has anyway (the policy's selector, its
+//! namespace), is written as its number. Equal rules with equal known texts give equal bytes, so comparing bytes shows
+//! whether anything changed. Only what reaches the dataplane is kept.
 
 use crate::bytes::{Reader, put_bytes, put_net, put_number};
-use api::scalars::{IntOrString, Port, Protocol};
-use api::{HTTPMatch, HTTPPath, ICMPFields};
+use crate::population::PortProtocol;
+use crate::rules::{EndSets, SetList, SetSpec};
+use api::{HTTPMatch, HTTPPath};
 use ipnet::IpNet;
+use messages::{IcmpMatch, IpSetId, OriginalEnd, PortRange, Rule, RuleEnd};
 use model::IpVersion;
-use model::feed::{OriginalMatches, Rule, RuleAction, RuleEnd, TextMap};
+use model::feed::{self, Port, Protocol, RuleAction, TextMap};
+use selector::Selector;
 
 /// Packs some texts, and the rules of both directions. `known` are texts that the reader will have.
-pub(crate) fn pack(known: &[&str], texts: &[&str], inbound: &[Rule], outbound: &[Rule]) -> Box<[u8]> {
+pub(crate) fn pack(
+    known: &[&str],
+    texts: &[&str],
+    inbound: &[feed::Rule],
+    outbound: &[feed::Rule],
+) -> Box<[u8]> {
+    let mut list = SetList::default();
+    let mut ends: Vec<[EndSets; 2]> = Vec::with_capacity(inbound.len() + outbound.len());
+    for rule in inbound.iter().chain(outbound) {
+        let protocol = rule.protocol.map_or(PortProtocol::Any, PortProtocol::of);
+        ends.push([
+            list.add_end(&rule.source, protocol, false),
+            list.add_end(&rule.destination, protocol, true),
+        ]);
+    }
     let mut writer = Writer { out: Vec::new(), texts: known.iter().map(|text| (*text).to_owned()).collect() };
+    writer.list(&list.into_specs(), Writer::set);
     writer.list(texts, |writer, text| writer.text(text));
-    writer.list(inbound, Writer::rule);
-    writer.list(outbound, Writer::rule);
+    let (of_inbound, of_outbound) = ends.split_at(inbound.len());
+    for (rules, ends) in [(inbound, of_inbound), (outbound, of_outbound)] {
+        writer.number(rules.len() as u64);
+        for (rule, ends) in rules.iter().zip(ends) {
+            writer.rule(rule, ends);
+        }
+    }
     writer.out.into_boxed_slice()
 }
 
-/// What [`pack`] packed, with the same `known`.
-pub(crate) fn unpack(known: &[&str], packed: &[u8]) -> Option<(Vec<String>, Vec<Rule>, Vec<Rule>)> {
-    let texts = known.iter().map(|text| (*text).to_owned()).collect();
-    let mut reader = TextReader { bytes: Reader(packed), texts };
-    Some((reader.texts()?, reader.list(TextReader::rule)?, reader.list(TextReader::rule)?))
+/// The sets that packed rules name. What was packed here is read here, with the same `known`, so nothing is ever missing.
+pub(crate) fn sets(known: &[&str], packed: &[u8]) -> Vec<SetSpec> {
+    TextReader::new(known, packed).sets().unwrap_or_default()
+}
+
+/// What was packed: texts, and rules as the dataplane gets them, without ids.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Unpacked {
+    pub(crate) texts: Vec<String>,
+    pub(crate) inbound: Vec<Rule>,
+    pub(crate) outbound: Vec<Rule>,
+}
+
+/// What [`pack`] packed, with the same `known`. The sets have these names, in the order of [`sets`].
+pub(crate) fn unpack(known: &[&str], packed: &[u8], names: &[IpSetId]) -> Unpacked {
+    TextReader::new(known, packed).all(names).unwrap_or_default()
 }
 
 mod rule_bits {
@@ -44,12 +79,15 @@ mod rule_bits {
 mod end_bits {
     pub(super) const NETS: u64 = 1;
     pub(super) const NOT_NETS: u64 = 1 << 1;
-    pub(super) const SELECTOR: u64 = 1 << 2;
-    pub(super) const NOT_SELECTOR: u64 = 1 << 3;
+    pub(super) const ADDRESSES: u64 = 1 << 2;
+    pub(super) const NOT_ADDRESSES: u64 = 1 << 3;
     pub(super) const PORTS: u64 = 1 << 4;
     pub(super) const NOT_PORTS: u64 = 1 << 5;
     pub(super) const SERVICE: u64 = 1 << 6;
     pub(super) const ORIGINAL: u64 = 1 << 7;
+    pub(super) const NAMED_PORTS: u64 = 1 << 8;
+    pub(super) const NOT_NAMED_PORTS: u64 = 1 << 9;
+    pub(super) const SERVICES: u64 = 1 << 10;
 }
 
 fn bit(condition: bool, bit: u64) -> u64 {
@@ -95,7 +133,30 @@ impl Writer {
         }
     }
 
-    fn rule(&mut self, rule: &Rule) {
+    fn set(&mut self, set: &SetSpec) {
+        match set {
+            SetSpec::Selector(selector) => {
+                self.number(0);
+                self.text(selector.canonical());
+            }
+            SetSpec::NamedPort { selector, protocol, name } => {
+                self.number(1 + PROTOCOLS.iter().position(|have| have == protocol).unwrap_or(0) as u64);
+                self.text(selector.canonical());
+                self.text(name);
+            }
+            SetSpec::Service { service, with_ports } => {
+                self.number(if *with_ports { 5 } else { 6 });
+                self.text(service);
+            }
+            // No rule names one.
+            SetSpec::Fixed { id, .. } => {
+                self.number(7);
+                self.text(id);
+            }
+        }
+    }
+
+    fn rule(&mut self, rule: &feed::Rule, [source, destination]: &[EndSets; 2]) {
         use rule_bits as bits;
         let action = match rule.action {
             RuleAction::Allow => 0,
@@ -103,10 +164,15 @@ impl Writer {
             RuleAction::Log => 2,
             RuleAction::Pass => 3,
         };
-        let nothing = RuleEnd::default();
+        let ip_version = rule.ip_version.or(match rule.protocol {
+            Some(Protocol::Icmp) => Some(IpVersion::V4),
+            Some(Protocol::Icmpv6) => Some(IpVersion::V6),
+            _ => None,
+        });
+        let nothing = feed::RuleEnd::default();
         let mask = action
-            | bit(rule.ip_version.is_some(), bits::IP_VERSION)
-            | bit(rule.ip_version == Some(IpVersion::V6), bits::IPV6)
+            | bit(ip_version.is_some(), bits::IP_VERSION)
+            | bit(ip_version == Some(IpVersion::V6), bits::IPV6)
             | bit(rule.protocol.is_some(), bits::PROTOCOL)
             | bit(rule.not_protocol.is_some(), bits::NOT_PROTOCOL)
             | bit(rule.icmp.is_some(), bits::ICMP)
@@ -120,12 +186,12 @@ impl Writer {
             self.protocol(protocol);
         }
         for icmp in rule.icmp.iter().chain(&rule.not_icmp) {
-            self.signed(icmp.icmp_type);
-            self.signed(icmp.code);
+            self.number(icmp.icmp_type.into());
+            self.number(icmp.code.map_or(0, |code| u64::from(code) + 1));
         }
-        for end in [&rule.source, &rule.destination] {
+        for (end, sets) in [(&rule.source, source), (&rule.destination, destination)] {
             if *end != nothing {
-                self.end(end);
+                self.end(end, sets);
             }
         }
         if let Some(http) = &rule.http {
@@ -140,63 +206,47 @@ impl Writer {
         }
     }
 
-    fn signed(&mut self, number: Option<i64>) {
-        // Zero is none; the sign is the lowest bit, as usual.
-        self.number(
-            number.map_or(0, |number| (((number << 1) ^ (number >> 63)).cast_unsigned()).wrapping_add(1)),
-        );
-    }
-
     fn protocol(&mut self, protocol: &Protocol) {
         match protocol {
             Protocol::Number(number) => {
                 self.number(0);
                 self.number((*number).into());
             }
-            Protocol::Other(value) => {
-                self.number(1);
-                self.int_or_string(value);
-            }
             named => {
-                self.number(NAMED.iter().position(|have| have == named).map_or(0, |place| place as u64 + 2));
+                let place = Protocol::NAMED.iter().position(|have| have == named);
+                self.number(place.map_or(0, |place| place as u64 + 1));
             }
         }
     }
 
-    fn int_or_string(&mut self, value: &IntOrString) {
-        match value {
-            IntOrString::Int(number) => self.signed(Some(*number)),
-            IntOrString::String(text) => {
-                self.number(0);
-                self.text(text);
-            }
-        }
-    }
-
-    fn end(&mut self, end: &RuleEnd) {
+    fn end(&mut self, end: &feed::RuleEnd, sets: &EndSets) {
         use end_bits as bits;
+        let (ports, not_ports) = (ranges(&end.ports), ranges(&end.not_ports));
+        let lists = set_lists(sets);
         let mask = bit(!end.nets.is_empty(), bits::NETS)
             | bit(!end.not_nets.is_empty(), bits::NOT_NETS)
-            | bit(!end.selector.is_empty(), bits::SELECTOR)
-            | bit(!end.not_selector.is_empty(), bits::NOT_SELECTOR)
-            | bit(!end.ports.is_empty(), bits::PORTS)
-            | bit(!end.not_ports.is_empty(), bits::NOT_PORTS)
+            | bit(!ports.is_empty(), bits::PORTS)
+            | bit(!not_ports.is_empty(), bits::NOT_PORTS)
             | bit(end.service.is_some(), bits::SERVICE)
-            | bit(end.original.is_some(), bits::ORIGINAL);
+            | bit(end.original.is_some(), bits::ORIGINAL)
+            | lists.iter().map(|(list, mask)| bit(!list.is_empty(), *mask)).sum::<u64>();
         self.number(mask);
         for nets in [&end.nets, &end.not_nets] {
             if !nets.is_empty() {
                 self.list(nets, |writer, net| put_net(&mut writer.out, net));
             }
         }
-        for selector in [&end.selector, &end.not_selector] {
-            if !selector.is_empty() {
-                self.text(selector);
+        for ports in [ports, not_ports] {
+            if !ports.is_empty() {
+                self.list(&ports, |writer, port| {
+                    writer.number(port.first.into());
+                    writer.number(port.last.into());
+                });
             }
         }
-        for ports in [&end.ports, &end.not_ports] {
-            if !ports.is_empty() {
-                self.list(ports, Self::port);
+        for (list, _) in lists {
+            if !list.is_empty() {
+                self.list(list, |writer, place| writer.number(*place as u64));
             }
         }
         if let Some((namespace, name)) = &end.service {
@@ -211,34 +261,72 @@ impl Writer {
             self.text(&original.service_account_selector);
         }
     }
-
-    fn port(&mut self, port: &Port) {
-        match port {
-            Port::Range { min, max } => {
-                self.number(u64::from(*min) + 2);
-                self.number((*max).into());
-            }
-            Port::Named(name) => {
-                self.number(0);
-                self.text(name);
-            }
-            Port::Other(value) => {
-                self.number(1);
-                self.int_or_string(value);
-            }
-        }
-    }
 }
 
-const NAMED: [Protocol; 6] =
-    [Protocol::Tcp, Protocol::Udp, Protocol::Icmp, Protocol::Icmpv6, Protocol::Sctp, Protocol::UdpLite];
+fn set_lists(sets: &EndSets) -> [(&Vec<usize>, u64); 5] {
+    use end_bits as bits;
+    [
+        (&sets.addresses, bits::ADDRESSES),
+        (&sets.not_addresses, bits::NOT_ADDRESSES),
+        (&sets.named_ports, bits::NAMED_PORTS),
+        (&sets.not_named_ports, bits::NOT_NAMED_PORTS),
+        (&sets.services, bits::SERVICES),
+    ]
+}
+
+fn ranges(ports: &[Port]) -> Vec<PortRange> {
+    let range = |port: &Port| match port {
+        Port::Range(range) => Some(*range),
+        Port::Named(_) => None,
+    };
+    ports.iter().filter_map(range).collect()
+}
+
+const PROTOCOLS: [PortProtocol; 4] =
+    [PortProtocol::Tcp, PortProtocol::Udp, PortProtocol::Sctp, PortProtocol::Any];
 
 struct TextReader<'a> {
     bytes: Reader<'a>,
     texts: Vec<String>,
 }
 
-impl TextReader<'_> {
+impl<'a> TextReader<'a> {
+    fn new(known: &[&str], packed: &'a [u8]) -> Self {
+        Self { bytes: Reader(packed), texts: known.iter().map(|text| (*text).to_owned()).collect() }
+    }
+
+    fn all(mut self, names: &[IpSetId]) -> Option<Unpacked> {
+        // The sets are known; the texts in them are needed, because others refer to them.
+        self.list(|reader| reader.set_texts().map(drop))?;
+        Some(Unpacked {
+            texts: self.texts()?,
+            inbound: self.list(|reader| reader.rule(names))?,
+            outbound: self.list(|reader| reader.rule(names))?,
+        })
+    }
+
+    fn sets(mut self) -> Option<Vec<SetSpec>> {
+        self.list(|reader| {
+            let (tag, first, second) = reader.set_texts()?;
+            Some(match tag {
+                0 => SetSpec::Selector(Selector::from_canonical(&first)),
+                5 | 6 => SetSpec::Service { service: first, with_ports: tag == 5 },
+                tag => SetSpec::NamedPort {
+                    selector: Selector::from_canonical(&first),
+                    protocol: *PROTOCOLS.get(tag.checked_sub(1)?)?,
+                    name: second,
+                },
+            })
+        })
+    }
+
+    fn set_texts(&mut self) -> Option<(usize, String, String)> {
+        let tag = usize::try_from(self.bytes.number()?).ok()?;
+        let first = self.text()?;
+        let second = if (1..=PROTOCOLS.len()).contains(&tag) { self.text()? } else { String::new() };
+        Some((tag, first, second))
+    }
+
     fn text(&mut self) -> Option<String> {
         let place = usize::try_from(self.bytes.number()?).ok()?;
         if let Some(place) = place.checked_sub(1) {
@@ -262,7 +350,7 @@ impl TextReader<'_> {
         Some(self.list(|reader| Some((reader.text()?, reader.text()?)))?.into_iter().collect())
     }
 
-    fn rule(&mut self) -> Option<Rule> {
+    fn rule(&mut self, names: &[IpSetId]) -> Option<Rule> {
         use rule_bits as bits;
         let mask = self.bytes.number()?;
         let has = |bit| mask & bit != 0;
@@ -278,10 +366,10 @@ impl TextReader<'_> {
             ..Rule::default()
         };
         if has(bits::PROTOCOL) {
-            rule.protocol = Some(self.protocol()?);
+            rule.protocol = Some(self.protocol()?.into());
         }
         if has(bits::NOT_PROTOCOL) {
-            rule.not_protocol = Some(self.protocol()?);
+            rule.not_protocol = Some(self.protocol()?.into());
         }
         if has(bits::ICMP) {
             rule.icmp = Some(self.icmp()?);
@@ -290,10 +378,10 @@ impl TextReader<'_> {
             rule.not_icmp = Some(self.icmp()?);
         }
         if has(bits::SOURCE) {
-            rule.source = self.end()?;
+            rule.source = self.end(names)?;
         }
         if has(bits::DESTINATION) {
-            rule.destination = self.end()?;
+            rule.destination = self.end(names)?;
         }
         if has(bits::HTTP) {
             let methods = self.texts()?;
@@ -308,64 +396,60 @@ impl TextReader<'_> {
         Some(rule)
     }
 
-    fn signed(&mut self) -> Option<Option<i64>> {
-        let number = self.bytes.number()?;
-        Some(number.checked_sub(1).map(|number| (number >> 1).cast_signed() ^ -((number & 1).cast_signed())))
-    }
-
-    fn icmp(&mut self) -> Option<ICMPFields> {
-        Some(ICMPFields { icmp_type: self.signed()?, code: self.signed()?, ..ICMPFields::default() })
+    fn icmp(&mut self) -> Option<IcmpMatch> {
+        let icmp_type = u8::try_from(self.bytes.number()?).ok()?;
+        let code = self.bytes.number()?.checked_sub(1).map(u8::try_from).transpose().ok()?;
+        Some(IcmpMatch { icmp_type, code })
     }
 
     fn protocol(&mut self) -> Option<Protocol> {
         Some(match self.bytes.number()? {
             0 => Protocol::Number(u8::try_from(self.bytes.number()?).ok()?),
-            1 => Protocol::Other(self.int_or_string()?),
-            named => NAMED.get(usize::try_from(named).ok()?.checked_sub(2)?)?.clone(),
+            named => *Protocol::NAMED.get(usize::try_from(named).ok()?.checked_sub(1)?)?,
         })
     }
 
-    fn int_or_string(&mut self) -> Option<IntOrString> {
-        Some(match self.signed()? {
-            Some(number) => IntOrString::Int(number),
-            None => IntOrString::String(self.text()?),
-        })
-    }
-
-    fn end(&mut self) -> Option<RuleEnd> {
+    fn end(&mut self, names: &[IpSetId]) -> Option<RuleEnd> {
         use end_bits as bits;
         let mask = self.bytes.number()?;
         let has = |bit| mask & bit != 0;
         let mut end = RuleEnd::default();
-        if has(bits::NETS) {
-            end.nets = self.nets()?;
+        for (bit, nets) in [(bits::NETS, &mut end.nets), (bits::NOT_NETS, &mut end.not_nets)] {
+            if has(bit) {
+                *nets = self.nets()?;
+            }
         }
-        if has(bits::NOT_NETS) {
-            end.not_nets = self.nets()?;
+        for (bit, ports) in [(bits::PORTS, &mut end.ports), (bits::NOT_PORTS, &mut end.not_ports)] {
+            if has(bit) {
+                *ports = self.list(Self::port)?;
+            }
         }
-        if has(bits::SELECTOR) {
-            end.selector = self.text()?;
+        for (bit, ids) in [
+            (bits::ADDRESSES, &mut end.ip_set_ids),
+            (bits::NOT_ADDRESSES, &mut end.not_ip_set_ids),
+            (bits::NAMED_PORTS, &mut end.named_port_ip_set_ids),
+            (bits::NOT_NAMED_PORTS, &mut end.not_named_port_ip_set_ids),
+            (bits::SERVICES, &mut end.ip_port_set_ids),
+        ] {
+            if has(bit) {
+                *ids =
+                    self.list(|reader| names.get(usize::try_from(reader.bytes.number()?).ok()?).cloned())?;
+            }
         }
-        if has(bits::NOT_SELECTOR) {
-            end.not_selector = self.text()?;
-        }
-        if has(bits::PORTS) {
-            end.ports = self.list(Self::port)?;
-        }
-        if has(bits::NOT_PORTS) {
-            end.not_ports = self.list(Self::port)?;
-        }
-        if has(bits::SERVICE) {
-            end.service = Some((self.text()?, self.text()?));
-        }
-        if has(bits::ORIGINAL) {
-            end.original = Some(Box::new(OriginalMatches {
-                selector: self.text()?,
-                namespace_selector: self.text()?,
-                not_selector: self.text()?,
-                service_account_names: self.texts()?,
-                service_account_selector: self.text()?,
-            }));
+        if has(bits::SERVICE) || has(bits::ORIGINAL) {
+            let mut original = OriginalEnd::default();
+            if has(bits::SERVICE) {
+                original.service_namespace = self.text()?.into();
+                original.service = self.text()?.into();
+            }
+            if has(bits::ORIGINAL) {
+                original.selector = self.text()?;
+                original.namespace_selector = self.text()?;
+                original.not_selector = self.text()?;
+                original.service_account_names = self.texts()?;
+                original.service_account_selector = self.text()?;
+            }
+            end.original = Some(Box::new(original));
         }
         Some(end)
     }
@@ -374,15 +458,9 @@ impl TextReader<'_> {
         self.list(|reader| reader.bytes.net())
     }
 
-    fn port(&mut self) -> Option<Port> {
-        Some(match self.bytes.number()? {
-            0 => Port::Named(self.text()?),
-            1 => Port::Other(self.int_or_string()?),
-            min => Port::Range {
-                min: u16::try_from(min - 2).ok()?,
-                max: u16::try_from(self.bytes.number()?).ok()?,
-            },
-        })
+    fn port(&mut self) -> Option<PortRange> {
+        let mut number = || u16::try_from(self.bytes.number()?).ok();
+        Some(PortRange { first: number()?, last: number()? })
     }
 }
 

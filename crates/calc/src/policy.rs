@@ -15,7 +15,7 @@ pub(crate) use computed::{ComputedSources, ISTIO_SET, istio_selector};
 pub(crate) use endpoints::LocalEndpoint;
 
 use crate::population::{ItemId, Population};
-use crate::rules::{Registering, RuleScanner, SetNames, SetRegistry, fill_in_rule_ids};
+use crate::rules::{SetRegistry, fill_in_rule_ids};
 use crate::sequencer::{Sequencer, SetIndex};
 use computed::Computed;
 use endpoints::Tiers;
@@ -24,7 +24,6 @@ use model::feed::{self, Tier};
 use model::v1::PolicyKey;
 use order::{PolicyOrder, tier_name};
 use profiles::Profiles;
-use selector::Selector;
 use selectors::LocalSelectors;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -223,12 +222,11 @@ impl ActiveRules {
         self.stale_endpoints.extend(rematched.endpoints);
         self.recompute(&recompute, population);
 
-        let mut scanner = RuleScanner::new(registry);
         let changed = std::mem::take(&mut self.changed_policies);
         for policy in std::mem::take(&mut self.stale_policies) {
-            self.resolve_policy(policy, changed.contains(&policy), &mut scanner, sequencer);
+            self.resolve_policy(policy, changed.contains(&policy), registry, sequencer);
         }
-        self.profiles.resolve(population, &mut scanner, &mut self.released, sequencer);
+        self.profiles.resolve(population, registry, &mut self.released, sequencer);
         for set in self.released.drain(..) {
             registry.release(set);
         }
@@ -258,7 +256,7 @@ impl ActiveRules {
         &mut self,
         policy: PolicyRef,
         changed: bool,
-        scanner: &mut RuleScanner<Registering<'_>>,
+        registry: &mut SetRegistry,
         sequencer: &mut Sequencer,
     ) {
         let Some(row) = self.table.get(policy) else { return };
@@ -271,12 +269,8 @@ impl ActiveRules {
             return;
         }
         let id = row.active.as_ref().map_or_else(|| Arc::new(row.key()), |active| active.id.clone());
-        // Scanned now for its sets, and again for its message when it is sent: sets go first, and rules are large.
-        if let Some(unpacked) = row.unpack(&id, self.selectors.text(row.selector)) {
-            scanner.scan(&*id, unpacked.inbound);
-            scanner.scan(&*id, unpacked.outbound);
-        }
-        let sets = scanner.take_sets();
+        // Its message is made when it is sent: sets go first, and rules are large.
+        let sets = registry.acquire_all(row.sets(&id, self.selectors.text(row.selector)));
         sequencer.policy_update(id.clone());
         let Some(row) = self.table.get_mut(policy) else { return };
         if let Some(active) = &mut row.active {
@@ -291,23 +285,22 @@ impl ActiveRules {
     }
 
     /// The message about an active policy.
-    pub(crate) fn message<S: SetNames>(&self, id: &PolicyId, scanner: &mut RuleScanner<S>) -> Policy {
+    pub(crate) fn message(&self, id: &PolicyId, registry: &SetRegistry) -> Policy {
         let Some(row) = self.table.find(id).and_then(|policy| self.table.get(policy)) else {
             return Policy::default();
         };
+        let Some(active) = &row.active else { return Policy::default() };
         let selector = self.selectors.text(row.selector);
-        // What was packed here is read here, so there is always something to unpack.
-        let Some(unpacked) = row.unpack(id, selector) else { return Policy::default() };
+        let (namespace, unpacked) = row.unpack(id, selector, &registry.names(&active.sets));
         let mut message = Policy {
-            namespace: unpacked.namespace,
+            namespace,
             tier: tier_name(&self.table, row.tier),
-            inbound_rules: scanner.scan(&**id, unpacked.inbound),
-            outbound_rules: scanner.scan(&**id, unpacked.outbound),
+            inbound_rules: unpacked.inbound,
+            outbound_rules: unpacked.outbound,
             untracked: row.flags.has(Flags::DO_NOT_TRACK),
             pre_dnat: row.flags.has(Flags::PRE_DNAT),
-            original_selector: Selector::parse(selector.trim())
-                .map_or_else(|_| selector.trim().to_owned(), |parsed| parsed.canonical().to_owned()),
-            performance_hints: unpacked.performance_hints,
+            original_selector: selector.to_owned(),
+            performance_hints: unpacked.texts,
         };
         fill_in_rule_ids(&mut message.inbound_rules, &format!("pol-in-default/{}", id.name));
         fill_in_rule_ids(&mut message.outbound_rules, &format!("pol-out-default/{}", id.name));

@@ -14,17 +14,22 @@ use crate::bytes::{Reader, put_bytes};
 use crate::id_list::IdList;
 use crate::labels::{LabelSetId, LabelSets, Labels};
 use crate::matching::Labelled;
-use crate::slab::Slab;
+use crate::sequencer::SetIndex;
+use crate::slab::{Slab, row_id};
 use crate::symbols::{Symbol, Symbols};
 use hashbrown::{DefaultHashBuilder, HashTable};
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
 
-/// The number of an endpoint or network set.
-pub(crate) type ItemId = u32;
+row_id! {
+    /// The number of an endpoint or network set.
+    ItemId
+}
 
-/// The number of a profile.
-pub(crate) type ParentId = u32;
+row_id! {
+    /// The number of a profile.
+    ParentId
+}
 
 /// An endpoint or network set.
 #[derive(Debug)]
@@ -34,9 +39,9 @@ pub(crate) struct Item {
     /// Its own labels.
     pub(crate) labels: LabelSetId,
     /// Its profiles, the first first.
-    pub(crate) parents: IdList,
+    pub(crate) parents: IdList<ParentId>,
     /// The sets whose selectors match it; kept by whoever matches.
-    pub(crate) matches: IdList,
+    pub(crate) matches: IdList<SetIndex>,
 }
 
 impl Item {
@@ -60,7 +65,7 @@ pub(crate) struct Parent {
     /// The labels that it gives.
     pub(crate) labels: LabelSetId,
     /// Who has the profile.
-    pub(crate) items: IdList,
+    pub(crate) items: IdList<ItemId>,
     /// What keeps the row although nobody has the profile: a mark per user.
     pub(crate) pins: u32,
 }
@@ -70,7 +75,7 @@ pub(crate) struct Parent {
 pub(crate) struct Before {
     body: Box<[u8]>,
     pub(crate) labels: LabelSetId,
-    pub(crate) parents: IdList,
+    pub(crate) parents: IdList<ParentId>,
 }
 
 impl Before {
@@ -95,9 +100,9 @@ pub(crate) struct Population {
     pub(crate) labels: LabelSets,
     /// Names of hosts, orchestrators and interfaces in keys.
     words: Symbols,
-    items: Slab<Item>,
+    items: Slab<Item, ItemId>,
     by_key: HashTable<ItemId>,
-    parents: Slab<Parent>,
+    parents: Slab<Parent, ParentId>,
     parent_by_name: HashTable<ParentId>,
     hasher: DefaultHashBuilder,
     scratch: Vec<u8>,
@@ -158,7 +163,13 @@ impl Population {
         put
     }
 
-    fn add(&mut self, key: &[u8], labels: LabelSetId, parents: IdList, contribution: &[u8]) -> ItemId {
+    fn add(
+        &mut self,
+        key: &[u8],
+        labels: LabelSetId,
+        parents: IdList<ParentId>,
+        contribution: &[u8],
+    ) -> ItemId {
         let id = self.items.insert(Item {
             body: body(key, contribution),
             labels,
@@ -172,7 +183,13 @@ impl Population {
         id
     }
 
-    fn replace(&mut self, id: ItemId, labels: LabelSetId, parents: IdList, contribution: &[u8]) -> Put {
+    fn replace(
+        &mut self,
+        id: ItemId,
+        labels: LabelSetId,
+        parents: IdList<ParentId>,
+        contribution: &[u8],
+    ) -> Put {
         let Some(item) = self.items.get_mut(id) else { return Put::Same(id) };
         let mut reader = Reader(&item.body);
         let key = reader.bytes().unwrap_or_default();
@@ -238,7 +255,7 @@ impl Population {
     }
 
     /// The item has left those of `old` that it has no more.
-    fn leave_parents(&mut self, id: ItemId, old: &IdList) {
+    fn leave_parents(&mut self, id: ItemId, old: &IdList<ParentId>) {
         for &parent in old.as_slice() {
             let still = self.items.get(id).is_some_and(|item| item.parents.as_slice().contains(&parent));
             if !still {
@@ -247,7 +264,7 @@ impl Population {
         }
     }
 
-    fn leave_parents_of_removed(&mut self, id: ItemId, old: &IdList) {
+    fn leave_parents_of_removed(&mut self, id: ItemId, old: &IdList<ParentId>) {
         for &parent in old.as_slice() {
             self.leave(id, parent);
         }

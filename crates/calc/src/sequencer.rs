@@ -14,8 +14,8 @@ pub(crate) use ip_sets::{IpSets, MemberSource, SetIndex};
 use coalescer::Coalescer;
 use ipnet::IpNet;
 use messages::{
-    Encapsulation, GlobalBgpConfig, HostEndpoint, HostMetadata, IpamPool, Policy, PolicyId, Profile, Route,
-    Service, Text, ToDataplane, VxlanTunnelEndpoint, WireguardEndpoint, WireguardEndpointV6,
+    Encapsulation, GlobalBgpConfig, HostEndpoint, HostMetadata, IpamPool, NodeName, Policy, PolicyId,
+    Profile, Route, Service, Text, ToDataplane, VxlanTunnelEndpoint, WireguardEndpoint, WireguardEndpointV6,
     WorkloadEndpoint, WorkloadEndpointId,
 };
 use std::collections::BTreeMap;
@@ -34,10 +34,10 @@ pub struct Sequencer {
     service_accounts: Coalescer<(Text, Text), PackedMap>,
     namespaces: Coalescer<Text, PackedMap>,
     routes: Coalescer<IpNet, Route>,
-    vteps: Coalescer<Text, VxlanTunnelEndpoint>,
-    wireguard: Coalescer<Text, WireguardEndpoint>,
-    wireguard_v6: Coalescer<Text, WireguardEndpointV6>,
-    hosts: Coalescer<Text, HostMetadata>,
+    vteps: Coalescer<NodeName, VxlanTunnelEndpoint>,
+    wireguard: Coalescer<NodeName, WireguardEndpoint>,
+    wireguard_v6: Coalescer<NodeName, WireguardEndpointV6>,
+    hosts: Coalescer<NodeName, HostMetadata>,
     pools: Coalescer<IpNet, IpamPool>,
     encapsulation: Option<Encapsulation>,
     global_bgp_config: Option<GlobalBgpConfig>,
@@ -116,42 +116,42 @@ impl Sequencer {
     }
 
     /// A node has these VXLAN devices.
-    pub fn vtep_update(&mut self, node: Text, vtep: VxlanTunnelEndpoint) {
+    pub fn vtep_update(&mut self, node: NodeName, vtep: VxlanTunnelEndpoint) {
         self.vteps.update(node, vtep);
     }
 
     /// A node has no VXLAN device.
-    pub fn vtep_remove(&mut self, node: &Text) {
+    pub fn vtep_remove(&mut self, node: &NodeName) {
         self.vteps.remove(node);
     }
 
     /// A node has this IPv4 WireGuard device.
-    pub fn wireguard_update(&mut self, node: Text, endpoint: WireguardEndpoint) {
+    pub fn wireguard_update(&mut self, node: NodeName, endpoint: WireguardEndpoint) {
         self.wireguard.update(node, endpoint);
     }
 
     /// A node has no IPv4 WireGuard device.
-    pub fn wireguard_remove(&mut self, node: &Text) {
+    pub fn wireguard_remove(&mut self, node: &NodeName) {
         self.wireguard.remove(node);
     }
 
     /// A node has this IPv6 WireGuard device.
-    pub fn wireguard_v6_update(&mut self, node: Text, endpoint: WireguardEndpointV6) {
+    pub fn wireguard_v6_update(&mut self, node: NodeName, endpoint: WireguardEndpointV6) {
         self.wireguard_v6.update(node, endpoint);
     }
 
     /// A node has no IPv6 WireGuard device.
-    pub fn wireguard_v6_remove(&mut self, node: &Text) {
+    pub fn wireguard_v6_remove(&mut self, node: &NodeName) {
         self.wireguard_v6.remove(node);
     }
 
     /// A host has these addresses and labels.
-    pub fn host_metadata_update(&mut self, host: Text, metadata: HostMetadata) {
+    pub fn host_metadata_update(&mut self, host: NodeName, metadata: HostMetadata) {
         self.hosts.update(host, metadata);
     }
 
     /// A host is gone.
-    pub fn host_metadata_remove(&mut self, host: &Text) {
+    pub fn host_metadata_remove(&mut self, host: &NodeName) {
         self.hosts.remove(host);
     }
 

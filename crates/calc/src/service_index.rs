@@ -79,7 +79,7 @@ impl Slice {
 struct Service {
     slices: BTreeSet<Box<str>>,
     /// The sets of this service that are in use: with and without ports.
-    sets: IdList,
+    sets: IdList<SetIndex>,
 }
 
 /// All endpoint slices, and the services in use.
@@ -129,7 +129,6 @@ impl ServiceIndex {
     fn for_each_member(&self, slice: &Slice, mut visit: impl FnMut(SetIndex, Member)) {
         let Some(service) = self.services.get(&slice.service) else { return };
         for &set in service.sets.as_slice() {
-            let set = SetIndex(set);
             if let Some((_, with_ports)) = self.sets.get(&set) {
                 slice.for_each_member(*with_ports, |member| visit(set, member));
             }
@@ -140,7 +139,7 @@ impl ServiceIndex {
     pub(crate) fn open(&mut self, set: SetIndex, service: &str, with_ports: bool, output: &mut Output<'_>) {
         self.sets.insert(set, (service.into(), with_ports));
         let row = self.services.entry(service.into()).or_default();
-        row.sets.insert(set.0);
+        row.sets.insert(set);
         for slice in row.slices.iter().filter_map(|slice| self.slices.get(slice)) {
             slice.for_each_member(with_ports, |member| output.members.add(set, member, output.told));
         }
@@ -150,7 +149,7 @@ impl ServiceIndex {
     pub(crate) fn close(&mut self, set: SetIndex) {
         let Some((service, _)) = self.sets.remove(&set) else { return };
         if let Some(row) = self.services.get_mut(&service) {
-            row.sets.remove(set.0);
+            row.sets.remove(set);
         }
         self.drop_if_unused(&service);
     }

@@ -57,13 +57,15 @@ pub(crate) struct MatcherCounts {
 #[derive(Debug)]
 pub(crate) struct SetMatcher {
     hasher: ValueHasher,
-    selectors: SelectorIndex,
+    selectors: SelectorIndex<SetIndex>,
     items: ItemIndex,
     sets: Vec<Option<ActiveSet>>,
     /// By name of a label: the sets whose selectors mention it.
-    mentions: HashMap<Symbol, IdList>,
+    mentions: HashMap<Symbol, IdList<SetIndex>>,
     counts: MatcherCounts,
-    candidates: Vec<u32>,
+    /// Scratch space.
+    candidates: Vec<ItemId>,
+    sets_found: Vec<SetIndex>,
 }
 
 impl Default for SetMatcher {
@@ -77,6 +79,7 @@ impl Default for SetMatcher {
             mentions: HashMap::new(),
             counts: MatcherCounts::default(),
             candidates: Vec::new(),
+            sets_found: Vec::new(),
         }
     }
 }
@@ -121,9 +124,9 @@ impl SetMatcher {
             unknown.iter().filter_map(|name| population.labels.names.find(name)).collect();
         let demands = demands(selector, &population.labels.names, &self.hasher);
         let place = self.selectors.place_for(demands.as_deref());
-        self.selectors.insert(set.0, &place);
+        self.selectors.insert(set, &place);
         code.for_each_name(&mut |name| {
-            self.mentions.entry(name).or_default().insert(set.0);
+            self.mentions.entry(name).or_default().insert(set);
         });
         let lookup = match demands {
             None => Lookup::Nobody,
@@ -148,7 +151,7 @@ impl SetMatcher {
             }
             contribute(set, &active, item.contribution(), output);
             if let Some(item) = population.item_mut(id) {
-                item.matches.insert(set.0);
+                item.matches.insert(set);
             }
         }
         self.candidates = found;
@@ -165,17 +168,17 @@ impl SetMatcher {
         self.look_up(&active.lookup, population, &mut found);
         for &id in &found {
             if let Some(item) = population.item_mut(id) {
-                item.matches.remove(set.0);
+                item.matches.remove(set);
             }
         }
         self.candidates = found;
-        self.selectors.remove(set.0, &active.place);
+        self.selectors.remove(set, &active.place);
         if let Lookup::By(demand) = &active.lookup {
             self.items.release(demand.name);
         }
         active.code.for_each_name(&mut |name| {
             if let Some(sets) = self.mentions.get_mut(&name) {
-                sets.remove(set.0);
+                sets.remove(set);
                 if sets.is_empty() {
                     self.mentions.remove(&name);
                 }
@@ -225,7 +228,7 @@ impl SetMatcher {
         output: &mut Output<'_>,
     ) {
         for &set in item.matches.as_slice() {
-            self.withdraw(SetIndex(set), item.contribution(), output);
+            self.withdraw(set, item.contribution(), output);
         }
         self.items.remove_item(id, population.labels.get(item.labels));
         population.forget(item.labels);
@@ -243,7 +246,7 @@ impl SetMatcher {
         let (old, new) = (population.labels.get(before), population.labels.get(parent.labels));
         self.items.remove_parent(id, old);
         self.items.add_parent(id, new);
-        let mut concerned: Vec<u32> = Vec::new();
+        let mut concerned: Vec<SetIndex> = Vec::new();
         let gone_or_other = old.filter(|(name, value)| new.get(*name) != Some(value)).map(|(name, _)| name);
         let come = new.filter(|(name, _)| old.get(*name).is_none()).map(|(name, _)| name);
         for name in gone_or_other.chain(come) {
@@ -255,7 +258,7 @@ impl SetMatcher {
             let members = parent.items.as_slice().to_vec();
             if concerned.len() <= FEW_SELECTORS {
                 for set in concerned {
-                    self.rematch_set(SetIndex(set), &members, population, output);
+                    self.rematch_set(set, &members, population, output);
                 }
             } else {
                 for item in members {
@@ -277,7 +280,7 @@ impl SetMatcher {
         let Some(active) = self.sets.get_mut(set.place()).and_then(Option::take) else { return };
         for &id in items {
             let Some(item) = population.item(id) else { continue };
-            let (was, is) = (item.matches.contains(set.0), self.evaluate(&active.code, population, item));
+            let (was, is) = (item.matches.contains(set), self.evaluate(&active.code, population, item));
             if was == is {
                 continue;
             }
@@ -288,9 +291,9 @@ impl SetMatcher {
             }
             if let Some(item) = population.item_mut(id) {
                 if is {
-                    item.matches.insert(set.0)
+                    item.matches.insert(set)
                 } else {
-                    item.matches.remove(set.0)
+                    item.matches.remove(set)
                 };
             }
         }
@@ -308,11 +311,11 @@ impl SetMatcher {
     ) {
         let Some(item) = population.item(id) else { return };
         let view = population.view(item);
-        let mut found = std::mem::take(&mut self.candidates);
+        let mut found = std::mem::take(&mut self.sets_found);
         self.selectors.candidates(view.all(), &mut found);
         let mut counts = self.counts;
         found.retain(|set| {
-            let active = self.sets.get(*set as usize).and_then(Option::as_ref);
+            let active = self.sets.get(set.place()).and_then(Option::as_ref);
             let matched = active.is_some_and(|active| active.code.matches(&view));
             if matched {
                 counts.evaluations_true += 1;
@@ -327,12 +330,12 @@ impl SetMatcher {
         // First what comes, then what goes: an address that stays is not told to go.
         for &set in &found {
             if !item.matches.contains(set) || before != now {
-                self.contribute(SetIndex(set), now, output);
+                self.contribute(set, now, output);
             }
         }
         for &set in item.matches.as_slice() {
             if found.binary_search(&set).is_err() || before != now {
-                self.withdraw(SetIndex(set), before, output);
+                self.withdraw(set, before, output);
             }
         }
         if item.matches.as_slice() != found.as_slice()
@@ -340,13 +343,13 @@ impl SetMatcher {
         {
             item.matches = IdList::from(found.clone());
         }
-        self.candidates = found;
+        self.sets_found = found;
     }
 
     fn replace_contribution(&self, item: &Item, before: &Before, output: &mut Output<'_>) {
         for &set in item.matches.as_slice() {
-            self.contribute(SetIndex(set), item.contribution(), output);
-            self.withdraw(SetIndex(set), before.contribution(), output);
+            self.contribute(set, item.contribution(), output);
+            self.withdraw(set, before.contribution(), output);
         }
     }
 

@@ -5,7 +5,7 @@
 
 use crate::context::{Context, Globals, Surroundings};
 use crate::failure::{Failure, Result};
-use crate::{analyze, cluster, datastore, explain, help, ipam, manual, node, resource, version};
+use crate::{analyze, bgp, cluster, datastore, explain, flows, help, ipam, manual, node, resource, version};
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use std::ffi::OsString;
@@ -66,6 +66,10 @@ pub enum Command {
     Explain(Box<explain::ExplainArgs>),
     /// Find rules that never match, selectors that select nobody, and pools that cannot serve.
     Analyze(Box<analyze::AnalyzeArgs>),
+    /// Show who talked to whom, and which policy allowed or denied it.
+    Flows(Box<flows_cli::FlowsArgs>),
+    /// Show BGP sessions and routes of all nodes.
+    Bgp(Box<bgp::BgpArgs>),
     /// Inspect and manage how addresses are allocated.
     Ipam(Box<ipam::IpamArgs>),
     /// Manage the datastore: move its contents to another one, rename old policies.
@@ -102,6 +106,8 @@ pub async fn dispatch(command: Command, context: &mut Context) -> Result<()> {
         Command::Convert(args) => resource::convert::run(&args, context),
         Command::Explain(args) => explain::run(&args, context).await,
         Command::Analyze(args) => analyze::run(&args, context).await,
+        Command::Flows(args) => flows::run(&args, context).await,
+        Command::Bgp(args) => bgp::run(&args, context).await,
         Command::Ipam(args) => ipam::run(&args, context).await,
         Command::Datastore(args) => datastore::run(&args, context).await,
         Command::Node(args) => node::run(&args, context).await,
@@ -196,32 +202,21 @@ fn start(command: Command, context: &mut Context, log: Shared) -> Result<()> {
     let level = log_level(&context.globals.log_level)?;
     // One thread: a command waits for answers, it does not compute; and its log stays in order.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let _guard = level.map(|level| {
-        let subscriber = tracing_subscriber::fmt()
-            .with_max_level(level)
-            .with_writer(move || log.clone())
-            .with_ansi(false)
-            .finish();
-        tracing::subscriber::set_default(subscriber)
-    });
+    let _guard = level
+        .map(|level| tracing::subscriber::set_default(daemon::log::subscriber(level, move || log.clone())));
     runtime.block_on(dispatch(command, context))
 }
 
 /// Calico's names for levels; the first two are more severe than anything that we log.
-fn log_level(name: &str) -> Result<Option<tracing::Level>> {
-    Ok(Some(match name.to_lowercase().as_str() {
-        "panic" | "fatal" => return Ok(None),
-        "error" => tracing::Level::ERROR,
-        "warn" | "warning" => tracing::Level::WARN,
-        "info" => tracing::Level::INFO,
-        "debug" => tracing::Level::DEBUG,
-        "trace" => tracing::Level::TRACE,
-        _ => {
-            return Err(Failure::new(format!(
-                "unknown log level: {name}, expected one of: panic, fatal, error, warn, info, debug"
-            )));
-        }
-    }))
+fn log_level(name: &str) -> Result<Option<daemon::log::LevelFilter>> {
+    if ["panic", "fatal"].iter().any(|severe| name.eq_ignore_ascii_case(severe)) {
+        return Ok(None);
+    }
+    daemon::log::level(name).map(Some).ok_or_else(|| {
+        Failure::new(format!(
+            "unknown log level: {name}, expected one of: panic, fatal, error, warn, info, debug"
+        ))
+    })
 }
 
 /// A stream with several writers.

@@ -8,8 +8,8 @@ use crate::kinds::Words;
 use crate::paint;
 use crate::version_gate::{self, Access, Verdict};
 use api::{ClusterInformation, ClusterInformationSpec};
-use client::config::Environment;
 use client::{Client, ClientConfig, OpenError, Purpose};
+use daemon::Environment;
 use std::io::{IsTerminal as _, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -91,7 +91,7 @@ impl Surroundings {
             stdin: Box::new(std::io::stdin()),
             stdout: Box::new(std::io::stdout()),
             stderr: Box::new(std::io::stderr()),
-            environment: Box::new(client::config::SystemEnvironment),
+            environment: Box::new(daemon::SystemEnvironment),
             colours: std::io::stdout().is_terminal() && !no_colour,
             progress: std::io::stderr().is_terminal(),
             width: terminal_width(),
@@ -119,7 +119,7 @@ impl Context {
         }
     }
 
-    /// Writes to standard output. A reader that went away is no error.
+    /// Writes to standard output. A reader that went away is not an error.
     ///
     /// # Errors
     /// When the stream fails otherwise.
@@ -267,7 +267,7 @@ impl Opened {
     /// When the datastore does not answer.
     pub async fn cluster_information(&self) -> Result<Option<ClusterInformation>> {
         let informations = self.client.resource::<ClusterInformationSpec>();
-        let outcome = self.first_answer(informations.get("", "default")).await?;
+        let outcome = self.first_answer(informations.get("", api::words::GLOBAL_NAME)).await?;
         match outcome {
             Ok(information) => Ok(Some(information)),
             // A user who may not read this may still be allowed what the command is for.

@@ -29,7 +29,7 @@ pub fn parse(text: &str) -> Option<Duration> {
     while !rest.is_empty() {
         let end = rest.find(|character: char| !character.is_ascii_digit() && character != '.')?;
         let (number, after) = rest.split_at(end);
-        // A dot alone is no number; "1." and ".5" are.
+        // A dot alone is not a number; "1." and ".5" are.
         if !number.bytes().any(|byte| byte.is_ascii_digit()) {
             return None;
         }

@@ -95,7 +95,7 @@ impl FileFlags {
     /// The texts of the files, each with its name, for commands that read more than current objects.
     ///
     /// # Errors
-    /// When a file cannot be read or is no text, or no file is named.
+    /// When a file cannot be read or is not text, or no file is named.
     pub fn texts(&self, context: &mut Context) -> Result<Vec<(String, String)>> {
         let mut texts = Vec::new();
         for file in self.files()? {

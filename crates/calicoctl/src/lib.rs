@@ -12,6 +12,7 @@
 
 pub mod analyze;
 pub mod archive;
+pub mod bgp;
 pub mod cli;
 pub mod cluster;
 pub mod context;
@@ -20,6 +21,7 @@ pub mod duration;
 pub mod explain;
 pub mod failure;
 pub mod files;
+pub mod flows;
 pub mod help;
 pub mod ipam;
 pub mod kinds;

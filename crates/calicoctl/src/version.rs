@@ -5,8 +5,8 @@
 use crate::context::{CONNECT_DEADLINE, ConfigFlag, Context};
 use crate::duration;
 use crate::failure::{Failure, Result};
-use crate::version_gate::CALICO_VERSION;
 use api::ClusterInformationSpec;
+use api::words::CALICO_VERSION;
 use client::Client;
 
 /// What this program calls itself: Calico's version first, since that is what scripts compare with the cluster's, up to
@@ -54,7 +54,7 @@ pub async fn run(args: &VersionArgs, context: &mut Context) -> Result<()> {
     if args.client {
         return Ok(());
     }
-    // Mistakes in the settings are told as such; a datastore that cannot be opened only leaves the question open.
+    // Mistakes in the settings are reported as such; a datastore that cannot be opened only leaves the question open.
     context.client_config(&args.config)?;
     let client = match context.connect(&args.config).await {
         Ok(client) => client,
@@ -99,10 +99,11 @@ async fn cluster(client: &Client) -> Result<Cluster> {
     let informations = client.resource::<ClusterInformationSpec>();
     let failed =
         |reason: String| Failure::new(format!("unable to retrieve Cluster Version or Type: {reason}"));
-    let information = match tokio::time::timeout(CONNECT_DEADLINE, informations.get("", "default")).await {
-        Ok(outcome) => outcome.map_err(|error| failed(error.to_string()))?,
-        Err(_) => return Err(failed(format!("no answer within {} s", CONNECT_DEADLINE.as_secs()))),
-    };
+    let information =
+        match tokio::time::timeout(CONNECT_DEADLINE, informations.get("", api::words::GLOBAL_NAME)).await {
+            Ok(outcome) => outcome.map_err(|error| failed(error.to_string()))?,
+            Err(_) => return Err(failed(format!("no answer within {} s", CONNECT_DEADLINE.as_secs()))),
+        };
     let known = |text: String| if text.is_empty() { "unknown".to_owned() } else { text };
     Ok(Cluster {
         version: known(information.spec.calico_version),

@@ -8,8 +8,7 @@
 //!
 //! `--allow-version-mismatch` silences all of it.
 
-/// The version of Calico whose data and behaviour this program has.
-pub const CALICO_VERSION: &str = "v3.32.1";
+use api::words::CALICO_VERSION;
 
 /// The oldest minor version of the same major version whose data is read and written.
 const OLDEST_MINOR: u32 = 26;

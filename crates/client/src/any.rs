@@ -11,6 +11,7 @@ use api::schema::{apply_defaults, for_kind, property};
 use api::{FieldErrors, FieldPath, Kind, ObjectMeta, Resource};
 use datastore::{Error, Result, WatchEvent, WatchOptions};
 use futures::StreamExt as _;
+use futures::stream::BoxStream;
 use model::{Key, KvPair, ListOptions};
 
 impl Client {
@@ -27,6 +28,46 @@ impl Client {
         let stored = self.store_new(&mut resource).await?;
         hooks.after_write(self, &stored).await?;
         Ok(stored)
+    }
+
+    /// What [`Client::create_any`] would store, checked in the same way, and not stored.
+    ///
+    /// # Errors
+    /// As [`Client::create_any`].
+    pub async fn try_create_any(&self, mut resource: Resource) -> Result<Resource> {
+        let hooks = storable(resource.kind(), "Create")?;
+        hooks.prepare_create(self, &mut resource).await?;
+        let resource = self.with_defaults(resource)?;
+        self.check_new(&resource)?;
+        hooks.check_create(self, &resource).await?;
+        let key = Key::resource(resource.kind(), resource.namespace(), resource.name());
+        match self.backend().get(&key, None).await {
+            Err(error) if error.is_does_not_exist() => Ok(resource),
+            Err(error) => Err(error),
+            Ok(existing) => {
+                Err(Error::AlreadyExists { key: key.to_string(), existing: Some(Box::new(existing)) })
+            }
+        }
+    }
+
+    /// What [`Client::update_any`] would store, checked in the same way, and not stored.
+    ///
+    /// # Errors
+    /// As [`Client::update_any`].
+    pub async fn try_update_any(&self, mut resource: Resource) -> Result<Resource> {
+        let hooks = storable(resource.kind(), "Update")?;
+        hooks.prepare_update(self, &mut resource).await?;
+        let resource = self.with_defaults(resource)?;
+        let mut errors = FieldErrors::new();
+        check_update(resource.kind(), resource.metadata(), &mut errors);
+        validate(&resource, errors)?;
+        hooks.check_update(self, &resource).await?;
+        let key = Key::resource(resource.kind(), resource.namespace(), resource.name());
+        let current = self.backend().get(&key, None).await?;
+        if current.revision != resource.metadata().resource_version {
+            return Err(Error::UpdateConflict { key: key.to_string(), existing: Some(Box::new(current)) });
+        }
+        Ok(resource)
     }
 
     /// Replaces an object that was read before; returns it as stored.
@@ -114,12 +155,41 @@ impl Client {
         Ok(ResourceList { items, revision: list.revision, invalid: list.invalid })
     }
 
+    /// The same in parts, all of one moment: whoever looks at each object only once need not hold all of them.
+    ///
+    /// # Errors
+    /// Those of the store, before the first part or as the last item.
+    pub async fn list_parts_any(
+        &self,
+        kind: Kind,
+        query: &ListQuery,
+    ) -> Result<BoxStream<'static, Result<ResourceList<Resource>>>> {
+        let parts = self.backend().list_parts(&list_options(kind, query)?, query.revision.as_deref()).await?;
+        let client = self.clone();
+        Ok(parts
+            .then(move |part| {
+                let client = client.clone();
+                async move {
+                    let part = part?;
+                    let mut items = Vec::with_capacity(part.items.len());
+                    for entry in part.items {
+                        let mut resource = readable(entry)?;
+                        if hooks(kind).after_read(&client, &mut resource).await? {
+                            items.push(resource);
+                        }
+                    }
+                    Ok(ResourceList { items, revision: part.revision, invalid: part.invalid })
+                }
+            })
+            .boxed())
+    }
+
     /// Follows the objects of a kind that `query` selects.
     ///
     /// # Errors
     /// When the watch cannot be started.
     pub async fn watch_any(&self, kind: Kind, query: &ListQuery) -> Result<ResourceWatch<Resource>> {
-        let options = WatchOptions { revision: query.revision.clone(), bookmarks: false };
+        let options = WatchOptions { revision: query.revision.clone(), ..WatchOptions::default() };
         let events = self.backend().watch(&list_options(kind, query)?, options).await?;
         Ok(events.map(|event| event.and_then(converted)).boxed())
     }
@@ -162,7 +232,7 @@ impl Client {
             let current = self.backend().get(&key, None).await?;
             let is_same = current.as_resource().is_some_and(|resource| resource.metadata().uid == *uid);
             if !is_same {
-                let reason = format!("there is no object with uid {uid}");
+                let reason = format!("no object with uid {uid}");
                 return Err(Error::DoesNotExist { key: key.to_string(), reason });
             }
             let revision = options.revision.as_deref().unwrap_or(&current.revision);
@@ -242,7 +312,7 @@ fn list_options(kind: Kind, query: &ListQuery) -> Result<ListOptions> {
 
 fn validate(resource: &Resource, mut errors: FieldErrors) -> Result<()> {
     if let Err(more) = resource.validate() {
-        // A missing name is told once, in the words of the general rule.
+        // A missing name is reported once, in the words of the general rule.
         let name_is_missing = resource.name().is_empty();
         for error in more.as_slice() {
             if !(name_is_missing && error.path.as_str() == "metadata.name") {

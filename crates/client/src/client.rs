@@ -36,7 +36,7 @@ impl Client {
         Ok(Self::new(open_backend_for(config, purpose).await?))
     }
 
-    /// The backend, for what is not a resource: IPAM's keys, status reports, the feeds of the syncer.
+    /// The backend, for what is not a resource: IPAM's keys, status reports, feeds.
     #[must_use]
     pub fn backend(&self) -> &Arc<dyn Backend> {
         &self.backend

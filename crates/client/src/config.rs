@@ -14,7 +14,7 @@ pub mod parameters;
 #[cfg(test)]
 mod tests;
 
-pub use environment::{Environment, SystemEnvironment};
+use daemon::{Environment, SystemEnvironment};
 
 use datastore::Secret;
 use std::fmt;

@@ -7,7 +7,7 @@ use datastore::{Error, Result};
 use std::time::Duration;
 
 /// The name of the one ClusterInformation.
-const CLUSTER_INFORMATION: &str = "default";
+const CLUSTER_INFORMATION: &str = api::words::GLOBAL_NAME;
 
 /// How long to wait when another node was faster.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -99,7 +99,9 @@ fn full_cluster_type(cluster_type: &str, is_kubernetes: bool) -> String {
 /// Brings a ClusterInformation up to date; true when anything changed. What others wrote stays.
 fn merge(spec: &mut ClusterInformationSpec, calico_version: &str, cluster_type: &str) -> bool {
     let before = spec.clone();
-    if !calico_version.is_empty() {
+    // In a cluster with both Calico's nodes and ours, the last one to start would win, and Calico's calicoctl refuses any other
+    // version than its own: what is there stays. Whoever brings a whole cluster to a version writes it.
+    if spec.calico_version.is_empty() {
         calico_version.clone_into(&mut spec.calico_version);
     }
     if spec.cluster_guid.is_empty() {
@@ -162,7 +164,8 @@ mod tests {
         assert!(!merge(&mut spec, "v3.32.1", "k8s"));
         assert_eq!(spec, first);
         spec.datastore_ready = Some(false);
-        assert!(merge(&mut spec, "v3.33.0", ""));
+        assert!(merge(&mut spec, "v3.33.0", "canal"));
         assert_eq!((spec.datastore_ready, &spec.cluster_guid), (Some(false), &first.cluster_guid));
+        assert_eq!(spec.calico_version, "v3.32.1", "the version of the cluster is not a node's to change");
     }
 }

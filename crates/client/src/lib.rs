@@ -7,7 +7,7 @@
 //!   tier exists, pools do not overlap) are applied here and nowhere else.
 //! - [`Client::ensure_initialized`]: makes a datastore ready for a cluster.
 //!
-//! It holds no cache and starts no task. Whoever wants to follow a whole datastore uses the syncer.
+//! It holds no cache and starts no task. Following a whole datastore is the business of `follow`.
 
 mod any;
 mod client;

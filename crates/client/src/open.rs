@@ -56,7 +56,7 @@ pub enum OpenError {
     },
     /// There is no embedded store, and the program only reads.
     #[error(
-        "there is no datastore in {}: check EMBEDDED_PATH (embeddedPath); the first resource that is created there, or \
+        "no datastore in {}: check EMBEDDED_PATH (embeddedPath); the first resource that is created there, or \
          `tortie datastore --data-dir {}`, makes one",
         path.display(),
         path.display()
@@ -67,7 +67,7 @@ pub enum OpenError {
     },
     /// The embedded store cannot be opened.
     #[error("cannot open the embedded datastore: {0}")]
-    Embedded(#[source] kvstore::OpenError),
+    Embedded(#[source] kvstore_engine::OpenError),
 }
 
 /// What a datastore is opened for. It makes a difference for the embedded one only.
@@ -181,20 +181,20 @@ fn kubernetes_config(settings: &KubernetesSettings) -> KubernetesConfig {
 /// A server's socket where one answers, otherwise the file itself. The holder of the file may be a server that has just
 /// started and not opened its socket yet, or a short command that is about to end, so both are tried for a while.
 async fn open_embedded(dir: &Path, purpose: Purpose) -> Result<EtcdBackend, OpenError> {
-    if purpose == Purpose::Component && kvstore::served_path(dir).exists() {
+    if purpose == Purpose::Component && kvstore_engine::served_path(dir).exists() {
         return through_socket(dir).await;
     }
     let mut attempt = 1;
     loop {
         // A socket without a server is what a killed one leaves behind.
-        if UnixStream::connect(&kvstore::socket_path(dir)).await.is_ok() {
+        if UnixStream::connect(&kvstore_engine::socket_path(dir)).await.is_ok() {
             return through_socket(dir).await;
         }
         match open_file(dir, purpose).await {
             Ok(store) => return Ok(EtcdBackend::embedded(store)),
-            Err(kvstore::OpenError::NoStore { dir }) => return Err(OpenError::NoStore { path: dir }),
-            Err(kvstore::OpenError::InUse { .. }) if attempt < ATTEMPTS => {}
-            Err(kvstore::OpenError::InUse { pid, command, .. }) => {
+            Err(kvstore_engine::OpenError::NoStore { dir }) => return Err(OpenError::NoStore { path: dir }),
+            Err(kvstore_engine::OpenError::InUse { .. }) if attempt < ATTEMPTS => {}
+            Err(kvstore_engine::OpenError::InUse { pid, command, .. }) => {
                 return Err(OpenError::InUse { path: dir.to_owned(), pid, command });
             }
             Err(error) => return Err(OpenError::Embedded(error)),
@@ -206,7 +206,7 @@ async fn open_embedded(dir: &Path, purpose: Purpose) -> Result<EtcdBackend, Open
 
 /// The store behind the socket of this directory, whenever a server answers there.
 async fn through_socket(dir: &Path) -> Result<EtcdBackend, OpenError> {
-    let socket = kvstore::socket_path(dir);
+    let socket = kvstore_engine::socket_path(dir);
     let config =
         EtcdConfig { endpoints: vec![format!("unix://{}", socket.display())], ..EtcdConfig::default() };
     let failed = |source| OpenError::Backend { datastore_type: DatastoreType::Embedded, source };
@@ -214,11 +214,14 @@ async fn through_socket(dir: &Path) -> Result<EtcdBackend, OpenError> {
 }
 
 /// The stores that this process has open, so that two clients of one program share a file.
-static OPEN_STORES: Mutex<BTreeMap<PathBuf, Weak<kvstore::Store>>> = Mutex::new(BTreeMap::new());
+static OPEN_STORES: Mutex<BTreeMap<PathBuf, Weak<kvstore_engine::Store>>> = Mutex::new(BTreeMap::new());
 
-async fn open_file(dir: &Path, purpose: Purpose) -> Result<Arc<kvstore::Store>, kvstore::OpenError> {
+async fn open_file(
+    dir: &Path,
+    purpose: Purpose,
+) -> Result<Arc<kvstore_engine::Store>, kvstore_engine::OpenError> {
     let (dir, wanted) = (dir.to_owned(), dir.to_owned());
-    // Opening reads the whole index, which is no work for a thread that serves others.
+    // Opening reads the whole index, which is not work for a thread that serves others.
     let task = tokio::task::spawn_blocking(move || {
         let mut stores = OPEN_STORES.lock().unwrap_or_else(PoisonError::into_inner);
         stores.retain(|_, store| store.strong_count() > 0);
@@ -228,10 +231,10 @@ async fn open_file(dir: &Path, purpose: Purpose) -> Result<Arc<kvstore::Store>, 
         {
             return Ok(store);
         }
-        let options = kvstore::Options::default();
+        let options = kvstore_engine::Options::default();
         let store = match purpose {
-            Purpose::Read => kvstore::Store::open_existing(&dir, options)?,
-            Purpose::Component | Purpose::Write => kvstore::Store::open(&dir, options)?,
+            Purpose::Read => kvstore_engine::Store::open_existing(&dir, options)?,
+            Purpose::Component | Purpose::Write => kvstore_engine::Store::open(&dir, options)?,
         };
         if let Ok(path) = dir.canonicalize() {
             stores.insert(path, Arc::downgrade(&store));
@@ -242,7 +245,7 @@ async fn open_file(dir: &Path, purpose: Purpose) -> Result<Arc<kvstore::Store>, 
         Ok(outcome) => outcome,
         Err(Ok(panic)) => std::panic::resume_unwind(panic),
         // The program ends, and nobody waits for this any more.
-        Err(Err(cancelled)) => Err(kvstore::OpenError::Io {
+        Err(Err(cancelled)) => Err(kvstore_engine::OpenError::Io {
             action: "open",
             path: wanted,
             source: std::io::Error::other(cancelled),

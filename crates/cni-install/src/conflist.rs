@@ -2,7 +2,7 @@
 
 use crate::layout::Layout;
 use crate::settings::{Settings, text};
-use client::config::Environment;
+use daemon::Environment;
 use std::path::PathBuf;
 
 /// The mode of the file: it may hold a token.
@@ -131,7 +131,7 @@ pub fn install(
     if layout.is_host && !is_given && path.exists() {
         tracing::info!(
             path = %path.display(),
-            "kept the CNI configuration that is there; remove it, or set CNI_NETWORK_CONFIG, to have another"
+            "kept the existing CNI configuration; remove it, or set CNI_NETWORK_CONFIG, to replace it"
         );
         return Ok(());
     }
@@ -147,7 +147,7 @@ pub fn install(
         }
     };
     let text = fill(&template, settings, environment, own_token, &certificate)?;
-    kube_access::files::write(&path, text.as_bytes(), MODE)
+    daemon::files::write(&path, text.as_bytes(), MODE)
         .map_err(|source| ConflistError::Write { path: path.clone(), source })?;
     tracing::info!(path = %path.display(), "installed the CNI configuration");
     if settings.conf_name != settings.old_conf_name {
@@ -208,7 +208,7 @@ fn fill(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Variables;
+    use daemon::Variables;
     use serde_json::{Value, json};
 
     fn filled(
@@ -216,7 +216,7 @@ mod tests {
         template: &str,
         certificates: &[&str],
     ) -> Result<Value, ConflistError> {
-        let variables = Variables::new(variables);
+        let variables = Variables::new(variables.iter().copied());
         let settings = Settings::read(&variables, "host").expect("usable variables");
         let certificate = |_: &str, name: &str| match certificates.contains(&name) {
             true => format!("/etc/cni/net.d/calico-tls/{name}"),

@@ -1,7 +1,7 @@
 //! The plugin's kubeconfig, with a token of its own service account. Only in a pod; elsewhere there is no token to get.
 
 use crate::settings::{Settings, text};
-use client::config::Environment;
+use daemon::Environment;
 use kube_access::access::join_host_port;
 use kube_access::kubeconfig::{self, Trust};
 use kube_access::{KubeAccess, OpenError, TokenError, token};
@@ -90,7 +90,7 @@ impl Credentials {
     }
 }
 
-/// The pod's own token, for templates that want it; empty when this is no pod.
+/// The pod's own token, for templates that want it; empty when this is not a pod.
 #[must_use]
 pub fn own_token(account: &Path) -> String {
     std::fs::read_to_string(account.join("token")).unwrap_or_default()

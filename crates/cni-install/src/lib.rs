@@ -19,12 +19,9 @@ pub mod programs;
 pub mod secrets;
 pub mod settings;
 
-#[cfg(test)]
-mod testing;
-
-use client::config::Environment;
 use credentials::Credentials;
-use kube_access::watch::FolderWatch;
+use daemon::Environment;
+use daemon::FolderWatch;
 use layout::Layout;
 use settings::Settings;
 use std::path::{Path, PathBuf};
@@ -129,15 +126,12 @@ impl Installation<'_> {
     /// # Errors
     /// When signals cannot be received.
     pub async fn stay(&self, settings: &Settings) -> Result<(), InstallError> {
-        use tokio::signal::unix::{SignalKind, signal};
-        let system = |source| InstallError::System { what: "receiving signals", source };
-        let mut terminate = signal(SignalKind::terminate()).map_err(system)?;
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(system)?;
+        let end = daemon::signals::end()
+            .map_err(|source| InstallError::System { what: "receiving signals", source })?;
         tokio::select! {
             () = self.follow_secrets(settings) => {}
             () = self.follow_token(settings) => {}
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
+            () = end => {}
         }
         Ok(())
     }

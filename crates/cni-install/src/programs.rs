@@ -1,4 +1,4 @@
-//! The plugins: this program under two names, and the further plugins that the image brings.
+//! The plugins: this program under its names, and the further plugins that the image brings.
 //!
 //! A program that is there and equal is left alone; one that differs is replaced whole, even while it runs.
 
@@ -10,6 +10,10 @@ use std::path::{Path, PathBuf};
 
 /// The names under which this program is a plugin.
 const OWN_NAMES: [&str; 2] = ["calico", "calico-ipam"];
+
+/// The reference plugins that conflists chain, which this program is too. A plugin of the image by the same name goes
+/// before it.
+pub const REFERENCE_NAMES: [&str; 5] = ["bandwidth", "host-local", "loopback", "portmap", "tuning"];
 
 /// What the image has beside plugins.
 const INSTALLER: &str = "install";
@@ -73,6 +77,12 @@ pub fn install(
         for name in OWN_NAMES {
             put(settings, program, &folder.join(name), WIDEST_MODE)?;
         }
+        for name in REFERENCE_NAMES {
+            let is_brought = further.iter().any(|path| path.file_name().is_some_and(|other| other == name));
+            if !is_brought && !settings.skipped.iter().any(|skipped| skipped == name) {
+                link(settings, program, &folder.join(OWN_NAMES[0]), &folder.join(name))?;
+            }
+        }
         for path in &further {
             let Some(name) = path.file_name() else { continue };
             put(settings, path, &folder.join(name), mode_of(path)?)?;
@@ -120,11 +130,36 @@ fn put(settings: &Settings, source: &Path, target: &Path, mode: u32) -> Result<(
     if is_up_to_date(source, target, mode).map_err(failed)? {
         return Ok(());
     }
-    kube_access::files::copy(source, target, mode).map_err(failed)?;
+    daemon::files::copy(source, target, mode).map_err(failed)?;
     // A disk that lies is found here and not by the first pod.
     if !is_up_to_date(source, target, mode).map_err(failed)? {
         return Err(failed(io::Error::other("the copy differs from the original")));
     }
+    tracing::info!(target = %target.display(), "installed");
+    Ok(())
+}
+
+/// One more name of this program: the same file as `installed` where that is this program and the file system can, so that
+/// seven names take the room of one.
+fn link(settings: &Settings, program: &Path, installed: &Path, target: &Path) -> Result<(), ProgramError> {
+    let failed = |error| ProgramError::Copy { path: target.to_owned(), source: error };
+    if target.exists() && (!settings.update || is_up_to_date(program, target, WIDEST_MODE).map_err(failed)?) {
+        return Ok(());
+    }
+    // Kept as the host had it: another program, for which the name would mean something else.
+    if !is_up_to_date(program, installed, WIDEST_MODE).map_err(failed)? {
+        return put(settings, program, target, WIDEST_MODE);
+    }
+    let beside = target.with_extension(format!("{}.new", std::process::id()));
+    // Left over from an installer of this number that was killed.
+    let _ = std::fs::remove_file(&beside);
+    if std::fs::hard_link(installed, &beside).is_err() {
+        return put(settings, program, target, WIDEST_MODE);
+    }
+    std::fs::rename(&beside, target).map_err(|error| {
+        let _ = std::fs::remove_file(&beside);
+        failed(error)
+    })?;
     tracing::info!(target = %target.display(), "installed");
     Ok(())
 }

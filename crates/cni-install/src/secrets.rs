@@ -46,10 +46,10 @@ pub fn install(source: &Path, net_folder: &Path) -> Result<(), SecretError> {
             Ok(metadata) => {
                 // Readable for its owner whatever the secret's own mode is: the plugin runs as root.
                 let mode = (metadata.permissions().mode() & widest) | 0o400;
-                kube_access::files::copy(&from, &to, mode).map_err(failed(&to))?;
+                daemon::files::copy(&from, &to, mode).map_err(failed(&to))?;
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                tracing::warn!(file = name, "the secret has no such file");
+                tracing::warn!(file = name, "the file is not in the secret");
                 match std::fs::remove_file(&to) {
                     Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(&to)(error)),
                     _ => {}

@@ -1,6 +1,6 @@
 //! Calico's variables for the installer, read once.
 
-use client::config::Environment;
+use daemon::Environment;
 use std::time::Duration;
 
 /// What the variables say.
@@ -114,11 +114,11 @@ fn interval(value: &str) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Variables;
+    use daemon::Variables;
 
     #[test]
     fn nothing_set_means_calicos_defaults() {
-        let settings = Settings::read(&Variables::new(&[]), "host").expect("usable variables");
+        let settings = Settings::read(&Variables::default(), "host").expect("usable variables");
         assert_eq!(settings.net_folder, "/etc/cni/net.d");
         assert_eq!(
             (settings.conf_name.as_str(), settings.old_conf_name.as_str()),
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn variables_and_their_mistakes() {
         let settings = Settings::read(
-            &Variables::new(&[
+            &Variables::new([
                 ("SLEEP", "False"),
                 ("UPDATE_CNI_BINARIES", "0"),
                 ("SKIP_CNI_BINARIES", "tuning, bandwidth"),
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(settings.skipped, ["tuning", "bandwidth"]);
         assert_eq!((settings.node_name.as_str(), settings.token_interval), ("n1", None));
         for (name, value) in [("SLEEP", "maybe"), ("CNI_CONF_NAME", "../x"), ("CNI_OLD_CONF_NAME", "..")] {
-            let error = Settings::read(&Variables::new(&[(name, value)]), "host").expect_err(name);
+            let error = Settings::read(&Variables::new([(name, value)]), "host").expect_err(name);
             assert!(error.to_string().starts_with(&format!("{name}={value}: must be")), "{error}");
         }
     }

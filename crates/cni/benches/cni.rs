@@ -10,7 +10,7 @@
 mod world;
 
 use anyhow::{Context as _, Result, ensure};
-use cni::wiring::{Wire, WiringPlan};
+use cni::wiring::{Pair, Plan};
 use netlink::namespace::Namespace;
 use serde_json::{Value, json};
 use std::io::Write as _;
@@ -216,17 +216,17 @@ fn compare(figures: &mut Report, what: &str, ours: &[f64], floor: &[f64], goal: 
 }
 
 /// What the kernel is asked for.
-fn plan(node: &Node, number: usize) -> Result<WiringPlan> {
+fn plan(node: &Node, number: usize) -> Result<Plan> {
     let conf = cni::config::NetConf::parse(&node.configuration(json!({})))?;
-    let mut plan = WiringPlan::new(&conf, format!("califloor{number}"), "eth0", Some(1450))?;
+    let mut plan = Plan::new(&conf, format!("califloor{number}"), "eth0", Some(1450))?;
     plan.addresses = vec![format!("10.99.0.{}/32", number % 250 + 1).parse()?];
     Ok(plan)
 }
 
-fn connect(plan: &WiringPlan, pod: &Pod) -> Result<()> {
+fn connect(plan: &Plan, pod: &Pod) -> Result<()> {
     let namespace = &pod.netns.namespace;
-    if let Some(mut wire) = Wire::create(plan, namespace, false)? {
-        wire.finish(plan, namespace)?;
+    if let Some(mut pair) = Pair::create(plan, namespace, false)? {
+        pair.finish(plan, namespace)?;
     }
     Ok(())
 }
@@ -341,7 +341,7 @@ fn parallel(node: &Node, width: usize, changes: Value) -> Result<f64> {
 fn parallel_floor(node: &Node, client: &client::Client, width: usize, writes: u64) -> Result<f64> {
     let count = if width == 1 { rounds().min(20) } else { width };
     let pods: Vec<Pod> = (0..count).map(|number| Pod::new(&format!("f{number}"))).collect::<Result<_>>()?;
-    let plans: Vec<WiringPlan> = (0..count).map(|number| plan(node, number)).collect::<Result<_>>()?;
+    let plans: Vec<Plan> = (0..count).map(|number| plan(node, number)).collect::<Result<_>>()?;
     let runtime = tokio::runtime::Handle::current();
     let one = |number: usize| -> Result<()> {
         connect(&plans[number], &pods[number])?;

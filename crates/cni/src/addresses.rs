@@ -1,144 +1,112 @@
-//! Addresses for a container, whoever manages them: one place that ADD takes them from and DEL gives them back to.
+//! A container's addresses, whichever IPAM plugin manages them: where ADD takes them from and DEL gives them back to.
 
-use crate::annotations::{AddressSource, PoolChoice};
-use crate::context::Context;
-use crate::endpoint::whole;
+use crate::annotations::AddressSource;
+use crate::assigned::Assigned;
+use crate::attachment::Attachment;
 use crate::error::{CniError, Result, code};
-use crate::identity::Identity;
+use crate::host::HostPaths;
 use crate::ipam::assign::{self, Wish};
 use crate::ipam::azure::{self, AzureFiles};
 use crate::ipam::host_local::{self, PodCidrs};
 use crate::ipam::{delegate, release};
+use crate::journal::Journal;
 use crate::request::{Command, Request};
-use crate::result::{CniResult, Ip};
-use ipam::{Ahead, NamespaceLabels};
 use serde_json::Value;
-use std::net::IpAddr;
 
 /// The name of Calico's own IPAM plugin.
 const CALICO: &str = "calico-ipam";
 /// The reference plugin that Calico adds something to.
 const HOST_LOCAL: &str = "host-local";
 
-/// Changes the `ipam` part as annotations ask.
-pub(crate) fn apply_choice(request: &mut Request, choice: &PoolChoice) {
-    let ipam = &mut request.conf.ipam;
-    if let Some(pools) = &choice.ipv4_pools {
-        ipam.ipv4_pools.clone_from(pools);
-    }
-    if let Some(pools) = &choice.ipv6_pools {
-        ipam.ipv6_pools.clone_from(pools);
-    }
-    if let Some((v4, v6)) = choice.families {
-        ipam.assign_ipv4 = Some(v4.to_string());
-        ipam.assign_ipv6 = Some(v6.to_string());
-    }
-}
-
 /// Takes addresses.
 ///
 /// # Errors
 /// When there are none to be had; nothing stays taken then.
 pub(crate) async fn take(
-    context: &Context,
-    request: &Request,
-    identity: &Identity,
+    attachment: &Attachment<'_>,
     source: &AddressSource,
-    namespace: Option<NamespaceLabels>,
-    ahead: Option<Ahead>,
-) -> Result<CniResult> {
-    match source {
-        AddressSource::Plugin => {
-            let wish = Wish { address: request.args.ip, namespace, ahead };
-            take_any(context, request, identity, wish).await
-        }
-        AddressSource::Requested(addresses) => {
-            let mut all = CniResult::default();
-            for address in addresses {
-                let wish = Wish { address: Some(*address), ..Wish::default() };
-                match take_any(context, request, identity, wish).await {
-                    Ok(part) => {
-                        all.ips.extend(part.ips.into_iter().take(1));
-                        all.routes.extend(part.routes);
-                    }
-                    Err(error) => {
-                        give_back_quietly(context, request, identity).await;
-                        return Err(CniError {
-                            msg: format!("error getting IP from IPAM: {}", error.msg),
-                            ..error
-                        });
-                    }
-                }
-            }
-            Ok(all)
-        }
+    wish: Wish,
+) -> Result<Assigned> {
+    let addresses = match source {
+        AddressSource::Plugin => return take_any(attachment, wish).await,
         AddressSource::Unmanaged(addresses) => {
-            let ip = |address: &IpAddr| Ip { address: whole(*address), gateway: None, interface: None };
-            Ok(CniResult { ips: addresses.iter().map(ip).collect(), ..CniResult::default() })
+            return Ok(Assigned::unmanaged(addresses.iter().copied()));
+        }
+        AddressSource::Requested(addresses) => addresses,
+    };
+    let mut all = Assigned::default();
+    for address in addresses {
+        match take_any(attachment, Wish { address: Some(*address), ..Wish::default() }).await {
+            Ok(part) => {
+                all.addresses.extend(part.addresses.into_iter().take(1));
+                all.routes.extend(part.routes);
+            }
+            Err(error) => {
+                give_back_quietly(attachment).await;
+                return Err(CniError { msg: format!("error getting IP from IPAM: {}", error.msg), ..error });
+            }
         }
     }
+    Ok(all)
 }
 
-async fn take_any(
-    context: &Context,
-    request: &Request,
-    identity: &Identity,
-    wish: Wish,
-) -> Result<CniResult> {
+async fn take_any(attachment: &Attachment<'_>, wish: Wish) -> Result<Assigned> {
+    let Attachment { context, request, .. } = attachment;
     let plugin = request.conf.ipam.kind.as_str();
     if plugin == CALICO {
-        return assign::assign(context, &request.conf, identity, wish).await;
+        return assign::assign(attachment, wish).await;
     }
-    let azure = azure_files(context, request);
+    let azure = azure_files(&context.paths, request);
     let mut document = request.document.clone();
     if let Some(files) = &azure {
         files.prepare_add(&mut document);
     }
     if plugin == HOST_LOCAL && host_local::needs_pod_cidrs(&document) {
-        let ranges = context.store.pod_cidrs(&request.conf, &identity.identifiers.node).await?;
+        let ranges = context.store.pod_cidrs(&request.conf, attachment.node()).await?;
         host_local::replace_pod_cidrs(&mut document, &PodCidrs::of(&ranges)?)?;
     }
-    let result =
-        delegate::call(request, plugin, Command::Add, &document, wish.address).await?.unwrap_or_default();
-    if result.ips.is_empty() {
-        delegate_release(context, request).await?;
+    let result = delegate::call(request, plugin, Command::Add, &document, wish.address).await?;
+    let assigned = Assigned::by_plugin(result.unwrap_or_default());
+    if assigned.addresses.is_empty() {
+        delegate_release(request, &context.paths).await?;
         return Err(CniError::new(
             code::DELEGATE,
             format!("IPAM plugin {plugin} returned no IP addresses in result"),
         ));
     }
     if let Some(files) = &azure {
-        files.keep(&result)?;
+        files.keep(&assigned)?;
     }
-    Ok(result)
+    Ok(assigned)
 }
 
 /// Gives the container's addresses back; that it has none is fine.
 ///
 /// # Errors
-/// When whoever manages them fails.
-pub(crate) async fn give_back(context: &Context, request: &Request, identity: &Identity) -> Result<()> {
-    if request.conf.ipam.kind == CALICO {
-        release::release(context, &request.conf, identity).await
+/// When their manager fails.
+pub(crate) async fn give_back(attachment: &Attachment<'_>) -> Result<()> {
+    if is_delegated(attachment.request) {
+        delegate_release(attachment.request, &attachment.context.paths).await
     } else {
-        delegate_release(context, request).await
+        release::release(attachment).await
     }
 }
 
-/// Gives addresses back after a failure that is told anyway.
-pub(crate) async fn give_back_quietly(context: &Context, request: &Request, identity: &Identity) {
-    if let Err(error) = give_back(context, request, identity).await {
-        tracing::error!(%error, container = %identity.describe(), "addresses of a failed ADD could not be given back now");
+/// Gives addresses back after a failure that is reported anyway.
+pub(crate) async fn give_back_quietly(attachment: &Attachment<'_>) {
+    if let Err(error) = give_back(attachment).await {
+        let container = attachment.identity.describe();
+        tracing::error!(%error, %container, "addresses of a failed ADD could not be given back now");
         if error.is_transient() {
-            record(context, request, identity);
+            record(attachment);
         }
     }
 }
 
 /// Keeps the release for later.
-pub(crate) fn record(context: &Context, request: &Request, identity: &Identity) {
-    let journal = crate::journal::Journal::new(&context.paths.journal);
-    if let Err(error) = journal.record(request, Some(&identity.identifiers.node)) {
+pub(crate) fn record(attachment: &Attachment<'_>) {
+    let journal = Journal::new(&attachment.context.paths.journal);
+    if let Err(error) = journal.record(attachment.request, Some(attachment.node())) {
         tracing::error!(%error, "the release could not be kept for later either; the runtime's DEL will do it");
     }
 }
@@ -153,8 +121,8 @@ pub(crate) fn is_delegated(request: &Request) -> bool {
 ///
 /// # Errors
 /// When it fails.
-pub(crate) async fn delegate_release_only(request: &Request, paths: &crate::host::HostPaths) -> Result<()> {
-    let files = azure_files_in(paths, request);
+pub(crate) async fn delegate_release(request: &Request, paths: &HostPaths) -> Result<()> {
+    let files = azure_files(paths, request);
     let mut document = request.document.clone();
     if let Some(files) = &files
         && !files.prepare_del(&mut document)
@@ -167,10 +135,6 @@ pub(crate) async fn delegate_release_only(request: &Request, paths: &crate::host
         files.forget();
     }
     Ok(())
-}
-
-async fn delegate_release(context: &Context, request: &Request) -> Result<()> {
-    delegate_release_only(request, &context.paths).await
 }
 
 fn prepare_host_local(request: &Request, document: &mut Value) -> Result<()> {
@@ -190,11 +154,7 @@ pub(crate) async fn pass_on(request: &Request) -> Result<()> {
     delegate::call(request, &request.conf.ipam.kind, request.command, &document, None).await.map(drop)
 }
 
-fn azure_files(context: &Context, request: &Request) -> Option<AzureFiles> {
-    azure_files_in(&context.paths, request)
-}
-
-fn azure_files_in(paths: &crate::host::HostPaths, request: &Request) -> Option<AzureFiles> {
+fn azure_files(paths: &HostPaths, request: &Request) -> Option<AzureFiles> {
     (request.conf.ipam.kind == azure::PLUGIN)
         .then(|| AzureFiles::new(&paths.azure, &request.conf.name, &request.container_id, &request.ifname))
 }

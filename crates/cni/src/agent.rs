@@ -4,10 +4,12 @@
 //! the host's blocks are warm, calls that wait at once share one write, and the plugin needs no credentials.
 
 pub mod client;
+mod opening;
 pub mod protocol;
 pub mod scope;
 pub mod server;
 pub mod thread;
 
+pub use opening::run;
 pub use server::{AgentState, bind, serve};
 pub use thread::alone;

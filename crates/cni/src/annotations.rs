@@ -2,18 +2,13 @@
 
 use crate::config::NetConf;
 use crate::error::{CniError, Result, code};
+use crate::wiring::Families;
 use api::meta::StringMap;
+use api::words::{
+    FLOATING_IPS, HARDWARE_ADDRESS, IP_ADDRESSES, IP_ADDRESSES_NO_IPAM, IP_FAMILIES, IPV4_POOLS, IPV6_POOLS,
+};
 use netlink::MacAddress;
 use std::net::IpAddr;
-
-const IPV4_POOLS: &str = "cni.projectcalico.org/ipv4pools";
-const IPV6_POOLS: &str = "cni.projectcalico.org/ipv6pools";
-const IP_FAMILIES: &str = "cni.projectcalico.org/ipFamilies";
-const IP_ADDRESSES: &str = "cni.projectcalico.org/ipAddrs";
-const IP_ADDRESSES_NO_IPAM: &str = "cni.projectcalico.org/ipAddrsNoIpam";
-const HARDWARE_ADDRESS: &str = "cni.projectcalico.org/hwAddr";
-/// Further addresses of the pod.
-pub(crate) const FLOATING_IPS: &str = "cni.projectcalico.org/floatingIPs";
 
 /// Where a pod's addresses come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,8 +28,8 @@ pub(crate) struct PoolChoice {
     pub(crate) ipv4_pools: Option<Vec<String>>,
     /// Only from these IPv6 pools.
     pub(crate) ipv6_pools: Option<Vec<String>>,
-    /// Which families: IPv4, IPv6.
-    pub(crate) families: Option<(bool, bool)>,
+    /// Of these families.
+    pub(crate) families: Option<Families>,
 }
 
 /// The pools and families that the pod, or else its namespace, asks for.
@@ -59,7 +54,8 @@ pub(crate) fn pool_choice(pod: &StringMap, namespace: &StringMap) -> Result<Pool
                     format!("error parsing ipFamilies: unknown family {unknown:?}"),
                 ));
             }
-            Some((names.iter().any(|name| name == "IPv4"), names.iter().any(|name| name == "IPv6")))
+            let has = |family: &str| names.iter().any(|name| name == family);
+            Some(Families { v4: has("IPv4"), v6: has("IPv6") })
         }
     };
     Ok(PoolChoice { ipv4_pools: list(IPV4_POOLS)?, ipv6_pools: list(IPV6_POOLS)?, families })
@@ -119,7 +115,7 @@ pub(crate) fn hardware_address(pod: &StringMap) -> Result<Option<MacAddress>> {
 /// The floating addresses that the pod asks for, as written.
 ///
 /// # Errors
-/// When the feature is off, or the annotation is no list.
+/// When the feature is off, or the annotation is not a list.
 pub(crate) fn floating_ips(pod: &StringMap, conf: &NetConf) -> Result<Vec<String>> {
     let Some(text) = pod.get(FLOATING_IPS).filter(|text| !text.is_empty()) else { return Ok(Vec::new()) };
     if !conf.feature_control.floating_ips {
@@ -164,6 +160,7 @@ fn wrong(name: &str, message: String) -> CniError {
 mod tests {
     use super::{AddressSource, address_source, floating_ips, hardware_address, pool_choice};
     use crate::config::NetConf;
+    use crate::wiring::Families;
     use api::meta::StringMap;
     use serde_json::json;
 
@@ -189,7 +186,7 @@ mod tests {
         let choice = pool_choice(&pod, &namespace).unwrap();
         assert_eq!(choice.ipv4_pools, Some(vec!["c".to_owned()]));
         assert_eq!(choice.ipv6_pools, Some(vec!["b".to_owned()]));
-        assert_eq!(choice.families, Some((false, true)));
+        assert_eq!(choice.families, Some(Families { v4: false, v6: true }));
         assert!(pool_choice(&map(&[("ipFamilies", r#"["IPX"]"#)]), &StringMap::new()).is_err());
         assert!(pool_choice(&map(&[("ipv4pools", "a")]), &StringMap::new()).is_err());
     }

@@ -4,12 +4,13 @@
 use crate::addresses;
 use crate::config::Dataplane;
 use crate::context::Context;
+use crate::error::StoreFailure as _;
 use crate::error::{CniError, Result, code};
 use crate::host;
 use crate::identity::Identity;
 use crate::request::Request;
-use crate::result::CniResult;
-use crate::wiring::{self, WiringPlan};
+use crate::result::{CniResult, Ip};
+use crate::wiring::{self, Plan};
 use api::WorkloadEndpoint;
 use std::net::IpAddr;
 
@@ -63,13 +64,12 @@ fn previous_result(request: &Request) -> Result<CniResult> {
 }
 
 /// The addresses that belong to our interface; others of a chain are theirs.
-fn own_addresses(previous: &CniResult, ifname: &str) -> Vec<crate::result::Ip> {
-    let is_ours =
-        |ip: &&crate::result::Ip| match ip.interface.and_then(|index| previous.interfaces.get(index)) {
-            Some(interface) => interface.name == ifname,
-            None => true,
-        };
-    previous.ips.iter().filter(is_ours).cloned().collect()
+fn own_addresses(previous: &CniResult, ifname: &str) -> Vec<IpAddr> {
+    let is_ours = |ip: &&Ip| match ip.interface.and_then(|index| previous.interfaces.get(index)) {
+        Some(interface) => interface.name == ifname,
+        None => true,
+    };
+    previous.ips.iter().filter(is_ours).map(|ip| ip.address.addr()).collect()
 }
 
 fn plan_of(
@@ -77,13 +77,13 @@ fn plan_of(
     identity: &Identity,
     previous: &CniResult,
     endpoint: Option<&WorkloadEndpoint>,
-) -> Result<WiringPlan> {
+) -> Result<Plan> {
     let ours = previous.interfaces.iter().find(|it| it.name == request.ifname && !it.sandbox.is_empty());
     let mtu = ours.map(|it| it.mtu).filter(|mtu| *mtu != 0);
     let device =
         endpoint.map_or_else(|| identity.device(&request.environment), |it| it.spec.interface_name.clone());
-    let mut plan = WiringPlan::new(&request.conf, device, &request.ifname, mtu)?;
-    plan.set_addresses(&own_addresses(previous, &request.ifname));
+    let mut plan = Plan::new(&request.conf, device, &request.ifname, mtu)?;
+    plan.set_addresses(own_addresses(previous, &request.ifname));
     plan.pod_mac = ours.and_then(|it| it.mac.parse().ok());
     if request.conf.ipam.kind == "host-local" {
         let custom = crate::ipam::host_local::custom_routes(&request.document)?;
@@ -100,7 +100,7 @@ fn check_endpoint(
     request: &Request,
     previous: &CniResult,
 ) -> Vec<String> {
-    let Some(endpoint) = endpoint else { return vec![format!("there is no WorkloadEndpoint {name}")] };
+    let Some(endpoint) = endpoint else { return vec![format!("WorkloadEndpoint {name} not found")] };
     let mut findings = Vec::new();
     let owner = &endpoint.spec.container_id;
     if !owner.is_empty() && *owner != request.container_id {
@@ -112,9 +112,9 @@ fn check_endpoint(
         .iter()
         .filter_map(|it| it.as_str().split('/').next()?.parse().ok())
         .collect();
-    for ip in own_addresses(previous, &request.ifname) {
-        if !recorded.contains(&ip.address.addr()) {
-            findings.push(format!("WorkloadEndpoint {name} does not have address {}", ip.address.addr()));
+    for address in own_addresses(previous, &request.ifname) {
+        if !recorded.contains(&address) {
+            findings.push(format!("WorkloadEndpoint {name} does not have address {address}"));
         }
     }
     findings
@@ -127,8 +127,7 @@ async fn check_addresses(
 ) -> Result<Vec<String>> {
     let mut findings = Vec::new();
     let handle = identity.handle();
-    for ip in own_addresses(previous, &identity.identifiers.endpoint) {
-        let address = ip.address.addr();
+    for address in own_addresses(previous, &identity.identifiers.endpoint) {
         let found = context.store.ipam.allocation(address).await;
         let found = found
             .map_err(|error| CniError::address(&format!("reading the allocation of {address}"), &error))?;

@@ -9,220 +9,223 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// A network configuration.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct NetConf {
-    /// The protocol version.
-    #[serde(rename = "cniVersion")]
-    pub cni_version: String,
-    /// The network's name.
-    pub name: String,
+settings::document! {
+    /// A network configuration.
+    #[derive(Clone, Debug, Default, Deserialize)]
+    #[serde(default)]
+    pub struct NetConf {
+        /// The protocol version.
+        #[serde(rename = "cniVersion")]
+        pub cni_version: String,
+        /// The network's name.
+        pub name: String,
+        /// How addresses are managed.
+        pub ipam: IpamConf,
+        /// Requests per second to the Kubernetes API; 0 for the default.
+        pub qps: i64,
+        /// Requests at once above that rate.
+        pub burst: i64,
+        /// What Mesos says of the container.
+        pub args: Args,
+        /// The largest packet; 0 for what the node's agent found.
+        pub mtu: i64,
+        /// How many queues the pod's interface has.
+        pub num_queues: i64,
+        /// The node's name.
+        pub nodename: String,
+        /// The file that holds the node's name.
+        pub nodename_file: String,
+        /// Whether work may start before that file exists.
+        pub nodename_file_optional: bool,
+        /// An old name for `nodename`.
+        pub hostname: String,
+        /// The file by which plugins of this host take turns.
+        pub ipam_lock_file: String,
+        /// Which datastore.
+        pub datastore_type: String,
+        /// Where etcd is.
+        pub etcd_endpoints: String,
+        /// The domain whose SRV records say where etcd is.
+        pub etcd_discovery_srv: String,
+        /// An old form of `etcd_endpoints`.
+        pub etcd_authority: String,
+        /// The scheme for `etcd_authority`.
+        pub etcd_scheme: String,
+        /// Our key for etcd.
+        pub etcd_key_file: String,
+        /// Our certificate for etcd.
+        pub etcd_cert_file: String,
+        /// Who signed etcd's certificate.
+        pub etcd_ca_cert_file: String,
+        /// The data directory of the embedded store; ours.
+        pub embedded_path: String,
+        /// How much is logged: debug, info or error.
+        pub log_level: String,
+        /// Where to.
+        pub log_file_path: String,
+        /// How large a log file grows, in MB.
+        pub log_file_max_size: i64,
+        /// How many days old log files are kept.
+        pub log_file_max_age: i64,
+        /// How many old log files are kept.
+        pub log_file_max_count: i64,
+        /// Where policy comes from.
+        pub policy: Policy,
+        /// How to reach Kubernetes.
+        pub kubernetes: Kubernetes,
+        /// Features that are off unless said otherwise.
+        pub feature_control: FeatureControl,
+        /// Settings inside the container.
+        pub container_settings: ContainerSettings,
+        /// Whether custom routes come beside the default ones.
+        pub include_default_routes: bool,
+        /// Which dataplane does the wiring.
+        pub dataplane_options: BTreeMap<String, Value>,
+        /// The kind of the pod's interface: veth or netkit.
+        pub device_type: String,
+        /// Limits a node to one block; Windows' setting, which address management honours anywhere.
+        pub windows_use_single_network: bool,
+        /// Addresses that must answer before an ADD.
+        pub readiness_gates: Vec<String>,
+        /// For how long an ADD waits until policy is in place; 0 for not at all.
+        pub policy_setup_timeout_seconds: i64,
+        /// Where the agent says that policy is in place.
+        pub endpoint_status_dir: String,
+        /// Whether the file with the node's MTU must be there.
+        pub require_mtu_file: bool,
+        /// Which API group Calico's objects are in.
+        pub calico_api_group: String,
+        /// The socket of the node's agent; ours. Empty for the usual place, `none` for never.
+        pub agent_socket: String,
+        /// What the plugin before us in the chain returned, or (CHECK, DEL) what ADD returned.
+        #[serde(rename = "prevResult")]
+        pub previous_result: Option<Value>,
+        /// The attachments that are still valid (GC).
+        #[serde(rename = "cni.dev/valid-attachments")]
+        pub valid_attachments: Vec<Attachment>,
+    }
+
+    /// One attachment of a container to this network.
+    #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+    #[serde(default)]
+    pub struct Attachment {
+        /// The container.
+        #[serde(rename = "containerID")]
+        pub container_id: String,
+        /// Its interface.
+        pub ifname: String,
+    }
+
     /// How addresses are managed.
-    pub ipam: IpamConf,
-    /// Requests per second to the Kubernetes API; 0 for the default.
-    pub qps: i64,
-    /// Requests at once above that rate.
-    pub burst: i64,
-    /// What Mesos says of the container.
-    pub args: Args,
-    /// The largest packet; 0 for what the node's agent found.
-    pub mtu: i64,
-    /// How many queues the pod's interface has.
-    pub num_queues: i64,
-    /// The node's name.
-    pub nodename: String,
-    /// The file that holds the node's name.
-    pub nodename_file: String,
-    /// Whether work may start before that file exists.
-    pub nodename_file_optional: bool,
-    /// An old name for `nodename`.
-    pub hostname: String,
-    /// The file by which plugins of this host take turns.
-    pub ipam_lock_file: String,
-    /// Which datastore.
-    pub datastore_type: String,
-    /// Where etcd is.
-    pub etcd_endpoints: String,
-    /// The domain whose SRV records say where etcd is.
-    pub etcd_discovery_srv: String,
-    /// An old form of `etcd_endpoints`.
-    pub etcd_authority: String,
-    /// The scheme for `etcd_authority`.
-    pub etcd_scheme: String,
-    /// Our key for etcd.
-    pub etcd_key_file: String,
-    /// Our certificate for etcd.
-    pub etcd_cert_file: String,
-    /// Who signed etcd's certificate.
-    pub etcd_ca_cert_file: String,
-    /// The data directory of the embedded store; ours.
-    pub embedded_path: String,
-    /// How much is logged: debug, info or error.
-    pub log_level: String,
-    /// Where to.
-    pub log_file_path: String,
-    /// How large a log file grows, in MB.
-    pub log_file_max_size: i64,
-    /// How many days old log files are kept.
-    pub log_file_max_age: i64,
-    /// How many old log files are kept.
-    pub log_file_max_count: i64,
-    /// Where policy comes from.
-    pub policy: Policy,
+    #[derive(Clone, Debug, Default, Deserialize)]
+    #[serde(default)]
+    pub struct IpamConf {
+        /// The IPAM plugin.
+        #[serde(rename = "type")]
+        pub kind: String,
+        /// "false" for no IPv4 address.
+        pub assign_ipv4: Option<String>,
+        /// "true" for an IPv6 address.
+        pub assign_ipv6: Option<String>,
+        /// Only from these IPv4 pools, by name or range.
+        pub ipv4_pools: Vec<String>,
+        /// Only from these IPv6 pools, by name or range.
+        pub ipv6_pools: Vec<String>,
+    }
+
+    /// Where policy comes from, and older places for Kubernetes' credentials.
+    #[derive(Clone, Debug, Default, Deserialize)]
+    #[serde(default)]
+    pub struct Policy {
+        /// `k8s`, or nothing for a profile per network.
+        #[serde(rename = "type")]
+        pub kind: String,
+        /// The address of the API.
+        pub k8s_api_root: String,
+        /// A bearer token.
+        #[serde(deserialize_with = "secret")]
+        #[words = "secret text"]
+        pub k8s_auth_token: datastore::Secret,
+        /// Our certificate.
+        pub k8s_client_certificate: String,
+        /// Our key.
+        pub k8s_client_key: String,
+        /// Who signed the API's certificate.
+        pub k8s_certificate_authority: String,
+    }
+
     /// How to reach Kubernetes.
-    pub kubernetes: Kubernetes,
+    #[derive(Clone, Debug, Default, Deserialize)]
+    #[serde(default)]
+    pub struct Kubernetes {
+        /// The address of the API.
+        pub k8s_api_root: String,
+        /// A kubeconfig file.
+        pub kubeconfig: String,
+        /// The node's name in Kubernetes, where it differs.
+        pub node_name: String,
+    }
+
     /// Features that are off unless said otherwise.
-    pub feature_control: FeatureControl,
+    #[derive(Clone, Copy, Debug, Default, Deserialize)]
+    #[serde(default)]
+    pub struct FeatureControl {
+        /// Whether a pod may bring addresses that nobody manages.
+        pub ip_addrs_no_ipam: bool,
+        /// Whether a pod may have floating addresses.
+        pub floating_ips: bool,
+    }
+
     /// Settings inside the container.
-    pub container_settings: ContainerSettings,
-    /// Whether custom routes come beside the default ones.
-    pub include_default_routes: bool,
-    /// Which dataplane does the wiring.
-    pub dataplane_options: BTreeMap<String, Value>,
-    /// The kind of the pod's interface: veth or netkit.
-    pub device_type: String,
-    /// Limits a node to one block; Windows' setting, which address management honours anywhere.
-    pub windows_use_single_network: bool,
-    /// Addresses that must answer before an ADD.
-    pub readiness_gates: Vec<String>,
-    /// For how long an ADD waits until policy is in place; 0 for not at all.
-    pub policy_setup_timeout_seconds: i64,
-    /// Where the agent tells that policy is in place.
-    pub endpoint_status_dir: String,
-    /// Whether the file with the node's MTU must be there.
-    pub require_mtu_file: bool,
-    /// Which API group Calico's objects are in.
-    pub calico_api_group: String,
-    /// The socket of the node's agent; ours. Empty for the usual place, `none` for never.
-    pub agent_socket: String,
-    /// What the plugin before us in the chain returned, or (CHECK, DEL) what ADD returned.
-    #[serde(rename = "prevResult")]
-    pub previous_result: Option<Value>,
-    /// The attachments that are still valid (GC).
-    #[serde(rename = "cni.dev/valid-attachments")]
-    pub valid_attachments: Vec<Attachment>,
-}
+    #[derive(Clone, Copy, Debug, Default, Deserialize)]
+    #[serde(default)]
+    pub struct ContainerSettings {
+        /// Whether the container may forward packets.
+        pub allow_ip_forwarding: bool,
+    }
 
-/// One attachment of a container to this network.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-#[serde(default)]
-pub struct Attachment {
-    /// The container.
-    #[serde(rename = "containerID")]
-    pub container_id: String,
-    /// Its interface.
-    pub ifname: String,
-}
+    /// What orchestrators say of the container.
+    #[derive(Clone, Debug, Default, Deserialize)]
+    #[serde(default)]
+    pub struct Args {
+        /// Mesos.
+        #[serde(rename = "org.apache.mesos")]
+        pub mesos: Mesos,
+    }
 
-/// How addresses are managed.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct IpamConf {
-    /// The IPAM plugin.
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// "false" for no IPv4 address.
-    pub assign_ipv4: Option<String>,
-    /// "true" for an IPv6 address.
-    pub assign_ipv6: Option<String>,
-    /// Only from these IPv4 pools, by name or range.
-    pub ipv4_pools: Vec<String>,
-    /// Only from these IPv6 pools, by name or range.
-    pub ipv6_pools: Vec<String>,
-}
+    /// What Mesos says.
+    #[derive(Clone, Debug, Default, Deserialize)]
+    #[serde(default)]
+    pub struct Mesos {
+        /// Of the network.
+        pub network_info: NetworkInfo,
+    }
 
-/// Where policy comes from, and older places for Kubernetes' credentials.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct Policy {
-    /// `k8s`, or nothing for a profile per network.
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// The address of the API.
-    pub k8s_api_root: String,
-    /// A bearer token.
-    #[serde(deserialize_with = "secret")]
-    pub k8s_auth_token: datastore::Secret,
-    /// Our certificate.
-    pub k8s_client_certificate: String,
-    /// Our key.
-    pub k8s_client_key: String,
-    /// Who signed the API's certificate.
-    pub k8s_certificate_authority: String,
-}
+    /// What Mesos says of the network.
+    #[derive(Clone, Debug, Default, Deserialize)]
+    #[serde(default)]
+    pub struct NetworkInfo {
+        /// The container's labels.
+        pub labels: Labels,
+    }
 
-/// How to reach Kubernetes.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct Kubernetes {
-    /// The address of the API.
-    pub k8s_api_root: String,
-    /// A kubeconfig file.
-    pub kubeconfig: String,
-    /// The node's name in Kubernetes, where it differs.
-    pub node_name: String,
-}
+    /// A list of labels, one level deeper than needed.
+    #[derive(Clone, Debug, Default, Deserialize)]
+    #[serde(default)]
+    pub struct Labels {
+        /// The labels.
+        pub labels: Vec<Label>,
+    }
 
-/// Features that are off unless said otherwise.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct FeatureControl {
-    /// Whether a pod may bring addresses that nobody manages.
-    pub ip_addrs_no_ipam: bool,
-    /// Whether a pod may have floating addresses.
-    pub floating_ips: bool,
-}
-
-/// Settings inside the container.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct ContainerSettings {
-    /// Whether the container may forward packets.
-    pub allow_ip_forwarding: bool,
-}
-
-/// What orchestrators say of the container.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct Args {
-    /// Mesos.
-    #[serde(rename = "org.apache.mesos")]
-    pub mesos: Mesos,
-}
-
-/// What Mesos says.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct Mesos {
-    /// Of the network.
-    pub network_info: NetworkInfo,
-}
-
-/// What Mesos says of the network.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct NetworkInfo {
-    /// The container's labels.
-    pub labels: Labels,
-}
-
-/// A list of labels, one level deeper than needed.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct Labels {
-    /// The labels.
-    pub labels: Vec<Label>,
-}
-
-/// One label.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct Label {
-    /// Its name.
-    pub key: String,
-    /// Its value.
-    pub value: String,
+    /// One label.
+    #[derive(Clone, Debug, Default, Deserialize)]
+    #[serde(default)]
+    pub struct Label {
+        /// Its name.
+        pub key: String,
+        /// Its value.
+        pub value: String,
+    }
 }
 
 /// Who wires the pod.
@@ -261,7 +264,7 @@ impl NetConf {
     /// Whether policy and labels come from Kubernetes.
     #[must_use]
     pub fn is_kubernetes_policy(&self) -> bool {
-        self.policy.kind == "k8s"
+        self.policy.kind == api::words::KUBERNETES
     }
 
     /// Whether addresses come from Calico's own IPAM.

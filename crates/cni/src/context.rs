@@ -1,5 +1,6 @@
 //! What one call works with: open connections, the host's places, the clock.
 
+use crate::error::StoreFailure as _;
 use crate::error::{CniError, Result};
 use crate::host::HostPaths;
 use crate::store::Store;

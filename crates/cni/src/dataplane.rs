@@ -2,9 +2,8 @@
 
 use crate::config::{Dataplane, NetConf};
 use crate::error::{CniError, Result, code};
-use crate::external::{self, Attachment, ExternalWish};
-use crate::wiring::{self, Wire, WiringPlan};
-use netlink::MacAddress;
+use crate::external::{self, ExternalWish, PodInterface};
+use crate::wiring::{self, Ends, Pair, Plan};
 use netlink::namespace::Namespace;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,133 +17,137 @@ const REMOVAL_PATIENCE: Duration = Duration::from_secs(20);
 /// processors busy that others need.
 static WIRING: Semaphore = Semaphore::const_new(2);
 
-/// A pod's network under construction.
+/// A pod's network: who makes it, where, and what it is to be.
+#[derive(Clone, Debug)]
+pub(crate) struct PodNetwork {
+    pub(crate) dataplane: Dataplane,
+    pub(crate) namespace: Arc<Namespace>,
+    pub(crate) plan: Plan,
+}
+
+/// How much of a pod's network is made.
 #[derive(Debug)]
-pub(crate) enum Wiring {
+pub(crate) enum Made {
     /// A pair of devices.
-    Linux(Box<Wire>),
-    /// Something that an external service made.
-    External(Attachment),
-    /// Nothing yet: made in one go when everything is known.
-    Later,
+    Pair(Box<Pair>),
+    /// What an external service made.
+    External(PodInterface),
+    /// Nothing yet: it is made in one go when everything is known.
+    Nothing,
 }
 
-/// What the pod's network turned out to be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Wired {
-    /// The host's end.
-    pub(crate) host_device: String,
-    /// The hardware address of the pod's end.
-    pub(crate) mac: Option<MacAddress>,
-}
-
-/// A pair of devices that is being made while the caller goes on. Whoever has one waits for it in the end.
+/// A pair of devices that is being made while the caller goes on. The caller must wait for it in the end.
 #[derive(Debug)]
-pub(crate) struct Begun(Option<JoinHandle<Result<Wiring>>>);
+pub(crate) struct Begun(Option<JoinHandle<Result<Made>>>);
 
 impl Begun {
     /// Nothing is being made.
     pub(crate) const NOTHING: Self = Self(None);
 
     /// The same, or begun now if nothing is being made.
-    pub(crate) fn or_begin(
-        self,
-        dataplane: &Dataplane,
-        plan: &WiringPlan,
-        namespace: &Arc<Namespace>,
-    ) -> Self {
-        if self.0.is_some() { self } else { begin(dataplane, plan, namespace) }
+    pub(crate) fn or_begin(self, network: &PodNetwork) -> Self {
+        if self.0.is_some() { self } else { network.begin() }
     }
 
-    /// What was made; [`Wiring::Later`] when something was in the way.
+    /// What was made; [`Made::Nothing`] when something was in the way.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub(crate) async fn done(self) -> Result<Wiring> {
+    pub(crate) async fn done(self) -> Result<Made> {
         match self.0 {
-            None => Ok(Wiring::Later),
+            None => Ok(Made::Nothing),
             Some(task) => task.await.unwrap_or_else(|error| Err(failed_thread(&error))),
         }
     }
 
     /// Takes it back.
     pub(crate) async fn undo(self) {
-        undo(self.done().await.unwrap_or(Wiring::Later)).await;
+        self.done().await.unwrap_or(Made::Nothing).undo().await;
     }
 }
 
-/// Begins to make the pair of devices ahead of the addresses, if nothing is in the way.
-pub(crate) fn begin(dataplane: &Dataplane, plan: &WiringPlan, namespace: &Arc<Namespace>) -> Begun {
-    if *dataplane != Dataplane::Linux {
-        return Begun::NOTHING;
-    }
-    let (plan, namespace) = (plan.clone(), Arc::clone(namespace));
-    Begun(Some(tokio::spawn(async move {
-        let wire = in_turn(move || Wire::create(&plan, &namespace, false)).await?;
-        Ok(wire.map_or(Wiring::Later, |wire| Wiring::Linux(Box::new(wire))))
-    })))
-}
-
-/// Finishes the pod's network. After a failure nothing of it is left.
-///
-/// # Errors
-/// When the kernel or the service refuses.
-pub(crate) async fn finish(
-    dataplane: &Dataplane,
-    begun: Wiring,
-    plan: &WiringPlan,
-    namespace: &Arc<Namespace>,
-    wish: impl FnOnce() -> ExternalWish,
-) -> Result<(Wired, Wiring)> {
-    if let Dataplane::Grpc(socket) = dataplane {
-        let wish = wish();
-        let attachment = Attachment {
-            socket: socket.clone(),
-            netns: wish.netns.clone(),
-            ifname: wish.ifname.clone(),
-            options: wish.options.clone(),
-        };
-        return Ok((external::add(socket, wish).await?, Wiring::External(attachment)));
-    }
-    let (plan, namespace) = (plan.clone(), Arc::clone(namespace));
-    in_turn(move || {
-        let mut wire = match begun {
-            Wiring::Linux(wire) => wire,
-            // Something was in the way: the device of an older container of the same pod, or a leftover.
-            Wiring::Later | Wiring::External(_) => match Wire::create(&plan, &namespace, true)? {
-                Some(wire) => Box::new(wire),
-                None => return Err(CniError::wiring(format!("device {} is in the way", plan.host_device))),
-            },
-        };
-        match wire.finish(&plan, &namespace) {
-            Ok(mac) => {
-                let wired = Wired { host_device: plan.host_device.clone(), mac: Some(mac) };
-                Ok((wired, Wiring::Linux(wire)))
-            }
-            Err(error) => {
-                wire.undo();
-                Err(error)
-            }
+impl PodNetwork {
+    /// Begins to make the pair of devices ahead of the addresses, if nothing is in the way.
+    pub(crate) fn begin(&self) -> Begun {
+        if self.dataplane != Dataplane::Linux {
+            return Begun::NOTHING;
         }
-    })
-    .await
+        let (plan, namespace) = (self.plan.clone(), Arc::clone(&self.namespace));
+        Begun(Some(tokio::spawn(async move {
+            let pair = in_turn(move || Pair::create(&plan, &namespace, false)).await?;
+            Ok(pair.map_or(Made::Nothing, |pair| Made::Pair(Box::new(pair))))
+        })))
+    }
+
+    /// Finishes the network. After a failure nothing of it is left.
+    ///
+    /// # Errors
+    /// When the kernel or the service refuses.
+    pub(crate) async fn finish(
+        &self,
+        begun: Made,
+        wish: impl FnOnce() -> ExternalWish,
+    ) -> Result<(Ends, Made)> {
+        if let Dataplane::Grpc(socket) = &self.dataplane {
+            let wish = wish();
+            let interface = PodInterface {
+                socket: socket.clone(),
+                netns: wish.netns.clone(),
+                ifname: wish.ifname.clone(),
+                options: wish.options.clone(),
+            };
+            return Ok((external::add(socket, wish).await?, Made::External(interface)));
+        }
+        let (plan, namespace) = (self.plan.clone(), Arc::clone(&self.namespace));
+        in_turn(move || {
+            let mut pair = match begun {
+                Made::Pair(pair) => pair,
+                // Something was in the way: the device of an older container of the same pod, or a leftover.
+                Made::Nothing | Made::External(_) => match Pair::create(&plan, &namespace, true)? {
+                    Some(pair) => Box::new(pair),
+                    None => {
+                        return Err(CniError::wiring(format!("device {} is in the way", plan.host_device)));
+                    }
+                },
+            };
+            match pair.finish(&plan, &namespace) {
+                Ok(mac) => {
+                    let ends = Ends { host_device: plan.host_device.clone(), mac: Some(mac) };
+                    Ok((ends, Made::Pair(pair)))
+                }
+                Err(error) => {
+                    pair.undo();
+                    Err(error)
+                }
+            }
+        })
+        .await
+    }
+
+    /// Whether the kernel has all of it.
+    pub(crate) async fn is_made(&self) -> Result<bool> {
+        let (plan, namespace) = (self.plan.clone(), Arc::clone(&self.namespace));
+        Ok(blocking(move || wiring::check(&plan, &namespace)).await?.is_empty())
+    }
 }
 
-/// Takes a network back that was made for an ADD that failed.
-pub(crate) async fn undo(wiring: Wiring) {
-    let outcome = match wiring {
-        Wiring::Later => Ok(()),
-        Wiring::External(attachment) => external::delete(attachment).await,
-        Wiring::Linux(mut wire) => {
-            blocking(move || {
-                wire.undo();
-                Ok(())
-            })
-            .await
+impl Made {
+    /// Takes back what was made for an ADD that failed.
+    pub(crate) async fn undo(self) {
+        let outcome = match self {
+            Self::Nothing => Ok(()),
+            Self::External(interface) => external::delete(interface).await,
+            Self::Pair(mut pair) => {
+                blocking(move || {
+                    pair.undo();
+                    Ok(())
+                })
+                .await
+            }
+        };
+        if let Err(error) = outcome {
+            tracing::error!(%error, "the pod's device could not be removed again");
         }
-    };
-    if let Err(error) = outcome {
-        tracing::error!(%error, "the pod's device could not be removed again");
     }
 }
 
@@ -160,7 +163,7 @@ pub(crate) async fn remove(
 ) -> Result<()> {
     if let Dataplane::Grpc(socket) = conf.dataplane()? {
         let (netns, ifname) = (netns.to_owned(), ifname.to_owned());
-        return external::delete(Attachment { socket, netns, ifname, options: external::options(conf) })
+        return external::delete(PodInterface { socket, netns, ifname, options: external::options(conf) })
             .await;
     }
     let Some(namespace) = namespace else { return Ok(()) };

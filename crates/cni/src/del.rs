@@ -5,11 +5,12 @@
 //! datastore is away, the rest is kept for later, and the runtime may forget the container.
 
 use crate::addresses;
+use crate::attachment::Attachment;
 use crate::context::Context;
 use crate::dataplane;
+use crate::error::StoreFailure as _;
 use crate::error::{CniError, Result};
 use crate::host::{self, HostPaths};
-use crate::identity::Identity;
 use crate::journal::Journal;
 use crate::request::Request;
 use crate::turn::Turn;
@@ -28,12 +29,12 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// # Errors
 /// When its network cannot be removed, or the datastore refuses.
 pub(crate) async fn del(context: &Context, request: &Request) -> Result<()> {
-    let identity = identity_of(request, &context.paths, None)?;
-    let node = Some(identity.identifiers.node.as_str());
+    let attachment = Attachment::new(context, request, None)?;
+    let node = Some(attachment.node());
     let _turn = Turn::for_call(&context.paths.turns, &request.container_id).await?;
     let namespace = request.namespace_to_clear()?.map(Arc::new);
     let removal = dataplane::remove(&request.conf, &request.netns, namespace, &request.ifname);
-    let (removed, stored) = tokio::join!(removal, timed(remove_endpoint(context, request, &identity)));
+    let (removed, stored) = tokio::join!(removal, timed(remove_endpoint(&attachment)));
     removed?;
     match stored {
         Ok(()) => {}
@@ -43,7 +44,7 @@ pub(crate) async fn del(context: &Context, request: &Request) -> Result<()> {
         }
         Err(error) => return Err(error),
     }
-    match timed(addresses::give_back(context, request, &identity)).await {
+    match timed(addresses::give_back(&attachment)).await {
         Err(error) if error.is_transient() && !addresses::is_delegated(request) => {
             keep_for_later(&context.paths, request, node, &error)
         }
@@ -67,11 +68,7 @@ pub(crate) async fn del_without_store(request: &Request, paths: &HostPaths, reas
 
 /// Addresses of other IPAM plugins go back whether or not the datastore is there: they have nothing to do with it.
 async fn give_back_to_others(request: &Request, paths: &HostPaths) -> Result<()> {
-    if addresses::is_delegated(request) {
-        addresses::delegate_release_only(request, paths).await
-    } else {
-        Ok(())
-    }
+    if addresses::is_delegated(request) { addresses::delegate_release(request, paths).await } else { Ok(()) }
 }
 
 /// The part of DEL that the datastore keeps: carried out now, or again later. Other IPAM plugins have had their addresses
@@ -80,25 +77,15 @@ async fn give_back_to_others(request: &Request, paths: &HostPaths) -> Result<()>
 /// # Errors
 /// When the datastore fails.
 pub(crate) async fn release(context: &Context, request: &Request, node: Option<&str>) -> Result<()> {
-    let identity = identity_of(request, &context.paths, node)?;
+    let attachment = Attachment::new(context, request, node)?;
     timed(async {
-        remove_endpoint(context, request, &identity).await?;
+        remove_endpoint(&attachment).await?;
         if addresses::is_delegated(request) {
             return Ok(());
         }
-        addresses::give_back(context, request, &identity).await
+        addresses::give_back(&attachment).await
     })
     .await
-}
-
-fn identity_of(request: &Request, paths: &HostPaths, node: Option<&str>) -> Result<Identity> {
-    let node = match node {
-        Some(node) => node.to_owned(),
-        None => host::node_name(&request.conf, paths)?,
-    };
-    let identity = Identity::of(request, &node);
-    identity.endpoint_name()?;
-    Ok(identity)
 }
 
 fn keep_for_later(paths: &HostPaths, request: &Request, node: Option<&str>, reason: &CniError) -> Result<()> {
@@ -128,7 +115,8 @@ async fn timed(work: impl Future<Output = Result<()>>) -> Result<()> {
 }
 
 /// Deletes the container's endpoint, unless it belongs to a newer container of the same pod.
-pub(crate) async fn remove_endpoint(context: &Context, request: &Request, identity: &Identity) -> Result<()> {
+pub(crate) async fn remove_endpoint(attachment: &Attachment<'_>) -> Result<()> {
+    let Attachment { context, request, identity } = attachment;
     let store = &context.store;
     let name = identity.endpoint_name()?;
     let failed =
@@ -149,7 +137,7 @@ pub(crate) async fn remove_endpoint(context: &Context, request: &Request, identi
         match delete_endpoint(context, &endpoint).await {
             Ok(()) => return Ok(()),
             Err(error) if error.is_conflict() && attempt < ATTEMPTS => {
-                tracing::info!(endpoint = %name, "the endpoint changed meanwhile; once more");
+                tracing::info!(endpoint = %name, "the endpoint changed meanwhile; trying again");
             }
             Err(error) if error.is_conflict() => {
                 let message = format!(

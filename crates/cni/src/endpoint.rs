@@ -1,15 +1,14 @@
 //! The WorkloadEndpoint that ADD writes, built from what is known. No IO.
 
+use crate::assigned::Assigned;
 use crate::error::{CniError, Result, code};
 use crate::identity::Identity;
-use crate::result::Ip;
+use crate::wiring::Ends;
 use api::meta::StringMap;
-use api::{IPNAT, Profile, ProfileSpec, WorkloadEndpoint, WorkloadEndpointPort};
+use api::scalars::IpOrCidr;
+use api::{Action, IPNAT, Profile, ProfileSpec, Rule, WorkloadEndpoint, WorkloadEndpointPort};
 use ipnet::IpNet;
 use model::kubernetes::pod::allowed_source_prefixes;
-use netlink::MacAddress;
-use serde_json::json;
-use std::net::IpAddr;
 
 /// What Kubernetes says of the pod.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -28,78 +27,98 @@ pub(crate) struct PodFacts {
     pub(crate) service_account: String,
 }
 
-/// Addresses as an endpoint has them: each by itself.
+/// The endpoint of a container that is not a pod.
 #[must_use]
-pub(crate) fn host_networks(ips: &[Ip]) -> Vec<IpNet> {
-    ips.iter().map(|ip| whole(ip.address.addr())).collect()
-}
-
-/// An address as a network of its own.
-#[must_use]
-pub(crate) fn whole(address: IpAddr) -> IpNet {
-    IpNet::from(address)
-}
-
-/// The endpoint of a container that is no pod.
-#[must_use]
-pub(crate) fn plain(identity: &Identity, name: &str, labels: StringMap, ips: &[Ip]) -> WorkloadEndpoint {
+pub(crate) fn plain(
+    identity: &Identity,
+    name: &str,
+    labels: StringMap,
+    assigned: &Assigned,
+) -> WorkloadEndpoint {
     let mut endpoint = named(identity, name, WorkloadEndpoint::default());
     endpoint.metadata.labels = labels;
     endpoint.spec.container_id.clone_from(&identity.identifiers.container_id);
     endpoint.spec.profiles = vec![identity.network.clone()];
-    set_networks(&mut endpoint, ips);
+    set_networks(&mut endpoint, assigned);
     endpoint
 }
 
-/// The endpoint of a pod: a new one, or what was there with everything that is known now.
+/// What a pod's endpoint is built from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PodEndpoint<'a> {
+    pub(crate) identity: &'a Identity,
+    pub(crate) facts: &'a PodFacts,
+    /// Whether the profiles of Kubernetes hold, or else that of the network.
+    pub(crate) kubernetes_policy: bool,
+    pub(crate) assigned: &'a Assigned,
+    /// Further addresses, as the annotation has them.
+    pub(crate) floating: &'a [String],
+}
+
+impl PodEndpoint<'_> {
+    /// A new endpoint of this name, or the existing one with everything that is known now.
+    ///
+    /// # Errors
+    /// An annotation about addresses that cannot be followed.
+    pub(crate) fn build(&self, name: &str, existing: Option<WorkloadEndpoint>) -> Result<WorkloadEndpoint> {
+        let Self { identity, facts, assigned, .. } = self;
+        let name = existing.as_ref().map_or(name, |endpoint| &endpoint.metadata.name).to_owned();
+        let mut endpoint = named(identity, &name, existing.unwrap_or_default());
+        endpoint.metadata.labels.clone_from(&facts.labels);
+        endpoint.metadata.generate_name.clone_from(&facts.generate_name);
+        let spec = &mut endpoint.spec;
+        spec.pod.clone_from(&identity.identifiers.pod);
+        spec.ports.clone_from(&facts.ports);
+        spec.service_account_name.clone_from(&facts.service_account);
+        spec.profiles =
+            if self.kubernetes_policy { facts.profiles.clone() } else { vec![identity.network.clone()] };
+        spec.container_id.clone_from(&identity.identifiers.container_id);
+        spec.allow_spoofed_source_prefixes = allowed_source_prefixes(&facts.annotations)
+            .map_err(|error| CniError::new(code::ANNOTATION, error.to_string()))?;
+        spec.ip_nats = translations(self.floating, assigned)?;
+        set_networks(&mut endpoint, assigned);
+        Ok(endpoint)
+    }
+}
+
+/// The addresses of an endpoint.
 ///
 /// # Errors
-/// An annotation about addresses that cannot be followed.
-pub(crate) fn of_pod(
-    identity: &Identity,
-    name: &str,
-    existing: Option<WorkloadEndpoint>,
-    facts: &PodFacts,
-    kubernetes_policy: bool,
-    ips: &[Ip],
-    floating: &[String],
-) -> Result<WorkloadEndpoint> {
-    let mut endpoint = named(identity, name, existing.unwrap_or_default());
-    endpoint.metadata.labels.clone_from(&facts.labels);
-    endpoint.metadata.generate_name.clone_from(&facts.generate_name);
-    let spec = &mut endpoint.spec;
-    spec.pod.clone_from(&identity.identifiers.pod);
-    spec.ports.clone_from(&facts.ports);
-    spec.service_account_name.clone_from(&facts.service_account);
-    spec.profiles = if kubernetes_policy { facts.profiles.clone() } else { vec![identity.network.clone()] };
-    spec.container_id.clone_from(&identity.identifiers.container_id);
-    spec.allow_spoofed_source_prefixes = allowed_source_prefixes(&facts.annotations)
-        .map_err(|error| CniError::new(code::ANNOTATION, error.to_string()))?;
-    spec.ip_nats = translations(floating, ips)?;
-    set_networks(&mut endpoint, ips);
-    Ok(endpoint)
+/// Text that is not an address.
+pub(crate) fn addresses_of(endpoint: &WorkloadEndpoint) -> Result<Vec<IpNet>> {
+    let read = |network: &IpOrCidr| {
+        network.as_str().parse().map_err(|error| {
+            let message = format!("WorkloadEndpoint {}: address {network}: {error}", endpoint.metadata.name);
+            CniError::new(code::DATASTORE, message)
+        })
+    };
+    endpoint.spec.ip_networks.iter().map(read).collect()
 }
 
 /// The same endpoint once its device is there.
-pub(crate) fn set_device(endpoint: &mut WorkloadEndpoint, name: &str, mac: Option<MacAddress>) {
-    name.clone_into(&mut endpoint.spec.interface_name);
-    endpoint.spec.mac = mac.map(|mac| mac.to_string()).unwrap_or_default().into();
+pub(crate) fn set_device(endpoint: &mut WorkloadEndpoint, ends: &Ends) {
+    endpoint.spec.interface_name.clone_from(&ends.host_device);
+    endpoint.spec.mac = ends.mac.map(|mac| mac.to_string()).unwrap_or_default().into();
 }
 
 /// The profile of a network without a policy of its own: everything may leave; what comes in is open to all under
 /// Kubernetes, and to members of the network otherwise.
 #[must_use]
-pub(crate) fn network_profile(network: &str, is_pod: bool) -> Option<Profile> {
-    let ingress = if is_pod {
-        json!([{"action": "Allow"}])
-    } else {
-        json!([{"action": "Allow", "source": {"selector": format!("has({network})")}}])
-    };
-    let spec = json!({"egress": [{"action": "Allow"}], "ingress": ingress, "labelsToApply": {network: ""}});
-    let spec: ProfileSpec = serde_json::from_value(spec).ok()?;
-    let mut profile = Profile { spec, ..Profile::default() };
+pub(crate) fn network_profile(network: &str, is_pod: bool) -> Profile {
+    let allow = Rule { action: Action::Allow, ..Rule::default() };
+    let mut ingress = allow.clone();
+    if !is_pod {
+        ingress.source.selector = format!("has({network})").into();
+    }
+    let mut profile = Profile::default();
     network.clone_into(&mut profile.metadata.name);
-    Some(profile)
+    profile.spec = ProfileSpec {
+        ingress: vec![ingress],
+        egress: vec![allow],
+        labels_to_apply: [(network.to_owned(), String::new())].into(),
+        ..ProfileSpec::default()
+    };
+    profile
 }
 
 fn named(identity: &Identity, name: &str, mut endpoint: WorkloadEndpoint) -> WorkloadEndpoint {
@@ -112,13 +131,15 @@ fn named(identity: &Identity, name: &str, mut endpoint: WorkloadEndpoint) -> Wor
     endpoint
 }
 
-fn set_networks(endpoint: &mut WorkloadEndpoint, ips: &[Ip]) {
-    endpoint.spec.ip_networks = host_networks(ips).iter().map(|network| network.to_string().into()).collect();
+/// An endpoint has each address by itself, whatever its prefix length.
+fn set_networks(endpoint: &mut WorkloadEndpoint, assigned: &Assigned) {
+    endpoint.spec.ip_networks =
+        assigned.ips().map(|address| IpNet::from(address).to_string().into()).collect();
 }
 
 /// Each floating address is translated to the pod's own address of the same family.
-fn translations(floating: &[String], ips: &[Ip]) -> Result<Vec<IPNAT>> {
-    let own = |is_v6: bool| ips.iter().map(|ip| ip.address.addr()).find(|address| address.is_ipv6() == is_v6);
+fn translations(floating: &[String], assigned: &Assigned) -> Result<Vec<IPNAT>> {
+    let own = |is_v6: bool| assigned.ips().find(|address| address.is_ipv6() == is_v6);
     let translate = |external: &String| {
         let internal = own(external.contains(':')).ok_or_else(|| {
             let message = format!("the pod has no address of the family of its floating address {external}");
@@ -135,9 +156,10 @@ fn translations(floating: &[String], ips: &[Ip]) -> Result<Vec<IPNAT>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{PodFacts, network_profile, of_pod, plain, set_device};
+    use super::{PodEndpoint, PodFacts, network_profile, plain, set_device};
+    use crate::assigned::{Assigned, Traffic};
     use crate::identity::Identity;
-    use crate::result::Ip;
+    use crate::wiring::Ends;
     use api::meta::StringMap;
     use model::names::WorkloadEndpointIdentifiers;
     use netlink::MacAddress;
@@ -157,16 +179,16 @@ mod tests {
         }
     }
 
-    fn ips(addresses: &[&str]) -> Vec<Ip> {
-        let ip = |text: &&str| Ip { address: text.parse().unwrap(), gateway: None, interface: None };
-        addresses.iter().map(ip).collect()
+    fn assigned(addresses: &[&str]) -> Assigned {
+        Assigned::of(addresses.iter().map(|text| text.parse().unwrap()).collect(), Traffic::Here)
     }
 
     #[test]
     fn a_plain_endpoint_is_what_calico_writes() {
         let mut endpoint =
-            plain(&identity(""), "node--a-cni-c1-eth0", StringMap::new(), &ips(&["172.16.165.136/29"]));
-        set_device(&mut endpoint, "calic1", Some(MacAddress([0x22, 0xad, 0xae, 0xe3, 0xb4, 0x9b])));
+            plain(&identity(""), "node--a-cni-c1-eth0", StringMap::new(), &assigned(&["172.16.165.136/29"]));
+        let mac = Some(MacAddress([0x22, 0xad, 0xae, 0xe3, 0xb4, 0x9b]));
+        set_device(&mut endpoint, &Ends { host_device: "calic1".into(), mac });
         let spec = serde_json::to_string(&endpoint.spec).unwrap();
         assert_eq!(
             spec,
@@ -188,16 +210,14 @@ mod tests {
         let mut existing = api::WorkloadEndpoint::default();
         existing.metadata.resource_version = "7".into();
         let floating = ["1.2.3.4".to_owned()];
-        let endpoint = of_pod(
-            &identity("web"),
-            "n",
-            Some(existing),
-            &facts,
-            true,
-            &ips(&["10.0.0.1/26", "fd00::1/122"]),
-            &floating,
-        )
-        .unwrap();
+        let known = PodEndpoint {
+            identity: &identity("web"),
+            facts: &facts,
+            kubernetes_policy: true,
+            assigned: &assigned(&["10.0.0.1/26", "fd00::1/122"]),
+            floating: &floating,
+        };
+        let endpoint = known.build("n", Some(existing)).unwrap();
         assert_eq!(endpoint.metadata.resource_version, "7");
         assert_eq!(endpoint.spec.allow_spoofed_source_prefixes[0].as_str(), "10.1.2.0/24");
         assert_eq!(endpoint.spec.ip_nats[0].internal_ip.as_str(), "10.0.0.1");
@@ -205,13 +225,13 @@ mod tests {
             endpoint.spec.ip_networks.iter().map(api::scalars::IpOrCidr::as_str).collect::<Vec<_>>(),
             ["10.0.0.1/32", "fd00::1/128"]
         );
-        let without = of_pod(&identity("web"), "n", None, &facts, false, &ips(&["fd00::1/122"]), &floating);
-        assert!(without.unwrap_err().msg.contains("no address of the family"));
+        let without = PodEndpoint { assigned: &assigned(&["fd00::1/122"]), ..known };
+        assert!(without.build("n", None).unwrap_err().msg.contains("no address of the family"));
     }
 
     #[test]
     fn profiles_of_networks() {
-        let text = |is_pod| serde_json::to_string(&network_profile("net", is_pod).unwrap().spec).unwrap();
+        let text = |is_pod| serde_json::to_string(&network_profile("net", is_pod).spec).unwrap();
         assert_eq!(
             text(false),
             r#"{"ingress":[{"action":"Allow","source":{"selector":"has(net)"}}],"egress":[{"action":"Allow"}],"labelsToApply":{"net":""}}"#

@@ -3,8 +3,8 @@
 //! The messages are written by hand: two calls do not make a generated file worthwhile.
 
 use crate::config::NetConf;
-use crate::dataplane::Wired;
 use crate::error::{CniError, Result, code};
+use crate::wiring::Ends;
 use api::WorkloadEndpoint;
 use hyper_util::rt::TokioIo;
 use ipnet::IpNet;
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What the service removes: one interface of one pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Attachment {
+pub(crate) struct PodInterface {
     /// Where the service listens.
     pub(crate) socket: String,
     /// The pod's namespace.
@@ -171,7 +171,7 @@ pub(crate) fn options(conf: &NetConf) -> HashMap<String, String> {
 ///
 /// # Errors
 /// When it cannot be reached or refuses.
-pub(crate) async fn add(socket: &str, wish: ExternalWish) -> Result<Wired> {
+pub(crate) async fn add(socket: &str, wish: ExternalWish) -> Result<Ends> {
     let spec = &wish.endpoint.spec;
     let metadata = &wish.endpoint.metadata;
     let port = |port: &api::WorkloadEndpointPort| Port {
@@ -219,15 +219,15 @@ pub(crate) async fn add(socket: &str, wish: ExternalWish) -> Result<Wired> {
             Some(text.parse().map_err(|error| failed(socket, &format!("grpc dataplane error: {error}")))?)
         }
     };
-    Ok(Wired { host_device: reply.host_interface_name, mac })
+    Ok(Ends { host_device: reply.host_interface_name, mac })
 }
 
 /// Has the service remove a pod's network.
 ///
 /// # Errors
 /// When it cannot be reached or refuses.
-pub(crate) async fn delete(attachment: Attachment) -> Result<()> {
-    let Attachment { socket, netns, ifname, options } = attachment;
+pub(crate) async fn delete(attachment: PodInterface) -> Result<()> {
+    let PodInterface { socket, netns, ifname, options } = attachment;
     let request = DelRequest { interface_name: ifname, netns, dataplane_options: options };
     let reply: DelReply = call(&socket, "/cni.CniDataplane/Del", request).await?;
     if reply.successful {

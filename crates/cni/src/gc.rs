@@ -8,6 +8,7 @@ mod verdict;
 use self::verdict::{Question, Taken, Verdict, judge};
 use crate::addresses;
 use crate::context::Context;
+use crate::error::StoreFailure as _;
 use crate::error::{CniError, Result, code};
 use crate::host;
 use crate::identity::Identity;

@@ -4,6 +4,7 @@
 //! At any moment each container that is attached has its endpoint, and its address under its own handle; and when all
 //! are gone and everything due is carried out, nothing is left.
 
+use crate::attachment::Attachment;
 use crate::config::NetConf;
 use crate::context::Context;
 use crate::endpoint;
@@ -14,6 +15,7 @@ use crate::ipam::assign::{self, Wish};
 use crate::journal::Journal;
 use crate::request::{Environment, Request};
 use crate::store::Store;
+use crate::wiring::Ends;
 use crate::{addresses, del, gc, pending};
 use api::meta::StringMap;
 use serde_json::{Value, json};
@@ -89,22 +91,24 @@ impl World {
     /// ADD as far as the datastore goes, in its order.
     async fn add(&mut self, network: &'static str, container: &'static str) -> Result<()> {
         let request = self.request("ADD", network, container, &json!({}));
-        let identity = Identity::of(&request, NODE);
+        let attachment = Attachment::new(&self.context, &request, Some(NODE))?;
+        let identity = &attachment.identity;
         pending::carry_out_for(&self.context, container).await?;
-        assert_eq!(self.context.store.find_endpoint(&identity).await?, None, "left of its last life");
-        let taken = assign::assign(&self.context, &request.conf, &identity, Wish::default()).await?;
+        assert_eq!(self.context.store.find_endpoint(identity).await?, None, "left of its last life");
+        let taken = assign::assign(&attachment, Wish::of(&request)).await?;
         let name = identity.endpoint_name()?;
-        let mut made = endpoint::plain(&identity, &name, StringMap::new(), &taken.ips);
-        endpoint::set_device(&mut made, &identity.device(&request.environment), None);
+        let mut made = endpoint::plain(identity, &name, StringMap::new(), &taken);
+        let ends = Ends { host_device: identity.device(&request.environment), mac: None };
+        endpoint::set_device(&mut made, &ends);
         self.context.store.write_endpoint(made).await?;
-        self.live.insert(container, (network, taken.ips[0].address.addr()));
+        self.live.insert(container, (network, taken.addresses[0].addr()));
         Ok(())
     }
 
     /// DEL; without the datastore it is kept for later.
     async fn del(&mut self, network: &'static str, container: &'static str, is_away: bool) -> Result<()> {
         let request = self.request("DEL", network, container, &json!({}));
-        let identity = Identity::of(&request, NODE);
+        let attachment = Attachment::new(&self.context, &request, Some(NODE))?;
         // A DEL for a container that is attached to another network is the runtime's mistake, and not tried here.
         if self.live.get(container).is_some_and(|(other, _)| *other != network) {
             return Ok(());
@@ -112,8 +116,8 @@ impl World {
         if is_away {
             Journal::new(&self.context.paths.journal).record(&request, Some(NODE)).unwrap();
         } else {
-            del::remove_endpoint(&self.context, &request, &identity).await?;
-            addresses::give_back(&self.context, &request, &identity).await?;
+            del::remove_endpoint(&attachment).await?;
+            addresses::give_back(&attachment).await?;
         }
         self.live.remove(container);
         Ok(())

@@ -21,7 +21,7 @@ pub struct HostPaths {
     pub ipam_lock: PathBuf,
     /// The mark that the data of address management was upgraded.
     pub ipam_upgraded: PathBuf,
-    /// Where Felix tells which endpoints are programmed.
+    /// Where Felix shows which endpoints are programmed.
     pub endpoint_status: PathBuf,
     /// Releases that could not be carried out yet.
     pub journal: PathBuf,
@@ -65,7 +65,7 @@ impl HostPaths {
         named_or(&conf.nodename_file, |usual| &usual.nodename, self)
     }
 
-    /// The folder in which Felix tells which endpoints are programmed, as a configuration asks for it.
+    /// The folder in which Felix shows which endpoints are programmed, as a configuration asks for it.
     #[must_use]
     pub fn endpoint_status_folder(&self, conf: &NetConf) -> PathBuf {
         named_or(&conf.endpoint_status_dir, |usual| &usual.endpoint_status, self)

@@ -4,9 +4,9 @@ use crate::error::{CniError, Result, code};
 use crate::request::{Environment, Request};
 use model::names::{INTERFACE_PREFIX, WorkloadEndpointIdentifiers, interface_name};
 
-/// The orchestrator of containers that are no pods.
+/// The orchestrator of containers that are not pods.
 const PLAIN: &str = "cni";
-/// The namespace of containers that are no pods.
+/// The namespace of containers that are not pods.
 const PLAIN_NAMESPACE: &str = "default";
 /// How much of a container's id is in the name of its device.
 const ID_IN_DEVICE: usize = 11;
@@ -34,7 +34,7 @@ impl Identity {
             ..WorkloadEndpointIdentifiers::default()
         };
         let namespace = if args.is_pod() {
-            model::kubernetes::annotations::ORCHESTRATOR.clone_into(&mut identifiers.orchestrator);
+            api::words::KUBERNETES.clone_into(&mut identifiers.orchestrator);
             identifiers.pod.clone_from(&args.pod_name);
             args.pod_namespace.clone()
         } else {

@@ -9,8 +9,8 @@
 use crate::request::{Command, Environment, Request, is_passed, is_secret};
 use serde::{Deserialize, Serialize};
 use std::fs::{DirBuilder, File};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -91,7 +91,7 @@ impl Journal {
         environment.insert("CNI_COMMAND".to_owned(), Command::Del.as_str().to_owned());
         let node = node.map(str::to_owned);
         let entry = Entry { form: FORM, environment, configuration: request.document.clone(), node };
-        write_whole(&self.file_of(request), &serde_json::to_vec(&entry)?)
+        daemon::files::write(&self.file_of(request), &serde_json::to_vec(&entry)?, 0o600)
     }
 
     /// Strikes the release of this attachment.
@@ -131,7 +131,7 @@ impl Journal {
         let outcome =
             File::options().write(true).open(&file.path).and_then(|it| it.set_modified(SystemTime::now()));
         if let Err(error) = outcome {
-            tracing::warn!(%error, file = %file.path.display(), "a release that failed could not be put behind others");
+            tracing::warn!(%error, file = %file.path.display(), "a failed release could not be moved to the end of the queue");
         }
     }
 
@@ -160,31 +160,10 @@ fn read(file: &Path) -> Option<Due> {
     match outcome {
         Ok(due) => Some(due),
         Err(error) => {
-            tracing::error!(%error, file = %file.display(), "a release that is due cannot be read; it stays");
+            tracing::error!(%error, file = %file.display(), "a pending release cannot be read; it stays");
             None
         }
     }
-}
-
-/// Writes a file so that it is there whole or not at all, also after a loss of power. Only root can read it.
-///
-/// # Errors
-/// When it cannot be written.
-pub fn write_whole(file: &Path, bytes: &[u8]) -> io::Result<()> {
-    let folder = file.parent().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
-    let name = file.file_name().and_then(|name| name.to_str()).unwrap_or("file");
-    let draft = folder.join(format!(".{name}.{}", std::process::id()));
-    let write = || {
-        let mut output = File::options().create(true).truncate(true).write(true).mode(0o600).open(&draft)?;
-        output.write_all(bytes)?;
-        output.sync_all()?;
-        std::fs::rename(&draft, file)?;
-        File::open(folder)?.sync_all()
-    };
-    write().inspect_err(|_| {
-        // A draft that stays is overwritten or harmless.
-        let _ = std::fs::remove_file(&draft);
-    })
 }
 
 #[cfg(test)]

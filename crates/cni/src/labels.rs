@@ -2,9 +2,7 @@
 
 use crate::config::Label;
 use api::meta::StringMap;
-
-/// The label by which Mesos chooses the endpoint's namespace.
-const NAMESPACE: &str = "projectcalico.org/namespace";
+use api::words::LABEL_NAMESPACE;
 
 /// The labels for the endpoint, and the namespace if one of them names it.
 #[must_use]
@@ -13,7 +11,7 @@ pub(crate) fn mesos_labels(given: &[Label]) -> (StringMap, Option<String>) {
     let mut namespace = None;
     for label in given {
         let value = sanitised(&label.value);
-        if label.key == NAMESPACE {
+        if label.key == LABEL_NAMESPACE {
             namespace = Some(value);
         } else {
             labels.insert(sanitised(&label.key), value);

@@ -6,7 +6,7 @@
 //!                                         │ (no agent)                        ▼
 //!                                         └──────────────► execute: add │ del │ check │ status │ gc
 //!                                                             │
-//!            pure: identity, annotations, endpoint, wiring::plan, result, ipam::host_local
+//!            pure: identity, annotations, assigned, endpoint, wiring::plan, result, ipam::host_local
 //!            shell: store (datastore, Kubernetes), addresses (IPAM), dataplane (netlink, external), journal
 //! ```
 //!
@@ -22,7 +22,8 @@ mod add;
 mod addresses;
 pub mod agent;
 mod annotations;
-pub mod args;
+mod assigned;
+mod attachment;
 mod check;
 pub mod config;
 pub mod context;
@@ -44,19 +45,18 @@ mod labels;
 pub mod log;
 mod pending;
 pub mod request;
-pub mod result;
 mod run;
 mod status;
 pub mod store;
 mod turn;
 mod upgrade;
-pub mod version;
 pub mod wait;
 pub mod wiring;
 
+pub use cni_protocol::{Outcome, args, result, version};
 pub use context::Context;
 pub use error::CniError;
 pub use host::HostPaths;
 pub use request::{Command, Environment, Request};
-pub use run::{Outcome, Program, execute, run_in_process, run_ipam, run_plugin};
+pub use run::{Program, execute, run_in_process, run_ipam, run_plugin};
 pub use store::Store;

@@ -3,19 +3,10 @@
 //! Standard output belongs to the protocol. A log that cannot be written never fails a call.
 
 use crate::config::NetConf;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt as _;
+use daemon::log::{LevelFilter, Log, Outlets};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use tracing::Level;
-use tracing_subscriber::filter::Targets;
-use tracing_subscriber::fmt::MakeWriter;
-use tracing_subscriber::layer::SubscriberExt as _;
-
-/// The crates whose steps are worth reading when somebody looks for a fault.
-const OURS: [&str; 8] = ["api", "client", "cni", "datastore", "ipam", "kvstore", "model", "netlink"];
 
 const MEGABYTE: u64 = 1024 * 1024;
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -49,72 +40,18 @@ impl Limits {
 /// Starts logging for this process as the configuration says.
 pub fn start(conf: &NetConf) {
     let level = match conf.log_level.to_ascii_lowercase().as_str() {
-        "debug" => Level::DEBUG,
-        "error" => Level::ERROR,
-        _ => Level::INFO,
+        "debug" => LevelFilter::DEBUG,
+        "error" => LevelFilter::ERROR,
+        _ => LevelFilter::INFO,
     };
-    let file = if conf.log_file_path.is_empty() {
-        None
-    } else {
-        open(Path::new(&conf.log_file_path), Limits::of(conf))
-    };
-    let output = Output { file: file.map(Arc::new) };
-    let subscriber =
-        tracing_subscriber::fmt().with_max_level(level).with_ansi(false).with_writer(output).finish();
-    // A second start in one process (a test) keeps the first.
-    let _ = tracing::subscriber::set_global_default(subscriber.with(filter(level)));
-}
-
-/// Our own crates speak at the level that was asked for. Libraries never speak at more than `info`: what they say beyond
-/// that are frames and polls, pages of them for each call.
-fn filter(level: Level) -> Targets {
-    let ours = OURS.iter().map(|name| (*name, level));
-    Targets::new().with_default(level.min(Level::INFO)).with_targets(ours)
-}
-
-/// Standard error and, if there is one, the file.
-#[derive(Clone, Debug)]
-struct Output {
-    file: Option<Arc<File>>,
-}
-
-impl Write for Output {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if let Some(file) = &self.file {
-            // One write per line: files opened for appending keep lines of several processes apart.
-            let _ = file.as_ref().write_all(bytes);
-        }
-        let _ = io::stderr().write_all(bytes);
-        Ok(bytes.len())
+    let path = Path::new(&conf.log_file_path);
+    let file = (!conf.log_file_path.is_empty()).then(|| (level, path.to_owned()));
+    let rotated = file.is_none() || rotate(path, Limits::of(conf), SystemTime::now()).is_ok();
+    for problem in Log::start(level).set(&Outlets { screen: level, file, syslog: None }) {
+        tracing::warn!("{problem}");
     }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl<'a> MakeWriter<'a> for Output {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self::Writer {
-        self.clone()
-    }
-}
-
-fn open(path: &Path, limits: Limits) -> Option<File> {
-    let attempt = || -> io::Result<File> {
-        if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder)?;
-        }
-        rotate(path, limits, SystemTime::now())?;
-        OpenOptions::new().create(true).append(true).mode(0o644).open(path)
-    };
-    match attempt() {
-        Ok(file) => Some(file),
-        Err(error) => {
-            let _ = writeln!(io::stderr(), "cannot log to {}: {error}", path.display());
-            None
-        }
+    if !rotated {
+        tracing::warn!(file = %path.display(), "cannot rotate a log that has grown too large");
     }
 }
 
@@ -173,28 +110,9 @@ fn put_aside(path: &Path, stem: &str, ending: &str) -> io::Result<Vec<(PathBuf, 
 
 #[cfg(test)]
 mod tests {
-    use super::{DAY, Limits, filter, rotate};
+    use super::{DAY, Limits, rotate};
     use crate::config::NetConf;
     use std::time::{Duration, SystemTime};
-    use tracing::Level;
-
-    #[test]
-    fn debugging_shows_our_steps_and_not_the_frames_of_libraries() {
-        let debug = filter(Level::DEBUG);
-        for ours in
-            ["cni::add", "ipam::assign", "ipam_core::take", "datastore::etcd::remote", "netlink::handle"]
-        {
-            assert!(debug.would_enable(ours, &Level::DEBUG), "{ours}");
-        }
-        for library in
-            ["h2::codec::framed_write", "tower::buffer::worker", "hyper_util::client", "rustls::conn"]
-        {
-            assert!(!debug.would_enable(library, &Level::DEBUG), "{library}");
-            assert!(debug.would_enable(library, &Level::WARN), "{library}");
-        }
-        let error = filter(Level::ERROR);
-        assert!(!error.would_enable("cni::add", &Level::INFO) && !error.would_enable("h2", &Level::WARN));
-    }
 
     #[test]
     fn calicos_limits() {

@@ -37,7 +37,7 @@ pub(crate) async fn carry_out(context: &Context, at_most: usize) {
             // Its container is being attached or detached; that settles it.
             Ok(None) => continue,
             Err(error) => {
-                tracing::warn!(%error, container, "a release that is due has to wait: there can be no lock");
+                tracing::warn!(%error, container, "a pending release has to wait: cannot take its lock");
                 continue;
             }
         };
@@ -47,7 +47,7 @@ pub(crate) async fn carry_out(context: &Context, at_most: usize) {
         let outcome = carry_out_one(context, &due).await;
         drop(turn);
         if let Err(error) = outcome {
-            tracing::warn!(%error, container, "a release that is due failed again");
+            tracing::warn!(%error, container, "a pending release failed again");
             journal.put_behind(&file);
             if error.is_transient() {
                 return;
@@ -82,9 +82,9 @@ pub(crate) async fn carry_out_for(context: &Context, container: &str) -> Result<
 /// Carries out one release and strikes it. The caller has its container's turn.
 async fn carry_out_one(context: &Context, due: &Due) -> Result<()> {
     del::release(context, &due.request, due.node.as_deref()).await?;
-    tracing::info!(container = %due.request.container_id, "a release that was due is carried out");
+    tracing::info!(container = %due.request.container_id, "carried out a pending release");
     if let Err(error) = Journal::new(&context.paths.journal).strike(&due.request) {
-        tracing::error!(%error, "a release that was carried out could not be struck; it will be carried out again");
+        tracing::error!(%error, "a release was carried out and could not be struck off; it will be repeated");
     }
     Ok(())
 }

@@ -4,17 +4,19 @@
 
 use crate::addresses;
 use crate::agent::client::{self, Reached};
+use crate::assigned::Assigned;
+use crate::attachment::Attachment;
 use crate::context::Context;
 use crate::error::{CniError, Result, code};
 use crate::host::{self, HostPaths};
-use crate::identity::Identity;
-use crate::ipam::{assign, release};
+use crate::ipam::assign::{self, Wish};
+use crate::ipam::release;
 use crate::pending;
 use crate::request::{Command, Environment, Request};
+use crate::result::CniResult;
 use crate::store::Store;
-use crate::version;
 use crate::{add, check, del, gc, status};
-use std::io::Read as _;
+use cni_protocol::{Outcome, version};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,32 +44,12 @@ impl Program {
     }
 }
 
-/// What a program leaves behind.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
-    /// For the runtime.
-    pub stdout: Vec<u8>,
-    /// For people.
-    pub stderr: String,
-    /// 0 when all is well.
-    pub exit: u8,
-}
-
-impl Outcome {
-    pub(crate) fn of(result: Result<Vec<u8>>, cni_version: &str) -> Self {
-        match result {
-            Ok(stdout) => Self { stdout, ..Self::default() },
-            Err(error) => {
-                tracing::error!(%error, code = error.code, "the call failed");
-                let told = if error.cni_version.is_empty() {
-                    cni_version.to_owned()
-                } else {
-                    error.cni_version.clone()
-                };
-                Self { stdout: CniError { cni_version: told, ..error }.to_json(), exit: 1, ..Self::default() }
-            }
-        }
+/// The outcome of a call, which is also logged.
+pub(crate) fn outcome_of(result: Result<Vec<u8>>, cni_version: &str) -> Outcome {
+    if let Err(error) = &result {
+        tracing::error!(%error, code = error.code, "the call failed");
     }
+    Outcome::of(result, cni_version)
 }
 
 /// The `calico` plugin. `arguments` are those after the program's name; `stdin` is read only where there is something to
@@ -90,22 +72,8 @@ pub fn run_ipam(environment: &Environment, arguments: &[String], stdin: impl FnO
 /// One of the plugins with the variables, arguments and streams of this process; returns the exit code.
 #[must_use]
 pub fn run_in_process(program: Program) -> u8 {
-    let environment: Environment = std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-        .collect();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let stdin = || {
-        // Enough for what runtimes send, so that it is read in one go.
-        let mut input = Vec::with_capacity(16 * 1024);
-        // A broken standard input reads as an empty configuration, which is told as such.
-        let _ = std::io::stdin().read_to_end(&mut input);
-        input
-    };
-    let outcome = run(program, &environment, &arguments, stdin);
-    use std::io::Write as _;
-    let written = std::io::stdout().write_all(&outcome.stdout).and_then(|()| std::io::stdout().flush());
-    let _ = std::io::stderr().write_all(outcome.stderr.as_bytes());
-    if written.is_err() { 1 } else { outcome.exit }
+    cni_protocol::process::run(|environment, stdin| run(program, environment, &arguments, stdin))
 }
 
 fn run(
@@ -123,7 +91,7 @@ fn run(
         Some(other) if arguments.first().is_some_and(|argument| argument.starts_with('-')) => {
             let error = CniError::new(code::GENERAL, "failed to parse CLI flags")
                 .with_details(format!("flag provided but not defined: -{other}"));
-            return Outcome::of(Err(error), "");
+            return outcome_of(Err(error), "");
         }
         _ => {}
     }
@@ -134,9 +102,9 @@ fn run(
         return Outcome { stderr, ..Outcome::default() };
     }
     let input = if command == Command::Version.as_str() { Vec::new() } else { stdin() };
-    let mut request = match Request::read(environment, &input) {
+    let request = match Request::read(environment, &input) {
         Ok(request) => request,
-        Err(error) => return Outcome::of(Err(error), ""),
+        Err(error) => return outcome_of(Err(error), ""),
     };
     if request.command == Command::Version {
         return Outcome { stdout: version::answer().to_string().into_bytes(), ..Outcome::default() };
@@ -155,13 +123,13 @@ fn run(
         Reached::Missed(reason) => reason,
     };
     let version = request.conf.cni_version.clone();
-    Outcome::of(run_directly(program, &mut request, paths, missed), &version)
+    outcome_of(run_directly(program, &request, paths, missed), &version)
 }
 
 /// Does the work in this process.
 fn run_directly(
     program: Program,
-    request: &mut Request,
+    request: &Request,
     paths: HostPaths,
     missed: Option<String>,
 ) -> Result<Vec<u8>> {
@@ -209,7 +177,7 @@ fn explained(error: CniError, missed: Option<&str>) -> CniError {
 ///
 /// # Errors
 /// What CNI is told.
-pub async fn execute(program: Program, context: &Context, request: &mut Request) -> Result<Vec<u8>> {
+pub async fn execute(program: Program, context: &Context, request: &Request) -> Result<Vec<u8>> {
     // Boxed: each of these futures is large, and they need not be on anybody's stack together.
     match (program, request.command) {
         (_, Command::Version) => Ok(version::answer().to_string().into_bytes()),
@@ -226,8 +194,7 @@ pub async fn execute(program: Program, context: &Context, request: &mut Request)
             Box::pin(ipam_add(context, request)).await?.render(told_version(request))
         }
         (Program::Ipam, Command::Del) => {
-            let identity = ipam_identity(context, request)?;
-            release::release(context, &request.conf, &identity).await.map(|()| Vec::new())
+            release::release(&ipam_attachment(context, request)?).await.map(|()| Vec::new())
         }
         (Program::Ipam, Command::Status) => context.store.check_ready().await.map(|()| Vec::new()),
         // The addresses of a container are looked at by the plugin's own CHECK and GC.
@@ -240,35 +207,29 @@ fn told_version(request: &Request) -> version::CniVersion {
 }
 
 /// `calico-ipam` itself never waits for the node's start-up: its caller did.
-fn ipam_identity(context: &Context, request: &Request) -> Result<Identity> {
+fn ipam_attachment<'a>(context: &'a Context, request: &'a Request) -> Result<Attachment<'a>> {
     let mut conf = request.conf.clone();
     conf.nodename_file_optional = true;
     let node = host::node_name(&conf, &context.paths)?;
-    let identity = Identity::of(request, &node);
-    identity.endpoint_name()?;
-    Ok(identity)
+    Attachment::new(context, request, Some(&node))
 }
 
-async fn ipam_add(context: &Context, request: &Request) -> Result<crate::result::CniResult> {
+async fn ipam_add(context: &Context, request: &Request) -> Result<CniResult> {
     let conf = &request.conf;
-    let identity = ipam_identity(context, request)?;
+    let attachment = ipam_attachment(context, request)?;
     let wants_namespace = conf.is_kubernetes_policy() || !conf.kubernetes.kubeconfig.is_empty();
     let namespace = if wants_namespace && request.args.ip.is_none() {
-        let found = context.store.namespace(conf, &identity.namespace).await?;
-        Some(ipam::NamespaceLabels { name: identity.namespace.clone(), labels: found.metadata.labels })
+        let name = &attachment.identity.namespace;
+        let found = context.store.namespace(conf, name).await?;
+        Some(ipam::NamespaceLabels { name: name.clone(), labels: found.metadata.labels })
     } else {
         None
     };
-    let wish = assign::Wish { address: request.args.ip, namespace, ahead: None };
-    match assign::assign(context, conf, &identity, wish).await {
-        Err(error) => {
-            if error.is_transient() {
-                addresses::give_back_quietly(context, request, &identity).await;
-            }
-            Err(error)
-        }
-        outcome => outcome,
+    let outcome = assign::assign(&attachment, Wish { namespace, ..Wish::of(request) }).await;
+    if outcome.as_ref().is_err_and(CniError::is_transient) {
+        addresses::give_back_quietly(&attachment).await;
     }
+    outcome.map(Assigned::into_ipam_result)
 }
 
 /// One thread is enough for one container, and starts fastest.
@@ -309,7 +270,7 @@ fn test_connection(environment: &Environment, stdin: &[u8]) -> Outcome {
         Err(error) => {
             let told =
                 CniError::new(code::GENERAL, "data store connection failed").with_details(error.to_string());
-            Outcome::of(Err(told), "")
+            outcome_of(Err(told), "")
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::config::NetConf;
 use crate::endpoint::{self, PodFacts};
+use crate::error::StoreFailure as _;
 use crate::error::{CniError, Result, code};
 use crate::identity::{Identity, interface_prefix};
 use crate::request::Environment;
@@ -9,12 +10,11 @@ use api::kubernetes::{Namespace, Node, Pod};
 use api::{ClusterInformationSpec, ProfileSpec, Resource, WorkloadEndpoint, WorkloadEndpointSpec};
 use client::config::EtcdSettings;
 use client::{Client, ClientConfig, DatastoreType, ListQuery, open_for_cni};
+use daemon::Variables;
 use datastore::kubernetes::{KubernetesConfig, KubernetesObjects};
 use ipam::Ipam;
 use std::collections::BTreeSet;
-use std::ffi::OsString;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use tokio::sync::OnceCell;
 
 /// Open connections.
@@ -69,7 +69,8 @@ impl Store {
     /// # Errors
     /// When it is not initialised, is being upgraded, or cannot be reached.
     pub async fn check_ready(&self) -> Result<()> {
-        let information = self.client.resource::<ClusterInformationSpec>().get("", "default").await;
+        let information =
+            self.client.resource::<ClusterInformationSpec>().get("", api::words::GLOBAL_NAME).await;
         let information =
             information.map_err(|error| CniError::datastore("error getting ClusterInformation", &error))?;
         if information.spec.datastore_ready == Some(true) {
@@ -139,10 +140,7 @@ impl Store {
             Err(error) if error.is_does_not_exist() => {}
             Err(error) => return Err(CniError::datastore(&format!("reading {step}"), &error)),
         }
-        let Some(profile) = endpoint::network_profile(network, is_pod) else {
-            return Err(CniError::new(code::INTERNAL, format!("cannot build {step}")));
-        };
-        match self.client.create_any(Resource::from(profile)).await {
+        match profiles.create(endpoint::network_profile(network, is_pod)).await {
             Ok(_) => Ok(()),
             // Another container of the network was faster.
             Err(error) if error.is_already_exists() => Ok(()),
@@ -300,29 +298,9 @@ fn is_same_etcd(one: &EtcdSettings, other: &EtcdSettings) -> bool {
 }
 
 fn client_config(conf: &NetConf, environment: &Environment) -> Result<ClientConfig> {
-    let source = Variables { conf: conf.client_variables(), environment };
+    let source = Variables::new(environment).with(conf.client_variables());
     ClientConfig::from_environment(&source)
         .map_err(|error| CniError::new(code::INVALID_CONFIGURATION, error.to_string()))
-}
-
-/// The configuration's variables over the process's.
-struct Variables<'a> {
-    conf: std::collections::BTreeMap<&'static str, String>,
-    environment: &'a Environment,
-}
-
-impl client::config::Environment for Variables<'_> {
-    fn variable(&self, name: &str) -> Option<OsString> {
-        self.conf.get(name).or_else(|| self.environment.get(name)).map(OsString::from)
-    }
-
-    fn read_file(&self, path: &Path) -> io::Result<String> {
-        std::fs::read_to_string(path)
-    }
-
-    fn exists(&self, path: &Path) -> bool {
-        path.exists()
-    }
 }
 
 #[cfg(test)]

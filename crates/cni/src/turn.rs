@@ -7,6 +7,7 @@
 //! on a file that is gone by then counts for nothing and is taken again. The kernel ends the lock of a process that dies.
 
 use crate::error::{CniError, Result, code};
+use daemon::Backoff;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::fs::{DirBuilder, File};
@@ -18,8 +19,7 @@ use tokio::time::Instant;
 
 /// How long a call waits for the one before it.
 const PATIENCE: Duration = Duration::from_secs(60);
-const FIRST_PAUSE: Duration = Duration::from_millis(2);
-const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+const PAUSES: Backoff = Backoff::new(Duration::from_millis(2), Duration::from_millis(200));
 
 /// A container's turn; dropping it gives it back.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ impl Turn {
     /// When there can be no lock, or the one before takes too long.
     pub(crate) async fn take(folder: &Path, container: &str) -> io::Result<Self> {
         let deadline = Instant::now() + PATIENCE;
-        let mut pause = FIRST_PAUSE;
+        let mut backoff = PAUSES;
         loop {
             if let Some(turn) = Self::try_take(folder, container)? {
                 return Ok(turn);
@@ -63,8 +63,7 @@ impl Turn {
             if Instant::now() > deadline {
                 return Err(io::ErrorKind::TimedOut.into());
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            tokio::time::sleep(backoff.pause()).await;
         }
     }
 

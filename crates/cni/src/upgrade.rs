@@ -4,16 +4,17 @@
 //! allocation under the container's handle; then the files go. Nothing to do is the normal case. It runs before the
 //! plugins are installed, so nothing gives out addresses meanwhile; the datastore is locked all the same.
 
+use crate::error::StoreFailure as _;
 use crate::error::{CniError, Result, code};
 use crate::host::HostPaths;
 use crate::request::Environment;
-use crate::run::Outcome;
 use api::{ClusterInformationSpec, Node, NodeBGPSpec, NodeSpec, WorkloadEndpointSpec};
 use client::{Client, ClientConfig, DatastoreType, ListQuery, open_for_cni};
+use cni_protocol::Outcome;
+use daemon::Variables;
 use ipam::{AssignIp, Ipam};
 use rustix::fs::{FlockOperation, flock};
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -70,22 +71,10 @@ pub(crate) fn run(environment: &Environment) -> Outcome {
 }
 
 async fn open(environment: &Environment) -> Result<(Client, Ipam)> {
-    struct Source<'a>(&'a Environment);
-    impl client::config::Environment for Source<'_> {
-        fn variable(&self, name: &str) -> Option<OsString> {
-            self.0.get(name).map(OsString::from)
-        }
-        fn read_file(&self, path: &Path) -> io::Result<String> {
-            std::fs::read_to_string(path)
-        }
-        fn exists(&self, path: &Path) -> bool {
-            path.exists()
-        }
-    }
     let wrong = |error: String| CniError::new(code::INVALID_CONFIGURATION, error);
-    let mut config =
-        ClientConfig::from_environment(&Source(environment)).map_err(|error| wrong(error.to_string()))?;
-    // Only Kubernetes tells which pod an address belongs to.
+    let mut config = ClientConfig::from_environment(&Variables::new(environment))
+        .map_err(|error| wrong(error.to_string()))?;
+    // Only Kubernetes shows which pod an address belongs to.
     config.datastore_type = DatastoreType::Kubernetes;
     let (backend, _) = open_for_cni(&config).await.map_err(|error| wrong(error.to_string()))?;
     Ok((Client::new(backend.clone()), Ipam::new(backend)))
@@ -240,7 +229,7 @@ impl Migration {
             changed
         };
         let information = self.client.resource::<ClusterInformationSpec>();
-        let outcome = information.update_with_retry("", "default", change).await;
+        let outcome = information.update_with_retry("", api::words::GLOBAL_NAME, change).await;
         outcome.map(drop).map_err(|error| CniError::datastore("failed to set datastore readiness", &error))
     }
 }

@@ -1,20 +1,18 @@
 //! Waiting until Felix says that an endpoint's policy is in place: a file appears in a folder.
 //!
-//! The kernel tells when it does (inotify); nothing is polled, except for a folder that is not there yet.
+//! The kernel reports it (inotify); nothing is polled, except for a folder that is not there yet.
 
 use crate::error::{CniError, Result, code};
 use api::WorkloadEndpoint;
+use daemon::folder::BlockingFolderWatch;
 use model::names::endpoint_status_file;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::inotify;
-use std::mem::MaybeUninit;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// How long a folder that is not there yet is waited for between looks.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
-/// The name of the file that tells that an endpoint is programmed; `None` when the endpoint's name is none.
+/// The name of the file that says that an endpoint is programmed; `None` when the endpoint's name is none.
 #[must_use]
 pub fn status_file(endpoint: &WorkloadEndpoint) -> Option<String> {
     let parts = api::split_workload_endpoint_name(&endpoint.metadata.name)?;
@@ -32,7 +30,7 @@ pub fn for_file(folder: &Path, name: &str, limit: Duration) -> Result<()> {
     let file = folder.join(name);
     loop {
         // Watch first and look then: what appears in between is seen by one of the two.
-        let watch = start_watch(folder);
+        let watch = BlockingFolderWatch::new(folder);
         if file.exists() {
             return Ok(());
         }
@@ -43,36 +41,14 @@ pub fn for_file(folder: &Path, name: &str, limit: Duration) -> Result<()> {
             return Err(CniError::new(code::TRY_AGAIN_LATER, message));
         }
         match watch {
-            Ok(watch) => next_event(&watch, left),
+            Ok(watch) => {
+                watch.wait(left);
+            }
             Err(error) => {
                 tracing::debug!(%error, folder = %folder.display(), "the folder cannot be watched yet");
                 std::thread::sleep(left.min(LOOK_AGAIN));
             }
         }
-    }
-}
-
-fn start_watch(folder: &Path) -> rustix::io::Result<rustix::fd::OwnedFd> {
-    let watch = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
-    let interests = inotify::WatchFlags::CREATE
-        | inotify::WatchFlags::MOVED_TO
-        | inotify::WatchFlags::DELETE_SELF
-        | inotify::WatchFlags::ONLYDIR;
-    inotify::add_watch(&watch, folder, interests)?;
-    Ok(watch)
-}
-
-/// Waits until something happens in the folder; what it was, the next look tells.
-fn next_event(watch: &rustix::fd::OwnedFd, limit: Duration) {
-    let timeout = Timespec {
-        tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: limit.subsec_nanos().into(),
-    };
-    let mut descriptors = [PollFd::new(watch, PollFlags::IN)];
-    if poll(&mut descriptors, Some(&timeout)).is_ok_and(|count| count > 0) {
-        let mut buffer = [MaybeUninit::uninit(); 1024];
-        // One event is enough to look again; the watch is made anew for the next wait.
-        let _ = inotify::Reader::new(watch, &mut buffer).next();
     }
 }
 

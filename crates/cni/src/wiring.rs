@@ -5,6 +5,6 @@ pub mod check;
 mod inside;
 pub mod plan;
 
-pub use apply::{Wire, remove};
+pub use apply::{Ends, Pair, remove};
 pub use check::check;
-pub use plan::{Families, HOST_MAC, Setting, WiringPlan};
+pub use plan::{Families, HOST_MAC, Plan};

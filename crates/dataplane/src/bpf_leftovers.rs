@@ -6,7 +6,7 @@
 //! pinned maps; the devices `bpfin.cali` and `bpfout.cali`. Programs of XDP have no name that can be read without loading
 //! BPF: they are reported, and removed by the operator. Nothing else in the file system of BPF is touched.
 
-use crate::driver::ApplyError;
+use netfilter::driver::ApplyError;
 use netlink::tc::{Operation as Change, TrafficControl};
 use netlink::{Kernel, Operation, first_failure};
 use std::fs;

@@ -6,8 +6,8 @@ use felix_config::{Config, PortProtocol, choices};
 use messages::Encapsulation;
 use rules::tree::{InterfacePattern, PortRange, Protocol, Rate, RateUnit};
 use rules::{
-    AllowAction, Backend, DenyAction, EndpointToHostAction, FailsafePort, MarkError, Marks, OpenStack,
-    RulesConfig, ServiceLoopPrevention, Wireguard,
+    Backend, EndpointToHost, FailsafePort, MarkError, Marks, OpenStack, RulesConfig, ServiceLoopAction,
+    Wireguard,
 };
 use std::sync::Arc;
 use telemetry::{Metrics, Pulse};
@@ -78,19 +78,10 @@ pub fn rules_config(
         log_prefix: config.log_prefix.clone(),
         log_rate_limit: rate(&config.log_action_rate_limit)
             .map(|rate| (rate, u16::try_from(config.log_action_rate_limit_burst).unwrap_or(u16::MAX))),
-        endpoint_to_host_action: match config.default_endpoint_to_host_action {
-            choices::EndpointToHostAction::Accept => EndpointToHostAction::Accept,
-            choices::EndpointToHostAction::Return => EndpointToHostAction::Return,
-            choices::EndpointToHostAction::Drop | choices::EndpointToHostAction::Unset => {
-                EndpointToHostAction::Drop
-            }
-        },
-        filter_allow_action: allow(tables.filter_allow),
-        mangle_allow_action: allow(tables.mangle_allow),
-        filter_deny_action: match tables.filter_deny {
-            choices::DenyAction::Reject => DenyAction::Reject,
-            choices::DenyAction::Drop | choices::DenyAction::Unset => DenyAction::Drop,
-        },
+        endpoint_to_host_action: config.default_endpoint_to_host_action.unwrap_or(EndpointToHost::Drop),
+        filter_allow_action: tables.filter_allow,
+        mangle_allow_action: tables.mangle_allow,
+        filter_deny_action: tables.filter_deny,
         failsafe_inbound: failsafe(&config.failsafe_inbound_host_ports),
         failsafe_outbound: failsafe(&config.failsafe_outbound_host_ports),
         disable_conntrack_invalid_check: config.disable_conntrack_invalid_check,
@@ -101,13 +92,7 @@ pub fn rules_config(
         nat_outgoing_address: config.nat_outgoing_address.map(Into::into),
         nat_outgoing_exclude_hosts: config.nat_outgoing_exclusions
             == choices::NatExclusions::IpPoolsAndHostIps,
-        service_loop_prevention: match config.service_loop_prevention {
-            choices::ServiceLoopPrevention::Drop => ServiceLoopPrevention::Drop,
-            choices::ServiceLoopPrevention::Reject => ServiceLoopPrevention::Reject,
-            choices::ServiceLoopPrevention::Disabled | choices::ServiceLoopPrevention::Unset => {
-                ServiceLoopPrevention::Disabled
-            }
-        },
+        service_loop_prevention: config.service_loop_prevention.unwrap_or(ServiceLoopAction::Disabled),
         flow_offload: backend == Backend::Nftables
             && config.nftables_flow_table_offload == choices::FlowTableOffload::All,
         flow_logs: config.logs_flows(),
@@ -124,13 +109,6 @@ fn port(number: i64) -> u16 {
 
 fn metadata(config: &Config) -> Option<(std::net::IpAddr, u16)> {
     Some((config.metadata_addr.parse().ok()?, port(config.metadata_port)))
-}
-
-fn allow(action: choices::AllowAction) -> AllowAction {
-    match action {
-        choices::AllowAction::Return => AllowAction::Return,
-        choices::AllowAction::Accept | choices::AllowAction::Unset => AllowAction::Accept,
-    }
 }
 
 fn failsafe(ports: &[felix_config::ProtoPort]) -> Vec<FailsafePort> {
@@ -156,11 +134,11 @@ fn rate(text: &str) -> Option<Rate> {
 #[cfg(test)]
 mod tests {
     use super::{rate, rules_config};
+    use felix_config::Config;
     use felix_config::kinds::NoSurroundings;
-    use felix_config::{Config, choices};
     use messages::Encapsulation;
     use rules::tree::{InterfacePattern, Rate, RateUnit};
-    use rules::{AllowAction, Backend, RulesConfig};
+    use rules::{Allowed, Backend, RulesConfig};
 
     #[test]
     fn defaults_of_the_one_are_those_of_the_other() {
@@ -172,7 +150,7 @@ mod tests {
     #[test]
     fn each_backend_has_its_own_actions_and_marks() {
         let config = Config {
-            nftables_filter_allow_action: choices::AllowAction::Return,
+            nftables_filter_allow_action: Some(Allowed::Return),
             nftables_mark_mask: 0x1f00,
             iptables_nat_outgoing_interface_filter: "eth+".into(),
             vxlan_port: 70000,
@@ -181,16 +159,13 @@ mod tests {
         };
         let need = Encapsulation { vxlan_v6: true, ..Encapsulation::default() };
         let made = rules_config(&config, &need, Backend::Nftables).expect("marks");
-        assert_eq!(
-            (made.filter_allow_action, made.mangle_allow_action),
-            (AllowAction::Return, AllowAction::Accept)
-        );
+        assert_eq!((made.filter_allow_action, made.mangle_allow_action), (Allowed::Return, Allowed::Accept));
         assert_eq!((made.marks.accept, made.vxlan_port), (0x100, 0));
         assert!(made.vxlan_enabled_v6 && !made.vxlan_enabled);
         assert_eq!(made.nat_outgoing_interface, Some(InterfacePattern::prefix("eth")));
         assert_eq!(made.log_rate_limit.map(|(rate, burst)| (rate.count, burst)), Some((10, 5)));
         let iptables = rules_config(&config, &need, Backend::Iptables).expect("marks");
-        assert_eq!((iptables.filter_allow_action, iptables.marks.accept), (AllowAction::Accept, 0x1_0000));
+        assert_eq!((iptables.filter_allow_action, iptables.marks.accept), (Allowed::Accept, 0x1_0000));
         let narrow = Config { iptables_mark_mask: 0xf, ..config };
         assert!(rules_config(&narrow, &need, Backend::Iptables).is_err());
     }

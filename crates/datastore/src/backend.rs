@@ -82,10 +82,19 @@ pub trait Backend: Send + Sync {
     ///
     /// # Errors
     /// Those of the store, before the first part or as the last item. [`Error::Expired`] when the moment of the first
-    /// part is gone: begin anew.
+    /// part is gone: begin again.
     async fn list_parts(&self, list: &ListOptions, revision: Option<&str>) -> Result<ListParts> {
         let whole = self.list(list, revision).await?;
         Ok(futures::stream::once(std::future::ready(Ok(whole))).boxed())
+    }
+
+    /// The revision of the newest change of the whole store, asked of the store itself. Nothing where that costs as much as a
+    /// list.
+    ///
+    /// # Errors
+    /// Those of the store.
+    async fn newest_revision(&self) -> Result<Option<String>> {
+        Ok(None)
     }
 
     /// Follows the entries that `list` selects.
@@ -220,6 +229,31 @@ pub struct InvalidEntry {
     pub salvaged: Option<Box<KvPair>>,
 }
 
+impl InvalidEntry {
+    /// Whether this may be any entry of the list. A path of etcd that is not a key of Calico's is not one.
+    #[must_use]
+    pub fn may_be_any(&self) -> bool {
+        self.parsed_key.is_none() && !self.key.starts_with('/')
+    }
+}
+
+/// The part of a revision that says which version of an entry this is: equal for equal versions, whether a list or a watch
+/// brought them. A list of profiles on Kubernetes spans two kinds of objects; an event's revision says how far both have
+/// come, so that a watch can go on from it, and only one half of it is about the profile.
+#[must_use]
+pub fn own_revision<'a>(key: &Key, revision: &'a str) -> &'a str {
+    use model::kubernetes::profile::{ProfileOwner, profile_owner, split_revision};
+    let Key::Resource(key) = key else { return revision };
+    if key.kind != api::Kind::Profile {
+        return revision;
+    }
+    match (split_revision(revision), profile_owner(&key.name)) {
+        (Some((namespaces, _)), Some(ProfileOwner::Namespace(_))) => namespaces,
+        (Some((_, accounts)), Some(ProfileOwner::ServiceAccount { .. })) => accounts,
+        _ => revision,
+    }
+}
+
 /// How to watch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WatchOptions {
@@ -228,6 +262,9 @@ pub struct WatchOptions {
     pub revision: Option<String>,
     /// Ask for bookmarks, where the store has them.
     pub bookmarks: bool,
+    /// Whether the key of a deleted entry is enough. What it held then need not be sent, and a [`WatchEvent::Deleted`] may
+    /// have the entry's identity alone.
+    pub deleted_keys_only: bool,
 }
 
 /// One thing that happened.
@@ -248,6 +285,6 @@ pub enum WatchEvent {
     Invalid(InvalidEntry),
 }
 
-/// A running watch: dropping it ends it. An `Err` item is the last one; [`Error::is_expired`] tells that the revision is
+/// A running watch: dropping it ends it. An `Err` item is the last one; [`Error::is_expired`] says that the revision is
 /// gone and a list is due.
 pub type Watch = BoxStream<'static, std::result::Result<WatchEvent, Error>>;

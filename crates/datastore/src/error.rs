@@ -79,7 +79,7 @@ pub enum Error {
         /// What is wrong, with the JSON path where one is known.
         reason: String,
     },
-    /// The revision asked for is no longer (or not yet) there: list anew.
+    /// The revision asked for is no longer (or not yet) there: list again.
     #[error("revision is not available: {reason}")]
     Expired {
         /// What the store said.

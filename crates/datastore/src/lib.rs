@@ -6,7 +6,7 @@
 //! - [`kubernetes`]: the Kubernetes API: custom resources, and Calico's view of Pods, Nodes, Namespaces and policies.
 //!
 //! The same conformance suite (`tests/conformance`) runs on all of them. Defaulting and validation are the client's
-//! business; caching and resynchronisation are the syncer's. Nothing here retries silently: who calls decides. The one
+//! business; caching and resynchronisation are `follow`'s. Nothing here retries silently: who calls decides. The one
 //! exception is a Kubernetes API that is busy and has not carried out what it was asked ([`kubernetes::repeating`]).
 
 pub mod backend;
@@ -17,6 +17,7 @@ pub mod secret;
 
 pub use backend::{
     Backend, Batch, Compaction, InvalidEntry, KvList, ListParts, Watch, WatchEvent, WatchOptions, Write,
+    own_revision,
 };
 pub use error::{Error, Result};
 pub use secret::Secret;

@@ -8,6 +8,12 @@
 //! It does no IO, knows nothing of what the entries mean, and never marks an operation as done by itself: the driver
 //! reports what it wrote with [`Delta::set_actual`], [`Delta::remove_actual`] or [`Delta::accept`].
 
+mod changes;
+mod retry;
+
+pub use changes::Changes;
+pub use retry::Retry;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is known about one key.
@@ -314,7 +320,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever was told in whatever order: the tracker is two plain maps and their difference.
+        /// Whatever was reported in whatever order: the tracker is two plain maps and their difference.
         #[test]
         fn like_two_plain_maps(steps in prop::collection::vec(step(), 0..40)) {
             let mut delta = Delta::new();

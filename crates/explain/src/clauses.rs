@@ -105,7 +105,7 @@ pub(crate) fn ask(world: &World<'_>, rule: &PolicyRule, owned: &Owned<'_>, detai
     let mut clauses = Clauses { detail, met: true, failed: Vec::new(), unreadable: Vec::new() };
     let (text, packet) = (&rule.rule, &owned.packet);
     if matches!(text.action, Action::Unset | Action::Other(_)) {
-        clauses.unreadable.push(format!("'{}' is no action", text.action));
+        clauses.unreadable.push(format!("'{}' is not an action", text.action));
     }
     for field in text.extra.keys() {
         clauses.unreadable.push(format!("`{field}` is not known to this version"));
@@ -156,7 +156,7 @@ fn protocols(rule: &PolicyRule, packet: &Packet, clauses: &mut Clauses) -> Optio
     let mut own = None;
     if let Some(wanted) = &rule.protocol {
         match readable(wanted) {
-            None => clauses.unreadable.push(format!("'{wanted}' is no protocol")),
+            None => clauses.unreadable.push(format!("'{wanted}' is not a protocol")),
             Some(wanted) => {
                 // The two names stand for one IP version each.
                 let version_fits = match wanted {
@@ -174,7 +174,7 @@ fn protocols(rule: &PolicyRule, packet: &Packet, clauses: &mut Clauses) -> Optio
     }
     if let Some(unwanted) = &rule.not_protocol {
         match readable(unwanted) {
-            None => clauses.unreadable.push(format!("'{unwanted}' is no protocol")),
+            None => clauses.unreadable.push(format!("'{unwanted}' is not a protocol")),
             Some(unwanted) => clauses.check(unwanted.number() != Some(packet.protocol), || {
                 format!("notProtocol is {unwanted}, and so is the packet")
             }),
@@ -319,7 +319,7 @@ fn nobody(end: &End<'_>, selection: &Selection) -> String {
     let mut owners = end.owners.iter();
     match owners.next() {
         None => format!(
-            "{} {} is no endpoint and in no network set, so {} does not select it",
+            "{} {} is neither an endpoint nor in a network set, so {} does not select it",
             end.name,
             end.address,
             selection.text()
@@ -377,7 +377,7 @@ impl Ports {
         for (field, list) in [("ports", &entity.ports), ("notPorts", &entity.not_ports)] {
             let wrong = list.iter().filter(|port| !usable(port));
             clauses.unreadable.extend(wrong.map(|port| match port {
-                Port::Other(_) => format!("{name}.{field}: '{port}' is no port"),
+                Port::Other(_) => format!("{name}.{field}: '{port}' is not a port"),
                 _ => format!("{name}.{field}: '{port}' needs protocol TCP, UDP or SCTP"),
             }));
         }
@@ -500,7 +500,10 @@ fn service_clause(
     clauses.check(met, || {
         let port =
             if with_ports && packet.has_ports() { format!(" port {}", end.port) } else { String::new() };
-        format!("{} {}{port} is no endpoint of service {namespace}/{}", end.name, end.address, service.name)
+        format!(
+            "{} {}{port} is not an endpoint of service {namespace}/{}",
+            end.name, end.address, service.name
+        )
     });
 }
 

@@ -40,6 +40,41 @@ impl Default for Cluster {
 }
 
 impl Cluster {
+    /// What every datastore stores and decides about packets.
+    pub const STORED: [Kind; 14] = [
+        Kind::FelixConfiguration,
+        Kind::GlobalNetworkPolicy,
+        Kind::GlobalNetworkSet,
+        Kind::HostEndpoint,
+        Kind::IPPool,
+        Kind::NetworkPolicy,
+        Kind::NetworkSet,
+        Kind::Node,
+        Kind::Profile,
+        Kind::StagedGlobalNetworkPolicy,
+        Kind::StagedKubernetesNetworkPolicy,
+        Kind::StagedNetworkPolicy,
+        Kind::Tier,
+        Kind::WorkloadEndpoint,
+    ];
+
+    /// What only Kubernetes has and decides about packets.
+    pub const OF_KUBERNETES: [Kind; 4] = [
+        Kind::KubernetesNetworkPolicy,
+        Kind::KubernetesClusterNetworkPolicy,
+        Kind::KubernetesService,
+        Kind::KubernetesEndpointSlice,
+    ];
+
+    /// Adds an entry that cannot be read. It counts as Felix counts it: with the part that can be, which restricts at least as
+    /// much.
+    pub fn add_unreadable(&mut self, key: &str, reason: &str, readable_part: Option<Resource>) {
+        self.add_problem(format!("{key} cannot be read: {reason}"));
+        if let Some(resource) = readable_part {
+            self.add(resource);
+        }
+    }
+
     /// A cluster with what every cluster has: the built-in tiers, and the profile that allows everything.
     #[must_use]
     pub fn new() -> Self {

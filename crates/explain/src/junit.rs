@@ -31,7 +31,7 @@ pub fn to_junit(report: &TestReport, suite: &str) -> String {
     out
 }
 
-/// Text that may stand in XML; characters that XML cannot hold at all become a question mark.
+/// Text that may be in XML; characters that XML cannot hold at all become a question mark.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {

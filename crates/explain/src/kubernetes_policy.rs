@@ -1,5 +1,5 @@
 //! Kubernetes' NetworkPolicy from a manifest: converted as the datastore's are, with two things more. Each converted rule
-//! remembers where it stands in the user's object, and fields that are none are reported: `from` under `egress` is a
+//! remembers where it is in the user's object, and fields that are none are reported: `from` under `egress` is a
 //! mistake that people make.
 //!
 //! A rule with such a field is left out. Kubernetes refuses the whole object, so the rule allows nothing either way, and
@@ -55,7 +55,7 @@ pub(crate) fn read(mut policy: NetworkPolicy) -> Result<ReadPolicy, ConversionEr
     let mut origins = RuleOrigins::default();
     for field in policy.spec.extra.keys() {
         problems.push(format!(
-            "{name}: spec.{field} is no field{}; Kubernetes refuses the policy",
+            "{name}: spec.{field} is not a field{}; Kubernetes refuses the policy",
             meant(field, &["podSelector", "ingress", "egress", "policyTypes"])
         ));
     }
@@ -162,19 +162,19 @@ fn rule_mistakes(
         if matches!(field.as_str(), "from" | "to") {
             said = format!(": did you mean `{}`?", known[1]);
         }
-        mistakes.push(format!("{place}.{field} is no field of this rule{said}"));
+        mistakes.push(format!("{place}.{field} is not a field of this rule{said}"));
     }
     for (index, port) in ports.iter().enumerate() {
         for field in port.extra.keys() {
             let said = meant(field, &["protocol", "port", "endPort"]);
-            mistakes.push(format!("{place}.ports[{index}].{field} is no field{said}"));
+            mistakes.push(format!("{place}.ports[{index}].{field} is not a field{said}"));
         }
     }
     for (index, peer) in peers.iter().enumerate() {
         let place = format!("{place}.{}[{index}]", known[1]);
         for field in peer.extra.keys() {
             let said = meant(field, &["podSelector", "namespaceSelector", "ipBlock"]);
-            mistakes.push(format!("{place}.{field} is no field{said}"));
+            mistakes.push(format!("{place}.{field} is not a field{said}"));
         }
         mistakes.extend(selector_mistakes(&format!("{place}.podSelector"), peer.pod_selector.as_ref()));
         let namespaces = format!("{place}.namespaceSelector");
@@ -189,7 +189,7 @@ fn rule_mistakes(
         if let Some(block) = &peer.ip_block {
             for field in block.extra.keys() {
                 mistakes.push(format!(
-                    "{place}.ipBlock.{field} is no field{}",
+                    "{place}.ipBlock.{field} is not a field{}",
                     meant(field, &["cidr", "except"])
                 ));
             }
@@ -202,13 +202,13 @@ fn selector_mistakes(place: &str, selector: Option<&LabelSelector>) -> Vec<Strin
     let Some(selector) = selector else { return Vec::new() };
     let unknown = selector.extra.keys().map(|field| {
         let said = meant(field, &["matchLabels", "matchExpressions"]);
-        format!("{place}.{field} is no field{said}")
+        format!("{place}.{field} is not a field{said}")
     });
     let operators = selector.match_expressions.iter().filter_map(|term| {
         let known = ["In", "NotIn", "Exists", "DoesNotExist"];
         let operator = term.operator.as_str();
         (!known.contains(&operator))
-            .then(|| format!("{place}: '{operator}' is no operator{}", meant(operator, &known)))
+            .then(|| format!("{place}: '{operator}' is not an operator{}", meant(operator, &known)))
     });
     unknown.chain(operators).collect()
 }

@@ -69,9 +69,10 @@ impl Cluster {
                 };
                 self.add_object(&kind, object).map_err(|reason| ManifestError { what, reason })
             }
-            other => {
-                Err(ManifestError { what: "document".to_owned(), reason: format!("is no object: {other}") })
-            }
+            other => Err(ManifestError {
+                what: "document".to_owned(),
+                reason: format!("is not an object: {other}"),
+            }),
         }
     }
 
@@ -244,7 +245,7 @@ impl Cluster {
     }
 
     fn add_pod(&mut self, value: Value) -> Result<(), String> {
-        let Value::Object(object) = value else { return Err("is no object".to_owned()) };
+        let Value::Object(object) = value else { return Err("is not an object".to_owned()) };
         let mut found: Pod = read(Value::Object(with_namespace(object)))?;
         if found.metadata.name.is_empty() {
             found.metadata.name = found.metadata.generate_name.trim_end_matches('-').to_owned();
@@ -291,7 +292,7 @@ impl Cluster {
         let used = std::mem::take(&mut self.used_namespaces);
         let mut missing = Vec::new();
         for name in &used {
-            let profile_name = format!("{}{name}", model::kubernetes::annotations::NAMESPACE_PROFILE_PREFIX);
+            let profile_name = format!("{}{name}", api::words::NAMESPACE_PROFILE_PREFIX);
             if self.get(Kind::Profile, "", &profile_name).is_none() {
                 let value = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}});
                 if self.add_manifest(value).is_ok() {

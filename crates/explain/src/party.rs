@@ -68,7 +68,7 @@ pub struct Query {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QueryError {
     /// A name that is not there.
-    #[error("there is no pod, service or node '{name}'{hint}")]
+    #[error("pod, service or node '{name}' not found{hint}")]
     Unknown {
         /// The name.
         name: String,
@@ -76,7 +76,7 @@ pub enum QueryError {
         hint: String,
     },
     /// A name of a kind that is not there.
-    #[error("there is no {kind} '{name}'{hint}")]
+    #[error("{kind} '{name}' not found{hint}")]
     UnknownKind {
         /// The kind.
         kind: &'static str,
@@ -100,7 +100,7 @@ pub enum QueryError {
         /// Its ports.
         has: String,
     },
-    /// A port by name of something that is no service.
+    /// A port by name of something that is not a service.
     #[error("'{0}' is not a port number; only services have ports with names")]
     NamedPort(String),
     /// Nobody is behind the service.

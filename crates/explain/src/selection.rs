@@ -5,11 +5,11 @@
 //! endpoint without one is not meant. `global()` means whoever has no namespace.
 
 use api::scalars::SelectorText;
-use api::{EntityRule, ServiceAccountMatch};
-use model::kubernetes::annotations::{
-    LABEL_NAMESPACE, LABEL_ORCHESTRATOR, LABEL_SERVICE_ACCOUNT, NAMESPACE_LABEL_PREFIX, ORCHESTRATOR,
+use api::words::{
+    KUBERNETES, LABEL_NAMESPACE, LABEL_ORCHESTRATOR, LABEL_SERVICE_ACCOUNT, NAMESPACE_LABEL_PREFIX,
     SERVICE_ACCOUNT_LABEL_PREFIX,
 };
+use api::{EntityRule, ServiceAccountMatch};
 use selector::{Node, Selector};
 use std::collections::BTreeMap;
 
@@ -209,7 +209,7 @@ impl Selection {
 
 /// A selector as the user wrote it: the part that keeps Kubernetes' policies to Kubernetes' pods is the conversion's.
 fn without_orchestrator(text: &str) -> String {
-    let added = format!("{LABEL_ORCHESTRATOR} == '{ORCHESTRATOR}'");
+    let added = format!("{LABEL_ORCHESTRATOR} == '{KUBERNETES}'");
     match text.strip_prefix(&added) {
         Some("") => "all pods".to_owned(),
         Some(rest) => rest.strip_prefix(" && ").unwrap_or(text).to_owned(),

@@ -186,7 +186,9 @@ fn protocol<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Protoco
         Some(Value::String(text)) => text,
         Some(other) => other.to_string(),
     };
-    Protocol::from_text(&text).map(Some).ok_or_else(|| D::Error::custom(format!("'{text}' is no protocol")))
+    Protocol::from_text(&text)
+        .map(Some)
+        .ok_or_else(|| D::Error::custom(format!("'{text}' is not a protocol")))
 }
 
 fn verdict<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Verdict, D::Error> {

@@ -7,15 +7,15 @@ use crate::report::Direction;
 use crate::selection::{Labels, Selection};
 use crate::settings::NodeSettings;
 use api::scalars::{IntOrString, Protocol};
+use api::words::{
+    LABEL_NAMESPACE, LABEL_SERVICE_ACCOUNT, NAMESPACE_LABEL_PREFIX, NAMESPACE_PROFILE_PREFIX,
+    SERVICE_ACCOUNT_LABEL_PREFIX,
+};
 use api::{
     Action, GlobalNetworkPolicySpec, Kind, NetworkPolicySpec, PolicyType, ProfileSpec, Resource, Rule,
     StagedAction,
 };
 use ipnet::IpNet;
-use model::kubernetes::annotations::{
-    LABEL_NAMESPACE, LABEL_SERVICE_ACCOUNT, NAMESPACE_LABEL_PREFIX, NAMESPACE_PROFILE_PREFIX,
-    SERVICE_ACCOUNT_LABEL_PREFIX,
-};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -399,10 +399,18 @@ fn rules(namespace: &str, field: &str, rules: &[Rule]) -> Vec<PolicyRule> {
         .collect()
 }
 
+/// A profile, whose rules may do without an action: they allow.
 fn profile(spec: &ProfileSpec) -> Profile {
+    let allowing = |list: &[Rule]| -> Vec<Rule> {
+        let mut list = list.to_vec();
+        for rule in list.iter_mut().filter(|rule| rule.action.is_unset()) {
+            rule.action = Action::Allow;
+        }
+        list
+    };
     Profile {
-        ingress: rules("", "ingress", &spec.ingress),
-        egress: rules("", "egress", &spec.egress),
+        ingress: rules("", "ingress", &allowing(&spec.ingress)),
+        egress: rules("", "egress", &allowing(&spec.egress)),
         labels: spec.labels_to_apply.clone(),
     }
 }
@@ -459,7 +467,7 @@ fn global(identity: Identity, spec: &GlobalNetworkPolicySpec, staged: Option<Sta
 }
 
 fn tier_name(name: &str) -> String {
-    if name.is_empty() { api::scalars::names::DEFAULT_TIER.to_owned() } else { name.to_owned() }
+    if name.is_empty() { api::words::DEFAULT_TIER.to_owned() } else { name.to_owned() }
 }
 
 /// The tiers that have policies, in order; those that nobody made come last and deny.

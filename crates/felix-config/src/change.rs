@@ -1,13 +1,8 @@
 //! What a new configuration asks of a running Felix. Almost everything is read once, at the start, and asks for a new
-//! one; Felix ends itself with a special exit code and whoever started it starts it again.
+//! one; Felix ends itself with a special exit code and its supervisor starts it again.
 
 use crate::parameter::Parameter;
 use crate::table::{Config, PARAMETERS};
-
-/// The parameters that a running Felix follows: limits of health at once, and what the cluster is called, on which nothing
-/// depends. Of the cluster's type only the words that Felix looks for ask for a new start.
-pub const LIVE_PARAMETERS: [&str; 4] =
-    ["CalicoVersion", "ClusterGUID", "ClusterType", "HealthTimeoutOverrides"];
 
 /// What a new configuration asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,16 +25,21 @@ impl Change {
     /// From one configuration to another.
     #[must_use]
     pub fn between(old: &Config, new: &Config) -> Self {
-        let changed: Vec<&'static str> =
-            changed(old, new).into_iter().map(|parameter| parameter.name).collect();
+        let changed = changed(old, new);
+        // Of the cluster's type only the words that Felix looks for ask for a new start.
         let means_another_cluster =
             old.is_openstack() != new.is_openstack() || old.provider() != new.provider();
-        let is_live =
-            |name: &str| LIVE_PARAMETERS.contains(&name) && !(name == "ClusterType" && means_another_cluster);
-        let restart: Vec<&'static str> = changed.iter().copied().filter(|name| !is_live(name)).collect();
+        let is_live = |parameter: &Parameter| {
+            parameter.is_live && !(parameter.name == "ClusterType" && means_another_cluster)
+        };
+        let names = |parameters: Vec<&'static Parameter>| -> Vec<&'static str> {
+            parameters.into_iter().map(|parameter| parameter.name).collect()
+        };
+        let restart: Vec<&'static Parameter> =
+            changed.iter().copied().filter(|parameter| !is_live(parameter)).collect();
         match (restart.is_empty(), changed.is_empty()) {
-            (false, _) => Self::Restart(restart),
-            (true, false) => Self::Live(changed),
+            (false, _) => Self::Restart(names(restart)),
+            (true, false) => Self::Live(names(changed)),
             (true, true) => Self::None,
         }
     }
@@ -63,9 +63,11 @@ mod tests {
 
     #[test]
     fn what_asks_for_a_restart() {
-        for live in LIVE_PARAMETERS {
-            assert!(Parameter::find(live).is_some(), "{live}");
-        }
+        let live = PARAMETERS.iter().filter(|parameter| parameter.is_live).map(|parameter| parameter.name);
+        assert_eq!(
+            live.collect::<Vec<_>>(),
+            ["HealthTimeoutOverrides", "ClusterGUID", "ClusterType", "CalicoVersion"]
+        );
         assert_eq!(change(&[], &[]), Change::None);
         assert_eq!(change(&[("BPFEnabled", "false")], &[("BPFEnabled", "no")]), Change::None);
         assert_eq!(change(&[], &[("LogSeverityScreen", "info")]), Change::None, "the default, said aloud");

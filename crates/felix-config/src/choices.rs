@@ -1,6 +1,11 @@
-//! The words that parameters with a closed list of values take. Each type has one more value, `Unset`, for the word `none`.
+//! The words that parameters with a closed list of values take.
+//!
+//! Where a field of FelixConfiguration has a type of its own for the choice, parameter and consumer use that type; the word
+//! `none` is [`None`]. The others are declared here, with one more value, `Unset`, for that word.
 
 use crate::kinds::scalars::Words;
+use api::{Allowed, ChainInsert, Denied, EndpointToHost, RouteOrigin, ServiceLoopAction};
+use settings::ClientAuth;
 use std::fmt;
 
 macro_rules! choices {
@@ -37,22 +42,32 @@ macro_rules! choices {
     };
 }
 
+macro_rules! choices_of_resources {
+    ($($name:ty { $($variant:ident = $word:literal),+ $(,)? })+) => {
+        $(impl Words for $name {
+            const WORDS: &'static [(&'static str, Self)] = &[$(($word, Self::$variant)),+];
+        })+
+    };
+}
+
+choices_of_resources! {
+    Allowed { Accept = "ACCEPT", Return = "RETURN" }
+    ChainInsert { Insert = "insert", Append = "append" }
+    Denied { Drop = "DROP", Reject = "REJECT" }
+    EndpointToHost { Drop = "DROP", Return = "RETURN", Accept = "ACCEPT" }
+    RouteOrigin { WorkloadIPs = "WorkloadIPs", CalicoIPAM = "CalicoIPAM" }
+    ServiceLoopAction { Drop = "Drop", Reject = "Reject", Disabled = "Disabled" }
+}
+
+impl Words for ClientAuth {
+    const WORDS: &'static [(&'static str, Self)] = Self::WORDS;
+}
+
 choices! {
-    /// What allowed packets do.
-    AllowAction { Accept = "ACCEPT", Return = "RETURN" }
     /// How BPF programs are attached.
     AttachType { Netkit = "Netkit", Tcx = "TCX", Tc = "TC" }
     /// How much BPF programs log.
     BpfLogLevel { Off = "off", Info = "info", Debug = "debug" }
-    /// Whether our rules come first or last in the kernel's chains.
-    ChainInsertMode { Insert = "insert", Append = "append" }
-    /// What is asked of a client's certificate.
-    ClientAuth {
-        RequireAndVerifyClientCert = "RequireAndVerifyClientCert",
-        RequireAnyClientCert = "RequireAnyClientCert",
-        VerifyClientCertIfGiven = "VerifyClientCertIfGiven",
-        NoClientCert = "NoClientCert",
-    }
     /// Whether the connect-time load balancer logs.
     ConnectLogFilter { All = "all" }
     /// For which services addresses are translated when a socket connects.
@@ -65,10 +80,6 @@ choices! {
     ConntrackScaling { Disabled = "Disabled", DoubleIfFull = "DoubleIfFull" }
     /// The kind of datastore.
     DatastoreType { Kubernetes = "kubernetes", EtcdV3 = "etcdv3" }
-    /// What denied packets meet.
-    DenyAction { Drop = "DROP", Reject = "REJECT" }
-    /// What happens to packets from a workload to its host, after policy.
-    EndpointToHostAction { Drop = "DROP", Return = "RETURN", Accept = "ACCEPT" }
     /// How etcd is spoken to.
     EtcdScheme { Http = "http", Https = "https" }
     /// How replies to clients outside the cluster travel.
@@ -109,10 +120,6 @@ choices! {
     RedirectToPeer { Disabled = "Disabled", Enabled = "Enabled", L2Only = "L2Only" }
     /// How strictly source addresses are checked.
     ReversePathFilter { Disabled = "Disabled", Strict = "Strict", Loose = "Loose" }
-    /// Where the places of workloads are read from.
-    RouteSource { WorkloadIps = "WorkloadIPs", CalicoIpam = "CalicoIPAM" }
-    /// What happens to packets for service addresses that nobody uses.
-    ServiceLoopPrevention { Drop = "Drop", Reject = "Reject", Disabled = "Disabled" }
     /// What to do with the source/destination check of an EC2 instance.
     SourceDestinationCheck { DoNothing = "DoNothing", Enable = "Enable", Disable = "Disable" }
     /// Whether pods may ask for foreign source addresses.

@@ -1,9 +1,10 @@
 //! What follows from a configuration: answers that several parts of Felix need and that must be the same everywhere.
 
-use crate::choices::{AllowAction, DenyAction, ProgramClusterRoutes, Switch};
+use crate::choices::{ProgramClusterRoutes, Switch};
 use crate::sources::Sources;
 use crate::table::Config;
 use crate::values::{Interval, RouteTableRange};
+use api::{Allowed, Denied};
 use messages::Encapsulation;
 
 /// The route tables that are ours when nobody says which.
@@ -31,11 +32,11 @@ pub enum Provider {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableSettings {
     /// What allowed packets do in the filter table.
-    pub filter_allow: AllowAction,
+    pub filter_allow: Allowed,
     /// What allowed packets do in the mangle table.
-    pub mangle_allow: AllowAction,
+    pub mangle_allow: Allowed,
     /// What denied packets meet.
-    pub filter_deny: DenyAction,
+    pub filter_deny: Denied,
     /// The packet mark bits that are ours.
     pub mark_mask: u32,
     /// How often rules are read back and repaired.
@@ -66,7 +67,7 @@ impl Config {
     /// Whether this is an OpenStack cluster: it says so, or something is set that only OpenStack uses.
     #[must_use]
     pub fn is_openstack(&self) -> bool {
-        self.cluster_type.to_lowercase().contains("openstack")
+        self.cluster_type.to_lowercase().contains(api::words::OPENSTACK)
             || !matches!(self.metadata_addr.as_str(), "" | "127.0.0.1")
             || !matches!(self.metadata_port, 0 | 8775)
             || self.interface_prefixes().any(|prefix| prefix == "tap")
@@ -131,17 +132,17 @@ impl Config {
     pub fn tables(&self, is_nftables: bool) -> TableSettings {
         if is_nftables {
             TableSettings {
-                filter_allow: self.nftables_filter_allow_action,
-                mangle_allow: self.nftables_mangle_allow_action,
-                filter_deny: self.nftables_filter_deny_action,
+                filter_allow: self.nftables_filter_allow_action.unwrap_or(Allowed::Accept),
+                mangle_allow: self.nftables_mangle_allow_action.unwrap_or(Allowed::Accept),
+                filter_deny: self.nftables_filter_deny_action.unwrap_or(Denied::Drop),
                 mark_mask: self.nftables_mark_mask,
                 refresh_interval: self.nftables_refresh_interval,
             }
         } else {
             TableSettings {
-                filter_allow: self.iptables_filter_allow_action,
-                mangle_allow: self.iptables_mangle_allow_action,
-                filter_deny: self.iptables_filter_deny_action,
+                filter_allow: self.iptables_filter_allow_action.unwrap_or(Allowed::Accept),
+                mangle_allow: self.iptables_mangle_allow_action.unwrap_or(Allowed::Accept),
+                filter_deny: self.iptables_filter_deny_action.unwrap_or(Denied::Drop),
                 mark_mask: self.iptables_mark_mask,
                 refresh_interval: self.iptables_refresh_interval,
             }

@@ -1,6 +1,5 @@
 //! The reference page of all parameters, from the table.
 
-use crate::change::LIVE_PARAMETERS;
 use crate::parameter::{Effect, Parameter};
 use crate::table::PARAMETERS;
 use std::fmt::Write as _;
@@ -48,7 +47,7 @@ fn row(parameter: &Parameter) -> String {
         (parameter.is_local, "Local."),
         (parameter.is_fatal, "Must be right."),
         (parameter.is_mandatory, "Not `none`."),
-        (LIVE_PARAMETERS.contains(&parameter.name), "Live."),
+        (parameter.is_live, "Live."),
         (parameter.effect == Effect::Idle, "Without effect."),
         (parameter.effect == Effect::Elsewhere, "Written by the node or the cluster."),
     ];
@@ -65,7 +64,7 @@ fn row(parameter: &Parameter) -> String {
     )
 }
 
-/// A text that can stand in a cell.
+/// A text that can be in a cell.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }

@@ -3,14 +3,13 @@
 //!
 //! Nothing is handed out before the feed is in sync: half of the settings would look like a change of the other half.
 
+use crate::resource::felix;
 use crate::sources::{Source, Sources, Texts};
+use api::FelixConfiguration;
 use api::meta::Time;
 use api::scalars::SelectorText;
-use api::{FelixConfiguration, Kind, Resource};
 use model::convert::Faults;
-use model::convert::settings::felix;
-use model::feed::{FeedValue, Status, TextMap, Update};
-use model::{Key, V1Key};
+use model::feed::{FeedEntry, Status, TextMap};
 use selector::Selector;
 use std::collections::BTreeMap;
 
@@ -73,37 +72,24 @@ impl FeedSettings {
         }
     }
 
-    /// Takes in one entry of the feed. Entries that are no settings are ignored.
-    pub fn on_update(&mut self, update: &Update) {
-        let value = update.value.as_ref();
-        let text = value.and_then(|value| match value {
-            FeedValue::Text(text) => Some(text.as_str()),
-            _ => None,
-        });
-        let resource = value.and_then(|value| match value {
-            FeedValue::Resource(resource) => Some(&**resource),
-            _ => None,
-        });
-        match &update.key {
-            Key::V1(V1Key::GlobalConfig { name }) => self.is_dirty |= put(&mut self.global, name, text),
-            Key::V1(V1Key::HostConfig { host, name }) if *host == self.host_name => {
-                self.is_dirty |= put(&mut self.host, name, text);
+    /// Takes in one entry of the feed. Entries that are not settings are ignored.
+    pub fn on_entry(&mut self, entry: &FeedEntry) {
+        match entry {
+            FeedEntry::GlobalConfig(name, text) => {
+                self.is_dirty |= put(&mut self.global, name, text.as_deref());
             }
-            Key::V1(V1Key::ReadyFlag) => {
-                self.is_ready = matches!(value, Some(FeedValue::Ready(true)));
+            FeedEntry::HostConfig(key, text) if key.host == self.host_name => {
+                self.is_dirty |= put(&mut self.host, &key.name, text.as_deref());
+            }
+            FeedEntry::Ready(_, is_ready) => {
+                self.is_ready = *is_ready == Some(true);
                 self.is_dirty |= !self.is_ready;
             }
-            Key::Resource(key) if key.kind == Kind::FelixConfiguration => {
-                self.on_configuration(
-                    &key.name,
-                    resource.and_then(|resource| match resource {
-                        Resource::FelixConfiguration(configuration) => Some(&**configuration),
-                        _ => None,
-                    }),
-                );
+            FeedEntry::FelixConfiguration(name, configuration) => {
+                self.on_configuration(name, configuration.as_deref());
             }
-            Key::Resource(key) if key.kind == Kind::Node && key.name == self.host_name => {
-                let labels = resource.map(|resource| resource.metadata().labels.clone());
+            FeedEntry::Node(name, node) if *name == self.host_name => {
+                let labels = node.as_ref().map(|node| node.metadata.labels.clone());
                 self.is_dirty |= self.node_labels != labels;
                 self.node_labels = labels;
             }

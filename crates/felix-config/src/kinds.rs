@@ -49,7 +49,7 @@ pub(crate) trait Kind {
     /// Reads a text.
     fn parse(&self, text: &str, around: &dyn Surroundings) -> Result<Self::Value, Refusal>;
 
-    /// Reads the default that stands in the table, without looking at the machine.
+    /// Reads the default that is in the table, without looking at the machine.
     fn parse_default(&self, text: &str) -> Result<Self::Value, Refusal> {
         self.parse(text, &NoSurroundings)
     }

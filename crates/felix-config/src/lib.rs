@@ -9,7 +9,8 @@
 //! - [`table`]: [`Config`] and [`PARAMETERS`], declared together, row by row.
 //! - [`kinds`]: how each kind of value is read, by the rules and with the messages of Calico.
 //! - [`sources`], [`environment`], [`file`]: where texts come from.
-//! - [`resolve`](mod@resolve): the winners, parsed; what was wrong is told in notices or is an error.
+//! - [`resolve`](mod@resolve): the winners, parsed; what was wrong is reported in notices or is an error.
+//! - [`resource`]: the texts that a FelixConfiguration stands for.
 //! - [`feed`]: the datastore's part, from a feed, with configurations for selected nodes.
 //! - [`change`], [`derived`]: what follows from a configuration.
 //!
@@ -27,6 +28,7 @@ pub mod kinds;
 mod parameter;
 pub mod resolve;
 pub mod resolver;
+pub mod resource;
 pub mod sources;
 pub mod table;
 pub mod values;

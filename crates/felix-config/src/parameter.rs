@@ -1,8 +1,8 @@
 //! One row of the table: a parameter's names and rules, and how its field of [`Config`] is written and compared.
 
 use crate::kinds::{Refusal, Surroundings};
+use crate::resource::Form;
 use crate::table::{Config, PARAMETERS};
-use model::convert::settings::FELIX_SETTINGS;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::OnceLock;
@@ -34,10 +34,14 @@ pub struct Parameter {
     pub is_fatal: bool,
     /// Whether `none` is refused.
     pub is_mandatory: bool,
+    /// Whether a running Felix follows a change; otherwise it asks for a new start.
+    pub is_live: bool,
     /// What setting it does.
     pub effect: Effect,
     /// Its field of [`Config`].
     pub field: &'static str,
+    /// The field of a FelixConfiguration that sets it, and how that is written as text.
+    pub(crate) resource: Option<(&'static str, Form)>,
     pub(crate) accepts: fn() -> String,
     pub(crate) check: fn(&str, &dyn Surroundings) -> Result<(), Refusal>,
     pub(crate) set: fn(&mut Config, &str, &dyn Surroundings) -> Result<(), Refusal>,
@@ -60,7 +64,7 @@ impl Parameter {
     /// The field of a FelixConfiguration that sets it.
     #[must_use]
     pub fn resource_field(&self) -> Option<&'static str> {
-        FELIX_SETTINGS.iter().find(|(_, name, _)| *name == self.name).map(|(field, _, _)| *field)
+        self.resource.map(|(field, _)| field)
     }
 
     /// What texts it takes, besides `none`.

@@ -1,6 +1,6 @@
 //! From the texts of all sources to one configuration.
 //!
-//! Every text is read, also one that a stronger source overrides: a mistake is told, or is an error, wherever it stands.
+//! Every text is read, also one that a stronger source overrides: a mistake is reported, or is an error, wherever it stands.
 
 use crate::kinds::Surroundings;
 use crate::parameter::Parameter;

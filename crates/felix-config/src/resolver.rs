@@ -6,7 +6,7 @@ use crate::kinds::Surroundings;
 use crate::resolve::{ConfigError, Effective, resolve};
 use crate::sources::Sources;
 use crate::table::Config;
-use model::feed::{Status, Update};
+use model::feed::{FeedEntry, Status};
 
 /// A configuration that differs from the one before, or a datastore that stopped being ready.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,8 +37,8 @@ impl ConfigResolver {
     }
 
     /// Takes in one entry of the feed.
-    pub fn on_update(&mut self, update: &Update) {
-        self.feed.on_update(update);
+    pub fn on_entry(&mut self, entry: &FeedEntry) {
+        self.feed.on_entry(entry);
     }
 
     /// Takes in how far the feed has come.
@@ -109,21 +109,14 @@ mod tests {
     use super::*;
     use crate::kinds::NoSurroundings;
     use crate::sources::Source;
-    use model::feed::{Change as FeedChange, FeedValue};
-    use model::{Key, V1Key};
+    use model::feed::ReadyFlag;
 
-    fn global(name: &str, text: &str) -> Update {
-        Update {
-            key: Key::V1(V1Key::GlobalConfig { name: name.into() }),
-            value: Some(FeedValue::Text(text.into())),
-            revision: String::new(),
-            change: FeedChange::New,
-        }
+    fn global(name: &str, text: &str) -> FeedEntry {
+        FeedEntry::GlobalConfig(name.into(), Some(text.into()))
     }
 
-    fn ready() -> Update {
-        let value = Some(FeedValue::Ready(true));
-        Update { key: Key::V1(V1Key::ReadyFlag), value, ..global("", "") }
+    fn ready() -> FeedEntry {
+        FeedEntry::Ready(ReadyFlag, Some(true))
     }
 
     fn resolver(environment: &[(&str, &str)]) -> ConfigResolver {
@@ -134,7 +127,7 @@ mod tests {
             environment.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect(),
         );
         let mut resolver = ConfigResolver::new(sources, Box::new(NoSurroundings)).unwrap();
-        resolver.on_update(&ready());
+        resolver.on_entry(&ready());
         resolver.on_status(Status::InSync);
         resolver
     }
@@ -143,23 +136,23 @@ mod tests {
     fn changes_of_a_running_felix() {
         let mut resolver = resolver(&[("LogPrefix", "mine")]);
         assert_eq!(resolver.flush(), Ok(None), "in sync, and nothing is different");
-        resolver.on_update(&global("LogPrefix", "theirs"));
+        resolver.on_entry(&global("LogPrefix", "theirs"));
         assert_eq!(resolver.flush(), Ok(None), "overridden here");
-        resolver.on_update(&global("ClusterType", "k8s"));
+        resolver.on_entry(&global("ClusterType", "k8s"));
         let news = resolver.flush().unwrap().unwrap();
         assert_eq!(news.change, Change::Live(vec!["ClusterType"]));
         let texts = &resolver.effective().texts;
         assert_eq!((texts["ClusterType"].as_str(), texts["LogPrefix"].as_str()), ("k8s", "mine"));
-        resolver.on_update(&global("BPFEnabled", "true"));
+        resolver.on_entry(&global("BPFEnabled", "true"));
         assert_eq!(resolver.flush().unwrap().unwrap().change, Change::Restart(vec!["BPFEnabled"]));
     }
 
     #[test]
     fn a_fatal_mistake_leaves_the_configuration_in_force() {
         let mut resolver = resolver(&[]);
-        resolver.on_update(&global("InterfacePrefix", "tap"));
+        resolver.on_entry(&global("InterfacePrefix", "tap"));
         resolver.flush().unwrap();
-        resolver.on_update(&global("InterfacePrefix", "not an interface"));
+        resolver.on_entry(&global("InterfacePrefix", "not an interface"));
         assert_eq!(
             resolver.flush().unwrap_err().to_string(),
             "failed to parse config parameter InterfacePrefix; value \"not an interface\": invalid Linux interface \
@@ -172,12 +165,12 @@ mod tests {
     fn a_datastore_that_is_not_ready_is_told() {
         let mut resolver = resolver(&[]);
         resolver.flush().unwrap();
-        resolver.on_update(&Update { value: None, ..ready() });
+        resolver.on_entry(&FeedEntry::Ready(ReadyFlag, None));
         let news = resolver.flush().unwrap().unwrap();
         assert_eq!((news.change, news.is_datastore_ready), (Change::None, false));
         // Nothing new is not a sign that it is ready again.
         assert_eq!((resolver.flush(), resolver.is_datastore_ready()), (Ok(None), false));
-        resolver.on_update(&ready());
+        resolver.on_entry(&ready());
         assert_eq!((resolver.flush(), resolver.is_datastore_ready()), (Ok(None), true));
     }
 }

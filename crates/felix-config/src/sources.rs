@@ -57,7 +57,7 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Replaces what a source says. Empty texts are no values: `none` is the word for "nothing, on purpose".
+    /// Replaces what a source says. Empty texts are not values: `none` is the word for "nothing, on purpose".
     pub fn set(&mut self, source: Source, texts: Texts) {
         let texts = texts.into_iter().filter(|(_, text)| !text.is_empty()).collect();
         self.texts.insert(source, texts);

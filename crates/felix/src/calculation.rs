@@ -3,53 +3,22 @@
 //! watches the configuration.
 
 use crate::figures::figures;
-use crate::policysync;
+use crate::{flows, policysync};
 use calc::{CalcGraph, GraphConfig, Stats};
-use dataplane::runner::Event;
+use dataplane::runner::{self, Event};
 use felix_config::{Change, ConfigResolver};
+use follow::FeedEvent;
 use messages::{Encapsulation, ToDataplane};
-use model::feed::{Status, Update};
-use std::sync::mpsc::SyncSender;
+use model::feed::Status;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use telemetry::{Health, Metrics, Pulse};
 use tokio::sync::mpsc;
 
-/// How many deliveries of the feed may wait.
-const WAITING: usize = 16;
 /// How many updates are taken in before a flush, even if more are waiting.
 const UPDATES_PER_FLUSH: usize = 100_000;
 /// How many messages make a part.
 const MESSAGES_PER_PART: usize = 512;
-
-/// What the feed says.
-pub(crate) enum Heard {
-    /// Entries came, changed or went.
-    Updates(Vec<Update>),
-    /// The feed has come this far.
-    Status(Status),
-    /// The datastore has been away for too long.
-    Failed(String),
-}
-
-/// The feed's side of the thread.
-pub(crate) struct Feed(mpsc::Sender<Heard>);
-
-#[async_trait::async_trait]
-impl syncer::Sink for Feed {
-    async fn updates(&mut self, updates: Vec<Update>) {
-        // When nobody listens any more, Felix is about to end.
-        let _ = self.0.send(Heard::Updates(updates)).await;
-    }
-
-    async fn status(&mut self, status: Status) {
-        let _ = self.0.send(Heard::Status(status)).await;
-    }
-
-    async fn failed(&mut self, error: String) {
-        let _ = self.0.send(Heard::Failed(error)).await;
-    }
-}
 
 /// Why the thread ended by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,9 +34,11 @@ pub(crate) struct Calculation {
     pub(crate) graph: GraphConfig,
     pub(crate) resolver: ConfigResolver,
     pub(crate) encapsulation: Encapsulation,
-    pub(crate) dataplane: SyncSender<Event>,
+    pub(crate) dataplane: runner::Sender,
     /// Where messages go as well, when proxies are to know policies.
     pub(crate) policy_sync: Option<policysync::Sender>,
+    /// Where entries and messages go as well, when flows are logged.
+    pub(crate) flows: Option<flows::Tap>,
     pub(crate) pulse: Pulse,
     /// Which parts may take how long: a parameter that is followed at once.
     pub(crate) health: Health,
@@ -78,24 +49,24 @@ impl Calculation {
     /// Starts the thread. `ended` is told when it ends by itself.
     pub(crate) fn start(
         self,
+        feed: mpsc::Receiver<FeedEvent>,
         ended: impl FnOnce(Verdict) + Send + 'static,
-    ) -> std::io::Result<(Feed, std::thread::JoinHandle<()>)> {
-        let (sender, receiver) = mpsc::channel(WAITING);
-        let thread = std::thread::Builder::new().name("calculation".to_owned()).spawn(move || {
-            if let Some(verdict) = self.work(receiver) {
+    ) -> std::io::Result<std::thread::JoinHandle<()>> {
+        std::thread::Builder::new().name("calculation".to_owned()).spawn(move || {
+            if let Some(verdict) = self.work(feed) {
                 ended(verdict);
             }
-        })?;
-        Ok((Feed(sender), thread))
+        })
     }
 
-    fn work(mut self, mut receiver: mpsc::Receiver<Heard>) -> Option<Verdict> {
+    fn work(mut self, mut receiver: mpsc::Receiver<FeedEvent>) -> Option<Verdict> {
         let mut graph = CalcGraph::new(self.graph.clone());
         let stats = Arc::new(Mutex::new(Stats::default()));
         figures(&self.metrics, &stats);
         let mut outlet = Outlet {
             dataplane: self.dataplane.clone(),
             policy_sync: self.policy_sync.take(),
+            flows: self.flows.clone(),
             part: Vec::new(),
             count: 0,
             is_gone: false,
@@ -108,8 +79,8 @@ impl Calculation {
             self.pulse.busy();
             let begin = Instant::now();
             let mut taken = 0;
-            while let Some(heard) = next.take() {
-                taken += self.take(&mut graph, heard);
+            while let Some(event) = next.take() {
+                taken += self.take(&mut graph, event);
                 if taken < UPDATES_PER_FLUSH {
                     next = receiver.try_recv().ok();
                 }
@@ -167,22 +138,25 @@ impl Calculation {
     }
 
     /// Returns how many entries it was.
-    fn take(&mut self, graph: &mut CalcGraph, heard: Heard) -> usize {
-        match heard {
-            Heard::Updates(updates) => {
-                let count = updates.len();
+    fn take(&mut self, graph: &mut CalcGraph, event: FeedEvent) -> usize {
+        match event {
+            FeedEvent::Entries(entries) => {
+                let count = entries.len();
                 self.metrics.count(
                     "felix_calc_graph_updates_processed",
                     "Number of datastore updates processed by the calculation graph.",
                     u32::try_from(count).map_or(f64::MAX, f64::from),
                 );
-                for update in updates {
-                    self.resolver.on_update(&update);
-                    graph.on_update(update);
+                if let Some(flows) = &self.flows {
+                    flows.entries(&entries);
+                }
+                for entry in entries {
+                    self.resolver.on_entry(&entry);
+                    graph.on_entry(entry);
                 }
                 count
             }
-            Heard::Status(status) => {
+            FeedEvent::Status(status) => {
                 self.resolver.on_status(status);
                 graph.on_status(status);
                 let state = match status {
@@ -203,7 +177,7 @@ impl Calculation {
                 self.metrics.set("felix_resync_state", "Current datastore state.", state);
                 0
             }
-            Heard::Failed(reason) => {
+            FeedEvent::Away(reason) => {
                 tracing::warn!(%reason, "the datastore cannot be followed; what is programmed stays");
                 self.pulse.report(false, reason);
                 0
@@ -214,8 +188,9 @@ impl Calculation {
 
 /// Hands messages on in parts.
 struct Outlet {
-    dataplane: SyncSender<Event>,
+    dataplane: runner::Sender,
     policy_sync: Option<policysync::Sender>,
+    flows: Option<flows::Tap>,
     part: Vec<ToDataplane>,
     count: usize,
     /// Whether nobody listens any more: Felix is about to end.
@@ -254,6 +229,9 @@ impl Outlet {
         if let Some(policy_sync) = &self.policy_sync {
             policy_sync.tell(&part);
         }
+        if let Some(flows) = &self.flows {
+            flows.messages(&part);
+        }
         self.is_gone |= self.dataplane.send(event(part)).is_err();
     }
 }
@@ -263,62 +241,59 @@ mod tests {
     use super::*;
     use felix_config::kinds::NoSurroundings;
     use felix_config::{Source, Sources};
-    use model::feed::{Change as FeedChange, FeedValue, Tier};
-    use model::{Key, V1Key};
+    use model::feed::{FeedEntry, ReadyFlag, Tier};
     use std::sync::mpsc::{Receiver, sync_channel};
     use std::time::Duration;
 
-    fn update(key: V1Key, value: Option<FeedValue>) -> Update {
-        Update { key: Key::V1(key), value, revision: String::new(), change: FeedChange::Updated }
+    fn ready(is_ready: bool) -> FeedEntry {
+        FeedEntry::Ready(ReadyFlag, Some(is_ready))
     }
 
-    fn ready(is_ready: bool) -> Update {
-        update(V1Key::ReadyFlag, Some(FeedValue::Ready(is_ready)))
-    }
-
-    fn setting(name: &str, text: &str) -> Update {
-        update(V1Key::GlobalConfig { name: name.to_owned() }, Some(FeedValue::Text(text.to_owned())))
+    fn setting(name: &str, text: &str) -> FeedEntry {
+        FeedEntry::GlobalConfig(name.to_owned(), Some(text.to_owned()))
     }
 
     /// A calculation that has begun, with a feed that is in sync; its verdict comes over the second channel.
-    fn running(health: &Health) -> (mpsc::Sender<Heard>, Receiver<Verdict>, Receiver<Event>) {
+    fn running(health: &Health) -> (mpsc::Sender<FeedEvent>, Receiver<Verdict>, Box<dyn Send>) {
         let mut sources = Sources::default();
         sources.set(Source::EnvironmentVariable, [("felixhostname".to_owned(), "n1".to_owned())].into());
         let resolver = ConfigResolver::new(sources, Box::new(NoSurroundings)).expect("a configuration");
-        let (dataplane, events) = sync_channel(100);
+        let (dataplane, events) = runner::testing::mailbox().expect("a mailbox");
         let calculation = Calculation {
             graph: GraphConfig { host: "n1".into(), ..GraphConfig::default() },
             resolver,
             encapsulation: Encapsulation::default(),
             dataplane,
             policy_sync: None,
+            flows: None,
             pulse: Pulse::new(),
             health: health.clone(),
             metrics: Metrics::default(),
         };
         let (sender, verdict) = sync_channel(1);
-        let (feed, _thread) = calculation
-            .start(move |verdict| {
+        let (feed, events_of_feed) = mpsc::channel(16);
+        let _thread = calculation
+            .start(events_of_feed, move |verdict| {
                 let _ = sender.send(verdict);
             })
             .expect("a thread");
-        for heard in [
-            Heard::Status(Status::WaitForDatastore),
-            Heard::Status(Status::ResyncInProgress),
-            Heard::Updates(vec![ready(true)]),
-            Heard::Status(Status::InSync),
+        for event in [
+            FeedEvent::Status(Status::WaitForDatastore),
+            FeedEvent::Status(Status::ResyncInProgress),
+            FeedEvent::Entries(vec![ready(true)]),
+            FeedEvent::Status(Status::InSync),
         ] {
-            let _ = feed.0.blocking_send(heard);
+            let _ = feed.blocking_send(event);
         }
-        (feed.0, verdict, events)
+        (feed, verdict, events)
     }
 
     #[test]
     fn a_datastore_that_is_locked_asks_for_a_new_start() {
         let (feed, verdict, events) = running(&Health::default());
-        let tier = update(V1Key::Tier { name: "default".into() }, Some(FeedValue::Tier(Tier::default())));
+        let tier = FeedEntry::Tier("default".into(), Some(Tier::default()));
         assert!(verdict.recv_timeout(Duration::from_millis(200)).is_err(), "it goes on while it may");
-        let _ = feed.blocking_send(Heard::Updates(vec![ready(false), tier]));
+        let _ = feed.blocking_send(FeedEvent::Entries(vec![ready(false), tier]));
         let verdict = verdict.recv_timeout(Duration::from_secs(60)).expect("it ends");
         assert!(
             matches!(&verdict, Verdict::Restart(reason) if reason.contains("datastoreReady")),
@@ -333,7 +308,7 @@ mod tests {
         health.register("CalculationGraph", &Pulse::new(), true, true, Duration::from_secs(30));
         let (feed, verdict, _events) = running(&health);
         let overrides = setting("HealthTimeoutOverrides", "CalculationGraph=1m");
-        let _ = feed.blocking_send(Heard::Updates(vec![overrides]));
+        let _ = feed.blocking_send(FeedEvent::Entries(vec![overrides]));
         let is_followed = || health.summary(Instant::now()).detail.contains("1m0s (override)");
         for _ in 0..600 {
             if is_followed() {
@@ -343,7 +318,7 @@ mod tests {
         }
         assert!(is_followed(), "{}", health.summary(Instant::now()).detail);
         // Others ask for a new start.
-        let _ = feed.blocking_send(Heard::Updates(vec![setting("LogPrefix", "mine")]));
+        let _ = feed.blocking_send(FeedEvent::Entries(vec![setting("LogPrefix", "mine")]));
         let verdict = verdict.recv_timeout(Duration::from_secs(60)).expect("it ends");
         assert_eq!(verdict, Verdict::Restart("configuration changed: LogPrefix".to_owned()));
     }

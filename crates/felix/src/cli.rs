@@ -3,7 +3,6 @@
 use crate::run::{Ended, run};
 use clap::Parser;
 use std::ffi::OsString;
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -41,10 +40,7 @@ pub fn main(arguments: &[OsString]) -> ExitCode {
     });
     match result {
         Ok(Ended::Signal) => ExitCode::SUCCESS,
-        Ok(Ended::Restart) => ExitCode::from(crate::RESTART),
-        Err(error) => {
-            let _ = writeln!(std::io::stderr(), "felix: {}", telemetry::causes(&*error));
-            ExitCode::FAILURE
-        }
+        Ok(Ended::Restart) => ExitCode::from(daemon::exit::RESTART),
+        Err(error) => daemon::exit::fail("felix", &*error),
     }
 }

@@ -2,7 +2,7 @@
 //! do it.
 //!
 //! ```text
-//! datastore ─► syncer (tasks) ─► calculation (a thread) ─► dataplane (a thread) ─► kernel
+//! datastore ─► follow (tasks) ─► calculation (a thread) ─► dataplane (a thread) ─► kernel
 //!                                      │                        │
 //!                                 configuration            reports ─► status in the datastore, status files
 //! ```
@@ -13,17 +13,19 @@
 //! - [`calculation`]: the thread between feed and dataplane.
 //! - [`figures`], [`process_figures`]: what the calculation and the kernel count, for Prometheus.
 //! - [`reports`]: what the dataplane says, written down where others look.
+//! - [`flows`]: flow logs, from the kernel's reports to a Goldmane.
 //! - [`policysync`]: policies for proxies inside workloads. [`dumps`]: what Felix says about itself on a signal.
 //! - [`run`]: all of it together, until a signal or a change of the configuration ends it.
 //!
 //! Queues between the threads are bounded: a slow kernel slows down the calculation, and that the feed. Nothing is written
 //! to the kernel before the feed is in sync. A change of the configuration that needs a new start ends the process with
-//! [`RESTART`]; what is in the kernel stays, and the next Felix takes it over.
+//! [`daemon::exit::RESTART`]; what is in the kernel stays, and the next Felix takes it over.
 
 mod calculation;
 pub mod cli;
 mod dumps;
 mod figures;
+mod flows;
 mod log;
 mod policysync;
 mod process_figures;
@@ -31,6 +33,7 @@ mod reports;
 mod run;
 mod servers;
 mod startup;
+mod typha;
 mod wireguard;
 
-pub use run::{Ended, RESTART, run};
+pub use run::{Ended, run};

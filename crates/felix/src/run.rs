@@ -2,27 +2,25 @@
 
 use crate::calculation::{Calculation, Verdict};
 use crate::cli::Arguments;
-use crate::log::Log;
+use crate::log::outlets;
 use crate::reports::{self, Latest, ReportSettings};
 use crate::servers::Servers;
 use crate::startup::{self, Startup};
 use crate::wireguard;
-use crate::{dumps, policysync};
+use crate::{dumps, flows, policysync, typha};
 use anyhow::{Context as _, Result};
 use calc::GraphConfig;
-use calc::network::{NetworkSettings, RouteSource};
+use calc::network::NetworkSettings;
+use daemon::log::{LevelFilter, Log};
 use dataplane::runner::{self, Event};
 use dataplane::settings::DataplaneSettings;
 use felix_config::Config;
+use felix_config::sources::Texts;
 use messages::Encapsulation;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use telemetry::{Health, Metrics, Pulse};
-use tokio::signal::unix::{SignalKind, signal};
-
-/// The exit code that asks for a new start.
-pub const RESTART: u8 = 129;
 
 /// How long the graph may be at one piece of work.
 const GRAPH_TIMEOUT: Duration = Duration::from_secs(30);
@@ -38,13 +36,11 @@ pub enum Ended {
     Restart,
 }
 
-/// The Typha that the configuration names. Manifests of clusters with Typha keep naming one when it is gone; the same data
-/// come from the datastore.
-fn typha_named(config: &Config) -> Option<&str> {
-    [&config.typha_addr, &config.typha_k8s_service_name]
-        .into_iter()
-        .map(String::as_str)
-        .find(|name| !name.is_empty())
+/// Who delivers the feed; dropping it ends that.
+#[expect(dead_code, reason = "held for their ends alone")]
+enum Following {
+    Datastore(follow::Follower),
+    Typha(typha_client::Follower),
 }
 
 /// Runs Felix until it is asked to end, or cannot go on.
@@ -56,27 +52,30 @@ pub async fn run(arguments: &Arguments) -> Result<Ended> {
     let metrics = Metrics::default();
     let begun = Pulse::new();
     health.register("FelixStartup", &begun, true, true, Duration::ZERO);
-    let log = Log::start();
+    let log = Log::start(LevelFilter::INFO);
+    let follow = |config: &Config, texts: &Texts| {
+        for problem in log.set(&outlets(config, texts)) {
+            tracing::warn!("{problem}");
+        }
+    };
     let local = startup::local_settings(&arguments.config_file)?;
-    log.follow(local.config(), &local.effective().texts);
+    follow(local.config(), &local.effective().texts);
     // Probes are answered while the datastore is waited for: Felix is alive, and not ready.
     let mut servers = Servers::default();
     servers.serve_health(local.config(), &health);
     // One listener from here to the end: a signal between two of them would be lost.
-    let mut end = std::pin::pin!(asked_to_end());
+    let mut end = std::pin::pin!(daemon::signals::end().context("receiving signals")?);
     let Startup { backend, kubernetes, use_pod_cidr, resolver, encapsulation } = tokio::select! {
         started = startup::start(local) => started?,
         () = &mut end => return Ok(Ended::Signal),
     };
     let config = Arc::new(resolver.config().clone());
-    log.follow(&config, &resolver.effective().texts);
+    follow(&config, &resolver.effective().texts);
     for notice in startup::notices(&resolver) {
         tracing::warn!("{notice}");
     }
     tracing::info!(host = %config.felix_hostname, ?encapsulation, "starting");
-    if let Some(typha) = typha_named(&config) {
-        tracing::info!(typha, "a Typha is named, and not used: this Felix follows the datastore itself");
-    }
+    let typha = typha::plan(&config).await?;
     let (graph_pulse, dataplane_pulse) = (Pulse::new(), Pulse::new());
     health.register("CalculationGraph", &graph_pulse, true, true, GRAPH_TIMEOUT);
     let watchdog = config.dataplane_watchdog_timeout.or_zero().max(SHORTEST_WATCHDOG);
@@ -132,21 +131,41 @@ pub async fn run(arguments: &Arguments) -> Result<Ended> {
         config.debug_memory_profile_path.clone(),
         config.debug_cpu_profile_path.clone(),
     ));
+    // Held to the end: dropping it ends the collector.
+    let (flows, _collector) = match flows::Settings::of(&config) {
+        None => (None, None),
+        Some(settings) => {
+            let started = flows::start(settings, &health, &metrics).context("starting to log flows")?;
+            (Some(started.0), Some(started.1))
+        }
+    };
+    let typha_health = health.clone();
     let calculation = Calculation {
         graph: graph_config(&config, &encapsulation, running.suppress_overlaps()),
         resolver,
         encapsulation,
         dataplane: running.sender(),
         policy_sync,
+        flows,
         pulse: graph_pulse,
         health,
         metrics,
     };
-    let (feed, _thread) = calculation.start(move |verdict| {
+    let options = follow::FelixOptions { kubernetes, use_pod_cidr, leader: config.is_leader() };
+    // Configuration alone is little, and every Felix that is not the leader asks for no more.
+    let (follower, feed) = match typha {
+        Some(plan) if config.is_leader() => {
+            let (follower, feed) = typha::start(plan, &typha_health);
+            (Following::Typha(follower), feed)
+        }
+        _ => {
+            let (follower, feed) = follow::follow(&backend, follow::feeds::felix(options));
+            (Following::Datastore(follower), feed)
+        }
+    };
+    let _thread = calculation.start(feed, move |verdict| {
         let _ = ended.send(verdict);
     })?;
-    let options = syncer::FelixOptions { kubernetes, use_pod_cidr, leader: config.is_leader() };
-    let syncer = syncer::start(&backend, syncer::feeds::felix(options), feed);
     begun.report(true, "");
 
     let sender = running.sender();
@@ -174,7 +193,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ended> {
             Ok(Ended::Signal)
         }
     };
-    drop(syncer);
+    drop(follower);
     // If the dataplane is busy it is not waited for: the next Felix repairs whatever is half done.
     let _ = sender.try_send(Event::Stop);
     for task in [reporter, key_writer, owner_writer, dumps].into_iter().chain(proxies) {
@@ -196,33 +215,11 @@ fn graph_config(config: &Config, encapsulation: &Encapsulation, suppress_overlap
         allows_source_spoofing: config.workload_source_spoofing == felix_config::choices::SourceSpoofing::Any,
         istio_ambient: config.istio_ambient_mode == felix_config::choices::Switch::Enabled,
         network: NetworkSettings {
-            route_source: match config.route_source {
-                felix_config::choices::RouteSource::WorkloadIps => RouteSource::WorkloadIps,
-                _ => RouteSource::CalicoIpam,
-            },
+            route_source: config.route_source,
             encapsulation: startup::encapsulation_settings(config),
             without_routes: !config.needs_routes(encapsulation),
             without_vteps: !(encapsulation.vxlan || encapsulation.vxlan_v6),
         },
-    }
-}
-
-/// Waits for a signal that ends Felix.
-async fn asked_to_end() {
-    let hear = |kind| async move {
-        match signal(kind) {
-            Ok(mut signal) => {
-                signal.recv().await;
-            }
-            Err(error) => {
-                tracing::error!(%error, "cannot listen for signals");
-                std::future::pending::<()>().await;
-            }
-        }
-    };
-    tokio::select! {
-        () = hear(SignalKind::terminate()) => {}
-        () = hear(SignalKind::interrupt()) => {}
     }
 }
 

@@ -3,8 +3,10 @@
 
 use crate::process_figures;
 use felix_config::Config;
-use telemetry::server::{Pages, serve_at};
-use telemetry::{Address, ClientAuth, Health, Metrics, TlsFiles};
+use telemetry::{Health, Metrics};
+use telemetry_server::Address;
+use telemetry_server::{Pages, serve_at};
+use tls::TlsFiles;
 use tokio::task::JoinHandle;
 
 /// What is served; it ends with this value.
@@ -68,18 +70,13 @@ fn address(what: &'static str, host: &str, port: i64) -> Option<Address> {
 
 /// The files for metrics over TLS; one of certificate and key is enough to ask for it.
 fn tls_files(config: &Config) -> Option<TlsFiles> {
-    use felix_config::choices::ClientAuth as Asked;
     let (certificate, key) = (&config.prometheus_metrics_cert_file, &config.prometheus_metrics_key_file);
     (!certificate.is_empty() || !key.is_empty()).then(|| TlsFiles {
         certificate: certificate.into(),
         key: key.into(),
         authorities: config.prometheus_metrics_ca_file.clone().into(),
-        client_auth: match config.prometheus_metrics_client_auth {
-            Asked::RequireAndVerifyClientCert => ClientAuth::RequireAndVerify,
-            Asked::RequireAnyClientCert => ClientAuth::RequireAny,
-            Asked::VerifyClientCertIfGiven => ClientAuth::VerifyIfGiven,
-            Asked::NoClientCert | Asked::Unset => ClientAuth::None,
-        },
+        client_auth: config.prometheus_metrics_client_auth,
+        ..TlsFiles::default()
     })
 }
 

@@ -3,20 +3,19 @@
 
 use anyhow::{Context as _, Result};
 use api::Kind;
-use async_trait::async_trait;
-use client::config::{ClientConfig, DatastoreType, SystemEnvironment};
+use client::config::{ClientConfig, DatastoreType};
+use daemon::SystemEnvironment;
 use datastore::Backend;
 use felix_config::derived::DatastoreOverrides;
 use felix_config::environment::from_environment;
 use felix_config::file::from_file;
 use felix_config::{Config, ConfigResolver, Source, Sources, Surroundings};
+use follow::{FeedEvent, FollowedKind};
 use messages::Encapsulation;
-use model::feed::{FeedValue, Status, Update};
-use model::{ListOptions, V1Key};
+use model::ListOptions;
+use model::feed::{FeedEntry, Status};
 use std::path::Path;
 use std::sync::Arc;
-use syncer::feeds::FollowedKind;
-use tokio::sync::mpsc;
 
 /// What Felix knows when it starts.
 pub(crate) struct Startup {
@@ -80,7 +79,7 @@ fn local_sources(file: &Path) -> Result<Sources> {
             sources.set(Source::ConfigFile, texts);
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            tracing::info!(file = %file.display(), "there is no configuration file");
+            tracing::info!(file = %file.display(), "no configuration file");
         }
         Err(error) => return Err(error).with_context(|| format!("reading {}", file.display())),
     }
@@ -120,26 +119,6 @@ fn apply_overrides(settings: &mut ClientConfig, overrides: &DatastoreOverrides) 
     }
 }
 
-/// Everything of a feed, in order.
-enum Heard {
-    Updates(Vec<Update>),
-    Status(Status),
-}
-
-struct Listener(mpsc::Sender<Heard>);
-
-#[async_trait]
-impl syncer::Sink for Listener {
-    async fn updates(&mut self, updates: Vec<Update>) {
-        // Nobody listens any more once everything is known.
-        let _ = self.0.send(Heard::Updates(updates)).await;
-    }
-
-    async fn status(&mut self, status: Status) {
-        let _ = self.0.send(Heard::Status(status)).await;
-    }
-}
-
 /// Reads settings, pools and this host's node until they are complete and the datastore may be used.
 async fn settle(
     backend: &Arc<dyn Backend>,
@@ -147,28 +126,27 @@ async fn settle(
     use_pod_cidr: bool,
 ) -> Result<Encapsulation> {
     let host = resolver.config().felix_hostname.clone();
-    let (sender, mut receiver) = mpsc::channel(16);
-    let kinds = settings_feed(&host, use_pod_cidr);
-    let feed = syncer::start(backend, kinds, Listener(sender));
+    let (follower, mut events) = follow::follow(backend, settings_feed(&host, use_pod_cidr));
     let mut pools = std::collections::BTreeMap::new();
     let (mut in_sync, mut is_waiting) = (false, false);
-    while let Some(heard) = receiver.recv().await {
-        match heard {
-            Heard::Updates(updates) => {
-                for update in updates {
-                    resolver.on_update(&update);
-                    if let model::Key::V1(V1Key::IpPool { cidr }) = &update.key {
-                        match update.value {
-                            Some(FeedValue::IpPool(pool)) => pools.insert(*cidr, pool),
-                            _ => pools.remove(cidr),
-                        };
+    while let Some(event) = events.recv().await {
+        match event {
+            FeedEvent::Entries(entries) => {
+                for entry in entries {
+                    resolver.on_entry(&entry);
+                    match entry {
+                        FeedEntry::IpPool(cidr, Some(pool)) => _ = pools.insert(cidr, pool),
+                        FeedEntry::IpPool(cidr, None) => _ = pools.remove(&cidr),
+                        _ => {}
                     }
                 }
             }
-            Heard::Status(status) => {
+            FeedEvent::Status(status) => {
                 in_sync = status == Status::InSync;
                 resolver.on_status(status);
             }
+            // The store is waited for as long as it takes; the follower has logged it.
+            FeedEvent::Away(_) => {}
         }
         if !in_sync {
             continue;
@@ -184,7 +162,7 @@ async fn settle(
             is_waiting = true;
         }
     }
-    drop(feed);
+    drop(follower);
     let config = resolver.config();
     let mut need = calc::network::EncapsulationNeed::new(encapsulation_settings(config));
     for (cidr, pool) in &pools {
@@ -194,7 +172,7 @@ async fn settle(
 }
 
 fn settings_feed(host: &str, use_pod_cidr: bool) -> Vec<FollowedKind> {
-    let all = syncer::feeds::felix(syncer::FelixOptions { kubernetes: false, use_pod_cidr, leader: true });
+    let all = follow::feeds::felix(follow::FelixOptions { kubernetes: false, use_pod_cidr, leader: true });
     let mut kinds: Vec<FollowedKind> = all
         .into_iter()
         .filter(|kind| match &kind.list {

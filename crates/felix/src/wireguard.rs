@@ -3,7 +3,7 @@
 //!
 //! With host encryption the way to the datastore, or to Typha, can itself lead through WireGuard. When this node's device
 //! has another key than the one that it publishes, or no peers, others encrypt to a key that is not there, or drop what is
-//! not encrypted. So the device and the published key go, packets travel in the clear, and Felix makes both anew. Where
+//! not encrypted. So the device and the published key go, packets travel in the clear, and Felix makes both again. Where
 //! WireGuard is off, both go as well.
 //!
 //! It refuses to keep Felix from starting: what cannot be done is said, and Felix repairs it when it knows the cluster.

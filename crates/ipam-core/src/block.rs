@@ -166,6 +166,13 @@ pub(crate) fn sequence_number(record: &AllocationBlock, ordinal: usize) -> u64 {
     record.sequence_number_for_allocation.get(&ordinal.to_string()).copied().unwrap_or_default()
 }
 
+/// Counts a change of a block; returns the sequence number that it had, which is that of the change.
+pub fn advance(block: &mut AllocationBlock) -> u64 {
+    let before = block.sequence_number;
+    block.sequence_number = before.wrapping_add(1);
+    before
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;

@@ -2,7 +2,7 @@
 //!
 //! - [`holder`]: who an allocation says it is for.
 //! - [`judge`](mod@judge): whether that holder is still there, with the reason when it is not.
-//! - [`collector`]: everything known at once: blocks, suspicions and how long they have lasted; verdicts out.
+//! - [`collector`]: everything known at once: blocks, suspicions and how long they have lasted; [`verdicts`] out.
 //! - [`figures`]: how many addresses are in use, borrowed and suspected, by pool and node.
 //!
 //! [`Collector`] is fed block by block and told which nodes to look at, so that an event costs as much as its node has
@@ -16,8 +16,10 @@ pub mod collector;
 pub mod figures;
 pub mod holder;
 pub mod judge;
+pub mod verdicts;
 
-pub use collector::{Collector, GoneNode, IdleBlock, Leak, Settings, Verdicts};
+pub use collector::{Collector, Settings};
 pub use figures::{Figures, PoolRange};
 pub use holder::Holder;
 pub use judge::{MachineFact, NodeFact, PodFact, PodState, Reason, World, judge};
+pub use verdicts::{GoneNode, IdleBlock, Leak, Verdicts};

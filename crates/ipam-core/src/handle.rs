@@ -39,6 +39,13 @@ pub fn total(handle: &IpamHandle, version: IpVersion) -> i64 {
     counts.fold(0, |sum, (_, count)| sum.saturating_add(*count))
 }
 
+/// Whether a handle, where it is stored, may have so many more addresses of an IP version. A limit of 0 is none.
+#[must_use]
+pub fn has_room(handle: Option<&IpamHandle>, version: IpVersion, more: i64, limit: usize) -> bool {
+    let has = handle.map_or(0, |handle| total(handle, version));
+    limit == 0 || has.saturating_add(more) <= i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -58,5 +65,21 @@ mod tests {
         assert_eq!(decrement(&mut handle, &one, 1), 0);
         assert!(is_empty(&handle));
         assert_eq!(decrement(&mut handle, &one, 1), 1);
+    }
+
+    #[test]
+    fn a_limit_counts_each_ip_version() {
+        let mut handle = IpamHandle::default();
+        increment(&mut handle, &"10.0.0.0/26".parse().expect("a range"), 2);
+        for (version, more, limit, expected) in [
+            (IpVersion::V4, 1, 3, true),
+            (IpVersion::V4, 1, 2, false),
+            (IpVersion::V6, 2, 2, true),
+            (IpVersion::V6, 3, 2, false),
+            (IpVersion::V4, i64::MAX, 0, true),
+        ] {
+            assert_eq!(has_room(Some(&handle), version, more, limit), expected, "{version} {more} {limit}");
+        }
+        assert!(has_room(None, IpVersion::V4, 1, 1));
     }
 }

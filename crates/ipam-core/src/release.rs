@@ -54,7 +54,7 @@ pub enum ReleaseRefused {
         /// The block.
         cidr: IpNet,
     },
-    /// The address was allocated anew since the caller looked.
+    /// The address was allocated again since the caller looked.
     #[error(
         "update conflict: {address}: the given sequence number ({requested}) does not match ({expected}) when attempting to \
          release IP"

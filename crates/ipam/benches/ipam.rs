@@ -28,7 +28,7 @@ fn main() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let etcd = Etcd::start()?;
     let folder = Folder::new("ipam-bench")?;
-    let store = kvstore::Store::open(folder.path().join("data"), kvstore::Options::default())?;
+    let store = kvstore_engine::Store::open(folder.path().join("data"), kvstore_engine::Options::default())?;
     runtime.block_on(async {
         let embedded: Arc<dyn Backend> = Arc::new(EtcdBackend::embedded(store));
         let config = EtcdConfig::for_endpoints(&etcd.endpoint());

@@ -1,23 +1,24 @@
 //! A request for addresses, from the question to the answer: facts, pools, both IP versions, and what to do when one fails.
 
-use crate::assign::{Attempt, Context, Job};
-use crate::clock::ATTEMPTS;
+use crate::assign::{Context, find_taken};
 use crate::error::{Error, Result, TOO_MANY_ATTEMPTS};
+use crate::find_block::BlockSearch;
 use crate::handles::is_lost;
 use crate::lane::LaneKey;
 use crate::records::{self, block_key, handle_key, with_block};
+use crate::release::Releases;
 use crate::request::{Assigned, AutoAssign, EnsureBlock, Shortfall, WindowsReservation};
-use crate::shared::{Facts, Shared};
+use crate::store::{Facts, IpamStore};
+use ipam_core::assignment::{Attempt, Job};
+use ipam_core::block::advance;
 use ipam_core::pools::{self, Labels, Wanted};
+use ipam_core::retry::{ATTEMPTS, is_repair_due};
 use ipam_core::{Holder, IntendedUse, Owner, Release, handle};
 use ipnet::IpNet;
 use model::IpVersion;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
-
-/// After how many attempts a handle that counts addresses which nobody finds is put right.
-const PATIENCE: u32 = 20;
 
 /// The part of a request that is about one IP version.
 struct Part<'a> {
@@ -27,22 +28,28 @@ struct Part<'a> {
     reserved: Option<&'a WindowsReservation>,
 }
 
-impl Shared {
+impl<'a> Part<'a> {
+    fn new(
+        version: IpVersion,
+        count: usize,
+        requested: &'a [IpNet],
+        reserved: Option<&'a WindowsReservation>,
+    ) -> Self {
+        Self { version, count, requested, reserved }
+    }
+}
+
+/// Requests for addresses, whichever they are.
+#[derive(Clone, Copy)]
+pub(crate) struct AnyAddress<'a>(pub(crate) &'a IpamStore);
+
+impl AnyAddress<'_> {
     pub(crate) async fn auto_assign(&self, request: &AutoAssign, ahead: Option<Facts>) -> Result<Assigned> {
         let owner = request.intended_use.owner(&request.host);
+        let AutoAssign { num4, num6, ipv4_pools, ipv6_pools, host_reserved, host_reserved6, .. } = request;
         let parts = [
-            Part {
-                version: IpVersion::V4,
-                count: request.num4,
-                requested: &request.ipv4_pools,
-                reserved: request.host_reserved.as_ref(),
-            },
-            Part {
-                version: IpVersion::V6,
-                count: request.num6,
-                requested: &request.ipv6_pools,
-                reserved: request.host_reserved6.as_ref(),
-            },
+            Part::new(IpVersion::V4, *num4, ipv4_pools, host_reserved.as_ref()),
+            Part::new(IpVersion::V6, *num6, ipv6_pools, host_reserved6.as_ref()),
         ];
         let mut assigned = Assigned::default();
         if parts.iter().all(|part| part.count == 0) {
@@ -52,7 +59,7 @@ impl Shared {
             parts.iter().filter(|part| part.count > 0).map(|part| part.version).collect();
         let facts = match ahead.filter(|facts| facts.owner == owner) {
             Some(facts) => facts,
-            None => self.facts(&owner, &versions).await?,
+            None => self.0.facts(&owner, &versions).await?,
         };
         let holder = Holder { handle: request.handle.clone(), attributes: request.attributes.clone() };
         let mut taken = Vec::new();
@@ -113,7 +120,7 @@ impl Shared {
         if job.limit > 0 && job.holder.handle.is_some() {
             return self.serve_limited(&key, job, context, part.version).await;
         }
-        self.serve_in_lane(&key, job, context).await
+        self.0.lanes.serve(self.0, &key, job, context).await
     }
 
     fn context(
@@ -169,14 +176,14 @@ impl Shared {
         version: IpVersion,
     ) -> (Job, Result<Vec<String>>) {
         for attempt in 0..ATTEMPTS {
-            self.wait_before(attempt).await;
+            self.0.wait_before(attempt).await;
             match self.adopt(&mut job, version).await {
                 Ok(true) => return (job, Ok(Vec::new())),
                 Ok(false) => {}
                 Err(Error::HandleFull { .. }) => {
-                    if attempt % PATIENCE == PATIENCE - 1
+                    if is_repair_due(attempt)
                         && let Some(handle) = &job.holder.handle
-                        && let Err(error) = self.drop_unfounded(handle).await
+                        && let Err(error) = Releases(self.0).drop_unfounded(handle).await
                     {
                         return (job, Err(error));
                     }
@@ -184,7 +191,7 @@ impl Shared {
                 }
                 Err(error) => return (job, Err(error)),
             }
-            let (served, outcome) = self.serve_in_lane(key, job, Arc::clone(&context)).await;
+            let (served, outcome) = self.0.lanes.serve(self.0, key, job, Arc::clone(&context)).await;
             job = served;
             match outcome {
                 Err(Error::HandleFull { .. }) => {}
@@ -200,14 +207,15 @@ impl Shared {
     /// [`Error::HandleFull`] when it counts more than can be found: somebody is just taking them.
     async fn adopt(&self, job: &mut Job, version: IpVersion) -> Result<bool> {
         let Some(id) = job.holder.handle.clone() else { return Ok(false) };
-        job.handle_entry = self.read(&handle_key(&id)).await?;
+        job.handle_entry = self.0.read(&handle_key(&id)).await?;
         let Some(entry) = &job.handle_entry else { return Ok(false) };
-        let count = handle::total(records::handle(entry)?, version);
+        let record = records::handle(entry)?;
         let wanted = i64::try_from(job.count).unwrap_or(i64::MAX);
-        if count.saturating_add(wanted) <= i64::try_from(job.limit).unwrap_or(i64::MAX) {
+        if handle::has_room(Some(record), version, wanted, job.limit) {
             return Ok(false);
         }
-        let addresses = self.addresses_of(entry, &id).await?;
+        let count = handle::total(record, version);
+        let addresses = Releases(self.0).addresses_of(entry, &id).await?;
         let is_wanted = |address: &IpAddr| IpVersion::of(&IpNet::from(*address)) == version;
         let found: Vec<IpNet> =
             addresses.into_iter().filter(is_wanted).map(IpNet::from).take(job.count).collect();
@@ -223,14 +231,14 @@ impl Shared {
     pub(crate) async fn undo(&self, mut job: Job, taken: Vec<IpNet>) {
         (job.got, job.count) = (taken, usize::MAX);
         let attempted: BTreeSet<IpNet> = job.attempted.iter().map(Attempt::block).collect();
-        if let Err(error) = self.find_taken(&mut job).await {
+        if let Err(error) = find_taken(self.0, &mut job).await {
             tracing::warn!(holder = ?job.holder, %error, "what a failed request took is not known");
         }
         let handle = &job.holder.handle;
         let release =
             |net: &IpNet| Release { address: net.addr(), handle: handle.clone(), sequence_number: None };
         let releases: Vec<Release> = job.got.iter().map(release).collect();
-        let mut outcome = match self.release_ips(&releases).await {
+        let mut outcome = match Releases(self.0).release_ips(&releases).await {
             Ok(outcome) => outcome.failure.map_or(Ok(()), Err),
             Err(error) => Err(error),
         };
@@ -245,11 +253,11 @@ impl Shared {
 
     /// Writes a block as it is, so that nobody can write it on the strength of what it was.
     async fn fence(&self, cidr: IpNet) -> Result<()> {
-        let Some(entry) = self.read(&block_key(cidr)).await? else { return Ok(()) };
+        let Some(entry) = self.0.read(&block_key(cidr)).await? else { return Ok(()) };
         let mut block = records::block(&entry)?.clone();
-        block.sequence_number = block.sequence_number.wrapping_add(1);
-        self.remember_block(cidr, None);
-        match self.backend.update(&with_block(&entry, block)).await {
+        advance(&mut block);
+        self.0.remember_block(cidr, None);
+        match self.0.backend.update(&with_block(&entry, block)).await {
             Err(error) if !is_lost(&error) => Err(error.into()),
             _ => Ok(()),
         }
@@ -257,24 +265,14 @@ impl Shared {
 
     pub(crate) async fn ensure_block(&self, request: &EnsureBlock) -> Result<(Option<IpNet>, Option<IpNet>)> {
         let owner = IntendedUse::Workload.owner(&request.host);
-        let facts = self.facts(&owner, &[]).await?;
+        let facts = self.0.facts(&owner, &[]).await?;
         let mut blocks = (None, None);
-        if let Some(reserved) = &request.host_reserved {
-            let part = Part {
-                version: IpVersion::V4,
-                count: 0,
-                requested: &request.ipv4_pools,
-                reserved: Some(reserved),
-            };
+        if let reserved @ Some(_) = request.host_reserved.as_ref() {
+            let part = Part::new(IpVersion::V4, 0, &request.ipv4_pools, reserved);
             blocks.0 = Some(self.ensure_part(&owner, &facts, &part).await?);
         }
-        if let Some(reserved) = &request.host_reserved6 {
-            let part = Part {
-                version: IpVersion::V6,
-                count: 0,
-                requested: &request.ipv6_pools,
-                reserved: Some(reserved),
-            };
+        if let reserved @ Some(_) = request.host_reserved6.as_ref() {
+            let part = Part::new(IpVersion::V6, 0, &request.ipv6_pools, reserved);
             blocks.1 = Some(self.ensure_part(&owner, &facts, &part).await?);
         }
         Ok(blocks)
@@ -282,6 +280,6 @@ impl Shared {
 
     async fn ensure_part(&self, owner: &Owner, facts: &Facts, part: &Part<'_>) -> Result<IpNet> {
         let (_, context) = self.context(owner, facts, part, IntendedUse::Workload, None, 0)?;
-        self.have_block(&context).await
+        BlockSearch { store: self.0, context: &context }.have().await
     }
 }

@@ -1,13 +1,14 @@
 //! Claims on blocks: made, and given up. What to write next is `ipam_core::claim`'s business.
 
-use crate::clock::ATTEMPTS;
 use crate::error::{Error, Result, TOO_MANY_ATTEMPTS};
 use crate::handles::is_lost;
 use crate::records::{self, block_key, claim_key, existing, with_block, with_state};
-use crate::shared::{Settings, Shared};
+use crate::store::{IpamStore, Settings};
 use api::BlockAffinityState::{Confirmed, Pending, PendingDeletion};
 use datastore::{Batch, Write};
+use ipam_core::block::advance;
 use ipam_core::claim::{self, Disposal, KeepRefused, Step};
+use ipam_core::retry::ATTEMPTS;
 use ipam_core::search::Reclaimable;
 use ipam_core::{Block, HostReserved, Owner, cooldown, take};
 use ipnet::IpNet;
@@ -29,7 +30,11 @@ pub(crate) enum Secured {
     Lost,
 }
 
-impl Shared {
+/// Claims on blocks: made, and given up.
+#[derive(Clone, Copy)]
+pub(crate) struct Claims<'a>(pub(crate) &'a IpamStore);
+
+impl Claims<'_> {
     /// Brings a claim to its end, from whatever is stored: `claim` and `block` are what the caller has just read.
     pub(crate) async fn secure(
         &self,
@@ -48,33 +53,36 @@ impl Shared {
             let outcome = match (step, &claim, &block) {
                 (Step::CreateClaim, ..) => {
                     let new = records::new_claim(owner, cidr, Pending);
-                    self.backend.create(&new).await.map(|entry| claim = Some(entry))
+                    self.0.backend.create(&new).await.map(|entry| claim = Some(entry))
                 }
                 (Step::CreateBlock, ..) => {
-                    let new = take::new_block(cidr, owner, reserved, self.clock.now());
-                    self.backend.create(&records::new_block(new)).await.map(|entry| {
+                    let new = take::new_block(cidr, owner, reserved, self.0.clock.now());
+                    self.0.backend.create(&records::new_block(new)).await.map(|entry| {
                         block = Some(entry);
                         is_written = true;
                     })
                 }
                 (Step::MarkPending, Some(entry), _) => {
                     is_written = false;
-                    self.backend.update(&with_state(entry, Pending)).await.map(|entry| claim = Some(entry))
+                    self.0.backend.update(&with_state(entry, Pending)).await.map(|entry| claim = Some(entry))
                 }
                 (Step::RewriteBlock, _, Some(entry)) => {
                     let mut record = records::block(entry)?.clone();
-                    record.sequence_number = record.sequence_number.wrapping_add(1);
-                    self.backend.update(&with_block(entry, record)).await.map(|entry| {
+                    advance(&mut record);
+                    self.0.backend.update(&with_block(entry, record)).await.map(|entry| {
                         block = Some(entry);
                         is_written = true;
                     })
                 }
-                (Step::Confirm, Some(entry), _) => {
-                    self.backend.update(&with_state(entry, Confirmed)).await.map(|entry| claim = Some(entry))
-                }
+                (Step::Confirm, Some(entry), _) => self
+                    .0
+                    .backend
+                    .update(&with_state(entry, Confirmed))
+                    .await
+                    .map(|entry| claim = Some(entry)),
                 (Step::GiveWay, Some(entry), _) => {
                     // Failing here leaves a stale claim; whoever uses it next finds that out.
-                    let deleted = self.backend.delete_entry(entry).await;
+                    let deleted = self.0.backend.delete_entry(entry).await;
                     if let Err(error) = existing(deleted) {
                         tracing::warn!(%cidr, %owner, %error, "a claim on somebody else's block was not deleted");
                     }
@@ -95,7 +103,7 @@ impl Shared {
                 Ok(()) => {}
                 Err(error) if is_lost(&error) => {
                     attempt += 1;
-                    self.wait_before(attempt).await;
+                    self.0.wait_before(attempt).await;
                     (claim, block) = match self.read_claim_and_block(owner, cidr).await {
                         Err(error @ Error::Datastore(datastore::Error::Parse { .. })) => {
                             // What is there cannot be read, so it cannot be had.
@@ -114,8 +122,8 @@ impl Shared {
 
     /// Deletes a claim on a block that nobody can read.
     async fn withdraw(&self, owner: &Owner, cidr: IpNet) {
-        let deleted = match self.read(&claim_key(owner, cidr)).await {
-            Ok(Some(claim)) => existing(self.backend.delete_entry(&claim).await).map_err(Error::from),
+        let deleted = match self.0.read(&claim_key(owner, cidr)).await {
+            Ok(Some(claim)) => existing(self.0.backend.delete_entry(&claim).await).map_err(Error::from),
             Ok(None) => Ok(None),
             Err(error) => Err(error),
         };
@@ -131,7 +139,7 @@ impl Shared {
         cidr: IpNet,
     ) -> Result<(Option<KvPair>, Option<KvPair>)> {
         let (claim_key, block_key) = (claim_key(owner, cidr), block_key(cidr));
-        let (claim, block) = futures::join!(self.read(&claim_key), self.read(&block_key));
+        let (claim, block) = futures::join!(self.0.read(&claim_key), self.0.read(&block_key));
         Ok((claim?, block?))
     }
 
@@ -148,7 +156,7 @@ impl Shared {
         config: &IpamConfig,
     ) -> Result<()> {
         for attempt in 0..ATTEMPTS {
-            self.wait_before(attempt).await;
+            self.0.wait_before(attempt).await;
             match self.try_give_up(cidr, owner, must_be_empty, sequence_number, config).await {
                 Err(Error::Datastore(error)) if error.is_conflict() => {}
                 outcome => return outcome,
@@ -171,27 +179,27 @@ impl Shared {
         };
         let Some(entry) = block else {
             // A claim on nothing: left by somebody who stopped in the middle.
-            existing(self.backend.delete_entry(&claim).await)?;
+            existing(self.0.backend.delete_entry(&claim).await)?;
             self.forget_claim(owner, cidr);
             return Ok(());
         };
         let mut block = records::block(&entry)?.clone();
-        cooldown::collect(&mut block, config.ip_cooldown_seconds, self.clock.now());
+        cooldown::collect(&mut block, config.ip_cooldown_seconds, self.0.clock.now());
         let disposal = match claim::give_up(&block, owner, must_be_empty, sequence_number) {
             Ok(disposal) => disposal,
             Err(refused @ KeepRefused::Claimed { .. }) => {
-                if let Err(error) = existing(self.backend.delete_entry(&claim).await) {
+                if let Err(error) = existing(self.0.backend.delete_entry(&claim).await) {
                     tracing::warn!(%cidr, %owner, %error, "a claim on somebody else's block was not deleted");
                 }
                 self.forget_claim(owner, cidr);
                 return Err(refused.into());
             }
             Err(refused) => {
-                self.remember_block(cidr, Some(Arc::new(entry)));
+                self.0.remember_block(cidr, Some(Arc::new(entry)));
                 return Err(refused.into());
             }
         };
-        self.remember_block(cidr, None);
+        self.0.remember_block(cidr, None);
         let write = match disposal {
             Disposal::Delete => Write::Delete(entry.clone()),
             Disposal::Disown(block) => Write::Update(with_block(&entry, *block)),
@@ -199,7 +207,7 @@ impl Shared {
                 Write::Unchanged { key: entry.key.clone(), revision: Some(entry.revision.clone()) }
             }
         };
-        match self.backend.write_all(&[write.clone(), Write::Delete(claim.clone())]).await? {
+        match self.0.backend.write_all(&[write.clone(), Write::Delete(claim.clone())]).await? {
             Batch::Done(_) => {}
             Batch::Conflict(_) => {
                 return Err(
@@ -207,13 +215,13 @@ impl Shared {
                 );
             }
             Batch::Unsupported => {
-                let claim = self.backend.update(&with_state(&claim, PendingDeletion)).await?;
+                let claim = self.0.backend.update(&with_state(&claim, PendingDeletion)).await?;
                 match write {
-                    Write::Update(block) | Write::Create(block) => drop(self.backend.update(&block).await?),
-                    Write::Delete(block) => drop(existing(self.backend.delete_entry(&block).await)?),
+                    Write::Update(block) | Write::Create(block) => drop(self.0.backend.update(&block).await?),
+                    Write::Delete(block) => drop(existing(self.0.backend.delete_entry(&block).await)?),
                     Write::Unchanged { .. } => {}
                 }
-                existing(self.backend.delete_entry(&claim).await)?;
+                existing(self.0.backend.delete_entry(&claim).await)?;
             }
         }
         self.forget_claim(owner, cidr);
@@ -234,35 +242,35 @@ impl Shared {
     }
 
     async fn delete_empty(&self, cidr: IpNet, sequence_number: u64) -> Result<()> {
-        let Some(entry) = self.read(&block_key(cidr)).await? else { return Ok(()) };
+        let Some(entry) = self.0.read(&block_key(cidr)).await? else { return Ok(()) };
         let block = records::block(&entry)?;
         if block.sequence_number != sequence_number {
             return Err(KeepRefused::Changed(cidr).into());
         }
         let mut rested = block.clone();
-        let seconds = match self.read_settings().await {
+        let seconds = match self.0.read_settings().await {
             Ok(settings) => settings.config.ip_cooldown_seconds,
             // How long addresses rest is not known: those that do keep the block.
             Err(Error::Datastore(datastore::Error::Unauthorized { .. })) => i32::MAX,
             Err(error) => return Err(error),
         };
-        cooldown::collect(&mut rested, seconds, self.clock.now());
+        cooldown::collect(&mut rested, seconds, self.0.clock.now());
         if !Block::new(&rested).is_empty() {
             return Err(KeepRefused::NotEmpty(cidr).into());
         }
-        existing(self.backend.delete_entry(&entry).await)?;
+        existing(self.0.backend.delete_entry(&entry).await)?;
         Ok(())
     }
 
     pub(crate) fn remember_claim(&self, claim: &KvPair) {
-        self.count_claim();
-        if let Some(warm) = &self.warm {
+        self.0.count_claim();
+        if let Some(warm) = &self.0.warm {
             warm.remember_claim(claim);
         }
     }
 
     pub(crate) fn forget_claim(&self, owner: &Owner, cidr: IpNet) {
-        if let Some(warm) = &self.warm {
+        if let Some(warm) = &self.0.warm {
             warm.forget_claim(&claim_key(owner, cidr));
         }
     }

@@ -2,14 +2,14 @@
 //!
 //! Taking addresses changes a block, and a handle for each holder. On stores with transactions (etcd, the embedded store) all
 //! of it is one write, guarded by every revision involved: there is no state in between for others to see. Elsewhere
-//! the handles are counted up first and the block is written last, as Calico does it everywhere; whoever reads the
+//! the handles are counted up first and the block is written last, as Calico does everywhere; whoever reads the
 //! records of one cannot tell them from those of the other.
 
-use crate::clock::ATTEMPTS;
 use crate::error::{Error, Result, TOO_MANY_ATTEMPTS};
-use crate::handles::{Handles, is_lost};
-use crate::shared::{Settings, Shared};
+use crate::handles::{HandleCounts, Handles, is_lost};
+use crate::store::{IpamStore, Settings};
 use datastore::{Batch, Write};
+use ipam_core::retry::ATTEMPTS;
 use ipnet::IpNet;
 use model::{Key, KvPair};
 use std::collections::BTreeMap;
@@ -48,7 +48,11 @@ pub(crate) enum Committed {
     Unsupported,
 }
 
-impl Shared {
+/// Writes blocks with everything that belongs to them.
+#[derive(Clone, Copy)]
+pub(crate) struct BlockWriter<'a>(pub(crate) &'a IpamStore);
+
+impl BlockWriter<'_> {
     /// Writes a block from which addresses were taken, and counts up the handles.
     pub(crate) async fn commit(
         &self,
@@ -68,12 +72,12 @@ impl Shared {
         }
         let own = writes.len();
         for attempt in 0..ATTEMPTS {
-            self.wait_before(attempt).await;
+            self.0.wait_before(attempt).await;
             writes.truncate(own);
             for (handle, count) in counts {
                 writes.push(handles.count_up(handle, cidr, *count)?);
             }
-            let current = match self.backend.write_all(&writes).await? {
+            let current = match self.0.backend.write_all(&writes).await? {
                 Batch::Done(stored) => {
                     let mut stored = stored.into_iter();
                     let Some(Some(block)) = stored.next() else { return Err(TOO_MANY_ATTEMPTS) };
@@ -125,19 +129,20 @@ impl Shared {
             if !settings.is_cached {
                 return Ok::<bool, Error>(true);
             }
-            Ok(self.read_settings().await?.revision == settings.revision)
+            Ok(self.0.read_settings().await?.revision == settings.revision)
         };
-        let (counted, unchanged) = futures::join!(self.count_up(handles, cidr, counts), check);
+        let handle_counts = HandleCounts(self.0);
+        let (counted, unchanged) = futures::join!(handle_counts.count_up(handles, cidr, counts), check);
         counted?;
         if !unchanged? {
             return Ok(Committed::SettingsChanged);
         }
-        match self.backend.update(block).await {
+        match self.0.backend.update(block).await {
             Ok(stored) => {
                 handles.use_surplus(counts, cidr);
                 Ok(Committed::Done { block: stored, claim: None })
             }
-            Err(error) if is_lost(&error) => Ok(Committed::BlockChanged(self.read(&block.key).await?)),
+            Err(error) if is_lost(&error) => Ok(Committed::BlockChanged(self.0.read(&block.key).await?)),
             Err(error) => {
                 handles.doubt(counts);
                 Err(error.into())

@@ -6,15 +6,16 @@
 //!
 //! Taking off is the delicate part: whoever else works on the same handle (a release, a second request) may have taken it
 //! off already, and then the count would be too low. So a handle is only counted down at the revision that is known to
-//! include the count. Where that is lost, [`Shared::reconcile`] makes the handle say what the block says.
+//! include the count. Where that is lost, [`HandleCounts::reconcile`] makes the handle say what the block says.
 
-use crate::clock::ATTEMPTS;
 use crate::error::{Error, Result, TOO_MANY_ATTEMPTS};
 use crate::records::{self, block_key, existing, handle_key, with_block};
-use crate::shared::Shared;
+use crate::store::IpamStore;
 use datastore::Write;
 use futures::StreamExt as _;
+use ipam_core::block::advance;
 use ipam_core::block::clean_handle;
+use ipam_core::retry::ATTEMPTS;
 use ipam_core::{Block, handle};
 use ipnet::IpNet;
 use model::{IpVersion, IpamHandle, KvPair, Value};
@@ -81,11 +82,9 @@ impl Handles {
     pub(crate) fn count_up(&self, handle: &str, cidr: IpNet, count: i64) -> Result<Write> {
         let entry = self.known.get(handle);
         if let Some(limit) = self.limits.get(handle) {
-            let has = match entry {
-                Some(entry) => handle::total(records::handle(entry)?, IpVersion::of(&cidr)),
-                None => 0,
-            };
-            if has.saturating_add(count) > i64::try_from(*limit).unwrap_or(i64::MAX) {
+            let (record, version) = (entry.map(records::handle).transpose()?, IpVersion::of(&cidr));
+            if !handle::has_room(record, version, count, *limit) {
+                let has = record.map_or(0, |record| handle::total(record, version));
                 return Err(Error::HandleFull { handle: handle.to_owned(), count: has, limit: *limit });
             }
         }
@@ -120,7 +119,11 @@ pub(crate) fn changed(handle: &str, entry: Option<&KvPair>, changes: &Changes) -
     })
 }
 
-impl Shared {
+/// The counts of handles, as they are stored.
+#[derive(Clone, Copy)]
+pub(crate) struct HandleCounts<'a>(pub(crate) &'a IpamStore);
+
+impl HandleCounts<'_> {
     /// Counts up handles, one write each, and notes the counts as surplus until the addresses are really taken.
     pub(crate) async fn count_up(
         &self,
@@ -150,7 +153,7 @@ impl Shared {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Counts up one handle. Also tells whether somebody else had changed it.
+    /// Counts up one handle. Also shows whether somebody else had changed it.
     async fn count_up_one(
         &self,
         mut known: Handles,
@@ -159,14 +162,14 @@ impl Shared {
         count: i64,
     ) -> Result<(KvPair, bool)> {
         for attempt in 0..ATTEMPTS {
-            self.wait_before(attempt).await;
+            self.0.wait_before(attempt).await;
             let outcome = match known.count_up(handle, cidr, count)? {
-                Write::Create(entry) => self.backend.create(&entry).await,
-                Write::Update(entry) => self.backend.update(&entry).await,
+                Write::Create(entry) => self.0.backend.create(&entry).await,
+                Write::Update(entry) => self.0.backend.update(&entry).await,
                 Write::Delete(_) | Write::Unchanged { .. } => return Err(TOO_MANY_ATTEMPTS),
             };
             match outcome {
-                Err(error) if is_lost(&error) => known.learn(handle, self.read(&handle_key(handle)).await?),
+                Err(error) if is_lost(&error) => known.learn(handle, self.0.read(&handle_key(handle)).await?),
                 outcome => return Ok((outcome?, attempt > 0)),
             }
         }
@@ -191,8 +194,8 @@ impl Shared {
     async fn count_down_one(&self, handle: &str, entry: Option<&KvPair>, changes: &Changes) -> Result<()> {
         let Some(entry) = entry else { return Ok(()) };
         let outcome = match changed(handle, Some(entry), changes)? {
-            Some(Write::Delete(entry)) => self.backend.delete_entry(&entry).await,
-            Some(Write::Update(entry)) => self.backend.update(&entry).await,
+            Some(Write::Delete(entry)) => self.0.backend.delete_entry(&entry).await,
+            Some(Write::Update(entry)) => self.0.backend.update(&entry).await,
             _ => return Ok(()),
         };
         match outcome {
@@ -210,30 +213,35 @@ impl Shared {
     /// finds that it changed, and counts up again.
     pub(crate) async fn reconcile(&self, handle: &str, cidr: IpNet) -> Result<()> {
         for attempt in 0..ATTEMPTS {
-            self.wait_before(attempt).await;
-            let Some(entry) = self.read(&handle_key(handle)).await? else { return Ok(()) };
+            self.0.wait_before(attempt).await;
+            let Some(entry) = self.0.read(&handle_key(handle)).await? else { return Ok(()) };
             let counted = records::handle(&entry)?.block.get(&cidr.to_string()).copied().unwrap_or_default();
-            let block = self.read(&block_key(cidr)).await?;
+            let block = self.0.read(&block_key(cidr)).await?;
             let has = match &block {
                 Some(block) => Block::new(records::block(block)?).addresses_of(clean_handle(handle)).count(),
                 None => 0,
             };
             let surplus = counted.saturating_sub(i64::try_from(has).unwrap_or(i64::MAX));
             if surplus <= 0 {
-                return Ok(());
+                // Handle and block were read one after the other: somebody who counted up and took addresses in between
+                // would hide what is too much. Only a handle that did not change meanwhile proves that nothing is.
+                match self.0.read(&handle_key(handle)).await? {
+                    Some(now) if now.revision != entry.revision => continue,
+                    _ => return Ok(()),
+                }
             }
             if let Some(block) = block {
                 let mut record = records::block(&block)?.clone();
-                record.sequence_number = record.sequence_number.wrapping_add(1);
-                self.remember_block(cidr, None);
-                match self.backend.update(&with_block(&block, record)).await {
+                advance(&mut record);
+                self.0.remember_block(cidr, None);
+                match self.0.backend.update(&with_block(&block, record)).await {
                     Err(error) if is_lost(&error) => continue,
                     outcome => drop(outcome?),
                 }
             }
             let outcome = match changed(handle, Some(&entry), &[(cidr, -surplus)].into())? {
-                Some(Write::Delete(entry)) => self.backend.delete_entry(&entry).await,
-                Some(Write::Update(entry)) => self.backend.update(&entry).await,
+                Some(Write::Delete(entry)) => self.0.backend.delete_entry(&entry).await,
+                Some(Write::Update(entry)) => self.0.backend.update(&entry).await,
                 _ => return Ok(()),
             };
             match outcome {

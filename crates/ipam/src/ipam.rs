@@ -1,7 +1,11 @@
 //! [`Ipam`]: the operations of address management.
 
+use crate::auto::AnyAddress;
 use crate::clock::{Clock, SystemClock};
-use crate::shared::{Facts, Shared};
+use crate::release::Releases;
+use crate::specific::OneAddress;
+use crate::store::{Facts, IpamStore};
+use crate::upkeep::Upkeep;
 use crate::warm::Warm;
 use crate::{
     AssignIp, Assigned, AutoAssign, EnsureBlock, Owner, OwnerCheck, OwnerUpdate, Release, Released, Result,
@@ -21,7 +25,7 @@ pub struct Ahead(Facts);
 /// Address management in one datastore. Cheap to clone; clones share what is known and what is under way.
 #[derive(Clone)]
 pub struct Ipam {
-    shared: Arc<Shared>,
+    store: Arc<IpamStore>,
 }
 
 impl Ipam {
@@ -34,7 +38,7 @@ impl Ipam {
     /// The same with another clock, for tests.
     #[must_use]
     pub fn with_clock(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>) -> Self {
-        Self { shared: Arc::new(Shared::new(backend, clock, None)) }
+        Self { store: Arc::new(IpamStore::new(backend, clock, None)) }
     }
 
     /// For a long run: pools, reservations, the host's claims and its labels are followed by watches, so that an
@@ -43,8 +47,8 @@ impl Ipam {
     #[must_use]
     pub fn warm(backend: Arc<dyn Backend>, host: &str) -> Self {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let warm = Warm::start(&backend, &clock, host);
-        Self { shared: Arc::new(Shared::new(backend, clock, Some(warm))) }
+        let warm = Warm::start(&backend, host);
+        Self { store: Arc::new(IpamStore::new(backend, clock, Some(warm))) }
     }
 
     /// Takes addresses, whichever they are. Fewer than asked for is not an error: see [`Assigned::shortfall`]. After an
@@ -53,7 +57,7 @@ impl Ipam {
     /// # Errors
     /// When no pool fits, the host may not own more blocks, or the datastore fails.
     pub async fn auto_assign(&self, request: &AutoAssign) -> Result<Assigned> {
-        self.shared.auto_assign(request, None).await
+        AnyAddress(&self.store).auto_assign(request, None).await
     }
 
     /// Reads what an assignment for a workload of this host will be decided from, so that a short-lived process can read
@@ -63,7 +67,7 @@ impl Ipam {
     /// Those of the datastore. An assignment without it reads for itself.
     pub async fn look_ahead(&self, host: &str, versions: &[IpVersion]) -> Result<Ahead> {
         let owner = IntendedUse::Workload.owner(host);
-        Ok(Ahead(self.shared.facts(&owner, versions).await?.early()))
+        Ok(Ahead(self.store.facts(&owner, versions).await?.early()))
     }
 
     /// As [`Ipam::auto_assign`], from what was read ahead. Who else has claimed blocks since then is found out before
@@ -72,7 +76,7 @@ impl Ipam {
     /// # Errors
     /// As [`Ipam::auto_assign`].
     pub async fn auto_assign_after(&self, ahead: Option<Ahead>, request: &AutoAssign) -> Result<Assigned> {
-        self.shared.auto_assign(request, ahead.map(|Ahead(facts)| facts)).await
+        AnyAddress(&self.store).auto_assign(request, ahead.map(|Ahead(facts)| facts)).await
     }
 
     /// Takes this address.
@@ -80,7 +84,7 @@ impl Ipam {
     /// # Errors
     /// [`crate::Error::is_already_exists`] when it is taken; others when it is in no pool or in somebody else's block.
     pub async fn assign_ip(&self, request: &AssignIp) -> Result<()> {
-        self.shared.assign_ip(request).await
+        OneAddress(&self.store).assign_ip(request).await
     }
 
     /// Gives addresses back. Addresses of one block are released together or, when one request is based on an older state,
@@ -89,7 +93,7 @@ impl Ipam {
     /// # Errors
     /// When pools or settings cannot be read; then nothing was released.
     pub async fn release_ips(&self, releases: &[Release]) -> Result<Released> {
-        self.shared.release_ips(releases).await
+        Releases(&self.store).release_ips(releases).await
     }
 
     /// Gives back all addresses of a handle.
@@ -97,7 +101,7 @@ impl Ipam {
     /// # Errors
     /// [`crate::Error::DoesNotExist`] when there is no such handle.
     pub async fn release_by_handle(&self, handle: &str) -> Result<()> {
-        self.shared.release_by_handle(handle).await
+        Releases(&self.store).release_by_handle(handle).await
     }
 
     /// The addresses of a handle.
@@ -105,7 +109,7 @@ impl Ipam {
     /// # Errors
     /// [`crate::Error::DoesNotExist`] when there is no such handle.
     pub async fn ips_by_handle(&self, handle: &str) -> Result<Vec<IpAddr>> {
-        self.shared.ips_by_handle(handle).await
+        Releases(&self.store).ips_by_handle(handle).await
     }
 
     /// Who holds an address: its handle and owner attributes. `None` when it is free or rests after its release.
@@ -113,7 +117,7 @@ impl Ipam {
     /// # Errors
     /// Those of the datastore.
     pub async fn allocation(&self, address: IpAddr) -> Result<Option<AllocationAttribute>> {
-        self.shared.allocation(address).await
+        Releases(&self.store).allocation(address).await
     }
 
     /// Changes who is recorded as owner of an address of a handle (KubeVirt's live migration).
@@ -127,7 +131,7 @@ impl Ipam {
         update: &OwnerUpdate,
         check: &OwnerCheck,
     ) -> Result<()> {
-        self.shared.set_owner_attributes(address, handle, update, check).await
+        OneAddress(&self.store).set_owner_attributes(address, handle, update, check).await
     }
 
     /// Claims all blocks of a range. Returns those that were claimed and those that somebody else has.
@@ -135,7 +139,7 @@ impl Ipam {
     /// # Errors
     /// When the range is in no pool or smaller than a block.
     pub async fn claim_affinity(&self, range: IpNet, owner: &Owner) -> Result<(Vec<IpNet>, Vec<IpNet>)> {
-        self.shared.claim_affinity(range, owner).await
+        Upkeep(&self.store).claim_affinity(range, owner).await
     }
 
     /// Gives up a host's claims on the blocks of a range.
@@ -143,7 +147,7 @@ impl Ipam {
     /// # Errors
     /// [`crate::Error::KeepRefused`] when blocks must be empty and one is not.
     pub async fn release_affinity(&self, range: IpNet, host: &str, must_be_empty: bool) -> Result<()> {
-        self.shared.release_affinity(range, host, must_be_empty).await
+        Upkeep(&self.store).release_affinity(range, host, must_be_empty).await
     }
 
     /// Gives up the claim on exactly this block, whosever it is.
@@ -151,7 +155,7 @@ impl Ipam {
     /// # Errors
     /// [`crate::Error::KeepRefused`] when it must be empty and is not.
     pub async fn release_block_affinity(&self, block: IpNet, must_be_empty: bool) -> Result<()> {
-        self.shared.release_block_affinity(block, must_be_empty).await
+        Upkeep(&self.store).release_block_affinity(block, must_be_empty).await
     }
 
     /// Gives up all claims of an owner. Goes on after a failure and tells the last one.
@@ -159,7 +163,7 @@ impl Ipam {
     /// # Errors
     /// [`crate::Error::KeepRefused`] when blocks must be empty and one is not.
     pub async fn release_host_affinities(&self, owner: &Owner, must_be_empty: bool) -> Result<()> {
-        self.shared.release_host_affinities(owner, must_be_empty).await
+        Upkeep(&self.store).release_host_affinities(owner, must_be_empty).await
     }
 
     /// Gives up all claims on the blocks of a pool.
@@ -167,7 +171,7 @@ impl Ipam {
     /// # Errors
     /// Those of the datastore.
     pub async fn release_pool_affinities(&self, pool: IpNet) -> Result<()> {
-        self.shared.release_pool_affinities(pool).await
+        Upkeep(&self.store).release_pool_affinities(pool).await
     }
 
     /// Gives up all claims of a host and forgets the host. Its addresses stay taken.
@@ -175,7 +179,7 @@ impl Ipam {
     /// # Errors
     /// Those of the datastore.
     pub async fn remove_ipam_host(&self, host: &str) -> Result<()> {
-        self.shared.remove_ipam_host(host).await
+        Upkeep(&self.store).remove_ipam_host(host).await
     }
 
     /// The settings; what holds when there are none. Never writes.
@@ -183,7 +187,7 @@ impl Ipam {
     /// # Errors
     /// Those of the datastore.
     pub async fn config(&self) -> Result<IpamConfig> {
-        Ok(self.shared.read_settings().await?.config)
+        Ok(self.store.read_settings().await?.config)
     }
 
     /// Replaces the settings.
@@ -191,7 +195,7 @@ impl Ipam {
     /// # Errors
     /// [`crate::Error::BadConfig`] when they contradict themselves.
     pub async fn set_config(&self, config: &IpamConfig) -> Result<()> {
-        self.shared.set_config(config).await
+        Upkeep(&self.store).set_config(config).await
     }
 
     /// How full pools are: these (by name or range), or all of them and the blocks without a pool.
@@ -199,7 +203,7 @@ impl Ipam {
     /// # Errors
     /// Those of the datastore.
     pub async fn utilization(&self, pools: &[String]) -> Result<Vec<PoolUsage>> {
-        self.shared.utilization(pools).await
+        Upkeep(&self.store).utilization(pools).await
     }
 
     /// Has a block of each IP version that is asked for, claiming one where the host has none. Returns the IPv4 and the
@@ -208,7 +212,7 @@ impl Ipam {
     /// # Errors
     /// As [`Ipam::auto_assign`].
     pub async fn ensure_block(&self, request: &EnsureBlock) -> Result<(Option<IpNet>, Option<IpNet>)> {
-        self.shared.ensure_block(request).await
+        AnyAddress(&self.store).ensure_block(request).await
     }
 
     /// Brings the host's claims into the form of this version (Kubernetes: labels on BlockAffinity objects).
@@ -216,7 +220,7 @@ impl Ipam {
     /// # Errors
     /// Those of the datastore.
     pub async fn upgrade_host(&self, host: &str) -> Result<()> {
-        self.shared.upgrade_host(host).await
+        Upkeep(&self.store).upgrade_host(host).await
     }
 
     /// Frees addresses of a block that have rested for the whole cool-down. Returns whether there were any.
@@ -224,14 +228,14 @@ impl Ipam {
     /// # Errors
     /// Those of the datastore, a conflict among them: the block will be looked at again.
     pub async fn collect_rested(&self, block: IpNet) -> Result<bool> {
-        self.shared.collect_rested(block).await
+        Releases(&self.store).collect_rested(block).await
     }
 }
 
 impl std::fmt::Debug for Ipam {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Ipam")
-            .field("kubernetes", &self.shared.backend.is_kubernetes())
+            .field("kubernetes", &self.store.backend.is_kubernetes())
             .finish_non_exhaustive()
     }
 }

@@ -7,9 +7,10 @@
 //! A writer may vanish in the middle (its caller lost patience). Then nobody knows whether its write happened: those it
 //! was serving look whether they were served before they ask for anything.
 
-use crate::assign::{Context, Job};
+use crate::assign::{Assignment, Context};
 use crate::error::{Error, Result};
-use crate::shared::{Shared, lock};
+use crate::store::{IpamStore, lock};
+use ipam_core::assignment::Job;
 use ipam_core::{HostReserved, Owner};
 use model::IpVersion;
 use std::collections::{BTreeMap, VecDeque};
@@ -51,6 +52,21 @@ enum State {
 }
 
 impl Lanes {
+    /// Serves a request, together with others that wait for the same. Returns what it got, and messages where that is
+    /// less than it wanted.
+    pub(crate) async fn serve(
+        &self,
+        store: &IpamStore,
+        key: &LaneKey,
+        job: Job,
+        context: Arc<Context>,
+    ) -> (Job, Result<Vec<String>>) {
+        let lane = self.lane(key);
+        let answer = lane.serve(store, job, context).await;
+        self.leave(key, lane);
+        answer
+    }
+
     fn lane(&self, key: &LaneKey) -> Arc<Lane> {
         Arc::clone(lock(&self.0).entry(key.clone()).or_default())
     }
@@ -65,40 +81,26 @@ impl Lanes {
     }
 }
 
-impl Shared {
-    /// Serves a request, together with others that wait for the same. Returns what it got, and messages where that is
-    /// less than it wanted.
-    pub(crate) async fn serve_in_lane(
-        &self,
-        key: &LaneKey,
-        job: Job,
-        context: Arc<Context>,
-    ) -> (Job, Result<Vec<String>>) {
-        let lane = self.lanes.lane(key);
-        let answer = self.wait_in_lane(&lane, job, context).await;
-        self.lanes.leave(key, lane);
-        answer
-    }
-
-    async fn wait_in_lane(&self, lane: &Lane, job: Job, context: Arc<Context>) -> (Job, Result<Vec<String>>) {
+impl Lane {
+    async fn serve(&self, store: &IpamStore, job: Job, context: Arc<Context>) -> (Job, Result<Vec<String>>) {
         if job.limit > 0 {
-            // What its handle has already decides first; that is nobody else's business.
-            let _writer = lane.writer.lock().await;
+            // What its handle has already decides first; that does not concern anybody else.
+            let _writer = self.writer.lock().await;
             let mut jobs = [job];
-            let outcome = self.serve(&context, &mut jobs).await;
+            let outcome = Assignment { store, context: &context }.serve(&mut jobs).await;
             let [job] = jobs;
             return (job, outcome);
         }
         let slot = Arc::new(Slot(Mutex::new(State::Waiting(Box::new((job, context))))));
-        let place = Place { lane, slot: Arc::clone(&slot) };
-        lock(&lane.waiting).push_back(Arc::clone(&slot));
-        let _writer = lane.writer.lock().await;
+        let place = Place { lane: self, slot: Arc::clone(&slot) };
+        lock(&self.waiting).push_back(Arc::clone(&slot));
+        let _writer = self.writer.lock().await;
         if let Some(answer) = place.answer() {
             return answer;
         }
-        let mut batch = Batch::gather(lane, &slot);
+        let mut batch = Batch::gather(self, &slot);
         let outcome = match batch.context.take() {
-            Some(context) => self.serve(&context, &mut batch.jobs).await,
+            Some(context) => Assignment { store, context: &context }.serve(&mut batch.jobs).await,
             None => Ok(Vec::new()),
         };
         batch.answer(outcome);

@@ -13,6 +13,7 @@ mod claims;
 mod clock;
 mod commit;
 mod error;
+mod find_block;
 mod handles;
 mod ipam;
 mod lane;
@@ -20,17 +21,17 @@ mod machine;
 mod records;
 mod release;
 mod request;
-mod shared;
 mod specific;
+mod store;
 mod upkeep;
 mod warm;
 
 pub use clock::{Clock, SystemClock};
 pub use error::{Error, Result};
 pub use ipam::{Ahead, Ipam};
+pub use ipam_core::settings::default_config;
 pub use machine::machine_handle;
 pub use request::{
     AssignIp, Assigned, AutoAssign, Change, EnsureBlock, Expected, IntendedUse, NamespaceLabels, Owner,
     OwnerCheck, OwnerUpdate, PodOwner, Release, Released, Shortfall, WindowsReservation,
 };
-pub use shared::default_config;

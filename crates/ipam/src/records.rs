@@ -99,7 +99,7 @@ pub(crate) fn handle(entry: &KvPair) -> Result<&IpamHandle> {
     }
 }
 
-/// The blocks that a handle counts. A name that is no range is told and left alone.
+/// The blocks that a handle counts. A name that is not a range is reported and left alone.
 pub(crate) fn blocks_of(handle: &IpamHandle) -> Vec<IpNet> {
     let ranges = handle.block.keys().filter_map(|text| match text.parse::<IpNet>() {
         Ok(cidr) => Some(cidr.trunc()),
@@ -107,7 +107,7 @@ pub(crate) fn blocks_of(handle: &IpamHandle) -> Vec<IpNet> {
             tracing::warn!(
                 handle = handle.handle_id,
                 block = text,
-                "the handle names a block that is no range"
+                "the handle names a block that is not a range"
             );
             None
         }

@@ -4,16 +4,19 @@
 //! the blocks first. A block that the handle names and that has none of its addresses is written all the same: somebody
 //! may have counted up the handle and be about to write that block, and must then find that it changed.
 
-use crate::clock::ATTEMPTS;
+use crate::claims::Claims;
 use crate::error::{Error, Result, TOO_MANY_ATTEMPTS};
-use crate::handles::{Changes, changed, is_lost};
+use crate::handles::{Changes, HandleCounts, changed, is_lost};
 use crate::records::{self, block_key, blocks_of, existing, handle_key, with_block};
 use crate::request::Released;
-use crate::shared::{Settings, Shared, read_labels};
+use crate::store::{IpamStore, Settings, read_labels};
 use api::{AllocationAttribute, Kind};
 use datastore::{Batch, Write};
 use futures::StreamExt as _;
+use ipam_core::assignment::order::is_unselected;
+use ipam_core::block::advance;
 use ipam_core::block::clean_handle;
+use ipam_core::retry::ATTEMPTS;
 use ipam_core::{Block, Release, cooldown, handle, pools};
 use ipnet::IpNet;
 use model::{AffinityType, AllocationBlock, Key, KvPair};
@@ -42,14 +45,18 @@ struct Group {
     requests: Vec<Release>,
 }
 
-impl Shared {
+/// Addresses given back, and found by their handle.
+#[derive(Clone, Copy)]
+pub(crate) struct Releases<'a>(pub(crate) &'a IpamStore);
+
+impl Releases<'_> {
     pub(crate) async fn release_ips(&self, releases: &[Release]) -> Result<Released> {
         let mut outcome = Released::default();
         if releases.is_empty() {
             return Ok(outcome);
         }
         let (settings, groups) =
-            futures::join!(self.settings_or_defaults(), self.group_by_block(releases, &mut outcome));
+            futures::join!(self.0.settings_or_defaults(), self.group_by_block(releases, &mut outcome));
         let (settings, groups) = (&settings?, groups?);
         let writes: Vec<_> = groups
             .iter()
@@ -74,7 +81,7 @@ impl Shared {
 
     /// Sorts requests by the block that they are about. Addresses in no block are not allocated.
     async fn group_by_block(&self, releases: &[Release], outcome: &mut Released) -> Result<Vec<Group>> {
-        let pools = self.pools().await?;
+        let pools = self.0.pools().await?;
         let mut by_block: BTreeMap<IpNet, Vec<Release>> = BTreeMap::new();
         let mut elsewhere = Vec::new();
         for release in releases {
@@ -87,11 +94,11 @@ impl Shared {
         let mut groups = Vec::new();
         if by_block.len() <= LIST_BEYOND {
             let ranges: Vec<IpNet> = by_block.keys().copied().collect();
-            let blocks = self.read_usable_blocks(&ranges).await?;
+            let blocks = self.0.read_usable_blocks(&ranges).await?;
             for ((cidr, requests), block) in by_block.into_iter().zip(blocks) {
                 match block.flatten() {
                     Some(block) => groups.push(Group { cidr, block: Some(block), requests }),
-                    // Not there, or not readable: the list tells which.
+                    // Not there, or not readable: the list shows which.
                     None => elsewhere.extend(requests),
                 }
             }
@@ -102,7 +109,7 @@ impl Shared {
             return Ok(groups);
         }
         // In no pool, or in a block of another size than the pool has today.
-        let mut all = self.all_blocks(None).await?;
+        let mut all = self.0.all_blocks(None).await?;
         let mut found: BTreeMap<IpNet, Vec<Release>> = BTreeMap::new();
         for release in elsewhere {
             match all.containing(release.address) {
@@ -130,13 +137,13 @@ impl Shared {
         settings: &Settings,
     ) -> Result<Vec<IpAddr>> {
         for attempt in 0..ATTEMPTS {
-            self.wait_before(attempt).await;
+            self.0.wait_before(attempt).await;
             let Some(current) = &entry else {
                 return Ok(requests.iter().map(|request| request.address).collect());
             };
             let mut block = records::block(current)?.clone();
             let seconds = settings.config.ip_cooldown_seconds;
-            let released = ipam_core::release(&mut block, requests, seconds, self.clock.now())?;
+            let released = ipam_core::release(&mut block, requests, seconds, self.0.clock.now())?;
             if released.addresses.is_empty() {
                 return Ok(released.not_allocated);
             }
@@ -148,12 +155,12 @@ impl Shared {
                 .collect();
             match self.write_release(&write, changes).await? {
                 Written::Done(stored) => {
-                    self.remember_block(cidr, stored.map(Arc::new));
+                    self.0.remember_block(cidr, stored.map(Arc::new));
                     self.after_release(&write).await;
                     return Ok(released.not_allocated);
                 }
                 Written::Changed(current) => {
-                    self.remember_block(cidr, None);
+                    self.0.remember_block(cidr, None);
                     entry = current;
                 }
             }
@@ -170,38 +177,38 @@ impl Shared {
         for ((handle, changes), entry) in changes.iter().zip(&entries) {
             writes.extend(changed(handle, entry.as_ref(), changes)?);
         }
-        match self.backend.write_all(&writes).await? {
+        match self.0.backend.write_all(&writes).await? {
             Batch::Done(stored) => return Ok(Written::Done(stored.into_iter().next().flatten())),
             Batch::Conflict(current) => return Ok(Written::Changed(current.into_iter().next().flatten())),
             Batch::Unsupported => {}
         }
         let outcome = match write {
-            Write::Delete(entry) => self.backend.delete_entry(entry).await.map(|_| None),
-            Write::Update(entry) | Write::Create(entry) => self.backend.update(entry).await.map(Some),
+            Write::Delete(entry) => self.0.backend.delete_entry(entry).await.map(|_| None),
+            Write::Update(entry) | Write::Create(entry) => self.0.backend.update(entry).await.map(Some),
             Write::Unchanged { .. } => Ok(None),
         };
         let stored = match outcome {
             Ok(stored) => stored,
-            Err(error) if is_lost(&error) => return Ok(Written::Changed(self.read(write.key()).await?)),
+            Err(error) if is_lost(&error) => return Ok(Written::Changed(self.0.read(write.key()).await?)),
             Err(error) => return Err(error.into()),
         };
         let downs =
             changes.into_iter().zip(entries).map(|((handle, changes), entry)| (handle, entry, changes));
-        self.count_down(downs.collect()).await;
+        HandleCounts(self.0).count_down(downs.collect()).await;
         Ok(Written::Done(stored))
     }
 
     async fn read_handle(&self, handle: &str) -> Result<Option<KvPair>> {
-        self.read(&handle_key(handle)).await
+        self.0.read(&handle_key(handle)).await
     }
 
     pub(crate) async fn release_by_handle(&self, handle: &str) -> Result<()> {
         let id = clean_handle(handle);
         let key = handle_key(id);
         for attempt in 0..ATTEMPTS {
-            self.wait_before(attempt).await;
+            self.0.wait_before(attempt).await;
             let is_first = attempt == 0;
-            let (settings, entry) = futures::join!(self.settings_for_release(is_first), self.read(&key));
+            let (settings, entry) = futures::join!(self.settings_for_release(is_first), self.0.read(&key));
             let (settings, Some(entry)) = (settings?, entry?) else {
                 if attempt > 0 {
                     // Somebody else finished what we had begun.
@@ -219,7 +226,7 @@ impl Shared {
             let is_done = stored.is_some();
             let mut stored = stored.unwrap_or_default().into_iter();
             for cidr in &ranges {
-                self.remember_block(*cidr, stored.next().flatten().map(Arc::new));
+                self.0.remember_block(*cidr, stored.next().flatten().map(Arc::new));
             }
             if is_done {
                 for write in writes.iter().take(ranges.len()) {
@@ -233,28 +240,28 @@ impl Shared {
 
     /// The settings: as they were last seen, if the write can check that they still hold.
     async fn settings_for_release(&self, is_first: bool) -> Result<Settings> {
-        if is_first && !self.backend.is_kubernetes() {
-            self.settings().await
+        if is_first && !self.0.backend.is_kubernetes() {
+            self.0.settings().await
         } else {
-            self.settings_or_defaults().await
+            self.0.settings_or_defaults().await
         }
     }
 
     /// Blocks: as they were last seen, for a first attempt; the write finds out whether they still are.
     async fn blocks_for_release(&self, ranges: &[IpNet], is_first: bool) -> Result<Vec<Option<Arc<KvPair>>>> {
-        let cached: Vec<Option<Arc<KvPair>>> = ranges.iter().map(|cidr| self.cached_block(cidr)).collect();
+        let cached: Vec<Option<Arc<KvPair>>> = ranges.iter().map(|cidr| self.0.cached_block(cidr)).collect();
         if is_first && cached.iter().all(Option::is_some) {
             return Ok(cached);
         }
-        let read = self.read_blocks(ranges).await?;
+        let read = self.0.read_blocks(ranges).await?;
         Ok(read.into_iter().map(|block| block.map(Arc::new)).collect())
     }
 
     /// Puts right a handle that counts addresses which it does not have.
     pub(crate) async fn drop_unfounded(&self, id: &str) -> Result<()> {
-        let Some(entry) = self.read(&handle_key(id)).await? else { return Ok(()) };
+        let Some(entry) = self.0.read(&handle_key(id)).await? else { return Ok(()) };
         for cidr in blocks_of(records::handle(&entry)?) {
-            self.reconcile(id, cidr).await?;
+            HandleCounts(self.0).reconcile(id, cidr).await?;
         }
         Ok(())
     }
@@ -270,7 +277,7 @@ impl Shared {
         let Some(entry) = entry else { return Ok(Write::Unchanged { key: block_key(cidr), revision: None }) };
         let mut block = records::block(entry)?.clone();
         let seconds = settings.config.ip_cooldown_seconds;
-        ipam_core::release_handle(&mut block, id, None, seconds, self.clock.now());
+        ipam_core::release_handle(&mut block, id, None, seconds, self.0.clock.now());
         Ok(written(entry, block))
     }
 
@@ -296,7 +303,7 @@ impl Shared {
         if settings.is_cached {
             all.push(Write::Unchanged { key: Key::IpamConfig, revision: settings.revision.clone() });
         }
-        match self.backend.write_all(all).await? {
+        match self.0.backend.write_all(all).await? {
             Batch::Done(stored) => return Ok(Some(stored)),
             Batch::Conflict(_) => return Ok(None),
             Batch::Unsupported => {}
@@ -308,8 +315,8 @@ impl Shared {
         let mut stored = Vec::with_capacity(all.len());
         for write in all.iter() {
             let outcome = match write {
-                Write::Delete(entry) => existing(self.backend.delete_entry(entry).await).map(|_| None),
-                Write::Update(entry) | Write::Create(entry) => self.backend.update(entry).await.map(Some),
+                Write::Delete(entry) => existing(self.0.backend.delete_entry(entry).await).map(|_| None),
+                Write::Update(entry) | Write::Create(entry) => self.0.backend.update(entry).await.map(Some),
                 Write::Unchanged { .. } => Ok(None),
             };
             match outcome {
@@ -340,17 +347,13 @@ impl Shared {
             return Ok(());
         }
         let node_key = Key::resource(Kind::Node, "", &owner.host);
-        let (pools, node) = futures::join!(self.pools(), self.read(&node_key));
-        let pools = pools?;
-        let enabled = pools.iter().filter(|pool| pool.is_enabled);
-        let (Some(pool), Some(node)) = (pools::containing(enabled, block.cidr.network()), node?) else {
-            return Ok(());
-        };
-        if pool.selects_node(&read_labels(&node))? {
+        let (pools, node) = futures::join!(self.0.pools(), self.0.read(&node_key));
+        let Some(node) = node? else { return Ok(()) };
+        if !is_unselected(block.cidr, &pools?, &read_labels(&node))? {
             return Ok(());
         }
-        let config = self.read_settings().await?.config;
-        match self.give_up(block.cidr, &owner, true, None, &config).await {
+        let config = self.0.read_settings().await?.config;
+        match Claims(self.0).give_up(block.cidr, &owner, true, None, &config).await {
             Err(Error::KeepRefused(_) | Error::DoesNotExist { .. }) => Ok(()),
             outcome => outcome,
         }
@@ -358,7 +361,7 @@ impl Shared {
 
     pub(crate) async fn ips_by_handle(&self, handle: &str) -> Result<Vec<IpAddr>> {
         let id = clean_handle(handle);
-        let Some(entry) = self.read(&handle_key(id)).await? else {
+        let Some(entry) = self.0.read(&handle_key(id)).await? else {
             return Err(Error::does_not_exist(&handle_key(id), ""));
         };
         self.addresses_of(&entry, id).await
@@ -368,7 +371,7 @@ impl Shared {
     pub(crate) async fn addresses_of(&self, entry: &KvPair, id: &str) -> Result<Vec<IpAddr>> {
         let ranges = blocks_of(records::handle(entry)?);
         let mut addresses = BTreeSet::new();
-        for block in self.read_blocks(&ranges).await?.iter().flatten() {
+        for block in self.0.read_blocks(&ranges).await?.iter().flatten() {
             addresses.extend(Block::new(records::block(block)?).addresses_of(clean_handle(id)));
         }
         Ok(addresses.into_iter().collect())
@@ -386,14 +389,14 @@ impl Shared {
 
     /// The block that an address lies in, where there is one.
     pub(crate) async fn block_containing(&self, address: IpAddr) -> Result<Option<KvPair>> {
-        let pools = self.pools().await?;
+        let pools = self.0.pools().await?;
         let cidr = pools::containing(pools.iter(), address).and_then(|pool| pool.block_of(address));
         if let Some(cidr) = cidr
-            && let Some(entry) = self.read(&block_key(cidr)).await?
+            && let Some(entry) = self.0.read(&block_key(cidr)).await?
         {
             return Ok(Some(entry));
         }
-        let mut all = self.all_blocks(None).await?;
+        let mut all = self.0.all_blocks(None).await?;
         let cidr = all.containing(address)?;
         Ok(cidr.and_then(|cidr| all.entries.remove(&cidr).flatten()))
     }
@@ -401,18 +404,18 @@ impl Shared {
     pub(crate) async fn collect_rested(&self, cidr: IpNet) -> Result<bool> {
         let (settings, entry) = {
             let key = block_key(cidr);
-            let (settings, entry) = futures::join!(self.read_settings(), self.read(&key));
+            let (settings, entry) = futures::join!(self.0.read_settings(), self.0.read(&key));
             (settings?, entry?)
         };
         let Some(entry) = entry else { return Ok(false) };
         let mut block = records::block(&entry)?.clone();
-        if !cooldown::collect(&mut block, settings.config.ip_cooldown_seconds, self.clock.now()) {
+        if !cooldown::collect(&mut block, settings.config.ip_cooldown_seconds, self.0.clock.now()) {
             return Ok(false);
         }
-        self.remember_block(cidr, None);
+        self.0.remember_block(cidr, None);
         match written(&entry, block) {
-            Write::Update(entry) => drop(self.backend.update(&entry).await?),
-            _ => drop(existing(self.backend.delete_entry(&entry).await)?),
+            Write::Update(entry) => drop(self.0.backend.update(&entry).await?),
+            _ => drop(existing(self.0.backend.delete_entry(&entry).await)?),
         }
         Ok(true)
     }
@@ -424,6 +427,6 @@ fn written(entry: &KvPair, mut block: AllocationBlock) -> Write {
     if view.is_empty() && view.affinity().is_none() {
         return Write::Delete(entry.clone());
     }
-    block.sequence_number = block.sequence_number.wrapping_add(1);
+    advance(&mut block);
     Write::Update(with_block(entry, block))
 }

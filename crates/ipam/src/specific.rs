@@ -1,15 +1,19 @@
 //! Taking one address that the caller names, and changing who is recorded as its owner.
 
-use crate::assign::{Attempt, Job};
-use crate::claims::Secured;
-use crate::clock::ATTEMPTS;
-use crate::commit::{BlockWrite, Committed};
+use crate::auto::AnyAddress;
+use crate::claims::{Claims, Secured};
+use crate::commit::{BlockWrite, BlockWriter, Committed};
 use crate::error::{Error, Result, TOO_MANY_ATTEMPTS};
-use crate::handles::Handles;
+use crate::handles::{HandleCounts, Handles};
 use crate::records::{self, block_key, handle_key, with_block};
+use crate::release::Releases;
 use crate::request::AssignIp;
-use crate::shared::{Settings, Shared};
+use crate::store::{IpamStore, Settings};
 use api::BlockAffinityState;
+use ipam_core::assignment::{Attempt, Job};
+use ipam_core::block::advance;
+use ipam_core::handle;
+use ipam_core::retry::{ATTEMPTS, is_repair_due};
 use ipam_core::{
     Block, Holder, IntendedUse, Owner, OwnerCheck, OwnerUpdate, TakeRefused, cooldown, owner, pools, take,
 };
@@ -19,14 +23,15 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// After how many attempts a handle that counts addresses which nobody finds is put right.
-const PATIENCE: u32 = 20;
+/// Requests about an address that the caller names.
+#[derive(Clone, Copy)]
+pub(crate) struct OneAddress<'a>(pub(crate) &'a IpamStore);
 
-impl Shared {
+impl OneAddress<'_> {
     pub(crate) async fn assign_ip(&self, request: &AssignIp) -> Result<()> {
         let address = request.address;
         let owner = request.intended_use.unwrap_or(IntendedUse::Workload).owner(&request.host);
-        let (settings, all) = futures::join!(self.read_settings(), self.pools());
+        let (settings, all) = futures::join!(self.0.read_settings(), self.0.pools());
         let (settings, all) = (settings?, all?);
         let pool = pools::containing(all.iter().filter(|pool| pool.is_enabled), address)
             .ok_or(Error::NotInPool(address))?;
@@ -38,7 +43,7 @@ impl Shared {
         let cidr = pool.block_of(address).ok_or(Error::NotInPool(address))?;
         let mut handles = Handles::default();
         let outcome = self.take_named(request, &owner, cidr, &settings, &mut handles).await;
-        self.settle(&mut handles).await;
+        HandleCounts(self.0).settle(&mut handles).await;
         outcome
     }
 
@@ -54,43 +59,41 @@ impl Shared {
         let counts: BTreeMap<String, i64> = request.handle.iter().map(|handle| (handle.clone(), 1)).collect();
         let mut known = None;
         for attempt in 0..ATTEMPTS {
-            self.wait_before(attempt).await;
+            self.0.wait_before(attempt).await;
             if self.has_already(request, handles, attempt).await? {
                 return Ok(());
             }
             let entry = match known.take() {
                 Some(entry) => Some(entry),
-                None => self.read(&block_key(cidr)).await?,
+                None => self.0.read(&block_key(cidr)).await?,
             };
             let (write, sequence_number) = match entry {
                 Some(entry) => {
                     let mut block = records::block(&entry)?.clone();
-                    cooldown::collect(&mut block, settings.config.ip_cooldown_seconds, self.clock.now());
+                    cooldown::collect(&mut block, settings.config.ip_cooldown_seconds, self.0.clock.now());
                     take::check_owner(&block, owner, settings.config.strict_affinity)?;
                     match take::take_address(&mut block, request.address, &holder) {
                         Err(TakeRefused::AlreadyAssigned(_)) if is_held(&block, request) => return Ok(()),
                         outcome => drop(outcome?),
                     }
-                    let sequence_number = block.sequence_number;
-                    block.sequence_number = sequence_number.wrapping_add(1);
+                    let sequence_number = advance(&mut block);
                     (BlockWrite::Update(with_block(&entry, block)), sequence_number)
                 }
                 None => {
-                    let now = self.clock.now();
+                    let now = self.0.clock.now();
                     let mut block = take::new_block(cidr, owner, request.host_reserved.as_ref(), now);
                     take::take_address(&mut block, request.address, &holder)?;
-                    let sequence_number = block.sequence_number;
-                    block.sequence_number = sequence_number.wrapping_add(1);
+                    let sequence_number = advance(&mut block);
                     let claim = records::new_claim(owner, cidr, BlockAffinityState::Confirmed);
                     (BlockWrite::Create { claim, block: records::new_block(block) }, sequence_number)
                 }
             };
             let is_update = matches!(write, BlockWrite::Update(_));
-            match self.commit(cidr, write, handles, &counts, settings).await {
+            match BlockWriter(self.0).commit(cidr, write, handles, &counts, settings).await {
                 Ok(Committed::Done { block, claim }) => {
-                    self.remember_block(cidr, Some(Arc::new(block)));
+                    self.0.remember_block(cidr, Some(Arc::new(block)));
                     if let Some(claim) = claim {
-                        self.remember_claim(&claim);
+                        Claims(self.0).remember_claim(&claim);
                     }
                     return Ok(());
                 }
@@ -100,7 +103,7 @@ impl Shared {
                 Ok(Committed::BlockChanged(None) | Committed::Unsupported) => {
                     let reserved = request.host_reserved.as_ref();
                     if let Secured::Ours { block, .. } =
-                        self.secure(cidr, owner, None, None, reserved).await?
+                        Claims(self.0).secure(cidr, owner, None, None, reserved).await?
                     {
                         known = Some(block);
                     }
@@ -112,7 +115,9 @@ impl Shared {
                     if let Ok(net) = IpNet::new(request.address, cidr.prefix_len()) {
                         let attempted = vec![Attempt { net, sequence_number }];
                         let holder = holder.clone();
-                        self.undo(Job { holder, attempted, ..Job::default() }, Vec::new()).await;
+                        AnyAddress(self.0)
+                            .undo(Job { holder, attempted, ..Job::default() }, Vec::new())
+                            .await;
                     }
                     return Err(error);
                 }
@@ -128,14 +133,13 @@ impl Shared {
             return Ok(false);
         }
         handles.limit(id, limit);
-        handles.learn(id, self.read(&handle_key(id)).await?);
+        handles.learn(id, self.0.read(&handle_key(id)).await?);
         let version = IpVersion::of(&IpNet::from(request.address));
         let Some(entry) = handles.known(id) else { return Ok(false) };
-        let count = ipam_core::handle::total(records::handle(entry)?, version);
-        if count < i64::try_from(limit).unwrap_or(i64::MAX) {
+        if handle::has_room(Some(records::handle(entry)?), version, 1, limit) {
             return Ok(false);
         }
-        let has = self.addresses_of(entry, id).await?;
+        let has = Releases(self.0).addresses_of(entry, id).await?;
         if has.contains(&request.address) {
             return Ok(true);
         }
@@ -143,8 +147,8 @@ impl Shared {
             return Err(Error::HandleHasOtherAddress { handle: id.clone(), address: request.address, limit });
         }
         // It counts what nobody finds: somebody is about to take it, or crashed before.
-        if attempt % PATIENCE == PATIENCE - 1 {
-            self.drop_unfounded(id).await?;
+        if is_repair_due(attempt) {
+            Releases(self.0).drop_unfounded(id).await?;
         }
         Ok(false)
     }
@@ -156,18 +160,20 @@ impl Shared {
         update: &OwnerUpdate,
         check: &OwnerCheck,
     ) -> Result<()> {
+        let releases = Releases(self.0);
         for attempt in 0..ATTEMPTS {
-            self.wait_before(attempt).await;
-            let (settings, entry) = futures::join!(self.read_settings(), self.block_containing(address));
+            self.0.wait_before(attempt).await;
+            let (settings, entry) =
+                futures::join!(self.0.read_settings(), releases.block_containing(address));
             let Some(entry) = entry? else {
                 return Err(Error::does_not_exist(&address, "IP is unassigned"));
             };
             let mut block = records::block(&entry)?.clone();
-            cooldown::collect(&mut block, settings?.config.ip_cooldown_seconds, self.clock.now());
+            cooldown::collect(&mut block, settings?.config.ip_cooldown_seconds, self.0.clock.now());
             owner::set_owners(&mut block, address, handle, update, check)?;
-            block.sequence_number = block.sequence_number.wrapping_add(1);
-            self.remember_block(block.cidr, None);
-            match self.backend.update(&with_block(&entry, block)).await {
+            advance(&mut block);
+            self.0.remember_block(block.cidr, None);
+            match self.0.backend.update(&with_block(&entry, block)).await {
                 Err(error) if error.is_conflict() || error.is_does_not_exist() => {}
                 outcome => return outcome.map(|_: KvPair| ()).map_err(Error::from),
             }

@@ -6,7 +6,7 @@
 use api::kubernetes::Node;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use client::config::Environment;
+use daemon::Environment;
 use datastore::kubernetes::repeating::{self, WaitLimit};
 use futures::FutureExt as _;
 use http::{Method, Request};
@@ -151,7 +151,7 @@ impl KubeAccess {
     /// The API of the cluster that this pod runs in.
     ///
     /// # Errors
-    /// When this is no pod, or its files cannot be used.
+    /// When this is not a pod, or its files cannot be used.
     pub async fn in_cluster(
         environment: &(dyn Environment + Send + Sync),
         service_account: &Path,
@@ -232,7 +232,7 @@ impl KubeAccess {
     /// The texts of a config map.
     ///
     /// # Errors
-    /// When it cannot be read; [`ApiError::is_not_found`] tells that there is none.
+    /// When it cannot be read; [`ApiError::is_not_found`] says that there is none.
     pub async fn config_map(
         &self,
         namespace: &str,
@@ -252,7 +252,7 @@ impl KubeAccess {
     /// A node, as Kubernetes has it.
     ///
     /// # Errors
-    /// When it cannot be read; [`ApiError::is_not_found`] tells that there is none.
+    /// When it cannot be read; [`ApiError::is_not_found`] says that there is none.
     pub async fn node(&self, name: &str) -> Result<Node, ApiError> {
         let what = format!("reading Kubernetes node {name}");
         self.request(what, Method::GET, &format!("/api/v1/nodes/{}", segment(name)), None, JSON).await
@@ -297,7 +297,7 @@ impl KubeAccess {
             .uri(path)
             .header(http::header::ACCEPT, JSON)
             .header(http::header::CONTENT_TYPE, content_type)
-            // A server that is busy for longer than we are patient is told as such, not as one that is silent.
+            // A server that is busy for longer than we are patient is reported as such, not as one that is silent.
             .extension(WaitLimit(self.patience / 2))
             .body(body.unwrap_or_default());
         let request = match request {

@@ -55,7 +55,7 @@ pub fn render(server: &str, trust: Trust<'_>, token: &str) -> String {
 /// # Errors
 /// When it cannot be written.
 pub fn write(path: &Path, text: &str) -> io::Result<()> {
-    crate::files::write(path, text.as_bytes(), MODE)
+    daemon::files::write(path, text.as_bytes(), MODE)
 }
 
 #[cfg(test)]

@@ -148,7 +148,7 @@ pub fn from_file(path: &Path) -> Result<Token, TokenError> {
     parse(text.trim()).map_err(|reason| TokenError::Claims { path: name(), reason })
 }
 
-/// A token whose end stands in its own claims. Its signature is the API's business.
+/// A token whose end is in its own claims. Its signature is the API's business.
 fn parse(text: &str) -> Result<Token, String> {
     #[derive(Deserialize)]
     struct Claims {
@@ -167,7 +167,7 @@ fn parse(text: &str) -> Result<Token, String> {
     let expires = Duration::try_from_secs_f64(seconds)
         .ok()
         .and_then(|since| Timestamp::new(i64::try_from(since.as_secs()).ok()?, 0).ok())
-        .ok_or_else(|| format!("its 'exp' is no moment: {seconds}"))?;
+        .ok_or_else(|| format!("its 'exp' is not a moment: {seconds}"))?;
     Ok(Token { text: text.to_owned(), expires })
 }
 
@@ -217,7 +217,7 @@ mod tests {
             ("a.!!.c".to_owned(), "not base64"),
             (token("[]"), "not readable"),
             (token("{}"), "no 'exp'"),
-            (token(r#"{"exp":-1}"#), "no moment"),
+            (token(r#"{"exp":-1}"#), "not a moment"),
         ] {
             let error = parse(&text).expect_err(&text);
             assert!(error.contains(expected), "{error}");

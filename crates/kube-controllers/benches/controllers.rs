@@ -6,16 +6,15 @@
 //! every ten. It refuses to judge: goals are printed.
 
 use anyhow::{Context as _, Result, bail};
-use client::config::{ClientConfig, Environment};
+use client::config::ClientConfig;
 use client::{Client, DatastoreType};
+use daemon::Variables;
 use futures::StreamExt as _;
 use kube_access::KubeAccess;
+use kube_access::cluster::Cluster;
 use kube_controllers::cli;
-use kube_controllers::cluster::Cluster;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::io;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -76,7 +75,7 @@ async fn measure() -> Result<()> {
     };
     let begin = Instant::now();
     let kubernetes = servers.variables(DatastoreType::Kubernetes);
-    let cluster = Cluster::new(&KubeAccess::open(&kubernetes, Path::new("/nowhere")).await?);
+    let cluster = Cluster::new(&KubeAccess::open(&Variables::new(&kubernetes), Path::new("/nowhere")).await?);
     fill(&cluster, load).await?;
     println(&format!(
         "{} pods, {} nodes, {} namespaces made in {:.0?}",
@@ -85,7 +84,7 @@ async fn measure() -> Result<()> {
         load.namespaces,
         begin.elapsed()
     ));
-    let client = Client::open(&ClientConfig::load(None, &kubernetes)?).await?;
+    let client = Client::open(&ClientConfig::load(None, &Variables::new(&kubernetes))?).await?;
     client.backend().install().await?;
 
     let mut report = Report::new("controllers");
@@ -115,8 +114,8 @@ async fn one(
         DatastoreType::Kubernetes => "node,loadbalancer",
         _ => "policy,namespace,serviceaccount,workloadendpoint,node,loadbalancer",
     };
-    variables.0.insert("ENABLED_CONTROLLERS".to_owned(), controllers.to_owned());
-    let client = Client::open(&ClientConfig::load(None, &variables)?).await?;
+    variables.insert("ENABLED_CONTROLLERS".to_owned(), controllers.to_owned());
+    let client = Client::open(&ClientConfig::load(None, &Variables::new(&variables))?).await?;
     let begin = Instant::now();
     let log = folder.path().join("log");
     let mut running = Running::start(&variables, folder.path(), &log)?;
@@ -205,13 +204,13 @@ struct Servers {
 }
 
 impl Servers {
-    fn variables(&self, datastore: DatastoreType) -> Variables {
+    fn variables(&self, datastore: DatastoreType) -> BTreeMap<String, String> {
         let kubeconfig = self.api_server.0.kubeconfig().to_string_lossy().into_owned();
-        Variables(BTreeMap::from([
+        BTreeMap::from([
             ("KUBECONFIG".to_owned(), kubeconfig),
             ("DATASTORE_TYPE".to_owned(), datastore.as_str().to_owned()),
             ("ETCD_ENDPOINTS".to_owned(), self.store.endpoint()),
-        ]))
+        ])
     }
 
     /// How many requests the server of the datastore has answered so far, watches aside.
@@ -251,22 +250,6 @@ fn sum(page: &str, name: &str, without: &[&str]) -> f64 {
         .sum()
 }
 
-struct Variables(BTreeMap<String, String>);
-
-impl Environment for Variables {
-    fn variable(&self, name: &str) -> Option<OsString> {
-        self.0.get(name).map(OsString::from)
-    }
-
-    fn read_file(&self, path: &Path) -> io::Result<String> {
-        std::fs::read_to_string(path)
-    }
-
-    fn exists(&self, path: &Path) -> bool {
-        path.exists()
-    }
-}
-
 /// What a process has in memory, in MiB.
 struct Memory {
     resident: f64,
@@ -279,13 +262,13 @@ struct Memory {
 struct Running(Child);
 
 impl Running {
-    fn start(variables: &Variables, folder: &Path, log: &Path) -> Result<Self> {
+    fn start(variables: &BTreeMap<String, String>, folder: &Path, log: &Path) -> Result<Self> {
         let output = std::fs::File::create(log)?;
         let child = Command::new(testkit::measured_program()?)
             .args(["kube-controllers", "--health-port=0", "--status-file"])
             .arg(folder.join("status.json"))
             .env_clear()
-            .envs(&variables.0)
+            .envs(variables)
             .env(CHILD, folder.join("status.json"))
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)
@@ -400,7 +383,7 @@ fn pod(number: usize, nodes: usize) -> Value {
 /// Replaces pods: each is deleted, and another one made.
 async fn churn(cluster: &Cluster, count: usize) -> Result<()> {
     let page = cluster
-        .page::<Value>(kube_controllers::cluster::Collection { prefix: "/api/v1", plural: "pods" }, None)
+        .page::<Value>(kube_access::cluster::Collection { prefix: "/api/v1", plural: "pods" }, None)
         .await?;
     let text = |pod: &Value, pointer: &str| {
         pod.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()

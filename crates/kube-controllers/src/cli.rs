@@ -1,19 +1,16 @@
 //! The command line: `kube-controllers`, and the probe that reads its status file.
 
-use crate::config::LogLevel;
 use crate::leader::LeaderSettings;
 use crate::run::{Options, Surroundings, run};
-use crate::shutdown::ShutdownHandle;
 use crate::status::{self, DEFAULT_FILE};
 use anyhow::Result;
 use clap::{Args, Parser};
-use client::config::SystemEnvironment;
+use daemon::SystemEnvironment;
+use daemon::log::{LevelFilter, Log};
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use tokio::signal::unix::{SignalKind, signal};
-use tracing_subscriber::EnvFilter;
 
 /// Run the Calico Kubernetes controllers.
 #[derive(Clone, Debug, Args)]
@@ -58,32 +55,15 @@ pub struct CheckArguments {
 /// # Errors
 /// Those of [`run`].
 pub fn main(arguments: &Arguments) -> Result<ExitCode> {
-    let builder = tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .with_env_filter(EnvFilter::new(LogLevel::Info.directive()))
-        .with_filter_reloading();
-    let handle = builder.reload_handle();
-    // Whoever embeds us may log already.
-    let _ = builder.try_init();
+    let log = Log::start(LevelFilter::INFO);
     let surroundings = Surroundings {
         environment: Box::new(SystemEnvironment),
-        set_log_level: Box::new(move |level| {
-            // Only fails when nobody logs any more.
-            let _ = handle.reload(EnvFilter::new(level.directive()));
-        }),
+        set_log_level: Box::new(move |level| log.set_screen(level.filter())),
     };
     // One thread: the work is waiting for answers, and every further thread keeps memory of its own.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let (end, shutdown) = ShutdownHandle::new();
-        tokio::spawn(async move {
-            asked_to_end().await;
-            tracing::info!("asked to end");
-            end.request();
-            // The handle lives on: dropping it would be a request, too.
-            std::future::pending::<()>().await;
-        });
+        let shutdown = daemon::signals::shutdown()?;
         run(options(arguments), surroundings, shutdown).await
     })?;
     Ok(ExitCode::SUCCESS)
@@ -102,24 +82,6 @@ fn options(arguments: &Arguments) -> Options {
             name: arguments.leader_elect_name.clone(),
             identity: identity(),
         }),
-    }
-}
-
-async fn asked_to_end() {
-    let hear = |kind| async move {
-        match signal(kind) {
-            Ok(mut signal) => {
-                signal.recv().await;
-            }
-            Err(error) => {
-                tracing::error!(%error, "cannot listen for signals");
-                std::future::pending::<()>().await;
-            }
-        }
-    };
-    tokio::select! {
-        () = hear(SignalKind::terminate()) => {}
-        () = hear(SignalKind::interrupt()) => {}
     }
 }
 

@@ -1,6 +1,6 @@
 //! The history of the etcd datastore, cut off once in a period, in turn with whoever else does that.
 
-use crate::shutdown::Shutdown;
+use daemon::Shutdown;
 use datastore::{Backend, Compaction};
 use std::sync::Arc;
 use std::time::Duration;

@@ -2,14 +2,14 @@
 //!
 //! A controller is made with a [`Context`]: there it asks for informers and kinds of Calico's data and subscribes. Then
 //! everything is started, and [`Controller::run`] works until the end is asked for. When the configuration changes in a way
-//! that matters, all controllers end and are made anew.
+//! that matters, all controllers end and are made again.
 
-use crate::cluster::Cluster;
 use crate::feed::DataFeed;
 use crate::informer::Informers;
-use crate::shutdown::Shutdown;
 use async_trait::async_trait;
 use client::{Client, DatastoreType};
+use daemon::Shutdown;
+use kube_access::cluster::Cluster;
 use telemetry::Metrics;
 
 /// What controllers share. Cheap to clone.

@@ -9,15 +9,15 @@ use crate::controller::{Context, Controller};
 use crate::informer::kinds::Pod;
 use crate::informer::{Informer, ObjectKey};
 use crate::profiles::metadata;
-use crate::queue::{Outcome, RetryPolicy, WorkQueue};
-use crate::shutdown::Shutdown;
+use crate::queue::{Outcome, RETRY, WorkQueue};
 use crate::workers;
 use api::meta::StringMap;
+use api::words::KUBERNETES;
 use api::{Kind, Resource, WorkloadEndpoint, WorkloadEndpointIdentifiers, kubernetes};
 use async_trait::async_trait;
+use daemon::Shutdown;
 use datastore::{Backend, Error};
 use futures::StreamExt as _;
-use model::kubernetes::annotations::ORCHESTRATOR;
 use model::kubernetes::pod::{DEFAULT_INTERFACE_PREFIX, workload_endpoint};
 use model::{KvPair, ListOptions, Value};
 use std::collections::HashSet;
@@ -101,7 +101,7 @@ impl Endpoints {
         let inner = Arc::new(Inner {
             context: context.clone(),
             informer: context.informers.of::<Pod>(),
-            queue: WorkQueue::new(RetryPolicy::default()),
+            queue: WorkQueue::new(RETRY),
             is_live: AtomicBool::new(false),
             early: Mutex::default(),
         });
@@ -215,7 +215,7 @@ impl Inner {
     async fn endpoints(&self, key: &ObjectKey, pod: &Pod) -> Result<Vec<WorkloadEndpoint>, Error> {
         let identifiers = WorkloadEndpointIdentifiers {
             node: pod.node.to_string(),
-            orchestrator: ORCHESTRATOR.to_owned(),
+            orchestrator: KUBERNETES.to_owned(),
             pod: key.name.to_string(),
             ..WorkloadEndpointIdentifiers::default()
         };
@@ -251,7 +251,7 @@ impl Inner {
 fn endpoint_of_pod(entry: KvPair) -> Option<WorkloadEndpoint> {
     let Value::Resource(Resource::WorkloadEndpoint(mut endpoint)) = entry.value else { return None };
     endpoint.metadata.resource_version = entry.revision;
-    (endpoint.spec.orchestrator == ORCHESTRATOR).then_some(*endpoint)
+    (endpoint.spec.orchestrator == KUBERNETES).then_some(*endpoint)
 }
 
 #[cfg(test)]

@@ -3,15 +3,14 @@
 //!
 //! It keeps no values. A feed that nobody asked for is not started.
 
-use async_trait::async_trait;
-use model::feed::{Status, Update};
-use model::{Key, ListOptions};
+use follow::processor::Stored;
+use follow::{FeedEvent, FollowedKind, Follower};
+use model::ListOptions;
+use model::feed::{FeedEntry, FeedKeyRef, Status};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
-use syncer::processor::Raw;
-use syncer::{FollowedKind, Sink, Syncer};
 
-type UpdateListener = Box<dyn Fn(&Update) + Send + Sync>;
+type UpdateListener = Box<dyn Fn(&FeedEntry) + Send + Sync>;
 type StatusListener = Box<dyn Fn(Status) + Send + Sync>;
 
 /// The feed, before and after its start. Cheap to clone.
@@ -29,7 +28,7 @@ struct Listeners {
 impl DataFeed {
     /// Calls `listener` for every entry that `list` selects, values as they are stored. To be called before the start; the
     /// listener must not wait.
-    pub fn follow(&self, list: ListOptions, listener: impl Fn(&Update) + Send + Sync + 'static) {
+    pub fn follow(&self, list: ListOptions, listener: impl Fn(&FeedEntry) + Send + Sync + 'static) {
         self.listeners().updates.push((list, Box::new(listener)));
     }
 
@@ -38,9 +37,9 @@ impl DataFeed {
         self.listeners().status.push(Box::new(listener));
     }
 
-    /// Starts following what was asked for; nothing when nobody asked. Dropping the syncer ends it.
+    /// Starts following what was asked for; nothing when nobody asked. Dropping the follower ends it.
     #[must_use]
-    pub fn start(&self, backend: &Arc<dyn datastore::Backend>) -> Option<Syncer> {
+    pub fn start(&self, backend: &Arc<dyn datastore::Backend>) -> Option<Follower> {
         let mut kinds: Vec<ListOptions> = Vec::new();
         for (list, _) in &self.listeners().updates {
             if !kinds.contains(list) {
@@ -50,8 +49,35 @@ impl DataFeed {
         if kinds.is_empty() {
             return None;
         }
-        let kinds = kinds.into_iter().map(|list| FollowedKind::new(list, Raw)).collect();
-        Some(syncer::start(backend, kinds, self.clone()))
+        let kinds = kinds.into_iter().map(|list| FollowedKind::new(list, Stored)).collect();
+        let (follower, mut events) = follow::follow(backend, kinds);
+        let feed = self.clone();
+        tokio::spawn(async move {
+            while let Some(event) = events.recv().await {
+                feed.take(event);
+            }
+        });
+        Some(follower)
+    }
+
+    fn take(&self, event: FeedEvent) {
+        let listeners = self.listeners();
+        match event {
+            FeedEvent::Entries(entries) => {
+                for entry in &entries {
+                    for (list, listener) in &listeners.updates {
+                        if selects(list, entry.key()) {
+                            listener(entry);
+                        }
+                    }
+                }
+            }
+            FeedEvent::Status(status) => {
+                tracing::debug!(status = status.as_str(), "feed of Calico's data");
+                listeners.status.iter().for_each(|listener| listener(status));
+            }
+            FeedEvent::Away(error) => tracing::warn!(error, "cannot follow Calico's data"),
+        }
     }
 
     fn listeners(&self) -> std::sync::MutexGuard<'_, Listeners> {
@@ -65,37 +91,12 @@ impl fmt::Debug for DataFeed {
     }
 }
 
-#[async_trait]
-impl Sink for DataFeed {
-    async fn updates(&mut self, updates: Vec<Update>) {
-        let listeners = self.listeners();
-        for update in &updates {
-            for (list, listener) in &listeners.updates {
-                if selects(list, &update.key) {
-                    listener(update);
-                }
-            }
-        }
-    }
-
-    async fn status(&mut self, status: Status) {
-        tracing::debug!(status = status.as_str(), "feed of Calico's data");
-        for listener in &self.listeners().status {
-            listener(status);
-        }
-    }
-
-    async fn failed(&mut self, error: String) {
-        tracing::warn!(error, "cannot follow Calico's data");
-    }
-}
-
 /// Whether an entry is of the sort that a list names.
-fn selects(list: &ListOptions, key: &Key) -> bool {
+fn selects(list: &ListOptions, key: FeedKeyRef<'_>) -> bool {
     match (list, key) {
-        (ListOptions::Resource { kind, .. }, Key::Resource(resource)) => *kind == resource.kind,
-        (ListOptions::Block { .. }, Key::Block { .. })
-        | (ListOptions::BlockAffinity { .. }, Key::BlockAffinity(_)) => true,
+        (ListOptions::Resource { kind, .. }, FeedKeyRef::Resource(resource)) => *kind == resource.kind,
+        (ListOptions::Block { .. }, FeedKeyRef::Block(_))
+        | (ListOptions::BlockAffinity { .. }, FeedKeyRef::BlockAffinity(_)) => true,
         _ => false,
     }
 }

@@ -10,8 +10,8 @@ mod tests;
 
 pub use lease::{Decision, LeaseSpec, Observed, Tenure, Timing, decide};
 
-use crate::cluster::{Cluster, ClusterError, Collection};
-use crate::shutdown::Shutdown;
+use daemon::Shutdown;
+use kube_access::cluster::{Cluster, ClusterError, Collection};
 use lease::{given_back, held};
 use serde::Deserialize;
 use serde_json::json;
@@ -164,7 +164,7 @@ impl Candidate {
                 let path = format!(
                     "{}/namespaces/{}/{}",
                     LEASES.prefix,
-                    crate::cluster::encode(&self.settings.namespace),
+                    kube_access::cluster::encode(&self.settings.namespace),
                     LEASES.plural
                 );
                 let created = self.cluster.create::<Lease>(&self.what("create"), &path, &body).await;

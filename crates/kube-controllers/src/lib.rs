@@ -18,14 +18,12 @@
 //! reads, writes and waits. It refuses to keep whole Kubernetes objects, and to delete what it cannot prove to be gone.
 
 pub mod cli;
-pub mod cluster;
 pub mod compaction;
 pub mod config;
 pub mod controller;
 pub mod copy;
 pub mod endpoints;
 pub mod feed;
-pub mod flannel;
 pub mod informer;
 pub mod ipam_gc;
 pub mod leader;
@@ -37,6 +35,5 @@ pub mod pools;
 pub mod profiles;
 pub mod queue;
 pub mod run;
-pub mod shutdown;
 pub mod status;
 mod workers;

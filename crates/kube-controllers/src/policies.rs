@@ -1,12 +1,12 @@
 //! Kubernetes NetworkPolicy → Calico NetworkPolicy `knp.default.NAME`, for the etcd datastore. (In the Kubernetes
 //! datastore Calico reads them in place.)
 
-use crate::cluster::Collection;
 use crate::copy::Copied;
 use crate::informer::kinds::WireMeta;
 use crate::informer::{ObjectKey, Slim, Strings, Taken};
 use api::kubernetes::NetworkPolicy as KubernetesPolicy;
 use api::{NetworkPolicy, NetworkPolicySpec, Object, Resource};
+use kube_access::cluster::Collection;
 use model::Value;
 use model::kubernetes::network_policy::kubernetes_network_policy;
 use serde::Deserialize;

@@ -5,9 +5,9 @@ use crate::copy::Copied;
 use crate::informer::kinds::{Namespace, ServiceAccount};
 use crate::informer::{Labels, ObjectKey};
 use api::meta::{ObjectMeta, StringMap};
+use api::words::NAMESPACE_PROFILE_PREFIX;
 use api::{Object, Profile, ProfileSpec, Resource, kubernetes};
 use model::Value;
-use model::kubernetes::annotations::NAMESPACE_PROFILE_PREFIX;
 use model::kubernetes::profile::{
     ProfileOwner, namespace_profile, profile_owner, service_account_profile, service_account_profile_name,
 };

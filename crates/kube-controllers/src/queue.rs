@@ -8,6 +8,7 @@
 //! [`Waiting`] decides, with the time as an argument; [`WorkQueue`] lets workers wait for it. No timer runs while nothing
 //! waits.
 
+use daemon::Backoff;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -15,28 +16,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// When a failed key comes again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RetryPolicy {
-    /// The pause after the first failure.
-    pub first: Duration,
-    /// The longest pause.
-    pub longest: Duration,
-}
-
-impl Default for RetryPolicy {
-    fn default() -> Self {
-        Self { first: Duration::from_millis(5), longest: Duration::from_secs(60) }
-    }
-}
-
-impl RetryPolicy {
-    /// The pause after this many failures in a row.
-    fn pause(&self, failures: u32) -> Duration {
-        let doubled = self.first.saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1)));
-        doubled.min(self.longest)
-    }
-}
+/// The pauses before a failed key comes again.
+pub const RETRY: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_secs(60));
 
 /// What became of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +50,7 @@ struct Entry {
 /// The keys that wait, and those that are being worked on.
 #[derive(Debug)]
 pub struct Waiting<K> {
-    policy: RetryPolicy,
+    policy: Backoff,
     entries: HashMap<K, Entry>,
     ready: VecDeque<K>,
     later: BTreeMap<(Instant, u64), K>,
@@ -79,7 +60,7 @@ pub struct Waiting<K> {
 impl<K: Clone + Eq + Hash + Debug> Waiting<K> {
     /// Nothing waits.
     #[must_use]
-    pub fn new(policy: RetryPolicy) -> Self {
+    pub fn new(policy: Backoff) -> Self {
         Self { policy, entries: HashMap::new(), ready: VecDeque::new(), later: BTreeMap::new(), sequence: 0 }
     }
 
@@ -165,7 +146,7 @@ impl<K: Clone + Eq + Hash + Debug> Waiting<K> {
             }
             return;
         }
-        self.add_at(key.clone(), now + self.policy.pause(failures));
+        self.add_at(key.clone(), now + self.policy.after(failures));
     }
 
     /// How many keys wait or are being worked on.
@@ -197,7 +178,7 @@ impl<K> Clone for WorkQueue<K> {
 impl<K: Clone + Eq + Hash + Debug + Send> WorkQueue<K> {
     /// An empty queue.
     #[must_use]
-    pub fn new(policy: RetryPolicy) -> Self {
+    pub fn new(policy: Backoff) -> Self {
         Self { waiting: Arc::new(Mutex::new(Waiting::new(policy))), news: Arc::new(Notify::new()) }
     }
 
@@ -261,7 +242,7 @@ mod tests {
     use std::collections::HashSet;
 
     fn queue() -> (Waiting<&'static str>, Instant) {
-        (Waiting::new(RetryPolicy::default()), Instant::now())
+        (Waiting::new(RETRY), Instant::now())
     }
 
     #[test]
@@ -341,7 +322,7 @@ mod tests {
         /// Whatever happens in whatever order: no two workers have one key, and what was added comes.
         #[test]
         fn nothing_is_lost_and_nothing_is_had_twice(events in proptest::collection::vec(event(), 0..60)) {
-            let (mut queue, mut now) = (Waiting::new(RetryPolicy::default()), Instant::now());
+            let (mut queue, mut now) = (Waiting::new(RETRY), Instant::now());
             let mut working: Vec<u8> = Vec::new();
             let mut owed: HashSet<u8> = HashSet::new();
             for event in events {
@@ -388,7 +369,7 @@ mod tests {
 
     #[tokio::test]
     async fn workers_share_the_keys() {
-        let queue = WorkQueue::new(RetryPolicy::default());
+        let queue = WorkQueue::new(RETRY);
         let workers: Vec<_> = (0..3)
             .map(|_| {
                 let queue = queue.clone();

@@ -100,7 +100,7 @@ fn write(path: &Path, readiness: &Readiness) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder)?;
     }
-    kube_access::files::write(path, &serde_json::to_vec(readiness)?, 0o644)
+    daemon::files::write(path, &serde_json::to_vec(readiness)?, 0o644)
 }
 
 #[cfg(test)]

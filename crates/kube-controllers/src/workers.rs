@@ -4,15 +4,12 @@
 //! It refuses to know what is compared or worked on.
 
 use crate::config::SyncConfig;
+use daemon::Backoff;
 use datastore::Error;
 use std::time::Duration;
 
 /// How many requests one worker has under way.
 const REQUESTS_PER_WORKER: usize = 8;
-/// The pauses while everything cannot be compared.
-const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-
 /// Runs as many of `work` as the configuration asks for, and `compare` by its period. It does not end.
 pub(crate) async fn run<W, C>(
     name: &'static str,
@@ -36,12 +33,12 @@ async fn compare_periodically<C>(name: &'static str, period: Duration, compare: 
 where
     C: Future<Output = Result<(usize, usize), Error>>,
 {
-    let mut pause = SHORTEST_PAUSE;
+    let mut backoff = Backoff::SERVER;
     loop {
         match compare().await {
             Ok((checked, wrong)) => {
                 tracing::info!(controller = name, checked, wrong, "compared everything");
-                pause = SHORTEST_PAUSE;
+                backoff.reset();
                 if period.is_zero() {
                     return;
                 }
@@ -49,8 +46,7 @@ where
             }
             Err(error) => {
                 tracing::warn!(controller = name, %error, "cannot compare everything");
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(LONGEST_PAUSE);
+                tokio::time::sleep(backoff.pause()).await;
             }
         }
     }

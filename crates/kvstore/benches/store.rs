@@ -363,7 +363,7 @@ async fn puts(endpoint: &str, clients: usize, time: Duration) -> Result<(u32, f6
 /// Milliseconds of one range over all keys of the prefix; the median of as many as fit.
 async fn ranges(endpoint: &str, time: Duration) -> Result<f64> {
     let mut connection = connect(endpoint).await?;
-    let (key, range_end) = kvstore::prefix_range("/range/".into());
+    let (key, range_end) = kvstore_engine::prefix_range("/range/".into());
     let request = pb::RangeRequest { key, range_end, ..pb::RangeRequest::default() };
     let start = Instant::now();
     let mut each = Vec::new();
@@ -383,7 +383,7 @@ async fn watches(endpoint: &str, time: Duration) -> Result<f64> {
     const WRITERS: usize = 8;
     let mut streams = Vec::new();
     for mut connection in clients(endpoint, WATCHERS).await? {
-        let (key, range_end) = kvstore::prefix_range("/watched/".into());
+        let (key, range_end) = kvstore_engine::prefix_range("/watched/".into());
         let create = pb::WatchCreateRequest { key, range_end, ..pb::WatchCreateRequest::default() };
         let union = pb::watch_request::RequestUnion::CreateRequest(create);
         let first = pb::WatchRequest { request_union: Some(union) };

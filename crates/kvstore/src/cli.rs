@@ -2,16 +2,14 @@
 //! that mean nothing here are accepted with a warning. [`run`] is all of `tortie datastore`; [`Arguments::config`] is the part without
 //! a process around it.
 
-use std::{io::IsTerminal as _, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 use anyhow::Context as _;
 use clap::Args;
-use tokio::signal::unix::{SignalKind, signal};
 
-use crate::{
-    engine::Options,
-    server::{self, AutoCompaction, Config, Endpoint, EndpointError, TlsFiles},
-};
+use kvstore_engine::Options;
+
+use crate::server::{self, AutoCompaction, Config, Endpoint, EndpointError, TlsFiles};
 
 /// Runs the embedded store: etcd's v3 API on one file.
 #[derive(Debug, Clone, Args)]
@@ -189,28 +187,16 @@ impl Arguments {
 /// When an argument is wrong or the server cannot start.
 pub fn run(arguments: Arguments) -> anyhow::Result<()> {
     let config = arguments.config()?;
-    let filter = tracing_subscriber::EnvFilter::try_new(&arguments.log_level)
+    let level = daemon::log::level(&arguments.log_level)
         .with_context(|| format!("--log-level: {:?} is not a level", arguments.log_level))?;
-    let subscriber = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal());
-    // If the program around us has set one already, that one stays.
-    let _ = subscriber.try_init();
+    let _log = daemon::log::Log::start(level);
     for flag in arguments.ignored() {
-        tracing::warn!("{flag} has no effect: the embedded store is no cluster member");
+        tracing::warn!("{flag} has no effect: the embedded store is not a cluster member");
     }
     drop(arguments);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let served: anyhow::Result<()> = runtime.block_on(async {
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        let shutdown = async move {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-            }
-        };
+        let shutdown = daemon::signals::end()?;
         // The text names its causes already; as a chain they would be printed once more.
         server::run(config, shutdown).await.map_err(|error| anyhow::anyhow!("{error}"))
     });

@@ -6,7 +6,7 @@ mod commands;
 
 use crate::probe::Protocol;
 use crate::screen::Screen;
-use crate::topology::{Dataplane, Datastore, Encap, Families, Wish};
+use crate::topology::{Bgp, Dataplane, Datastore, Encap, Families, Wish};
 use crate::{called, scenario, topology_file};
 use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand, ValueEnum};
@@ -145,6 +145,15 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         html: Option<PathBuf>,
     },
+    /// Open a living cluster in the browser: traffic, what is denied and why. Everything is removed at the end (Ctrl-C). A
+    /// lab of this name that runs already (made with --flows) is shown as it is, and stays.
+    Ui {
+        #[command(flatten)]
+        wish: WishFlags,
+        /// The port of 127.0.0.1 that the page is at; any free one without this flag.
+        #[arg(long, value_name = "PORT", default_value_t = 0, hide_default_value = true)]
+        port: u16,
+    },
     /// Play a walk-through on a real kube-apiserver and check each line of it. Nothing stays.
     Scenario {
         /// Which one.
@@ -243,6 +252,16 @@ struct WishFlags {
     /// How packets of pods travel between nodes [default: vxlan].
     #[arg(long, value_enum)]
     encap: Option<Encap>,
+    /// Who carries routes between nodes; with BGP each subnet is a rack with a router of its own, and nothing is
+    /// encapsulated unless --encap says so [default: none].
+    #[arg(long, value_enum)]
+    bgp: Option<Bgp>,
+    /// How many Typhas stand between the datastore and the nodes; every agent follows one of them [default: 0].
+    #[arg(long, value_name = "N")]
+    typha: Option<usize>,
+    /// Log flows to a Goldmane at the router, so that `lab ctl flows` and `lab ui` show who talked to whom.
+    #[arg(long)]
+    flows: bool,
     /// The packet filter [default: nftables].
     #[arg(long, value_enum)]
     dataplane: Option<Dataplane>,
@@ -276,6 +295,11 @@ impl WishFlags {
         }
         wish.subnets = self.subnets.or(wish.subnets);
         wish.encap = self.encap.or(wish.encap);
+        wish.bgp = self.bgp.or(wish.bgp);
+        wish.typhas = self.typha.or(wish.typhas);
+        if self.flows {
+            wish.flows = Some(true);
+        }
         wish.dataplane = self.dataplane.or(wish.dataplane);
         wish.datastore = self.datastore.or(wish.datastore);
         if self.ipv6 {

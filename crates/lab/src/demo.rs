@@ -3,6 +3,10 @@
 //! Its exit code says whether what was measured is what `explain` expected, and whether the policies did what they are
 //! for. It refuses to leave anything behind, also when it fails.
 
+mod denied;
+
+use crate::bgp;
+use crate::called;
 use crate::interrupt;
 use crate::lab::{self, Lab};
 use crate::matrix::{Columns, Matrix};
@@ -65,12 +69,16 @@ pub fn run(name: Option<&str>, wish: &Wish, html: Option<&Path>, screen: &mut Sc
     screen.heading("The end");
     let removed = lab.down();
     if interrupt::came() && removed.is_ok() {
-        bail!("interrupted: everything is removed");
+        bail!("interrupted: everything was removed");
     }
     shown?;
     removed?;
     screen.done("everything is removed: processes, namespaces, files");
     screen.print(&format!("\nAll as expected, in {:.1} s.\n", screen.seconds()));
+    screen.say(&format!(
+        "Next: `{}` opens a cluster like this one in the browser: traffic, what is denied, and by which policy.",
+        called::command(called::USUAL_LAB, "ui")
+    ));
     Ok(())
 }
 
@@ -95,6 +103,11 @@ fn show(lab: &Lab, html: Option<&Path>, screen: &mut Screen) -> Result<()> {
         screen.heading(title);
         screen.indented(&lab.calicoctl(&arguments, "")?);
     }
+    if lab.topology().bgp.is_spoken() {
+        screen.heading("The routes that nodes learnt by BGP");
+        screen.indented(&bgp::learnt(lab)?);
+    }
+    screen.say(&format!("Routes between nodes are carried by {}.", bgp::carrier(lab.topology())));
     let columns = Columns::default();
     screen.heading("Who reaches whom, before any policy");
     screen.say("Every pod connects to every other pod, on two ports. Nothing is refused.");
@@ -113,6 +126,9 @@ fn show(lab: &Lab, html: Option<&Path>, screen: &mut Screen) -> Result<()> {
     let allowed = measured(lab, &columns, screen)?;
     let (reached, refused, _) = allowed.counts();
     expect(reached > 0 && refused > 0, "one label and one port are let in, and nothing else")?;
+    if lab.topology().flows {
+        denied::show(lab, &allowed, screen)?;
+    }
     if let Some(path) = html {
         std::fs::write(
             path,
@@ -130,7 +146,7 @@ fn measured(lab: &Lab, columns: &Columns, screen: &mut Screen) -> Result<Matrix>
     let text = matrix.to_text_within(screen.colours(), screen.width());
     screen.print(&format!("\n{text}"));
     if !matrix.agrees() {
-        bail!("what was measured is not what was expected:\n{}", matrix.disagreements().join("\n"));
+        bail!("the measured matrix differs from the expected one:\n{}", matrix.disagreements().join("\n"));
     }
     let (reached, refused, _) = matrix.counts();
     screen.done(&format!("{} connections measured, all as calicoctl explain expects", reached + refused));

@@ -2,57 +2,11 @@
 
 use crate::settings::Variables;
 use anyhow::{Context as _, Result};
-use api::{Kind, Resource};
-use client::config::Environment;
 use client::{Client, ClientConfig, DatastoreType, ListQuery};
 use explain::Cluster;
 use model::ListOptions;
 use netlink::namespace::Namespace;
-use std::ffi::OsString;
 use std::path::Path;
-
-/// What every datastore has.
-const STORED: [Kind; 14] = [
-    Kind::FelixConfiguration,
-    Kind::GlobalNetworkPolicy,
-    Kind::GlobalNetworkSet,
-    Kind::HostEndpoint,
-    Kind::IPPool,
-    Kind::NetworkPolicy,
-    Kind::NetworkSet,
-    Kind::Node,
-    Kind::Profile,
-    Kind::StagedGlobalNetworkPolicy,
-    Kind::StagedKubernetesNetworkPolicy,
-    Kind::StagedNetworkPolicy,
-    Kind::Tier,
-    Kind::WorkloadEndpoint,
-];
-
-/// What Kubernetes alone has.
-const OF_KUBERNETES: [Kind; 4] = [
-    Kind::KubernetesNetworkPolicy,
-    Kind::KubernetesClusterNetworkPolicy,
-    Kind::KubernetesService,
-    Kind::KubernetesEndpointSlice,
-];
-
-/// The lab's variables as an environment; files are the machine's, except that nobody's default file counts.
-struct LabEnvironment<'a>(&'a Variables);
-
-impl Environment for LabEnvironment<'_> {
-    fn variable(&self, name: &str) -> Option<OsString> {
-        self.0.get(name).map(OsString::from)
-    }
-
-    fn read_file(&self, path: &Path) -> std::io::Result<String> {
-        std::fs::read_to_string(path)
-    }
-
-    fn exists(&self, path: &Path) -> bool {
-        path.exists()
-    }
-}
 
 /// Does something with a client of the lab's datastore, at the router.
 ///
@@ -63,7 +17,7 @@ pub(crate) fn with_client<T: Send>(
     datastore: &Variables,
     work: impl AsyncFnOnce(&Client, DatastoreType) -> Result<T> + Send,
 ) -> Result<T> {
-    let config = ClientConfig::from_environment(&LabEnvironment(datastore))?;
+    let config = ClientConfig::from_environment(&daemon::Variables::new(datastore))?;
     let namespace = Namespace::open(router)?;
     namespace.run(|| {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -83,7 +37,7 @@ pub(crate) fn with_client<T: Send>(
 /// When it cannot be read.
 pub(crate) async fn cluster(client: &Client, datastore: DatastoreType) -> Result<Cluster> {
     let mut cluster = Cluster::new();
-    for kind in STORED {
+    for kind in Cluster::STORED {
         let list = client
             .list_any(kind, &ListQuery::all())
             .await
@@ -92,7 +46,7 @@ pub(crate) async fn cluster(client: &Client, datastore: DatastoreType) -> Result
         add_invalid(&mut cluster, list.invalid);
     }
     if datastore == DatastoreType::Kubernetes {
-        for kind in OF_KUBERNETES {
+        for kind in Cluster::OF_KUBERNETES {
             let list = match client.backend().list(&ListOptions::resources(kind), None).await {
                 Ok(list) => list,
                 // A cluster without the definition has no objects of it.
@@ -109,14 +63,9 @@ pub(crate) async fn cluster(client: &Client, datastore: DatastoreType) -> Result
     Ok(cluster)
 }
 
-/// What cannot be read counts as Felix counts it: with the part that can be, which restricts at least as much.
 fn add_invalid(cluster: &mut Cluster, entries: Vec<client::InvalidEntry>) {
     for entry in entries {
-        cluster.add_problem(format!("{} cannot be read: {}", entry.key, entry.reason));
-        let salvaged: Option<Resource> =
-            entry.salvaged.as_deref().and_then(model::KvPair::as_resource).cloned();
-        if let Some(resource) = salvaged {
-            cluster.add(resource);
-        }
+        let readable_part = entry.salvaged.as_deref().and_then(model::KvPair::as_resource).cloned();
+        cluster.add_unreadable(&entry.key, &entry.reason, readable_part);
     }
 }

@@ -159,7 +159,7 @@ impl Keeper {
     /// Makes a network namespace.
     pub(crate) fn namespace(&self, name: &str) -> Result<PathBuf> {
         let answer = self.ask(&Request::Namespace { name: name.to_owned() })?;
-        answer.path.context("the keeper named no namespace")
+        answer.path.context("the keeper did not name its namespace")
     }
 }
 

@@ -11,8 +11,8 @@ use crate::rights;
 use crate::screen::Screen;
 use crate::settings::{self, Variables};
 use crate::state::{Folder, State, start_time};
-use crate::topology::{Datastore, Encap, Node, Topology};
-use crate::{accounts, called, host_folder, interrupt, pods, servers, wire};
+use crate::topology::{Datastore, Encap, Node, Topology, rack_router};
+use crate::{accounts, bgp, called, flows, host_folder, interrupt, pods, servers, typha, wire};
 use anyhow::{Context as _, Result, anyhow, bail};
 use client::{Client, DatastoreType};
 use rustix::process::{Pid, Signal, kill_process};
@@ -87,6 +87,9 @@ impl Lab {
         let mut lab = Self { folder: folder.clone(), state, keeper, keeper_pid: known.pid, _lock: lock };
         lab.make_network(screen)?;
         lab.start_servers(screen)?;
+        lab.start_typhas(screen)?;
+        flows::start(&lab, screen)?;
+        bgp::start_routers(&lab, screen)?;
         lab.start_nodes(screen)?;
         let wanted = lab.state.topology.pods.clone();
         if !wanted.is_empty() {
@@ -95,6 +98,7 @@ impl Lab {
             pods::add(&mut lab, &wanted)?;
             screen.done(&format!("{pods} wired by the CNI plugin, with policy in place"));
         }
+        bgp::wait_for_routes(&lab, screen)?;
         interrupt::check()?;
         lab.state.ready = true;
         lab.folder.save(&lab.state)?;
@@ -149,6 +153,10 @@ impl Lab {
         }
         let router = self.add_place(ROUTER)?;
         wire::make_router(&topology, &router)?;
+        for rack in topology.racks() {
+            let netns = self.add_place(&rack_router(rack))?;
+            wire::make_rack_router(&topology, rack, &netns, &router)?;
+        }
         for (number, node) in topology.nodes.iter().enumerate() {
             let netns = self.add_place(&node.name)?;
             if topology.manages_cni() {
@@ -160,7 +168,9 @@ impl Lab {
                 };
                 host_folder::make(&self.folder.file("places").join(&node.name), &program)?;
             }
-            wire::connect_node(&topology, number, node, &netns, &router)?;
+            let rack =
+                self.state.namespaces.get(&rack_router(node.subnet)).filter(|_| topology.bgp.is_spoken());
+            wire::connect_node(&topology, number, node, &netns, rack.unwrap_or(&router))?;
         }
         self.folder.save(&self.state)?;
         screen.done(&format!("{nodes} made, {}", settings::network_in_words(&topology)));
@@ -187,6 +197,7 @@ impl Lab {
             self.with_client(async |client: &Client, _| Ok(client.backend().install().await?))?;
             let mut objects: Vec<serde_json::Value> = topology.nodes.iter().map(kubernetes_node).collect();
             objects.extend(accounts::objects());
+            objects.extend(typha::objects(topology));
             if topology.manages_cni() {
                 for node in &topology.nodes {
                     let folder = self.node_file(&node.name, accounts::FOLDER);
@@ -205,6 +216,20 @@ impl Lab {
                 "a kube-apiserver at the router serves the cluster, with Calico's resources installed"
             }
         });
+        Ok(())
+    }
+
+    fn start_typhas(&self, screen: &mut Screen) -> Result<()> {
+        let topology = &self.state.topology;
+        if topology.typhas == 0 {
+            return Ok(());
+        }
+        let typhas = called::count(topology.typhas, "Typha");
+        screen.begin(&format!("starting {typhas}"));
+        typha::start(&self.folder, topology, &self.keeper, self.keeper_pid, &self.place(ROUTER)?)?;
+        screen.done(&format!(
+            "{typhas} at the router, with TLS: every agent follows one, and not the datastore"
+        ));
         Ok(())
     }
 
@@ -232,6 +257,9 @@ impl Lab {
     fn start_node(&self, node: &Node) -> Result<()> {
         let mut environment = self.environment();
         environment.extend(settings::datastore_for_node(&self.folder, &self.state.topology));
+        let number = typha::number_of(&self.state.topology, node);
+        environment.extend(typha::for_agents(&self.folder, &self.state.topology, number));
+        environment.extend(flows::for_agents(&self.state.topology));
         environment.extend(settings::node(&self.state.topology, node));
         let place = self.place(&node.name)?;
         let words = place.words(self.keeper_pid, &[&node_program(), "node"]);
@@ -304,13 +332,14 @@ impl Lab {
         }
         let mut there: Vec<&str> = self.state.namespaces.keys().map(String::as_str).collect();
         there.extend(self.state.pods.keys().map(String::as_str));
-        bail!("there is no node or pod '{name}' in this lab; there are: {}", there.join(", "))
+        bail!("no node or pod '{name}' in this lab; it has: {}", there.join(", "))
     }
 
     /// What every program of the lab is told.
     pub(crate) fn environment(&self) -> Variables {
         let mut environment = base_environment(&self.folder);
         environment.extend(settings::datastore(&self.folder, &self.state.topology));
+        environment.extend(flows::for_readers(&self.state.topology));
         environment
     }
 
@@ -339,7 +368,7 @@ impl Lab {
             .spawn()
             .with_context(|| format!("starting {}", words.first().unwrap_or(&"nothing")))?;
         if let Some(mut stdin) = child.stdin.take() {
-            // A program that ends without reading is no failure of ours.
+            // A program that ends without reading is not a failure of ours.
             let _ = stdin.write_all(input.as_bytes());
         }
         Ok(child.wait_with_output()?)

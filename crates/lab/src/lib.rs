@@ -6,15 +6,19 @@
 //! - `wire`: bridges, router, nodes; `servers`: the datastore; `pods`: the CNI plugin and a responder per pod.
 //! - [`matrix`]: everybody to everybody, measured by `probe` and expected by `explain`; [`html`]: as a page.
 //! - [`picture`]: the lab as SVG; `list`, `status`, `logs`: what there is; `outside`: the lab's datastore from this machine.
-//! - [`demo`], [`scenario`]: what `make lab` shows, and walk-throughs with a verdict on each line.
+//! - [`demo`], [`scenario`]: what `make lab` shows, and walk-throughs with a verdict on each line. `flows`: who talked to whom;
+//!   `ui`: a cluster with traffic, in the browser.
 //!
 //! It refuses to touch the machine's own rules, routes, namespaces and files outside the folder of labs.
 
 mod accounts;
+mod authority;
+mod bgp;
 mod called;
 pub mod cli;
 pub mod demo;
 mod expected;
+mod flows;
 mod host_folder;
 pub mod html;
 mod inside;
@@ -42,6 +46,8 @@ mod status;
 mod table;
 pub mod topology;
 pub mod topology_file;
+mod typha;
+mod ui;
 mod wire;
 
 pub use cli::{Arguments, run};

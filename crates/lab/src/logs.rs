@@ -63,7 +63,7 @@ pub(crate) fn show(
             let full = format!("default/{name}");
             let Some(found) = files.get_key_value(name).or_else(|| files.get_key_value(&full)) else {
                 let there: Vec<&str> = files.keys().map(String::as_str).collect();
-                bail!("there is no log of '{name}' in this lab; there are: {}", there.join(", "));
+                bail!("no log of '{name}' in this lab; it has: {}", there.join(", "));
             };
             vec![found]
         }

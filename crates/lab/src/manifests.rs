@@ -28,7 +28,7 @@ pub(crate) fn read(path: &Path, recursive: bool) -> Result<Vec<Manifest>> {
         gather(path, recursive, &mut files)?;
         if files.is_empty() {
             let hint = if recursive { "" } else { "; -R looks into the folders in it, too" };
-            bail!("there is no .yaml, .yml or .json file in {}{hint}", path.display());
+            bail!("no .yaml, .yml or .json file in {}{hint}", path.display());
         }
     } else {
         files.push(path.to_owned());

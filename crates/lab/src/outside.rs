@@ -55,7 +55,7 @@ pub(crate) fn variables(lab: &Lab) -> Result<Variables> {
             variables.insert("ETCD_ENDPOINTS".to_owned(), endpoint);
         }
         Datastore::Kubernetes => {
-            let port = gate(folder)?.port.context("the gate names no port")?;
+            let port = gate(folder)?.port.context("the gate did not name its port")?;
             let own = folder.file(KUBECONFIG);
             let text = std::fs::read_to_string(&own).with_context(|| format!("reading {}", own.display()))?;
             folder.write_secret(OUTSIDE, &with_server(&text, &format!("127.0.0.1:{port}")))?;
@@ -178,7 +178,7 @@ fn end_with(keeper: KeeperState) {
 }
 
 /// A connection of either kind.
-trait Stream: Read + Write + Send + Sized + 'static {
+pub(crate) trait Stream: Read + Write + Send + Sized + 'static {
     fn twin(&self) -> std::io::Result<Self>;
     fn hang_up(&self, how: Shutdown);
 }
@@ -205,7 +205,7 @@ impl Stream for UnixStream {
 }
 
 /// Connects inside the lab and carries bytes both ways until both sides are done.
-fn carry(outer: impl Stream, router: PathBuf, address: SocketAddr) {
+pub(crate) fn carry(outer: impl Stream, router: PathBuf, address: SocketAddr) {
     std::thread::spawn(move || -> Result<()> {
         let connect = || TcpStream::connect_timeout(&address, Duration::from_secs(10));
         let inner = Namespace::open(&router)?.run(connect)??;

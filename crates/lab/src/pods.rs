@@ -13,6 +13,7 @@ use crate::state::PodState;
 use crate::topology::{Datastore, Encap, Pod};
 use crate::wire;
 use anyhow::{Context as _, Result, anyhow, bail};
+use api::words;
 use api::{Object, ProfileSpec, WorkloadEndpointSpec};
 use client::Client;
 use model::names::WorkloadEndpointIdentifiers;
@@ -32,7 +33,7 @@ const ATTEMPTS: usize = 3;
 pub(crate) fn add(lab: &mut Lab, wanted: &[Pod]) -> Result<()> {
     for pod in wanted {
         if lab.state.pods.contains_key(&pod.full_name()) {
-            bail!("there is a pod '{}' already", pod.full_name());
+            bail!("pod '{}' already exists", pod.full_name());
         }
     }
     let added = add_all(lab, wanted);
@@ -133,7 +134,7 @@ pub(crate) fn remove(lab: &mut Lab, name: &str) -> Result<()> {
         Some(pod) => pod.clone(),
         None => {
             let there: Vec<&str> = lab.state.pods.keys().map(String::as_str).collect();
-            bail!("there is no pod '{name}' in this lab; there are: {}", there.join(", "))
+            bail!("no pod '{name}' in this lab; it has: {}", there.join(", "))
         }
     };
     call(lab, "DEL", &pod.pod, &pod.container, &pod.netns)?;
@@ -191,8 +192,11 @@ fn profiles(namespace: &str) -> Result<Vec<(String, ProfileSpec)>> {
     });
     let of_account = json!({"labelsToApply": {"pcsa.projectcalico.org/name": "default"}});
     Ok(vec![
-        (format!("kns.{namespace}"), serde_json::from_value(of_namespace)?),
-        (format!("ksa.{namespace}.default"), serde_json::from_value(of_account)?),
+        (format!("{}{namespace}", words::NAMESPACE_PROFILE_PREFIX), serde_json::from_value(of_namespace)?),
+        (
+            format!("{}{namespace}.default", words::SERVICE_ACCOUNT_PROFILE_PREFIX),
+            serde_json::from_value(of_account)?,
+        ),
     ])
 }
 
@@ -277,7 +281,7 @@ fn label(lab: &Lab, pods: &[PodState]) -> Result<()> {
             let pod = &state.pod;
             let identifiers = WorkloadEndpointIdentifiers {
                 node: pod.node.clone(),
-                orchestrator: "k8s".to_owned(),
+                orchestrator: words::KUBERNETES.to_owned(),
                 endpoint: "eth0".to_owned(),
                 pod: pod.name.clone(),
                 ..WorkloadEndpointIdentifiers::default()
@@ -286,11 +290,13 @@ fn label(lab: &Lab, pods: &[PodState]) -> Result<()> {
             let change = |endpoint: &mut Object<WorkloadEndpointSpec>| {
                 let labels: BTreeMap<String, String> = pod.labels.clone();
                 endpoint.metadata.labels.extend(labels);
-                let account = "projectcalico.org/serviceaccount".to_owned();
+                let account = words::LABEL_SERVICE_ACCOUNT.to_owned();
                 endpoint.metadata.labels.insert(account, "default".to_owned());
                 endpoint.spec.service_account_name = "default".to_owned();
-                endpoint.spec.profiles =
-                    vec![format!("kns.{}", pod.namespace), format!("ksa.{}.default", pod.namespace)];
+                endpoint.spec.profiles = vec![
+                    format!("{}{}", words::NAMESPACE_PROFILE_PREFIX, pod.namespace),
+                    format!("{}{}.default", words::SERVICE_ACCOUNT_PROFILE_PREFIX, pod.namespace),
+                ];
                 true
             };
             let endpoints = client.resource::<WorkloadEndpointSpec>();
@@ -321,7 +327,8 @@ fn start_responder(lab: &Lab, pod: &PodState) -> Result<()> {
 fn route(lab: &Lab, pod: &PodState, is_there: bool) -> Result<()> {
     let topology = &lab.state.topology;
     let node = topology.node(&pod.pod.node).context("the pod's node is gone")?;
-    if topology.encap != Encap::None {
+    // Where somebody speaks BGP, that is how the network knows.
+    if topology.encap != Encap::None || topology.bgp.is_spoken() {
         return Ok(());
     }
     wire::route_pod(&lab.place(ROUTER)?.netns, node, &pod.addresses, is_there)

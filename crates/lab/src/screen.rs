@@ -2,7 +2,7 @@
 //! and is named once elsewhere. Colours only on a terminal that has them.
 //!
 //! What cannot be written does not stop a lab from being taken down; it is remembered for [`Screen::end`]. A reader that
-//! went away is no fault.
+//! went away is not a fault.
 
 use std::io::{ErrorKind, IsTerminal as _, Write};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -292,6 +292,6 @@ mod tests {
         let mut screen = Screen::new(Box::new(Full), false);
         screen.print("text");
         assert_eq!(screen.end().unwrap_err().kind(), std::io::ErrorKind::StorageFull);
-        assert!(screen.end().is_ok(), "it is told once");
+        assert!(screen.end().is_ok(), "it is reported once");
     }
 }

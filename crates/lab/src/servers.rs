@@ -4,6 +4,7 @@
 //! an error that says how to get it.
 
 use crate::accounts;
+use crate::authority::Authority;
 use crate::inside::{Place, base_environment, node_program};
 use crate::interrupt;
 use crate::keeper::{Keeper, Request};
@@ -11,16 +12,14 @@ use crate::settings::{API_PORT, ETCD_PORT, host_and_port};
 use crate::state::Folder;
 use crate::topology::{Datastore, Topology};
 use anyhow::{Context as _, Result, anyhow, bail};
-use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
-};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 /// How long a server may take to answer. One that ends is told at once; one on an emulated processor takes minutes.
 const PATIENCE: Duration = Duration::from_secs(300);
+/// How often a kube-apiserver that ends before it answers is started.
+const API_SERVER_STARTS: u32 = 3;
 /// The version whose programs the project's own `make setup` keeps.
 const KUBERNETES: &str = "v1.36.3";
 
@@ -77,10 +76,21 @@ pub(crate) fn start(
             start("store", &[&node_program(), "datastore", "--listen-client-urls=", "--data-dir", &data])?;
             wait(folder, keeper, "store", || Ok(folder.file("store/tortie.sock").exists()))?;
             let words = api_server(folder, topology, &program)?;
-            start("kube-apiserver", &words.iter().map(String::as_str).collect::<Vec<_>>())?;
-            wait(folder, keeper, "kube-apiserver", || {
-                Ok(kubectl(folder, router, &["get", "--raw", "/readyz"], None).is_ok())
-            })
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            let serve = || {
+                start("kube-apiserver", &words)?;
+                wait(folder, keeper, "kube-apiserver", || {
+                    Ok(kubectl(folder, router, &["get", "--raw", "/readyz"], None).is_ok())
+                })
+            };
+            // On a slow machine it may end itself, because a check at its start took too long; a kubelet starts it again, too.
+            for _ in 1..API_SERVER_STARTS {
+                let outcome = serve();
+                if outcome.is_ok() || ended(keeper, "kube-apiserver")?.is_none() {
+                    return outcome;
+                }
+            }
+            serve()
         }
     }
 }
@@ -117,12 +127,16 @@ pub(crate) fn kubectl(
 }
 
 /// Waits until a server answers, and reports the end of its log if it ended instead.
-fn wait(folder: &Folder, keeper: &Keeper, name: &str, ready: impl Fn() -> Result<bool>) -> Result<()> {
+pub(crate) fn wait(
+    folder: &Folder,
+    keeper: &Keeper,
+    name: &str,
+    ready: impl Fn() -> Result<bool>,
+) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
     while !ready()? {
         interrupt::check()?;
-        let programs = keeper.ask(&Request::List)?.programs;
-        if let Some(how) = programs.get(name).and_then(|program| program.ended.clone()) {
+        if let Some(how) = ended(keeper, name)? {
             bail!("{name} ended ({how}); its log ends with:\n{}", folder.log_tail(name, 8));
         }
         if Instant::now() > deadline {
@@ -133,7 +147,13 @@ fn wait(folder: &Folder, keeper: &Keeper, name: &str, ready: impl Fn() -> Result
     Ok(())
 }
 
-fn answers(router: &Place, address: std::net::IpAddr, port: u16) -> Result<bool> {
+/// How a program ended, if it did.
+fn ended(keeper: &Keeper, name: &str) -> Result<Option<String>> {
+    Ok(keeper.ask(&Request::List)?.programs.get(name).and_then(|program| program.ended.clone()))
+}
+
+/// Whether something listens at the router.
+pub(crate) fn answers(router: &Place, address: std::net::IpAddr, port: u16) -> Result<bool> {
     let namespace = netlink::namespace::Namespace::open(&router.netns)?;
     let address = std::net::SocketAddr::new(address, port);
     Ok(namespace
@@ -180,10 +200,9 @@ pub(crate) fn kubernetes_program(name: &str) -> Result<PathBuf> {
 /// Writes certificates, tokens and a kubeconfig; returns how kube-apiserver is started.
 fn api_server(folder: &Folder, topology: &Topology, program: &Path) -> Result<Vec<String>> {
     let address = topology.server_address();
-    let authority = Authority::new(folder)?;
-    let (certificate, key) =
-        authority.sign(folder, "apiserver", &[address.to_string(), "127.0.0.1".to_owned()])?;
-    let (account, account_key) = authority.sign(folder, "service-account", &[])?;
+    let authority = Authority::new(folder, "ca")?;
+    let server = authority.sign(folder, "apiserver", &[address.to_string(), "127.0.0.1".to_owned()])?;
+    let account = authority.sign(folder, "service-account", &[])?;
     let tokens = folder.file("tokens.csv");
     let mut lines = String::new();
     for (file, user, groups) in [
@@ -206,16 +225,16 @@ fn api_server(folder: &Folder, topology: &Topology, program: &Path) -> Result<Ve
         format!("--bind-address={address}"),
         format!("--advertise-address={address}"),
         format!("--secure-port={API_PORT}"),
-        format!("--tls-cert-file={}", certificate.display()),
-        format!("--tls-private-key-file={}", key.display()),
+        format!("--tls-cert-file={}", server.certificate.display()),
+        format!("--tls-private-key-file={}", server.key.display()),
         format!("--client-ca-file={}", folder.file("ca.pem").display()),
         format!("--token-auth-file={}", tokens.display()),
         "--authorization-mode=RBAC".to_owned(),
         // Without a controller-manager nobody makes the default service accounts that this one waits for.
         "--disable-admission-plugins=ServiceAccount".to_owned(),
         "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
-        format!("--service-account-key-file={}", account.display()),
-        format!("--service-account-signing-key-file={}", account_key.display()),
+        format!("--service-account-key-file={}", account.certificate.display()),
+        format!("--service-account-signing-key-file={}", account.key.display()),
         format!("--service-cluster-ip-range={services}"),
         "--endpoint-reconciler-type=none".to_owned(),
         "--enable-priority-and-fairness=false".to_owned(),
@@ -242,34 +261,4 @@ fn random_token() -> Result<String> {
         .and_then(|mut file| file.read_exact(&mut bytes))
         .context("random bytes")?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
-}
-
-/// A certificate authority of the lab.
-struct Authority {
-    issuer: Issuer<'static, KeyPair>,
-}
-
-impl Authority {
-    fn new(folder: &Folder) -> Result<Self> {
-        let mut parameters = CertificateParams::new(Vec::new())?;
-        parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        parameters.distinguished_name.push(DnType::CommonName, "tortie lab");
-        let key = KeyPair::generate()?;
-        folder.write("ca.pem", parameters.self_signed(&key)?.pem().as_bytes())?;
-        Ok(Self { issuer: Issuer::new(parameters, key) })
-    }
-
-    fn sign(&self, folder: &Folder, name: &str, hosts: &[String]) -> Result<(PathBuf, PathBuf)> {
-        let mut parameters = CertificateParams::new(hosts.to_vec())?;
-        parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        parameters.distinguished_name.push(DnType::CommonName, name);
-        let key = KeyPair::generate()?;
-        let signed = parameters.signed_by(&key, &self.issuer)?;
-        let (certificate, key_file) =
-            (folder.file(&format!("{name}.pem")), folder.file(&format!("{name}-key.pem")));
-        folder.write(&format!("{name}.pem"), signed.pem().as_bytes())?;
-        folder.write_secret(&format!("{name}-key.pem"), &key.serialize_pem())?;
-        Ok((certificate, key_file))
-    }
 }

@@ -2,7 +2,7 @@
 
 use crate::accounts;
 use crate::state::Folder;
-use crate::topology::{Dataplane, Datastore, Encap, Node, Pod, Topology};
+use crate::topology::{Bgp, Dataplane, Datastore, Encap, Node, Pod, Topology};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -56,6 +56,9 @@ pub(crate) fn network_in_words(topology: &Topology) -> String {
     match topology.subnets {
         _ if topology.nodes.len() == 1 => "a network namespace".to_owned(),
         1 => "each a network namespace, in one subnet".to_owned(),
+        subnets if topology.bgp.is_spoken() => {
+            format!("each a network namespace, in {subnets} racks with a top-of-rack router each")
+        }
         subnets => format!("each a network namespace, in {subnets} subnets with a router between them"),
     }
 }
@@ -64,7 +67,7 @@ pub(crate) fn network_in_words(topology: &Topology) -> String {
 pub(crate) fn node(topology: &Topology, node: &Node) -> Variables {
     let address =
         |address: Option<ipnet::IpNet>| address.map_or("none".to_owned(), |address| address.to_string());
-    let families = topology.families;
+    let (families, bgp) = (topology.families, topology.bgp);
     let vxlan = match topology.encap {
         Encap::None | Encap::Ipip => "Never",
         Encap::Vxlan => "Always",
@@ -80,7 +83,9 @@ pub(crate) fn node(topology: &Topology, node: &Node) -> Variables {
         ("NODENAME", node.name.clone()),
         ("IP", address(node.v4)),
         ("IP6", address(node.v6)),
-        ("CALICO_NETWORKING_BACKEND", "vxlan".to_owned()),
+        ("CALICO_NETWORKING_BACKEND", if bgp.is_spoken() { "bird" } else { "vxlan" }.to_owned()),
+        ("TORTIE_BGP_SPEAKER", if bgp == Bgp::Bird { "bird" } else { "native" }.to_owned()),
+        ("AS", if bgp.is_spoken() { topology.rack_as(node.subnet).to_string() } else { String::new() }),
         ("CLUSTER_TYPE", "tortie,lab".to_owned()),
         ("CALICO_IPV4POOL_CIDR", pool(families.has_v4(), &topology.pod_cidr.to_string())),
         ("CALICO_IPV4POOL_BLOCK_SIZE", topology.block_size.to_string()),
@@ -101,14 +106,19 @@ pub(crate) fn node(topology: &Topology, node: &Node) -> Variables {
     ];
     let mut variables: Variables = pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     variables.extend(topology.node_environment.clone());
+    variables.extend(node.environment.clone());
     // Set to nothing means not set.
     variables.retain(|_, value| !value.is_empty());
     variables
 }
 
-/// Who makes the routes between nodes. Nobody speaks BGP here, so it is Felix; but without encapsulation Felix takes every
-/// node for a neighbour on the same network, and between subnets it is the router that must know the way to pods.
+/// Who makes the routes between nodes. Where nobody speaks BGP it is Felix; but without encapsulation Felix takes every
+/// node for a neighbour on the same network, and between subnets it is the router that must know the way to pods. Where
+/// somebody does, Felix and the speaker divide the work as they do by default.
 fn cluster_routes(topology: &Topology) -> &'static str {
+    if topology.bgp.is_spoken() {
+        return "";
+    }
     if topology.encap == Encap::None && topology.subnets > 1 { "Disabled" } else { "Enabled" }
 }
 

@@ -198,7 +198,7 @@ impl Folder {
         DirBuilder::new().mode(0o700).create(&self.path).map_err(|error| match error.kind() {
             std::io::ErrorKind::AlreadyExists => {
                 let remedy = called::command(&self.name, "down");
-                anyhow!("there is a lab '{}' already: `{remedy}` removes it", self.name)
+                anyhow!("lab '{}' already exists: `{remedy}` removes it", self.name)
             }
             _ => anyhow!("making {}: {error}", self.path.display()),
         })?;
@@ -259,9 +259,9 @@ impl Folder {
     pub(crate) fn missing(&self) -> anyhow::Error {
         match lab_names().unwrap_or_default() {
             there if there.is_empty() => {
-                anyhow!("there is no lab '{}': `{}` makes one", self.name, called::command(&self.name, "up"))
+                anyhow!("lab '{}' not found: `{}` makes one", self.name, called::command(&self.name, "up"))
             }
-            there => anyhow!("there is no lab '{}'; existing labs: {}", self.name, there.join(", ")),
+            there => anyhow!("lab '{}' not found; existing labs: {}", self.name, there.join(", ")),
         }
     }
 
@@ -311,9 +311,8 @@ impl Folder {
     /// # Errors
     /// When it cannot be written.
     pub fn write(&self, name: &str, contents: &[u8]) -> Result<()> {
-        let (file, new) = (self.file(name), self.file(&format!("{name}.new")));
-        let written = std::fs::write(&new, contents).and_then(|()| std::fs::rename(&new, &file));
-        written.with_context(|| format!("writing {}", file.display()))
+        let file = self.file(name);
+        daemon::files::publish(&file, contents, 0o644).with_context(|| format!("writing {}", file.display()))
     }
 
     /// Writes a file that nobody else may read.

@@ -8,7 +8,7 @@ mod nets;
 mod wish;
 
 pub use error::TopologyError;
-pub use wish::{Dataplane, Datastore, Encap, Families, NodeWish, PodWish, Wish};
+pub use wish::{Bgp, Dataplane, Datastore, Encap, Families, NodeWish, PodWish, Wish};
 
 use api::scalars::names::{check_label_value, check_qualified_name};
 use ipnet::{IpNet, Ipv4Net};
@@ -40,6 +40,9 @@ pub struct Node {
     /// The range that Kubernetes gives it for its pods.
     #[serde(with = "optional_net")]
     pub pod_cidr: Option<IpNet>,
+    /// Variables of this node, on top of every node's.
+    #[serde(default)]
+    pub environment: BTreeMap<String, String>,
 }
 
 /// A pod of the plan.
@@ -78,6 +81,15 @@ pub struct Topology {
     pub pods: Vec<Pod>,
     /// How packets travel between nodes.
     pub encap: Encap,
+    /// Who carries routes between nodes.
+    #[serde(default)]
+    pub bgp: Bgp,
+    /// How many Typhas stand between the datastore and the nodes.
+    #[serde(default)]
+    pub typhas: usize,
+    /// Whether nodes log flows, to a Goldmane at the router.
+    #[serde(default)]
+    pub flows: bool,
     /// The packet filter.
     pub dataplane: Dataplane,
     /// Where the data live.
@@ -114,6 +126,8 @@ const CAST: [(&str, &str, &str); 6] = [
 /// The ports of pods that name none.
 pub const USUAL_PORTS: [u16; 2] = [80, 8080];
 
+/// More Typhas than any lab needs.
+const MOST_TYPHAS: usize = 20;
 /// The usual range of nodes.
 const NODE_RANGE: &str = "10.65.0.0/16";
 /// The prefix length of a subnet.
@@ -128,11 +142,22 @@ const MTUS: std::ops::RangeInclusive<u32> = 1280..=9216;
 pub fn plan(name: &str, wish: &Wish) -> Result<Topology, TopologyError> {
     check_name("lab", name, LONGEST_NAME)?;
     let families = wish.family.unwrap_or_default();
-    let encap = wish.encap.unwrap_or_default();
+    let bgp = wish.bgp.unwrap_or_default();
+    // Routes that somebody carries need no tunnels.
+    let encap = wish.encap.unwrap_or(if bgp.is_spoken() { Encap::None } else { Encap::default() });
+    if bgp.is_spoken() && wish.datastore == Some(Datastore::Kubernetes) {
+        return Err(TopologyError::BgpOnKubernetes);
+    }
     if encap == Encap::Ipip && families.has_v6() {
         return Err(TopologyError::IpipWithV6);
     }
     let (nodes, subnets, node_cidr) = plan_nodes(wish, families)?;
+    if let Some(name) = (0..subnets)
+        .map(rack_router)
+        .find(|name| bgp.is_spoken() && nodes.iter().any(|node| node.name == *name))
+    {
+        return Err(TopologyError::RouterName(name));
+    }
     let pods = plan_pods(wish, &nodes)?;
     let text = wish.pod_cidr.as_deref().unwrap_or("172.16.0.0/16");
     let pod_cidr: IpNet = text.parse().map_err(|_| TopologyError::PodCidr(text.to_owned()))?;
@@ -150,6 +175,14 @@ pub fn plan(name: &str, wish: &Wish) -> Result<Topology, TopologyError> {
     if let Some(mtu) = wish.mtu.filter(|mtu| !MTUS.contains(mtu)) {
         return Err(TopologyError::Mtu(mtu));
     }
+    let typhas = wish.typhas.unwrap_or_default();
+    if typhas > MOST_TYPHAS {
+        return Err(TopologyError::Typhas(typhas));
+    }
+    let flows = wish.flows.unwrap_or_default();
+    if flows && typhas > 0 {
+        return Err(TopologyError::FlowsWithTypha);
+    }
     let service_cidr = wish.service_cidr.as_deref().map(service_range).transpose()?;
     Ok(Topology {
         name: name.to_owned(),
@@ -157,6 +190,9 @@ pub fn plan(name: &str, wish: &Wish) -> Result<Topology, TopologyError> {
         subnets,
         pods,
         encap,
+        bgp,
+        typhas,
+        flows,
         dataplane: wish.dataplane.unwrap_or_default(),
         datastore: wish.datastore.unwrap_or_default(),
         families,
@@ -230,6 +266,7 @@ fn plan_nodes(wish: &Wish, families: Families) -> Result<(Vec<Node>, usize, IpNe
         nodes.push(Node {
             name: node.name.clone(),
             pod_cidr: pod_cidr.transpose()?,
+            environment: node.environment.clone(),
             subnet,
             v4: families.has_v4().then(|| {
                 IpNet::new_assert(subnet_address_v4(IpNet::V4(range), subnet, index + 1).addr(), prefix)
@@ -352,6 +389,15 @@ pub fn subnet_address_v6(subnet: usize, number: usize) -> IpNet {
 /// The router's number in every subnet.
 pub const ROUTER: usize = 254;
 
+/// The network between the routers of racks.
+const BACKBONE: &str = "192.0.2.0/24";
+
+/// The name of the router of a rack.
+#[must_use]
+pub fn rack_router(subnet: usize) -> String {
+    format!("tor{}", subnet + 1)
+}
+
 impl Topology {
     /// The router's addresses in a subnet.
     #[must_use]
@@ -366,9 +412,36 @@ impl Topology {
         addresses
     }
 
-    /// Where servers of the lab listen: the router's address in the first subnet.
+    /// The addresses of host `number` on the backbone, which the routers of racks and the lab's router share.
+    #[must_use]
+    pub fn backbone_addresses(&self, number: usize) -> Vec<IpNet> {
+        let mut addresses = Vec::new();
+        if let (true, Ok(range)) = (self.families.has_v4(), BACKBONE.parse()) {
+            addresses.push(subnet_address_v4(range, 0, number));
+        }
+        if self.families.has_v6() {
+            addresses.push(subnet_address_v6(0xffff, number));
+        }
+        addresses
+    }
+
+    /// The racks, by subnet, where somebody speaks BGP.
+    pub fn racks(&self) -> std::ops::Range<usize> {
+        if self.bgp.is_spoken() { 0..self.subnets } else { 0..0 }
+    }
+
+    /// The AS number of a rack.
+    #[must_use]
+    pub fn rack_as(&self, subnet: usize) -> u32 {
+        64601 + u32::try_from(subnet).unwrap_or_default()
+    }
+
+    /// Where servers of the lab listen: the router's address in the first subnet, or on the backbone of racks.
     #[must_use]
     pub fn server_address(&self) -> IpAddr {
+        if let (true, Some(address)) = (self.bgp.is_spoken(), self.backbone_addresses(ROUTER).first()) {
+            return address.addr();
+        }
         if self.families.has_v4() {
             subnet_address_v4(self.node_cidr, 0, ROUTER).addr()
         } else {

@@ -1,7 +1,7 @@
 //! A topology file: YAML (or JSON, which is YAML) as a [`Wish`], read as strictly as manifests are: each mistake with its
 //! line, and what was probably meant.
 
-use crate::topology::{Dataplane, Datastore, Encap, Families, TopologyError, Wish};
+use crate::topology::{Bgp, Dataplane, Datastore, Encap, Families, TopologyError, Wish};
 use clap::ValueEnum;
 use serde_json::{Map, Value, json};
 use std::sync::OnceLock;
@@ -39,7 +39,7 @@ fn schema() -> &'static Map<String, Value> {
         let texts = json!({"type": "object", "additionalProperties": text});
         let node = json!({
             "type": "object", "required": ["name"],
-            "properties": {"name": text, "subnet": number, "podCidr": text},
+            "properties": {"name": text, "subnet": number, "podCidr": text, "environment": texts},
         });
         let pod = json!({
             "type": "object", "required": ["name"],
@@ -55,7 +55,7 @@ fn schema() -> &'static Map<String, Value> {
                 "pods": {"type": "array", "items": pod}, "podCount": number,
                 "subnets": number,
                 "encap": words::<Encap>(), "dataplane": words::<Dataplane>(), "datastore": words::<Datastore>(),
-                "family": words::<Families>(),
+                "family": words::<Families>(), "bgp": words::<Bgp>(), "typhas": number, "flows": {"type": "boolean"},
                 "podCidr": text, "blockSize": number, "nodeCidr": text, "nodePrefix": number, "mtu": number,
                 "serviceCidr": text, "nodeEnvironment": texts,
             },
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn every_field() {
         let text = "nodeCount: 2\npodCount: 1\nsubnets: 1\nencap: none\ndataplane: iptables\ndatastore: embedded\n\
-                    family: dual-stack\npodCidr: 172.20.0.0/16\nblockSize: 28\nnodeCidr: 10.9.0.0/16\nnodePrefix: 32\n\
+                    family: dual-stack\nbgp: native\ntyphas: 0\nflows: true\npodCidr: 172.20.0.0/16\nblockSize: 28\nnodeCidr: 10.9.0.0/16\nnodePrefix: 32\n\
                     mtu: 1400\nserviceCidr: 10.96.0.0/16\nnodeEnvironment: {A: b}\n";
         let wish = read("t.yaml", text).unwrap();
         assert_eq!(

@@ -7,21 +7,37 @@
 //!               10.65.0.254   router   10.65.1.254
 //! ```
 //!
+//! Where somebody speaks BGP, each subnet is a rack with a router of its own, and a backbone joins them:
+//!
+//! ```text
+//!   node1    node2               node3
+//!     └─ subnet0 ─┘            ─ subnet1 ─
+//!   tor1 10.65.0.254         tor2 10.65.1.254
+//!        192.0.2.1                192.0.2.2
+//!     ───────┴──── backbone ────────┴────
+//!                192.0.2.254   router (servers)
+//! ```
+//!
 //! Everything is in namespaces of the lab; addresses of different labs may be the same. It refuses to look at, or into,
 //! any other namespace.
 
-use crate::topology::{Encap, Node, Topology};
+use crate::topology::{Encap, Node, ROUTER, Topology, rack_router};
 use anyhow::{Context as _, Result, anyhow, bail};
 use ipnet::IpNet;
 use netlink::namespace::Namespace;
 use netlink::{
     Address, DeviceKind, Family, Handle, Kernel as _, LinkChange, LinkRef, NewLink, Operation, Peer, Route,
-    Scope, Vxlan, first_failure, sysctl,
+    RouteFilter, RouteKind, Scope, Vxlan, first_failure, sysctl,
 };
 use rustix::thread::UnshareFlags;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::sync::Arc;
+
+/// The bridge between the routers of racks.
+const BACKBONE: &str = "backbone";
+/// The protocol number of routes that BIRD, or this program in its place, makes.
+const BIRD: u8 = 12;
 
 /// Runs `work` with the kernel of a namespace.
 fn with_kernel<T: Send>(
@@ -107,16 +123,97 @@ pub(crate) fn make_router(topology: &Topology, router: &Path) -> Result<()> {
         if topology.families.has_v6() {
             sysctl::write("net/ipv6/conf/all/forwarding", "1")?;
         }
+        if topology.bgp.is_spoken() {
+            let index = add_bridge(kernel, BACKBONE, &topology.backbone_addresses(ROUTER))?;
+            // To nodes, not to pods: what carries packets of pods is BGP.
+            return topology.racks().try_for_each(|rack| route_to_rack(kernel, topology, rack, index));
+        }
         for subnet in 0..topology.subnets {
-            let name = bridge_name(subnet);
-            let bridge = NewLink { up: true, ..NewLink::new(&name, DeviceKind::Bridge) };
-            first_failure(kernel.apply(&[Operation::AddLink(bridge)]))?;
-            let index = index_of(kernel, &name)?;
-            add_addresses(kernel, index, &topology.router_addresses(subnet))?;
+            add_bridge(kernel, &bridge_name(subnet), &topology.router_addresses(subnet))?;
         }
         Ok(())
     })
     .context("making the lab's router")
+}
+
+/// Makes the router of a rack: the bridge of its nodes, an end of the backbone, forwarding.
+///
+/// # Errors
+/// What the kernel refuses.
+pub(crate) fn make_rack_router(topology: &Topology, rack: usize, netns: &Path, router: &Path) -> Result<()> {
+    let (own, router) = (Namespace::open(netns)?, Namespace::open(router)?);
+    let far_end = format!("to-{}", rack_router(rack));
+    let peer = Peer { name: far_end.clone(), namespace: Some(Arc::new(router.duplicate()?)), mac: None };
+    with_kernel(&own, |kernel| {
+        loopback_up(kernel)?;
+        allow_ipv6(topology)?;
+        sysctl::write("net/ipv4/ip_forward", "1")?;
+        sysctl::write("net/ipv4/conf/all/send_redirects", "0")?;
+        sysctl::write("net/ipv4/conf/default/send_redirects", "0")?;
+        if topology.families.has_v6() {
+            sysctl::write("net/ipv6/conf/all/forwarding", "1")?;
+        }
+        add_bridge(kernel, &bridge_name(rack), &topology.router_addresses(rack))?;
+        let pair = NewLink { up: true, mtu: topology.mtu, ..NewLink::new("eth0", DeviceKind::Veth(peer)) };
+        Ok(first_failure(kernel.apply(&[Operation::AddLink(pair)]))?)
+    })?;
+    with_kernel(&router, |kernel| {
+        let (index, bridge) = (index_of(kernel, &far_end)?, index_of(kernel, BACKBONE)?);
+        let join =
+            LinkChange { master: Some(bridge), up: Some(true), mtu: topology.mtu, ..LinkChange::default() };
+        Ok(first_failure(kernel.apply(&[Operation::ChangeLink(index.into(), join)]))?)
+    })?;
+    with_kernel(&own, |kernel| {
+        let index = index_of(kernel, "eth0")?;
+        add_addresses(kernel, index, &topology.backbone_addresses(rack + 1))?;
+        for other in topology.racks().filter(|other| *other != rack) {
+            route_to_rack(kernel, topology, other, index)?;
+        }
+        for gateway in topology.backbone_addresses(ROUTER) {
+            let route = Route::via(everything(gateway.addr()), gateway.addr(), index);
+            first_failure(kernel.apply(&[Operation::AddRoute(route)]))?;
+        }
+        Ok(())
+    })
+    .with_context(|| format!("making {}", rack_router(rack)))
+}
+
+/// A route to the nodes of a rack, over the backbone.
+fn route_to_rack(kernel: &mut Handle, topology: &Topology, rack: usize, device: u32) -> Result<()> {
+    for (net, gateway) in topology.router_addresses(rack).iter().zip(topology.backbone_addresses(rack + 1)) {
+        let route = Route::via(net.trunc(), gateway.addr(), device);
+        first_failure(kernel.apply(&[Operation::AddRoute(route)]))?;
+    }
+    Ok(())
+}
+
+fn add_bridge(kernel: &mut Handle, name: &str, addresses: &[IpNet]) -> Result<u32> {
+    let bridge = NewLink { up: true, ..NewLink::new(name, DeviceKind::Bridge) };
+    first_failure(kernel.apply(&[Operation::AddLink(bridge)]))?;
+    let index = index_of(kernel, name)?;
+    add_addresses(kernel, index, addresses)?;
+    Ok(index)
+}
+
+/// The routes that a node learnt by BGP: those with the protocol number of BIRD that lead to a neighbour.
+///
+/// # Errors
+/// What the kernel refuses.
+pub(crate) fn learnt_routes(netns: &Path) -> Result<Vec<(IpNet, String)>> {
+    with_kernel(&Namespace::open(netns)?, |kernel| {
+        let mut learnt = Vec::new();
+        for family in [Family::V4, Family::V6] {
+            let filter = RouteFilter { protocol: Some(BIRD), ..RouteFilter::all(family) };
+            for route in kernel.routes(&filter)? {
+                let names: Vec<String> = route.gateway.iter().map(ToString::to_string).collect();
+                if route.kind == RouteKind::Unicast {
+                    learnt.push((route.destination, names.join(" ")));
+                }
+            }
+        }
+        learnt.sort();
+        Ok(learnt)
+    })
 }
 
 /// Puts a node on its subnet's bridge.
@@ -228,7 +325,7 @@ fn loopback_up(kernel: &mut Handle) -> Result<()> {
 
 fn index_of(kernel: &mut Handle, name: &str) -> Result<u32> {
     let link = kernel.link(&LinkRef::from(name))?;
-    Ok(link.ok_or_else(|| anyhow!("there is no device {name}"))?.index)
+    Ok(link.ok_or_else(|| anyhow!("device {name} not found"))?.index)
 }
 
 fn add_addresses(kernel: &mut Handle, index: u32, addresses: &[IpNet]) -> Result<()> {

@@ -2,10 +2,11 @@
 //! `ToDataplane` and `FromDataplane` messages.
 //!
 //! Messages are values; the order in which they must be applied is the event sequencer's business. Rules and policies are
-//! shared (`Arc`), because one policy stands in the messages of many endpoints.
+//! shared (`Arc`), because one policy is in the messages of many endpoints.
 
 mod endpoint;
 mod ip_set;
+mod names;
 mod network;
 mod rule;
 
@@ -13,6 +14,7 @@ pub use endpoint::{
     HostEndpoint, LiveMigrationRole, Nat, QosPolicy, TierInfo, WorkloadEndpoint, WorkloadEndpointId,
 };
 pub use ip_set::{IpSetId, IpSetMember, IpSetType};
+pub use names::NodeName;
 pub use network::{
     Encapsulation, GlobalBgpConfig, HostMetadata, IpPoolType, IpamPool, Route, RouteTypes, Service,
     TunnelType, VxlanTunnelEndpoint, WireguardEndpoint, WireguardEndpointV6,
@@ -80,21 +82,21 @@ pub enum ToDataplane {
     /// It is nowhere.
     RouteRemove(IpNet),
     /// The VXLAN device of a node, by the node's name.
-    VtepUpdate(Text, VxlanTunnelEndpoint),
+    VtepUpdate(NodeName, VxlanTunnelEndpoint),
     /// It is gone.
-    VtepRemove(Text),
+    VtepRemove(NodeName),
     /// The WireGuard peer of a node, IPv4.
-    WireguardUpdate(Text, WireguardEndpoint),
+    WireguardUpdate(NodeName, WireguardEndpoint),
     /// It is gone.
-    WireguardRemove(Text),
+    WireguardRemove(NodeName),
     /// The WireGuard peer of a node, IPv6.
-    WireguardV6Update(Text, WireguardEndpointV6),
+    WireguardV6Update(NodeName, WireguardEndpointV6),
     /// It is gone.
-    WireguardV6Remove(Text),
+    WireguardV6Remove(NodeName),
     /// A host's addresses and labels.
-    HostMetadataUpdate(Text, HostMetadata),
+    HostMetadataUpdate(NodeName, HostMetadata),
     /// It is gone.
-    HostMetadataRemove(Text),
+    HostMetadataRemove(NodeName),
     /// An address pool; the range is its identity.
     IpamPoolUpdate(IpamPool),
     /// It is gone.

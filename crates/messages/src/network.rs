@@ -1,6 +1,6 @@
 //! Where addresses are, and how to get there: routes, tunnels, hosts, pools, services.
 
-use crate::Text;
+use crate::NodeName;
 use api::{IPIPMode, IPPoolAllowedUse, VXLANMode};
 use ipnet::IpNet;
 use std::collections::BTreeMap;
@@ -81,7 +81,7 @@ pub struct Route {
     /// How packets to its pool travel.
     pub ip_pool_type: IpPoolType,
     /// The node that has it.
-    pub dst_node_name: Option<Text>,
+    pub dst_node_name: Option<NodeName>,
     /// That node's address.
     pub dst_node_ip: Option<IpAddr>,
     /// Whether that node is in this node's subnet.

@@ -5,6 +5,7 @@ use api::HTTPMatch;
 use api::scalars::Protocol;
 use ipnet::IpNet;
 use model::feed::RuleAction;
+pub use model::feed::{IcmpMatch, PortRange};
 use model::{IpVersion, v1::PolicyKey};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -111,22 +112,4 @@ pub struct OriginalEnd {
     pub service: Text,
     /// The service's namespace.
     pub service_namespace: Text,
-}
-
-/// Ports from `first` to `last`, both included.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PortRange {
-    /// The lowest.
-    pub first: u16,
-    /// The highest.
-    pub last: u16,
-}
-
-/// An ICMP type, perhaps with a code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct IcmpMatch {
-    /// The type.
-    pub icmp_type: u8,
-    /// The code; none for all codes.
-    pub code: Option<u8>,
 }

@@ -1,19 +1,20 @@
-//! What a feed delivers: one entry that is there, or one that is gone, under the keys and in the shapes that components
-//! calculate with. The syncer makes these from stored resources; the calculation graph, confd and the node's services
-//! read them.
+//! What a feed delivers: entries under the keys and in the shapes that components calculate with, completely parsed. Feeds
+//! are made from stored resources by [`crate::convert`]; the calculation graph, Typha, BGP and the node's services read
+//! them.
 //!
-//! Selectors are texts in these values, already joined with their namespace and service-account parts. Nothing here
-//! parses them, and nothing here is stored.
+//! Selectors are already joined with their namespace and service-account parts. Nothing here is stored.
 
 mod endpoint;
+mod entry;
 mod policy;
 
 pub use endpoint::{EndpointPort, HostEndpoint, IpPool, Nat, NetworkSet, Wireguard, WorkloadEndpoint};
-pub use policy::{OriginalMatches, Policy, PolicyType, ProfileRules, Rule, RuleAction, RuleEnd, Tier};
+pub use entry::{FeedEntry, FeedKey, FeedKeyRef, NamespacedName, ReadyFlag};
+pub use policy::{
+    IcmpMatch, OriginalMatches, Policy, PolicyType, Port, PortRange, ProfileRules, Protocol, Rule,
+    RuleAction, RuleEnd, Tier,
+};
 
-use crate::key::Key;
-use crate::value::{AllocationBlock, BlockAffinity};
-use api::Resource;
 use std::collections::BTreeMap;
 
 /// Labels, or anything else that is a map of texts.
@@ -40,62 +41,4 @@ impl Status {
             Self::InSync => "in-sync",
         }
     }
-}
-
-/// What happened to an entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Change {
-    /// It was not there before.
-    New,
-    /// It was there, perhaps with another value.
-    Updated,
-    /// It is gone.
-    Deleted,
-}
-
-/// One entry of a feed.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Update {
-    /// The key. Deletes and values of one thing have the same key.
-    pub key: Key,
-    /// The value; none when the entry is gone.
-    pub value: Option<FeedValue>,
-    /// The store's version of the value; empty when it is not known.
-    pub revision: String,
-    /// What happened.
-    pub change: Change,
-}
-
-/// The value of an entry.
-#[derive(Clone, Debug, PartialEq)]
-pub enum FeedValue {
-    /// [`crate::V1Key::ReadyFlag`].
-    Ready(bool),
-    /// A setting of Felix or BGP, as text.
-    Text(String),
-    /// A policy.
-    Policy(Box<Policy>),
-    /// The rules of a profile.
-    ProfileRules(Box<ProfileRules>),
-    /// The labels that a profile gives to its endpoints.
-    ProfileLabels(TextMap),
-    /// A tier.
-    Tier(Tier),
-    /// A workload endpoint.
-    WorkloadEndpoint(Box<WorkloadEndpoint>),
-    /// A host endpoint.
-    HostEndpoint(Box<HostEndpoint>),
-    /// A network set.
-    NetworkSet(Box<NetworkSet>),
-    /// An address pool.
-    IpPool(Box<IpPool>),
-    /// A node's WireGuard keys and addresses.
-    Wireguard(Box<Wireguard>),
-    /// A block of addresses.
-    Block(Box<AllocationBlock>),
-    /// A claim on a block.
-    BlockAffinity(BlockAffinity),
-    /// A resource that passes through as it is stored: Node, Profile, BGPConfiguration, BGPPeer, BGPFilter, Kubernetes
-    /// Services and EndpointSlices, LiveMigration, FelixConfigurations with a node selector, CalicoNodeStatus.
-    Resource(Box<Resource>),
 }

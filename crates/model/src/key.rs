@@ -6,6 +6,7 @@
 use api::Kind;
 use ipnet::IpNet;
 use std::fmt;
+use std::net::IpAddr;
 
 mod list;
 mod parse;
@@ -26,6 +27,9 @@ pub enum IpVersion {
 }
 
 impl IpVersion {
+    /// Both, in the order in which they are shown.
+    pub const BOTH: [Self; 2] = [Self::V4, Self::V6];
+
     /// The version of a network.
     #[must_use]
     pub fn of(net: &IpNet) -> Self {
@@ -33,6 +37,18 @@ impl IpVersion {
             IpNet::V4(_) => Self::V4,
             IpNet::V6(_) => Self::V6,
         }
+    }
+
+    /// Whether an address is of this version.
+    #[must_use]
+    pub fn has(self, address: &IpAddr) -> bool {
+        address.is_ipv4() == (self == Self::V4)
+    }
+
+    /// Whether a network is of this version.
+    #[must_use]
+    pub fn has_net(self, net: &IpNet) -> bool {
+        self == Self::of(net)
     }
 
     /// 4 or 6.
@@ -205,7 +221,7 @@ impl Key {
     /// The path in etcd.
     ///
     /// # Errors
-    /// When a part is missing, or cannot stand in a path.
+    /// When a part is missing, or cannot be in a path.
     pub fn path(&self) -> Result<String, KeyError> {
         Ok(match self {
             Self::Resource(ResourceKey { kind, namespace, name }) => {
@@ -333,7 +349,7 @@ fn dashed(cidr: &IpNet) -> String {
     cidr.trunc().to_string().replace('/', "-")
 }
 
-/// A part that stands in the path as it is, and is read as it stands.
+/// A part that is in the path as it is, and is read as it stands.
 fn raw<'a>(part: &'static str, value: &'a str) -> Result<&'a str, KeyError> {
     if value.is_empty() {
         return Err(KeyError::Missing(part));

@@ -2,9 +2,10 @@
 //!
 //! Other Calico components compute the same names on their own, so every one of them is fixed to the letter.
 
-use crate::key::{BlockAffinityKey, ResourceKey, V1Key};
+use crate::key::v1::WorkloadEndpointKey;
+use crate::key::{BlockAffinityKey, ResourceKey};
 use api::meta::ObjectMeta;
-use api::scalars::names::DEFAULT_TIER;
+use api::words::DEFAULT_TIER;
 use api::{Kind, Resource};
 use data_encoding::{BASE32_NOPAD, HEXLOWER};
 use ipnet::IpNet;
@@ -38,13 +39,13 @@ pub fn interface_name(prefix: &str, namespace: &str, pod: &str) -> String {
 
 /// The key by which Felix knows a workload endpoint; `None` when the name does not have the form of one.
 #[must_use]
-pub fn workload_endpoint_v1_key(key: &ResourceKey) -> Option<V1Key> {
+pub fn workload_endpoint_key(key: &ResourceKey) -> Option<WorkloadEndpointKey> {
     if key.kind != Kind::WorkloadEndpoint || key.namespace.is_empty() {
         return None;
     }
     let parts = api::split_workload_endpoint_name(&key.name)?;
     let [host, orchestrator, workload, endpoint] = <[String; 4]>::try_from(parts).ok()?;
-    Some(V1Key::WorkloadEndpoint {
+    Some(WorkloadEndpointKey {
         host,
         orchestrator,
         workload: format!("{}/{workload}", key.namespace),
@@ -99,7 +100,7 @@ pub fn block_affinity_labels(host: &str, affinity_type: &str, cidr: &str) -> BTr
     ])
 }
 
-/// A text that is no uid.
+/// A text that is not a uid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is not a UUID")]
 pub struct UidError(pub String);
@@ -195,7 +196,7 @@ pub fn policy_tier(resource: &Resource) -> Option<&str> {
     }
 }
 
-/// The name of the file by which Felix tells that a workload endpoint is programmed: its orchestrator, its workload
+/// The name of the file by which Felix says that a workload endpoint is programmed: its orchestrator, its workload
 /// (`namespace/name`) and its own name, each escaped as a segment of a URL's path, with spaces between.
 #[must_use]
 pub fn endpoint_status_file(orchestrator: &str, workload: &str, endpoint: &str) -> String {
@@ -307,12 +308,12 @@ mod tests {
     #[test]
     fn felix_keys_of_workload_endpoints() {
         let key = |name: &str| match Key::resource(Kind::WorkloadEndpoint, "shop", name) {
-            Key::Resource(key) => workload_endpoint_v1_key(&key),
+            Key::Resource(key) => workload_endpoint_key(&key),
             _ => None,
         };
         let found = key("kc--node2-k8s-client--1-eth0").unwrap();
         assert_eq!(
-            found.path().unwrap(),
+            Key::V1(crate::key::V1Key::WorkloadEndpoint(found)).path().unwrap(),
             "/calico/v1/host/kc-node2/workload/k8s/shop%2fclient-1/endpoint/eth0"
         );
         assert_eq!(key("three-parts-only"), None);

@@ -297,7 +297,7 @@ pub fn encode(key: &Key, value: &Value) -> Result<Vec<u8>, ValueError> {
 /// The value of bytes in etcd. The revision is not part of them: see [`KvPair::set_revision`].
 ///
 /// # Errors
-/// When the bytes are no value of the sort that the key says. Keys of the first data model have no stored values.
+/// When the bytes are not a value of the sort that the key says. Keys of the first data model have no stored values.
 pub fn decode(key: &Key, bytes: &[u8]) -> Result<Value, ValueError> {
     fn read<'a, T: Deserialize<'a>>(key: &Key, bytes: &'a [u8]) -> Result<T, ValueError> {
         serde_json::from_slice(bytes)

@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 const ARP: u16 = 0x0806;
 const REVERSE_ARP: u16 = 0x8035;
-/// Where the kind of frame stands in an Ethernet header, which ends right after it.
+/// Where the kind of frame is in an Ethernet header, which ends right after it.
 const ETHERTYPE: usize = 12;
 const ETHERNET_HEADER: usize = 14;
 /// Hardware type, protocol type, two lengths, operation.
@@ -97,7 +97,7 @@ fn drain(socket: &OwnedFd, mut each: impl FnMut(&[u8])) -> Result<()> {
         match rustix::net::recv(socket, &mut frame[..], RecvFlags::empty()) {
             Ok((length, _)) => each(&frame[..length]),
             Err(Errno::AGAIN) => return Ok(()),
-            // The device went down or away; that is told once, and the socket stays.
+            // The device went down or away; that is reported once, and the socket stays.
             Err(Errno::INTR | Errno::NETDOWN) => {}
             Err(errno) => return Err(Error::Socket { what: "read frames".to_owned(), errno }),
         }

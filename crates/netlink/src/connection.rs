@@ -2,7 +2,7 @@
 //!
 //! The socket belongs to the network namespace in which it was opened, whatever thread uses it later. Many requests go
 //! out in one `send`; the kernel carries them out in order and goes on after a refusal, so each has its own answer. A
-//! dump that the kernel marks as interrupted, or that overran the receive buffer, is read anew.
+//! dump that the kernel marks as interrupted, or that overran the receive buffer, is read again.
 
 use crate::error::{Error, Result};
 use crate::wire::{attributes, header_u32};

@@ -56,6 +56,23 @@ impl Handle {
             outcomes.map(|(answer, operation)| answer.into_result(|| operation.to_string()).map(drop));
         (outcomes.collect(), found)
     }
+
+    /// The number of the device that packets to this address leave by; `None` when no route leads there.
+    ///
+    /// # Errors
+    /// When the socket fails.
+    pub fn device_towards(&mut self, address: std::net::IpAddr) -> Result<Option<u32>> {
+        let mut answers = self.connection.exchange(&[routes::lookup_request(address)])?;
+        let answer = answers.pop().unwrap_or_default();
+        match answer.into_result(|| format!("look up the route to {address}")) {
+            Ok(messages) => Ok(messages
+                .iter()
+                .filter(|(kind, _)| *kind == NEW_ROUTE)
+                .find_map(|(_, payload)| routes::read_device(payload))),
+            Err(Error::Refused { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
 }
 
 impl Kernel for Handle {

@@ -2,13 +2,15 @@
 //!
 //! - [`Kernel`]: the small trait that managers and plugins are written against: read what is there, apply a batch.
 //! - [`Handle`]: the real kernel, one blocking socket per value, tied to the network namespace it was opened in.
-//! - [`FakeKernel`]: the same trait over plain maps, with the kernel's own refusals, so that managers are tested as data.
+//! - `FakeKernel` (feature `testing`): the same trait over plain maps, with the kernel's own refusals, so that managers are
+//!   tested as data.
 //! - [`Operation`] and the values it carries: [`Link`], [`Address`], [`Route`], [`Neighbour`], [`Rule`].
 //! - [`Monitor`]: what changes, as it changes.
 //! - [`namespace`]: running code in another network namespace, on a thread that ends there; [`sysctl`]: `/proc/sys`.
 //! - [`wireguard`]: the keys and peers of WireGuard devices.
 //! - [`tc`]: limits of bandwidth; [`announcements`]: machines that say where they are;
 //!   [`discovery`]: ARP and NDP, answered by hand.
+//! - [`session_options`]: options of TCP sockets that routing sessions need and no crate sets.
 //! - [`Connection`]: requests and dumps of any netlink family, the part that other protocols build on.
 //!
 //! Everything blocks: a CNI plugin and a dataplane's apply thread both want the answer before the next step. Nothing
@@ -24,16 +26,19 @@ pub mod announcements;
 mod connection;
 pub mod discovery;
 mod error;
+#[cfg(any(test, feature = "testing"))]
 mod fake;
 mod filter;
 mod generic;
 mod handle;
+pub mod interface_settings;
 mod kernel;
 mod mac;
 mod monitor;
 pub mod namespace;
 pub mod netfilter;
 pub mod route;
+pub mod session_options;
 pub mod sysctl;
 pub mod tc;
 pub mod wire;
@@ -41,6 +46,7 @@ pub mod wireguard;
 
 pub use connection::{Answer, Connection, Request};
 pub use error::{Error, Result};
+#[cfg(any(test, feature = "testing"))]
 pub use fake::FakeKernel;
 pub use handle::Handle;
 pub use kernel::{Kernel, Operation, RouteFilter, first_failure};
@@ -49,7 +55,7 @@ pub use monitor::{Event, Interests, Monitor};
 pub use route::address::Address;
 pub use route::link::{DeviceKind, Link, LinkChange, LinkRef, NewLink, Peer, Vxlan};
 pub use route::neighbour::{Neighbour, NeighbourState};
-pub use route::routes::{Route, RouteKind, Scope, TABLE_LOCAL, TABLE_MAIN};
+pub use route::routes::{Hop, Route, RouteKind, Scope, TABLE_LOCAL, TABLE_MAIN};
 pub use route::rule::{Rule, RuleAction};
 pub use rustix::io::Errno;
 

@@ -8,7 +8,7 @@ use std::str::FromStr;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MacAddress(pub [u8; 6]);
 
-/// A text that is no hardware address.
+/// A text that is not a hardware address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is not a hardware address of six bytes such as ee:ee:ee:ee:ee:ee")]
 pub struct InvalidMac(pub String);

@@ -1,7 +1,7 @@
 //! What changes in a namespace, as it changes.
 //!
-//! The kernel drops events when nobody reads them in time; that is told as [`Event::Lost`], and whoever keeps a picture
-//! then reads everything anew.
+//! The kernel drops events when nobody reads them in time; that is reported as [`Event::Lost`], and whoever keeps a picture
+//! then reads everything again.
 
 use crate::connection::{Header, receive};
 use crate::error::{Error, Result};
@@ -47,7 +47,7 @@ pub enum Event {
     Rule(Rule),
     /// A rule is gone.
     RuleGone(Rule),
-    /// Events were lost: read everything anew.
+    /// Events were lost: read everything again.
     Lost,
 }
 

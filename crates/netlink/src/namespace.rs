@@ -18,7 +18,7 @@ const NAMESPACE_FILES: i64 = 0x6e73_6673;
 #[derive(Debug, thiserror::Error)]
 pub enum NamespaceError {
     /// There is nothing at the path.
-    #[error("there is no network namespace at {}", .0.display())]
+    #[error("no network namespace at {}", .0.display())]
     Missing(PathBuf),
     /// There is something else at the path, such as what a deleted namespace leaves of its mount point.
     #[error("{} is not a network namespace", .0.display())]

@@ -107,7 +107,7 @@ impl Writer {
         self
     }
 
-    /// Adds bytes that are no attribute (a family header inside an attribute).
+    /// Adds bytes that are not an attribute (a family header inside an attribute).
     pub fn raw(&mut self, bytes: &[u8]) -> &mut Self {
         self.bytes.extend_from_slice(bytes);
         self.pad();

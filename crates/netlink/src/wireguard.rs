@@ -2,18 +2,20 @@
 //!
 //! - [`PublicKey`], [`PrivateKey`]: the latter is never shown, and is forgotten here once the kernel has it.
 //! - [`Device`], [`Peer`]: what there is. [`DeviceChange`], [`PeerChange`]: what should change.
-//! - [`Devices`]: the small trait that the dataplane is written against; [`Client`] is the real kernel, [`FakeDevices`] a
+//! - [`Devices`]: the small trait that the dataplane is written against; [`Client`] is the real kernel, `FakeDevices` a
 //!   map.
 //!
 //! The device itself is an ordinary link of kind `wireguard`, which this module refuses to make or remove. The private key
 //! that the kernel shows to root is never read.
 
 mod client;
+#[cfg(any(test, feature = "testing"))]
 mod fake;
 mod keys;
 mod messages;
 
 pub use client::Client;
+#[cfg(any(test, feature = "testing"))]
 pub use fake::FakeDevices;
 pub use keys::{InvalidKey, PrivateKey, PublicKey};
 

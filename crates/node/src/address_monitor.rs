@@ -1,12 +1,12 @@
 //! The address monitor: looks at the node's addresses again and again, and keeps its resource right.
 //!
 //! It does what start-up does about addresses, on a timer. An address that is gone or taken by another node ends it with
-//! the error: the whole node must then be started anew.
+//! the error: the whole node must then be started again.
 
 use crate::context::Context;
-use crate::shutdown_signal::Shutdown;
 use crate::startup::{Cluster, StartupError, internal_addresses, registration::register};
 use client::Client;
+use daemon::Shutdown;
 use kube_access::KubeAccess;
 
 /// Looks at the addresses until the end.

@@ -9,8 +9,9 @@ mod method;
 
 pub use method::{Method, MethodError};
 
-use crate::family::{Family, is_global_unicast};
+use crate::addresses::is_global_unicast;
 use ipnet::IpNet;
+use model::IpVersion;
 use regex::Regex;
 use std::fmt;
 use std::net::IpAddr;
@@ -86,8 +87,8 @@ pub enum DetectError {
     )]
     NoKubernetes,
     /// Kubernetes has no such address.
-    #[error("Kubernetes knows no InternalIP of this node that is an {0} address")]
-    NoInternalAddress(Family),
+    #[error("Kubernetes has no {0} InternalIP for this node")]
+    NoInternalAddress(IpVersion),
 }
 
 struct Seen<'a>(&'a [String]);
@@ -129,11 +130,11 @@ pub const EXCLUDED_INTERFACES: [&str; 19] = [
 ///
 /// # Errors
 /// When none fits, or several do and the method does not say which.
-pub fn detect(method: &Method, family: Family, facts: &Facts<'_>) -> Result<IpNet, DetectError> {
+pub fn detect(method: &Method, family: IpVersion, facts: &Facts<'_>) -> Result<IpNet, DetectError> {
     match method {
-        Method::FirstFound => first(family, facts, &excluded(&[])?, format!("a usable {family} address")),
+        Method::FirstFound => first(family, facts, &excluded(&[])?, format!("a usable IPv{family} address")),
         Method::SkipInterface(names) => {
-            let what = format!("a usable {family} address beside those that {method} skips");
+            let what = format!("a usable IPv{family} address beside those that {method} skips");
             first(family, facts, &excluded(names)?, what)
         }
         Method::Interface(names) => {
@@ -178,7 +179,7 @@ pub fn with_network(interfaces: &[Interface], address: IpAddr) -> Option<IpNet> 
 ///
 /// # Errors
 /// Never: the expressions are ours.
-pub fn reported(interfaces: &[Interface], families: &[Family]) -> Result<Vec<Interface>, DetectError> {
+pub fn reported(interfaces: &[Interface], families: &[IpVersion]) -> Result<Vec<Interface>, DetectError> {
     let excluded = excluded(&[])?;
     let mut reported: Vec<Interface> = in_order(interfaces)
         .filter(|interface| !excluded.is_match(&interface.name))
@@ -199,7 +200,7 @@ fn in_order(interfaces: &[Interface]) -> impl Iterator<Item = &Interface> {
     ordered.into_iter()
 }
 
-fn first(family: Family, facts: &Facts<'_>, excluded: &Regex, what: String) -> Result<IpNet, DetectError> {
+fn first(family: IpVersion, facts: &Facts<'_>, excluded: &Regex, what: String) -> Result<IpNet, DetectError> {
     in_order(facts.interfaces)
         .filter(|interface| !excluded.is_match(&interface.name))
         .flat_map(|interface| &interface.addresses)
@@ -210,7 +211,7 @@ fn first(family: Family, facts: &Facts<'_>, excluded: &Regex, what: String) -> R
 
 /// The first fitting address of the one interface that has any.
 fn only(
-    family: Family,
+    family: IpVersion,
     facts: &Facts<'_>,
     what: &str,
     fits: impl Fn(&Interface, &IpAddr) -> bool,
@@ -226,7 +227,7 @@ fn only(
         })
         .collect();
     let Some(&(_, chosen)) = candidates.first() else {
-        let what = format!("a usable {family} address that fits {what}");
+        let what = format!("a usable IPv{family} address that fits {what}");
         return Err(DetectError::NothingFits { what, interfaces: seen(family, facts.interfaces) });
     };
     if candidates.iter().all(|(_, net)| net.addr() == chosen.addr()) {
@@ -254,7 +255,7 @@ fn local(facts: &Facts<'_>, address: IpAddr, origin: String) -> Result<IpNet, De
 }
 
 /// What a person would compare the expression with.
-fn seen(family: Family, interfaces: &[Interface]) -> Vec<String> {
+fn seen(family: IpVersion, interfaces: &[Interface]) -> Vec<String> {
     in_order(interfaces)
         .flat_map(|interface| interface.addresses.iter().map(move |net| (interface, net)))
         .filter(|(_, net)| family.has_net(net) && is_global_unicast(&net.addr()))
@@ -268,7 +269,7 @@ fn excluded(more: &[String]) -> Result<Regex, MethodError> {
     one_of(&names)
 }
 
-/// One expression that fits where any of these fits. Each is tried alone first, so that a mistake is told as written.
+/// One expression that fits where any of these fits. Each is tried alone first, so that a mistake is reported as written.
 fn one_of(names: &[String]) -> Result<Regex, MethodError> {
     let wrong = |name: &str, error: &regex::Error| MethodError::Expression {
         expression: name.to_owned(),

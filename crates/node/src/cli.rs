@@ -10,14 +10,13 @@ pub use old::{OldCommand, OldError, help as old_help, parse as parse_old};
 use crate::context::Context;
 use crate::health::{self, Checks};
 use crate::services::{self, Service};
-use crate::shutdown_signal::Shutdown;
-use crate::{
-    address_monitor, condition, hostpath, logging, privileged, shutdown, startup, status, supervise,
-};
+use crate::{address_monitor, condition, flows, hostpath, privileged, shutdown, startup, status, supervise};
 use crate::{token_monitor, tunnel};
 use clap::{Args, Subcommand};
+use daemon::Shutdown;
+use daemon::exit::print;
+use daemon::log::Log;
 use std::error::Error;
-use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -42,6 +41,9 @@ pub enum NodeCommand {
     Shutdown,
     /// Run everything beside Felix and BGP: condition, tunnel addresses, status, addresses, CNI token and agent.
     NodeServices,
+    /// Be there under this name, for tools that look for such a process; the speaker answers for it.
+    #[command(hide = true)]
+    Bird6,
     /// Keep the node's addresses in the datastore right.
     MonitorAddresses,
     /// Give the node's tunnel devices their addresses.
@@ -64,6 +66,11 @@ pub enum NodeCommand {
         #[command(subcommand)]
         command: StatusCommand,
     },
+    /// Print what the kernel holds, without helper programs.
+    Dump {
+        /// What to print.
+        what: DumpWhat,
+    },
     /// Look at the BPF dataplane, which this version does not have.
     #[command(hide = true)]
     Bpf {
@@ -71,8 +78,7 @@ pub enum NodeCommand {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Fetch or watch the node's flow logs, which this version does not have.
-    #[command(hide = true)]
+    /// Show the node's flows as they come (needs FlowLogsLocalReporter).
     Flows {
         /// How many flows; negative to watch.
         #[arg(long, short = 'n', allow_negative_numbers = true)]
@@ -80,6 +86,33 @@ pub enum NodeCommand {
     },
     /// Print the version.
     Version,
+}
+
+/// What to print of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum DumpWhat {
+    /// Devices.
+    Link,
+    /// Addresses.
+    Addr,
+    /// IPv4 routes of all tables.
+    Route,
+    /// IPv6 routes of all tables.
+    Route6,
+    /// Rules of policy routing.
+    Rule,
+    /// Neighbours and forwarding tables.
+    Neigh,
+    /// Queueing disciplines.
+    Qdisc,
+    /// IP sets with their members.
+    Ipset,
+    /// Tables of nftables, with chains, sets and the comments of rules.
+    Nft,
+    /// Connections.
+    Conntrack,
+    /// The logs of the CNI plugin.
+    CniLogs,
 }
 
 /// What to check.
@@ -146,13 +179,26 @@ pub type Failure = Box<dyn Error + Send + Sync>;
 /// What the command failed with.
 pub fn run(command: NodeCommand, surroundings: Surroundings<'_>) -> Result<ExitCode, Failure> {
     if command == NodeCommand::Version {
-        return print(&format!("{}\n", surroundings.version));
+        return Ok(print(&format!("{}\n", surroundings.version))?);
     }
-    if matches!(command, NodeCommand::Bpf { .. } | NodeCommand::Flows { .. }) {
-        return Err("this version has no BPF dataplane and no flow logs: nothing to look at".into());
+    if matches!(command, NodeCommand::Bpf { .. }) {
+        return Err("this version has no BPF dataplane: nothing to look at".into());
     }
-    if command == NodeCommand::NodeServices {
+    if let NodeCommand::Flows { num } = command {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        return runtime.block_on(show_flows(num));
+    }
+    if let NodeCommand::Dump { what } = command {
+        return Ok(print(&crate::dump::dump(what, std::path::Path::new("/"))?)?);
+    }
+    if matches!(command, NodeCommand::NodeServices | NodeCommand::Bird6) {
         supervise::end_with_supervisor()?;
+    }
+    if command == NodeCommand::Bird6 {
+        // A signal ends it.
+        loop {
+            std::thread::park();
+        }
     }
     let context = match Context::of_process(surroundings.calico_version) {
         Ok(context) => context,
@@ -160,7 +206,7 @@ pub fn run(command: NodeCommand, surroundings: Surroundings<'_>) -> Result<ExitC
         Err(error) if matches!(command, NodeCommand::Health(_)) => return unhealthy(&[error.to_string()]),
         Err(error) => return Err(error.into()),
     };
-    logging::begin(&context.settings);
+    let _log = Log::start(context.settings.log_level);
     match command {
         NodeCommand::Run => {
             supervise::run(&context, surroundings.components)?;
@@ -222,12 +268,16 @@ async fn run_one(command: NodeCommand, context: &Context) -> Result<ExitCode, Fa
             }
         }
         NodeCommand::Status { command: StatusCommand::Report } => status::run(context, never).await?,
-        NodeCommand::Status { command: StatusCommand::Show } => return print(&status::show(context).await),
+        NodeCommand::Status { command: StatusCommand::Show } => {
+            return Ok(print(&status::show(context).await)?);
+        }
         // Run above, without a runtime of one thread.
         NodeCommand::Run
         | NodeCommand::Init { .. }
         | NodeCommand::NodeServices
+        | NodeCommand::Bird6
         | NodeCommand::HostpathInit
+        | NodeCommand::Dump { .. }
         | NodeCommand::Bpf { .. }
         | NodeCommand::Flows { .. }
         | NodeCommand::Version => {}
@@ -235,16 +285,16 @@ async fn run_one(command: NodeCommand, context: &Context) -> Result<ExitCode, Fa
     Ok(ExitCode::SUCCESS)
 }
 
+/// Shows flows until there are enough, or a signal ends it.
+async fn show_flows(count: i64) -> Result<ExitCode, Failure> {
+    let shutdown = daemon::signals::shutdown()?;
+    let socket = std::path::Path::new(::flows::local::SOCKET);
+    flows::show(socket, count, &mut std::io::stdout(), shutdown).await?;
+    Ok(ExitCode::SUCCESS)
+}
+
 /// Tells what is wrong where probes look for it: on standard output.
 fn unhealthy(wrong: &[String]) -> Result<ExitCode, Failure> {
     print(&format!("{}\n", wrong.join("\n")))?;
     Ok(ExitCode::FAILURE)
-}
-
-/// Prints; a reader that went away is no error.
-fn print(text: &str) -> Result<ExitCode, Failure> {
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(ExitCode::SUCCESS),
-    }
 }

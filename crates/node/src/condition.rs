@@ -5,9 +5,9 @@
 
 use crate::context::{Context, ContextError};
 use crate::health::{self, Checks};
-use crate::shutdown_signal::Shutdown;
 use crate::startup::has_networking;
 use client::DatastoreType;
+use daemon::Shutdown;
 use kube_access::access::NodeCondition;
 use kube_access::{ApiError, KubeAccess};
 use std::path::PathBuf;
@@ -91,12 +91,12 @@ async fn wait_until_ready(context: &Context, patience: Duration, shutdown: &Shut
         // Looked at each time: services may be enabled while we wait.
         let checks = Checks {
             felix_ready: context.settings.felix_health,
-            bird_ready: health::is_enabled(context, "bird"),
-            bird6_ready: health::is_enabled(context, "bird6"),
+            bird_ready: health::speaks_bgp(context, model::IpVersion::V4),
+            bird6_ready: health::speaks_bgp(context, model::IpVersion::V6),
             ..Checks::default()
         };
         if checks == Checks::default() {
-            tracing::info!("nothing on this node tells whether it is ready");
+            tracing::info!("nothing on this node shows whether it is ready");
             return;
         }
         match health::check(context, checks, READY_PATIENCE).await {

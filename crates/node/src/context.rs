@@ -1,12 +1,16 @@
 //! What every command of the node gets: its settings, where the datastore is, the machine, and where files are.
 
-use crate::environment::{Mistakes, Settings};
+use crate::environment::Settings;
 use crate::host::{Host, ThisHost};
 use crate::node_name::{NameError, determine};
-use client::config::Environment;
 use client::{ClientConfig, ConfigError};
+use daemon::Environment;
+use settings::Mistakes;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use typha_client::environment::{self, Component, EnvironmentError, NODE_PREFIXES, Plan};
+use typha_client::state_file;
+use typha_wire::SyncerType;
 
 /// What a command works with. Cheap to clone.
 #[derive(Clone)]
@@ -35,6 +39,9 @@ pub enum ContextError {
     /// The node has no name.
     #[error(transparent)]
     Name(#[from] NameError),
+    /// A Typha is named that cannot be followed.
+    #[error(transparent)]
+    Typha(#[from] EnvironmentError),
 }
 
 impl Context {
@@ -45,7 +52,7 @@ impl Context {
     pub fn of_process(calico_version: &str) -> Result<Self, ContextError> {
         let root = PathBuf::from("/");
         let host = Arc::new(ThisHost { root: root.clone() });
-        Self::new(Arc::new(client::config::SystemEnvironment), host, root, calico_version)
+        Self::new(Arc::new(daemon::SystemEnvironment), host, root, calico_version)
     }
 
     /// A context of these parts.
@@ -68,6 +75,21 @@ impl Context {
     /// When the settings cannot be used.
     pub fn client_config(&self) -> Result<ClientConfig, ContextError> {
         Ok(ClientConfig::from_environment(&*self.environment)?)
+    }
+
+    /// How a service of the node follows Typha; none where no Typha is named.
+    ///
+    /// # Errors
+    /// When a Typha is named that cannot be looked for: the service must not go on without it.
+    pub async fn typha(&self, kind: SyncerType, node_name: &str) -> Result<Option<Plan>, ContextError> {
+        let component = Component {
+            kind,
+            name: kind.as_str(),
+            node: node_name,
+            prefixes: NODE_PREFIXES,
+            state_folder: &self.path(state_file::FOLDER),
+        };
+        Ok(environment::plan(component, &*self.environment).await?)
     }
 
     /// A file or folder of the machine.

@@ -1,37 +1,46 @@
-//! The variables that a node is started with, read once into types.
+//! The variables that a node is started with, read once into types: one row each in [`Settings`].
 //!
-//! One declared table ([`VARIABLES`]) says which variables exist, what they default to and what they mean; the reader takes
-//! only names of that table, and the reference page is made from it. Sources are injected, so nothing here touches the
-//! process, and every mistake is reported at once with the variable's name and a remedy.
+//! Sources are injected, so nothing here touches the process, and every mistake is reported at once with the variable's
+//! name and a remedy.
 //!
 //! What the pool variables mean is decided where a pool is made ([`crate::startup::pools`]): as in Calico, a mistake in
 //! them stops a node only when they are needed.
 
-mod table;
-
-pub use table::{VARIABLES, Variable, reference_page};
-
-use api::scalars::{ASNumber, Duration as GoDuration};
-use client::config::Environment;
-use std::fmt;
+use api::scalars::ASNumber;
+use daemon::Environment;
+use daemon::log::LevelFilter;
+use model::IpVersion;
+use settings::kinds::{Number, Of, OnlyIf, OnlyIfAnyCase, UnlessDenied, go_duration, text};
+use settings::{Mistakes, Trouble};
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// Who carries routes between nodes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
     /// A BGP daemon. Also what an unset or unknown value means.
     Bird,
     /// Felix alone, with VXLAN.
     Vxlan,
-    /// Nobody: Calico enforces policy on a network that somebody else makes.
+    /// Nobody: Calico enforces policy on a network that others make.
     None,
 }
 
+/// What speaks BGP where the backend is [`Backend::Bird`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BgpSpeaker {
+    /// This program itself.
+    #[default]
+    Native,
+    /// BIRD, with files that this program renders.
+    Bird,
+}
+
 /// What `IP` or `IP6` says.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AddressSetting {
     /// Nothing.
+    #[default]
     Unset,
     /// Look for one.
     Autodetect,
@@ -41,135 +50,146 @@ pub enum AddressSetting {
     Given(String),
 }
 
-impl AddressSetting {
-    fn read(text: &str) -> Self {
-        match text {
+impl From<String> for AddressSetting {
+    fn from(text: String) -> Self {
+        match text.as_str() {
             "" => Self::Unset,
             "autodetect" => Self::Autodetect,
             "none" => Self::Leave,
-            given => Self::Given(given.to_owned()),
+            _ => Self::Given(text),
         }
     }
+}
 
-    /// Whether the node's interfaces of this family are told in its resource.
+impl AddressSetting {
+    /// Whether the node's interfaces of this family are listed in its resource.
     #[must_use]
     pub fn lists_interfaces(&self) -> bool {
         matches!(self, Self::Autodetect | Self::Given(_))
     }
 }
 
-/// The settings of one family's address.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FamilySettings {
+/// The settings of one IP version's address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FamilySettings<'a> {
     /// `IP` or `IP6`.
-    pub address: AddressSetting,
+    pub address: &'a AddressSetting,
     /// `IP_AUTODETECTION_METHOD` or `IP6_AUTODETECTION_METHOD`, as written.
-    pub method: String,
+    pub method: &'a str,
 }
 
-/// The settings of one family's default pool, as written; empty means not set.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PoolSettings {
+/// The settings of one IP version's default pool, as written; empty means not set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolSettings<'a> {
     /// `CALICO_IPV*POOL_CIDR`.
-    pub cidr: String,
+    pub cidr: &'a str,
     /// `CALICO_IPV4POOL_IPIP`.
-    pub ipip: String,
+    pub ipip: &'a str,
     /// `CALICO_IPV*POOL_VXLAN`.
-    pub vxlan: String,
+    pub vxlan: &'a str,
     /// `CALICO_IPV*POOL_BLOCK_SIZE`.
-    pub block_size: String,
+    pub block_size: &'a str,
     /// `CALICO_IPV*POOL_NODE_SELECTOR`.
-    pub node_selector: String,
+    pub node_selector: &'a str,
     /// `CALICO_IPV*POOL_NAT_OUTGOING`.
     pub nat_outgoing: bool,
     /// `CALICO_IPV*POOL_DISABLE_BGP_EXPORT`.
     pub disable_bgp_export: bool,
 }
 
-/// Everything that the variables say.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
-    /// Where the node's name is kept.
-    pub nodename_file: PathBuf,
-    /// `NODENAME`, trimmed.
-    pub nodename: String,
-    /// `HOSTNAME`, trimmed and in lower case.
-    pub hostname: String,
-    /// The level of messages.
-    pub log_level: tracing::Level,
-    /// Whether to wait until the datastore answers.
-    pub wait_for_datastore: bool,
-    /// Who carries routes.
-    pub backend: Backend,
-    /// Kubernetes' name of this node, where it differs.
-    pub kubernetes_node: Option<String>,
-    /// The IPv4 address.
-    pub ipv4: FamilySettings,
-    /// The IPv6 address.
-    pub ipv6: FamilySettings,
-    /// Whether two nodes may have the same address.
-    pub skip_conflict_check: bool,
-    /// The node's AS number.
-    pub as_number: Option<ASNumber>,
-    /// Whether no default pools are made.
-    pub no_default_pools: bool,
-    /// The IPv4 default pool.
-    pub ipv4_pool: PoolSettings,
-    /// The IPv6 default pool.
-    pub ipv6_pool: PoolSettings,
-    /// Whether Felix handles IPv6.
-    pub ipv6_support: bool,
-    /// Words about the cluster.
-    pub cluster_type: String,
-    /// Whether nothing logs to files.
-    pub disable_file_logging: bool,
-    /// Whether Felix serves its health.
-    pub felix_health: bool,
-    /// Where Felix serves its health.
-    pub felix_health_address: (String, u16),
-    /// Where the time of the shutdown is kept.
-    pub shutdown_file: PathBuf,
-    /// Whether the CNI plugin's kubeconfig is kept fresh.
-    pub manage_cni: bool,
-    /// The service account of the CNI plugin's tokens.
-    pub cni_service_account: String,
-    /// How often those tokens are renewed; by their lifetime unless set.
-    pub cni_token_interval: Option<Duration>,
-    /// How often addresses are looked at again.
-    pub poll_interval: Duration,
-    /// Whether WireGuard's device uses the node's own address.
-    pub wireguard_host_encryption: bool,
-    /// Whether Felix runs elsewhere.
-    pub disable_felix: bool,
-    /// Who owns the folders of a node that does not run as root.
-    pub node_user_id: u32,
-}
-
-/// Variables that cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub struct Mistakes(pub Vec<Mistake>);
-
-/// One variable that cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{variable}={value}: {reason}")]
-pub struct Mistake {
-    /// Which one.
-    pub variable: &'static str,
-    /// What it holds.
-    pub value: String,
-    /// What is wrong, and what to do about it.
-    pub reason: String,
-}
-
-impl fmt::Display for Mistakes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.as_slice() {
-            [only] => write!(f, "environment variable {only}"),
-            several => {
-                write!(f, "{} environment variables cannot be used:", several.len())?;
-                several.iter().try_for_each(|mistake| write!(f, "\n  {mistake}"))
-            }
-        }
+settings::settings! {
+    /// Everything that the variables of a node's own agent say. Where the datastore is, is the client's table.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct Settings, VARIABLES {
+        /// The node's AS number; the cluster's unless set.
+        as_number: Option<ASNumber> = Of(as_number), "AS", "";
+        /// How often the node's addresses are looked at again.
+        poll_interval: Duration = Of(interval), "AUTODETECT_POLL_INTERVAL", "60s";
+        /// The service account whose tokens the CNI plugin's kubeconfig holds.
+        cni_service_account: String = text(), "CALICO_CNI_SERVICE_ACCOUNT", "calico-cni-plugin";
+        /// Anything: Felix runs elsewhere and is not started.
+        disable_felix: bool = Of(is_set), "CALICO_DISABLE_FELIX", "";
+        /// `true`: no folder for log files is made.
+        disable_file_logging: bool = OnlyIfAnyCase("true"), "CALICO_DISABLE_FILE_LOGGING", "";
+        /// The prefix length of the IPv4 default pool's blocks, 20 to 32.
+        ipv4_pool_block_size: String = text(), "CALICO_IPV4POOL_BLOCK_SIZE", "26";
+        /// The range of the IPv4 default pool, or `none`. Unless set: kubeadm's, or 192.168.0.0/16, or one of
+        /// 172.16.0.0/16 to 172.31.0.0/16 where the host has an address in the former.
+        ipv4_pool_cidr: String = text(), "CALICO_IPV4POOL_CIDR", "";
+        /// Whether routes of the IPv4 default pool stay out of BGP.
+        ipv4_pool_disable_bgp_export: bool = UnlessDenied, "CALICO_IPV4POOL_DISABLE_BGP_EXPORT", "false";
+        /// IPIP in the IPv4 default pool: `never`, `always` or `cross-subnet`.
+        ipv4_pool_ipip: String = text(), "CALICO_IPV4POOL_IPIP", "never";
+        /// Whether traffic that leaves the IPv4 default pool is masqueraded.
+        ipv4_pool_nat_outgoing: bool = UnlessDenied, "CALICO_IPV4POOL_NAT_OUTGOING", "true";
+        /// The nodes that may use the IPv4 default pool; all unless set.
+        ipv4_pool_node_selector: String = text(), "CALICO_IPV4POOL_NODE_SELECTOR", "";
+        /// VXLAN in the IPv4 default pool: `never`, `always` or `cross-subnet`.
+        ipv4_pool_vxlan: String = text(), "CALICO_IPV4POOL_VXLAN", "never";
+        /// The prefix length of the IPv6 default pool's blocks, 116 to 128.
+        ipv6_pool_block_size: String = text(), "CALICO_IPV6POOL_BLOCK_SIZE", "122";
+        /// The range of the IPv6 default pool, or `none`. Unless set: kubeadm's, or a random range of fd00::/8.
+        ipv6_pool_cidr: String = text(), "CALICO_IPV6POOL_CIDR", "";
+        /// Whether routes of the IPv6 default pool stay out of BGP.
+        ipv6_pool_disable_bgp_export: bool = UnlessDenied, "CALICO_IPV6POOL_DISABLE_BGP_EXPORT", "false";
+        /// Whether traffic that leaves the IPv6 default pool is masqueraded.
+        ipv6_pool_nat_outgoing: bool = UnlessDenied, "CALICO_IPV6POOL_NAT_OUTGOING", "false";
+        /// The nodes that may use the IPv6 default pool; all unless set.
+        ipv6_pool_node_selector: String = text(), "CALICO_IPV6POOL_NODE_SELECTOR", "";
+        /// VXLAN in the IPv6 default pool: `never`, `always` or `cross-subnet`.
+        ipv6_pool_vxlan: String = text(), "CALICO_IPV6POOL_VXLAN", "never";
+        /// Kubernetes' name of this node, where it is not the node's name.
+        kubernetes_node: Option<String> = Of(name), "CALICO_K8S_NODE_REF", "";
+        /// `false`: the CNI plugin's kubeconfig is not kept fresh.
+        manage_cni: bool = Of(is_not_false), "CALICO_MANAGE_CNI", "true";
+        /// Deprecated: `false` stands for CALICO_NETWORKING_BACKEND=none.
+        networking: String = text(), "CALICO_NETWORKING", "";
+        /// Who carries routes between nodes: `bird`, `vxlan`, or `none` where Calico only enforces policy.
+        networking_backend: String = text(), "CALICO_NETWORKING_BACKEND", "bird";
+        /// Where the node's name is kept.
+        nodename_file: PathBuf = text(), "CALICO_NODENAME_FILE", "/var/lib/calico/nodename";
+        /// Where the time of the last shutdown is kept.
+        shutdown_file: PathBuf = text(), "CALICO_SHUTDOWN_TIMESTAMP_FILE", "/var/lib/calico/shutdownTS";
+        /// The least severe message that is logged.
+        log_level: LevelFilter = Level, "CALICO_STARTUP_LOGLEVEL", "info";
+        /// Words about the cluster, separated by commas.
+        cluster_type: String = text(), "CLUSTER_TYPE", "";
+        /// How often the CNI plugin's token is renewed; by its lifetime unless set.
+        cni_token_interval: Option<Duration> = Of(optional_interval), "CNI_TOKEN_REFRESH_INTERVAL", "";
+        /// `true`: two nodes may have the same address.
+        skip_conflict_check: bool = OnlyIf("true"), "DISABLE_NODE_IP_CHECK", "";
+        /// `true`: Felix serves its health, and the node waits for it.
+        felix_health: bool = OnlyIf("true"), "FELIX_HEALTHENABLED", "";
+        /// Where Felix serves its health.
+        felix_health_host: String = text(), "FELIX_HEALTHHOST", "localhost";
+        /// Where Felix serves its health.
+        felix_health_port: u16 = Of(Number::parse), "FELIX_HEALTHPORT", "9099";
+        /// Whether Felix handles IPv6; without, no IPv6 default pool is made.
+        ipv6_support: bool = UnlessDenied, "FELIX_IPV6SUPPORT", "true";
+        /// Whether WireGuard's device uses the node's own address and needs none of a pool.
+        wireguard_host_encryption: bool = Of(felix_truth), "FELIX_WIREGUARDHOSTENCRYPTIONENABLED", "false";
+        /// The node's name where NODENAME and the file say nothing.
+        hostname: String = Of(lower_case), "HOSTNAME", "";
+        /// The node's IPv4 address, `autodetect`, or `none` to leave what is stored. Unless set: detected once.
+        ipv4: AddressSetting = text(), "IP", "";
+        /// The node's IPv6 address, `autodetect`, or `none` to leave what is stored.
+        ipv6: AddressSetting = text(), "IP6", "";
+        /// How the IPv6 address is found; as IP_AUTODETECTION_METHOD.
+        ipv6_method: String = text(), "IP6_AUTODETECTION_METHOD", "first-found";
+        /// How the IPv4 address is found: `first-found`, `interface=REGEX,...`, `skip-interface=REGEX,...`, `can-reach=HOST`,
+        /// `cidr=RANGE,...` or `kubernetes-internal-ip`.
+        ipv4_method: String = text(), "IP_AUTODETECTION_METHOD", "first-found";
+        /// The node's name.
+        nodename: String = Of(trimmed), "NODENAME", "";
+        /// Who owns the folders of a node that does not run as root.
+        node_user_id: u32 = Of(Number::parse), "NODE_USER_ID", "1000";
+        /// `true`: no default pools are made.
+        no_default_pools: bool = OnlyIfAnyCase("true"), "NO_DEFAULT_POOLS", "";
+        /// What speaks BGP with CALICO_NETWORKING_BACKEND=bird: `native`, this program itself, or `bird`, a BIRD with files
+        /// that this program renders.
+        bgp_speaker: BgpSpeaker = Of(bgp_speaker), "TORTIE_BGP_SPEAKER", "native";
+        /// `true`: wait until the datastore answers.
+        wait_for_datastore: bool = OnlyIf("true"), "WAIT_FOR_DATASTORE", "";
     }
 }
 
@@ -179,191 +199,135 @@ impl Settings {
     /// # Errors
     /// All that cannot be used.
     pub fn read(environment: &dyn Environment) -> Result<Self, Mistakes> {
-        let mut reader = Reader { environment, mistakes: Vec::new() };
-        let settings = Self::read_with(&mut reader);
-        if reader.mistakes.is_empty() { Ok(settings) } else { Err(Mistakes(reader.mistakes)) }
-    }
-
-    fn read_with(reader: &mut Reader<'_>) -> Self {
-        let backend = reader.backend();
+        let (mut settings, mut reading) = Self::read_from(|name| settings::utf8(environment.variable(name)));
         // Without networking there is no BGP, and whatever AS says is not looked at.
-        let as_number = if backend == Backend::None { None } else { reader.as_number() };
-        Self {
-            nodename_file: reader.text("CALICO_NODENAME_FILE").into(),
-            nodename: reader.text("NODENAME").trim().to_owned(),
-            hostname: reader.text("HOSTNAME").trim().to_lowercase(),
-            log_level: reader.log_level(),
-            wait_for_datastore: reader.text("WAIT_FOR_DATASTORE") == "true",
-            backend,
-            kubernetes_node: Some(reader.text("CALICO_K8S_NODE_REF")).filter(|name| !name.is_empty()),
-            ipv4: FamilySettings {
-                address: AddressSetting::read(&reader.text("IP")),
-                method: reader.text("IP_AUTODETECTION_METHOD"),
+        if settings.backend() == Backend::None {
+            settings.as_number = None;
+            reading.mistakes.0.retain(|mistake| mistake.name != "AS");
+        }
+        for mistake in &reading.warnings {
+            tracing::error!("{mistake}; the default is used");
+        }
+        if !["none", "vxlan", "bird"].contains(&settings.networking_backend.as_str()) {
+            let backend = &settings.networking_backend;
+            tracing::warn!(backend, "unknown CALICO_NETWORKING_BACKEND: taken for bird");
+        }
+        if reading.mistakes.0.is_empty() { Ok(settings) } else { Err(reading.mistakes) }
+    }
+
+    /// Who carries routes. The old name of the setting wins where it is still used.
+    #[must_use]
+    pub fn backend(&self) -> Backend {
+        match (self.networking.as_str(), self.networking_backend.as_str()) {
+            ("false", _) | ("", "none") => Backend::None,
+            ("", "vxlan") => Backend::Vxlan,
+            _ => Backend::Bird,
+        }
+    }
+
+    /// The address of one IP version.
+    #[must_use]
+    pub fn family(&self, version: IpVersion) -> FamilySettings<'_> {
+        match version {
+            IpVersion::V4 => FamilySettings { address: &self.ipv4, method: &self.ipv4_method },
+            IpVersion::V6 => FamilySettings { address: &self.ipv6, method: &self.ipv6_method },
+        }
+    }
+
+    /// The default pool of one IP version.
+    #[must_use]
+    pub fn pool(&self, version: IpVersion) -> PoolSettings<'_> {
+        match version {
+            IpVersion::V4 => PoolSettings {
+                cidr: &self.ipv4_pool_cidr,
+                ipip: &self.ipv4_pool_ipip,
+                vxlan: &self.ipv4_pool_vxlan,
+                block_size: &self.ipv4_pool_block_size,
+                node_selector: &self.ipv4_pool_node_selector,
+                nat_outgoing: self.ipv4_pool_nat_outgoing,
+                disable_bgp_export: self.ipv4_pool_disable_bgp_export,
             },
-            ipv6: FamilySettings {
-                address: AddressSetting::read(&reader.text("IP6")),
-                method: reader.text("IP6_AUTODETECTION_METHOD"),
+            IpVersion::V6 => PoolSettings {
+                cidr: &self.ipv6_pool_cidr,
+                ipip: "",
+                vxlan: &self.ipv6_pool_vxlan,
+                block_size: &self.ipv6_pool_block_size,
+                node_selector: &self.ipv6_pool_node_selector,
+                nat_outgoing: self.ipv6_pool_nat_outgoing,
+                disable_bgp_export: self.ipv6_pool_disable_bgp_export,
             },
-            skip_conflict_check: reader.text("DISABLE_NODE_IP_CHECK") == "true",
-            as_number,
-            no_default_pools: reader.text("NO_DEFAULT_POOLS").eq_ignore_ascii_case("true"),
-            ipv4_pool: PoolSettings {
-                cidr: reader.text("CALICO_IPV4POOL_CIDR"),
-                ipip: reader.text("CALICO_IPV4POOL_IPIP"),
-                vxlan: reader.text("CALICO_IPV4POOL_VXLAN"),
-                block_size: reader.text("CALICO_IPV4POOL_BLOCK_SIZE"),
-                node_selector: reader.text("CALICO_IPV4POOL_NODE_SELECTOR"),
-                nat_outgoing: reader.unless_denied("CALICO_IPV4POOL_NAT_OUTGOING", true),
-                disable_bgp_export: reader.unless_denied("CALICO_IPV4POOL_DISABLE_BGP_EXPORT", false),
-            },
-            ipv6_pool: PoolSettings {
-                cidr: reader.text("CALICO_IPV6POOL_CIDR"),
-                ipip: String::new(),
-                vxlan: reader.text("CALICO_IPV6POOL_VXLAN"),
-                block_size: reader.text("CALICO_IPV6POOL_BLOCK_SIZE"),
-                node_selector: reader.text("CALICO_IPV6POOL_NODE_SELECTOR"),
-                nat_outgoing: reader.unless_denied("CALICO_IPV6POOL_NAT_OUTGOING", false),
-                disable_bgp_export: reader.unless_denied("CALICO_IPV6POOL_DISABLE_BGP_EXPORT", false),
-            },
-            ipv6_support: reader.unless_denied("FELIX_IPV6SUPPORT", true),
-            cluster_type: reader.text("CLUSTER_TYPE"),
-            disable_file_logging: reader.text("CALICO_DISABLE_FILE_LOGGING").eq_ignore_ascii_case("true"),
-            felix_health: reader.text("FELIX_HEALTHENABLED") == "true",
-            felix_health_address: (reader.text("FELIX_HEALTHHOST"), reader.number("FELIX_HEALTHPORT")),
-            shutdown_file: reader.text("CALICO_SHUTDOWN_TIMESTAMP_FILE").into(),
-            manage_cni: reader.text("CALICO_MANAGE_CNI") != "false",
-            cni_service_account: reader.text("CALICO_CNI_SERVICE_ACCOUNT"),
-            cni_token_interval: reader.interval("CNI_TOKEN_REFRESH_INTERVAL"),
-            poll_interval: reader.interval("AUTODETECT_POLL_INTERVAL").unwrap_or(POLL_INTERVAL),
-            wireguard_host_encryption: reader.felix_truth("FELIX_WIREGUARDHOSTENCRYPTIONENABLED"),
-            disable_felix: !reader.text("CALICO_DISABLE_FELIX").is_empty(),
-            node_user_id: reader.number("NODE_USER_ID"),
         }
     }
 }
 
-/// How often addresses are looked at again unless something else is asked for.
-const POLL_INTERVAL: Duration = Duration::from_secs(60);
+/// The level of messages; an unknown one does not keep a node down.
+struct Level;
 
-/// Reads variables of the table and collects what is wrong with them.
-struct Reader<'a> {
-    environment: &'a dyn Environment,
-    mistakes: Vec<Mistake>,
+impl settings::Kind for Level {
+    type Value = LevelFilter;
+
+    fn read(&self, found: Option<&str>, default: &str) -> Result<LevelFilter, Trouble> {
+        let text = found.filter(|text| !text.is_empty()).unwrap_or(default);
+        daemon::log::level(text).ok_or_else(|| Trouble::Ignored("not a log level".to_owned()))
+    }
+
+    fn nothing(&self) -> LevelFilter {
+        LevelFilter::INFO
+    }
 }
 
-impl Reader<'_> {
-    /// The value of a variable, or its default. One that is set to nothing counts as not set.
-    fn text(&mut self, name: &'static str) -> String {
-        let default =
-            VARIABLES.iter().find(|variable| variable.name == name).map(|variable| variable.default);
-        debug_assert!(default.is_some(), "{name} is not in the table of variables");
-        let value = match self.environment.variable(name).map(std::ffi::OsString::into_string) {
-            None => String::new(),
-            Some(Ok(value)) => value,
-            Some(Err(bytes)) => {
-                let value = bytes.to_string_lossy().into_owned();
-                self.wrong(name, &value, "holds bytes that are not UTF-8: write it again as plain text");
-                String::new()
-            }
-        };
-        if value.is_empty() { default.unwrap_or_default().to_owned() } else { value }
+fn as_number(text: &str) -> Result<Option<ASNumber>, Trouble> {
+    if text.is_empty() {
+        return Ok(None);
     }
+    let remedy = "set a number such as 64512 or 1.10, or unset it";
+    ASNumber::from_text(text).map(Some).map_err(|reason| Trouble::Mistake(format!("{reason}: {remedy}")))
+}
 
-    fn wrong(&mut self, variable: &'static str, value: &str, reason: impl Into<String>) {
-        self.mistakes.push(Mistake { variable, value: value.to_owned(), reason: reason.into() });
+/// A length of time. One that cannot be read does not keep a node down.
+fn interval(text: &str) -> Result<Duration, Trouble> {
+    match go_duration(text) {
+        Ok(interval) if !interval.is_zero() => Ok(interval),
+        Ok(_) => Err(Trouble::Ignored("a pause of nothing: set one such as 60s".to_owned())),
+        Err(reason) => Err(Trouble::Ignored(reason)),
     }
+}
 
-    /// Calico's reading of a switch: what is set and no word for no means yes, even an empty value.
-    fn unless_denied(&mut self, name: &'static str, default: bool) -> bool {
-        let Some(value) = self.environment.variable(name) else { return default };
-        let value = value.to_string_lossy().to_lowercase();
-        !matches!(value.as_str(), "false" | "0" | "no" | "n" | "f")
-    }
+fn optional_interval(text: &str) -> Result<Option<Duration>, Trouble> {
+    if text.is_empty() { Ok(None) } else { interval(text).map(Some) }
+}
 
-    /// Felix's reading of a switch. What it does not know is Felix's to complain about.
-    fn felix_truth(&mut self, name: &'static str) -> bool {
-        matches!(self.text(name).to_lowercase().as_str(), "true" | "1" | "yes" | "y" | "t")
+fn bgp_speaker(text: &str) -> Result<BgpSpeaker, Trouble> {
+    match text {
+        "native" => Ok(BgpSpeaker::Native),
+        "bird" => Ok(BgpSpeaker::Bird),
+        _ => Err(Trouble::Ignored("must be native or bird".to_owned())),
     }
+}
 
-    fn number<T: std::str::FromStr + Default>(&mut self, name: &'static str) -> T {
-        let value = self.text(name);
-        value.trim().parse().unwrap_or_else(|_| {
-            self.wrong(name, &value, "is not a number in its range: set a whole number, or unset it");
-            T::default()
-        })
-    }
+fn is_set(text: &str) -> Result<bool, Trouble> {
+    Ok(!text.is_empty())
+}
 
-    fn as_number(&mut self) -> Option<ASNumber> {
-        let value = self.text("AS");
-        if value.is_empty() {
-            return None;
-        }
-        match ASNumber::from_text(&value) {
-            Ok(number) => Some(number),
-            Err(reason) => {
-                self.wrong(
-                    "AS",
-                    &value,
-                    format!("{reason}: set a number such as 64512 or 1.10, or unset it"),
-                );
-                None
-            }
-        }
-    }
+fn is_not_false(text: &str) -> Result<bool, Trouble> {
+    Ok(text != "false")
+}
 
-    /// A length of time. One that cannot be read is told and not used: a node must not stay down for it.
-    fn interval(&mut self, name: &'static str) -> Option<Duration> {
-        let value = self.text(name);
-        if value.is_empty() {
-            return None;
-        }
-        match GoDuration::from(value.as_str()).parse() {
-            Ok(interval) if !interval.is_zero() => Some(interval),
-            Ok(_) => {
-                tracing::error!(variable = name, "a pause of nothing is not used: set one such as 60s");
-                None
-            }
-            Err(reason) => {
-                tracing::error!(variable = name, reason, "not used");
-                None
-            }
-        }
-    }
+/// Felix's reading of a switch. What it does not know is Felix's to complain about.
+fn felix_truth(text: &str) -> Result<bool, Trouble> {
+    Ok(matches!(text.to_lowercase().as_str(), "true" | "1" | "yes" | "y" | "t"))
+}
 
-    fn log_level(&mut self) -> tracing::Level {
-        use tracing::Level;
-        let value = self.text("CALICO_STARTUP_LOGLEVEL");
-        match value.to_lowercase().as_str() {
-            "trace" => Level::TRACE,
-            "debug" => Level::DEBUG,
-            "info" => Level::INFO,
-            "warn" | "warning" => Level::WARN,
-            "error" | "fatal" | "panic" => Level::ERROR,
-            _ => {
-                tracing::error!(level = value, "unknown log level in CALICO_STARTUP_LOGLEVEL: using info");
-                Level::INFO
-            }
-        }
-    }
+fn name(text: &str) -> Result<Option<String>, Trouble> {
+    Ok(Some(text.to_owned()).filter(|name| !name.is_empty()))
+}
 
-    fn backend(&mut self) -> Backend {
-        // The old name of the setting wins where it is still used.
-        match self.text("CALICO_NETWORKING").as_str() {
-            "" => {}
-            "false" => return Backend::None,
-            _ => return Backend::Bird,
-        }
-        let value = self.text("CALICO_NETWORKING_BACKEND");
-        match value.as_str() {
-            "none" => Backend::None,
-            "vxlan" => Backend::Vxlan,
-            "bird" => Backend::Bird,
-            _ => {
-                tracing::warn!(backend = value, "unknown CALICO_NETWORKING_BACKEND: taken for bird");
-                Backend::Bird
-            }
-        }
-    }
+fn trimmed(text: &str) -> Result<String, Trouble> {
+    Ok(text.trim().to_owned())
+}
+
+fn lower_case(text: &str) -> Result<String, Trouble> {
+    Ok(text.trim().to_lowercase())
 }
 
 #[cfg(test)]

@@ -7,15 +7,18 @@ mod services;
 
 pub use felix::probe;
 pub(crate) use services::SERVICES;
-pub use services::is_enabled;
+pub use services::speaks_bgp;
 
 use crate::context::Context;
-use bird_control::Family;
+use crate::supervise::plan::{CONFD, NATIVE_SPEAKER};
 use futures::future::join_all;
-use services::check_running;
+use model::IpVersion;
+use services::{check_running, is_supervised};
 use std::future::Future;
 use std::pin::Pin;
 use std::time::{Duration, SystemTime};
+use typha_client::state_file;
+use typha_wire::SyncerType;
 
 /// What to check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,22 +71,28 @@ pub async fn check(context: &Context, checks: Checks, threshold: Duration) -> Re
             outcome.map_err(|error| format!("calico/node is not ready: Felix is not live: {error}"))
         }));
     }
-    for (wanted, family) in [(checks.bird_live, Family::V4), (checks.bird6_live, Family::V6)] {
+    for (wanted, family) in [(checks.bird_live, IpVersion::V4), (checks.bird6_live, IpVersion::V6)] {
         if wanted {
             running.push(Box::pin(bird_live(context, family)));
         }
     }
     if checks.felix_ready {
+        for kind in [SyncerType::TunnelIpAllocation, SyncerType::NodeStatus] {
+            running.push(Box::pin(async move { follows_typha(context, kind) }));
+        }
         running.push(Box::pin(async move {
             let outcome = felix::ask(context, "readiness", threshold).await;
             outcome.map_err(|error| format!("calico/node is not ready: felix is not ready: {error}"))
         }));
     }
-    for (wanted, family) in [(checks.bird_ready, Family::V4), (checks.bird6_ready, Family::V6)] {
+    if checks.bird_ready || checks.bird6_ready {
+        running.push(Box::pin(async move { follows_typha(context, SyncerType::Bgp) }));
+    }
+    for (wanted, family) in [(checks.bird_ready, IpVersion::V4), (checks.bird6_ready, IpVersion::V6)] {
         if wanted {
             running.push(Box::pin(async move {
                 let outcome = bird_ready(context, family, threshold).await;
-                let name = family.daemon().to_uppercase();
+                let name = bird_control::daemon(family).to_uppercase();
                 outcome.map_err(|error| format!("calico/node is not ready: {name} is not ready: {error}"))
             }));
         }
@@ -92,14 +101,31 @@ pub async fn check(context: &Context, checks: Checks, threshold: Duration) -> Re
     if wrong.is_empty() { Ok(()) } else { Err(wrong) }
 }
 
-fn sockets(context: &Context, family: Family) -> Vec<std::path::PathBuf> {
-    let folders: Vec<_> = bird_control::SOCKET_FOLDERS.iter().map(|folder| context.path(folder)).collect();
-    family.sockets(&folders)
+/// Felix says for itself whether it is connected to Typha; the services beside it leave a file.
+fn follows_typha(context: &Context, kind: SyncerType) -> Result<(), String> {
+    match state_file::read(&context.path(state_file::FOLDER), kind) {
+        None => Ok(()),
+        Some(reason) => Err(format!("calico/node is not ready: {kind}: {reason}")),
+    }
 }
 
-async fn bird_live(context: &Context, family: Family) -> Result<(), String> {
-    let name = family.daemon();
-    for service in ["confd", name] {
+fn sockets(context: &Context, family: IpVersion) -> Vec<std::path::PathBuf> {
+    let folders: Vec<_> = bird_control::SOCKET_FOLDERS.iter().map(|folder| context.path(folder)).collect();
+    bird_control::sockets(family, &folders)
+}
+
+async fn bird_live(context: &Context, family: IpVersion) -> Result<(), String> {
+    let name = bird_control::daemon(family);
+    // Under our own supervision one process speaks for both families: the native speaker, or confd, which has BIRD run.
+    // In a container of Calico's there is a service for each.
+    let services: &[&str] = if is_supervised(context, NATIVE_SPEAKER) {
+        &[NATIVE_SPEAKER]
+    } else if is_supervised(context, CONFD) {
+        &[CONFD]
+    } else {
+        &[CONFD, name]
+    };
+    for service in services {
         check_running(context, service)
             .map_err(|error| format!("calico/node is not ready: {name}/confd is not live: {error}"))?;
     }
@@ -112,7 +138,7 @@ async fn bird_live(context: &Context, family: Family) -> Result<(), String> {
     }
 }
 
-async fn bird_ready(context: &Context, family: Family, threshold: Duration) -> Result<(), String> {
+async fn bird_ready(context: &Context, family: IpVersion, threshold: Duration) -> Result<(), String> {
     // The file is written by every start-up, so its age is the node's.
     let file = context.path(&context.settings.nodename_file);
     let written = std::fs::metadata(&file)

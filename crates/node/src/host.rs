@@ -2,8 +2,8 @@
 //! on machines that do not exist.
 
 use crate::autodetect::Interface;
-use crate::family::Family;
 use async_trait::async_trait;
+use model::IpVersion;
 use netlink::{Handle, Kernel as _};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -22,7 +22,7 @@ pub trait Host: Send + Sync {
     ///
     /// # Errors
     /// What the system said.
-    async fn reach(&self, destination: &str, family: Family) -> Result<IpAddr, String>;
+    async fn reach(&self, destination: &str, family: IpVersion) -> Result<IpAddr, String>;
 
     /// Its own name.
     fn name(&self) -> String;
@@ -61,7 +61,7 @@ impl Host for ThisHost {
         Ok(links.into_iter().map(interface).collect())
     }
 
-    async fn reach(&self, destination: &str, family: Family) -> Result<IpAddr, String> {
+    async fn reach(&self, destination: &str, family: IpVersion) -> Result<IpAddr, String> {
         // Connecting a UDP socket sends nothing: the kernel only looks up the route and picks the source.
         const PORT: u16 = 80;
         let bare = destination.trim_start_matches('[').trim_end_matches(']');
@@ -69,10 +69,10 @@ impl Host for ThisHost {
         let target = found
             .into_iter()
             .find(|target| family.has(&target.ip()))
-            .ok_or_else(|| format!("it has no {family} address"))?;
+            .ok_or_else(|| format!("it has no IPv{family} address"))?;
         let any: SocketAddr = match family {
-            Family::V4 => (Ipv4Addr::UNSPECIFIED, 0).into(),
-            Family::V6 => (Ipv6Addr::UNSPECIFIED, 0).into(),
+            IpVersion::V4 => (Ipv4Addr::UNSPECIFIED, 0).into(),
+            IpVersion::V6 => (Ipv6Addr::UNSPECIFIED, 0).into(),
         };
         let socket = tokio::net::UdpSocket::bind(any).await.map_err(|error| error.to_string())?;
         socket.connect(target).await.map_err(|error| error.to_string())?;

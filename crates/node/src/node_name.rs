@@ -77,7 +77,7 @@ pub fn determine(settings: &Settings, file: &Path, system: &str) -> Result<Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Variables;
+    use daemon::Variables;
 
     #[test]
     fn names_in_their_order() {
@@ -88,7 +88,7 @@ mod tests {
             (vec![("HOSTNAME", "Host")], None, "s", ("host", Origin::Hostname)),
             (vec![], None, "System.Example", ("system.example", Origin::System)),
         ] {
-            let settings = Settings::read(&Variables::new(&variables)).expect("usable variables");
+            let settings = Settings::read(&Variables::new(variables.clone())).expect("usable variables");
             let (name, origin) = choose(&settings, file, system).expect("a name");
             assert_eq!((name.as_str(), origin), expected, "{variables:?}");
         }

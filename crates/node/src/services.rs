@@ -1,13 +1,13 @@
 //! `node node-services`: everything that runs beside Felix, as tasks of one process.
 //!
-//! One task that fails ends the process with its name and its error; whoever supervises starts it anew. The end is asked
+//! One task that fails ends the process with its name and its error, and the supervisor starts it again. The end is asked
 //! for between steps, so that nothing is left half done. Services of other components (the CNI agent's socket) are passed
 //! in as values: this crate knows nothing about them.
 
 use crate::context::Context;
-use crate::shutdown_signal::{Shutdown, ShutdownHandle};
 use crate::startup::has_networking;
 use crate::{address_monitor, condition, status, token_monitor, tunnel};
+use daemon::{Shutdown, ShutdownHandle};
 use futures::future::BoxFuture;
 use std::error::Error;
 use std::time::Duration;
@@ -109,7 +109,7 @@ pub fn own(context: &Context) -> Vec<Service> {
 pub async fn run(context: &Context, others: Vec<Service>) -> Result<(), ServicesError> {
     let mut services = own(context);
     services.extend(others);
-    run_until(services, signalled().map_err(ServicesError::Signals)?).await
+    run_until(services, daemon::signals::end().map_err(ServicesError::Signals)?).await
 }
 
 /// Runs services until this is over, or until one fails.
@@ -150,19 +150,6 @@ async fn first_end(tasks: &mut JoinSet<(&'static str, Outcome)>) -> Result<(), S
         Some(Err(error)) => Err(ServicesError::Failed { service: "a service", source: error.into() }),
         None => std::future::pending().await,
     }
-}
-
-/// Waits for SIGTERM or SIGINT. Receiving begins at once.
-fn signalled() -> std::io::Result<impl Future<Output = ()>> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        tracing::info!("asked to end");
-    })
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ pub async fn run(context: &Context) -> Result<(), ShutdownError> {
     let path = context.path(&context.settings.shutdown_file);
     let time = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     // First of all, and whatever else happens: we may be killed at any moment.
-    if let Err(error) = kube_access::files::write(&path, time.as_bytes(), 0o644) {
+    if let Err(error) = daemon::files::write(&path, time.as_bytes(), 0o644) {
         tracing::error!(%error, path = %path.display(), "could not write down the time of the shutdown");
     }
     let node_name = context.node_name()?;

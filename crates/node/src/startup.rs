@@ -335,5 +335,5 @@ fn random_bytes() -> [u8; 5] {
 
 /// Whether the node's addresses are Calico's business.
 pub(crate) fn has_networking(context: &Context) -> bool {
-    context.settings.backend != Backend::None
+    context.settings.backend() != Backend::None
 }

@@ -4,20 +4,21 @@
 //! - [`backoff`]: when a part that ended is started again.
 //! - [`run`]: start-up, tunnel addresses, then the loop: children that ended, signals, and time.
 //!
-//! As the first process of a container it also collects processes that lost their parent. A part's process id stands in a
+//! As the first process of a container it also collects processes that lost their parent. A part's process id is in a
 //! file for as long as it runs, so that `node health` can tell. It refuses to give up: a part that keeps failing is
 //! started again, with growing pauses, while the others go on.
 
-pub mod backoff;
+mod backoff;
 mod children;
 pub mod plan;
 
 use crate::context::Context;
 use crate::startup::{self, StartupError};
 use crate::tunnel::{self, TunnelError};
-use backoff::Backoff;
+use backoff::after_run;
 pub use children::end_with_supervisor;
 use children::{Child, ServiceFiles, Signals, reap};
+use daemon::Backoff;
 use plan::{Part, parts};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -106,7 +107,7 @@ enum State {
 
 impl Service {
     fn new(part: Part) -> Self {
-        Self { part, backoff: Backoff::default(), state: State::Waiting { until: Instant::now() } }
+        Self { part, backoff: Backoff::SERVER, state: State::Waiting { until: Instant::now() } }
     }
 }
 
@@ -144,7 +145,7 @@ impl Supervisor {
                     service.state = State::Running { child, since: now };
                 }
                 Err(error) => {
-                    let pause = service.backoff.after_run(Duration::ZERO);
+                    let pause = after_run(&mut service.backoff, Duration::ZERO);
                     tracing::error!(part = name, %error, "could not be started; trying again in {} s", pause.as_secs());
                     service.state = State::Waiting { until: now + pause };
                 }
@@ -162,7 +163,7 @@ impl Supervisor {
             // Others are orphans that the kernel handed to us.
             let Some(service) = ended else { continue };
             let State::Running { since, .. } = service.state else { continue };
-            let pause = service.backoff.after_run(now.duration_since(since));
+            let pause = after_run(&mut service.backoff, now.duration_since(since));
             let name = service.part.name;
             // Ctrl-C reaches the parts as well as us, and theirs may be seen first: then the end is ours, too.
             signals.settle();

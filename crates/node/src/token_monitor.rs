@@ -2,10 +2,10 @@
 //! this pod's own (which it also does when the cluster's signing key changes, and all tokens with it).
 
 use crate::context::Context;
-use crate::shutdown_signal::Shutdown;
+use daemon::FolderWatch;
+use daemon::Shutdown;
 use kube_access::access::SERVICE_ACCOUNT_DIR;
 use kube_access::kubeconfig::{self, Trust};
-use kube_access::watch::FolderWatch;
 use kube_access::{KubeAccess, token};
 use std::path::PathBuf;
 
@@ -67,7 +67,7 @@ pub async fn run(context: &Context, shutdown: Shutdown) -> Result<(), MonitorErr
             }
         };
         tokio::select! {
-            () = shutdown.sleep(pause) => {}
+            _ = shutdown.sleep(pause) => {}
             outcome = changed => match outcome {
                 Ok(()) => tracing::info!("this pod's token was renewed: renewing the CNI plugin's"),
                 Err(error) => {

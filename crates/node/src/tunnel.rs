@@ -1,24 +1,26 @@
 //! The addresses of the node's tunnel devices: taken from the pools that use the tunnel, given back when none does.
 //!
-//! - [`kind`]: the five devices, their handles, and where their address stands in the node's resource.
+//! - [`kind`]: the five devices, their handles, and where their address is in the node's resource.
 //! - [`decision`]: what to do about one device, as a function of values.
 //! - [`reconcile`]: carries it out once, for all devices.
-//! - [`follow`]: carries it out again whenever pools or the node change.
+//! - [`follow()`]: carries it out again whenever pools or the node change, as the datastore or Typha says.
 //!
 //! With host-local addresses (`USE_POD_CIDR`) there is nothing to do: the devices have the first address of the node's
 //! own range, which the datastore computes.
 
 pub mod decision;
-mod follow;
+mod inputs;
 pub mod kind;
+mod passes;
 mod reconcile;
 
-pub use follow::follow;
+pub use passes::follow;
 pub use reconcile::{TunnelError, reconcile};
 
 use crate::context::Context;
-use crate::shutdown_signal::Shutdown;
 use client::Client;
+use daemon::Shutdown;
+use typha_wire::SyncerType;
 
 /// Carries out the decisions once.
 ///
@@ -46,6 +48,7 @@ pub async fn run(context: &Context, shutdown: Shutdown) -> Result<(), TunnelErro
     }
     let client = Client::open(&config).await?;
     let node_name = context.node_name()?;
-    follow(&client, &node_name, context.settings.wireguard_host_encryption, shutdown).await;
+    let typha = context.typha(SyncerType::TunnelIpAllocation, &node_name).await?;
+    follow(&client, &node_name, context.settings.wireguard_host_encryption, typha, shutdown).await;
     Ok(())
 }

@@ -4,65 +4,9 @@
 use crate::marks::Marks;
 use crate::names::Backend;
 use crate::tree::{InterfacePattern, PortRange, Protocol, Rate, Text};
+use api::{Allowed, Denied, EndpointToHost, ServiceLoopAction};
 use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-
-/// What is done with a packet that may pass.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum AllowAction {
-    /// It may pass the table.
-    #[default]
-    Accept,
-    /// The rules after ours decide.
-    Return,
-}
-
-/// What is done with a packet that may not pass.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DenyAction {
-    /// It is gone.
-    #[default]
-    Drop,
-    /// It is gone, and its sender is told.
-    Reject,
-}
-
-impl DenyAction {
-    /// The word that comments use.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Drop => "Drop",
-            Self::Reject => "Reject",
-        }
-    }
-}
-
-/// What is done with a packet from a workload to the host that policy lets through.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum EndpointToHostAction {
-    /// It is gone.
-    #[default]
-    Drop,
-    /// It is gone, and its sender is told.
-    Reject,
-    /// It may pass.
-    Accept,
-    /// The rules after ours decide.
-    Return,
-}
-
-/// What is done with packets to addresses of services that no service has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ServiceLoopPrevention {
-    /// They are gone.
-    #[default]
-    Drop,
-    /// They are gone, and their senders are told.
-    Reject,
-    /// They are routed.
-    Disabled,
-}
 
 /// A port that host endpoints never block.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -159,13 +103,13 @@ pub struct RulesConfig {
     /// How often log rules write, with how many at once.
     pub log_rate_limit: Option<(Rate, u16)>,
     /// What is done with packets from workloads to the host.
-    pub endpoint_to_host_action: EndpointToHostAction,
+    pub endpoint_to_host_action: EndpointToHost,
     /// What is done with packets that may pass, in the filter table.
-    pub filter_allow_action: AllowAction,
+    pub filter_allow_action: Allowed,
     /// What is done with packets that may pass, in the mangle table.
-    pub mangle_allow_action: AllowAction,
+    pub mangle_allow_action: Allowed,
     /// What is done with packets that may not pass.
-    pub filter_deny_action: DenyAction,
+    pub filter_deny_action: Denied,
     /// Ports on which host endpoints can always be reached.
     pub failsafe_inbound: Vec<FailsafePort>,
     /// Ports that can always be reached through host endpoints.
@@ -182,7 +126,7 @@ pub struct RulesConfig {
     /// Whether packets to hosts of the cluster keep their source too.
     pub nat_outgoing_exclude_hosts: bool,
     /// What is done with packets to addresses of services that no service has.
-    pub service_loop_prevention: ServiceLoopPrevention,
+    pub service_loop_prevention: ServiceLoopAction,
 
     /// Whether known connections take the flow table; only with nftables.
     pub flow_offload: bool,
@@ -220,10 +164,10 @@ impl Default for RulesConfig {
             wireguard_encrypt_host_traffic: false,
             log_prefix: "calico-packet".to_owned(),
             log_rate_limit: None,
-            endpoint_to_host_action: EndpointToHostAction::Drop,
-            filter_allow_action: AllowAction::Accept,
-            mangle_allow_action: AllowAction::Accept,
-            filter_deny_action: DenyAction::Drop,
+            endpoint_to_host_action: EndpointToHost::Drop,
+            filter_allow_action: Allowed::Accept,
+            mangle_allow_action: Allowed::Accept,
+            filter_deny_action: Denied::Drop,
             failsafe_inbound: [tcp(22), udp(68)].into_iter().chain(both()).collect(),
             failsafe_outbound: [udp(53), udp(67)].into_iter().chain(both()).collect(),
             disable_conntrack_invalid_check: false,
@@ -231,7 +175,7 @@ impl Default for RulesConfig {
             nat_outgoing_interface: None,
             nat_outgoing_address: None,
             nat_outgoing_exclude_hosts: false,
-            service_loop_prevention: ServiceLoopPrevention::Drop,
+            service_loop_prevention: ServiceLoopAction::Drop,
             flow_offload: false,
             flow_logs: false,
             istio_ambient_dscp: None,

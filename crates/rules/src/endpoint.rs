@@ -231,13 +231,13 @@ impl Renderer {
                     [protocol_number(UDP), one_port(End::Destination, config.vxlan_port)],
                     deny.into(),
                 )
-                .comment(format!("{} VXLAN encapped packets originating in workloads", deny.word())),
+                .comment(format!("{} VXLAN encapped packets originating in workloads", deny.as_str())),
             );
         }
         if wanted.refuse_tunnels && !config.allow_ipip_from_workloads {
             rules.push(
                 Rule::when([protocol_number(IPIP)], deny.into())
-                    .comment(format!("{} IPinIP encapped packets originating in workloads", deny.word())),
+                    .comment(format!("{} IPinIP encapped packets originating in workloads", deny.as_str())),
             );
         }
         for tier in wanted.tiers {
@@ -341,7 +341,7 @@ impl Renderer {
             rules.push(Rule::when([mark_clear(marks.pass)], deny.into()).comment(format!(
                 "End of tier {}. {} if no policies passed packet",
                 tier.name,
-                deny.word()
+                deny.as_str()
             )));
         }
     }
@@ -356,7 +356,7 @@ impl Renderer {
             rules.push(Rule::always(self.nflog(wanted.direction, prefix)));
         }
         let deny = self.deny(wanted.table);
-        rules.push(Rule::always(deny.into()).comment(format!("{} if no profiles matched", deny.word())));
+        rules.push(Rule::always(deny.into()).comment(format!("{} if no profiles matched", deny.as_str())));
     }
 }
 

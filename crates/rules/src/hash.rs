@@ -1,6 +1,6 @@
 //! The identity of rules: a hash over a chain's name and all its rules up to and including one.
 //!
-//! A rule's hash stands in its comment in the kernel. Whoever reads the kernel's rules back compares hashes and never
+//! A rule's hash is in its comment in the kernel. Whoever reads the kernel's rules back compares hashes and never
 //! texts, because the kernel's tools print rules in another form than they were written in.
 
 use crate::tree::Rule;
@@ -23,7 +23,7 @@ const LENGTH: usize = 16;
 pub struct RuleHash([u8; LENGTH]);
 
 impl RuleHash {
-    /// The hash that a comment of the kernel carries; none where the text is no hash of ours.
+    /// The hash that a comment of the kernel carries; none where the text is not a hash of ours.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let bytes = <[u8; LENGTH]>::try_from(text.as_bytes()).ok()?;

@@ -3,8 +3,8 @@
 //! - [`tree`]: chains, rules, matches, actions, verdict maps.
 //! - [`Renderer`]: from [`RulesConfig`] and messages to chains.
 //! - [`iptables`], [`nftables`]: the texts of rules, and their hashes ([`hash`]).
-//! - [`names`]: names of chains, maps and sets.
-//! - [`simulate`]: what rendered chains do with a packet, for tests.
+//! - [`names`]: names of chains, maps and sets; [`nflog`]: the texts of packets that are reported.
+//! - `simulate` (feature `testing`): what rendered chains do with a packet, for tests.
 //!
 //! Pure: no IO, no clock, no async. The same input gives the same bytes. Names of chains, texts of rules and their hashes
 //! are Calico's, so that a Felix of either make takes over the other's rules. It refuses to know the kernel: drivers turn
@@ -21,18 +21,17 @@ pub mod hash;
 pub mod iptables;
 mod marks;
 pub mod names;
-mod nflog;
+pub mod nflog;
 pub mod nftables;
 mod policy;
 mod renderer;
+#[cfg(any(test, feature = "testing"))]
 pub mod simulate;
 mod translation;
 pub mod tree;
 
-pub use config::{
-    AllowAction, DenyAction, EndpointToHostAction, FailsafePort, Features, OpenStack, RulesConfig,
-    ServiceLoopPrevention, Wireguard,
-};
+pub use api::{Allowed, Denied, EndpointToHost, ServiceLoopAction};
+pub use config::{FailsafePort, Features, OpenStack, RulesConfig, Wireguard};
 pub use dispatch::{Dispatch, HostInterfaces};
 pub use endpoint::WorkloadChains;
 pub use endpoint_marks::EndpointMarks;
@@ -41,6 +40,7 @@ pub use group::{PolicyGroup, TierGroups};
 pub use hash::RuleHash;
 pub use marks::{MarkError, Marks};
 pub use names::{Backend, Direction};
+pub use policy::PlacedChain;
 pub use renderer::Renderer;
 pub use translation::DscpRule;
 pub use tree::{Chain, Rule, Table};

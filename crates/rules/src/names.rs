@@ -195,7 +195,7 @@ pub fn is_interface(name: &str) -> bool {
     (1..=15).contains(&name.len()) && name.bytes().all(plain)
 }
 
-/// Whether the text can stand in a rule without quotes. Names that validation accepts all can.
+/// Whether the text can be in a rule without quotes. Names that validation accepts all can.
 pub(crate) fn is_plain(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_./:@%+=,|".contains(&byte))
 }

@@ -1,17 +1,21 @@
-//! The texts that go with packets that are reported for flow logs. A listener reads the verdict and its rule from them.
+//! The texts that go with packets that are reported for flow logs. A listener reads the verdict and its rule from them;
+//! the crate `flows` has the way back.
 
 use crate::names::{Direction, is_plain, limited_id};
 
 /// A text of this length or more is shortened with a hash. A text that is exactly as long as shortened ones are is
 /// shortened too, so that none can be mistaken for another.
-const SHORTENED_LENGTH: usize = 63;
+pub const SHORTENED_LENGTH: usize = 63;
 const KEPT: usize = 10;
 
 /// What was decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub enum Verdict {
+    /// The packet passes.
     Allow,
+    /// It is dropped or rejected.
     Deny,
+    /// The next tier decides.
     Pass,
 }
 
@@ -27,8 +31,10 @@ impl Verdict {
 
 /// Whose rule decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OwnerKind {
+pub enum OwnerKind {
+    /// A policy's.
     Policy,
+    /// A profile's.
     Profile,
 }
 
@@ -49,7 +55,8 @@ fn direction_letter(direction: Direction) -> char {
 }
 
 /// A rule decided.
-pub(crate) fn rule_prefix(
+#[must_use]
+pub fn rule_prefix(
     verdict: Verdict,
     owner: OwnerKind,
     direction: Direction,
@@ -61,20 +68,22 @@ pub(crate) fn rule_prefix(
 }
 
 /// The end of a tier decided.
-pub(crate) fn tier_prefix(verdict: Verdict, direction: Direction, tier: &str) -> String {
+#[must_use]
+pub fn tier_prefix(verdict: Verdict, direction: Direction, tier: &str) -> String {
     let letters = [verdict.letter(), OwnerKind::Policy.letter(), direction_letter(direction)];
     shortened(format!("{}|{tier}", String::from_iter(letters)))
 }
 
 /// No profile decided.
-pub(crate) fn no_profile_prefix(direction: Direction) -> String {
+#[must_use]
+pub fn no_profile_prefix(direction: Direction) -> String {
     String::from_iter([Verdict::Deny.letter(), OwnerKind::Profile.letter(), direction_letter(direction)])
 }
 
 fn shortened(text: String) -> String {
     let text = match is_plain(&text) {
         true => text,
-        // It stands in a rule without quotes.
+        // It is in a rule without quotes.
         false => {
             text.chars().map(|one| if is_plain(one.encode_utf8(&mut [0; 4])) { one } else { '_' }).collect()
         }

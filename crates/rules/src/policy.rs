@@ -15,6 +15,7 @@ use crate::names::{Direction, is_staged, policy_id};
 use crate::nflog::{self, OwnerKind, Verdict};
 use crate::renderer::{Renderer, mark_set};
 use crate::tree::{Action, Chain, IpVersion, Match, Rule, Table, Text};
+use api::Denied;
 use conditions::Conditions;
 use messages::{Policy, Profile};
 use model::feed::RuleAction;
@@ -25,7 +26,6 @@ const MAX_ANNOTATIONS: usize = 12;
 
 /// Whose rules are rendered.
 struct Owner<'a> {
-    table: Table,
     kind: OwnerKind,
     id: &'a str,
     direction: Direction,
@@ -34,76 +34,120 @@ struct Owner<'a> {
     comment: Text,
 }
 
+/// A chain, and the tables that it is defined in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlacedChain {
+    /// The chain.
+    pub chain: Chain,
+    /// The tables in which something may lead to it.
+    pub tables: Vec<Table>,
+}
+
+/// The tables in which a policy is enforced: for packets to its endpoints, and for packets from them.
+fn tables(policy: &Policy) -> [&'static [Table]; 2] {
+    match policy {
+        Policy { untracked: true, .. } => [&[Table::Raw]; 2],
+        Policy { pre_dnat: true, .. } => [&[Table::Mangle]; 2],
+        _ => ORDINARY,
+    }
+}
+
+/// Packets from the host to endpoints behind NAT meet their policy after routing.
+const ORDINARY: [&[Table]; 2] = [&[Table::Filter], &[Table::Filter, Table::Mangle]];
+
 impl Renderer {
-    /// The chains of a policy in a table: inbound, outbound. None for a policy that is only tried. They are the same in
-    /// every table unless packets are rejected, which the kernel does not do everywhere.
+    /// The chains of a policy, each once with the tables that it serves. None for a policy that is only tried. A chain is
+    /// the same in several tables unless packets are rejected, which the kernel does not do everywhere.
     #[must_use]
-    pub fn policy_chains(
-        &self,
-        key: &PolicyKey,
-        policy: &Policy,
-        table: Table,
-        version: IpVersion,
-    ) -> Option<[Chain; 2]> {
+    pub fn policy_chains(&self, key: &PolicyKey, policy: &Policy, version: IpVersion) -> Vec<PlacedChain> {
         if is_staged(key.kind) {
-            return None;
+            return Vec::new();
         }
         let id = policy_id(key);
         let log_prefix = self.policy_log_prefix(key, &policy.tier);
         let (kind, name) = (key.kind.as_str(), log_prefix::full_name(key));
-        let chain = |direction: Direction, rules: &[messages::Rule]| {
-            let owner = Owner {
-                table,
-                kind: OwnerKind::Policy,
-                id: &id,
-                direction,
-                untracked: policy.untracked,
-                log_prefix: log_prefix.clone(),
-                comment: format!("{kind} {name} {}", direction.as_str()).into(),
-            };
+        let owner = |direction: Direction| Owner {
+            kind: OwnerKind::Policy,
+            id: &id,
+            direction,
+            untracked: policy.untracked,
+            log_prefix: log_prefix.clone(),
+            comment: format!("{kind} {name} {}", direction.as_str()).into(),
+        };
+        let [inbound, outbound] = tables(policy);
+        let mut placed = Vec::with_capacity(2);
+        for (direction, tables, rules) in [
+            (Direction::Inbound, inbound, &policy.inbound_rules),
+            (Direction::Outbound, outbound, &policy.outbound_rules),
+        ] {
             let chain = self.backend().policy_chain(direction, key);
-            Chain::new(chain, self.policy_rules(rules, version, &owner))
-        };
-        Some([
-            chain(Direction::Inbound, &policy.inbound_rules),
-            chain(Direction::Outbound, &policy.outbound_rules),
-        ])
+            self.place(&chain, tables, rules, version, &owner(direction), &mut placed);
+        }
+        placed
     }
 
-    /// The chains of a profile in a table: inbound, outbound.
+    /// The chains of a profile, each once with the tables that it serves.
     #[must_use]
-    pub fn profile_chains(
-        &self,
-        name: &str,
-        profile: &Profile,
-        table: Table,
-        version: IpVersion,
-    ) -> [Chain; 2] {
+    pub fn profile_chains(&self, name: &str, profile: &Profile, version: IpVersion) -> Vec<PlacedChain> {
         let log_prefix = self.profile_log_prefix(name);
-        let chain = |direction: Direction, rules: &[messages::Rule]| {
-            let owner = Owner {
-                table,
-                kind: OwnerKind::Profile,
-                id: name,
-                direction,
-                untracked: false,
-                log_prefix: log_prefix.clone(),
-                comment: format!("Profile {name} {}", direction.as_str()).into(),
-            };
-            let chain = self.backend().profile_chain(direction, name);
-            Chain::new(chain, self.policy_rules(rules, version, &owner))
+        let owner = |direction: Direction| Owner {
+            kind: OwnerKind::Profile,
+            id: name,
+            direction,
+            untracked: false,
+            log_prefix: log_prefix.clone(),
+            comment: format!("Profile {name} {}", direction.as_str()).into(),
         };
-        [
-            chain(Direction::Inbound, &profile.inbound_rules),
-            chain(Direction::Outbound, &profile.outbound_rules),
-        ]
+        let [inbound, outbound] = ORDINARY;
+        let mut placed = Vec::with_capacity(2);
+        for (direction, tables, rules) in [
+            (Direction::Inbound, inbound, &profile.inbound_rules),
+            (Direction::Outbound, outbound, &profile.outbound_rules),
+        ] {
+            let chain = self.backend().profile_chain(direction, name);
+            self.place(&chain, tables, rules, version, &owner(direction), &mut placed);
+        }
+        placed
     }
 
-    fn policy_rules(&self, rules: &[messages::Rule], version: IpVersion, owner: &Owner<'_>) -> Vec<Rule> {
+    /// Renders a chain once for all tables in which packets that may not pass meet the same end. Where nothing is denied,
+    /// that is everywhere.
+    fn place(
+        &self,
+        name: &Text,
+        tables: &[Table],
+        rules: &[messages::Rule],
+        version: IpVersion,
+        owner: &Owner<'_>,
+        placed: &mut Vec<PlacedChain>,
+    ) {
+        let denies = rules.iter().any(|rule| rule.action == RuleAction::Deny);
+        let first = placed.len();
+        let mut ends: Vec<Denied> = Vec::new();
+        for table in tables {
+            let deny = self.deny(*table);
+            match ends.iter().position(|end| !denies || *end == deny) {
+                Some(place) => placed[first + place].tables.push(*table),
+                None => {
+                    let chain = Chain::new(name.clone(), self.policy_rules(rules, version, deny, owner));
+                    placed.push(PlacedChain { chain, tables: vec![*table] });
+                    ends.push(deny);
+                }
+            }
+        }
+    }
+
+    fn policy_rules(
+        &self,
+        rules: &[messages::Rule],
+        version: IpVersion,
+        deny: Denied,
+        owner: &Owner<'_>,
+    ) -> Vec<Rule> {
         let mut rendered: Vec<Rule> = rules
             .iter()
             .enumerate()
-            .flat_map(|(index, rule)| self.policy_rule(rule, index, version, owner))
+            .flat_map(|(index, rule)| self.policy_rule(rule, index, (version, deny), owner))
             .collect();
         // At the end of a chain packets return anyway.
         while rendered.last().is_some_and(|last| last.action == Some(Action::Return)) {
@@ -121,7 +165,7 @@ impl Renderer {
         &self,
         rule: &messages::Rule,
         index: usize,
-        version: IpVersion,
+        (version, deny): (IpVersion, Denied),
         owner: &Owner<'_>,
     ) -> Vec<Rule> {
         let Some(mut conditions) = Conditions::of(rule, version, self.backend()) else { return Vec::new() };
@@ -130,7 +174,7 @@ impl Renderer {
         if !rules.is_empty() {
             matches.push(mark_set(self.config.marks.scratch0));
         }
-        self.add_actions(rule.action, matches, index, owner, &mut rules);
+        self.add_actions((rule.action, deny), matches, index, owner, &mut rules);
         for (key, value) in rule.annotations.iter().take(MAX_ANNOTATIONS) {
             let comment = Text::from(format!("{key}={value}"));
             for rendered in &mut rules {
@@ -142,7 +186,7 @@ impl Renderer {
 
     fn add_actions(
         &self,
-        action: RuleAction,
+        (action, deny): (RuleAction, Denied),
         matches: Vec<Match>,
         index: usize,
         owner: &Owner<'_>,
@@ -152,7 +196,7 @@ impl Renderer {
         let (bit, verdict, then) = match action {
             RuleAction::Allow => (marks.accept, Verdict::Allow, Action::Return),
             RuleAction::Pass => (marks.pass, Verdict::Pass, Action::Return),
-            RuleAction::Deny => (marks.drop, Verdict::Deny, self.deny(owner.table).into()),
+            RuleAction::Deny => (marks.drop, Verdict::Deny, deny.into()),
             RuleAction::Log => {
                 let limit = self.config.log_rate_limit.map(|(rate, burst)| Match::Limit { rate, burst });
                 let matches: Vec<_> = limit.into_iter().chain(matches).collect();

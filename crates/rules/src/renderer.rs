@@ -1,12 +1,13 @@
 //! The renderer: settings, and the small words that all rendering is written with.
 
-use crate::config::{AllowAction, DenyAction, RulesConfig};
+use crate::config::RulesConfig;
 use crate::names::{Backend, sets};
 use crate::tree::{
     Action, Conntrack, End, InterfacePattern, IpVersion, Match, PortRange, Protocol, RejectWith, Rule, Side,
     Table, Text,
 };
 use crate::{names, tree::NfLogSize};
+use api::{Allowed, Denied};
 
 /// Renders chains from settings and messages.
 #[derive(Clone, Debug)]
@@ -39,10 +40,10 @@ impl Renderer {
 
     /// What is done in a table with a packet that may not pass. The kernel answers senders from some places only: with
     /// iptables in the filter table, with nftables anywhere but after routing, which chains of the mangle table may be.
-    pub(crate) fn deny(&self, table: Table) -> DenyAction {
+    pub(crate) fn deny(&self, table: Table) -> Denied {
         match (self.config.filter_deny_action, self.backend(), table) {
             (action, _, Table::Filter) | (action, Backend::Nftables, Table::Raw) => action,
-            _ => DenyAction::Drop,
+            _ => Denied::Drop,
         }
     }
 
@@ -87,19 +88,19 @@ impl Renderer {
     }
 }
 
-impl From<DenyAction> for Action {
-    fn from(action: DenyAction) -> Self {
+impl From<Denied> for Action {
+    fn from(action: Denied) -> Self {
         match action {
-            DenyAction::Drop => Self::Drop,
-            DenyAction::Reject => Self::Reject(RejectWith::PortUnreachable),
+            Denied::Drop => Self::Drop,
+            Denied::Reject => Self::Reject(RejectWith::PortUnreachable),
         }
     }
 }
 
-fn allow(action: AllowAction) -> Action {
+fn allow(action: Allowed) -> Action {
     match action {
-        AllowAction::Accept => Action::Accept,
-        AllowAction::Return => Action::Return,
+        Allowed::Accept => Action::Accept,
+        Allowed::Return => Action::Return,
     }
 }
 

@@ -1,10 +1,10 @@
 //! Chains of the nat table that change with pools and endpoints, and two small chains of other tables whose rules are
 //! lists of addresses: DSCP marks, and ranges of services that must not be routed on.
 
-use crate::config::ServiceLoopPrevention;
 use crate::names::{self, sets};
 use crate::renderer::{Renderer, interface, ip_set, outside_pools, protocol};
 use crate::tree::{Action, Chain, End, IpVersion, Match, Protocol, RejectWith, Rule, Side};
+use api::ServiceLoopAction;
 use ipnet::IpNet;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -106,9 +106,9 @@ impl Renderer {
     #[must_use]
     pub fn service_loop_chain(&self, ranges: &[IpNet], version: IpVersion) -> Chain {
         let action = match self.config.service_loop_prevention {
-            ServiceLoopPrevention::Drop => Some(Action::Drop),
-            ServiceLoopPrevention::Reject => Some(Action::Reject(RejectWith::PortUnreachable)),
-            ServiceLoopPrevention::Disabled => None,
+            ServiceLoopAction::Drop => Some(Action::Drop),
+            ServiceLoopAction::Reject => Some(Action::Reject(RejectWith::PortUnreachable)),
+            ServiceLoopAction::Disabled => None,
         };
         let mut rules = Vec::new();
         if let Some(action) = action {

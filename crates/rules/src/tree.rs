@@ -315,7 +315,7 @@ pub enum Match {
     Ports {
         /// Of which end.
         end: End,
-        /// Any of these. They may overlap: see [`merged_ports`].
+        /// Any of these. They may overlap.
         ports: Arc<[PortRange]>,
         /// None of these.
         negated: bool,
@@ -529,23 +529,6 @@ impl Chain {
             _ => None,
         })
     }
-}
-
-/// The same ports as ranges that neither overlap nor touch, lowest first: the form that a set of ranges needs.
-#[must_use]
-pub fn merged_ports(ports: &[PortRange]) -> Vec<PortRange> {
-    let mut sorted: Vec<_> = ports.iter().filter(|range| range.first <= range.last).copied().collect();
-    sorted.sort_unstable();
-    let mut merged: Vec<PortRange> = Vec::with_capacity(sorted.len());
-    for range in sorted {
-        match merged.last_mut() {
-            Some(previous) if range.first <= previous.last.saturating_add(1) => {
-                previous.last = previous.last.max(range.last);
-            }
-            _ => merged.push(range),
-        }
-    }
-    merged
 }
 
 /// A map from interface to chain; only nftables. A packet of an interface that is in it goes to the chain for good.

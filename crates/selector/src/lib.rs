@@ -89,6 +89,33 @@ impl Selector {
         Self { inner: Arc::new(Inner { root, canonical: canonical.into(), id }) }
     }
 
+    /// The selector with this canonical form: the exact inverse of [`Self::canonical`], for code that keeps many
+    /// selectors as text. Text that no selector has as its canonical form selects nothing.
+    #[must_use]
+    pub fn from_canonical(canonical: &str) -> Self {
+        match parser::parse_canonical(canonical) {
+            Ok(root) if canonical.len() <= MAX_LENGTH => Self::from_root(root, canonical.to_owned()),
+            _ => Self::nothing(),
+        }
+    }
+
+    /// Selects nothing: `!all()`.
+    #[must_use]
+    pub fn nothing() -> Self {
+        let root = Node::Not(Box::new(Node::All));
+        let canonical = root.to_string();
+        Self::from_root(root, canonical)
+    }
+
+    /// Selects what this selects and `other` does not: `(this) && (!(other))`.
+    #[must_use]
+    pub fn and_not(&self, other: &Self) -> Self {
+        let not = Node::Not(Box::new(other.inner.root.clone()));
+        let root = Node::And(Box::new([self.inner.root.clone(), not]));
+        let canonical = root.to_string();
+        Self::from_root(root, canonical)
+    }
+
     /// The one spelling that all equivalent writings of this expression share.
     ///
     /// Parsing it gives a selector with the same meaning and, except where a parenthesised negation was
@@ -153,6 +180,13 @@ impl Selector {
     /// Computed on each call: keep the result if it is needed again.
     pub fn label_restrictions(&self) -> LabelRestrictions {
         restriction::of(&self.inner.root)
+    }
+}
+
+/// `all()`.
+impl Default for Selector {
+    fn default() -> Self {
+        Self::from_root(Node::All, Node::All.to_string())
     }
 }
 

@@ -4,7 +4,7 @@
 //! selector := <empty> | or
 //! or       := and ( "||" and )*
 //! and      := unary ( "&&" unary )*
-//! unary    := "!"* primary
+//! unary    := "!"* primary                      pairs of "!" vanish, unless a canonical form is read back
 //! primary  := "(" or ")" | has(label) | all() | global() | label comparison
 //! ```
 //!
@@ -33,7 +33,7 @@ struct Operand {
 /// being read.
 #[derive(Clone, Copy)]
 struct Group {
-    negated: bool,
+    negations: usize,
     or_start: usize,
     and_start: usize,
 }
@@ -43,10 +43,18 @@ struct Parser<'a> {
     operands: Vec<Operand>,
     group: Group,
     outer: Vec<Group>,
+    keeps_pairs: bool,
 }
 
 pub(crate) fn parse(text: &str) -> Result<Node, ParseError> {
     Parser::new(text)?.run()
+}
+
+/// Reads a canonical form, in which `!!` stands for a negated group that was a negation itself.
+pub(crate) fn parse_canonical(text: &str) -> Result<Node, ParseError> {
+    let mut parser = Parser::new(text)?;
+    parser.keeps_pairs = true;
+    parser.run()
 }
 
 impl<'a> Parser<'a> {
@@ -54,8 +62,9 @@ impl<'a> Parser<'a> {
         Ok(Self {
             lexer: Lexer::new(text)?,
             operands: Vec::new(),
-            group: Group { negated: false, or_start: 0, and_start: 0 },
+            group: Group { negations: 0, or_start: 0, and_start: 0 },
             outer: Vec::new(),
+            keeps_pairs: false,
         })
     }
 
@@ -65,20 +74,20 @@ impl<'a> Parser<'a> {
             return Ok(Node::All);
         }
         loop {
-            let mut negated = false;
+            let mut negations = 0;
             while token == Token::Not {
-                negated = !negated;
+                negations = if self.keeps_pairs { negations + 1 } else { 1 - negations };
                 token = self.lexer.next()?;
             }
             if token == Token::LeftParen {
                 let start = self.operands.len();
-                let inner = Group { negated, or_start: start, and_start: start };
+                let inner = Group { negations, or_start: start, and_start: start };
                 self.outer.push(std::mem::replace(&mut self.group, inner));
                 token = self.lexer.next()?;
                 continue;
             }
             let node = self.primary(token)?;
-            self.push(Operand { node, depth: 1 }, negated)?;
+            self.push(Operand { node, depth: 1 }, negations)?;
             if self.after_operand()? {
                 return Ok(self.operands.pop().map_or(Node::All, |whole| whole.node));
             }
@@ -102,8 +111,8 @@ impl<'a> Parser<'a> {
                         return Err(self.trailing_content());
                     };
                     let whole = self.finish_or()?;
-                    let negated = std::mem::replace(&mut self.group, outer).negated;
-                    self.push(whole, negated)?;
+                    let negations = std::mem::replace(&mut self.group, outer).negations;
+                    self.push(whole, negations)?;
                 }
                 Token::End if self.outer.is_empty() => {
                     let whole = self.finish_or()?;
@@ -124,13 +133,11 @@ impl<'a> Parser<'a> {
         self.lexer.error_here(ParseErrorKind::TrailingContent { remainder })
     }
 
-    fn push(&mut self, operand: Operand, negated: bool) -> Result<(), ParseError> {
-        let operand = if negated {
+    fn push(&mut self, mut operand: Operand, negations: usize) -> Result<(), ParseError> {
+        for _ in 0..negations {
             let depth = self.deeper(operand.depth)?;
-            Operand { node: Node::Not(Box::new(operand.node)), depth }
-        } else {
-            operand
-        };
+            operand = Operand { node: Node::Not(Box::new(operand.node)), depth };
+        }
         self.operands.push(operand);
         Ok(())
     }

@@ -71,7 +71,7 @@ fn code_around(line: &str, address: usize) -> Option<(usize, usize)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{code_around, give_back, let_go_of_code, share_one_heap};
+    use super::code_around;
 
     #[test]
     fn the_line_with_the_code() {
@@ -87,41 +87,5 @@ mod tests {
         ] {
             assert_eq!(code_around(line, 0x0080_9000), None, "{line}");
         }
-    }
-
-    #[test]
-    fn code_goes_and_comes_back() {
-        let code = || {
-            let status = std::fs::read_to_string("/proc/self/status").expect("status");
-            let line = status.lines().find_map(|line| line.strip_prefix("RssFile:")).expect("a line");
-            line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number")
-        };
-        // Other tests run beside this one and bring pages back.
-        let gone = (0..20).any(|_| {
-            let before = code();
-            let_go_of_code();
-            code() < before
-        });
-        assert!(gone);
-    }
-
-    fn resident() -> u64 {
-        let status = std::fs::read_to_string("/proc/self/statm").expect("statm");
-        status.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("a number")
-    }
-
-    #[test]
-    #[cfg(target_env = "gnu")]
-    fn freed_memory_goes_back() {
-        share_one_heap();
-        // Small pieces with one that stays behind them, so that the heap cannot shrink from its end.
-        let pieces: Vec<Box<[u8; 512]>> = (0..100_000).map(|_| Box::new([1; 512])).collect();
-        let last = Box::new([2_u8; 512]);
-        let full = resident();
-        drop(pieces);
-        give_back();
-        let after = resident();
-        assert!(full - after > 8000, "of {full} pages {after} stayed");
-        assert_eq!(last[0], 2);
     }
 }

@@ -51,7 +51,22 @@ impl Authority {
         common_name: &str,
         organisations: &[&str],
     ) -> Result<KeyAndCertificate> {
-        let mut parameters = CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()])?;
+        self.sign_for(file_name, common_name, organisations, &[])
+    }
+
+    /// A certificate for a server on loopback and under these names and addresses, good for clients too.
+    ///
+    /// # Errors
+    /// When the files cannot be written.
+    pub fn sign_for(
+        &self,
+        file_name: &str,
+        common_name: &str,
+        organisations: &[&str],
+        places: &[&str],
+    ) -> Result<KeyAndCertificate> {
+        let places = ["localhost", "127.0.0.1"].iter().chain(places).map(|place| (*place).to_owned());
+        let mut parameters = CertificateParams::new(places.collect::<Vec<_>>())?;
         parameters.extended_key_usages =
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];

@@ -141,7 +141,7 @@ impl Guest {
 
 /// What the guest does: file systems, names of busybox, module loading, the test, the end.
 fn init(test_program: &Path, test: &str) -> Result<String> {
-    let test_program = test_program.to_str().context("the test program's path is no text")?;
+    let test_program = test_program.to_str().context("the test program's path is not text")?;
     if [test_program, test].iter().any(|text| text.contains('\'')) {
         bail!("a quote in the name of a test");
     }

@@ -14,18 +14,24 @@ const VERSION: &str = "v1.36.3";
 /// # Errors
 /// When it is not there; the message says how to get it.
 pub fn kubernetes_program(name: &str) -> Result<PathBuf> {
+    let group = match name {
+        "kube-apiserver" | "kubectl" => "",
+        "agnhost" | "e2e.test" => "-suite",
+        _ => "-cluster",
+    };
     let folder = match std::env::var_os("TORTIE_KUBERNETES_BIN") {
         Some(folder) => PathBuf::from(folder),
         None => {
             let version = std::env::var("KUBERNETES_VERSION").unwrap_or_else(|_| VERSION.to_owned());
-            cache_root()?.join(format!("kubernetes-{version}"))
+            cache_root()?.join(format!("kubernetes-{version}{group}"))
         }
     };
     let file = folder.join(name);
     if !file.is_file() {
         bail!(
-            "this test needs {}: run `make setup` (or scripts/kubernetes-binaries.sh) once",
-            file.display()
+            "this test needs {}: run `make setup` (or `scripts/kubernetes-binaries.sh {}`) once",
+            file.display(),
+            group.trim_start_matches('-')
         );
     }
     Ok(file)
@@ -63,6 +69,11 @@ impl ApiServer {
         let authority = Authority::new(path)?;
         let server = authority.sign("server", "kube-apiserver", &[])?;
         let account = authority.sign("service-account", "service-account", &[])?;
+        // The proxy in front of aggregated APIs has an authority of its own, or every client could claim to be it.
+        let front = path.join("front-proxy");
+        std::fs::create_dir(&front)?;
+        let front_authority = Authority::new(&front)?;
+        let proxy = front_authority.sign("proxy", "front-proxy-client", &[])?;
         let tokens = path.join("tokens.csv");
         std::fs::write(
             &tokens,
@@ -79,6 +90,13 @@ impl ApiServer {
             format!("--client-ca-file={}", authority.certificate.display()),
             format!("--token-auth-file={}", tokens.display()),
             "--authorization-mode=RBAC".into(),
+            format!("--requestheader-client-ca-file={}", front_authority.certificate.display()),
+            "--requestheader-allowed-names=front-proxy-client".into(),
+            "--requestheader-username-headers=X-Remote-User".into(),
+            "--requestheader-group-headers=X-Remote-Group".into(),
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-".into(),
+            format!("--proxy-client-cert-file={}", proxy.certificate.display()),
+            format!("--proxy-client-key-file={}", proxy.key.display()),
             // Without a controller-manager nobody makes the default service accounts that this one waits for.
             "--disable-admission-plugins=ServiceAccount".into(),
             "--service-account-issuer=https://kubernetes.default.svc".into(),

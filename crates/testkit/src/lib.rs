@@ -6,8 +6,10 @@
 //! maker, so that a later run removes what a killed one left. It refuses to touch processes and folders of anybody
 //! else.
 
+mod bird;
 mod certificates;
 mod etcd;
+mod eventually;
 mod folder;
 pub mod guest;
 mod kubernetes;
@@ -17,11 +19,13 @@ mod report;
 pub mod roles;
 mod scripted_server;
 
+pub use bird::Bird;
 pub use certificates::{Authority, KeyAndCertificate};
 pub use etcd::{Etcd, EtcdOptions};
+pub use eventually::{Look, PATIENCE, eventually, eventually_async};
 pub use folder::Folder;
 pub use kubernetes::{ApiServer, kubernetes_program};
-pub use process::{Process, Signal, finish, free_port, program, signal};
+pub use process::{Process, Signal, example, finish, free_port, program, signal};
 pub use report::{Report, measured_program, median};
 pub use scripted_server::ScriptedServer;
 

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::Write as _;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -71,6 +71,14 @@ impl Process {
             bail!("the process ended early ({status}); its log ends with:\n{}", self.log_tail());
         }
         Ok(())
+    }
+
+    /// How it ended, if it has.
+    ///
+    /// # Errors
+    /// When it cannot be waited for.
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        Ok(self.child.try_wait()?)
     }
 
     /// The last lines of its log.
@@ -164,6 +172,18 @@ pub fn program(name: &str, remedy: &str) -> Result<PathBuf> {
         .map(|folder| folder.join(name))
         .find(|candidate| candidate.is_file())
         .with_context(|| format!("this test needs the program '{name}', and it is not on PATH: {remedy}"))
+}
+
+/// Finds the example program of this name of the crate whose tests run: a process that tests start and kill.
+///
+/// # Errors
+/// When it is not built.
+pub fn example(name: &str) -> Result<PathBuf> {
+    let test = std::env::current_exe().context("finding the test program")?;
+    let path = test.parent().and_then(Path::parent).map(|folder| folder.join("examples").join(name));
+    path.filter(|path| path.is_file()).with_context(|| {
+        format!("the example program '{name}' is not built; `cargo test -p CRATE` builds it")
+    })
 }
 
 /// Runs a command to its end with this input. A command that ends without reading its input is fine.

@@ -3,6 +3,8 @@
 //! Only dispatch lives here: [`names`] decides, the components do. A name that belongs to a component which is not built
 //! yet is refused with a sentence that says so, never with silence or a stub that pretends.
 
+#[cfg(test)]
+mod installed;
 mod names;
 mod node;
 mod reference;
@@ -14,7 +16,7 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use names::Entry;
 use std::ffi::OsString;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -44,6 +46,8 @@ enum Command {
     },
     /// The command line tool, as `calicoctl`.
     Ctl,
+    /// Show who talked to whom, and which policy allowed or denied it, as `calicoctl flows`.
+    Flows,
     /// Start this machine's node and keep its parts running, or run one of its commands.
     Node {
         #[command(subcommand)]
@@ -60,10 +64,52 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         flags: Vec<OsString>,
     },
+    /// The native BGP speaker: sessions, routes in the kernel, answers at BIRD's sockets.
+    Bgp(BgpArguments),
+    /// BIRD as the BGP backend: its files, and its processes.
+    Confd(confd::cli::Arguments),
     /// The Kubernetes controllers.
     KubeControllers(KubeControllersArguments),
+    /// The fan-out between the datastore and the agents of many nodes.
+    Typha(typha::cli::Arguments),
+    /// The aggregator of flow logs: an hour of them, on Calico's API.
+    Goldmane(goldmane::cli::Arguments),
+    /// The page that shows flows, and the API of Calico's whisker-backend.
+    Whisker(whisker::cli::Arguments),
+    /// The API server: projectcalico.org/v3 for kubectl.
+    Apiserver(Box<apiserver::cli::Arguments>),
+    /// The admission webhooks of clusters without the API server.
+    Webhooks(apiserver::webhooks::Arguments),
     /// A cluster of network namespaces on this machine.
     Lab(Box<lab::Arguments>),
+    /// Print the objects that install it on Kubernetes, like one of Calico's manifests.
+    Manifests(operate::cli::ManifestsArguments),
+    /// Install it on a cluster.
+    Install(Box<operate::cli::InstallArguments>),
+    /// Bring an installation up to this version.
+    Upgrade(operate::cli::UpgradeArguments),
+    /// Remove an installation; Calico's data stays unless asked for.
+    Uninstall(operate::cli::UninstallArguments),
+    /// Say what runs on a cluster and what is wrong with it.
+    Status(operate::cli::StatusArguments),
+    /// Say what stands in the way, on a cluster or on this machine, and what to do about it.
+    Doctor(operate::cli::DoctorArguments),
+    /// Let pods talk to each other on a cluster, under policies, and judge what arrives.
+    Connectivity {
+        #[command(subcommand)]
+        command: operate::cli::ConnectivityCommand,
+    },
+    /// One end of a connection, for tests from inside pods.
+    #[command(hide = true)]
+    Probe {
+        #[command(subcommand)]
+        command: operate::probe::ProbeCommand,
+    },
+    /// Swap a running Calico for this, and back.
+    Migrate {
+        #[command(subcommand)]
+        command: Migration,
+    },
     /// Run one component, as manifests name them.
     Component {
         #[command(subcommand)]
@@ -79,6 +125,14 @@ enum Command {
         /// Which one.
         page: reference::Page,
     },
+}
+
+#[derive(Subcommand)]
+enum Migration {
+    #[command(flatten)]
+    Operate(operate::cli::MigrateCommand),
+    /// Move Calico's objects between the two groups of custom resource definitions, there and back.
+    Crds(apiserver::migration::Arguments),
 }
 
 #[derive(Subcommand)]
@@ -99,8 +153,22 @@ enum Component {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         flags: Vec<OsString>,
     },
+    /// The native BGP speaker: sessions, routes in the kernel, answers at BIRD's sockets.
+    Bgp(BgpArguments),
+    /// BIRD as the BGP backend: its files, and its processes.
+    Confd(confd::cli::Arguments),
     /// The Kubernetes controllers.
     KubeControllers(KubeControllersArguments),
+    /// The fan-out between the datastore and the agents of many nodes.
+    Typha(typha::cli::Arguments),
+    /// The aggregator of flow logs: an hour of them, on Calico's API.
+    Goldmane(goldmane::cli::Arguments),
+    /// The page that shows flows, and the API of Calico's whisker-backend.
+    WhiskerBackend(whisker::cli::Arguments),
+    /// The API server: projectcalico.org/v3 for kubectl.
+    Apiserver(Box<apiserver::cli::Arguments>),
+    /// The admission webhooks of clusters without the API server.
+    Webhooks(apiserver::webhooks::Arguments),
     #[command(external_subcommand)]
     Other(Vec<OsString>),
 }
@@ -139,6 +207,13 @@ enum KubeControllersCommand {
 }
 
 #[derive(Args)]
+struct BgpArguments {
+    /// The folder of the control sockets, as BIRD's
+    #[arg(long, value_name = "DIR", default_value = "/var/run/calico")]
+    run_dir: PathBuf,
+}
+
+#[derive(Args)]
 struct HealthArguments {
     /// Host to check.
     #[arg(long, default_value = "localhost")]
@@ -165,11 +240,13 @@ enum CrdGroup {
 }
 
 fn main() -> ExitCode {
+    daemon::panics::end_process();
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let outcome = match names::choose(&arguments, std::env::var_os("CNI_COMMAND").as_ref()) {
         Entry::Ctl(arguments) => return calicoctl::run(&arguments, Surroundings::of_process()),
         Entry::Plugin => return ExitCode::from(cni::run_in_process(cni::Program::Plugin)),
         Entry::IpamPlugin => return ExitCode::from(cni::run_in_process(cni::Program::Ipam)),
+        Entry::ReferencePlugin(plugin) => return ExitCode::from(cni_plugins::run_in_process(plugin)),
         Entry::Installer => install(),
         Entry::Node => node::run(NodeCommand::Run),
         Entry::Felix => return run_felix(Vec::new()),
@@ -181,11 +258,7 @@ fn main() -> ExitCode {
     };
     match outcome {
         Ok(code) => code,
-        Err(error) => {
-            // Nothing is left to report to when standard error is gone.
-            let _ = writeln!(std::io::stderr(), "tortie: {}", causes(&error));
-            ExitCode::FAILURE
-        }
+        Err(error) => daemon::exit::fail("tortie", &*error),
     }
 }
 
@@ -200,7 +273,7 @@ fn run(arguments: &[OsString]) -> Result<ExitCode> {
             print(&text)
         }
         // Taken before the arguments are parsed; here for the help text.
-        Command::Ctl => bail!("calicoctl was not started"),
+        Command::Ctl | Command::Flows => bail!("calicoctl was not started"),
         Command::Node { command } => node::run(command.unwrap_or(NodeCommand::Run)),
         Command::Component { component: Component::Node { command } } => node::run(command),
         Command::Cni { command } | Command::Component { component: Component::Cni { command } } => {
@@ -209,7 +282,39 @@ fn run(arguments: &[OsString]) -> Result<ExitCode> {
         Command::Felix { flags } | Command::Component { component: Component::Felix { flags } } => {
             Ok(run_felix(flags))
         }
+        Command::Typha(arguments) | Command::Component { component: Component::Typha(arguments) } => {
+            typha::cli::main(&arguments, &version())
+        }
+        Command::Goldmane(arguments) | Command::Component { component: Component::Goldmane(arguments) } => {
+            goldmane::cli::main(&arguments)
+        }
+        Command::Whisker(arguments)
+        | Command::Component { component: Component::WhiskerBackend(arguments) } => {
+            whisker::cli::main(&arguments)
+        }
+        Command::Apiserver(arguments) | Command::Component { component: Component::Apiserver(arguments) } => {
+            apiserver::cli::main(&arguments)
+        }
+        Command::Webhooks(arguments) | Command::Component { component: Component::Webhooks(arguments) } => {
+            apiserver::webhooks::main(&arguments, &version())
+        }
+        Command::Bgp(arguments) | Command::Component { component: Component::Bgp(arguments) } => {
+            run_bgp(&arguments)
+        }
+        Command::Confd(arguments) | Command::Component { component: Component::Confd(arguments) } => {
+            run_confd(&arguments)
+        }
         Command::Lab(arguments) => lab::run(*arguments),
+        Command::Manifests(arguments) => print(&operate::cli::manifests_text(&arguments)?),
+        Command::Install(arguments) => operate::cli::run_install(&arguments),
+        Command::Upgrade(arguments) => operate::cli::run_upgrade(&arguments),
+        Command::Uninstall(arguments) => operate::cli::run_uninstall(&arguments),
+        Command::Status(arguments) => operate::cli::run_status(&arguments),
+        Command::Doctor(arguments) => operate::cli::run_doctor(&arguments),
+        Command::Connectivity { command } => operate::cli::run_connectivity(&command),
+        Command::Probe { command } => operate::probe::run(&command),
+        Command::Migrate { command: Migration::Operate(command) } => operate::cli::run_migrate(&command),
+        Command::Migrate { command: Migration::Crds(arguments) } => apiserver::migration::main(&arguments),
         Command::KubeControllers(arguments)
         | Command::Component { component: Component::KubeControllers(arguments) } => {
             match arguments.command {
@@ -229,19 +334,6 @@ fn run(arguments: &[OsString]) -> Result<ExitCode> {
     }
 }
 
-/// An error with all its causes, each once: many name their cause themselves.
-fn causes(error: &anyhow::Error) -> String {
-    let mut text = String::new();
-    for cause in error.chain().map(ToString::to_string) {
-        if text.is_empty() {
-            text = cause;
-        } else if !text.contains(&cause) {
-            text = format!("{text}: {cause}");
-        }
-    }
-    text
-}
-
 fn version() -> String {
     format!("tortie {}", env!("CARGO_PKG_VERSION"))
 }
@@ -257,6 +349,28 @@ fn run_felix(flags: Vec<OsString>) -> ExitCode {
     felix::cli::main(&arguments)
 }
 
+fn run_bgp(arguments: &BgpArguments) -> Result<ExitCode> {
+    // Under `tortie node` it ends with its supervisor.
+    ::node::supervise::end_with_supervisor()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let shutdown = daemon::signals::shutdown()?;
+        speaker::run(&arguments.run_dir, &daemon::SystemEnvironment, shutdown).await?;
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+pub(crate) fn run_confd(arguments: &confd::cli::Arguments) -> Result<ExitCode> {
+    // Under `tortie node` it ends with its supervisor, and so does the BIRD that it started.
+    ::node::supervise::end_with_supervisor()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let shutdown = daemon::signals::shutdown()?;
+        confd::run(arguments, &daemon::SystemEnvironment, shutdown).await?;
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
 fn cni(command: &CniCommand) -> Result<ExitCode> {
     use std::io::Read as _;
     let (program, flags) = match command {
@@ -267,7 +381,7 @@ fn cni(command: &CniCommand) -> Result<ExitCode> {
     let flags: Vec<String> = flags.iter().map(|flag| flag.to_string_lossy().into_owned()).collect();
     let stdin = || {
         let mut input = Vec::new();
-        // A broken standard input reads as an empty configuration, which is told as such.
+        // A broken standard input reads as an empty configuration, which is reported as such.
         let _ = std::io::stdin().read_to_end(&mut input);
         input
     };
@@ -288,9 +402,9 @@ pub(crate) fn variables() -> cni::Environment {
 }
 
 fn install() -> Result<ExitCode> {
-    ::node::logging::begin_at(tracing::Level::INFO);
+    let _log = daemon::log::Log::start(daemon::log::LevelFilter::INFO);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(cni_install::run(&client::config::SystemEnvironment, Path::new("/")))?;
+    runtime.block_on(cni_install::run(&daemon::SystemEnvironment, Path::new("/")))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -303,40 +417,7 @@ fn health(arguments: &HealthArguments) -> Result<ExitCode> {
     }
 }
 
-/// Prints; a reader that went away (`tortie crds | head`) is no error.
+/// Prints; a reader that went away does not fail the command.
 fn print(text: &str) -> Result<ExitCode> {
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(ExitCode::SUCCESS),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::causes;
-    use anyhow::Context as _;
-
-    /// An error that names its cause, as most of ours do.
-    #[derive(Debug)]
-    struct Named(std::io::Error);
-
-    impl std::fmt::Display for Named {
-        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            write!(f, "cannot listen: {}", self.0)
-        }
-    }
-
-    impl std::error::Error for Named {
-        fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-            Some(&self.0)
-        }
-    }
-
-    #[test]
-    fn each_cause_is_printed_once() {
-        let refused = || std::io::Error::other("in use");
-        assert_eq!(causes(&anyhow::Error::new(Named(refused()))), "cannot listen: in use");
-        let wrapped = Err::<(), _>(Named(refused())).context("serving health").expect_err("an error");
-        assert_eq!(causes(&wrapped), "serving health: cannot listen: in use");
-    }
+    Ok(daemon::exit::print(text)?)
 }

@@ -4,6 +4,7 @@
 //! `/opt/cni/bin/install`), and one program with a tree of commands (`calico component node health --felix-live`). A
 //! container runtime calls plugins by name, with `CNI_COMMAND` set.
 
+use cni_plugins::ReferencePlugin;
 use std::ffi::OsString;
 use std::path::Path;
 
@@ -16,6 +17,8 @@ pub(crate) enum Entry {
     Plugin,
     /// The IPAM plugin.
     IpamPlugin,
+    /// A reference plugin that conflists chain.
+    ReferencePlugin(ReferencePlugin),
     /// The CNI installer.
     Installer,
     /// The node: start it and keep it running.
@@ -35,19 +38,36 @@ pub(crate) enum Entry {
 }
 
 /// The first words of the tree. Where `CNI_COMMAND` is set, anything else means the plugin.
-const WORDS: [&str; 13] = [
+const WORDS: [&str; 30] = [
+    "apiserver",
+    "bgp",
     "cni",
     "component",
+    "confd",
+    "connectivity",
     "crds",
     "ctl",
     "datastore",
+    "doctor",
     "felix",
+    "flows",
+    "goldmane",
     "health",
     "help",
+    "install",
     "kube-controllers",
     "lab",
+    "manifests",
+    "migrate",
     "node",
+    "probe",
+    "status",
+    "typha",
+    "uninstall",
+    "upgrade",
     "version",
+    "webhooks",
+    "whisker",
     "--help",
 ];
 
@@ -62,6 +82,9 @@ pub(crate) fn choose(arguments: &[OsString], cni_command: Option<&OsString>) -> 
     let text = || rest.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>();
     let first = rest.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
     let is_flag = |flags: &[&str]| rest.len() == 1 && flags.contains(&first.as_str());
+    if let Some(plugin) = ReferencePlugin::from_name(&name) {
+        return Entry::ReferencePlugin(plugin);
+    }
     match name.as_str() {
         "calico" | "calico-ipam" if is_flag(&["-v", "--v"]) => return Entry::Version,
         "calico-ipam" if is_flag(&["-h", "-help", "--help"]) => return Entry::IpamHelp,
@@ -73,9 +96,29 @@ pub(crate) fn choose(arguments: &[OsString], cni_command: Option<&OsString>) -> 
         "install" => return Entry::Installer,
         "start_runit" => return Entry::Node,
         "check-status" => return Entry::CheckStatus,
-        // The controllers' own program of old, with its flags behind.
-        "kube-controllers" => {
-            let mut words = vec![OsString::from("tortie"), OsString::from("kube-controllers")];
+        // Components as programs of their own, as in the images of old, with their flags behind.
+        "calico-typha" | "calico-apiserver" | "apiserver" | "kube-controllers" | "goldmane"
+        | "whisker-backend" | "webhook" | "health" => {
+            let command = match name.as_str() {
+                "whisker-backend" => "whisker",
+                "webhook" => "webhooks",
+                other => other.strip_prefix("calico-").unwrap_or(other),
+            };
+            let mut words = vec![OsString::from("tortie"), OsString::from(command)];
+            // Go takes one dash for two; of these programs only the probe is called like that.
+            let doubled = |word: &OsString| match word.to_str() {
+                Some(text) if name == "health" && text.starts_with('-') && !text.starts_with("--") => {
+                    OsString::from(format!("-{text}"))
+                }
+                _ => word.clone(),
+            };
+            words.extend(rest.iter().map(doubled));
+            return Entry::Tree(words);
+        }
+        // Felix as the program that packages of hosts have, with its own flags. The node starts it by the same name, with words of
+        // the tree behind.
+        "calico-felix" if first != "component" => {
+            let mut words = vec![OsString::from("tortie"), OsString::from("felix")];
             words.extend(rest.iter().cloned());
             return Entry::Tree(words);
         }
@@ -99,6 +142,11 @@ pub(crate) fn choose(arguments: &[OsString], cni_command: Option<&OsString>) -> 
     if first == "ctl" {
         // The tool sees itself as `ctl`, with its own arguments behind.
         return Entry::Ctl(rest.to_vec());
+    }
+    if first == "flows" {
+        // A command of the tool, for those who have this program only by its own name.
+        let tool = std::iter::once(OsString::from("calicoctl"));
+        return Entry::Ctl(tool.chain(rest.iter().cloned()).collect());
     }
     Entry::Tree(arguments.to_vec())
 }
@@ -130,10 +178,14 @@ mod tests {
             ("/opt/cni/bin/calico -help", "", Entry::Tree(words("calico --help"))),
             ("calico-node --help", "", old(&["--help"])),
             ("/opt/cni/bin/install", "", Entry::Installer),
+            ("/opt/cni/bin/portmap", "ADD", Entry::ReferencePlugin(ReferencePlugin::Portmap)),
+            ("/opt/cni/bin/loopback", "", Entry::ReferencePlugin(ReferencePlugin::Loopback)),
             ("/bin/calico-node -felix-live -bird-live", "", old(&["-felix-live", "-bird-live"])),
             ("/bin/calico-node -shutdown", "", old(&["-shutdown"])),
             ("calico-node -felix", "", Entry::Felix),
             ("calico-node", "", Entry::Node),
+            ("/usr/bin/calico-felix -c x", "", Entry::Tree(words("tortie felix -c x"))),
+            ("calico-felix component felix", "", Entry::Tree(words("calico-felix component felix"))),
             ("start_runit", "", Entry::Node),
             ("/usr/bin/check-status -l", "", Entry::CheckStatus),
             (
@@ -141,9 +193,28 @@ mod tests {
                 "",
                 Entry::Tree(words("tortie kube-controllers --health-port 9440")),
             ),
+            (
+                "/usr/bin/calico-apiserver --secure-port=5443",
+                "",
+                Entry::Tree(words("tortie apiserver --secure-port=5443")),
+            ),
+            (
+                "/code/apiserver --secure-port=5443 -v=5",
+                "",
+                Entry::Tree(words("tortie apiserver --secure-port=5443 -v=5")),
+            ),
+            ("/goldmane", "", Entry::Tree(words("tortie goldmane"))),
+            ("/whisker-backend", "", Entry::Tree(words("tortie whisker"))),
+            ("/webhook -v=5", "", Entry::Tree(words("tortie webhooks -v=5"))),
+            (
+                "/health -port=8080 --type=liveness",
+                "",
+                Entry::Tree(words("tortie health --port=8080 --type=liveness")),
+            ),
             ("kubectl-calico get nodes", "", Entry::Ctl(words("kubectl-calico get nodes"))),
             ("tortie ctl get nodes", "", Entry::Ctl(words("ctl get nodes"))),
             ("calico ctl version", "ADD", Entry::Ctl(words("ctl version"))),
+            ("tortie flows --denied", "", Entry::Ctl(words("calicoctl flows --denied"))),
             ("calico component node startup", "", Entry::Tree(words("calico component node startup"))),
             ("calico component node startup", "ADD", Entry::Tree(words("calico component node startup"))),
             ("tortie lab internal inside", "ADD", Entry::Tree(words("tortie lab internal inside"))),

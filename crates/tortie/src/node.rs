@@ -2,27 +2,18 @@
 //! node's services.
 
 use anyhow::{Result, anyhow, bail};
-use cni::agent::{AgentState, alone, bind, serve};
-use cni::config::NetConf;
-use cni::{HostPaths, Store};
+use cni::HostPaths;
 use node::cli::{NodeCommand, OldCommand, Surroundings};
 use node::services::Service;
-use node::shutdown_signal::Shutdown;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::time::Duration;
 
 /// The components that this program can run as processes of the node.
-const COMPONENTS: [&str; 1] = ["felix"];
-
-/// The pauses while the datastore cannot be opened.
-const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const COMPONENTS: [&str; 3] = ["felix", "confd", "bgp"];
 
 /// Runs a command of the node.
 pub(crate) fn run(command: NodeCommand) -> Result<ExitCode> {
     let surroundings = Surroundings {
-        calico_version: calicoctl::version_gate::CALICO_VERSION,
+        calico_version: api::words::CALICO_VERSION,
         version: &calicoctl::version::client_version(),
         components: &COMPONENTS,
         services: Box::new(|context| vec![cni_agent(context)]),
@@ -35,58 +26,33 @@ pub(crate) fn run_old(flags: &[String]) -> Result<ExitCode> {
     match node::cli::parse_old(flags)? {
         OldCommand::Node(command) => run(command),
         OldCommand::Help => crate::print(&node::cli::old_help()),
+        OldCommand::Component("confd", flags) => run_old_confd(&flags),
         OldCommand::Component(name, _) => bail!("{name} is not part of this version yet"),
     }
 }
 
-/// The socket by which plugins hand their calls to this process. It answers from the beginning, if only that it is not
-/// ready yet: a plugin that waits is better off than one that opens its own connection.
+/// confd by the flags of older manifests, which have been made into those of today.
+fn run_old_confd(flags: &[String]) -> Result<ExitCode> {
+    #[derive(clap::Parser)]
+    struct Flags {
+        #[command(flatten)]
+        arguments: confd::cli::Arguments,
+    }
+    let words = std::iter::once("calico-node").chain(flags.iter().map(String::as_str));
+    let flags: Flags = clap::Parser::try_parse_from(words)?;
+    crate::run_confd(&flags.arguments)
+}
+
+/// The socket by which plugins hand their calls to this process.
 fn cni_agent(context: &node::Context) -> Service {
     let context = context.clone();
     Service::new("cni-agent", |shutdown| {
-        alone(move || async move {
-            let paths = HostPaths::below(&context.root);
-            let listener = bind(&paths.agent_socket)?;
-            let state = AgentState::starting("the datastore");
-            let opening = open(&context, paths, state.clone(), shutdown.clone());
+        cni::agent::alone(move || async move {
+            let node = context.node_name().map_err(std::io::Error::other)?;
             tokio::select! {
-                outcome = serve(listener, state) => outcome,
-                outcome = opening => outcome,
+                outcome = cni::agent::run(HostPaths::below(&context.root), &node, crate::variables()) => outcome,
                 () = shutdown.requested() => Ok(()),
             }
         })
     })
-}
-
-/// Opens the datastore for the agent, as often as it takes, and then waits for the end.
-async fn open(
-    context: &node::Context,
-    paths: HostPaths,
-    state: AgentState,
-    shutdown: Shutdown,
-) -> std::io::Result<()> {
-    let node_name = context.node_name().map_err(std::io::Error::other)?;
-    let mut variables = crate::variables();
-    // A plugin's own environment does not have this setting of the node: what a pod's addresses come from is the network
-    // configuration's business, and may change while the node runs.
-    for name in ["USE_POD_CIDR", "CALICO_USE_POD_CIDR"] {
-        variables.remove(name);
-    }
-    let mut pause = SHORTEST_PAUSE;
-    while !shutdown.is_requested() {
-        match Store::open(&NetConf::default(), &variables).await {
-            Ok(store) => {
-                let store = Arc::new(store.warmed(&node_name));
-                state.set_ready(cni::Context::new(store, paths, true));
-                break;
-            }
-            Err(error) => {
-                tracing::error!(%error, "the CNI agent cannot open the datastore; trying again");
-                shutdown.sleep(pause).await;
-                pause = (pause * 2).min(LONGEST_PAUSE);
-            }
-        }
-    }
-    shutdown.requested().await;
-    Ok(())
 }

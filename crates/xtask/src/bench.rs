@@ -12,18 +12,23 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The benchmarks: crate, bench name, heading.
-const BENCHES: [(&str, &str, &str); 13] = [
+const BENCHES: [(&str, &str, &str); 18] = [
     ("kvstore", "store", "Embedded store against etcd"),
     ("datastore", "list", "Listing and decoding policies"),
     ("calicoctl", "ctl", "calicoctl"),
     ("selector", "selector", "Selectors"),
     ("ipam", "ipam", "Address management"),
     ("cni", "cni", "CNI plugins"),
-    ("syncer", "feed", "Feeds"),
+    ("follow", "feed", "Feeds"),
     ("calc", "calc", "Calculation graph: policy"),
     ("calc", "network", "Calculation graph: routes"),
-    ("dataplane", "nftables", "nftables driver"),
+    ("rib", "rib", "BGP: routing tables"),
+    ("speaker", "speaker", "BGP: the speaker"),
+    ("netfilter", "nftables", "nftables driver"),
     ("felix", "felix", "Felix"),
+    ("typha", "typha", "Typha"),
+    ("goldmane", "goldmane", "Goldmane"),
+    ("apiserver", "apiserver", "API server"),
     ("kube-controllers", "controllers", "kube-controllers"),
     ("kube-controllers", "gc", "kube-controllers: addresses of a deleted node"),
 ];

@@ -54,7 +54,7 @@ pub(crate) fn check_licences(root: &Path) -> Result<Vec<String>> {
     licences(&metadata(root)?)
 }
 
-fn metadata(root: &Path) -> Result<Value> {
+pub(crate) fn metadata(root: &Path) -> Result<Value> {
     let output = crate::cargo()
         .args(["metadata", "--format-version", "1", "--locked"])
         .args(["--filter-platform", "x86_64-unknown-linux-gnu"])

@@ -4,22 +4,26 @@
 //! Pages that only the whole program can write come from `tortie reference`: building it would make tidy slow, so a test
 //! of `tortie` compares those.
 
-use crate::{cni_page, metrics_page};
+use crate::{deploy, metrics_page};
 use anyhow::{Context, Result, bail};
 use std::path::Path;
 
 /// Pages of `tortie reference`, each kept as `docs/reference/NAME.md`.
-const OF_THE_PROGRAM: [&str; 3] = ["cli", "node", "kube-controllers"];
+const OF_THE_PROGRAM: [&str; 7] = ["cli", "cni", "node", "kube-controllers", "typha", "goldmane", "whisker"];
 
 /// The generated files that tidy compares: path and contents.
-fn files(root: &Path) -> Result<Vec<(&'static str, String)>> {
-    Ok(vec![
+fn files(root: &Path) -> Result<Vec<(String, String)>> {
+    let mut files: Vec<(String, String)> = [
         ("deploy/crds.yaml", api::crds::to_yaml()),
         ("docs/reference/client.md", client_configuration()),
         ("docs/reference/felix.md", felix_config::reference_page()),
-        ("docs/reference/cni.md", cni_page::page(root)?),
         ("docs/reference/metrics.md", metrics_page::page(root)?),
-    ])
+    ]
+    .into_iter()
+    .map(|(name, text)| (name.to_owned(), text))
+    .collect();
+    files.extend(deploy::files(&metrics_page::components(root)?));
+    Ok(files)
 }
 
 fn client_configuration() -> String {
@@ -37,7 +41,7 @@ fn client_configuration() -> String {
 /// Writes all generated files, each by rename.
 pub(crate) fn run(root: &Path) -> Result<()> {
     for (name, text) in files(root)? {
-        write(root, name, &text)?;
+        write(root, &name, &text)?;
     }
     for page in OF_THE_PROGRAM {
         write(root, &format!("docs/reference/{page}.md"), &of_the_program(root, page)?)?;
@@ -50,9 +54,7 @@ fn write(root: &Path, name: &str, text: &str) -> Result<()> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder)?;
     }
-    let temporary = path.with_extension("new");
-    std::fs::write(&temporary, text).with_context(|| format!("writing {name}"))?;
-    std::fs::rename(&temporary, &path).with_context(|| format!("writing {name}"))?;
+    crate::write_whole(&path, text.as_bytes())?;
     println!("generate: {name}, {} lines", text.lines().count());
     Ok(())
 }
@@ -73,7 +75,7 @@ fn of_the_program(root: &Path, page: &str) -> Result<String> {
 pub(crate) fn stale(root: &Path) -> Result<Vec<String>> {
     let mut problems = Vec::new();
     for (name, text) in files(root)? {
-        if std::fs::read_to_string(root.join(name)).unwrap_or_default() != text {
+        if std::fs::read_to_string(root.join(&name)).unwrap_or_default() != text {
             problems.push(format!("{name} is not what the code generates: run `cargo xtask generate`"));
         }
     }

@@ -2,23 +2,29 @@
 //!
 //! `cargo xtask tidy` checks rules no compiler knows; `generate` writes the generated files; `test` runs all tests and
 //! prints one count; `bench` runs all benchmarks and records them; `plots` draws the recorded figures again; `dependencies`
-//! checks licences and advisories. It refuses to install anything: `make setup` does.
+//! checks licences and advisories; `image` writes container images, `deb` a Debian package. It refuses to install anything: `make setup` does.
 
 #![expect(clippy::print_stdout, reason = "a command line program that talks to people")]
 
 mod bench;
-mod cni_page;
+mod deb;
 mod dependencies;
+mod deploy;
 mod generate;
+mod image;
 mod layers;
+mod links;
 mod metrics_page;
+mod page;
 mod plots;
 mod programs;
+mod surface;
 mod test;
 mod tidy;
+mod words;
 
 use anyhow::{Context, Result, bail};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 fn main() -> ExitCode {
@@ -41,8 +47,12 @@ fn run() -> Result<()> {
         ["bench", rest @ ..] => bench::run(&root, rest),
         ["dependencies"] => dependencies::run(&root),
         ["plots"] => bench::plots(&root),
+        ["image", rest @ ..] => image::run(&root, rest),
+        ["deb", rest @ ..] => deb::run(&root, rest),
         other => {
-            bail!("unknown chore {other:?}; known are: tidy, generate, test, bench, plots, dependencies")
+            bail!(
+                "unknown chore {other:?}; known are: tidy, generate, test, bench, plots, dependencies, image, deb"
+            )
         }
     }
 }
@@ -58,6 +68,13 @@ fn cargo() -> Command {
         }
     }
     command
+}
+
+/// Writes a file whole: a reader sees the old one or the new one.
+fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
+    let beside = path.with_extension("new");
+    let written = std::fs::write(&beside, bytes).and_then(|()| std::fs::rename(&beside, path));
+    written.with_context(|| format!("writing {}", path.display()))
 }
 
 /// The folder of the workspace's Cargo.toml.

@@ -5,15 +5,16 @@
 //! no figure can be left out.
 
 use anyhow::{Context as _, Result, bail};
+use manifests::monitoring::{Component, Figure};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
 
 /// Heading, where the figures are, and where they are served.
-const COMPONENTS: [(&str, &[&str], &str); 3] = [
+const COMPONENTS: [(&str, &[&str], &str); 6] = [
     (
         "Felix",
-        &["crates/felix/src", "crates/dataplane/src"],
+        &["crates/felix/src", "crates/dataplane/src", "crates/netfilter/src"],
         "Port `PrometheusMetricsPort` (9091), with `PrometheusMetricsEnabled`.",
     ),
     (
@@ -21,11 +22,19 @@ const COMPONENTS: [(&str, &[&str], &str); 3] = [
         &["crates/kube-controllers/src"],
         "Port `prometheusMetricsPort` of the KubeControllersConfiguration (9094).",
     ),
+    ("Typha", &["crates/typha/src"], "Port `PrometheusMetricsPort` (9093), with `PrometheusMetricsEnabled`."),
+    (
+        "BGP",
+        &["crates/speaker/src"],
+        "Port `TORTIE_BGP_METRICS_PORT`, where it is set; the native speaker's.",
+    ),
+    ("Goldmane", &["crates/goldmane/src"], "Port `PROMETHEUS_PORT`, where it is set."),
     ("The embedded store", &["crates/kvstore/src"], "`/metrics` on its client port."),
 ];
 
 /// How the names of figures begin.
-const PREFIXES: [&str; 6] = ["felix_", "process_", "wireguard_", "ipam_", "etcd_", "tortie_"];
+const PREFIXES: [&str; 9] =
+    ["felix_", "bgp_", "goldmane_", "process_", "typha_", "wireguard_", "ipam_", "etcd_", "tortie_"];
 
 /// One figure: its kind, and what it means.
 type Described = (&'static str, String);
@@ -37,19 +46,37 @@ pub(crate) fn page(root: &Path) -> Result<String> {
          figure.\n",
     );
     for (heading, folders, place) in COMPONENTS {
-        let (mut described, mut named) = (BTreeMap::new(), BTreeSet::new());
-        for folder in folders {
-            read_folder(&root.join(folder), &mut described, &mut named)?;
-        }
-        if let Some(name) = named.iter().find(|name| !described.contains_key(*name)) {
-            bail!("the figure {name} of {heading} is described nowhere");
-        }
+        let described = described(root, heading, folders)?;
         write!(page, "\n## {heading}\n\n{place}\n\n| Name | Kind | Meaning |\n| --- | --- | --- |\n")?;
         for (name, (kind, meaning)) in described {
             writeln!(page, "| `{name}` | {kind} | {} |", meaning.replace('|', "\\|"))?;
         }
     }
     Ok(page)
+}
+
+/// The figures of each component, for dashboards.
+pub(crate) fn components(root: &Path) -> Result<Vec<Component>> {
+    let mut components = Vec::new();
+    for (heading, folders, _) in COMPONENTS {
+        let figure =
+            |(name, (kind, meaning)): (String, Described)| Figure { name, kind: kind.to_owned(), meaning };
+        let figures = described(root, heading, folders)?.into_iter().map(figure).collect();
+        components.push(Component { name: heading.to_owned(), figures });
+    }
+    Ok(components)
+}
+
+/// The figures below these folders, each described.
+fn described(root: &Path, heading: &str, folders: &[&str]) -> Result<BTreeMap<String, Described>> {
+    let (mut described, mut named) = (BTreeMap::new(), BTreeSet::new());
+    for folder in folders {
+        read_folder(&root.join(folder), &mut described, &mut named)?;
+    }
+    if let Some(name) = named.iter().find(|name| !described.contains_key(*name)) {
+        bail!("the figure {name} of {heading} is described nowhere");
+    }
+    Ok(described)
 }
 
 fn read_folder(

@@ -1,7 +1,7 @@
 //! Programs that tests run, held against the list that the set-up installs.
 //!
 //! A machine that has been used hides a missing install step: the program is there, and nobody knows why. So every program
-//! that code starts by a literal name stands in `scripts/programs.txt` with its package. It refuses to look into shell
+//! that code starts by a literal name is in `scripts/programs.txt` with its package. It refuses to look into shell
 //! scripts inside tests: a bare root (`make fresh`) finds what those lack.
 
 use anyhow::{Context, Result};

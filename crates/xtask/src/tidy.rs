@@ -1,6 +1,6 @@
 //! Rules of the house that no compiler checks, over the files git knows.
 
-use crate::{dependencies, generate, layers, programs};
+use crate::{dependencies, generate, layers, links, page, programs, surface, words};
 use anyhow::{Context, Result, bail};
 use std::path::Path;
 use std::process::Command;
@@ -19,6 +19,12 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     let files = tracked_files(root)?;
     problems.extend(programs::check(root, &files)?);
     problems.extend(dependencies::check_licences(root)?);
+    problems.extend(words::check(root, &files)?);
+    problems.extend(links::check(root, &files));
+    problems.extend(surface::check(root, &files));
+    problems.extend(module_style(&files));
+    problems.extend(doubles(root, &files));
+    problems.extend(page::check(root)?);
     let mut checked = 0_usize;
     for name in files.iter().filter(|name| name.ends_with(".rs")) {
         let Ok(text) = std::fs::read_to_string(root.join(name)) else { continue };
@@ -48,6 +54,36 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     bail!("tidy: {} problem(s)", problems.len());
 }
 
+/// A module of several files is `name.rs` beside `name/`: an editor's tabs then show names, not ten times `mod.rs`.
+fn module_style(files: &[String]) -> Vec<String> {
+    let old = files.iter().filter(|name| name.ends_with("/mod.rs") && name.starts_with("crates/"));
+    old.map(|name| {
+        let folder = name.trim_end_matches("/mod.rs");
+        format!("{name}: a module of several files is {folder}.rs beside {folder}/")
+    })
+    .collect()
+}
+
+/// Doubles for tests are behind the feature `testing`, and only dev-dependencies switch it on: a release has none of them.
+fn doubles(root: &Path, files: &[String]) -> Vec<String> {
+    let mut problems = Vec::new();
+    for name in files.iter().filter(|name| name.starts_with("crates/") && name.ends_with("/Cargo.toml")) {
+        let Ok(text) = std::fs::read_to_string(root.join(name)) else { continue };
+        let mut section = "";
+        for (number, line) in text.lines().enumerate() {
+            if line.starts_with('[') {
+                section = line;
+            } else if line.contains("\"testing\"") && !section.contains("dev-dependencies") {
+                problems.push(format!(
+                    "{name}:{}: only dev-dependencies may have the feature `testing`",
+                    number + 1
+                ));
+            }
+        }
+    }
+    problems
+}
+
 fn check_source(name: &str, text: &str) -> Vec<String> {
     let mut problems = Vec::new();
     let first = text.lines().find(|line| !line.trim().is_empty() && !line.starts_with("#!["));
@@ -57,6 +93,9 @@ fn check_source(name: &str, text: &str) -> Vec<String> {
     let lines = text.lines().count();
     if lines > LONGEST_FILE {
         problems.push(format!("{name} has {lines} lines: look for the second idea in it"));
+    }
+    if words::is_production(name) && has_untyped_value(words::without_tests(text)) {
+        problems.push(format!("{name}: a value of any type: use an enum, or a type parameter"));
     }
     for word in UNFINISHED {
         for (number, line) in text.lines().enumerate() {
@@ -75,4 +114,21 @@ fn tracked_files(root: &Path) -> Result<Vec<String>> {
         .output()
         .context("running git ls-files")?;
     Ok(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
+}
+
+/// Whether code keeps values whose type is found out when they are used.
+fn has_untyped_value(code: &str) -> bool {
+    let mut ends = code.split(concat!("dyn ", "Any")).skip(1);
+    ends.any(|rest| !rest.starts_with(|next: char| next.is_alphanumeric() || next == '_'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_any_type_are_found() {
+        assert!(has_untyped_value(concat!("fn f(x: &dyn ", "Any) {}")));
+        assert!(!has_untyped_value("fn f(x: &dyn AnyInformer) {}"));
+    }
 }

@@ -114,7 +114,7 @@ fn structural(schema: &Map<String, Value>, place: &str) {
         let required = required.as_str().unwrap();
         assert!(
             properties.is_some_and(|p| p.contains_key(required)),
-            "{place}: required {required} is no property"
+            "{place}: required {required} is not a property"
         );
     }
     for rule in schema.get("x-kubernetes-validations").into_iter().flat_map(|rules| rules.as_array().unwrap())

@@ -4,7 +4,7 @@ use crate::document::report::{Diagnostic, Diagnostics};
 use crate::document::tree::Node;
 use crate::errors::FieldPath;
 use crate::object::Resource;
-use crate::resources::Rule;
+use crate::resources::{Action, Rule};
 
 /// Adds the warnings about an object.
 pub(super) fn about(resource: &Resource, node: &Node, diagnostics: &mut Diagnostics) {
@@ -31,11 +31,16 @@ pub(super) fn about(resource: &Resource, node: &Node, diagnostics: &mut Diagnost
     }
 }
 
-/// Warns of rules that have no action, or one that is not known.
+/// Warns of rules of a profile that have no action, one that is not known, or one that profiles have no use for.
 fn actions(rules: &[Rule], list: &FieldPath, node: &Node, diagnostics: &mut Diagnostics) {
     for (index, rule) in rules.iter().enumerate() {
         let message = if rule.action.is_unset() {
-            "this rule has no action, and denies what it matches".to_owned()
+            "this rule has no action, and allows what it matches".to_owned()
+        } else if rule.action == Action::Pass {
+            // The mark that says so is still set when a tier passed the packet.
+            "Pass in a profile decides nothing, and packets that a tier passed skip the rest of the profile here, \
+             whether they match or not"
+                .to_owned()
         } else if rule.action.is_known() {
             continue;
         } else {

@@ -126,7 +126,7 @@ fn text_that_is_not_utf8() {
     let found = read("bytes", b"kind: a\nname: \xe9\n", Checks::Structure).unwrap_err();
     assert_eq!((found.as_slice()[0].span.line, found.as_slice()[0].span.column), (2, 7));
     assert!(found.to_string().contains("not UTF-8"), "{found}");
-    // A byte order mark is no mistake.
+    // A byte order mark is not a mistake.
     assert!(read("bom", b"\xef\xbb\xbf# nothing\n", Checks::Structure).unwrap().is_empty());
 }
 

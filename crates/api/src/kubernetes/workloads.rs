@@ -39,7 +39,7 @@ read_only_structs! {
     PodSpec {
         /// The node; empty until the pod is scheduled.
         node_name: String = "nodeName",
-        /// Whether the pod uses the node's network, and so is no workload to Calico.
+        /// Whether the pod uses the node's network, and so is not a workload to Calico.
         host_network: bool = "hostNetwork",
         /// The service account.
         service_account_name: String = "serviceAccountName",

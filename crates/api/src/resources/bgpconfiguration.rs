@@ -10,6 +10,7 @@ use crate::rules::{HasRules, Reason, Rule};
 use crate::scalars::names::{check_metadata, is_dns_subdomain, is_ignored_interface};
 use crate::scalars::{ASNumber, Cidr, Duration, Ip};
 use crate::text::string_enum;
+use crate::words::GLOBAL_NAME;
 use api_derive::resource_struct;
 
 /// How nodes speak BGP.
@@ -185,7 +186,7 @@ impl Spec for BGPConfigurationSpec {
         check_metadata(metadata, errors);
         let spec = FieldPath::new("spec");
         self.check_rules(&spec, errors);
-        if metadata.name != "default" {
+        if metadata.name != GLOBAL_NAME {
             self.check_only_on_default(&spec, errors);
         }
         let restart_time = spec.child("nodeMeshMaxRestartTime");
@@ -271,7 +272,7 @@ impl BGPConfigurationSpec {
                     continue;
                 }
                 if let Err(reason) = check_community(text) {
-                    // Text that is no community at all can only have been meant as a name.
+                    // Text that is not a community at all can only have been meant as a name.
                     let is_value = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b':');
                     let reason = if is_value { reason } else { "community used is invalid or not defined." };
                     errors.add(path.child("communities").index(index), text, reason);

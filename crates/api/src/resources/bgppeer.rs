@@ -48,7 +48,7 @@ pub struct BGPPeerSpec {
     pub max_restart_time: Option<Duration>,
     /// The time between keepalive messages; a third of the hold time when absent.
     pub keepalive_time: Option<Duration>,
-    /// How often the local AS number may stand in the path of a received route.
+    /// How often the local AS number may be in the path of a received route.
     #[field(name = "numAllowedLocalASNumbers")]
     pub num_allowed_local_as_numbers: Option<i32>,
     /// How many hops away the peer is at most, for the check of the TTL.

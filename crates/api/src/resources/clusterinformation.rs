@@ -5,6 +5,7 @@ use crate::kind::Kind;
 use crate::meta::ObjectMeta;
 use crate::object::{NoStatus, Object, Spec};
 use crate::scalars::names::check_metadata;
+use crate::words::GLOBAL_NAME;
 use api_derive::resource_struct;
 
 /// Facts about the cluster.
@@ -33,7 +34,7 @@ impl Spec for ClusterInformationSpec {
     fn validate(&self, metadata: &ObjectMeta, errors: &mut FieldErrors) {
         check_metadata(metadata, errors);
         errors.require(
-            metadata.name == "default",
+            metadata.name == GLOBAL_NAME,
             FieldPath::new("metadata.name"),
             &metadata.name,
             "Cannot create a Cluster Information resource with a name other than \"default\"",

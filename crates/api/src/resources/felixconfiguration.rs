@@ -27,7 +27,7 @@ const SELECTOR_FORBIDDEN: &str =
 
 /// Whether an object of this name holds for all nodes or for exactly one.
 fn is_default_or_per_node(name: &str) -> bool {
-    name == "default" || name.starts_with("node.")
+    name == crate::words::GLOBAL_NAME || name.starts_with("node.")
 }
 
 impl Spec for FelixConfigurationSpec {

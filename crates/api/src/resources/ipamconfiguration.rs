@@ -7,6 +7,7 @@ use crate::meta::ObjectMeta;
 use crate::object::{NoStatus, Object, Spec};
 use crate::scalars::names::check_metadata;
 use crate::text::string_enum;
+use crate::words::GLOBAL_NAME;
 use api_derive::resource_struct;
 
 /// Settings of address management.
@@ -44,7 +45,7 @@ impl Spec for IPAMConfigurationSpec {
     fn validate(&self, metadata: &ObjectMeta, errors: &mut FieldErrors) {
         check_metadata(metadata, errors);
         errors.require(
-            metadata.name == "default",
+            metadata.name == GLOBAL_NAME,
             FieldPath::new("metadata.name"),
             &metadata.name,
             "the only object of this kind is named default",

@@ -61,7 +61,7 @@ pub struct IPPoolStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// The condition that tells whether a pool is open for allocation.
+/// The condition that shows whether a pool is open for allocation.
 pub const IPPOOL_CONDITION_ALLOCATABLE: &str = "Allocatable";
 
 string_enum! {

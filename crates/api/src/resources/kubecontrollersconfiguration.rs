@@ -9,6 +9,7 @@ use crate::resources::setting_checks::{check_duration, check_regex, respell};
 use crate::scalars::names::{check_annotations, check_labels, check_metadata, is_dns_subdomain};
 use crate::scalars::{Duration, IpOrCidr, SelectorText};
 use crate::text::string_enum;
+use crate::words::GLOBAL_NAME;
 use api_derive::resource_struct;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
@@ -209,7 +210,7 @@ impl Spec for KubeControllersConfigurationSpec {
     fn validate(&self, metadata: &ObjectMeta, errors: &mut FieldErrors) {
         check_metadata(metadata, errors);
         errors.require(
-            metadata.name == "default",
+            metadata.name == GLOBAL_NAME,
             FieldPath::new("metadata.name"),
             &metadata.name,
             "Cannot create a Kube Controllers Configuration resource with a name other than \"default\"",

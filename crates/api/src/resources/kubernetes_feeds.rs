@@ -23,7 +23,7 @@ pub type KubernetesClusterNetworkPolicy = Object<KubernetesClusterNetworkPolicyS
 /// A Kubernetes Service.
 pub type KubernetesService = Object<KubernetesServiceSpec>;
 
-/// A Kubernetes EndpointSlice. Kubernetes has no `spec` there: what stands at the top of its object stands in ours.
+/// A Kubernetes EndpointSlice. Kubernetes has no `spec` there: what stands at the top of its object is in ours.
 pub type KubernetesEndpointSlice = Object<KubernetesEndpointSliceSpec>;
 
 impl StatusPart for ServiceStatus {}

@@ -5,7 +5,8 @@ use crate::kind::Kind;
 use crate::meta::ObjectMeta;
 use crate::object::{NoStatus, Object, Spec};
 use crate::scalars::IpOrCidr;
-use crate::scalars::names::{NAMESPACE_LABEL, check_metadata};
+use crate::scalars::names::check_metadata;
+use crate::words::LABEL_NAMESPACE;
 use api_derive::resource_struct;
 
 /// Networks that policies of one namespace can select.
@@ -32,9 +33,9 @@ pub struct GlobalNetworkSetSpec {
 
 fn validate(nets: &[IpOrCidr], metadata: &ObjectMeta, errors: &mut FieldErrors) {
     check_metadata(metadata, errors);
-    if metadata.labels.contains_key(NAMESPACE_LABEL) {
-        let path = FieldPath::new("metadata.labels").key(NAMESPACE_LABEL);
-        errors.add(path, NAMESPACE_LABEL, "projectcalico.org/namespace is not a valid label name");
+    if metadata.labels.contains_key(LABEL_NAMESPACE) {
+        let path = FieldPath::new("metadata.labels").key(LABEL_NAMESPACE);
+        errors.add(path, LABEL_NAMESPACE, "projectcalico.org/namespace is not a valid label name");
     }
     for (index, net) in nets.iter().enumerate() {
         if let Err(reason) = net.parse() {

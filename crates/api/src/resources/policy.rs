@@ -5,8 +5,9 @@ use super::rule::Rule;
 use crate::errors::{FieldErrors, FieldPath};
 use crate::meta::ObjectMeta;
 use crate::scalars::SelectorText;
-use crate::scalars::names::{self, DEFAULT_TIER, TIER_LABEL};
+use crate::scalars::names;
 use crate::text::string_enum;
+use crate::words::{DEFAULT_TIER, LABEL_TIER};
 
 string_enum! {
     /// What happens to a packet that matches a rule.
@@ -52,12 +53,12 @@ pub(crate) fn default_tier(tier: &mut String, metadata: &mut ObjectMeta) {
     if tier.is_empty() {
         DEFAULT_TIER.clone_into(tier);
     }
-    metadata.labels.insert(TIER_LABEL.to_owned(), tier.clone());
+    metadata.labels.insert(LABEL_TIER.to_owned(), tier.clone());
 }
 
 /// Adds the tier label to an object that was stored without one.
 pub(crate) fn default_tier_label(metadata: &mut ObjectMeta) {
-    metadata.labels.entry(TIER_LABEL.to_owned()).or_insert_with(|| DEFAULT_TIER.to_owned());
+    metadata.labels.entry(LABEL_TIER.to_owned()).or_insert_with(|| DEFAULT_TIER.to_owned());
 }
 
 /// Whether a service match in a rule must say its namespace, because the policy has none of its own.

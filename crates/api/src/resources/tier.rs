@@ -7,6 +7,7 @@ use crate::meta::{Condition, ObjectMeta};
 use crate::object::{Object, Spec, StatusPart};
 use crate::scalars::GoFloat;
 use crate::scalars::names::{MAX_NAME_LABEL_LENGTH, check_metadata_with_name, is_dns_label};
+use crate::words::{ADMIN_TIER, BASELINE_TIER, DEFAULT_TIER};
 use api_derive::resource_struct;
 use serde_json::{Map, Value, json};
 
@@ -32,9 +33,9 @@ pub struct BuiltInTier {
 
 /// The tiers that always exist and cannot be deleted.
 pub const BUILT_IN_TIERS: [BuiltInTier; 3] = [
-    BuiltInTier { name: "kube-admin", order: 1_000.0, default_action: "Pass" },
-    BuiltInTier { name: "kube-baseline", order: 10_000_000.0, default_action: "Pass" },
-    BuiltInTier { name: "default", order: DEFAULT_TIER_ORDER, default_action: "Deny" },
+    BuiltInTier { name: ADMIN_TIER, order: 1_000.0, default_action: "Pass" },
+    BuiltInTier { name: BASELINE_TIER, order: 10_000_000.0, default_action: "Pass" },
+    BuiltInTier { name: DEFAULT_TIER, order: DEFAULT_TIER_ORDER, default_action: "Deny" },
 ];
 
 /// What a Tier says.
@@ -59,14 +60,6 @@ impl StatusPart for TierStatus {}
 
 fn default_actions(schema: &mut Map<String, Value>) {
     schema.insert("enum".into(), json!(["Pass", "Deny"]));
-}
-
-impl TierSpec {
-    /// The order, with its default.
-    #[must_use]
-    pub fn order_or_default(&self) -> f64 {
-        self.order.map_or(DEFAULT_TIER_ORDER, |order| order.0)
-    }
 }
 
 impl Spec for TierSpec {

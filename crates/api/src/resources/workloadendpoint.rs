@@ -6,10 +6,10 @@ use crate::kind::Kind;
 use crate::meta::ObjectMeta;
 use crate::object::{NoStatus, Object, Spec};
 use crate::scalars::names::{
-    NAMESPACE_LABEL, ORCHESTRATOR_LABEL, check_metadata, check_port_name, is_container_id, is_dns_subdomain,
-    is_interface_name,
+    check_metadata, check_port_name, is_container_id, is_dns_subdomain, is_interface_name,
 };
 use crate::scalars::{Dscp, Ip, IpOrCidr, MacAddr, Protocol};
+use crate::words::{LABEL_NAMESPACE, LABEL_ORCHESTRATOR};
 use api_derive::resource_struct;
 
 mod name;
@@ -137,8 +137,8 @@ impl Spec for WorkloadEndpointSpec {
         {
             metadata.name = name;
         }
-        metadata.labels.insert(NAMESPACE_LABEL.into(), metadata.namespace.clone());
-        metadata.labels.insert(ORCHESTRATOR_LABEL.into(), self.orchestrator.clone());
+        metadata.labels.insert(LABEL_NAMESPACE.into(), metadata.namespace.clone());
+        metadata.labels.insert(LABEL_ORCHESTRATOR.into(), self.orchestrator.clone());
     }
 
     fn validate(&self, metadata: &ObjectMeta, errors: &mut FieldErrors) {

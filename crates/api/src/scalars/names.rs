@@ -1,20 +1,9 @@
-//! Checks of names, labels and annotations that all kinds share, and the label constants.
+//! Checks of names, labels and annotations that all kinds share.
 //!
 //! These are plain functions over text: which of them a field needs is said by the field's kind.
 
 use crate::errors::{FieldErrors, FieldPath};
 use crate::meta::{ObjectMeta, StringMap};
-
-/// The label with a policy's tier.
-pub const TIER_LABEL: &str = "projectcalico.org/tier";
-/// The label with a workload's namespace, set by Calico and never by users.
-pub const NAMESPACE_LABEL: &str = "projectcalico.org/namespace";
-/// The label with a workload's orchestrator, set by Calico.
-pub const ORCHESTRATOR_LABEL: &str = "projectcalico.org/orchestrator";
-/// The label with a workload's service account, set by Calico.
-pub const SERVICE_ACCOUNT_LABEL: &str = "projectcalico.org/serviceaccount";
-/// The tier of policies that name none.
-pub const DEFAULT_TIER: &str = "default";
 
 /// The longest name of an object, in bytes.
 pub const MAX_NAME_LENGTH: usize = 253;
@@ -77,7 +66,7 @@ pub fn is_plain_interface_name(text: &str) -> bool {
     is_made_of(text, 15, b"_.-")
 }
 
-/// Whether the text may stand in a BGP filter's interface match, where `*` is a wildcard.
+/// Whether the text may be in a BGP filter's interface match, where `*` is a wildcard.
 #[must_use]
 pub fn is_interface_pattern(text: &str) -> bool {
     is_made_of(text, 15, b"_.*-")
@@ -89,7 +78,7 @@ pub fn is_ignored_interface(text: &str) -> bool {
     text != "*" && is_interface_pattern(text)
 }
 
-/// Whether the text may stand in a list of interface prefixes.
+/// Whether the text may be in a list of interface prefixes.
 #[must_use]
 pub fn is_interface_filter(text: &str) -> bool {
     is_made_of(text, 15, b":._+-")

@@ -20,7 +20,7 @@ pub enum Port {
     },
     /// The name of a port of the endpoint.
     Named(String),
-    /// Something that is no port, kept as it was written.
+    /// Something that is not a port, kept as it was written.
     Other(IntOrString),
 }
 
@@ -82,7 +82,7 @@ impl Port {
         }
     }
 
-    /// Adds an error if this is no port that a rule may name.
+    /// Adds an error if this is not a port that a rule may name.
     pub fn validate(&self, path: &FieldPath, errors: &mut FieldErrors) {
         match self {
             Self::Range { min, max } if min > max => errors.add(path.clone(), self, "port range invalid"),

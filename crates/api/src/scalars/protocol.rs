@@ -24,7 +24,7 @@ pub enum Protocol {
     Sctp,
     /// `UDPLite`
     UdpLite,
-    /// A name or number that is no protocol, kept as it was written.
+    /// A name or number that is not a protocol, kept as it was written.
     Other(IntOrString),
 }
 
@@ -81,7 +81,7 @@ impl Protocol {
         matches!(self, Self::Icmpv6 | Self::Number(58))
     }
 
-    /// Adds an error if this is no protocol that a rule may name.
+    /// Adds an error if this is not a protocol that a rule may name.
     pub fn validate(&self, path: &FieldPath, errors: &mut FieldErrors) {
         match self {
             Self::Number(0) | Self::Other(IntOrString::Int(_)) => {

@@ -1,4 +1,4 @@
-//! A selector as it stands in a resource: text, parsed on request.
+//! A selector as it is in a resource: text, parsed on request.
 
 use crate::errors::{FieldErrors, FieldPath};
 use crate::text::text_newtype;
@@ -10,7 +10,7 @@ text_newtype! {
 }
 
 impl SelectorText {
-    /// Adds an error if the text is no selector.
+    /// Adds an error if the text is not a selector.
     pub fn validate(&self, path: &FieldPath, errors: &mut FieldErrors) {
         if let Err(reason) = self.parse() {
             errors.add(path.clone(), self, reason);

@@ -4,7 +4,7 @@ use api::{Kind, Resource};
 
 /// `(kind, JSON)` of each resource in a dump of etcd: key and value on alternating lines.
 fn stored_resources() -> Vec<(Kind, &'static str)> {
-    let dump = include_str!("../data/etcd-resources.txt");
+    let dump = include_str!("../../../testkit/data/felix-etcd.txt");
     let lines: Vec<&str> = dump.lines().collect();
     lines
         .chunks_exact(2)

@@ -50,7 +50,7 @@ pub(crate) fn peak() -> usize {
     PEAK.load(Ordering::Relaxed)
 }
 
-/// Begins to look for the peak anew.
+/// Begins to look for the peak again.
 pub(crate) fn reset_peak() {
     PEAK.store(now(), Ordering::Relaxed);
 }

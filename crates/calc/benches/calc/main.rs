@@ -12,7 +12,7 @@ mod shapes;
 use calc::network::NetworkSettings;
 use calc::{CalcGraph, GraphConfig};
 use messages::ToDataplane;
-use model::feed::{Change, FeedValue, Status, Update};
+use model::feed::{FeedEntry, Status};
 use shapes::{LOCAL, Shape};
 use std::time::Instant;
 use testkit::{Report, median};
@@ -66,10 +66,10 @@ fn graph() -> CalcGraph {
 }
 
 /// From nothing to the messages of the first flush.
-fn load(updates: impl Iterator<Item = Update>) -> (CalcGraph, Vec<ToDataplane>) {
+fn load(updates: impl Iterator<Item = FeedEntry>) -> (CalcGraph, Vec<ToDataplane>) {
     let mut graph = graph();
     for update in updates {
-        graph.on_update(update);
+        graph.on_entry(update);
     }
     graph.on_status(Status::InSync);
     let mut out = Vec::new();
@@ -81,7 +81,7 @@ fn full_load(report: &mut Report, shape: &Shape, calico: &Calico) -> anyhow::Res
     let (mut seconds, mut passed) = (Vec::new(), Vec::new());
     let mut facts = String::new();
     for _ in 0..ROUNDS {
-        let updates: Vec<Update> = shape.updates().collect();
+        let updates: Vec<FeedEntry> = shape.updates().collect();
         let (start, wall) = (processor_seconds(), Instant::now());
         let (graph, out) = load(updates.into_iter());
         seconds.push(processor_seconds() - start);
@@ -134,7 +134,7 @@ fn memory_of(name: &str) -> anyhow::Result<()> {
     heap::reset_peak();
     let mut graph = graph();
     for update in shape.updates() {
-        graph.on_update(update);
+        graph.on_entry(update);
     }
     graph.on_status(Status::InSync);
     // The dataplane takes each message as it comes.
@@ -151,33 +151,28 @@ fn memory_of(name: &str) -> anyhow::Result<()> {
 fn changes(report: &mut Report) {
     let shape = Shape::tags();
     let (mut graph, _) = load(shape.updates());
-    let update = |key, value: Option<FeedValue>| Update {
-        key,
-        change: if value.is_some() { Change::Updated } else { Change::Deleted },
-        value,
-        revision: String::new(),
-    };
+    let update = |entry: FeedEntry, there: bool| if there { entry } else { entry.key().to_owned().gone() };
     let times = measure(&mut graph, 2000, |round| {
-        let (key, value) = shapes::tag_endpoint("remotehost", 1_000_000 + round / 2);
-        vec![update(key, round.is_multiple_of(2).then_some(value))]
+        let entry = shapes::tag_endpoint("remotehost", 1_000_000 + round / 2);
+        vec![update(entry, round.is_multiple_of(2))]
     });
     row(report, "an endpoint of another host comes or goes", &times);
 
     let times = measure(&mut graph, 400, |round| {
-        let (key, value) = shapes::tag_endpoint(LOCAL, 500 + round / 2);
-        vec![update(key, round.is_multiple_of(2).then_some(value))]
+        let entry = shapes::tag_endpoint(LOCAL, 500 + round / 2);
+        vec![update(entry, round.is_multiple_of(2))]
     });
     row(report, "an endpoint of this host comes or goes (with its 645 policies)", &times);
 
     // A profile with ten thousand members more, whose label a set asks about.
     for number in 0..10_000 {
-        let (key, mut value) = shapes::tag_endpoint("remotehost", 2_000_000 + number);
-        if let FeedValue::WorkloadEndpoint(endpoint) = &mut value {
+        let mut entry = shapes::tag_endpoint("remotehost", 2_000_000 + number);
+        if let FeedEntry::WorkloadEndpoint(_, Some(endpoint)) = &mut entry {
             endpoint.profile_ids = vec!["kns.big".into()];
         }
-        graph.on_update(update(key, Some(value)));
+        graph.on_entry(entry);
     }
-    graph.on_update(shapes::selector_policy(0, "has(FOO_BAR)", "pcns.stage == 'blue'"));
+    graph.on_entry(shapes::selector_policy(0, "has(FOO_BAR)", "pcns.stage == 'blue'"));
     graph.flush(&mut Vec::new());
     let times = measure(&mut graph, 60, |round| {
         let stage = if round.is_multiple_of(2) { "blue" } else { "green" };
@@ -205,14 +200,18 @@ fn changes(report: &mut Report) {
 }
 
 /// Microseconds from update to messages, sorted.
-fn measure(graph: &mut CalcGraph, rounds: usize, mut updates: impl FnMut(usize) -> Vec<Update>) -> Vec<f64> {
+fn measure(
+    graph: &mut CalcGraph,
+    rounds: usize,
+    mut updates: impl FnMut(usize) -> Vec<FeedEntry>,
+) -> Vec<f64> {
     let mut times = Vec::with_capacity(rounds);
     for round in 0..rounds {
         let updates = updates(round);
         let mut out = Vec::new();
         let start = processor_seconds();
         for update in updates {
-            graph.on_update(update);
+            graph.on_entry(update);
         }
         graph.flush(&mut out);
         times.push((processor_seconds() - start) * 1e6);
@@ -236,7 +235,7 @@ fn row(report: &mut Report, what: &str, times: &[f64]) {
 fn label_index(report: &mut Report) {
     let mut seconds = Vec::new();
     for _ in 0..ROUNDS {
-        let updates: Vec<Update> = shapes::many_selectors_and_parents().collect();
+        let updates: Vec<FeedEntry> = shapes::many_selectors_and_parents().collect();
         let count = updates.len();
         let start = processor_seconds();
         let (graph, _out) = load(updates.into_iter());

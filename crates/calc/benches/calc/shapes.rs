@@ -1,11 +1,10 @@
 //! The worlds of the benchmark. Names, labels, counts and order are those of Calico's own benchmark.
 
-use api::scalars::{Port, Protocol};
-use api::{Kind, Profile, Resource};
+use api::{Kind, Profile};
 use ipnet::{IpNet, Ipv4Net};
-use model::feed::{self, Change, FeedValue, PolicyType, RuleAction, Update};
-use model::v1::PolicyKey;
-use model::{Key, V1Key};
+use model::feed::{self, FeedEntry, PolicyType, Port, PortRange, Protocol, RuleAction};
+use model::v1::{PolicyKey, WorkloadEndpointKey};
+use selector::Selector;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
@@ -58,11 +57,11 @@ const SET_SIZES: [u32; 10] = [1, 1, 1, 1, 2, 3, 4, 5, 100, 1000];
 pub(crate) struct Shape {
     pub(crate) name: &'static str,
     pub(crate) locals: usize,
-    make: fn() -> Box<dyn Iterator<Item = Update>>,
+    make: fn() -> Box<dyn Iterator<Item = FeedEntry>>,
 }
 
 impl Shape {
-    pub(crate) fn updates(&self) -> Box<dyn Iterator<Item = Update>> {
+    pub(crate) fn updates(&self) -> Box<dyn Iterator<Item = FeedEntry>> {
         (self.make)()
     }
 
@@ -94,36 +93,34 @@ impl Shape {
     }
 }
 
-fn new(key: Key, value: FeedValue) -> Update {
-    Update { key, value: Some(value), revision: String::new(), change: Change::New }
+fn parsed(selector: &str) -> Selector {
+    Selector::parse(selector).expect("a selector")
 }
 
-fn snapshot(endpoints: usize, tag_policies: usize, network_sets: usize) -> Box<dyn Iterator<Item = Update>> {
+fn snapshot(
+    endpoints: usize,
+    tag_policies: usize,
+    network_sets: usize,
+) -> Box<dyn Iterator<Item = FeedEntry>> {
     let policies = (0..tag_policies).map(tag_policy);
     let namespaces = (0..NAMESPACES).flat_map(|number| {
         let name = format!("namespace-{number}");
         let profile_name = format!("kns.{name}");
         [profile(&profile_name, &[(NAME_LABEL, &name)]), profile_rules(&profile_name)]
     });
-    let remote = (0..endpoints).map(|number| {
-        let (key, value) = endpoint(REMOTE, number, number);
-        new(key, value)
-    });
+    let remote = (0..endpoints).map(|number| endpoint(REMOTE, number, number));
     let sets = (0..network_sets).flat_map(network_set);
     // Addresses and labels go on where those of the other endpoints end.
-    let local = (0..200).map(move |number| {
-        let (key, value) = endpoint(LOCAL, number, endpoints + number);
-        new(key, value)
-    });
+    let local = (0..200).map(move |number| endpoint(LOCAL, number, endpoints + number));
     Box::new(policies.chain(namespaces).chain(remote).chain(sets).chain(local))
 }
 
-fn tag_policy(number: usize) -> Update {
+fn tag_policy(number: usize) -> FeedEntry {
     let marker = |number: usize| format!("has({})", MARKERS[number % MARKERS.len()]);
     let rules = (0..5).map(|rule| allow_from(&marker(number + rule))).collect();
     let policy = feed::Policy {
         tier: "default".into(),
-        selector: marker(number),
+        selector: parsed(&marker(number)),
         inbound_rules: rules,
         ..feed::Policy::default()
     };
@@ -131,10 +128,10 @@ fn tag_policy(number: usize) -> Update {
 }
 
 /// A policy with one rule.
-pub(crate) fn selector_policy(number: usize, selector: &str, source: &str) -> Update {
+pub(crate) fn selector_policy(number: usize, selector: &str, source: &str) -> FeedEntry {
     let policy = feed::Policy {
         tier: "default".into(),
-        selector: selector.into(),
+        selector: parsed(selector),
         inbound_rules: vec![allow_from(source)],
         ..feed::Policy::default()
     };
@@ -144,28 +141,28 @@ pub(crate) fn selector_policy(number: usize, selector: &str, source: &str) -> Up
 fn allow_from(selector: &str) -> feed::Rule {
     feed::Rule {
         action: RuleAction::Allow,
-        source: feed::RuleEnd { selector: selector.into(), ..feed::RuleEnd::default() },
+        source: feed::RuleEnd { selector: Some(parsed(selector)), ..feed::RuleEnd::default() },
         ..feed::Rule::default()
     }
 }
 
-fn policy_update(namespace: &str, name: &str, policy: feed::Policy) -> Update {
+fn policy_update(namespace: &str, name: &str, policy: feed::Policy) -> FeedEntry {
     let kind = if namespace.is_empty() { Kind::GlobalNetworkPolicy } else { Kind::NetworkPolicy };
     let key = PolicyKey { kind, namespace: namespace.into(), name: name.into() };
-    new(Key::V1(V1Key::Policy(key)), FeedValue::Policy(Box::new(policy)))
+    FeedEntry::Policy(key, Some(Box::new(policy)))
 }
 
 /// A profile that gives labels.
-pub(crate) fn profile(name: &str, labels: &[(&str, &str)]) -> Update {
+pub(crate) fn profile(name: &str, labels: &[(&str, &str)]) -> FeedEntry {
     let mut profile = Profile::default();
     profile.metadata.name = name.into();
     profile.spec.labels_to_apply =
         labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    new(Key::resource(Kind::Profile, "", name), FeedValue::Resource(Box::new(Resource::from(profile))))
+    FeedEntry::Profile(name.into(), Some(Box::new(profile)))
 }
 
-fn profile_rules(name: &str) -> Update {
-    new(Key::V1(V1Key::ProfileRules { name: name.into() }), FeedValue::ProfileRules(Box::default()))
+fn profile_rules(name: &str) -> FeedEntry {
+    FeedEntry::ProfileRules(name.into(), Some(Box::default()))
 }
 
 fn address(number: usize) -> IpNet {
@@ -173,21 +170,22 @@ fn address(number: usize) -> IpNet {
     IpNet::V4(Ipv4Net::from(Ipv4Addr::from(FIRST_ADDRESS + number)))
 }
 
-fn workload(host: &str, workload: &str) -> Key {
-    Key::V1(V1Key::WorkloadEndpoint {
+fn workload(host: &str, workload: &str, value: feed::WorkloadEndpoint) -> FeedEntry {
+    let key = WorkloadEndpointKey {
         host: host.into(),
         orchestrator: "k8s".into(),
         workload: workload.into(),
         endpoint: "eth0".into(),
-    })
+    };
+    FeedEntry::WorkloadEndpoint(key, Some(Box::new(value)))
 }
 
 /// An endpoint of the first shape.
-pub(crate) fn tag_endpoint(host: &str, number: usize) -> (Key, FeedValue) {
+pub(crate) fn tag_endpoint(host: &str, number: usize) -> FeedEntry {
     endpoint(host, number, number)
 }
 
-fn endpoint(host: &str, number: usize, serial: usize) -> (Key, FeedValue) {
+fn endpoint(host: &str, number: usize, serial: usize) -> FeedEntry {
     let seed = serial + 1;
     let mut labels: BTreeMap<String, String> = [10, 11, 20, 30, 40]
         .map(|n| (format!("one-in-{n}"), format!("value-{}", seed % n)))
@@ -200,10 +198,10 @@ fn endpoint(host: &str, number: usize, serial: usize) -> (Key, FeedValue) {
         profile_ids: vec![format!("kns.namespace-{}", number % NAMESPACES)],
         ..feed::WorkloadEndpoint::default()
     };
-    (workload(host, &format!("wep-{number}")), FeedValue::WorkloadEndpoint(Box::new(value)))
+    workload(host, &format!("wep-{number}"), value)
 }
 
-fn network_set(number: usize) -> [Update; 2] {
+fn network_set(number: usize) -> [FeedEntry; 2] {
     let whole: u32 = SET_SIZES.iter().sum();
     let turn = number / SET_SIZES.len();
     let within: u32 = SET_SIZES[..number % SET_SIZES.len()].iter().sum();
@@ -217,17 +215,17 @@ fn network_set(number: usize) -> [Update; 2] {
     };
     let policy = feed::Policy {
         tier: "default".into(),
-        selector: "all()".into(),
+        selector: Selector::default(),
         inbound_rules: vec![allow_from(&format!("network-set-name == '{name}'"))],
         ..feed::Policy::default()
     };
     [
-        new(Key::V1(V1Key::NetworkSet { name }), FeedValue::NetworkSet(Box::new(set))),
+        FeedEntry::NetworkSet(name, Some(Box::new(set))),
         policy_update("", &format!("network-set-pol-{number}"), policy),
     ]
 }
 
-fn customers(count: usize, locals: usize) -> Box<dyn Iterator<Item = Update>> {
+fn customers(count: usize, locals: usize) -> Box<dyn Iterator<Item = FeedEntry>> {
     let policies = (0..count).map(customer_policy);
     let namespaces = (0..count).flat_map(|number| {
         let name = format!("customer-{number}");
@@ -248,7 +246,7 @@ fn customers(count: usize, locals: usize) -> Box<dyn Iterator<Item = Update>> {
     Box::new(policies.chain(namespaces).chain(remote).chain(local))
 }
 
-fn customer_policy(number: usize) -> Update {
+fn customer_policy(number: usize) -> FeedEntry {
     let namespace = format!("customer-{number}");
     let selector = format!("{NAME_LABEL} == '{namespace}'");
     let to = |end: feed::RuleEnd, protocol| feed::Rule {
@@ -259,23 +257,23 @@ fn customer_policy(number: usize) -> Update {
     };
     let dns = feed::RuleEnd {
         nets: vec!["10.96.0.10/32".parse().expect("a network")],
-        ports: vec![Port::single(53)],
+        ports: vec![Port::Range(PortRange { first: 53, last: 53 })],
         ..feed::RuleEnd::default()
     };
-    let own = feed::RuleEnd { selector: selector.clone(), ..feed::RuleEnd::default() };
+    let own = feed::RuleEnd { selector: Some(parsed(&selector)), ..feed::RuleEnd::default() };
     let policy = feed::Policy {
         namespace: namespace.clone(),
         tier: "default".into(),
         inbound_rules: vec![allow_from(&selector)],
         outbound_rules: vec![to(own, None), to(dns, Some(Protocol::Udp))],
-        selector,
+        selector: parsed(&selector),
         types: vec![PolicyType::Ingress, PolicyType::Egress],
         ..feed::Policy::default()
     };
     policy_update(&namespace, &format!("customer-{number}/isolation"), policy)
 }
 
-fn customer_pod(host: &str, number: usize) -> Update {
+fn customer_pod(host: &str, number: usize) -> FeedEntry {
     let namespace = format!("customer-{number}");
     let pod = format!("app-{:09x}-{:05x}", number * 7 + 3, (number * 17 + 5) % 65_536);
     let one_of = |texts: &[&str]| texts[number % texts.len()].to_owned();
@@ -302,7 +300,7 @@ fn customer_pod(host: &str, number: usize) -> Update {
         profile_ids: vec![format!("kns.{namespace}")],
         ..feed::WorkloadEndpoint::default()
     };
-    new(workload(host, &format!("{namespace}/{pod}")), FeedValue::WorkloadEndpoint(Box::new(value)))
+    workload(host, &format!("{namespace}/{pod}"), value)
 }
 
 /// A text that looks like an id and is always the same for a number.
@@ -318,7 +316,7 @@ fn hex_text(number: usize, length: usize) -> String {
 }
 
 /// Ten thousand selectors on one label, and a hundred thousand profiles that give it, with an endpoint each.
-pub(crate) fn many_selectors_and_parents() -> impl Iterator<Item = Update> {
+pub(crate) fn many_selectors_and_parents() -> impl Iterator<Item = FeedEntry> {
     let policies =
         (0..10_000).map(|number| selector_policy(number, "all()", &format!("{NAME_LABEL} == 'n{number}'")));
     let parents =
@@ -330,7 +328,7 @@ pub(crate) fn many_selectors_and_parents() -> impl Iterator<Item = Update> {
             profile_ids: vec![format!("p{}", number % 100_000)],
             ..feed::WorkloadEndpoint::default()
         };
-        new(workload(host, &format!("w{number}")), FeedValue::WorkloadEndpoint(Box::new(value)))
+        workload(host, &format!("w{number}"), value)
     });
     policies.chain(parents).chain(endpoints)
 }

@@ -22,8 +22,8 @@ struct Indexed {
     users: usize,
     /// How many items have the label themselves.
     entries: usize,
-    items: ByValue,
-    parents: ByValue,
+    items: ByValue<ItemId>,
+    parents: ByValue<ParentId>,
 }
 
 /// Items by their labels.
@@ -250,12 +250,16 @@ impl ItemIndex {
 mod tests {
     use super::{ItemIndex, KEPT};
     use crate::matching::{Code, Demand, ValueHasher, demands};
-    use crate::population::{ItemKey, Population};
+    use crate::population::{ItemId, ItemKey, Population};
     use selector::Selector;
     use std::collections::BTreeMap;
 
     fn map(labels: &[(&str, &str)]) -> BTreeMap<String, String> {
         labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    fn numbers(items: &[ItemId]) -> Vec<u32> {
+        items.iter().map(|item| item.0).collect()
     }
 
     fn candidates(
@@ -269,7 +273,7 @@ mod tests {
         let chosen = index.choose(&demands, &[], population)?;
         let mut found = Vec::new();
         index.candidates(&chosen, population, &mut found);
-        Some((chosen, found))
+        Some((chosen, numbers(&found)))
     }
 
     #[test]
@@ -301,14 +305,14 @@ mod tests {
 
         // What comes after the index was made is in it, too.
         population.put(&ItemKey::NetworkSet { name: "3" }, &map(&[("app", "web")]), &[], &[]);
-        let labels = population.item(3).unwrap().labels;
-        index.add_item(3, population.labels.get(labels));
+        let labels = population.item(ItemId(3)).unwrap().labels;
+        index.add_item(ItemId(3), population.labels.get(labels));
         let (chosen, found) = candidates(&mut index, &mut population, "app == 'web'").unwrap();
         assert_eq!(found, [0, 3]);
-        index.remove_item(0, population.labels.get(population.item(0).unwrap().labels));
+        index.remove_item(ItemId(0), population.labels.get(population.item(ItemId(0)).unwrap().labels));
         let mut found = Vec::new();
         index.candidates(&chosen, &population, &mut found);
-        assert_eq!(found, [3]);
+        assert_eq!(numbers(&found), [3]);
     }
 
     #[test]

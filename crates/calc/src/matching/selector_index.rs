@@ -1,8 +1,9 @@
-//! Selectors by what they demand: each stands in one place, under the one label (and values) that the fewest others stand
+//! Selectors by what they demand: each is in one place, under the one label (and values) that the fewest others stand
 //! under. An item looks only under the labels that it has.
 
 use super::{ByValue, Demand, ValueHasher};
 use crate::id_list::IdList;
+use crate::slab::RowId;
 use crate::symbols::Symbol;
 
 /// Where a selector stands.
@@ -18,25 +19,31 @@ pub(crate) enum Place {
     Values(Symbol, Box<[u64]>),
 }
 
-#[derive(Debug, Default)]
-struct UnderName {
-    present: IdList,
-    by_value: ByValue,
+#[derive(Debug)]
+struct UnderName<I> {
+    present: IdList<I>,
+    by_value: ByValue<I>,
 }
 
-/// Selectors by what they demand.
-#[derive(Debug, Default)]
-pub(crate) struct SelectorIndex {
+impl<I: RowId> Default for UnderName<I> {
+    fn default() -> Self {
+        Self { present: IdList::default(), by_value: ByValue::default() }
+    }
+}
+
+/// Selectors by what they demand. `I` are the numbers of their table.
+#[derive(Debug)]
+pub(crate) struct SelectorIndex<I> {
     hasher: ValueHasher,
     /// By the symbol of the label. Most labels are named by no selector.
-    names: Vec<Option<Box<UnderName>>>,
-    everywhere: IdList,
+    names: Vec<Option<Box<UnderName<I>>>>,
+    everywhere: IdList<I>,
     len: usize,
 }
 
-impl SelectorIndex {
+impl<I: RowId> SelectorIndex<I> {
     pub(crate) fn new(hasher: ValueHasher) -> Self {
-        Self { hasher, ..Self::default() }
+        Self { hasher, names: Vec::new(), everywhere: IdList::default(), len: 0 }
     }
 
     /// The best place for a selector with these demands, as things are now.
@@ -57,7 +64,7 @@ impl SelectorIndex {
         }
     }
 
-    pub(crate) fn insert(&mut self, id: u32, place: &Place) {
+    pub(crate) fn insert(&mut self, id: I, place: &Place) {
         self.len += 1;
         match place {
             Place::Nowhere => {}
@@ -76,7 +83,7 @@ impl SelectorIndex {
         }
     }
 
-    fn under(&mut self, name: Symbol) -> &mut UnderName {
+    fn under(&mut self, name: Symbol) -> &mut UnderName<I> {
         if self.names.len() <= name.place() {
             self.names.resize_with(name.place() + 1, || None);
         }
@@ -84,7 +91,7 @@ impl SelectorIndex {
     }
 
     /// Takes a selector out of the place where it stands.
-    pub(crate) fn remove(&mut self, id: u32, place: &Place) {
+    pub(crate) fn remove(&mut self, id: I, place: &Place) {
         self.len -= 1;
         let name = match place {
             Place::Nowhere => return,
@@ -112,11 +119,7 @@ impl SelectorIndex {
     }
 
     /// Collects the selectors that could match these labels, sorted and each once.
-    pub(crate) fn candidates<'a>(
-        &self,
-        labels: impl Iterator<Item = (Symbol, &'a [u8])>,
-        out: &mut Vec<u32>,
-    ) {
+    pub(crate) fn candidates<'a>(&self, labels: impl Iterator<Item = (Symbol, &'a [u8])>, out: &mut Vec<I>) {
         out.clear();
         out.extend_from_slice(self.everywhere.as_slice());
         for (name, value) in labels {
@@ -171,7 +174,7 @@ mod tests {
             places.push(place);
         }
         assert_eq!(index.counts(), (6, 3));
-        let mut candidates = |index: &SelectorIndex, labels: &[(&str, &str)]| {
+        let mut candidates = |index: &SelectorIndex<u32>, labels: &[(&str, &str)]| {
             let labels: BTreeMap<String, String> =
                 labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
             let id = sets.acquire(&labels);
@@ -193,7 +196,7 @@ mod tests {
     #[test]
     fn selectors_spread_over_the_labels_that_they_demand() {
         let (hasher, mut sets) = (ValueHasher::default(), LabelSets::default());
-        let mut index = SelectorIndex::new(hasher.clone());
+        let mut index = SelectorIndex::<u32>::new(hasher.clone());
         for id in 0..10 {
             let selector = Selector::parse(&format!("app == 'v{id}' && ns == 'n'")).unwrap();
             Code::compile(&selector, &mut sets.names);

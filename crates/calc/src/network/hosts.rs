@@ -7,7 +7,7 @@ use super::node_addresses::listed;
 use crate::sequencer::Sequencer;
 use api::scalars::{IpOrCidr, Network};
 use api::{Node, NodeBGPSpec};
-use messages::{HostMetadata, Text};
+use messages::{HostMetadata, NodeName};
 use model::IpVersion;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 /// The hosts that the dataplane knows of.
 #[derive(Debug, Default)]
 pub(crate) struct Hosts {
-    sent: BTreeMap<Text, [u8; 32]>,
+    sent: BTreeMap<NodeName, [u8; 32]>,
 }
 
 impl Hosts {
@@ -23,7 +23,7 @@ impl Hosts {
     pub(crate) fn on_node(&mut self, name: &str, node: Option<&Node>, out: &mut Sequencer) {
         match node.and_then(metadata) {
             Some(metadata) => {
-                let name = Text::from(name);
+                let name = NodeName::from(name);
                 let digest = digest(&metadata);
                 if self.sent.insert(name.clone(), digest) != Some(digest) {
                     out.host_metadata_update(name, metadata);

@@ -3,7 +3,7 @@
 use crate::sequencer::Sequencer;
 use api::{BGPConfiguration, KubernetesService};
 use ipnet::IpNet;
-use messages::{GlobalBgpConfig, IpamPool, Service, Text, WireguardEndpoint, WireguardEndpointV6};
+use messages::{GlobalBgpConfig, IpamPool, NodeName, Service, WireguardEndpoint, WireguardEndpointV6};
 use model::feed::{IpPool, Wireguard};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -49,7 +49,7 @@ impl Passthrough {
 
 /// A node's WireGuard devices are now these, or gone. A device without a key is none.
 pub(crate) fn on_wireguard(node: &str, value: Option<&Wireguard>, out: &mut Sequencer) {
-    let node = Text::from(node);
+    let node = NodeName::from(node);
     match value.filter(|value| !value.public_key.is_empty()) {
         Some(value) => {
             let interface_ipv4 = value.interface_ipv4.and_then(|address| match address {

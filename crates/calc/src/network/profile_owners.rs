@@ -3,14 +3,17 @@
 
 use crate::sequencer::Sequencer;
 use api::Profile;
+use api::words::{
+    NAMESPACE_LABEL_PREFIX, NAMESPACE_PROFILE_PREFIX, SERVICE_ACCOUNT_LABEL_PREFIX,
+    SERVICE_ACCOUNT_PROFILE_PREFIX,
+};
 use std::collections::BTreeMap;
-
-const NAMESPACE_LABEL_PREFIX: &str = "pcns.";
-const SERVICE_ACCOUNT_LABEL_PREFIX: &str = "pcsa.";
 
 /// A profile is now this, or gone.
 pub(crate) fn on_profile(name: &str, profile: Option<&Profile>, out: &mut Sequencer) {
-    if let Some((namespace, account)) = name.strip_prefix("ksa.").and_then(|rest| rest.split_once('.')) {
+    if let Some((namespace, account)) =
+        name.strip_prefix(SERVICE_ACCOUNT_PROFILE_PREFIX).and_then(|rest| rest.split_once('.'))
+    {
         let (namespace, account) = (namespace.into(), account.into());
         match profile {
             Some(profile) => {
@@ -19,7 +22,7 @@ pub(crate) fn on_profile(name: &str, profile: Option<&Profile>, out: &mut Sequen
             }
             None => out.service_account_remove(namespace, account),
         }
-    } else if let Some(namespace) = name.strip_prefix("kns.") {
+    } else if let Some(namespace) = name.strip_prefix(NAMESPACE_PROFILE_PREFIX) {
         let namespace = namespace.into();
         match profile {
             Some(profile) => out.namespace_update(namespace, own_labels(profile, NAMESPACE_LABEL_PREFIX)),

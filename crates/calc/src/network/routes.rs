@@ -17,12 +17,14 @@ mod tests;
 
 use super::node_addresses::NodeAddresses;
 use crate::sequencer::Sequencer;
+use api::RouteOrigin;
 use api::scalars::Network;
 use api::{IPIPMode, IPPoolAllowedUse, Node, VXLANMode};
 use block_routes::block_routes;
 use ipnet::IpNet;
 use messages::{IpPoolType, Route, Text};
 use model::feed::{IpPool, WorkloadEndpoint};
+use model::v1::WorkloadEndpointKey;
 use model::{AllocationBlock, IpVersion};
 use node_table::{NodeId, NodeTable};
 use prefix_table::{ClaimKind, EntryId, Pool, PrefixTable};
@@ -31,16 +33,6 @@ use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::net::IpAddr;
-
-/// Where the places of workloads are read from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum RouteSource {
-    /// From blocks of addresses, and from the endpoints of this host: `CalicoIPAM`.
-    #[default]
-    CalicoIpam,
-    /// From the endpoints of all hosts: `WorkloadIPs`.
-    WorkloadIps,
-}
 
 const VERSIONS: [IpVersion; 2] = [IpVersion::V4, IpVersion::V6];
 
@@ -55,7 +47,7 @@ type BlockRoute = (IpNet, NodeId);
 #[derive(Debug)]
 pub(crate) struct Routes {
     me: Text,
-    source: RouteSource,
+    source: RouteOrigin,
     nodes: NodeTable,
     table: PrefixTable,
     dirty: Vec<EntryId>,
@@ -67,7 +59,7 @@ pub(crate) struct Routes {
 
 impl Routes {
     /// Routes as this host sees them.
-    pub(crate) fn new(me: Text, source: RouteSource) -> Self {
+    pub(crate) fn new(me: Text, source: RouteOrigin) -> Self {
         Self {
             me,
             source,
@@ -97,7 +89,7 @@ impl Routes {
 
     /// A block is now this, or gone.
     pub(crate) fn on_block(&mut self, key: IpNet, block: Option<&AllocationBlock>) {
-        if self.source == RouteSource::WorkloadIps {
+        if self.source == RouteOrigin::WorkloadIPs {
             return;
         }
         let now: Box<[BlockRoute]> = block
@@ -117,19 +109,15 @@ impl Routes {
     }
 
     /// A workload endpoint is now this, or gone.
-    pub(crate) fn on_workload(
-        &mut self,
-        host: &str,
-        (orchestrator, workload, endpoint): (&str, &str, &str),
-        value: Option<&WorkloadEndpoint>,
-    ) {
-        if self.source == RouteSource::CalicoIpam && host != &*self.me {
+    pub(crate) fn on_workload(&mut self, key: &WorkloadEndpointKey, value: Option<&WorkloadEndpoint>) {
+        let WorkloadEndpointKey { host, orchestrator, workload, endpoint } = key;
+        if self.source == RouteOrigin::CalicoIPAM && **host != *self.me {
             return;
         }
         let now: SmallVec<[IpNet; 1]> = value
             .map(|value| value.ipv4_nets.iter().chain(&value.ipv6_nets).map(IpNet::trunc).collect())
             .unwrap_or_default();
-        let name = [orchestrator, workload, endpoint].join("\0").into_boxed_str();
+        let name = [orchestrator.as_str(), workload, endpoint].join("\0").into_boxed_str();
         let node = self.nodes.hold(host);
         for &net in &now {
             self.add_claim(net, ClaimKind::Workload, node);
@@ -224,7 +212,7 @@ impl Routes {
             dst,
             types: route.types,
             ip_pool_type: route.pool_type,
-            dst_node_name: route.node.and_then(|node| self.nodes.text(node)),
+            dst_node_name: route.node.and_then(|node| self.nodes.text(node)).map(Into::into),
             dst_node_ip: addresses.and_then(|addresses| addresses.address(version)),
             same_subnet: route.same_subnet,
             nat_outgoing: route.nat_outgoing,

@@ -4,21 +4,12 @@ use super::fixtures::{NodeText, flushed, from_json, pool};
 use super::*;
 use messages::ToDataplane;
 use model::AllocationBlock;
-use model::feed::{Change, WorkloadEndpoint};
+use model::feed::WorkloadEndpoint;
+use model::v1::{HostConfigKey, WorkloadEndpointKey};
 use serde_json::json;
 
-fn update(key: Key, value: Option<FeedValue>) -> Update {
-    let change = if value.is_some() { Change::New } else { Change::Deleted };
-    Update { key, value, revision: String::new(), change }
-}
-
-fn resource(kind: Kind, name: &str, value: Resource) -> Update {
-    let key = ResourceKey { kind, namespace: String::new(), name: name.into() };
-    update(Key::Resource(key), Some(FeedValue::Resource(Box::new(value))))
-}
-
 /// One entry of each kind that the network half knows.
-fn entries() -> Vec<Update> {
+fn entries() -> Vec<FeedEntry> {
     let node = NodeText { ipv4: "192.0.2.2/24", ..NodeText::default() }.node();
     let pool = pool("10.0.0.0/16", "Never", "Always");
     let block: AllocationBlock = from_json(json!({
@@ -32,34 +23,34 @@ fn entries() -> Vec<Update> {
         "kind": "Profile", "apiVersion": "projectcalico.org/v3", "metadata": {"name": "kns.shop"}, "spec": {}
     }));
     vec![
-        resource(Kind::Node, "other", Resource::Node(Box::new(node))),
-        update(
-            Key::V1(V1Key::HostConfig { host: "other".into(), name: "IPv4VXLANTunnelAddr".into() }),
-            Some(FeedValue::Text("10.0.0.1".into())),
+        FeedEntry::Node("other".into(), Some(Box::new(node))),
+        FeedEntry::HostConfig(
+            HostConfigKey { host: "other".into(), name: "IPv4VXLANTunnelAddr".into() },
+            Some("10.0.0.1".into()),
         ),
-        update(Key::V1(V1Key::IpPool { cidr: pool.cidr }), Some(FeedValue::IpPool(Box::new(pool)))),
-        update(Key::Block { cidr: block.cidr }, Some(FeedValue::Block(Box::new(block)))),
-        update(
-            Key::V1(V1Key::WorkloadEndpoint {
+        FeedEntry::IpPool(pool.cidr, Some(Box::new(pool))),
+        FeedEntry::Block(block.cidr, Some(Box::new(block))),
+        FeedEntry::WorkloadEndpoint(
+            WorkloadEndpointKey {
                 host: "me".into(),
                 orchestrator: "k8s".into(),
                 workload: "shop/web".into(),
                 endpoint: "eth0".into(),
-            }),
-            Some(FeedValue::WorkloadEndpoint(Box::new(endpoint))),
+            },
+            Some(Box::new(endpoint)),
         ),
-        update(
-            Key::V1(V1Key::Wireguard { node: "other".into() }),
-            Some(FeedValue::Wireguard(Box::new(model::feed::Wireguard {
+        FeedEntry::Wireguard(
+            "other".into(),
+            Some(Box::new(model::feed::Wireguard {
                 public_key: "key".into(),
                 ..model::feed::Wireguard::default()
-            }))),
+            })),
         ),
-        resource(Kind::Profile, "kns.shop", Resource::Profile(Box::new(profile))),
-        resource(Kind::BGPConfiguration, "default", Resource::BGPConfiguration(Box::default())),
+        FeedEntry::Profile("kns.shop".into(), Some(Box::new(profile))),
+        FeedEntry::BgpConfiguration("default".into(), Some(Box::default())),
         // Not for us: another BGP configuration, a setting of the policy half.
-        resource(Kind::BGPConfiguration, "node.other", Resource::BGPConfiguration(Box::default())),
-        update(Key::V1(V1Key::Tier { name: "default".into() }), None),
+        FeedEntry::BgpConfiguration("node.other".into(), Some(Box::default())),
+        FeedEntry::Tier("default".into(), None),
     ]
 }
 
@@ -72,10 +63,10 @@ fn names(messages: &[ToDataplane]) -> Vec<String> {
     messages.iter().map(name).collect()
 }
 
-fn run(settings: NetworkSettings, entries: &[Update]) -> (Network, Sequencer, Vec<String>) {
+fn run(settings: NetworkSettings, entries: &[FeedEntry]) -> (Network, Sequencer, Vec<String>) {
     let (mut network, mut out) = (Network::new("me".into(), settings), Sequencer::default());
     for entry in entries {
-        network.on_update(entry, &mut out);
+        network.on_entry(entry, &mut out);
     }
     network.on_status(Status::InSync, &mut out);
     network.flush(&mut out);
@@ -103,7 +94,7 @@ fn each_entry_reaches_its_parts_and_so_does_its_removal() {
     let (mut network, mut out, told) = run(NetworkSettings::default(), &entries);
     assert_eq!(told, ALL);
     for entry in &entries {
-        network.on_update(&Update { value: None, change: Change::Deleted, ..entry.clone() }, &mut out);
+        network.on_entry(&entry.key().to_owned().gone(), &mut out);
     }
     network.flush(&mut out);
     assert_eq!(

@@ -4,7 +4,7 @@
 use super::node_addresses::{bgp_ipv4, bgp_ipv6};
 use crate::sequencer::Sequencer;
 use api::Node;
-use messages::{Text, VxlanTunnelEndpoint};
+use messages::{NodeName, VxlanTunnelEndpoint};
 use sha1::{Digest, Sha1};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -26,7 +26,7 @@ struct NodeDevices {
 /// The VXLAN devices of all nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Vteps {
-    nodes: BTreeMap<Text, NodeDevices>,
+    nodes: BTreeMap<NodeName, NodeDevices>,
 }
 
 impl Vteps {
@@ -68,7 +68,7 @@ impl Vteps {
     fn change(&mut self, name: &str, out: &mut Sequencer, change: impl FnOnce(&mut NodeDevices)) {
         let text = match self.nodes.get_key_value(name) {
             Some((text, _)) => text.clone(),
-            None => Text::from(name),
+            None => NodeName::from(name),
         };
         let devices = self.nodes.entry(text.clone()).or_default();
         change(devices);
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(flushed(&mut out), []);
         vteps.on_node("node1", Some(&node), &mut out);
         assert_eq!(flushed(&mut out), update(&expected));
-        // The same again is no news.
+        // The same again is not news.
         vteps.on_node("node1", Some(&node), &mut out);
         assert_eq!(flushed(&mut out), []);
         // A chosen hardware address, the IPv6 device, an address that cannot be read.

@@ -1,13 +1,13 @@
 //! What an endpoint's message says besides what the feed says about it: the BGP peer for the workload, its part in a live
 //! migration, and whether it is in Istio's ambient mesh.
 //!
-//! All of this is about the few workloads of this host and few resources, so it is computed anew for whoever is asked about.
+//! All of this is about the few workloads of this host and few resources, so it is computed again for whoever is asked about.
 
 use crate::matching::Labelled as _;
 use crate::population::{Inherited, Item, Population};
 use api::{BGPPeer, LiveMigration};
 use messages::{LiveMigrationRole, WorkloadEndpointId};
-use model::ResourceKey;
+use model::feed::NamespacedName;
 use selector::{Labels, Selector};
 use std::collections::BTreeMap;
 
@@ -20,8 +20,8 @@ const ISTIO_AMBIENT: &str = "projectcalico.org/orchestrator == 'k8s' && \
 pub(crate) const ISTIO_SET: &str = "all-istio-weps";
 
 /// The selector of that set.
-pub(crate) fn istio_selector() -> Option<Selector> {
-    Selector::parse(ISTIO_AMBIENT).ok()
+pub(crate) fn istio_selector() -> Selector {
+    Selector::parse(ISTIO_AMBIENT).unwrap_or_else(|_| Selector::nothing())
 }
 
 /// What was computed for one workload.
@@ -52,7 +52,7 @@ struct Owner {
 impl Owner {
     /// In Kubernetes a pod's name is unique, and the host is not looked at.
     fn new(host: &str, orchestrator: &str, workload: &str, endpoint: Option<&str>) -> Self {
-        let host = if orchestrator == "k8s" { "" } else { host };
+        let host = if orchestrator == api::words::KUBERNETES { "" } else { host };
         Self {
             host: host.to_owned(),
             orchestrator: orchestrator.to_owned(),
@@ -62,7 +62,7 @@ impl Owner {
     }
 
     fn is(&self, host: &str, id: &WorkloadEndpointId) -> bool {
-        (self.orchestrator == "k8s" || self.host == host)
+        (self.orchestrator == api::words::KUBERNETES || self.host == host)
             && self.orchestrator == *id.orchestrator
             && self.workload == *id.workload
             && self.endpoint.as_ref().is_none_or(|endpoint| **endpoint == *id.endpoint)
@@ -83,7 +83,7 @@ pub(crate) struct ComputedSources {
     host: String,
     node_labels: BTreeMap<String, String>,
     peers: BTreeMap<String, Peer>,
-    migrations: BTreeMap<ResourceKey, Migration>,
+    migrations: BTreeMap<NamespacedName, Migration>,
     istio: Option<Selector>,
     /// Whether anything changed since the last look.
     changed: bool,
@@ -91,7 +91,7 @@ pub(crate) struct ComputedSources {
 
 impl ComputedSources {
     pub(crate) fn new(host: &str, istio_ambient: bool) -> Self {
-        let istio = istio_ambient.then(istio_selector).flatten();
+        let istio = istio_ambient.then(istio_selector);
         Self { host: host.to_owned(), istio, ..Self::default() }
     }
 
@@ -132,10 +132,10 @@ impl ComputedSources {
     }
 
     /// A LiveMigration is now this, or gone.
-    pub(crate) fn set_migration(&mut self, key: &ResourceKey, migration: Option<&LiveMigration>) {
+    pub(crate) fn set_migration(&mut self, key: NamespacedName, migration: Option<&LiveMigration>) {
         self.changed = true;
         let Some(migration) = migration else {
-            self.migrations.remove(key);
+            self.migrations.remove(&key);
             return;
         };
         let source = migration.spec.source.as_ref();
@@ -145,17 +145,15 @@ impl ComputedSources {
             Owner::new(&id.hostname, &id.orchestrator_id, &id.workload_id, Some(&id.endpoint_id))
         };
         let selector = target.and_then(|target| target.selector.as_deref()).filter(|text| !text.is_empty());
-        self.migrations.insert(
-            key.clone(),
-            Migration {
-                uid: migration.metadata.uid.clone(),
-                source: whole
-                    .map(|id| Owner::new(&id.hostname, &id.orchestrator_id, &id.workload_id, None))
-                    .or_else(|| source.and_then(|source| source.workload_endpoint.as_ref()).map(one)),
-                target: target.and_then(|target| target.workload_endpoint.as_ref()).map(one),
-                target_selector: selector.and_then(|text| read("target selector", &key.name, text)),
-            },
-        );
+        let migration = Migration {
+            uid: migration.metadata.uid.clone(),
+            source: whole
+                .map(|id| Owner::new(&id.hostname, &id.orchestrator_id, &id.workload_id, None))
+                .or_else(|| source.and_then(|source| source.workload_endpoint.as_ref()).map(one)),
+            target: target.and_then(|target| target.workload_endpoint.as_ref()).map(one),
+            target_selector: selector.and_then(|text| read("target selector", &key.name, text)),
+        };
+        self.migrations.insert(key, migration);
     }
 
     /// What a local workload's message says.
@@ -182,7 +180,7 @@ impl ComputedSources {
     }
 
     /// A target that is found by selector comes before one that is named, and a target before a source. Of several
-    /// migrations that say the same, the one with the greatest uid is told.
+    /// migrations that say the same, the one with the greatest uid is reported.
     fn migration(&self, id: &WorkloadEndpointId, labels: &Named<'_>) -> (LiveMigrationRole, String) {
         let is = |owner: &Option<Owner>| owner.as_ref().is_some_and(|owner| owner.is(&self.host, id));
         let greatest = |applies: &dyn Fn(&Migration) -> bool| {

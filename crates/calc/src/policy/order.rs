@@ -170,6 +170,7 @@ pub(crate) fn tier_name(table: &PolicyTable, tier: Symbol) -> String {
 #[cfg(test)]
 mod tests {
     use super::PolicyOrder;
+    use crate::policy::selectors::SelectorRef;
     use crate::policy::table::{ActivePolicy, PolicyTable};
     use api::Kind;
     use messages::PolicyId;
@@ -186,7 +187,7 @@ mod tests {
     ) {
         let key = PolicyKey { kind: Kind::NetworkPolicy, namespace: namespace.into(), name: "p".into() };
         let policy = Policy { tier: tier.into(), order: place, ..Policy::default() };
-        let mut row = table.row(&key, &policy, 0);
+        let mut row = table.row(&key, &policy, SelectorRef(0));
         let id: PolicyId = Arc::new(key);
         row.active = Some(Box::new(ActivePolicy { id: id.clone(), sets: Box::new([]), rank: 0 }));
         let place = row.order;

@@ -3,16 +3,21 @@
 //! An endpoint may name a profile that is not there. It then gets rules that deny everything, in both directions: what the
 //! profile would have restricted stays restricted.
 
-use crate::packed::{pack, unpack};
+use crate::packed::{pack, sets, unpack};
 use crate::population::{ParentId, Population};
-use crate::rules::{Registering, RuleScanner, fill_in_rule_ids};
+use crate::rules::{SetRegistry, fill_in_rule_ids};
 use crate::sequencer::{Sequencer, SetIndex};
-use crate::slab::Slab;
+use crate::slab::{Slab, row_id};
 use hashbrown::HashMap;
-use messages::{Profile, Text};
-use model::feed::{ProfileRules, Rule, RuleAction};
+use messages::{Profile, Rule, Text};
+use model::feed::{ProfileRules, RuleAction};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+row_id! {
+    /// The number of rules that profiles share.
+    RulesId
+}
 
 #[derive(Debug)]
 struct SharedRules {
@@ -31,9 +36,9 @@ struct UsedProfile {
 #[derive(Debug, Default)]
 pub(crate) struct Profiles {
     /// Most profiles have the same rules, so they are kept once.
-    rules: Slab<SharedRules>,
-    by_content: HashMap<Arc<[u8]>, u32>,
-    by_profile: HashMap<ParentId, u32>,
+    rules: Slab<SharedRules, RulesId>,
+    by_content: HashMap<Arc<[u8]>, RulesId>,
+    by_profile: HashMap<ParentId, RulesId>,
     used: BTreeMap<Text, UsedProfile>,
     stale: BTreeSet<Text>,
 }
@@ -83,7 +88,7 @@ impl Profiles {
         }
     }
 
-    fn acquire(&mut self, packed: Box<[u8]>) -> u32 {
+    fn acquire(&mut self, packed: Box<[u8]>) -> RulesId {
         if let Some(&id) = self.by_content.get(&*packed)
             && let Some(shared) = self.rules.get_mut(id)
         {
@@ -96,7 +101,7 @@ impl Profiles {
         id
     }
 
-    fn release(&mut self, id: u32) {
+    fn release(&mut self, id: RulesId) {
         let Some(shared) = self.rules.get_mut(id) else { return };
         shared.users -= 1;
         if shared.users == 0
@@ -135,7 +140,7 @@ impl Profiles {
     pub(crate) fn resolve(
         &mut self,
         population: &Population,
-        scanner: &mut RuleScanner<Registering<'_>>,
+        registry: &mut SetRegistry,
         released: &mut Vec<SetIndex>,
         sequencer: &mut Sequencer,
     ) {
@@ -148,40 +153,40 @@ impl Profiles {
                 }
                 continue;
             }
-            let message = self.message(&name, population, scanner);
+            let (message, sets) = self.message(&name, population, registry);
             sequencer.profile_update(name.clone(), Arc::new(message));
-            let sets = scanner.take_sets();
             if let Some(used) = self.used.get_mut(&name) {
                 released.extend(used.sets.replace(sets).into_iter().flatten());
             }
         }
     }
 
+    /// The message about a profile, and the sets that it names.
     fn message(
         &self,
         name: &str,
         population: &Population,
-        scanner: &mut RuleScanner<Registering<'_>>,
-    ) -> Profile {
+        registry: &mut SetRegistry,
+    ) -> (Profile, Box<[SetIndex]>) {
         let shared = population.find_parent(name).and_then(|parent| self.by_profile.get(&parent));
-        let rules = shared.and_then(|id| self.rules.get(*id)).and_then(|shared| unpack(&[], &shared.packed));
-        let (inbound, outbound) = rules.map_or_else(
-            || {
-                tracing::warn!(
-                    profile = name,
-                    "local endpoints name a profile that is not there; they are closed"
-                );
-                let deny = || vec![Rule { action: RuleAction::Deny, ..Rule::default() }];
-                (deny(), deny())
-            },
-            |(_, inbound, outbound)| (inbound, outbound),
-        );
-        let mut profile = Profile {
-            inbound_rules: scanner.scan(&name, inbound),
-            outbound_rules: scanner.scan(&name, outbound),
+        let Some(SharedRules { packed, .. }) = shared.and_then(|id| self.rules.get(*id)) else {
+            tracing::warn!(
+                profile = name,
+                "local endpoints name a profile that does not exist; their traffic is denied"
+            );
+            let deny = || vec![Rule { action: RuleAction::Deny, ..Rule::default() }];
+            return (identified(name, deny(), deny()), Box::default());
         };
-        fill_in_rule_ids(&mut profile.inbound_rules, &format!("prof-in-{name}"));
-        fill_in_rule_ids(&mut profile.outbound_rules, &format!("prof-out-{name}"));
-        profile
+        let sets = registry.acquire_all(sets(&[], packed));
+        let unpacked = unpack(&[], packed, &registry.names(&sets));
+        (identified(name, unpacked.inbound, unpacked.outbound), sets)
     }
+}
+
+/// A profile with these rules, which get their ids.
+fn identified(name: &str, inbound_rules: Vec<Rule>, outbound_rules: Vec<Rule>) -> Profile {
+    let mut profile = Profile { inbound_rules, outbound_rules };
+    fill_in_rule_ids(&mut profile.inbound_rules, &format!("prof-in-{name}"));
+    fill_in_rule_ids(&mut profile.outbound_rules, &format!("prof-out-{name}"));
+    profile
 }

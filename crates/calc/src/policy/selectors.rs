@@ -4,10 +4,11 @@
 //! each different text is one row with the policies that have it. A row whose labels no local endpoint has is never even
 //! compiled.
 
+use super::table::PolicyRef;
 use crate::id_list::IdList;
 use crate::matching::{Code, Place, SelectorIndex, ValueHasher, demands};
 use crate::population::{Item, ItemId, Population};
-use crate::slab::Slab;
+use crate::slab::{Slab, row_id};
 use crate::symbols::Symbols;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use selector::Selector;
@@ -17,15 +18,17 @@ use std::hash::BuildHasher;
 /// Up to so many new selectors are tried with every endpoint; for more, every endpoint looks for all of its selectors.
 const FEW: usize = 16;
 
-/// The number of a selector.
-pub(crate) type SelectorRef = u32;
+row_id! {
+    /// The number of a selector.
+    SelectorRef
+}
 
 #[derive(Debug)]
 struct SelectorRow {
     text: Box<str>,
-    policies: IdList,
+    policies: IdList<PolicyRef>,
     /// The local endpoints that it selects.
-    matched: IdList,
+    matched: IdList<ItemId>,
     code: Option<Box<Code>>,
 }
 
@@ -43,13 +46,13 @@ pub(crate) struct Rematched {
 /// The different selectors of policies, and whom of the local endpoints they select.
 #[derive(Debug)]
 pub(crate) struct LocalSelectors {
-    rows: Slab<SelectorRow>,
+    rows: Slab<SelectorRow, SelectorRef>,
     by_text: HashTable<SelectorRef>,
     text_hasher: DefaultHashBuilder,
     hasher: ValueHasher,
-    index: SelectorIndex,
+    index: SelectorIndex<SelectorRef>,
     /// The local endpoints with the selectors that select them.
-    locals: BTreeMap<ItemId, IdList>,
+    locals: BTreeMap<ItemId, IdList<SelectorRef>>,
     new: BTreeSet<SelectorRef>,
     stale: BTreeSet<ItemId>,
     changes: Rematched,
@@ -73,13 +76,13 @@ impl Default for LocalSelectors {
 }
 
 impl LocalSelectors {
-    /// The text of a selector.
+    /// The canonical form of a selector.
     pub(crate) fn text(&self, selector: SelectorRef) -> &str {
         self.rows.get(selector).map_or("", |row| &row.text)
     }
 
     /// The policies that have a selector.
-    pub(crate) fn policies(&self, selector: SelectorRef) -> &[u32] {
+    pub(crate) fn policies(&self, selector: SelectorRef) -> &[PolicyRef] {
         self.rows.get(selector).map_or(&[], |row| row.policies.as_slice())
     }
 
@@ -94,7 +97,8 @@ impl LocalSelectors {
     }
 
     /// The row of a selector; made, if there is none, and then a policy must join it.
-    pub(crate) fn get_or_add(&mut self, text: &str, names: &mut Symbols) -> SelectorRef {
+    pub(crate) fn get_or_add(&mut self, selector: &Selector, names: &mut Symbols) -> SelectorRef {
+        let text = selector.canonical();
         let hash = self.text_hasher.hash_one(text);
         let rows = &self.rows;
         if let Some(&found) =
@@ -111,21 +115,13 @@ impl LocalSelectors {
         let (rows, hasher) = (&self.rows, &self.text_hasher);
         self.by_text
             .insert_unique(hash, id, |row| hasher.hash_one(rows.get(*row).map_or("", |row| &row.text)));
-        match Selector::parse(text) {
-            Ok(selector) => {
-                let place = self.place(&selector, names);
-                if let Place::Present(name) | Place::Values(name, _) = &place {
-                    names.retain(*name);
-                }
-                release_names(&selector, names);
-                self.index.insert(id, &place);
-                self.new.insert(id);
-            }
-            Err(error) => {
-                // It stands in no index, so it selects nobody.
-                tracing::error!(selector = text, %error, "a policy's selector cannot be read; the policy selects nothing");
-            }
+        let place = self.place(selector, names);
+        if let Place::Present(name) | Place::Values(name, _) = &place {
+            names.retain(*name);
         }
+        release_names(selector, names);
+        self.index.insert(id, &place);
+        self.new.insert(id);
         id
     }
 
@@ -148,14 +144,14 @@ impl LocalSelectors {
     }
 
     /// A policy has this selector.
-    pub(crate) fn join(&mut self, selector: SelectorRef, policy: u32) {
+    pub(crate) fn join(&mut self, selector: SelectorRef, policy: PolicyRef) {
         if let Some(row) = self.rows.get_mut(selector) {
             row.policies.insert(policy);
         }
     }
 
     /// A policy does not have this selector any more. The last one takes the selector along.
-    pub(crate) fn leave(&mut self, selector: SelectorRef, policy: u32, names: &mut Symbols) {
+    pub(crate) fn leave(&mut self, selector: SelectorRef, policy: PolicyRef, names: &mut Symbols) {
         let Some(row) = self.rows.get_mut(selector) else { return };
         row.policies.remove(policy);
         if !row.policies.is_empty() {
@@ -171,14 +167,13 @@ impl LocalSelectors {
                 selectors.remove(selector);
             }
         }
-        if let Ok(parsed) = Selector::parse(&row.text) {
-            let place = self.place(&parsed, names);
-            self.index.remove(selector, &place);
-            if let Place::Present(name) | Place::Values(name, _) = &place {
-                names.release(*name);
-            }
-            release_names(&parsed, names);
+        let parsed = Selector::from_canonical(&row.text);
+        let place = self.place(&parsed, names);
+        self.index.remove(selector, &place);
+        if let Place::Present(name) | Place::Values(name, _) = &place {
+            names.release(*name);
         }
+        release_names(&parsed, names);
         if let Some(code) = row.code {
             code.release(names);
         }
@@ -215,7 +210,7 @@ impl LocalSelectors {
         }
     }
 
-    /// Matches again whatever changed, and tells what became of it.
+    /// Matches again whatever changed, and shows what became of it.
     pub(crate) fn rematch(&mut self, population: &mut Population) -> Rematched {
         self.changes.relabelled = self.stale.clone();
         let new = std::mem::take(&mut self.new);
@@ -269,9 +264,8 @@ impl LocalSelectors {
 
     fn compile(&mut self, selector: SelectorRef, population: &mut Population) {
         let Some(row) = self.rows.get_mut(selector) else { return };
-        if row.code.is_none()
-            && let Ok(parsed) = Selector::parse(&row.text)
-        {
+        if row.code.is_none() {
+            let parsed = Selector::from_canonical(&row.text);
             row.code = Some(Box::new(Code::compile(&parsed, &mut population.labels.names)));
         }
     }

@@ -1,25 +1,24 @@
 //! All policies of the cluster, as small as they go: most of them concern other hosts.
 
+use super::selectors::SelectorRef;
 use crate::bytes::{Reader, put_bytes};
-use crate::packed::{pack, unpack};
+use crate::packed::{Unpacked, pack, sets, unpack};
+use crate::rules::SetSpec;
 use crate::sequencer::SetIndex;
-use crate::slab::Slab;
+use crate::slab::{Slab, row_id};
 use crate::symbols::{Symbol, Symbols};
-use api::Kind;
+use api::words::DEFAULT_TIER;
+use api::{Kind, PolicyPerformanceHint};
 use hashbrown::{DefaultHashBuilder, HashTable};
-use messages::PolicyId;
+use messages::{IpSetId, PolicyId};
 use model::feed::{self, PolicyType};
 use model::v1::PolicyKey;
 use std::hash::BuildHasher;
 
-/// The number of a policy.
-pub(crate) type PolicyRef = u32;
-
-/// The hint that a policy is wanted on every host, whether or not it applies to an endpoint there.
-const NEEDED_EVERYWHERE: &str = "AssumeNeededOnEveryNode";
-
-/// The tier of a policy that names none.
-const DEFAULT_TIER: &str = "default";
+row_id! {
+    /// The number of a policy.
+    PolicyRef
+}
 
 /// Properties of a policy that are yes or no.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,7 +56,13 @@ impl Flags {
         let both = policy.types.is_empty();
         flags.set(Self::INGRESS, both || policy.types.contains(&PolicyType::Ingress));
         flags.set(Self::EGRESS, both || policy.types.contains(&PolicyType::Egress));
-        flags.set(Self::EVERYWHERE, policy.performance_hints.iter().any(|hint| hint == NEEDED_EVERYWHERE));
+        flags.set(
+            Self::EVERYWHERE,
+            policy
+                .performance_hints
+                .iter()
+                .any(|hint| hint == PolicyPerformanceHint::AssumeNeededOnEveryNode.as_str()),
+        );
         flags
     }
 }
@@ -66,7 +71,7 @@ impl Flags {
 #[derive(Debug)]
 pub(crate) struct ActivePolicy {
     pub(crate) id: PolicyId,
-    /// The sets that its rules name.
+    /// The sets that its rules name, in the order of [`PolicyRow::sets`].
     pub(crate) sets: Box<[SetIndex]>,
     /// Its place among all active policies, counted over all tiers. Kept by the order.
     pub(crate) rank: u32,
@@ -81,7 +86,7 @@ pub(crate) struct PolicyRow {
     pub(crate) order: f64,
     pub(crate) active: Option<Box<ActivePolicy>>,
     /// The row of its selector.
-    pub(crate) selector: u32,
+    pub(crate) selector: SelectorRef,
     pub(crate) tier: Symbol,
     pub(crate) flags: Flags,
 }
@@ -108,32 +113,28 @@ impl PolicyRow {
         self.packed == other.packed && self.flags == other.flags && self.tier == other.tier
     }
 
-    /// Everything that stands in the policy's message besides rules, and the rules as the feed had them.
-    pub(crate) fn unpack(&self, key: &PolicyKey, selector: &str) -> Option<Unpacked> {
+    /// The sets that its rules name.
+    pub(crate) fn sets(&self, key: &PolicyKey, selector: &str) -> Vec<SetSpec> {
+        sets(&[selector, &key.namespace, &key.name], &self.packed)
+    }
+
+    /// The namespace, the hints, and the rules; sets get these names, in the order of [`Self::sets`].
+    pub(crate) fn unpack(&self, key: &PolicyKey, selector: &str, names: &[IpSetId]) -> (String, Unpacked) {
         let known = [selector, &key.namespace, &key.name];
-        let (mut texts, inbound, outbound) = unpack(&known, &self.packed)?;
-        let namespace = if self.flags.has(Flags::OTHER_NAMESPACE) && !texts.is_empty() {
-            texts.remove(0)
+        let mut unpacked = unpack(&known, &self.packed, names);
+        let namespace = if self.flags.has(Flags::OTHER_NAMESPACE) && !unpacked.texts.is_empty() {
+            unpacked.texts.remove(0)
         } else {
             key.namespace.clone()
         };
-        Some(Unpacked { namespace, performance_hints: texts, inbound, outbound })
+        (namespace, unpacked)
     }
-}
-
-/// The content of a policy.
-#[derive(Debug)]
-pub(crate) struct Unpacked {
-    pub(crate) namespace: String,
-    pub(crate) performance_hints: Vec<String>,
-    pub(crate) inbound: Vec<feed::Rule>,
-    pub(crate) outbound: Vec<feed::Rule>,
 }
 
 /// All policies by key.
 #[derive(Debug, Default)]
 pub(crate) struct PolicyTable {
-    rows: Slab<PolicyRow>,
+    rows: Slab<PolicyRow, PolicyRef>,
     by_key: HashTable<PolicyRef>,
     /// The names of tiers.
     pub(crate) tiers: Symbols,
@@ -154,7 +155,7 @@ impl PolicyTable {
     }
 
     /// Makes the row of a policy; the tier's name gets a reference.
-    pub(crate) fn row(&mut self, key: &PolicyKey, policy: &feed::Policy, selector: u32) -> PolicyRow {
+    pub(crate) fn row(&mut self, key: &PolicyKey, policy: &feed::Policy, selector: SelectorRef) -> PolicyRow {
         let mut flags = Flags::of(policy);
         let mut texts: Vec<&str> = Vec::new();
         if policy.namespace != key.namespace {
@@ -162,7 +163,7 @@ impl PolicyTable {
             texts.push(&policy.namespace);
         }
         texts.extend(policy.performance_hints.iter().map(String::as_str));
-        let known = [policy.selector.as_str(), &key.namespace, &key.name];
+        let known = [policy.selector.canonical(), &key.namespace, &key.name];
         let tier = if policy.tier.is_empty() { DEFAULT_TIER } else { &policy.tier };
         PolicyRow {
             key: pack_key(key),

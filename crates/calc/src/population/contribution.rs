@@ -1,9 +1,8 @@
 //! What an endpoint or network set brings into sets: addresses or networks, and named ports, as few bytes.
 
 use crate::bytes::{Reader, put_bytes, put_net, put_number};
-use api::scalars::{IntOrString, Protocol};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use model::feed::{EndpointPort, HostEndpoint, NetworkSet, WorkloadEndpoint};
+use model::feed::{EndpointPort, HostEndpoint, NetworkSet, Protocol, WorkloadEndpoint};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Which protocol a rule with a named port asks for.
@@ -18,7 +17,7 @@ pub(crate) enum PortProtocol {
 
 impl PortProtocol {
     /// What a rule with this protocol asks for: everything that is not UDP or SCTP counts as TCP.
-    pub(crate) fn of(protocol: &Protocol) -> Self {
+    pub(crate) fn of(protocol: Protocol) -> Self {
         match class(protocol) {
             Class::Named(named) | Class::Number(named) => named,
             Class::Other | Class::OtherNumber | Class::Unset => Self::Tcp,
@@ -66,7 +65,7 @@ enum Class {
     Unset,
 }
 
-fn class(protocol: &Protocol) -> Class {
+fn class(protocol: Protocol) -> Class {
     match protocol {
         Protocol::Tcp => Class::Named(PortProtocol::Tcp),
         Protocol::Udp => Class::Named(PortProtocol::Udp),
@@ -75,10 +74,8 @@ fn class(protocol: &Protocol) -> Class {
         Protocol::Number(6) => Class::Number(PortProtocol::Tcp),
         Protocol::Number(17) => Class::Number(PortProtocol::Udp),
         Protocol::Number(132) => Class::Number(PortProtocol::Sctp),
-        Protocol::Number(_) | Protocol::Other(IntOrString::Int(_)) => Class::OtherNumber,
-        Protocol::Icmp | Protocol::Icmpv6 | Protocol::UdpLite | Protocol::Other(IntOrString::String(_)) => {
-            Class::Other
-        }
+        Protocol::Number(_) => Class::OtherNumber,
+        Protocol::Icmp | Protocol::Icmpv6 | Protocol::UdpLite => Class::Other,
     }
 }
 
@@ -86,7 +83,7 @@ fn class(protocol: &Protocol) -> Class {
 ///
 /// A port whose protocol is a number does not answer a rule without protocol, and one with a name that has no ports
 /// does: that is Calico's reading.
-fn answers(protocol: &Protocol) -> (u8, u8) {
+fn answers(protocol: Protocol) -> (u8, u8) {
     let any = PortProtocol::Any.bit();
     match class(protocol) {
         Class::Named(named) => (named.bit() | any, named.number()),
@@ -181,7 +178,7 @@ fn pack(nets: impl Iterator<Item = IpNet> + Clone, ports: &[EndpointPort], out: 
         put_net(out, &net);
     }
     for port in ports {
-        let (bits, protocol) = answers(&port.protocol);
+        let (bits, protocol) = answers(port.protocol);
         put_bytes(out, port.name.as_bytes());
         out.extend_from_slice(&[bits, protocol]);
         put_number(out, port.port.into());
@@ -191,8 +188,7 @@ fn pack(nets: impl Iterator<Item = IpNet> + Clone, ports: &[EndpointPort], out: 
 #[cfg(test)]
 mod tests {
     use super::{Contribution, PortProtocol, pack_network_set, pack_workload};
-    use api::scalars::Protocol;
-    use model::feed::{EndpointPort, NetworkSet, WorkloadEndpoint};
+    use model::feed::{EndpointPort, NetworkSet, Protocol, WorkloadEndpoint};
 
     fn ports(protocol: Protocol, asked: PortProtocol) -> Vec<String> {
         let endpoint = WorkloadEndpoint {

@@ -3,7 +3,7 @@
 
 use crate::bytes::put_number;
 use crate::symbols::{Symbol, Symbols};
-use model::{Key, V1Key};
+use model::v1::{HostEndpointKey, WorkloadEndpointKey};
 
 /// The key of somebody who can be in a set.
 #[derive(Clone, Copy, Debug)]
@@ -13,20 +13,20 @@ pub(crate) enum ItemKey<'a> {
     NetworkSet { name: &'a str },
 }
 
-impl<'a> ItemKey<'a> {
-    /// The key, if it is one of these.
-    pub(crate) fn of(key: &'a Key) -> Option<Self> {
-        let Key::V1(key) = key else { return None };
-        match key {
-            V1Key::WorkloadEndpoint { host, orchestrator, workload, endpoint } => {
-                Some(Self::Workload { host, orchestrator, workload, endpoint })
-            }
-            V1Key::HostEndpoint { host, endpoint } => Some(Self::Host { host, endpoint }),
-            V1Key::NetworkSet { name } => Some(Self::NetworkSet { name }),
-            _ => None,
-        }
+impl<'a> From<&'a WorkloadEndpointKey> for ItemKey<'a> {
+    fn from(key: &'a WorkloadEndpointKey) -> Self {
+        let WorkloadEndpointKey { host, orchestrator, workload, endpoint } = key;
+        Self::Workload { host, orchestrator, workload, endpoint }
     }
+}
 
+impl<'a> From<&'a HostEndpointKey> for ItemKey<'a> {
+    fn from(HostEndpointKey { host, endpoint }: &'a HostEndpointKey) -> Self {
+        Self::Host { host, endpoint }
+    }
+}
+
+impl<'a> ItemKey<'a> {
     /// The host that it is on, for endpoints.
     pub(crate) fn host(&self) -> Option<&'a str> {
         match *self {

@@ -1,6 +1,6 @@
 //! Everybody under their keys, and the profiles that come and go with them.
 
-use super::{ItemKey, Population, Put};
+use super::{ItemId, ItemKey, Population, Put};
 use crate::matching::Labelled as _;
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ fn workload(name: &str) -> ItemKey<'_> {
     ItemKey::Workload { host: "h", orchestrator: "k8s", workload: name, endpoint: "eth0" }
 }
 
-fn value(population: &Population, id: u32, name: &str) -> Option<String> {
+fn value(population: &Population, id: ItemId, name: &str) -> Option<String> {
     let symbol = population.labels.names.find(name)?;
     let item = population.item(id)?;
     population.view(item).value(symbol).map(|value| String::from_utf8_lossy(value).into_owned())

@@ -8,7 +8,7 @@ use messages::{IpSetId, IpSetType};
 use selector::{Selector, unique_id};
 
 /// What a set is made of.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum SetSpec {
     /// The networks of everybody whom a selector selects.
     Selector(Selector),
@@ -63,15 +63,15 @@ struct Row {
 /// The sets in use.
 #[derive(Debug, Default)]
 pub(crate) struct SetRegistry {
-    rows: Slab<Row>,
+    rows: Slab<Row, SetIndex>,
     by_id: HashMap<IpSetId, SetIndex>,
     new: Vec<(SetIndex, IpSetId, SetSpec)>,
     idle: Vec<SetIndex>,
 }
 
 impl SetRegistry {
-    /// The id of a set; if it is in use, the same text that everybody shares.
-    pub(crate) fn id(&self, spec: &SetSpec) -> IpSetId {
+    /// The id of a set; if it is in use, the same text that all rules share.
+    fn id(&self, spec: &SetSpec) -> IpSetId {
         // A plain selector has its id at hand, and most sets are of plain selectors.
         let known = match spec {
             SetSpec::Selector(selector) => {
@@ -89,21 +89,31 @@ impl SetRegistry {
     pub(crate) fn acquire(&mut self, spec: SetSpec) -> (SetIndex, IpSetId) {
         let id = self.id(&spec);
         if let Some(&set) = self.by_id.get(&id)
-            && let Some(row) = self.rows.get_mut(set.0)
+            && let Some(row) = self.rows.get_mut(set)
         {
             row.references += 1;
             return (set, row.id.clone());
         }
         let is_service = matches!(spec, SetSpec::Service { .. });
-        let set = SetIndex(self.rows.insert(Row { id: id.clone(), references: 1, is_service }));
+        let set = self.rows.insert(Row { id: id.clone(), references: 1, is_service });
         self.by_id.insert(id.clone(), set);
         self.new.push((set, id.clone(), spec));
         (set, id)
     }
 
+    /// The sets, each with one more reference to it.
+    pub(crate) fn acquire_all(&mut self, specs: Vec<SetSpec>) -> Box<[SetIndex]> {
+        specs.into_iter().map(|spec| self.acquire(spec).0).collect()
+    }
+
+    /// The ids of sets that are in use.
+    pub(crate) fn names(&self, sets: &[SetIndex]) -> Vec<IpSetId> {
+        sets.iter().filter_map(|set| Some(self.rows.get(*set)?.id.clone())).collect()
+    }
+
     /// Gives a reference back. The set stays until [`SetRegistry::take_idle`].
     pub(crate) fn release(&mut self, set: SetIndex) {
-        if let Some(row) = self.rows.get_mut(set.0) {
+        if let Some(row) = self.rows.get_mut(set) {
             row.references -= 1;
             if row.references == 0 {
                 self.idle.push(set);
@@ -120,8 +130,8 @@ impl SetRegistry {
     pub(crate) fn take_idle(&mut self) -> Vec<(SetIndex, bool)> {
         let mut gone = Vec::new();
         for set in std::mem::take(&mut self.idle) {
-            if self.rows.get(set.0).is_some_and(|row| row.references == 0)
-                && let Some(row) = self.rows.remove(set.0)
+            if self.rows.get(set).is_some_and(|row| row.references == 0)
+                && let Some(row) = self.rows.remove(set)
             {
                 self.by_id.remove(&row.id);
                 gone.push((set, row.is_service));

@@ -1,11 +1,13 @@
 //! Ids of rules as Calico's own code makes them, and the sets of rules.
 
-use super::{RuleScanner, SetRegistry, fill_in_rule_ids};
-use api::scalars::{Port, Protocol};
+use super::{SetList, SetRegistry, fill_in_rule_ids};
+use crate::population::PortProtocol;
+use api::scalars::Protocol;
 use api::{HTTPMatch, HTTPPath};
 use messages::{IcmpMatch, OriginalEnd, PortRange, Rule, RuleEnd, Text};
 use model::IpVersion;
-use model::feed::{self, RuleAction};
+use model::feed::{self, Port, RuleAction};
+use selector::Selector;
 use std::collections::BTreeMap;
 
 fn texts(texts: &[&str]) -> Vec<Text> {
@@ -134,24 +136,25 @@ fn originals() -> Rule {
 #[test]
 fn sets_are_shared_and_given_back() {
     let mut registry = SetRegistry::default();
-    let rule = |selector: &str, ports: Vec<Port>| feed::Rule {
-        source: feed::RuleEnd { selector: selector.into(), ports, ..feed::RuleEnd::default() },
-        ..feed::Rule::default()
+    let end = |selector: &str, ports: Vec<Port>| feed::RuleEnd {
+        selector: Some(Selector::parse(selector).unwrap()),
+        ports,
+        ..feed::RuleEnd::default()
     };
-    let mut scanner = RuleScanner::new(&mut registry);
-    let first = scanner.scan(
-        &"first",
-        vec![
-            rule("has(a)", vec![]),
-            rule("has( a )", vec![]),
-            rule("has(a)", vec![Port::Named("http".into())]),
-        ],
-    );
-    assert_eq!(first[0].source, first[1].source, "two writings of one selector are one set");
-    assert!(first[2].source.ip_set_ids.is_empty(), "the set of the port has the selector in it");
-    let first = scanner.take_sets();
-    scanner.scan(&"second", vec![rule("has(a)", vec![])]);
-    let second = scanner.take_sets();
+    let sets = |ends: &[feed::RuleEnd]| {
+        let mut list = SetList::default();
+        let ends: Vec<_> = ends.iter().map(|end| list.add_end(end, PortProtocol::Any, false)).collect();
+        (list.into_specs(), ends)
+    };
+    let (first, ends) = sets(&[
+        end("has(a)", vec![]),
+        end("has( a )", vec![]),
+        end("has(a)", vec![Port::Named("http".into())]),
+    ]);
+    assert_eq!(ends[0], ends[1], "two writings of one selector are one set");
+    assert!(ends[2].addresses.is_empty(), "the set of the port has the selector in it");
+    let first = registry.acquire_all(first);
+    let second = registry.acquire_all(sets(&[end("has(a)", vec![])]).0);
     assert_eq!((first.len(), second.len()), (2, 1));
     assert_eq!(registry.take_new().len(), 2);
     for set in &first {
@@ -160,9 +163,7 @@ fn sets_are_shared_and_given_back() {
     assert_eq!(registry.take_idle().len(), 1, "the second still uses one");
     registry.release(second[0]);
     // Used again before it was taken away.
-    let mut scanner = RuleScanner::new(&mut registry);
-    scanner.scan(&"third", vec![rule("has(a)", vec![])]);
-    let third = scanner.take_sets();
+    let third = registry.acquire_all(sets(&[end("has(a)", vec![])]).0);
     assert!(registry.take_idle().is_empty() && registry.take_new().is_empty());
     registry.release(third[0]);
     assert_eq!((registry.take_idle().len(), registry.len()), (1, 0));

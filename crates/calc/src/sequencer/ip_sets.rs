@@ -4,12 +4,14 @@
 //! are not kept twice. For a set that was sent before, members that come and go are collected; one that came and went
 //! between two flushes is not mentioned.
 
+use crate::slab::row_id;
 use messages::{IpSetId, IpSetMember, IpSetType, ToDataplane};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The place of an active set in the tables of this crate. Places are reused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct SetIndex(pub(crate) u32);
+row_id! {
+    /// The place of an active set in the tables of this crate. Places are reused.
+    SetIndex
+}
 
 impl SetIndex {
     pub(crate) fn place(self) -> usize {

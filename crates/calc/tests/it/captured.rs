@@ -1,24 +1,23 @@
 //! A whole small cluster as Calico stored it, and the sets that Calico's Felix programmed from it on one of its hosts.
 
 use crate::dataplane::Dataplane;
-use crate::world::update;
 use api::{Kind, Resource};
 use calc::{CalcGraph, GraphConfig};
 use messages::{IpSetMember, TierInfo};
 use model::convert::{Faults, endpoint, policy, set};
-use model::feed::{Change, FeedValue, Status, Update};
-use model::v1::PolicyKey;
-use model::{Key, V1Key, Value};
+use model::feed::{FeedEntry, Status};
+use model::v1::{HostEndpointKey, PolicyKey, WorkloadEndpointKey};
+use model::{Key, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-const ETCD: &str = include_str!("../data/captured-etcd.txt");
+const ETCD: &str = include_str!("../../../testkit/data/felix-etcd.txt");
 const IPSETS: &str = include_str!("../data/captured-ipsets.txt");
 
 /// The longest name that the kernel takes for a set.
 const NAME_LENGTH: usize = 31;
 
-fn updates() -> Vec<Update> {
-    let mut updates = Vec::new();
+fn entries() -> Vec<FeedEntry> {
+    let mut entries = Vec::new();
     let mut lines = ETCD.lines();
     while let (Some(path), Some(json)) = (lines.next(), lines.next()) {
         let key = Key::parse(path).expect(path);
@@ -26,62 +25,60 @@ fn updates() -> Vec<Update> {
             panic!("{path}")
         };
         let mut faults = Faults::new();
-        updates.extend(feed(&resource, &mut faults));
+        entries.extend(feed(&resource, &mut faults));
         assert!(faults.is_empty(), "{path}: {faults:?}");
-        updates.push(update(key, Some(FeedValue::Resource(Box::new(resource))), Change::New));
     }
-    updates
+    entries
 }
 
 /// What the feed makes of a resource, for the kinds that policy is about.
-fn feed(resource: &Resource, faults: &mut Faults) -> Option<Update> {
+fn feed(resource: &Resource, faults: &mut Faults) -> Vec<FeedEntry> {
     let metadata = resource.metadata().clone();
-    let policy_key = |kind: Kind| {
-        let (namespace, name) = (metadata.namespace.clone(), metadata.name.clone());
-        V1Key::Policy(PolicyKey { kind, namespace, name })
-    };
-    let (key, value) = match resource.clone() {
+    let name = metadata.name.clone();
+    let policy_key =
+        |kind: Kind| PolicyKey { kind, namespace: metadata.namespace.clone(), name: name.clone() };
+    vec![match resource.clone() {
         Resource::WorkloadEndpoint(it) => {
-            let key = V1Key::WorkloadEndpoint {
+            let key = WorkloadEndpointKey {
                 host: it.spec.node.clone(),
                 orchestrator: it.spec.orchestrator.clone(),
                 workload: format!("{}/{}", metadata.namespace, it.spec.pod),
                 endpoint: it.spec.endpoint.clone(),
             };
-            (key, FeedValue::WorkloadEndpoint(Box::new(endpoint::workload(*it, faults)?)))
+            FeedEntry::WorkloadEndpoint(key, endpoint::workload(*it, faults).map(Box::new))
         }
         Resource::HostEndpoint(it) => {
-            let key = V1Key::HostEndpoint { host: it.spec.node.clone(), endpoint: metadata.name.clone() };
-            (key, FeedValue::HostEndpoint(Box::new(endpoint::host(*it, faults))))
+            let key = HostEndpointKey { host: it.spec.node.clone(), endpoint: name };
+            FeedEntry::HostEndpoint(key, Some(Box::new(endpoint::host(*it, faults))))
         }
         Resource::GlobalNetworkSet(it) => {
-            let key = V1Key::NetworkSet { name: metadata.name.clone() };
-            (key, FeedValue::NetworkSet(Box::new(set::global_set(*it, faults))))
+            FeedEntry::NetworkSet(name, Some(Box::new(set::global_set(*it, faults))))
         }
         Resource::NetworkPolicy(it) => {
             let value = policy::namespaced(&metadata.namespace, it.spec, faults);
-            (policy_key(Kind::NetworkPolicy), FeedValue::Policy(Box::new(value)))
+            FeedEntry::Policy(policy_key(Kind::NetworkPolicy), Some(Box::new(value)))
         }
         Resource::GlobalNetworkPolicy(it) => {
             let value = policy::global(it.spec, faults);
-            (policy_key(Kind::GlobalNetworkPolicy), FeedValue::Policy(Box::new(value)))
+            FeedEntry::Policy(policy_key(Kind::GlobalNetworkPolicy), Some(Box::new(value)))
         }
-        Resource::Tier(it) => {
-            (V1Key::Tier { name: metadata.name.clone() }, FeedValue::Tier(set::tier(&it.spec)))
-        }
+        Resource::Tier(it) => FeedEntry::Tier(name, Some(set::tier(&it.spec))),
         Resource::Profile(it) => {
-            let value = policy::profile_rules(it.spec, faults);
-            (V1Key::ProfileRules { name: metadata.name.clone() }, FeedValue::ProfileRules(Box::new(value)))
+            let rules = policy::profile_rules(it.spec.clone(), faults);
+            return vec![
+                FeedEntry::ProfileRules(name.clone(), Some(Box::new(rules))),
+                FeedEntry::Profile(name, Some(it)),
+            ];
         }
-        _ => return None,
-    };
-    Some(update(Key::V1(key), Some(value), Change::New))
+        Resource::Node(it) => FeedEntry::Node(name, Some(it)),
+        _ => return Vec::new(),
+    }]
 }
 
 fn dataplane() -> Dataplane {
     let mut graph = CalcGraph::new(GraphConfig { host: "n1".into(), ..GraphConfig::default() });
-    for update in updates() {
-        graph.on_update(update);
+    for entry in entries() {
+        graph.on_entry(entry);
     }
     graph.on_status(Status::InSync);
     let mut out = Vec::new();

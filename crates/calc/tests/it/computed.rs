@@ -3,12 +3,11 @@
 use crate::dataplane::Dataplane;
 use crate::run::HOST;
 use crate::text::apply;
-use crate::world::{World, difference, update};
+use crate::world::{World, difference};
 use api::{BGPPeer, Kind, LiveMigration, Node, Resource};
 use calc::{CalcGraph, GraphConfig};
 use messages::{IpSetType, LiveMigrationRole, WorkloadEndpoint};
-use model::Key;
-use model::feed::{Change, FeedValue, Status};
+use model::feed::{FeedEntry, NamespacedName, Status};
 
 struct Graph(CalcGraph, Dataplane, World);
 
@@ -24,19 +23,32 @@ impl Graph {
     fn change(&mut self, text: &str) {
         let mut next = self.2.clone();
         apply(&mut next, text);
-        for update in difference(&self.2, &next) {
-            self.0.on_update(update);
+        for entry in difference(&self.2, &next) {
+            self.0.on_entry(entry);
         }
         self.2 = next;
         self.flush();
     }
 
-    fn resource(&mut self, resource: impl Into<Resource>, there: bool) {
-        let resource = resource.into();
-        let key = Key::resource(resource.kind(), &resource.metadata().namespace, &resource.metadata().name);
-        let value = there.then(|| FeedValue::Resource(Box::new(resource)));
-        self.0.on_update(update(key, value, Change::Updated));
+    fn entry(&mut self, entry: FeedEntry) {
+        self.0.on_entry(entry);
         self.flush();
+    }
+
+    fn peer(&mut self, peer: BGPPeer, there: bool) {
+        let name = peer.metadata.name.clone();
+        self.entry(FeedEntry::BgpPeer(name, there.then(|| Box::new(peer))));
+    }
+
+    fn node(&mut self, node: Node, there: bool) {
+        let name = node.metadata.name.clone();
+        self.entry(FeedEntry::Node(name, there.then(|| Box::new(node))));
+    }
+
+    fn migration(&mut self, migration: LiveMigration, there: bool) {
+        let (namespace, name) = (migration.metadata.namespace.clone(), migration.metadata.name.clone());
+        let key = NamespacedName { namespace, name };
+        self.entry(FeedEntry::LiveMigration(key, there.then(|| Box::new(migration))));
     }
 
     fn flush(&mut self) {
@@ -72,21 +84,21 @@ fn workloads_have_the_first_peer_that_is_for_them_and_this_node() {
         Graph::new("workload h1 n/a ip=10.0.0.1 labels=app=router profiles=p\nworkload h1 n/b ip=10.0.0.2");
     let mut named = peer("x-named", "", "app == 'router'");
     named.spec.node = HOST.into();
-    graph.resource(named.clone(), true);
-    graph.resource(peer("b-rack", "rack == '1'", "has(app)"), true);
-    graph.resource(peer("a-all", "all()", "has(inherited)"), true);
-    graph.resource(peer("0-none", "all()", ""), true);
-    graph.resource(peer("0-broken", "all()", "has("), true);
+    graph.peer(named.clone(), true);
+    graph.peer(peer("b-rack", "rack == '1'", "has(app)"), true);
+    graph.peer(peer("a-all", "all()", "has(inherited)"), true);
+    graph.peer(peer("0-none", "all()", ""), true);
+    graph.peer(peer("0-broken", "all()", "has("), true);
     assert_eq!(graph.workload("n/a").local_bgp_peer, "x-named");
     assert_eq!(graph.workload("n/b").local_bgp_peer, "");
-    graph.resource(node(&[("rack", "1")]), true);
+    graph.node(node(&[("rack", "1")]), true);
     assert_eq!(graph.workload("n/a").local_bgp_peer, "b-rack");
     graph.change("profile p labels=inherited=yes");
     assert_eq!(graph.workload("n/a").local_bgp_peer, "a-all");
     graph.change("delete profile p");
-    graph.resource(node(&[]), false);
+    graph.node(node(&[]), false);
     assert_eq!(graph.workload("n/a").local_bgp_peer, "x-named");
-    graph.resource(named, false);
+    graph.peer(named, false);
     assert_eq!(graph.workload("n/a").local_bgp_peer, "");
 }
 
@@ -110,7 +122,7 @@ fn a_migration_gives_parts_to_its_workloads() {
         r#"{"source": {"workload": {"hostname": "elsewhere", "orchestratorID": "k8s", "workloadID": "n/a"}},
             "target": {"selector": "job == '1'"}}"#,
     );
-    graph.resource(source.clone(), true);
+    graph.migration(source.clone(), true);
     let role = |graph: &Graph, name: &str| {
         let workload = graph.workload(name);
         (workload.live_migration_role, workload.live_migration_uid.clone())
@@ -122,14 +134,14 @@ fn a_migration_gives_parts_to_its_workloads() {
         "u2",
         r#"{"target": {"workloadEndpoint": {"orchestratorID": "k8s", "workloadID": "n/a", "endpointID": "eth0"}}}"#,
     );
-    graph.resource(named.clone(), true);
+    graph.migration(named.clone(), true);
     assert_eq!(
         role(&graph, "n/a"),
         (LiveMigrationRole::Target, "u2".into()),
         "a target comes before a source"
     );
-    graph.resource(named, false);
-    graph.resource(source, false);
+    graph.migration(named, false);
+    graph.migration(source, false);
     assert_eq!(role(&graph, "n/a"), (LiveMigrationRole::None, String::new()));
     assert_eq!(role(&graph, "n/b"), (LiveMigrationRole::None, String::new()));
 }

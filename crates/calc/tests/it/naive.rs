@@ -3,16 +3,14 @@
 
 use crate::dataplane::PolicyState;
 use crate::world::World;
-use api::Resource;
-use api::scalars::{IntOrString, Port, Protocol};
 use ipnet::IpNet;
 use messages::{
-    HostEndpoint, IcmpMatch, IpSetId, IpSetMember, IpSetType, OriginalEnd, Policy, PolicyId, PortRange,
-    Profile, Rule, RuleEnd, Text, TierInfo, WorkloadEndpoint, WorkloadEndpointId,
+    HostEndpoint, IpSetId, IpSetMember, IpSetType, OriginalEnd, Policy, PolicyId, PortRange, Profile, Rule,
+    RuleEnd, Text, TierInfo, WorkloadEndpoint, WorkloadEndpointId,
 };
-use model::feed::{self, FeedValue, PolicyType, RuleAction};
+use model::IpVersion;
+use model::feed::{self, FeedEntry, FeedKey, PolicyType, Port, Protocol, RuleAction};
 use model::v1::PolicyKey;
-use model::{IpVersion, Key, V1Key};
 use selector::{Selector, unique_id};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -45,10 +43,10 @@ pub(crate) fn expected(world: &World, host: &str, suppress_overlaps: bool) -> Po
     let mut naive = Naive { world, host, sets: BTreeMap::new() };
     let mut state = PolicyState::default();
     let locals = naive.locals();
-    let profiles: BTreeSet<&String> = locals.iter().flat_map(|(_, value)| profiles_of(value)).collect();
+    let profiles: BTreeSet<&String> = locals.iter().flat_map(|entry| profiles_of(entry)).collect();
     for name in profiles {
-        let rules = match world.get(&Key::V1(V1Key::ProfileRules { name: name.clone() })) {
-            Some(FeedValue::ProfileRules(rules)) => (**rules).clone(),
+        let rules = match world.get(&FeedKey::ProfileRules(name.clone())) {
+            Some(FeedEntry::ProfileRules(_, Some(rules))) => (**rules).clone(),
             _ => {
                 let deny = feed::Rule { action: RuleAction::Deny, ..feed::Rule::default() };
                 feed::ProfileRules { inbound_rules: vec![deny.clone()], outbound_rules: vec![deny] }
@@ -63,27 +61,24 @@ pub(crate) fn expected(world: &World, host: &str, suppress_overlaps: bool) -> Po
     let ordered = naive.ordered_policies();
     for (key, policy) in &ordered {
         let everywhere = policy.performance_hints.iter().any(|hint| hint == "AssumeNeededOnEveryNode");
-        if everywhere || locals.iter().any(|(_, value)| naive.applies(policy, value)) {
+        if everywhere || locals.iter().any(|entry| naive.applies(policy, entry)) {
             let message = naive.policy(policy);
             state.policies.insert(Arc::new((*key).clone()), message);
         }
     }
-    for (key, value) in &locals {
-        let tiers = naive.tiers(&ordered, value);
-        match (key, value) {
-            (
-                Key::V1(V1Key::WorkloadEndpoint { orchestrator, workload, endpoint, .. }),
-                FeedValue::WorkloadEndpoint(value),
-            ) => {
+    for entry in &locals {
+        let tiers = naive.tiers(&ordered, entry);
+        match entry {
+            FeedEntry::WorkloadEndpoint(key, Some(value)) => {
                 let id = WorkloadEndpointId {
-                    orchestrator: Text::from(orchestrator.as_str()),
-                    workload: Text::from(workload.as_str()),
-                    endpoint: Text::from(endpoint.as_str()),
+                    orchestrator: Text::from(key.orchestrator.as_str()),
+                    workload: Text::from(key.workload.as_str()),
+                    endpoint: Text::from(key.endpoint.as_str()),
                 };
                 state.workloads.insert(id, workload_message(value, tiers.normal));
             }
-            (Key::V1(V1Key::HostEndpoint { endpoint, .. }), FeedValue::HostEndpoint(value)) => {
-                state.hosts.insert(Text::from(endpoint.as_str()), host_message(value, tiers));
+            FeedEntry::HostEndpoint(key, Some(value)) => {
+                state.hosts.insert(Text::from(key.endpoint.as_str()), host_message(value, tiers));
             }
             _ => unreachable!("only endpoints are local"),
         }
@@ -103,22 +98,20 @@ struct Tiers {
 }
 
 impl<'a> Naive<'a> {
-    fn locals(&self) -> Vec<(&'a Key, &'a FeedValue)> {
-        let is_local = |key: &Key| match key {
-            Key::V1(V1Key::WorkloadEndpoint { host, .. } | V1Key::HostEndpoint { host, .. }) => {
-                host == self.host
-            }
+    fn locals(&self) -> Vec<&'a FeedEntry> {
+        let is_local = |entry: &&FeedEntry| match entry {
+            FeedEntry::WorkloadEndpoint(key, _) => key.host == self.host,
+            FeedEntry::HostEndpoint(key, _) => key.host == self.host,
             _ => false,
         };
-        self.world.iter().filter(|(key, _)| is_local(key)).collect()
+        self.world.values().filter(is_local).collect()
     }
 
     fn labels(&self, own: &Labels, profiles: &[String]) -> Labels {
         let mut labels = own.clone();
         for name in profiles {
-            let key = Key::resource(api::Kind::Profile, "", name);
-            if let Some(FeedValue::Resource(resource)) = self.world.get(&key)
-                && let Resource::Profile(profile) = &**resource
+            if let Some(FeedEntry::Profile(_, Some(profile))) =
+                self.world.get(&FeedKey::Profile(name.clone()))
             {
                 for (name, value) in &profile.spec.labels_to_apply {
                     labels.entry(name.clone()).or_insert_with(|| value.clone());
@@ -128,14 +121,14 @@ impl<'a> Naive<'a> {
         labels
     }
 
-    fn somebody(&self, value: &FeedValue) -> Option<Somebody> {
-        Some(match value {
-            FeedValue::WorkloadEndpoint(it) => Somebody {
+    fn somebody(&self, entry: &FeedEntry) -> Option<Somebody> {
+        Some(match entry {
+            FeedEntry::WorkloadEndpoint(_, Some(it)) => Somebody {
                 labels: self.labels(&it.labels, &it.profile_ids),
                 nets: it.ipv4_nets.iter().chain(&it.ipv6_nets).map(|net| IpNet::from(net.addr())).collect(),
                 ports: it.ports.clone(),
             },
-            FeedValue::HostEndpoint(it) => Somebody {
+            FeedEntry::HostEndpoint(_, Some(it)) => Somebody {
                 labels: self.labels(&it.labels, &it.profile_ids),
                 nets: it
                     .expected_ipv4_addrs
@@ -145,7 +138,7 @@ impl<'a> Naive<'a> {
                     .collect(),
                 ports: it.ports.clone(),
             },
-            FeedValue::NetworkSet(it) => Somebody {
+            FeedEntry::NetworkSet(_, Some(it)) => Somebody {
                 labels: self.labels(&it.labels, &it.profile_ids),
                 nets: it
                     .nets
@@ -162,18 +155,17 @@ impl<'a> Naive<'a> {
         })
     }
 
-    fn applies(&self, policy: &feed::Policy, value: &FeedValue) -> bool {
-        let Ok(selector) = Selector::parse(&policy.selector) else { return false };
-        self.somebody(value).is_some_and(|somebody| selector.evaluate(&somebody.labels))
+    fn applies(&self, policy: &feed::Policy, entry: &FeedEntry) -> bool {
+        self.somebody(entry).is_some_and(|somebody| policy.selector.evaluate(&somebody.labels))
     }
 
     /// All policies in the order in which they are looked at.
     fn ordered_policies(&self) -> Vec<(&'a PolicyKey, &'a feed::Policy)> {
         let mut policies: Vec<(&PolicyKey, &feed::Policy)> = self
             .world
-            .iter()
-            .filter_map(|(key, value)| match (key, value) {
-                (Key::V1(V1Key::Policy(key)), FeedValue::Policy(policy)) => Some((key, &**policy)),
+            .values()
+            .filter_map(|entry| match entry {
+                FeedEntry::Policy(key, Some(policy)) => Some((key, &**policy)),
                 _ => None,
             })
             .collect();
@@ -186,13 +178,13 @@ impl<'a> Naive<'a> {
     }
 
     fn tier(&self, name: &str) -> Option<&'a feed::Tier> {
-        match self.world.get(&Key::V1(V1Key::Tier { name: name.to_owned() })) {
-            Some(FeedValue::Tier(tier)) => Some(tier),
+        match self.world.get(&FeedKey::Tier(name.to_owned())) {
+            Some(FeedEntry::Tier(_, tier)) => tier.as_ref(),
             _ => None,
         }
     }
 
-    fn tiers(&self, ordered: &[(&PolicyKey, &feed::Policy)], endpoint: &FeedValue) -> Tiers {
+    fn tiers(&self, ordered: &[(&PolicyKey, &feed::Policy)], endpoint: &FeedEntry) -> Tiers {
         let tier_of = |policy: &feed::Policy| {
             if policy.tier.is_empty() { "default".to_owned() } else { policy.tier.clone() }
         };
@@ -250,8 +242,7 @@ impl<'a> Naive<'a> {
             outbound_rules: self.rules(&policy.outbound_rules),
             untracked: policy.do_not_track,
             pre_dnat: policy.pre_dnat,
-            original_selector: Selector::parse(&policy.selector)
-                .map_or_else(|_| policy.selector.clone(), |selector| selector.canonical().to_owned()),
+            original_selector: policy.selector.canonical().to_owned(),
             performance_hints: policy.performance_hints.clone(),
         }
     }
@@ -267,11 +258,6 @@ impl<'a> Naive<'a> {
             Some(Protocol::Sctp | Protocol::Number(132)) => "sctp",
             Some(_) => "tcp",
         };
-        let icmp = |fields: &Option<api::ICMPFields>| {
-            let fields = fields.as_ref()?;
-            let small = |number: i64| u8::try_from(number).unwrap();
-            Some(IcmpMatch { icmp_type: small(fields.icmp_type?), code: fields.code.map(small) })
-        };
         Rule {
             action: rule.action,
             ip_version: match (rule.ip_version, &rule.protocol) {
@@ -280,10 +266,10 @@ impl<'a> Naive<'a> {
                 (None, Some(Protocol::Icmpv6)) => Some(IpVersion::V6),
                 _ => None,
             },
-            protocol: rule.protocol.clone(),
-            not_protocol: rule.not_protocol.clone(),
-            icmp: icmp(&rule.icmp),
-            not_icmp: icmp(&rule.not_icmp),
+            protocol: rule.protocol.map(Into::into),
+            not_protocol: rule.not_protocol.map(Into::into),
+            icmp: rule.icmp,
+            not_icmp: rule.not_icmp,
             source: self.end(&rule.source, asked, false),
             destination: self.end(&rule.destination, asked, true),
             http: rule.http.clone(),
@@ -294,19 +280,18 @@ impl<'a> Naive<'a> {
 
     fn end(&mut self, end: &feed::RuleEnd, asked: &'static str, destination: bool) -> RuleEnd {
         let read = |text: &str| Selector::parse(text).unwrap();
-        let positive = match (end.selector.as_str(), end.not_selector.as_str()) {
-            ("", _) => None,
-            (yes, "") => Some(read(yes)),
-            (yes, no) => Some(read(&format!("({yes}) && (!({no}))"))),
+        let positive = match (&end.selector, &end.not_selector) {
+            (None, _) => None,
+            (Some(yes), None) => Some(yes.clone()),
+            (Some(yes), Some(no)) => Some(yes.and_not(no)),
         };
-        let negative =
-            (end.selector.is_empty() && !end.not_selector.is_empty()).then(|| read(&end.not_selector));
+        let negative = end.not_selector.clone().filter(|_| end.selector.is_none());
         let numbers = |ports: &[Port]| -> Vec<PortRange> {
             ports
                 .iter()
                 .filter_map(|port| match port {
-                    Port::Range { min, max } => Some(PortRange { first: *min, last: *max }),
-                    _ => None,
+                    Port::Range(range) => Some(*range),
+                    Port::Named(_) => None,
                 })
                 .collect()
         };
@@ -399,8 +384,7 @@ impl<'a> Naive<'a> {
     fn service(&self, service: &str, with_ports: bool) -> (IpSetType, BTreeSet<IpSetMember>) {
         let mut members = BTreeSet::new();
         for value in self.world.values() {
-            let FeedValue::Resource(resource) = value else { continue };
-            let Resource::KubernetesEndpointSlice(slice) = &**resource else { continue };
+            let FeedEntry::EndpointSlice(_, Some(slice)) = value else { continue };
             let name = &slice.metadata.labels["kubernetes.io/service-name"];
             if format!("{}/{name}", slice.metadata.namespace) != service {
                 continue;
@@ -430,7 +414,7 @@ impl<'a> Naive<'a> {
 
 /// The protocol under which a port goes into a set that asks for `asked`, if it does.
 fn answer(protocol: &Protocol, asked: &str) -> Option<u8> {
-    let by_number = matches!(protocol, Protocol::Number(1..) | Protocol::Other(IntOrString::Int(_)));
+    let by_number = matches!(protocol, Protocol::Number(1..));
     let (name, number) = match protocol {
         Protocol::Tcp | Protocol::Number(6) => ("tcp", 6),
         Protocol::Udp | Protocol::Number(17) => ("udp", 17),
@@ -441,10 +425,10 @@ fn answer(protocol: &Protocol, asked: &str) -> Option<u8> {
     answers.then_some(number)
 }
 
-fn profiles_of(value: &FeedValue) -> &[String] {
-    match value {
-        FeedValue::WorkloadEndpoint(it) => &it.profile_ids,
-        FeedValue::HostEndpoint(it) => &it.profile_ids,
+fn profiles_of(entry: &FeedEntry) -> &[String] {
+    match entry {
+        FeedEntry::WorkloadEndpoint(_, Some(it)) => &it.profile_ids,
+        FeedEntry::HostEndpoint(_, Some(it)) => &it.profile_ids,
         _ => &[],
     }
 }

@@ -2,14 +2,13 @@
 //! again. After every flush the state must be what a recomputation says.
 
 use crate::run::{HOST, Run, WAYS, go};
-use crate::world::{World, difference, named_port, profile, slice, update, workload_key};
+use crate::world::{World, difference, named_port, profile, put, slice, workload_key};
 use api::Kind;
-use api::scalars::{Port, Protocol};
-use model::feed::{self, Change, FeedValue, PolicyType, RuleAction};
-use model::v1::PolicyKey;
-use model::{Key, V1Key};
+use model::feed::{self, FeedEntry, PolicyType, Port, PortRange, Protocol, RuleAction};
+use model::v1::{HostEndpointKey, PolicyKey};
 use proptest::option::of as maybe;
 use proptest::prelude::*;
+use selector::Selector;
 use std::collections::BTreeMap;
 
 fn pick<T: Clone + std::fmt::Debug + 'static>(from: &[T]) -> impl Strategy<Value = T> + Clone + use<T> {
@@ -25,7 +24,11 @@ fn labels() -> impl Strategy<Value = BTreeMap<String, String>> {
     prop::collection::btree_map(text(&["a", "b", "c", "pcns.n"]), value, 0..4)
 }
 
-fn selector() -> impl Strategy<Value = String> {
+fn selector() -> impl Strategy<Value = Selector> {
+    selector_text().prop_map(|text| Selector::parse(&text).unwrap())
+}
+
+fn selector_text() -> impl Strategy<Value = String> {
     let leaf = text(&[
         "all()",
         "",
@@ -65,7 +68,7 @@ fn endpoint_ports() -> impl Strategy<Value = Vec<feed::EndpointPort>> {
     prop::collection::vec(port.prop_map(|(name, protocol, port)| named_port(&name, &protocol, port)), 0..3)
 }
 
-fn item() -> impl Strategy<Value = (Key, FeedValue)> {
+fn item() -> impl Strategy<Value = FeedEntry> {
     let ip = text(&["10.0.0.1/32", "10.0.0.2/32", "10.0.1.1/32"]).prop_map(|net| net.parse().unwrap());
     let ip6 = text(&["fd00::1/128", "fd00::2/128"]).prop_map(|net| net.parse().unwrap());
     let workload = (
@@ -83,7 +86,7 @@ fn item() -> impl Strategy<Value = (Key, FeedValue)> {
                 ports,
                 ..feed::WorkloadEndpoint::default()
             };
-            (workload_key(&host, &name), FeedValue::WorkloadEndpoint(Box::new(value)))
+            FeedEntry::WorkloadEndpoint(workload_key(&host, &name), Some(Box::new(value)))
         });
     let host = (
         (text(&[HOST, "h2"]), text(&["eth0", "eth1"])),
@@ -100,22 +103,22 @@ fn item() -> impl Strategy<Value = (Key, FeedValue)> {
                 ports,
                 qos_controls: None,
             };
-            (Key::V1(V1Key::HostEndpoint { host, endpoint }), FeedValue::HostEndpoint(Box::new(value)))
+            FeedEntry::HostEndpoint(HostEndpointKey { host, endpoint }, Some(Box::new(value)))
         });
     let nets = text(&["10.0.0.0/8", "10.0.0.0/24", "10.0.0.1/32", "0.0.0.0/0", "fd00::/64", "10.0.0.9/24"]);
     let nets = prop::collection::vec(nets.prop_map(|net| net.parse().unwrap()), 0..4);
     let set =
         (text(&["s1", "n1/s1"]), nets, labels(), profiles()).prop_map(|(name, nets, labels, profile_ids)| {
             let value = feed::NetworkSet { nets, labels, profile_ids };
-            (Key::V1(V1Key::NetworkSet { name }), FeedValue::NetworkSet(Box::new(value)))
+            FeedEntry::NetworkSet(name, Some(Box::new(value)))
         });
     prop_oneof![3 => workload, 1 => host, 1 => set]
 }
 
 fn ports() -> impl Strategy<Value = Vec<Port>> {
     let port = prop_oneof![
-        Just(Port::single(80)),
-        Just(Port::Range { min: 1, max: 5 }),
+        Just(Port::Range(PortRange { first: 80, last: 80 })),
+        Just(Port::Range(PortRange { first: 1, last: 5 })),
         text(&["http", "dns", "none"]).prop_map(Port::Named)
     ];
     prop_oneof![2 => Just(Vec::new()), 1 => prop::collection::vec(port, 1..3)]
@@ -123,8 +126,7 @@ fn ports() -> impl Strategy<Value = Vec<Port>> {
 
 fn end() -> impl Strategy<Value = feed::RuleEnd> {
     let service = (text(&["n1", "n2"]), text(&["web", "dns"]));
-    let maybe_selector = || prop_oneof![Just(String::new()), selector()];
-    (maybe_selector(), maybe_selector(), ports(), ports(), maybe(service)).prop_map(
+    (maybe(selector()), maybe(selector()), ports(), ports(), maybe(service)).prop_map(
         |(selector, not_selector, ports, not_ports, service)| feed::RuleEnd {
             selector,
             not_selector,
@@ -152,7 +154,7 @@ fn rules() -> impl Strategy<Value = Vec<feed::Rule>> {
     prop::collection::vec(rule, 0..3)
 }
 
-fn policy() -> impl Strategy<Value = (Key, FeedValue)> {
+fn policy() -> impl Strategy<Value = FeedEntry> {
     let key = pick(&[
         (Kind::GlobalNetworkPolicy, ""),
         (Kind::NetworkPolicy, "n1"),
@@ -192,21 +194,21 @@ fn policy() -> impl Strategy<Value = (Key, FeedValue)> {
                 staged_action: None,
             };
             let key = PolicyKey { kind, namespace: namespace.into(), name };
-            (Key::V1(V1Key::Policy(key)), FeedValue::Policy(Box::new(value)))
+            FeedEntry::Policy(key, Some(Box::new(value)))
         })
 }
 
-fn entry() -> impl Strategy<Value = (Key, FeedValue)> {
+fn entry() -> impl Strategy<Value = FeedEntry> {
     let tier = (text(&["default", "t1"]), pick(&[None, Some(1.0), Some(2.0)]), any::<bool>());
     let tier = tier.prop_map(|(name, order, pass)| {
         let default_action = if pass { RuleAction::Pass } else { RuleAction::Deny };
-        (Key::V1(V1Key::Tier { name }), FeedValue::Tier(feed::Tier { order, default_action }))
+        FeedEntry::Tier(name, Some(feed::Tier { order, default_action }))
     });
     let profile_labels = (text(&["p1", "p2"]), labels()).prop_map(|(name, labels)| profile(&name, labels));
     let profile_rules =
         (text(&["p1", "p2"]), rules(), rules()).prop_map(|(name, inbound_rules, outbound_rules)| {
             let value = feed::ProfileRules { inbound_rules, outbound_rules };
-            (Key::V1(V1Key::ProfileRules { name }), FeedValue::ProfileRules(Box::new(value)))
+            FeedEntry::ProfileRules(name, Some(Box::new(value)))
         });
     let addresses = prop::collection::vec(text(&["10.0.0.1", "10.0.0.2", "fd00::1", "name.example"]), 0..3);
     let slice_ports = prop::collection::vec((text(&["TCP", "UDP"]), pick(&[80, 53])), 0..3);
@@ -219,7 +221,7 @@ fn entry() -> impl Strategy<Value = (Key, FeedValue)> {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Put(Box<(Key, FeedValue)>),
+    Put(Box<FeedEntry>),
     Delete(usize),
     Flush,
 }
@@ -244,10 +246,10 @@ proptest! {
         run.in_sync();
         for step in steps.into_iter().chain([Step::Flush]) {
             match step {
-                Step::Put(entry) => run.update(update(entry.0, Some(entry.1), Change::Updated)),
+                Step::Put(entry) => run.update(*entry),
                 Step::Delete(place) if !run.world.is_empty() => {
                     let key = run.world.keys().nth(place % run.world.len()).cloned();
-                    run.update(update(key.unwrap(), None, Change::Deleted));
+                    run.update(key.unwrap().gone());
                 }
                 Step::Delete(_) => {}
                 Step::Flush => {
@@ -277,7 +279,14 @@ proptest! {
         worlds in prop::collection::vec(prop::collection::vec(entry(), 1..12), 1..5),
         suppress: bool,
     ) {
-        let worlds: Vec<World> = worlds.into_iter().map(|entries| entries.into_iter().collect()).collect();
+        let worlds: Vec<World> = worlds
+            .into_iter()
+            .map(|entries| {
+                let mut world = World::new();
+                entries.into_iter().for_each(|entry| put(&mut world, entry));
+                world
+            })
+            .collect();
         for way in WAYS {
             go(&worlds, way, suppress, |_, _| ());
         }

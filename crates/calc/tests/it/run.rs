@@ -2,9 +2,9 @@
 
 use crate::dataplane::Dataplane;
 use crate::naive;
-use crate::world::{World, difference};
+use crate::world::{World, difference, put};
 use calc::{CalcGraph, GraphConfig};
-use model::feed::{Status, Update};
+use model::feed::{FeedEntry, Status};
 
 pub(crate) const HOST: &str = "h1";
 
@@ -66,12 +66,9 @@ impl Run {
         self.graph.on_status(Status::InSync);
     }
 
-    pub(crate) fn update(&mut self, update: Update) {
-        match &update.value {
-            Some(value) => self.world.insert(update.key.clone(), value.clone()),
-            None => self.world.remove(&update.key),
-        };
-        self.graph.on_update(update);
+    pub(crate) fn update(&mut self, entry: FeedEntry) {
+        put(&mut self.world, entry.clone());
+        self.graph.on_entry(entry);
     }
 
     pub(crate) fn flush(&mut self) -> usize {

@@ -2,8 +2,7 @@
 
 use crate::run::Run;
 use crate::text::apply;
-use crate::world::{World, difference, update};
-use model::feed::Change;
+use crate::world::{World, difference};
 
 fn run(text: &str) -> Run {
     let mut run = Run::new(false);
@@ -20,8 +19,8 @@ fn run(text: &str) -> Run {
 fn change(run: &mut Run, text: &str) {
     let mut next = World::new();
     apply(&mut next, text);
-    for (key, value) in next {
-        run.update(update(key, Some(value), Change::Updated));
+    for entry in next.into_values() {
+        run.update(entry);
     }
     run.flush();
 }

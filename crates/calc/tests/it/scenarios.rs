@@ -1,6 +1,6 @@
 //! The scenarios of `tests/scenarios`: each is a series of steps with the state that must follow each of them.
 //!
-//! A line `== name` begins a step; lines after `-- expect` are the state after it. `UPDATE_SCENARIOS=1` writes what comes out
+//! A line `== name` begins a step; lines after `-- expect` are the state after it. `UPDATE_EXPECT=1` writes what comes out
 //! into the files, to be read before it is committed.
 
 use crate::run::{WAYS, Way, go};
@@ -40,7 +40,7 @@ fn check(file: &Path) {
     }
     let mut rendered = vec![String::new(); steps.len()];
     go(&worlds, Way::Forward, suppress, |place, run| rendered[place] = render(&run.dataplane.policy));
-    if std::env::var_os("UPDATE_SCENARIOS").is_some() {
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
         let mut out = head;
         for (step, state) in steps.iter().zip(&rendered) {
             let _ = write!(out, "\n== {}\n{}-- expect\n{state}", step.name, step.text);

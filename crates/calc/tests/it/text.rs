@@ -15,13 +15,12 @@
 //! ```
 
 use crate::dataplane::PolicyState;
-use crate::world::{World, named_port, profile, slice, workload_key};
+use crate::world::{World, named_port, named_protocol, profile, put, slice, workload_key};
 use api::Kind;
-use api::scalars::{Port, Protocol};
 use messages::{Rule, RuleEnd, TierInfo};
-use model::feed::{self, FeedValue, PolicyType, RuleAction};
-use model::v1::PolicyKey;
-use model::{Key, V1Key};
+use model::feed::{self, FeedEntry, FeedKey, PolicyType, Port, PortRange, RuleAction};
+use model::v1::{HostEndpointKey, PolicyKey};
+use selector::Selector;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -97,24 +96,24 @@ impl Fields {
 
 /// Changes a world by what the text says.
 pub(crate) fn apply(world: &mut World, text: &str) {
-    let mut last: Option<Key> = None;
+    let mut last: Option<FeedKey> = None;
     for line in text.lines().filter(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#')) {
         let words = words(line);
         if line.starts_with(' ') {
             let key = last.as_ref().expect("a rule belongs to the line above");
             add_rule(world.get_mut(key).unwrap(), &words);
         } else if words[0] == "delete" {
-            let (key, _) = entry(&words[1..]);
+            let key = entry(&words[1..]).key().to_owned();
             assert!(world.remove(&key).is_some(), "{line}: not there");
         } else {
-            let (key, value) = entry(&words);
-            world.insert(key.clone(), value);
-            last = Some(key);
+            let entry = entry(&words);
+            last = Some(entry.key().to_owned());
+            put(world, entry);
         }
     }
 }
 
-fn entry(words: &[String]) -> (Key, FeedValue) {
+fn entry(words: &[String]) -> FeedEntry {
     let name = &words[1];
     match words[0].as_str() {
         "workload" => {
@@ -135,7 +134,7 @@ fn entry(words: &[String]) -> (Key, FeedValue) {
                 ports: fields.ports(),
                 ..feed::WorkloadEndpoint::default()
             };
-            (workload_key(name, &words[2]), FeedValue::WorkloadEndpoint(Box::new(value)))
+            FeedEntry::WorkloadEndpoint(workload_key(name, &words[2]), Some(Box::new(value)))
         }
         "host" => {
             let fields = Fields::new(words.get(3..).unwrap_or_default());
@@ -150,8 +149,8 @@ fn entry(words: &[String]) -> (Key, FeedValue) {
                 ports: fields.ports(),
                 qos_controls: None,
             };
-            let key = V1Key::HostEndpoint { host: name.clone(), endpoint: words[2].clone() };
-            (Key::V1(key), FeedValue::HostEndpoint(Box::new(value)))
+            let key = HostEndpointKey { host: name.clone(), endpoint: words[2].clone() };
+            FeedEntry::HostEndpoint(key, Some(Box::new(value)))
         }
         "netset" => {
             let fields = Fields::new(&words[2..]);
@@ -160,17 +159,15 @@ fn entry(words: &[String]) -> (Key, FeedValue) {
                 labels: fields.map("labels"),
                 profile_ids: fields.list("profiles"),
             };
-            (Key::V1(V1Key::NetworkSet { name: name.clone() }), FeedValue::NetworkSet(Box::new(value)))
+            FeedEntry::NetworkSet(name.clone(), Some(Box::new(value)))
         }
         "profile" => profile(name, Fields::new(&words[2..]).map("labels")),
-        "rules" => {
-            (Key::V1(V1Key::ProfileRules { name: name.clone() }), FeedValue::ProfileRules(Box::default()))
-        }
+        "rules" => FeedEntry::ProfileRules(name.clone(), Some(Box::default())),
         "tier" => {
             let fields = Fields::new(&words[2..]);
             let default_action = fields.0.get("action").map_or(RuleAction::Deny, |text| action(text));
             let tier = feed::Tier { order: fields.order(), default_action };
-            (Key::V1(V1Key::Tier { name: name.clone() }), FeedValue::Tier(tier))
+            FeedEntry::Tier(name.clone(), Some(tier))
         }
         "policy" => policy(name, &Fields::new(&words[2..])),
         "slice" => {
@@ -188,7 +185,7 @@ fn entry(words: &[String]) -> (Key, FeedValue) {
     }
 }
 
-fn policy(name: &str, fields: &Fields) -> (Key, FeedValue) {
+fn policy(name: &str, fields: &Fields) -> FeedEntry {
     let parts: Vec<&str> = name.split('/').collect();
     let (kind, namespace, name) = match parts[..] {
         [kind, name] => (kind, "", name),
@@ -204,13 +201,13 @@ fn policy(name: &str, fields: &Fields) -> (Key, FeedValue) {
     let types = types.iter().map(|it| match it.as_str() {
         "ingress" => PolicyType::Ingress,
         "egress" => PolicyType::Egress,
-        other => panic!("{other} is no direction"),
+        other => panic!("{other} is not a direction"),
     });
     let value = feed::Policy {
         namespace: namespace.to_owned(),
         tier: fields.0.get("tier").cloned().unwrap_or_else(|| "default".into()),
         order: fields.order(),
-        selector: fields.text("selector"),
+        selector: Selector::parse(&fields.text("selector")).unwrap(),
         do_not_track: fields.has("untracked"),
         pre_dnat: fields.has("prednat"),
         apply_on_forward: fields.has("forward"),
@@ -218,7 +215,7 @@ fn policy(name: &str, fields: &Fields) -> (Key, FeedValue) {
         performance_hints: fields.list("hints"),
         ..feed::Policy::default()
     };
-    (Key::V1(V1Key::Policy(key)), FeedValue::Policy(Box::new(value)))
+    FeedEntry::Policy(key, Some(Box::new(value)))
 }
 
 fn action(text: &str) -> RuleAction {
@@ -227,13 +224,13 @@ fn action(text: &str) -> RuleAction {
         "deny" => RuleAction::Deny,
         "log" => RuleAction::Log,
         "pass" => RuleAction::Pass,
-        other => panic!("{other} is no action"),
+        other => panic!("{other} is not an action"),
     }
 }
 
-fn add_rule(owner: &mut FeedValue, words: &[String]) {
+fn add_rule(owner: &mut FeedEntry, words: &[String]) {
     let fields = Fields::new(&words[2..]);
-    let protocol = |name: &str| fields.0.get(name).map(|text| Protocol::from_name(text));
+    let protocol = |name: &str| fields.0.get(name).map(|text| named_protocol(text));
     let rule = feed::Rule {
         action: action(&words[1]),
         protocol: protocol("protocol"),
@@ -243,11 +240,15 @@ fn add_rule(owner: &mut FeedValue, words: &[String]) {
         ..feed::Rule::default()
     };
     let (inbound, outbound) = match owner {
-        FeedValue::Policy(policy) => (&mut policy.inbound_rules, &mut policy.outbound_rules),
-        FeedValue::ProfileRules(rules) => (&mut rules.inbound_rules, &mut rules.outbound_rules),
+        FeedEntry::Policy(_, Some(policy)) => (&mut policy.inbound_rules, &mut policy.outbound_rules),
+        FeedEntry::ProfileRules(_, Some(rules)) => (&mut rules.inbound_rules, &mut rules.outbound_rules),
         _ => panic!("no rules there"),
     };
     if words[0] == "in" { inbound.push(rule) } else { outbound.push(rule) }
+}
+
+fn selector(text: &str) -> Option<Selector> {
+    (!text.is_empty()).then(|| Selector::parse(text).unwrap())
 }
 
 fn end(fields: &Fields, prefix: &str) -> feed::RuleEnd {
@@ -258,8 +259,10 @@ fn end(fields: &Fields, prefix: &str) -> feed::RuleEnd {
         ports
             .iter()
             .map(|port| match (port.parse(), port.split_once(':')) {
-                (Ok(number), _) => Port::single(number),
-                (_, Some((min, max))) => Port::Range { min: min.parse().unwrap(), max: max.parse().unwrap() },
+                (Ok(number), _) => Port::Range(PortRange { first: number, last: number }),
+                (_, Some((first, last))) => {
+                    Port::Range(PortRange { first: first.parse().unwrap(), last: last.parse().unwrap() })
+                }
                 _ => Port::Named(port.clone()),
             })
             .collect()
@@ -267,8 +270,8 @@ fn end(fields: &Fields, prefix: &str) -> feed::RuleEnd {
     feed::RuleEnd {
         nets: nets("-nets"),
         not_nets: nets("-not-nets"),
-        selector: fields.text(prefix),
-        not_selector: fields.text(&name("-not")),
+        selector: selector(&fields.text(prefix)),
+        not_selector: selector(&fields.text(&name("-not"))),
         ports: ports("-ports"),
         not_ports: ports("-not-ports"),
         service: fields
@@ -350,7 +353,7 @@ fn render_end(out: &mut String, prefix: &str, end: &RuleEnd) {
         }
     };
     let texts = |values: &[messages::Text]| values.iter().map(ToString::to_string).collect::<Vec<_>>();
-    let ports = |ports: &[messages::PortRange]| {
+    let ports = |ports: &[PortRange]| {
         ports.iter().map(|port| format!("{}:{}", port.first, port.last)).collect::<Vec<_>>()
     };
     list("-nets", end.nets.iter().map(ToString::to_string).collect());

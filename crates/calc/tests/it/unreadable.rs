@@ -1,13 +1,14 @@
-//! What cannot be read restricts: a policy with a broken selector selects nothing, a broken rule denies, a missing profile
-//! closes.
+//! What cannot be read or is missing restricts, all the way from the stored resource: a policy with a broken selector
+//! selects nothing, a broken rule denies, a missing profile closes.
 
 use crate::run::{HOST, Run};
 use crate::text::apply;
 use crate::world::{World, difference};
-use api::scalars::{IntOrString, Port};
 use calc::GraphConfig;
-use model::feed::{FeedValue, RuleAction};
-use model::{Key, V1Key};
+use model::convert::{Faults, policy};
+use model::feed::{FeedEntry, RuleAction};
+use model::v1::PolicyKey;
+use serde_json::{Value, json};
 
 fn run(world: &World) -> Run {
     let mut run = Run::new(false);
@@ -19,34 +20,26 @@ fn run(world: &World) -> Run {
     run
 }
 
-fn rules(world: &World) -> Vec<(RuleAction, usize, usize)> {
-    let run = run(world);
-    let policy = run.dataplane.policy.policies.into_values().next().expect("the policy is active");
-    policy
-        .inbound_rules
-        .iter()
-        .map(|rule| (rule.action, rule.source.ip_set_ids.len(), rule.destination.ports.len()))
-        .collect()
+/// A global policy as it is stored, converted for the feed.
+fn stored(spec: Value) -> FeedEntry {
+    let spec = serde_json::from_value(spec).unwrap();
+    let value = policy::global(spec, &mut Faults::new());
+    let kind = api::Kind::GlobalNetworkPolicy;
+    let key = PolicyKey { kind, namespace: String::new(), name: "p".into() };
+    FeedEntry::Policy(key, Some(Box::new(value)))
 }
 
 #[test]
 fn a_policy_whose_selector_cannot_be_read_selects_nothing() {
     let mut world = World::new();
-    apply(
-        &mut world,
-        "workload h1 n/a ip=10.0.0.1 labels=a=x\npolicy GlobalNetworkPolicy/p selector=\"a ==\"\n  in allow",
-    );
+    apply(&mut world, "workload h1 n/a ip=10.0.0.1 labels=a=x");
     let mut run = run(&world);
-    assert!(run.dataplane.policy.policies.is_empty());
-    // It can be mended, broken again and removed.
-    for (selector, active) in [("a == 'x'", 1), ("a ==", 0), ("has(a)", 1), ("((", 0)] {
-        let mut next = world.clone();
-        apply(&mut next, &format!("policy GlobalNetworkPolicy/p selector=\"{selector}\"\n  in allow"));
-        for update in difference(&run.world, &next) {
-            run.update(update);
-        }
+    // It can be broken, mended, broken again and removed.
+    for (selector, active) in [("a ==", 0), ("a == 'x'", 1), ("a ==", 0), ("has(a)", 1), ("((", 0)] {
+        run.update(stored(json!({"selector": selector, "ingress": [{"action": "Allow"}]})));
         run.flush();
         assert_eq!(run.dataplane.policy.policies.len(), active, "{selector}");
+        run.check(&selector);
     }
     for update in difference(&run.world, &World::new()) {
         run.update(update);
@@ -58,25 +51,36 @@ fn a_policy_whose_selector_cannot_be_read_selects_nothing() {
 #[test]
 fn a_rule_that_cannot_be_read_denies_what_the_rest_of_it_matches() {
     let mut world = World::new();
-    apply(
-        &mut world,
-        "workload h1 n/a ip=10.0.0.1 labels=a=x\n\
-         policy GlobalNetworkPolicy/p selector=all()\n\
-         \x20 in allow src=\"has(a)\" dst-ports=80\n\
-         \x20 in allow src=\"has(\" dst-ports=80\n\
-         \x20 in log src=\"has(a)\" src-not=\"nonsense\" dst-ports=80",
-    );
-    assert_eq!(
-        rules(&world),
-        [(RuleAction::Allow, 1, 1), (RuleAction::Deny, 0, 1), (RuleAction::Deny, 0, 1)]
-    );
-    for value in world.values_mut() {
-        if let FeedValue::Policy(policy) = value {
-            policy.inbound_rules.truncate(1);
-            policy.inbound_rules[0].destination.ports.push(Port::Other(IntOrString::from("70000")));
-        }
-    }
-    assert_eq!(rules(&world), [(RuleAction::Deny, 1, 1)]);
+    apply(&mut world, "workload h1 n/a ip=10.0.0.1 labels=a=x");
+    let mut run = run(&world);
+    let values: Vec<String> = (0..2500).map(|number| format!("'value-number-{number}'")).collect();
+    let long = format!("a in {{{}}}", values.join(", "));
+    let to_80 = |source: Value, ports: Value| json!({"action": "Allow", "protocol": "TCP", "source": source, "destination": {"ports": ports}});
+    let rules = [
+        to_80(json!({"selector": "has(a)"}), json!([80])),
+        to_80(json!({"selector": "has("}), json!([80])),
+        to_80(json!({"selector": "has(a)", "notSelector": "nonsense"}), json!([80])),
+        to_80(json!({"selector": "has(a)"}), json!([80, "90:80"])),
+        // Either selector is short enough, both together are not.
+        to_80(json!({"selector": &long, "notSelector": &long}), json!([80])),
+    ];
+    run.update(stored(json!({"selector": "all()", "ingress": rules})));
+    run.flush();
+    let policy = run.dataplane.policy.policies.values().next().expect("the policy is active");
+    let seen: Vec<(RuleAction, usize, usize)> = policy
+        .inbound_rules
+        .iter()
+        .map(|rule| (rule.action, rule.source.ip_set_ids.len(), rule.destination.ports.len()))
+        .collect();
+    let expected = [
+        (RuleAction::Allow, 1, 1),
+        (RuleAction::Deny, 0, 1),
+        (RuleAction::Deny, 1, 1),
+        (RuleAction::Deny, 1, 0),
+        (RuleAction::Deny, 1, 1),
+    ];
+    assert_eq!(seen, expected);
+    run.check(&"broken rules");
 }
 
 #[test]
@@ -91,24 +95,6 @@ fn a_profile_that_is_not_there_closes() {
 }
 
 #[test]
-fn a_value_of_another_kind_than_its_key_changes_nothing() {
-    let mut world = World::new();
-    apply(
-        &mut world,
-        "workload h1 n/a ip=10.0.0.1 labels=a=x\npolicy GlobalNetworkPolicy/p selector=has(a)\n  in allow",
-    );
-    let mut run = run(&world);
-    for key in world.keys() {
-        let wrong = FeedValue::Text("nonsense".into());
-        run.graph.on_update(crate::world::update(key.clone(), Some(wrong), model::feed::Change::Updated));
-    }
-    let tier = Key::V1(V1Key::Tier { name: "default".into() });
-    run.graph.on_update(crate::world::update(tier, Some(FeedValue::Ready(true)), model::feed::Change::New));
-    assert_eq!(run.flush(), 0);
-    run.check(&"wrong values");
-}
-
-#[test]
 fn an_endpoint_that_asks_to_spoof_is_missing_unless_that_is_allowed() {
     let mut plain = World::new();
     apply(
@@ -120,10 +106,10 @@ fn an_endpoint_that_asks_to_spoof_is_missing_unless_that_is_allowed() {
          workload h1 n/c ip=10.0.0.3",
     );
     let mut spoofing = plain.clone();
-    for (key, value) in &mut spoofing {
+    for entry in spoofing.values_mut() {
         // One here and one elsewhere: neither has an address that a policy may trust.
-        let FeedValue::WorkloadEndpoint(endpoint) = value else { continue };
-        if !matches!(key, Key::V1(V1Key::WorkloadEndpoint { workload, .. }) if workload == "n/c") {
+        let FeedEntry::WorkloadEndpoint(key, Some(endpoint)) = entry else { continue };
+        if key.workload != "n/c" {
             endpoint.allow_spoofed_source_prefixes.push("172.16.189.0/24".parse().unwrap());
         }
     }
@@ -153,7 +139,7 @@ fn an_endpoint_without_an_interface_is_missing() {
     let mut world = World::new();
     apply(&mut world, "workload h1 n/a ip=10.0.0.1");
     for value in world.values_mut() {
-        if let FeedValue::WorkloadEndpoint(endpoint) = value {
+        if let FeedEntry::WorkloadEndpoint(_, Some(endpoint)) = value {
             endpoint.name.clear();
         }
     }

@@ -1,46 +1,44 @@
 //! A state of the datastore, and how to get from one to another.
 
-use api::KubernetesEndpointSlice;
-use api::scalars::Protocol;
-use api::{Kind, Profile, Resource};
-use model::feed::{Change, EndpointPort, FeedValue, Update};
-use model::{Key, V1Key};
+use api::{KubernetesEndpointSlice, Profile};
+use model::feed::{EndpointPort, FeedEntry, FeedKey, NamespacedName, Protocol};
+use model::v1::WorkloadEndpointKey;
 use std::collections::BTreeMap;
 
 /// Everything that is stored.
-pub(crate) type World = BTreeMap<Key, FeedValue>;
+pub(crate) type World = BTreeMap<FeedKey, FeedEntry>;
 
-/// The updates that lead from one world to another, in the order of their keys.
-pub(crate) fn difference(from: &World, to: &World) -> Vec<Update> {
-    let gone = from
-        .keys()
-        .filter(|key| !to.contains_key(*key))
-        .map(|key| update(key.clone(), None, Change::Deleted));
-    let come = to.iter().filter(|(key, value)| from.get(*key) != Some(value)).map(|(key, value)| {
-        let change = if from.contains_key(key) { Change::Updated } else { Change::New };
-        update(key.clone(), Some(value.clone()), change)
-    });
+/// Puts an entry where it belongs, or takes it away.
+pub(crate) fn put(world: &mut World, entry: FeedEntry) {
+    let key = entry.key().to_owned();
+    if entry.is_gone() {
+        world.remove(&key);
+    } else {
+        world.insert(key, entry);
+    }
+}
+
+/// The entries that lead from one world to another, in the order of their keys.
+pub(crate) fn difference(from: &World, to: &World) -> Vec<FeedEntry> {
+    let gone = from.keys().filter(|key| !to.contains_key(*key)).map(|key| key.clone().gone());
+    let come = to.iter().filter(|(key, entry)| from.get(*key) != Some(entry)).map(|(_, entry)| entry.clone());
     come.chain(gone).collect()
 }
 
-pub(crate) fn update(key: Key, value: Option<FeedValue>, change: Change) -> Update {
-    Update { key, value, revision: String::new(), change }
-}
-
-pub(crate) fn workload_key(host: &str, workload: &str) -> Key {
-    Key::V1(V1Key::WorkloadEndpoint {
+pub(crate) fn workload_key(host: &str, workload: &str) -> WorkloadEndpointKey {
+    WorkloadEndpointKey {
         host: host.into(),
         orchestrator: "k8s".into(),
         workload: workload.into(),
         endpoint: "eth0".into(),
-    })
+    }
 }
 
-pub(crate) fn profile(name: &str, labels: BTreeMap<String, String>) -> (Key, FeedValue) {
+pub(crate) fn profile(name: &str, labels: BTreeMap<String, String>) -> FeedEntry {
     let mut profile = Profile::default();
     profile.metadata.name = name.into();
     profile.spec.labels_to_apply = labels;
-    (Key::resource(Kind::Profile, "", name), FeedValue::Resource(Box::new(Resource::from(profile))))
+    FeedEntry::Profile(name.into(), Some(Box::new(profile)))
 }
 
 pub(crate) fn slice(
@@ -49,7 +47,7 @@ pub(crate) fn slice(
     service: &str,
     addresses: &[String],
     ports: &[(String, i32)],
-) -> (Key, FeedValue) {
+) -> FeedEntry {
     let mut slice = KubernetesEndpointSlice::default();
     slice.metadata.name = name.into();
     slice.metadata.namespace = namespace.into();
@@ -69,11 +67,15 @@ pub(crate) fn slice(
             ..Default::default()
         })
         .collect();
-    let key = Key::resource(Kind::KubernetesEndpointSlice, namespace, name);
-    (key, FeedValue::Resource(Box::new(Resource::from(slice))))
+    let key = NamespacedName { namespace: namespace.into(), name: name.into() };
+    FeedEntry::EndpointSlice(key, Some(Box::new(slice)))
 }
 
 pub(crate) fn named_port(name: &str, protocol: &str, port: u16) -> EndpointPort {
-    let protocol = protocol.parse().map_or_else(|_| Protocol::from_name(protocol), Protocol::Number);
+    let protocol = protocol.parse().map_or_else(|_| named_protocol(protocol), Protocol::Number);
     EndpointPort { name: name.into(), protocol, port }
+}
+
+pub(crate) fn named_protocol(name: &str) -> Protocol {
+    api::scalars::Protocol::from_name(name).try_into().expect("a protocol")
 }

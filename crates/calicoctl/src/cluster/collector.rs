@@ -1,4 +1,4 @@
-//! Asks `kubectl`, several questions at a time, and keeps the answers as files. A question that fails is told; the others
+//! Asks `kubectl`, several questions at a time, and keeps the answers as files. A question that fails is reported; the others
 //! go on.
 
 use super::jobs::Job;

@@ -31,7 +31,7 @@ const UNSUPPORTED: &[u8] = b"unsupported.operator.tigera.io";
 /// Collects everything and writes the archive into the folder `output`.
 ///
 /// # Errors
-/// When a flag is wrong, `kubectl` is missing or reaches no cluster, or the archive cannot be written. Questions that fail are told and left out.
+/// When a flag is wrong, `kubectl` is missing or reaches no cluster, or the archive cannot be written. Questions that fail are reported and left out.
 pub async fn run(args: &DiagsArgs, output: &Path, context: &mut Context) -> Result<()> {
     // Without a limit kubectl wants to hear so.
     let since = if args.since.is_empty() { "0s" } else { args.since.as_str() };
@@ -102,7 +102,7 @@ impl Drop for Temporary {
 async fn is_bpf_enabled(args: &DiagsArgs, context: &Context) -> bool {
     let Ok(client) = context.connect(&args.config).await else { return true };
     let configurations = client.resource::<FelixConfigurationSpec>();
-    let read = configurations.get("", "default");
+    let read = configurations.get("", api::words::GLOBAL_NAME);
     match tokio::time::timeout(CONNECT_DEADLINE, read).await {
         Ok(Ok(configuration)) => {
             let spec = serde_json::to_value(&configuration.spec).unwrap_or_default();
@@ -152,6 +152,15 @@ fn censored(secret: &Value) -> Value {
     })
 }
 
+/// The namespace of installations by manifest, which has pods of others too.
+const SHARED: &str = "kube-system";
+
+/// Whether a workload is one of Calico's, by its name.
+fn is_calicos(owner: &Value) -> bool {
+    let name = text(owner, "/metadata/name");
+    name.starts_with("calico-") || name == "canal"
+}
+
 /// Which pods to look at.
 struct Selection<'a> {
     since: &'a str,
@@ -185,14 +194,16 @@ async fn pods(
         Err(reason) => return context.print(&format!("ERROR listing namespaces: {reason}\n")),
     };
     let names = items(&namespaces).map(|namespace| text(namespace, "/metadata/name"));
-    for namespace in names.filter(|name| name.contains("calico") || name.contains("tigera")) {
+    for namespace in
+        names.filter(|name| name.contains("calico") || name.contains("tigera") || *name == SHARED)
+    {
         context.print(&format!("Collecting detailed diags for namespace {namespace}...\n"))?;
         for (kind, plural) in
             [("DaemonSets", "daemonsets"), ("Deployments", "deployments"), ("StatefulSets", "statefulsets")]
         {
             match collector.list(&format!("get {plural} -n {namespace} -o json")).await {
                 Ok(list) => {
-                    for owner in items(&list) {
+                    for owner in items(&list).filter(|owner| namespace != SHARED || is_calicos(owner)) {
                         pods_of(collector, owner, namespace, &nodes, selection, folder, context).await?;
                     }
                 }
@@ -242,7 +253,7 @@ async fn pods_of(
         context.print(&format!(
             "Collecting detailed diags for pod {name} in namespace {namespace} on node {node}...\n"
         ))?;
-        if name.starts_with("calico-node-") {
+        if name.starts_with("calico-node-") || name.starts_with("canal-") {
             inside_node(collector, node, namespace, name, selection.is_bpf, &all_nodes.join(node), context)
                 .await?;
         }
@@ -277,14 +288,12 @@ async fn inside_node(
     }
     let report = collector.ask(&words("ls /var/log/calico/cni")).await;
     let list = String::from_utf8_lossy(&report.output).into_owned();
-    if report.succeeded {
-        collector.run(&jobs::cni_logs(&list, node, namespace, pod, folder), context).await
-    } else {
-        context.print(&format!(
-            "Error listing the Calico CNI logs at /var/log/calico/cni/: {}\n",
-            list.trim_end()
-        ))
-    }
+    let logs = match report.succeeded {
+        true => jobs::cni_logs(&list, node, namespace, pod, folder),
+        // An image without programs has no `ls`, and tells by itself.
+        false => vec![jobs::native_cni_logs(node, namespace, pod, folder)],
+    };
+    collector.run(&logs, context).await
 }
 
 /// The objects of the cluster.

@@ -186,20 +186,20 @@ fn restarted_containers(pod: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// What a node's container can tell about the machine.
-const MACHINE: &[(&str, &str, &str)] = &[
-    ("iptables (legacy)", "iptables-legacy-save -c", "iptables-legacy-save.txt"),
-    ("iptables (nft)", "iptables-nft-save -c", "iptables-nft-save.txt"),
-    ("nftables", "nft -n -a list ruleset", "nft-ruleset.txt"),
-    ("ip routes", "ip route show table all", "ip-route.txt"),
-    ("ipv6 routes", "ip -6 route show table all", "ip-route-v6.txt"),
-    ("ip rule", "ip rule", "ip-rule.txt"),
-    ("ip addr", "ip addr", "ip-addr.txt"),
-    ("ip link", "ip link", "ip-link.txt"),
-    ("ip neigh", "ip neigh", "ip-neigh.txt"),
-    ("ipset list", "ipset list", "ipset-list.txt"),
-    ("conntrack stats", "conntrack -LSC", "conntrack-list.txt"),
-    ("tc qdisc", "tc qdisc show", "tc-qdisc.txt"),
+/// What a node's container can tell about the machine: by a program, which our image does not have, or else by itself.
+const MACHINE: &[(&str, &str, &str, &str)] = &[
+    ("iptables (legacy)", "iptables-legacy-save -c", "iptables-legacy-save.txt", ""),
+    ("iptables (nft)", "iptables-nft-save -c", "iptables-nft-save.txt", "nft"),
+    ("nftables", "nft -n -a list ruleset", "nft-ruleset.txt", "nft"),
+    ("ip routes", "ip route show table all", "ip-route.txt", "route"),
+    ("ipv6 routes", "ip -6 route show table all", "ip-route-v6.txt", "route6"),
+    ("ip rule", "ip rule", "ip-rule.txt", "rule"),
+    ("ip addr", "ip addr", "ip-addr.txt", "addr"),
+    ("ip link", "ip link", "ip-link.txt", "link"),
+    ("ip neigh", "ip neigh", "ip-neigh.txt", "neigh"),
+    ("ipset list", "ipset list", "ipset-list.txt", "ipset"),
+    ("conntrack stats", "conntrack -LSC", "conntrack-list.txt", "conntrack"),
+    ("tc qdisc", "tc qdisc show", "tc-qdisc.txt", "qdisc"),
 ];
 
 /// What the eBPF dataplane can tell; as text where the node does not know JSON.
@@ -228,8 +228,10 @@ pub fn node(node: &str, namespace: &str, pod: &str, is_bpf: bool, folder: &Path)
     let inside = inside(namespace, pod);
     let mut jobs: Vec<Job> = MACHINE
         .iter()
-        .map(|(what, line, file)| {
-            Job::new(
+        .map(|(what, line, file, native)| Job {
+            fallback: (!native.is_empty())
+                .then(|| (words(&format!("{inside} {}", dump(native))), folder.join(file))),
+            ..Job::new(
                 format!("Collect {what} for node {node}"),
                 &format!("{inside} {line}"),
                 folder.join(file),
@@ -256,6 +258,21 @@ pub fn node(node: &str, namespace: &str, pod: &str, is_bpf: bool, folder: &Path)
         }
     }
     jobs
+}
+
+/// What a container of ours says about the machine without a helper program.
+fn dump(what: &str) -> String {
+    format!("calico component node dump {what}")
+}
+
+/// The logs of the CNI plugin, from a container that has no `ls`.
+#[must_use]
+pub fn native_cni_logs(node: &str, namespace: &str, pod: &str, folder: &Path) -> Job {
+    Job::new(
+        format!("Collect CNI logs for the node {node}"),
+        &format!("{} {}", inside(namespace, pod), dump("cni-logs")),
+        folder.join("cni.log.log"),
+    )
 }
 
 /// The contents of Calico's eBPF maps, as `bpftool map list` names them.

@@ -62,7 +62,7 @@ pub struct Bundle {
 /// What Calico's format has no place for.
 #[derive(Clone, Debug, Default)]
 pub struct Supplement {
-    /// Resources that Calico makes anew in Kubernetes, and leaves behind.
+    /// Resources that Calico makes again in Kubernetes, and leaves behind.
     pub resources: Vec<Resource>,
     /// The identities of all resources, by their paths.
     pub identities: BTreeMap<String, Identity>,

@@ -11,6 +11,7 @@ use super::node_names::NodeNames;
 use crate::context::Context;
 use crate::failure::{Failure, Result};
 use crate::version_gate::Access;
+use api::words::GLOBAL_NAME;
 use api::{
     AllowAction, ClusterInformationSpec, DEFAULT_ALLOW_PROFILE, DenyAction, EndpointToHostAction, Kind,
     Resource,
@@ -20,9 +21,6 @@ use model::{AffinityType, Key, KvPair, ListOptions};
 
 /// Policies that Calico makes from those of Kubernetes, in etcd.
 const KUBERNETES_POLICY: &str = "knp.default.";
-
-/// Bookkeeping of the Kubernetes datastore in the nodes that it returns.
-const KUBERNETES_LABELS: &str = "projectcalico.org/kube-labels";
 
 /// Runs the command.
 ///
@@ -79,7 +77,7 @@ async fn collect(client: &Client, keep_node_names: bool) -> Result<(Bundle, Vec<
     }
     entries.iter_mut().for_each(|entry| names.apply_to_entry(entry));
     bundle.ipam = IpamPart::from_entries(entries)?;
-    bundle.cluster_information = client.resource::<ClusterInformationSpec>().get("", "default").await?;
+    bundle.cluster_information = client.resource::<ClusterInformationSpec>().get("", GLOBAL_NAME).await?;
     Ok((bundle, revisions))
 }
 
@@ -137,7 +135,7 @@ fn strip_metadata(resource: &mut Resource) -> Identity {
     metadata.deletion_timestamp = None;
     metadata.deletion_grace_period_seconds = None;
     metadata.extra.remove("managedFields");
-    metadata.annotations.remove(KUBERNETES_LABELS);
+    metadata.annotations.remove(api::words::node::KUBE_LABELS);
     Identity {
         uid: std::mem::take(&mut metadata.uid),
         creation_timestamp: metadata.creation_timestamp.take().filter(|time| !time.is_empty()),

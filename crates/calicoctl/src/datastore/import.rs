@@ -92,7 +92,7 @@ async fn update_cluster_information(client: &Client, file: &ClusterInformation) 
     let is_kubernetes = client.backend().is_kubernetes();
     let outcome = client
         .resource::<ClusterInformationSpec>()
-        .update_with_retry("", "default", |information| {
+        .update_with_retry("", api::words::GLOBAL_NAME, |information| {
             let before = information.spec.clone();
             let spec = &mut information.spec;
             file.spec.cluster_guid.clone_into(&mut spec.cluster_guid);

@@ -5,7 +5,7 @@ use crate::failure::{Failure, Result};
 use api::ClusterInformationSpec;
 use client::Client;
 
-const NAME: &str = "default";
+const NAME: &str = api::words::GLOBAL_NAME;
 
 /// Locks the datastore, making it ready for a cluster first where it is not.
 ///

@@ -1,6 +1,6 @@
 //! Nodes by the name that Kubernetes has for them.
 //!
-//! In etcd a node may have any name; its reference to an orchestrator tells what Kubernetes calls it. In Kubernetes there
+//! In etcd a node may have any name; its reference to an orchestrator shows what Kubernetes calls it. In Kubernetes there
 //! is only that name, so whatever names a node follows.
 
 use crate::failure::{Failure, Result};
@@ -24,7 +24,11 @@ impl NodeNames {
         let mut names = BTreeMap::new();
         for resource in nodes {
             let Resource::Node(node) = resource else { continue };
-            let reference = node.spec.orch_refs.iter().rfind(|reference| reference.orchestrator == "k8s");
+            let reference = node
+                .spec
+                .orch_refs
+                .iter()
+                .rfind(|reference| reference.orchestrator == api::words::KUBERNETES);
             let Some(reference) = reference.filter(|reference| !reference.node_name.is_empty()) else {
                 return Err(Failure::new(format!(
                     "unable to process metadata for export for Node resource: node {} missing a 'k8s' orchestrator \

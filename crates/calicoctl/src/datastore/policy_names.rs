@@ -38,8 +38,10 @@ async fn migrate(client: &Client) -> Result<usize> {
             )));
         }
         for entry in list.items {
-            let in_default_tier =
-                entry.as_resource().and_then(policy_tier).is_some_and(|tier| matches!(tier, "" | "default"));
+            let in_default_tier = entry
+                .as_resource()
+                .and_then(policy_tier)
+                .is_some_and(|tier| matches!(tier, "" | api::words::DEFAULT_TIER));
             if in_default_tier {
                 let key = entry.key.to_string();
                 let moved = client.backend().store_under_own_name(&entry).await;

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 /// Lines of a document, by the place in it: `spec.ingress[1]`.
 pub type Lines = BTreeMap<String, usize>;
 
-/// Deeper than any resource; a file that goes further is no export.
+/// Deeper than any resource; a file that goes further is not an export.
 const DEEPEST: usize = 100;
 
 /// All documents of the text; empty ones are left out.

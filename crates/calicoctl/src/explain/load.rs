@@ -8,37 +8,11 @@ use crate::failure::{Failure, Result};
 use crate::files::FileFlags;
 use crate::version_gate::Access;
 use ::explain::{Cluster, ToHost};
-use api::{Kind, Resource};
+use api::Kind;
 use client::{Client, DatastoreType, ListQuery};
 use model::ListOptions;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-
-/// What is stored in every datastore and decides about packets.
-const STORED: [Kind; 14] = [
-    Kind::FelixConfiguration,
-    Kind::GlobalNetworkPolicy,
-    Kind::GlobalNetworkSet,
-    Kind::HostEndpoint,
-    Kind::IPPool,
-    Kind::NetworkPolicy,
-    Kind::NetworkSet,
-    Kind::Node,
-    Kind::Profile,
-    Kind::StagedGlobalNetworkPolicy,
-    Kind::StagedKubernetesNetworkPolicy,
-    Kind::StagedNetworkPolicy,
-    Kind::Tier,
-    Kind::WorkloadEndpoint,
-];
-
-/// What Kubernetes alone has.
-const OF_KUBERNETES: [Kind; 4] = [
-    Kind::KubernetesNetworkPolicy,
-    Kind::KubernetesClusterNetworkPolicy,
-    Kind::KubernetesService,
-    Kind::KubernetesEndpointSlice,
-];
 
 /// Where the cluster comes from.
 #[derive(Clone, Debug, clap::Args)]
@@ -67,7 +41,7 @@ pub(crate) struct Loaded {
     /// As it is to be explained.
     pub(crate) wanted: Cluster,
     /// As it is, if further manifests were put on top.
-    pub(super) stored: Option<Cluster>,
+    pub(crate) stored: Option<Cluster>,
 }
 
 impl SourceFlags {
@@ -143,13 +117,13 @@ fn is_manifest(document: &Value) -> bool {
 async fn from_datastore(context: &mut Context, config: &ConfigFlag) -> Result<Cluster> {
     let client = context.connect_for(config, Access::Read).await?;
     let mut cluster = Cluster::new();
-    for kind in STORED {
+    for kind in Cluster::STORED {
         let list = client.list_any(kind, &ListQuery::all()).await?;
         list.items.into_iter().for_each(|resource| cluster.add(resource));
         add_invalid(&mut cluster, list.invalid);
     }
     if context.client_config(config)?.datastore_type == DatastoreType::Kubernetes {
-        for kind in OF_KUBERNETES {
+        for kind in Cluster::OF_KUBERNETES {
             add_of_kubernetes(&mut cluster, &client, kind).await?;
         }
     }
@@ -175,14 +149,9 @@ async fn add_of_kubernetes(cluster: &mut Cluster, client: &Client, kind: Kind) -
     Ok(())
 }
 
-/// What cannot be read counts as Felix counts it: with the part that can be, which restricts at least as much.
 fn add_invalid(cluster: &mut Cluster, entries: Vec<datastore::InvalidEntry>) {
     for entry in entries {
-        cluster.add_problem(format!("{} cannot be read: {}", entry.key, entry.reason));
-        let salvaged = entry.salvaged.as_deref().and_then(model::KvPair::as_resource);
-        if let Some(resource) = salvaged.cloned() {
-            let resource: Resource = resource;
-            cluster.add(resource);
-        }
+        let readable_part = entry.salvaged.as_deref().and_then(model::KvPair::as_resource).cloned();
+        cluster.add_unreadable(&entry.key, &entry.reason, readable_part);
     }
 }

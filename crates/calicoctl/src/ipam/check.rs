@@ -87,7 +87,7 @@ async fn check(args: &CheckArgs, context: &mut Context) -> Result<usize> {
     let access = if args.fix { Access::Write } else { Access::Read };
     let client = context.connect_for(&args.config, access).await?;
     context.print("Checking IPAM for inconsistencies...\n\n")?;
-    let information = client.resource::<ClusterInformationSpec>().get("", "default").await?;
+    let information = client.resource::<ClusterInformationSpec>().get("", api::words::GLOBAL_NAME).await?;
     let is_locked = information.spec.datastore_ready == Some(false);
     let mut findings = Findings::new(args.show_all_ips, args.show_all_ips || args.show_problem_ips);
     let store = Store::new(&client);

@@ -14,7 +14,7 @@ use model::{BlockAffinity, IpamHandle, Key, KvPair, Value};
 use std::io::Read as _;
 use std::time::Duration;
 
-/// More than this is no answer.
+/// More than this is not an answer.
 const LONGEST_ANSWER: usize = 16;
 
 /// How to go about it.

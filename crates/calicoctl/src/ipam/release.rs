@@ -1,7 +1,7 @@
 //! `calicoctl ipam release`: one address, or what reports of `ipam check` agree is leaked.
 //!
 //! A report is believed only for the cluster that it was made on, and only if at least one report is of the cluster as it
-//! is now. Each address is released under the handle and sequence number of the report: what was given out anew since then
+//! is now. Each address is released under the handle and sequence number of the report: what was given out again since then
 //! stays.
 
 use super::parse_address;
@@ -112,7 +112,7 @@ async fn user_of(client: &Client, address: IpAddr) -> Option<String> {
 }
 
 async fn from_reports(client: &Client, args: &ReleaseArgs, context: &mut Context) -> Result<()> {
-    let information = client.resource::<ClusterInformationSpec>().get("", "default").await?;
+    let information = client.resource::<ClusterInformationSpec>().get("", api::words::GLOBAL_NAME).await?;
     let mut reports = Vec::with_capacity(args.from_report.len());
     for file in &args.from_report {
         let shown = file.display();

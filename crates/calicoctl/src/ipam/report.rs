@@ -128,7 +128,7 @@ impl Leaks {
         }
         let release = |allocation: &Allocation| {
             let address = allocation.ip.parse().map_err(|_| {
-                Failure::new(format!("the report names an IP address that is none: {}", allocation.ip))
+                Failure::new(format!("the report names an invalid IP address: {}", allocation.ip))
             })?;
             let handle = Some(allocation.handle.clone()).filter(|handle| !handle.is_empty());
             Ok(Release { address, handle, sequence_number: allocation.sequence_number })

@@ -61,7 +61,8 @@ pub async fn run(args: &SplitArgs, context: &mut Context) -> Result<()> {
             "error while checking if datastore was locked: error retrieving ClusterInformation: {error}"
         ))
     };
-    let information = client.resource::<ClusterInformationSpec>().get("", "default").await.map_err(failed)?;
+    let information =
+        client.resource::<ClusterInformationSpec>().get("", api::words::GLOBAL_NAME).await.map_err(failed)?;
     if information.spec.datastore_ready.unwrap_or(true) {
         return Err(Failure::new(
             "datastore is not locked. Run the `calicoctl datastore migrate lock` command in order split the IP pools",

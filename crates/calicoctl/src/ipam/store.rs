@@ -149,7 +149,7 @@ impl Store {
         self.blocks().await?.of(address)
     }
 
-    /// Releases addresses, block by block. A refusal concerns one block only; the first one is told.
+    /// Releases addresses, block by block. A refusal concerns one block only; the first one is reported.
     pub(super) async fn release(&self, requests: &[Release]) -> Result<ReleaseOutcome> {
         let outcome = Ipam::new(Arc::clone(self.backend())).release_ips(requests).await?;
         Ok(ReleaseOutcome {

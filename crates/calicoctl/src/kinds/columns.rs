@@ -1,4 +1,4 @@
-//! What stands in each cell, as Go's templates print it: a missing pointer is `<nil>`, a list is joined by commas.
+//! What is in each cell, as Go's templates print it: a missing pointer is `<nil>`, a list is joined by commas.
 
 use api::Resource;
 use api::kubernetes::LabelSelector;

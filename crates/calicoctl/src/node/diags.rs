@@ -1,6 +1,6 @@
 //! `calicoctl node diags`: what one wants to know about this machine's node, in one archive.
 //!
-//! Tools that are missing are told and left out. It starts no container and fetches no image: what a container could tell
+//! Tools that are missing are reported and left out. It starts no container and fetches no image: what a container could tell
 //! is asked of the node's own, if it runs.
 
 use crate::archive;
@@ -33,7 +33,7 @@ const COMMANDS: &[(&str, &str, &str)] = &[
 /// Collects everything below a new folder of `temporary`, and packs it.
 ///
 /// # Errors
-/// When the folder cannot be made. Everything else that fails is told and left out.
+/// When the folder cannot be made. Everything else that fails is reported and left out.
 pub async fn collect(log_dir: &Path, temporary: &Path, context: &mut Context) -> Result<()> {
     let programs = Programs::of(context);
     context.print("Collecting diagnostics\n")?;
@@ -199,7 +199,7 @@ fn copy_logs(log_dir: &Path, target: &Path, context: &mut Context) -> Result<()>
         .map_err(|error| Failure::new(format!("Error creating log directory: {error}")))
 }
 
-/// Copies files and folders; links, sockets and the like are no logs.
+/// Copies files and folders; links, sockets and the like are not logs.
 fn copy_tree(source: &Path, target: &Path) -> std::io::Result<()> {
     std::fs::create_dir_all(target)?;
     for entry in std::fs::read_dir(source)? {

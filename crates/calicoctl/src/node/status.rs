@@ -2,7 +2,8 @@
 
 use crate::context::Context;
 use crate::failure::{Failure, Result};
-use bird_control::{BirdError, Family, Peer};
+use bird_control::{BirdError, Peer};
+use model::IpVersion;
 use std::path::{Path, PathBuf};
 
 /// Where to look; a test looks elsewhere.
@@ -37,14 +38,17 @@ pub async fn report(host: &Host, context: &mut Context) -> Result<()> {
         (bird, bird6) => {
             let mut both_families = false;
             if bird {
-                both_families = print_peers(Family::V4, "bird.ctl", host, context).await?;
+                both_families = print_peers(IpVersion::V4, "bird.ctl", host, context).await?;
             } else {
                 context.print("\nINFO: BIRDv4 process: 'bird' is not running.\n")?;
             }
             if bird6 {
-                print_peers(Family::V6, "bird6.ctl", host, context).await?;
+                print_peers(IpVersion::V6, "bird6.ctl", host, context).await?;
             } else if both_families {
-                print_peers(Family::V6, "bird.ctl", host, context).await?;
+                print_peers(IpVersion::V6, "bird.ctl", host, context).await?;
+            } else if host.sockets.iter().any(|folder| folder.join("bird6.ctl").exists()) {
+                // The native speaker answers for both families, at two sockets.
+                print_peers(IpVersion::V6, "bird6.ctl", host, context).await?;
             } else {
                 context.print("\nINFO: BIRDv6 process: 'bird6' is not running.\n")?;
             }
@@ -54,7 +58,7 @@ pub async fn report(host: &Host, context: &mut Context) -> Result<()> {
 }
 
 /// Prints the peers of one family. True when the same BIRD has peers of the other family, too.
-async fn print_peers(family: Family, socket: &str, host: &Host, context: &mut Context) -> Result<bool> {
+async fn print_peers(family: IpVersion, socket: &str, host: &Host, context: &mut Context) -> Result<bool> {
     let version = family.number();
     context.print(&format!("\nIPv{version} BGP status\n"))?;
     let sockets: Vec<PathBuf> = host.sockets.iter().map(|folder| folder.join(socket)).collect();

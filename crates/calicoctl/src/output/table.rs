@@ -29,7 +29,7 @@ pub fn render(
     let mut out = String::new();
     for answer in answers {
         let kind = answer.kind();
-        let entry = entry_of(kind).ok_or_else(|| Failure::new(format!("there is no table for {kind}")))?;
+        let entry = entry_of(kind).ok_or_else(|| Failure::new(format!("no table for {kind}")))?;
         let columns = headings(entry, choice, with_namespace)?;
         let mut text = row(columns.iter().copied());
         for resource in answer.resources() {

@@ -130,7 +130,7 @@ fn joined(arguments: &[Value], expected: usize) -> std::result::Result<Value, Te
 struct Names(BTreeSet<String>);
 
 impl Names {
-    /// Every word after a point. Some may stand in text or strings; those do no harm.
+    /// Every word after a point. Some may be in text or strings; those do no harm.
     fn of(template: &str) -> Self {
         let mut names = BTreeSet::new();
         for (place, _) in template.match_indices('.') {

@@ -175,7 +175,7 @@ async fn follow(
 
 /// Whether a server answers for an embedded store.
 fn is_served(folder: &Path) -> bool {
-    UnixStream::connect(kvstore::socket_path(folder)).is_ok()
+    UnixStream::connect(kvstore_engine::socket_path(folder)).is_ok()
 }
 
 /// Reads one object or all of a kind; also says which entries could not be read.
@@ -192,7 +192,9 @@ pub(super) async fn read(
         }
         let resource = match client.get_any(*kind, namespace, name, None).await {
             Err(error)
-                if error.is_does_not_exist() && *kind == Kind::IPAMConfiguration && name == "default" =>
+                if error.is_does_not_exist()
+                    && *kind == Kind::IPAMConfiguration
+                    && name == api::words::GLOBAL_NAME =>
             {
                 settings_in_force(client).await?.ok_or(error)?
             }
@@ -237,7 +239,7 @@ async fn settings_in_force(client: &Client) -> std::result::Result<Option<Resour
     if let Some(persistence) = &record.kubevirt_vm_address_persistence {
         spec["kubeVirtVMAddressPersistence"] = persistence.as_str().into();
     }
-    let value = serde_json::json!({"metadata": {"name": "default"}, "spec": spec});
+    let value = serde_json::json!({"metadata": {"name": api::words::GLOBAL_NAME}, "spec": spec});
     let resource = Resource::from_value(Kind::IPAMConfiguration, value);
     resource.map(Some).map_err(|error| Refusal::Text(error.to_string()))
 }
@@ -264,7 +266,7 @@ fn strip(answer: &mut Answer) {
 
 /// The AS number of nodes without one of their own.
 async fn as_number(client: &Client) -> String {
-    match client.resource::<BGPConfigurationSpec>().get("", "default").await {
+    match client.resource::<BGPConfigurationSpec>().get("", api::words::GLOBAL_NAME).await {
         Ok(configuration) => configuration
             .spec
             .as_number

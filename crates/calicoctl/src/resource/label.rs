@@ -56,6 +56,9 @@ pub async fn run(args: &LabelArgs, context: &mut Context) -> Result<()> {
     let Identity { kind: target_kind, namespace, name: target_name } = target;
     let mut resource = match client.get_any(*target_kind, namespace, target_name, None).await {
         Ok(resource) => resource,
+        Err(error) if error.is_does_not_exist() => {
+            return Err(Failure::new(format!("{kind} {name} not found")));
+        }
         Err(error) => {
             let refusal = operations::Refusal::from(error);
             return Err(Failure::new(format!("failed to get {kind} {name}, error {refusal}")));

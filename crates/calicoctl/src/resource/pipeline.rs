@@ -1,7 +1,7 @@
 //! Many objects at once: as many requests under way as the store likes, results in the order of the input.
 //!
 //! Objects that others depend on go first (tiers before policies, filters before peers), and last when objects are
-//! deleted. Pools go one at a time, because each is checked against the ones before it. An object that stands in the
+//! deleted. Pools go one at a time, because each is checked against the ones before it. An object that is in the
 //! input twice is worked on twice, in order.
 
 use super::target::Identity;

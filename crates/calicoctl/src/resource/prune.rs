@@ -12,6 +12,7 @@ use super::target::Identity;
 use crate::context::Context;
 use crate::failure::{Failure, Result};
 use crate::kinds::KINDS;
+use api::words;
 use api::{Kind, Resource};
 use client::{Client, ListQuery};
 use futures::StreamExt as _;
@@ -78,25 +79,31 @@ fn protected(resource: &Resource) -> Option<&'static str> {
     match kind {
         Kind::ClusterInformation => Some(made_by_calico),
         Kind::Node | Kind::WorkloadEndpoint => Some(made_by_kubernetes),
-        Kind::Tier if matches!(name, "default" | "kube-admin" | "kube-baseline") => Some(made_by_calico),
+        Kind::Tier if matches!(name, words::DEFAULT_TIER | words::ADMIN_TIER | words::BASELINE_TIER) => {
+            Some(made_by_calico)
+        }
         Kind::Tier if matches!(name, "adminnetworkpolicy" | "baselineadminnetworkpolicy") => {
             Some(made_by_calico)
         }
-        Kind::Profile if starts(&["kns.", "ksa."]) => Some(made_by_kubernetes),
+        Kind::Profile
+            if starts(&[words::NAMESPACE_PROFILE_PREFIX, words::SERVICE_ACCOUNT_PROFILE_PREFIX]) =>
+        {
+            Some(made_by_kubernetes)
+        }
         Kind::Profile if starts(&["projectcalico-default-"]) => Some(made_by_calico),
         Kind::NetworkPolicy | Kind::GlobalNetworkPolicy
             if starts(&["knp.default.", "kcnp.", "kanp.", "kbanp."]) =>
         {
             Some(made_by_kubernetes)
         }
-        Kind::HostEndpoint if resource.metadata().labels.contains_key("projectcalico.org/created-by") => {
+        Kind::HostEndpoint if resource.metadata().labels.contains_key(words::LABEL_CREATED_BY) => {
             Some(made_by_calico)
         }
         Kind::BGPConfiguration
         | Kind::FelixConfiguration
         | Kind::IPAMConfiguration
         | Kind::KubeControllersConfiguration
-            if name == "default" =>
+            if name == words::GLOBAL_NAME =>
         {
             Some(made_by_calico)
         }

@@ -15,13 +15,13 @@ use crate::output::table::{Choice, Growing};
 use crate::output::{Answer, Format, json, name_line};
 use api::Resource;
 use client::{Client, ListQuery, ResourceEvent};
+use daemon::Backoff;
 use futures::StreamExt as _;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The pauses before a broken watch is begun again.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(200);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const PAUSES: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(5));
 
 /// Shows one kind, or one object, and its changes.
 ///
@@ -115,11 +115,11 @@ impl Follower<'_> {
             ListQuery::in_namespace(&target.namespace)
         };
         query.name = Some(target.name.clone()).filter(|name| !name.is_empty());
-        let (mut pause, mut is_first, mut is_told) = (SHORTEST_PAUSE, true, false);
+        let (mut backoff, mut is_first, mut is_told) = (PAUSES, true, false);
         loop {
             match client.list_any(target.kind, &query).await {
                 Ok(list) => {
-                    pause = SHORTEST_PAUSE;
+                    backoff.reset();
                     is_told = false;
                     for entry in &list.invalid {
                         context.warn(&format!(
@@ -156,8 +156,7 @@ impl Follower<'_> {
                 }
                 Err(_) => {}
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            tokio::time::sleep(backoff.pause()).await;
         }
     }
 
@@ -219,7 +218,7 @@ struct Printer<'a> {
 impl<'a> Printer<'a> {
     fn new(target: &Identity, format: &'a Format, with_namespace: bool, settings: Settings) -> Result<Self> {
         let kind = target.kind;
-        let entry = entry_of(kind).ok_or_else(|| Failure::new(format!("there is no table for {kind}")))?;
+        let entry = entry_of(kind).ok_or_else(|| Failure::new(format!("no table for {kind}")))?;
         let table = match format {
             Format::Ps => Some(Growing::new(entry, &Choice::Narrow, with_namespace)?),
             Format::Wide => Some(Growing::new(entry, &Choice::Wide, with_namespace)?),

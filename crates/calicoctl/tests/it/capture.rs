@@ -1,6 +1,6 @@
 //! A context whose output a test can read, for commands that look at the machine and are called below the command line.
 
-use crate::harness::{Buffer, Variables};
+use crate::harness::{Buffer, environment};
 use calicoctl::context::{Context, Globals, Surroundings};
 use std::collections::BTreeMap;
 use std::io;
@@ -14,7 +14,7 @@ pub(crate) fn context(variables: &[(&str, &str)]) -> (Context, Buffer) {
         stdin: Box::new(io::empty()),
         stdout: Box::new(printed.clone()),
         stderr: Box::new(io::sink()),
-        environment: Box::new(Variables(variables.collect())),
+        environment: environment(&variables.collect()),
         colours: false,
         progress: false,
         width: None,

@@ -10,7 +10,13 @@ const KUBECTL: &str = r#"case "$*" in
 esac
 case "$*" in
 "get nodes -o json") echo '{"items":[{"metadata":{"name":"n1"}},{"metadata":{"name":"n2"}}]}';;
-"get namespaces -o json") echo '{"items":[{"metadata":{"name":"default"}},{"metadata":{"name":"calico-system"}}]}';;
+"get namespaces -o json") echo '{"items":[{"metadata":{"name":"default"}},{"metadata":{"name":"calico-system"}},{"metadata":{"name":"kube-system"}}]}';;
+"get daemonsets -n kube-system -o json") echo '{"items":[{"metadata":{"name":"canal"},"spec":{"selector":{"matchLabels":{"k8s-app":"canal"}}}},{"metadata":{"name":"kube-proxy"},"spec":{"selector":{"matchLabels":{"k8s-app":"kube-proxy"}}}}]}';;
+"get deployments -n kube-system -o json"|"get statefulsets -n kube-system -o json") echo '{"items":[]}';;
+"get pods -n kube-system --selector=k8s-app=canal -o json") echo '{"items":[{"metadata":{"name":"canal-x","namespace":"kube-system"},"spec":{"nodeName":"n1"}}]}';;
+"get pods -n kube-system "*) echo "this one is not ours" >&2; exit 1;;
+*"canal-x -c calico-node -- calico component node dump "*) echo "native $*";;
+*"canal-x -c calico-node -- "*) echo "no such program in an empty image" >&2; exit 1;;
 "get daemonsets -n calico-system -o json") echo '{"items":[{"spec":{"selector":{"matchLabels":{"k8s-app":"calico-node"}}}}]}';;
 "get deployments -n calico-system -o json"|"get statefulsets -n calico-system -o json") echo '{"items":[]}';;
 "get pods -n calico-system --selector=k8s-app=calico-node -o json") echo '{"items":[
@@ -21,7 +27,7 @@ case "$*" in
 "get secret typha-certs -n calico-system -o json") echo '{"metadata":{"name":"typha-certs","namespace":"calico-system"},"data":{"tls.crt":"Y2VydA==","tls.key":"c2VjcmV0"}}';;
 "get secret "*) echo NotFound >&2; exit 1;;
 *"ls /var/log/calico/cni") echo cni.log;;
-*"ipset list") echo not here >&2; exit 1;;
+*"ipset list"|*"node dump ipset") echo not here >&2; exit 1;;
 "get configmaps --all-namespaces -o yaml") echo unsupported.operator.tigera.io/x;;
 *) echo "answer to $*";;
 esac"#;
@@ -76,6 +82,21 @@ async fn a_bundle_of_the_cluster() {
         file("nodes/n2/cni.log.log"),
         "answer to exec -n calico-system -t calico-node-b -c calico-node -- cat /var/log/calico/cni/cni.log\n"
     );
+    // An image without programs tells by itself; of a namespace that others share, only Calico's pods are looked at.
+    for (name, what) in [
+        ("ip-route.txt", "route"),
+        ("nft-ruleset.txt", "nft"),
+        ("ipset-list.txt", "ipset"),
+        ("conntrack-list.txt", "conntrack"),
+        ("tc-qdisc.txt", "qdisc"),
+        ("cni.log.log", "cni-logs"),
+    ] {
+        let expected = format!(
+            "native exec -n kube-system -t canal-x -c calico-node -- calico component node dump {what}\n"
+        );
+        assert_eq!(file(&format!("nodes/n1/{name}")), expected);
+    }
+    assert!(!text.contains("kube-proxy"), "{text}");
     // Nothing says that eBPF is off, so it is asked for.
     assert!(file("nodes/n2/bpf-routes.json").contains("bpf routes dump --json"));
     assert_eq!(file("nodes/n2/ipset-list.txt"), "not here\n");

@@ -88,12 +88,11 @@ fn from_under_egress_is_reported_and_shown() {
     let found = shell.run(&format!("explain --offline {folder} --from shop/web --to shop/db:5432"));
     assert!(found.stdout.starts_with("DENIED  "), "{}", found.stdout);
     assert!(
-        found.stdout.contains("spec.egress[0].from is no field of this rule: did you mean `to`?"),
+        found.stdout.contains("spec.egress[0].from is not a field of this rule: did you mean `to`?"),
         "{}",
         found.stdout
     );
-    let warning =
-        "Warning: NetworkPolicy shop/out: spec.egress[0].from is no field of this rule: did you mean `to`?";
+    let warning = "Warning: NetworkPolicy shop/out: spec.egress[0].from is not a field of this rule: did you mean `to`?";
     assert!(found.stderr.contains(warning), "{}", found.stderr);
 }
 
@@ -208,7 +207,7 @@ fn mistakes_are_told_in_a_sentence() {
     for (line, message) in [
         (
             format!("explain --offline {folder} --from shop/wep --to shop/db:80"),
-            "there is no pod, service or node 'shop/wep': did you mean `shop/web`?",
+            "pod, service or node 'shop/wep' not found: did you mean `shop/web`?",
         ),
         (format!("explain --offline {folder} --from shop/web --to shop/db"), "which port?"),
         (

@@ -1,7 +1,7 @@
 //! Runs one command line in this process and keeps what it printed.
 
 use calicoctl::context::Surroundings;
-use client::config::Environment;
+use daemon::{Environment, Variables};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, Cursor, Write};
@@ -49,7 +49,7 @@ impl Shell {
         let folder = Folder::new("calicoctl").expect("a folder");
         let path = folder.path().join("data").display().to_string();
         // Commands that read do not make one.
-        drop(kvstore::Store::open(&path, kvstore::Options::default()).expect("making a store"));
+        drop(kvstore_engine::Store::open(&path, kvstore_engine::Options::default()).expect("making a store"));
         Self::with(&[("DATASTORE_TYPE", "embedded"), ("EMBEDDED_PATH", &path)], folder)
     }
 
@@ -99,7 +99,7 @@ impl Shell {
             stdin: Box::new(Cursor::new(self.stdin.clone())),
             stdout: Box::new(stdout.clone()),
             stderr: Box::new(stderr.clone()),
-            environment: Box::new(Variables(self.variables.clone())),
+            environment: environment(&self.variables),
             colours: self.colours,
             progress: false,
             width: self.width,
@@ -147,19 +147,8 @@ impl Write for Buffer {
     }
 }
 
-/// An environment of variables alone; files are those of the machine, except the default configuration file.
-pub(crate) struct Variables(pub(crate) BTreeMap<String, String>);
-
-impl Environment for Variables {
-    fn variable(&self, name: &str) -> Option<OsString> {
-        self.0.get(name).map(OsString::from)
-    }
-
-    fn read_file(&self, path: &Path) -> io::Result<String> {
-        std::fs::read_to_string(path)
-    }
-
-    fn exists(&self, path: &Path) -> bool {
-        path != Path::new(client::config::DEFAULT_CONFIG_PATH) && path.exists()
-    }
+/// These variables; files are those of the machine, except the default configuration file.
+pub(crate) fn environment(variables: &BTreeMap<String, String>) -> Box<dyn Environment + Send + Sync> {
+    let default = Path::new(client::config::DEFAULT_CONFIG_PATH);
+    Box::new(Variables::new(variables).without_file(default))
 }

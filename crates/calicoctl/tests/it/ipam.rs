@@ -34,16 +34,19 @@ fn embedded_with(records: &[(&str, &str)]) -> Shell {
 fn put(shell: &Shell, records: &[(&str, &str)]) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
-        let store =
-            kvstore::Store::open(shell.path("data"), kvstore::Options::default()).expect("opening the store");
+        let store = kvstore_engine::Store::open(shell.path("data"), kvstore_engine::Options::default())
+            .expect("opening the store");
         for (key, value) in records {
             let key = key.as_bytes().to_vec().into();
             if value.is_empty() {
-                let delete = kvstore::DeleteRangeRequest { key, ..Default::default() };
+                let delete = kvstore_engine::DeleteRangeRequest { key, ..Default::default() };
                 store.delete_range(delete).await.expect("deleting");
             } else {
                 let value = value.as_bytes().to_vec().into();
-                store.put(kvstore::PutRequest { key, value, ..Default::default() }).await.expect("putting");
+                store
+                    .put(kvstore_engine::PutRequest { key, value, ..Default::default() })
+                    .await
+                    .expect("putting");
             }
         }
     });
@@ -51,9 +54,9 @@ fn put(shell: &Shell, records: &[(&str, &str)]) {
 
 /// The raw value of a key in a shell's embedded store.
 fn get(shell: &Shell, key: &str) -> Option<String> {
-    let store =
-        kvstore::Store::open(shell.path("data"), kvstore::Options::default()).expect("opening the store");
-    let range = kvstore::RangeRequest { key: key.as_bytes().to_vec().into(), ..Default::default() };
+    let store = kvstore_engine::Store::open(shell.path("data"), kvstore_engine::Options::default())
+        .expect("opening the store");
+    let range = kvstore_engine::RangeRequest { key: key.as_bytes().to_vec().into(), ..Default::default() };
     let response = store.range(&range).expect("reading");
     response.kvs.first().map(|entry| String::from_utf8_lossy(&entry.value).into_owned())
 }

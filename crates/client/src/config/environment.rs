@@ -1,46 +1,13 @@
 //! Settings from environment variables, bare or with Calico's prefix, read from an injected source.
 
-use super::parameters::{PARAMETERS, Parameter};
+use super::parameters::PARAMETERS;
 use super::{Mistake, Settings};
+use daemon::Environment;
+use settings::Parameter;
 use std::ffi::OsString;
-use std::io;
-use std::path::Path;
 
 /// The prefix that is looked up first.
 const PREFIX: &str = "CALICO_";
-
-/// What a configuration may be read from. Tests use a map; programs use [`SystemEnvironment`].
-pub trait Environment {
-    /// The value of a variable, when it is set (even to nothing).
-    fn variable(&self, name: &str) -> Option<OsString>;
-
-    /// The text of a file.
-    ///
-    /// # Errors
-    /// When it cannot be read.
-    fn read_file(&self, path: &Path) -> io::Result<String>;
-
-    /// Whether there is something at this path.
-    fn exists(&self, path: &Path) -> bool;
-}
-
-/// The variables and files of this process.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct SystemEnvironment;
-
-impl Environment for SystemEnvironment {
-    fn variable(&self, name: &str) -> Option<OsString> {
-        std::env::var_os(name)
-    }
-
-    fn read_file(&self, path: &Path) -> io::Result<String> {
-        std::fs::read_to_string(path)
-    }
-
-    fn exists(&self, path: &Path) -> bool {
-        path.exists()
-    }
-}
 
 /// Reads every parameter that has a variable. A variable that is set to nothing counts as not set, except that the
 /// prefixed one, once set, hides the bare one.
@@ -61,17 +28,15 @@ pub(super) fn read(environment: &dyn Environment) -> Result<Settings, Vec<Mistak
     if mistakes.is_empty() { Ok(settings) } else { Err(mistakes) }
 }
 
-fn lookup(parameter: &Parameter, environment: &dyn Environment) -> Option<(String, OsString)> {
-    let names = parameter.variables();
+fn lookup(parameter: &Parameter<Settings>, environment: &dyn Environment) -> Option<(String, OsString)> {
+    let names = variables(parameter);
     names.into_iter().find_map(|name| environment.variable(&name).map(|value| (name, value)))
 }
 
-impl Parameter {
-    /// The variables that set this parameter, in the order they are looked up.
-    #[must_use]
-    pub fn variables(&self) -> Vec<String> {
-        let Some(name) = self.variable else { return Vec::new() };
-        let prefixed = format!("{PREFIX}{name}");
-        if self.prefixed_only { vec![prefixed] } else { vec![prefixed, name.to_owned()] }
-    }
+/// The variables that set a parameter, in the order they are looked up.
+pub(super) fn variables(parameter: &Parameter<Settings>) -> Vec<String> {
+    let Some(name) = parameter.variable else { return Vec::new() };
+    let prefixed = format!("{PREFIX}{name}");
+    // Calico reads the token from the prefixed variable alone.
+    if name == "K8SAPITOKEN" { vec![prefixed] } else { vec![prefixed, name.to_owned()] }
 }

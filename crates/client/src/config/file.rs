@@ -2,11 +2,12 @@
 //!
 //! Names are matched without regard to case, because Calico's decoder does so and files in use rely on it.
 
-use super::parameters::{PARAMETERS, ValueType};
+use super::parameters::PARAMETERS;
 use super::{CONFIG_KIND, Mistake, Settings};
 use api::kind::API_VERSION;
 use api::schema::Schema as _;
 use saphyr::{LoadableYamlNode as _, MarkedYaml, Marker, Scalar, YamlData};
+use settings::Holds;
 
 /// Reads the settings of one file.
 pub(super) fn read(origin: &str, text: &str) -> Result<Settings, Vec<Mistake>> {
@@ -84,15 +85,15 @@ impl Reader<'_> {
         let YamlData::Value(scalar) = &value.data else {
             return Err("must be a single value, not a list or a map".to_owned());
         };
-        let fits = match (parameter.value_type, scalar) {
+        let fits = match (parameter.holds, scalar) {
             (_, Scalar::Null) => return Ok(()),
             // A number or a truth value is fine where text is wanted: a password may be all digits.
-            (ValueType::Text | ValueType::Secret, _) => true,
-            (ValueType::Bool, scalar) => matches!(scalar, Scalar::Boolean(_)),
-            (ValueType::Number, scalar) => matches!(scalar, Scalar::Integer(_) | Scalar::FloatingPoint(_)),
+            (Holds::Text | Holds::Secret, _) => true,
+            (Holds::Bool, scalar) => matches!(scalar, Scalar::Boolean(_)),
+            (Holds::Number, scalar) => matches!(scalar, Scalar::Integer(_) | Scalar::FloatingPoint(_)),
         };
         if !fits {
-            let wanted = if parameter.value_type == ValueType::Bool { "true or false" } else { "a number" };
+            let wanted = if parameter.holds == Holds::Bool { "true or false" } else { "a number" };
             return Err(format!("must be {wanted}"));
         }
         match self.raw(value) {
@@ -203,11 +204,11 @@ fn without_secrets(line: &str, shown: usize) -> String {
     let lower = line.to_ascii_lowercase();
     let after_secret_name = PARAMETERS
         .iter()
-        .filter(|parameter| parameter.value_type == ValueType::Secret)
+        .filter(|parameter| parameter.holds == Holds::Secret)
         .filter_map(|parameter| {
             let name = parameter.field.to_ascii_lowercase();
             let end = lower.find(&name)? + name.len();
-            // `etcdKeyFile` starts with `etcdKey` and is no secret.
+            // `etcdKeyFile` starts with `etcdKey` and is not a secret.
             (!lower[end..].starts_with("file")).then(|| line[..end].chars().count())
         })
         .min()

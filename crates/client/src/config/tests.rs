@@ -1,41 +1,12 @@
 //! The configuration from files and variables, on an environment made of maps.
 
+use super::environment;
 use super::parameters::{PARAMETERS, reference_page};
 use super::*;
-use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::io;
+use daemon::Variables;
 
-/// The text of a file that exists and cannot be read.
-const UNREADABLE: &str = "(unreadable)";
-
-#[derive(Default)]
-struct Fake {
-    variables: BTreeMap<String, OsString>,
-    files: BTreeMap<PathBuf, String>,
-}
-
-impl Environment for Fake {
-    fn variable(&self, name: &str) -> Option<OsString> {
-        self.variables.get(name).cloned()
-    }
-
-    fn read_file(&self, path: &Path) -> io::Result<String> {
-        match self.files.get(path) {
-            Some(text) if text == UNREADABLE => Err(io::ErrorKind::PermissionDenied.into()),
-            Some(text) => Ok(text.clone()),
-            None => Err(io::ErrorKind::NotFound.into()),
-        }
-    }
-
-    fn exists(&self, path: &Path) -> bool {
-        self.files.contains_key(path)
-    }
-}
-
-fn variables(pairs: &[(&str, &str)]) -> Fake {
-    let variables = pairs.iter().map(|(name, value)| ((*name).to_owned(), OsString::from(value))).collect();
-    Fake { variables, ..Fake::default() }
+fn variables(pairs: &[(&str, &str)]) -> Variables {
+    Variables::new(pairs.iter().copied()).with_files::<PathBuf, String>([])
 }
 
 fn from_variables(pairs: &[(&str, &str)]) -> ClientConfig {
@@ -43,7 +14,7 @@ fn from_variables(pairs: &[(&str, &str)]) -> ClientConfig {
 }
 
 fn from_text(text: &str) -> Result<ClientConfig, ConfigError> {
-    ClientConfig::from_text("calicoctl.cfg", text, &Fake::default())
+    ClientConfig::from_text("calicoctl.cfg", text, &variables(&[]))
 }
 
 fn spec(lines: &str) -> String {
@@ -69,7 +40,7 @@ fn the_type_of_store_is_detected() {
 #[test]
 fn every_variable_is_read_with_and_without_prefix() {
     for parameter in PARAMETERS {
-        for name in parameter.variables() {
+        for name in environment::variables(parameter) {
             // A truth value is valid text, and 1 is a valid number.
             let value = match parameter.field {
                 "datastoreType" => "etcdv3",
@@ -115,19 +86,17 @@ fn all_mistakes_of_the_environment_come_at_once() {
         error,
         "3 mistakes in the configuration:\n\
          DATASTORE_TYPE: unknown datastore type 'etcd': must be one of etcdv3, kubernetes, embedded\n\
-         K8S_INSECURE_SKIP_TLS_VERIFY: 'maybe' is neither true nor false\n\
-         K8S_CLIENT_QPS: 'fast' is not a number"
+         K8S_INSECURE_SKIP_TLS_VERIFY: must be true or false\n\
+         K8S_CLIENT_QPS: 'fast' is not a number in its range"
     );
 }
 
 #[test]
 fn a_kubeconfig_in_the_home_directory_is_found() {
     let home = |files: &[&str], more: &[(&str, &str)]| {
-        let mut environment = variables(&[("HOME", "/root")]);
-        environment
-            .variables
-            .extend(more.iter().map(|(name, value)| ((*name).to_owned(), OsString::from(value))));
-        environment.files = files.iter().map(|path| (PathBuf::from(path), String::new())).collect();
+        let environment = variables(&[("HOME", "/root")])
+            .with(more.iter().copied())
+            .with_files(files.iter().map(|path| (path, "")));
         ClientConfig::from_environment(&environment).expect("valid").kubernetes.kubeconfig
     };
     assert_eq!(home(&["/root/.kube/config"], &[]), "/root/.kube/config");
@@ -140,8 +109,7 @@ fn a_kubeconfig_in_the_home_directory_is_found() {
 #[test]
 fn messages_blame_the_setting_that_was_made() {
     let target = |pairs: &[(&str, &str)]| {
-        let mut environment = variables(pairs);
-        environment.files.insert("/root/.kube/config".into(), String::new());
+        let environment = variables(pairs).with_files([("/root/.kube/config", "")]);
         ClientConfig::from_environment(&environment).expect("valid").target()
     };
     for (pairs, expected) in [
@@ -168,13 +136,12 @@ fn the_beginning_of_interface_names_comes_from_felix_s_variable() {
 
 #[test]
 fn a_file_is_the_whole_configuration() {
-    let mut environment = variables(&[("ETCD_USERNAME", "from-the-environment")]);
+    let environment = variables(&[("ETCD_USERNAME", "from-the-environment")]);
     let text = spec("  etcdEndpoints: http://file:2379\n");
-    environment.files.insert(DEFAULT_CONFIG_PATH.into(), text.clone());
-    let config = ClientConfig::load(None, &environment).expect("valid");
+    let with_file = environment.clone().with_files([(DEFAULT_CONFIG_PATH, &text)]);
+    let config = ClientConfig::load(None, &with_file).expect("valid");
     assert_eq!((config.etcd.endpoints.as_str(), config.etcd.username.as_str()), ("http://file:2379", ""));
 
-    environment.files.clear();
     let config = ClientConfig::load(None, &environment).expect("the environment alone");
     assert_eq!(config.etcd.username, "from-the-environment");
 
@@ -182,7 +149,7 @@ fn a_file_is_the_whole_configuration() {
         .expect_err("a named file must exist");
     assert!(error.to_string().starts_with("cannot read the configuration file /no/such.cfg: "), "{error}");
 
-    environment.files.insert(DEFAULT_CONFIG_PATH.into(), UNREADABLE.into());
+    let environment = environment.with_unreadable_file(DEFAULT_CONFIG_PATH);
     let error =
         ClientConfig::load(None, &environment).expect_err("a default file that is there must be readable");
     assert!(
@@ -190,7 +157,7 @@ fn a_file_is_the_whole_configuration() {
         "{error}"
     );
 
-    environment.files.insert("/my.cfg".into(), text);
+    let environment = environment.with_files([("/my.cfg", text)]);
     assert_eq!(
         ClientConfig::load(Some(Path::new("/my.cfg")), &environment).expect("valid").etcd.endpoints,
         "http://file:2379"

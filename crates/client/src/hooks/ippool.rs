@@ -145,7 +145,7 @@ async fn disable(client: &Client, name: &str, options: &DeleteOptions) -> Result
         && pool.metadata.uid != *uid
     {
         let key = Key::resource(Kind::IPPool, "", name).to_string();
-        return Err(Error::DoesNotExist { key, reason: format!("there is no object with uid {uid}") });
+        return Err(Error::DoesNotExist { key, reason: format!("no object with uid {uid}") });
     }
     if pool.spec.disabled {
         return Ok((pool, options.clone()));

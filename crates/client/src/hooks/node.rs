@@ -40,7 +40,7 @@ impl KindHooks for NodeHooks {
     }
 }
 
-/// Releases addresses, whoever holds them. An address that is free already is no error.
+/// Releases addresses, whoever holds them. An address that is free already is not an error.
 async fn release_addresses(ipam: &Ipam, addresses: &BTreeSet<IpAddr>) -> Result<()> {
     let releases: Vec<Release> = addresses.iter().copied().map(Release::of).collect();
     match ipam.release_ips(&releases).await?.failure {

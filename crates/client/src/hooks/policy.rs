@@ -3,7 +3,7 @@
 
 use super::KindHooks;
 use crate::Client;
-use api::scalars::names::DEFAULT_TIER;
+use api::words::DEFAULT_TIER;
 use api::{Kind, Resource};
 use async_trait::async_trait;
 use datastore::{Error, Result};
@@ -25,7 +25,7 @@ impl KindHooks for Policy {
     }
 }
 
-/// The tier that a policy names; `None` for the default one and for objects that are no policies.
+/// The tier that a policy names; `None` for the default one and for objects that are not policies.
 pub(super) fn tier_of(resource: &Resource) -> Option<&str> {
     let tier = match resource {
         Resource::NetworkPolicy(policy) => &policy.spec.tier,

@@ -4,7 +4,7 @@ use crate::stores::{RealEtcd, Store};
 use api::document::{self, Checks};
 
 const INPUT: &str = include_str!("../data/felix-input.yaml");
-const STORED_BY_CALICO: &str = include_str!("../data/felix-etcd.txt");
+const STORED_BY_CALICO: &str = include_str!("../../../testkit/data/felix-etcd.txt");
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stored_bytes_equal_those_of_calico() {

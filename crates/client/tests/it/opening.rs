@@ -30,7 +30,8 @@ async fn a_store_that_somebody_holds_is_not_taken() {
     let folder = Folder::new("opening").expect("a folder");
     let config = embedded(&folder);
     // Opened behind the client's back, as another program would; the lock does not tell who is in which process.
-    let held = kvstore::Store::open(&config.embedded_path, kvstore::Options::default()).expect("opening");
+    let held = kvstore_engine::Store::open(&config.embedded_path, kvstore_engine::Options::default())
+        .expect("opening");
     let error = match open_backend(&config).await {
         Err(error @ OpenError::InUse { .. }) => error.to_string(),
         Err(other) => panic!("{other}"),

@@ -104,7 +104,7 @@ impl Store for RealEtcd {
 
 /// The embedded store, opened by this process.
 pub(crate) struct Embedded {
-    store: std::sync::Arc<kvstore::Store>,
+    store: std::sync::Arc<kvstore_engine::Store>,
     client: Client,
     _folder: Folder,
 }
@@ -113,7 +113,8 @@ impl Embedded {
     pub(crate) async fn open() -> Self {
         let folder = Folder::new("client").expect("a folder");
         let store =
-            kvstore::Store::open(folder.path().join("data"), kvstore::Options::default()).expect("opening");
+            kvstore_engine::Store::open(folder.path().join("data"), kvstore_engine::Options::default())
+                .expect("opening");
         let backend = datastore::etcd::EtcdBackend::embedded(store.clone());
         Self { store, client: Client::new(std::sync::Arc::new(backend)), _folder: folder }
     }
@@ -131,7 +132,7 @@ impl Store for Embedded {
     fn put_legacy_policy<'a>(&'a self, namespace: &'a str, name: &'a str) -> Pending<'a, ()> {
         Box::pin(async move {
             let key = format!("{POLICIES}/{namespace}/default.{name}");
-            let put = kvstore::PutRequest {
+            let put = kvstore_engine::PutRequest {
                 key: key.into_bytes().into(),
                 value: legacy_policy(namespace, name).into_bytes().into(),
                 ..Default::default()
@@ -147,7 +148,7 @@ impl Store for Embedded {
             if let Some(last) = end.last_mut() {
                 *last += 1;
             }
-            let range = kvstore::RangeRequest {
+            let range = kvstore_engine::RangeRequest {
                 key: prefix.clone().into_bytes().into(),
                 range_end: end.into(),
                 ..Default::default()

@@ -1,7 +1,7 @@
 //! Programs in real folders.
 
 use super::*;
-use crate::testing::Variables;
+use daemon::Variables;
 use std::fs::Permissions;
 
 struct Case {
@@ -33,7 +33,8 @@ impl Case {
     }
 
     fn install(&self, variables: &[(&str, &str)], folders: &[&str]) -> Result<(), ProgramError> {
-        let settings = Settings::read(&Variables::new(variables), "host").expect("usable variables");
+        let settings =
+            Settings::read(&Variables::new(variables.iter().copied()), "host").expect("usable variables");
         let folders: Vec<PathBuf> = folders.iter().map(|name| self.path(name)).collect();
         install(&settings, &self.path("program"), Some(&self.path("image")), &folders)
     }
@@ -53,14 +54,25 @@ impl Case {
     }
 }
 
+/// What is in a folder afterwards; the image of these tests brings `portmap` and `tuning`.
+const EVERYTHING: [&str; 7] = [
+    "bandwidth 755 tortie",
+    "calico 755 tortie",
+    "calico-ipam 755 tortie",
+    "host-local 755 tortie",
+    "loopback 755 tortie",
+    "portmap 755 portmap",
+    "tuning 755 tuning",
+];
+
 #[test]
 fn plugins_go_into_every_writeable_folder_with_narrow_modes() {
     let case = Case::new();
     case.install(&[], &["bin", "second", "missing"]).expect("an installation");
-    let expected =
-        ["calico 755 tortie", "calico-ipam 755 tortie", "portmap 755 portmap", "tuning 755 tuning"];
-    assert_eq!(case.listed("bin"), expected);
-    assert_eq!(case.listed("second"), expected);
+    assert_eq!(case.listed("bin"), EVERYTHING);
+    assert_eq!(case.listed("second"), EVERYTHING);
+    let number = |name: &str| std::fs::metadata(case.path("bin").join(name)).expect("a file").ino();
+    assert_eq!(number("loopback"), number("calico"), "one file under several names");
 }
 
 #[test]
@@ -72,13 +84,17 @@ fn skipped_and_kept_programs() {
     case.install(&variables, &["bin"]).expect("an installation");
     assert_eq!(
         case.listed("bin"),
-        ["calico 755 old", "calico-ipam 755 tortie", "portmap 755 the host's own"]
+        [
+            "bandwidth 755 tortie",
+            "calico 755 old",
+            "calico-ipam 755 tortie",
+            "host-local 755 tortie",
+            "loopback 755 tortie",
+            "portmap 755 the host's own",
+        ]
     );
     case.install(&[], &["bin"]).expect("an installation");
-    assert_eq!(
-        case.listed("bin"),
-        ["calico 755 tortie", "calico-ipam 755 tortie", "portmap 755 portmap", "tuning 755 tuning"]
-    );
+    assert_eq!(case.listed("bin"), EVERYTHING);
 }
 
 #[test]

@@ -1,38 +1,12 @@
 //! The installer on real folders and a real kube-apiserver: a host gets everything, an old configuration goes, and the
 //! kubeconfig that is left lets the plugin in.
 
-use client::config::Environment;
 use cni_install::Installation;
 use cni_install::settings::Settings;
-use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::io;
+use daemon::Variables;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use testkit::{ApiServer, Etcd, Folder};
-
-#[derive(Default)]
-struct Variables(BTreeMap<&'static str, String>);
-
-impl Variables {
-    fn new(variables: &[(&'static str, &str)]) -> Self {
-        Self(variables.iter().map(|(name, value)| (*name, (*value).to_owned())).collect())
-    }
-}
-
-impl Environment for Variables {
-    fn variable(&self, name: &str) -> Option<OsString> {
-        self.0.get(name).map(OsString::from)
-    }
-
-    fn read_file(&self, path: &Path) -> io::Result<String> {
-        std::fs::read_to_string(path)
-    }
-
-    fn exists(&self, path: &Path) -> bool {
-        path.exists()
-    }
-}
 
 /// A container with the host's folders mounted.
 struct Container {
@@ -95,7 +69,7 @@ async fn a_host_without_kubernetes() {
     container.write("calico-secrets/etcd-ca", "ca");
     container.write("calico-secrets/etcd-cert", "cert");
     container.write("calico-secrets/etcd-key", "key");
-    let variables = Variables::new(&[
+    let variables = Variables::new([
         ("SLEEP", "false"),
         ("CNI_OLD_CONF_NAME", "10-old.conflist"),
         ("DATASTORE_TYPE", "etcdv3"),
@@ -107,7 +81,18 @@ async fn a_host_without_kubernetes() {
         ),
     ]);
     container.install(&variables).await.expect("an installation");
-    assert_eq!(container.listed("host/opt/cni/bin"), ["calico 755", "calico-ipam 755", "portmap 644"]);
+    assert_eq!(
+        container.listed("host/opt/cni/bin"),
+        [
+            "bandwidth 755",
+            "calico 755",
+            "calico-ipam 755",
+            "host-local 755",
+            "loopback 755",
+            "portmap 644",
+            "tuning 755"
+        ]
+    );
     assert_eq!(container.listed("host/etc/cni/net.d"), ["10-calico.conflist 600", "calico-tls 700"]);
     assert_eq!(
         container.listed("host/etc/cni/net.d/calico-tls"),
@@ -119,14 +104,14 @@ async fn a_host_without_kubernetes() {
         assert!(text.contains(part), "{text}");
     }
     // Again, with a template that is no use: what is there stays.
-    let mut broken = Variables::new(&[("CNI_NETWORK_CONFIG", "{")]);
+    let broken = Variables::new([("CNI_NETWORK_CONFIG", "{")]);
     let error = container.install(&broken).await.expect_err("no JSON");
     assert!(error.contains("not valid JSON"), "{error}");
     assert_eq!(
         std::fs::read_to_string(container.path("host/etc/cni/net.d/10-calico.conflist")).expect("text"),
         text
     );
-    broken.0.insert("CNI_NETWORK_CONFIG_FILE", "/nowhere/at/all".to_owned());
+    let broken = broken.with([("CNI_NETWORK_CONFIG_FILE", "/nowhere/at/all")]);
     let error = container.install(&broken).await.expect_err("no template");
     assert!(error.contains("/nowhere/at/all"), "{error}");
 }
@@ -135,14 +120,25 @@ async fn a_host_without_kubernetes() {
 async fn a_plain_host() {
     let host = Container { folder: Folder::new("cni-install").expect("a folder") };
     host.write("usr/bin/tortie", "the program");
-    let variables = Variables::new(&[
+    let variables = Variables::new([
         ("DATASTORE_TYPE", "etcdv3"),
         ("ETCD_ENDPOINTS", "http://10.0.0.5:2379"),
         ("ETCD_KEY_FILE", "/etc/etcd/key.pem"),
     ]);
     let installed = host.installed(&variables).await.expect("an installation");
     assert!(!installed.sleep, "nothing is to be kept fresh, and it stays");
-    assert_eq!(host.listed("opt/cni/bin"), ["calico 755", "calico-ipam 755"]);
+    assert_eq!(
+        host.listed("opt/cni/bin"),
+        [
+            "bandwidth 755",
+            "calico 755",
+            "calico-ipam 755",
+            "host-local 755",
+            "loopback 755",
+            "portmap 755",
+            "tuning 755"
+        ]
+    );
     assert_eq!(host.listed("etc/cni/net.d"), ["10-calico.conflist 600"]);
     let read = || std::fs::read_to_string(host.path("etc/cni/net.d/10-calico.conflist")).expect("text");
     let value: serde_json::Value = serde_json::from_str(&read()).expect("JSON");
@@ -165,9 +161,8 @@ async fn a_plain_host() {
     assert!(host.path("etc/cni/net.d/calico-tls/etcd-key").is_file());
     assert_eq!(std::fs::read_to_string(host.path("opt/cni/bin/calico")).expect("text"), "the program");
     // With a template of its own it is replaced.
-    let mut given = variables;
-    given.0.insert("CNI_NETWORK_CONFIG", "{\"name\": \"mine\"}".to_owned());
-    given.0.insert("SLEEP", "true".to_owned());
+    let given = variables;
+    let given = given.with([("CNI_NETWORK_CONFIG", "{\"name\": \"mine\"}"), ("SLEEP", "true")]);
     assert!(host.installed(&given).await.expect("an installation").sleep);
     assert_eq!(read(), "{\"name\": \"mine\"}");
 }
@@ -199,7 +194,7 @@ async fn a_pod_of_a_cluster() {
     container.write(&format!("{account}/ca.crt"), &authority);
     let endpoint = api_server.endpoint();
     let (host, port) = endpoint.trim_start_matches("https://").split_once(':').expect("a port");
-    let variables = Variables::new(&[
+    let variables = Variables::new([
         ("SLEEP", "false"),
         ("KUBERNETES_SERVICE_HOST", host),
         ("KUBERNETES_SERVICE_PORT", port),

@@ -6,7 +6,9 @@ use super::protocol::{NEWEST, OLDEST, Question, Reply, body_length, frame};
 use super::scope::only_for_the_plugin;
 use crate::host::HostPaths;
 use crate::request::{Command, Request, is_passed};
-use crate::run::{Outcome, Program};
+use crate::run::Program;
+use cni_protocol::Outcome;
+use daemon::Backoff;
 use netlink::namespace::Namespace;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use std::io::{self, IoSlice, Read as _, Write as _};
@@ -22,8 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const PATIENCE_VARIABLE: &str = "TORTIE_CNI_AGENT_TIMEOUT";
 /// How long a call may take in the agent. Longer than anything there is limited to.
 const CALL_PATIENCE: Duration = Duration::from_secs(300);
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+const PAUSES: Backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(500));
 
 /// What became of asking.
 #[derive(Debug)]
@@ -67,7 +68,7 @@ pub fn ask(program: Program, request: &Request, stdin: &[u8], paths: &HostPaths)
         }
     };
     let deadline = Instant::now() + patience(request);
-    let mut pause = FIRST_PAUSE;
+    let mut backoff = PAUSES;
     loop {
         let reason = match attempt(&question, namespace.as_ref(), &socket) {
             Ok(outcome) => return Reached::Answered(outcome),
@@ -78,6 +79,7 @@ pub fn ask(program: Program, request: &Request, stdin: &[u8], paths: &HostPaths)
             }
             Err(Attempt::Waiting(reason)) => reason,
         };
+        let pause = backoff.pause();
         if Instant::now() + pause > deadline {
             let waited = patience(request).as_secs_f32();
             let reason =
@@ -86,7 +88,6 @@ pub fn ask(program: Program, request: &Request, stdin: &[u8], paths: &HostPaths)
             return Reached::Missed(Some(reason));
         }
         std::thread::sleep(pause);
-        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 

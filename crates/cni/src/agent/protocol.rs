@@ -5,7 +5,8 @@
 //! network namespace goes along as an open descriptor, because the agent may not see the path.
 
 use crate::request::Environment;
-use crate::run::{Outcome, Program};
+use crate::run::Program;
+use cni_protocol::Outcome;
 use serde::{Deserialize, Serialize};
 use std::io;
 

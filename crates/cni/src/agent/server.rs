@@ -7,7 +7,7 @@ use crate::error::{CniError, code};
 use crate::host;
 use crate::pending;
 use crate::request::Request;
-use crate::run::{Outcome, execute};
+use crate::run::{execute, outcome_of};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -86,7 +86,7 @@ pub fn bind(path: &Path) -> io::Result<UnixListener> {
             std::fs::remove_file(path)?;
         }
         Ok(_) => {
-            let message = format!("{} is there and is no socket", path.display());
+            let message = format!("{} exists and is not a socket", path.display());
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, message));
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -109,12 +109,12 @@ pub async fn serve(listener: UnixListener, state: AgentState) -> io::Result<()> 
                 let state = state.clone();
                 tokio::spawn(async move {
                     if let Err(error) = answer(stream, &state).await {
-                        tracing::warn!(%error, "a plugin's call was not answered");
+                        tracing::warn!(%error, "could not answer a plugin's call");
                     }
                 });
             }
             Err(error) if is_passing(&error) => {
-                tracing::warn!(%error, "a plugin could not be let in");
+                tracing::warn!(%error, "cannot accept a plugin's connection");
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
             Err(error) => break Err(error),
@@ -202,12 +202,12 @@ async fn reply_to(body: &[u8], namespace: Option<OwnedFd>, state: &AgentState) -
     let version = request.conf.cni_version.clone();
     // On a task of its own: a plugin that goes away in the middle must not leave half an ADD behind.
     let program = question.program;
-    let work = tokio::spawn(async move { execute(program, &context, &mut request).await });
+    let work = tokio::spawn(async move { execute(program, &context, &request).await });
     let result = match work.await {
         Ok(result) => result,
         Err(error) => Err(CniError::new(code::INTERNAL, format!("the agent failed: {error}"))),
     };
-    Reply::from(Outcome::of(result, &version))
+    Reply::from(outcome_of(result, &version))
 }
 
 /// The version numbers of a question in whatever form.

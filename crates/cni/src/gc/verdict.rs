@@ -92,7 +92,7 @@ fn fate(question: &Question<'_>, endpoint: &WorkloadEndpoint, holders: &BTreeMap
         "cni" if !spec.profiles.iter().any(|profile| profile == question.network) => Fate::Stay,
         "cni" if spec.profiles.iter().any(|profile| profile != question.network) => Fate::Leave,
         "cni" => Fate::Delete,
-        "k8s" => {
+        api::words::KUBERNETES => {
             let own = format!("{}.{container}", question.network);
             let mut found = addresses(endpoint).filter_map(|address| holders.get(&address)).peekable();
             if found.peek().is_some() && found.all(|handle| **handle == own) {

@@ -2,14 +2,17 @@
 
 use super::lock::IpamLock;
 use super::machine::Machine;
+use crate::annotations::PoolChoice;
+use crate::assigned::{Assigned, Traffic};
+use crate::attachment::Attachment;
 use crate::config::NetConf;
 use crate::context::Context;
-use crate::endpoint::whole;
+use crate::error::StoreFailure as _;
 use crate::error::{CniError, Result, code};
 use crate::identity::Identity;
-use crate::result::{CniResult, Ip, Route};
+use crate::request::Request;
 use crate::wiring::Families;
-use api::{IPAMConfigurationSpec, IPPoolSpec};
+use api::{IPPoolSpec, VMAddressPersistence};
 use client::ListQuery;
 use ipam::{
     Ahead, AssignIp, AutoAssign, Change, IntendedUse, NamespaceLabels, OwnerCheck, OwnerUpdate, Release,
@@ -24,59 +27,90 @@ use std::time::Duration;
 /// How long address management may take once it is this plugin's turn.
 const PATIENCE: Duration = Duration::from_secs(90);
 
+/// Which addresses a container is to get.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Selection {
+    /// One of each of these families.
+    pub(crate) families: Families,
+    /// Only from these IPv4 pools, by range or by name.
+    pub(crate) ipv4_pools: Vec<String>,
+    /// Only from these IPv6 pools.
+    pub(crate) ipv6_pools: Vec<String>,
+}
+
+impl Selection {
+    /// What the `ipam` part of a configuration says.
+    pub(crate) fn of(conf: &NetConf) -> Self {
+        let ipam = &conf.ipam;
+        Self {
+            families: Families {
+                v4: ipam.assign_ipv4.as_deref() != Some("false"),
+                v6: ipam.assign_ipv6.as_deref() == Some("true"),
+            },
+            ipv4_pools: ipam.ipv4_pools.clone(),
+            ipv6_pools: ipam.ipv6_pools.clone(),
+        }
+    }
+
+    /// Annotations choose otherwise.
+    pub(crate) fn choose(&mut self, choice: PoolChoice) {
+        let PoolChoice { ipv4_pools, ipv6_pools, families } = choice;
+        self.families = families.unwrap_or(self.families);
+        self.ipv4_pools = ipv4_pools.unwrap_or_else(|| std::mem::take(&mut self.ipv4_pools));
+        self.ipv6_pools = ipv6_pools.unwrap_or_else(|| std::mem::take(&mut self.ipv6_pools));
+    }
+}
+
 /// What is asked of address management.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wish {
     /// This address and no other.
     pub(crate) address: Option<IpAddr>,
+    /// Where there is no such address.
+    pub(crate) selection: Selection,
     /// The pod's namespace, for pools that select namespaces.
     pub(crate) namespace: Option<NamespaceLabels>,
     /// What was read of address management already.
     pub(crate) ahead: Option<Ahead>,
 }
 
-/// Reads what an assignment will need together with everything else, in a process that knows nothing yet. That it cannot
-/// be read is the assignment's failure to tell, if there will be one.
-pub(crate) async fn look_ahead(context: &Context, conf: &NetConf, node: &str) -> Option<Ahead> {
-    if context.shares_writes || !conf.is_calico_ipam() {
+impl Wish {
+    /// What a request asks for by itself.
+    pub(crate) fn of(request: &Request) -> Self {
+        Self { address: request.args.ip, selection: Selection::of(&request.conf), ..Self::default() }
+    }
+}
+
+/// Reads what an assignment will need together with everything else, in a process that knows nothing yet. If it cannot
+/// be read, the assignment will fail and say so.
+pub(crate) async fn look_ahead(attachment: &Attachment<'_>) -> Option<Ahead> {
+    let Attachment { context, request, .. } = attachment;
+    if context.shares_writes || !request.conf.is_calico_ipam() {
         return None;
     }
-    let (v4, v6) = families(conf);
-    let versions: Vec<IpVersion> = [(IpVersion::V4, v4), (IpVersion::V6, v6)]
-        .into_iter()
-        .filter(|(_, count)| *count > 0)
-        .map(|it| it.0)
-        .collect();
-    context.store.ipam.look_ahead(node, &versions).await.ok()
+    let Families { v4, v6 } = Selection::of(&request.conf).families;
+    let versions = [v4.then_some(IpVersion::V4), v6.then_some(IpVersion::V6)];
+    let versions: Vec<IpVersion> = versions.into_iter().flatten().collect();
+    context.store.ipam.look_ahead(attachment.node(), &versions).await.ok()
 }
 
-/// The families of which a configuration asks for addresses.
-pub(crate) fn expected(conf: &NetConf) -> Families {
-    let (v4, v6) = families(conf);
-    Families { v4: v4 > 0, v6: v6 > 0 }
+/// Under which handle addresses are held, and what is recorded of their owner.
+struct Holding {
+    handle: String,
+    attributes: BTreeMap<String, String>,
+    /// How many addresses of a family the handle may have; 0 for any number.
+    max_per_handle: usize,
 }
 
-/// How many addresses of each family a configuration asks for.
-fn families(conf: &NetConf) -> (usize, usize) {
-    (
-        usize::from(conf.ipam.assign_ipv4.as_deref() != Some("false")),
-        usize::from(conf.ipam.assign_ipv6.as_deref() == Some("true")),
-    )
-}
-
-/// Takes addresses for a container. The result has an address per family that was asked for, and a route for each,
-/// except for a pod that a virtual machine is moving to: its packets still go to another host.
+/// Takes addresses for a container: one of each family that is asked for, or the one that is asked for. A virtual machine
+/// that has addresses keeps them; while it is moving here, their packets still go elsewhere.
 ///
 /// # Errors
-/// When there is no address to be had; nothing stays taken then.
-pub(crate) async fn assign(
-    context: &Context,
-    conf: &NetConf,
-    identity: &Identity,
-    wish: Wish,
-) -> Result<CniResult> {
-    let store = &context.store;
-    let machine = match Machine::of(store, conf, identity).await {
+/// When an address cannot be had; nothing stays taken then.
+pub(crate) async fn assign(attachment: &Attachment<'_>, wish: Wish) -> Result<Assigned> {
+    let Attachment { context, request, identity } = attachment;
+    let conf = &request.conf;
+    let machine = match Machine::of(&context.store, conf, identity).await {
         Ok(Some(machine)) => {
             let keeps = keeps_addresses(context).await;
             if machine.migration.is_some() && !keeps {
@@ -100,76 +134,62 @@ pub(crate) async fn assign(
         }
         None => identity.handle(),
     };
+    let holding = Holding { handle, attributes, max_per_handle: usize::from(machine.is_some()) };
     if let Some(machine) = &machine
-        && let Some(found) = reuse(context, machine, &handle, &attributes).await?
+        && let Some(found) = reuse(context, machine, &holding).await?
     {
         return Ok(found);
     }
-    let max_per_handle = usize::from(machine.is_some());
     match wish.address {
-        Some(address) => {
-            Box::pin(assign_this(context, conf, identity, address, handle, attributes, max_per_handle)).await
-        }
-        None => Box::pin(assign_any(context, conf, identity, wish, handle, attributes, max_per_handle)).await,
+        Some(address) => Box::pin(assign_this(attachment, address, holding)).await,
+        None => Box::pin(assign_any(attachment, wish, holding)).await,
     }
 }
 
-async fn assign_this(
-    context: &Context,
-    conf: &NetConf,
-    identity: &Identity,
-    address: IpAddr,
-    handle: String,
-    attributes: BTreeMap<String, String>,
-    max_per_handle: usize,
-) -> Result<CniResult> {
-    let node = &identity.identifiers.node;
-    let request = AssignIp {
-        handle: Some(handle),
-        attributes,
+async fn assign_this(attachment: &Attachment<'_>, address: IpAddr, holding: Holding) -> Result<Assigned> {
+    let Attachment { context, request, identity } = attachment;
+    let node = attachment.node();
+    let wanted = AssignIp {
+        handle: Some(holding.handle),
+        attributes: holding.attributes,
         intended_use: Some(IntendedUse::Workload),
-        max_per_handle,
-        ..AssignIp::new(address, node.clone())
+        max_per_handle: holding.max_per_handle,
+        ..AssignIp::new(address, node)
     };
-    let _turn = turn(context, conf).await;
+    let _turn = turn(context, &request.conf).await;
     let work = async {
         context.upgrade_once(node).await?;
-        let outcome = Box::pin(context.store.ipam.assign_ip(&request)).await;
+        let outcome = Box::pin(context.store.ipam.assign_ip(&wanted)).await;
         outcome.map_err(|error| {
             CniError::address(&format!("assigning address {address} to {}", identity.describe()), &error)
         })
     };
     timed(work).await?;
-    Ok(result(vec![whole(address)]))
+    Ok(Assigned::of(vec![address.into()], Traffic::Here))
 }
 
-async fn assign_any(
-    context: &Context,
-    conf: &NetConf,
-    identity: &Identity,
-    wish: Wish,
-    handle: String,
-    attributes: BTreeMap<String, String>,
-    max_per_handle: usize,
-) -> Result<CniResult> {
-    let (num4, num6) = families(conf);
-    let (ipv4_pools, ipv6_pools) = resolve_pools(context, conf).await?;
-    let request = AutoAssign {
-        handle: Some(handle),
-        attributes,
+async fn assign_any(attachment: &Attachment<'_>, wish: Wish, holding: Holding) -> Result<Assigned> {
+    let Attachment { context, request, identity } = attachment;
+    let conf = &request.conf;
+    let (ipv4_pools, ipv6_pools) = resolve_pools(context, &wish.selection).await?;
+    let Families { v4, v6 } = wish.selection.families;
+    let (num4, num6) = (usize::from(v4), usize::from(v6));
+    let wanted = AutoAssign {
+        handle: Some(holding.handle),
+        attributes: holding.attributes,
         num4,
         num6,
         ipv4_pools,
         ipv6_pools,
         namespace: wish.namespace,
         max_blocks_per_host: u32::from(conf.windows_use_single_network),
-        max_per_handle,
-        ..AutoAssign::new(identity.identifiers.node.clone(), IntendedUse::Workload)
+        max_per_handle: holding.max_per_handle,
+        ..AutoAssign::new(attachment.node(), IntendedUse::Workload)
     };
     let _turn = turn(context, conf).await;
     let step = format!("assigning addresses to {}", identity.describe());
     let assigned = timed(async {
-        Box::pin(context.store.ipam.auto_assign_after(wish.ahead, &request))
+        Box::pin(context.store.ipam.auto_assign_after(wish.ahead, &wanted))
             .await
             .map_err(|error| CniError::address(&step, &error))
     })
@@ -190,20 +210,16 @@ async fn assign_any(
             ToString::to_string,
         );
         return Err(CniError::new(code::ADDRESS, format!("failed to request IPv{version} addresses: {reason}"))
-            .with_details("`calicoctl ipam show --show-blocks` tells how full the pools are; pools may also exclude this node or namespace"));
+            .with_details("`calicoctl ipam show --show-blocks` shows how full the pools are; pools may also exclude this node or namespace"));
     }
     let taken = assigned.ipv4.into_iter().take(num4).chain(assigned.ipv6.into_iter().take(num6));
-    Ok(result(taken.collect()))
+    Ok(Assigned::of(taken.collect(), Traffic::Here))
 }
 
 /// Addresses that the machine has already, with their owner recorded; `None` when it has none yet.
-async fn reuse(
-    context: &Context,
-    machine: &Machine,
-    handle: &str,
-    attributes: &BTreeMap<String, String>,
-) -> Result<Option<CniResult>> {
+async fn reuse(context: &Context, machine: &Machine, holding: &Holding) -> Result<Option<Assigned>> {
     let ipam = &context.store.ipam;
+    let handle = &holding.handle;
     let step = format!("failed to get existing IPs for VM handle {handle}");
     let addresses = match ipam.ips_by_handle(handle).await {
         Ok(addresses) => addresses,
@@ -217,11 +233,11 @@ async fn reuse(
         }
         return Ok(None);
     }
-    let set = Change::Set(attributes.clone());
-    let update = if machine.migration.is_some() {
-        OwnerUpdate { alternate: set, ..OwnerUpdate::default() }
+    let set = Change::Set(holding.attributes.clone());
+    let (update, traffic) = if machine.migration.is_some() {
+        (OwnerUpdate { alternate: set, ..OwnerUpdate::default() }, Traffic::StillElsewhere)
     } else {
-        OwnerUpdate { active: set, ..OwnerUpdate::default() }
+        (OwnerUpdate { active: set, ..OwnerUpdate::default() }, Traffic::Here)
     };
     for address in &addresses {
         // Without a check: an older pod may be stuck in its end, or an earlier move may have failed.
@@ -229,23 +245,15 @@ async fn reuse(
             |error| CniError::address(&format!("failed to set owner attributes for IP {address}"), &error),
         )?;
     }
-    let mut found = result(addresses.into_iter().map(whole).collect());
-    if machine.migration.is_some() {
-        found.routes.clear();
-    }
-    Ok(Some(found))
+    Ok(Some(Assigned::of(addresses.into_iter().map(IpNet::from).collect(), traffic)))
 }
 
 /// Whether virtual machines keep their addresses; they do unless the settings say otherwise.
 pub(super) async fn keeps_addresses(context: &Context) -> bool {
-    let found = context.store.client.resource::<IPAMConfigurationSpec>().get("", "default").await;
-    match found {
-        Ok(settings) => {
-            let value = serde_json::to_value(&settings.spec).unwrap_or_default();
-            value.get("kubeVirtVMAddressPersistence").and_then(serde_json::Value::as_str) != Some("Disabled")
-        }
-        Err(_) => true,
-    }
+    let settings = context.store.ipam.config().await;
+    settings.map_or(true, |settings| {
+        settings.kubevirt_vm_address_persistence != Some(VMAddressPersistence::Disabled)
+    })
 }
 
 /// Waits for this plugin's turn, where processes take turns.
@@ -308,21 +316,9 @@ fn go_time(moment: Timestamp) -> String {
     format!("{whole}.{} +0000 UTC", fraction.trim_end_matches('0'))
 }
 
-fn result(addresses: Vec<IpNet>) -> CniResult {
-    CniResult {
-        ips: addresses
-            .iter()
-            .map(|address| Ip { address: *address, gateway: None, interface: None })
-            .collect(),
-        // Go masks nothing here: the destination keeps the address's own bits.
-        routes: addresses.into_iter().map(Route::to).collect(),
-        ..CniResult::default()
-    }
-}
-
-/// The ranges of the pools that the configuration names, by range or by name.
-async fn resolve_pools(context: &Context, conf: &NetConf) -> Result<(Vec<IpNet>, Vec<IpNet>)> {
-    let (v4, v6) = (&conf.ipam.ipv4_pools, &conf.ipam.ipv6_pools);
+/// The ranges of the pools that are named, by range or by name.
+async fn resolve_pools(context: &Context, selection: &Selection) -> Result<(Vec<IpNet>, Vec<IpNet>)> {
+    let (v4, v6) = (&selection.ipv4_pools, &selection.ipv6_pools);
     let is_named = |pool: &String| pool.parse::<IpNet>().is_err();
     let mut known = BTreeMap::new();
     if v4.iter().chain(v6).any(is_named) {

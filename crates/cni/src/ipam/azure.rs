@@ -2,8 +2,8 @@
 //!
 //! The files are Calico's, in place and form, so that either plugin can end what the other began.
 
+use crate::assigned::Assigned;
 use crate::error::{CniError, Result, code};
-use crate::result::CniResult;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -78,19 +78,19 @@ impl AzureFiles {
     ///
     /// # Errors
     /// When the files cannot be written.
-    pub(crate) fn keep(&self, result: &CniResult) -> Result<()> {
-        let subnets = result.ips.first().map(|ip| vec![ip.address.trunc().to_string()]);
+    pub(crate) fn keep(&self, assigned: &Assigned) -> Result<()> {
+        let subnets = assigned.addresses.first().map(|address| vec![address.trunc().to_string()]);
         let network = Network { name: self.network.clone(), subnets };
         let endpoint = Endpoint {
             network: self.network.clone(),
             container_id: self.container_id.clone(),
             interface: self.interface.clone(),
-            addresses: Some(result.ips.iter().map(|ip| ip.address.addr().to_string()).collect()),
+            addresses: Some(assigned.ips().map(|address| address.to_string()).collect()),
         };
         let write = || -> std::io::Result<()> {
             std::fs::create_dir_all(&self.folder)?;
-            crate::journal::write_whole(&self.network_file(), &serde_json::to_vec(&network)?)?;
-            crate::journal::write_whole(&self.endpoint_file(), &serde_json::to_vec(&endpoint)?)
+            daemon::files::write(&self.network_file(), &serde_json::to_vec(&network)?, 0o600)?;
+            daemon::files::write(&self.endpoint_file(), &serde_json::to_vec(&endpoint)?, 0o600)
         };
         write().map_err(|error| {
             CniError::new(
@@ -130,7 +130,7 @@ impl AzureFiles {
 #[cfg(test)]
 mod tests {
     use super::AzureFiles;
-    use crate::result::{CniResult, Ip};
+    use crate::assigned::Assigned;
     use serde_json::json;
 
     #[test]
@@ -141,8 +141,8 @@ mod tests {
         files.prepare_add(&mut document);
         assert_eq!(document, json!({"ipam": {}}));
         assert!(!files.prepare_del(&mut document));
-        let ip = Ip { address: "10.240.0.5/16".parse().unwrap(), gateway: None, interface: None };
-        files.keep(&CniResult { ips: vec![ip], ..CniResult::default() }).unwrap();
+        let addresses = vec!["10.240.0.5/16".parse().unwrap()];
+        files.keep(&Assigned { addresses, ..Assigned::default() }).unwrap();
         files.prepare_add(&mut document);
         assert_eq!(document, json!({"ipam": {"subnet": "10.240.0.0/16"}}));
         assert!(files.prepare_del(&mut document));

@@ -31,7 +31,7 @@ impl PodCidrs {
         let mut found = Self::default();
         for range in ranges {
             let net: IpNet = range.parse().map_err(|_| {
-                CniError::new(code::NODE_NOT_READY, format!("the node's pod range {range:?} is no range"))
+                CniError::new(code::NODE_NOT_READY, format!("the node's pod range {range:?} is not a range"))
             })?;
             let slot = if net.addr().is_ipv4() { &mut found.v4 } else { &mut found.v6 };
             *slot = Some(range.clone());

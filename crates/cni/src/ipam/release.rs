@@ -2,8 +2,10 @@
 
 use super::assign::{keeps_addresses, timed, turn};
 use super::machine::Machine;
+use crate::attachment::Attachment;
 use crate::config::NetConf;
 use crate::context::Context;
+use crate::error::StoreFailure as _;
 use crate::error::{CniError, Result, code};
 use crate::identity::Identity;
 use api::AllocationAttribute;
@@ -17,7 +19,9 @@ use std::net::IpAddr;
 ///
 /// # Errors
 /// When the datastore fails.
-pub(crate) async fn release(context: &Context, conf: &NetConf, identity: &Identity) -> Result<()> {
+pub(crate) async fn release(attachment: &Attachment<'_>) -> Result<()> {
+    let Attachment { context, request, identity } = attachment;
+    let conf = &request.conf;
     match Machine::of(&context.store, conf, identity).await {
         Ok(Some(machine)) if keeps_addresses(context).await => {
             release_machine(context, conf, identity, &machine).await

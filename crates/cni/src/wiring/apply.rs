@@ -6,10 +6,11 @@
 //! namespace only on a thread that ends there.
 
 use super::inside::{Ready, Waiting};
-use super::plan::{Families, HOST_MAC, Setting, WiringPlan};
+use super::plan::{Families, HOST_MAC, Plan};
 use crate::config::DeviceType;
 use crate::error::{CniError, Result};
 use crate::fault;
+use netlink::interface_settings::Setting;
 use netlink::namespace::Namespace;
 use netlink::{
     DeviceKind, Family, Handle, Kernel as _, Link, LinkChange, LinkRef, MacAddress, NewLink, Operation, Peer,
@@ -23,9 +24,18 @@ const MAC_PATIENCE: Duration = Duration::from_secs(5);
 /// How long the kernel may take to make the host's link-local address.
 const LINK_LOCAL_PATIENCE: Duration = Duration::from_secs(10);
 
+/// Both ends of a pod's network as they turned out to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ends {
+    /// The host's end.
+    pub host_device: String,
+    /// The hardware address of the pod's end.
+    pub mac: Option<MacAddress>,
+}
+
 /// A pair of devices, one end on the host and one in the pod.
 #[derive(Debug)]
-pub struct Wire {
+pub struct Pair {
     host: Handle,
     link: Link,
     /// The host's settings that are made.
@@ -34,13 +44,13 @@ pub struct Wire {
     inside: Option<Waiting>,
 }
 
-impl Wire {
+impl Pair {
     /// Makes the pair. A device of the same name on the host is in the way: with `replace` it is deleted first, without
     /// it there is no pair, and everything stays as it was.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn create(plan: &WiringPlan, namespace: &Namespace, replace: bool) -> Result<Option<Self>> {
+    pub fn create(plan: &Plan, namespace: &Namespace, replace: bool) -> Result<Option<Self>> {
         let mut host = Handle::open().map_err(CniError::wiring)?;
         let file = Arc::new(namespace.duplicate().map_err(CniError::wiring)?);
         let name = LinkRef::Name(plan.host_device.clone());
@@ -77,12 +87,12 @@ impl Wire {
             }
             Err(error) => return Err(CniError::wiring(error)),
         };
-        let mut wire = Self { host, link, made: Vec::new(), inside: None };
+        let mut pair = Self { host, link, made: Vec::new(), inside: None };
         fault::point("link-created");
-        match wire.settle_mac().and_then(|()| wire.make_ready(plan, namespace)) {
-            Ok(()) => Ok(Some(wire)),
+        match pair.settle_mac().and_then(|()| pair.make_ready(plan, namespace)) {
+            Ok(()) => Ok(Some(pair)),
             Err(error) => {
-                wire.undo();
+                pair.undo();
                 Err(error)
             }
         }
@@ -115,7 +125,7 @@ impl Wire {
     }
 
     /// What can be done before there are addresses.
-    fn make_ready(&mut self, plan: &WiringPlan, namespace: &Namespace) -> Result<()> {
+    fn make_ready(&mut self, plan: &Plan, namespace: &Namespace) -> Result<()> {
         if plan.expected == Families::default() {
             return Ok(());
         }
@@ -127,8 +137,8 @@ impl Wire {
     /// Gives both ends their settings, addresses and routes; returns the hardware address of the pod's end.
     ///
     /// # Errors
-    /// When the kernel refuses. The pair is still there then: see [`Wire::undo`].
-    pub fn finish(&mut self, plan: &WiringPlan, namespace: &Namespace) -> Result<MacAddress> {
+    /// When the kernel refuses. The pair is still there then: see [`Pair::undo`].
+    pub fn finish(&mut self, plan: &Plan, namespace: &Namespace) -> Result<MacAddress> {
         let mut settings = plan.host_settings(plan.families());
         settings.retain(|setting| !self.made.contains(setting));
         write_settings(&settings)?;
@@ -198,13 +208,13 @@ impl Wire {
             wanted.scope,
             name = self.link.name
         ))
-        .with_details("another pod or program has the address; `calicoctl ipam check` tells who"))
+        .with_details("another pod or program has the address; `calicoctl ipam check` shows who"))
     }
 
     /// The pod's gateway is the host's link-local address; a pod whose host has none cannot send.
     fn await_link_local(&mut self, routes: &[Route]) -> Result<()> {
         let deadline = Instant::now() + LINK_LOCAL_PATIENCE;
-        let expected = WiringPlan::gateway_v6();
+        let expected = Plan::gateway_v6();
         let mut pause = Duration::from_millis(1);
         let mut toggled = false;
         loop {
@@ -263,9 +273,11 @@ fn delete(handle: &mut Handle, link: &LinkRef) -> Result<()> {
 
 pub(super) fn write_settings(settings: &[Setting]) -> Result<()> {
     for setting in settings {
-        match sysctl::write(&setting.path, setting.value) {
+        match sysctl::write(&setting.path, &setting.value) {
             Ok(()) => {}
-            Err(error) if setting.optional => tracing::warn!(%error, "a setting could not be made; going on"),
+            Err(error) if !setting.is_needed => {
+                tracing::warn!(%error, "a setting could not be made; going on");
+            }
             Err(error) => return Err(CniError::wiring(error)),
         }
     }

@@ -1,6 +1,6 @@
 //! Whether a pod's network still is what ADD made. Everything that differs is reported at once.
 
-use super::plan::{GATEWAY_V4, HOST_MAC, WiringPlan};
+use super::plan::{GATEWAY_V4, HOST_MAC, Plan};
 use crate::error::{CniError, Result};
 use ipnet::IpNet;
 use netlink::namespace::Namespace;
@@ -11,7 +11,7 @@ use std::net::IpAddr;
 ///
 /// # Errors
 /// When the kernel cannot be asked.
-pub fn check(plan: &WiringPlan, namespace: &Namespace) -> Result<Vec<String>> {
+pub fn check(plan: &Plan, namespace: &Namespace) -> Result<Vec<String>> {
     let mut findings = check_host(&mut Handle::open().map_err(CniError::wiring)?, plan)?;
     let inside = namespace
         .run(|| check_pod(&mut Handle::open().map_err(CniError::wiring)?, plan))
@@ -21,7 +21,7 @@ pub fn check(plan: &WiringPlan, namespace: &Namespace) -> Result<Vec<String>> {
 }
 
 /// The host's side.
-pub(super) fn check_host(host: &mut dyn Kernel, plan: &WiringPlan) -> Result<Vec<String>> {
+pub(super) fn check_host(host: &mut dyn Kernel, plan: &Plan) -> Result<Vec<String>> {
     let name = &plan.host_device;
     let Some(link) = host.link(&LinkRef::Name(name.clone())).map_err(CniError::wiring)? else {
         return Ok(vec![format!("the host has no device {name}")]);
@@ -51,7 +51,7 @@ pub(super) fn check_host(host: &mut dyn Kernel, plan: &WiringPlan) -> Result<Vec
 }
 
 /// The pod's side.
-pub(super) fn check_pod(pod: &mut dyn Kernel, plan: &WiringPlan) -> Result<Vec<String>> {
+pub(super) fn check_pod(pod: &mut dyn Kernel, plan: &Plan) -> Result<Vec<String>> {
     let name = &plan.pod_device;
     let Some(link) = pod.link(&LinkRef::Name(name.clone())).map_err(CniError::wiring)? else {
         return Ok(vec![format!("the pod has no device {name}")]);
@@ -76,10 +76,9 @@ pub(super) fn check_pod(pod: &mut dyn Kernel, plan: &WiringPlan) -> Result<Vec<S
             findings.push(format!("the pod's device {name} has no address {wanted}"));
         }
     }
-    for (family, has, gateway) in [
-        (Family::V4, plan.has_v4(), IpAddr::V4(GATEWAY_V4)),
-        (Family::V6, plan.has_v6(), WiringPlan::gateway_v6()),
-    ] {
+    for (family, has, gateway) in
+        [(Family::V4, plan.has_v4(), IpAddr::V4(GATEWAY_V4)), (Family::V6, plan.has_v6(), Plan::gateway_v6())]
+    {
         if !has {
             continue;
         }
@@ -99,13 +98,12 @@ pub(super) fn check_pod(pod: &mut dyn Kernel, plan: &WiringPlan) -> Result<Vec<S
 mod tests {
     use super::{check_host, check_pod};
     use crate::config::NetConf;
-    use crate::result::Ip;
-    use crate::wiring::plan::{GATEWAY_V4, HOST_MAC, WiringPlan};
+    use crate::wiring::plan::{GATEWAY_V4, HOST_MAC, Plan};
     use netlink::{Address, FakeKernel, Kernel as _, LinkChange, LinkRef, Operation, Route};
 
-    fn plan() -> WiringPlan {
-        let mut plan = WiringPlan::new(&NetConf::default(), "cali1".into(), "eth0", Some(1500)).unwrap();
-        plan.set_addresses(&[Ip { address: "10.0.0.1/26".parse().unwrap(), gateway: None, interface: None }]);
+    fn plan() -> Plan {
+        let mut plan = Plan::new(&NetConf::default(), "cali1".into(), "eth0", Some(1500)).unwrap();
+        plan.set_addresses(["10.0.0.1".parse().unwrap()]);
         plan
     }
 

@@ -2,9 +2,10 @@
 //! the addresses; without them it ends and has changed nothing that the removal of the device would not take away.
 
 use super::apply::write_settings;
-use super::plan::{Families, GATEWAY_V4, Setting, WiringPlan};
+use super::plan::{Families, GATEWAY_V4, Plan};
 use crate::error::{CniError, Result, code};
 use ipnet::IpNet;
+use netlink::interface_settings::Setting;
 use netlink::namespace::{Namespace, spawn_in};
 use netlink::{Address, Handle, Kernel as _, Link, LinkRef, MacAddress, Operation, Route};
 use std::io;
@@ -16,14 +17,14 @@ use std::thread::JoinHandle;
 #[derive(Debug)]
 pub(super) struct Waiting {
     /// Dropping it ends the thread.
-    addresses: Option<Sender<WiringPlan>>,
+    addresses: Option<Sender<Plan>>,
     thread: Option<JoinHandle<io::Result<Result<MacAddress>>>>,
 }
 
 impl Waiting {
     /// Starts the thread for a pod whose device is there.
-    pub(super) fn start(plan: &WiringPlan, namespace: &Namespace) -> Result<Self> {
-        let (addresses, later) = channel::<WiringPlan>();
+    pub(super) fn start(plan: &Plan, namespace: &Namespace) -> Result<Self> {
+        let (addresses, later) = channel::<Plan>();
         let plan = plan.clone();
         let file = namespace.duplicate().map_err(CniError::wiring)?;
         let thread = spawn_in(file, move || {
@@ -38,7 +39,7 @@ impl Waiting {
     }
 
     /// Gives the pod's end its addresses and routes; returns its hardware address.
-    pub(super) fn finish(mut self, plan: &WiringPlan) -> Result<MacAddress> {
+    pub(super) fn finish(mut self, plan: &Plan) -> Result<MacAddress> {
         if let Some(addresses) = self.addresses.take() {
             // A thread that has failed already does not hear it, and tells why below.
             let _ = addresses.send(plan.clone());
@@ -70,7 +71,7 @@ pub(super) struct Ready {
 
 impl Ready {
     /// Looks for the pod's end, and makes the settings that addresses of these families need.
-    pub(super) fn new(plan: &WiringPlan, families: Families) -> Result<Self> {
+    pub(super) fn new(plan: &Plan, families: Families) -> Result<Self> {
         let made = plan.pod_settings_before(families);
         write_settings(&made)?;
         let mut handle = Handle::open().map_err(CniError::wiring)?;
@@ -82,7 +83,7 @@ impl Ready {
     }
 
     /// Addresses and routes.
-    pub(super) fn wire(mut self, plan: &WiringPlan) -> Result<MacAddress> {
+    pub(super) fn wire(mut self, plan: &Plan) -> Result<MacAddress> {
         let mut settings = plan.pod_settings_before(plan.families());
         settings.retain(|setting| !self.made.contains(setting));
         write_settings(&settings)?;
@@ -95,7 +96,7 @@ impl Ready {
             operations.extend(routes);
         }
         if plan.has_v6() {
-            let gateway = WiringPlan::gateway_v6();
+            let gateway = Plan::gateway_v6();
             operations
                 .extend(plan.routes_of(true).map(|to| Operation::AddRoute(Route::via(to, gateway, index))));
         }

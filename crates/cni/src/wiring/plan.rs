@@ -2,28 +2,18 @@
 //!
 //! The plan knows nothing of numbers that the kernel gives; whoever carries it out fills them in.
 
+use crate::assigned::{Assigned, Traffic};
 use crate::config::{DeviceType, NetConf};
 use crate::error::Result;
-use crate::result::Ip;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use netlink::MacAddress;
+use netlink::interface_settings::{Setting, workload_settings};
+use netlink::{Family, MacAddress};
 use std::net::{IpAddr, Ipv4Addr};
 
 /// The hardware address of the host's end of every pod's device.
 pub const HOST_MAC: MacAddress = MacAddress([0xee; 6]);
 /// The address that pods send to when they send to anybody; the host answers for it (proxy ARP).
 pub const GATEWAY_V4: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
-
-/// One kernel setting below `/proc/sys`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Setting {
-    /// Which.
-    pub path: String,
-    /// Its value.
-    pub value: &'static str,
-    /// Whether going on without it is fine.
-    pub optional: bool,
-}
 
 /// Of which IP versions a pod has addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,7 +26,7 @@ pub struct Families {
 
 /// The network of one pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WiringPlan {
+pub struct Plan {
     /// The name of the host's end.
     pub host_device: String,
     /// The name of the pod's end.
@@ -61,7 +51,7 @@ pub struct WiringPlan {
     pub forwarding: bool,
 }
 
-impl WiringPlan {
+impl Plan {
     /// The plan of a configuration, with addresses to follow.
     ///
     /// # Errors
@@ -82,9 +72,15 @@ impl WiringPlan {
         })
     }
 
-    /// With the addresses that were given.
-    pub fn set_addresses(&mut self, ips: &[Ip]) {
-        self.addresses = crate::endpoint::host_networks(ips);
+    /// With these addresses, whatever their prefix lengths.
+    pub fn set_addresses(&mut self, addresses: impl IntoIterator<Item = IpAddr>) {
+        self.addresses = addresses.into_iter().map(IpNet::from).collect();
+    }
+
+    /// With what address management gave.
+    pub(crate) fn set_assigned(&mut self, assigned: &Assigned) {
+        self.set_addresses(assigned.ips());
+        self.host_routes = assigned.traffic == Traffic::Here;
     }
 
     /// Whether the pod has an IPv4 address.
@@ -121,27 +117,17 @@ impl WiringPlan {
     pub fn host_settings(&self, families: Families) -> Vec<Setting> {
         let name = &self.host_device;
         let mut settings = Vec::new();
-        if families.v4 {
-            let conf = |key: &str| format!("net/ipv4/conf/{name}/{key}");
-            settings.extend([
-                needed(conf("route_localnet"), "1"),
-                // Without the usual wait before answering for others: nobody else could.
-                optional(format!("net/ipv4/neigh/{name}/proxy_delay"), "0"),
-                needed(conf("proxy_arp"), "1"),
-                needed(conf("forwarding"), "1"),
-            ]);
-        }
-        let conf = |key: &str| format!("net/ipv6/conf/{name}/{key}");
         if families.v6 {
+            let conf = |key: &str| format!("net/ipv6/conf/{name}/{key}");
             settings.extend([
-                needed(conf("accept_dad"), "0"),
-                needed(conf("disable_ipv6"), "0"),
-                needed(conf("proxy_ndp"), "1"),
-                needed(conf("forwarding"), "1"),
+                Setting::needed(conf("accept_dad"), "0"),
+                Setting::needed(conf("disable_ipv6"), "0"),
             ]);
         }
-        // A pod must not become the host's router by sending advertisements.
-        settings.push(optional(conf("accept_ra"), "0"));
+        let wanted = [(families.v4, Family::V4), (families.v6, Family::V6)];
+        let wanted: Vec<Family> =
+            wanted.into_iter().filter_map(|(has, family)| has.then_some(family)).collect();
+        settings.extend(workload_settings(name, &wanted));
         settings
     }
 
@@ -151,9 +137,10 @@ impl WiringPlan {
         if !families.v6 {
             return Vec::new();
         }
-        let mut settings = vec![needed(format!("net/ipv6/conf/{}/accept_dad", self.pod_device), "0")];
+        let mut settings =
+            vec![Setting::needed(format!("net/ipv6/conf/{}/accept_dad", self.pod_device), "0")];
         for scope in ["all", "default", "lo"] {
-            settings.push(needed(format!("net/ipv6/conf/{scope}/disable_ipv6"), "0"));
+            settings.push(Setting::needed(format!("net/ipv6/conf/{scope}/disable_ipv6"), "0"));
         }
         settings
     }
@@ -164,10 +151,10 @@ impl WiringPlan {
         let value = if self.forwarding { "1" } else { "0" };
         let mut settings = Vec::new();
         if self.has_v4() {
-            settings.push(needed("net/ipv4/ip_forward".to_owned(), value));
+            settings.push(Setting::needed("net/ipv4/ip_forward", value));
         }
         if self.has_v6() {
-            settings.push(needed("net/ipv6/conf/all/forwarding".to_owned(), value));
+            settings.push(Setting::needed("net/ipv6/conf/all/forwarding", value));
         }
         settings
     }
@@ -179,24 +166,14 @@ pub fn default_routes() -> Vec<IpNet> {
     vec![IpNet::V4(Ipv4Net::default()), IpNet::V6(Ipv6Net::default())]
 }
 
-fn needed(path: String, value: &'static str) -> Setting {
-    Setting { path, value, optional: false }
-}
-
-fn optional(path: String, value: &'static str) -> Setting {
-    Setting { path, value, optional: true }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::WiringPlan;
+    use super::Plan;
     use crate::config::NetConf;
-    use crate::result::Ip;
 
-    fn plan(addresses: &[&str]) -> WiringPlan {
-        let mut plan = WiringPlan::new(&NetConf::default(), "cali1".into(), "eth0", Some(1450)).unwrap();
-        let ip = |text: &&str| Ip { address: text.parse().unwrap(), gateway: None, interface: None };
-        plan.set_addresses(&addresses.iter().map(ip).collect::<Vec<_>>());
+    fn plan(addresses: &[&str]) -> Plan {
+        let mut plan = Plan::new(&NetConf::default(), "cali1".into(), "eth0", Some(1450)).unwrap();
+        plan.set_addresses(addresses.iter().map(|text| text.parse().unwrap()));
         plan
     }
 
@@ -206,23 +183,23 @@ mod tests {
 
     #[test]
     fn settings_depend_on_the_families() {
-        let v4 = plan(&["10.0.0.1/26"]);
+        let v4 = plan(&["10.0.0.1"]);
         assert_eq!(
             lines(v4.host_settings(v4.families())),
             [
+                "net/ipv6/conf/cali1/accept_ra=0",
                 "net/ipv4/conf/cali1/route_localnet=1",
                 "net/ipv4/neigh/cali1/proxy_delay=0",
                 "net/ipv4/conf/cali1/proxy_arp=1",
                 "net/ipv4/conf/cali1/forwarding=1",
-                "net/ipv6/conf/cali1/accept_ra=0"
             ]
         );
         assert!(v4.pod_settings_before(v4.families()).is_empty());
         assert_eq!(lines(v4.pod_settings_after()), ["net/ipv4/ip_forward=0"]);
-        let v6 = plan(&["fd00::1/122"]);
+        let v6 = plan(&["fd00::1"]);
         assert_eq!(v6.host_settings(v6.families()).len(), 5);
         assert_eq!(v6.pod_settings_before(v6.families()).len(), 4);
         assert_eq!(v6.addresses[0].to_string(), "fd00::1/128");
-        assert_eq!(WiringPlan::gateway_v6().to_string(), "fe80::ecee:eeff:feee:eeee");
+        assert_eq!(Plan::gateway_v6().to_string(), "fe80::ecee:eeff:feee:eeee");
     }
 }

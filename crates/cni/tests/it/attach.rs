@@ -244,7 +244,7 @@ async fn a_lost_namespace_and_a_new_one() -> Result<()> {
     let (cluster, node) = world(&[pool("pool", "10.10.0.0/16", 26)]).await?;
     let pod = Pod::new("c1")?;
     let first = address_of(&node.add(&pod, json!({}))?)?;
-    // The runtime made a new namespace for the same container and asks again: same address, wired anew.
+    // The runtime made a new namespace for the same container and asks again: same address, wired again.
     let pod = Pod::new("c1")?;
     assert_eq!(address_of(&node.add(&pod, json!({}))?)?, first);
     assert!(pod.netns.ip(&["addr", "show", "eth0"])?.contains(&first));

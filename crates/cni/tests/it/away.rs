@@ -76,12 +76,9 @@ impl Hold {
     }
 
     fn wait_until_held(&self) -> Result<()> {
-        let deadline = Instant::now() + Duration::from_secs(120);
-        while !self.folder.path().join("due-listed").exists() {
-            ensure!(Instant::now() < deadline, "the program never came to the step");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Ok(())
+        testkit::eventually("the program comes to the step", || {
+            self.folder.path().join("due-listed").exists()
+        })
     }
 
     fn let_go(&self) -> Result<()> {

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// What Calico's plugin left in etcd.
-const AFTER_ADD: &str = include_str!("../data/etcd-after-add.txt");
-const AFTER_DEL: &str = include_str!("../data/etcd-after-del.txt");
-const RESULT: &str = include_str!("../data/add-c1.json");
+const AFTER_ADD: &str = include_str!("../../../testkit/data/cni-etcd-after-add.txt");
+const AFTER_DEL: &str = include_str!("../../../testkit/data/cni-etcd-after-del.txt");
+const RESULT: &str = include_str!("../../../cni-protocol/tests/data/add-c1.json");
 
 /// Keys and values with everything that differs from run to run replaced: times, uids, hardware addresses, sequence
 /// numbers, and where the search for a block began.

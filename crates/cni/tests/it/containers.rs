@@ -200,10 +200,7 @@ async fn containers_of_containerd_reach_each_other() -> Result<()> {
 
 /// Devices go with their namespaces, which the kernel removes a little later.
 fn wait_until_bare(host: &Netns) -> Result<()> {
-    let deadline = Instant::now() + Duration::from_secs(120);
-    while host.links()?.iter().any(|name| name.starts_with("cali")) {
-        ensure!(Instant::now() < deadline, "devices are left: {:?}", host.links()?);
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    Ok(())
+    testkit::eventually("no device of a pod is left", || {
+        Ok(!host.links()?.iter().any(|name| name.starts_with("cali")))
+    })
 }

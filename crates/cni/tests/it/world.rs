@@ -85,13 +85,7 @@ pub(crate) struct Node {
 impl Node {
     /// A node of this name whose plugins find their datastore by these settings of the configuration.
     pub(crate) fn new(name: &str, settings: Value) -> Result<Self> {
-        let plugin = std::env::current_exe()?
-            .parent()
-            .and_then(Path::parent)
-            .map(|folder| folder.join("examples/plugin"))
-            .filter(|path| path.is_file())
-            .context("the example program `plugin` is not built; `cargo test -p cni` builds it")?;
-        Self::with_plugin(name, settings, &plugin)
+        Self::with_plugin(name, settings, &testkit::example("plugin")?)
     }
 
     /// The same with another program as its plugins.
@@ -393,7 +387,7 @@ pub(crate) fn merge(into: &mut Value, from: Value) {
 /// Whether a pod reaches an address of another one: a connection is made and a byte sent.
 ///
 /// The kernel brings a new device's queue and carrier up from a work queue of the whole machine, and drops packets until
-/// then. A first packet that is lost is sent again only after one, three and seven seconds. So connections are tried anew,
+/// then. A first packet that is lost is sent again only after one, three and seven seconds. So connections are tried again,
 /// each for a short time, and a pod that is not reached at all is found only after a long one.
 pub(crate) fn reach(from: &Netns, to: &Netns, address: &str) -> Result<()> {
     let target: SocketAddr = SocketAddr::new(address.parse()?, 18_999);

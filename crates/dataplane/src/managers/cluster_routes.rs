@@ -3,47 +3,53 @@
 //! A block of a node of the same subnet is reached by that node's address, another by the tunnel; blocks of our own that no
 //! workload has addresses in are dropped. Each change touches the routes that depend on it and no others.
 
-use super::{Interfaces, Plane};
-use crate::routes::{Device, RouteClass, RouteKey, Target, Way};
+use super::{Interfaces, Manager, News, World, host_address};
+use crate::desired::Desired;
 use ipnet::IpNet;
-use messages::{IpPoolType, Route, RouteTypes, Text};
+use messages::{IpPoolType, NodeName, Route, RouteTypes, Text};
+use routing::routes::{Device, RouteClass, RouteKey, Target, Way};
 use rules::tree::IpVersion;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::time::Instant;
 
 /// What does not change.
 #[derive(Clone, Debug)]
-pub struct ClusterRoutesSettings {
+pub(crate) struct ClusterRoutesSettings {
+    /// This host.
+    pub(crate) host: NodeName,
     /// The IP version.
-    pub version: IpVersion,
+    pub(crate) version: IpVersion,
     /// The pools.
-    pub pool_type: IpPoolType,
+    pub(crate) pool_type: IpPoolType,
     /// The tunnel device; none without encapsulation.
-    pub tunnel_device: Option<Text>,
+    pub(crate) tunnel_device: Option<Text>,
     /// The largest packet by the tunnel.
-    pub tunnel_mtu: Option<u32>,
+    pub(crate) tunnel_mtu: Option<u32>,
     /// The protocol number of routes that are not by the tunnel device of VXLAN.
-    pub protocol: u8,
+    pub(crate) protocol: u8,
 }
 
 /// The routes.
 #[derive(Debug)]
-pub struct ClusterRoutes {
+pub(crate) struct ClusterRoutes {
     settings: ClusterRoutesSettings,
     routes: BTreeMap<IpNet, Route>,
-    by_node: BTreeMap<Text, BTreeSet<IpNet>>,
+    by_node: BTreeMap<NodeName, BTreeSet<IpNet>>,
     /// Where the tunnel to each node leads: its tunnel device's address, or with IP in IP its own.
-    gateways: BTreeMap<Text, IpAddr>,
+    gateways: BTreeMap<NodeName, IpAddr>,
     parent_address: Option<IpAddr>,
     parent_device: Option<Text>,
     placed: BTreeMap<IpNet, (RouteClass, Device)>,
     changed: BTreeSet<IpNet>,
+    /// Whether the device with the parent address has to be looked for.
+    may_have_moved: bool,
 }
 
 impl ClusterRoutes {
     /// No routes.
     #[must_use]
-    pub fn new(settings: ClusterRoutesSettings) -> Self {
+    pub(crate) fn new(settings: ClusterRoutesSettings) -> Self {
         Self {
             settings,
             routes: BTreeMap::new(),
@@ -53,11 +59,12 @@ impl ClusterRoutes {
             parent_device: None,
             placed: BTreeMap::new(),
             changed: BTreeSet::new(),
+            may_have_moved: true,
         }
     }
 
     /// A route is new or changed.
-    pub fn update(&mut self, route: &Route) {
+    pub(super) fn update(&mut self, route: &Route) {
         if IpVersion::of(&route.dst) != self.settings.version {
             return;
         }
@@ -73,7 +80,7 @@ impl ClusterRoutes {
     }
 
     /// A route is gone.
-    pub fn remove(&mut self, destination: &IpNet) {
+    pub(super) fn remove(&mut self, destination: &IpNet) {
         let Some(old) = self.routes.remove(destination) else { return };
         if let Some(node) = &old.dst_node_name
             && let Some(destinations) = self.by_node.get_mut(node)
@@ -87,7 +94,7 @@ impl ClusterRoutes {
     }
 
     /// Says where the tunnel to a node leads.
-    pub fn set_gateway(&mut self, node: &Text, gateway: Option<IpAddr>) {
+    pub(super) fn set_gateway(&mut self, node: &NodeName, gateway: Option<IpAddr>) {
         let old = match gateway {
             Some(gateway) => self.gateways.insert(node.clone(), gateway),
             None => self.gateways.remove(node),
@@ -98,18 +105,13 @@ impl ClusterRoutes {
     }
 
     /// Says which address of this host other nodes know it by.
-    pub fn set_parent_address(&mut self, address: Option<IpAddr>) {
+    pub(super) fn set_parent_address(&mut self, address: Option<IpAddr>) {
         self.parent_address = address;
-    }
-
-    /// That address.
-    #[must_use]
-    pub fn parent_address(&self) -> Option<IpAddr> {
-        self.parent_address
+        self.may_have_moved = true;
     }
 
     /// Finds the device that has the address.
-    pub fn find_parent(&mut self, interfaces: &Interfaces) {
+    pub(super) fn find_parent(&mut self, interfaces: &Interfaces) {
         let found = self.parent_address.and_then(|address| interfaces.with_address(&address));
         // While an address is away, its old device is as good a guess as none.
         if let Some(found) = found.map(|interface| interface.name.clone())
@@ -169,13 +171,38 @@ impl ClusterRoutes {
         Some((tunnel, device, Target { mtu, protocol, ..Target::new(Way::Gateway(gateway)) }))
     }
 
-    /// Writes what changed to the drivers.
-    pub fn complete(&mut self, interfaces: &Interfaces, plane: &mut Plane) {
-        self.find_parent(interfaces);
-        let Some(table) = &mut plane.routes else {
-            self.changed.clear();
-            return;
-        };
+    /// Follows what is said about nodes, where the tunnel leads to nodes' own addresses or there is none.
+    fn hear_node(&mut self, node: &NodeName, address: Option<IpAddr>) {
+        match self.settings.pool_type {
+            IpPoolType::Vxlan => return,
+            IpPoolType::Ipip => self.set_gateway(node, address),
+            IpPoolType::NoEncap | IpPoolType::None => {}
+        }
+        if *node == self.settings.host {
+            self.set_parent_address(address);
+        }
+    }
+}
+
+impl Manager for ClusterRoutes {
+    fn hear(&mut self, news: &News<'_>, _: Instant, _: &mut Desired) {
+        match *news {
+            News::Route(_, Some(route)) => self.update(route),
+            News::Route(destination, None) => self.remove(destination),
+            News::Node(node, metadata) => {
+                let version = self.settings.version;
+                self.hear_node(node, metadata.and_then(|metadata| host_address(metadata, version)));
+            }
+            News::Addresses | News::Interface(_) => self.may_have_moved = true,
+            _ => {}
+        }
+    }
+
+    fn write(&mut self, world: &mut World, desired: &mut Desired) {
+        if std::mem::take(&mut self.may_have_moved) {
+            self.find_parent(&world.interfaces);
+        }
+        let Some(desired) = desired.of(self.settings.version) else { return };
         for destination in std::mem::take(&mut self.changed) {
             let new = self.routes.get(&destination).and_then(|route| self.place(route));
             let key = RouteKey::new(destination);
@@ -185,10 +212,10 @@ impl ClusterRoutes {
                 None => self.placed.remove(&destination),
             };
             if let Some((class, device)) = old.filter(|old| Some(old) != place.as_ref()) {
-                table.set_route(class, &device, key, None);
+                desired.routes.set(class, device, key, None);
             }
             if let Some((class, device, target)) = new {
-                table.set_route(class, &device, key, Some(target));
+                desired.routes.set(class, device, key, Some(target));
             }
         }
     }

@@ -1,13 +1,15 @@
 //! DSCP marks of packets that leave the cluster: the set of endpoints that have one, and the chain that sets them.
 
-use super::{CountedSet, Plane};
+use super::{CountedSet, Manager, News, World};
+use crate::desired::{Desired, VersionDesired};
 use ipnet::IpNet;
 use messages::{HostEndpoint, IpSetMember, IpSetType, QosPolicy, Text, WorkloadEndpoint, WorkloadEndpointId};
+use rules::DscpRule;
 use rules::names::sets;
 use rules::tree::{IpVersion, Table};
-use rules::{DscpRule, Renderer};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::time::Instant;
 
 /// Whose mark it is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,7 +20,7 @@ enum Endpoint {
 
 /// The marks of one IP version.
 #[derive(Debug)]
-pub struct Dscp {
+pub(crate) struct Dscp {
     version: IpVersion,
     marks: BTreeMap<Endpoint, Vec<DscpRule>>,
     set: CountedSet,
@@ -27,17 +29,16 @@ pub struct Dscp {
 
 impl Dscp {
     /// No marks; the set is defined.
-    pub fn new(plane: &mut Plane) -> Self {
-        let set = CountedSet::new(sets::DSCP_SOURCES, IpSetType::Net, &[], &mut *plane.sets);
-        Self { version: plane.version, marks: BTreeMap::new(), set, changed: true }
+    pub(crate) fn new(desired: &mut VersionDesired) -> Self {
+        let set = CountedSet::new(sets::DSCP_SOURCES, IpSetType::Net, &[], desired);
+        Self { version: desired.version, marks: BTreeMap::new(), set, changed: true }
     }
 
-    /// A workload endpoint is new, changed, or gone.
-    pub fn update_workload(
+    fn update_workload(
         &mut self,
         id: &WorkloadEndpointId,
         endpoint: Option<&WorkloadEndpoint>,
-        plane: &mut Plane,
+        desired: &mut VersionDesired,
     ) {
         let addresses = endpoint.into_iter().flat_map(|endpoint| match self.version {
             IpVersion::V4 => &endpoint.ipv4_nets,
@@ -45,20 +46,19 @@ impl Dscp {
         });
         let marks =
             marks(addresses.map(IpNet::addr), endpoint.map_or(&[][..], |endpoint| &endpoint.qos_policies));
-        self.set(Endpoint::Workload(id.clone()), &marks, plane);
+        self.set(Endpoint::Workload(id.clone()), &marks, desired);
     }
 
-    /// A host endpoint is new, changed, or gone.
-    pub fn update_host(&mut self, id: &Text, endpoint: Option<&HostEndpoint>, plane: &mut Plane) {
+    fn update_host(&mut self, id: &Text, endpoint: Option<&HostEndpoint>, desired: &mut VersionDesired) {
         let addresses = endpoint.into_iter().flat_map(|endpoint| match self.version {
             IpVersion::V4 => &endpoint.expected_ipv4_addrs,
             IpVersion::V6 => &endpoint.expected_ipv6_addrs,
         });
         let marks = marks(addresses.copied(), endpoint.map_or(&[][..], |endpoint| &endpoint.qos_policies));
-        self.set(Endpoint::Host(id.clone()), &marks, plane);
+        self.set(Endpoint::Host(id.clone()), &marks, desired);
     }
 
-    fn set(&mut self, endpoint: Endpoint, marks: &[DscpRule], plane: &mut Plane) {
+    fn set(&mut self, endpoint: Endpoint, marks: &[DscpRule], desired: &mut VersionDesired) {
         let members = |marks: &[DscpRule]| -> Vec<IpSetMember> {
             marks.iter().map(|mark| IpSetMember::Net(IpNet::from(mark.source))).collect()
         };
@@ -68,16 +68,26 @@ impl Dscp {
         };
         let old = old.unwrap_or_default();
         if old != marks {
-            self.set.exchange(&members(&old), &members(marks), &mut *plane.sets);
+            self.set.exchange(&members(&old), &members(marks), desired);
             self.changed = true;
         }
     }
+}
 
-    /// Writes what changed to the drivers.
-    pub fn complete(&mut self, renderer: &Renderer, plane: &mut Plane) {
-        if std::mem::take(&mut self.changed) {
+impl Manager for Dscp {
+    fn hear(&mut self, news: &News<'_>, _: Instant, desired: &mut Desired) {
+        let Some(desired) = desired.of(self.version) else { return };
+        match *news {
+            News::Workload(id, endpoint) => self.update_workload(id, endpoint.map(|one| &**one), desired),
+            News::Host(id, endpoint) => self.update_host(id, endpoint.map(|one| &**one), desired),
+            _ => {}
+        }
+    }
+
+    fn write(&mut self, world: &mut World, desired: &mut Desired) {
+        if let Some(desired) = desired.of(self.version).filter(|_| std::mem::take(&mut self.changed)) {
             let marks: Vec<DscpRule> = self.marks.values().flatten().copied().collect();
-            plane.rules.update_chain(Table::Mangle, renderer.egress_dscp_chain(&marks, self.version));
+            desired.rules.define(Table::Mangle, world.renderer.egress_dscp_chain(&marks, self.version));
         }
     }
 }

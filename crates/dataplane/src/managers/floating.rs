@@ -1,18 +1,17 @@
 //! Floating addresses: others reach a workload by an address that it does not know itself.
 
-use super::Plane;
+use super::{Manager, News, World};
+use crate::desired::Desired;
+use api::words::OPENSTACK;
 use messages::{WorkloadEndpoint, WorkloadEndpointId};
-use rules::Renderer;
 use rules::tree::Table;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-
-/// The orchestrator whose floating addresses are always programmed.
-const OPENSTACK: &str = "openstack";
+use std::time::Instant;
 
 /// The floating addresses of all workloads.
 #[derive(Debug)]
-pub struct FloatingAddresses {
+pub(crate) struct FloatingAddresses {
     enabled: bool,
     by_endpoint: BTreeMap<WorkloadEndpointId, Vec<(IpAddr, IpAddr)>>,
     changed: bool,
@@ -21,12 +20,11 @@ pub struct FloatingAddresses {
 impl FloatingAddresses {
     /// No addresses. Those of OpenStack count even when it is not `enabled`.
     #[must_use]
-    pub fn new(enabled: bool) -> Self {
+    pub(crate) fn new(enabled: bool) -> Self {
         Self { enabled, by_endpoint: BTreeMap::new(), changed: true }
     }
 
-    /// An endpoint is new, changed, or gone.
-    pub fn update(&mut self, id: &WorkloadEndpointId, endpoint: Option<&WorkloadEndpoint>) {
+    fn update(&mut self, id: &WorkloadEndpointId, endpoint: Option<&WorkloadEndpoint>) {
         let counts = self.enabled || &*id.orchestrator == OPENSTACK;
         let pairs: Vec<(IpAddr, IpAddr)> = endpoint
             .into_iter()
@@ -40,9 +38,16 @@ impl FloatingAddresses {
         };
         self.changed |= old.unwrap_or_default() != pairs;
     }
+}
 
-    /// Writes what changed to the drivers.
-    pub fn complete(&mut self, renderer: &Renderer, planes: &mut [Plane]) {
+impl Manager for FloatingAddresses {
+    fn hear(&mut self, news: &News<'_>, _: Instant, _: &mut Desired) {
+        if let News::Workload(id, endpoint) = *news {
+            self.update(id, endpoint.map(|endpoint| &**endpoint));
+        }
+    }
+
+    fn write(&mut self, world: &mut World, desired: &mut Desired) {
         if !std::mem::take(&mut self.changed) {
             return;
         }
@@ -54,9 +59,9 @@ impl FloatingAddresses {
                 *best = *internal;
             }
         }
-        for plane in planes {
-            let chains = renderer.floating_address_chains(&by_external, plane.version);
-            plane.update_chains(Table::Nat, chains);
+        for one in &mut desired.versions {
+            let chains = world.renderer.floating_address_chains(&by_external, one.version);
+            one.rules.define_all(Table::Nat, chains);
         }
     }
 }

@@ -3,7 +3,8 @@
 //!
 //! The kernel refuses a table with a device that is not there, so only devices that are up are named.
 
-use super::{CountedSet, Interfaces, Plane};
+use super::{CountedSet, Manager, News, World};
+use crate::desired::{Desired, VersionDesired};
 use felix_config::Pattern;
 use ipnet::IpNet;
 use messages::{HostEndpoint, IpSetMember, IpSetType, Text, WorkloadEndpoint, WorkloadEndpointId};
@@ -11,31 +12,43 @@ use rules::names::sets;
 use rules::tree::IpVersion;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::time::Instant;
 
 /// The flow table of one IP version.
 #[derive(Debug)]
-pub struct FlowTables {
+pub(crate) struct FlowTables {
     version: IpVersion,
     tunnels: Vec<Text>,
     pattern: Option<Pattern>,
     set: CountedSet,
     excluded: BTreeMap<String, Vec<IpSetMember>>,
-    devices: Option<BTreeSet<Text>>,
+    devices: BTreeSet<Text>,
+    /// Interfaces that may have come or gone.
+    unsettled: BTreeSet<Text>,
+    is_started: bool,
 }
 
 impl FlowTables {
     /// A flow table that covers these tunnel devices, interfaces that match, and those of workloads.
-    pub fn new(tunnels: Vec<Text>, pattern: Option<Pattern>, plane: &mut Plane) -> Self {
-        let set = CountedSet::new(sets::NO_FLOW_OFFLOAD, IpSetType::Ip, &[], &mut *plane.sets);
-        Self { version: plane.version, tunnels, pattern, set, excluded: BTreeMap::new(), devices: None }
+    pub(crate) fn new(tunnels: Vec<Text>, pattern: Option<Pattern>, desired: &mut VersionDesired) -> Self {
+        let set = CountedSet::new(sets::NO_FLOW_OFFLOAD, IpSetType::Ip, &[], desired);
+        Self {
+            version: desired.version,
+            tunnels,
+            pattern,
+            set,
+            excluded: BTreeMap::new(),
+            devices: BTreeSet::new(),
+            unsettled: BTreeSet::new(),
+            is_started: false,
+        }
     }
 
-    /// A workload endpoint is new, changed, or gone.
-    pub fn update_workload(
+    fn update_workload(
         &mut self,
         id: &WorkloadEndpointId,
         endpoint: Option<&WorkloadEndpoint>,
-        plane: &mut Plane,
+        desired: &mut VersionDesired,
     ) {
         let nets = endpoint.filter(|endpoint| needs_rules(endpoint)).into_iter().flat_map(|endpoint| {
             match self.version {
@@ -47,21 +60,20 @@ impl FlowTables {
         self.exclude(
             format!("workload {} {} {}", id.orchestrator, id.workload, id.endpoint),
             addresses,
-            plane,
+            desired,
         );
     }
 
-    /// A host endpoint is new, changed, or gone.
-    pub fn update_host(&mut self, id: &Text, endpoint: Option<&HostEndpoint>, plane: &mut Plane) {
+    fn update_host(&mut self, id: &Text, endpoint: Option<&HostEndpoint>, desired: &mut VersionDesired) {
         let marked = endpoint.filter(|endpoint| !endpoint.qos_policies.is_empty());
         let addresses = marked.into_iter().flat_map(|endpoint| match self.version {
             IpVersion::V4 => &endpoint.expected_ipv4_addrs,
             IpVersion::V6 => &endpoint.expected_ipv6_addrs,
         });
-        self.exclude(format!("host {id}"), addresses.copied().collect(), plane);
+        self.exclude(format!("host {id}"), addresses.copied().collect(), desired);
     }
 
-    fn exclude(&mut self, whose: String, addresses: Vec<IpAddr>, plane: &mut Plane) {
+    fn exclude(&mut self, whose: String, addresses: Vec<IpAddr>, desired: &mut VersionDesired) {
         let members: Vec<IpSetMember> = addresses.into_iter().map(IpSetMember::Ip).collect();
         let old = match members.is_empty() {
             true => self.excluded.remove(&whose),
@@ -69,25 +81,39 @@ impl FlowTables {
         };
         let old = old.unwrap_or_default();
         if old != members {
-            self.set.exchange(&old, &members, &mut *plane.sets);
+            self.set.exchange(&old, &members, desired);
+        }
+    }
+}
+
+impl Manager for FlowTables {
+    fn hear(&mut self, news: &News<'_>, _: Instant, desired: &mut Desired) {
+        let Some(desired) = desired.of(self.version) else { return };
+        match *news {
+            News::Workload(id, endpoint) => self.update_workload(id, endpoint.map(|one| &**one), desired),
+            News::Host(id, endpoint) => self.update_host(id, endpoint.map(|one| &**one), desired),
+            News::Interface(name) => _ = self.unsettled.insert(name.clone()),
+            _ => {}
         }
     }
 
-    /// Tells the driver which devices are covered, if they changed.
-    pub fn complete(&mut self, workloads: &BTreeSet<Text>, interfaces: &Interfaces, plane: &mut Plane) {
-        let covered = |name: &Text| {
-            workloads.contains(name)
-                || self.tunnels.contains(name)
-                || self.pattern.as_ref().is_some_and(|pattern| pattern.is_match(name))
-        };
-        let devices: BTreeSet<Text> = interfaces
-            .all()
-            .filter(|interface| interface.up && covered(&interface.name))
-            .map(|interface| interface.name.clone())
-            .collect();
-        if self.devices.as_ref() != Some(&devices) {
-            plane.rules.set_flow_devices(Some(devices.clone()));
-            self.devices = Some(devices);
+    fn write(&mut self, world: &mut World, desired: &mut Desired) {
+        let mut changed = !std::mem::replace(&mut self.is_started, true);
+        if changed {
+            self.unsettled.extend(world.interfaces.all().map(|interface| interface.name.clone()));
+        }
+        self.unsettled.extend(world.changed.workloads.iter().cloned());
+        for name in std::mem::take(&mut self.unsettled) {
+            let is_covered = world.workloads.contains(&name)
+                || self.tunnels.contains(&name)
+                || self.pattern.as_ref().is_some_and(|pattern| pattern.is_match(&name));
+            changed |= match is_covered && world.interfaces.is_up(&name) {
+                true => self.devices.insert(name),
+                false => self.devices.remove(&name),
+            };
+        }
+        if let Some(desired) = desired.of(self.version).filter(|_| changed) {
+            desired.rules.flow_devices = Some(self.devices.clone());
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Chains of groups of policies, shared by all endpoints that have the group: defined with the first, taken back with the
 //! last.
 
-use super::Plane;
+use crate::desired::Desired;
 use messages::Text;
 use rules::tree::Table;
 use rules::{Renderer, TierGroups};
@@ -12,19 +12,19 @@ const LAYERS: [Table; 3] = [Table::Raw, Table::Mangle, Table::Filter];
 
 /// Which interface has which groups.
 #[derive(Debug, Default)]
-pub struct Groups {
+pub(crate) struct Groups {
     users: BTreeMap<Text, usize>,
     by_interface: BTreeMap<Text, Vec<Text>>,
 }
 
 impl Groups {
     /// Says which groups an interface has.
-    pub fn set<'a>(
+    pub(crate) fn set<'a>(
         &mut self,
         interface: &Text,
         tiers: impl IntoIterator<Item = &'a TierGroups>,
         renderer: &Renderer,
-        planes: &mut [Plane],
+        desired: &mut Desired,
     ) {
         let mut names = Vec::new();
         for group in tiers.into_iter().flat_map(|tier| tier.ingress.iter().chain(&tier.egress)) {
@@ -36,9 +36,7 @@ impl Groups {
             let users = self.users.entry(chain.name.clone()).or_default();
             *users += 1;
             if *users == 1 {
-                for plane in planes.iter_mut() {
-                    LAYERS.iter().for_each(|layer| plane.rules.update_chain(*layer, chain.clone()));
-                }
+                LAYERS.iter().for_each(|layer| desired.define(*layer, &chain));
             }
         }
         let old = match names.is_empty() {
@@ -50,15 +48,13 @@ impl Groups {
             *users -= 1;
             if *users == 0 {
                 self.users.remove(&name);
-                for plane in planes.iter_mut() {
-                    LAYERS.iter().for_each(|layer| plane.rules.remove_chain(*layer, &name));
-                }
+                LAYERS.iter().for_each(|layer| desired.undefine(*layer, &name));
             }
         }
     }
 
     /// The chains of an interface's groups.
-    pub fn of(&self, interface: &str) -> impl Iterator<Item = &Text> {
+    pub(crate) fn of(&self, interface: &str) -> impl Iterator<Item = &Text> {
         self.by_interface.get(interface).into_iter().flatten()
     }
 }

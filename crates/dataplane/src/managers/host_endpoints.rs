@@ -4,18 +4,21 @@
 //! that no other endpoint is for. Of several for one interface the first by name has it.
 
 use super::workloads::tiers_use;
-use super::{ChainSet, Groups, Interfaces, Plane, Policies};
+use super::{ChainSet, Interfaces, Manager, News, World};
+use crate::desired::Desired;
 use messages::{HostEndpoint, PolicyId, Text, TierInfo};
 use rules::names::ANY_INTERFACE;
 use rules::tree::{Chain, Table};
-use rules::{EndpointMarks, HostInterfaces, Renderer, TierGroups};
+use rules::{HostInterfaces, TierGroups};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Instant;
 
 /// All host endpoints of this host.
 #[derive(Debug, Default)]
-pub struct HostEndpoints {
-    endpoints: BTreeMap<Text, HostEndpoint>,
+pub(crate) struct HostEndpoints {
+    endpoints: BTreeMap<Text, Arc<HostEndpoint>>,
     by_interface: BTreeMap<Text, Text>,
     chains: ChainSet,
     changed: bool,
@@ -26,7 +29,7 @@ pub struct HostEndpoints {
 /// Which endpoint each interface has; [`ANY_INTERFACE`] stands for all others.
 #[must_use]
 pub(super) fn resolve<'a>(
-    endpoints: &BTreeMap<Text, HostEndpoint>,
+    endpoints: &BTreeMap<Text, Arc<HostEndpoint>>,
     interfaces: impl Iterator<Item = (&'a Text, &'a BTreeSet<IpAddr>)>,
 ) -> BTreeMap<Text, Text> {
     let mut found = BTreeMap::new();
@@ -52,88 +55,51 @@ pub(super) fn resolve<'a>(
 }
 
 impl HostEndpoints {
-    /// An endpoint is new or changed.
-    pub fn update(&mut self, id: Text, endpoint: HostEndpoint) {
-        self.status_changed.insert(id.clone());
-        self.endpoints.insert(id, endpoint);
-        self.changed = true;
-    }
-
-    /// An endpoint is gone.
-    pub fn remove(&mut self, id: &Text) {
-        self.endpoints.remove(id);
-        self.status_changed.insert(id.clone());
-        self.changed = true;
-    }
-
-    /// Addresses of interfaces changed, or interfaces came or went.
-    pub fn addresses_changed(&mut self) {
-        self.changed = true;
-    }
-
-    /// An interface came up, went down or away.
-    pub fn interface_changed(&mut self, name: &str) {
-        if let Some(id) = self.by_interface.get(name) {
-            self.status_changed.insert(id.clone());
+    fn update(&mut self, id: &Text, endpoint: Option<&Arc<HostEndpoint>>) {
+        match endpoint {
+            Some(endpoint) => _ = self.endpoints.insert(id.clone(), Arc::clone(endpoint)),
+            None => _ = self.endpoints.remove(id),
         }
+        self.status_changed.insert(id.clone());
+        self.changed = true;
     }
 
     /// Policies are grouped in another way.
-    pub fn regroup(&mut self, policies: &BTreeSet<PolicyId>) {
+    fn regroup(&mut self, policies: &BTreeSet<PolicyId>) {
         let uses = |endpoint: &HostEndpoint| all_tiers(endpoint).any(|tiers| tiers_use(tiers, policies));
-        self.changed |= !policies.is_empty() && self.endpoints.values().any(uses);
+        self.changed |= !policies.is_empty() && self.endpoints.values().any(|endpoint| uses(endpoint));
     }
 
     /// The interfaces with an endpoint of their own.
     #[must_use]
-    pub fn interfaces(&self) -> BTreeSet<Text> {
+    pub(crate) fn interfaces(&self) -> BTreeSet<Text> {
         self.by_interface.keys().filter(|name| &***name != ANY_INTERFACE).cloned().collect()
     }
 
-    /// Writes what changed to the drivers. `is_workload` tells the interfaces of workloads, which are no host's. True when
-    /// interfaces have other endpoints than before.
-    pub(crate) fn complete(
-        &mut self,
-        renderer: &Renderer,
-        planes: &mut [Plane],
-        (policies, groups, marks): (&Policies, &mut Groups, &mut EndpointMarks),
-        interfaces: &Interfaces,
-        is_workload: impl Fn(&str) -> bool,
-    ) -> bool {
-        if self.started && !self.changed {
-            return false;
-        }
-        (self.started, self.changed) = (true, false);
-        let hosts = interfaces.all().filter(|interface| !is_workload(&interface.name));
+    /// Finds the endpoints of interfaces, and writes their chains. True when interfaces have other endpoints than before.
+    fn resolve(&mut self, world: &mut World, desired: &mut Desired) -> bool {
+        let hosts = world.interfaces.all().filter(|interface| !world.is_workload(&interface.name));
         let new = resolve(&self.endpoints, hosts.map(|interface| (&interface.name, &interface.addresses)));
         for name in self.by_interface.keys().chain(new.keys()) {
             let (old, new) = (self.by_interface.get(name), new.get(name));
             if old != new {
-                tracing::info!(interface = %name, ?old, ?new, "an interface has another host endpoint");
+                tracing::info!(interface = %name, ?old, ?new, "the interface already has another host endpoint");
                 self.status_changed.extend(old.into_iter().chain(new).cloned());
             }
         }
         let mut chains: Vec<(Table, Chain)> = Vec::new();
         for (interface, id) in &new {
             let Some(endpoint) = self.endpoints.get(id) else { continue };
-            self.write_endpoint(
-                interface,
-                id,
-                endpoint,
-                renderer,
-                (policies, groups, marks),
-                planes,
-                &mut chains,
-            );
+            write_endpoint((interface, id, endpoint), world, desired, &mut chains);
         }
         for interface in self.by_interface.keys().filter(|interface| !new.contains_key(*interface)) {
-            groups.set(interface, [], renderer, planes);
-            marks.release(interface);
+            world.groups.set(interface, [], &world.renderer, desired);
+            world.marks.release(interface);
         }
         let with = |wanted: &dyn Fn(&HostEndpoint) -> bool| {
             let named: BTreeSet<Text> = new
                 .iter()
-                .filter(|(_, id)| self.endpoints.get(*id).is_some_and(wanted))
+                .filter(|(_, id)| self.endpoints.get(*id).is_some_and(|endpoint| wanted(endpoint)))
                 .map(|(interface, _)| interface.clone())
                 .collect();
             HostInterfaces {
@@ -144,57 +110,19 @@ impl HostEndpoints {
         let all = with(&|_| true);
         let before_nat = with(&|endpoint| !endpoint.pre_dnat_tiers.is_empty());
         let untracked = with(&|endpoint| !endpoint.untracked_tiers.is_empty());
+        let renderer = &world.renderer;
         let layer = |layer: Table| move |chain: Chain| (layer, chain);
         chains.extend(renderer.filter_host_dispatch(&all).into_iter().map(layer(Table::Filter)));
         chains.extend(renderer.mangle_host_dispatch(&before_nat, &all).into_iter().map(layer(Table::Mangle)));
         chains.extend(renderer.raw_host_dispatch(&untracked.names).into_iter().map(layer(Table::Raw)));
-        self.chains.publish(planes, chains);
+        self.chains.publish(desired, chains);
         let is_new = self.by_interface != new;
         self.by_interface = new;
         is_new
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one step of `complete`, which has them all at hand")]
-    fn write_endpoint(
-        &self,
-        interface: &Text,
-        id: &Text,
-        endpoint: &HostEndpoint,
-        renderer: &Renderer,
-        (policies, groups, marks): (&Policies, &mut Groups, &mut EndpointMarks),
-        planes: &mut [Plane],
-        chains: &mut Vec<(Table, Chain)>,
-    ) {
-        let selector = |id: &PolicyId| policies.selector(id);
-        let normal = TierGroups::of(&endpoint.tiers, selector);
-        let forward = TierGroups::of(&endpoint.forward_tiers, selector);
-        let before_nat = TierGroups::of_inbound(&endpoint.pre_dnat_tiers, selector);
-        let untracked = TierGroups::of(&endpoint.untracked_tiers, selector);
-        let filter =
-            renderer.host_endpoint_filter_chains(interface, &normal, &forward, &endpoint.profile_ids);
-        chains.extend(filter.into_iter().map(|chain| (Table::Filter, chain)));
-        let egress = renderer.host_endpoint_mangle_egress_chain(interface, &normal, &endpoint.profile_ids);
-        chains.push((Table::Mangle, egress));
-        if !before_nat.is_empty() {
-            chains.push((Table::Mangle, renderer.host_endpoint_mangle_ingress_chain(interface, &before_nat)));
-        }
-        if !untracked.is_empty() {
-            if &**interface == ANY_INTERFACE {
-                tracing::warn!(endpoint = %id, "policy without connection tracking needs an interface and is left out");
-            } else {
-                let raw = renderer.host_endpoint_raw_chains(interface, &untracked);
-                chains.extend(raw.into_iter().map(|chain| (Table::Raw, chain)));
-            }
-        }
-        if renderer.config().ipvs_support {
-            chains.push((Table::Filter, renderer.set_endpoint_mark_chain(interface, marks.get(interface))));
-        }
-        let all = normal.iter().chain(&forward).chain(&before_nat).chain(&untracked);
-        groups.set(interface, all, renderer, planes);
-    }
-
-    /// Reports every endpoint anew that one of these tests is true for.
-    pub fn mark_status(&mut self, changed: impl Fn(&HostEndpoint, &[&Text]) -> bool) {
+    /// Reports every endpoint again that one of these tests is true for.
+    pub(crate) fn mark_status(&mut self, changed: impl Fn(&HostEndpoint, &[&Text]) -> bool) {
         let ids: Vec<Text> = self
             .endpoints
             .iter()
@@ -209,7 +137,7 @@ impl HostEndpoints {
     }
 
     /// The endpoints that may have another status since the last call: their status, or none when they are gone.
-    pub fn take_statuses(
+    pub(crate) fn take_statuses(
         &mut self,
         interfaces: &Interfaces,
         is_refused: impl Fn(&HostEndpoint, &[&Text]) -> bool,
@@ -230,6 +158,65 @@ impl HostEndpoints {
                 (id, status)
             })
             .collect()
+    }
+}
+
+/// The chains of an endpoint on an interface.
+fn write_endpoint(
+    (interface, id, endpoint): (&Text, &Text, &HostEndpoint),
+    world: &mut World,
+    desired: &mut Desired,
+    chains: &mut Vec<(Table, Chain)>,
+) {
+    let selector = |id: &PolicyId| world.selector(id);
+    let normal = TierGroups::of(&endpoint.tiers, selector);
+    let forward = TierGroups::of(&endpoint.forward_tiers, selector);
+    let before_nat = TierGroups::of_inbound(&endpoint.pre_dnat_tiers, selector);
+    let untracked = TierGroups::of(&endpoint.untracked_tiers, selector);
+    let renderer = &world.renderer;
+    let filter = renderer.host_endpoint_filter_chains(interface, &normal, &forward, &endpoint.profile_ids);
+    chains.extend(filter.into_iter().map(|chain| (Table::Filter, chain)));
+    let egress = renderer.host_endpoint_mangle_egress_chain(interface, &normal, &endpoint.profile_ids);
+    chains.push((Table::Mangle, egress));
+    if !before_nat.is_empty() {
+        chains.push((Table::Mangle, renderer.host_endpoint_mangle_ingress_chain(interface, &before_nat)));
+    }
+    if !untracked.is_empty() {
+        if &**interface == ANY_INTERFACE {
+            tracing::warn!(endpoint = %id, "policy without connection tracking needs an interface and is left out");
+        } else {
+            let raw = renderer.host_endpoint_raw_chains(interface, &untracked);
+            chains.extend(raw.into_iter().map(|chain| (Table::Raw, chain)));
+        }
+    }
+    if renderer.config().ipvs_support {
+        chains.push((Table::Filter, renderer.set_endpoint_mark_chain(interface, world.marks.get(interface))));
+    }
+    let all = normal.iter().chain(&forward).chain(&before_nat).chain(&untracked);
+    world.groups.set(interface, all, renderer, desired);
+}
+
+impl Manager for HostEndpoints {
+    fn hear(&mut self, news: &News<'_>, _: Instant, _: &mut Desired) {
+        match *news {
+            News::Host(id, endpoint) => self.update(id, endpoint),
+            News::Addresses => self.changed = true,
+            News::Interface(name) => {
+                if let Some(id) = self.by_interface.get(name) {
+                    self.status_changed.insert(id.clone());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn write(&mut self, world: &mut World, desired: &mut Desired) {
+        self.regroup(&world.changed.selectors);
+        let is_first = !std::mem::replace(&mut self.started, true);
+        if std::mem::take(&mut self.changed) || is_first {
+            world.changed.hosts |= self.resolve(world, desired);
+            world.hosts = self.interfaces();
+        }
     }
 }
 

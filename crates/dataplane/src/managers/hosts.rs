@@ -1,16 +1,21 @@
 //! Sets of hosts' addresses: those of all hosts, and those of this one.
 
-use super::{CountedSet, Interfaces, Plane};
+use super::world::is_workload;
+use super::{CountedSet, Manager, News, World};
+use crate::desired::{Desired, VersionDesired};
 use ipnet::IpNet;
-use messages::{HostMetadata, IpSetMember, IpSetType, Text};
+use messages::{HostMetadata, IpSetMember, IpSetType, NodeName};
+use rules::Renderer;
 use rules::names::sets;
 use rules::tree::IpVersion;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Instant;
 
 /// The address in a host's metadata, which may stand there with its network.
 #[must_use]
-pub fn host_address(metadata: &HostMetadata, version: IpVersion) -> Option<IpAddr> {
+pub(crate) fn host_address(metadata: &HostMetadata, version: IpVersion) -> Option<IpAddr> {
     let text = match version {
         IpVersion::V4 => &metadata.ipv4_addr,
         IpVersion::V6 => &metadata.ipv6_addr,
@@ -20,21 +25,20 @@ pub fn host_address(metadata: &HostMetadata, version: IpVersion) -> Option<IpAdd
 
 /// The set of all hosts' addresses, in one IP version.
 #[derive(Debug)]
-pub struct AllHosts {
+pub(crate) struct AllHosts {
     version: IpVersion,
     set: CountedSet,
-    by_host: BTreeMap<Text, IpAddr>,
+    by_host: BTreeMap<NodeName, IpAddr>,
 }
 
 impl AllHosts {
     /// Only these addresses, which nobody takes away.
-    pub fn new(external: &[IpNet], plane: &mut Plane) -> Self {
-        let set = CountedSet::new(sets::ALL_HOSTS, IpSetType::Net, external, &mut *plane.sets);
-        Self { version: plane.version, set, by_host: BTreeMap::new() }
+    pub(crate) fn new(external: &[IpNet], desired: &mut VersionDesired) -> Self {
+        let set = CountedSet::new(sets::ALL_HOSTS, IpSetType::Net, external, desired);
+        Self { version: desired.version, set, by_host: BTreeMap::new() }
     }
 
-    /// A host is new, changed, or gone.
-    pub fn update(&mut self, host: &Text, metadata: Option<&HostMetadata>, plane: &mut Plane) {
+    fn update(&mut self, host: &NodeName, metadata: Option<&HostMetadata>, desired: &mut VersionDesired) {
         let new = metadata.and_then(|metadata| host_address(metadata, self.version));
         let old = match new {
             Some(new) => self.by_host.insert(host.clone(), new),
@@ -44,36 +48,63 @@ impl AllHosts {
             address.into_iter().map(|address| IpSetMember::Net(IpNet::from(address))).collect()
         };
         if old != new {
-            self.set.exchange(&member(old), &member(new), &mut *plane.sets);
+            self.set.exchange(&member(old), &member(new), desired);
         }
     }
 }
 
+impl Manager for AllHosts {
+    fn hear(&mut self, news: &News<'_>, _: Instant, desired: &mut Desired) {
+        if let (News::Node(host, metadata), Some(desired)) = (*news, desired.of(self.version)) {
+            self.update(host, metadata, desired);
+        }
+    }
+
+    fn write(&mut self, _: &mut World, _: &mut Desired) {}
+}
+
 /// The set of this host's addresses. It is written as a whole: addresses of hosts seldom change.
-#[derive(Debug, Default)]
-pub struct ThisHost {
+#[derive(Debug)]
+pub(crate) struct ThisHost {
+    renderer: Arc<Renderer>,
     programmed: Option<BTreeSet<IpAddr>>,
+    changed: bool,
 }
 
 impl ThisHost {
-    /// Writes the addresses, if they changed. `is_workload` tells the interfaces of workloads.
-    pub fn complete(
-        &mut self,
-        interfaces: &Interfaces,
-        planes: &mut [Plane],
-        is_workload: impl Fn(&str) -> bool,
-    ) {
-        let addresses: BTreeSet<IpAddr> = interfaces
+    /// The addresses are not known yet.
+    #[must_use]
+    pub(crate) fn new(renderer: Arc<Renderer>) -> Self {
+        Self { renderer, programmed: None, changed: true }
+    }
+}
+
+impl Manager for ThisHost {
+    fn hear(&mut self, news: &News<'_>, _: Instant, _: &mut Desired) {
+        self.changed |= match *news {
+            News::Addresses => true,
+            News::Interface(name) => !is_workload(&self.renderer, name),
+            _ => false,
+        };
+    }
+
+    fn write(&mut self, world: &mut World, desired: &mut Desired) {
+        if !std::mem::take(&mut self.changed) {
+            return;
+        }
+        let addresses: BTreeSet<IpAddr> = world
+            .interfaces
             .all()
-            .filter(|interface| !is_workload(&interface.name))
+            .filter(|interface| !world.is_workload(&interface.name))
             .flat_map(|interface| interface.addresses.iter().copied())
             .collect();
         if self.programmed.as_ref() == Some(&addresses) {
             return;
         }
-        let members: Vec<IpSetMember> = addresses.iter().map(|address| IpSetMember::Ip(*address)).collect();
-        for plane in planes {
-            plane.sets.update_set(sets::THIS_HOST, IpSetType::Ip, &members);
+        for one in &mut desired.versions {
+            let v6 = one.version == IpVersion::V6;
+            let own = addresses.iter().filter(|address| address.is_ipv6() == v6);
+            one.sets.define(sets::THIS_HOST, IpSetType::Ip, own.map(|one| IpSetMember::Ip(*one)).collect());
         }
         self.programmed = Some(addresses);
     }

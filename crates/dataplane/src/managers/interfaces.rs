@@ -11,20 +11,20 @@ use std::net::IpAddr;
 
 /// An interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Interface {
+pub(crate) struct Interface {
     /// Its name.
-    pub name: Text,
+    pub(crate) name: Text,
     /// Whether it can carry packets.
-    pub up: bool,
+    pub(crate) up: bool,
     /// The largest packet.
-    pub mtu: u32,
+    pub(crate) mtu: u32,
     /// Its addresses.
-    pub addresses: BTreeSet<IpAddr>,
+    pub(crate) addresses: BTreeSet<IpAddr>,
 }
 
 /// What became of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum InterfaceState {
+pub(crate) enum InterfaceState {
     /// It is there, and can carry packets or not.
     Present {
         /// Its number.
@@ -38,7 +38,7 @@ pub enum InterfaceState {
 
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum InterfaceNews {
+pub(crate) enum InterfaceNews {
     /// An interface came, went, or changed its state.
     State(Text, InterfaceState),
     /// The addresses of an interface changed.
@@ -47,7 +47,7 @@ pub enum InterfaceNews {
 
 /// All interfaces.
 #[derive(Clone, Debug, Default)]
-pub struct Interfaces {
+pub(crate) struct Interfaces {
     excluded: Vec<Pattern>,
     by_index: BTreeMap<u32, Interface>,
     by_name: BTreeMap<Text, u32>,
@@ -56,42 +56,42 @@ pub struct Interfaces {
 impl Interfaces {
     /// No interfaces; those whose names match will have no addresses.
     #[must_use]
-    pub fn new(excluded: Vec<Pattern>) -> Self {
+    pub(crate) fn new(excluded: Vec<Pattern>) -> Self {
         Self { excluded, ..Self::default() }
     }
 
     /// An interface by name.
     #[must_use]
-    pub fn get(&self, name: &str) -> Option<&Interface> {
+    pub(crate) fn get(&self, name: &str) -> Option<&Interface> {
         self.by_index.get(self.by_name.get(name)?)
     }
 
     /// The number of an interface.
     #[must_use]
-    pub fn index(&self, name: &str) -> Option<u32> {
+    pub(crate) fn index(&self, name: &str) -> Option<u32> {
         self.by_name.get(name).copied()
     }
 
     /// Whether an interface is there and can carry packets.
     #[must_use]
-    pub fn is_up(&self, name: &str) -> bool {
+    pub(crate) fn is_up(&self, name: &str) -> bool {
         self.get(name).is_some_and(|interface| interface.up)
     }
 
     /// All interfaces, by number.
-    pub fn all(&self) -> impl Iterator<Item = &Interface> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Interface> {
         self.by_index.values()
     }
 
     /// The interface that has an address.
     #[must_use]
-    pub fn with_address(&self, address: &IpAddr) -> Option<&Interface> {
+    pub(crate) fn with_address(&self, address: &IpAddr) -> Option<&Interface> {
         self.all().find(|interface| interface.addresses.contains(address))
     }
 
     /// Takes in one event. Besides the news it returns the number of an interface whose addresses have to be read, because
     /// the kernel does not tell of all that go with a link's change.
-    pub fn take(&mut self, event: &Event, news: &mut Vec<InterfaceNews>) -> Option<u32> {
+    pub(crate) fn take(&mut self, event: &Event, news: &mut Vec<InterfaceNews>) -> Option<u32> {
         match event {
             Event::Link(link) => {
                 self.link(link, news);
@@ -114,7 +114,7 @@ impl Interfaces {
     }
 
     /// Takes in what was read: all links, and all local routes.
-    pub fn replace(&mut self, links: &[Link], local: &[Route], news: &mut Vec<InterfaceNews>) {
+    pub(crate) fn replace(&mut self, links: &[Link], local: &[Route], news: &mut Vec<InterfaceNews>) {
         let there: BTreeSet<u32> = links.iter().map(|link| link.index).collect();
         let gone: Vec<u32> = self.by_index.keys().filter(|index| !there.contains(index)).copied().collect();
         gone.into_iter().for_each(|index| self.gone(index, news));
@@ -131,7 +131,12 @@ impl Interfaces {
     }
 
     /// Sets the addresses of an interface.
-    pub fn set_addresses(&mut self, index: u32, addresses: BTreeSet<IpAddr>, news: &mut Vec<InterfaceNews>) {
+    pub(crate) fn set_addresses(
+        &mut self,
+        index: u32,
+        addresses: BTreeSet<IpAddr>,
+        news: &mut Vec<InterfaceNews>,
+    ) {
         let Some(name) = self.by_index.get(&index).map(|interface| interface.name.clone()) else { return };
         let addresses = if self.is_excluded(&name) { BTreeSet::new() } else { addresses };
         if let Some(interface) = self.by_index.get_mut(&index)
@@ -154,7 +159,7 @@ impl Interfaces {
             self.gone(link.index, news);
         }
         if let Some(other) = self.by_name.get(&name).copied().filter(|other| *other != link.index) {
-            // Made anew under its old name; that the old one is gone is told later, or was lost.
+            // Made again under its old name; that the old one is gone is told later, or was lost.
             self.gone(other, news);
         }
         let up = link.running;
@@ -244,7 +249,7 @@ mod tests {
             all.with_address(&"10.0.0.1".parse().expect("address")).is_some_and(|one| &*one.name == "eth0")
         );
         news.clear();
-        // Renamed, then made anew under the old name before the old one is told to be gone.
+        // Renamed, then made again under the old name before the old one is reported as gone.
         all.take(&Event::Link(link(2, "wan0", true)), &mut news);
         all.take(&Event::Link(link(3, "wan0", true)), &mut news);
         all.take(&Event::LinkGone(link(2, "wan0", true)), &mut news);

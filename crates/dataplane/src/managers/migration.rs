@@ -9,15 +9,17 @@
 //! | the machine moves on, or the endpoint is gone | no migration | no migration | no migration |
 //!
 //! Without a migration, only being told that a machine moves here begins one. Who listens for the announcement is no concern
-//! of this module: it says where to listen. That a machine has come, in whichever way, is told once, by its name.
+//! of this module: it says where to listen. That a machine has come, in whichever way, is reported once, by its name.
 
+use super::{Manager, News, World};
+use crate::desired::Desired;
 use messages::{LiveMigrationRole, Text, WorkloadEndpoint, WorkloadEndpointId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 /// How the routes of an endpoint are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Routing {
+pub(crate) enum Routing {
     /// As always.
     Normal,
     /// Not at all: the machine is not here yet.
@@ -38,22 +40,30 @@ enum State {
 
 /// All migrations of endpoints of this host.
 #[derive(Debug)]
-pub struct Migrations {
+pub(crate) struct Migrations {
     settling: Duration,
     roles: BTreeMap<WorkloadEndpointId, LiveMigrationRole>,
     states: BTreeMap<WorkloadEndpointId, State>,
     arrived: Vec<(WorkloadEndpointId, Text)>,
+    /// Endpoints whose routing may be another one than was written.
+    unsettled: BTreeSet<WorkloadEndpointId>,
 }
 
 impl Migrations {
     /// No migrations; routes settle for so long.
     #[must_use]
-    pub fn new(settling: Duration) -> Self {
-        Self { settling, roles: BTreeMap::new(), states: BTreeMap::new(), arrived: Vec::new() }
+    pub(crate) fn new(settling: Duration) -> Self {
+        Self {
+            settling,
+            roles: BTreeMap::new(),
+            states: BTreeMap::new(),
+            arrived: Vec::new(),
+            unsettled: BTreeSet::new(),
+        }
     }
 
-    /// An endpoint is new or changed.
-    pub fn update(&mut self, id: &WorkloadEndpointId, endpoint: &WorkloadEndpoint, now: Instant) {
+    fn update(&mut self, id: &WorkloadEndpointId, endpoint: &WorkloadEndpoint, now: Instant) {
+        self.unsettled.insert(id.clone());
         let role = endpoint.live_migration_role;
         let target = || State::Target {
             interface: endpoint.name.as_str().into(),
@@ -91,14 +101,14 @@ impl Migrations {
         }
     }
 
-    /// An endpoint is gone.
-    pub fn remove(&mut self, id: &WorkloadEndpointId) {
+    fn remove(&mut self, id: &WorkloadEndpointId) {
+        self.unsettled.insert(id.clone());
         self.roles.remove(id);
         self.states.remove(id);
     }
 
     /// The endpoints whose machines have not come yet, and the interfaces behind which they will announce themselves.
-    pub fn awaited(&self) -> impl Iterator<Item = (&WorkloadEndpointId, &Text)> {
+    pub(crate) fn awaited(&self) -> impl Iterator<Item = (&WorkloadEndpointId, &Text)> {
         self.states.iter().filter_map(|(id, state)| match state {
             State::Target { interface, .. } => Some((id, interface)),
             State::Here | State::Settling(_) => None,
@@ -106,8 +116,9 @@ impl Migrations {
     }
 
     /// A machine announced itself; true when that was awaited, so that its routes change.
-    pub fn announced(&mut self, id: &WorkloadEndpointId) -> bool {
+    fn announced(&mut self, id: &WorkloadEndpointId) -> bool {
         let Some(state @ State::Target { .. }) = self.states.get_mut(id) else { return false };
+        self.unsettled.insert(id.clone());
         if let State::Target { machine, .. } = std::mem::replace(state, State::Here)
             && !machine.is_empty()
         {
@@ -117,13 +128,13 @@ impl Migrations {
     }
 
     /// The machines that have come since the last call, and their endpoints.
-    pub fn take_arrived(&mut self) -> Vec<(WorkloadEndpointId, Text)> {
+    pub(crate) fn take_arrived(&mut self) -> Vec<(WorkloadEndpointId, Text)> {
         std::mem::take(&mut self.arrived)
     }
 
     /// How the routes of an endpoint are made.
     #[must_use]
-    pub fn routing(&self, id: &WorkloadEndpointId) -> Routing {
+    pub(crate) fn routing(&self, id: &WorkloadEndpointId) -> Routing {
         match self.states.get(id) {
             None => Routing::Normal,
             Some(State::Target { .. }) => Routing::Suppressed,
@@ -132,7 +143,7 @@ impl Migrations {
     }
 
     /// The endpoints whose routes have settled by now, and when the next ones will have.
-    pub fn settled(&mut self, now: Instant) -> (Vec<WorkloadEndpointId>, Option<Instant>) {
+    fn settled(&mut self, now: Instant) -> (Vec<WorkloadEndpointId>, Option<Instant>) {
         let (mut done, mut next) = (Vec::new(), None);
         for (id, state) in &self.states {
             match state {
@@ -145,6 +156,33 @@ impl Migrations {
             self.states.remove(id);
         });
         (done, next)
+    }
+}
+
+impl Manager for Migrations {
+    fn hear(&mut self, news: &News<'_>, now: Instant, _: &mut Desired) {
+        match *news {
+            News::Workload(id, Some(endpoint)) => self.update(id, endpoint, now),
+            News::Workload(id, None) => self.remove(id),
+            News::Announced(id) => _ = self.announced(id),
+            _ => {}
+        }
+    }
+
+    fn write(&mut self, world: &mut World, _: &mut Desired) {
+        let (settled, next) = self.settled(world.now);
+        self.unsettled.extend(settled);
+        for id in std::mem::take(&mut self.unsettled) {
+            let new = Some(self.routing(&id)).filter(|routing| *routing != Routing::Normal);
+            let old = match new {
+                Some(new) => world.routing.insert(id.clone(), new),
+                None => world.routing.remove(&id),
+            };
+            if old != new {
+                world.changed.routing.insert(id);
+            }
+        }
+        next.into_iter().for_each(|next| world.wake(next));
     }
 }
 

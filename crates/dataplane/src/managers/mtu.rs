@@ -4,7 +4,7 @@ use felix_config::{Config, Pattern, derived::Provider};
 use messages::Encapsulation;
 
 /// What the host is assumed to have when no interface tells: the least among common clouds.
-pub const ASSUMED_MTU: u32 = 1460;
+pub(crate) const ASSUMED_MTU: u32 = 1460;
 const IPIP_OVERHEAD: u32 = 20;
 const VXLAN_OVERHEAD: u32 = 50;
 const VXLAN_V6_OVERHEAD: u32 = 70;
@@ -14,7 +14,7 @@ const WIREGUARD_V6_OVERHEAD: u32 = 80;
 const AKS_OVERHEAD: u32 = 100;
 
 /// The least MTU of interfaces that are up and whose names match, if there are any; `interfaces` are name, up, MTU.
-pub fn host_mtu<'a>(
+pub(crate) fn host_mtu<'a>(
     pattern: Option<&Pattern>,
     interfaces: impl Iterator<Item = (&'a str, bool, u32)>,
 ) -> Option<u32> {
@@ -25,27 +25,27 @@ pub fn host_mtu<'a>(
 
 /// The MTUs of tunnels and pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mtus {
+pub(crate) struct Mtus {
     /// Of the host.
-    pub host: u32,
+    pub(crate) host: u32,
     /// Of the IP in IP device.
-    pub ipip: u32,
+    pub(crate) ipip: u32,
     /// Of the VXLAN device.
-    pub vxlan: u32,
+    pub(crate) vxlan: u32,
     /// Of the IPv6 VXLAN device.
-    pub vxlan_v6: u32,
+    pub(crate) vxlan_v6: u32,
     /// Of the WireGuard device.
-    pub wireguard: u32,
+    pub(crate) wireguard: u32,
     /// Of the IPv6 WireGuard device.
-    pub wireguard_v6: u32,
+    pub(crate) wireguard_v6: u32,
     /// Of pods.
-    pub pod: u32,
+    pub(crate) pod: u32,
 }
 
 impl Mtus {
     /// From settings, where they say something, and the host's MTU.
     #[must_use]
-    pub fn new(config: &Config, encapsulation: &Encapsulation, host: u32) -> Self {
+    pub(crate) fn new(config: &Config, encapsulation: &Encapsulation, host: u32) -> Self {
         let chosen = |setting: i64, overhead: u32| match u32::try_from(setting) {
             Ok(mtu) if mtu > 0 => mtu,
             _ => host.saturating_sub(overhead),

@@ -3,7 +3,7 @@
 //! A ring of hashes: each node stands at a hundred places of it, and an address belongs to the node at the next place. The
 //! hash and the places are Calico's, so that nodes of either make agree on every address.
 
-use messages::Text;
+use messages::NodeName;
 use std::collections::BTreeSet;
 use twox_hash::XxHash3_64;
 
@@ -12,8 +12,8 @@ const PLACES: u32 = 100;
 
 /// The nodes, by place.
 #[derive(Clone, Debug, Default)]
-pub struct NodeRing {
-    places: BTreeSet<(u64, Text)>,
+pub(crate) struct NodeRing {
+    places: BTreeSet<(u64, NodeName)>,
 }
 
 /// The place of a name: the hash of the name, a zero byte, and a number.
@@ -27,7 +27,7 @@ fn place(name: &str, number: u32) -> u64 {
 
 impl NodeRing {
     /// Adds or removes a node; true when that changed anything.
-    pub fn set(&mut self, node: &Text, is_there: bool) -> bool {
+    pub(crate) fn set(&mut self, node: &NodeName, is_there: bool) -> bool {
         let mut changed = false;
         for number in 0..PLACES {
             let entry = (place(node, number), node.clone());
@@ -38,8 +38,8 @@ impl NodeRing {
 
     /// The node that an address belongs to, by the address's text; `None` where there are no nodes.
     #[must_use]
-    pub fn owner(&self, address: &str) -> Option<&Text> {
-        let from = (place(address, 0), Text::from(""));
+    pub(crate) fn owner(&self, address: &str) -> Option<&NodeName> {
+        let from = (place(address, 0), NodeName::from(""));
         let next = self.places.range(from..).next().or_else(|| self.places.first());
         next.map(|(_, node)| node)
     }
@@ -48,7 +48,7 @@ impl NodeRing {
 #[cfg(test)]
 mod tests {
     use super::{NodeRing, place};
-    use messages::Text;
+    use messages::NodeName;
 
     /// Calculated with the hash that Calico uses, for names of all lengths that it treats differently.
     #[test]
@@ -83,8 +83,8 @@ mod tests {
         let mut ring = NodeRing::default();
         assert_eq!(ring.owner("10.0.0.1"), None);
         for node in nodes.into_iter().rev() {
-            assert!(ring.set(&Text::from(node), true));
-            assert!(!ring.set(&Text::from(node), true));
+            assert!(ring.set(&NodeName::from(node), true));
+            assert!(!ring.set(&NodeName::from(node), true));
         }
         for (address, owner) in expected {
             assert_eq!(ring.owner(address).map(|node| &node[..2]), Some(owner), "{address}");

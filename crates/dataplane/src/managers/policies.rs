@@ -1,127 +1,96 @@
 //! Policies and profiles: each has chains of its own, and a change of one rewrites these and nothing else.
 //!
-//! Policy is enforced in different layers by its kind, so chains are defined only where an endpoint of that kind can lead
-//! to them. Selectors are kept because endpoints group their policies by them.
+//! Chains follow from the policy alone, so they are written as soon as it is heard of: thousands of policies are never
+//! held twice. Selectors are kept because endpoints group their policies by them.
 
-use super::Plane;
+use super::{Manager, News, World};
+use crate::desired::{Desired, VersionDesired};
+use api::PolicyPerformanceHint;
+use delta::Changes;
 use messages::{Policy, PolicyId, Profile, Text};
-use rules::tree::{Chain, Rule, Table};
-use rules::{Direction, Renderer};
-use std::collections::{BTreeMap, BTreeSet};
+use rules::tree::Table;
+use rules::{Direction, PlacedChain, Renderer};
 use std::sync::Arc;
+use std::time::Instant;
 
-/// The hint by which a policy is in the kernel before any endpoint of this host has it, so that the first one need not wait.
-const NEEDED_EVERYWHERE: &str = "AssumeNeededOnEveryNode";
+/// The layers in which policy is enforced.
+const LAYERS: [Table; 3] = [Table::Raw, Table::Mangle, Table::Filter];
 
 /// All policies that apply on this host.
-#[derive(Debug, Default)]
-pub struct Policies {
-    selectors: BTreeMap<PolicyId, Text>,
-    regrouped: BTreeSet<PolicyId>,
-}
-
-/// The layers in which a policy is used, and whether for packets to endpoints too.
-fn layers(policy: &Policy) -> &'static [(Table, bool)] {
-    match policy {
-        Policy { untracked: true, .. } => &[(Table::Raw, true)],
-        Policy { pre_dnat: true, .. } => &[(Table::Mangle, true)],
-        // Packets from the host to endpoints behind NAT meet their policy after routing.
-        _ => &[(Table::Filter, true), (Table::Mangle, false)],
-    }
-}
-
-/// The chain, with the rules that another layer has already if they are the same: there are thousands of policies.
-fn once(known: &mut Arc<[Rule]>, chain: Chain) -> Chain {
-    if *known != chain.rules {
-        known.clone_from(&chain.rules);
-    }
-    Chain { rules: Arc::clone(known), ..chain }
+#[derive(Debug)]
+pub(crate) struct Policies {
+    renderer: Arc<Renderer>,
+    /// What was heard of selectors since they were written last.
+    selectors: Changes<PolicyId, Text>,
 }
 
 impl Policies {
-    /// A policy is new or changed.
-    pub fn update(&mut self, id: &PolicyId, policy: &Policy, renderer: &Renderer, planes: &mut [Plane]) {
-        let names =
-            [Direction::Inbound, Direction::Outbound].map(|way| renderer.backend().policy_chain(way, id));
-        let keep = policy.performance_hints.iter().any(|hint| hint == NEEDED_EVERYWHERE);
-        for plane in planes {
-            let mut known = Arc::default();
-            for layer in [Table::Raw, Table::Mangle, Table::Filter] {
-                let used = layers(policy).iter().find(|(one, _)| *one == layer);
-                let chains = used.and_then(|_| renderer.policy_chains(id, policy, layer, plane.version));
-                let chains = chains.map(|[inbound, outbound]| [inbound, once(&mut known, outbound)]);
-                match (used, chains) {
-                    (Some((_, true)), Some(chains)) => {
-                        plane.update_chains(layer, chains);
-                        // Only in the main layer, as with Calico's Felix.
-                        names.iter().for_each(|name| {
-                            plane.rules.keep_chain(layer, name, keep && layer == Table::Filter);
-                        });
-                    }
-                    (Some((_, false)), Some([_, outbound])) => {
-                        plane.rules.remove_chain(layer, &names[0]);
-                        plane.rules.update_chain(layer, outbound);
-                    }
-                    _ => names.iter().for_each(|name| plane.rules.remove_chain(layer, name)),
-                }
-            }
-        }
-        let selector = Text::from(policy.original_selector.as_str());
-        if self.selectors.insert(id.clone(), selector.clone()).is_some_and(|old| old != selector) {
-            // Groups are by selector. For a new policy its endpoints are told anew anyway.
-            self.regrouped.insert(id.clone());
-        }
-    }
-
-    /// A policy is gone.
-    pub fn remove(&mut self, id: &PolicyId, renderer: &Renderer, planes: &mut [Plane]) {
-        let names =
-            [Direction::Inbound, Direction::Outbound].map(|way| renderer.backend().policy_chain(way, id));
-        for plane in planes {
-            for layer in [Table::Raw, Table::Mangle, Table::Filter] {
-                names.iter().for_each(|name| plane.rules.remove_chain(layer, name));
-            }
-        }
-        self.selectors.remove(id);
-        self.regrouped.remove(id);
-    }
-
-    /// A profile is new or changed.
-    pub fn update_profile(
-        &mut self,
-        name: &str,
-        profile: &Profile,
-        renderer: &Renderer,
-        planes: &mut [Plane],
-    ) {
-        for plane in planes {
-            let chains = renderer.profile_chains(name, profile, Table::Filter, plane.version);
-            let mut known = Arc::clone(&chains[1].rules);
-            plane.update_chains(Table::Filter, chains);
-            let [_, outbound] = renderer.profile_chains(name, profile, Table::Mangle, plane.version);
-            plane.rules.update_chain(Table::Mangle, once(&mut known, outbound));
-        }
-    }
-
-    /// A profile is gone.
-    pub fn remove_profile(&mut self, name: &str, renderer: &Renderer, planes: &mut [Plane]) {
-        let names =
-            [Direction::Inbound, Direction::Outbound].map(|way| renderer.backend().profile_chain(way, name));
-        for plane in planes {
-            for layer in [Table::Mangle, Table::Filter] {
-                names.iter().for_each(|name| plane.rules.remove_chain(layer, name));
-            }
-        }
-    }
-
-    /// The selector of a policy.
+    /// No policies.
     #[must_use]
-    pub fn selector(&self, id: &PolicyId) -> Text {
-        self.selectors.get(id).cloned().unwrap_or_default()
+    pub(crate) fn new(renderer: Arc<Renderer>) -> Self {
+        Self { renderer, selectors: Changes::default() }
     }
 
-    /// The policies whose selector changed since the last call.
-    pub fn take_regrouped(&mut self) -> BTreeSet<PolicyId> {
-        std::mem::take(&mut self.regrouped)
+    fn policy(&mut self, id: &PolicyId, policy: Option<&Policy>, desired: &mut Desired) {
+        let backend = self.renderer.backend();
+        let names = [Direction::Inbound, Direction::Outbound].map(|way| backend.policy_chain(way, id));
+        let keep = policy.is_some_and(|policy| {
+            policy
+                .performance_hints
+                .iter()
+                .any(|hint| hint == PolicyPerformanceHint::AssumeNeededOnEveryNode.as_str())
+        });
+        for one in &mut desired.versions {
+            let placed = policy.map(|policy| self.renderer.policy_chains(id, policy, one.version));
+            publish(one, &names, &placed.unwrap_or_default(), keep);
+        }
+        self.selectors.set(Arc::clone(id), policy.map(|policy| policy.original_selector.as_str().into()));
+    }
+
+    fn profile(&self, name: &str, profile: Option<&Profile>, desired: &mut Desired) {
+        let backend = self.renderer.backend();
+        let names = [Direction::Inbound, Direction::Outbound].map(|way| backend.profile_chain(way, name));
+        for one in &mut desired.versions {
+            let placed = profile.map(|profile| self.renderer.profile_chains(name, profile, one.version));
+            publish(one, &names, &placed.unwrap_or_default(), false);
+        }
+    }
+}
+
+/// Defines chains where they belong, and nowhere else. Only in the main layer are they kept, as with Calico's Felix.
+fn publish(desired: &mut VersionDesired, names: &[Text; 2], placed: &[PlacedChain], keep: bool) {
+    for layer in LAYERS {
+        for name in names {
+            match placed.iter().find(|one| one.chain.name == *name && one.tables.contains(&layer)) {
+                Some(one) => {
+                    desired.rules.define_kept(layer, one.chain.clone(), keep && layer == Table::Filter);
+                }
+                None => desired.rules.undefine(layer, name.clone()),
+            }
+        }
+    }
+}
+
+impl Manager for Policies {
+    fn hear(&mut self, news: &News<'_>, _: Instant, desired: &mut Desired) {
+        match *news {
+            News::Policy(id, policy) => self.policy(id, policy, desired),
+            News::Profile(name, profile) => self.profile(name, profile, desired),
+            _ => {}
+        }
+    }
+
+    fn write(&mut self, world: &mut World, _: &mut Desired) {
+        for (id, selector) in std::mem::take(&mut self.selectors) {
+            let Some(selector) = selector else {
+                world.selectors.remove(&id);
+                continue;
+            };
+            let old = world.selectors.insert(Arc::clone(&id), selector.clone());
+            // Groups are by selector. The endpoints of a new policy get updates of their own.
+            if old.is_some_and(|old| old != selector) {
+                world.changed.selectors.insert(id);
+            }
+        }
     }
 }

@@ -1,17 +1,18 @@
 //! Address pools: the sets of all pools and of those with source NAT, and the chain that does it.
 
-use super::Plane;
+use super::{Manager, News, World};
+use crate::desired::{Desired, VersionDesired};
 use api::IPPoolAllowedUse;
 use ipnet::IpNet;
 use messages::{IpSetMember, IpSetType, IpamPool};
-use rules::Renderer;
 use rules::names::sets;
 use rules::tree::{IpVersion, Table};
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 /// The pools of one IP version.
 #[derive(Debug)]
-pub struct Pools {
+pub(crate) struct Pools {
     version: IpVersion,
     pools: BTreeMap<IpNet, IpamPool>,
     changed: bool,
@@ -19,15 +20,14 @@ pub struct Pools {
 
 impl Pools {
     /// No pools; the sets are defined.
-    pub fn new(plane: &mut Plane) -> Self {
+    pub(crate) fn new(desired: &mut VersionDesired) -> Self {
         for id in [sets::NETWORK_POOLS, sets::MASQUERADED_POOLS] {
-            plane.sets.update_set(id, IpSetType::Net, &[]);
+            desired.sets.define(id, IpSetType::Net, Vec::new());
         }
-        Self { version: plane.version, pools: BTreeMap::new(), changed: true }
+        Self { version: desired.version, pools: BTreeMap::new(), changed: true }
     }
 
-    /// A pool is new, changed, or gone.
-    pub fn update(&mut self, cidr: IpNet, pool: Option<&IpamPool>, plane: &mut Plane) {
+    fn update(&mut self, cidr: IpNet, pool: Option<&IpamPool>, desired: &mut VersionDesired) {
         if IpVersion::of(&cidr) != self.version {
             return;
         }
@@ -40,20 +40,27 @@ impl Pools {
             old.as_ref().is_some_and(is_in),
             pool.is_some_and(is_in),
         ) {
-            (false, true) => plane.sets.update_members(id, &member, &[]),
-            (true, false) => plane.sets.update_members(id, &[], &member),
+            (false, true) => desired.sets.change(id, &member, &[]),
+            (true, false) => desired.sets.change(id, &[], &member),
             (true, true) | (false, false) => {}
         };
         exchange(sets::NETWORK_POOLS, |pool| !is_for_load_balancers_only(pool));
         exchange(sets::MASQUERADED_POOLS, |pool| pool.masquerade);
         self.changed = true;
     }
+}
 
-    /// Writes what changed to the drivers.
-    pub fn complete(&mut self, renderer: &Renderer, plane: &mut Plane) {
-        if std::mem::take(&mut self.changed) {
+impl Manager for Pools {
+    fn hear(&mut self, news: &News<'_>, _: Instant, desired: &mut Desired) {
+        if let (News::Pool(cidr, pool), Some(desired)) = (*news, desired.of(self.version)) {
+            self.update(*cidr, pool, desired);
+        }
+    }
+
+    fn write(&mut self, world: &mut World, desired: &mut Desired) {
+        if let Some(desired) = desired.of(self.version).filter(|_| std::mem::take(&mut self.changed)) {
             let active = self.pools.values().any(|pool| pool.masquerade);
-            plane.rules.update_chain(Table::Nat, renderer.nat_outgoing_chain(active, self.version));
+            desired.rules.define(Table::Nat, world.renderer.nat_outgoing_chain(active, self.version));
         }
     }
 }

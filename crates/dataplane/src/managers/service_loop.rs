@@ -1,15 +1,16 @@
 //! Ranges of services that this host announces: packets to addresses there that no service has must not be sent back to the
 //! router they came from.
 
-use super::Plane;
+use super::{Manager, News, World};
+use crate::desired::Desired;
 use ipnet::IpNet;
 use messages::GlobalBgpConfig;
-use rules::Renderer;
 use rules::tree::Table;
+use std::time::Instant;
 
 /// The ranges.
 #[derive(Debug)]
-pub struct ServiceLoop {
+pub(crate) struct ServiceLoop {
     ranges: Vec<IpNet>,
     changed: bool,
 }
@@ -21,8 +22,7 @@ impl Default for ServiceLoop {
 }
 
 impl ServiceLoop {
-    /// The settings of BGP changed.
-    pub fn update(&mut self, config: &GlobalBgpConfig) {
+    fn update(&mut self, config: &GlobalBgpConfig) {
         let texts = config
             .service_cluster_cidrs
             .iter()
@@ -42,14 +42,20 @@ impl ServiceLoop {
         self.changed |= ranges != self.ranges;
         self.ranges = ranges;
     }
+}
 
-    /// Writes what changed to the drivers.
-    pub fn complete(&mut self, renderer: &Renderer, planes: &mut [Plane]) {
+impl Manager for ServiceLoop {
+    fn hear(&mut self, news: &News<'_>, _: Instant, _: &mut Desired) {
+        if let News::Bgp(config) = news {
+            self.update(config);
+        }
+    }
+
+    fn write(&mut self, world: &mut World, desired: &mut Desired) {
         if std::mem::take(&mut self.changed) {
-            for plane in planes {
-                plane
-                    .rules
-                    .update_chain(Table::Filter, renderer.service_loop_chain(&self.ranges, plane.version));
+            for one in &mut desired.versions {
+                let chain = world.renderer.service_loop_chain(&self.ranges, one.version);
+                one.rules.define(Table::Filter, chain);
             }
         }
     }

@@ -2,25 +2,27 @@
 //! without a route: those of its own workloads, and those of load balancers that are this node's by [`NodeRing`]. Only
 //! addresses of pools whose packets are not encapsulated count.
 //!
-//! What is answered is worked out here as a value; who answers is the runner's.
+//! On which interfaces they are, and who answers, is the runner's matter.
 
-use super::{NodeRing, host_address};
+use super::{Manager, News, NodeRing, World, host_address};
+use crate::desired::Desired;
 use api::{IPIPMode, VXLANMode};
 use ipnet::IpNet;
 use messages::{
-    HostMetadata, IpamPool, LiveMigrationRole, Service, Text, WorkloadEndpoint, WorkloadEndpointId,
+    HostMetadata, IpamPool, LiveMigrationRole, NodeName, Service, Text, WorkloadEndpoint, WorkloadEndpointId,
 };
 use rules::tree::IpVersion;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::time::Instant;
 
 /// The type of services that have addresses to the outside.
 const LOAD_BALANCER: &str = "LoadBalancer";
 
 /// What is known of one IP version.
 #[derive(Debug)]
-pub struct SubnetNeighbours {
-    host: Text,
+pub(crate) struct SubnetNeighbours {
+    host: NodeName,
     version: IpVersion,
     workloads: BTreeMap<WorkloadEndpointId, Vec<IpAddr>>,
     /// Addresses of load balancers with their text, by which nodes agree on who answers.
@@ -33,7 +35,7 @@ pub struct SubnetNeighbours {
 impl SubnetNeighbours {
     /// Nothing is known yet.
     #[must_use]
-    pub fn new(host: Text, version: IpVersion) -> Self {
+    pub(crate) fn new(host: NodeName, version: IpVersion) -> Self {
         Self {
             host,
             version,
@@ -45,14 +47,8 @@ impl SubnetNeighbours {
         }
     }
 
-    /// The IP version.
-    #[must_use]
-    pub fn version(&self) -> IpVersion {
-        self.version
-    }
-
     /// A workload of this host is new, changed, or gone. One that moves away is answered for by the other side.
-    pub fn update_workload(&mut self, id: &WorkloadEndpointId, endpoint: Option<&WorkloadEndpoint>) {
+    fn update_workload(&mut self, id: &WorkloadEndpointId, endpoint: Option<&WorkloadEndpoint>) {
         let endpoint = endpoint.filter(|one| one.live_migration_role != LiveMigrationRole::Source);
         let nets = endpoint.map(|endpoint| match self.version {
             IpVersion::V4 => &endpoint.ipv4_nets,
@@ -67,7 +63,7 @@ impl SubnetNeighbours {
     }
 
     /// A service is new or changed.
-    pub fn update_service(&mut self, service: &Service) {
+    fn update_service(&mut self, service: &Service) {
         let texts = service.loadbalancer_ingress_ips.iter().chain([&service.loadbalancer_ip]);
         let addresses: Vec<(String, IpAddr)> = texts
             .filter(|_| service.service_type == LOAD_BALANCER)
@@ -83,18 +79,18 @@ impl SubnetNeighbours {
     }
 
     /// A service is gone.
-    pub fn remove_service(&mut self, namespace: &str, name: &str) {
+    fn remove_service(&mut self, namespace: &str, name: &str) {
         self.changed |= self.services.remove(&(namespace.into(), name.into())).is_some();
     }
 
     /// A node is new, changed, or gone. One without an address of this version answers for nobody.
-    pub fn update_node(&mut self, node: &Text, metadata: Option<&HostMetadata>) {
+    fn update_node(&mut self, node: &NodeName, metadata: Option<&HostMetadata>) {
         let address = metadata.and_then(|metadata| host_address(metadata, self.version));
         self.changed |= self.nodes.set(node, address.is_some());
     }
 
     /// A pool is new, changed, or gone.
-    pub fn update_pool(&mut self, cidr: IpNet, pool: Option<&IpamPool>) {
+    fn update_pool(&mut self, cidr: IpNet, pool: Option<&IpamPool>) {
         let plain = |pool: &IpamPool| {
             matches!(pool.ipip_mode, IPIPMode::Never) && matches!(pool.vxlan_mode, VXLANMode::Never)
         };
@@ -104,39 +100,33 @@ impl SubnetNeighbours {
         };
     }
 
-    /// Interfaces or their addresses changed.
-    pub fn interfaces_changed(&mut self) {
-        self.changed = true;
-    }
-
-    /// Whether anything changed since the last call that came through.
-    #[must_use]
-    pub fn has_changed(&self) -> bool {
-        self.changed
-    }
-
-    /// The addresses to answer for, by interface; `networks` are the subnets of each. They are then known.
-    pub fn take_wanted<'a>(
-        &mut self,
-        networks: impl Iterator<Item = (&'a Text, IpNet)>,
-    ) -> BTreeMap<Text, BTreeSet<IpAddr>> {
-        self.changed = false;
+    /// The addresses to answer for.
+    fn addresses(&self) -> BTreeSet<IpAddr> {
         let own = self.workloads.values().flatten().copied();
         let balanced = self.services.values().flatten();
         let balanced = balanced.filter(|(text, _)| self.nodes.owner(text) == Some(&self.host));
-        let addresses: BTreeSet<IpAddr> = own
-            .chain(balanced.map(|(_, address)| *address))
+        own.chain(balanced.map(|(_, address)| *address))
             .filter(|address| self.pools.iter().any(|pool| pool.contains(address)))
-            .collect();
-        let mut wanted: BTreeMap<Text, BTreeSet<IpAddr>> = BTreeMap::new();
-        for (interface, network) in networks {
-            let inside = addresses.iter().filter(|address| network.contains(*address)).copied();
-            let mut inside = inside.peekable();
-            if inside.peek().is_some() {
-                wanted.entry(interface.clone()).or_default().extend(inside);
-            }
+            .collect()
+    }
+}
+
+impl Manager for SubnetNeighbours {
+    fn hear(&mut self, news: &News<'_>, _: Instant, _: &mut Desired) {
+        match *news {
+            News::Workload(id, endpoint) => self.update_workload(id, endpoint.map(|one| &**one)),
+            News::Service(_, _, Some(service)) => self.update_service(service),
+            News::Service(namespace, name, None) => self.remove_service(namespace, name),
+            News::Node(node, metadata) => self.update_node(node, metadata),
+            News::Pool(cidr, pool) => self.update_pool(*cidr, pool),
+            _ => {}
         }
-        wanted
+    }
+
+    fn write(&mut self, _: &mut World, desired: &mut Desired) {
+        if let Some(desired) = desired.of(self.version).filter(|_| std::mem::take(&mut self.changed)) {
+            desired.answered = Some(self.addresses());
+        }
     }
 }
 
@@ -146,7 +136,7 @@ mod tests {
     use api::{IPIPMode, VXLANMode};
     use ipnet::IpNet;
     use messages::{
-        HostMetadata, IpamPool, LiveMigrationRole, Service, Text, WorkloadEndpoint, WorkloadEndpointId,
+        HostMetadata, IpamPool, LiveMigrationRole, Service, WorkloadEndpoint, WorkloadEndpointId,
     };
     use rules::tree::IpVersion;
 
@@ -185,23 +175,12 @@ mod tests {
         HostMetadata { ipv4_addr: address.into(), ..HostMetadata::default() }
     }
 
-    /// What is answered on a host with two interfaces; nothing where nothing changed.
+    /// What is answered for; "unchanged" where nothing changed.
     fn wanted(all: &mut SubnetNeighbours) -> String {
-        if !all.has_changed() {
+        if !std::mem::take(&mut all.changed) {
             return "unchanged".to_owned();
         }
-        let interfaces: [(Text, &str); 4] = [
-            ("eth0".into(), "10.65.0.1/24"),
-            ("eth0".into(), "10.65.0.1/32"),
-            ("eth1".into(), "10.65.1.1/24"),
-            ("eth1".into(), "fd00:65::1/64"),
-        ];
-        let wanted = all.take_wanted(interfaces.iter().map(|(name, text)| (name, net(text))));
-        let one = |(name, addresses): (&Text, &std::collections::BTreeSet<std::net::IpAddr>)| {
-            let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-            format!("{name}: {}", addresses.join(" "))
-        };
-        wanted.iter().map(one).collect::<Vec<_>>().join("; ")
+        all.addresses().iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
     }
 
     #[test]
@@ -210,15 +189,15 @@ mod tests {
         assert_eq!(wanted(&mut all), "");
         all.update_workload(&id("a"), Some(&workload("10.65.0.7/32", LiveMigrationRole::None)));
         all.update_workload(&id("b"), Some(&workload("10.65.1.8/32", LiveMigrationRole::Target)));
-        all.update_workload(&id("c"), Some(&workload("10.66.0.9/32", LiveMigrationRole::None)));
+        all.update_workload(&id("c"), Some(&workload("10.67.0.9/32", LiveMigrationRole::None)));
         all.update_workload(&id("d"), Some(&workload("fd00:65::7/128", LiveMigrationRole::None)));
         assert_eq!(wanted(&mut all), "", "no pool is known");
         for (modes, expected) in [
-            ((IPIPMode::Never, VXLANMode::Never), "eth0: 10.65.0.7; eth1: 10.65.1.8"),
+            ((IPIPMode::Never, VXLANMode::Never), "10.65.0.7 10.65.1.8"),
             ((IPIPMode::CrossSubnet, VXLANMode::Never), ""),
-            ((IPIPMode::Never, VXLANMode::Never), "eth0: 10.65.0.7; eth1: 10.65.1.8"),
+            ((IPIPMode::Never, VXLANMode::Never), "10.65.0.7 10.65.1.8"),
             ((IPIPMode::Never, VXLANMode::Always), ""),
-            ((IPIPMode::Never, VXLANMode::Never), "eth0: 10.65.0.7; eth1: 10.65.1.8"),
+            ((IPIPMode::Never, VXLANMode::Never), "10.65.0.7 10.65.1.8"),
         ] {
             all.update_pool(net("10.64.0.0/15"), Some(&pool("10.64.0.0/15", modes.0, modes.1)));
             assert_eq!(wanted(&mut all), expected);
@@ -226,12 +205,10 @@ mod tests {
         all.update_workload(&id("a"), Some(&workload("10.65.0.7/32", LiveMigrationRole::None)));
         assert_eq!(wanted(&mut all), "unchanged");
         all.update_workload(&id("a"), Some(&workload("10.65.0.7/32", LiveMigrationRole::Source)));
-        assert_eq!(wanted(&mut all), "eth1: 10.65.1.8", "it moves away");
+        assert_eq!(wanted(&mut all), "10.65.1.8", "it moves away");
         all.update_workload(&id("b"), None);
         assert_eq!(wanted(&mut all), "");
         all.update_pool(net("10.64.0.0/15"), None);
-        assert_eq!(wanted(&mut all), "");
-        all.interfaces_changed();
         assert_eq!(wanted(&mut all), "");
     }
 
@@ -242,7 +219,7 @@ mod tests {
         all.update_pool(net("10.64.0.0/15"), Some(&pool("10.64.0.0/15", IPIPMode::Never, VXLANMode::Never)));
         all.update_workload(&id("a"), Some(&workload("10.65.0.7/32", LiveMigrationRole::None)));
         all.update_workload(&id("d"), Some(&workload("fd00:65::7/128", LiveMigrationRole::None)));
-        assert_eq!(wanted(&mut all), "eth1: fd00:65::7");
+        assert_eq!(wanted(&mut all), "fd00:65::7");
     }
 
     #[test]
@@ -276,7 +253,7 @@ mod tests {
         one.update_service(&service("web", "NodePort", "10.65.0.99", &texts));
         assert_eq!(wanted(&mut one), "");
         one.update_service(&service("web", "LoadBalancer", "", &["10.65.0.7", "fd00:65::7", "name"]));
-        assert_eq!(wanted(&mut one), "eth0: 10.65.0.7");
+        assert_eq!(wanted(&mut one), "10.65.0.7");
         one.remove_service("shop", "other");
         assert_eq!(wanted(&mut one), "unchanged");
         one.remove_service("shop", "web");

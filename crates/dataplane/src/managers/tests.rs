@@ -1,16 +1,11 @@
 //! Managers over drivers that only write down what they are told.
 
-use super::migration::Migrations;
-use super::workloads::Surroundings;
 use super::{
-    AllHosts, Bandwidth, ClusterRoutes, ClusterRoutesSettings, DriverFigure, Dscp, Firewall,
-    FloatingAddresses, Groups, HostEndpoints, Interfaces, Plane, Policies, Pools, ServiceLoop, ThisHost,
-    VxlanManager, VxlanSettings, WorkloadSettings, Workloads,
+    AllHosts, ClusterRoutes, ClusterRoutesSettings, Dscp, FloatingAddresses, HostEndpoints, Interfaces,
+    Manager, Migrations, News, Policies, Pools, ServiceLoop, ThisHost, VxlanManager, VxlanSettings,
+    WorkloadSettings, Workloads, World,
 };
-use crate::driver::{Applied, ApplyError, RuleDriver};
-use crate::ipsets::{IpSetDriver, Metrics};
-use crate::refused::Refused;
-use crate::routes::{ConnectionCleanup, Ownership, PROTOCOL_BOOT, RouteTable, TableSettings};
+use crate::desired::{Desired, VersionDesired, WantedInterface};
 use api::{IPIPMode, IPPoolAllowedUse, Kind, VXLANMode};
 use ipnet::IpNet;
 use messages::{
@@ -20,9 +15,13 @@ use messages::{
 };
 use model::feed::RuleAction;
 use model::v1::PolicyKey;
+use netfilter::driver::{Applied, ApplyError, RuleDriver};
+use netfilter::ipsets::{IpSetDriver, Metrics};
+use netfilter::refused::Refused;
 use netlink::{FakeKernel, Family, Kernel as _, Link, RouteFilter, RouteKind, TABLE_LOCAL, TABLE_MAIN};
+use routing::routes::{ConnectionCleanup, Ownership, PROTOCOL_BOOT, RouteTable, TableSettings};
 use rules::tree::{Chain, IpVersion, KernelChain, Table, VerdictMap};
-use rules::{Backend, EndpointMarks, Renderer, RulesConfig};
+use rules::{Backend, Renderer, RulesConfig};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -110,7 +109,7 @@ impl RuleDriver for Notes {
 
     fn invalidate(&mut self) {}
 
-    fn set_faults(&mut self, _: &crate::refused::SetFaults) {}
+    fn set_faults(&mut self, _: &netfilter::refused::SetFaults) {}
 
     fn retry_refused(&mut self) {}
 
@@ -119,12 +118,6 @@ impl RuleDriver for Notes {
     }
 
     fn refused(&self) -> Vec<Refused> {
-        Vec::new()
-    }
-}
-
-impl Firewall for Notes {
-    fn figures(&self) -> Vec<DriverFigure> {
         Vec::new()
     }
 }
@@ -167,7 +160,7 @@ impl IpSetDriver for Notes {
         Vec::new()
     }
 
-    fn faults(&self) -> BTreeMap<Text, crate::refused::SetFault> {
+    fn faults(&self) -> BTreeMap<Text, netfilter::refused::SetFault> {
         BTreeMap::new()
     }
 
@@ -183,26 +176,23 @@ impl ConnectionCleanup for NoConnections {
     fn wait(&mut self, _: &BTreeSet<IpAddr>) {}
 }
 
-/// A plane that writes down, and a kernel for its routes.
+/// Drivers that write down what they take over, and a kernel for routes.
 struct Scene {
     notes: Notes,
     arp: Notes,
-    planes: Vec<Plane>,
+    table: RouteTable,
     kernel: FakeKernel,
-    interfaces: Interfaces,
-    renderer: Renderer,
+    world: World,
+    desired: Desired,
     policies: Policies,
-    groups: Groups,
-    marks: EndpointMarks,
     migrations: Migrations,
-    bandwidth: Bandwidth,
     now: Instant,
 }
 
 impl Scene {
     fn new(backend: Backend) -> Self {
-        let config = RulesConfig { backend, ..RulesConfig::default() };
-        let (notes, now) = (Notes::default(), Instant::now());
+        let renderer = Arc::new(Renderer::new(RulesConfig { backend, ..RulesConfig::default() }));
+        let now = Instant::now();
         let table = RouteTable::new(TableSettings {
             family: Family::V4,
             table: TABLE_MAIN,
@@ -215,27 +205,15 @@ impl Scene {
             source: None,
             static_neighbours: true,
         });
-        let plane = Plane {
-            version: IpVersion::V4,
-            rules: Box::new(notes.clone()),
-            sets: Box::new(notes.clone()),
-            routes: Some(table),
-            link_addresses: None,
-            set_retry: crate::refused::Retry::default(),
-            rules_behind: false,
-        };
         Self {
-            notes,
+            notes: Notes::default(),
             arp: Notes::default(),
-            planes: vec![plane],
+            table,
             kernel: FakeKernel::new(),
-            interfaces: Interfaces::default(),
-            marks: EndpointMarks::new(&config.marks),
-            renderer: Renderer::new(config),
-            policies: Policies::default(),
-            groups: Groups::default(),
+            policies: Policies::new(Arc::clone(&renderer)),
+            world: World::new(renderer, Interfaces::default(), now),
+            desired: Desired::new(&[IpVersion::V4]),
             migrations: Migrations::new(Duration::from_secs(30)),
-            bandwidth: Bandwidth::default(),
             now,
         }
     }
@@ -244,7 +222,7 @@ impl Scene {
         let index = self.kernel.with_link(name, "veth");
         let link = Link { index, name: name.to_owned(), running: true, mtu: 1500, ..Link::default() };
         let mut news = Vec::new();
-        self.interfaces.take(&netlink::Event::Link(link), &mut news);
+        self.world.interfaces.take(&netlink::Event::Link(link), &mut news);
         for address in addresses {
             let local = netlink::Route {
                 kind: RouteKind::Local,
@@ -252,41 +230,61 @@ impl Scene {
                 device: Some(index),
                 ..netlink::Route::new(address.parse().expect("a network"))
             };
-            self.interfaces.take(&netlink::Event::Route(local), &mut news);
+            self.world.interfaces.take(&netlink::Event::Route(local), &mut news);
         }
-        if let Some(routes) = &mut self.planes[0].routes {
-            routes.device_is(&name.into(), index, true, self.now);
-        }
+        self.table.device_is(&name.into(), index, true, self.now);
     }
 
-    fn complete(&mut self, workloads: &mut Workloads) {
-        workloads.complete(&mut Surroundings {
-            renderer: &self.renderer,
-            planes: &mut self.planes,
-            arp: Some(&mut self.arp),
-            policies: &self.policies,
-            groups: &mut self.groups,
-            marks: &mut self.marks,
-            migrations: &self.migrations,
-            bandwidth: &mut self.bandwidth,
-        });
+    /// What is wanted of the only IP version, for a manager that is made.
+    fn of_v4(&mut self) -> &mut VersionDesired {
+        self.desired.of(IpVersion::V4).expect("the only version")
     }
 
-    fn complete_hosts(&mut self, hosts: &mut HostEndpoints) -> bool {
-        hosts.complete(
-            &self.renderer,
-            &mut self.planes,
-            (&self.policies, &mut self.groups, &mut self.marks),
-            &self.interfaces,
-            |name| name.starts_with("cali"),
-        )
+    fn hear(&mut self, manager: &mut dyn Manager, news: &News<'_>) {
+        manager.hear(news, self.now, &mut self.desired);
+        self.hand_over();
+    }
+
+    /// Policies, migrations and this manager write.
+    fn write(&mut self, manager: &mut dyn Manager) {
+        self.world.begin(self.now);
+        self.policies.write(&mut self.world, &mut self.desired);
+        self.migrations.write(&mut self.world, &mut self.desired);
+        manager.write(&mut self.world, &mut self.desired);
+        self.hand_over();
+    }
+
+    fn workload(
+        &mut self,
+        workloads: &mut Workloads,
+        id: &WorkloadEndpointId,
+        endpoint: Option<WorkloadEndpoint>,
+    ) {
+        let endpoint = endpoint.map(Arc::new);
+        self.hear(workloads, &News::Workload(id, endpoint.as_ref()));
+    }
+
+    fn policy(&mut self, id: &str, policy: Option<&Policy>) {
+        self.policies.hear(&News::Policy(&policy_id(id), policy), self.now, &mut self.desired);
+        self.hand_over();
+    }
+
+    fn hand_over(&mut self) {
+        let wanted = &mut self.desired.versions[0];
+        wanted.sets.hand_over(&mut self.notes);
+        wanted.rules.hand_over(&mut self.notes);
+        wanted.routes.hand_over(&mut self.table);
+        self.desired.arp.hand_over(&mut self.arp);
+    }
+
+    /// The interfaces that are to be set up since the last call, and how.
+    fn interfaces(&mut self) -> Vec<(Text, Option<WantedInterface>)> {
+        std::mem::take(&mut self.desired.interfaces).into_iter().collect()
     }
 
     fn routes(&mut self) -> Vec<String> {
-        if let Some(routes) = &mut self.planes[0].routes {
-            let outcome = routes.apply(&mut self.kernel, &mut NoConnections, self.now);
-            assert!(outcome.is_done(), "{outcome:?}");
-        }
+        let outcome = self.table.apply(&mut self.kernel, &mut NoConnections, self.now);
+        assert!(outcome.is_done(), "{outcome:?}");
         let found = self.kernel.routes(&RouteFilter::all(Family::V4)).expect("routes");
         let text = |route: &netlink::Route| {
             let metric = route.metric.map(|metric| format!(" metric {metric}")).unwrap_or_default();
@@ -340,46 +338,39 @@ fn of_two_endpoints_with_one_interface_the_first_by_name_has_it() {
         let mut scene = Scene::new(backend);
         let mut workloads = Workloads::new(settings());
         scene.interface("cali1", &[]);
-        let status = |workloads: &mut Workloads, scene: &Scene| {
-            let all = workloads.take_statuses(&scene.interfaces, |_| false);
+        let status = |workloads: &mut Workloads, scene: &Scene, set_up: bool| {
+            let all = workloads.take_statuses(&scene.world.interfaces, |_| set_up, |_| false);
             all.into_iter()
                 .map(|(id, status)| (id.workload, status.map(|one| one.0)))
                 .collect::<BTreeMap<_, _>>()
         };
-        let configured = |workloads: &mut Workloads, scene: &Scene| {
-            for (name, _) in workloads.to_configure(&scene.interfaces) {
-                workloads.configured(&name);
-            }
-        };
-        workloads.update(id("b"), Arc::new(workload("cali1", &["10.0.0.2/32"])));
-        scene.complete(&mut workloads);
+        scene.workload(&mut workloads, &id("b"), Some(workload("cali1", &["10.0.0.2/32"])));
+        scene.write(&mut workloads);
         assert_eq!(
-            status(&mut workloads, &scene),
+            status(&mut workloads, &scene, false),
             BTreeMap::from([("b".into(), Some("down"))]),
             "not set up yet"
         );
-        configured(&mut workloads, &scene);
-        assert_eq!(status(&mut workloads, &scene), BTreeMap::from([("b".into(), Some("up"))]));
+        scene.hear(&mut workloads, &News::SetUp(&"cali1".into()));
+        assert_eq!(status(&mut workloads, &scene, true), BTreeMap::from([("b".into(), Some("up"))]));
         assert_eq!(scene.routes(), ["route 10.0.0.2/32 by device 1 metric 1024 proto 3"]);
         // Another one takes its place, then a third has to wait.
-        workloads.update(id("a"), Arc::new(workload("cali1", &["10.0.0.1/32"])));
-        workloads.update(id("c"), Arc::new(workload("cali1", &["10.0.0.3/32"])));
-        scene.complete(&mut workloads);
-        configured(&mut workloads, &scene);
+        scene.workload(&mut workloads, &id("a"), Some(workload("cali1", &["10.0.0.1/32"])));
+        scene.workload(&mut workloads, &id("c"), Some(workload("cali1", &["10.0.0.3/32"])));
+        scene.write(&mut workloads);
         let expected = BTreeMap::from([("a".into(), Some("up")), ("b".into(), None), ("c".into(), None)]);
-        assert_eq!(status(&mut workloads, &scene), expected);
+        assert_eq!(status(&mut workloads, &scene, true), expected);
         assert_eq!(scene.routes(), ["route 10.0.0.1/32 by device 1 metric 1024 proto 3"]);
         // Then the first of those who wait has it.
-        workloads.remove(id("a"));
-        scene.complete(&mut workloads);
-        configured(&mut workloads, &scene);
+        scene.workload(&mut workloads, &id("a"), None);
+        scene.write(&mut workloads);
         let expected = BTreeMap::from([("a".into(), None), ("b".into(), Some("up"))]);
-        assert_eq!(status(&mut workloads, &scene), expected);
+        assert_eq!(status(&mut workloads, &scene, true), expected);
         assert_eq!(scene.routes(), ["route 10.0.0.2/32 by device 1 metric 1024 proto 3"]);
         for name in ["b", "c"] {
-            workloads.remove(id(name));
+            scene.workload(&mut workloads, &id(name), None);
         }
-        scene.complete(&mut workloads);
+        scene.write(&mut workloads);
         assert_eq!(scene.routes(), [""; 0]);
         assert!(!scene.notes.has_chain(Table::Filter, "cali-tw-cali1"));
         let arp = scene.arp.told();
@@ -397,30 +388,60 @@ fn an_endpoint_costs_its_own_chains_and_entries() {
     let mut workloads = Workloads::new(settings());
     for number in 0..50 {
         let endpoint = workload(&format!("cali{number:02}"), &[&format!("10.0.1.{number}/32")]);
-        workloads.update(id(&format!("{number:02}")), Arc::new(endpoint));
+        scene.workload(&mut workloads, &id(&format!("{number:02}")), Some(endpoint));
     }
-    scene.complete(&mut workloads);
+    scene.write(&mut workloads);
     scene.notes.news();
-    workloads.update(id("new"), Arc::new(workload("calinew", &["10.0.2.1/32"])));
-    scene.complete(&mut workloads);
-    assert_eq!(scene.notes.news(), ["+filter cali-tw-calinew", "+filter cali-fw-calinew"]);
+    scene.workload(&mut workloads, &id("new"), Some(workload("calinew", &["10.0.2.1/32"])));
+    scene.write(&mut workloads);
+    assert_eq!(scene.notes.news(), ["+filter cali-fw-calinew", "+filter cali-tw-calinew"]);
     assert_eq!(scene.notes.told().maps["cali-from-wl-dispatch"].len(), 51);
-    workloads.update(
-        id("new"),
-        Arc::new(WorkloadEndpoint { tiers: vec![tier(&["p"])], ..workload("calinew", &["10.0.2.1/32"]) }),
-    );
-    scene.complete(&mut workloads);
+    let with_policy = WorkloadEndpoint { tiers: vec![tier(&["p"])], ..workload("calinew", &["10.0.2.1/32"]) };
+    scene.workload(&mut workloads, &id("new"), Some(with_policy));
+    scene.write(&mut workloads);
     assert_eq!(scene.notes.news(), ["+filter cali-tw-calinew"]);
     // A new name means other chains.
-    workloads.update(id("new"), Arc::new(workload("calinewer", &["10.0.2.1/32"])));
-    scene.complete(&mut workloads);
+    scene.workload(&mut workloads, &id("new"), Some(workload("calinewer", &["10.0.2.1/32"])));
+    scene.write(&mut workloads);
     let expected = [
-        "-filter cali-tw-calinew",
         "-filter cali-fw-calinew",
-        "+filter cali-tw-calinewer",
         "+filter cali-fw-calinewer",
+        "-filter cali-tw-calinew",
+        "+filter cali-tw-calinewer",
     ];
     assert_eq!(scene.notes.news(), expected);
+}
+
+#[test]
+fn what_a_workload_asks_for_is_a_value_of_its_own_size() {
+    let mut scene = Scene::new(Backend::Nftables);
+    let mut workloads = Workloads::new(settings());
+    let mut write = |scene: &mut Scene, name: &str, endpoint: Option<WorkloadEndpoint>| -> Desired {
+        let endpoint = endpoint.map(Arc::new);
+        workloads.hear(&News::Workload(&id(name), endpoint.as_ref()), scene.now, &mut scene.desired);
+        scene.world.begin(scene.now);
+        workloads.write(&mut scene.world, &mut scene.desired);
+        std::mem::replace(&mut scene.desired, Desired::new(&[IpVersion::V4]))
+    };
+    for number in 0..50 {
+        let endpoint = workload(&format!("cali{number:02}"), &[&format!("10.0.1.{number}/32")]);
+        write(&mut scene, &format!("{number:02}"), Some(endpoint));
+    }
+    let new = || workload("calinew", &["10.0.2.1/32"]);
+    let first = write(&mut scene, "new", Some(new()));
+    let expected = "IPv4 +filter cali-fw-calinew\n\
+                    IPv4 +filter cali-tw-calinew\n\
+                    IPv4 +filter map cali-from-wl-dispatch: calinew\n\
+                    IPv4 +filter map cali-to-wl-dispatch: calinew\n\
+                    IPv4 LocalWorkload by calinew: 1 routes\n\
+                    ARP +filter cali-arp-calinew\n\
+                    ARP +filter map cali-arp-dispatch: calinew\n\
+                    -limits of calinew\n\
+                    +interface calinew\n";
+    assert_eq!(first.to_string(), expected);
+    let gone = write(&mut scene, "new", None);
+    assert!(gone.to_string().lines().all(|line| line.contains("calinew")), "{gone}");
+    assert_eq!(write(&mut scene, "new", Some(new())), first, "the same asks for the same");
 }
 
 #[test]
@@ -429,12 +450,12 @@ fn endpoints_that_are_off_or_have_impossible_names_get_no_routes() {
     let mut workloads = Workloads::new(settings());
     scene.interface("cali1", &[]);
     let off = WorkloadEndpoint { state: "inactive".to_owned(), ..workload("cali1", &["10.0.0.1/32"]) };
-    workloads.update(id("off"), Arc::new(off));
-    workloads.update(id("odd"), Arc::new(workload("../../kernel", &["10.0.0.2/32"])));
-    scene.complete(&mut workloads);
+    scene.workload(&mut workloads, &id("off"), Some(off));
+    scene.workload(&mut workloads, &id("odd"), Some(workload("../../kernel", &["10.0.0.2/32"])));
+    scene.write(&mut workloads);
     assert_eq!(scene.routes(), [""; 0]);
-    assert_eq!(workloads.to_configure(&scene.interfaces), [(Text::from("cali1"), false)]);
-    let status: Vec<_> = workloads.take_statuses(&scene.interfaces, |_| false);
+    assert_eq!(scene.interfaces(), [(Text::from("cali1"), Some(WantedInterface::default()))]);
+    let status: Vec<_> = workloads.take_statuses(&scene.world.interfaces, |_| true, |_| false);
     let status: Vec<_> =
         status.into_iter().map(|(id, status)| (id.workload, status.map(|one| one.0))).collect();
     assert_eq!(status, [("odd".into(), Some("error")), ("off".into(), Some("down"))]);
@@ -447,8 +468,8 @@ fn floating_addresses_and_migrations_have_their_routes() {
     scene.interface("cali1", &[]);
     let nat = Nat { external: [192, 0, 2, 1].into(), internal: [10, 0, 0, 1].into() };
     let endpoint = Arc::new(WorkloadEndpoint { ipv4_nat: vec![nat], ..workload("cali1", &["10.0.0.1/32"]) });
-    workloads.update(id("a"), Arc::clone(&endpoint));
-    scene.complete(&mut workloads);
+    scene.hear(&mut workloads, &News::Workload(&id("a"), Some(&endpoint)));
+    scene.write(&mut workloads);
     assert_eq!(
         scene.routes(),
         [
@@ -457,74 +478,85 @@ fn floating_addresses_and_migrations_have_their_routes() {
         ]
     );
     let mut floating = FloatingAddresses::new(true);
-    floating.update(&id("a"), Some(&endpoint));
-    floating.complete(&scene.renderer, &mut scene.planes);
+    scene.hear(&mut floating, &News::Workload(&id("a"), Some(&endpoint)));
+    scene.write(&mut floating);
     let dnat = |scene: &Scene| scene.notes.told().chains[&(Table::Nat, "cali-fip-dnat".into())].rules.len();
     assert_eq!(dnat(&scene), 1);
-    floating.update(&id("a"), None);
-    floating.complete(&scene.renderer, &mut scene.planes);
+    scene.hear(&mut floating, &News::Workload(&id("a"), None));
+    scene.write(&mut floating);
     assert_eq!(dnat(&scene), 0);
     // OpenStack's count always, others' only where they are asked for.
     let mut floating = FloatingAddresses::new(false);
-    floating.update(&id("a"), Some(&endpoint));
-    floating.update(&WorkloadEndpointId { orchestrator: "openstack".into(), ..id("a") }, Some(&endpoint));
-    floating.complete(&scene.renderer, &mut scene.planes);
+    scene.hear(&mut floating, &News::Workload(&id("a"), Some(&endpoint)));
+    scene.hear(
+        &mut floating,
+        &News::Workload(&WorkloadEndpointId { orchestrator: "openstack".into(), ..id("a") }, Some(&endpoint)),
+    );
+    scene.write(&mut floating);
     assert_eq!(dnat(&scene), 1);
 
-    let machine =
-        |live_migration_role| WorkloadEndpoint { live_migration_role, ..WorkloadEndpoint::default() };
-    scene.migrations.update(&id("a"), &machine(messages::LiveMigrationRole::Target), scene.now);
-    workloads.touch(&id("a"));
-    scene.complete(&mut workloads);
+    let migrate = |scene: &mut Scene, live_migration_role| {
+        let machine = Arc::new(WorkloadEndpoint { live_migration_role, ..WorkloadEndpoint::default() });
+        let news = News::Workload(&id("a"), Some(&machine));
+        scene.migrations.hear(&news, scene.now, &mut scene.desired);
+    };
+    migrate(&mut scene, messages::LiveMigrationRole::Target);
+    scene.write(&mut workloads);
     assert_eq!(scene.routes(), [""; 0]);
-    scene.migrations.update(&id("a"), &machine(messages::LiveMigrationRole::None), scene.now);
-    workloads.touch(&id("a"));
-    scene.complete(&mut workloads);
+    migrate(&mut scene, messages::LiveMigrationRole::None);
+    scene.write(&mut workloads);
     assert_eq!(scene.routes()[0], "route 10.0.0.1/32 by device 1 metric 512 proto 3");
 }
 
 #[test]
 fn a_policy_rewrites_its_own_chains_where_it_is_used() {
     let mut scene = Scene::new(Backend::Iptables);
-    let Scene { policies, renderer, planes, notes, .. } = &mut scene;
-    policies.update(&policy_id("p"), &policy("all()"), renderer, planes);
-    policies.update(&policy_id("q"), &policy("all()"), renderer, planes);
+    let regrouped = |scene: &mut Scene| {
+        scene.world.begin(scene.now);
+        scene.policies.write(&mut scene.world, &mut scene.desired);
+        std::mem::take(&mut scene.world.changed.selectors)
+    };
+    scene.policy("p", Some(&policy("all()")));
+    scene.policy("q", Some(&policy("all()")));
     let expected = ["+mangle cali-po-gnp/p", "+filter cali-pi-gnp/p", "+filter cali-po-gnp/p"];
-    assert_eq!(notes.news()[..3], expected);
+    let news: BTreeSet<String> = scene.notes.news().into_iter().take(3).collect();
+    assert_eq!(news, expected.map(ToOwned::to_owned).into());
     let rule = messages::Rule { action: RuleAction::Allow, ..messages::Rule::default() };
     let changed = Policy { inbound_rules: vec![rule], ..policy("all()") };
-    policies.update(&policy_id("p"), &changed, renderer, planes);
-    assert_eq!(notes.news(), ["+filter cali-pi-gnp/p"]);
-    assert!(policies.take_regrouped().is_empty());
+    scene.policy("p", Some(&changed));
+    assert_eq!(scene.notes.news(), ["+filter cali-pi-gnp/p"]);
+    assert!(regrouped(&mut scene).is_empty());
     // Of another kind it belongs elsewhere.
-    policies.update(&policy_id("p"), &Policy { untracked: true, ..policy("x") }, renderer, planes);
-    assert!(notes.has_chain(Table::Raw, "cali-pi-gnp/p") && !notes.has_chain(Table::Filter, "cali-pi-gnp/p"));
-    assert_eq!(policies.take_regrouped(), BTreeSet::from([policy_id("p")]));
-    policies.remove(&policy_id("p"), renderer, planes);
-    policies.remove(&policy_id("q"), renderer, planes);
-    assert!(notes.told().chains.is_empty());
+    scene.policy("p", Some(&Policy { untracked: true, ..policy("x") }));
+    let has = |layer| scene.notes.has_chain(layer, "cali-pi-gnp/p");
+    assert!(has(Table::Raw) && !has(Table::Filter));
+    assert_eq!(regrouped(&mut scene), BTreeSet::from([policy_id("p")]));
+    scene.policy("p", None);
+    scene.policy("q", None);
+    assert!(scene.notes.told().chains.is_empty());
+    regrouped(&mut scene);
+    assert!(scene.world.selectors.is_empty());
 }
 
 #[test]
 fn policies_that_every_node_needs_are_kept_in_the_filter_layer() {
     for backend in [Backend::Nftables, Backend::Iptables] {
-        let Scene { notes, mut planes, renderer, mut policies, .. } = Scene::new(backend);
-        let (planes, renderer) = (&mut planes, &renderer);
-        let kept = |notes: &Notes| -> Vec<String> {
-            notes.told().kept.iter().map(|(layer, name)| format!("{layer} {name}")).collect()
+        let mut scene = Scene::new(backend);
+        let kept = |scene: &Scene| -> Vec<String> {
+            scene.notes.told().kept.iter().map(|(layer, name)| format!("{layer} {name}")).collect()
         };
         let hinted = Policy {
             performance_hints: vec!["other".to_owned(), "AssumeNeededOnEveryNode".to_owned()],
             ..policy("all()")
         };
-        policies.update(&policy_id("p"), &hinted, renderer, planes);
-        policies.update(&policy_id("q"), &policy("all()"), renderer, planes);
-        assert_eq!(kept(&notes), ["filter cali-pi-gnp/p", "filter cali-po-gnp/p"]);
-        policies.update(&policy_id("p"), &policy("all()"), renderer, planes);
-        assert!(kept(&notes).is_empty(), "without the hint");
-        policies.update(&policy_id("p"), &hinted, renderer, planes);
-        policies.update(&policy_id("p"), &Policy { untracked: true, ..hinted.clone() }, renderer, planes);
-        assert!(kept(&notes).is_empty(), "it belongs elsewhere");
+        scene.policy("p", Some(&hinted));
+        scene.policy("q", Some(&policy("all()")));
+        assert_eq!(kept(&scene), ["filter cali-pi-gnp/p", "filter cali-po-gnp/p"]);
+        scene.policy("p", Some(&policy("all()")));
+        assert!(kept(&scene).is_empty(), "without the hint");
+        scene.policy("p", Some(&hinted));
+        scene.policy("p", Some(&Policy { untracked: true, ..hinted.clone() }));
+        assert!(kept(&scene).is_empty(), "it belongs elsewhere");
     }
 }
 
@@ -533,15 +565,15 @@ fn groups_live_as_long_as_somebody_has_them() {
     let mut scene = Scene::new(Backend::Iptables);
     let mut workloads = Workloads::new(settings());
     for name in ["p", "q", "r"] {
-        scene.policies.update(&policy_id(name), &policy("all()"), &scene.renderer, &mut scene.planes);
+        scene.policy(name, Some(&policy("all()")));
     }
     let endpoint = |interface: &str| WorkloadEndpoint {
         tiers: vec![tier(&["p", "q", "r"])],
         ..workload(interface, &[])
     };
-    workloads.update(id("a"), Arc::new(endpoint("cali1")));
-    workloads.update(id("b"), Arc::new(endpoint("cali2")));
-    scene.complete(&mut workloads);
+    scene.workload(&mut workloads, &id("a"), Some(endpoint("cali1")));
+    scene.workload(&mut workloads, &id("b"), Some(endpoint("cali2")));
+    scene.write(&mut workloads);
     let groups = |scene: &Scene| {
         let told = scene.notes.told();
         told.chains
@@ -550,17 +582,15 @@ fn groups_live_as_long_as_somebody_has_them() {
             .count()
     };
     assert_eq!(groups(&scene), 1);
-    workloads.remove(id("a"));
-    scene.complete(&mut workloads);
+    scene.workload(&mut workloads, &id("a"), None);
+    scene.write(&mut workloads);
     assert_eq!(groups(&scene), 1);
     // One policy selects others now: the group falls apart.
-    scene.policies.update(&policy_id("q"), &policy("x == 'y'"), &scene.renderer, &mut scene.planes);
-    let regrouped = scene.policies.take_regrouped();
-    workloads.regroup(&regrouped);
-    scene.complete(&mut workloads);
+    scene.policy("q", Some(&policy("x == 'y'")));
+    scene.write(&mut workloads);
     assert_eq!(groups(&scene), 0);
-    workloads.remove(id("b"));
-    scene.complete(&mut workloads);
+    scene.workload(&mut workloads, &id("b"), None);
+    scene.write(&mut workloads);
     assert_eq!(groups(&scene), 0);
 }
 
@@ -571,6 +601,10 @@ fn host_endpoints_find_their_interfaces() {
     scene.interface("eth1", &["10.1.0.1/32"]);
     scene.interface("cali1", &["10.9.0.1/32"]);
     let mut hosts = HostEndpoints::default();
+    let complete = |scene: &mut Scene, hosts: &mut HostEndpoints| {
+        scene.write(hosts);
+        scene.world.changed.hosts
+    };
     let named = |name: &str| HostEndpoint { name: name.to_owned(), ..HostEndpoint::default() };
     let expecting = |address: [u8; 4]| HostEndpoint {
         expected_ipv4_addrs: vec![address.into()],
@@ -584,11 +618,11 @@ fn host_endpoints_find_their_interfaces() {
         ("e-all", named("*")),
         ("f-all", named("*")),
     ] {
-        hosts.update(id.into(), endpoint);
+        scene.hear(&mut hosts, &News::Host(&id.into(), Some(&Arc::new(endpoint))));
     }
-    assert!(scene.complete_hosts(&mut hosts));
+    assert!(complete(&mut scene, &mut hosts));
     let status = |hosts: &mut HostEndpoints, scene: &Scene| {
-        let all = hosts.take_statuses(&scene.interfaces, |_, _| false);
+        let all = hosts.take_statuses(&scene.world.interfaces, |_, _| false);
         all.into_iter().map(|(id, status)| format!("{id} {}", status.unwrap_or("gone"))).collect::<Vec<_>>()
     };
     assert_eq!(
@@ -606,14 +640,15 @@ fn host_endpoints_find_their_interfaces() {
     for chain in ["cali-th-eth0", "cali-th-any-interface-at-all"] {
         assert!(scene.notes.has_chain(Table::Filter, chain), "{chain}");
     }
-    assert!(!scene.complete_hosts(&mut hosts), "nothing changed");
+    assert!(!complete(&mut scene, &mut hosts), "nothing changed");
     // The address moves to the other interface.
     scene.notes.news();
-    hosts.remove(&"a-by-address".into());
-    assert!(scene.complete_hosts(&mut hosts));
+    scene.hear(&mut hosts, &News::Host(&"a-by-address".into(), None));
+    assert!(complete(&mut scene, &mut hosts));
     assert_eq!(status(&mut hosts, &scene), ["a-by-address gone", "b-by-name up"]);
-    hosts.update("b-by-name".into(), expecting([10, 1, 0, 1]));
-    assert!(scene.complete_hosts(&mut hosts));
+    let moved = Arc::new(expecting([10, 1, 0, 1]));
+    scene.hear(&mut hosts, &News::Host(&"b-by-name".into(), Some(&moved)));
+    assert!(complete(&mut scene, &mut hosts));
     assert_eq!(hosts.interfaces(), BTreeSet::from(["eth1".into()]));
     assert!(
         !scene.notes.has_chain(Table::Filter, "cali-th-eth0")
@@ -641,6 +676,7 @@ fn routes_to_other_nodes_by_their_kind() {
     let mut scene = Scene::new(Backend::Iptables);
     scene.interface("vxlan.calico", &[]);
     let mut routes = ClusterRoutes::new(ClusterRoutesSettings {
+        host: "n1".into(),
         version: IpVersion::V4,
         pool_type: IpPoolType::Vxlan,
         tunnel_device: Some("vxlan.calico".into()),
@@ -659,7 +695,7 @@ fn routes_to_other_nodes_by_their_kind() {
     routes.update(&route("10.66.1.1/32", "n1", RouteTypes::LOCAL_WORKLOAD));
     routes.update(&Route { ip_pool_type: IpPoolType::Ipip, ..route("10.67.0.0/26", "n2", remote) });
     routes.update(&route("fd00::/122", "n2", remote));
-    routes.complete(&scene.interfaces, &mut scene.planes[0]);
+    scene.write(&mut routes);
     assert_eq!(
         scene.routes(),
         [
@@ -672,7 +708,7 @@ fn routes_to_other_nodes_by_their_kind() {
     routes.set_gateway(&"n2".into(), Some([10, 66, 2, 0].into()));
     scene.interface("eth0", &["10.65.0.1/32"]);
     routes.set_parent_address(Some([10, 65, 0, 1].into()));
-    routes.complete(&scene.interfaces, &mut scene.planes[0]);
+    scene.write(&mut routes);
     let all = scene.routes();
     assert_eq!(all[1], "route 10.66.2.0/26 via 10.66.2.0 by device 1 proto 3");
     assert_eq!(all[2], "route 10.66.3.0/26 via 10.65.0.2 by device 2 proto 80");
@@ -680,7 +716,7 @@ fn routes_to_other_nodes_by_their_kind() {
     routes.update(&Route { ip_pool_type: IpPoolType::NoEncap, ..route("10.66.2.0/26", "n2", remote) });
     routes.update(&route("10.66.3.0/26", "n2", remote));
     routes.remove(&"10.66.4.0/32".parse().expect("net"));
-    routes.complete(&scene.interfaces, &mut scene.planes[0]);
+    scene.write(&mut routes);
     assert_eq!(
         scene.routes(),
         [
@@ -690,13 +726,14 @@ fn routes_to_other_nodes_by_their_kind() {
         ]
     );
     routes.set_gateway(&"n2".into(), None);
-    routes.complete(&scene.interfaces, &mut scene.planes[0]);
+    scene.write(&mut routes);
     assert_eq!(scene.routes().len(), 2);
 }
 
 #[test]
 fn without_tunnels_and_with_ip_in_ip() {
     let settings = |pool_type, tunnel: Option<&str>| ClusterRoutesSettings {
+        host: "n1".into(),
         version: IpVersion::V4,
         pool_type,
         tunnel_device: tunnel.map(Into::into),
@@ -717,7 +754,7 @@ fn without_tunnels_and_with_ip_in_ip() {
     direct.set_parent_address(Some([10, 65, 0, 1].into()));
     ipip.set_gateway(&"n2".into(), Some([10, 65, 0, 2].into()));
     for routes in [&mut direct, &mut ipip] {
-        routes.complete(&scene.interfaces, &mut scene.planes[0]);
+        scene.write(routes);
     }
     assert_eq!(
         scene.routes(),
@@ -739,7 +776,7 @@ fn vxlan_knows_its_hosts_and_its_device() {
         protocol: 80,
         external: nets(&["192.0.2.0/24"]),
     };
-    let mut vxlan = VxlanManager::new(settings, &mut scene.planes[0]);
+    let mut vxlan = VxlanManager::new(settings, scene.of_v4());
     let end = |number: u8, mac: &str| VxlanTunnelEndpoint {
         mac: mac.to_owned(),
         ipv4: Some([10, 66, number, 0].into()),
@@ -747,30 +784,30 @@ fn vxlan_knows_its_hosts_and_its_device() {
         ..VxlanTunnelEndpoint::default()
     };
     let mac = "66:00:00:00:00:01";
-    let plane = &mut scene.planes[0];
-    vxlan.update(&"n2".into(), Some(&end(2, mac)), plane);
-    vxlan.update(&"n3".into(), Some(&end(3, "no mac")), plane);
-    vxlan.update(&"n4".into(), Some(&VxlanTunnelEndpoint { ipv4: None, ..end(4, mac) }), plane);
-    vxlan.update(&"n1".into(), Some(&end(1, mac)), plane);
+    scene.hear(&mut vxlan, &News::Vtep(&"n2".into(), Some(&end(2, mac))));
+    scene.hear(&mut vxlan, &News::Vtep(&"n3".into(), Some(&end(3, "no mac"))));
+    scene.hear(
+        &mut vxlan,
+        &News::Vtep(&"n4".into(), Some(&VxlanTunnelEndpoint { ipv4: None, ..end(4, mac) })),
+    );
+    scene.hear(&mut vxlan, &News::Vtep(&"n1".into(), Some(&end(1, mac))));
     assert_eq!(scene.notes.members("all-vxlan-net"), ["10.65.0.2/32", "192.0.2.0/24"]);
-    assert_eq!(vxlan.wanted_device(&scene.interfaces), None, "no interface has the host's address");
+    assert_eq!(vxlan.wanted_device(&scene.world.interfaces), None, "no interface has the host's address");
     scene.interface("eth0", &["10.65.0.1/32"]);
-    let device = vxlan.wanted_device(&scene.interfaces).expect("known");
+    let device = vxlan.wanted_device(&scene.world.interfaces).expect("known");
     assert_eq!((device.name.as_str(), device.address.to_string().as_str()), ("vxlan.calico", "10.66.1.0"));
     // Two nodes with one address, for a moment.
-    let plane = &mut scene.planes[0];
-    vxlan.update(&"n5".into(), Some(&end(2, "66:00:00:00:00:05")), plane);
-    vxlan.update(&"n2".into(), None, plane);
+    scene.hear(&mut vxlan, &News::Vtep(&"n5".into(), Some(&end(2, "66:00:00:00:00:05"))));
+    scene.hear(&mut vxlan, &News::Vtep(&"n2".into(), None));
     assert_eq!(scene.notes.members("all-vxlan-net"), ["10.65.0.2/32", "192.0.2.0/24"]);
-    vxlan.update(&"n5".into(), None, &mut scene.planes[0]);
+    scene.hear(&mut vxlan, &News::Vtep(&"n5".into(), None));
     assert_eq!(scene.notes.members("all-vxlan-net"), ["192.0.2.0/24"]);
 }
 
 #[test]
 fn sets_of_pools_hosts_and_marks() {
     let mut scene = Scene::new(Backend::Iptables);
-    let renderer = scene.renderer.clone();
-    let mut pools = Pools::new(&mut scene.planes[0]);
+    let mut pools = Pools::new(scene.of_v4());
     let pool = |cidr: &str, masquerade, allowed_uses: &[IPPoolAllowedUse]| IpamPool {
         cidr: cidr.parse().expect("a network"),
         masquerade,
@@ -780,7 +817,7 @@ fn sets_of_pools_hosts_and_marks() {
     };
     let nat =
         |scene: &Scene| scene.notes.told().chains[&(Table::Nat, "cali-nat-outgoing".into())].rules.len();
-    pools.complete(&renderer, &mut scene.planes[0]);
+    scene.write(&mut pools);
     assert_eq!(nat(&scene), 0);
     for one in [
         pool("10.0.0.0/16", true, &[IPPoolAllowedUse::Workload]),
@@ -788,59 +825,60 @@ fn sets_of_pools_hosts_and_marks() {
         pool("10.2.0.0/16", false, &[IPPoolAllowedUse::LoadBalancer]),
         pool("fd00::/64", true, &[]),
     ] {
-        pools.update(one.cidr, Some(&one), &mut scene.planes[0]);
+        scene.hear(&mut pools, &News::Pool(&one.cidr, Some(&one)));
     }
-    pools.complete(&renderer, &mut scene.planes[0]);
+    scene.write(&mut pools);
     assert_eq!(scene.notes.members("network-ip-pools"), ["10.0.0.0/16", "10.1.0.0/16"]);
     assert_eq!(scene.notes.members("masq-ipam-pools"), ["10.0.0.0/16"]);
     assert_eq!(nat(&scene), 1);
     let changed = pool("10.0.0.0/16", false, &[IPPoolAllowedUse::LoadBalancer]);
-    pools.update(changed.cidr, Some(&changed), &mut scene.planes[0]);
-    pools.update("10.1.0.0/16".parse().expect("net"), None, &mut scene.planes[0]);
-    pools.complete(&renderer, &mut scene.planes[0]);
+    scene.hear(&mut pools, &News::Pool(&changed.cidr, Some(&changed)));
+    scene.hear(&mut pools, &News::Pool(&"10.1.0.0/16".parse().expect("net"), None));
+    scene.write(&mut pools);
     assert!(
         scene.notes.members("network-ip-pools").is_empty()
             && scene.notes.members("masq-ipam-pools").is_empty()
     );
     assert_eq!(nat(&scene), 0);
 
-    let mut hosts = AllHosts::new(&nets(&["192.0.2.0/24"]), &mut scene.planes[0]);
+    let mut hosts = AllHosts::new(&nets(&["192.0.2.0/24"]), scene.of_v4());
     let metadata = |address: &str| HostMetadata { ipv4_addr: address.to_owned(), ..HostMetadata::default() };
     for (host, address) in [("n1", "10.65.0.1/24"), ("n2", "10.65.0.2"), ("n3", "10.65.0.2"), ("n4", "")] {
-        hosts.update(&host.into(), Some(&metadata(address)), &mut scene.planes[0]);
+        scene.hear(&mut hosts, &News::Node(&host.into(), Some(&metadata(address))));
     }
     assert_eq!(scene.notes.members("all-hosts-net"), ["10.65.0.1/32", "10.65.0.2/32", "192.0.2.0/24"]);
-    hosts.update(&"n2".into(), None, &mut scene.planes[0]);
-    hosts.update(&"n1".into(), Some(&metadata("")), &mut scene.planes[0]);
+    scene.hear(&mut hosts, &News::Node(&"n2".into(), None));
+    scene.hear(&mut hosts, &News::Node(&"n1".into(), Some(&metadata(""))));
     assert_eq!(scene.notes.members("all-hosts-net"), ["10.65.0.2/32", "192.0.2.0/24"]);
 
     scene.interface("eth0", &["10.65.0.1/32"]);
     scene.interface("cali1", &["169.254.1.1/32"]);
-    let mut this = ThisHost::default();
-    this.complete(&scene.interfaces, &mut scene.planes, |name| name.starts_with("cali"));
+    let mut this = ThisHost::new(Arc::clone(&scene.world.renderer));
+    scene.write(&mut this);
     assert_eq!(scene.notes.members("this-host"), ["10.65.0.1"]);
 
-    let mut dscp = Dscp::new(&mut scene.planes[0]);
+    let mut dscp = Dscp::new(scene.of_v4());
     let marked = |value| WorkloadEndpoint {
         qos_policies: vec![QosPolicy { destination: String::new(), dscp: value }],
         ..workload("cali1", &["10.0.0.1/32"])
     };
     let marks =
         |scene: &Scene| scene.notes.told().chains[&(Table::Mangle, "cali-egress-dscp".into())].rules.len();
-    dscp.update_workload(&id("a"), Some(&marked(20)), &mut scene.planes[0]);
-    dscp.update_workload(&id("b"), Some(&marked(64)), &mut scene.planes[0]);
-    dscp.complete(&renderer, &mut scene.planes[0]);
+    scene.hear(&mut dscp, &News::Workload(&id("a"), Some(&Arc::new(marked(20)))));
+    scene.hear(&mut dscp, &News::Workload(&id("b"), Some(&Arc::new(marked(64)))));
+    scene.write(&mut dscp);
     assert_eq!((scene.notes.members("dscp-src-net"), marks(&scene)), (vec!["10.0.0.1/32".to_owned()], 1));
-    dscp.update_workload(&id("a"), None, &mut scene.planes[0]);
-    dscp.complete(&renderer, &mut scene.planes[0]);
+    scene.hear(&mut dscp, &News::Workload(&id("a"), None));
+    scene.write(&mut dscp);
     assert_eq!((scene.notes.members("dscp-src-net").len(), marks(&scene)), (0, 0));
 
     let mut service_loop = ServiceLoop::default();
-    service_loop.update(&GlobalBgpConfig {
+    let config = GlobalBgpConfig {
         service_cluster_cidrs: vec!["10.96.0.0/12".to_owned(), "nonsense".to_owned()],
         service_external_cidrs: vec!["192.0.2.7".to_owned(), "10.96.0.0/12".to_owned()],
         ..GlobalBgpConfig::default()
-    });
-    service_loop.complete(&renderer, &mut scene.planes);
+    };
+    scene.hear(&mut service_loop, &News::Bgp(&config));
+    scene.write(&mut service_loop);
     assert_eq!(scene.notes.told().chains[&(Table::Filter, "cali-cidr-block".into())].rules.len(), 2);
 }

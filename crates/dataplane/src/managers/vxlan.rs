@@ -1,32 +1,34 @@
 //! VXLAN for one IP version: which hosts may send us packets of the tunnel, the tunnel device, and who is behind it.
 
-use super::{ClusterRoutes, ClusterRoutesSettings, CountedSet, Interfaces, Plane};
-use crate::routes::device::{TunnelDevice, TunnelKind};
-use crate::routes::{TunnelNeighbours, TunnelPeer};
+use super::{ClusterRoutes, ClusterRoutesSettings, CountedSet, Interfaces, Manager, News, World};
+use crate::desired::{Desired, VersionDesired};
 use ipnet::IpNet;
-use messages::{IpPoolType, IpSetMember, IpSetType, Text, VxlanTunnelEndpoint};
-use netlink::{Family, MacAddress, Vxlan};
+use messages::{IpPoolType, IpSetMember, IpSetType, NodeName, Text, VxlanTunnelEndpoint};
+use netlink::{MacAddress, Vxlan};
+use routing::routes::TunnelPeer;
+use routing::routes::device::{TunnelDevice, TunnelKind};
 use rules::names::sets;
 use rules::tree::IpVersion;
 use rules::{VXLAN_INTERFACE, VXLAN_INTERFACE_V6};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::time::Instant;
 
 /// What does not change.
 #[derive(Clone, Debug)]
-pub struct VxlanSettings {
+pub(crate) struct VxlanSettings {
     /// This host.
-    pub host: Text,
+    pub(crate) host: NodeName,
     /// The network identifier.
-    pub vni: u32,
+    pub(crate) vni: u32,
     /// The UDP port.
-    pub port: u16,
+    pub(crate) port: u16,
     /// The largest packet in the tunnel.
-    pub mtu: u32,
+    pub(crate) mtu: u32,
     /// The protocol number of routes that are not by the tunnel device.
-    pub protocol: u8,
+    pub(crate) protocol: u8,
     /// Hosts outside of the cluster that may send us packets of the tunnel.
-    pub external: Vec<IpNet>,
+    pub(crate) external: Vec<IpNet>,
 }
 
 /// A tunnel end in one IP version.
@@ -39,30 +41,26 @@ struct End {
 
 /// VXLAN of one IP version.
 #[derive(Debug)]
-pub struct VxlanManager {
+pub(crate) struct VxlanManager {
     settings: VxlanSettings,
     version: IpVersion,
     device: Text,
-    peers: BTreeMap<Text, End>,
+    peers: BTreeMap<NodeName, End>,
     own: Option<End>,
     sources: CountedSet,
-    /// Neighbours and forwarding entries.
-    pub neighbours: TunnelNeighbours,
-    /// Routes.
-    pub routes: ClusterRoutes,
+    routes: ClusterRoutes,
+    /// Whether the device may have to be another one.
+    device_changed: bool,
 }
 
 impl VxlanManager {
     /// No peers; the set of hosts is defined.
-    pub fn new(settings: VxlanSettings, plane: &mut Plane) -> Self {
-        let version = plane.version;
-        let (name, family) = match version {
-            IpVersion::V4 => (VXLAN_INTERFACE, Family::V4),
-            IpVersion::V6 => (VXLAN_INTERFACE_V6, Family::V6),
-        };
-        let device = Text::from(name);
-        let sources = CountedSet::new(sets::ALL_VXLAN, IpSetType::Net, &settings.external, &mut *plane.sets);
+    pub(crate) fn new(settings: VxlanSettings, desired: &mut VersionDesired) -> Self {
+        let version = desired.version;
+        let device = Text::from(vxlan_device(version));
+        let sources = CountedSet::new(sets::ALL_VXLAN, IpSetType::Net, &settings.external, desired);
         let routes = ClusterRoutes::new(ClusterRoutesSettings {
+            host: settings.host.clone(),
             version,
             pool_type: IpPoolType::Vxlan,
             tunnel_device: Some(device.clone()),
@@ -72,19 +70,13 @@ impl VxlanManager {
         Self {
             settings,
             version,
-            neighbours: TunnelNeighbours::new(family, device.clone()),
             device,
             peers: BTreeMap::new(),
             own: None,
             sources,
             routes,
+            device_changed: true,
         }
-    }
-
-    /// The tunnel device.
-    #[must_use]
-    pub fn device(&self) -> &Text {
-        &self.device
     }
 
     fn end(&self, node: &str, endpoint: &VxlanTunnelEndpoint) -> Option<End> {
@@ -106,12 +98,17 @@ impl VxlanManager {
         }
     }
 
-    /// A node's tunnel end is new, changed, or gone.
-    pub fn update(&mut self, node: &Text, endpoint: Option<&VxlanTunnelEndpoint>, plane: &mut Plane) {
+    fn update(
+        &mut self,
+        node: &NodeName,
+        endpoint: Option<&VxlanTunnelEndpoint>,
+        desired: &mut VersionDesired,
+    ) {
         let new = endpoint.and_then(|endpoint| self.end(node, endpoint));
         if *node == self.settings.host {
             self.own = new;
             self.routes.set_parent_address(new.map(|end| end.host));
+            self.device_changed = true;
             return;
         }
         let old = match new {
@@ -123,17 +120,16 @@ impl VxlanManager {
         }
         let peer =
             |end: End| TunnelPeer { tunnel_address: end.address, mac: end.mac, host_address: end.host };
-        self.neighbours.set_peer(node, new.map(peer));
+        desired.tunnel_peers.set(node.clone(), new.map(peer));
         let member = |end: Option<End>| -> Vec<IpSetMember> {
             end.into_iter().map(|end| IpSetMember::Net(IpNet::from(end.host))).collect()
         };
-        self.sources.exchange(&member(old), &member(new), &mut *plane.sets);
+        self.sources.exchange(&member(old), &member(new), desired);
         self.routes.set_gateway(node, new.map(|end| end.address));
     }
 
     /// What the tunnel device should be; none while that is not known.
-    #[must_use]
-    pub fn wanted_device(&self, interfaces: &Interfaces) -> Option<TunnelDevice> {
+    pub(super) fn wanted_device(&self, interfaces: &Interfaces) -> Option<TunnelDevice> {
         let own = self.own?;
         let parent = interfaces.with_address(&own.host)?;
         let vxlan = Vxlan {
@@ -150,5 +146,36 @@ impl VxlanManager {
             address: own.address,
             mtu: Some(self.settings.mtu),
         })
+    }
+}
+
+/// The VXLAN device of an IP version.
+#[must_use]
+pub(crate) fn vxlan_device(version: IpVersion) -> &'static str {
+    match version {
+        IpVersion::V4 => VXLAN_INTERFACE,
+        IpVersion::V6 => VXLAN_INTERFACE_V6,
+    }
+}
+
+impl Manager for VxlanManager {
+    fn hear(&mut self, news: &News<'_>, now: Instant, desired: &mut Desired) {
+        match *news {
+            News::Vtep(node, endpoint) => {
+                if let Some(desired) = desired.of(self.version) {
+                    self.update(node, endpoint, desired);
+                }
+            }
+            News::Addresses => self.device_changed = true,
+            _ => {}
+        }
+        self.routes.hear(news, now, desired);
+    }
+
+    fn write(&mut self, world: &mut World, desired: &mut Desired) {
+        if std::mem::take(&mut self.device_changed) {
+            desired.devices.set(self.device.clone(), self.wanted_device(&world.interfaces));
+        }
+        self.routes.write(world, desired);
     }
 }

@@ -4,54 +4,33 @@
 //! what is behind other nodes, and what is here, is "thrown" back to the other tables. So encryption comes and goes node
 //! by node, and packets find their way meanwhile. Each change touches what depends on it and nothing else; no IO here.
 
-use crate::routes::{Device, RouteClass, RouteKey, RouteTable, Target, Way};
-use delta::Delta;
+use super::{Manager, News, World, host_address};
+use crate::desired::{Desired, VersionDesired};
 use ipnet::IpNet;
-use messages::{Route, RouteTypes, Text};
-use netlink::wireguard::{Peer, PublicKey};
+use messages::{NodeName, Route, RouteTypes, Text};
+use netlink::wireguard::PublicKey;
+use routing::routes::{Device, RouteClass, RouteKey, Target, Way};
+use routing::wireguard::WantedPeer;
 use rules::tree::IpVersion;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
+use std::time::Instant;
 
 /// What does not change.
 #[derive(Clone, Debug)]
-pub struct WireguardSettings {
+pub(crate) struct WireguardSettings {
     /// This host.
-    pub host: Text,
+    pub(crate) host: NodeName,
     /// The IP version.
-    pub version: IpVersion,
+    pub(crate) version: IpVersion,
     /// The device.
-    pub interface: Text,
+    pub(crate) interface: Text,
     /// The UDP port, of this host and of all others.
-    pub port: u16,
+    pub(crate) port: u16,
     /// Whether packets of the hosts themselves are encrypted too.
-    pub encrypt_hosts: bool,
+    pub(crate) encrypt_hosts: bool,
     /// How often peers are sent something so that paths to them stay open, in seconds; 0 for never.
-    pub keepalive: u16,
-}
-
-/// A peer as it should be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WantedPeer {
-    /// Where it is reached.
-    pub endpoint: SocketAddr,
-    /// How often it is sent something, in seconds.
-    pub keepalive: u16,
-    /// What is behind it.
-    pub allowed: BTreeSet<IpNet>,
-}
-
-impl WantedPeer {
-    /// What the kernel has, in the same words; an endpoint that it lacks is one that nobody wants.
-    #[must_use]
-    pub fn found(peer: &Peer) -> Self {
-        let nowhere = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
-        Self {
-            endpoint: peer.endpoint.unwrap_or(nowhere),
-            keepalive: peer.keepalive,
-            allowed: peer.allowed.clone(),
-        }
-    }
+    pub(crate) keepalive: u16,
 }
 
 #[derive(Debug, Default)]
@@ -65,29 +44,28 @@ struct Node {
 
 /// WireGuard of one IP version.
 #[derive(Debug)]
-pub struct WireguardManager {
+pub(crate) struct WireguardManager {
     settings: WireguardSettings,
-    nodes: BTreeMap<Text, Node>,
-    claims: BTreeMap<PublicKey, BTreeSet<Text>>,
-    owners: BTreeMap<IpNet, Text>,
+    nodes: BTreeMap<NodeName, Node>,
+    claims: BTreeMap<PublicKey, BTreeSet<NodeName>>,
+    owners: BTreeMap<IpNet, NodeName>,
     local: Local,
     host_address: Option<IpAddr>,
     device_address: Option<IpAddr>,
+    written_address: Option<Option<IpAddr>>,
     own_key: Option<PublicKey>,
-    published: Option<PublicKey>,
-    is_published_new: bool,
-    changed_nodes: BTreeSet<Text>,
+    /// What the datastore said about our key since the last time.
+    published: Option<Option<PublicKey>>,
+    changed_nodes: BTreeSet<NodeName>,
     changed_nets: BTreeSet<IpNet>,
     /// Which routes are asked for: by the device, or thrown.
     placed: BTreeMap<IpNet, bool>,
-    /// Peers as they should be and as they are.
-    pub peers: Delta<PublicKey, WantedPeer>,
 }
 
 impl WireguardManager {
     /// No peers.
     #[must_use]
-    pub fn new(settings: WireguardSettings) -> Self {
+    pub(crate) fn new(settings: WireguardSettings) -> Self {
         Self {
             settings,
             nodes: BTreeMap::new(),
@@ -96,24 +74,17 @@ impl WireguardManager {
             local: Local::default(),
             host_address: None,
             device_address: None,
+            written_address: None,
             own_key: None,
             published: None,
-            is_published_new: false,
             changed_nodes: BTreeSet::new(),
             changed_nets: BTreeSet::new(),
             placed: BTreeMap::new(),
-            peers: Delta::new(),
         }
     }
 
-    /// What does not change.
-    #[must_use]
-    pub fn settings(&self) -> &WireguardSettings {
-        &self.settings
-    }
-
     /// A host has this address, or none.
-    pub fn set_host(&mut self, host: &Text, address: Option<IpAddr>) {
+    fn set_host(&mut self, host: &NodeName, address: Option<IpAddr>) {
         let address =
             address.filter(|address| IpVersion::of(&IpNet::from(*address)) == self.settings.version);
         if *host == self.settings.host {
@@ -124,7 +95,7 @@ impl WireguardManager {
     }
 
     /// A node publishes this key and device address, or nothing. A key that is none counts as not published.
-    pub fn set_endpoint(&mut self, host: &Text, key: Option<&str>, device_address: Option<IpAddr>) {
+    fn set_endpoint(&mut self, host: &NodeName, key: Option<&str>, device_address: Option<IpAddr>) {
         let key = key.and_then(|text| match text.parse::<PublicKey>() {
             Ok(key) => Some(key),
             Err(error) => {
@@ -133,8 +104,7 @@ impl WireguardManager {
             }
         });
         if *host == self.settings.host {
-            self.published = key;
-            self.is_published_new = true;
+            self.published = Some(key);
             self.device_address = device_address;
             return;
         }
@@ -163,20 +133,15 @@ impl WireguardManager {
     }
 
     /// The kernel has this key for our own device. A node that claims it cannot be a peer: the kernel would not take it.
-    pub fn set_own_key(&mut self, key: Option<PublicKey>) {
+    fn set_own_key(&mut self, key: Option<PublicKey>) {
         for key in [self.own_key, key].into_iter().flatten() {
             self.changed_nodes.extend(self.claims.get(&key).into_iter().flatten().cloned());
         }
         self.own_key = key;
     }
 
-    /// Whether the datastore said since the last question that our key is another one than this.
-    pub fn take_contradiction(&mut self, key: Option<PublicKey>) -> bool {
-        std::mem::take(&mut self.is_published_new) && self.published != key
-    }
-
     /// A range of addresses is there.
-    pub fn set_route(&mut self, route: &Route) {
+    fn set_route(&mut self, route: &Route) {
         if IpVersion::of(&route.dst) != self.settings.version {
             return;
         }
@@ -193,13 +158,13 @@ impl WireguardManager {
     }
 
     /// A range of addresses is nowhere.
-    pub fn remove_route(&mut self, destination: &IpNet) {
+    fn remove_route(&mut self, destination: &IpNet) {
         if IpVersion::of(destination) == self.settings.version {
             self.set_owner(*destination, None);
         }
     }
 
-    fn set_owner(&mut self, net: IpNet, owner: Option<&Text>) {
+    fn set_owner(&mut self, net: IpNet, owner: Option<&NodeName>) {
         if self.owners.get(&net) == owner {
             return;
         }
@@ -222,21 +187,14 @@ impl WireguardManager {
         self.changed_nets.insert(net);
     }
 
-    fn change_node(&mut self, name: &Text, change: impl FnOnce(&mut Node)) {
+    fn change_node(&mut self, name: &NodeName, change: impl FnOnce(&mut Node)) {
         change(self.nodes.entry(name.clone()).or_default());
         self.changed_nodes.insert(name.clone());
     }
 
     /// The address that our device should have.
-    #[must_use]
-    pub fn device_address(&self) -> Option<IpAddr> {
+    fn device_address(&self) -> Option<IpAddr> {
         self.device_address.or(self.host_address.filter(|_| self.settings.encrypt_hosts))
-    }
-
-    /// How many nodes are peers.
-    #[must_use]
-    pub fn peer_count(&self) -> usize {
-        self.peers.desired_count()
     }
 
     fn peer_key(&self, node: &Node) -> Option<PublicKey> {
@@ -245,8 +203,16 @@ impl WireguardManager {
         (is_its_own && self.own_key != Some(key)).then_some(key)
     }
 
-    /// Works out what follows from the changes: peers, and routes in `table`.
-    pub fn complete(&mut self, mut table: Option<&mut RouteTable>) {
+    /// Works out what follows from the changes: address, peers, and routes in the device's table.
+    fn complete(&mut self, desired: &mut VersionDesired) {
+        let wanted = &mut desired.wireguard;
+        let address = self.device_address();
+        if self.written_address.replace(address) != Some(address) {
+            wanted.address = Some(address);
+        }
+        if let Some(published) = self.published.take() {
+            wanted.published = Some(published);
+        }
         let mut gone = BTreeSet::new();
         for name in std::mem::take(&mut self.changed_nodes) {
             let Some(node) = self.nodes.get(&name) else { continue };
@@ -255,12 +221,12 @@ impl WireguardManager {
                 self.changed_nets.extend(node.nets.iter().copied());
             }
             if let (Some(key), Some(address)) = (new, node.address) {
-                let wanted = WantedPeer {
+                let peer = WantedPeer {
                     endpoint: SocketAddr::new(address, self.settings.port),
                     keepalive: self.settings.keepalive,
                     allowed: node.nets.clone(),
                 };
-                self.peers.set_desired(key, wanted);
+                wanted.peers.set(key, Some(peer));
             }
             gone.extend(old.filter(|old| Some(*old) != new));
             let is_unknown = node.address.is_none() && node.key.is_none() && node.nets.is_empty();
@@ -274,7 +240,7 @@ impl WireguardManager {
             // The key may have gone over to another node.
             let holder = self.claims.get(&key).and_then(|claims| claims.first());
             if holder.and_then(|name| self.nodes.get(name)).is_none_or(|node| node.peer != Some(key)) {
-                self.peers.remove_desired(&key);
+                wanted.peers.set(key, None);
             }
         }
         for net in std::mem::take(&mut self.changed_nets) {
@@ -286,7 +252,6 @@ impl WireguardManager {
             if old == by_device {
                 continue;
             }
-            let Some(table) = &mut table else { continue };
             let place = |by_device: bool| -> (Device, Way) {
                 match by_device {
                     true => (Some(self.settings.interface.clone()), Way::Direct),
@@ -294,10 +259,10 @@ impl WireguardManager {
                 }
             };
             if let Some((device, _)) = old.map(place) {
-                table.set_route(RouteClass::Wireguard, &device, RouteKey::new(net), None);
+                wanted.routes.set(RouteClass::Wireguard, device, RouteKey::new(net), None);
             }
             if let Some((device, way)) = by_device.map(place) {
-                table.set_route(RouteClass::Wireguard, &device, RouteKey::new(net), Some(Target::new(way)));
+                wanted.routes.set(RouteClass::Wireguard, device, RouteKey::new(net), Some(Target::new(way)));
             }
         }
     }
@@ -309,6 +274,30 @@ impl WireguardManager {
             return self.local.needs_route(net).then_some(false);
         }
         Some(self.nodes.get(owner).is_some_and(|node| node.peer.is_some()))
+    }
+}
+
+impl Manager for WireguardManager {
+    fn hear(&mut self, news: &News<'_>, _: Instant, _: &mut Desired) {
+        match *news {
+            News::Route(_, Some(route)) => self.set_route(route),
+            News::Route(destination, None) => self.remove_route(destination),
+            News::Node(node, metadata) => {
+                let version = self.settings.version;
+                self.set_host(node, metadata.and_then(|metadata| host_address(metadata, version)));
+            }
+            News::Wireguard(version, node, endpoint) if version == self.settings.version => {
+                self.set_endpoint(node, endpoint.map(|one| one.0), endpoint.and_then(|one| one.1));
+            }
+            News::OwnKey(version, key) if version == self.settings.version => self.set_own_key(key),
+            _ => {}
+        }
+    }
+
+    fn write(&mut self, _: &mut World, desired: &mut Desired) {
+        if let Some(desired) = desired.of(self.settings.version) {
+            self.complete(desired);
+        }
     }
 }
 
@@ -340,3 +329,5 @@ impl Local {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod together;

@@ -4,6 +4,7 @@
 //! The thread is told what to answer for as a whole, and what it is told counts until it is told something else. It exists
 //! only where it is asked for, and sleeps until somebody asks or tells.
 
+use ipnet::IpNet;
 use messages::Text;
 use netlink::discovery::{arp, ndp};
 use netlink::{Family, MacAddress};
@@ -32,6 +33,21 @@ pub(super) struct Place {
 
 /// What is answered, by device and IP version.
 pub(super) type Places = BTreeMap<(Text, Family), Place>;
+
+/// Those of the addresses that are inside of a network of an interface, by interface.
+pub(super) fn inside<'a>(
+    addresses: &BTreeSet<IpAddr>,
+    networks: impl Iterator<Item = (&'a Text, IpNet)>,
+) -> BTreeMap<Text, BTreeSet<IpAddr>> {
+    let mut wanted: BTreeMap<Text, BTreeSet<IpAddr>> = BTreeMap::new();
+    for (interface, network) in networks {
+        let mut inside = addresses.iter().filter(|address| network.contains(*address)).copied().peekable();
+        if inside.peek().is_some() {
+            wanted.entry(interface.clone()).or_default().extend(inside);
+        }
+    }
+    wanted
+}
 
 /// The thread, as others see it. It ends with this value.
 #[derive(Debug)]
@@ -244,5 +260,29 @@ fn tell_all(socket: &Socket, address: IpAddr, mac: MacAddress) -> netlink::Resul
         }
         // An address of the other version is never among these.
         (Socket::Arp(_), IpAddr::V6(_)) | (Socket::Ndp(..), IpAddr::V4(_)) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::inside;
+    use ipnet::IpNet;
+    use messages::Text;
+    use std::net::IpAddr;
+
+    #[test]
+    fn addresses_are_answered_where_their_network_is() {
+        let interfaces: [(Text, &str); 4] = [
+            ("eth0".into(), "10.65.0.1/24"),
+            ("eth0".into(), "10.65.0.1/32"),
+            ("eth1".into(), "10.65.1.1/24"),
+            ("eth1".into(), "fd00:65::1/64"),
+        ];
+        let networks = interfaces.iter().map(|(name, text)| (name, text.parse::<IpNet>().expect("net")));
+        let addresses = ["10.65.0.7", "10.65.1.8", "10.66.0.9", "fd00:65::7"];
+        let addresses = addresses.iter().map(|text| text.parse::<IpAddr>().expect("address")).collect();
+        let found: Vec<String> =
+            inside(&addresses, networks).iter().map(|(name, all)| format!("{name} {all:?}")).collect();
+        assert_eq!(found, ["eth0 {10.65.0.7}", "eth1 {10.65.1.8, fd00:65::7}"]);
     }
 }

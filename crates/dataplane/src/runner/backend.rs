@@ -1,22 +1,27 @@
 //! Opens the drivers: which firewall the host uses, for which IP versions, and what another one may have left behind.
 
+use super::drivers::Plane;
 use super::leftovers::Remains;
+use super::roster::has_vxlan;
 use super::{Machine, StartError};
 use crate::bpf_leftovers::BpfLeftovers;
-use crate::driver::{ApplyError, RuleDriver};
-use crate::environment;
-use crate::ipsets::{IpSetDriver, KernelSets, NftSets};
-use crate::iptables::{self, InsertMode, Programs};
-use crate::managers::{DriverFigure, Firewall, Plane};
-use crate::nftables;
-use crate::refused::Retry;
-use crate::routes::{LinkAddresses, Ownership, RouteTable, TableSettings};
+use crate::managers::{Mtus, first_table, vxlan_device};
 use crate::settings::{DataplaneSettings, rules_config};
-use felix_config::{Config, choices};
+use api::ChainInsert;
+use felix_config::Config;
 use messages::Text;
+use netfilter::driver::{ApplyError, RuleDriver};
+use netfilter::environment;
+use netfilter::ipsets::{IpSetDriver, KernelSets, NftSets};
+use netfilter::iptables::{self, Programs};
+use netfilter::nftables;
+use netfilter::{DriverFigure, PacketFilter};
 use netlink::netfilter::{ipset, nft};
+use netlink::wireguard::Devices;
 use netlink::{Family, TABLE_MAIN};
-use rules::tree::{IpVersion, Table};
+use routing::routes::{LinkAddresses, Ownership, PROTOCOL_BOOT, RouteTable, TableSettings, TunnelNeighbours};
+use routing::wireguard::{KernelSettings, Wireguard};
+use rules::tree::IpVersion;
 use rules::{Backend, IPIP_INTERFACE, Marks, Renderer, VXLAN_INTERFACE, VXLAN_INTERFACE_V6};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -77,6 +82,7 @@ pub(super) fn open(
     settings: &DataplaneSettings,
     machine: &Machine,
     has_ipvs: bool,
+    mtus: &Mtus,
 ) -> Result<Opened, StartError> {
     let config = &*settings.config;
     let nftables =
@@ -118,12 +124,10 @@ pub(super) fn open(
     }
     opened.open_arp(config);
     for plane in &mut opened.planes {
-        for layer in Table::ALL {
-            let (hooks, chains) =
-                (opened.renderer.kernel_chains(layer), opened.renderer.fixed_chains(layer, plane.version));
-            hooks.into_iter().for_each(|hook| plane.rules.set_kernel_chain(layer, hook));
-            plane.update_chains(layer, chains);
-        }
+        let family = routing::wireguard::family(plane.version);
+        plane.tunnel = has_vxlan(settings, plane.version)
+            .then(|| TunnelNeighbours::new(family, vxlan_device(plane.version).into()));
+        plane.wireguard = wireguard(settings, &opened.renderer, plane, mtus);
     }
     if nftables {
         // Sets can go when no rule names them any more, so rules come first.
@@ -181,10 +185,7 @@ impl Opened {
         let variant = iptables::choose(config.iptables_backend.as_str(), legacy, nft);
         let settings = iptables::Settings {
             backend: variant,
-            insert_mode: match config.chain_insert_mode {
-                choices::ChainInsertMode::Append => InsertMode::Append,
-                choices::ChainInsertMode::Insert | choices::ChainInsertMode::Unset => InsertMode::Insert,
-            },
+            insert_mode: config.chain_insert_mode.unwrap_or(ChainInsert::Insert),
             refresh: config.iptables_refresh_interval.positive(),
             post_write_check: config.iptables_post_write_check_interval.or_zero(),
         };
@@ -225,8 +226,7 @@ impl Opened {
         let refresh = config.tables(self.renderer.backend() == Backend::Nftables).refresh_interval.positive();
         match self.client() {
             Ok(client) => {
-                let mut driver = nftables::Driver::new(client, rules::nftables::Family::Arp, refresh);
-                driver.set_kernel_chain(Table::Filter, self.renderer.arp_kernel_chain());
+                let driver = nftables::Driver::new(client, rules::nftables::Family::Arp, refresh);
                 self.watched.push((driver.table().clone(), None));
                 self.arp = Some(driver);
             }
@@ -240,7 +240,7 @@ impl Opened {
 fn plane(
     config: &Config,
     version: IpVersion,
-    rules: Box<dyn Firewall + Send>,
+    rules: Box<dyn RuleDriver + Send>,
     sets: Box<dyn IpSetDriver + Send>,
 ) -> Plane {
     let v6 = version == IpVersion::V6;
@@ -253,8 +253,7 @@ fn plane(
                 whole_table: false,
                 workload_prefixes: config.interface_prefixes().map(Text::from).collect(),
                 all_workload_routes: config.remove_external_routes,
-                device_protocol: u8::try_from(config.device_route_protocol)
-                    .unwrap_or(crate::routes::PROTOCOL_BOOT),
+                device_protocol: u8::try_from(config.device_route_protocol).unwrap_or(PROTOCOL_BOOT),
                 own_devices: vec![if v6 { VXLAN_INTERFACE_V6 } else { VXLAN_INTERFACE }.into()],
                 bird_device: (!v6 && config.programs_ipip_routes()).then(|| IPIP_INTERFACE.into()),
                 bgp_interfaces: BTreeSet::new(),
@@ -269,13 +268,51 @@ fn plane(
     let ours = !config.route_sync_disabled;
     Plane {
         version,
-        rules,
-        sets,
+        filter: PacketFilter::new(rules, sets),
         routes: ours.then(table),
         link_addresses: ours.then(|| LinkAddresses::new(family)),
-        set_retry: Retry::default(),
-        rules_behind: false,
+        tunnel: None,
+        wireguard: None,
+        answered: BTreeSet::new(),
     }
+}
+
+fn wireguard(
+    settings: &DataplaneSettings,
+    renderer: &Renderer,
+    plane: &Plane,
+    mtus: &Mtus,
+) -> Option<Wireguard> {
+    let config = &*settings.config;
+    let rules = renderer.config();
+    let (ours, mtu) = match plane.version {
+        IpVersion::V4 => (&rules.wireguard, mtus.wireguard),
+        IpVersion::V6 => (&rules.wireguard_v6, mtus.wireguard_v6),
+    };
+    let Some(table) = first_table(&config.route_tables()) else {
+        if ours.enabled {
+            tracing::error!(
+                "RouteTableRanges: no routing table is left for WireGuard, and nothing is encrypted"
+            );
+        }
+        return None;
+    };
+    let kernel = KernelSettings {
+        version: plane.version,
+        interface: ours.interface.clone(),
+        port: ours.port,
+        encrypt_hosts: config.wireguard_host_encryption_enabled,
+        enabled: ours.enabled,
+        mark: rules.marks.wireguard,
+        table,
+        rule_priority: u32::try_from(config.wireguard_routing_rule_priority).unwrap_or_default(),
+        mtu: Some(mtu).filter(|mtu| *mtu > 0),
+        protocol: u8::try_from(config.device_route_protocol).unwrap_or(PROTOCOL_BOOT),
+        makes_routes: plane.routes.is_some(),
+        threaded: config.wireguard_threading_enabled,
+    };
+    let open = || Ok(Box::new(netlink::wireguard::Client::open()?) as Box<dyn Devices + Send>);
+    Some(Wireguard::new(kernel, Box::new(open)))
 }
 
 /// A count as a figure.
@@ -287,54 +324,9 @@ fn total(count: u64) -> f64 {
     number(usize::try_from(count).unwrap_or(usize::MAX))
 }
 
-impl Firewall for iptables::Driver<Programs> {
-    fn figures(&self) -> Vec<DriverFigure> {
-        let mut figures = Vec::new();
-        for layer in Table::ALL {
-            let metrics = self.metrics(layer);
-            let labels = format!("ip_version=\"{}\",table=\"{layer}\"", self.version());
-            figures.extend([
-                ("felix_iptables_chains", labels.clone(), number(metrics.chains)),
-                ("felix_iptables_rules", labels.clone(), number(metrics.rules)),
-                ("felix_iptables_lines_executed", labels, total(metrics.lines)),
-                ("felix_iptables_save_calls", String::new(), total(metrics.save_calls)),
-                ("felix_iptables_save_errors", String::new(), total(metrics.save_errors)),
-                ("felix_iptables_restore_calls", String::new(), total(metrics.restore_calls)),
-                ("felix_iptables_restore_errors", String::new(), total(metrics.restore_errors)),
-            ]);
-        }
-        figures
-    }
-}
-
-impl Firewall for nftables::Driver<nft::Client> {
-    fn set_flow_devices(&mut self, devices: Option<BTreeSet<Text>>) {
-        nftables::Driver::set_flow_devices(self, devices);
-    }
-
-    fn figures(&self) -> Vec<DriverFigure> {
-        let metrics = self.metrics();
-        let version = match self.table().family {
-            nft::Family::Ip => "4",
-            nft::Family::Ip6 => "6",
-            nft::Family::Arp => "arp",
-        };
-        let labels = format!("ip_version=\"{version}\"");
-        vec![
-            ("felix_nft_chains", labels.clone(), number(metrics.chains)),
-            ("felix_nft_rules", labels.clone(), number(metrics.rules)),
-            ("felix_nft_maps", labels, number(metrics.maps)),
-            ("felix_nft_calls", String::new(), total(metrics.calls)),
-            ("felix_nft_errors", String::new(), total(metrics.errors)),
-            ("felix_nft_list_calls", String::new(), total(metrics.list_calls)),
-            ("felix_nft_list_errors", String::new(), total(metrics.list_errors)),
-        ]
-    }
-}
-
 /// The figures of a set driver.
 pub(super) fn set_figures(plane: &Plane, backend: Backend) -> Vec<DriverFigure> {
-    let metrics = plane.sets.metrics();
+    let metrics = plane.filter.sets.metrics();
     let family = if plane.is_v6() { "inet6" } else { "inet" };
     let labels = format!("ip_version=\"{family}\"");
     match backend {

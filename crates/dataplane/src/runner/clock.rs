@@ -1,4 +1,4 @@
-//! When the loop has to do something by itself: throttling, retries and refreshes. Time is an argument, and where nothing is
+//! When the loop has to do something by itself: throttling and refreshes. Time is an argument, and where nothing is
 //! due nothing has to wake up.
 
 use std::time::{Duration, Instant};
@@ -6,9 +6,6 @@ use std::time::{Duration, Instant};
 /// At most ten changes of the kernel per second in the long run, and ten at once.
 const TOKENS: u32 = 10;
 const REFILL: Duration = Duration::from_millis(100);
-/// The first and the longest pause before something that failed is tried again.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// How long policy may fail to be programmed before Felix is not ready any more.
 const UNREADY_AFTER: Duration = Duration::from_secs(30);
 
@@ -40,24 +37,6 @@ impl Throttle {
                 Ok(())
             }
         }
-    }
-}
-
-/// Ever longer pauses between attempts.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Backoff {
-    failures: u32,
-}
-
-impl Backoff {
-    pub(super) fn failed(&mut self) -> Duration {
-        let pause = FIRST_PAUSE.saturating_mul(1 << self.failures.min(10)).min(LONGEST_PAUSE);
-        self.failures += 1;
-        pause
-    }
-
-    pub(super) fn succeeded(&mut self) {
-        self.failures = 0;
     }
 }
 
@@ -112,7 +91,7 @@ impl Every {
 
 #[cfg(test)]
 mod tests {
-    use super::{Backoff, Every, Overdue, Throttle, UNREADY_AFTER};
+    use super::{Every, Overdue, Throttle, UNREADY_AFTER};
     use std::time::{Duration, Instant};
 
     const TENTH: Duration = Duration::from_millis(100);
@@ -129,16 +108,6 @@ mod tests {
         assert_eq!(throttle.admit(begin + TENTH), Err(begin + 2 * TENTH));
         let later = begin + 100 * TENTH;
         assert_eq!((0..20).filter(|_| throttle.admit(later).is_ok()).count(), 10);
-    }
-
-    #[test]
-    fn pauses_grow_and_are_forgotten() {
-        let mut backoff = Backoff::default();
-        assert_eq!((backoff.failed(), backoff.failed()), (TENTH, 2 * TENTH));
-        let longest = (0..50).map(|_| backoff.failed()).max();
-        assert_eq!(longest, Some(Duration::from_secs(10)));
-        backoff.succeeded();
-        assert_eq!(backoff.failed(), TENTH);
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Figures of the dataplane. Drivers belong to the loop, so it leaves a copy of their figures where others can read them.
 
 use super::backend::{number, set_figures};
-use crate::managers::{DriverFigure, Firewall, Plane};
-use crate::nftables;
+use super::drivers::Plane;
+use netfilter::nftables;
+use netfilter::{DriverFigure, RuleDriver};
 use netlink::netfilter::nft;
 use rules::Backend;
 use std::collections::BTreeMap;
@@ -34,7 +35,7 @@ impl Figures {
     ) {
         let mut all = Vec::new();
         for plane in planes {
-            all.extend(plane.rules.figures());
+            all.extend(plane.filter.rules.figures());
             all.extend(set_figures(plane, backend));
             if let Some(routes) = &plane.routes {
                 let (count, devices) = routes.counts();
@@ -44,7 +45,7 @@ impl Figures {
             }
         }
         if backend == Backend::Nftables {
-            all.extend(arp.map(Firewall::figures).unwrap_or_default());
+            all.extend(arp.map(RuleDriver::figures).unwrap_or_default());
         }
         *self.shared.lock().unwrap_or_else(PoisonError::into_inner) = all;
     }

@@ -1,8 +1,8 @@
 //! What an earlier Felix left in places that are not used any more: removed one by one, and tried again with ever longer pauses
 //! for as long as anything is there, however many rounds there are in between.
 
-use crate::driver::ApplyError;
-use crate::refused::Retry;
+use delta::Retry;
+use netfilter::driver::ApplyError;
 use std::time::{Duration, Instant};
 
 /// Something that is left in one place.
@@ -37,7 +37,7 @@ impl<L: Remains> Leftovers<L> {
                     false
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "what an earlier Felix left cannot be removed yet; trying again");
+                    tracing::warn!(%error, "cannot remove leftovers of an earlier Felix yet; trying again");
                     true
                 }
             });
@@ -50,7 +50,7 @@ impl<L: Remains> Leftovers<L> {
 #[cfg(test)]
 mod tests {
     use super::{Leftovers, Remains};
-    use crate::driver::ApplyError;
+    use netfilter::driver::ApplyError;
     use std::time::{Duration, Instant};
 
     /// Fails so many times, then has to be asked twice.

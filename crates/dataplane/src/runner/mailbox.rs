@@ -7,44 +7,77 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 
-/// How many batches of messages may wait for the one who sends them to be held up.
+/// So many batches of messages may wait before the sender blocks.
 const WAITING: usize = 16;
+
+/// Where messages for the loop are sent to. It rings by itself, also when the last one is dropped.
+#[derive(Debug)]
+pub struct Sender {
+    /// None only while it is dropped.
+    channel: Option<SyncSender<Event>>,
+    bell: Arc<OwnedFd>,
+}
+
+/// Nobody takes the messages: the loop has ended, or is too far behind for one who does not wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the dataplane does not take messages")]
+pub struct NotTaken;
+
+impl Sender {
+    /// Sends messages; blocks while the loop is far behind.
+    ///
+    /// # Errors
+    /// When the loop has ended.
+    pub fn send(&self, event: Event) -> Result<(), NotTaken> {
+        let sent = self.channel.as_ref().map(|channel| channel.send(event));
+        ring(&self.bell);
+        sent.ok_or(NotTaken)?.map_err(|_| NotTaken)
+    }
+
+    /// Sends messages if there is room for them.
+    ///
+    /// # Errors
+    /// When there is none, or the loop has ended.
+    pub fn try_send(&self, event: Event) -> Result<(), NotTaken> {
+        let sent = self.channel.as_ref().map(|channel| channel.try_send(event));
+        ring(&self.bell);
+        sent.ok_or(NotTaken)?.map_err(|_| NotTaken)
+    }
+}
+
+impl Clone for Sender {
+    fn clone(&self) -> Self {
+        Self { channel: self.channel.clone(), bell: Arc::clone(&self.bell) }
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        // In this order: who is woken finds that nobody is left to send anything.
+        self.channel = None;
+        ring(&self.bell);
+    }
+}
 
 /// The loop's side.
 #[derive(Debug)]
 pub(super) struct Mailbox {
     receiver: Receiver<Event>,
-    wake: Arc<OwnedFd>,
+    bell: Arc<OwnedFd>,
 }
 
 impl Mailbox {
-    /// A mailbox and where messages for it are sent to. The thread that carries them over ends with the last sender, with
-    /// [`Event::Stop`], or with the mailbox.
-    pub(super) fn open() -> std::io::Result<(SyncSender<Event>, Self)> {
-        let (sender, outer) = sync_channel(WAITING);
-        let (inner, receiver) = sync_channel(1);
-        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let bell = Arc::clone(&wake);
-        std::thread::Builder::new().name("messages".to_owned()).spawn(move || {
-            while let Ok(event) = outer.recv() {
-                let last = matches!(event, Event::Stop);
-                let delivered = inner.send(event).is_ok();
-                ring(&bell);
-                if last || !delivered {
-                    return;
-                }
-            }
-            // Nobody is left to send anything.
-            drop(inner);
-            ring(&bell);
-        })?;
-        Ok((sender, Self { receiver, wake }))
+    /// A mailbox and where messages for it are sent to.
+    pub(super) fn open() -> std::io::Result<(Sender, Self)> {
+        let (channel, receiver) = sync_channel(WAITING);
+        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        Ok((Sender { channel: Some(channel), bell: Arc::clone(&bell) }, Self { receiver, bell }))
     }
 
     /// Resets the descriptor; what arrived is then taken with [`Mailbox::take`].
     pub(super) fn silence(&self) {
         // Fails only when nothing rang.
-        let _ = rustix::io::read(&self.wake, &mut [0; 8]);
+        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
     }
 
     /// The next message, if there is one; [`Event::Stop`] when there will be none any more.
@@ -59,11 +92,54 @@ impl Mailbox {
 
 impl AsFd for Mailbox {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.wake.as_fd()
+        self.bell.as_fd()
     }
 }
 
 fn ring(bell: &OwnedFd) {
     // Fails only when it has rung more often than a number can count.
     let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Event;
+    use super::{Mailbox, NotTaken};
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    /// Whether the bell rings, now or with `wait` some time.
+    fn rings(mailbox: &Mailbox, wait: bool) -> bool {
+        let mut descriptors = [PollFd::new(mailbox, PollFlags::IN)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut descriptors, (!wait).then_some(&now)).expect("poll") > 0
+    }
+
+    #[test]
+    fn it_rings_for_messages_and_for_the_end() {
+        let (sender, mailbox) = Mailbox::open().expect("open");
+        assert!(!rings(&mailbox, false) && mailbox.take().is_none());
+        let other = sender.clone();
+        let thread = std::thread::spawn(move || {
+            // More than fit: it waits for the receiver.
+            for _ in 0..100 {
+                other.send(Event::Messages(Vec::new())).expect("the other side is there");
+            }
+        });
+        let mut taken = 0;
+        while taken < 100 {
+            assert!(rings(&mailbox, true));
+            mailbox.silence();
+            while mailbox.take().is_some() {
+                taken += 1;
+            }
+        }
+        thread.join().expect("no panic");
+        mailbox.silence();
+        assert!(!rings(&mailbox, false) && mailbox.take().is_none());
+        drop(sender);
+        assert!(rings(&mailbox, false) && matches!(mailbox.take(), Some(Event::Stop)));
+        let (sender, mailbox) = Mailbox::open().expect("open");
+        drop(mailbox);
+        assert_eq!(sender.send(Event::Stop), Err(NotTaken));
+    }
 }

@@ -1,6 +1,6 @@
 //! One round: what the managers ask for is brought into the kernel, in an order in which every step finds what it needs.
 //!
-//! 1. managers write what changed to the drivers;
+//! 1. managers write what changed, and drivers take it;
 //! 2. settings of the kernel and of workloads' interfaces, and their limits of bandwidth;
 //! 3. sets are made and filled, because rules name them;
 //! 4. tunnel devices, their neighbours, addresses, routes; WireGuard;
@@ -10,17 +10,16 @@
 //!
 //! A part that fails does not stop the others, and is tried again.
 
-use super::Work;
-use super::answers::{Place, Places};
-use crate::driver::RuleDriver;
-use crate::managers::{self, SubnetNeighbours, workload_settings};
-use crate::refused::Refused;
-use crate::routes::Outcome;
-use crate::wireguard::Wireguard;
+use super::Loop;
+use super::answers::{self, Place, Places};
+use crate::managers::{self, News};
 use messages::{FromDataplane, HostEndpoint, Text, TierInfo, WorkloadEndpoint};
+use netfilter::driver::RuleDriver;
+use netfilter::refused::Refused;
 use netlink::{MacAddress, sysctl};
+use routing::routes::Outcome;
 use rules::names::EndpointChain;
-use rules::tree::{IpVersion, Table};
+use rules::tree::IpVersion;
 use rules::{Backend, Direction};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -51,16 +50,17 @@ impl Round {
     }
 }
 
-impl Work {
+impl Loop {
     /// Brings the kernel to what the managers ask for.
     pub(super) fn round(&mut self, now: Instant) -> Round {
         let mut round = Round::default();
-        self.complete(now, &mut round);
+        self.write_desired(now);
+        round.again(self.world.wake_at.map(|at| at.saturating_duration_since(now)));
         self.prepare_kernel(now, &mut round);
-        self.configure_interfaces(&mut round);
+        self.set_interfaces_up(now, &mut round);
         self.limit_bandwidth(&mut round);
         let sets_failed = self.fill_sets(now, &mut round);
-        self.make_devices(&mut round);
+        round.note("tunnel device", self.drivers.devices.apply(&mut *self.kernel));
         self.make_routes(now, &mut round);
         let rules_failed = self.write_rules(&sets_failed, now, &mut round);
         round.rules_failed = !rules_failed.is_empty() || !sets_failed.is_empty();
@@ -76,68 +76,19 @@ impl Work {
             self.report();
             self.answer_neighbours(&mut round);
         }
-        self.figures.copy(&self.planes, self.arp.as_ref(), self.state.renderer.backend());
+        self.figures.copy(&self.drivers.planes, self.drivers.arp.as_ref(), self.world.renderer.backend());
         round
     }
 
-    fn complete(&mut self, now: Instant, round: &mut Round) {
-        let (state, planes) = (&mut self.state, &mut self.planes[..]);
-        let regrouped = state.policies.take_regrouped();
-        state.workloads.regroup(&regrouped);
-        state.hosts.regroup(&regrouped);
-        let (settled, next) = state.migrations.settled(now);
-        settled.iter().for_each(|id| state.workloads.touch(id));
-        round.again(next.map(|next| next.saturating_duration_since(now)));
-        let before = state.renderer.config().ipvs_support.then(|| state.workloads.interfaces());
-        state.workloads.complete(&mut managers::Surroundings {
-            renderer: &state.renderer,
-            planes,
-            arp: self.arp.as_mut().map(|arp| arp as &mut (dyn RuleDriver + Send)),
-            policies: &state.policies,
-            groups: &mut state.groups,
-            marks: &mut state.marks,
-            migrations: &state.migrations,
-            bandwidth: &mut state.bandwidth,
-        });
-        let prefixes = state.prefixes.clone();
-        let is_workload = |name: &str| prefixes.iter().any(|prefix| name.starts_with(&**prefix));
-        let hosts_changed = state.hosts.complete(
-            &state.renderer,
-            planes,
-            (&state.policies, &mut state.groups, &mut state.marks),
-            &state.interfaces,
-            is_workload,
-        );
-        if before
-            .is_some_and(|before| !self.is_started || hosts_changed || before != state.workloads.interfaces())
-        {
-            let (workloads, hosts) = (state.workloads.interfaces(), state.hosts.interfaces());
-            let chains = state.renderer.endpoint_mark_dispatch(&mut state.marks, &workloads, &hosts);
-            self.mark_dispatch
-                .publish(planes, chains.into_iter().map(|chain| (Table::Filter, chain)).collect());
-        }
-        state.floating.complete(&state.renderer, planes);
-        state.service_loop.complete(&state.renderer, planes);
-        state.this_host.complete(&state.interfaces, planes, is_workload);
-        for (managers, plane) in state.versions.iter_mut().zip(planes) {
-            managers.pools.complete(&state.renderer, plane);
-            managers.dscp.complete(&state.renderer, plane);
-            if let Some(vxlan) = &mut managers.vxlan {
-                vxlan.routes.complete(&state.interfaces, plane);
-            }
-            for routes in managers.ipip.iter_mut().chain(&mut managers.no_encap) {
-                routes.complete(&state.interfaces, plane);
-            }
-            managers.wireguard.iter_mut().for_each(Wireguard::complete);
-            if let Some(flow) = &mut managers.flow_tables {
-                flow.complete(&state.workloads.interfaces(), &state.interfaces, plane);
-            }
-        }
+    /// Has managers write what changed, and drivers take it.
+    fn write_desired(&mut self, now: Instant) {
+        self.roster.write(&mut self.world, now, &mut self.desired);
+        self.drivers.take(&mut self.desired);
     }
 
     /// What is done once, when the calculation has come through for the first time.
     fn prepare_kernel(&mut self, now: Instant, round: &mut Round) {
-        if !self.is_started {
+        if self.progress == super::Progress::Nothing {
             self.set_forwarding();
         }
         let again = self.unused_tunnels.remove(&mut *self.kernel, now);
@@ -149,7 +100,7 @@ impl Work {
         let mut settings: Vec<(&str, &str)> = Vec::new();
         if config.ip_forwarding == felix_config::choices::Switch::Enabled {
             settings.push(("net/ipv4/ip_forward", "1"));
-            if self.planes.iter().any(managers::Plane::is_v6) {
+            if self.drivers.planes.iter().any(super::drivers::Plane::is_v6) {
                 settings.push(("net/ipv6/conf/all/forwarding", "1"));
             }
         }
@@ -160,50 +111,19 @@ impl Work {
         }
     }
 
-    fn configure_interfaces(&mut self, round: &mut Round) {
-        let versions: Vec<IpVersion> = self.planes.iter().map(|plane| plane.version).collect();
-        for (interface, any_source) in self.state.workloads.to_configure(&self.state.interfaces) {
-            if !super::state::State::is_safe_name(&interface) {
-                continue;
-            }
-            let reverse_path = if any_source { "0" } else { &self.default_reverse_path };
-            let mut failed = None;
-            for setting in workload_settings(&interface, &versions, reverse_path) {
-                match sysctl::ensure(&setting.path, &setting.value) {
-                    Ok(_) => {}
-                    Err(error) if setting.is_needed => {
-                        failed = Some(error);
-                        break;
-                    }
-                    Err(error) => tracing::debug!(%error, "a setting of an interface is not as it should be"),
-                }
-            }
-            match failed {
-                // It went away; its event comes, or the next look finds it gone.
-                Some(error) if error.is_missing() => tracing::debug!(%error, "an interface is gone"),
-                Some(error) => round.failed("interface of a workload", error),
-                None => match self.set_peering_address(&interface) {
-                    Ok(()) => self.state.workloads.configured(&interface),
-                    Err(reason) => round.failed(&interface, reason),
-                },
-            }
+    fn set_interfaces_up(&mut self, now: Instant, round: &mut Round) {
+        let (done, failures) =
+            self.drivers.interfaces.apply(&self.world.interfaces, &mut self.drivers.planes);
+        round.failures.extend(failures);
+        for name in done {
+            self.roster.hear(&News::SetUp(&name), now, &mut self.desired);
         }
-    }
-
-    fn set_peering_address(&mut self, interface: &Text) -> Result<(), String> {
-        for plane in &mut self.planes {
-            let address = self.state.workloads.peering_address(interface, plane.version)?;
-            if let Some(addresses) = &mut plane.link_addresses {
-                addresses.set(interface, address);
-            }
-        }
-        Ok(())
     }
 
     fn limit_bandwidth(&mut self, round: &mut Round) {
-        let Some(driver) = &mut self.bandwidth else { return };
-        let workloads = &self.state.workloads;
-        for failure in driver.apply(&mut *self.kernel, &mut self.state.bandwidth, || workloads.interfaces()) {
+        let Some(driver) = &mut self.drivers.bandwidth else { return };
+        let workloads = &self.world.workloads;
+        for failure in driver.apply(&mut *self.kernel, &mut self.drivers.limits, || workloads.clone()) {
             round.failed("limit of bandwidth", failure);
         }
     }
@@ -211,16 +131,16 @@ impl Work {
     /// Returns the planes that have no complete sets.
     fn fill_sets(&mut self, now: Instant, round: &mut Round) -> BTreeSet<usize> {
         let mut failed = BTreeSet::new();
-        let accept = self.state.renderer.config().marks.accept;
-        for (place, plane) in self.planes.iter_mut().enumerate() {
-            match plane.fill_sets(accept, self.has_refused, now) {
+        let accept = self.world.renderer.config().marks.accept;
+        for (place, plane) in self.drivers.planes.iter_mut().enumerate() {
+            match plane.filter.fill_sets(accept, self.refusals.has_any(), now) {
                 Ok(applied) => {
                     round.again(applied.again_in);
-                    self.look_for_refusals |= applied.wrote || applied.again_in.is_some();
+                    self.refusals.look |= applied.wrote || applied.again_in.is_some();
                 }
                 Err(error) => {
                     failed.insert(place);
-                    plane.sets.invalidate();
+                    plane.filter.sets.invalidate();
                     round.failed("sets", error);
                 }
             }
@@ -228,51 +148,43 @@ impl Work {
         failed
     }
 
-    fn make_devices(&mut self, round: &mut Round) {
-        if !self.state.devices_changed {
-            return;
-        }
-        let vxlan = self.state.versions.iter().filter_map(|managers| managers.vxlan.as_ref());
-        let wanted: Vec<_> = vxlan
-            .filter_map(|vxlan| vxlan.wanted_device(&self.state.interfaces))
-            .chain(self.state.ipip_device.clone())
-            .collect();
-        self.state.devices_changed = false;
-        for device in wanted {
-            match device.bring_about(&mut *self.kernel) {
-                Ok(_) => {}
-                Err(error) if error.is_unsupported() => {
-                    if self.unsupported.insert(device.name.clone()) {
-                        tracing::error!(%error, device = device.name, "the kernel cannot make this kind of tunnel");
-                    }
-                }
-                Err(error) => {
-                    self.state.devices_changed = true;
-                    round.failed("tunnel device", error);
-                }
-            }
-        }
-    }
-
     fn make_routes(&mut self, now: Instant, round: &mut Round) {
         let kernel = &mut *self.kernel;
-        for vxlan in self.state.versions.iter_mut().filter_map(|managers| managers.vxlan.as_mut()) {
-            round.note("neighbours of the tunnel device", vxlan.neighbours.apply(kernel));
+        for plane in &mut self.drivers.planes {
+            if let Some(tunnel) = &mut plane.tunnel {
+                round.note("neighbours of the tunnel device", tunnel.apply(kernel));
+            }
         }
-        for plane in &mut self.planes {
+        for plane in &mut self.drivers.planes {
             let Some(routes) = &mut plane.routes else { continue };
             if let Some(addresses) = &mut plane.link_addresses {
                 round.note("addresses of interfaces", addresses.apply(kernel, routes.ownership()));
             }
             round.note("routes", routes.apply(kernel, &mut *self.connections, now));
         }
-        for managers in &mut self.state.versions {
-            let Some(wireguard) = &mut managers.wireguard else { continue };
-            round.note("WireGuard", wireguard.apply(kernel, now));
-            if let Some(public_key) = wireguard.take_report() {
-                let ipv6 = wireguard.version() == IpVersion::V6;
-                (self.reports)(FromDataplane::WireguardStatus { public_key, ipv6 });
+        for place in 0..self.drivers.planes.len() {
+            self.encrypt(place, now, round);
+        }
+    }
+
+    /// Brings WireGuard of one IP version there. Where the kernel's key is new, peers are chosen again by it first.
+    fn encrypt(&mut self, place: usize, now: Instant, round: &mut Round) {
+        let Some(wireguard) = &mut self.drivers.planes[place].wireguard else { return };
+        let mut outcome = wireguard.apply(&mut *self.kernel, now);
+        if let Some(key) = wireguard.take_new_key() {
+            let version = wireguard.version();
+            self.roster.hear(&News::OwnKey(version, key), now, &mut self.desired);
+            self.write_desired(now);
+            if let Some(wireguard) = &mut self.drivers.planes[place].wireguard {
+                outcome = wireguard.apply(&mut *self.kernel, now);
             }
+        }
+        round.note("WireGuard", outcome);
+        if let Some(wireguard) = &mut self.drivers.planes[place].wireguard
+            && let Some(public_key) = wireguard.take_report()
+        {
+            let ipv6 = wireguard.version() == IpVersion::V6;
+            (self.reports)(FromDataplane::WireguardStatus { public_key, ipv6 });
         }
     }
 
@@ -284,14 +196,14 @@ impl Work {
         round: &mut Round,
     ) -> BTreeSet<usize> {
         let mut failed = BTreeSet::new();
-        let accept = self.state.renderer.config().marks.accept;
-        for (place, plane) in self.planes.iter_mut().enumerate() {
+        let accept = self.world.renderer.config().marks.accept;
+        for (place, plane) in self.drivers.planes.iter_mut().enumerate() {
             if without_sets.contains(&place) {
                 continue;
             }
-            match plane.write_rules(accept, self.has_refused, now) {
+            match plane.filter.write_rules(accept, self.refusals.has_any(), now) {
                 Ok(applied) => {
-                    self.look_for_refusals |= applied.wrote;
+                    self.refusals.look |= applied.wrote;
                     round.again(applied.again_in);
                 }
                 Err(error) => {
@@ -300,15 +212,15 @@ impl Work {
                 }
             }
         }
-        match self.arp.as_mut().map(|arp| arp.apply(now)) {
+        match self.drivers.arp.as_mut().map(|arp| arp.apply(now)) {
             None => {}
             Some(Ok(applied)) => {
-                self.look_for_refusals |= applied.wrote;
+                self.refusals.look |= applied.wrote;
                 round.again(applied.again_in);
             }
-            Some(Err(error)) if self.state.renderer.backend() == Backend::Iptables => {
+            Some(Err(error)) if self.world.renderer.backend() == Backend::Iptables => {
                 tracing::warn!(%error, "the host may answer ARP for workloads' own addresses");
-                self.arp = None;
+                self.drivers.arp = None;
             }
             Some(Err(error)) => round.failed("rules for ARP", error),
         }
@@ -335,12 +247,12 @@ impl Work {
     }
 
     fn destroy_sets(&mut self, without_rules: &BTreeSet<usize>, round: &mut Round) {
-        for (place, plane) in self.planes.iter_mut().enumerate() {
+        for (place, plane) in self.drivers.planes.iter_mut().enumerate() {
             // Old rules may still name old sets.
             if without_rules.contains(&place) {
                 continue;
             }
-            match plane.sets.apply_deletions() {
+            match plane.filter.sets.apply_deletions() {
                 Ok(applied) => round.again(applied.again_in),
                 Err(error) => round.failed("sets that are not used", error),
             }
@@ -348,13 +260,10 @@ impl Work {
     }
 
     /// Says whom neighbours are answered for, if that changed. Networks and hardware addresses are read each time: nobody
-    /// tells when only these change, so the announcements that come again and again have them anew.
+    /// shows when only these change, so the announcements that come again and again have them again.
     fn answer_neighbours(&mut self, round: &mut Round) {
         let Some(answers) = &self.answers else { return };
-        let changed = |managers: &super::state::VersionManagers| {
-            managers.neighbours.as_ref().is_some_and(SubnetNeighbours::has_changed)
-        };
-        if !self.announces && !self.state.versions.iter().any(changed) {
+        if !self.drivers.answers_changed && !self.announces {
             return;
         }
         let read = self.kernel.links().and_then(|links| Ok((links, self.kernel.addresses(None, None)?)));
@@ -362,21 +271,21 @@ impl Work {
             Ok(read) => read,
             Err(error) => return round.failed("interfaces that neighbours are behind", error),
         };
-        // Interfaces of pods are no subnets, and those that are left out have no addresses that we know of. On one that
+        // Interfaces of pods are not subnets, and those that are left out have no addresses that we know of. On one that
         // comes up everything is announced, because for one that is down nothing is wanted.
-        let hosts = links.iter().filter(|link| !link.loopback && !self.state.is_workload(&link.name));
+        let hosts = links.iter().filter(|link| !link.loopback && !self.world.is_workload(&link.name));
         let hosts: BTreeMap<u32, (Text, MacAddress)> = hosts
             .filter(|link| {
-                let known = self.state.interfaces.get(&link.name);
+                let known = self.world.interfaces.get(&link.name);
                 known.is_some_and(|known| known.up && !known.addresses.is_empty())
             })
             .filter_map(|link| Some((link.index, (Text::from(link.name.as_str()), link.mac?))))
             .collect();
         let mut places = Places::new();
-        for neighbours in self.state.versions.iter_mut().filter_map(|managers| managers.neighbours.as_mut()) {
+        for plane in &self.drivers.planes {
+            let family = routing::wireguard::family(plane.version);
             let networks = addresses.iter().filter_map(|one| Some((&hosts.get(&one.index)?.0, one.address)));
-            let mut wanted = neighbours.take_wanted(networks);
-            let family = crate::wireguard::family(neighbours.version());
+            let mut wanted = answers::inside(&plane.answered, networks);
             for (index, (name, mac)) in &hosts {
                 if let Some(addresses) = wanted.remove(name) {
                     let place = Place { device: *index, mac: *mac, addresses };
@@ -384,47 +293,31 @@ impl Work {
                 }
             }
         }
+        self.drivers.answers_changed = false;
         answers.tell(places, std::mem::take(&mut self.announces));
     }
 
     /// What the kernel refused: says so once, and has the endpoints reported that are concerned.
     fn look_at_refusals(&mut self) {
-        if !std::mem::take(&mut self.look_for_refusals) && !self.has_refused {
+        if !std::mem::take(&mut self.refusals.look) && !self.refusals.has_any() {
             return;
         }
         let mut refused: BTreeSet<Refused> = BTreeSet::new();
-        for plane in &self.planes {
-            refused.extend(plane.rules.refused());
-            refused.extend(plane.sets.refused());
-        }
-        refused.extend(self.arp.iter().flat_map(RuleDriver::refused));
-        if refused == self.refused {
-            return;
-        }
-        for one in refused.difference(&self.refused) {
-            tracing::error!(refused = %one, "the kernel does not take a part of the policy; it is closed instead");
-        }
-        for one in self.refused.difference(&refused) {
-            tracing::info!(was = %one, "a part of the policy that was refused is in place");
-        }
-        let names = |refused: &BTreeSet<Refused>| -> BTreeSet<Text> {
-            refused.iter().map(|one| one.name.clone()).collect()
-        };
-        let concerned: BTreeSet<Text> = names(&self.refused).union(&names(&refused)).cloned().collect();
-        self.refused_names = names(&refused);
-        self.has_refused = !refused.is_empty();
+        self.drivers.all_rules().for_each(|rules| refused.extend(rules.refused()));
+        self.drivers.planes.iter().for_each(|plane| refused.extend(plane.filter.sets.refused()));
+        let count = refused.len();
+        let Some(concerned) = self.refusals.replace(refused) else { return };
         self.settings.metrics.set(
             "felix_int_dataplane_refused",
             "Number of rules, sets and members that the kernel refused and that are closed instead.",
-            super::backend::number(refused.len()),
+            super::backend::number(count),
         );
-        self.refused = refused;
-        let chains = Chains { backend: self.state.renderer.backend(), names: &concerned };
-        let groups = &self.state.groups;
-        self.state.workloads.mark_status(|endpoint| {
+        let chains = Chains { backend: self.world.renderer.backend(), names: &concerned };
+        let groups = &self.world.groups;
+        self.roster.workloads.mark_status(|endpoint| {
             chains.of_workload(endpoint) || groups.of(&endpoint.name).any(|name| concerned.contains(name))
         });
-        self.state.hosts.mark_status(|endpoint, interfaces| {
+        self.roster.hosts.mark_status(|endpoint, interfaces| {
             chains.of_host(endpoint, interfaces)
                 || interfaces.iter().any(|one| groups.of(one).any(|name| concerned.contains(name)))
         });
@@ -432,20 +325,20 @@ impl Work {
 
     /// Reports endpoints whose state may have changed.
     fn report(&mut self) {
-        let state = &mut self.state;
-        let chains = Chains { backend: state.renderer.backend(), names: &self.refused_names };
-        let (groups, names) = (&state.groups, &self.refused_names);
-        let workloads = state.workloads.take_statuses(&state.interfaces, |endpoint| {
-            chains.of_workload(endpoint) || groups.of(&endpoint.name).any(|name| names.contains(name))
+        let (world, names, setup) = (&self.world, self.refusals.names(), &self.drivers.interfaces);
+        let chains = Chains { backend: world.renderer.backend(), names };
+        let is_set_up = |name: &str| setup.is_set_up(name);
+        let workloads = self.roster.workloads.take_statuses(&world.interfaces, is_set_up, |endpoint| {
+            chains.of_workload(endpoint) || world.groups.of(&endpoint.name).any(|name| names.contains(name))
         });
         for (id, status) in workloads {
             let (status, endpoint) =
                 status.map_or((None, None), |(status, endpoint)| (Some(status), Some(endpoint)));
             (self.reports)(FromDataplane::WorkloadEndpointStatus { id, status, endpoint });
         }
-        let hosts = state.hosts.take_statuses(&state.interfaces, |endpoint, interfaces| {
+        let hosts = self.roster.hosts.take_statuses(&world.interfaces, |endpoint, interfaces| {
             chains.of_host(endpoint, interfaces)
-                || interfaces.iter().any(|one| groups.of(one).any(|name| names.contains(name)))
+                || interfaces.iter().any(|one| world.groups.of(one).any(|name| names.contains(name)))
         });
         for (id, status) in hosts {
             (self.reports)(FromDataplane::HostEndpointStatus(id, status));

@@ -1,8 +1,8 @@
 //! The host that Calico's files were taken on, with its interfaces, and the dataplane running on it.
 
+use crate::captured::sets;
 use crate::host::Host;
 use crate::shop;
-use crate::takeover::sets;
 use dataplane::runner::{DataplaneError, Event, Machine, Running, start_on};
 use dataplane::settings::DataplaneSettings;
 use felix_config::kinds::NoSurroundings;

@@ -1,4 +1,4 @@
-//! A machine on the host's subnet and a pod whose address is in that subnet: the host answers for the pod, tells when it begins
+//! A machine on the host's subnet and a pod whose address is in that subnet: the host answers for the pod, shows when it begins
 //! to, and packets arrive. The same for the address of a load balancer.
 
 use crate::host::Host;

@@ -1,9 +1,9 @@
 //! The whole dataplane on a real kernel: the host that Calico's files were taken on becomes what Calico made of it, stays
 //! so whatever others do, and is left as it is when the dataplane ends.
 
+use crate::captured::{CALICO_IPSETS, CALICO_IPTABLES, CALICO_NFT, saved};
 use crate::host::Host;
 use crate::lab::{Lab, config, messages, workload_id, workloads};
-use crate::takeover::{CALICO_IPSETS, CALICO_IPTABLES, CALICO_NFT, saved};
 use messages::{FromDataplane, ToDataplane};
 use rules::Backend;
 
@@ -157,6 +157,22 @@ fn what_others_break_is_repaired_at_once() {
     lab.host.shell("ip link del vxlan.calico");
     lab.wait_to_see("ip route", |seen| sorted(seen) == sorted(ROUTES));
     check_network(&lab);
+    assert!(lab.stop().is_ok());
+}
+
+/// Whoever sits at the other end of a workload's interface that no endpoint is known for must not pass for a router.
+#[test]
+fn interfaces_of_unknown_workloads_are_set_up_as_well() {
+    let mut lab = running(Backend::Nftables);
+    lab.host.shell("ip link add calistranger type veth peer name stranger; ip link set stranger up; ip link set calistranger up");
+    for (path, value) in [
+        ("ipv6/conf/calistranger/accept_ra", "0"),
+        ("ipv4/conf/calistranger/proxy_arp", "1"),
+        ("ipv4/conf/calistranger/forwarding", "1"),
+    ] {
+        lab.wait_to_see(&format!("cat /proc/sys/net/{path}"), |seen| seen.trim() == value);
+    }
+    assert_eq!(lab.host.shell("cat /proc/sys/net/ipv4/conf/stranger/proxy_arp").trim(), "0");
     assert!(lab.stop().is_ok());
 }
 

@@ -3,7 +3,7 @@
 use crate::lab::{Lab, config, messages};
 use felix_config::Config;
 use messages::{
-    FromDataplane, HostMetadata, IpPoolType, Route, RouteTypes, Text, ToDataplane, TunnelType,
+    FromDataplane, HostMetadata, IpPoolType, NodeName, Route, RouteTypes, ToDataplane, TunnelType,
     WireguardEndpoint, WireguardEndpointV6,
 };
 use netlink::wireguard::{Client, Devices as _, PublicKey};
@@ -67,7 +67,7 @@ fn both_versions() {
     };
     lab.start(on.clone());
     lab.send(messages(Backend::Nftables));
-    let other = Text::from("other");
+    let other = NodeName::from("other");
     let metadata = |ipv4: &str, ipv6: &str| HostMetadata {
         ipv4_addr: ipv4.into(),
         ipv6_addr: ipv6.into(),

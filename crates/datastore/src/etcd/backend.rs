@@ -45,7 +45,7 @@ impl EtcdBackend {
 
     /// On an embedded store that this process has opened.
     #[must_use]
-    pub fn embedded(store: Arc<kvstore::Store>) -> Self {
+    pub fn embedded(store: Arc<kvstore_engine::Store>) -> Self {
         Self::new(Arc::new(EmbeddedTransport::new(store)))
     }
 
@@ -382,10 +382,18 @@ impl Backend for EtcdBackend {
         list::list_parts(Arc::clone(&self.transport), selection, revision_or_now(revision)?).await
     }
 
+    async fn newest_revision(&self) -> Result<Option<String>> {
+        let request = RangeRequest { span: Span::key(&b"/calico/"[..]), revision: 0, limit: 1 };
+        let answer = self.transport.range(request).await;
+        let answer =
+            answer.map_err(|error| Error::transient("asking for the newest revision", error.to_string()))?;
+        Ok(Some(answer.revision.to_string()))
+    }
+
     async fn watch(&self, options: &ListOptions, watch: WatchOptions) -> Result<Watch> {
         let selection = Arc::new(Selection::new(options)?);
         let revision = revision_or_now(watch.revision.as_deref())?;
-        watch::watch(Arc::clone(&self.transport), selection, revision).await
+        watch::watch(Arc::clone(&self.transport), selection, revision, watch.deleted_keys_only).await
     }
 
     /// Asks the store for one key, so that a wrong address, certificate or password shows here and not later.

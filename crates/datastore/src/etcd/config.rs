@@ -127,7 +127,10 @@ impl EtcdConfig {
     /// The settings of a new connection to this member, with certificates as they are at this moment.
     pub(super) fn endpoint(&self, member: &Member) -> Result<Endpoint> {
         let invalid = |error: tonic::transport::Error| {
-            Error::permanent(format!("cannot use etcd endpoint {}", member.url), super::status::chain(&error))
+            Error::permanent(
+                format!("cannot use etcd endpoint {}", member.url),
+                daemon::causes(&error).to_string(),
+            )
         };
         let tls = self.tls()?;
         let mut endpoint = Endpoint::from_shared(member.full.clone()).map_err(invalid)?;

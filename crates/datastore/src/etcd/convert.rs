@@ -126,3 +126,17 @@ pub(super) fn store_error(error: TransportError, context: impl FnOnce() -> Strin
         TransportError::Failed(reason) => Error::permanent(context(), reason),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identity_stands_for_a_deleted_resource_of_every_kind() {
+        for kind in Kind::ALL {
+            let key = Key::resource(*kind, "", "gone");
+            let pair = remains(&key, 7).unwrap_or_else(|| panic!("{kind:?}"));
+            assert_eq!((pair.key, pair.revision.as_str()), (key, "7"), "{kind:?}");
+        }
+    }
+}

@@ -10,7 +10,7 @@ use super::transport::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt as _;
-use kvstore::{
+use kvstore_engine::{
     Compare, CompareResult, CompareTarget, DeleteRangeRequest, Error, Event, EventKind, KeyValue, Op,
     OpResponse, PutRequest, Store, TxnRequest, WatchMessage, WatchStream,
 };
@@ -33,12 +33,12 @@ impl EmbeddedTransport {
 impl Transport for EmbeddedTransport {
     async fn range(&self, request: RangeRequest) -> Result<RangeResponse, TransportError> {
         let single = request.span.end.is_none();
-        let wanted = kvstore::RangeRequest {
+        let wanted = kvstore_engine::RangeRequest {
             key: request.span.key,
             range_end: request.span.end.unwrap_or_default(),
             revision: request.revision,
             limit: request.limit,
-            ..kvstore::RangeRequest::default()
+            ..kvstore_engine::RangeRequest::default()
         };
         let answer = if single {
             self.store.range(&wanted)
@@ -78,12 +78,12 @@ impl Transport for EmbeddedTransport {
 
     async fn watch(&self, request: WatchRequest) -> Result<WatchAnswer, TransportError> {
         let mut stream = self.store.watch_stream();
-        let wanted = kvstore::WatchRequest {
+        let wanted = kvstore_engine::WatchRequest {
             key: request.span.key,
             range_end: request.span.end.unwrap_or_default(),
             start_revision: request.start_revision,
-            prev_kv: true,
-            ..kvstore::WatchRequest::default()
+            prev_kv: request.needs_previous,
+            ..kvstore_engine::WatchRequest::default()
         };
         let (_, revision) =
             stream.create(wanted).map_err(|error| TransportError::Failed(error.to_string()))?;
@@ -140,9 +140,11 @@ fn compare(condition: Condition) -> Compare {
 fn operation(step: Step) -> Op {
     match step {
         Step::Put { key, value, lease } => Op::Put(PutRequest { key, value, lease, ..PutRequest::default() }),
-        Step::Get { key, revision } => {
-            Op::Range(kvstore::RangeRequest { key, revision, ..kvstore::RangeRequest::default() })
-        }
+        Step::Get { key, revision } => Op::Range(kvstore_engine::RangeRequest {
+            key,
+            revision,
+            ..kvstore_engine::RangeRequest::default()
+        }),
         Step::Delete(Span { key, end }) => {
             Op::DeleteRange(DeleteRangeRequest { key, range_end: end.unwrap_or_default(), prev_kv: true })
         }

@@ -120,7 +120,7 @@ impl Selection {
         self.options.matches(&default_allow_key())
     }
 
-    /// The key of a path, when it can be one that is selected. `Err` for a path that is no key at all.
+    /// The key of a path, when it can be one that is selected. `Err` for a path that is not a key at all.
     fn key_of(&self, path: &[u8]) -> std::result::Result<Option<Key>, String> {
         let text = std::str::from_utf8(path).map_err(|_| "the key is not UTF-8 text".to_owned())?;
         let key = Key::parse(text).ok_or_else(|| "the key is not one of Calico's".to_owned())?;
@@ -166,6 +166,11 @@ impl Selection {
     /// The key of a deleted path, when it is one that may have been selected.
     pub(super) fn deleted_key(&self, path: &[u8]) -> Option<Key> {
         self.key_of(path).ok().flatten()
+    }
+
+    /// Whether the path of a deleted entry is enough to say that it was selected, and to stand for it.
+    pub(super) fn is_told_by_path(&self) -> bool {
+        matches!(self.options, ListOptions::Resource { .. }) && !self.by_name_inside
     }
 
     fn is_selected(&self, pair: &KvPair) -> bool {

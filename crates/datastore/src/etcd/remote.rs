@@ -150,8 +150,7 @@ impl Transport for RemoteTransport {
             key: request.span.key,
             range_end: request.span.end.unwrap_or_default(),
             start_revision: request.start_revision,
-            // For deletions; it cannot be had for them alone.
-            prev_kv: true,
+            prev_kv: request.needs_previous,
             ..pb::WatchCreateRequest::default()
         };
         let ((first, stream, open), session) = self

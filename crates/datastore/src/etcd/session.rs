@@ -7,7 +7,7 @@
 
 use super::config::{EtcdConfig, Member};
 use super::dial::{self, Address, STAGGER};
-use super::status::{Failure, chain, connect_cause, failure, is_auth_not_enabled, needs_login};
+use super::status::{Failure, connect_cause, failure, is_auth_not_enabled, needs_login};
 use super::transport::TransportError;
 use crate::error::Result as StoreResult;
 use crate::secret::Secret;
@@ -120,7 +120,7 @@ impl Sessions {
 
     /// A request failed in a way that leaves open what became of it.
     pub(super) async fn failed(&self, session: &Arc<Session>, status: &Status) {
-        // What the member itself said is no fault of the connection. Another member may be better off, if there is one.
+        // What the member itself said is not a fault of the connection. Another member may be better off, if there is one.
         if status.source().is_some() || self.members.len() > 1 {
             self.lost(session).await;
         }
@@ -169,9 +169,12 @@ impl Sessions {
     async fn dial_member(&self, index: usize) -> Result<Session, Failure> {
         let member = &self.members[index];
         // A file that cannot be used now may be about to be replaced.
-        let endpoint = self.config.endpoint(member).map_err(|error| Failure::NotSent(chain(&error)))?;
+        let endpoint = self
+            .config
+            .endpoint(member)
+            .map_err(|error| Failure::NotSent(daemon::causes(&error).to_string()))?;
         let channel = dial::connect(&endpoint, &member.address).await.map_err(|error| {
-            let text = connect_cause(&error).unwrap_or_else(|| chain(&error));
+            let text = connect_cause(&error).unwrap_or_else(|| daemon::causes(&error).to_string());
             let hint = match member.address {
                 Address::Unix(_) => " (is `tortie datastore` running?)",
                 Address::Tcp { .. } => "",

@@ -4,6 +4,7 @@
 //! never made; then any other member may be asked. It can when the connection broke later; then only reads are repeated.
 
 use super::transport::TransportError;
+use daemon::causes;
 use std::error::Error as StdError;
 use tonic::{Code, ConnectError, Status};
 
@@ -99,7 +100,7 @@ pub(super) fn connect_cause(error: &(dyn StdError + 'static)) -> Option<String> 
     let mut next = Some(error);
     while let Some(error) = next {
         if error.is::<ConnectError>() {
-            return Some(chain(error));
+            return Some(causes(error).to_string());
         }
         next = error.source();
     }
@@ -109,26 +110,11 @@ pub(super) fn connect_cause(error: &(dyn StdError + 'static)) -> Option<String> 
 fn describe(status: &Status) -> String {
     match status.source() {
         Some(source) => {
-            let below = chain(source);
+            let below = causes(source).to_string();
             if below.contains(status.message()) { below } else { format!("{}: {below}", status.message()) }
         }
         None => status.message().to_owned(),
     }
-}
-
-/// An error with all its causes, each said once.
-pub(super) fn chain(error: &(dyn StdError + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        let next = error.to_string();
-        if !text.ends_with(&next) {
-            text.push_str(": ");
-            text.push_str(&next);
-        }
-        source = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -155,8 +155,10 @@ pub struct TransactionResponse {
 pub struct WatchRequest {
     /// Which keys.
     pub span: Span,
-    /// The first revision to tell about.
+    /// The first revision to report.
     pub start_revision: i64,
+    /// Whether a deletion must say what the entry held.
+    pub needs_previous: bool,
 }
 
 /// One change.

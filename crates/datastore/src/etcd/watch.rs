@@ -18,11 +18,13 @@ use std::sync::Arc;
 
 type Item = std::result::Result<WatchEvent, Error>;
 
-/// Follows what is selected, after this revision; 0 for what is there first.
+/// Follows what is selected, after this revision; 0 for what is there first. What deleted entries held is asked for only
+/// where it is wanted, or decides whether they were selected: etcd sends the old value of every change with it.
 pub(super) async fn watch(
     transport: Arc<dyn Transport>,
     selection: Arc<Selection>,
     revision: i64,
+    deleted_keys_only: bool,
 ) -> Result<Watch> {
     let mut first = VecDeque::new();
     let mut after = revision;
@@ -34,8 +36,11 @@ pub(super) async fn watch(
         let items = found.items.into_iter().filter(|item| item.key != ours);
         first.extend(items.map(|item| Ok(WatchEvent::Added(item))));
     }
-    let request =
-        WatchRequest { span: selection.watch_span.clone(), start_revision: after.saturating_add(1) };
+    let request = WatchRequest {
+        span: selection.watch_span.clone(),
+        start_revision: after.saturating_add(1),
+        needs_previous: !(deleted_keys_only && selection.is_told_by_path()),
+    };
     let WatchAnswer { revision, changes } = transport.watch(request).await.map_err(watch_error)?;
     if revision > 0 && after > revision {
         // Either this member lags behind the one that was read from, or the store was restored from an older copy and the

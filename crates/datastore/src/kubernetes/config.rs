@@ -182,7 +182,7 @@ impl KubernetesConfig {
                 let reason = if current.is_empty() {
                     "no current context is set".to_owned()
                 } else {
-                    format!("there is no context '{current}'")
+                    format!("context '{current}' not found")
                 };
                 Error::permanent("reading the kubeconfig", reason)
             })?;
@@ -241,7 +241,7 @@ mod tests {
             ("https://localhost:1/", true)
         );
         let unknown = KubernetesConfig { context: "z".into(), ..plain.clone() };
-        assert!(unknown.connection().await.unwrap_err().to_string().contains("no context 'z'"));
+        assert!(unknown.connection().await.unwrap_err().to_string().contains("context 'z' not found"));
         let several =
             KubernetesConfig { kubeconfig: vec!["/nowhere/at/all".into(), file.path().into()], ..plain };
         assert_eq!(several.connection().await.unwrap().cluster_url.to_string(), "https://1.2.3.4:6443/");

@@ -10,6 +10,10 @@ use model::{Key, KvPair, Value, crd, names};
 use serde::Deserialize;
 use std::collections::BTreeSet;
 
+/// Kinds that came after v3.26, whose manifests a cluster may be installed with.
+const LATER: [&str; 4] =
+    ["stagedglobalnetworkpolicies", "stagedkubernetesnetworkpolicies", "stagednetworkpolicies", "tiers"];
+
 /// The group of Calico's custom resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApiGroup {
@@ -127,7 +131,7 @@ impl ApiGroup {
         self == Self::CrdV1
     }
 
-    /// Checks that the server has all the definitions that we need.
+    /// Checks that the server has all the definitions that we need: those that every supported release of Calico installs.
     pub(crate) async fn ensure_installed(self, transport: &Transport) -> Result<()> {
         #[derive(Deserialize)]
         struct Resources {
@@ -145,8 +149,15 @@ impl ApiGroup {
             Err(failure) => return Err(failure.into_error(attempt, self.base())),
         };
         let wanted = Kind::ALL.iter().filter_map(|kind| self.resource(*kind)).map(|resource| resource.plural);
-        let missing: Vec<&str> = wanted.filter(|plural| !there.contains(*plural)).collect();
+        let (late, missing): (Vec<&str>, Vec<&str>) =
+            wanted.filter(|plural| !there.contains(*plural)).partition(|plural| LATER.contains(plural));
         if missing.is_empty() {
+            if !late.is_empty() {
+                tracing::warn!(
+                    kinds = late.join(", "),
+                    "definitions of an older release: these kinds count as absent"
+                );
+            }
             return Ok(());
         }
         let reason = format!(
@@ -161,7 +172,7 @@ impl ApiGroup {
 /// The resource of an entry, with the entry's revision in its metadata.
 pub(crate) fn resource_of(entry: &KvPair, revision: &str) -> Result<Resource> {
     let Value::Resource(resource) = &entry.value else {
-        return Err(Error::permanent(format!("cannot store {}", entry.key), "the value is no resource"));
+        return Err(Error::permanent(format!("cannot store {}", entry.key), "the value is not a resource"));
     };
     let mut resource = resource.clone();
     revision.clone_into(&mut resource.metadata_mut().resource_version);

@@ -1,7 +1,7 @@
 //! Installs Calico's custom resource definitions.
 //!
 //! Server-side apply creates what is missing and brings older definitions up to this version. A user who may not touch
-//! definitions is no failure as long as they are all there.
+//! definitions is not a failure as long as they are all there.
 
 use super::group::ApiGroup;
 use super::path::ApiResource;

@@ -207,7 +207,7 @@ impl Native {
             ));
         }
         let Some(Resource::WorkloadEndpoint(endpoint)) = entry.as_resource() else {
-            return Err(not_supported(operation, &entry.key, "the value is no workload endpoint"));
+            return Err(not_supported(operation, &entry.key, "the value is not a workload endpoint"));
         };
         self.patch_pod(&entry.key, &pod::addresses_patch(endpoint), "update").await
     }
@@ -227,7 +227,7 @@ impl Native {
             Conversion::Invalid(entry, _) => Err(Error::Parse { key: key.to_string(), reason: entry.reason }),
             _ => Err(Error::DoesNotExist {
                 key: key.to_string(),
-                reason: "the pod is no workload endpoint".to_owned(),
+                reason: "the pod is not a workload endpoint".to_owned(),
             }),
         }
     }
@@ -236,7 +236,7 @@ impl Native {
     async fn update_node(&self, entry: &KvPair) -> Result<KvPair> {
         let key = resource_key(&entry.key, "Update")?;
         let Some(Resource::Node(calico)) = entry.as_resource() else {
-            return Err(not_supported("Update", &entry.key, "the value is no node"));
+            return Err(not_supported("Update", &entry.key, "the value is not a node"));
         };
         let failed = |failure: super::transport::Failure| {
             failure.into_error(&format!("update {key}"), &key.to_string())
@@ -347,7 +347,7 @@ impl Selection {
             // An endpoint's name, or the beginning of one, has the pod's name in it.
             (Kind::WorkloadEndpoint, Some(name)) => WorkloadEndpointIdentifiers::parse(name)
                 .filter(|ids| {
-                    ids.orchestrator == "k8s"
+                    ids.orchestrator == api::words::KUBERNETES
                         && !ids.pod.is_empty()
                         && !(*name_is_prefix && ids.endpoint.is_empty() && !name.ends_with('-'))
                 })

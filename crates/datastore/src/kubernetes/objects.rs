@@ -20,7 +20,7 @@ impl KubernetesObjects {
     /// Prepares a connection of its own.
     ///
     /// # Errors
-    /// When the configuration cannot be. A server that does not answer is no error yet.
+    /// When the configuration cannot be. A server that does not answer is not an error yet.
     pub async fn connect(config: &KubernetesConfig) -> Result<Self> {
         Ok(Self { transport: Transport::new(config.client().await?) })
     }

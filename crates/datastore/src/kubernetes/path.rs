@@ -1,6 +1,6 @@
 //! Addresses of Kubernetes objects: API group, plural, namespace, name, and the query that goes with them.
 //!
-//! It refuses names that would change the meaning of an address: whatever is no plain segment is percent-encoded.
+//! It refuses names that would change the meaning of an address: whatever is not plain segment is percent-encoded.
 
 use std::fmt::{self, Write as _};
 

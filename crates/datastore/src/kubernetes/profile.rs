@@ -100,7 +100,7 @@ impl Profiles {
             Start::WithList => {
                 let mut found = self.list(list, None).await?;
                 let revision = found.revision.clone();
-                // It is no news: it cannot come, change or go.
+                // It is not news: it cannot come, change or go.
                 found.items.retain(|pair| pair.revision != DEFAULT_ALLOW_REVISION);
                 (list_events(found), revision)
             }
@@ -150,7 +150,8 @@ async fn follow<T: serde::de::DeserializeOwned + Send + 'static>(
     list: &ListOptions,
     revision: &str,
 ) -> Result<Watch> {
-    let options = WatchOptions { revision: Some(revision.to_owned()), bookmarks: true };
+    let options =
+        WatchOptions { revision: Some(revision.to_owned()), bookmarks: true, ..WatchOptions::default() };
     feed.watch(&profiles.transport, query, list, &options).await
 }
 
@@ -252,7 +253,7 @@ fn accounts(list: &ListOptions) -> Feed<ServiceAccount> {
 }
 
 fn convert_namespace(namespace: &Namespace) -> Conversion {
-    let name = format!("kns.{}", namespace.metadata.name);
+    let name = format!("{}{}", api::words::NAMESPACE_PROFILE_PREFIX, namespace.metadata.name);
     Conversion::new(Kind::Profile, "", &name, namespace_profile(namespace))
 }
 

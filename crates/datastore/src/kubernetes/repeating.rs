@@ -12,6 +12,7 @@
 //! It refuses to repeat evictions: a budget that forbids one also answers 429, and who evicts wants to know that.
 
 use super::renewing::{AFTER_FAILURE, AFTER_REFUSAL, Renewal, Renewing};
+use daemon::Backoff;
 use futures::future::{BoxFuture, FutureExt as _};
 use http::{Method, Request, Response, StatusCode, header};
 use kube::client::Body;
@@ -22,10 +23,8 @@ use tower::Service;
 
 /// How long all pauses of one request may take together, unless it says less.
 const MOST_WAITED: Duration = Duration::from_secs(15);
-/// The first pause; each further one is twice as long.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
-/// No pause of our own is longer.
-const LONGEST_PAUSE: Duration = Duration::from_secs(4);
+/// The pauses between attempts.
+const PAUSES: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(4));
 
 /// As an extension of a request: how long all its pauses may take together.
 #[derive(Clone, Copy, Debug)]
@@ -145,8 +144,7 @@ impl Answer<'_> {
         if !self.was_turned_away() {
             return None;
         }
-        let own =
-            SHORTEST_PAUSE.saturating_mul(1_u32.checked_shl(attempt).unwrap_or(u32::MAX)).min(LONGEST_PAUSE);
+        let own = PAUSES.after(attempt.saturating_add(1));
         let pause = own.max(self.retry_after.unwrap_or_default());
         let pause = pause.saturating_add(own / 2 * u32::from(chance()) / 255);
         (pause <= left).then_some(pause)

@@ -251,7 +251,7 @@ impl Transport {
         resource: ApiResource,
         query: &ListQuery<'_>,
     ) -> Answer<BoxStream<'static, Answer<RawEvent<T>>>> {
-        // The server ends a watch after a while so that load spreads anew; asking for an odd time keeps many clients
+        // The server ends a watch after a while so that load spreads again; asking for an odd time keeps many clients
         // from coming back in the same second. If even that end does not arrive, the connection is dead.
         let seconds = 300 + u64::from(uuid::Uuid::new_v4().as_bytes()[0]);
         let address = query

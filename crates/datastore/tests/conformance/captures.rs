@@ -21,7 +21,7 @@ async fn check(name: &str, text: &str, least: usize) -> Result<()> {
     let expected = entries(text);
     ensure!(expected.len() >= least, "{name}: only {} entries", expected.len());
     let folder = Folder::new("capture")?;
-    let store = kvstore::Store::open(folder.path(), kvstore::Options::default())?;
+    let store = kvstore_engine::Store::open(folder.path(), kvstore_engine::Options::default())?;
     let transport: Arc<dyn Transport> = Arc::new(EmbeddedTransport::new(store));
     for (key, value) in &expected {
         let put = Step::Put { key: key.clone().into(), value: value.clone().into(), lease: 0 };
@@ -30,7 +30,7 @@ async fn check(name: &str, text: &str, least: usize) -> Result<()> {
     let backend = EtcdBackend::new(Arc::clone(&transport));
     let mut written = 0;
     for (path, _) in &expected {
-        let key = Key::parse(path).with_context(|| format!("{name}: {path} is no key"))?;
+        let key = Key::parse(path).with_context(|| format!("{name}: {path} is not a key"))?;
         let read = backend.get(&key, None).await.with_context(|| path.clone())?;
         backend.update(&read).await.with_context(|| path.clone())?;
         written += 1;
@@ -79,6 +79,6 @@ async fn list_everything(backend: &EtcdBackend) -> Result<usize> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_calico_wrote_is_read_and_written_back_unchanged() -> Result<()> {
-    check("felix", include_str!("../data/felix-etcd.txt"), 20).await?;
-    check("cni", include_str!("../data/cni-etcd.txt"), 10).await
+    check("felix", include_str!("../../../testkit/data/felix-etcd.txt"), 20).await?;
+    check("cni", include_str!("../../../testkit/data/cni-etcd-after-add.txt"), 10).await
 }

@@ -1,7 +1,4 @@
 //! The embedded store as a server in a process of its own, which can be killed without warning.
-//!
-//! The process is this test program, started again for the one "test" below that serves; so the suite needs no other
-//! program to be built first.
 
 use crate::fixture::{Abilities, ETCD, Fixture};
 use crate::stores::{UNREADABLE, compact, put};
@@ -10,26 +7,12 @@ use async_trait::async_trait;
 use datastore::Backend;
 use datastore::etcd::remote::RemoteTransport;
 use datastore::etcd::{EtcdBackend, EtcdConfig};
-use kvstore::server::{Config, run};
 use model::Key;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use testkit::{Folder, Process, free_port, program};
+use testkit::{Folder, Process, example, free_port};
 use tokio::sync::Mutex;
-
-/// Tells the child where to keep the store, and where to listen.
-const FOLDER: &str = "TORTIE_TEST_STORE_FOLDER";
-const LISTEN: &str = "TORTIE_TEST_STORE_LISTEN";
-
-/// Does nothing when the tests are run; serves until it is killed when [`DatastoreProcess`] starts it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn serves_when_started_as_a_child() -> Result<()> {
-    let Some(folder) = std::env::var_os(FOLDER) else { return Ok(()) };
-    let listen = vec![std::env::var(LISTEN)?.parse()?];
-    run(Config { listen, ..Config::new(folder) }, std::future::pending()).await?;
-    bail!("the server ended by itself")
-}
 
 /// `tortie datastore`, in all but its command line.
 pub(crate) struct DatastoreProcess {
@@ -56,7 +39,10 @@ impl DatastoreProcess {
 
 /// The socket that is always there.
 fn socket(folder: &Path) -> EtcdConfig {
-    EtcdConfig::for_endpoints(&format!("unix://{}", kvstore::socket_path(&folder.join("data")).display()))
+    EtcdConfig::for_endpoints(&format!(
+        "unix://{}",
+        kvstore_engine::socket_path(&folder.join("data")).display()
+    ))
 }
 
 #[async_trait]
@@ -92,16 +78,9 @@ impl Fixture for DatastoreProcess {
     }
 
     async fn start(&self) -> Result<()> {
-        let arguments = vec![
-            format!("{FOLDER}={}", self.folder.path().join("data").display()),
-            format!("{LISTEN}={}", self.endpoint()),
-            std::env::current_exe()?.display().to_string(),
-            "--exact".into(),
-            "datastore_process::serves_when_started_as_a_child".into(),
-            "--nocapture".into(),
-        ];
-        let env = program("env", "install coreutils")?;
-        let mut process = Process::start(&env, &arguments, &self.folder.path().join("log"))?;
+        let arguments = [self.folder.path().join("data").display().to_string(), self.endpoint()];
+        let program = example("embedded_store")?;
+        let mut process = Process::start(&program, &arguments, &self.folder.path().join("log"))?;
         let backend = self.backend().await?;
         let deadline = Instant::now() + Duration::from_secs(60);
         while let Err(error) = backend.ensure_ready().await {

@@ -28,7 +28,7 @@ enum Meddling {
 
 struct Meddler {
     below: EmbeddedTransport,
-    store: Arc<kvstore::Store>,
+    store: Arc<kvstore_engine::Store>,
     meddling: Meddling,
     pages: AtomicUsize,
     active: AtomicBool,
@@ -76,7 +76,7 @@ fn forget(change: Change) -> Change {
 
 fn meddler(meddling: Meddling) -> Result<(Folder, Arc<Meddler>, EtcdBackend)> {
     let folder = Folder::new("meddler")?;
-    let store = kvstore::Store::open(folder.path(), kvstore::Options::default())?;
+    let store = kvstore_engine::Store::open(folder.path(), kvstore_engine::Options::default())?;
     let below = EmbeddedTransport::new(Arc::clone(&store));
     let (pages, active) = (AtomicUsize::new(0), AtomicBool::new(false));
     let meddler = Arc::new(Meddler { below, store, meddling, pages, active });
@@ -110,10 +110,13 @@ async fn a_compaction_between_two_pages_does_not_fail_a_list() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_that_went_back_in_time_ends_a_watch() -> Result<()> {
     let folder = Folder::new("restored")?;
-    let backend = EtcdBackend::embedded(kvstore::Store::open(folder.path(), kvstore::Options::default())?);
+    let backend = EtcdBackend::embedded(kvstore_engine::Store::open(
+        folder.path(),
+        kvstore_engine::Options::default(),
+    )?);
     let created = backend.create(&network_set("default", "one", "10.0.0.0/8")?).await?;
     let later = (created.revision.parse::<i64>()? + 100).to_string();
-    let options = WatchOptions { revision: Some(later), bookmarks: false };
+    let options = WatchOptions { revision: Some(later), ..WatchOptions::default() };
     let error =
         backend.watch(&network_sets("default"), options).await.err().context("it waits for the future")?;
     ensure!(error.is_expired(), "{error:?}");
@@ -124,13 +127,13 @@ async fn a_store_that_went_back_in_time_ends_a_watch() -> Result<()> {
 async fn a_deletion_is_told_even_when_the_old_value_is_gone() -> Result<()> {
     let (_folder, meddler, backend) = meddler(Meddling::ForgetOldValues)?;
     let created = backend.create(&network_set("default", "one", "10.0.0.0/8")?).await?;
-    let options = WatchOptions { revision: Some(created.revision.clone()), bookmarks: false };
+    let options = WatchOptions { revision: Some(created.revision.clone()), ..WatchOptions::default() };
     let mut events = backend.watch(&network_sets("default"), options.clone()).await?;
     backend.delete(&created.key, None).await?;
     let next = events.next().await.context("the watch has ended")??;
     ensure!(short(&next) == "deleted one ", "{}", short(&next));
 
-    // A block has no identity besides its value: whoever watches must list anew rather than keep it.
+    // A block has no identity besides its value: whoever watches must list again rather than keep it.
     let key = Key::Block { cidr: "10.65.0.0/30".parse()? };
     let mut events = backend.watch(&ListOptions::Block { ip_version: None }, options).await?;
     let put = Step::Put { key: key.path()?.into(), value: "{}".into(), lease: 0 };

@@ -124,7 +124,8 @@ async fn a_member_that_goes_silent_while_it_is_watched_is_replaced() -> Result<(
     let config = EtcdConfig::for_endpoints(&format!("http://{},http://{}", used.address, other.address));
     let backend = EtcdBackend::connect(&config).await?;
     let one = timeout(SOON, backend.create(&network_set("default", "one", "10.0.0.0/8")?)).await??;
-    let from = |revision: &str| WatchOptions { revision: Some(revision.to_owned()), bookmarks: false };
+    let from =
+        |revision: &str| WatchOptions { revision: Some(revision.to_owned()), ..WatchOptions::default() };
     let mut events = timeout(SOON, backend.watch(&network_sets("default"), from(&one.revision))).await??;
 
     other.is_frozen.send_replace(false);

@@ -137,11 +137,11 @@ pub(crate) fn name_of(entry: &KvPair) -> &str {
 
 /// A watch after this revision, or from the present state on.
 pub(crate) async fn watch(store: &Store, list: &ListOptions, revision: Option<&str>) -> Result<Watch> {
-    let options = WatchOptions { revision: revision.map(str::to_owned), bookmarks: false };
+    let options = WatchOptions { revision: revision.map(str::to_owned), ..WatchOptions::default() };
     Ok(store.backend.watch(list, options).await?)
 }
 
-/// The next item of a watch that is no bookmark; `None` when it has ended.
+/// The next item of a watch that is not a bookmark; `None` when it has ended.
 pub(crate) async fn next_item(watch: &mut Watch) -> Result<Option<std::result::Result<WatchEvent, Error>>> {
     loop {
         match tokio::time::timeout(PATIENCE, watch.next()).await {
@@ -152,7 +152,7 @@ pub(crate) async fn next_item(watch: &mut Watch) -> Result<Option<std::result::R
     }
 }
 
-/// The next event of a watch that is no bookmark.
+/// The next event of a watch that is not a bookmark.
 pub(crate) async fn next_event(watch: &mut Watch) -> Result<WatchEvent> {
     Ok(next_item(watch).await?.context("the watch has ended")??)
 }

@@ -71,7 +71,7 @@ fn list_in(kind: Kind, namespace: &str) -> ListOptions {
 async fn follow(server: &Server, list: &ListOptions) -> Result<(Vec<KvPair>, Watch)> {
     let listed = server.backend.list(list, None).await?;
     ensure!(listed.invalid.is_empty(), "{:?}", listed.invalid);
-    let options = WatchOptions { revision: Some(listed.revision), bookmarks: false };
+    let options = WatchOptions { revision: Some(listed.revision), ..WatchOptions::default() };
     Ok((listed.items, server.backend.watch(list, options).await?))
 }
 
@@ -259,7 +259,8 @@ async fn profiles(server: &Server) -> Result<()> {
     // From the revision of one event on, both halves go on.
     let WatchEvent::Added(pair) = &added else { anyhow::bail!("{added:?}") };
     server.store.kubectl(&["label", "namespace", "shop", "team=b", "--overwrite"], "").await?;
-    let options = WatchOptions { revision: Some(pair.revision.clone()), bookmarks: true };
+    let options =
+        WatchOptions { revision: Some(pair.revision.clone()), bookmarks: true, ..WatchOptions::default() };
     let mut resumed = server.backend.watch(&list, options).await?;
     let modified = next_event(&mut resumed).await?;
     ensure!(short(&modified) == "modified kns.shop ", "{modified:?}");
@@ -582,7 +583,7 @@ async fn deletion_by_mark(server: &Server) -> Result<()> {
         expect_error(outcome, "does not exist", Error::is_does_not_exist)?;
         let left = server.store.kubectl(&["get", &plural, "-o", "name"], "").await?;
         ensure!(left.is_empty(), "{} is still there: {left}", entry.key);
-        // A stale deletion does nothing to what somebody made anew.
+        // A stale deletion does nothing to what somebody made again.
         let again = server.backend.create(entry).await?;
         let outcome = server.backend.delete_entry(&created).await;
         let refused = |error: &Error| error.is_conflict() || error.is_does_not_exist();
@@ -698,7 +699,7 @@ async fn rights(server: &Server) -> Result<()> {
             nobody
                 .watch(
                     &ListOptions::resources(Kind::NetworkSet),
-                    WatchOptions { revision: Some("1".into()), bookmarks: false },
+                    WatchOptions { revision: Some("1".into()), ..WatchOptions::default() },
                 )
                 .await
                 .map(drop),

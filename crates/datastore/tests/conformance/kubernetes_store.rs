@@ -260,7 +260,7 @@ impl Fixture for KubernetesStore {
         self.create(&Self::custom_resource(key, &metadata, &json!({}))?).await
     }
 
-    /// The API server keeps recent history itself, so the store below forgets and the server starts anew.
+    /// The API server keeps recent history itself, so the store below forgets and the server starts again.
     async fn compact(&self) -> Result<()> {
         stores::compact(&self.below.endpoint()).await?;
         let server = Arc::clone(&self.server);
@@ -269,7 +269,7 @@ impl Fixture for KubernetesStore {
         self.wait_until_served().await
     }
 
-    /// An API server that starts anew has forgotten history and sends every client to a new list. What every client
+    /// An API server that starts again has forgotten history and sends every client to a new list. What every client
     /// must bear, and what this is about, is that the way to a server breaks, and comes back.
     async fn stop(&self) -> Result<()> {
         self.proxy.stop().await;

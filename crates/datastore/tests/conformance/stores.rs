@@ -96,10 +96,10 @@ pub(crate) struct EmbeddedStore {
 }
 
 /// The store as it is open now; a reopened one takes its place.
-struct Current(RwLock<Arc<kvstore::Store>>);
+struct Current(RwLock<Arc<kvstore_engine::Store>>);
 
 impl Current {
-    fn store(&self) -> Arc<kvstore::Store> {
+    fn store(&self) -> Arc<kvstore_engine::Store> {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -130,7 +130,7 @@ impl Transport for Current {
 impl EmbeddedStore {
     pub(crate) fn open() -> Result<Self> {
         let folder = Folder::new("embedded")?;
-        let store = kvstore::Store::open(folder.path(), kvstore::Options::default())?;
+        let store = kvstore_engine::Store::open(folder.path(), kvstore_engine::Options::default())?;
         Ok(Self { folder, current: Arc::new(Current(RwLock::new(store))) })
     }
 }
@@ -171,8 +171,8 @@ impl Fixture for EmbeddedStore {
 
     async fn start(&self) -> Result<()> {
         let path = self.folder.path().to_owned();
-        let options = kvstore::Options::default();
-        let store = tokio::task::spawn_blocking(move || kvstore::Store::open(path, options)).await??;
+        let options = kvstore_engine::Options::default();
+        let store = tokio::task::spawn_blocking(move || kvstore_engine::Store::open(path, options)).await??;
         *self.current.0.write().unwrap_or_else(PoisonError::into_inner) = store;
         Ok(())
     }

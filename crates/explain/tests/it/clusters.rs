@@ -381,7 +381,12 @@ fn profile(
     always: bool,
 ) -> impl Strategy<Value = Resource> {
     let allow = || vec![Rule { action: Action::Allow, ..Rule::default() }];
-    let rules = || prop_oneof![4 => Just(if always { allow() } else { Vec::new() }), 1 => vec(rule(), 0..2)];
+    // Calico takes rules of profiles without an action.
+    let unset = || vec![Rule { action: Action::Unset, ..Rule::default() }];
+    let rules = || {
+        let usual = Just(if always { allow() } else { Vec::new() });
+        prop_oneof![8 => usual, 2 => vec(rule(), 0..2), 1 => Just(unset())]
+    };
     (rules(), rules()).prop_map(move |(ingress, egress)| {
         let spec =
             ProfileSpec { ingress, egress, labels_to_apply: handed_down.clone(), ..ProfileSpec::default() };

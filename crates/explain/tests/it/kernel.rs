@@ -6,34 +6,32 @@ use calc::{CalcGraph, GraphConfig};
 use messages::{
     HostEndpoint, IpSetId, IpSetMember, Policy, PolicyId, Profile, TierInfo, ToDataplane, WorkloadEndpoint,
 };
+use model::ResourceKey;
 use model::convert::{Faults, endpoint, policy, set};
-use model::feed::{Change, FeedValue, Status, Update};
-use model::names::workload_endpoint_v1_key;
-use model::v1::PolicyKey;
-use model::{Key, ResourceKey, V1Key};
+use model::feed::{FeedEntry, NamespacedName, Status};
+use model::names::workload_endpoint_key;
+use model::v1::{HostEndpointKey, PolicyKey};
 use rules::simulate::{Packet, Simulation, Verdict};
 use rules::tree::{Chain, IpVersion, Table, Text};
 use rules::{
-    Backend, EndpointToHostAction, HostInterfaces, PolicyGroup, Renderer, RulesConfig, TierGroups,
+    Backend, EndpointToHost, HostInterfaces, PlacedChain, PolicyGroup, Renderer, RulesConfig, TierGroups,
     WorkloadChains, names,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The entries of the feed for a resource.
-fn entries(resource: &Resource) -> Vec<(Key, FeedValue)> {
+pub(crate) fn entries(resource: &Resource) -> Vec<FeedEntry> {
     let (kind, namespace, name) =
         (resource.kind(), resource.namespace().to_owned(), resource.name().to_owned());
     let mut faults = Faults::new();
     let faults = &mut faults;
     let key = ResourceKey { kind, namespace: namespace.clone(), name: name.clone() };
-    let own = |value| vec![(Key::Resource(key.clone()), value)];
     let policy_entry = |value| {
         let key = PolicyKey { kind, namespace: namespace.clone(), name: name.clone() };
-        vec![(Key::V1(V1Key::Policy(key)), FeedValue::Policy(Box::new(value)))]
+        vec![FeedEntry::Policy(key, Some(Box::new(value)))]
     };
-    let set_entry =
-        |name, value| vec![(Key::V1(V1Key::NetworkSet { name }), FeedValue::NetworkSet(Box::new(value)))];
+    let set_entry = |name, value| vec![FeedEntry::NetworkSet(name, Some(Box::new(value)))];
     match resource.clone() {
         Resource::NetworkPolicy(object) => policy_entry(policy::namespaced(&namespace, object.spec, faults)),
         Resource::KubernetesNetworkPolicy(object) => {
@@ -47,31 +45,28 @@ fn entries(resource: &Resource) -> Vec<(Key, FeedValue)> {
             policy::staged_global(&object.spec, faults).map(policy_entry).unwrap_or_default()
         }
         Resource::WorkloadEndpoint(object) => {
-            let key = workload_endpoint_v1_key(&key).expect("the endpoint's name");
-            let value = endpoint::workload(*object, faults);
-            value
-                .map(|value| (Key::V1(key), FeedValue::WorkloadEndpoint(Box::new(value))))
-                .into_iter()
-                .collect()
+            let key = workload_endpoint_key(&key).expect("the endpoint's name");
+            vec![FeedEntry::WorkloadEndpoint(key, endpoint::workload(*object, faults).map(Box::new))]
         }
         Resource::HostEndpoint(object) => {
-            let key = V1Key::HostEndpoint { host: object.spec.node.clone(), endpoint: name };
-            vec![(Key::V1(key), FeedValue::HostEndpoint(Box::new(endpoint::host(*object, faults))))]
+            let key = HostEndpointKey { host: object.spec.node.clone(), endpoint: name };
+            vec![FeedEntry::HostEndpoint(key, Some(Box::new(endpoint::host(*object, faults))))]
         }
         Resource::NetworkSet(object) => {
             set_entry(format!("{namespace}/{name}"), set::namespaced_set(*object, faults))
         }
         Resource::GlobalNetworkSet(object) => set_entry(name, set::global_set(*object, faults)),
-        Resource::Tier(object) => {
-            vec![(Key::V1(V1Key::Tier { name }), FeedValue::Tier(set::tier(&object.spec)))]
-        }
+        Resource::Tier(object) => vec![FeedEntry::Tier(name, Some(set::tier(&object.spec)))],
         Resource::Profile(object) => {
             let rules = policy::profile_rules(object.spec.clone(), faults);
-            let mut all = own(FeedValue::Resource(Box::new(resource.clone())));
-            all.push((Key::V1(V1Key::ProfileRules { name }), FeedValue::ProfileRules(Box::new(rules))));
-            all
+            vec![
+                FeedEntry::Profile(name.clone(), Some(object)),
+                FeedEntry::ProfileRules(name, Some(Box::new(rules))),
+            ]
         }
-        Resource::KubernetesEndpointSlice(_) => own(FeedValue::Resource(Box::new(resource.clone()))),
+        Resource::KubernetesEndpointSlice(object) => {
+            vec![FeedEntry::EndpointSlice(NamespacedName { namespace, name }, Some(object))]
+        }
         _ => Vec::new(),
     }
 }
@@ -95,9 +90,8 @@ impl State {
             ..GraphConfig::default()
         };
         let mut graph = CalcGraph::new(config);
-        for (key, value) in resources.flat_map(entries) {
-            let value = Some(value);
-            graph.on_update(Update { key, value, revision: String::new(), change: Change::New });
+        for entry in resources.flat_map(entries) {
+            graph.on_entry(entry);
         }
         for status in [Status::WaitForDatastore, Status::ResyncInProgress, Status::InSync] {
             graph.on_status(status);
@@ -150,11 +144,11 @@ impl State {
             groups.extend(tiers.iter().flat_map(|tier| tier.ingress.iter().chain(&tier.egress)).cloned());
         };
         for (id, policy) in &self.policies {
-            chains.extend(renderer.policy_chains(id, policy, table, version).into_iter().flatten());
+            chains.extend(in_table(renderer.policy_chains(id, policy, version), table));
         }
         if table != Table::Raw {
             for (name, profile) in &self.profiles {
-                chains.extend(renderer.profile_chains(name, profile, table, version));
+                chains.extend(in_table(renderer.profile_chains(name, profile, version), table));
             }
         }
         let all = self.interfaces(|_| true);
@@ -244,7 +238,7 @@ impl Kernel {
         host: &str,
         backend: Backend,
         version: IpVersion,
-        to_host: EndpointToHostAction,
+        to_host: EndpointToHost,
         resources: impl Iterator<Item = &'a Resource>,
     ) -> Self {
         let state = State::of(host, backend, resources);
@@ -283,4 +277,9 @@ fn passes(table: &mut Simulation, chain: &str, packet: &mut Packet) -> bool {
 /// Whether a kind is one that the conversion above knows.
 pub(crate) fn is_fed(kind: Kind) -> bool {
     !matches!(kind, Kind::Node | Kind::IPPool | Kind::FelixConfiguration)
+}
+
+/// The chains that a table has.
+fn in_table(placed: Vec<PlacedChain>, table: Table) -> impl Iterator<Item = Chain> {
+    placed.into_iter().filter(move |one| one.tables.contains(&table)).map(|one| one.chain)
 }

@@ -3,5 +3,6 @@
 mod clusters;
 mod kernel;
 mod oracle;
+mod pending;
 mod tables;
 mod yaml;

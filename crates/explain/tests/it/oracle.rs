@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use rules::simulate::Packet;
 use rules::tree::IpVersion;
-use rules::{Backend, EndpointToHostAction};
+use rules::{Backend, EndpointToHost};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -125,7 +125,7 @@ proptest! {
     fn explanations_and_rendered_rules_agree(
         resources in resources(),
         questions in proptest::collection::vec(question(), 60),
-        to_host in select(vec![(ToHost::Drop, EndpointToHostAction::Drop), (ToHost::Accept, EndpointToHostAction::Accept), (ToHost::Return, EndpointToHostAction::Return)]),
+        to_host in select(vec![(ToHost::Drop, EndpointToHost::Drop), (ToHost::Accept, EndpointToHost::Accept), (ToHost::Return, EndpointToHost::Return)]),
     ) {
         let mut cluster = Cluster::new();
         resources.into_iter().for_each(|resource| cluster.add(resource));

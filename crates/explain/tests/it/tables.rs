@@ -8,7 +8,7 @@
 //! <what was wrong with the manifests>
 //! ```
 //!
-//! `UPDATE_EXPECT=1 cargo test -p explain` writes the answers anew; the difference is for people to read.
+//! `UPDATE_EXPECT=1 cargo test -p explain` writes the answers again; the difference is for people to read.
 
 use crate::yaml;
 use explain::{
@@ -129,7 +129,10 @@ tests:
         "{junit}"
     );
     assert!(junit.contains("name=\"web &amp; &lt;port&gt;: a -&gt; b:443\""), "{junit}");
-    assert!(junit.contains("<failure message=\"expected deny, found no answer\">there is no pod"), "{junit}");
+    assert!(
+        junit.contains("<failure message=\"expected deny, found no answer\">pod, service or node"),
+        "{junit}"
+    );
 }
 
 #[test]
@@ -138,7 +141,7 @@ fn mistakes_in_expectations_are_errors() {
         ("tests: [{from: a, to: b, expects: allow}]", "unknown field `expects`"),
         ("tests: [{from: a, to: b, expect: perhaps}]", "neither allow nor deny"),
         ("tests: [{from: a, expect: allow}]", "missing field `to`"),
-        ("tests: [{from: a, to: b, expect: deny, protocol: smoke}]", "'smoke' is no protocol"),
+        ("tests: [{from: a, to: b, expect: deny, protocol: smoke}]", "'smoke' is not a protocol"),
         ("tests: []", "holds no tests"),
         ("tests: [{from: [], to: b, expect: deny}]", "holds no tests"),
     ] {

@@ -2,37 +2,25 @@
 
 use super::*;
 use api::Node;
-use model::ResourceKey;
-use model::feed::Change;
+use model::feed::ReadyFlag;
+use model::v1::HostConfigKey;
 use serde_json::{Value, json};
 
-fn update(key: Key, value: Option<FeedValue>) -> Update {
-    let change = if value.is_some() { Change::Updated } else { Change::Deleted };
-    Update { key, value, revision: String::new(), change }
+fn global(name: &str, text: Option<&str>) -> FeedEntry {
+    FeedEntry::GlobalConfig(name.into(), text.map(str::to_owned))
 }
 
-fn global(name: &str, text: Option<&str>) -> Update {
-    let key = Key::V1(V1Key::GlobalConfig { name: name.into() });
-    update(key, text.map(|text| FeedValue::Text(text.into())))
+fn host(host: &str, name: &str, text: Option<&str>) -> FeedEntry {
+    FeedEntry::HostConfig(HostConfigKey { host: host.into(), name: name.into() }, text.map(str::to_owned))
 }
 
-fn host(host: &str, name: &str, text: Option<&str>) -> Update {
-    let key = Key::V1(V1Key::HostConfig { host: host.into(), name: name.into() });
-    update(key, text.map(|text| FeedValue::Text(text.into())))
-}
-
-fn resource(kind: Kind, name: &str, value: Option<Resource>) -> Update {
-    let key = Key::Resource(ResourceKey { kind, namespace: String::new(), name: name.into() });
-    update(key, value.map(|value| FeedValue::Resource(Box::new(value))))
-}
-
-fn node(name: &str, zone: &str) -> Update {
+fn node(name: &str, zone: &str) -> FeedEntry {
     let mut node = Node::default();
     node.metadata.labels.insert("zone".into(), zone.into());
-    resource(Kind::Node, name, Some(node.into()))
+    FeedEntry::Node(name.into(), Some(Box::new(node)))
 }
 
-fn configuration(name: &str, created: Option<&str>, selector: &str, spec: &Value) -> Update {
+fn configuration(name: &str, created: Option<&str>, selector: &str, spec: &Value) -> FeedEntry {
     let mut object = json!({
         "kind": "FelixConfiguration", "apiVersion": "projectcalico.org/v3",
         "metadata": {"name": name, "creationTimestamp": created}, "spec": spec
@@ -41,14 +29,14 @@ fn configuration(name: &str, created: Option<&str>, selector: &str, spec: &Value
         object["spec"]["nodeSelector"] = selector.into();
     }
     let configuration: FelixConfiguration = serde_json::from_value(object).unwrap();
-    resource(Kind::FelixConfiguration, name, Some(configuration.into()))
+    FeedEntry::FelixConfiguration(name.into(), Some(Box::new(configuration)))
 }
 
-fn in_sync(updates: &[Update]) -> FeedSettings {
+fn in_sync(updates: &[FeedEntry]) -> FeedSettings {
     let mut feed = FeedSettings::new("me");
-    feed.on_update(&update(Key::V1(V1Key::ReadyFlag), Some(FeedValue::Ready(true))));
+    feed.on_entry(&FeedEntry::Ready(ReadyFlag, Some(true)));
     for update in updates {
-        feed.on_update(update);
+        feed.on_entry(update);
     }
     assert_eq!(feed.take_news(), None, "nothing is handed out before the feed is in sync");
     feed.on_status(Status::ResyncInProgress);
@@ -72,15 +60,15 @@ fn settings_of_all_and_of_this_node() {
     assert!(news.is_ready);
     assert_eq!((news.global, news.host), (texts(&[("LogPrefix", "a")]), texts(&[("LogPrefix", "b")])));
     assert_eq!(feed.take_news(), None);
-    // Repetitions, and what concerns others, are no news.
-    feed.on_update(&global("LogPrefix", Some("a")));
-    feed.on_update(&global("Unset", None));
-    feed.on_update(&host("other", "LogPrefix", None));
-    feed.on_update(&node("other", "a"));
+    // Repetitions, and what concerns others, are not news.
+    feed.on_entry(&global("LogPrefix", Some("a")));
+    feed.on_entry(&global("Unset", None));
+    feed.on_entry(&host("other", "LogPrefix", None));
+    feed.on_entry(&node("other", "a"));
     assert_eq!(feed.take_news(), None);
-    feed.on_update(&host("me", "LogPrefix", None));
+    feed.on_entry(&host("me", "LogPrefix", None));
     assert_eq!(feed.take_news().unwrap().host, texts(&[]));
-    feed.on_update(&update(Key::V1(V1Key::ReadyFlag), None));
+    feed.on_entry(&FeedEntry::Ready(ReadyFlag, None));
     assert!(!feed.take_news().unwrap().is_ready);
 }
 
@@ -111,13 +99,13 @@ fn configurations_for_selected_nodes() {
     }] {
         let mut feed = in_sync(&order);
         assert_eq!(feed.take_news().unwrap().selected, selected("old"));
-        feed.on_update(&node("me", "y"));
+        feed.on_entry(&node("me", "y"));
         assert_eq!(feed.take_news().unwrap().selected, selected("elsewhere"));
-        feed.on_update(&node("me", "y"));
+        feed.on_entry(&node("me", "y"));
         assert_eq!(feed.take_news(), None);
-        feed.on_update(&resource(Kind::FelixConfiguration, "b", None));
+        feed.on_entry(&FeedEntry::FelixConfiguration("b".into(), None));
         assert_eq!(feed.take_news().unwrap().selected, selected("old"));
-        feed.on_update(&resource(Kind::Node, "me", None));
+        feed.on_entry(&FeedEntry::Node("me".into(), None));
         assert_eq!(feed.take_news().unwrap().selected, texts(&[]));
     }
     // Of the same age the first name wins; one without a time is the oldest.
@@ -136,9 +124,7 @@ fn configurations_for_selected_nodes() {
 #[test]
 fn annotations_override_fields() {
     let mut scoped = configuration("a", None, "all()", &json!({"logPrefix": "field"}));
-    if let Some(FeedValue::Resource(resource)) = &mut scoped.value
-        && let Resource::FelixConfiguration(configuration) = &mut **resource
-    {
+    if let FeedEntry::FelixConfiguration(_, Some(configuration)) = &mut scoped {
         let annotations = &mut configuration.metadata.annotations;
         annotations.insert("config.projectcalico.org/LogPrefix".into(), "annotation".into());
         annotations.insert("config.projectcalico.org/Extra".into(), "x".into());

@@ -32,7 +32,7 @@ impl Kind for PortList {
 
 fn proto_port(item: &str) -> Result<ProtoPort, Refusal> {
     let form = "ports should be <protocol>:<net>:<number> or <protocol>:<number> or <number>";
-    // An IPv6 network has colons of its own, and stands in brackets.
+    // An IPv6 network has colons of its own, and is in brackets.
     let (bracketed, item) = match item.split_once('[') {
         Some((before, rest)) => {
             let (net, after) = rest.split_once("]:").ok_or_else(|| Refusal::value(form))?;

@@ -214,17 +214,43 @@ pub(crate) const fn choice<E>() -> Choice<E> {
     Choice(PhantomData)
 }
 
+impl<E: Words> Choice<E> {
+    fn find(text: &str) -> Result<E, Refusal> {
+        let text = text.to_lowercase();
+        let known = E::WORDS.iter().find(|(word, _)| word.to_lowercase() == text);
+        known.map(|(_, value)| *value).ok_or_else(|| Refusal::value("unknown option"))
+    }
+}
+
 impl<E: Words> Kind for Choice<E> {
     type Value = E;
 
     fn parse(&self, text: &str, _around: &dyn Surroundings) -> Result<E, Refusal> {
-        let text = text.to_lowercase();
-        let known = E::WORDS.iter().find(|(word, _)| word.to_lowercase() == text);
-        known.map(|(_, value)| *value).ok_or_else(|| Refusal::value("unknown option"))
+        Self::find(text)
     }
 
     fn accepts(&self) -> String {
         let words: Vec<String> = E::WORDS.iter().map(|(word, _)| format!("`{word}`")).collect();
         words.join(", ")
+    }
+}
+
+/// The same, for a type that has no value for the word `none`.
+pub(crate) struct Maybe<E>(PhantomData<E>);
+
+/// One of the words of this type, or nothing.
+pub(crate) const fn maybe<E>() -> Maybe<E> {
+    Maybe(PhantomData)
+}
+
+impl<E: Words> Kind for Maybe<E> {
+    type Value = Option<E>;
+
+    fn parse(&self, text: &str, _around: &dyn Surroundings) -> Result<Option<E>, Refusal> {
+        Choice::find(text).map(Some)
+    }
+
+    fn accepts(&self) -> String {
+        choice::<E>().accepts()
     }
 }

@@ -1,7 +1,7 @@
 //! Priority of sources, `none`, mistakes, and names that nobody knows.
 
 use super::*;
-use crate::choices::{EndpointToHostAction, IptablesBackend, LogSeverity};
+use crate::choices::{IptablesBackend, LogSeverity};
 use crate::kinds::NoSurroundings;
 use proptest::prelude::*;
 
@@ -60,7 +60,7 @@ fn none_and_nothing() {
     assert!(config.failsafe_inbound_host_ports.is_empty());
     assert_eq!(config.log_severity_file, LogSeverity::Unset);
     assert_eq!((config.mtu_iface_pattern.as_ref(), config.ipip_enabled, config.vxlan_port), (None, None, 0));
-    assert_eq!(config.iptables_backend, IptablesBackend::Nft, "an empty text is no value");
+    assert_eq!(config.iptables_backend, IptablesBackend::Nft, "an empty text is not a value");
     assert_eq!(effective.texts["FailsafeInboundHostPorts"], "none");
     assert_eq!(effective.notices, []);
 }
@@ -109,7 +109,7 @@ fn fatal_mistakes_are_errors_even_where_they_are_overridden() {
          datastore (global))"
     );
     let effective = resolved(&rows[1..]);
-    assert_eq!(effective.config.default_endpoint_to_host_action, EndpointToHostAction::Accept);
+    assert_eq!(effective.config.default_endpoint_to_host_action, Some(api::EndpointToHost::Accept));
 }
 
 #[test]

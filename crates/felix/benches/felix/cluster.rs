@@ -68,8 +68,8 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Starts an etcd with an initialised cluster: the host, and a pool without tunnels.
-    pub(crate) async fn start() -> Result<Self> {
+    /// Starts an etcd with an initialised cluster and nothing in it.
+    pub(crate) async fn start_empty() -> Result<Self> {
         let etcd = tokio::task::spawn_blocking(Etcd::start).await??;
         let config = ClientConfig {
             datastore_type: DatastoreType::EtcdV3,
@@ -79,7 +79,12 @@ impl Cluster {
         };
         let client = Client::open(&config).await?;
         client.ensure_initialized("v3.32.0", "bench").await?;
-        let cluster = Self { etcd, client };
+        Ok(Self { etcd, client })
+    }
+
+    /// Starts an etcd with a cluster: the host, a pool without tunnels, and a profile.
+    pub(crate) async fn start() -> Result<Self> {
+        let cluster = Self::start_empty().await?;
         let pool = json!({"metadata": {"name": "pods"},
             "spec": {"cidr": "10.128.0.0/9", "blockSize": 26, "natOutgoing": true, "ipipMode": "Never", "vxlanMode": "Never"}});
         cluster.client.create_any(Resource::from_value(Kind::IPPool, pool)?).await?;

@@ -28,22 +28,44 @@ impl Felix {
 
     /// The same for a host of this name.
     pub(crate) fn start_as(host: &str, endpoint: &str, filter: Filter) -> Result<Self> {
-        let mut command = Command::new(measured_program()?);
-        command.arg("felix").env(crate::ROLE, "felix");
-        Self::start_command(command, host, endpoint, filter)
+        Self::start_with(None, host, endpoint, filter, &[])
     }
 
-    /// Another Felix: a program and its arguments.
-    pub(crate) fn start_peer(peer: &str, host: &str, endpoint: &str, filter: Filter) -> Result<Self> {
-        let mut words = peer.split_whitespace();
-        let mut command = Command::new(words.next().context("no program is named")?);
-        command.args(words).env(crate::ROLE, "felix");
-        Self::start_command(command, host, endpoint, filter)
+    /// Ours, or another Felix, which is a program with its arguments; with further settings, which come last.
+    pub(crate) fn start_with(
+        peer: Option<&str>,
+        host: &str,
+        endpoint: &str,
+        filter: Filter,
+        settings: &[(&str, &str)],
+    ) -> Result<Self> {
+        let mut command = match peer {
+            None => Command::new(measured_program()?),
+            Some(peer) => {
+                let mut words = peer.split_whitespace();
+                let mut command = Command::new(words.next().context("no program is named")?);
+                command.args(words);
+                command
+            }
+        };
+        if peer.is_none() {
+            command.arg("felix").env(crate::ROLE, "felix");
+        }
+        Self::start_command(command, host, endpoint, filter, settings)
     }
 
-    fn start_command(mut command: Command, host: &str, endpoint: &str, filter: Filter) -> Result<Self> {
+    fn start_command(
+        mut command: Command,
+        host: &str,
+        endpoint: &str,
+        filter: Filter,
+        settings: &[(&str, &str)],
+    ) -> Result<Self> {
         let folder = Folder::new("felix")?;
-        let health = free_port()?;
+        let health = match settings.iter().find(|(name, _)| *name == "HEALTHPORT") {
+            Some((_, port)) => port.parse()?,
+            None => free_port()?,
+        };
         for (name, value) in [
             ("DATASTORETYPE", "etcdv3"),
             ("ETCDENDPOINTS", endpoint),
@@ -60,8 +82,15 @@ impl Felix {
         ] {
             command.env(format!("FELIX_{name}"), value);
         }
+        for (name, value) in settings {
+            command.env(format!("FELIX_{name}"), value);
+        }
+        // Where Calico's Felix looks for the datastore, whatever its own variables say; and its log is on standard output. Built
+        // without C code, it cannot clean up after an eBPF dataplane.
+        command.env("DATASTORE_TYPE", "etcdv3").env("ETCD_ENDPOINTS", endpoint);
+        command.env("FELIX_DebugSkipCTLBCleanup", "true");
         let log = File::create(folder.path().join("log"))?;
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let begin = Instant::now();
         let child = command.spawn()?;
         Ok(Self { child, health, folder, begin })

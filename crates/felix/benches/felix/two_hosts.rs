@@ -62,7 +62,7 @@ impl Ground {
             anyhow::Ok(cluster)
         })?;
         let endpoint = cluster.etcd.endpoint();
-        let relayed = relay(&self.second, &endpoint)?;
+        let relayed = relay(&self.second, 0, &endpoint)?;
         let mut here = Felix::start(&endpoint, filter)?;
         here.wait_until_ready()?;
         let mut there = self.second.run(|| Felix::start_as(SECOND, &relayed, filter))??;
@@ -103,10 +103,10 @@ fn connect(id: &str, hosts: [Option<&str>; 2]) -> Result<Pods> {
     Ok(pods)
 }
 
-/// Makes a server of this namespace reachable in another one: where it is there. It ends with this program.
-fn relay(namespace: &Namespace, endpoint: &str) -> Result<String> {
+/// Makes a server of this namespace reachable in another one, at this port (0 for any): where it is there. It ends with this program.
+pub(crate) fn relay(namespace: &Namespace, port: u16, endpoint: &str) -> Result<String> {
     let target = endpoint.strip_prefix("http://").context("not a plain endpoint")?.to_owned();
-    let listener = namespace.run(|| TcpListener::bind(("127.0.0.1", 0)))??;
+    let listener = namespace.run(|| TcpListener::bind(("127.0.0.1", port)))??;
     let relayed = format!("http://{}", listener.local_addr()?);
     std::thread::spawn(move || {
         for near in listener.incoming().flatten() {

@@ -190,7 +190,7 @@ impl Processor {
         vec![(connection, Output::Messages(self.sync(id)))]
     }
 
-    /// Tells everybody anew whose endpoint uses something that changed; `forget` marks it as not told.
+    /// Tells everybody again whose endpoint uses something that changed; `forget` marks it as not told.
     fn for_users(
         &mut self,
         uses: impl Fn(&WorkloadEndpoint) -> bool,

@@ -4,8 +4,10 @@
 
 use super::Hub;
 use super::server::PolicySync;
+use api::words::KUBERNETES;
+use daemon::FolderWatch;
 use messages::WorkloadEndpointId;
-use rustix::fs::{FileType, Mode, OFlags, inotify};
+use rustix::fs::{FileType, Mode, OFlags};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::io;
@@ -14,7 +16,6 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::net::UnixListener;
-use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::UnixListenerStream;
 
@@ -23,7 +24,6 @@ const LOOK: Duration = Duration::from_secs(2);
 /// The longest file that is read.
 const LONGEST: u64 = 64 * 1024;
 /// The endpoint of a pod.
-const ORCHESTRATOR: &str = "k8s";
 const ENDPOINT: &str = "eth0";
 
 /// Who a pod is. Other fields are of no interest.
@@ -40,10 +40,10 @@ pub(crate) async fn serve(prefix: PathBuf, hub: Hub) {
     let credentials = prefix.join("creds");
     let mut open: BTreeMap<String, Server> = BTreeMap::new();
     loop {
-        match watch(&credentials) {
-            Ok(mut changes) => {
+        match FolderWatch::new(&credentials) {
+            Ok(mut folder) => {
                 update(&prefix, &hub, &mut open);
-                while changes.recv().await.is_some() {
+                while folder.changed().await.is_ok() && credentials.is_dir() {
                     update(&prefix, &hub, &mut open);
                 }
             }
@@ -67,31 +67,6 @@ impl Drop for Server {
         self.task.abort();
         let _ = std::fs::remove_file(&self.path);
     }
-}
-
-/// Says when something in a folder changes, until the folder is gone or nobody listens.
-fn watch(folder: &Path) -> io::Result<mpsc::Receiver<()>> {
-    let watch = inotify::init(inotify::CreateFlags::CLOEXEC)?;
-    let flags = inotify::WatchFlags::CLOSE_WRITE
-        | inotify::WatchFlags::MOVE
-        | inotify::WatchFlags::DELETE
-        | inotify::WatchFlags::DELETE_SELF
-        | inotify::WatchFlags::ONLYDIR;
-    inotify::add_watch(&watch, folder, flags)?;
-    let (sender, receiver) = mpsc::channel(1);
-    let folder = folder.to_owned();
-    std::thread::Builder::new().name("proxies".to_owned()).spawn(move || {
-        let mut buffer = [0; 4096];
-        // What changed does not matter: the folder is read.
-        while rustix::io::read(&watch, &mut buffer).is_ok() {
-            // One that waits already says as much as two.
-            let is_gone = matches!(sender.try_send(()), Err(mpsc::error::TrySendError::Closed(())));
-            if is_gone || !folder.is_dir() {
-                return;
-            }
-        }
-    })?;
-    Ok(receiver)
 }
 
 /// Opens sockets of workloads that came and closes those of workloads that went.
@@ -144,7 +119,7 @@ fn listen(prefix: &Path, uid: &str, credentials: &Path, hub: &Hub) -> io::Result
     let listener = UnixListener::bind(&path)?;
     open_to_all(&path)?;
     let endpoint = WorkloadEndpointId {
-        orchestrator: ORCHESTRATOR.into(),
+        orchestrator: KUBERNETES.into(),
         workload: format!("{namespace}/{name}").into(),
         endpoint: ENDPOINT.into(),
     };

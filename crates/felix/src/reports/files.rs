@@ -5,8 +5,7 @@ use messages::{FromDataplane, WorkloadEndpoint};
 use model::names::endpoint_status_file;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write as _;
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 /// What is in a file.
@@ -67,7 +66,7 @@ impl EndpointFiles {
         match content {
             Some(content) => {
                 if self.in_sync && self.wanted.get(name) != Some(&content) {
-                    write(&self.folder, name, &content)?;
+                    daemon::files::publish(&self.folder.join(name), &content, 0o644)?;
                 }
                 self.wanted.insert(name.to_owned(), content);
             }
@@ -98,7 +97,7 @@ impl EndpointFiles {
             }
         }
         for (name, content) in self.wanted.iter().filter(|(name, _)| !there.contains(*name)) {
-            write(&self.folder, name, content)?;
+            daemon::files::publish(&self.folder.join(name), content, 0o644)?;
         }
         Ok(())
     }
@@ -115,14 +114,6 @@ fn content(endpoint: &WorkloadEndpoint) -> Vec<u8> {
     };
     // Texts and lists of texts always have a form in JSON.
     serde_json::to_vec(&content).unwrap_or_default()
-}
-
-fn write(folder: &Path, name: &str, content: &[u8]) -> std::io::Result<()> {
-    let part = folder.join(format!("{}.part", std::process::id()));
-    let mut file =
-        std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o644).open(&part)?;
-    file.write_all(content)?;
-    std::fs::rename(&part, folder.join(name))
 }
 
 fn remove(path: &Path) -> std::io::Result<()> {

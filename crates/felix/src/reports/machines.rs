@@ -8,6 +8,7 @@
 
 use super::Latest;
 use api::AllocationAttribute;
+use daemon::Backoff;
 use ipam::{Change, Expected, Ipam, OwnerCheck, OwnerUpdate, PodOwner};
 use messages::FromDataplane;
 use std::collections::BTreeMap;
@@ -16,7 +17,7 @@ use std::time::Duration;
 
 /// How often an exchange is tried, with which pause first (then twice as long each time), and for how long in all.
 const ATTEMPTS: u32 = 5;
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const PAUSES: Backoff = Backoff::new(Duration::from_millis(100), PATIENCE);
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A machine that is here.
@@ -57,7 +58,7 @@ pub(crate) async fn write(ipam: Ipam, machines: Latest<String, Arrived>) {
 async fn take_over(ipam: Ipam, arrived: Arrived) {
     let Arrived { machine, pod } = &arrived;
     let attempts = async {
-        let mut pause = FIRST_PAUSE;
+        let mut backoff = PAUSES;
         for attempt in 1..=ATTEMPTS {
             match exchange(&ipam, &arrived).await {
                 Ok(()) => {
@@ -77,8 +78,7 @@ async fn take_over(ipam: Ipam, arrived: Arrived) {
                 }
             }
             if attempt < ATTEMPTS {
-                tokio::time::sleep(pause).await;
-                pause *= 2;
+                tokio::time::sleep(backoff.pause()).await;
             }
         }
         tracing::warn!(machine, ?pod, "a machine's addresses keep their owner: it could not be recorded");
@@ -254,7 +254,8 @@ mod tests {
     #[tokio::test]
     async fn in_a_real_store_all_addresses_change_hands_once() {
         let folder = testkit::Folder::new("machines").expect("a folder");
-        let store = kvstore::Store::open(folder.path().join("data"), kvstore::Options::default());
+        let store =
+            kvstore_engine::Store::open(folder.path().join("data"), kvstore_engine::Options::default());
         let backend: Arc<dyn Backend> = Arc::new(EtcdBackend::embedded(store.expect("a store")));
         for (name, cidr) in [("v4", "10.0.0.0/24"), ("v6", "fd00::/120")] {
             let spec = serde_json::from_value(serde_json::json!({ "cidr": cidr })).expect("a spec");

@@ -6,13 +6,13 @@
 use super::Latest;
 use api::{NodeSpec, Object};
 use client::Client;
+use daemon::Backoff;
 use messages::FromDataplane;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The first and the longest pause before what failed is tried again.
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+const PAUSES: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(10));
 
 /// A device's key: whether it is the IPv6 device, and the key, empty for none.
 pub(crate) type DeviceKey = (bool, String);
@@ -28,21 +28,20 @@ pub(crate) fn key_of(report: &FromDataplane) -> Option<DeviceKey> {
 /// Writes keys for as long as it is polled.
 pub(crate) async fn write(client: Client, node: String, keys: Latest<bool, String>) {
     let mut pending: BTreeMap<bool, String> = BTreeMap::new();
-    let mut pause = FIRST_PAUSE;
+    let mut backoff = PAUSES;
     loop {
         match pending.is_empty() {
             true => pending = keys.take().await,
-            false => match tokio::time::timeout(pause, keys.take()).await {
-                Ok(newer) => {
+            false => {
+                if let Ok(newer) = tokio::time::timeout(backoff.pause(), keys.take()).await {
                     pending.extend(newer);
-                    pause = FIRST_PAUSE;
+                    backoff.reset();
                 }
-                Err(_) => pause = (pause * 2).min(LONGEST_PAUSE),
-            },
+            }
         }
         write_all(&client, &node, &mut pending).await;
         if pending.is_empty() {
-            pause = FIRST_PAUSE;
+            backoff.reset();
         }
     }
 }

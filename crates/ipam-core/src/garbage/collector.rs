@@ -4,10 +4,12 @@
 //! nodes, and at those whose suspicions have become old enough, and at nothing else. Suspicions are the collector's memory:
 //! they end when the address is given to somebody else, is seen in use, or is released.
 
-use super::holder::{ATTRIBUTE_NODE, Holder};
+mod ledger;
+
+use super::holder::Holder;
 use super::judge::{NodeFact, Reason, World, judge};
-use crate::Release;
-use crate::block::{Allocation, Block};
+use super::verdicts::{GoneNode, IdleBlock, Leak, Verdicts};
+use crate::block::Block;
 use ipnet::IpNet;
 use jiff::{SignedDuration, Timestamp};
 use model::{AffinityType, AllocationBlock};
@@ -78,80 +80,6 @@ pub(super) struct NodeEntry {
     pub(super) places: BTreeSet<Place>,
     /// When it must be looked at again although nothing happens.
     due: Option<Timestamp>,
-}
-
-/// An address that is to be released.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Leak {
-    /// The address.
-    pub address: IpAddr,
-    /// Its block.
-    pub block: IpNet,
-    /// Its handle.
-    pub handle: String,
-    /// The sequence number of its allocation.
-    pub sequence_number: u64,
-    /// Who had it.
-    pub holder: Holder,
-    /// The node that it is recorded for.
-    pub node: String,
-    /// The name of that node in Kubernetes; empty when it has none.
-    pub kubernetes_node: String,
-    /// Since when it is suspected.
-    pub since: Timestamp,
-    /// Why.
-    pub reason: Reason,
-}
-
-impl Leak {
-    /// The release, under all guards.
-    #[must_use]
-    pub fn release(&self) -> Release {
-        Release {
-            address: self.address,
-            handle: Some(self.handle.clone()),
-            sequence_number: Some(self.sequence_number),
-        }
-    }
-}
-
-/// A node that is gone and has nothing left that is in use: its claims on blocks are to be given up.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GoneNode {
-    /// The node.
-    pub name: String,
-}
-
-/// A block that has been idle for long, of a node that has others.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IdleBlock {
-    /// The block.
-    pub cidr: IpNet,
-    /// Whose it is.
-    pub node: String,
-    /// How many blocks the node has, this one included.
-    pub blocks_of_node: usize,
-}
-
-/// What should be done.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Verdicts {
-    /// Addresses to release, in order of blocks.
-    pub leaks: Vec<Leak>,
-    /// Blocks to give up.
-    pub idle_blocks: Vec<IdleBlock>,
-    /// Nodes to forget, after their addresses were released.
-    pub gone_nodes: Vec<GoneNode>,
-    /// Blocks with addresses that have rested long enough.
-    pub rested_blocks: Vec<IpNet>,
-}
-
-impl Verdicts {
-    /// Whether there is nothing to do.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
 }
 
 /// See the [module](self).
@@ -250,7 +178,7 @@ impl Collector {
         }
     }
 
-    /// An idle block could not be given up: its time begins anew.
+    /// An idle block could not be given up: its time begins again.
     pub fn block_kept(&mut self, cidr: &IpNet) {
         if let Some(known) = self.blocks.get_mut(cidr) {
             known.idle_since = None;
@@ -511,122 +439,6 @@ impl Collector {
     #[must_use]
     pub fn allocations(&self) -> usize {
         self.blocks.values().map(|known| known.entries.len()).sum()
-    }
-
-    fn place_of(&self, leak: &Leak) -> Option<Place> {
-        let ordinal = u32::try_from(crate::address::ordinal(&leak.block, leak.address)?).ok()?;
-        let entry = self.entry_at((leak.block, ordinal))?;
-        (entry.sequence_number == leak.sequence_number && *entry.handle == *leak.handle)
-            .then_some((leak.block, ordinal))
-    }
-
-    fn entry_at(&self, (cidr, ordinal): Place) -> Option<&Entry> {
-        self.blocks.get(&cidr)?.entries.get(&ordinal)
-    }
-
-    fn entry_mut(&mut self, (cidr, ordinal): Place) -> Option<&mut Entry> {
-        self.blocks.get_mut(&cidr)?.entries.get_mut(&ordinal)
-    }
-
-    fn suspect(&mut self, place: Place, now: Timestamp) -> Timestamp {
-        let Some(entry) = self.entry_mut(place) else { return now };
-        match &entry.suspicion {
-            Suspicion::Candidate { since } | Suspicion::Confirmed { since, .. } => *since,
-            Suspicion::None => {
-                entry.suspicion = Suspicion::Candidate { since: now };
-                now
-            }
-        }
-    }
-
-    fn confirm(&mut self, place: Place, since: Timestamp, reason: Reason, node: &Arc<str>) {
-        if let Some(entry) = self.entry_mut(place) {
-            entry.suspicion = Suspicion::Confirmed { since, reason, node: Arc::clone(node) };
-            self.confirmed.insert(place);
-        }
-    }
-
-    /// Not confirmed any more: its node came back.
-    fn doubt(&mut self, place: Place, since: Timestamp) {
-        if self.confirmed.remove(&place)
-            && let Some(entry) = self.entry_mut(place)
-        {
-            entry.suspicion = Suspicion::Candidate { since };
-        }
-    }
-
-    fn acquit(&mut self, place: Place) {
-        if let Some(entry) = self.entry_mut(place) {
-            entry.suspicion = Suspicion::None;
-        }
-        self.confirmed.remove(&place);
-    }
-
-    fn schedule(&mut self, name: &Arc<str>, due: Option<Timestamp>) {
-        let Some(node) = self.nodes.get_mut(name) else { return };
-        if let Some(old) = std::mem::replace(&mut node.due, due) {
-            self.due.remove(&(old, Arc::clone(name)));
-        }
-        if let Some(due) = due {
-            self.due.insert((due, Arc::clone(name)));
-        }
-    }
-
-    fn intern(&mut self, node: &str) -> Arc<str> {
-        self.nodes.get_key_value(node).map_or_else(|| node.into(), |(name, _)| Arc::clone(name))
-    }
-
-    fn entry(&mut self, allocation: &Allocation<'_>) -> Option<(u32, Entry)> {
-        let handle = allocation.handle_id().filter(|_| !allocation.is_resting())?;
-        let node = allocation.owner_attribute(ATTRIBUTE_NODE).filter(|node| !node.is_empty());
-        let node = node.map(|node| self.intern(node));
-        let handle =
-            self.handles.get_key_value(handle).map_or_else(|| handle.into(), |(id, _)| Arc::clone(id));
-        let entry = Entry {
-            address: allocation.address,
-            handle,
-            holder: Holder::of(allocation),
-            node,
-            sequence_number: allocation.sequence_number,
-            suspicion: Suspicion::None,
-        };
-        Some((u32::try_from(allocation.ordinal).ok()?, entry))
-    }
-
-    fn link(&mut self, place: Place, entry: &Entry) {
-        self.handles.entry(Arc::clone(&entry.handle)).or_default().insert(place);
-        if let Some(node) = &entry.node {
-            self.with_node(node, |node| node.places.insert(place));
-            self.dirty.insert(Arc::clone(node));
-        }
-    }
-
-    fn unlink(&mut self, place: Place, entry: &Entry) {
-        if let Some(places) = self.handles.get_mut(&entry.handle) {
-            places.remove(&place);
-            if places.is_empty() {
-                self.handles.remove(&entry.handle);
-            }
-        }
-        self.confirmed.remove(&place);
-        if let Some(node) = &entry.node {
-            // First, while the node is known: it may just have become one without anything in use.
-            self.dirty.insert(Arc::clone(node));
-            self.with_node(node, |node| node.places.remove(&place));
-        }
-    }
-
-    /// Changes what is known of a node, and forgets it with its last block and address.
-    fn with_node(&mut self, name: &Arc<str>, change: impl FnOnce(&mut NodeEntry) -> bool) {
-        let node = self.nodes.entry(Arc::clone(name)).or_default();
-        change(node);
-        if node.blocks.is_empty() && node.places.is_empty() {
-            if let Some(due) = node.due {
-                self.due.remove(&(due, Arc::clone(name)));
-            }
-            self.nodes.remove(name);
-            self.leaving.remove(name);
-        }
     }
 }
 

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 /// The label of allocations that name no node.
 pub const UNKNOWN_NODE: &str = "unknown_node";
-/// The label of blocks that are no host's.
+/// The label of blocks that are not a host's.
 pub const NO_AFFINITY: &str = "no_affinity";
 /// The label of blocks in no pool.
 pub const NO_POOL: &str = "no_ippool";

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use testkit::Folder;
 
-const AFTER_ADD: &str = include_str!("../data/cni-etcd-after-add.txt");
-const AFTER_DEL: &str = include_str!("../data/cni-etcd-after-del.txt");
+const AFTER_ADD: &str = include_str!("../../../testkit/data/cni-etcd-after-add.txt");
+const AFTER_DEL: &str = include_str!("../../../testkit/data/cni-etcd-after-del.txt");
 
 /// Keys and values with everything masked that may differ.
 fn masked(text: &str) -> Vec<String> {
@@ -21,7 +21,10 @@ fn masked(text: &str) -> Vec<String> {
             |start: &str| line.split(start).nth(1).and_then(|rest| rest.split('"').next()).expect("a field");
         blocks.insert(after("\"cidr\":\"").to_owned(), after("\"affinity\":\"host:").to_owned());
     }
-    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    // Keys and values take turns; a capture has more than address management.
+    let entries: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    let entries = entries.chunks(2).filter(|entry| entry[0].starts_with("/calico/ipam/"));
+    let mut lines: Vec<String> = entries.flatten().map(|line| (*line).to_owned()).collect();
     for line in &mut lines {
         for (cidr, node) in &blocks {
             *line = line.replace(cidr, &format!("BLOCK-OF-{node}"));
@@ -67,8 +70,8 @@ fn add(node: &str, container: &str) -> AutoAssign {
     request
 }
 
-fn stored(store: &kvstore::Store) -> String {
-    let range = kvstore::RangeRequest {
+fn stored(store: &kvstore_engine::Store) -> String {
+    let range = kvstore_engine::RangeRequest {
         key: b"/calico/ipam/".to_vec().into(),
         range_end: b"/calico/ipam0".to_vec().into(),
         ..Default::default()
@@ -81,8 +84,8 @@ fn stored(store: &kvstore::Store) -> String {
 #[tokio::test]
 async fn what_calico_writes_for_the_same_pods() {
     let folder = Folder::new("ipam-captured").expect("a folder");
-    let store =
-        kvstore::Store::open(folder.path().join("data"), kvstore::Options::default()).expect("opening");
+    let store = kvstore_engine::Store::open(folder.path().join("data"), kvstore_engine::Options::default())
+        .expect("opening");
     let backend: Arc<dyn Backend> = Arc::new(EtcdBackend::embedded(Arc::clone(&store)));
     let entries = [
         pool("default-ipv4-ippool", r#"{"cidr":"172.16.0.0/16","blockSize":29}"#),

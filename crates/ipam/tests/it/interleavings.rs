@@ -125,8 +125,15 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 
 /// What a task reports at its end.
 enum Outcome {
-    Assigned { handle: String, addresses: Vec<IpAddr>, since: usize },
+    Assigned {
+        handle: String,
+        addresses: Vec<IpAddr>,
+        since: usize,
+    },
     Done,
+    /// It returned an error after its last attempt: two that work on one handle in lockstep can keep each other from ending,
+    /// because waiting takes no time here. Who asked has to ask again.
+    GaveUp,
 }
 
 struct Task {
@@ -148,6 +155,7 @@ struct World {
     /// Since when each pool gives out nothing.
     closed: BTreeMap<usize, usize>,
     step: usize,
+    /// Somebody crashed, or gave up with an error.
     had_crash: bool,
 }
 
@@ -241,8 +249,10 @@ impl World {
                 let Some(handle) = self.give_up(handle) else { return };
                 let ipam = self.ipams[process].clone();
                 self.start(process, async move {
-                    drop(ipam.release_by_handle(&handle).await);
-                    Outcome::Done
+                    match ipam.release_by_handle(&handle).await {
+                        Err(error) if !error.is_does_not_exist() => Outcome::GaveUp,
+                        _ => Outcome::Done,
+                    }
                 });
             }
             Op::ReleaseAddresses { process, handle } => {
@@ -261,8 +271,10 @@ impl World {
                 self.give_up(handle);
                 let ipam = self.ipams[process].clone();
                 self.start(process, async move {
-                    drop(ipam.release_ips(&releases).await);
-                    Outcome::Done
+                    match ipam.release_ips(&releases).await {
+                        Ok(released) if released.failure.is_none() => Outcome::Done,
+                        _ => Outcome::GaveUp,
+                    }
                 });
             }
             Op::ReleaseHost { process, must_be_empty } => {
@@ -340,6 +352,9 @@ impl World {
             return true;
         };
         *slot = None;
+        if matches!(outcome, Outcome::GaveUp) {
+            self.had_crash = true;
+        }
         if let Outcome::Assigned { handle, addresses, since } = outcome {
             for address in addresses {
                 for (pool, closed) in &self.closed {

@@ -124,8 +124,8 @@ async fn thirty_two_writers_on_etcd() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thirty_two_writers_on_the_embedded_store() {
     let folder = Folder::new("ipam-contention").expect("a folder");
-    let store =
-        kvstore::Store::open(folder.path().join("data"), kvstore::Options::default()).expect("opening");
+    let store = kvstore_engine::Store::open(folder.path().join("data"), kvstore_engine::Options::default())
+        .expect("opening");
     let backend: Arc<dyn Backend> = Arc::new(EtcdBackend::embedded(store));
     prepare(backend.as_ref()).await;
     contend(backend, 8).await;

@@ -8,7 +8,6 @@ use ipam::Ipam;
 use model::{IpamConfig, Key, KvPair, ListOptions, Value};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 use testkit::Folder;
 
 /// Counts what goes through it.
@@ -88,8 +87,8 @@ struct Setting {
 
 async fn setting() -> Setting {
     let folder = Folder::new("ipam-warm").expect("a folder");
-    let store =
-        kvstore::Store::open(folder.path().join("data"), kvstore::Options::default()).expect("opening");
+    let store = kvstore_engine::Store::open(folder.path().join("data"), kvstore_engine::Options::default())
+        .expect("opening");
     let counting = Arc::new(Counting {
         inner: EtcdBackend::embedded(store),
         reads: AtomicUsize::new(0),
@@ -104,14 +103,8 @@ async fn setting() -> Setting {
 }
 
 /// Tries until it holds, or says what did not.
-async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    for _ in 0..500 {
-        if holds().await {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("never: {what}");
+async fn eventually(what: &str, holds: impl AsyncFnMut() -> bool) {
+    testkit::eventually_async(what, holds).await.expect(what);
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! Environment and resource into what runs, and into the status that says so.
 
-use super::environment::{ControllerName, EnvironmentSettings, names};
+use super::environment::{ControllerName, Enabled, EnvironmentSettings, names};
 use super::{
     Controllers, HostEndpointsConfig, LoadBalancerConfig, LogLevel, NodeConfig, RunConfig, SyncConfig,
 };
@@ -133,7 +133,8 @@ fn controllers(
 ) -> Controllers {
     let given = &spec.controllers;
     let is_enabled = |name: ControllerName, in_resource: bool| match &environment.enabled {
-        Some(enabled) => enabled.contains(&name),
+        Some(Enabled::Controllers(enabled)) => enabled.contains(&name),
+        Some(Enabled::FlannelMigration) => false,
         None => in_resource,
     };
     let forced = environment.reconciler_period;
@@ -145,8 +146,10 @@ fn controllers(
             if is_enabled(ControllerName::$name, given.$field.is_some()) {
                 let (period, told) =
                     period(given.$field.as_ref().map(|config| &config.reconciler_period), forced);
-                controllers.$field =
-                    Some(SyncConfig { reconciler_period: period, workers: environment.$workers });
+                controllers.$field = Some(SyncConfig {
+                    reconciler_period: period,
+                    workers: environment.$workers.unwrap_or(1),
+                });
                 running.$field = Some($type { reconciler_period: told, ..$type::default() });
             }
         };
@@ -271,10 +274,10 @@ fn switch(on: bool) -> EnabledOrDisabled {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::environment::tests::Variables;
+    use daemon::Variables;
 
     fn environment(variables: &[(&'static str, &'static str)]) -> EnvironmentSettings {
-        EnvironmentSettings::read(&Variables(variables.to_vec())).expect("good variables")
+        EnvironmentSettings::read(&Variables::new(variables.iter().copied())).expect("good variables")
     }
 
     fn spec(json: serde_json::Value) -> KubeControllersConfigurationSpec {

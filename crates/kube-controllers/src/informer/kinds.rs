@@ -2,7 +2,7 @@
 //! declared beside that controller.
 
 use super::{Labels, ObjectKey, Slim, Strings, Taken};
-use crate::cluster::Collection;
+use kube_access::cluster::Collection;
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,25 +1,20 @@
-//! The task that lists, watches and tells.
+//! One kind, followed: the machine of crate `follow` over the Kubernetes API, with objects cut down on the way.
 
+use super::source::{KindPage, KindSource, Taking};
 use super::store::{Change, Store};
 use super::strings::Strings;
 use super::{ObjectKey, Slim};
-use crate::cluster::{Cluster, ClusterError, ClusterEvent};
-use crate::shutdown::Shutdown;
-use futures::StreamExt as _;
+use daemon::Shutdown;
+use follow::cache::{Cache, CacheOptions, Contents, Event, Failure, FailureClass};
+use follow::{Driver, Told};
 use futures::future::BoxFuture;
-use std::any::Any;
+use kube_access::cluster::Cluster;
+use model::feed::Status;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-
-/// The pauses between attempts.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(200);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-
-/// The longest pause after a refusal: the permission may be given at any time, but rarely is.
-const LONGEST_REFUSED_PAUSE: Duration = Duration::from_secs(60);
 
 /// How often a kind that the cluster lacks is looked for again.
 const ABSENT_PAUSE: Duration = Duration::from_secs(30);
@@ -160,100 +155,65 @@ impl<T: Slim> Informer<T> {
 
     /// Follows the kind until the end is asked for.
     async fn run(&self, cluster: Cluster, shutdown: Shutdown, strings: Strings) {
+        let options = CacheOptions {
+            optional: T::OPTIONAL,
+            required: !T::OPTIONAL,
+            missing_pause: Some(ABSENT_PAUSE),
+            ..CacheOptions::default()
+        };
+        let source = KindSource::<T>::new(cluster, strings);
+        let mut driver = Driver::new(source, Cache::new(self.clone(), options));
+        let work = async {
+            loop {
+                for event in driver.next().await {
+                    self.note(&event);
+                    for told in driver.handle(event) {
+                        match told {
+                            Told::Status(Status::InSync) => self.in_sync(),
+                            Told::Status(_) | Told::News(()) => {}
+                            Told::Away(error) => {
+                                tracing::debug!(kind = %driver.source, error, "cannot be followed");
+                            }
+                        }
+                    }
+                }
+            }
+        };
         tokio::select! {
-            () = self.follow(&cluster, strings) => {}
+            () = work => {}
             () = shutdown.requested() => {}
         }
     }
 
-    async fn follow(&self, cluster: &Cluster, mut strings: Strings) {
-        let (mut pause, mut watch_pause) = (SHORTEST_PAUSE, SHORTEST_PAUSE);
-        loop {
-            let mut revision = match self.list(cluster, &mut strings).await {
-                Ok(revision) => revision,
-                Err(error) if T::OPTIONAL && error.is_not_found() => {
-                    self.absent();
-                    tokio::time::sleep(ABSENT_PAUSE).await;
-                    continue;
+    /// Keeps the record of what fails, and of whether the kind is there.
+    fn note(&self, event: &Event<KindPage<T>, Taking<T>>) {
+        match event {
+            Event::ListFailed(failure) => {
+                match failure.class {
+                    FailureClass::DoesNotExist if T::OPTIONAL => return self.absent(),
+                    // What was read before stays, but is not relied on.
+                    FailureClass::Refused if T::OPTIONAL => drop(self.inner.is_served.send_replace(false)),
+                    _ => {}
                 }
-                Err(error) => {
-                    if T::OPTIONAL && error.is_forbidden() {
-                        self.refused();
-                    }
-                    self.failed(Step::List, &error, &mut pause).await;
-                    continue;
-                }
-            };
-            self.well(Step::List, &mut pause);
-            self.inner.is_served.send_replace(true);
-            if !self.inner.synced.send_replace(true) {
-                tracing::info!(kind = T::COLLECTION.plural, objects = self.len(), "followed");
+                self.failed(Step::List, failure);
             }
-            // Until the API says that our revision is of no use any more.
-            loop {
-                match self.watch(cluster, &mut revision, &mut strings, &mut watch_pause).await {
-                    Ok(()) => {}
-                    Err(error) if error.is_refusal() => {
-                        if error.is_expired() {
-                            tracing::info!(kind = T::COLLECTION.plural, "the watch expired: listing anew");
-                        } else {
-                            self.failed(Step::Watch, &error, &mut watch_pause).await;
-                        }
-                        break;
-                    }
-                    Err(error) => self.failed(Step::Watch, &error, &mut watch_pause).await,
-                }
+            Event::ListDone { .. } => {
+                self.well(Step::List);
+                self.inner.is_served.send_replace(true);
             }
+            Event::WatchRefused(failure) if failure.class != FailureClass::Expired => {
+                self.failed(Step::Watch, failure);
+            }
+            Event::WatchStarted => self.well(Step::Watch),
+            _ => {}
         }
     }
 
-    /// Reads everything; the revision to watch from.
-    async fn list(&self, cluster: &Cluster, strings: &mut Strings) -> Result<String, ClusterError> {
-        self.write(|store| {
-            store.begin_list();
-            Vec::new()
-        });
-        let mut token: Option<String> = None;
-        loop {
-            let page = cluster.page::<T::Wire>(T::COLLECTION, token.as_deref()).await?;
-            let revision = page.revision().to_owned();
-            token = page.next().map(str::to_owned);
-            self.write(|store| {
-                page.items.into_iter().filter_map(|wire| store.put(T::take(wire, strings))).collect()
-            });
-            if token.is_none() {
-                self.write(Store::end_list);
-                return Ok(revision);
-            }
+    /// The whole list was read, or an optional kind is not waited for.
+    fn in_sync(&self) {
+        if !self.inner.synced.send_replace(true) {
+            tracing::info!(kind = T::COLLECTION.plural, objects = self.len(), "followed");
         }
-    }
-
-    /// Follows changes until the watch ends.
-    async fn watch(
-        &self,
-        cluster: &Cluster,
-        revision: &mut String,
-        strings: &mut Strings,
-        pause: &mut Duration,
-    ) -> Result<(), ClusterError> {
-        let mut events = cluster.watch::<T::Wire>(T::COLLECTION, revision).await?;
-        self.well(Step::Watch, pause);
-        while let Some(event) = events.next().await {
-            match event? {
-                ClusterEvent::Present(wire) => {
-                    let taken = T::take(wire, strings);
-                    revision.clone_from(&taken.revision);
-                    self.write(|store| store.put(taken).into_iter().collect());
-                }
-                ClusterEvent::Gone(wire) => {
-                    let taken = T::take(wire, strings);
-                    *revision = taken.revision;
-                    self.write(|store| store.remove(&taken.key).into_iter().collect());
-                }
-                ClusterEvent::Bookmark(newer) => *revision = newer,
-            }
-        }
-        Ok(())
     }
 
     /// Changes the store and tells everybody.
@@ -270,39 +230,61 @@ impl<T: Slim> Informer<T> {
     fn absent(&self) {
         tracing::debug!(kind = T::COLLECTION.plural, "the cluster does not have this kind");
         self.inner.is_served.send_replace(false);
-        self.write(|store| {
-            store.begin_list();
-            store.end_list()
-        });
-        self.inner.synced.send_replace(true);
+        self.write(Store::clear);
     }
 
-    /// An optional kind that may not be read is not waited for. What was read before stays, but is not relied on.
-    fn refused(&self) {
-        self.inner.is_served.send_replace(false);
-        self.inner.synced.send_replace(true);
-    }
-
-    fn well(&self, step: Step, pause: &mut Duration) {
-        *pause = SHORTEST_PAUSE;
+    fn well(&self, step: Step) {
         *self.inner.troubles.lock().unwrap_or_else(PoisonError::into_inner).of(step) = None;
     }
 
-    async fn failed(&self, step: Step, error: &ClusterError, pause: &mut Duration) {
-        let trouble = Trouble { message: error.to_string(), is_refused: error.is_forbidden() };
-        let longest = if trouble.is_refused { LONGEST_REFUSED_PAUSE } else { LONGEST_PAUSE };
-        let is_news = {
-            let mut troubles = self.inner.troubles.lock().unwrap_or_else(PoisonError::into_inner);
-            troubles.of(step).replace(trouble.clone()) != Some(trouble)
-        };
+    fn failed(&self, step: Step, failure: &Failure) {
+        let is_refused = failure.class == FailureClass::Refused;
+        let trouble = Trouble { message: failure.message.clone(), is_refused };
+        let mut troubles = self.inner.troubles.lock().unwrap_or_else(PoisonError::into_inner);
         // A permission that is missing stays missing: once is enough.
-        if is_news {
-            tracing::warn!(%error, retry_in = ?pause, "cannot follow the Kubernetes API");
-        } else {
-            tracing::debug!(%error, retry_in = ?pause, "still cannot follow the Kubernetes API");
+        if troubles.of(step).as_ref() != Some(&trouble) {
+            tracing::warn!(error = trouble.message, "cannot follow the Kubernetes API");
+            *troubles.of(step) = Some(trouble);
         }
-        tokio::time::sleep(*pause).await;
-        *pause = (*pause * 2).min(longest);
+    }
+}
+
+/// Objects are stored, and subscribers called, while the answer is taken in.
+impl<T: Slim> Contents for Informer<T> {
+    type Part = KindPage<T>;
+    type Change = Taking<T>;
+    type News = ();
+
+    fn begin(&mut self) {
+        self.inner.store.write().unwrap_or_else(PoisonError::into_inner).begin_list();
+    }
+
+    fn part(&mut self, page: KindPage<T>) {
+        self.write(|store| page.objects.into_iter().filter_map(|taken| store.put(taken)).collect());
+    }
+
+    fn finish(&mut self) {
+        self.write(Store::end_list);
+    }
+
+    fn change(&mut self, change: Taking<T>) {
+        match change {
+            Taking::Present(taken) => self.write(|store| store.put(taken).into_iter().collect()),
+            Taking::Gone(taken) => self.write(|store| store.remove(&taken.key).into_iter().collect()),
+            Taking::Bookmark(_) => {}
+        }
+    }
+
+    fn clear(&mut self) {
+        self.write(Store::clear);
+    }
+
+    fn take_news(&mut self) -> Option<()> {
+        None
+    }
+
+    fn is_empty(&self) -> bool {
+        Self::is_empty(self)
     }
 }
 
@@ -312,12 +294,11 @@ impl<T: Slim> Default for Informer<T> {
     }
 }
 
-/// An informer of some kind.
-pub(super) trait AnyInformer: Send + Sync {
+/// An informer of some kind, for those who only start it and ask how it is.
+pub(super) trait AnyInformer {
     fn start(&self, cluster: Cluster, shutdown: Shutdown, pod_labels: bool) -> JoinHandle<()>;
     fn trouble(&self) -> Option<Trouble>;
     fn wait(&self) -> BoxFuture<'static, ()>;
-    fn as_any(&self) -> &dyn Any;
 }
 
 impl<T: Slim> AnyInformer for Informer<T> {
@@ -334,9 +315,5 @@ impl<T: Slim> AnyInformer for Informer<T> {
     fn wait(&self) -> BoxFuture<'static, ()> {
         let informer = self.clone();
         Box::pin(async move { informer.synced().await })
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }

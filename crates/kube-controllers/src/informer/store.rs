@@ -57,6 +57,12 @@ impl<T: PartialEq> Store<T> {
         gone.into_iter().filter_map(|key| self.remove(&key)).collect()
     }
 
+    /// Everything is gone.
+    pub(super) fn clear(&mut self) -> Vec<Change<T>> {
+        self.listing = Some(HashSet::new());
+        self.end_list()
+    }
+
     /// An object is there. Nothing when it is as it was.
     pub(super) fn put(&mut self, taken: Taken<T>) -> Option<Change<T>> {
         let Taken { key, object, .. } = taken;

@@ -8,8 +8,8 @@ use ipam_core::garbage::{MachineFact, NodeFact, PodFact, PodState, World};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// The label that tells how far the move of a node's network from flannel has come.
-pub const MIGRATION_LABEL: &str = "projectcalico.org/node-network-during-migration";
+/// The label that shows how far the move of a node's network from flannel has come.
+pub const MIGRATION_LABEL: &str = api::words::LABEL_MIGRATION_NETWORK;
 /// Its value once the node's network is Calico's.
 pub const MIGRATED: &str = "calico";
 

@@ -113,17 +113,16 @@ fn large(count: u128) -> f64 {
 mod tests {
     use super::*;
     use api::{ClusterInformationSpec, IPPoolSpec, IPReservationSpec, NodeSpec, Object, OrchRef, Resource};
-    use model::feed::{Change, FeedValue, Status, Update};
-    use model::{AllocationBlock, Key};
+    use model::feed::{FeedEntry, Status};
+    use model::{AllocationBlock, ResourceKey};
     use telemetry::Metrics;
 
-    fn resource(resource: Resource) -> Update {
-        Update {
-            key: Key::resource(resource.kind(), resource.namespace(), resource.name()),
-            value: Some(FeedValue::Resource(Box::new(resource))),
-            revision: String::new(),
-            change: Change::New,
-        }
+    fn key(kind: api::Kind, name: &str) -> ResourceKey {
+        ResourceKey { kind, namespace: String::new(), name: name.to_owned() }
+    }
+
+    fn resource(resource: Resource) -> FeedEntry {
+        FeedEntry::Resource(key(resource.kind(), resource.name()), Some(Box::new(resource)))
     }
 
     fn page(state: State) -> String {
@@ -152,13 +151,7 @@ mod tests {
             ..NodeSpec::default()
         };
         let mut state = State::default();
-        let entry = Update {
-            key: Key::Block { cidr: block.cidr },
-            value: Some(FeedValue::Block(Box::new(block.clone()))),
-            revision: String::new(),
-            change: Change::New,
-        };
-        state.update(&entry);
+        state.update(&FeedEntry::Block(block.cidr, Some(Box::new(block.clone()))));
         for object in [
             Resource::from(Object::new("", "p", pool)),
             Object::new("", "r", reservation).into(),
@@ -204,13 +197,7 @@ mod tests {
             ClusterInformationSpec { datastore_ready: Some(true), ..ClusterInformationSpec::default() };
         state.update(&resource(Object::new("", "default", unlocked).into()));
         assert!(state.is_ready);
-        let gone = Update {
-            key: Key::resource(api::Kind::ClusterInformation, "", "default"),
-            value: None,
-            revision: String::new(),
-            change: Change::Deleted,
-        };
-        state.update(&gone);
+        state.update(&FeedEntry::Resource(key(api::Kind::ClusterInformation, "default"), None));
         assert!(!state.is_ready);
     }
 }

@@ -3,13 +3,13 @@
 use super::facts::{Cached, pod_state};
 use super::machines::{VirtualMachine, VirtualMachineInstance};
 use super::state::kubernetes_name;
-use crate::cluster::{Cluster, ClusterError};
 use crate::informer::kinds::{Node, Pod};
 use crate::informer::{Slim, Strings};
 use api::NodeSpec;
 use client::Client;
 use futures::StreamExt as _;
 use ipam_core::garbage::{Holder, Leak, MachineFact, NodeFact, PodFact, World};
+use kube_access::cluster::{Cluster, ClusterError};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How many questions are asked at once.

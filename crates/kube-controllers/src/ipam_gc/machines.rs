@@ -1,8 +1,8 @@
 //! KubeVirt's machines and their instances: that they are there, and whether an instance has a machine.
 
-use crate::cluster::Collection;
 use crate::informer::kinds::{WireMeta, null_as_default};
 use crate::informer::{ObjectKey, Slim, Strings, Taken};
+use kube_access::cluster::Collection;
 use serde::Deserialize;
 
 /// A virtual machine.

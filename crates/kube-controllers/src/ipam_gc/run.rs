@@ -11,10 +11,10 @@ use super::state::State;
 use crate::controller::{Context, Controller};
 use crate::informer::Informer;
 use crate::informer::kinds::{Node, Pod};
-use crate::shutdown::Shutdown;
 use api::Kind;
 use async_trait::async_trait;
 use client::DatastoreType;
+use daemon::{Backoff, Shutdown};
 use ipam::{Ipam, Owner};
 use ipam_core::garbage::{Leak, NodeFact, Settings, Verdicts, World as _};
 use jiff::{SignedDuration, Timestamp};
@@ -39,8 +39,7 @@ const PERIOD: Duration = Duration::from_secs(300);
 const BATCH: usize = 10_000;
 
 /// The pauses after failures.
-const FIRST_RETRY: Duration = Duration::from_millis(5);
-const LONGEST_RETRY: Duration = Duration::from_secs(30);
+const RETRY: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_secs(30));
 
 /// The garbage collection of addresses; part of the node controller.
 #[derive(Debug)]
@@ -200,11 +199,11 @@ impl IpamGc {
             let count = idle.blocks_of_node;
             tracing::info!(block = %idle.cidr, node = idle.node, blocks_of_node = count, "giving up an empty block");
             match self.ipam.release_block_affinity(idle.cidr, true).await {
-                // The node must not lose its last block before the feed tells that this one is gone.
+                // The node must not lose its last block before the feed says that this one is gone.
                 Ok(()) => self.shared.state().collector.block_gone(&idle.cidr),
                 Err(error) => {
                     tracing::warn!(block = %idle.cidr, node = idle.node, %error, "the block was not given up");
-                    // The feed tells when it changes; until then it is idle and due.
+                    // The feed shows when it changes; until then it is idle and due.
                     self.shared.state().collector.block_kept(&idle.cidr);
                 }
             }
@@ -326,12 +325,15 @@ impl Controller for IpamGc {
         let period = self.grace.filter(|grace| !grace.is_zero()).map_or(PERIOD, |grace| grace / 2);
         tracing::info!(?period, "addresses are checked on every event, and all together in this period");
         let mut full = Instant::now() + period;
-        let mut retry: Option<Duration> = None;
+        let mut backoff = RETRY;
         loop {
             let settings = self.settings().await;
-            retry = match self.look(&settings).await {
-                true => None,
-                false => Some(retry.map_or(FIRST_RETRY, |pause| (pause * 2).min(LONGEST_RETRY))),
+            let retry = match self.look(&settings).await {
+                true => {
+                    backoff.reset();
+                    None
+                }
+                false => Some(backoff.pause()),
             };
             if !shutdown.sleep(PAUSE).await {
                 return Ok(());

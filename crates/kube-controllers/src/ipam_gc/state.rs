@@ -5,8 +5,7 @@ use api::scalars::IpOrCidr;
 use api::{IPPoolSpec, IPReservationSpec, Kind, NodeSpec, Resource};
 use ipam_core::garbage::{Collector, PoolRange};
 use ipnet::IpNet;
-use model::Key;
-use model::feed::{FeedValue, Status, Update};
+use model::feed::{FeedEntry, Status};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The memory of the controller.
@@ -24,7 +23,7 @@ pub struct State {
     pub reclaimed: BTreeMap<(String, String), u64>,
     /// Whether the datastore is unlocked.
     pub is_ready: bool,
-    /// Whether everything that is stored was told.
+    /// Whether everything that is stored was reported.
     pub is_in_sync: bool,
 }
 
@@ -50,17 +49,11 @@ impl State {
     }
 
     /// Takes in an entry of the feed.
-    pub fn update(&mut self, update: &Update) {
-        match (&update.key, &update.value) {
-            (Key::Block { .. }, Some(FeedValue::Block(block))) => self.collector.block_changed(block),
-            (Key::Block { cidr }, _) => self.collector.block_gone(cidr),
-            (Key::Resource(key), value) => {
-                let resource = match value {
-                    Some(FeedValue::Resource(resource)) => Some(resource.as_ref()),
-                    _ => None,
-                };
-                self.resource(key.kind, &key.name, resource);
-            }
+    pub fn update(&mut self, entry: &FeedEntry) {
+        match entry {
+            FeedEntry::Block(_, Some(block)) => self.collector.block_changed(block),
+            FeedEntry::Block(cidr, None) => self.collector.block_gone(cidr),
+            FeedEntry::Resource(key, resource) => self.resource(key.kind, &key.name, resource.as_deref()),
             _ => {}
         }
     }
@@ -136,7 +129,10 @@ impl State {
 /// The name that a node has in Kubernetes.
 #[must_use]
 pub fn kubernetes_name(spec: &NodeSpec) -> Option<String> {
-    spec.orch_refs.iter().find(|orch| orch.orchestrator == "k8s").map(|orch| orch.node_name.clone())
+    spec.orch_refs
+        .iter()
+        .find(|orch| orch.orchestrator == api::words::KUBERNETES)
+        .map(|orch| orch.node_name.clone())
 }
 
 fn range_of(name: &str, spec: &IPPoolSpec) -> Option<PoolRange> {

@@ -1,7 +1,7 @@
 //! Decisions as tables; and candidates before an API that is slow, silent, or says no.
 
 use super::*;
-use crate::shutdown::ShutdownHandle;
+use daemon::ShutdownHandle;
 use http::{Method, Request, Response};
 use kube::client::Body;
 use serde_json::Value;

@@ -3,19 +3,19 @@
 use super::plan::{Action, Facts, in_order, plan};
 use super::service::{LOAD_BALANCER, LoadBalancerPool, Service};
 use super::tracker::{HOST, ServiceKey, Tracker};
-use crate::cluster::{Cluster, ClusterError};
 use crate::controller::{Context, Controller};
 use crate::informer::kinds::Namespace;
 use crate::informer::{Change, Informer, ObjectKey, Slim as _};
-use crate::queue::{Outcome, RetryPolicy, WorkQueue};
-use crate::shutdown::Shutdown;
+use crate::queue::{Outcome, RETRY, WorkQueue};
 use api::{AssignIPs, AssignmentMode, IPPool, IPPoolAllowedUse, Kind, Resource};
 use async_trait::async_trait;
+use daemon::Shutdown;
 use ipam::{AssignIp, AutoAssign, IntendedUse, Ipam, NamespaceLabels, Release};
 use ipnet::IpNet;
 use jiff::Timestamp;
-use model::feed::{FeedValue, Status, Update};
-use model::{IpVersion, Key, ListOptions};
+use kube_access::cluster::{Cluster, ClusterError};
+use model::feed::{FeedEntry, Status};
+use model::{IpVersion, ListOptions};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -86,13 +86,13 @@ impl Shared {
         }
     }
 
-    fn data_changed(&self, update: &Update, services: &Informer<Service>) {
-        match (&update.key, &update.value) {
-            (Key::Block { cidr }, value) => {
+    fn data_changed(&self, entry: &FeedEntry, services: &Informer<Service>) {
+        match entry {
+            FeedEntry::Block(cidr, block) => {
                 let mut state = self.state();
-                let changed = match value {
-                    Some(FeedValue::Block(block)) => state.tracker.block_changed(block),
-                    _ => state.tracker.block_gone(cidr),
+                let changed = match block {
+                    Some(block) => state.tracker.block_changed(block),
+                    None => state.tracker.block_gone(cidr),
                 };
                 let waiting = match changed.is_empty() {
                     true => BTreeSet::new(),
@@ -103,12 +103,9 @@ impl Shared {
                     changed.into_iter().chain(waiting).for_each(|key| self.queue.add(key));
                 }
             }
-            (Key::Resource(key), value) if key.kind == Kind::IPPool => {
-                let pool = match value {
-                    Some(FeedValue::Resource(resource)) => match resource.as_ref() {
-                        Resource::IPPool(pool) => usable(pool),
-                        _ => None,
-                    },
+            FeedEntry::Resource(key, resource) if key.kind == Kind::IPPool => {
+                let pool = match resource.as_deref() {
+                    Some(Resource::IPPool(pool)) => usable(pool),
                     _ => None,
                 };
                 let mut state = self.state();
@@ -143,8 +140,7 @@ impl LoadBalancer {
     /// Subscribes to services, pools and blocks.
     #[must_use]
     pub fn new(context: &Context, assign: AssignIPs) -> Self {
-        let shared =
-            Arc::new(Shared { state: Mutex::default(), queue: WorkQueue::new(RetryPolicy::default()) });
+        let shared = Arc::new(Shared { state: Mutex::default(), queue: WorkQueue::new(RETRY) });
         // Roles of releases before 3.30 allow no services, and those before 3.31 no namespaces: then nothing is given out.
         let services = context.informers.if_allowed::<Service>();
         let listener = Arc::clone(&shared);
@@ -197,7 +193,7 @@ impl LoadBalancer {
             }
         };
         if pools.is_empty() && service.is_some_and(|service| service.is_ours(&self.assign)) {
-            tracing::warn!(service = %name(key), "there is no IP pool with the use LoadBalancer");
+            tracing::warn!(service = %name(key), "no IP pool allows the use LoadBalancer");
         }
         let mut failure = None;
         for action in actions {

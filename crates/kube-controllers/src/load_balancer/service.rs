@@ -1,12 +1,12 @@
 //! A Service, cut down to what decides about its addresses, and what it asks for.
 
-use crate::cluster::Collection;
 use crate::informer::kinds::null_as_default;
 use crate::informer::{ObjectKey, Slim, Strings, Taken};
 use api::AssignIPs;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ipnet::IpNet;
+use kube_access::cluster::Collection;
 use model::IpVersion;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
@@ -232,7 +232,7 @@ pub enum Wish {
 /// Why a wish cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WishError {
-    /// An annotation is no list of texts.
+    /// An annotation is not a list of texts.
     #[error("the annotation projectcalico.org/{annotation} is not a JSON list of texts: {reason}")]
     NotAList {
         /// Which annotation.
@@ -242,7 +242,7 @@ pub enum WishError {
     },
     /// A pool is neither a range nor known.
     #[error(
-        "the annotation projectcalico.org/{annotation} names {pool:?}, which is no pool for load balancers"
+        "the annotation projectcalico.org/{annotation} names {pool:?}, which is not a pool for load balancers"
     )]
     NoPool {
         /// Which annotation.
@@ -399,7 +399,7 @@ mod tests {
         assert_eq!(with("", "", "[]", "9.9.9.9"), Ok(Wish::These(vec![address("9.9.9.9")])));
         for (outcome, words) in [
             (with("[\"six\"]", "", "", ""), "not IPv4"),
-            (with("[\"none\"]", "", "", ""), "no pool for load balancers"),
+            (with("[\"none\"]", "", "", ""), "not a pool for load balancers"),
             (with("four", "", "", ""), "not a JSON list"),
             (with("", "", "[\"x\"]", ""), "not an address"),
             (with("", "", "[\"10.0.0.1\",\"10.0.0.2\"]", ""), "at most one"),

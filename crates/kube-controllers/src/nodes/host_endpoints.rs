@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 /// The label that marks what is ours, and its value.
-pub const CREATED_BY: &str = "projectcalico.org/created-by";
+pub const CREATED_BY: &str = api::words::LABEL_CREATED_BY;
 /// See [`CREATED_BY`].
 pub const CREATED_BY_US: &str = "calico-kube-controllers";
 
@@ -57,7 +57,7 @@ impl NodeFacts {
     }
 }
 
-/// All addresses that a node is known to have: of BGP, tunnels, WireGuard, Kubernetes, interfaces. What is no address is
+/// All addresses that a node is known to have: of BGP, tunnels, WireGuard, Kubernetes, interfaces. What is not an address is
 /// left out.
 fn addresses(node: &Node) -> Vec<IpAddr> {
     let spec = &node.spec;

@@ -5,7 +5,7 @@
 
 use crate::informer::Labels;
 use api::meta::StringMap;
-use model::kubernetes::annotations::node::KUBE_LABELS;
+use api::words::node::KUBE_LABELS;
 
 /// Brings the labels of a Calico node after those of its Kubernetes node; true when a label changed.
 ///

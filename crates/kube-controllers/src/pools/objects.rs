@@ -1,8 +1,8 @@
 //! Finalizers and conditions of an object: read live, changed, and written to exactly the version that was read.
 
-use crate::cluster::{Cluster, ClusterError, Collection, MERGE_PATCH};
 use http::Method;
 use jiff::Timestamp;
+use kube_access::cluster::{Cluster, ClusterError, Collection, MERGE_PATCH};
 use serde_json::{Value, json};
 
 /// A condition as it should be.

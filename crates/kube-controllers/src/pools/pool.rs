@@ -3,16 +3,16 @@
 use super::PREFIX;
 use super::objects::{write_condition, write_finalizer};
 use super::pool_plan::{ALLOCATABLE, Finalizer, PoolFacts, decide};
-use crate::cluster::{Cluster, Collection};
 use crate::controller::{Context, Controller};
 use crate::informer::kinds::null_as_default;
 use crate::informer::{Informer, ObjectKey, Slim, Strings, Taken};
-use crate::queue::{Outcome, RetryPolicy, WorkQueue};
-use crate::shutdown::Shutdown;
+use crate::queue::{Outcome, RETRY, WorkQueue};
 use async_trait::async_trait;
 use client::Client;
+use daemon::Shutdown;
 use ipam::Ipam;
 use ipnet::IpNet;
+use kube_access::cluster::{Cluster, Collection};
 use model::{Key, ListOptions};
 use serde::Deserialize;
 use std::sync::Arc;
@@ -112,13 +112,13 @@ impl PoolController {
     /// Subscribes to pools and to blocks that go.
     #[must_use]
     pub fn new(context: &Context) -> Self {
-        let queue = WorkQueue::new(RetryPolicy::default());
+        let queue = WorkQueue::new(RETRY);
         let pools = context.informers.of::<Pool>();
         let news = queue.clone();
         pools.subscribe(move |_| news.add(()));
         let news = queue.clone();
-        context.feed.follow(ListOptions::Block { ip_version: None }, move |update| {
-            if update.value.is_none() {
+        context.feed.follow(ListOptions::Block { ip_version: None }, move |entry| {
+            if entry.is_gone() {
                 news.add(());
             }
         });

@@ -4,7 +4,7 @@ use super::objects::Wanted;
 use ipnet::IpNet;
 use std::collections::BTreeMap;
 
-/// The condition that tells whether addresses are given out.
+/// The condition that shows whether addresses are given out.
 pub const ALLOCATABLE: &str = "Allocatable";
 
 /// A pool, as far as this matters.

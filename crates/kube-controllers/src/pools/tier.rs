@@ -2,21 +2,19 @@
 
 use super::PREFIX;
 use super::objects::{Wanted, write_condition, write_finalizer};
-use crate::cluster::{Cluster, ClusterError, Collection, Page};
 use crate::controller::{Context, Controller};
 use crate::informer::kinds::null_as_default;
 use crate::informer::{Informer, ObjectKey, Slim, Strings, Taken};
-use crate::queue::{Outcome, RetryPolicy, WorkQueue};
-use crate::shutdown::Shutdown;
+use crate::queue::{Outcome, RETRY, WorkQueue};
+use api::words::DEFAULT_TIER;
 use async_trait::async_trait;
+use daemon::Shutdown;
+use kube_access::cluster::{Cluster, ClusterError, Collection, Page};
 use serde::Deserialize;
 use std::sync::Arc;
 
 /// The finalizer that holds a tier until its last policy is gone.
-pub const FINALIZER: &str = "projectcalico.org/tier-controller";
-
-/// The tier of policies that name none.
-const DEFAULT_TIER: &str = "default";
+pub const FINALIZER: &str = api::TIER_FINALIZER;
 
 const TIERS: Collection = Collection { prefix: PREFIX, plural: "tiers" };
 
@@ -189,7 +187,7 @@ impl TierController {
     /// Subscribes to tiers, and to policies that leave one.
     #[must_use]
     pub fn new(context: &Context) -> Self {
-        let queue = WorkQueue::new(RetryPolicy::default());
+        let queue = WorkQueue::new(RETRY);
         let tiers = context.informers.of::<Tier>();
         let news = queue.clone();
         tiers.subscribe(move |change| news.add(change.key.name.to_string()));

@@ -15,14 +15,14 @@ use crate::policies::Policies;
 use crate::policy_names::PolicyNames;
 use crate::pools::{PoolController, TierController};
 use crate::profiles::{Namespaces, ServiceAccounts};
-use crate::shutdown::{Shutdown, ShutdownHandle};
 use anyhow::{Context as _, Result};
 use client::DatastoreType;
+use daemon::{Shutdown, ShutdownHandle};
+use follow::Follower;
 use std::sync::Arc;
 use std::time::Duration;
-use syncer::Syncer;
 use telemetry::Metrics;
-use telemetry::server::{Pages, serve};
+use telemetry_server::{Pages, serve};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -48,7 +48,7 @@ pub(super) struct Generation {
     /// Informers, health, compaction and metrics: they end with the generation and have no say.
     helpers: JoinSet<()>,
     /// Dropped at the end, which ends them.
-    feeds: Vec<Syncer>,
+    feeds: Vec<Follower>,
 }
 
 impl Generation {
@@ -104,7 +104,7 @@ impl Generation {
         let feed = feed.start(base.client.backend());
         let policy_feed = policy_feed.start(base.client.backend());
         if config.health_enabled {
-            let refusals = |feed: &Option<Syncer>| feed.as_ref().map(|feed| feed.refusals().clone());
+            let refusals = |feed: &Option<Follower>| feed.as_ref().map(|feed| feed.refusals().clone());
             let followed =
                 health::Followed { informers, needed: refusals(&feed), lesser: refusals(&policy_feed) };
             helpers.spawn(health::run(Arc::clone(base), followed, shutdown.clone()));
@@ -150,7 +150,7 @@ impl Generation {
         self.feeds.clear();
         let ended = async { while self.controllers.join_next().await.is_some() {} };
         if tokio::time::timeout(END_PATIENCE, ended).await.is_err() {
-            tracing::warn!("a controller does not end; going on without it");
+            tracing::warn!("a controller does not stop; going on without it");
         }
         self.controllers.shutdown().await;
         self.helpers.shutdown().await;

@@ -6,11 +6,11 @@
 
 use super::Base;
 use crate::informer::Informers;
-use crate::shutdown::Shutdown;
 use api::ClusterInformationSpec;
+use daemon::Shutdown;
+use follow::Refusals;
 use std::sync::Arc;
 use std::time::Duration;
-use syncer::Refusals;
 
 /// How long an answer may take; longer when it did not come before.
 const SHORTEST_PATIENCE: Duration = Duration::from_secs(4);
@@ -78,12 +78,15 @@ fn verdict(refusals: &[(String, bool)]) -> (bool, String) {
 
 async fn ask_datastore(base: &Base, patience: Duration) {
     let informations = base.client.resource::<ClusterInformationSpec>();
-    let error = match tokio::time::timeout(patience, informations.get("", "default")).await {
+    let error = match tokio::time::timeout(patience, informations.get("", api::words::GLOBAL_NAME)).await {
         Ok(Ok(_)) => None,
         // Somebody removed it: make it again, as at the start.
-        Ok(Err(error)) if error.is_does_not_exist() => {
-            base.client.ensure_initialized("", "k8s").await.err().map(|error| error.to_string())
-        }
+        Ok(Err(error)) if error.is_does_not_exist() => base
+            .client
+            .ensure_initialized("", api::words::KUBERNETES)
+            .await
+            .err()
+            .map(|error| error.to_string()),
         Ok(Err(error)) => Some(error.to_string()),
         Err(_) => Some(format!("no answer within {} s", patience.as_secs())),
     };

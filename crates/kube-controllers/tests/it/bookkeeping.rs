@@ -70,7 +70,7 @@ async fn pools_and_tiers_wait_for_what_is_in_them() -> Result<()> {
     });
     stage.create(&format!("{PREFIX}/globalnetworkpolicies"), &policy).await?;
     stage.delete(&tier_path).await?;
-    eventually("the tier tells what it waits for", || async {
+    eventually("the tier shows what it waits for", || async {
         let tier = stage.get(&tier_path).await?.context("the tier")?;
         let message = &tier["status"]["conditions"][0]["message"];
         Ok(message == "Waiting for policies to be removed: 1 GlobalNetworkPolicy")

@@ -92,7 +92,7 @@ async fn what_happened_while_nobody_looked_is_made_good() -> Result<()> {
             && handed_down(client, "kns.drift-changed", "pcns.team").await?.as_deref() == Some("a"))
     })
     .await?;
-    assert!(is_there(client, "somebody").await?, "what is no copy stays");
+    assert!(is_there(client, "somebody").await?, "what is not a copy stays");
     let changed = profiles.get("", "kns.drift-changed").await?;
     assert_eq!(changed.metadata.labels.get("mine").map(String::as_str), Some("1"), "labels of others stay");
     running.stop().await

@@ -4,13 +4,10 @@ use crate::stage::{Stage, Store, eventually};
 use crate::world::World;
 use anyhow::{Context as _, Result, bail, ensure};
 use api::{FelixConfigurationSpec, IPPoolSpec, NodeSpec, VXLANMode};
-use kube_controllers::cluster::Cluster;
-use kube_controllers::controller::Controller as _;
-use kube_controllers::flannel::{FlannelConfig, FlannelMigration};
-use kube_controllers::shutdown::ShutdownHandle;
+use daemon::{ShutdownHandle, Variables};
+use flannel_migration::{FlannelConfig, FlannelMigration};
+use kube_access::cluster::Cluster;
 use serde_json::{Value, json};
-use std::ffi::OsString;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -20,20 +17,6 @@ const NETWORK: &str = "projectcalico.org/node-network-during-migration";
 const PROGRESS: &str = "projectcalico.org/node-flannel-migration-in-progress";
 const SUBNET: &str =
     "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.1.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n";
-
-struct Variables;
-
-impl client::config::Environment for Variables {
-    fn variable(&self, name: &str) -> Option<OsString> {
-        (name == "POD_NODE_NAME").then(|| "f-own".into())
-    }
-    fn read_file(&self, _: &Path) -> std::io::Result<String> {
-        Err(std::io::ErrorKind::NotFound.into())
-    }
-    fn exists(&self, _: &Path) -> bool {
-        false
-    }
-}
 
 /// What a kubelet on every node and Kubernetes' controllers would do.
 struct Attendant {
@@ -51,7 +34,7 @@ impl Attendant {
     }
 
     async fn patch(&self, path: &str, patch: &Value) {
-        let content = kube_controllers::cluster::MERGE_PATCH;
+        let content = kube_access::cluster::MERGE_PATCH;
         let _: Result<Value, _> = self.cluster.send("act", http::Method::PATCH, path, patch, content).await;
     }
 
@@ -179,9 +162,10 @@ fn attend(stage: &Stage) -> (Arc<AtomicBool>, Arc<AtomicUsize>, JoinHandle<()>) 
 }
 
 fn migration(stage: &Stage) -> Result<Box<FlannelMigration>> {
-    let config = FlannelConfig::read(&Variables)?;
+    let config = FlannelConfig::read(&Variables::new([("POD_NODE_NAME", "f-own")]))?;
     Ok(Box::new(
-        FlannelMigration::new(&stage.context(), config).with_kubelet_pause(Duration::from_millis(10)),
+        FlannelMigration::new(stage.client.clone(), stage.cluster.clone(), config)
+            .with_kubelet_pause(Duration::from_millis(10)),
     ))
 }
 

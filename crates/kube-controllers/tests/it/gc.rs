@@ -61,7 +61,7 @@ async fn leaks_blocks_and_nodes_are_collected_from_kubernetes() -> Result<()> {
         eventually(figure, || std::future::ready(Ok(metrics.page().contains(figure)))).await?;
     }
 
-    // A pod that starts anew with another address leaves the old one behind.
+    // A pod that starts again with another address leaves the old one behind.
     let again = stage.take("gc-1", "k8s-pod-network.web2", "shop", "web").await?;
     stage.report("shop", "web", &[again]).await?;
     until_free(&stage, "the address of an earlier start", web).await?;

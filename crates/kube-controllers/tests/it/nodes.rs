@@ -184,7 +184,7 @@ async fn host_endpoints_come_change_and_go_with_the_configuration() -> Result<()
     .await?;
     eventually("templates take over", async || Ok(endpoints(client).await? == ["heps-t-auto-hep", "mine"]))
         .await?;
-    assert!(running.is_running(), "a new configuration is no new process");
+    assert!(running.is_running(), "a new configuration is not a new process");
     configure(json!({"autoCreate": "Disabled", "createDefaultHostEndpoint": "Enabled"})).await?;
     eventually("ours go, others stay", async || Ok(endpoints(client).await? == ["mine"])).await?;
     running.stop().await

@@ -1,25 +1,22 @@
 //! A cluster for controllers to work in: a real kube-apiserver on a real etcd, and Calico's data in either of them.
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use api::{IPPoolSpec, Object};
-use client::config::Environment;
 use client::{Client, ClientConfig, DatastoreType};
+use daemon::ShutdownHandle;
+use daemon::Variables;
+use follow::Follower;
 use ipam::{AssignIp, AutoAssign, IntendedUse, Ipam};
 use kube_access::KubeAccess;
-use kube_controllers::cluster::{Cluster, ClusterError, MERGE_PATCH};
+use kube_access::cluster::{Cluster, ClusterError, MERGE_PATCH};
 use kube_controllers::controller::{Context, Controller};
 use kube_controllers::feed::DataFeed;
 use kube_controllers::informer::Informers;
-use kube_controllers::shutdown::ShutdownHandle;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::future::Future;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use syncer::Syncer;
 use telemetry::Metrics;
 use testkit::{ApiServer, Etcd};
 use tokio::task::JoinSet;
@@ -48,26 +45,11 @@ pub(crate) struct Stage {
     datastore: DatastoreType,
 }
 
-/// An environment of these variables, and the files of this machine.
-struct Variables(BTreeMap<&'static str, String>);
-
-impl Environment for Variables {
-    fn variable(&self, name: &str) -> Option<OsString> {
-        self.0.get(name).map(OsString::from)
-    }
-    fn read_file(&self, path: &Path) -> std::io::Result<String> {
-        std::fs::read_to_string(path)
-    }
-    fn exists(&self, path: &Path) -> bool {
-        path.exists()
-    }
-}
-
 /// Controllers that run until this is dropped or stopped.
 pub(crate) struct Running {
     end: ShutdownHandle,
     tasks: JoinSet<()>,
-    feed: Option<Syncer>,
+    feed: Option<Follower>,
     pub(crate) metrics: Metrics,
 }
 
@@ -112,7 +94,7 @@ impl Stage {
             }
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
-        let environment = Variables([("KUBECONFIG", kubeconfig)].into());
+        let environment = Variables::new([("KUBECONFIG", kubeconfig)]);
         let access = KubeAccess::open(&environment, Path::new("/nonexistent")).await?;
         let ipam = Ipam::new(Arc::clone(client.backend()));
         Ok(Self { api, etcd, cluster: Cluster::new(&access), client, ipam, datastore })
@@ -247,19 +229,4 @@ impl Stage {
     }
 }
 
-/// Waits until something is so.
-pub(crate) async fn eventually<F: Future<Output = Result<bool>>>(
-    what: &str,
-    mut is_so: impl FnMut() -> F,
-) -> Result<()> {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let outcome = is_so().await;
-        match &outcome {
-            Ok(true) => return Ok(()),
-            _ if Instant::now() < deadline => tokio::time::sleep(Duration::from_millis(50)).await,
-            Ok(false) => bail!("not within {} s: {what}", PATIENCE.as_secs()),
-            Err(error) => bail!("not within {} s: {what}: {error:#}", PATIENCE.as_secs()),
-        }
-    }
-}
+pub(crate) use testkit::eventually_async as eventually;

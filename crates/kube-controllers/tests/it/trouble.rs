@@ -1,16 +1,17 @@
 //! Servers that go away, revisions that expire, permissions that are missing, two of us at once, and the process around
 //! the controllers.
 
-use crate::world::{Servers, Variables, World, eventually, servers};
+use crate::world::{Servers, World, eventually, servers};
 use anyhow::Result;
 use api::{KubeControllersConfigurationSpec, ProfileSpec};
 use client::{Client, DeleteOptions};
+use daemon::ShutdownHandle;
+use daemon::Variables;
 use kube_access::KubeAccess;
-use kube_controllers::cluster::Cluster;
+use kube_access::cluster::Cluster;
 use kube_controllers::informer::kinds::{Namespace, ServiceAccount};
 use kube_controllers::informer::{Informers, ObjectKey};
 use kube_controllers::leader::{Candidate, LeaderSettings};
-use kube_controllers::shutdown::ShutdownHandle;
 use kube_controllers::{compaction, status};
 use serde_json::json;
 use std::path::Path;
@@ -82,7 +83,7 @@ async fn a_missing_permission_is_named() -> Result<()> {
     });
     world.create("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", &binding).await?;
     let kubeconfig = servers.api_server.kubeconfig_without_rights();
-    let variables = Variables::new(&[("KUBECONFIG", kubeconfig.to_str().unwrap_or_default())]);
+    let variables = Variables::new([("KUBECONFIG", &kubeconfig)]);
     let cluster = Cluster::new(&KubeAccess::open(&variables, Path::new("/nowhere")).await?);
     let informers = Informers::default();
     let (allowed, refused) = (informers.of::<Namespace>(), informers.of::<ServiceAccount>());
@@ -181,7 +182,7 @@ async fn one_leads_and_another_takes_over() -> Result<()> {
 #[tokio::test]
 async fn old_revisions_of_etcd_are_forgotten() -> Result<()> {
     let etcd = Etcd::start()?;
-    let variables = Variables::new(&[("DATASTORE_TYPE", "etcdv3"), ("ETCD_ENDPOINTS", &etcd.endpoint())]);
+    let variables = Variables::new([("DATASTORE_TYPE", "etcdv3"), ("ETCD_ENDPOINTS", &etcd.endpoint())]);
     let client = Client::open(&client::ClientConfig::load(None, &variables)?).await?;
     client.ensure_initialized("", "").await?;
     let (_end, shutdown) = ShutdownHandle::new();
@@ -249,7 +250,7 @@ async fn what_cannot_work_says_so_at_once() -> Result<()> {
     let world = World::embedded(&servers.api_server).await?;
     let running = world.start(&[("ENABLED_CONTROLLERS", "node,robot")]);
     let error = running.outcome().await.expect_err("no such controller").to_string();
-    assert!(error.contains("there is no controller 'robot'"), "{error}");
+    assert!(error.contains("unknown controller 'robot'"), "{error}");
     let running = world.start(&[("KUBECONFIG", "/nowhere/at/all")]);
     let error = running.outcome().await.expect_err("no such file").to_string();
     assert!(error.contains("/nowhere/at/all"), "{error}");

@@ -3,21 +3,19 @@
 //! Controllers look at the whole cluster, so tests keep apart by names; what one test leaves in the cluster does not
 //! disturb another's datastore.
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use client::Client;
-use client::config::{ClientConfig, Environment};
+use client::config::ClientConfig;
+use daemon::ShutdownHandle;
+use daemon::Variables;
 use kube_access::KubeAccess;
-use kube_controllers::cluster::{Cluster, MERGE_PATCH};
+use kube_access::cluster::{Cluster, MERGE_PATCH};
 use kube_controllers::run::{Options, Surroundings, run};
-use kube_controllers::shutdown::ShutdownHandle;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::{Mutex, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use testkit::{ApiServer, Etcd};
 use tokio::task::JoinHandle;
 
@@ -49,35 +47,6 @@ impl Servers {
         let etcd = Etcd::start()?;
         let api_server = ApiServer::start(&etcd.endpoint())?;
         Ok(Self { api_server, etcd })
-    }
-}
-
-/// Variables of an environment.
-#[derive(Clone, Default)]
-pub(crate) struct Variables(pub(crate) BTreeMap<String, String>);
-
-impl Variables {
-    pub(crate) fn new(pairs: &[(&str, &str)]) -> Self {
-        Self(pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
-    }
-
-    pub(crate) fn with(mut self, pairs: &[(&str, &str)]) -> Self {
-        self.0.extend(Self::new(pairs).0);
-        self
-    }
-}
-
-impl Environment for Variables {
-    fn variable(&self, name: &str) -> Option<OsString> {
-        self.0.get(name).map(OsString::from)
-    }
-
-    fn read_file(&self, path: &Path) -> io::Result<String> {
-        std::fs::read_to_string(path)
-    }
-
-    fn exists(&self, path: &Path) -> bool {
-        path.exists()
     }
 }
 
@@ -119,7 +88,7 @@ impl World {
 
     async fn open(api_server: &ApiServer, folder: tempfile::TempDir, pairs: &[(&str, &str)]) -> Result<Self> {
         let kubeconfig = api_server.kubeconfig();
-        let variables = Variables::new(pairs).with(&[("KUBECONFIG", text(&kubeconfig)?)]);
+        let variables = Variables::new(pairs.iter().copied()).with([("KUBECONFIG", text(&kubeconfig)?)]);
         let access = KubeAccess::open(&variables, Path::new("/nowhere")).await?;
         let client = Client::open(&ClientConfig::load(None, &variables)?).await?;
         Ok(Self { cluster: Cluster::new(&access), client, variables, folder })
@@ -132,7 +101,7 @@ impl World {
 
     /// The same with a port for health.
     pub(crate) fn start_with(&self, pairs: &[(&str, &str)], health_port: u16) -> Running {
-        let variables = self.variables.clone().with(pairs);
+        let variables = self.variables.clone().with(pairs.iter().copied());
         let options = Options { status_file: self.status_file(), health_port, leader: None };
         let surroundings = Surroundings { environment: Box::new(variables), set_log_level: Box::new(|_| {}) };
         let (end, shutdown) = ShutdownHandle::new();
@@ -209,21 +178,4 @@ impl Running {
     }
 }
 
-/// Waits until something holds.
-pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let error = match holds().await {
-            Ok(true) => return Ok(()),
-            Ok(false) => None,
-            Err(error) => Some(error),
-        };
-        if Instant::now() > deadline {
-            match error {
-                Some(error) => return Err(error.context(format!("not in {} s: {what}", PATIENCE.as_secs()))),
-                None => bail!("not in {} s: {what}", PATIENCE.as_secs()),
-            }
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
+pub(crate) use testkit::eventually_async as eventually;

@@ -3,7 +3,7 @@
 #![no_main]
 
 use bytes::Bytes;
-use kvstore::Record;
+use kvstore_engine::Record;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {

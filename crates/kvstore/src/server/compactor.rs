@@ -5,7 +5,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use tokio::time::{Instant, sleep};
 
-use crate::engine::{Error, Store};
+use kvstore_engine::{Error, Store};
 
 /// What history to keep.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -8,8 +8,8 @@ use etcd_api::{
 use prost::Message as _;
 use tonic::{Code, Status};
 
-use crate::engine::{
-    self, Compare, CompareResult, CompareTarget, Error, Event, EventKind, KeyValue, Op, OpResponse,
+use kvstore_engine::{
+    self as engine, Compare, CompareResult, CompareTarget, Error, Event, EventKind, KeyValue, Op, OpResponse,
     SortOrder, SortTarget,
 };
 
@@ -182,7 +182,7 @@ pub(super) fn key_value(kv: KeyValue) -> mvccpb::KeyValue {
     }
 }
 
-/// An event as it stands in messages; made once for all watches that are told of it.
+/// An event as it is in messages; made once for all watches that are told of it.
 pub(super) fn event_form(event: &Event) -> Bytes {
     let kind = match event.kind {
         EventKind::Put => mvccpb::event::EventType::Put,

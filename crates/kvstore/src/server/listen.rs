@@ -16,7 +16,7 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-use super::tls::Tls;
+use super::certificate::Tls;
 
 /// An address as etcd's flags write it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -125,7 +125,8 @@ impl Listener {
             }
             Socket::Unix(listener, _) => Box::new(listener.accept().await?.0),
         };
-        Ok((connection, self.tls.as_ref().map(|tls| tls.acceptor())))
+        let acceptor = self.tls.as_ref().map(|tls| tls.acceptor()).transpose().map_err(io::Error::other)?;
+        Ok((connection, acceptor))
     }
 }
 

@@ -15,7 +15,7 @@ use super::{
         txn_request, txn_response,
     },
 };
-use crate::engine::{self, Store};
+use kvstore_engine::{self as engine, Store};
 
 /// Terms count leaders; the store has always had the same one.
 const RAFT_TERM: u64 = 2;

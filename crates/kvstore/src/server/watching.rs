@@ -18,7 +18,7 @@ use super::{
     convert::{event_form, status},
     services::{Answer, Answers, Api},
 };
-use crate::engine::{SharedEvent, WatchMessage, WatchRequest, WatchStream};
+use kvstore_engine::{SharedEvent, WatchMessage, WatchRequest, WatchStream};
 
 /// The id of messages that are about no watch in particular.
 const NO_WATCH: i64 = -1;
@@ -42,7 +42,7 @@ impl Api {
     ) -> impl Stream<Item = Result<pb::WatchResponse, Status>> + Send + 'static {
         let every = self.info.progress_interval.max(Duration::from_millis(100));
         let mut tick = interval_at(Instant::now() + every, every);
-        // A client that did not read for a while is told once, not once for each tick it missed.
+        // A client that did not read for a while is reported once, not once for each tick it missed.
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let session = Session {
             watches: self.store.watch_stream(),

@@ -62,7 +62,7 @@ fn get(key: &'static str) -> RangeRequest {
 }
 
 fn get_prefix(prefix: &'static str) -> RangeRequest {
-    let (key, range_end) = kvstore::prefix_range(prefix.into());
+    let (key, range_end) = kvstore_engine::prefix_range(prefix.into());
     RangeRequest { key, range_end, ..RangeRequest::default() }
 }
 
@@ -254,7 +254,7 @@ async fn keys(client: &mut Client, journal: &mut Journal) {
         }
     }
     journal.take("empty key", store.range(get("")).await, |it| got(&it));
-    let (key, range_end) = kvstore::prefix_range("a".into());
+    let (key, range_end) = kvstore_engine::prefix_range("a".into());
     let deletions = [
         ("delete", delete("b")),
         ("delete again", delete("b")),
@@ -436,7 +436,7 @@ async fn watches(client: &mut Client, journal: &mut Journal) -> Result<()> {
         ..WatchCreateRequest::default()
     };
     let from_prefix = || {
-        let (key, range_end) = kvstore::prefix_range("w".into());
+        let (key, range_end) = kvstore_engine::prefix_range("w".into());
         WatchCreateRequest { key, range_end, ..from("w") }
     };
     for (what, wanted, create) in [
@@ -465,7 +465,7 @@ async fn watches(client: &mut Client, journal: &mut Journal) -> Result<()> {
         journal.note(what, heard);
     }
     // Live, with a cancellation after it.
-    let (key, range_end) = kvstore::prefix_range("live".into());
+    let (key, range_end) = kvstore_engine::prefix_range("live".into());
     let create = WatchCreateRequest { key, range_end, ..WatchCreateRequest::default() };
     let mut stream = Watching::start(client, create).await?;
     client.kv.put(put("live1", "a")).await?;

@@ -93,7 +93,7 @@ async fn disturb(endpoint: String, stop: Arc<AtomicBool>) -> Result<()> {
 
 async fn check(endpoint: &str, acknowledged: &BTreeMap<String, (i64, u64)>, before: i64) -> Result<i64> {
     let mut client = connect(endpoint).await?;
-    let (key, range_end) = kvstore::prefix_range(Bytes::new());
+    let (key, range_end) = kvstore_engine::prefix_range(Bytes::new());
     let all = pb::RangeRequest { key, range_end, ..pb::RangeRequest::default() };
     let all = client.kv.range(all).await?.into_inner();
     let now = all.header.context("no header")?.revision;

@@ -186,7 +186,7 @@ fn etcdctl_speaks_tls_with_client_certificates_and_unix_sockets() -> Result<()> 
     let refused =
         secure.run(&[&ca, "--command-timeout=2s", "--dial-timeout=1s", "put", "secure", "no"], "")?;
     assert!(refused.contains("Error"), "{refused}");
-    for path in [socket, kvstore::socket_path(&server.dir())] {
+    for path in [socket, kvstore_engine::socket_path(&server.dir())] {
         let local = Ctl { endpoint: format!("unix://{}", path.display()) };
         assert!(local.run(&["get", "secure"], "")?.contains("yes"), "{}", path.display());
     }

@@ -1,15 +1,10 @@
-//! What the tests share: folders, an in-process store, and the server as a process of its own.
+//! What the tests share: connections, and the server as a process of its own.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use clap::Parser;
 use etcd_api::Client;
-use kvstore::{Options, Store};
-use testkit::{Folder, Process, free_port, program};
-
-/// Names the variable that turns this test program into a server.
-const SERVE: &str = "KVSTORE_TEST_SERVE";
+use testkit::{Folder, Process, example, free_port};
 
 /// Blocks on a future.
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -20,34 +15,6 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
 pub(crate) async fn connect(endpoint: &str) -> Result<Client> {
     let endpoint = tonic::transport::Endpoint::from_shared(endpoint.to_owned())?;
     Ok(Client::new(endpoint.connect().await?))
-}
-
-/// Opens a store with options that make background work happen early.
-pub(crate) fn open(dir: &Path) -> Arc<Store> {
-    Store::open(dir, options()).unwrap()
-}
-
-/// Small limits, so that tests reach them.
-pub(crate) fn options() -> Options {
-    Options { min_garbage_bytes: 64 << 10, watch_buffer_bytes: 16 << 10, ..Options::default() }
-}
-
-#[derive(Parser)]
-struct Cli {
-    #[command(flatten)]
-    arguments: kvstore::cli::Arguments,
-}
-
-/// Not a test by itself: the other tests start this program once more, with a variable that makes this function the server. Run
-/// with the others it checks only that the arguments the tests use are understood.
-#[test]
-fn serve_when_asked() {
-    let arguments = std::env::var(SERVE).unwrap_or_default();
-    let parsed = Cli::try_parse_from(["datastore"].into_iter().chain(arguments.lines())).unwrap();
-    parsed.arguments.config().unwrap();
-    if !arguments.is_empty() {
-        kvstore::cli::run(parsed.arguments).unwrap();
-    }
 }
 
 /// Our server as a process.
@@ -82,20 +49,14 @@ impl Server {
             arguments.push(format!("--listen-client-urls={}", self.endpoint()));
         }
         arguments.extend(self.flags.iter().cloned());
-        let this = std::env::current_exe()?.display().to_string();
-        let command = vec![
-            format!("{SERVE}={}", arguments.join("\n")),
-            this,
-            "support::serve_when_asked".to_owned(),
-            "--exact".to_owned(),
-            "--nocapture".to_owned(),
-        ];
         let log = self.folder.path().join("log");
-        let mut process = Process::start(&program("env", "install coreutils")?, &command, &log)?;
+        let mut process = Process::start(&example("datastore")?, &arguments, &log)?;
         for _ in 0..2000 {
             process.check_running()?;
             let up = match self.port {
-                0 => std::os::unix::net::UnixStream::connect(kvstore::socket_path(&self.dir())).is_ok(),
+                0 => {
+                    std::os::unix::net::UnixStream::connect(kvstore_engine::socket_path(&self.dir())).is_ok()
+                }
                 port => std::net::TcpStream::connect(("127.0.0.1", port)).is_ok(),
             };
             if up {

@@ -9,7 +9,7 @@ use crate::state::{Folder, lab_names};
 use crate::topology::{PodWish, parse_labels, plan, plan_pod};
 use crate::{
     called, demo, html, inside, interrupt, keeper, list, logs, manifests, measure, outside, picture, pods,
-    responder, scenario, servers, shell, status,
+    responder, scenario, servers, shell, status, ui,
 };
 use anyhow::{Context as _, Result, bail};
 use serde_json::json;
@@ -95,6 +95,9 @@ pub(super) fn carry_out(arguments: Arguments, screen: &mut Screen) -> Result<Exi
         Command::Demo { wish, html } => {
             let page = html.as_deref().map(std::path::absolute).transpose()?;
             demo::run(arguments.lab.as_deref(), &wish.wish()?, page.as_deref(), screen)?;
+        }
+        Command::Ui { wish, port } => {
+            ui::run(arguments.lab.as_deref(), wish.wish()?, port, screen)?;
         }
         Command::Scenario { which, only_ipip } => {
             let lines = if only_ipip { scenario::Lines::OnlyIpip } else { scenario::Lines::All };

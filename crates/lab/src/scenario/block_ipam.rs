@@ -48,6 +48,7 @@ pub(super) fn play(lines: Lines, screen: &mut Screen) -> Result<()> {
                 name: (*name).to_owned(),
                 subnet: Some(0),
                 pod_cidr: Some(format!("10.244.{index}.0/24")),
+                ..NodeWish::default()
             })
             .collect(),
         pod_count: Some(0),

@@ -112,6 +112,18 @@ pub enum TopologyError {
         /// The least one.
         least: u8,
     },
+    /// BGP where the lab cannot set it up.
+    #[error("--bgp needs the embedded datastore or etcd: routers of racks are not nodes of Kubernetes")]
+    BgpOnKubernetes,
+    /// Too many Typhas.
+    #[error("{0} Typhas are too many: a lab has at most 20")]
+    Typhas(usize),
+    /// Goldmane beside Typha would need certificates of Typha's authority.
+    #[error("flows and Typhas cannot be in one lab yet: leave --flows or --typha out")]
+    FlowsWithTypha,
+    /// A name that the lab needs.
+    #[error("a node cannot be called '{0}': the router of a rack is")]
+    RouterName(String),
     /// A port that is none.
     #[error("pod '{0}' cannot answer on port 0")]
     Port(String),

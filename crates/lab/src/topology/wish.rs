@@ -19,6 +19,27 @@ pub enum Encap {
     CrossSubnet,
 }
 
+/// Who carries routes between nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bgp {
+    /// Nobody speaks BGP: Felix, or the router.
+    #[default]
+    None,
+    /// This program's own speaker, on every node and on every rack's router.
+    Native,
+    /// BIRD, on every node and on every rack's router.
+    Bird,
+}
+
+impl Bgp {
+    /// Whether anybody speaks BGP; each subnet is a rack with a router of its own then.
+    #[must_use]
+    pub fn is_spoken(self) -> bool {
+        self != Self::None
+    }
+}
+
 /// The packet filter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
@@ -91,6 +112,12 @@ pub struct Wish {
     pub subnets: Option<usize>,
     /// How packets travel between nodes.
     pub encap: Option<Encap>,
+    /// Who carries routes between nodes.
+    pub bgp: Option<Bgp>,
+    /// How many Typhas stand between the datastore and the nodes.
+    pub typhas: Option<usize>,
+    /// Whether nodes log flows, to a Goldmane at the router.
+    pub flows: Option<bool>,
     /// The packet filter.
     pub dataplane: Option<Dataplane>,
     /// Where the data live.
@@ -125,6 +152,9 @@ pub struct NodeWish {
     /// The range that Kubernetes gives the node for its pods.
     #[serde(default)]
     pub pod_cidr: Option<String>,
+    /// Variables of this node, on top of every node's.
+    #[serde(default)]
+    pub environment: BTreeMap<String, String>,
 }
 
 /// A pod of a topology file.

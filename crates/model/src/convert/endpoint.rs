@@ -1,13 +1,11 @@
 //! Workload and host endpoints.
 
 use super::Faults;
-use crate::feed::{EndpointPort, HostEndpoint, Nat, WorkloadEndpoint};
-use crate::kubernetes::annotations::{
-    LABEL_SERVICE_ACCOUNT, NAMESPACE_LABEL_PREFIX, SERVICE_ACCOUNT_LABEL_PREFIX,
-};
+use crate::feed::{EndpointPort, HostEndpoint, Nat, Protocol, WorkloadEndpoint};
 use crate::kubernetes::qos::egress_mark;
 use api::QoSControls;
-use api::scalars::{IntOrString, IpOrCidr, MacAddr, Protocol};
+use api::scalars::{IpOrCidr, MacAddr};
+use api::words::{LABEL_SERVICE_ACCOUNT, NAMESPACE_LABEL_PREFIX, SERVICE_ACCOUNT_LABEL_PREFIX};
 use ipnet::IpNet;
 
 /// The state of an endpoint that is in use; there is no other.
@@ -99,19 +97,18 @@ pub fn host(endpoint: api::HostEndpoint, faults: &mut Faults) -> HostEndpoint {
 fn named_port(
     index: usize,
     name: String,
-    protocol: Protocol,
+    protocol: api::scalars::Protocol,
     port: u16,
     faults: &mut Faults,
 ) -> Option<EndpointPort> {
-    let protocol = match protocol {
-        Protocol::Other(IntOrString::String(name)) => Protocol::from_name(&name),
-        other => other,
+    let protocol = match Protocol::try_from(protocol) {
+        Ok(protocol) => protocol,
+        Err(written) => {
+            let reason = format!("'{written}' is not a protocol; no rule can name the port");
+            faults.add(format!("spec.ports[{index}].protocol"), reason);
+            return None;
+        }
     };
-    if matches!(protocol, Protocol::Other(_)) {
-        let reason = format!("'{protocol}' is no protocol; no rule can name the port");
-        faults.add(format!("spec.ports[{index}].protocol"), reason);
-        return None;
-    }
     Some(EndpointPort { name, protocol, port })
 }
 

@@ -7,20 +7,19 @@
 use super::Faults;
 use super::rule::{deny_everything, rules};
 use super::selectors::{
-    NOTHING, all_means_any_namespace, all_means_any_service_account, and, check, check_joined, in_namespace,
-    over_namespace, over_service_account,
+    all_means_any_namespace, all_means_any_service_account, and, in_namespace, over_namespace,
+    over_service_account, read,
 };
 use crate::feed::{Policy, PolicyType, ProfileRules, Rule};
 use crate::kubernetes::network_policy::kubernetes_network_policy;
 use api::codec::Extra;
 use api::scalars::SelectorText;
+use api::words::DEFAULT_TIER;
 use api::{
-    GlobalNetworkPolicySpec, NetworkPolicySpec, PolicyPerformanceHint, ProfileSpec, StagedAction,
+    Action, GlobalNetworkPolicySpec, NetworkPolicySpec, PolicyPerformanceHint, ProfileSpec, StagedAction,
     StagedGlobalNetworkPolicySpec, StagedKubernetesNetworkPolicy, StagedNetworkPolicySpec,
 };
-
-/// The tier of policies that name none.
-const DEFAULT_TIER: &str = "default";
+use selector::Selector;
 
 /// A policy of a namespace.
 #[must_use]
@@ -142,9 +141,13 @@ fn with_action(policy: Policy, action: StagedAction) -> Policy {
     Policy { staged_action, ..policy }
 }
 
-/// The rules of a profile.
+/// The rules of a profile. One without an action allows what it matches: Calico's tools take such rules of profiles, and only
+/// of profiles, and its Felix reads them so. An action that cannot be read is among the unread fields, and denies.
 #[must_use]
-pub fn profile_rules(spec: ProfileSpec, faults: &mut Faults) -> ProfileRules {
+pub fn profile_rules(mut spec: ProfileSpec, faults: &mut Faults) -> ProfileRules {
+    for rule in spec.ingress.iter_mut().chain(&mut spec.egress).filter(|rule| rule.action.is_unset()) {
+        rule.action = Action::Allow;
+    }
     ProfileRules {
         inbound_rules: rule_list("ingress", spec.ingress, "", &spec.extra, faults),
         outbound_rules: rule_list("egress", spec.egress, "", &spec.extra, faults),
@@ -159,7 +162,7 @@ fn rule_list(
     faults: &mut Faults,
 ) -> Vec<Rule> {
     if unread.contains_key(field) {
-        faults.add(format!("spec.{field}"), "is no list of rules; everything is denied");
+        faults.add(format!("spec.{field}"), "is not a list of rules; everything is denied");
         return vec![deny_everything()];
     }
     if list.is_empty() {
@@ -185,13 +188,13 @@ fn types(types: &[api::PolicyType], unread: &Extra, faults: &mut Faults) -> Vec<
             api::PolicyType::Ingress => converted.push(PolicyType::Ingress),
             api::PolicyType::Egress => converted.push(PolicyType::Egress),
             other => {
-                faults.add(format!("spec.types[{index}]"), format!("'{other}' is no direction; {BOTH}"));
+                faults.add(format!("spec.types[{index}]"), format!("'{other}' is not a direction; {BOTH}"));
                 return vec![PolicyType::Ingress, PolicyType::Egress];
             }
         }
     }
     if unread.contains_key("types") {
-        faults.add("spec.types", format!("is no list of directions; {BOTH}"));
+        faults.add("spec.types", format!("is not a list of directions; {BOTH}"));
         return vec![PolicyType::Ingress, PolicyType::Egress];
     }
     converted
@@ -210,12 +213,12 @@ struct Selection {
 impl Selection {
     fn new(selector: &SelectorText, unread: &Extra, faults: &mut Faults) -> Self {
         let mut selection = Self { text: selector.as_str().to_owned(), refused: false };
-        if let Err(reason) = check(selector.as_str()) {
+        if let Err(reason) = read(selector.as_str()) {
             selection.refuse("spec.selector", &reason, faults);
         }
         for field in ["selector", "namespaceSelector", "serviceAccountSelector"] {
             if unread.contains_key(field) {
-                selection.refuse(&format!("spec.{field}"), "is no text", faults);
+                selection.refuse(&format!("spec.{field}"), "is not text", faults);
             }
         }
         selection
@@ -253,12 +256,16 @@ impl Selection {
         }
     }
 
-    fn finish(mut self, faults: &mut Faults) -> String {
-        if !self.refused
-            && let Err(reason) = check_joined(&self.text)
-        {
-            self.refuse("spec.selector", &format!("joined with its namespace: {reason}"), faults);
+    fn finish(mut self, faults: &mut Faults) -> Selector {
+        if self.refused {
+            return Selector::nothing();
         }
-        if self.refused { NOTHING.to_owned() } else { self.text }
+        match read(&self.text) {
+            Ok(selector) => selector.unwrap_or_default(),
+            Err(reason) => {
+                self.refuse("spec.selector", &format!("joined with its namespace: {reason}"), faults);
+                Selector::nothing()
+            }
+        }
     }
 }

@@ -14,15 +14,16 @@
 
 use super::Faults;
 use super::selectors::{
-    all_means_any_namespace, check, check_joined, global_means_no_namespace, has_service_account_name,
-    in_namespace, over_namespace, over_service_account,
+    all_means_any_namespace, global_means_no_namespace, has_service_account_name, in_namespace,
+    over_namespace, over_service_account, read,
 };
-use crate::feed::{OriginalMatches, Rule, RuleAction, RuleEnd};
+use crate::feed::{IcmpMatch, OriginalMatches, Port, PortRange, Protocol, Rule, RuleAction, RuleEnd};
 use crate::key::IpVersion;
 use api::codec::Extra;
-use api::scalars::{IntOrString, IpOrCidr, Port, Protocol};
+use api::scalars::IpOrCidr;
 use api::{Action, EntityRule, ICMPFields, ServiceAccountMatch, ServiceMatch};
 use ipnet::IpNet;
+use selector::Selector;
 use std::fmt;
 
 /// What a field is called that this version does not know, or that holds something it cannot hold.
@@ -59,7 +60,7 @@ fn convert(rule: api::Rule, namespace: &str) -> (Option<Rule>, Faults) {
         Action::Log => Some(RuleAction::Log),
         Action::Pass => Some(RuleAction::Pass),
         Action::Unset | Action::Other(_) => {
-            faults_of.add("action", format!("'{}' is no action; {DENIES}", rule.action));
+            faults_of.add("action", format!("'{}' is not an action; {DENIES}", rule.action));
             None
         }
     };
@@ -76,9 +77,9 @@ fn convert(rule: api::Rule, namespace: &str) -> (Option<Rule>, Faults) {
     let had_protocol = rule.protocol.is_some() || rule.extra.contains_key("protocol");
     let protocol = protocol("protocol", rule.protocol, faults_of);
     let not_protocol = self::protocol("notProtocol", rule.not_protocol, faults_of);
-    let ports = PortUse::of(protocol.as_ref(), had_protocol);
-    let icmp = icmp("icmp", rule.icmp, protocol.as_ref(), faults_of);
-    let not_icmp = self::icmp("notICMP", rule.not_icmp, protocol.as_ref(), faults_of);
+    let ports = PortUse::of(protocol, had_protocol);
+    let icmp = icmp("icmp", rule.icmp, protocol, faults_of);
+    let not_icmp = self::icmp("notICMP", rule.not_icmp, protocol, faults_of);
     let source = end("source", rule.source, namespace, ports, faults_of);
     let destination = end("destination", rule.destination, namespace, ports, faults_of);
     let http = rule.http;
@@ -129,44 +130,40 @@ fn unknown_fields(place: impl fmt::Display, extra: &Extra, faults: &mut Faults) 
 }
 
 /// A protocol, or none where it cannot be read.
-fn protocol(place: &str, protocol: Option<Protocol>, faults: &mut Faults) -> Option<Protocol> {
-    let protocol = match protocol? {
-        // Names are written in other cases, too: the feed has always been in lower case.
-        Protocol::Other(IntOrString::String(name)) => Protocol::from_name(&name),
-        other => other,
+fn protocol(place: &str, written: Option<api::scalars::Protocol>, faults: &mut Faults) -> Option<Protocol> {
+    let written = match Protocol::try_from(written?) {
+        Ok(Protocol::Number(0)) => "0".to_owned(),
+        Ok(protocol) => return Some(protocol),
+        Err(written) => written.to_string(),
     };
-    if matches!(protocol, Protocol::Other(_) | Protocol::Number(0)) {
-        faults.add(place, format!("'{protocol}' is no protocol; {DENIES}"));
-        return None;
-    }
-    Some(protocol)
+    faults.add(place, format!("'{written}' is not a protocol; {DENIES}"));
+    None
 }
 
 /// An ICMP message, or none where it cannot be read or stands beside another protocol.
 fn icmp(
     place: &str,
     icmp: Option<Box<ICMPFields>>,
-    protocol: Option<&Protocol>,
+    protocol: Option<Protocol>,
     faults: &mut Faults,
-) -> Option<ICMPFields> {
+) -> Option<IcmpMatch> {
     let icmp = *icmp?;
-    let in_range = |value: Option<i64>, most: i64| value.is_none_or(|value| (0..=most).contains(&value));
-    let reason = if !icmp.extra.is_empty() {
-        UNKNOWN.to_owned()
-    } else if !in_range(icmp.icmp_type, 254) || !in_range(icmp.code, 255) {
-        format!("a type is at most 254 and a code at most 255; {DENIES}")
-    } else if icmp.code.is_some() && icmp.icmp_type.is_none() {
-        format!("a code without a type means nothing; {DENIES}")
-    } else if !protocol.is_some_and(|protocol| protocol.is_icmp() || protocol.is_icmpv6()) {
-        format!("needs protocol ICMP or ICMPv6; {DENIES}")
-    } else {
-        return Some(icmp);
+    let small = |value: Option<i64>| value.map(u8::try_from).transpose();
+    let is_icmp = matches!(protocol, Some(Protocol::Icmp | Protocol::Icmpv6 | Protocol::Number(1 | 58)));
+    let reason = match (small(icmp.icmp_type), small(icmp.code)) {
+        _ if !icmp.extra.is_empty() => UNKNOWN.to_owned(),
+        (Ok(Some(255)) | Err(_), _) | (_, Err(_)) => {
+            format!("a type is at most 254 and a code at most 255; {DENIES}")
+        }
+        (Ok(None), Ok(Some(_))) => format!("a code without a type means nothing; {DENIES}"),
+        _ if !is_icmp => format!("needs protocol ICMP or ICMPv6; {DENIES}"),
+        (Ok(icmp_type), Ok(code)) => return icmp_type.map(|icmp_type| IcmpMatch { icmp_type, code }),
     };
     faults.add(place, reason);
     None
 }
 
-/// Which ports can stand in a rule.
+/// Which ports can be in a rule.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PortUse {
     /// Numbers and names: the protocol has ports.
@@ -178,19 +175,25 @@ enum PortUse {
 }
 
 impl PortUse {
-    fn of(protocol: Option<&Protocol>, had_protocol: bool) -> Self {
+    fn of(protocol: Option<Protocol>, had_protocol: bool) -> Self {
         match protocol {
-            Some(protocol) if protocol.supports_ports() => Self::All,
+            Some(Protocol::Tcp | Protocol::Udp | Protocol::Sctp | Protocol::Number(6 | 17 | 132)) => {
+                Self::All
+            }
             None if !had_protocol => Self::Named,
             _ => Self::None,
         }
     }
 
-    fn takes(self, port: &Port) -> bool {
+    /// The port, where it can be in the rule.
+    fn take(self, port: &api::scalars::Port) -> Option<Port> {
+        use api::scalars::Port as Written;
         match port {
-            Port::Range { min, max } => self == Self::All && min <= max,
-            Port::Named(name) => self != Self::None && !name.is_empty(),
-            Port::Other(_) => false,
+            Written::Range { min, max } if self == Self::All && min <= max => {
+                Some(Port::Range(PortRange { first: *min, last: *max }))
+            }
+            Written::Named(name) if self != Self::None && !name.is_empty() => Some(Port::Named(name.clone())),
+            _ => None,
         }
     }
 }
@@ -199,24 +202,31 @@ fn end(place: &str, entity: EntityRule, namespace: &str, ports: PortUse, faults:
     let at = |field| Field(place, field);
     unknown_fields(at(""), &entity.extra, faults);
     let selector = joined_selector(place, &entity, namespace, faults);
-    let not_selector = match check(entity.not_selector.as_str()) {
-        Ok(()) => entity.not_selector.as_str().to_owned(),
-        Err(reason) => {
+    let not_selector =
+        not_selector(selector.as_ref(), entity.not_selector.as_str()).unwrap_or_else(|reason| {
             faults.add(at("notSelector").to_string(), format!("{reason}; {DENIES}"));
-            String::new()
-        }
-    };
+            None
+        });
     let original = original_matches(&entity);
     RuleEnd {
         nets: nets(at("nets"), &entity.nets, Sign::Positive, faults),
         not_nets: nets(at("notNets"), &entity.not_nets, Sign::Negative, faults),
         selector,
         not_selector,
-        ports: port_list(at("ports"), entity.ports, ports, Sign::Positive, faults),
-        not_ports: port_list(at("notPorts"), entity.not_ports, ports, Sign::Negative, faults),
+        ports: port_list(at("ports"), &entity.ports, ports, Sign::Positive, faults),
+        not_ports: port_list(at("notPorts"), &entity.not_ports, ports, Sign::Negative, faults),
         service: service(at("services"), entity.services, namespace, faults),
         original,
     }
+}
+
+/// The negated selector. Both together must keep the limits of the selector language, because one set stands for both.
+fn not_selector(selector: Option<&Selector>, text: &str) -> Result<Option<Selector>, String> {
+    let negated = read(text)?;
+    if let (Some(selector), Some(negated)) = (selector, &negated) {
+        read(&format!("({selector}) && (!({negated}))"))?;
+    }
+    Ok(negated)
 }
 
 /// Whether a list says what is matched, or what is not.
@@ -242,25 +252,24 @@ fn nets(place: Field<'_>, nets: &[IpOrCidr], sign: Sign, faults: &mut Faults) ->
 
 fn port_list(
     place: Field<'_>,
-    ports: Vec<Port>,
+    ports: &[api::scalars::Port],
     usable: PortUse,
     sign: Sign,
     faults: &mut Faults,
 ) -> Vec<Port> {
-    let count = ports.len();
-    let mut kept = Vec::with_capacity(count);
-    for (index, port) in ports.into_iter().enumerate() {
-        if usable.takes(&port) {
+    let mut kept = Vec::with_capacity(ports.len());
+    for (index, port) in ports.iter().enumerate() {
+        if let Some(port) = usable.take(port) {
             kept.push(port);
         } else {
             let reason = match port {
-                Port::Other(_) => format!("'{port}' is no port; {DENIES}"),
+                api::scalars::Port::Other(_) => format!("'{port}' is not a port; {DENIES}"),
                 _ => format!("'{port}' needs protocol TCP, UDP or SCTP; {DENIES}"),
             };
             faults.add(format!("{place}[{index}]"), reason);
         }
     }
-    if sign == Sign::Positive && kept.len() < count {
+    if sign == Sign::Positive && kept.len() < ports.len() {
         kept.clear();
     }
     kept
@@ -287,7 +296,12 @@ fn service(
 }
 
 /// The one selector of a rule end: `(namespaces) && ((service accounts) && (endpoints))`.
-fn joined_selector(place: &str, entity: &EntityRule, namespace: &str, faults: &mut Faults) -> String {
+fn joined_selector(
+    place: &str,
+    entity: &EntityRule,
+    namespace: &str,
+    faults: &mut Faults,
+) -> Option<Selector> {
     let mut fault = |field: &str, reason: String| {
         faults.add(format!("{place}.{field}"), format!("{reason}; {DENIES}"));
     };
@@ -312,13 +326,12 @@ fn joined_selector(place: &str, entity: &EntityRule, namespace: &str, faults: &m
         }
         None => String::new(),
     };
-    let endpoints = match check(entity.selector.as_str()) {
-        Ok(()) => entity.selector.as_str(),
-        Err(reason) => {
-            fault("selector", reason);
-            ""
-        }
-    };
+    // Text that is only a selector together with its neighbours is none.
+    let own = read(entity.selector.as_str()).unwrap_or_else(|reason| {
+        fault("selector", reason);
+        None
+    });
+    let endpoints = if own.is_some() { entity.selector.as_str() } else { "" };
     let inner = match (accounts.as_str(), endpoints) {
         ("", one) | (one, "") => one.to_owned(),
         (accounts, endpoints) => format!("({accounts}) && ({endpoints})"),
@@ -329,18 +342,16 @@ fn joined_selector(place: &str, entity: &EntityRule, namespace: &str, faults: &m
         || !entity.namespace_selector.is_empty()
         || entity.service_accounts.as_ref().is_some_and(|accounts| !is_empty(accounts));
     let joined = match (namespaces.as_str(), inner.as_str()) {
-        (_, "") if !is_about_endpoints => String::new(),
+        (_, "") if !is_about_endpoints => return None,
+        ("", inner) if inner == endpoints => return own,
         (namespaces, "") => namespaces.to_owned(),
         ("", inner) => inner.to_owned(),
         (namespaces, inner) => format!("({namespaces}) && ({inner})"),
     };
-    match check_joined(&joined) {
-        Ok(()) => joined,
-        Err(reason) => {
-            fault("selector", format!("joined with its namespace: {reason}"));
-            namespaces
-        }
-    }
+    read(&joined).unwrap_or_else(|reason| {
+        fault("selector", format!("joined with its namespace: {reason}"));
+        read(&namespaces).unwrap_or_default()
+    })
 }
 
 fn is_empty(accounts: &ServiceAccountMatch) -> bool {

@@ -14,7 +14,7 @@ use api::{EntityRule, Kind, ObjectMeta, Resource, Rule};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-/// The readable part of an object of a kind that has rules; `None` for other kinds, and for what is no object at all.
+/// The readable part of an object of a kind that has rules; `None` for other kinds, and for what is not an object at all.
 #[must_use]
 pub fn salvage(kind: Kind, mut object: Value) -> Option<Resource> {
     if !has_rules(kind) {
@@ -40,7 +40,7 @@ pub fn salvage(kind: Kind, mut object: Value) -> Option<Resource> {
     Some(resource)
 }
 
-/// The readable part of bytes in etcd that are no value of their key.
+/// The readable part of bytes in etcd that are not a value of their key.
 #[must_use]
 pub fn from_store(key: &ResourceKey, bytes: &[u8]) -> Option<Resource> {
     if !has_rules(key.kind) {
@@ -60,7 +60,7 @@ pub fn from_store(key: &ResourceKey, bytes: &[u8]) -> Option<Resource> {
 }
 
 /// The fields of an unreadable object that cannot be read even alone, such as `spec.cidr`: where to look for the
-/// mistake. Empty when the bytes are no object at all.
+/// mistake. Empty when the bytes are not an object at all.
 #[must_use]
 pub fn unreadable_fields(kind: Kind, bytes: &[u8]) -> Vec<String> {
     let Ok(Value::Object(mut object)) = serde_json::from_slice(bytes) else { return Vec::new() };
@@ -104,7 +104,7 @@ fn parts(resource: &mut Resource) -> Option<Parts<'_>> {
     }
 }
 
-/// The rules of one direction; the value itself where it is no list.
+/// The rules of one direction; the value itself where it is not a list.
 fn take_rules(spec: &mut Value, name: &str) -> Result<Vec<Rule>, Value> {
     match spec.as_object_mut().and_then(|fields| fields.remove(name)) {
         None | Some(Value::Null) => Ok(Vec::new()),
@@ -117,6 +117,10 @@ fn take_rules(spec: &mut Value, name: &str) -> Result<Vec<Rule>, Value> {
 fn rule(mut value: Value) -> Rule {
     if let Ok(rule) = serde_json::from_value::<Rule>(value.clone()) {
         return rule;
+    }
+    if !value.is_object() {
+        // A rule of a profile may do without an action; one that is not a rule at all must not pass for such a one.
+        return Rule { extra: Extra::from_iter([("value".to_owned(), value)]), ..Rule::default() };
     }
     let source = take_end(&mut value, "source");
     let destination = take_end(&mut value, "destination");
@@ -151,7 +155,7 @@ fn take_unreadable<T: DeserializeOwned>(object: &mut Value) -> Extra {
     take_unreadable_with(object, |field| T::deserialize(field).is_ok())
 }
 
-/// Removes the fields of an object that cannot be read even alone. What is no object is removed whole, under the name
+/// Removes the fields of an object that cannot be read even alone. What is not an object is removed whole, under the name
 /// `value`.
 fn take_unreadable_with(object: &mut Value, readable: impl Fn(&Value) -> bool) -> Extra {
     let Value::Object(fields) = object else {

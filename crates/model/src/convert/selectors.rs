@@ -4,29 +4,18 @@
 //! itself before it is joined: text that is only a selector together with its neighbours (`a) || (b`) would escape from
 //! its namespace, and is refused.
 
-use crate::kubernetes::annotations::{
+use api::scalars::SelectorText;
+use api::words::{
     LABEL_NAMESPACE, LABEL_SERVICE_ACCOUNT, NAMESPACE_LABEL_PREFIX, SERVICE_ACCOUNT_LABEL_PREFIX,
 };
-use api::scalars::SelectorText;
 use selector::Selector;
 
-/// Selects nothing: what stands in for a policy selector that cannot be read.
-pub(super) const NOTHING: &str = "!all()";
-
-/// Below this length a joined text cannot exceed the limits that its parts keep.
-const SURELY_SHORT: usize = 256;
-
-/// Says why the text is no selector, if it is none.
-pub(super) fn check(text: &str) -> Result<(), String> {
+/// The selector that the text is, or why it is none; no selector for no text.
+pub(super) fn read(text: &str) -> Result<Option<Selector>, String> {
     if text.is_empty() {
-        return Ok(());
+        return Ok(None);
     }
-    Selector::parse(text).map(drop).map_err(|error| error.to_string())
-}
-
-/// Says why a text joined from selectors is none: it may be too long, or nested too deeply.
-pub(super) fn check_joined(text: &str) -> Result<(), String> {
-    if text.len() < SURELY_SHORT { Ok(()) } else { check(text) }
+    Selector::parse(text).map(Some).map_err(|error| error.to_string())
 }
 
 /// The condition that an endpoint is in this namespace.

@@ -2,8 +2,8 @@
 
 use super::Faults;
 use crate::feed::{IpPool, NetworkSet, RuleAction, Tier};
-use crate::kubernetes::annotations::{LABEL_NAMESPACE, NAMESPACE_PROFILE_PREFIX};
 use api::scalars::IpOrCidr;
+use api::words::{LABEL_NAMESPACE, NAMESPACE_PROFILE_PREFIX};
 use api::{Action, AssignmentMode, GlobalNetworkSet, IPIPMode, IPPoolSpec, TierSpec, VXLANMode};
 use ipnet::IpNet;
 

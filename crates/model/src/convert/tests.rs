@@ -32,13 +32,22 @@ fn namespaced(spec: Value) -> (crate::feed::Policy, Faults) {
     (policy::namespaced("shop", policy.spec, &mut faults), faults)
 }
 
+fn selector(text: &str) -> selector::Selector {
+    selector::Selector::parse(text).unwrap()
+}
+
+/// The selector of a rule's end; none for no text.
+fn end_selector(text: &str) -> Option<selector::Selector> {
+    (!text.is_empty()).then(|| selector(text))
+}
+
 fn paths(faults: &Faults) -> Vec<&str> {
     faults.iter().map(|fault| fault.path.as_str()).collect()
 }
 
 #[test]
 fn selectors_of_global_policies() {
-    for (spec, selector) in [
+    for (spec, text) in [
         (json!({}), ""),
         (json!({"selector": "all()"}), "all()"),
         (json!({"selector": "a == 'b'"}), "a == 'b'"),
@@ -58,14 +67,14 @@ fn selectors_of_global_policies() {
             r#"((has(x)) && (has(pcns.a) || has(pcns.b))) && pcsa.role == "dev""#,
         ),
     ] {
-        assert_eq!(global(spec.clone()).0.selector, selector, "{spec}");
+        assert_eq!(global(spec.clone()).0.selector, selector(text), "{spec}");
     }
 }
 
 #[test]
 fn selectors_of_namespaced_policies() {
     let own = "projectcalico.org/namespace == 'shop'";
-    for (spec, selector) in [
+    for (spec, text) in [
         (json!({}), own.to_owned()),
         (json!({"selector": "app == 'web'"}), format!("(app == 'web') && {own}")),
         (json!({"serviceAccountSelector": "all()"}), format!("({own}) && all()")),
@@ -75,7 +84,7 @@ fn selectors_of_namespaced_policies() {
         ),
     ] {
         let (policy, faults) = namespaced(spec.clone());
-        assert_eq!((policy.selector, faults), (selector, Faults::new()), "{spec}");
+        assert_eq!((policy.selector, faults), (selector(&text), Faults::new()), "{spec}");
     }
 }
 
@@ -103,7 +112,7 @@ fn rule_of(rule: Value) -> (Option<crate::feed::Rule>, Vec<String>) {
 #[test]
 fn selectors_of_rule_ends() {
     let own = "projectcalico.org/namespace == 'shop'";
-    for (end, selector) in [
+    for (end, text) in [
         (json!({}), String::new()),
         (json!({"nets": ["10.0.0.0/8"]}), String::new()),
         (json!({"selector": "has(a)"}), format!("({own}) && (has(a))")),
@@ -128,15 +137,36 @@ fn selectors_of_rule_ends() {
     ] {
         let (rule, faults) = rule_of(json!({"action": "Allow", "source": end}));
         let rule = rule.unwrap();
-        assert_eq!(rule.source.selector, selector, "{end}");
+        assert_eq!(rule.source.selector, end_selector(&text), "{end}");
         assert_eq!((rule.action, faults.len()), (RuleAction::Allow, 0), "{end} {faults:?}");
     }
     // Without a namespace of its own, a rule says no more than it says.
     let (policy, _) = global(json!({"egress": [{"action": "Pass", "destination": {"selector": "has(a)"}}]}));
-    assert_eq!(policy.outbound_rules[0].destination.selector, "has(a)");
+    assert_eq!(policy.outbound_rules[0].destination.selector, end_selector("has(a)"));
     assert_eq!(policy.outbound_rules[0].action, RuleAction::Pass);
     let original = policy.outbound_rules[0].destination.original.as_ref().unwrap();
     assert_eq!(original.selector, "has(a)");
+}
+
+#[test]
+fn only_in_a_profile_a_rule_without_an_action_allows() {
+    let of_profile = |rule: Value| {
+        let mut faults = Faults::new();
+        let spec = json!({"ingress": [rule]});
+        let object = json!({"metadata": {"name": "p"}, "spec": spec});
+        let Some(Resource::Profile(profile)) = salvage::salvage(Kind::Profile, object) else { panic!() };
+        (policy::profile_rules(profile.spec, &mut faults).inbound_rules[0].action, faults.iter().count())
+    };
+    assert_eq!(of_profile(json!({})), (RuleAction::Allow, 0));
+    assert_eq!(of_profile(json!({"action": "Pass"})), (RuleAction::Pass, 0));
+    // What was meant is not known here, so it denies.
+    assert_eq!(of_profile(json!({"action": "None"})), (RuleAction::Deny, 1));
+    assert_eq!(of_profile(json!({"action": 7})), (RuleAction::Deny, 1));
+    assert_eq!(of_profile(json!({"protocol": {"odd": 1}})), (RuleAction::Deny, 1));
+    assert_eq!(of_profile(json!("Allow")), (RuleAction::Deny, 1));
+    assert_eq!(of_profile(Value::Null), (RuleAction::Deny, 1));
+    let (policy, faults) = global(json!({"ingress": [{}]}));
+    assert_eq!((policy.inbound_rules[0].action, faults.iter().count()), (RuleAction::Deny, 1));
 }
 
 #[test]
@@ -204,26 +234,26 @@ fn what_cannot_be_read_in_a_rule_denies_what_it_might_match() {
         (
             json!({"action": "Allow", "source": {"selector": "a = b", "namespaceSelector": "has(x)"}}),
             &["source.selector"],
-            |rule| rule.source.selector == "has(pcns.x)",
+            |rule| rule.source.selector == end_selector("has(pcns.x)"),
         ),
         (
             // Text that is a selector only together with its neighbours would leave its namespace.
             json!({"action": "Allow", "source": {"selector": "has(a)) || (has(b)"}}),
             &["source.selector"],
-            |rule| rule.source.selector == "projectcalico.org/namespace == 'shop'",
+            |rule| rule.source.selector == end_selector("projectcalico.org/namespace == 'shop'"),
         ),
         (
             json!({"action": "Allow", "source": {"namespaceSelector": "((", "selector": "has(a)"}}),
             &["source.namespaceSelector"],
-            |rule| rule.source.selector == "has(a)",
+            |rule| rule.source.selector == end_selector("has(a)"),
         ),
         (json!({"action": "Allow", "source": {"notSelector": "(("}}), &["source.notSelector"], |rule| {
-            rule.source.not_selector.is_empty()
+            rule.source.not_selector.is_none()
         }),
         (
             json!({"action": "Allow", "source": {"serviceAccounts": {"names": ["a'"]}}}),
             &["source.serviceAccounts.names"],
-            |rule| rule.source.selector == "projectcalico.org/namespace == 'shop'",
+            |rule| rule.source.selector == end_selector("projectcalico.org/namespace == 'shop'"),
         ),
         (
             json!({"action": "Allow", "destination": {"services": {"namespace": "x"}}}),
@@ -260,14 +290,13 @@ fn a_policy_whose_selector_cannot_be_read_selects_nothing() {
         (json!({"serviceAccountSelector": "("}), "spec.serviceAccountSelector"),
     ] {
         let (policy, faults) = global(spec.clone());
-        assert_eq!((policy.selector.as_str(), paths(&faults).as_slice()), ("!all()", [path].as_slice()));
+        assert_eq!((policy.selector.canonical(), paths(&faults).as_slice()), ("!all()", [path].as_slice()));
     }
-    let selector = selector::Selector::parse("!all()").unwrap();
-    assert!(!selector.evaluate(&()));
+    assert!(!selector("!all()").evaluate(&()));
     let mut faults = Faults::new();
     let policy = policy::namespaced("a' || all() || a == 'b", api::NetworkPolicySpec::default(), &mut faults);
     assert_eq!(
-        (policy.selector.as_str(), paths(&faults).as_slice()),
+        (policy.selector.canonical(), paths(&faults).as_slice()),
         ("!all()", ["metadata.namespace"].as_slice())
     );
     let (policy, faults) = global(json!({"types": ["Sideways"]}));
@@ -303,12 +332,14 @@ fn staged_policies() {
     let policy = convert(Kind::StagedKubernetesNetworkPolicy, spec).unwrap();
     assert_eq!(
         policy.selector,
-        "(projectcalico.org/orchestrator == 'k8s' && a == 'b') && projectcalico.org/namespace == 'shop'"
+        selector(
+            "(projectcalico.org/orchestrator == 'k8s' && a == 'b') && projectcalico.org/namespace == 'shop'"
+        )
     );
     assert_eq!((policy.order, policy.types.as_slice()), (Some(1000.0), [PolicyType::Ingress].as_slice()));
     assert_eq!(
         policy.inbound_rules[0].source.selector,
-        "(projectcalico.org/namespace == 'shop') && (projectcalico.org/orchestrator == 'k8s')"
+        end_selector("(projectcalico.org/namespace == 'shop') && (projectcalico.org/orchestrator == 'k8s')")
     );
 }
 
@@ -451,85 +482,6 @@ fn nodes() {
 }
 
 #[test]
-fn settings_of_felix() {
-    let object = json!({
-        "metadata": {"name": "default", "annotations": {
-            "config.projectcalico.org/LogPrefix": "from-annotation", "config.projectcalico.org/NotAField": "x", "other/a": "b"}},
-        "spec": {
-            "ipv6Support": false, "routeRefreshInterval": "1m30s", "iptablesLockProbeInterval": "500us",
-            "netlinkTimeout": "1.25s", "usageReportingInterval": "2000000s", "interfacePrefix": "cali,tap", "logPrefix": "from-field",
-            "failsafeInboundHostPorts": [{"protocol": "TCP", "port": 22}, {"protocol": "UDP", "port": 53, "net": "10.0.0.0/8"}, {"protocol": "TCP", "port": 1, "net": "fd00::/8"}],
-            "failsafeOutboundHostPorts": [],
-            "routeTableRange": {"min": 1, "max": 250}, "routeTableRanges": [{"min": 1, "max": 2}, {"min": 5, "max": 9}],
-            "healthTimeoutOverrides": [{"name": "InternalDataplaneMainLoop", "timeout": "5m"}],
-            "bpfConntrackTimeouts": {"tcpEstablished": "1h", "creationGracePeriod": "Auto"},
-            "externalNodesList": ["1.1.1.1", "2.2.2.2"], "bpfLogFilters": {"eth0": "tcp", "all": "udp"},
-            "natPortRange": "32768:65535", "kubeNodePortRanges": ["30000:32767", 80], "istioDSCPMark": 23,
-            "ipipEnabled": true, "ipipMTU": 1440, "bpfPSNATPorts": "20000:29999", "iptablesMarkMask": 4294901760_u32,
-            "wireguardKeepAlive": "0s", "nodeSelector": "all()",
-        },
-    });
-    let Resource::FelixConfiguration(configuration) = read(Kind::FelixConfiguration, object) else {
-        panic!()
-    };
-    let mut faults = Faults::new();
-    let settings = settings::felix(&configuration, &mut faults);
-    assert!(faults.is_empty(), "{faults}");
-    let expected = [
-        ("BPFConntrackTimeouts", "CreationGracePeriod=Auto,TCPEstablished=1h"),
-        ("BPFLogFilters", "all=udp,eth0=tcp,"),
-        ("BPFPSNATPorts", "20000:29999"),
-        ("ExternalNodesCIDRList", "1.1.1.1,2.2.2.2"),
-        ("FailsafeInboundHostPorts", "tcp:22,udp:10.0.0.0/8:53,tcp:[fd00::/8]:1"),
-        ("FailsafeOutboundHostPorts", "none"),
-        ("HealthTimeoutOverrides", "InternalDataplaneMainLoop=5m0s"),
-        ("InterfacePrefix", "cali,tap"),
-        ("IpInIpEnabled", "true"),
-        ("IpInIpMtu", "1440"),
-        ("IptablesLockProbeIntervalMillis", "0.5"),
-        ("IptablesMarkMask", "4294901760"),
-        ("Ipv6Support", "false"),
-        ("IstioDSCPMark", "23"),
-        ("KubeNodePortRanges", "30000:32767,80"),
-        ("LogPrefix", "from-annotation"),
-        ("NATPortRange", "32768:65535"),
-        ("NetlinkTimeoutSecs", "1.25"),
-        ("NotAField", "x"),
-        ("RouteRefreshInterval", "90"),
-        ("RouteTableRange", "1-250"),
-        ("RouteTableRanges", "1-2,5-9"),
-        ("UsageReportingIntervalSecs", "2e+06"),
-        ("WireguardPersistentKeepAlive", "0"),
-    ];
-    let settings: Vec<(&str, &str)> =
-        settings.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
-    assert_eq!(settings, expected);
-}
-
-#[test]
-fn every_field_of_felix_has_a_setting() {
-    let schema = api::schema::for_kind(Kind::FelixConfiguration);
-    let fields = schema["properties"]["spec"]["properties"].as_object().unwrap();
-    let known: std::collections::BTreeSet<&str> =
-        settings::FELIX_SETTINGS.iter().map(|(json, ..)| *json).chain(["nodeSelector"]).collect();
-    let fields: std::collections::BTreeSet<&str> = fields.keys().map(String::as_str).collect();
-    assert_eq!(known, fields);
-}
-
-#[test]
-fn names_of_configurations() {
-    use settings::{Scope, scope};
-    for (name, expected) in [
-        ("default", Scope::Global),
-        ("node.n1", Scope::Host("n1")),
-        ("gpu-nodes", Scope::Selected),
-        ("nodes", Scope::Selected),
-    ] {
-        assert_eq!(scope(name), expected);
-    }
-}
-
-#[test]
 fn one_bad_rule_does_not_lose_the_policy() {
     let object = json!({
         "kind": "NetworkPolicy", "apiVersion": "projectcalico.org/v3",
@@ -552,11 +504,11 @@ fn one_bad_rule_does_not_lose_the_policy() {
     assert_eq!((policy.metadata.name.as_str(), policy.metadata.namespace.as_str()), ("web", "shop"));
     let mut faults = Faults::new();
     let policy = policy::namespaced("shop", policy.spec, &mut faults);
-    assert_eq!(policy.selector, "(app == 'web') && projectcalico.org/namespace == 'shop'");
+    assert_eq!(policy.selector, selector("(app == 'web') && projectcalico.org/namespace == 'shop'"));
     let actions: Vec<RuleAction> = policy.inbound_rules.iter().map(|rule| rule.action).collect();
     assert_eq!(actions, [RuleAction::Allow, RuleAction::Deny, RuleAction::Deny, RuleAction::Deny]);
     let second = &policy.inbound_rules[1];
-    assert_eq!(second.source.selector, "(projectcalico.org/namespace == 'shop') && (has(a))");
+    assert_eq!(second.source.selector, end_selector("(projectcalico.org/namespace == 'shop') && (has(a))"));
     assert_eq!((second.source.nets.len(), second.destination.ports.len()), (0, 1));
     assert_eq!((policy.outbound_rules.len(), policy.outbound_rules[0].action), (1, RuleAction::Deny));
     assert_eq!(policy.outbound_rules[0], rule::deny_everything());
@@ -569,10 +521,10 @@ fn one_bad_rule_does_not_lose_the_policy() {
     ] {
         assert!(paths(&faults).contains(&path), "{path} of {faults}");
     }
-    // A selector that is no text selects nothing.
+    // A selector that is not text selects nothing.
     let bytes = br#"{"metadata": {"name": "p"}, "spec": {"selector": 7, "ingress": [{"action": "Allow"}]}}"#;
     let Some(Resource::NetworkPolicy(policy)) = salvage::from_store(&key, bytes) else { panic!() };
-    assert_eq!(policy::namespaced("shop", policy.spec, &mut faults).selector, "!all()");
+    assert_eq!(policy::namespaced("shop", policy.spec, &mut faults).selector, selector("!all()"));
     // A custom resource whose own metadata cannot be read is still a policy.
     let object = json!({
         "kind": "NetworkPolicy", "apiVersion": "crd.projectcalico.org/v1",

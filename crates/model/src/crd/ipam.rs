@@ -17,7 +17,7 @@ use ipnet::IpNet;
 use std::collections::BTreeMap;
 
 /// The name of the one object that holds IPAM's settings.
-pub const CONFIG_NAME: &str = "default";
+pub const CONFIG_NAME: &str = api::words::GLOBAL_NAME;
 
 /// The kind and name of the custom resource behind a key of IPAM; `None` for other keys.
 #[must_use]

@@ -1,7 +1,6 @@
 //! Endpoints, network sets, pools and WireGuard keys as they are calculated with.
 
-use super::TextMap;
-use api::scalars::Protocol;
+use super::{Protocol, TextMap};
 use api::{IPIPMode, IPPoolAllowedUse, QoSControls, VXLANMode};
 use ipnet::IpNet;
 use std::net::IpAddr;

@@ -3,9 +3,10 @@
 
 use super::TextMap;
 use crate::key::IpVersion;
-use api::scalars::{Port, Protocol};
-use api::{HTTPMatch, ICMPFields, StagedAction};
+use api::{HTTPMatch, StagedAction};
 use ipnet::IpNet;
+use selector::Selector;
+use std::fmt;
 
 /// A policy of any kind.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -21,7 +22,7 @@ pub struct Policy {
     /// The rules for packets from the endpoint.
     pub outbound_rules: Vec<Rule>,
     /// The endpoints it is for.
-    pub selector: String,
+    pub selector: Selector,
     /// Whether it is done before connection tracking.
     pub do_not_track: bool,
     /// Whether it is done before destination NAT.
@@ -102,9 +103,9 @@ pub struct Rule {
     /// Only other protocols than this.
     pub not_protocol: Option<Protocol>,
     /// Only this ICMP type and code.
-    pub icmp: Option<ICMPFields>,
+    pub icmp: Option<IcmpMatch>,
     /// Only other ICMP types and codes.
-    pub not_icmp: Option<ICMPFields>,
+    pub not_icmp: Option<IcmpMatch>,
     /// Where packets come from.
     pub source: RuleEnd,
     /// Where packets go to.
@@ -122,10 +123,10 @@ pub struct RuleEnd {
     pub nets: Vec<IpNet>,
     /// Addresses in none of these.
     pub not_nets: Vec<IpNet>,
-    /// Endpoints and network sets that this selects; empty for no such condition.
-    pub selector: String,
-    /// Anything but these; empty for no such condition.
-    pub not_selector: String,
+    /// Endpoints and network sets that this selects.
+    pub selector: Option<Selector>,
+    /// Anything but these.
+    pub not_selector: Option<Selector>,
     /// Any of these ports.
     pub ports: Vec<Port>,
     /// None of these ports.
@@ -134,6 +135,101 @@ pub struct RuleEnd {
     pub service: Option<(String, String)>,
     /// What the user wrote, before it was joined into `selector`.
     pub original: Option<Box<OriginalMatches>>,
+}
+
+/// A protocol that packets may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Protocol {
+    /// By number. Endpoints may have ports of protocol 0, which stands for none; no rule names it.
+    Number(u8),
+    /// TCP
+    Tcp,
+    /// UDP
+    Udp,
+    /// ICMP
+    Icmp,
+    /// `ICMPv6`
+    Icmpv6,
+    /// SCTP
+    Sctp,
+    /// `UDPLite`
+    UdpLite,
+}
+
+impl Protocol {
+    /// The protocols that have names.
+    pub const NAMED: [Self; 6] = [Self::Tcp, Self::Udp, Self::Icmp, Self::Icmpv6, Self::Sctp, Self::UdpLite];
+}
+
+/// What a resource says, where that is a protocol; otherwise what it says.
+impl TryFrom<api::scalars::Protocol> for Protocol {
+    type Error = api::scalars::Protocol;
+
+    fn try_from(protocol: api::scalars::Protocol) -> Result<Self, Self::Error> {
+        use api::scalars::{IntOrString, Protocol as Written};
+        // Names are written in other cases, too: the feed has always been in lower case.
+        let written = match protocol {
+            Written::Other(IntOrString::String(name)) => Written::from_name(&name),
+            other => other,
+        };
+        Ok(match written {
+            Written::Number(number) => Self::Number(number),
+            Written::Tcp => Self::Tcp,
+            Written::Udp => Self::Udp,
+            Written::Icmp => Self::Icmp,
+            Written::Icmpv6 => Self::Icmpv6,
+            Written::Sctp => Self::Sctp,
+            Written::UdpLite => Self::UdpLite,
+            other @ Written::Other(_) => return Err(other),
+        })
+    }
+}
+
+impl From<Protocol> for api::scalars::Protocol {
+    fn from(protocol: Protocol) -> Self {
+        match protocol {
+            Protocol::Number(number) => Self::Number(number),
+            Protocol::Tcp => Self::Tcp,
+            Protocol::Udp => Self::Udp,
+            Protocol::Icmp => Self::Icmp,
+            Protocol::Icmpv6 => Self::Icmpv6,
+            Protocol::Sctp => Self::Sctp,
+            Protocol::UdpLite => Self::UdpLite,
+        }
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        api::scalars::Protocol::from(*self).fmt(f)
+    }
+}
+
+/// Ports that a rule matches.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Port {
+    /// By number.
+    Range(PortRange),
+    /// The ports of this name, whatever each endpoint means by it.
+    Named(String),
+}
+
+/// Ports from `first` to `last`, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PortRange {
+    /// The lowest.
+    pub first: u16,
+    /// The highest.
+    pub last: u16,
+}
+
+/// An ICMP type, perhaps with a code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct IcmpMatch {
+    /// The type.
+    pub icmp_type: u8,
+    /// The code; none for all codes.
+    pub code: Option<u8>,
 }
 
 /// The parts of a rule end as the user wrote them; they are shown, and matched by proxies.

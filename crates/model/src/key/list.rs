@@ -72,7 +72,7 @@ impl ListOptions {
     /// or the whole of one (see [`Self::exact_key`]).
     ///
     /// # Errors
-    /// When a part cannot stand in a path.
+    /// When a part cannot be in a path.
     pub fn prefix(&self) -> Result<String, KeyError> {
         Ok(match self {
             Self::Resource { kind, namespace, name, .. } => {

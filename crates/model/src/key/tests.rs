@@ -1,6 +1,8 @@
 //! Keys, their paths and lists: tables of what Calico writes, and properties of random keys.
 
-use super::v1::{LegacyPolicyKey, PolicyKey, parse_legacy_policy};
+use super::v1::{
+    HostConfigKey, HostEndpointKey, LegacyPolicyKey, PolicyKey, WorkloadEndpointKey, parse_legacy_policy,
+};
 use super::*;
 use proptest::prelude::*;
 
@@ -98,7 +100,7 @@ fn known() -> Vec<(Key, &'static str, &'static str)> {
             "GlobalFelixConfig(name=a/b)",
         ),
         (
-            v1(V1Key::HostConfig { host: "n1".into(), name: "IpInIpMtu".into() }),
+            v1(V1Key::HostConfig(HostConfigKey { host: "n1".into(), name: "IpInIpMtu".into() })),
             "/calico/v1/host/n1/config/IpInIpMtu",
             "HostConfig(node=n1,name=IpInIpMtu)",
         ),
@@ -110,17 +112,17 @@ fn known() -> Vec<(Key, &'static str, &'static str)> {
             "OrchRefs(nodename=n1)",
         ),
         (
-            v1(V1Key::WorkloadEndpoint {
+            v1(V1Key::WorkloadEndpoint(WorkloadEndpointKey {
                 host: "n1".into(),
                 orchestrator: "k8s".into(),
                 workload: "shop/web".into(),
                 endpoint: "eth0".into(),
-            }),
+            })),
             "/calico/v1/host/n1/workload/k8s/shop%2fweb/endpoint/eth0",
             "WorkloadEndpoint(node=n1, orchestrator=k8s, workload=shop/web, name=eth0)",
         ),
         (
-            v1(V1Key::HostEndpoint { host: "n1".into(), endpoint: "eth0".into() }),
+            v1(V1Key::HostEndpoint(HostEndpointKey { host: "n1".into(), endpoint: "eth0".into() })),
             "/calico/v1/host/n1/endpoint/eth0",
             "HostEndpoint(node=n1, name=eth0)",
         ),
@@ -445,13 +447,13 @@ fn any_v1_key() -> impl Strategy<Value = V1Key> {
     let ip = || any_net().prop_map(|net| net.addr().to_canonical());
     prop_oneof![
         part().prop_map(|name| V1Key::GlobalConfig { name }),
-        (part(), part()).prop_map(|(host, name)| V1Key::HostConfig { host, name }),
+        (part(), part()).prop_map(|(host, name)| V1Key::HostConfig(HostConfigKey { host, name })),
         part().prop_map(|host| V1Key::HostMetadata { host }),
         part().prop_map(|node| V1Key::Wireguard { node }),
         (part(), part(), part(), part()).prop_map(|(host, orchestrator, workload, endpoint)| {
-            V1Key::WorkloadEndpoint { host, orchestrator, workload, endpoint }
+            V1Key::WorkloadEndpoint(WorkloadEndpointKey { host, orchestrator, workload, endpoint })
         }),
-        (part(), part()).prop_map(|(host, endpoint)| V1Key::HostEndpoint { host, endpoint }),
+        (part(), part()).prop_map(|(host, endpoint)| V1Key::HostEndpoint(HostEndpointKey { host, endpoint })),
         part().prop_map(|name| V1Key::NetworkSet { name }),
         (proptest::sample::select(Kind::ALL), part(), part()).prop_map(|(kind, namespace, name)| {
             let namespace = if kind.is_namespaced() { namespace } else { String::new() };

@@ -22,12 +22,7 @@ pub enum V1Key {
         name: String,
     },
     /// One Felix setting for one host.
-    HostConfig {
-        /// The host.
-        host: String,
-        /// The setting.
-        name: String,
-    },
+    HostConfig(HostConfigKey),
     /// A host exists.
     HostMetadata {
         /// The host.
@@ -44,23 +39,9 @@ pub enum V1Key {
         host: String,
     },
     /// A workload endpoint.
-    WorkloadEndpoint {
-        /// The host.
-        host: String,
-        /// The orchestrator.
-        orchestrator: String,
-        /// The workload: namespace and name with a slash between.
-        workload: String,
-        /// The endpoint's name in the workload.
-        endpoint: String,
-    },
+    WorkloadEndpoint(WorkloadEndpointKey),
     /// A host endpoint.
-    HostEndpoint {
-        /// The host.
-        host: String,
-        /// The endpoint's name.
-        endpoint: String,
-    },
+    HostEndpoint(HostEndpointKey),
     /// A network set, global (`name`) or of a namespace (`namespace/name`).
     NetworkSet {
         /// The name.
@@ -123,6 +104,37 @@ pub enum V1Key {
     },
 }
 
+/// The identity of one Felix setting for one host.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostConfigKey {
+    /// The host.
+    pub host: String,
+    /// The setting.
+    pub name: String,
+}
+
+/// The identity of a workload endpoint.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WorkloadEndpointKey {
+    /// The host.
+    pub host: String,
+    /// The orchestrator.
+    pub orchestrator: String,
+    /// The workload: namespace and name with a slash between.
+    pub workload: String,
+    /// The endpoint's name in the workload.
+    pub endpoint: String,
+}
+
+/// The identity of a host endpoint.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostEndpointKey {
+    /// The host.
+    pub host: String,
+    /// The endpoint's name.
+    pub endpoint: String,
+}
+
 /// The identity of a policy of any kind.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PolicyKey {
@@ -147,25 +159,27 @@ impl V1Key {
     /// The path.
     ///
     /// # Errors
-    /// When a part is missing, or cannot stand in a path.
+    /// When a part is missing, or cannot be in a path.
     pub fn path(&self) -> Result<String, KeyError> {
         Ok(match self {
             Self::ReadyFlag => "/calico/v1/Ready".to_owned(),
             Self::GlobalConfig { name } => format!("/calico/v1/config/{}", filled("name", name)?),
-            Self::HostConfig { host, name } => {
+            Self::HostConfig(HostConfigKey { host, name }) => {
                 format!("/calico/v1/host/{}/config/{}", plain("node", host)?, filled("name", name)?)
             }
             Self::HostMetadata { host } => format!("/calico/v1/host/{}/metadata", raw("name", host)?),
             Self::Wireguard { node } => format!("/calico/v1/host/{}/wireguard", plain("name", node)?),
             Self::OrchRefs { host } => format!("/calico/v1/host/{}/orchestrator_refs", raw("name", host)?),
-            Self::WorkloadEndpoint { host, orchestrator, workload, endpoint } => format!(
-                "/calico/v1/host/{}/workload/{}/{}/endpoint/{}",
-                plain("node", host)?,
-                escaped("orchestrator", orchestrator)?,
-                escaped("workload", workload)?,
-                escaped("name", endpoint)?
-            ),
-            Self::HostEndpoint { host, endpoint } => {
+            Self::WorkloadEndpoint(WorkloadEndpointKey { host, orchestrator, workload, endpoint }) => {
+                format!(
+                    "/calico/v1/host/{}/workload/{}/{}/endpoint/{}",
+                    plain("node", host)?,
+                    escaped("orchestrator", orchestrator)?,
+                    escaped("workload", workload)?,
+                    escaped("name", endpoint)?
+                )
+            }
+            Self::HostEndpoint(HostEndpointKey { host, endpoint }) => {
                 format!("/calico/v1/host/{}/endpoint/{}", plain("node", host)?, escaped("name", endpoint)?)
             }
             Self::NetworkSet { name } => format!("/calico/v1/netset/{}", escaped("name", name)?),
@@ -296,17 +310,19 @@ fn parse_host(host: &str, parts: &[&str]) -> Option<V1Key> {
         ["workload", orchestrator, workload, "endpoint", endpoint]
             if ![orchestrator, workload, endpoint].iter().any(|part| part.is_empty()) =>
         {
-            Some(V1Key::WorkloadEndpoint {
+            Some(V1Key::WorkloadEndpoint(WorkloadEndpointKey {
                 host: unescape(host),
                 orchestrator: unescape(orchestrator),
                 workload: unescape(workload),
                 endpoint: unescape(endpoint),
-            })
+            }))
         }
         ["endpoint", endpoint] if !endpoint.is_empty() => {
-            Some(V1Key::HostEndpoint { host: unescape(host), endpoint: unescape(endpoint) })
+            Some(V1Key::HostEndpoint(HostEndpointKey { host: unescape(host), endpoint: unescape(endpoint) }))
         }
-        ["config", name @ ..] => Some(V1Key::HostConfig { host: unescape(host), name: joined(name)? }),
+        ["config", name @ ..] => {
+            Some(V1Key::HostConfig(HostConfigKey { host: unescape(host), name: joined(name)? }))
+        }
         ["metadata"] => Some(V1Key::HostMetadata { host: host.to_owned() }),
         ["wireguard"] => Some(V1Key::Wireguard { node: unescape(host) }),
         ["orchestrator_refs"] => Some(V1Key::OrchRefs { host: host.to_owned() }),
@@ -381,15 +397,19 @@ impl fmt::Display for V1Key {
         match self {
             Self::ReadyFlag => f.write_str("ReadyFlagKey()"),
             Self::GlobalConfig { name } => write!(f, "GlobalFelixConfig(name={name})"),
-            Self::HostConfig { host, name } => write!(f, "HostConfig(node={host},name={name})"),
+            Self::HostConfig(HostConfigKey { host, name }) => {
+                write!(f, "HostConfig(node={host},name={name})")
+            }
             Self::HostMetadata { host } => write!(f, "Node(name={host})"),
             Self::Wireguard { node } => write!(f, "Node(nodename={node})"),
             Self::OrchRefs { host } => write!(f, "OrchRefs(nodename={host})"),
-            Self::WorkloadEndpoint { host, orchestrator, workload, endpoint } => write!(
+            Self::WorkloadEndpoint(WorkloadEndpointKey { host, orchestrator, workload, endpoint }) => write!(
                 f,
                 "WorkloadEndpoint(node={host}, orchestrator={orchestrator}, workload={workload}, name={endpoint})"
             ),
-            Self::HostEndpoint { host, endpoint } => write!(f, "HostEndpoint(node={host}, name={endpoint})"),
+            Self::HostEndpoint(HostEndpointKey { host, endpoint }) => {
+                write!(f, "HostEndpoint(node={host}, name={endpoint})")
+            }
             Self::NetworkSet { name } => write!(f, "NetworkSet(name={name})"),
             Self::Policy(key) => key.fmt(f),
             Self::Tier { name } => write!(f, "Tier(name={name})"),

@@ -28,8 +28,8 @@ pub fn kubernetes_cluster_network_policy(
 ) -> Result<Converted, ConversionError> {
     let spec = &policy.spec;
     let tier = match spec.tier.as_str() {
-        "Admin" => "kube-admin",
-        "Baseline" => "kube-baseline",
+        "Admin" => api::words::ADMIN_TIER,
+        "Baseline" => api::words::BASELINE_TIER,
         other => {
             return Err(ConversionError::field(
                 "spec.tier",
@@ -236,7 +236,7 @@ fn number_or_range(port: &PortNumbers) -> Result<Port, String> {
     };
     let (start, end) = (checked(range.start)?, checked(range.end)?);
     if start > end {
-        return Err(format!("the ports {start} to {end} are no range"));
+        return Err(format!("the ports {start} to {end} are not a range"));
     }
     Ok(Port::range(start, end))
 }

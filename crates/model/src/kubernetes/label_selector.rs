@@ -2,13 +2,13 @@
 //!
 //! The text is exactly Calico's: it is part of what other components compare and hash.
 
-use super::annotations::{LABEL_ORCHESTRATOR, ORCHESTRATOR};
 use api::kubernetes::LabelSelector;
 use api::scalars::SelectorText;
+use api::words::{KUBERNETES, LABEL_ORCHESTRATOR};
 
 /// A selector over pods. It only ever selects what comes from Kubernetes, so that host endpoints are left alone.
 pub(super) fn pod_selector(selector: Option<&LabelSelector>) -> SelectorText {
-    let mut terms = vec![format!("{LABEL_ORCHESTRATOR} == '{ORCHESTRATOR}'")];
+    let mut terms = vec![format!("{LABEL_ORCHESTRATOR} == '{KUBERNETES}'")];
     if let Some(selector) = selector {
         push_terms(selector, &mut terms);
     }

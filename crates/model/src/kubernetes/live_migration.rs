@@ -1,6 +1,6 @@
 //! KubeVirt's VirtualMachineInstanceMigration → LiveMigration.
 //!
-//! The migration is told as early as it can be, so that the node that takes over knows it before the pod's endpoint
+//! The migration is reported as early as it can be, so that the node that takes over knows it before the pod's endpoint
 //! arrives; who is left is filled in once KubeVirt says so.
 
 use super::Converted;
@@ -38,7 +38,7 @@ pub fn live_migration(migration: &VirtualMachineInstanceMigration) -> Converted 
     let source_pod = migration.status.migration_state.as_ref().map_or("", |state| state.source_pod.as_str());
     let source = (!source_pod.is_empty()).then(|| LiveMigrationSource {
         workload: Some(WorkloadIdentifier {
-            orchestrator_id: "k8s".to_owned(),
+            orchestrator_id: api::words::KUBERNETES.to_owned(),
             workload_id: format!("{}/{source_pod}", migration.metadata.namespace),
             ..WorkloadIdentifier::default()
         }),

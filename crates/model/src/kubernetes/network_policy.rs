@@ -45,7 +45,7 @@ pub fn kubernetes_network_policy(policy: &NetworkPolicy) -> Result<Converted, Co
         }
     }
     let spec = NetworkPolicySpec {
-        tier: "default".to_owned(),
+        tier: api::words::DEFAULT_TIER.to_owned(),
         order: Some(GoFloat(ORDER)),
         ingress,
         egress,

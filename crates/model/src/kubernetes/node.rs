@@ -3,11 +3,11 @@
 //! An annotation that does not hold what it should is ignored on reading, and told in the list of problems; an empty
 //! field removes its annotation on writing. Nothing but annotations is ever written.
 
-use super::annotations::{ORCHESTRATOR, node as names};
 use super::{ConversionError, Converted};
 use api::kubernetes::Node as KubernetesNode;
 use api::meta::StringMap;
 use api::scalars::{ASNumber, Cidr, Ip, IpOrCidr, MacAddr};
+use api::words::{KUBERNETES, node as names};
 use api::{
     CALICO_NODE_IP, EXTERNAL_IP, INTERNAL_IP, Node, NodeAddress, NodeBGPSpec, NodeInterface, NodeSpec,
     NodeStatus, NodeWireguardSpec, ObjectMeta, OrchRef,
@@ -53,7 +53,7 @@ pub fn calico_node(node: &KubernetesNode, use_pod_cidr: bool) -> Result<Converte
         vxlan_tunnel_mac_addr_v6: reader.read(names::VXLAN_TUNNEL_MAC_ADDR_V6, is_mac),
         orch_refs: vec![OrchRef {
             node_name: node.metadata.name.clone(),
-            orchestrator: ORCHESTRATOR.to_owned(),
+            orchestrator: KUBERNETES.to_owned(),
             ..OrchRef::default()
         }],
         wireguard: (wireguard != NodeWireguardSpec::default()).then_some(wireguard),

@@ -1,6 +1,5 @@
 //! Pod → WorkloadEndpoint, and the patches by which the CNI plugin tells a pod's addresses before kubelet does.
 
-use super::annotations as names;
 use super::profile::service_account_profile_name;
 use super::qos::qos_controls;
 use super::{ConversionError, Converted};
@@ -9,6 +8,7 @@ use api::kubernetes::Pod;
 use api::kubernetes::workloads::Container;
 use api::meta::StringMap;
 use api::scalars::{Cidr, IpOrCidr, Network, Protocol};
+use api::words as names;
 use api::{IPNAT, ObjectMeta, WorkloadEndpoint, WorkloadEndpointPort, WorkloadEndpointSpec};
 use serde_json::{Value, json};
 
@@ -18,10 +18,10 @@ pub const ENDPOINT: &str = "eth0";
 /// The interface prefix where none is configured.
 pub const DEFAULT_INTERFACE_PREFIX: &str = "cali";
 
-/// From this length on, a service account's name is no label value.
+/// From this length on, a service account's name is not a label value.
 const SERVICE_ACCOUNT_LABEL_LIMIT: usize = 63;
 
-/// Whether the pod has a network of its own, on a node: other pods are no workload endpoints, and a pod never goes back
+/// Whether the pod has a network of its own, on a node: other pods are not workload endpoints, and a pod never goes back
 /// to being one of them.
 #[must_use]
 pub fn is_workload_endpoint(pod: &Pod) -> bool {
@@ -58,7 +58,7 @@ pub fn workload_endpoint(pod: &Pod, interface_prefix: &str) -> Result<Converted,
     push_ports(&pod.spec.init_containers, &mut ports);
     let (qos_controls, problems) = qos_controls(annotations);
     let spec = WorkloadEndpointSpec {
-        orchestrator: names::ORCHESTRATOR.to_owned(),
+        orchestrator: names::KUBERNETES.to_owned(),
         node: pod.spec.node_name.clone(),
         container_id: annotations.get(names::CONTAINER_ID).cloned().unwrap_or_default(),
         pod: pod.metadata.name.clone(),
@@ -100,7 +100,7 @@ pub fn workload_endpoint(pod: &Pod, interface_prefix: &str) -> Result<Converted,
 pub fn endpoint_name(node: &str, pod: &str) -> Result<String, ConversionError> {
     let ids = WorkloadEndpointIdentifiers {
         node: node.to_owned(),
-        orchestrator: names::ORCHESTRATOR.to_owned(),
+        orchestrator: names::KUBERNETES.to_owned(),
         endpoint: ENDPOINT.to_owned(),
         pod: pod.to_owned(),
         ..WorkloadEndpointIdentifiers::default()
@@ -111,7 +111,7 @@ pub fn endpoint_name(node: &str, pod: &str) -> Result<String, ConversionError> {
 fn labels(pod: &Pod) -> StringMap {
     let mut labels = pod.metadata.labels.clone();
     labels.insert(names::LABEL_NAMESPACE.to_owned(), pod.metadata.namespace.clone());
-    labels.insert(names::LABEL_ORCHESTRATOR.to_owned(), names::ORCHESTRATOR.to_owned());
+    labels.insert(names::LABEL_ORCHESTRATOR.to_owned(), names::KUBERNETES.to_owned());
     let account = &pod.spec.service_account_name;
     if !account.is_empty() && account.len() < SERVICE_ACCOUNT_LABEL_LIMIT {
         labels.insert(names::LABEL_SERVICE_ACCOUNT.to_owned(), account.clone());
@@ -178,7 +178,7 @@ fn floating_addresses(annotations: &StringMap, networks: &[Network]) -> Result<V
 /// The ranges in the annotation `cni.projectcalico.org/allowedSourcePrefixes`, without host bits.
 ///
 /// # Errors
-/// When one of them is no range: a guess would let the pod send as somebody else.
+/// When one of them is not a range: a guess would let the pod send as somebody else.
 pub fn allowed_source_prefixes(annotations: &StringMap) -> Result<Vec<IpOrCidr>, ConversionError> {
     let annotation = names::ALLOWED_SOURCE_PREFIXES;
     let Some(text) = annotations.get(annotation).filter(|text| !text.is_empty()) else {
@@ -241,7 +241,7 @@ pub fn addresses_patch(endpoint: &WorkloadEndpoint) -> Value {
     patch(&annotations, None, Some(&endpoint.metadata.uid))
 }
 
-/// The patch by which the CNI plugin tells that the addresses are gone. The container stays named, so that a second DEL
+/// The patch by which the CNI plugin says that the addresses are gone. The container stays named, so that a second DEL
 /// knows which pod it sees.
 #[must_use]
 pub fn addresses_removed_patch(revision: Option<&str>, uid: Option<&str>) -> Value {

@@ -3,14 +3,14 @@
 //! A namespace's profile also allows everything, which is what a pod without policy gets. The revision of a profile has
 //! two halves, `<namespaces>/<service accounts>`: one list and one watch span both kinds of object.
 
-use super::annotations::{
-    LABEL_NAME, NAMESPACE_LABEL_PREFIX, NAMESPACE_PROFILE_PREFIX, SERVICE_ACCOUNT_LABEL_PREFIX,
-    SERVICE_ACCOUNT_PROFILE_PREFIX,
-};
 use super::{ConversionError, Converted, translated_uid};
 use crate::value::KvPair;
 use api::kubernetes::{Namespace, ServiceAccount};
 use api::meta::StringMap;
+use api::words::{
+    LABEL_NAME, NAMESPACE_LABEL_PREFIX, NAMESPACE_PROFILE_PREFIX, SERVICE_ACCOUNT_LABEL_PREFIX,
+    SERVICE_ACCOUNT_PROFILE_PREFIX,
+};
 use api::{Action, DEFAULT_ALLOW_PROFILE, ObjectMeta, Profile, ProfileSpec, Rule};
 
 /// The profile of a namespace.

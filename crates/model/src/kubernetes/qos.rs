@@ -3,11 +3,11 @@
 //! A value outside its bounds is moved to the bound and a value that cannot be read counts as unset; both are told in
 //! the list of problems, and neither keeps the pod from being an endpoint.
 
-use super::annotations as names;
 use super::quantity::parse_quantity;
 use api::QoSControls;
 use api::meta::StringMap;
 use api::scalars::Dscp;
+use api::words as names;
 use std::ops::RangeInclusive;
 
 const BANDWIDTH: RangeInclusive<i64> = 1_000..=1_000_000_000_000_000;

@@ -9,7 +9,7 @@ const KEPT_DIGITS: usize = 18;
 /// The whole number that a quantity stands for, rounded away from zero.
 ///
 /// # Errors
-/// A sentence saying that the text is no quantity.
+/// A sentence saying that the text is not a quantity.
 pub fn parse_quantity(text: &str) -> Result<i64, String> {
     let wrong = || format!("'{text}' is not a quantity");
     let (negative, unsigned) = match text.as_bytes().first() {

@@ -22,7 +22,7 @@ pub fn kubernetes_service(service: Service) -> Converted {
 pub fn kubernetes_endpoint_slice(slice: EndpointSlice) -> Converted {
     let revision = slice.metadata.resource_version.clone();
     let mut content = slice.content;
-    // The fields of the envelope (kind, apiVersion) stand beside the content and are no part of it.
+    // The fields of the envelope (kind, apiVersion) stand beside the content and are not part of it.
     content.extra.clear();
     let object = KubernetesEndpointSlice {
         metadata: slice.metadata,

@@ -131,7 +131,7 @@ fn a_node_that_was_read_is_written_back_unchanged() {
         let converted = node::calico_node(&kubernetes, false).unwrap();
         let Stored::Resource(Resource::Node(calico)) = converted.pair.value else { panic!("no node") };
         let mut annotations = kubernetes.metadata.annotations.clone();
-        // A label that Kubernetes has too is shadowed, and lost when the node is written back, as Calico does it.
+        // A label that Kubernetes has too is shadowed, and lost when the node is written back, as Calico does.
         if let Some(labels) = annotations.get_mut("projectcalico.org/labels") {
             *labels = r#"{"mine":"1"}"#.to_owned();
         }

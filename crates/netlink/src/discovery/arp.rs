@@ -125,7 +125,7 @@ impl Socket {
                     }
                 }
                 Err(Errno::AGAIN) => return Ok(None),
-                // The device went down, which is told once; when it comes up, the socket goes on.
+                // The device went down, which is reported once; when it comes up, the socket goes on.
                 Err(Errno::INTR | Errno::NETDOWN) => {}
                 Err(errno) => return Err(Error::Socket { what: "read ARP requests".to_owned(), errno }),
             }
@@ -174,7 +174,7 @@ mod tests {
             2, 0, 0, 0, 0, 2, 10, 0, 0, 2, 2, 0, 0, 0, 0, 1, 10, 0, 0, 1,
         ];
         assert_eq!(reply(&request(), OWN), answer);
-        assert_eq!(read_request(&answer), None, "an answer is no question");
+        assert_eq!(read_request(&answer), None, "an answer is not a question");
     }
 
     #[test]

@@ -1,8 +1,15 @@
-//! The connection table: forgetting the connections of addresses that are gone or have moved.
+//! The connection table: forgetting the connections of addresses that are gone or have moved, and reading what there are
+//! ([`ConnectionTable`], [`ConnectionEvents`]).
 //!
 //! A connection belongs to an address when the address is an end of its original or of its reply direction. For a few
 //! addresses the kernel is asked for their connections; for many the table is read once. Nothing here makes or changes a
 //! connection.
+
+pub(super) mod entry;
+pub(super) mod events;
+
+pub use entry::{Counted, Entry, Tuple};
+pub use events::{ConnectionEvent, ConnectionEvents, ConnectionTable};
 
 use super::socket::{Request, Socket};
 use super::{CONNTRACK, Result, header};
@@ -20,6 +27,9 @@ const ID: u16 = 12;
 const ZONE: u16 = 18;
 /// The addresses in a direction.
 const ADDRESSES: u16 = 1;
+/// The protocol and the ports of a direction.
+const TRANSPORT: u16 = 2;
+const UDP: u8 = 17;
 /// What the kernel compares before it answers (Linux 5.8; older ones answer with everything).
 const FILTER: u16 = 25;
 const FILTER_SOURCE: u32 = 1;
@@ -47,7 +57,7 @@ impl Client {
     /// Forgets all connections of these addresses; returns how many.
     ///
     /// # Errors
-    /// When the kernel or the socket fails. A connection that ended by itself meanwhile is no fault.
+    /// When the kernel or the socket fails. A connection that ended by itself meanwhile is not a fault.
     pub fn forget(&mut self, addresses: &BTreeSet<IpAddr>) -> Result<usize> {
         let mut forgotten = 0;
         for family in [Family::V4, Family::V6] {
@@ -84,9 +94,27 @@ impl Client {
             })?;
             requests.extend(found.into_iter().map(|request| (request.payload.clone(), request)));
         }
-        let requests: Vec<Request> = requests.into_values().collect();
+        self.carry_out(&requests.into_values().collect::<Vec<_>>())
+    }
+
+    /// Forgets the UDP flows whose original destination is one of these ports; returns how many. After a port of the
+    /// host was mapped, a flow that went elsewhere before would go on doing so.
+    ///
+    /// # Errors
+    /// When the kernel or the socket fails.
+    pub fn forget_udp_ports(&mut self, family: Family, ports: &BTreeSet<u16>) -> Result<usize> {
+        let requests = self.socket.dump("list connections", &everything(family), |_, payload| {
+            let (_, rest) = split_header::<4>(payload)?;
+            let original = attributes(rest).find(|attribute| attribute.number == ORIGINAL)?;
+            let (protocol, port) = transport(&original)?;
+            (protocol == UDP && ports.contains(&port)).then(|| delete_request(family, rest))
+        })?;
+        self.carry_out(&requests)
+    }
+
+    fn carry_out(&mut self, requests: &[Request]) -> Result<usize> {
         let mut forgotten = 0;
-        for answer in self.socket.exchange(&requests, |_, _| {})? {
+        for answer in self.socket.exchange(requests, |_, _| {})? {
             match answer {
                 Ok(()) => forgotten += 1,
                 Err(refusal) if refusal.is_missing() => {}
@@ -126,6 +154,14 @@ fn question(family: Family, direction: u16, end: u32, address: IpAddr) -> Reques
     });
     request.payload = writer.finish();
     request
+}
+
+/// The protocol and the destination port of a direction.
+fn transport(direction: &Attribute<'_>) -> Option<(u8, u16)> {
+    let part = direction.attributes().find(|part| part.number == TRANSPORT)?;
+    let field = |number| part.attributes().find(|field| field.number == number);
+    let port = field(3)?.value.try_into().ok().map(u16::from_be_bytes)?;
+    Some((field(1)?.u8()?, port))
 }
 
 /// Both addresses of a direction.

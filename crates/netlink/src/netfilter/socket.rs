@@ -10,6 +10,7 @@ use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST,
 use netlink_sys::{SocketAddr, protocols::NETLINK_NETFILTER};
 use rustix::net::sockopt;
 use std::io::ErrorKind;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 /// Message types of the protocol itself.
@@ -337,8 +338,36 @@ impl Socket {
         }
     }
 
+    /// Makes room for what comes while nobody reads; less where the kernel does not give as much.
+    pub(crate) fn make_receive_room(&mut self, bytes: usize) {
+        if let Err(error) = sockopt::set_socket_recv_buffer_size_force(&self.socket, bytes) {
+            tracing::debug!(%error, "the receive buffer keeps its size");
+        }
+    }
+
+    /// Makes room for larger datagrams than those of a dump.
+    pub(crate) fn make_buffer(&mut self, bytes: usize) {
+        self.buffer = Vec::with_capacity(bytes);
+    }
+
+    /// Joins a group of notifications.
+    pub(crate) fn listen(&mut self, group: u32, what: &str) -> Result<()> {
+        self.socket.add_membership(group).map_err(|error| Error::socket(what, &error))
+    }
+
+    /// Takes one datagram and shows its messages, without waiting.
+    pub(crate) fn look(&mut self, show: impl FnMut(&Message<'_>)) -> Result<Received> {
+        self.receive(DO_NOT_WAIT, show)
+    }
+
     fn receive(&mut self, flags: i32, show: impl FnMut(&Message<'_>)) -> Result<Received> {
         receive(&self.socket, &mut self.buffer, flags, show)
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 
@@ -465,7 +494,7 @@ mod tests {
         for end in 4..capped.len() {
             assert_eq!(message(&capped[..end], 0x300).refusal().map(|refusal| refusal.code), Some(22));
         }
-        // A length that a broken peer made up is no index.
+        // A length that a broken peer made up is not an index.
         let mut wrong = (-22_i32).to_ne_bytes().to_vec();
         wrong.extend_from_slice(&u32::MAX.to_ne_bytes());
         assert_eq!(message(&wrong, 0x200).refusal(), Some(Refusal::new(22)));

@@ -1,7 +1,7 @@
 //! Who else changes nftables: the kernel's notifications, reduced to the tables that somebody else touched.
 //!
 //! iptables with the nft backend is seen too, as changes of its own tables. It says which tables, never what changed: the
-//! owner of a table reads it anew.
+//! owner of a table reads it again.
 //!
 //! While anybody listens the kernel puts every rule that is written into a notification. A node's first rules are therefore
 //! written before it does ([`LaterWatch`]); that nobody else was there meanwhile is seen from the number of transactions.
@@ -122,7 +122,7 @@ impl Watch {
     }
 }
 
-/// Counts transactions, and so tells whether anybody else made any.
+/// Counts transactions, and so shows whether anybody else made any.
 #[derive(Debug)]
 pub struct Transactions {
     client: Client,

@@ -125,7 +125,7 @@ pub fn read(payload: &[u8]) -> Option<Address> {
             _ => {}
         }
     }
-    // On a point-to-point device the other end stands in the attribute without "local".
+    // On a point-to-point device the other end is in the attribute without "local".
     let address = IpNet::new(local.or(address)?, prefix).ok()?;
     Some(Address {
         index: header_u32(header, 4),

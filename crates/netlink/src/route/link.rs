@@ -14,10 +14,12 @@ const NAME: u16 = 3;
 const MTU: u16 = 4;
 const LINK: u16 = 5;
 const MASTER: u16 = 10;
+const TX_QUEUE_LENGTH: u16 = 13;
 const OPERATIONAL_STATE: u16 = 16;
 const LINK_INFO: u16 = 18;
 const NAMESPACE_FD: u16 = 28;
 const EXTENDED_MASK: u16 = 29;
+const PROMISCUITY: u16 = 30;
 const TX_QUEUES: u16 = 31;
 const RX_QUEUES: u16 = 32;
 const LINK_NAMESPACE_ID: u16 = 37;
@@ -35,6 +37,8 @@ const NETKIT_FORWARD: u32 = 0;
 const FLAG_UP: u32 = 1;
 const FLAG_LOOPBACK: u32 = 8;
 const FLAG_RUNNING: u32 = 0x40;
+const FLAG_PROMISCUOUS: u32 = 0x100;
+const FLAG_ALL_MULTICAST: u32 = 0x200;
 const FLAG_LOWER_UP: u32 = 0x1_0000;
 /// Leaves statistics out of answers.
 const SKIP_STATISTICS: u32 = 8;
@@ -76,6 +80,12 @@ pub struct Link {
     pub vxlan: Option<Vxlan>,
     /// Whether a BPF program sees its packets before the kernel does.
     pub xdp: bool,
+    /// Whether it takes packets for other stations, for whatever reason.
+    pub promiscuous: bool,
+    /// Whether it was asked to take all multicast packets.
+    pub all_multicast: bool,
+    /// How many packets may wait to be sent.
+    pub tx_queue_length: u32,
 }
 
 /// The settings of a VXLAN device.
@@ -166,6 +176,12 @@ pub struct LinkChange {
     pub name: Option<String>,
     /// The namespace to move to.
     pub namespace: Option<Arc<OwnedFd>>,
+    /// Whether it takes packets for other stations.
+    pub promiscuous: Option<bool>,
+    /// Whether it takes all multicast packets.
+    pub all_multicast: Option<bool>,
+    /// How many packets may wait to be sent.
+    pub tx_queue_length: Option<u32>,
 }
 
 impl fmt::Display for LinkRef {
@@ -284,8 +300,15 @@ impl NewLink {
 
 impl LinkChange {
     pub(crate) fn request(&self, link: &LinkRef) -> Request {
-        let flags = if self.up == Some(true) { FLAG_UP } else { 0 };
-        let mask = if self.up.is_some() { FLAG_UP } else { 0 };
+        let (mut flags, mut mask) = (0, 0);
+        for (wanted, flag) in [
+            (self.up, FLAG_UP),
+            (self.promiscuous, FLAG_PROMISCUOUS),
+            (self.all_multicast, FLAG_ALL_MULTICAST),
+        ] {
+            flags |= if wanted == Some(true) { flag } else { 0 };
+            mask |= if wanted.is_some() { flag } else { 0 };
+        }
         let mut writer = write_ref(link, flags, mask);
         if let (Some(name), LinkRef::Index(_)) = (&self.name, link) {
             writer.text(NAME, name);
@@ -298,6 +321,9 @@ impl LinkChange {
         }
         if let Some(master) = self.master {
             writer.u32(MASTER, master);
+        }
+        if let Some(length) = self.tx_queue_length {
+            writer.u32(TX_QUEUE_LENGTH, length);
         }
         if let Some(namespace) = &self.namespace {
             writer.bytes(NAMESPACE_FD, &namespace.as_raw_fd().to_ne_bytes());
@@ -336,6 +362,7 @@ pub fn read(payload: &[u8]) -> Option<Link> {
         running: flags & FLAG_RUNNING != 0,
         lower_up: flags & FLAG_LOWER_UP != 0,
         loopback: flags & FLAG_LOOPBACK != 0,
+        all_multicast: flags & FLAG_ALL_MULTICAST != 0,
         ..Link::default()
     };
     for attribute in attributes(rest) {
@@ -346,6 +373,8 @@ pub fn read(payload: &[u8]) -> Option<Link> {
             MASTER => link.master = attribute.u32(),
             LINK => link.peer_index = attribute.u32(),
             LINK_NAMESPACE_ID => link.peer_namespace = attribute.i32(),
+            PROMISCUITY => link.promiscuous = attribute.u32().is_some_and(|reasons| reasons > 0),
+            TX_QUEUE_LENGTH => link.tx_queue_length = attribute.u32().unwrap_or_default(),
             TX_QUEUES => link.tx_queues = attribute.u32().unwrap_or_default(),
             RX_QUEUES => link.rx_queues = attribute.u32().unwrap_or_default(),
             XDP => {

@@ -165,7 +165,7 @@ pub(crate) fn dump_request(family: Family, index: Option<u32>) -> Request {
     Request { message_type: GET_NEIGHBOUR, flags: 0, payload: writer.finish() }
 }
 
-/// The request for the forwarding table of one device. The device stands in the header, which is where forwarding
+/// The request for the forwarding table of one device. The device is in the header, which is where forwarding
 /// dumps look for it.
 pub(crate) fn dump_forwarding_request(index: u32) -> Request {
     let header = header(FORWARDING, index, 0, 0);

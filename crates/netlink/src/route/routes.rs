@@ -17,6 +17,7 @@ const PREFERRED_SOURCE: u16 = 7;
 const METRICS: u16 = 8;
 const MULTIPATH: u16 = 9;
 const TABLE: u16 = 15;
+const VIA: u16 = 18;
 const METRIC_MTU: u16 = 2;
 const ONLINK: u32 = 4;
 const CLONED: u32 = 0x200;
@@ -86,8 +87,19 @@ pub struct Route {
     pub onlink: bool,
     /// The largest packet on this route.
     pub mtu: Option<u32>,
-    /// Whether it has several next hops, which are not read. Only found.
-    pub multipath: bool,
+    /// Several next hops that share the packets, in place of device and gateway.
+    pub hops: Vec<Hop>,
+}
+
+/// One of several next hops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Hop {
+    /// By which device.
+    pub device: u32,
+    /// By which neighbour.
+    pub gateway: Option<IpAddr>,
+    /// Whether the gateway counts as reachable on the device whatever its address.
+    pub onlink: bool,
 }
 
 impl Route {
@@ -106,7 +118,7 @@ impl Route {
             source: None,
             onlink: false,
             mtu: None,
-            multipath: false,
+            hops: Vec::new(),
         }
     }
 
@@ -144,7 +156,14 @@ impl Route {
             writer.address(DESTINATION, self.destination.network());
         }
         if let Some(gateway) = self.gateway {
-            writer.address(GATEWAY, gateway);
+            write_gateway(&mut writer, self.family(), gateway);
+        }
+        if !self.hops.is_empty() {
+            writer.nested_plain(MULTIPATH, |list| {
+                for hop in &self.hops {
+                    hop.write(list, self.family());
+                }
+            });
         }
         if let Some(device) = self.device {
             writer.u32(OUT, device);
@@ -180,6 +199,66 @@ impl Route {
 
     pub(crate) fn delete_request(&self) -> Request {
         Request { message_type: DEL_ROUTE, flags: 0, payload: self.payload() }
+    }
+}
+
+/// A neighbour of the other family needs an attribute that says which.
+fn write_gateway(writer: &mut Writer, family: Family, gateway: IpAddr) {
+    if Family::of(&gateway) == family {
+        writer.address(GATEWAY, gateway);
+        return;
+    }
+    let mut value = u16::from(Family::of(&gateway).number()).to_ne_bytes().to_vec();
+    match gateway {
+        IpAddr::V4(address) => value.extend(address.octets()),
+        IpAddr::V6(address) => value.extend(address.octets()),
+    }
+    writer.bytes(VIA, &value);
+}
+
+/// Reads a neighbour of the other family.
+fn read_via(attribute: &Attribute<'_>) -> Option<IpAddr> {
+    let address = attribute.value.get(2..)?;
+    if let Ok(octets) = <[u8; 4]>::try_from(address) {
+        return Some(Ipv4Addr::from(octets).into());
+    }
+    <[u8; 16]>::try_from(address).ok().map(|octets| Ipv6Addr::from(octets).into())
+}
+
+impl Hop {
+    /// The length of a next hop's own header: length, flags, weight, device.
+    const HEADER: usize = 8;
+
+    fn write(&self, list: &mut Writer, family: Family) {
+        let mut attributes = Writer::new(&[]);
+        if let Some(gateway) = self.gateway {
+            write_gateway(&mut attributes, family, gateway);
+        }
+        let attributes = attributes.finish();
+        let length = u16::try_from(Self::HEADER + attributes.len()).unwrap_or(u16::MAX);
+        let flags = if self.onlink { 4 } else { 0 };
+        let mut bytes = length.to_ne_bytes().to_vec();
+        bytes.extend([flags, 0]);
+        bytes.extend(self.device.to_ne_bytes());
+        bytes.extend(attributes);
+        list.raw(&bytes);
+    }
+
+    fn read_all(mut bytes: &[u8]) -> Vec<Self> {
+        let mut hops = Vec::new();
+        while let Some(&[low, high, flags, _, a, b, c, d]) = bytes.first_chunk::<8>() {
+            let length = usize::from(u16::from_ne_bytes([low, high]));
+            let Some(inside) = bytes.get(Self::HEADER..length) else { break };
+            let gateway = attributes(inside).find_map(|attribute| match attribute.number {
+                GATEWAY => attribute.address(),
+                VIA => read_via(&attribute),
+                _ => None,
+            });
+            let device = u32::from_ne_bytes([a, b, c, d]);
+            hops.push(Self { device, gateway, onlink: u32::from(flags) & ONLINK != 0 });
+            bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+        }
+        hops
     }
 }
 
@@ -266,6 +345,22 @@ pub(crate) fn dump_request(filter: &RouteFilter) -> Request {
     Request { message_type: GET_ROUTE, flags: 0, payload: writer.finish() }
 }
 
+/// The request for the route that packets to this address take.
+pub(crate) fn lookup_request(address: IpAddr) -> Request {
+    let family = Family::of(&address);
+    let mut header = [0; 12];
+    (header[0], header[1]) = (family.number(), family.host_prefix());
+    let mut writer = Writer::new(&header);
+    writer.address(DESTINATION, address);
+    Request { message_type: GET_ROUTE, flags: 0, payload: writer.finish() }
+}
+
+/// The device of the answer to a [`lookup_request`], which is an entry of the route cache for [`read`].
+pub(crate) fn read_device(payload: &[u8]) -> Option<u32> {
+    let (_, rest) = split_header::<12>(payload)?;
+    attributes(rest).find(|attribute| attribute.number == OUT)?.u32()
+}
+
 /// Reads a route; `None` for a message that is none, and for entries of the route cache.
 #[must_use]
 pub fn read(payload: &[u8]) -> Option<Route> {
@@ -297,7 +392,8 @@ pub fn read(payload: &[u8]) -> Option<Route> {
             PREFERRED_SOURCE => route.source = attribute.address(),
             TABLE => route.table = attribute.u32().unwrap_or(route.table),
             METRICS => route.mtu = read_mtu(&attribute),
-            MULTIPATH => route.multipath = true,
+            MULTIPATH => route.hops = Hop::read_all(attribute.value),
+            VIA => route.gateway = read_via(&attribute),
             _ => {}
         }
     }

@@ -12,7 +12,7 @@ pub(super) const LENGTH: usize = 32;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PublicKey([u8; LENGTH]);
 
-/// A text that is no key.
+/// A text that is not a key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a WireGuard key is {LENGTH} bytes in base64 and not all zero")]
 pub struct InvalidKey;

@@ -1,6 +1,8 @@
 //! The real kernel, in network namespaces that each test makes and removes.
 
+mod connections;
 mod namespaces;
+mod nflog;
 mod objects;
 mod watching;
 mod wireguard;

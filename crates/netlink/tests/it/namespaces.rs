@@ -30,6 +30,17 @@ impl TestNamespace {
     }
 }
 
+impl TestNamespace {
+    /// Loads rules of nftables.
+    pub(crate) fn nft(&self, rules: &str) -> Result<()> {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.name, "nft", "-f", "-"]);
+        let output = testkit::finish(command, rules)?;
+        ensure!(output.status.success(), "nft: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(())
+    }
+}
+
 impl Drop for TestNamespace {
     fn drop(&mut self) {
         let _ = ip(&["netns", "del", &self.name]);
@@ -59,10 +70,7 @@ fn only_the_thread_inside_is_inside() -> Result<()> {
 #[test]
 fn what_is_no_namespace_is_told() {
     let missing = Namespace::open(Path::new("/var/run/netns/nl-there-is-none")).unwrap_err();
-    assert!(
-        missing.is_missing() && missing.to_string().contains("there is no network namespace"),
-        "{missing}"
-    );
+    assert!(missing.is_missing() && missing.to_string().contains("no network namespace"), "{missing}");
     let other = Namespace::open(Path::new("/proc/version")).unwrap_err();
     assert!(other.is_missing() && other.to_string().contains("is not a network namespace"), "{other}");
 }

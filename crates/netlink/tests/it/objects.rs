@@ -276,3 +276,53 @@ fn thousands_of_routes_in_one_batch() -> Result<()> {
     assert_eq!(kernel.routes(&filter)?.len(), usize::try_from(COUNT)?);
     Ok(())
 }
+
+/// Routes with several next hops, and of one family by a neighbour of the other, are read as written.
+#[test]
+fn routes_with_several_next_hops() -> Result<()> {
+    let id = std::process::id();
+    let host = testkit::network::Namespace::new(&format!("nlm{id}"))?;
+    host.batch(
+        "link add d0 type veth peer name p0\nlink add d1 type veth peer name p1\nlink set p0 up\nlink set p1 up\naddr add 10.7.0.1/24 dev d0\naddr add 10.8.0.1/24 dev d1\n\
+         addr add fd07::1/64 dev d0\naddr add fd08::1/64 dev d1\nlink set d0 up\nlink set d1 up",
+    )?;
+    host.run(|| -> Result<()> {
+        let mut kernel = Handle::open()?;
+        let index = |kernel: &mut Handle, name: &str| -> Result<u32> {
+            Ok(kernel.link(&name.into())?.expect("a device").index)
+        };
+        let (d0, d1) = (index(&mut kernel, "d0")?, index(&mut kernel, "d1")?);
+        let hop = |device, gateway: &str| netlink::Hop {
+            device,
+            gateway: Some(gateway.parse().expect("an address")),
+            onlink: false,
+        };
+        let v4 = Route {
+            protocol: 12,
+            metric: Some(1024),
+            hops: vec![hop(d0, "10.7.0.2"), hop(d1, "10.8.0.2")],
+            ..Route::new("10.1.0.0/26".parse()?)
+        };
+        let v6 = Route {
+            protocol: 12,
+            metric: Some(1024),
+            hops: vec![hop(d0, "fd07::2"), hop(d1, "fd08::2")],
+            ..Route::new("fd01::/64".parse()?)
+        };
+        let mixed = Route {
+            protocol: 12,
+            metric: Some(7),
+            ..Route::via("10.2.0.0/26".parse()?, "fe80::9".parse()?, d0)
+        };
+        let operations: Vec<Operation> =
+            [&v4, &v6, &mixed].into_iter().map(|route| Operation::ReplaceRoute(route.clone())).collect();
+        first_failure(kernel.apply(&operations))?;
+        for (family, expected) in [(Family::V4, vec![v4, mixed]), (Family::V6, vec![v6])] {
+            let filter = RouteFilter { protocol: Some(12), ..RouteFilter::all(family) };
+            let mut found = kernel.routes(&filter)?;
+            found.sort();
+            assert_eq!(found, expected);
+        }
+        Ok(())
+    })?
+}

@@ -33,15 +33,15 @@ pub enum MethodError {
     /// An element of the list is empty.
     #[error("'{0}' has an empty element, which would fit everything: remove it")]
     Empty(String),
-    /// An element is no range.
-    #[error("'{method}' has an element that is no range: {reason}")]
+    /// An element is not a range.
+    #[error("'{method}' has an element that is not a range: {reason}")]
     Range {
         /// The method as written.
         method: String,
         /// What is wrong.
         reason: String,
     },
-    /// An element is no regular expression.
+    /// An element is not a regular expression.
     #[error("'{expression}' is not a regular expression: {reason}")]
     Expression {
         /// As written.

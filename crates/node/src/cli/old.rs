@@ -89,8 +89,7 @@ pub fn help() -> String {
 }
 
 /// Flags of parts that this version does not have.
-const ABSENT: [&str; 6] =
-    ["bpf", "flows", "confd", "confd-run-once", "confd-keep-stage-file", "confd-confdir"];
+const ABSENT: [&str; 1] = ["bpf"];
 
 /// Reads the flags; the program's name is not among them.
 ///

@@ -1,10 +1,11 @@
 //! The variables as tables: what is written, what is meant.
 
 use super::*;
-use crate::testing::Variables;
+use daemon::Variables;
+use daemon::log::LevelFilter;
 
 fn read(variables: &[(&str, &str)]) -> Settings {
-    Settings::read(&Variables::new(variables)).expect("usable variables")
+    Settings::read(&Variables::new(variables.iter().copied())).expect("usable variables")
 }
 
 #[test]
@@ -12,15 +13,15 @@ fn nothing_set_means_the_defaults() {
     let settings = read(&[]);
     assert_eq!(settings.nodename_file, PathBuf::from("/var/lib/calico/nodename"));
     assert_eq!(settings.shutdown_file, PathBuf::from("/var/lib/calico/shutdownTS"));
-    assert_eq!(settings.backend, Backend::Bird);
-    assert_eq!(settings.ipv4.address, AddressSetting::Unset);
-    assert_eq!(settings.ipv4.method, "first-found");
-    assert_eq!(settings.felix_health_address, ("localhost".to_owned(), 9099));
+    assert_eq!(settings.backend(), Backend::Bird);
+    assert_eq!(settings.ipv4, AddressSetting::Unset);
+    assert_eq!(settings.ipv4_method, "first-found");
+    assert_eq!((settings.felix_health_host.as_str(), settings.felix_health_port), ("localhost", 9099));
     assert_eq!(settings.poll_interval, Duration::from_secs(60));
     assert_eq!(settings.cni_service_account, "calico-cni-plugin");
     assert_eq!(settings.node_user_id, 1000);
-    assert!(settings.manage_cni && settings.ipv6_support && settings.ipv4_pool.nat_outgoing);
-    assert!(!settings.ipv6_pool.nat_outgoing && !settings.wait_for_datastore && !settings.no_default_pools);
+    assert!(settings.manage_cni && settings.ipv6_support && settings.ipv4_pool_nat_outgoing);
+    assert!(!settings.ipv6_pool_nat_outgoing && !settings.wait_for_datastore && !settings.no_default_pools);
 }
 
 #[test]
@@ -39,8 +40,8 @@ fn a_node_of_gke() {
         // Not looked at without networking.
         ("AS", "nonsense"),
     ]);
-    assert_eq!(settings.backend, Backend::None);
-    assert_eq!(settings.ipv4.address, AddressSetting::Autodetect);
+    assert_eq!(settings.backend(), Backend::None);
+    assert_eq!(settings.ipv4, AddressSetting::Autodetect);
     assert_eq!(settings.as_number, None);
     assert!(settings.no_default_pools && settings.wait_for_datastore && settings.felix_health);
     assert!(!settings.ipv6_support);
@@ -60,8 +61,8 @@ fn switches_take_calicos_words() {
     ] {
         let settings =
             read(&[("CALICO_IPV4POOL_NAT_OUTGOING", value), ("CALICO_IPV6POOL_NAT_OUTGOING", value)]);
-        assert_eq!(settings.ipv4_pool.nat_outgoing, expected, "{value}");
-        assert_eq!(settings.ipv6_pool.nat_outgoing, expected, "{value}");
+        assert_eq!(settings.ipv4_pool_nat_outgoing, expected, "{value}");
+        assert_eq!(settings.ipv6_pool_nat_outgoing, expected, "{value}");
     }
     // Other variables want exactly one word.
     assert!(!read(&[("WAIT_FOR_DATASTORE", "yes")]).wait_for_datastore);
@@ -76,8 +77,8 @@ fn addresses_and_backends() {
         ("none", AddressSetting::Leave),
         ("10.0.0.1/24", AddressSetting::Given("10.0.0.1/24".into())),
     ] {
-        assert_eq!(read(&[("IP", value)]).ipv4.address, expected);
-        assert_eq!(read(&[("IP6", value)]).ipv6.address, expected);
+        assert_eq!(read(&[("IP", value)]).ipv4, expected);
+        assert_eq!(read(&[("IP6", value)]).ipv6, expected);
     }
     for (variables, expected) in [
         (vec![("CALICO_NETWORKING_BACKEND", "vxlan")], Backend::Vxlan),
@@ -85,13 +86,25 @@ fn addresses_and_backends() {
         (vec![("CALICO_NETWORKING", "false"), ("CALICO_NETWORKING_BACKEND", "bird")], Backend::None),
         (vec![("CALICO_NETWORKING", "true"), ("CALICO_NETWORKING_BACKEND", "none")], Backend::Bird),
     ] {
-        assert_eq!(read(&variables).backend, expected, "{variables:?}");
+        assert_eq!(read(&variables).backend(), expected, "{variables:?}");
+    }
+}
+
+#[test]
+fn bgp_is_spoken_by_this_program_unless_bird_is_asked_for() {
+    for (value, expected) in [
+        (vec![], BgpSpeaker::Native),
+        (vec![("TORTIE_BGP_SPEAKER", "native")], BgpSpeaker::Native),
+        (vec![("TORTIE_BGP_SPEAKER", "bird")], BgpSpeaker::Bird),
+        (vec![("TORTIE_BGP_SPEAKER", "frr")], BgpSpeaker::Native),
+    ] {
+        assert_eq!(read(&value).bgp_speaker, expected, "{value:?}");
     }
 }
 
 #[test]
 fn all_mistakes_are_told_at_once() {
-    let variables = Variables::new(&[("AS", "1.2.3"), ("FELIX_HEALTHPORT", "70000"), ("NODE_USER_ID", "me")]);
+    let variables = Variables::new([("AS", "1.2.3"), ("FELIX_HEALTHPORT", "70000"), ("NODE_USER_ID", "me")]);
     let mistakes = Settings::read(&variables).expect_err("mistakes");
     let text = mistakes.to_string();
     assert_eq!(mistakes.0.len(), 3, "{text}");
@@ -104,9 +117,9 @@ fn all_mistakes_are_told_at_once() {
 fn a_wrong_interval_or_level_does_not_keep_a_node_down() {
     let settings = read(&[("AUTODETECT_POLL_INTERVAL", "often"), ("CALICO_STARTUP_LOGLEVEL", "loud")]);
     assert_eq!(settings.poll_interval, Duration::from_secs(60));
-    assert_eq!(settings.log_level, tracing::Level::INFO);
+    assert_eq!(settings.log_level, LevelFilter::INFO);
     assert_eq!(read(&[("AUTODETECT_POLL_INTERVAL", "1m30s")]).poll_interval, Duration::from_secs(90));
-    assert_eq!(read(&[("CALICO_STARTUP_LOGLEVEL", "WARNING")]).log_level, tracing::Level::WARN);
+    assert_eq!(read(&[("CALICO_STARTUP_LOGLEVEL", "WARNING")]).log_level, LevelFilter::WARN);
 }
 
 #[test]
@@ -116,5 +129,8 @@ fn the_table_is_in_order_and_makes_a_page() {
     sorted.sort_unstable();
     sorted.dedup();
     assert_eq!(names, sorted);
-    assert!(reference_page().contains("| `FELIX_HEALTHPORT` | `9099` | Where Felix serves its health. |"));
+    assert!(
+        settings::page(VARIABLES)
+            .contains("| `FELIX_HEALTHPORT` | `9099` | Where Felix serves its health. |")
+    );
 }

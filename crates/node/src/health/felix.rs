@@ -13,8 +13,8 @@ const LONGEST_ANSWER: u64 = 4096;
 
 /// Asks Felix; `probe` is `liveness` or `readiness`.
 pub(super) async fn ask(context: &Context, kind: &str, patience: Duration) -> Result<(), String> {
-    let (host, port) = &context.settings.felix_health_address;
-    probe(host, *port, kind, patience).await
+    let (host, port) = (&context.settings.felix_health_host, context.settings.felix_health_port);
+    probe(host, port, kind, patience).await
 }
 
 /// Asks any component that serves its health; `probe` is `liveness` or `readiness`.

@@ -1,6 +1,8 @@
 //! Whether a service of the node runs: under our own supervision, or under runit's in a container of Calico's.
 
 use crate::context::Context;
+use crate::supervise::plan::{CONFD, NATIVE_SPEAKER};
+use model::IpVersion;
 use std::path::PathBuf;
 
 /// Where our supervision keeps one file per running service, with its process id.
@@ -9,10 +11,19 @@ pub(crate) const SERVICES: &str = "/var/run/calico/services";
 /// Where runit's services are in Calico's container.
 const RUNIT: &str = "/etc/service/enabled";
 
-/// Whether the node is meant to run this service.
+/// Whether our own supervision is meant to run this service.
+pub(super) fn is_supervised(context: &Context, service: &str) -> bool {
+    context.path(SERVICES).join(service).exists()
+}
+
+/// Whether the node is meant to speak BGP in this family.
 #[must_use]
-pub fn is_enabled(context: &Context, service: &str) -> bool {
-    context.path(SERVICES).join(service).exists() || runit(context, service).join("run").exists()
+pub fn speaks_bgp(context: &Context, family: IpVersion) -> bool {
+    let is_ours = [NATIVE_SPEAKER, CONFD].iter().any(|service| is_supervised(context, service));
+    // A node without IPv6 may have no daemon for it.
+    let sockets = bird_control::sockets(family, &[context.path("/var/run/calico")]);
+    let has_daemon = family == IpVersion::V4 || sockets.iter().any(|socket| socket.exists());
+    (is_ours && has_daemon) || runit(context, bird_control::daemon(family)).join("run").exists()
 }
 
 fn runit(context: &Context, service: &str) -> PathBuf {

@@ -9,9 +9,9 @@
 
 use crate::autodetect::{DetectError, Facts, Interface, Method, detect, reported, with_network};
 use crate::environment::{AddressSetting, FamilySettings, Settings};
-use crate::family::Family;
 use api::scalars::IpOrCidr;
 use api::{Node, NodeInterface};
+use model::IpVersion;
 
 /// What the host and Kubernetes say, for both families.
 #[derive(Clone, Debug, Default)]
@@ -38,12 +38,12 @@ pub struct Addresses {
 pub enum AddressError {
     /// Autodetection found nothing, and nothing is stored.
     #[error(
-        "failed to autodetect an {family} address with {variable}={method}: {source}. Choose another method in {variable}, \
+        "failed to autodetect an IPv{family} address with {variable}={method}: {source}. Choose another method in {variable}, \
          or set {address_variable} to the address itself"
     )]
     NotDetected {
         /// Of which family.
-        family: Family,
+        family: IpVersion,
         /// The variable of the method.
         variable: &'static str,
         /// The method as written.
@@ -54,11 +54,11 @@ pub enum AddressError {
         #[source]
         source: Box<DetectError>,
     },
-    /// What is set is no address of the family.
-    #[error("{variable}={value} is not an {family} address or CIDR: {reason}")]
+    /// What is set is not an address of the family.
+    #[error("{variable}={value} is not an IPv{family} address or CIDR: {reason}")]
     Given {
         /// Of which family.
-        family: Family,
+        family: IpVersion,
         /// The variable.
         variable: &'static str,
         /// What it holds.
@@ -66,13 +66,13 @@ pub enum AddressError {
         /// What is wrong with it.
         reason: String,
     },
-    /// What is stored is no address.
+    /// What is stored is not an address.
     #[error(
-        "the stored {family} address of the node, '{value}', cannot be read: {reason}. Set {variable} to replace it"
+        "the stored IPv{family} address of the node, '{value}', cannot be read: {reason}. Set {variable} to replace it"
     )]
     Stored {
         /// Of which family.
-        family: Family,
+        family: IpVersion,
         /// What is stored.
         value: String,
         /// What is wrong with it.
@@ -98,9 +98,19 @@ pub fn settle(settings: &Settings, node: &Node, facts: &HostFacts<'_>) -> Result
         node.spec.bgp.as_ref().map_or((&empty, &empty), |bgp| (&bgp.ipv4_address, &bgp.ipv6_address));
     let mut addresses = Addresses::default();
     let warnings = &mut addresses.warnings;
-    let ipv4 = Choice { family: Family::V4, settings: &settings.ipv4, stored: stored.0, facts: &facts.ipv4 };
+    let ipv4 = Choice {
+        family: IpVersion::V4,
+        settings: settings.family(IpVersion::V4),
+        stored: stored.0,
+        facts: &facts.ipv4,
+    };
     addresses.ipv4 = ipv4.settle(warnings)?;
-    let ipv6 = Choice { family: Family::V6, settings: &settings.ipv6, stored: stored.1, facts: &facts.ipv6 };
+    let ipv6 = Choice {
+        family: IpVersion::V6,
+        settings: settings.family(IpVersion::V6),
+        stored: stored.1,
+        facts: &facts.ipv6,
+    };
     addresses.ipv6 = ipv6.settle(warnings)?;
     if addresses.ipv4.is_empty() && addresses.ipv6.is_empty() {
         return Err(AddressError::None);
@@ -113,10 +123,9 @@ pub fn settle(settings: &Settings, node: &Node, facts: &HostFacts<'_>) -> Result
 /// # Errors
 /// Never: the expressions are ours.
 pub fn interfaces(settings: &Settings, interfaces: &[Interface]) -> Result<Vec<NodeInterface>, DetectError> {
-    let families: Vec<Family> = [(Family::V4, &settings.ipv4), (Family::V6, &settings.ipv6)]
+    let families: Vec<IpVersion> = IpVersion::BOTH
         .into_iter()
-        .filter(|(_, settings)| settings.address.lists_interfaces())
-        .map(|(family, _)| family)
+        .filter(|version| settings.family(*version).address.lists_interfaces())
         .collect();
     if families.is_empty() {
         return Ok(Vec::new());
@@ -131,18 +140,18 @@ pub fn interfaces(settings: &Settings, interfaces: &[Interface]) -> Result<Vec<N
 
 /// The choice for one family.
 struct Choice<'a> {
-    family: Family,
-    settings: &'a FamilySettings,
+    family: IpVersion,
+    settings: FamilySettings<'a>,
     stored: &'a IpOrCidr,
     facts: &'a Facts<'a>,
 }
 
 impl Choice<'_> {
     fn settle(&self, warnings: &mut Vec<String>) -> Result<IpOrCidr, AddressError> {
-        match &self.settings.address {
+        match self.settings.address {
             AddressSetting::Autodetect => self.detected(warnings),
             // IPv4 is looked for even when nobody asks, as long as there is none.
-            AddressSetting::Unset if self.family == Family::V4 && self.stored.is_empty() => {
+            AddressSetting::Unset if self.family == IpVersion::V4 && self.stored.is_empty() => {
                 self.detected(warnings)
             }
             AddressSetting::Unset | AddressSetting::Leave => self.kept(warnings),
@@ -151,7 +160,7 @@ impl Choice<'_> {
     }
 
     fn detected(&self, warnings: &mut Vec<String>) -> Result<IpOrCidr, AddressError> {
-        let outcome = Method::parse(&self.settings.method)
+        let outcome = Method::parse(self.settings.method)
             .map_err(DetectError::from)
             .and_then(|method| detect(&method, self.family, self.facts));
         match outcome {
@@ -163,13 +172,13 @@ impl Choice<'_> {
                     return Err(AddressError::NotDetected {
                         family: self.family,
                         variable,
-                        method: self.settings.method.clone(),
+                        method: self.settings.method.to_owned(),
                         address_variable,
                         source: Box::new(error),
                     });
                 }
                 warnings.push(format!(
-                    "autodetection of the {} address failed, keeping {}: {error}",
+                    "autodetection of the IPv{} address failed, keeping {}: {error}",
                     self.family, self.stored
                 ));
                 self.kept(warnings)
@@ -204,7 +213,7 @@ impl Choice<'_> {
         }
         self.confirm(network.address(), warnings);
         // A lone IPv4 address gains the network of its interface: without it every peer would look far away.
-        let complete = if self.family == Family::V4 && !text.contains('/') {
+        let complete = if self.family == IpVersion::V4 && !text.contains('/') {
             with_network(self.facts.interfaces, network.address())
         } else {
             None
@@ -221,8 +230,8 @@ impl Choice<'_> {
     /// The variables of the address and of the method.
     fn variables(&self) -> (&'static str, &'static str) {
         match self.family {
-            Family::V4 => ("IP", "IP_AUTODETECTION_METHOD"),
-            Family::V6 => ("IP6", "IP6_AUTODETECTION_METHOD"),
+            IpVersion::V4 => ("IP", "IP_AUTODETECTION_METHOD"),
+            IpVersion::V6 => ("IP6", "IP6_AUTODETECTION_METHOD"),
         }
     }
 }
@@ -230,7 +239,8 @@ impl Choice<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Variables, node_with};
+    use crate::testing::node_with;
+    use daemon::Variables;
 
     fn host() -> Vec<Interface> {
         let net = |text: &str| text.parse().expect("a network");
@@ -249,7 +259,7 @@ mod tests {
         stored: (&str, &str),
         interfaces: &[Interface],
     ) -> Result<Addresses, AddressError> {
-        let settings = Settings::read(&Variables::new(variables)).expect("usable variables");
+        let settings = Settings::read(&Variables::new(variables.iter().copied())).expect("usable variables");
         let facts = Facts { interfaces, ..Facts::default() };
         settle(&settings, &node_with(stored.0, stored.1), &HostFacts { ipv4: facts.clone(), ipv6: facts })
     }
@@ -320,7 +330,8 @@ mod tests {
     fn interfaces_of_the_families_that_are_asked_for() {
         let interfaces = host();
         let told = |variables: &[(&str, &str)]| {
-            let settings = Settings::read(&Variables::new(variables)).expect("usable variables");
+            let settings =
+                Settings::read(&Variables::new(variables.iter().copied())).expect("usable variables");
             let told = super::interfaces(&settings, &interfaces).expect("interfaces");
             told.into_iter().map(|interface| interface.addresses.join(" ")).collect::<Vec<_>>()
         };

@@ -7,7 +7,7 @@ use api::{
 };
 
 /// The name of objects that hold for the whole cluster.
-pub const GLOBAL: &str = "default";
+pub const GLOBAL: &str = api::words::GLOBAL_NAME;
 
 /// The name of the Felix settings of one node.
 #[must_use]

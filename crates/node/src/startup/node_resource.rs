@@ -2,13 +2,11 @@
 
 use super::addresses::Addresses;
 use crate::environment::{Backend, Settings};
-use crate::family::Family;
 use api::scalars::IpOrCidr;
+use api::words::KUBERNETES;
 use api::{Node, NodeBGPSpec, NodeInterface, OrchRef};
+use model::IpVersion;
 use std::net::IpAddr;
-
-/// What Calico calls Kubernetes in a node's references.
-const KUBERNETES: &str = "k8s";
 
 /// The resource as it should be. Without networking, addresses and BGP are not Calico's to write.
 #[must_use]
@@ -18,7 +16,7 @@ pub fn desired(stored: &Node, settings: &Settings, found: Option<(&Addresses, Ve
         let mut bgp = node.spec.bgp.take().unwrap_or_default();
         bgp.ipv4_address = addresses.ipv4.clone();
         bgp.ipv6_address = addresses.ipv6.clone();
-        if settings.backend != Backend::None && settings.as_number.is_some() {
+        if settings.backend() != Backend::None && settings.as_number.is_some() {
             bgp.as_number = settings.as_number;
         }
         node.spec.bgp = Some(bgp).filter(|bgp| *bgp != NodeBGPSpec::default());
@@ -34,13 +32,13 @@ pub fn desired(stored: &Node, settings: &Settings, found: Option<(&Addresses, Ve
 
 /// The resource without addresses of these families; nothing when that changes nothing.
 #[must_use]
-pub fn without_addresses(stored: &Node, families: &[Family]) -> Option<Node> {
+pub fn without_addresses(stored: &Node, families: &[IpVersion]) -> Option<Node> {
     let mut node = stored.clone();
     let mut bgp = node.spec.bgp.take()?;
     for family in families {
         match family {
-            Family::V4 => bgp.ipv4_address = IpOrCidr::default(),
-            Family::V6 => bgp.ipv6_address = IpOrCidr::default(),
+            IpVersion::V4 => bgp.ipv4_address = IpOrCidr::default(),
+            IpVersion::V6 => bgp.ipv6_address = IpOrCidr::default(),
         }
     }
     node.spec.bgp = Some(bgp).filter(|bgp| *bgp != NodeBGPSpec::default());
@@ -49,10 +47,10 @@ pub fn without_addresses(stored: &Node, families: &[Family]) -> Option<Node> {
 
 /// Another node has one of our addresses.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("node '{other}' already uses the {family} address {address}")]
+#[error("node '{other}' already uses the IPv{family} address {address}")]
 pub struct Conflict {
     /// Of which family.
-    pub family: Family,
+    pub family: IpVersion,
     /// The address.
     pub address: IpAddr,
     /// The other node.
@@ -61,10 +59,10 @@ pub struct Conflict {
 
 /// Why conflicts cannot be looked for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the {family} address '{value}' of node '{node}' cannot be read: {reason}")]
+#[error("the IPv{family} address '{value}' of node '{node}' cannot be read: {reason}")]
 pub struct UnreadableAddress {
     /// Of which family.
-    pub family: Family,
+    pub family: IpVersion,
     /// Whose.
     pub node: String,
     /// What is stored.
@@ -79,7 +77,7 @@ pub struct UnreadableAddress {
 /// When an address cannot be read: it might be ours.
 pub fn conflicts(node: &Node, others: &[Node]) -> Result<Vec<Conflict>, UnreadableAddress> {
     let mut found = Vec::new();
-    for family in [Family::V4, Family::V6] {
+    for family in [IpVersion::V4, IpVersion::V6] {
         let Some(ours) = address(node, family)? else { continue };
         for other in others.iter().filter(|other| other.metadata.name != node.metadata.name) {
             if address(other, family)? == Some(ours) {
@@ -90,11 +88,11 @@ pub fn conflicts(node: &Node, others: &[Node]) -> Result<Vec<Conflict>, Unreadab
     Ok(found)
 }
 
-fn address(node: &Node, family: Family) -> Result<Option<IpAddr>, UnreadableAddress> {
+fn address(node: &Node, family: IpVersion) -> Result<Option<IpAddr>, UnreadableAddress> {
     let Some(bgp) = &node.spec.bgp else { return Ok(None) };
     let text = match family {
-        Family::V4 => &bgp.ipv4_address,
-        Family::V6 => &bgp.ipv6_address,
+        IpVersion::V4 => &bgp.ipv4_address,
+        IpVersion::V6 => &bgp.ipv6_address,
     };
     if text.is_empty() {
         return Ok(None);
@@ -113,10 +111,11 @@ fn address(node: &Node, family: Family) -> Result<Option<IpAddr>, UnreadableAddr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Variables, node_with};
+    use crate::testing::node_with;
+    use daemon::Variables;
 
     fn settings(variables: &[(&str, &str)]) -> Settings {
-        Settings::read(&Variables::new(variables)).expect("usable variables")
+        Settings::read(&Variables::new(variables.iter().copied())).expect("usable variables")
     }
 
     fn found(ipv4: &str, ipv6: &str) -> Addresses {
@@ -155,12 +154,12 @@ mod tests {
     #[test]
     fn addresses_are_taken_back_by_family() {
         let stored = node_with("10.0.0.5/24", "fd00::5/64");
-        let left = without_addresses(&stored, &[Family::V4]).expect("a change");
+        let left = without_addresses(&stored, &[IpVersion::V4]).expect("a change");
         let bgp = left.spec.bgp.as_ref().expect("bgp");
         assert_eq!((bgp.ipv4_address.as_str(), bgp.ipv6_address.as_str()), ("", "fd00::5/64"));
-        let left = without_addresses(&left, &[Family::V6]).expect("a change");
+        let left = without_addresses(&left, &[IpVersion::V6]).expect("a change");
         assert_eq!(left.spec.bgp, None);
-        assert_eq!(without_addresses(&left, &[Family::V4, Family::V6]), None);
+        assert_eq!(without_addresses(&left, &[IpVersion::V4, IpVersion::V6]), None);
         assert_eq!(without_addresses(&stored, &[]), None);
     }
 

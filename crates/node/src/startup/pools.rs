@@ -1,10 +1,10 @@
 //! The default pools: which ones to make, from the variables, kubeadm's settings, what exists and what the host uses.
 
 use crate::environment::{PoolSettings, Settings};
-use crate::family::Family;
 use api::scalars::Cidr;
 use api::{IPIPMode, IPPool, IPPoolSpec, VXLANMode};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use model::IpVersion;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
@@ -50,11 +50,12 @@ pub enum PoolError {
 /// When a variable that is needed cannot be used.
 pub fn plan(settings: &Settings, facts: &PoolFacts) -> Result<Vec<IPPool>, PoolError> {
     if settings.no_default_pools {
-        let wanted = !settings.ipv4_pool.cidr.is_empty() || !settings.ipv6_pool.cidr.is_empty();
+        let wanted = IpVersion::BOTH.iter().any(|version| !settings.pool(*version).cidr.is_empty());
         return if wanted { Err(PoolError::Contradiction) } else { Ok(Vec::new()) };
     }
     let mut pools = Vec::new();
-    for (family, pool) in [(Family::V4, &settings.ipv4_pool), (Family::V6, &settings.ipv6_pool)] {
+    for family in IpVersion::BOTH {
+        let pool = settings.pool(family);
         if pool.cidr == "none" {
             continue;
         }
@@ -65,7 +66,7 @@ pub fn plan(settings: &Settings, facts: &PoolFacts) -> Result<Vec<IPPool>, PoolE
             .iter()
             .filter_map(|cidr| cidr.parse().ok())
             .any(|network| family.has(&network.address()));
-        let is_supported = family == Family::V4 || (settings.ipv6_support && facts.host_has_ipv6);
+        let is_supported = family == IpVersion::V4 || (settings.ipv6_support && facts.host_has_ipv6);
         if !exists && is_supported {
             pools.push(draft.pool(pool)?);
         }
@@ -75,60 +76,60 @@ pub fn plan(settings: &Settings, facts: &PoolFacts) -> Result<Vec<IPPool>, PoolE
 
 /// A pool as far as it can be told without its modes.
 struct Draft {
-    family: Family,
+    family: IpVersion,
     range: IpNet,
     block_size: i64,
     node_selector: String,
 }
 
 impl Draft {
-    fn read(family: Family, pool: &PoolSettings, facts: &PoolFacts) -> Result<Self, PoolError> {
+    fn read(family: IpVersion, pool: PoolSettings<'_>, facts: &PoolFacts) -> Result<Self, PoolError> {
         let sizes: RangeInclusive<i64> = match family {
-            Family::V4 => 20..=32,
-            Family::V6 => 116..=128,
+            IpVersion::V4 => 20..=32,
+            IpVersion::V6 => 116..=128,
         };
         let block_size =
             pool.block_size.trim().parse().ok().filter(|size| sizes.contains(size)).ok_or_else(|| {
                 let reason =
                     format!("is not a block size: set a number from {} to {}", sizes.start(), sizes.end());
-                wrong(family, "BLOCK_SIZE", &pool.block_size, reason)
+                wrong(family, "BLOCK_SIZE", pool.block_size, reason)
             })?;
-        if let Err(error) = selector::Selector::parse(&pool.node_selector) {
+        if let Err(error) = selector::Selector::parse(pool.node_selector) {
             return Err(wrong(
                 family,
                 "NODE_SELECTOR",
-                &pool.node_selector,
+                pool.node_selector,
                 format!("is not a selector: {error}"),
             ));
         }
         let range = if pool.cidr.is_empty() {
             from_kubeadm(family, facts).unwrap_or_else(|| match family {
-                Family::V4 => default_ipv4(&facts.host_addresses),
-                Family::V6 => unique_local(facts.random),
+                IpVersion::V4 => default_ipv4(&facts.host_addresses),
+                IpVersion::V6 => unique_local(facts.random),
             })
         } else {
-            let parsed = Cidr::from(pool.cidr.as_str()).parse();
+            let parsed = Cidr::from(pool.cidr).parse();
             match parsed {
                 Ok(network) if family.has(&network.address()) => network.masked(),
                 Ok(_) => {
-                    let reason = format!("is not an {family} range: set one, or none for no pool");
-                    return Err(wrong(family, "CIDR", &pool.cidr, reason));
+                    let reason = format!("is not an IPv{family} range: set one, or none for no pool");
+                    return Err(wrong(family, "CIDR", pool.cidr, reason));
                 }
-                Err(reason) => return Err(wrong(family, "CIDR", &pool.cidr, reason)),
+                Err(reason) => return Err(wrong(family, "CIDR", pool.cidr, reason)),
             }
         };
-        Ok(Self { family, range, block_size, node_selector: pool.node_selector.clone() })
+        Ok(Self { family, range, block_size, node_selector: pool.node_selector.to_owned() })
     }
 
-    fn pool(self, settings: &PoolSettings) -> Result<IPPool, PoolError> {
+    fn pool(self, settings: PoolSettings<'_>) -> Result<IPPool, PoolError> {
         let ipip = match self.family {
-            Family::V4 => Mode::read(self.family, "IPIP", &settings.ipip)?,
-            Family::V6 => Mode::Never,
+            IpVersion::V4 => Mode::read(self.family, "IPIP", settings.ipip)?,
+            IpVersion::V6 => Mode::Never,
         };
-        let vxlan = Mode::read(self.family, "VXLAN", &settings.vxlan)?;
+        let vxlan = Mode::read(self.family, "VXLAN", settings.vxlan)?;
         let name = match self.family {
-            Family::V4 => "default-ipv4-ippool",
-            Family::V6 => "default-ipv6-ippool",
+            IpVersion::V4 => "default-ipv4-ippool",
+            IpVersion::V6 => "default-ipv6-ippool",
         };
         let spec = IPPoolSpec {
             cidr: self.range.to_string().into(),
@@ -161,7 +162,7 @@ enum Mode {
 }
 
 impl Mode {
-    fn read(family: Family, what: &str, text: &str) -> Result<Self, PoolError> {
+    fn read(family: IpVersion, what: &str, text: &str) -> Result<Self, PoolError> {
         match text.to_lowercase().as_str() {
             "" | "off" | "never" => Ok(Self::Never),
             "always" => Ok(Self::Always),
@@ -174,10 +175,10 @@ impl Mode {
     }
 }
 
-fn wrong(family: Family, what: &str, value: &str, reason: impl Into<String>) -> PoolError {
+fn wrong(family: IpVersion, what: &str, value: &str, reason: impl Into<String>) -> PoolError {
     let version = match family {
-        Family::V4 => "4",
-        Family::V6 => "6",
+        IpVersion::V4 => "4",
+        IpVersion::V6 => "6",
     };
     PoolError::Variable {
         variable: format!("CALICO_IPV{version}POOL_{what}"),
@@ -188,7 +189,7 @@ fn wrong(family: Family, what: &str, value: &str, reason: impl Into<String>) -> 
 
 /// The first range of this family in kubeadm's `podSubnet`. The text is YAML inside of a config map; as in Calico, the
 /// line is looked for and the rest is not read.
-fn from_kubeadm(family: Family, facts: &PoolFacts) -> Option<IpNet> {
+fn from_kubeadm(family: IpVersion, facts: &PoolFacts) -> Option<IpNet> {
     let texts = facts.kubeadm.as_ref()?.values();
     let line = texts.flat_map(|text| text.lines()).find_map(|line| line.split_once("podSubnet: "))?.1;
     line.trim()

@@ -7,10 +7,10 @@ use super::{Cluster, StartupError, failed, has_networking};
 use crate::autodetect::{Facts, Interface, Method};
 use crate::context::Context;
 use crate::environment::{AddressSetting, FamilySettings};
-use crate::family::Family;
 use api::scalars::IpOrCidr;
 use api::{Node, NodeSpec};
 use client::{Client, ListQuery};
+use model::IpVersion;
 use std::net::IpAddr;
 
 /// How often the resource is tried against others who write it: enough for any honest competition on a busy host.
@@ -86,8 +86,24 @@ async fn with_addresses(
     let host_interfaces = context.host.interfaces()?;
     let bgp = stored.spec.bgp.clone().unwrap_or_default();
     let facts = HostFacts {
-        ipv4: facts(context, Family::V4, &settings.ipv4, &host_interfaces, cluster, &bgp.ipv4_address).await,
-        ipv6: facts(context, Family::V6, &settings.ipv6, &host_interfaces, cluster, &bgp.ipv6_address).await,
+        ipv4: facts(
+            context,
+            IpVersion::V4,
+            settings.family(IpVersion::V4),
+            &host_interfaces,
+            cluster,
+            &bgp.ipv4_address,
+        )
+        .await,
+        ipv6: facts(
+            context,
+            IpVersion::V6,
+            settings.family(IpVersion::V6),
+            &host_interfaces,
+            cluster,
+            &bgp.ipv6_address,
+        )
+        .await,
     };
     match settle(settings, stored, &facts) {
         Ok(addresses) => {
@@ -100,9 +116,9 @@ async fn with_addresses(
             Ok(desired(stored, settings, Some((&addresses, interfaces))))
         }
         Err(error) => {
-            let detected = [(Family::V4, &settings.ipv4), (Family::V6, &settings.ipv6)];
-            let detected = detected.into_iter().filter(|(_, family)| is_autodetected(family));
-            take_back(client, stored, &detected.map(|(family, _)| family).collect::<Vec<_>>()).await;
+            let detected = IpVersion::BOTH.into_iter();
+            let detected = detected.filter(|version| is_autodetected(settings.family(*version)));
+            take_back(client, stored, &detected.collect::<Vec<_>>()).await;
             Err(error.into())
         }
     }
@@ -111,13 +127,13 @@ async fn with_addresses(
 /// Everything that the choice for one family is made from.
 async fn facts<'a>(
     context: &Context,
-    family: Family,
-    settings: &FamilySettings,
+    family: IpVersion,
+    settings: FamilySettings<'_>,
     interfaces: &'a [Interface],
     cluster: &Cluster,
     stored: &IpOrCidr,
 ) -> Facts<'a> {
-    let reached = match Method::parse(&settings.method) {
+    let reached = match Method::parse(settings.method) {
         // Looking up a name may take long, and is done only where it is asked for.
         Ok(Method::CanReach(destination)) if is_looked_for(family, settings, stored) => {
             Some(context.host.reach(&destination, family).await)
@@ -128,13 +144,13 @@ async fn facts<'a>(
     Facts { interfaces, reached, internal_addresses: cluster.internal_addresses.clone(), stored }
 }
 
-fn is_autodetected(settings: &FamilySettings) -> bool {
-    settings.address == AddressSetting::Autodetect
+fn is_autodetected(settings: FamilySettings<'_>) -> bool {
+    *settings.address == AddressSetting::Autodetect
 }
 
-fn is_looked_for(family: Family, settings: &FamilySettings, stored: &IpOrCidr) -> bool {
+fn is_looked_for(family: IpVersion, settings: FamilySettings<'_>, stored: &IpOrCidr) -> bool {
     is_autodetected(settings)
-        || (family == Family::V4 && settings.address == AddressSetting::Unset && stored.is_empty())
+        || (family == IpVersion::V4 && *settings.address == AddressSetting::Unset && stored.is_empty())
 }
 
 async fn check_conflicts(
@@ -157,12 +173,12 @@ async fn check_conflicts(
         return Ok(());
     }
     let settings = &context.settings;
-    let families: Vec<Family> = [(Family::V4, &settings.ipv4), (Family::V6, &settings.ipv6)]
+    let families: Vec<IpVersion> = IpVersion::BOTH
         .into_iter()
-        .filter(|(family, settings)| {
-            is_autodetected(settings) && found.iter().any(|conflict| conflict.family == *family)
+        .filter(|version| {
+            is_autodetected(settings.family(*version))
+                && found.iter().any(|conflict| conflict.family == *version)
         })
-        .map(|(family, _)| family)
         .collect();
     take_back(client, stored, &families).await;
     Err(StartupError::Conflict(found))
@@ -170,7 +186,7 @@ async fn check_conflicts(
 
 /// Takes addresses that no longer hold from a node that is stored. A failure of this is only told: there is a worse one
 /// to report.
-async fn take_back(client: &Client, stored: &Node, families: &[Family]) {
+async fn take_back(client: &Client, stored: &Node, families: &[IpVersion]) {
     if stored.metadata.resource_version.is_empty() {
         return;
     }

@@ -13,7 +13,7 @@ const ATTEMPT: Duration = Duration::from_secs(10);
 
 /// Opens the datastore, trying until it answers.
 ///
-/// Each attempt opens it anew: what a Kubernetes API offers is found out when it is opened.
+/// Each attempt opens it again: what a Kubernetes API offers is found out when it is opened.
 ///
 /// # Errors
 /// When it refuses our credentials, or the settings cannot be used: waiting would not help.
@@ -29,7 +29,7 @@ pub(super) async fn for_datastore(config: &ClientConfig) -> Result<Client, Start
             Ok(Err(Trouble::Passing(reason))) => reason,
             Err(_) => format!("no answer within {} s", ATTEMPT.as_secs()),
         };
-        // The same trouble is told once, not every second.
+        // The same trouble is reported once, not every second.
         if trouble == last {
             tracing::debug!(trouble, "the datastore does not answer yet");
         } else {

@@ -5,13 +5,14 @@ use api::{
     BGPDaemonState, BGPDaemonStatus, BGPPeerType, BGPSessionState, CalicoNodePeer, CalicoNodeRoute,
     CalicoNodeRouteLearnedFrom, CalicoNodeRouteSourceType, CalicoNodeRouteType, CalicoNodeStatusStatus,
 };
-use bird_control::{Family, Route, Session, Status, type_and_address};
+use bird_control::{Route, Session, Status, type_and_address};
+use model::IpVersion;
 
 /// The state of a daemon.
-pub fn agent(answer: &mut CalicoNodeStatusStatus, family: Family, reading: Reading<Status>) {
+pub fn agent(answer: &mut CalicoNodeStatusStatus, family: IpVersion, reading: Reading<Status>) {
     let part = match family {
-        Family::V4 => &mut answer.agent.bird_v4,
-        Family::V6 => &mut answer.agent.bird_v6,
+        IpVersion::V4 => &mut answer.agent.bird_v4,
+        IpVersion::V6 => &mut answer.agent.bird_v6,
     };
     *part = match reading {
         Reading::NoDaemon => {
@@ -29,7 +30,7 @@ pub fn agent(answer: &mut CalicoNodeStatusStatus, family: Family, reading: Readi
 }
 
 /// The sessions of a daemon.
-pub fn bgp(answer: &mut CalicoNodeStatusStatus, family: Family, reading: Reading<Vec<Session>>) {
+pub fn bgp(answer: &mut CalicoNodeStatusStatus, family: IpVersion, reading: Reading<Vec<Session>>) {
     let sessions = match reading {
         Reading::NoDaemon => Vec::new(),
         Reading::Said(sessions) => sessions,
@@ -42,11 +43,11 @@ pub fn bgp(answer: &mut CalicoNodeStatusStatus, family: Family, reading: Reading
     let peers = sessions.iter().map(peer).collect();
     let part = &mut answer.bgp;
     match family {
-        Family::V4 => {
+        IpVersion::V4 => {
             (part.number_established_v4, part.number_not_established_v4) = (established, not_established);
             part.peers_v4 = peers;
         }
-        Family::V6 => {
+        IpVersion::V6 => {
             (part.number_established_v6, part.number_not_established_v6) = (established, not_established);
             part.peers_v6 = peers;
         }
@@ -75,18 +76,18 @@ fn peer_type(word: &str) -> BGPPeerType {
 }
 
 /// The routes of a daemon.
-pub fn routes(answer: &mut CalicoNodeStatusStatus, family: Family, reading: Reading<Vec<Route>>) {
+pub fn routes(answer: &mut CalicoNodeStatusStatus, family: IpVersion, reading: Reading<Vec<Route>>) {
     let routes = match reading {
         Reading::NoDaemon => Vec::new(),
         Reading::Said(routes) => routes.into_iter().map(|found| route(family, found)).collect(),
     };
     match family {
-        Family::V4 => answer.routes.routes_v4 = routes,
-        Family::V6 => answer.routes.routes_v6 = routes,
+        IpVersion::V4 => answer.routes.routes_v4 = routes,
+        IpVersion::V6 => answer.routes.routes_v6 = routes,
     }
 }
 
-fn route(family: Family, route: Route) -> CalicoNodeRoute {
+fn route(family: IpVersion, route: Route) -> CalicoNodeRoute {
     CalicoNodeRoute {
         kind: if route.primary { CalicoNodeRouteType::FIB } else { CalicoNodeRouteType::RIB },
         destination: route.destination,
@@ -98,7 +99,7 @@ fn route(family: Family, route: Route) -> CalicoNodeRoute {
 }
 
 /// Where a route came from, by the name of BIRD's protocol.
-fn learned_from(family: Family, protocol: &str) -> CalicoNodeRouteLearnedFrom {
+fn learned_from(family: IpVersion, protocol: &str) -> CalicoNodeRouteLearnedFrom {
     let known = [
         ("kernel", CalicoNodeRouteSourceType::Kernel),
         ("static", CalicoNodeRouteSourceType::Static),
@@ -141,8 +142,8 @@ mod tests {
         let mut answer = CalicoNodeStatusStatus::default();
         let status =
             Status { ready: true, version: "v1".into(), router_id: "10.0.0.1".into(), ..Status::default() };
-        agent(&mut answer, Family::V4, Reading::Said(status));
-        agent(&mut answer, Family::V6, Reading::NoDaemon);
+        agent(&mut answer, IpVersion::V4, Reading::Said(status));
+        agent(&mut answer, IpVersion::V6, Reading::NoDaemon);
         assert_eq!(answer.agent.bird_v4.state, BGPDaemonState::Ready);
         assert_eq!(answer.agent.bird_v4.router_id, "10.0.0.1");
         assert_eq!(answer.agent.bird_v6.state, BGPDaemonState::NotReady);
@@ -156,8 +157,8 @@ mod tests {
             session("Node", "start", "Active"),
             session("Global", "start", "Strange"),
         ];
-        bgp(&mut answer, Family::V4, Reading::Said(found));
-        bgp(&mut answer, Family::V6, Reading::NoDaemon);
+        bgp(&mut answer, IpVersion::V4, Reading::Said(found));
+        bgp(&mut answer, IpVersion::V6, Reading::NoDaemon);
         let part = &answer.bgp;
         assert_eq!((part.number_established_v4, part.number_not_established_v4), (1, 2));
         assert_eq!((part.number_established_v6, part.number_not_established_v6), (0, 0));
@@ -166,7 +167,7 @@ mod tests {
         let states: Vec<&str> = part.peers_v4.iter().map(|peer| peer.state.as_str()).collect();
         assert_eq!(states, ["Established", "Active", ""]);
         // The other family's reading leaves this one's alone.
-        bgp(&mut answer, Family::V6, Reading::Said(vec![session("Mesh", "up", "Established")]));
+        bgp(&mut answer, IpVersion::V6, Reading::Said(vec![session("Mesh", "up", "Established")]));
         assert_eq!((answer.bgp.number_established_v4, answer.bgp.number_established_v6), (1, 1));
     }
 
@@ -181,7 +182,7 @@ mod tests {
             ("Global_10_0_0_2", "BGPPeer", "10.0.0.2"),
             ("Local_Workload_10_0_0_2", "BGPPeer", ""),
         ] {
-            let origin = learned_from(Family::V4, protocol);
+            let origin = learned_from(IpVersion::V4, protocol);
             assert_eq!((origin.source_type.as_str(), origin.peer_ip.as_str()), (source, peer), "{protocol}");
         }
     }

@@ -1,6 +1,7 @@
 //! What the BGP daemons say: the raw material of answers and tables.
 
-use bird_control::{BirdError, Family, Route, Session, Status};
+use bird_control::{BirdError, Route, Session, Status};
+use model::IpVersion;
 use std::path::PathBuf;
 
 /// A fact about one daemon, or its absence.
@@ -21,24 +22,24 @@ impl Daemons {
     ///
     /// # Errors
     /// When it is there and gives no proper answer.
-    pub async fn status(&self, family: Family) -> Result<Reading<Status>, BirdError> {
-        reading(bird_control::status(family, &family.sockets(&self.0)).await)
+    pub async fn status(&self, family: IpVersion) -> Result<Reading<Status>, BirdError> {
+        reading(bird_control::status(family, &bird_control::sockets(family, &self.0)).await)
     }
 
     /// The sessions of a daemon.
     ///
     /// # Errors
     /// When it is there and gives no proper answer.
-    pub async fn sessions(&self, family: Family) -> Result<Reading<Vec<Session>>, BirdError> {
-        reading(bird_control::sessions(family, &family.sockets(&self.0)).await)
+    pub async fn sessions(&self, family: IpVersion) -> Result<Reading<Vec<Session>>, BirdError> {
+        reading(bird_control::sessions(family, &bird_control::sockets(family, &self.0)).await)
     }
 
     /// The routes of a daemon.
     ///
     /// # Errors
     /// When it is there and gives no proper answer.
-    pub async fn routes(&self, family: Family) -> Result<Reading<Vec<Route>>, BirdError> {
-        reading(bird_control::routes(family, &family.sockets(&self.0)).await)
+    pub async fn routes(&self, family: IpVersion) -> Result<Reading<Vec<Route>>, BirdError> {
+        reading(bird_control::routes(family, &bird_control::sockets(family, &self.0)).await)
     }
 }
 

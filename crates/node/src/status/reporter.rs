@@ -1,24 +1,23 @@
-//! Watches the questions for this node and writes the answers, only where they differ from what is there.
+//! Follows the questions for this node and writes the answers, only where they differ from what is there.
 
 use super::answer;
 use super::readings::Daemons;
 use super::schedule::Schedule;
 use crate::context::{Context, ContextError};
-use crate::shutdown_signal::Shutdown;
 use api::meta::Time;
 use api::{CalicoNodeStatus, CalicoNodeStatusSpec, CalicoNodeStatusStatus, NodeStatusClass};
-use bird_control::{BirdError, Family};
-use client::{Client, ListQuery, OpenError, ResourceEvent};
-use futures::StreamExt as _;
-use std::time::Duration;
+use bird_control::BirdError;
+use client::{Client, OpenError};
+use daemon::Shutdown;
+use follow::FeedEvent;
+use model::IpVersion;
+use model::feed::FeedEntry;
+use tokio::sync::mpsc;
 use tokio::time::Instant;
+use typha_wire::SyncerType;
 
 /// How often an answer is tried against others who write the question.
 const ATTEMPTS: usize = 3;
-
-/// The pauses after trouble with the datastore.
-const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Why questions cannot be answered.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +28,13 @@ pub enum StatusError {
     /// The datastore cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
+}
+
+/// Who tells the questions; dropping it ends that.
+#[expect(dead_code, reason = "held for their ends alone")]
+enum Following {
+    Datastore(follow::Follower),
+    Typha(typha_client::Follower),
 }
 
 /// Answers questions until the end.
@@ -44,21 +50,17 @@ pub async fn run(context: &Context, shutdown: Shutdown) -> Result<(), StatusErro
         daemons: Daemons(folders),
         schedule: Schedule::default(),
     };
-    let mut pause = SHORTEST_PAUSE;
-    while !shutdown.is_requested() {
-        let started = Instant::now();
-        if let Err(error) = reporter.follow(&shutdown).await {
-            // Servers end watches after a while: nothing to speak of.
-            if started.elapsed() > LONGEST_PAUSE {
-                tracing::debug!(%error, "node status questions: watching again");
-                pause = SHORTEST_PAUSE;
-                continue;
-            }
-            tracing::warn!(%error, "node status questions: watching again in {} s", pause.as_secs());
-            shutdown.sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+    let (_following, events) = match context.typha(SyncerType::NodeStatus, &reporter.node_name).await? {
+        Some(plan) => {
+            let (follower, events) = plan.start();
+            (Following::Typha(follower), events)
         }
-    }
+        None => {
+            let (follower, events) = follow::follow(reporter.client.backend(), follow::feeds::node_status());
+            (Following::Datastore(follower), events)
+        }
+    };
+    reporter.follow(events, &shutdown).await;
     Ok(())
 }
 
@@ -70,51 +72,39 @@ struct Reporter {
 }
 
 impl Reporter {
-    /// Lists the questions, then follows them until the watch or everything ends.
-    async fn follow(&mut self, shutdown: &Shutdown) -> client::Result<()> {
-        let questions = self.client.resource::<CalicoNodeStatusSpec>();
-        let list = questions.list(&ListQuery::all()).await?;
-        let names: Vec<&str> = list.items.iter().map(|question| question.metadata.name.as_str()).collect();
-        self.schedule.retain(&names);
-        for question in &list.items {
-            self.schedule.put(&self.node_name, question, Instant::now());
-        }
-        let mut watch = questions.watch(&ListQuery::all().at(&list.revision)).await?;
-        loop {
+    /// Follows the questions until the end.
+    async fn follow(&mut self, mut events: mpsc::Receiver<FeedEvent>, shutdown: &Shutdown) {
+        while !shutdown.is_requested() {
             let next = self.schedule.next();
             tokio::select! {
-                event = watch.next() => match event {
-                    Some(event) => self.take(event?),
-                    None => return Ok(()),
+                event = events.recv() => match event {
+                    Some(FeedEvent::Entries(entries)) => entries.into_iter().for_each(|entry| self.take(entry)),
+                    Some(FeedEvent::Status(_) | FeedEvent::Away(_)) => {}
+                    None => return,
                 },
-                () = until(next) => self.answer_due().await?,
-                () = shutdown.requested() => return Ok(()),
+                () = until(next) => self.answer_due().await,
+                () = shutdown.requested() => return,
             }
         }
     }
 
-    fn take(&mut self, event: ResourceEvent<CalicoNodeStatus>) {
-        match event {
-            ResourceEvent::Added(question) | ResourceEvent::Modified { new: question, .. } => {
+    fn take(&mut self, entry: FeedEntry) {
+        match entry {
+            FeedEntry::NodeStatus(_, Some(question)) => {
                 self.schedule.put(&self.node_name, &question, Instant::now());
             }
-            ResourceEvent::Deleted(question) => self.schedule.remove(&question.metadata.name),
-            ResourceEvent::Bookmark(_) => {}
-            ResourceEvent::Invalid(entry) => {
-                tracing::error!(
-                    question = entry.key,
-                    reason = entry.reason,
-                    "a question that cannot be read"
-                );
-            }
+            FeedEntry::NodeStatus(name, None) => self.schedule.remove(&name),
+            _ => {}
         }
     }
 
-    async fn answer_due(&mut self) -> client::Result<()> {
+    /// Answers what is due. Trouble with the datastore is logged; the question is answered at its next turn.
+    async fn answer_due(&mut self) {
         for name in self.schedule.take_due(Instant::now()) {
-            self.answer(&name).await?;
+            if let Err(error) = self.answer(&name).await {
+                tracing::warn!(question = name, %error, "not answered");
+            }
         }
-        Ok(())
     }
 
     /// Answers one question: all of it, or nothing when a daemon gives no proper answer.
@@ -154,7 +144,7 @@ impl Reporter {
     /// The answer, on top of what the question holds for classes that it does not ask for.
     async fn ask(&self, question: &CalicoNodeStatus) -> Result<CalicoNodeStatusStatus, BirdError> {
         let mut status = question.status.clone();
-        for family in Family::BOTH {
+        for family in IpVersion::BOTH {
             for class in &question.spec.classes {
                 match class {
                     NodeStatusClass::Agent => {
@@ -170,7 +160,7 @@ impl Reporter {
                         tracing::warn!(
                             question = question.metadata.name,
                             class = class.as_str(),
-                            "asks for something that is not known"
+                            "asks for an unknown class"
                         );
                     }
                 }

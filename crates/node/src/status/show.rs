@@ -2,7 +2,8 @@
 
 use super::readings::{Daemons, Reading};
 use crate::context::Context;
-use bird_control::{BirdError, Family};
+use bird_control::BirdError;
+use model::IpVersion;
 use std::fmt::Write as _;
 
 /// All tables, of both families.
@@ -10,7 +11,7 @@ pub async fn show(context: &Context) -> String {
     let folders = bird_control::SOCKET_FOLDERS.iter().map(|folder| context.path(folder)).collect();
     let daemons = Daemons(folders);
     let mut text = String::new();
-    for family in Family::BOTH {
+    for family in IpVersion::BOTH {
         let version = family.number();
         let status = rows(daemons.status(family).await, |status| {
             vec![vec![
@@ -62,7 +63,7 @@ fn rows<T>(reading: Result<Reading<T>, BirdError>, cells: impl FnOnce(T) -> Vec<
     }
 }
 
-fn section(text: &mut String, title: &str, what: &str, family: Family, titles: &[&str], rows: Rows) {
+fn section(text: &mut String, title: &str, what: &str, family: IpVersion, titles: &[&str], rows: Rows) {
     // Writing to a String cannot fail.
     let _ = match rows {
         Ok(rows) => write!(text, "\n{title}\n{}", table(titles, &rows)),

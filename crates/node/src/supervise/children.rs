@@ -10,6 +10,7 @@ use rustix::process::{
     Pid, Signal, WaitOptions, getppid, kill_process, set_parent_process_death_signal, wait,
 };
 use std::io;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,7 +35,7 @@ impl Child {
     /// Starts a part as a process of this program, with our output.
     pub(super) fn start(program: &Path, part: &Part) -> io::Result<Self> {
         let mut command = Command::new(program);
-        command.args(part.arguments).stdin(Stdio::null());
+        command.arg0(part.called).args(part.arguments).stdin(Stdio::null());
         command.env(SUPERVISOR, std::process::id().to_string());
         for (name, value) in &part.variables {
             command.env(name, value);
@@ -91,12 +92,15 @@ pub(super) fn reap() -> Option<(i32, String)> {
         Ok(Some((pid, status))) => {
             let how = match (status.exit_status(), status.terminating_signal()) {
                 (Some(code), _) => format!("exit code {code}"),
+                (None, Some(signal)) if signal == Signal::ABORT.as_raw() => {
+                    "a mistake of the program: its last message says which".to_owned()
+                }
                 (None, Some(signal)) => format!("signal {signal}"),
                 (None, None) => return None,
             };
             Some((pid.as_raw_nonzero().get(), how))
         }
-        // No children at all is no trouble.
+        // No children at all is not trouble.
         Ok(None) | Err(_) => None,
     }
 }

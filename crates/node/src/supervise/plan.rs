@@ -1,7 +1,7 @@
 //! Which parts a node runs, and what each of them is started with.
 
-use crate::environment::{Backend, Settings};
-use client::config::Environment;
+use crate::environment::{Backend, BgpSpeaker, Settings};
+use daemon::Environment;
 use std::ffi::OsString;
 
 /// A part of the node that runs as a process of its own.
@@ -9,6 +9,8 @@ use std::ffi::OsString;
 pub struct Part {
     /// Its name, which is also that of its file.
     pub name: &'static str,
+    /// The name that its process goes by. Calico's `calicoctl node status` looks for processes called like this.
+    pub called: &'static str,
     /// The arguments of this program that make it that part.
     pub arguments: &'static [&'static str],
     /// Variables on top of our own.
@@ -16,6 +18,14 @@ pub struct Part {
     /// Whether this program can be that part.
     pub available: bool,
 }
+
+/// The part that speaks BGP itself.
+pub(crate) const NATIVE_SPEAKER: &str = "bgp";
+/// A process for Calico's `calicoctl node status`, which asks about IPv6 only where it finds one called `bird6`. The native
+/// speaker, called `bird`, speaks both families and answers at both sockets; this one waits for its end.
+const BIRD6: &str = "bird6";
+/// The part that has BIRD speak BGP.
+pub(crate) const CONFD: &str = "confd";
 
 /// Felix knows its settings by names of its own.
 const FELIX_NAMES: [(&str, &str); 7] = [
@@ -40,6 +50,7 @@ pub fn parts(
     let named = || vec![("NODENAME", node_name.clone())];
     let mut parts = vec![Part {
         name: "node-services",
+        called: "calico-node",
         arguments: &["component", "node", "node-services"],
         variables: named(),
         available: true,
@@ -55,16 +66,23 @@ pub fn parts(
         }
         parts.push(Part {
             name: "felix",
+            called: "calico-felix",
             arguments: &["component", "felix"],
             variables,
             available: available.contains(&"felix"),
         });
     }
-    if settings.backend == Backend::Bird {
-        for (name, arguments) in
-            [("confd", &["component", "confd"] as &[&str]), ("bgp", &["component", "bgp"])]
-        {
-            parts.push(Part { name, arguments, variables: named(), available: available.contains(&name) });
+    if settings.backend() == Backend::Bird {
+        // BIRD itself runs under confd, which knows when its files are there.
+        let (name, called, arguments): (_, _, &[&str]) = match settings.bgp_speaker {
+            BgpSpeaker::Native => (NATIVE_SPEAKER, "bird", &["component", "bgp"]),
+            BgpSpeaker::Bird => (CONFD, "calico-node", &["component", "confd"]),
+        };
+        let available = available.contains(&name);
+        parts.push(Part { name, called, arguments, variables: named(), available });
+        if name == NATIVE_SPEAKER {
+            let arguments = &["component", "node", BIRD6];
+            parts.push(Part { name: BIRD6, called: BIRD6, arguments, variables: Vec::new(), available });
         }
     }
     parts
@@ -73,10 +91,10 @@ pub fn parts(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Variables;
+    use daemon::Variables;
 
     fn planned(variables: &[(&str, &str)]) -> Vec<Part> {
-        let variables = Variables::new(variables);
+        let variables = Variables::new(variables.iter().copied());
         let settings = Settings::read(&variables).expect("usable variables");
         parts(&settings, &variables, "n", &["felix"])
     }
@@ -87,7 +105,8 @@ mod tests {
 
     #[test]
     fn parts_by_backend() {
-        assert_eq!(names(&[]), ["node-services", "felix", "confd", "bgp"]);
+        assert_eq!(names(&[]), ["node-services", "felix", "bgp", "bird6"]);
+        assert_eq!(names(&[("TORTIE_BGP_SPEAKER", "bird")]), ["node-services", "felix", "confd"]);
         assert_eq!(names(&[("CALICO_NETWORKING_BACKEND", "vxlan")]), ["node-services", "felix"]);
         assert_eq!(
             names(&[("CALICO_NETWORKING_BACKEND", "none"), ("CALICO_DISABLE_FELIX", "yes")]),
@@ -95,7 +114,7 @@ mod tests {
         );
         let missing: Vec<&str> =
             planned(&[]).iter().filter(|part| !part.available).map(|part| part.name).collect();
-        assert_eq!(missing, ["confd", "bgp"]);
+        assert_eq!(missing, ["bgp", "bird6"]);
     }
 
     #[test]

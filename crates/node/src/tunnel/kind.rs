@@ -1,8 +1,8 @@
 //! The five tunnel devices.
 
-use crate::family::Family;
 use api::scalars::Ip;
 use api::{Node, NodeBGPSpec, NodeWireguardSpec};
+use model::IpVersion;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -27,10 +27,10 @@ impl TunnelKind {
 
     /// The family of the device's address.
     #[must_use]
-    pub fn family(self) -> Family {
+    pub fn family(self) -> IpVersion {
         match self {
-            Self::Wireguard | Self::Ipip | Self::Vxlan => Family::V4,
-            Self::WireguardV6 | Self::VxlanV6 => Family::V6,
+            Self::Wireguard | Self::Ipip | Self::Vxlan => IpVersion::V4,
+            Self::WireguardV6 | Self::VxlanV6 => IpVersion::V6,
         }
     }
 
@@ -129,7 +129,7 @@ mod tests {
         for kind in TunnelKind::ALL {
             let mut node = node_with("", "");
             let before = node.clone();
-            let address = Ip::from(if kind.family() == Family::V4 { "10.0.0.1" } else { "fd00::1" });
+            let address = Ip::from(if kind.family() == IpVersion::V4 { "10.0.0.1" } else { "fd00::1" });
             kind.set_address(&mut node, address.clone());
             assert_eq!(kind.address(&node), address, "{kind}");
             for other in TunnelKind::ALL.into_iter().filter(|other| *other != kind) {

@@ -6,12 +6,12 @@
 use super::decision::{Leftover, Pools, Serving, Step, leftover, serving, step};
 use super::kind::TunnelKind;
 use crate::context::ContextError;
-use crate::family::Family;
 use api::scalars::Ip;
 use api::{IPPoolSpec, Node, NodeSpec};
 use client::{Client, ListQuery, OpenError};
 use ipam::{AssignIp, AutoAssign, IntendedUse, Ipam, Release};
 use ipnet::IpNet;
+use model::IpVersion;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -33,7 +33,7 @@ pub enum TunnelError {
         #[source]
         source: client::Error,
     },
-    /// What the resource has for a device is no address.
+    /// What the resource has for a device is not an address.
     #[error("the {kind} of node {node} is not an address: {reason}")]
     NotAnAddress {
         /// Which device.
@@ -190,8 +190,8 @@ impl Pass<'_> {
             ..AutoAssign::new(self.node_name, IntendedUse::Tunnel)
         };
         match kind.family() {
-            Family::V4 => (request.num4, request.ipv4_pools) = (1, pools.to_vec()),
-            Family::V6 => (request.num6, request.ipv6_pools) = (1, pools.to_vec()),
+            IpVersion::V4 => (request.num4, request.ipv4_pools) = (1, pools.to_vec()),
+            IpVersion::V6 => (request.num6, request.ipv6_pools) = (1, pools.to_vec()),
         }
         let assigned =
             self.ipam.auto_assign(&request).await.map_err(self.failed("taking an address", kind))?;
@@ -214,7 +214,7 @@ impl Pass<'_> {
         if self.release_handle(kind).await? {
             return Ok(());
         }
-        // What is no address cannot be allocated either.
+        // What is not an address cannot be allocated either.
         let Ok(address) = text.parse() else { return Ok(()) };
         let allocation =
             self.ipam.allocation(address).await.map_err(self.failed("looking up the address", kind))?;

@@ -1,7 +1,7 @@
 //! The machine itself, in network namespaces of the test's own. Needs root.
 
+use model::IpVersion;
 use node::autodetect::{Facts, Method, detect};
-use node::family::Family;
 use node::host::{Host as _, ThisHost};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -42,7 +42,7 @@ fn ip(arguments: &[&str]) {
     assert!(output.status.success(), "ip {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-fn found(namespace: &Namespace, method: &str, family: Family) -> Result<String, String> {
+fn found(namespace: &Namespace, method: &str, family: IpVersion) -> Result<String, String> {
     let method = Method::parse(method).expect("a method");
     namespace.run(|| {
         let host = ThisHost { root: Path::new("/").to_owned() };
@@ -74,17 +74,17 @@ fn every_method_on_a_real_machine() {
     namespace.ip(&["route", "add", "192.0.2.0/24", "via", "10.97.0.1", "dev", "eth0"]);
     namespace.ip(&["-6", "route", "add", "2001:db8::/32", "via", "fd97::1", "dev", "eth0"]);
     for (method, family, expected) in [
-        ("first-found", Family::V4, Ok("10.96.0.5/32")),
-        ("first-found", Family::V6, Ok("fd97::5/64")),
-        ("skip-interface=eth1", Family::V4, Ok("10.97.0.5/24")),
-        ("interface=eth0", Family::V4, Ok("10.97.0.5/24")),
-        ("interface=cali.*", Family::V4, Ok("10.95.0.5/24")),
-        ("cidr=10.96.0.0/16", Family::V4, Ok("10.96.0.5/32")),
-        ("can-reach=192.0.2.7", Family::V4, Ok("10.97.0.5/24")),
-        ("can-reach=2001:db8::7", Family::V6, Ok("fd97::5/64")),
-        ("can-reach=203.0.113.7", Family::V4, Err("no route to 203.0.113.7")),
-        ("can-reach=192.0.2.7", Family::V6, Err("no IPv6 address")),
-        ("interface=eth.*", Family::V4, Err("10.96.0.5/32 on eth1, 10.97.0.5/24 on eth0")),
+        ("first-found", IpVersion::V4, Ok("10.96.0.5/32")),
+        ("first-found", IpVersion::V6, Ok("fd97::5/64")),
+        ("skip-interface=eth1", IpVersion::V4, Ok("10.97.0.5/24")),
+        ("interface=eth0", IpVersion::V4, Ok("10.97.0.5/24")),
+        ("interface=cali.*", IpVersion::V4, Ok("10.95.0.5/24")),
+        ("cidr=10.96.0.0/16", IpVersion::V4, Ok("10.96.0.5/32")),
+        ("can-reach=192.0.2.7", IpVersion::V4, Ok("10.97.0.5/24")),
+        ("can-reach=2001:db8::7", IpVersion::V6, Ok("fd97::5/64")),
+        ("can-reach=203.0.113.7", IpVersion::V4, Err("no route to 203.0.113.7")),
+        ("can-reach=192.0.2.7", IpVersion::V6, Err("no IPv6 address")),
+        ("interface=eth.*", IpVersion::V4, Err("10.96.0.5/32 on eth1, 10.97.0.5/24 on eth0")),
     ] {
         match (found(&namespace, method, family), expected) {
             (Ok(address), Ok(expected)) => assert_eq!(address, expected, "{method}"),

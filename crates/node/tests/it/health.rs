@@ -125,4 +125,12 @@ async fn bird_is_asked_over_its_socket() {
     std::fs::write(services.join("confd"), "").expect("writing");
     let wrong = check(&node.context, live, THRESHOLD).await.expect_err("confd is down");
     assert!(wrong[0].contains("service confd is not running"), "{wrong:?}");
+    // The native speaker is one process for both families, and no confd is wanted beside it.
+    std::fs::write(services.join("bgp"), "").expect("writing");
+    let wrong = check(&node.context, live, THRESHOLD).await.expect_err("the speaker is down");
+    assert!(wrong[0].contains("service bgp is not running"), "{wrong:?}");
+    let process = node.context.path("/proc/7");
+    std::fs::create_dir_all(process).expect("a folder");
+    std::fs::write(services.join("bgp"), "7").expect("writing");
+    assert_eq!(check(&node.context, live, THRESHOLD).await, Ok(()));
 }

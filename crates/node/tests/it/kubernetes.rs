@@ -5,7 +5,7 @@
 
 use crate::support::{TestHost, TestNode, eventually};
 use api::scalars::Ip;
-use node::shutdown_signal::ShutdownHandle;
+use daemon::ShutdownHandle;
 use node::startup::{StartupError, run};
 use node::{condition, shutdown, token_monitor, tunnel};
 use serde_json::{Value, json};

@@ -13,3 +13,4 @@ mod startup;
 mod status;
 mod support;
 mod tunnels;
+mod typha;

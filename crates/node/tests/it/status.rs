@@ -4,7 +4,7 @@ use crate::health::bird;
 use crate::support::{TestNode, eventually, on_etcd};
 use api::{CalicoNodeStatus, CalicoNodeStatusSpec, NodeStatusClass};
 use client::{Client, DeleteOptions};
-use node::shutdown_signal::ShutdownHandle;
+use daemon::ShutdownHandle;
 use node::status;
 use testkit::Etcd;
 

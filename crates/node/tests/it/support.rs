@@ -1,44 +1,16 @@
 //! Machines that do not exist, variables from tables, and nodes on real stores.
 
 use async_trait::async_trait;
-use client::config::Environment;
 use client::{Client, ClientConfig};
+use daemon::Variables;
+use model::IpVersion;
 use node::Context;
 use node::autodetect::Interface;
-use node::family::Family;
 use node::host::{Host, HostError};
-use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 use testkit::{Etcd, Folder};
-
-/// Variables from a table.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Variables(BTreeMap<String, OsString>);
-
-impl Variables {
-    pub(crate) fn new(variables: &[(&str, &str)]) -> Self {
-        Self(variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect())
-    }
-}
-
-impl Environment for Variables {
-    fn variable(&self, name: &str) -> Option<OsString> {
-        self.0.get(name).cloned()
-    }
-
-    fn read_file(&self, path: &Path) -> io::Result<String> {
-        std::fs::read_to_string(path)
-    }
-
-    fn exists(&self, path: &Path) -> bool {
-        path.exists()
-    }
-}
 
 /// A machine whose interfaces the test decides.
 #[derive(Default)]
@@ -70,7 +42,7 @@ impl Host for TestHost {
         Ok(self.interfaces.lock().expect("the machine").clone())
     }
 
-    async fn reach(&self, destination: &str, _family: Family) -> Result<IpAddr, String> {
+    async fn reach(&self, destination: &str, _family: IpVersion) -> Result<IpAddr, String> {
         Err(format!("{destination} is nowhere"))
     }
 
@@ -120,7 +92,7 @@ impl TestNode {
 }
 
 fn context(host: Arc<TestHost>, root: &Path, variables: &[(&str, &str)]) -> Context {
-    Context::new(Arc::new(Variables::new(variables)), host, root.to_owned(), "v3.32.1")
+    Context::new(Arc::new(Variables::new(variables.iter().copied())), host, root.to_owned(), "v3.32.1")
         .expect("usable variables")
 }
 
@@ -147,11 +119,7 @@ pub(crate) fn revisions(etcd: &Etcd) -> Vec<(String, i64)> {
     entries.iter().map(entry).collect()
 }
 
-/// Waits until something holds; the deadline only ends a test that would never end.
-pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !holds().await {
-        assert!(Instant::now() < deadline, "this never came true: {what}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+/// Waits until something holds.
+pub(crate) async fn eventually(what: &str, holds: impl AsyncFnMut() -> bool) {
+    testkit::eventually_async(what, holds).await.unwrap();
 }

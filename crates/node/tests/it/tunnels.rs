@@ -3,8 +3,8 @@
 use crate::support::{TestNode, eventually, on_etcd, revisions};
 use api::{IPIPMode, IPPool, IPPoolSpec, Node, NodeSpec, VXLANMode};
 use client::{Client, DeleteOptions};
+use daemon::ShutdownHandle;
 use ipam::{AssignIp, Ipam};
-use node::shutdown_signal::ShutdownHandle;
 use node::tunnel::kind::TunnelKind;
 use node::{startup, tunnel};
 use testkit::Etcd;

@@ -1,12 +1,12 @@
 //! The filter table: `cali-INPUT`, `cali-FORWARD`, `cali-OUTPUT`, and workloads' packets to the host.
 
-use crate::config::{DenyAction, EndpointToHostAction};
 use crate::names::{self, sets};
 use crate::renderer::{
     IPIP, Renderer, UDP, conntrack, goto, interface, ip_set, jump, local, mark_clear, mark_not_clear,
     one_port, protocol, protocol_number,
 };
-use crate::tree::{Action, Chain, Conntrack, End, IpVersion, Match, Protocol, RejectWith, Rule, Side, Table};
+use crate::tree::{Action, Chain, Conntrack, End, IpVersion, Match, Protocol, Rule, Side, Table};
+use api::{Denied, EndpointToHost};
 use std::net::IpAddr;
 
 /// Messages of ICMPv6 that a router must see whatever policy says: multicast listeners (130 to 132), router solicitation
@@ -49,7 +49,7 @@ impl Renderer {
             );
             rules.push(
                 Rule::when([protocol_number(IPIP)], deny.into())
-                    .comment(format!("{} IPIP packets from non-Calico hosts", deny.word())),
+                    .comment(format!("{} IPIP packets from non-Calico hosts", deny.as_str())),
             );
         }
         if self.vxlan(version) {
@@ -64,8 +64,8 @@ impl Renderer {
                     .comment(format!("Allow IPv{version} VXLAN packets from allowed hosts")),
             );
             // IPv4 says drop whatever the setting is; IPv6 follows the setting.
-            let deny = if version == IpVersion::V4 { DenyAction::Drop } else { deny };
-            let word = deny.word();
+            let deny = if version == IpVersion::V4 { Denied::Drop } else { deny };
+            let word = deny.as_str();
             rules.push(
                 Rule::when(to_us(None), deny.into())
                     .comment(format!("{word} IPv{version} VXLAN packets from non-allowed hosts")),
@@ -139,10 +139,9 @@ impl Renderer {
         }
         rules.push(Rule::always(jump(names::FROM_WORKLOAD_DISPATCH)));
         let action = match self.config.endpoint_to_host_action {
-            EndpointToHostAction::Drop => Action::Drop,
-            EndpointToHostAction::Reject => Action::Reject(RejectWith::PortUnreachable),
-            EndpointToHostAction::Accept => Action::Accept,
-            EndpointToHostAction::Return => Action::Return,
+            EndpointToHost::Drop => Action::Drop,
+            EndpointToHost::Accept => Action::Accept,
+            EndpointToHost::Return => Action::Return,
         };
         rules.push(Rule::always(action).comment("Configured DefaultEndpointToHostAction"));
         Chain::new(names::WORKLOAD_TO_HOST, rules)

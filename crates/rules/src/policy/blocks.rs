@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// Slots for ports in one match; a range takes two.
 const PORT_SLOTS: usize = 15;
 
-/// So many negated port matches may stand in one rule. More become a block: a line of `iptables-restore` has at most 255
+/// So many negated port matches may be in one rule. More become a block: a line of `iptables-restore` has at most 255
 /// words, and a rule of nftables at most 4096 bytes of expressions.
 const MAX_NEGATED_PORTS: usize = 16;
 

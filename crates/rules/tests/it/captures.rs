@@ -61,7 +61,7 @@ fn iptables_rules_are_calicos() {
             ours.insert(format!("{table} {name}"), rules);
         }
     }
-    same(&ours, &saved_by_iptables(include_str!("../data/shop-iptables-save.txt")));
+    same(&ours, &saved_by_iptables(include_str!("../../../testkit/data/felix-iptables-save.txt")));
 }
 
 /// The comments, and the elements of verdict maps, that `nft` listed.
@@ -171,7 +171,7 @@ fn nftables_rules_are_calicos() {
     ours.add_map(layer, family, &map);
     ours.add_kernel_chain(layer, family, &renderer.arp_kernel_chain());
 
-    let (chains, maps) = listed_by_nft(include_str!("../data/shop-nft.txt"));
+    let (chains, maps) = listed_by_nft(include_str!("../../../testkit/data/felix-nft.txt"));
     same(&ours.chains, &chains);
     assert_eq!(ours.maps, maps);
 }

@@ -10,9 +10,7 @@ use model::feed::RuleAction;
 use model::v1::PolicyKey;
 use rules::names::{self, sets};
 use rules::tree::{InterfacePattern, IpVersion, Protocol, Rate, RateUnit, Table, Text};
-use rules::{
-    AllowAction, DenyAction, DscpRule, EndpointToHostAction, FailsafePort, Marks, OpenStack, RulesConfig,
-};
+use rules::{Allowed, Denied, DscpRule, EndpointToHost, FailsafePort, Marks, OpenStack, RulesConfig};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -89,7 +87,7 @@ fn every_pair_of_fields_is_accepted_by_nft() {
 }
 
 /// Endpoints of all kinds, with all that settings can switch on.
-fn everything_world(program: Program, deny: DenyAction, allow: AllowAction) -> World {
+fn everything_world(program: Program, deny: Denied, allow: Allowed) -> World {
     let rule = |action| messages::Rule { action, ..messages::Rule::default() };
     let rules = || ACTIONS.map(rule).to_vec();
     let policy = |untracked, pre_dnat| {
@@ -168,7 +166,7 @@ fn everything_world(program: Program, deny: DenyAction, allow: AllowAction) -> W
             wireguard_encrypt_host_traffic: true,
             log_prefix: "%t %k %n %p \"quoted\" % 100%\n and far longer than a kernel takes it".to_owned(),
             log_rate_limit: Some((Rate { count: 10, unit: RateUnit::Minute }, 5)),
-            endpoint_to_host_action: EndpointToHostAction::Reject,
+            endpoint_to_host_action: EndpointToHost::Return,
             filter_allow_action: allow,
             mangle_allow_action: allow,
             filter_deny_action: deny,
@@ -176,7 +174,7 @@ fn everything_world(program: Program, deny: DenyAction, allow: AllowAction) -> W
             failsafe_outbound: both(defaults.failsafe_outbound.clone()),
             nat_port_range: Some((10000, 20000)),
             nat_outgoing_interface: Some(InterfacePattern::from_setting("eth+")),
-            nat_outgoing_address: (allow == AllowAction::Return).then(|| [10, 0, 0, 9].into()),
+            nat_outgoing_address: (allow == Allowed::Return).then(|| [10, 0, 0, 9].into()),
             nat_outgoing_exclude_hosts: true,
             flow_logs: true,
             istio_ambient_dscp: Some(23),
@@ -229,8 +227,7 @@ fn addresses(pairs: &[(&str, &str)]) -> Vec<(IpAddr, IpAddr)> {
 }
 
 fn everything_is_accepted(program: Program) {
-    for (deny, allow) in [(DenyAction::Drop, AllowAction::Accept), (DenyAction::Reject, AllowAction::Return)]
-    {
+    for (deny, allow) in [(Denied::Drop, Allowed::Accept), (Denied::Reject, Allowed::Return)] {
         let world = everything_world(program, deny, allow);
         assert_eq!(world.is_nftables(), program == Program::Nft);
         for version in [IpVersion::V4, IpVersion::V6] {

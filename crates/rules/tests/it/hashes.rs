@@ -4,7 +4,7 @@ use api::Kind;
 use model::v1::PolicyKey;
 use proptest::prelude::*;
 use rules::names::{self, EndpointChain, limited_id};
-use rules::tree::{Action, Chain, Conntrack, IpVersion, KernelChain, Match, Rule, Table};
+use rules::tree::{Action, Conntrack, IpVersion, KernelChain, Match, Rule, Table};
 use rules::{Backend, Direction, PolicyGroup, Renderer, RulesConfig, WorkloadChains, iptables, nftables};
 use std::sync::Arc;
 
@@ -203,8 +203,8 @@ proptest! {
 #[test]
 fn a_chain_without_rules_has_its_comment() {
     let renderer = Renderer::new(RulesConfig::default());
-    let [inbound, _]: [Chain; 2] =
-        renderer.profile_chains("empty", &messages::Profile::default(), Table::Filter, IpVersion::V4);
+    let placed = renderer.profile_chains("empty", &messages::Profile::default(), IpVersion::V4);
+    let inbound = &placed[0].chain;
     assert_eq!(inbound.rules, [Rule::default().comment("Profile empty ingress")].into());
     assert_eq!(nftables::rule_text(Table::Filter, nftables::Family::Ip, &inbound.rules[0]), "continue");
 }

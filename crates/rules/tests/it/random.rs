@@ -17,7 +17,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use rules::simulate::{Packet, Simulation, Tracking, Verdict};
 use rules::tree::{Action, IpVersion, Table, Text};
-use rules::{AllowAction, Backend, DenyAction, Direction, Marks, RulesConfig, names};
+use rules::{Allowed, Backend, Denied, Direction, Marks, RulesConfig, names};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -257,6 +257,7 @@ fn world() -> impl Strategy<Value = World> {
                 .into_iter()
                 .enumerate()
                 .map(|(index, (inbound_rules, outbound_rules))| {
+                    let [inbound_rules, outbound_rules] = [inbound_rules, outbound_rules].map(without_pass);
                     (format!("profile-{index}").into(), Profile { inbound_rules, outbound_rules })
                 })
                 .collect();
@@ -285,8 +286,8 @@ fn world() -> impl Strategy<Value = World> {
                 .collect();
             World {
                 config: RulesConfig {
-                    filter_deny_action: if reject { DenyAction::Reject } else { DenyAction::Drop },
-                    filter_allow_action: if returns { AllowAction::Return } else { AllowAction::Accept },
+                    filter_deny_action: if reject { Denied::Reject } else { Denied::Drop },
+                    filter_allow_action: if returns { Allowed::Return } else { Allowed::Accept },
                     flow_logs,
                     ..RulesConfig::default()
                 },
@@ -296,6 +297,15 @@ fn world() -> impl Strategy<Value = World> {
                 ..World::default()
             }
         })
+}
+
+/// Behind profiles there is nothing to pass to. Calico renders such a rule so that, after a tier that passed, it ends the
+/// profile for every packet, and so do we: the packet is denied where the oracle would go on.
+fn without_pass(mut rules: Vec<Rule>) -> Vec<Rule> {
+    for rule in rules.iter_mut().filter(|rule| rule.action == RuleAction::Pass) {
+        rule.action = RuleAction::Deny;
+    }
+    rules
 }
 
 /// A packet that begins a connection; from outside or to outside where there is no workload.

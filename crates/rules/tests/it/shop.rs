@@ -11,7 +11,7 @@ use model::IpVersion;
 use model::feed::RuleAction;
 use model::v1::PolicyKey;
 use rules::tree::Text;
-use rules::{Backend, EndpointToHostAction, RulesConfig};
+use rules::{Backend, EndpointToHost, RulesConfig};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -234,7 +234,7 @@ pub(crate) fn cluster_node() -> World {
     ];
     let shop = world(Backend::Nftables);
     World {
-        config: RulesConfig { endpoint_to_host_action: EndpointToHostAction::Accept, ..shop.config },
+        config: RulesConfig { endpoint_to_host_action: EndpointToHost::Accept, ..shop.config },
         policies: BTreeMap::from([(
             policy.clone(),
             Arc::new(Policy { namespace: "shop".to_owned(), inbound_rules, ..Policy::default() }),

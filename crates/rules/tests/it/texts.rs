@@ -5,8 +5,8 @@ use model::feed::RuleAction;
 use rules::names;
 use rules::tree::{Chain, IpVersion, Table, Text};
 use rules::{
-    Backend, DenyAction, DscpRule, EndpointMarks, Features, HostInterfaces, Marks, OpenStack, Renderer,
-    RulesConfig, ServiceLoopPrevention, Wireguard, WorkloadChains, iptables, nftables,
+    Backend, Denied, DscpRule, EndpointMarks, Features, HostInterfaces, Marks, OpenStack, Renderer,
+    RulesConfig, ServiceLoopAction, Wireguard, WorkloadChains, iptables, nftables,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -116,12 +116,12 @@ fn lists_of_addresses() {
         lines(&renderer.service_loop_chain(&nets, IpVersion::V4)),
         ["--destination 10.100.0.0/16 --jump DROP", "--destination 10.96.0.0/12 --jump DROP"]
     );
-    let rejecting = iptables_with(|config| config.service_loop_prevention = ServiceLoopPrevention::Reject);
+    let rejecting = iptables_with(|config| config.service_loop_prevention = ServiceLoopAction::Reject);
     assert_eq!(
         lines(&rejecting.service_loop_chain(&nets, IpVersion::V6)),
         ["--destination fd96::/112 --jump REJECT"]
     );
-    let off = iptables_with(|config| config.service_loop_prevention = ServiceLoopPrevention::Disabled);
+    let off = iptables_with(|config| config.service_loop_prevention = ServiceLoopAction::Disabled);
     assert!(off.service_loop_chain(&nets, IpVersion::V4).rules.is_empty());
 
     let marks = [("10.0.0.2", 20), ("10.0.0.10", 46), ("10.0.0.3", 64)]
@@ -191,7 +191,7 @@ fn tunnels_and_openstack() {
         config.wireguard = Wireguard { enabled: true, ..config.wireguard.clone() };
         config.wireguard_encrypt_host_traffic = true;
         config.openstack = Some(OpenStack { metadata: Some(([10, 0, 0, 7].into(), 8775)) });
-        config.filter_deny_action = DenyAction::Reject;
+        config.filter_deny_action = Denied::Reject;
     };
     let renderer = iptables_with(everything);
     assert_eq!(
@@ -361,7 +361,7 @@ fn flow_offload() {
 fn of_rule(rule: messages::Rule, version: IpVersion) -> [Vec<String>; 2] {
     let profile = messages::Profile { inbound_rules: vec![rule], ..messages::Profile::default() };
     let chain = |renderer: Renderer| {
-        let [mut chain, _] = renderer.profile_chains("p", &profile, Table::Filter, version);
+        let mut chain = renderer.profile_chains("p", &profile, version).swap_remove(0).chain;
         std::sync::Arc::make_mut(&mut chain.rules)[0].comments.clear();
         chain
     };

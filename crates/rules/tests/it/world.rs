@@ -4,8 +4,8 @@ use ipnet::IpNet;
 use messages::{HostEndpoint, Policy, PolicyId, Profile, TierInfo, WorkloadEndpoint};
 use rules::tree::{Chain, IpVersion, KernelChain, Table, Text, VerdictMap};
 use rules::{
-    Backend, DscpRule, EndpointMarks, HostInterfaces, PolicyGroup, Renderer, RulesConfig, TierGroups,
-    WorkloadChains,
+    Backend, DscpRule, EndpointMarks, HostInterfaces, PlacedChain, PolicyGroup, Renderer, RulesConfig,
+    TierGroups, WorkloadChains,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -60,13 +60,13 @@ impl World {
             groups.extend(tiers.iter().flat_map(|tier| tier.ingress.iter().chain(&tier.egress)).cloned());
         };
         for (id, policy) in self.policies.iter().filter(|_| table != Table::Nat) {
-            chains.extend(renderer.policy_chains(id, policy, table, version).into_iter().flatten());
+            chains.extend(policy_chains(&renderer, id, policy, table, version));
         }
         let all_hosts = self.host_interfaces(|_| true);
         match table {
             Table::Filter => {
                 for (name, profile) in &self.profiles {
-                    chains.extend(renderer.profile_chains(name, profile, table, version));
+                    chains.extend(in_table(renderer.profile_chains(name, profile, version), table));
                 }
                 let mut marks = EndpointMarks::new(&self.config.marks);
                 for workload in &self.workloads {
@@ -104,7 +104,7 @@ impl World {
             }
             Table::Mangle => {
                 for (name, profile) in &self.profiles {
-                    chains.extend(renderer.profile_chains(name, profile, table, version));
+                    chains.extend(in_table(renderer.profile_chains(name, profile, version), table));
                 }
                 for (name, host) in &self.hosts {
                     let tiers = self.groups(&host.tiers);
@@ -179,4 +179,26 @@ impl Rendered {
         let chain = self.kernel.iter().find(|chain| chain.name == name).expect("a chain of the kernel");
         Chain::new(name, chain.inserted.iter().chain(&chain.appended).cloned().collect())
     }
+}
+
+/// The chains of a policy in a table, also in those that its kind is not used in: endpoints here name any policy anywhere.
+fn policy_chains(
+    renderer: &Renderer,
+    id: &PolicyId,
+    policy: &Policy,
+    table: Table,
+    version: IpVersion,
+) -> Vec<Chain> {
+    let own: Vec<Chain> = in_table(renderer.policy_chains(id, policy, version), table).collect();
+    if own.len() == 2 {
+        return own;
+    }
+    let (untracked, pre_dnat) = (table == Table::Raw, table == Table::Mangle);
+    let elsewhere = Policy { untracked, pre_dnat, ..policy.clone() };
+    in_table(renderer.policy_chains(id, &elsewhere, version), table).collect()
+}
+
+/// The chains that a table has.
+fn in_table(placed: Vec<PlacedChain>, table: Table) -> impl Iterator<Item = Chain> {
+    placed.into_iter().filter(move |one| one.tables.contains(&table)).map(|one| one.chain)
 }

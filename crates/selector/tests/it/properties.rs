@@ -91,6 +91,18 @@ proptest! {
     }
 
     #[test]
+    fn a_canonical_form_is_read_back_exactly(text in expression(), other in expression()) {
+        let selector = Selector::parse(&text).unwrap();
+        let again = Selector::from_canonical(selector.canonical());
+        prop_assert_eq!(again.root(), selector.root());
+        prop_assert_eq!(again.unique_id(), selector.unique_id());
+        let joined = Selector::parse(&format!("({text}) && (!({other}))")).unwrap();
+        let joined_again = selector.and_not(&Selector::parse(&other).unwrap());
+        prop_assert_eq!(joined_again.unique_id(), joined.unique_id());
+        prop_assert_eq!(joined_again.root(), joined.root());
+    }
+
+    #[test]
     fn evaluation_agrees_with_the_reference(text in expression(), labels in labels()) {
         let selector = Selector::parse(&text).unwrap();
         let expected = reference::verdict(selector.canonical(), &labels);

@@ -227,3 +227,14 @@ fn cheap_clone_and_equality() {
     let set = std::collections::HashSet::from([one, other]);
     assert_eq!(set.len(), 1);
 }
+
+#[test]
+fn text_that_is_no_canonical_form_selects_nothing() {
+    let labels: [(&str, &str); 1] = [("a", "x")];
+    for text in ["has(", "a ==", "((a == \"x\")"] {
+        let selector = Selector::from_canonical(text);
+        assert_eq!(selector, Selector::nothing(), "{text}");
+        assert!(!selector.evaluate(&labels), "{text}");
+    }
+    assert!(Selector::default().is_all());
+}

@@ -48,13 +48,8 @@ impl Controllers {
         ask().is_ok_and(|answer| answer.starts_with("HTTP/1.1 20"))
     }
 
-    fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
-        // The deadline only ends a test that would never end.
-        let deadline = Instant::now() + Duration::from_secs(120);
-        while !holds() {
-            assert!(Instant::now() < deadline, "this never came true: {what}\n{}", self.log());
-            std::thread::sleep(Duration::from_millis(100));
-        }
+    fn until(&self, what: &str, holds: impl FnMut() -> bool) {
+        testkit::eventually(what, holds).unwrap_or_else(|error| panic!("{error}\n{}", self.log()));
     }
 
     /// Asks it to end with this signal: its exit code.

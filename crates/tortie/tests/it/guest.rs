@@ -1,5 +1,5 @@
-//! IP in IP and WireGuard with real packets, in a guest whose kernel has them: three nodes in two subnets, from this
-//! program alone, and a wire between them that counts what it carries.
+//! IP in IP, with routes of Felix and of BGP, and WireGuard with real packets, in a guest whose kernel has them: three nodes
+//! in two subnets, from this program alone, and a wire between them that counts what it carries.
 
 use std::collections::BTreeMap;
 use std::process::{Child, Command, Output, Stdio};
@@ -24,6 +24,7 @@ fn tunnels_and_encryption() {
         let cluster = Cluster::start();
         settings(&cluster);
         ipip(&cluster);
+        bgp(&cluster);
         wireguard(&cluster);
     });
 }
@@ -42,7 +43,7 @@ impl Cluster {
         let data = cluster.folder.path().join("data");
         store.args(["datastore", "--listen-client-urls=http://127.0.0.1:2379", "--data-dir"]).arg(&data);
         cluster.spawn(store, "store");
-        let socket = kvstore::socket_path(&data);
+        let socket = kvstore_engine::socket_path(&data);
         until("the store's socket", || socket.exists());
         until("the store", || cluster.run("n1", &["ctl", "get", "nodes"], "").status.success());
         for (node, ..) in NODES {
@@ -292,7 +293,7 @@ fn ipip(cluster: &Cluster) {
     let own = cluster.nodes("/spec/bgp/ipv4IPIPTunnelAddr").remove(0);
     assert!(tunnel.contains(&format!("inet {own}/32 ")) && tunnel.contains("mtu 1480"), "{own}: {tunnel}");
 
-    // A packet of the tunnel from somebody who is no node is dropped, and its sender is counted.
+    // A packet of the tunnel from somebody who is not a node is dropped, and its sender is counted.
     ip_line("-n wire tunnel add forged mode ipip local 10.65.0.254 remote 10.65.0.1");
     ip_line("-n wire link set forged up");
     ip(&["-n", "wire", "route", "add", &format!("{}/32", address("p1")), "dev", "forged"]);
@@ -317,6 +318,54 @@ fn ipip(cluster: &Cluster) {
         route("n1", "main", &block("p2")).starts_with(&always)
     });
     until("and arrive", || reaches("p1", "p2") && reaches("p2", "p1"));
+    assert!(travel_as("ipip"));
+}
+
+/// As kubeadm's users have it: IP in IP always, every node with every other by BGP; here BGP makes the tunnel's routes, too.
+fn bgp(cluster: &Cluster) {
+    const FOLDER: &str = "mkdir -p /run/calico && mount -t tmpfs tmpfs /run/calico && exec \"$@\"";
+    let mut speakers: Vec<Child> = NODES
+        .iter()
+        .map(|(node, ..)| {
+            let log = std::fs::File::create(cluster.folder.path().join(format!("bgp-{node}"))).unwrap();
+            let mut command = cluster.command("ip", node);
+            command.env("CALICO_NETWORKING_BACKEND", "bird");
+            command.args(["netns", "exec", node, "sh", "-c", FOLDER, "sh", TORTIE, "component", "bgp"]);
+            command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap()
+        })
+        .collect();
+    let owner = |felix: &str, bgp: &str| {
+        let patch = format!(r#"{{"spec":{{"programClusterRoutes":"{felix}"}}}}"#);
+        cluster.must("n1", &["ctl", "patch", "felixconfiguration", "default", "-p", &patch], "");
+        cluster.apply(&format!(
+            "apiVersion: projectcalico.org/v3\nkind: BGPConfiguration\nmetadata: {{name: default}}\nspec: {{programClusterRoutes: {bgp}}}\n"
+        ));
+    };
+    owner("Disabled", "Enabled");
+    for (node, other, pod) in
+        [("n1", "10.65.1.3", "p3"), ("n1", "10.65.0.2", "p2"), ("n3", "10.65.0.1", "p1")]
+    {
+        let wanted = format!("{} via {other} dev tunl0 proto bird ", block(pod));
+        until(&format!("{wanted} on {node}"), || route(node, "main", &block(pod)).starts_with(&wanted));
+    }
+    until("pods reach each other by routes of BGP", || travel_as("ipip") && reaches("p1", "p2"));
+    // The speakers end without a word, and packets go on; Felix takes the routes over again.
+    for speaker in &mut speakers {
+        speaker.kill().unwrap();
+        speaker.wait().unwrap();
+    }
+    assert!(travel_as("ipip"), "right after the end of the speakers");
+    owner("EnabledIPIPOnly", "EnabledNoEncapOnly");
+    until("routes of Felix again", || {
+        NODES.iter().all(|(node, ..)| {
+            ["p1", "p2", "p3"]
+                .iter()
+                .all(|other| *other == pod(node) || route(node, "main", &block(other)).contains("proto 80"))
+        })
+    });
+    for (node, ..) in NODES {
+        ip(&["-n", node, "-4", "route", "flush", "proto", "bird"]);
+    }
     assert!(travel_as("ipip"));
 }
 

@@ -1,18 +1,24 @@
 //! The lab, from outside: the program's own commands, real namespaces, real packets. Needs root (and one test drops it).
 //!
+//! - [`bgp`]: racks whose routers speak BGP, with the native speaker, with BIRD, and with both.
 //! - [`combinations`]: encapsulations, packet filters, datastores and versions of IP that this kernel can do.
+//! - [`flows`]: denied flows with their policies, and the page of a cluster that lives.
 //! - [`life`]: several labs, killed labs, pods that come and go, output formats, ordinary users.
 //! - [`mistakes`]: one sentence, a clean exit, nothing left.
 //! - [`oracle`]: random policies; `explain` and packets agree on every cell.
 //! - [`outside`]: variables for programs outside, lists, logs, shells, pictures.
 //! - [`scenarios`]: walk-throughs of real clusters.
+//! - [`typha`]: Typhas between the datastore and the nodes, one of which is killed.
 
+mod bgp;
 mod combinations;
+mod flows;
 mod life;
 mod mistakes;
 mod oracle;
 mod outside;
 mod scenarios;
+mod typha;
 
 use serde_json::Value;
 use std::io::Write as _;
@@ -154,7 +160,7 @@ impl Drop for Lab {
 
 fn finish(mut command: Command, input: &str) -> Output {
     let mut child = command.spawn().expect("the program");
-    // A command that ends without reading is no failure.
+    // A command that ends without reading is not a failure.
     let _ = child.stdin.take().expect("standard input").write_all(input.as_bytes());
     child.wait_with_output().expect("an end")
 }

@@ -4,6 +4,7 @@
 //! that ends with them. Needs root.
 
 mod controllers;
+mod documents;
 mod guest;
 mod lab;
 mod names;

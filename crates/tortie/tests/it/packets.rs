@@ -6,6 +6,7 @@
 #[path = "../../../explain/tests/it/clusters.rs"]
 mod clusters;
 mod faults;
+mod flows;
 mod network;
 pub(crate) mod plan;
 mod random;

@@ -2,12 +2,9 @@
 //! packets that policy lets through or not, with each packet filter. Needs root.
 
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 use testkit::Folder;
 
 const TORTIE: &str = env!("CARGO_BIN_EXE_tortie");
-/// Everything here is done within a second; a busy machine may take longer.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A node and two pods as network namespaces, with the processes of the node. All of it goes away at the end.
 struct Node {
@@ -41,7 +38,7 @@ impl Node {
         store.stderr(std::fs::File::create(node.folder.path().join("store.log")).unwrap());
         node.processes.push(store.spawn().unwrap());
         // Whoever comes before the server would open the files itself, and keep the server out.
-        let socket = kvstore::socket_path(&data);
+        let socket = kvstore_engine::socket_path(&data);
         until("the store's socket", || socket.exists());
         until("the store", || node.run(&["ctl", "get", "nodes"], "").status.success());
         let started = node.on_host(&["component", "node", "startup"], "");
@@ -160,12 +157,8 @@ fn ip(arguments: &[&str]) -> Output {
     output
 }
 
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !done() {
-        assert!(Instant::now() < deadline, "{what}: not after {PATIENCE:?}");
-        std::thread::sleep(Duration::from_millis(100));
-    }
+fn until(what: &str, done: impl FnMut() -> bool) {
+    testkit::eventually(what, done).unwrap();
 }
 
 const DENY: &str = "apiVersion: projectcalico.org/v3

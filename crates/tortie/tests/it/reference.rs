@@ -24,4 +24,11 @@ fn every_command() {
 fn the_variables_of_components() {
     check("node");
     check("kube-controllers");
+    check("goldmane");
+    check("whisker");
+}
+
+#[test]
+fn the_network_configuration_of_the_plugins() {
+    check("cni");
 }

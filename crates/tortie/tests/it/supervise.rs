@@ -23,13 +23,13 @@ struct Node {
 }
 
 impl Node {
-    fn start(namespace: &Namespace, endpoint: &str) -> Self {
+    fn start(namespace: &Namespace, endpoint: &str, backend: &str) -> Self {
         let folder = Folder::new("tortie-node").expect("a folder");
         let ip = program("ip", "install Debian's iproute2").expect("ip");
         let script = format!(
             "set -e; for place in /var/lib /var/log /run; do mount -t tmpfs tmpfs $place; done; \
              exec env -i PATH=\"$PATH\" DATASTORE_TYPE=etcdv3 ETCD_ENDPOINTS={endpoint} NODENAME=node-a \
-             IP=10.99.0.11/24 CALICO_NETWORKING_BACKEND=vxlan WAIT_FOR_DATASTORE=true CALICO_IPV6POOL_CIDR=none {} node",
+             IP=10.99.0.11/24 CALICO_NETWORKING_BACKEND={backend} WAIT_FOR_DATASTORE=true CALICO_IPV6POOL_CIDR=none {} node",
             env!("CARGO_BIN_EXE_tortie")
         );
         let arguments = [
@@ -64,12 +64,7 @@ impl Node {
     }
 
     fn wait_until(&self, what: &str, holds: impl Fn() -> bool) {
-        // The deadline only ends a test that would never end.
-        let deadline = Instant::now() + Duration::from_secs(120);
-        while !holds() {
-            assert!(Instant::now() < deadline, "this never came true: {what}\n{}", self.log());
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        testkit::eventually(what, holds).unwrap_or_else(|error| panic!("{error}\n{}", self.log()));
     }
 }
 
@@ -83,7 +78,7 @@ fn a_node_starts_heals_and_ends() {
     let (namespace, mut etcd) = apart();
     let endpoint = etcd.endpoint();
     etcd.kill();
-    let mut node = Node::start(&namespace, &endpoint);
+    let mut node = Node::start(&namespace, &endpoint, "vxlan");
     node.wait_until("it waits for its datastore", || node.log().contains("does not answer yet"));
     etcd.restart().expect("etcd again");
     node.wait_until("its services run", || node.services_pid().is_some_and(is_running));
@@ -111,7 +106,7 @@ fn a_node_starts_heals_and_ends() {
 #[test]
 fn a_signal_for_the_whole_group_ends_in_silence() {
     let (namespace, etcd) = apart();
-    let mut node = Node::start(&namespace, &etcd.endpoint());
+    let mut node = Node::start(&namespace, &etcd.endpoint(), "vxlan");
     let felix = node.file("/run/calico/services/felix");
     node.wait_until("its parts run", || {
         node.services_pid().is_some_and(is_running)
@@ -132,12 +127,23 @@ fn a_signal_for_the_whole_group_ends_in_silence() {
 #[test]
 fn parts_do_not_outlive_a_killed_node() {
     let (namespace, etcd) = apart();
-    let mut node = Node::start(&namespace, &etcd.endpoint());
+    let mut node = Node::start(&namespace, &etcd.endpoint(), "bird");
     node.wait_until("its services run", || node.services_pid().is_some_and(is_running));
-    let part = node.services_pid().expect("a process");
+    let mut parts = vec![node.services_pid().expect("a process")];
+    // Calico's own `calicoctl node status` looks for processes of these names.
+    for (service, name) in [("felix", "calico-felix"), ("bgp", "bird"), ("bird6", "bird6")] {
+        let file = node.file(&format!("/run/calico/services/{service}"));
+        let pid = || std::fs::read_to_string(&file).ok()?.trim().parse::<u32>().ok();
+        let called = |pid| {
+            let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            words.split(|byte| *byte == 0).next() == Some(name.as_bytes())
+        };
+        node.wait_until(name, || pid().is_some_and(called));
+        parts.extend(pid());
+    }
     node.process.kill().expect("a kill");
     let deadline = Instant::now() + Duration::from_secs(60);
-    while is_running(part) {
+    while parts.iter().any(|part| is_running(*part)) {
         assert!(Instant::now() < deadline, "a part outlived its node:\n{}", node.log());
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -148,7 +154,7 @@ fn a_node_that_waits_can_be_ended() {
     let (namespace, mut etcd) = apart();
     let endpoint = etcd.endpoint();
     etcd.kill();
-    let mut node = Node::start(&namespace, &endpoint);
+    let mut node = Node::start(&namespace, &endpoint, "vxlan");
     node.wait_until("it waits for its datastore", || node.log().contains("does not answer yet"));
     // Returns only when the process has ended.
     node.process.terminate().expect("an end");

@@ -4,6 +4,7 @@
 //! start or end with `-`; parts that do are refused, never repaired.
 
 use super::WorkloadEndpointSpec;
+use crate::words::KUBERNETES;
 use std::fmt;
 
 /// What identifies a WorkloadEndpoint; empty parts are not known.
@@ -111,9 +112,9 @@ impl WorkloadEndpointIdentifiers {
             Self { node: parts.next()?, orchestrator: parts.next().unwrap_or_default(), ..Self::default() };
         if let Some(workload) = parts.next() {
             match ids.orchestrator.as_str() {
-                "k8s" => ids.pod = workload,
+                KUBERNETES => ids.pod = workload,
                 "cni" => ids.container_id = workload,
-                // The orchestrator's name stands in both places.
+                // The orchestrator's name is in both places.
                 "libnetwork" => ids.orchestrator = workload,
                 _ => ids.workload = workload,
             }
@@ -129,7 +130,7 @@ impl WorkloadEndpointIdentifiers {
         }
         let orchestrator = Segment { field: "orchestrator", value: &self.orchestrator };
         let workload = match self.orchestrator.as_str() {
-            "k8s" => Segment { field: "pod", value: &self.pod },
+            KUBERNETES => Segment { field: "pod", value: &self.pod },
             "cni" => Segment { field: "containerID", value: &self.container_id },
             "libnetwork" => orchestrator,
             _ => Segment { field: "workload", value: &self.workload },

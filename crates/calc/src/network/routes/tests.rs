@@ -27,7 +27,7 @@ impl Seen {
                 ToDataplane::RouteRemove(dst) => {
                     assert!(self.0.remove(&dst).is_some(), "{dst} was never there");
                 }
-                other => panic!("{other:?} is no route"),
+                other => panic!("{other:?} is not a route"),
             }
         }
         count
@@ -64,6 +64,15 @@ fn block(cidr: &str, owner: Option<&str>, taken: &[(&str, &str)]) -> AllocationB
         "attributes": attributes,
     }))
     .unwrap()
+}
+
+fn workload_key(host: &str, workload: &str) -> WorkloadEndpointKey {
+    WorkloadEndpointKey {
+        host: host.into(),
+        orchestrator: "k8s".into(),
+        workload: workload.into(),
+        endpoint: "eth0".into(),
+    }
 }
 
 fn workload(nets: &[&str]) -> WorkloadEndpoint {
@@ -247,7 +256,7 @@ fn endpoints_of_other_hosts_count_only_by_their_addresses() {
             ("fd00::1/128", "local-workload on=me at=2001:db8::1 endpoint-here"),
         ]),
     );
-    state.source = RouteSource::WorkloadIps;
+    state.source = Some(RouteOrigin::WorkloadIPs);
     check(
         &state,
         &with_hosts(&[
@@ -324,7 +333,7 @@ fn one_change_costs_what_it_affects() {
 
     // One block, one endpoint: one route each.
     routes.on_block(net("10.0.7.0/29"), None);
-    routes.on_workload(ME, ("k8s", "default/pod", "eth0"), Some(&workload(&["10.0.1.1/32"])));
+    routes.on_workload(&workload_key(ME, "default/pod"), Some(&workload(&["10.0.1.1/32"])));
     assert!(routes.dirty.len() <= 2, "{:?}", routes.dirty);
     routes.flush(&mut out);
     assert_eq!(seen.take(&mut out), 2);

@@ -60,11 +60,14 @@ pub(super) async fn load(
         }
     };
     all_readable("service", &services.invalid)?;
-    let assign_ips = match client.resource::<KubeControllersConfigurationSpec>().get("", "default").await {
-        Ok(configuration) => configuration.spec.controllers.load_balancer.map(|settings| settings.assign_ips),
-        Err(error) if error.is_does_not_exist() => None,
-        Err(error) => return Err(error.into()),
-    };
+    let assign_ips =
+        match client.resource::<KubeControllersConfigurationSpec>().get("", api::words::GLOBAL_NAME).await {
+            Ok(configuration) => {
+                configuration.spec.controllers.load_balancer.map(|settings| settings.assign_ips)
+            }
+            Err(error) if error.is_does_not_exist() => None,
+            Err(error) => return Err(error.into()),
+        };
     let Some(assign_ips) = assign_ips else {
         findings.say("No configuration for LoadBalancer kubecontroller found, skipping service check\n\n");
         return Ok(());

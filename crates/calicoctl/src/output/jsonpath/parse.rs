@@ -335,7 +335,7 @@ impl<'a> Reader<'a> {
         Ok(text)
     }
 
-    /// What stands in quotes, as it is written.
+    /// What is in quotes, as it is written.
     fn raw_quoted(&mut self) -> Result<&'a str> {
         let unterminated = || "unterminated quoted string".to_owned();
         let quote = self.rest.chars().next().ok_or_else(unterminated)?;

@@ -19,7 +19,7 @@ pub(super) fn node_name(old: &str) -> String {
                 name.push(character);
             }
             '.' | '/' => run.push('.'),
-            // What is no letter, digit, dash or dot becomes one dash, however long it is.
+            // What is not a letter, digit, dash or dot becomes one dash, however long it is.
             '-' => run.push('-'),
             _ if !run.ends_with('?') => run.push('?'),
             _ => {}

@@ -233,7 +233,7 @@ fn masked(net: &str) -> Result<String, String> {
 
 /// A selector with the labels of the current version, and a tag as one more condition.
 fn selector(old: &str, tag: &str) -> String {
-    let new = old.replace("calico/k8s_ns", "projectcalico.org/namespace");
+    let new = old.replace("calico/k8s_ns", api::words::LABEL_NAMESPACE);
     match (new.as_str(), tag) {
         (_, "") => new,
         ("", tag) => format!("{tag} == ''"),
@@ -243,7 +243,7 @@ fn selector(old: &str, tag: &str) -> String {
 
 fn profile_name(old: &str) -> String {
     match old.strip_prefix("k8s_ns.") {
-        Some(namespace) => names::name(&format!("kns.{namespace}")),
+        Some(namespace) => names::name(&format!("{}{namespace}", api::words::NAMESPACE_PROFILE_PREFIX)),
         None => names::name(old),
     }
 }

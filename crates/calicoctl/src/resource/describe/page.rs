@@ -55,7 +55,7 @@ pub(super) fn text(resource: &Resource, facts: &Facts) -> String {
     page.0
 }
 
-/// What stands in the spec of every kind of policy, taken out of it.
+/// What is in the spec of every kind of policy, taken out of it.
 fn policy(page: &mut Page, resource: &Resource, spec: &mut Value) {
     let (ingress, egress): (&[Rule], &[Rule]) = match resource {
         Resource::NetworkPolicy(object) => (&object.spec.ingress, &object.spec.egress),

@@ -1,7 +1,7 @@
 //! `ipam check --fix`: what is repaired, what is left alone, and that it asks first.
 
 use super::{BLOCK_A, LOCKED, cni, get, golden, put};
-use crate::harness::{Buffer, Shell, Variables};
+use crate::harness::{Buffer, Shell, environment};
 use calicoctl::context::Surroundings;
 use client::{Client, ClientConfig, DatastoreType};
 use model::{Key, Value};
@@ -112,7 +112,7 @@ fn what_changes_meanwhile_is_left_alone() {
         stdin: Box::new(stdin),
         stdout: Box::new(stdout.clone()),
         stderr: Box::new(io::sink()),
-        environment: Box::new(Variables(shell.variables.clone())),
+        environment: environment(&shell.variables),
         colours: false,
         progress: false,
         width: None,

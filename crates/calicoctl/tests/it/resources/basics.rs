@@ -225,12 +225,7 @@ fn labels_are_set_changed_and_removed() {
     let error = shell.run("label ippool a x --remove").error();
     assert_eq!(error, "cannot remove label of ippool a, key x does not exist\n");
     assert_eq!(shell.run("label ippool a x").error(), "invalid label x\n");
-    assert!(
-        shell
-            .run("label ippool b x=1")
-            .error()
-            .starts_with("failed to get ippool b, error resource does not exist")
-    );
+    assert_eq!(shell.run("label ippool b x=1").error(), "ippool b not found\n");
 }
 
 #[test]

@@ -159,7 +159,8 @@ spec:
 ";
     let found = shell.pipe("convert -f -", input);
     assert!(found.success, "{}", found.stderr);
-    let reason = "NetworkPolicy shop/out: spec.egress[0].from is no field of this rule: did you mean `to`?";
+    let reason =
+        "NetworkPolicy shop/out: spec.egress[0].from is not a field of this rule: did you mean `to`?";
     assert!(found.stderr.starts_with(&format!("Warning: stdin: {reason}")), "{}", found.stderr);
     assert!(found.stdout.contains("- 443") && !found.stdout.contains("- 80"), "{}", found.stdout);
 }

@@ -1,6 +1,6 @@
 //! `get --watch`, on servers that come and go.
 
-use crate::harness::{Buffer, Shell, Variables};
+use crate::harness::{Buffer, Shell, environment};
 use calicoctl::context::Surroundings;
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -55,7 +55,7 @@ impl Watching {
             stdin: Box::new(io::empty()),
             stdout: Box::new(pipe.clone()),
             stderr: Box::new(errors.clone()),
-            environment: Box::new(Variables(shell.variables.clone())),
+            environment: environment(&shell.variables),
             colours: false,
             progress: false,
             width: None,

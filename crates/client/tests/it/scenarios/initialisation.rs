@@ -51,4 +51,7 @@ pub(super) async fn initialising_again_changes_only_what_is_new(store: &dyn Stor
     assert_eq!((last.spec.calico_version.as_str(), last.spec.datastore_ready), ("v3.33.0", Some(false)));
     assert_eq!(last.spec.cluster_guid, first.spec.cluster_guid);
     assert_eq!(last.metadata.uid, first.metadata.uid);
+    client.ensure_initialized("v3.34.0", "").await.expect("initialising as another version");
+    let same = informations.get("", "default").await.expect("ClusterInformation");
+    assert_eq!(same, last, "the version of the cluster is not a node's to change");
 }

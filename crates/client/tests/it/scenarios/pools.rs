@@ -133,7 +133,7 @@ pub(super) async fn deleting_a_pool_releases_its_blocks(store: &dyn Store) {
     let all =
         ListOptions::BlockAffinity { host: None, affinity_type: Some(AffinityType::Host), ip_version: None };
     let revision = client.backend().list(&all, None).await.expect("listing").revision;
-    let options = WatchOptions { revision: Some(revision), bookmarks: false };
+    let options = WatchOptions { revision: Some(revision), ..WatchOptions::default() };
     let events = client.backend().watch(&all, options).await.expect("watching");
 
     let options = DeleteOptions::at(&going.metadata.resource_version);

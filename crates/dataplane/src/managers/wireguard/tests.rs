@@ -1,12 +1,13 @@
 //! Who is a peer, what goes by the device, and that only the present counts, not the way there.
 
 use super::{WireguardManager, WireguardSettings};
-use crate::routes::{Ownership, RouteTable, TableSettings};
+use crate::desired::Desired;
 use ipnet::IpNet;
-use messages::{IpPoolType, Route, RouteTypes, Text, TunnelType};
-use netlink::wireguard::PublicKey;
+use messages::{IpPoolType, NodeName, Route, RouteTypes, TunnelType};
+use netlink::wireguard::{Devices, FakeDevices, PublicKey};
 use netlink::{FakeKernel, Family, Kernel as _, RouteFilter, RouteKind};
 use proptest::prelude::*;
+use routing::wireguard::{KernelSettings, Wireguard};
 use rules::tree::IpVersion;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -42,16 +43,16 @@ fn route(destination: &str, node: &str, types: RouteTypes) -> Route {
     }
 }
 
-/// A manager with a table in a kernel that has the device.
+/// A manager with a driver over a kernel that has the device.
 struct Scene {
     manager: WireguardManager,
-    table: RouteTable,
+    driver: Wireguard,
     kernel: FakeKernel,
 }
 
 struct Ignore;
 
-impl crate::routes::ConnectionCleanup for Ignore {
+impl routing::routes::ConnectionCleanup for Ignore {
     fn start(&mut self, _: BTreeSet<IpAddr>) {}
     fn wait(&mut self, _: &BTreeSet<IpAddr>) {}
 }
@@ -60,25 +61,36 @@ impl Scene {
     fn new(encrypt_hosts: bool) -> Self {
         let mut kernel = FakeKernel::new();
         let index = kernel.with_link("wireguard.cali", "wireguard");
-        let mut table = RouteTable::new(TableSettings {
-            family: Family::V4,
+        let settings = KernelSettings {
+            version: IpVersion::V4,
+            interface: "wireguard.cali".into(),
+            port: 51820,
+            encrypt_hosts,
+            enabled: true,
+            mark: 1,
             table: 1,
-            ownership: Ownership {
-                whole_table: true,
-                device_protocol: 3,
-                own_devices: vec!["wireguard.cali".into()],
-                ..Ownership::default()
-            },
-            source: None,
-            static_neighbours: false,
-        });
-        table.device_is(&"wireguard.cali".into(), index, true, Instant::now());
-        Self { manager: WireguardManager::new(settings(encrypt_hosts)), table, kernel }
+            rule_priority: 99,
+            mtu: None,
+            protocol: 3,
+            makes_routes: true,
+            threaded: false,
+        };
+        let open = Box::new(|| Ok(Box::new(FakeDevices::default()) as Box<dyn Devices + Send>));
+        let mut driver = Wireguard::new(settings, open);
+        driver.interface_is(&"wireguard.cali".into(), Some(index), true, Instant::now());
+        Self { manager: WireguardManager::new(self::settings(encrypt_hosts)), driver, kernel }
+    }
+
+    fn complete(&mut self) {
+        let mut desired = Desired::new(&[IpVersion::V4]);
+        self.manager.complete(&mut desired.versions[0]);
+        self.driver.take(&mut desired.versions[0].wireguard);
     }
 
     fn routes(&mut self) -> Vec<String> {
-        self.manager.complete(Some(&mut self.table));
-        let outcome = self.table.apply(&mut self.kernel, &mut Ignore, Instant::now());
+        self.complete();
+        let table = self.driver.table().expect("routes are ours");
+        let outcome = table.apply(&mut self.kernel, &mut Ignore, Instant::now());
         assert_eq!(outcome.failures, Vec::<String>::new());
         let filter = RouteFilter { table: Some(1), ..RouteFilter::all(Family::V4) };
         let word = |kind| if kind == RouteKind::Throw { "throw" } else { "device" };
@@ -89,7 +101,7 @@ impl Scene {
     fn peers(&self) -> Vec<String> {
         let text =
             |nets: &BTreeSet<IpNet>| nets.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
-        let all = self.manager.peers.all_desired();
+        let all = self.driver.wanted_peers();
         all.map(|(key, peer)| format!("{key} {} {}", peer.endpoint, text(&peer.allowed))).collect()
     }
 }
@@ -97,7 +109,7 @@ impl Scene {
 #[test]
 fn a_node_is_a_peer_once_it_has_address_and_key() {
     let mut scene = Scene::new(false);
-    let (a, text) = (Text::from("a"), key(1).to_string());
+    let (a, text) = (NodeName::from("a"), key(1).to_string());
     scene.manager.set_route(&route("10.0.1.0/26", "a", RouteTypes::REMOTE_WORKLOAD));
     scene.manager.set_route(&route("10.0.0.0/26", "me", RouteTypes::LOCAL_WORKLOAD));
     scene.manager.set_route(&route("10.0.0.5/32", "me", RouteTypes::LOCAL_WORKLOAD));
@@ -157,13 +169,10 @@ fn hosts_are_encrypted_only_if_asked_for() {
         assert_eq!(scene.manager.device_address(), own);
         scene.manager.set_endpoint(&"me".into(), Some(&key(7).to_string()), "10.0.0.1".parse().ok());
         assert_eq!(scene.manager.device_address(), "10.0.0.1".parse().ok());
-        assert!(scene.manager.take_contradiction(None) && !scene.manager.take_contradiction(None));
-        scene.manager.set_endpoint(&"me".into(), None, None);
-        assert!(scene.manager.take_contradiction(Some(key(7))));
     }
 }
 
-/// One thing that is told.
+/// One thing that is reported.
 #[derive(Clone, Debug)]
 enum Told {
     Host(u8, Option<u8>),
@@ -182,7 +191,7 @@ fn told() -> impl Strategy<Value = Told> {
     ]
 }
 
-fn name(node: u8) -> Text {
+fn name(node: u8) -> NodeName {
     // One of them is this host.
     if node == 0 { "me".into() } else { format!("n{node}").into() }
 }
@@ -216,8 +225,7 @@ proptest! {
         for (place, one) in history.iter().enumerate() {
             tell(&mut lived.manager, one);
             if place % 3 == 0 {
-                lived.manager.complete(Some(&mut lived.table));
-                lived.manager.peers.accept_all();
+                lived.complete();
             }
         }
         // The last word about each thing, told at once and in another order.
@@ -237,7 +245,7 @@ proptest! {
         prop_assert_eq!(lived.peers(), fresh.peers());
         // What is behind peers is what goes by the device, and is behind one peer only.
         let mut behind: Vec<IpNet> =
-            fresh.manager.peers.all_desired().flat_map(|(_, peer)| peer.allowed.iter().copied()).collect();
+            fresh.driver.wanted_peers().flat_map(|(_, peer)| peer.allowed.iter().copied()).collect();
         behind.sort_unstable();
         let routed: Vec<IpNet> = fresh
             .routes()

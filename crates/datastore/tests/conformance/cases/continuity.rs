@@ -70,7 +70,7 @@ pub(crate) async fn disconnect(store: &Store) -> Result<()> {
         };
         match item {
             Ok(event) => all.push(short(&event)),
-            // What a store no longer knows it must say; then a list tells what a watch would have told.
+            // What a store no longer knows it must say; then a list shows what a watch would have told.
             Err(error) if error.is_expired() && !store.abilities.keeps_history => {
                 let listed = store.backend.list(&network_sets("default"), None).await?;
                 let missed = listed.items.iter().map(|item| format!("added {} ", name_of(item)));

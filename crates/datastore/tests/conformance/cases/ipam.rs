@@ -141,7 +141,7 @@ pub(crate) async fn together(store: &Store) -> Result<()> {
     ensure!(backend.get(&new.key, None).await? == *new, "{new:?}");
     expect_error(backend.get(&old.key, None).await, "does not exist", Error::is_does_not_exist)?;
 
-    // One condition that does not hold, and nothing happens; what is there is told.
+    // One condition that does not hold, and nothing happens; what is there is reported.
     let changed = KvPair { value: block_with_two()?.value, ..block.clone() };
     let conflicts = [
         Write::Create(handle("k8s-pod-network.new")?),

@@ -1,6 +1,7 @@
 //! The collector on small clusters, and on long random histories.
 
 use super::*;
+use crate::Release;
 use crate::garbage::judge::{MachineFact, PodFact, PodState};
 use crate::garbage::{Figures, PoolRange};
 use crate::{AddressSet, Holder as Taker, Owner, take};
@@ -152,7 +153,7 @@ fn the_live_cluster_has_the_last_word() {
     let mut live = cluster.clone();
     live.add_pod("web", "n1", &[address]);
     assert!(!collector.still_leaked(&verdicts.leaks[0], &live));
-    assert!(collector.examine(&cluster, at(902), &settings()).is_empty(), "the suspicion begins anew");
+    assert!(collector.examine(&cluster, at(902), &settings()).is_empty(), "the suspicion begins again");
     // An API that does not answer speaks for the holder, too.
     live.is_blind = true;
     let verdicts = collector.examine(&cluster, at(2000), &settings());

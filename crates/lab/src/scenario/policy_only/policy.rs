@@ -74,7 +74,8 @@ pub(super) fn policy(play: &mut Play<'_>) -> Result<()> {
     ];
     let output = play.lab.calicoctl(&words, "")?;
     play.show(&output);
-    let holds = output.contains("DENIED") && output.contains("spec.egress[0].from is no field of this rule");
+    let holds =
+        output.contains("DENIED") && output.contains("spec.egress[0].from is not a field of this rule");
     play.check("and explain shows that the packet is dropped, and why", holds, &output);
     play.lab.apply(ALLOW)?;
     let (open, agrees, text) = between(play)?;

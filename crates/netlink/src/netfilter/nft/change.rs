@@ -153,7 +153,7 @@ pub enum Change {
         /// The members.
         elements: Vec<Element>,
     },
-    /// These are no members.
+    /// These are not members.
     DeleteElements {
         /// The set or map.
         set: Arc<str>,

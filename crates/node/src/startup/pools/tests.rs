@@ -1,14 +1,14 @@
 //! Which pools are made, as tables.
 
 use super::*;
-use crate::testing::Variables;
+use daemon::Variables;
 
 fn facts() -> PoolFacts {
     PoolFacts { host_has_ipv6: true, random: [1, 2, 3, 4, 5], ..PoolFacts::default() }
 }
 
 fn plan_with(variables: &[(&str, &str)], facts: &PoolFacts) -> Result<Vec<IPPool>, PoolError> {
-    plan(&Settings::read(&Variables::new(variables)).expect("usable variables"), facts)
+    plan(&Settings::read(&Variables::new(variables.iter().copied())).expect("usable variables"), facts)
 }
 
 fn ranges(variables: &[(&str, &str)], facts: &PoolFacts) -> Vec<String> {

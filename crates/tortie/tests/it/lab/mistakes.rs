@@ -15,11 +15,11 @@ fn what_cannot_be_is_said_in_one_sentence() {
         (vec!["up", "--encap", "ipip", "--ipv6"], "IP in IP carries IPv4 only"),
         (vec!["up", "--file", &file], "two nodes named 'a'"),
         (vec!["up", "--file", "/nowhere.yaml"], "/nowhere.yaml"),
-        (vec!["down"], "there is no lab"),
-        (vec!["matrix"], "there is no lab"),
-        (vec!["status"], "there is no lab"),
-        (vec!["exec", "node1", "--", "true"], "there is no lab"),
-        (vec!["pod", "add", "x"], "there is no lab"),
+        (vec!["down"], "not found"),
+        (vec!["matrix"], "not found"),
+        (vec!["status"], "not found"),
+        (vec!["exec", "node1", "--", "true"], "not found"),
+        (vec!["pod", "add", "x"], "not found"),
     ] {
         let output = lab.run(&arguments);
         let text = told(&output);
@@ -111,11 +111,7 @@ fn a_manifest_with_a_mistake() {
     let text = told(&output);
     assert!(!output.status.success() && text.contains("up --datastore kubernetes"), "{text}");
     let output = lab.run(&["exec", "nobody/here", "--", "true"]);
-    assert!(
-        !output.status.success() && told(&output).contains("there is no node or pod"),
-        "{}",
-        told(&output)
-    );
+    assert!(!output.status.success() && told(&output).contains("no node or pod"), "{}", told(&output));
     let output = lab.run(&["exec", "node1", "--", "no-such-program"]);
     assert!(!output.status.success() && told(&output).contains("no-such-program"), "{}", told(&output));
 }

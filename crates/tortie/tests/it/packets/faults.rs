@@ -123,7 +123,7 @@ fn killed_while_it_works_with_iptables() -> Result<()> {
     killed_while_it_works(Flavour::IptablesNft)
 }
 
-/// What is in a host's kernel, with the numbers that change when an object is made anew.
+/// What is in a host's kernel, with the numbers that change when an object is made again.
 fn kernel_state(site: &Site, node: &str) -> Result<String> {
     // Counters, and addresses of devices that learn, move by themselves.
     site.namespace(node).shell(
@@ -132,7 +132,21 @@ fn kernel_state(site: &Site, node: &str) -> Result<String> {
     )
 }
 
-/// A Felix that starts anew on a host where all is well changes nothing, whether it was asked to end or killed.
+/// The kernel's state once nothing changes it any more: what is done a little later, such as removing what is not used, is
+/// done.
+fn settled(site: &Site, node: &str) -> Result<String> {
+    let (mut last, mut looks) = (String::new(), 0);
+    testkit::eventually("the kernel's state stays as it is", || {
+        let now = kernel_state(site, node)?;
+        looks = if now == last { looks + 1 } else { 0 };
+        last = now;
+        std::thread::sleep(Duration::from_millis(200));
+        Ok(looks == 4)
+    })?;
+    Ok(last)
+}
+
+/// A Felix that starts again on a host where all is well changes nothing, whether it was asked to end or killed.
 fn restart_without_writes(flavour: Flavour) -> Result<()> {
     let (site, questions, wanted) = guarded(flavour, &[])?;
     churn(&site, 1)?;
@@ -140,18 +154,14 @@ fn restart_without_writes(flavour: Flavour) -> Result<()> {
     // The churn passes SCTP on to the profiles, which allow it.
     site.wait_for(&marker, &[true, true])?;
     site.wait_for(&questions, &wanted)?;
-    // Whatever is done a little later, such as removing what is no longer used, has been done.
-    std::thread::sleep(Duration::from_millis(1500));
     for kill in [false, true] {
-        let before = kernel_state(&site, "n1")?;
+        let before = settled(&site, "n1")?;
         under_traffic(&site, &questions, &wanted, || {
             site.end_felix("n1", kill)?;
             site.start_felix("n1")?;
-            site.wait_until_ready("n1")?;
-            std::thread::sleep(Duration::from_millis(700));
-            Ok(())
+            site.wait_until_ready("n1")
         })?;
-        let after = kernel_state(&site, "n1")?;
+        let after = settled(&site, "n1")?;
         if before != after {
             let old: std::collections::BTreeSet<&str> = before.lines().collect();
             let new: std::collections::BTreeSet<&str> = after.lines().collect();

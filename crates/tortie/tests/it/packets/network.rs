@@ -57,16 +57,8 @@ fn way(site: &Site, node: &str, address: IpAddr) -> Result<String> {
     words.next().map(str::to_owned).with_context(|| format!("a way: {text}"))
 }
 
-fn until(site: &Site, what: &str, mut done: impl FnMut() -> Result<bool>) -> Result<()> {
-    let deadline = std::time::Instant::now() + Duration::from_secs(30);
-    while !done()? {
-        if std::time::Instant::now() > deadline {
-            site.hold();
-            anyhow::bail!("{what}: not after 30 s");
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    Ok(())
+fn until(site: &Site, what: &str, done: impl FnMut() -> Result<bool>) -> Result<()> {
+    testkit::eventually(what, done).inspect_err(|_| site.hold())
 }
 
 fn tunnels_and_translation(flavour: Flavour) -> Result<()> {

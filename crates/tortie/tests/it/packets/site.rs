@@ -15,10 +15,9 @@ mod wiring;
 use super::plan::{Flavour, Plan};
 use anyhow::{Context as _, Result, bail, ensure};
 use api::{Kind, Resource};
-use client::config::Environment;
 use client::{Client, ClientConfig, DeleteOptions};
+use daemon::Variables;
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -106,7 +105,10 @@ impl Site {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let data = folder.path().join("data");
         let store = start_store(&data, folder.path())?;
-        let config = ClientConfig::from_environment(&Embedded(data.clone()))?;
+        let config = ClientConfig::from_environment(&Variables::new([
+            ("DATASTORE_TYPE", "embedded".into()),
+            ("EMBEDDED_PATH", data.clone().into_os_string()),
+        ]))?;
         let client = runtime.block_on(Client::open(&config))?;
         let mut site = Self {
             felixes: Mutex::default(),
@@ -480,33 +482,12 @@ impl Drop for Site {
     }
 }
 
-/// The environment of a program that uses the site's store.
-struct Embedded(PathBuf);
-
-impl Environment for Embedded {
-    fn variable(&self, name: &str) -> Option<OsString> {
-        match name {
-            "DATASTORE_TYPE" => Some("embedded".into()),
-            "EMBEDDED_PATH" => Some(self.0.clone().into()),
-            _ => None,
-        }
-    }
-
-    fn read_file(&self, path: &Path) -> std::io::Result<String> {
-        std::fs::read_to_string(path)
-    }
-
-    fn exists(&self, path: &Path) -> bool {
-        path.exists()
-    }
-}
-
 /// Whoever came before the server would open the files itself, and keep the server out: so it is waited for.
 fn start_store(data: &Path, folder: &Path) -> Result<Process> {
     let listen = format!("--listen-client-urls=http://127.0.0.1:{}", testkit::free_port()?);
     let arguments =
         ["datastore".to_owned(), listen, "--data-dir".to_owned(), data.to_string_lossy().into_owned()];
-    let socket = kvstore::socket_path(data);
+    let socket = kvstore_engine::socket_path(data);
     // What a killed server left is none.
     let _ = std::fs::remove_file(&socket);
     let mut store = Process::start(Path::new(TORTIE), &arguments, &folder.join("store.log"))?;

@@ -37,7 +37,7 @@ fn case(value: &Value) -> Result<Case> {
         if let Some(other) =
             fields.keys().find(|field| !["name", "apply", "allow", "deny"].contains(&field.as_str()))
         {
-            bail!("{other} is no field of a case");
+            bail!("{other} is not a field of a case");
         }
         let objects = value["apply"].as_array().context("`apply` is a list")?;
         let objects = objects.iter().cloned().map(resource).collect::<Result<_>>()?;
@@ -70,7 +70,7 @@ pub(crate) fn question(line: &str) -> Result<Vec<Question>> {
         "sctp" => Traffic::Sctp(number("port")?),
         "icmp" => Traffic::Icmp(u8::try_from(number("type")?)?, 0),
         "other" => Traffic::Other(99),
-        _ => bail!("'{traffic}' is no traffic"),
+        _ => bail!("'{traffic}' is not traffic"),
     };
     let mut versions = vec![false, true];
     let (mut source_port, mut receiver) = (None, None);

@@ -1,6 +1,6 @@
 //! Routes computed the slow, obvious way: for each range that anything mentions, look at everything there is.
 
-use super::super::{RouteSource, Routes};
+use super::super::{RouteOrigin, Routes};
 use super::ME;
 use crate::network::fixtures::NodeText;
 use api::{IPIPMode, IPPoolAllowedUse, VXLANMode};
@@ -14,7 +14,8 @@ use std::net::IpAddr;
 /// All that routes are made from.
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
-    pub(super) source: RouteSource,
+    /// Unless set: `CalicoIPAM`.
+    pub(super) source: Option<RouteOrigin>,
     pub(super) pools: BTreeMap<IpNet, IpPool>,
     pub(super) blocks: BTreeMap<IpNet, AllocationBlock>,
     /// By host and name.
@@ -43,7 +44,7 @@ struct Facts {
 impl State {
     /// The calculation under test, fed with all of it.
     pub(super) fn routes(&self) -> Routes {
-        let mut routes = Routes::new(ME.into(), self.source);
+        let mut routes = Routes::new(ME.into(), self.source.unwrap_or(RouteOrigin::CalicoIPAM));
         for (cidr, pool) in &self.pools {
             routes.on_pool(*cidr, Some(pool));
         }
@@ -51,7 +52,7 @@ impl State {
             routes.on_block(*cidr, Some(block));
         }
         for ((host, name), endpoint) in &self.workloads {
-            routes.on_workload(host, ("k8s", name, "eth0"), Some(endpoint));
+            routes.on_workload(&super::workload_key(host, name), Some(endpoint));
         }
         for (name, node) in &self.nodes {
             routes.on_node(name, Some(&node.node()));
@@ -74,7 +75,7 @@ impl State {
         for (cidr, pool) in &self.pools {
             facts.entry(*cidr).or_default().pool = Some(pool.clone());
         }
-        for block in self.blocks.values().filter(|_| self.source == RouteSource::CalicoIpam) {
+        for block in self.blocks.values().filter(|_| self.source != Some(RouteOrigin::WorkloadIPs)) {
             let owner = block.affinity.as_ref().map(|text| text.replace("host:", ""));
             let mut given: BTreeMap<IpNet, String> = BTreeMap::new();
             for (ordinal, index) in block.allocations.iter().enumerate() {
@@ -92,7 +93,7 @@ impl State {
             }
         }
         for ((host, _), endpoint) in &self.workloads {
-            if self.source == RouteSource::CalicoIpam && *host != ME {
+            if self.source != Some(RouteOrigin::WorkloadIPs) && *host != ME {
                 continue;
             }
             for net in endpoint.ipv4_nets.iter().chain(&endpoint.ipv6_nets) {

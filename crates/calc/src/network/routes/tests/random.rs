@@ -1,6 +1,6 @@
 //! Random histories in a universe so small that everything collides with everything.
 
-use super::super::RouteSource;
+use super::super::RouteOrigin;
 use super::naive::State;
 use super::{ME, Seen, block, workload};
 use crate::network::fixtures::{NodeText, net, pool};
@@ -133,7 +133,7 @@ impl Step {
             Self::Pool(cidr, _) => routes.on_pool(net(cidr), state.pools.get(&net(cidr))),
             Self::Block(cidr, _) => routes.on_block(net(cidr), state.blocks.get(&net(cidr))),
             Self::Workload(host, name, _) => {
-                routes.on_workload(host, ("k8s", name, "eth0"), state.workloads.get(&(*host, *name)));
+                routes.on_workload(&super::workload_key(host, name), state.workloads.get(&(*host, *name)));
             }
             Self::Node(name, _) => {
                 routes.on_node(name, state.nodes.get(name).map(NodeText::node).as_ref());
@@ -149,10 +149,10 @@ fn flush(routes: &mut Routes, out: &mut Sequencer, seen: &mut Seen) {
 }
 
 /// Runs a history, flushing where it says and at the end, then backwards as one batch; then takes everything away.
-fn check_history(source: RouteSource, steps: &[Step]) {
+fn check_history(source: RouteOrigin, steps: &[Step]) {
     let (mut routes, mut out, mut seen) =
         (Routes::new(ME.into(), source), Sequencer::default(), Seen::default());
-    let mut state = State { source, ..State::default() };
+    let mut state = State { source: Some(source), ..State::default() };
     for step in steps {
         step.note(&mut state);
         step.feed(&state, &mut routes);
@@ -186,7 +186,7 @@ proptest! {
     #[test]
     fn any_history_gives_the_routes_of_its_end(
         steps in vec(step(), 1..40),
-        source in select(&[RouteSource::CalicoIpam, RouteSource::WorkloadIps][..]),
+        source in select(&[RouteOrigin::CalicoIPAM, RouteOrigin::WorkloadIPs][..]),
     ) {
         check_history(source, &steps);
     }

@@ -36,7 +36,7 @@ enum Step {
     Wait { seconds: i64 },
     /// The collector looks; its verdicts are carried out by a shell whose requests may fail.
     Collect { api_fails: bool },
-    /// The controller starts anew: the memory of suspicions is lost.
+    /// The controller starts again: the memory of suspicions is lost.
     RestartController,
 }
 
@@ -302,7 +302,7 @@ proptest! {
         for step in history {
             simulation.step(step)?;
         }
-        // Quiet: every status is told, every cache is fresh, and the grace period passes.
+        // Quiet: every status is reported, every cache is fresh, and the grace period passes.
         for pod in simulation.pods.values_mut() {
             pod.reported = pod.address.or(pod.reported);
         }

@@ -1,0 +1,14 @@
+//! `tortie migrate crds` by itself, for tests of this crate to start and kill.
+
+use clap::Parser;
+use std::process::ExitCode;
+
+#[derive(Parser)]
+struct Cli {
+    #[command(flatten)]
+    arguments: apiserver::migration::Arguments,
+}
+
+fn main() -> anyhow::Result<ExitCode> {
+    apiserver::migration::main(&Cli::parse().arguments)
+}

@@ -1,0 +1,157 @@
+//! What a connection and its headers say about who asks.
+//!
+//! In this order, as Kubernetes' servers do: headers of a proxy that has a certificate of the request-header authority; the
+//! client's own certificate; a token; nobody (`system:anonymous`).
+
+use std::collections::BTreeMap;
+
+/// The group of those who may do everything, always.
+pub const MASTERS: &str = "system:masters";
+
+/// Who asks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct User {
+    /// The name.
+    pub name: String,
+    /// The uid, where there is one.
+    pub uid: String,
+    /// The groups.
+    pub groups: Vec<String>,
+    /// What else is known.
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+impl User {
+    /// Nobody in particular.
+    #[must_use]
+    pub fn anonymous() -> Self {
+        Self {
+            name: "system:anonymous".into(),
+            groups: vec!["system:unauthenticated".into()],
+            ..Self::default()
+        }
+    }
+
+    /// Whether the user may do everything.
+    #[must_use]
+    pub fn is_master(&self) -> bool {
+        self.groups.iter().any(|group| group == MASTERS)
+    }
+}
+
+/// The names of the headers that a proxy tells users with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeaderNames {
+    /// For the name.
+    pub user: Vec<String>,
+    /// For the uid.
+    pub uid: Vec<String>,
+    /// For each group.
+    pub group: Vec<String>,
+    /// The beginnings of those for everything else.
+    pub extra: Vec<String>,
+}
+
+impl Default for HeaderNames {
+    fn default() -> Self {
+        Self {
+            user: vec!["x-remote-user".into()],
+            uid: vec!["x-remote-uid".into()],
+            group: vec!["x-remote-group".into()],
+            extra: vec!["x-remote-extra-".into()],
+        }
+    }
+}
+
+/// The user that a trusted proxy tells; nothing if it tells none.
+#[must_use]
+pub fn from_headers(names: &HeaderNames, headers: &[(String, String)]) -> Option<User> {
+    let values = |wanted: &[String]| -> Vec<String> {
+        headers
+            .iter()
+            .filter(|(name, _)| wanted.iter().any(|wanted| wanted.eq_ignore_ascii_case(name)))
+            .map(|(_, value)| value.clone())
+            .collect()
+    };
+    let name = values(&names.user).into_iter().find(|value| !value.is_empty())?;
+    let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (header, value) in headers {
+        let lower = header.to_ascii_lowercase();
+        let prefix = names.extra.iter().find(|prefix| lower.starts_with(&prefix.to_ascii_lowercase()));
+        if let Some(prefix) = prefix {
+            let key = unescaped(&lower[prefix.len()..]);
+            extra.entry(key).or_default().push(value.clone());
+        }
+    }
+    let uid = values(&names.uid).into_iter().next().unwrap_or_default();
+    Some(User { name, uid, groups: values(&names.group), extra })
+}
+
+/// Keys of extra values are percent-encoded in headers.
+fn unescaped(text: &str) -> String {
+    let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
+    while let [first, others @ ..] = rest {
+        rest = others;
+        if *first == b'%'
+            && let [high, low, others @ ..] = rest
+            && let Ok(digits) = std::str::from_utf8(&[*high, *low])
+            && let Ok(byte) = u8::from_str_radix(digits, 16)
+        {
+            bytes.push(byte);
+            rest = others;
+        } else {
+            bytes.push(*first);
+        }
+    }
+    String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
+}
+
+/// The name and groups that a certificate is for: its common name and its organisations.
+#[must_use]
+pub fn from_certificate(der: &[u8]) -> Option<User> {
+    let (name, groups) = super::subject::names(der)?;
+    Some(User { name, groups, ..User::default() })
+}
+
+/// The token of a request.
+#[must_use]
+pub fn bearer_token(authorization: &str) -> Option<&str> {
+    let (scheme, token) = authorization.trim().split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proxy_tells_the_user() {
+        let headers: Vec<(String, String)> = [
+            ("X-Remote-User", "alice"),
+            ("X-Remote-Group", "a"),
+            ("x-remote-group", "b"),
+            ("X-Remote-Extra-Scopes%2Fx", "one"),
+            ("X-Other", "z"),
+        ]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .into();
+        let user = from_headers(&HeaderNames::default(), &headers).unwrap();
+        assert_eq!(
+            (user.name.as_str(), user.groups.as_slice()),
+            ("alice", ["a".to_owned(), "b".to_owned()].as_slice())
+        );
+        assert_eq!(user.extra, BTreeMap::from([("scopes/x".to_owned(), vec!["one".to_owned()])]));
+        assert_eq!(from_headers(&HeaderNames::default(), &headers[1..]), None);
+    }
+
+    #[test]
+    fn tokens() {
+        assert_eq!(bearer_token("Bearer abc"), Some("abc"));
+        assert_eq!(bearer_token("bearer  abc "), Some("abc"));
+        assert_eq!(
+            (bearer_token("Basic abc"), bearer_token("Bearer "), bearer_token("")),
+            (None, None, None)
+        );
+    }
+}

@@ -1,0 +1,72 @@
+//! Answers for a while, never more than so many.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Answers by question.
+#[derive(Debug)]
+pub struct Remembered<K, V> {
+    most: usize,
+    answers: Mutex<HashMap<K, (Instant, V)>>,
+}
+
+impl<K: Hash + Eq, V: Clone> Remembered<K, V> {
+    /// At most so many answers.
+    #[must_use]
+    pub fn new(most: usize) -> Self {
+        Self { most, answers: Mutex::default() }
+    }
+
+    /// The answer, if it is still good.
+    #[must_use]
+    pub fn get(&self, question: &K) -> Option<V> {
+        self.get_at(question, Instant::now())
+    }
+
+    fn get_at(&self, question: &K, now: Instant) -> Option<V> {
+        let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        answers.get(question).filter(|(until, _)| *until > now).map(|(_, answer)| answer.clone())
+    }
+
+    /// Remembers an answer for this long.
+    pub fn put(&self, question: K, answer: V, time: Duration) {
+        self.put_at(question, answer, time, Instant::now());
+    }
+
+    fn put_at(&self, question: K, answer: V, time: Duration, now: Instant) {
+        if time.is_zero() {
+            return;
+        }
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        if answers.len() >= self.most {
+            answers.retain(|_, (until, _)| *until > now);
+        }
+        // Still full of answers that are good: somebody asks faster than anything is forgotten.
+        if answers.len() >= self.most {
+            answers.clear();
+        }
+        answers.insert(question, (now + time, answer));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_forgotten_in_time_and_in_number() {
+        let (remembered, begin) = (Remembered::new(2), Instant::now());
+        let later = begin + Duration::from_secs(15);
+        remembered.put_at(1, "a", Duration::from_secs(10), begin);
+        remembered.put_at(2, "b", Duration::from_secs(20), begin);
+        remembered.put_at(9, "never", Duration::ZERO, begin);
+        assert_eq!((remembered.get_at(&1, begin), remembered.get_at(&9, begin)), (Some("a"), None));
+        assert_eq!(remembered.get_at(&1, later), None);
+        remembered.put_at(3, "c", Duration::from_secs(10), later);
+        assert_eq!((remembered.get_at(&2, later), remembered.get_at(&3, later)), (Some("b"), Some("c")));
+        remembered.put_at(4, "d", Duration::from_secs(10), later);
+        assert_eq!((remembered.get_at(&2, later), remembered.get_at(&4, later)), (None, Some("d")));
+    }
+}

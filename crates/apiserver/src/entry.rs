@@ -1,0 +1,203 @@
+//! An object as clients get it: encoded once, with what selectors and order need beside it.
+
+use crate::selectors::{FieldSelector, LabelSelector};
+use api::{Kind, Resource};
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The place of an object in a list.
+pub type Place = (String, String);
+
+/// Labels as a list: most objects have one or two, and a map takes several times their size.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Labels(Box<[(Box<str>, Box<str>)]>);
+
+impl Labels {
+    /// The value of a label.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(key, _)| **key == *name).map(|(_, value)| &**value)
+    }
+}
+
+impl From<&BTreeMap<String, String>> for Labels {
+    fn from(labels: &BTreeMap<String, String>) -> Self {
+        Self(labels.iter().map(|(name, value)| (name.as_str().into(), value.as_str().into())).collect())
+    }
+}
+
+/// An encoded object.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// Namespace and name.
+    pub place: Place,
+    /// Its revision, as clients see it.
+    pub revision: String,
+    /// Its labels.
+    pub labels: Labels,
+    /// The tier of a policy; empty for other kinds.
+    pub tier: String,
+    /// The whole object as JSON.
+    pub json: Bytes,
+}
+
+impl Entry {
+    /// Encodes an object; nothing for one that clients are not to see.
+    ///
+    /// # Errors
+    /// Those of the encoder, which has none for our types.
+    pub fn new(mut resource: Resource) -> Result<Option<Self>, serde_json::Error> {
+        match &mut resource {
+            // A tier that an old version stored may lack its order and action.
+            Resource::Tier(tier) => tier.set_defaults(),
+            Resource::BlockAffinity(affinity) if affinity.spec.deleted => return Ok(None),
+            _ => {}
+        }
+        let metadata = resource.metadata();
+        Ok(Some(Self {
+            place: (metadata.namespace.clone(), metadata.name.clone()),
+            revision: metadata.resource_version.clone(),
+            labels: Labels::from(&metadata.labels),
+            tier: tier(&resource).unwrap_or_default().to_owned(),
+            // Kept for long: without the room that the encoder did not need.
+            json: Bytes::from(resource.to_json()?.into_boxed_slice()),
+        }))
+    }
+
+    /// The same object under another revision, as the last word about one that went.
+    #[must_use]
+    pub fn at_revision(&self, revision: &str) -> Self {
+        let mut value: serde_json::Value = serde_json::from_slice(&self.json).unwrap_or_default();
+        if let Some(metadata) = value.get_mut("metadata").and_then(serde_json::Value::as_object_mut) {
+            metadata.insert("resourceVersion".into(), revision.into());
+        }
+        Self { revision: revision.to_owned(), json: Bytes::from(value.to_string()), ..self.clone() }
+    }
+}
+
+/// The tier of a policy; nothing for other kinds.
+#[must_use]
+pub fn tier(resource: &Resource) -> Option<&str> {
+    let tier = match resource {
+        Resource::NetworkPolicy(policy) => &policy.spec.tier,
+        Resource::GlobalNetworkPolicy(policy) => &policy.spec.tier,
+        Resource::StagedNetworkPolicy(policy) => &policy.spec.tier,
+        Resource::StagedGlobalNetworkPolicy(policy) => &policy.spec.tier,
+        _ => return None,
+    };
+    Some(if tier.is_empty() { api::words::DEFAULT_TIER } else { tier.as_str() })
+}
+
+/// Which objects of a kind a request is about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// Only this namespace; empty for all.
+    pub namespace: String,
+    /// Only such labels.
+    pub labels: LabelSelector,
+    /// Only such fields.
+    pub fields: FieldSelector,
+    /// Only policies that the user may see; nothing where tiers do not matter.
+    pub visible: Option<Arc<Visible>>,
+}
+
+/// What a user may see of the policies of all tiers. It was decided about the tiers of one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Visible {
+    /// The tiers that the user may see.
+    pub allowed: BTreeSet<String>,
+    /// Whether these were all tiers.
+    pub is_all: bool,
+    /// The moment.
+    pub revision: u64,
+}
+
+impl Visible {
+    /// Whether the user may see a policy. Whoever may see every tier gets policies of tiers that do not exist, too, but not
+    /// those of tiers that came later.
+    #[must_use]
+    pub fn passes(&self, entry: &Entry) -> bool {
+        self.allowed.contains(&entry.tier)
+            || (self.is_all && number(&entry.revision).is_some_and(|revision| revision <= self.revision))
+    }
+
+    /// Whether somebody who might see a policy cannot be told yet, because its tier came later.
+    #[must_use]
+    pub fn is_undecided(&self, entry: &Entry) -> bool {
+        self.is_all && !self.passes(entry)
+    }
+}
+
+impl Filter {
+    /// Whether only the namespace matters.
+    #[must_use]
+    pub fn is_by_namespace(&self) -> bool {
+        self.labels.is_empty()
+            && self.fields.is_empty()
+            && self.visible.as_ref().is_none_or(|visible| visible.is_all)
+    }
+
+    /// Whether an object passes.
+    #[must_use]
+    pub fn passes(&self, entry: &Entry) -> bool {
+        (self.namespace.is_empty() || self.namespace == entry.place.0)
+            && self.visible.as_ref().is_none_or(|visible| visible.passes(entry))
+            && self.labels.matches(|name| entry.labels.get(name))
+            && self.fields.matches(|field| match field {
+                "metadata.name" => Some(entry.place.1.as_str()),
+                "metadata.namespace" => Some(entry.place.0.as_str()),
+                "spec.tier" => Some(entry.tier.as_str()),
+                _ => None,
+            })
+    }
+}
+
+/// Whether revisions of a kind are numbers that can be compared. Those of profiles in Kubernetes are not.
+#[must_use]
+pub fn number(revision: &str) -> Option<u64> {
+    revision.parse().ok()
+}
+
+/// An object of this kind that says nothing but a revision: what a bookmark carries.
+#[must_use]
+pub fn bookmark(kind: Kind, revision: &str, ends_initial_events: bool) -> serde_json::Value {
+    let mut metadata = serde_json::json!({"resourceVersion": revision, "creationTimestamp": null});
+    if ends_initial_events {
+        metadata["annotations"] = serde_json::json!({"k8s.io/initial-events-end": "true"});
+    }
+    serde_json::json!({
+        "kind": kind.as_str(), "apiVersion": api::kind::API_VERSION, "metadata": metadata, "spec": {},
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policies_of_tiers_that_came_later_are_not_decided() {
+        let entry = |tier: &str, revision: u64| Entry {
+            place: (String::new(), "p".into()),
+            revision: revision.to_string(),
+            labels: Labels::default(),
+            tier: tier.to_owned(),
+            json: Bytes::new(),
+        };
+        let visible = |is_all| Visible { allowed: BTreeSet::from(["red".to_owned()]), is_all, revision: 10 };
+        for (tier, revision, is_all, passes, is_undecided) in [
+            ("red", 5, true, true, false),
+            ("red", 15, true, true, false),
+            ("red", 15, false, true, false),
+            // It was there when there was no such tier.
+            ("stray", 5, true, true, false),
+            ("stray", 5, false, false, false),
+            ("later", 15, true, false, true),
+            ("later", 15, false, false, false),
+        ] {
+            let (visible, entry) = (visible(is_all), entry(tier, revision));
+            let found = (visible.passes(&entry), visible.is_undecided(&entry));
+            assert_eq!(found, (passes, is_undecided), "{tier} at {revision}, all: {is_all}");
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! Admission by the cluster's webhooks, as in every Kubernetes API server: `MutatingWebhookConfiguration` and
+//! `ValidatingWebhookConfiguration` hold for objects of this API, too.
+//!
+//! - [`configuration`]: what configurations say, and which writes they are for; pure.
+//! - [`review`]: questions and answers; pure.
+//! - `caller`: the way to a webhook, and what follows when there is none.
+//! - here: following the configurations, and asking those that a write is for.
+//!
+//! It refuses every write until the configurations have been read once: a webhook that nobody knows of would not be asked.
+
+mod caller;
+pub mod configuration;
+pub mod review;
+
+use crate::namespaces::Namespaces;
+use crate::status::{Outcome, Refusal};
+use caller::{Caller, failed};
+use configuration::{Hook, selects};
+use daemon::{Backoff, Shutdown};
+use futures::StreamExt as _;
+use futures::future::try_join_all;
+use kube_access::cluster::{Cluster, ClusterError, ClusterEvent, Collection};
+use review::Asked;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// How long a write waits for the first look at the configurations.
+const FIRST_LOOK: Duration = Duration::from_secs(10);
+const SHORTEST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+const PREFIX: &str = "/apis/admissionregistration.k8s.io/v1";
+
+/// What webhooks may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flavour {
+    Mutating,
+    Validating,
+}
+
+impl Flavour {
+    const fn collection(self) -> Collection {
+        let plural = match self {
+            Self::Mutating => "mutatingwebhookconfigurations",
+            Self::Validating => "validatingwebhookconfigurations",
+        };
+        Collection { prefix: PREFIX, plural }
+    }
+}
+
+/// The webhooks of one flavour, in the order in which they are asked; nothing until they are known.
+type Known = watch::Sender<Option<Arc<Vec<Hook>>>>;
+
+/// The webhooks of a cluster.
+#[derive(Debug)]
+pub struct Hooks {
+    cluster: Option<Cluster>,
+    mutating: Known,
+    validating: Known,
+    caller: Caller,
+}
+
+impl Hooks {
+    /// The webhooks of this cluster; without one there are none.
+    #[must_use]
+    pub fn new(cluster: Option<Cluster>) -> Self {
+        let first = cluster.is_none().then(Arc::default);
+        Self {
+            cluster,
+            mutating: watch::Sender::new(first.clone()),
+            validating: watch::Sender::new(first),
+            caller: Caller::default(),
+        }
+    }
+
+    fn known(&self, flavour: Flavour) -> &Known {
+        match flavour {
+            Flavour::Mutating => &self.mutating,
+            Flavour::Validating => &self.validating,
+        }
+    }
+
+    /// Whether the configurations have been read.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        self.mutating.borrow().is_some() && self.validating.borrow().is_some()
+    }
+
+    /// Follows the configurations until the end is asked for.
+    pub async fn follow(&self, shutdown: &Shutdown) {
+        tokio::join!(
+            self.follow_one(Flavour::Mutating, shutdown),
+            self.follow_one(Flavour::Validating, shutdown)
+        );
+    }
+
+    async fn follow_one(&self, flavour: Flavour, shutdown: &Shutdown) {
+        let Some(cluster) = &self.cluster else { return };
+        let mut pause = Backoff::new(SHORTEST_PAUSE, LONGEST_PAUSE);
+        loop {
+            tokio::select! {
+                () = shutdown.requested() => return,
+                outcome = self.list_and_watch(cluster, flavour) => match outcome {
+                    Ok(()) => pause.reset(),
+                    Err(error) if error.is_expired() => pause.reset(),
+                    Err(error) => tracing::warn!("webhooks of the cluster: {error}"),
+                }
+            }
+            if !shutdown.sleep(pause.pause()).await {
+                return;
+            }
+        }
+    }
+
+    /// One list and the watch after it.
+    async fn list_and_watch(&self, cluster: &Cluster, flavour: Flavour) -> Result<(), ClusterError> {
+        let mut found = BTreeMap::new();
+        let mut token: Option<String> = None;
+        let revision = loop {
+            let page = cluster.page::<Value>(flavour.collection(), token.as_deref()).await?;
+            token = page.next().map(str::to_owned);
+            let revision = page.revision().to_owned();
+            found.extend(page.items.into_iter().map(|object| (name(&object), object)));
+            if token.is_none() {
+                break revision;
+            }
+        };
+        self.publish(flavour, &found);
+        let mut events = cluster.watch::<Value>(flavour.collection(), &revision).await?;
+        while let Some(event) = events.next().await {
+            match event? {
+                ClusterEvent::Present(object) => {
+                    found.insert(name(&object), object);
+                }
+                ClusterEvent::Gone(object) => {
+                    found.remove(&name(&object));
+                }
+                ClusterEvent::Bookmark(_) => continue,
+            }
+            self.publish(flavour, &found);
+        }
+        Ok(())
+    }
+
+    fn publish(&self, flavour: Flavour, configurations: &BTreeMap<String, Value>) {
+        let mut hooks = Vec::new();
+        for (name, configuration) in configurations {
+            match configuration::read(configuration) {
+                Ok(read) => hooks.extend(read),
+                Err(reason) => tracing::error!(name, reason, "a webhook configuration cannot be read"),
+            }
+        }
+        let changed = self.known(flavour).send_if_modified(|known| {
+            let is_new = known.as_deref() != Some(&hooks);
+            if is_new {
+                *known = Some(Arc::new(hooks));
+            }
+            is_new
+        });
+        if changed {
+            self.caller.forget();
+            for hook in self.known(flavour).borrow().iter().flat_map(|hooks| hooks.iter()) {
+                if hook.has_conditions {
+                    tracing::warn!(
+                        webhook = hook.name,
+                        "matchConditions are not evaluated here: it is asked in any case"
+                    );
+                }
+            }
+        }
+    }
+
+    async fn hooks(&self, flavour: Flavour) -> Outcome<Arc<Vec<Hook>>> {
+        let known = self.known(flavour);
+        if let Some(hooks) = &*known.borrow() {
+            return Ok(Arc::clone(hooks));
+        }
+        let mut receiver = known.subscribe();
+        let first = tokio::time::timeout(FIRST_LOOK, receiver.wait_for(Option::is_some)).await;
+        let hooks = first.ok().and_then(|found| found.ok()?.clone());
+        hooks.ok_or_else(|| {
+            Refusal::unavailable("not yet ready to handle request: the cluster's webhooks are not known")
+        })
+    }
+
+    /// Those that are for this write, whatever the object is.
+    async fn chosen(
+        &self,
+        flavour: Flavour,
+        namespaces: &Namespaces,
+        asked: &Asked<'_>,
+    ) -> Outcome<Vec<Hook>> {
+        let mut chosen = Vec::new();
+        for hook in self.hooks(flavour).await?.iter() {
+            if !hook.is_for(asked.operation, asked.target.served, asked.target.is_status) {
+                continue;
+            }
+            if !hook.namespaces.is_empty() && !asked.target.namespace.is_empty() {
+                let labels = namespaces.labels(&asked.target.namespace).await?;
+                if !selects(&hook.namespaces, &json!({"metadata": {"labels": *labels}})) {
+                    continue;
+                }
+            }
+            chosen.push(hook.clone());
+        }
+        Ok(chosen)
+    }
+
+    /// What the mutating webhooks make of an object; nothing if they change nothing. Warnings are added to those that there are.
+    ///
+    /// # Errors
+    /// When one refuses, or cannot be asked and must be.
+    pub async fn mutate(
+        &self,
+        namespaces: &Namespaces,
+        asked: &Asked<'_>,
+        object: Option<&Value>,
+        warnings: &mut Vec<String>,
+    ) -> Outcome<Option<Value>> {
+        let hooks = self.chosen(Flavour::Mutating, namespaces, asked).await?;
+        let mut changed: Option<Value> = None;
+        // Which of them were asked, and whether the object has changed since.
+        let mut turns: Vec<(&Hook, bool)> = Vec::new();
+        for hook in &hooks {
+            if let Some(new) = self.mutate_by(hook, asked, changed.as_ref().or(object), warnings).await? {
+                turns.iter_mut().for_each(|(_, is_old)| *is_old = true);
+                changed = Some(new);
+            }
+            turns.push((hook, false));
+        }
+        for (hook, _) in turns.into_iter().filter(|(hook, is_old)| *is_old && hook.is_asked_again) {
+            if let Some(new) = self.mutate_by(hook, asked, changed.as_ref().or(object), warnings).await? {
+                changed = Some(new);
+            }
+        }
+        Ok(changed)
+    }
+
+    async fn mutate_by(
+        &self,
+        hook: &Hook,
+        asked: &Asked<'_>,
+        object: Option<&Value>,
+        warnings: &mut Vec<String>,
+    ) -> Outcome<Option<Value>> {
+        let Some(said) = self.caller.ask(hook, asked, object).await? else { return Ok(None) };
+        warnings.extend(said.warnings);
+        let Some(patch) = said.patch else { return Ok(None) };
+        let Some(object) = object else {
+            let why = "attempted to modify the object, which is not supported for this operation";
+            return Err(Refusal::internal(format!("admission webhook {:?} {why}", hook.name)));
+        };
+        let mut changed = object.clone();
+        let applied = serde_json::from_slice::<json_patch::Patch>(&patch)
+            .map_err(|error| error.to_string())
+            .and_then(|patch| json_patch::patch(&mut changed, &patch).map_err(|error| error.to_string()));
+        match applied {
+            Ok(()) if changed == *object => Ok(None),
+            Ok(()) => Ok(Some(changed)),
+            Err(reason) => failed(hook, &format!("its patch cannot be applied: {reason}")).map(|()| None),
+        }
+    }
+
+    /// Whether any validating webhook is for such a write.
+    ///
+    /// # Errors
+    /// When the webhooks are not known.
+    pub async fn validates(&self, asked: &Asked<'_>) -> Outcome<bool> {
+        let hooks = self.hooks(Flavour::Validating).await?;
+        Ok(hooks.iter().any(|hook| hook.is_for(asked.operation, asked.target.served, asked.target.is_status)))
+    }
+
+    /// Asks the validating webhooks, all at once.
+    ///
+    /// # Errors
+    /// When one refuses, or cannot be asked and must be.
+    pub async fn validate(
+        &self,
+        namespaces: &Namespaces,
+        asked: &Asked<'_>,
+        object: Option<&Value>,
+        warnings: &mut Vec<String>,
+    ) -> Outcome<()> {
+        let hooks = self.chosen(Flavour::Validating, namespaces, asked).await?;
+        let answers = try_join_all(hooks.iter().map(|hook| self.caller.ask(hook, asked, object))).await?;
+        warnings.extend(answers.into_iter().flatten().flat_map(|said| said.warnings));
+        Ok(())
+    }
+}
+
+fn name(object: &Value) -> String {
+    object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned()
+}

@@ -1,0 +1,39 @@
+//! What one node should do in BGP, computed from the cluster's objects.
+//!
+//! ```text
+//! nodes, pools, affinities, BGPConfiguration, BGPPeer, BGPFilter, services, secrets ─► BgpState
+//!                                                                                         │
+//!                                                                         Intent (one node, both families)
+//!                                                                            │                    │
+//!                                                            native speaker and its tables     files for BIRD
+//! ```
+//!
+//! The [`Intent`] is the only thing that a backend sees: whatever needs a selector, a default or a look at other objects
+//! has been decided here, so that both backends carry out the same. It is a function of the current objects alone, never
+//! of the order in which they came.
+//!
+//! What it refuses: IO, clock, async, and knowledge of a backend's syntax or sockets.
+
+mod apply;
+mod calc;
+mod convert;
+mod convert_filter;
+pub mod explain;
+mod extras;
+mod facts;
+pub mod intent;
+mod state;
+#[cfg(test)]
+mod tests;
+
+mod values;
+
+pub use convert::{service, slice};
+pub use facts::{LocalPeer, ObjectName, Service, Settings, Slice, TrafficPolicy};
+pub use intent::Intent;
+pub use model::IpVersion;
+pub use state::{BgpState, NodeMissing};
+pub use values::{
+    AsNumber, ClusterId, Community, CommunityError, InterfacePattern, NodeName, Password, Prefix, Priority,
+    Secs,
+};

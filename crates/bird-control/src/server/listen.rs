@@ -1,0 +1,113 @@
+//! The socket: greets, reads a line, asks the speaker, writes the text.
+//!
+//! Only root may connect, as with BIRD's own socket. A client that sends a long line or stays silent for long is let go;
+//! more clients than a node ever has are turned away, so that none of them can hold the speaker's memory.
+
+use super::{Facts, Question, Refusal, answer, greeting};
+use std::future::Future;
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+
+/// The longest line of a client.
+const LONGEST_LINE: u64 = 1024;
+
+/// How many clients are served at once.
+const CLIENTS: usize = 32;
+
+/// How long a client may be silent, or slow to read.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// Who knows the facts.
+pub trait Speaker: Send + Sync + 'static {
+    /// The version in the greeting, such as `v1.2.3+tortie`.
+    fn version(&self) -> String;
+
+    /// The facts for a question. [`Facts::Ending`] when there is nobody left to ask.
+    fn facts(&self, question: &Question) -> impl Future<Output = Facts> + Send;
+}
+
+/// Why there is no socket.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen for BIRD's clients on {}: {reason}", path.display())]
+pub struct ListenError {
+    path: PathBuf,
+    #[source]
+    reason: io::Error,
+}
+
+/// Answers clients on this socket for as long as the future runs. What an earlier process left there is replaced.
+///
+/// # Errors
+/// When the socket cannot be made.
+pub async fn listen(path: &Path, speaker: impl Speaker) -> Result<(), ListenError> {
+    let failed = |reason| ListenError { path: path.to_owned(), reason };
+    let listener = bind(path).map_err(failed)?;
+    let speaker = Arc::new(speaker);
+    let slots = Arc::new(Semaphore::new(CLIENTS));
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let Ok(slot) = slots.clone().try_acquire_owned() else { continue };
+                let speaker = speaker.clone();
+                tokio::spawn(async move {
+                    // A client that goes away takes nothing with it.
+                    let _ = serve(stream, &*speaker).await;
+                    drop(slot);
+                });
+            }
+            // Out of file descriptors: the next one may be served again.
+            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    }
+}
+
+/// A socket under a name of its own, which then takes the place of an old one: clients never find nothing.
+fn bind(path: &Path) -> io::Result<UnixListener> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    let fresh = path.with_extension(format!("{}.new", std::process::id()));
+    match std::fs::remove_file(&fresh) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(&fresh)?;
+    std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(0o660))?;
+    std::fs::rename(&fresh, path)?;
+    Ok(listener)
+}
+
+async fn serve(stream: UnixStream, speaker: &impl Speaker) -> io::Result<()> {
+    let mut stream = BufReader::new(stream);
+    stream.write_all(greeting(&speaker.version()).as_bytes()).await?;
+    loop {
+        let mut line = Vec::new();
+        let mut limited = (&mut stream).take(LONGEST_LINE);
+        let read = limited.read_until(b'\n', &mut line);
+        let count = tokio::time::timeout(PATIENCE, read).await.map_err(io::Error::from)??;
+        if count == 0 {
+            return Ok(());
+        }
+        if line.last() != Some(&b'\n') {
+            let refusal = Refusal { code: 9000, message: "Command too long".to_owned() };
+            stream.write_all(answer(&Err(refusal), &Facts::None).as_bytes()).await?;
+            return Ok(());
+        }
+        let question = Question::parse(&String::from_utf8_lossy(&line));
+        let facts = match &question {
+            Ok(question) => speaker.facts(question).await,
+            Err(_) => Facts::None,
+        };
+        let text = answer(&question, &facts);
+        drop(facts);
+        tokio::time::timeout(PATIENCE, stream.write_all(text.as_bytes()))
+            .await
+            .map_err(io::Error::from)??;
+    }
+}

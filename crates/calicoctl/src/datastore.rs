@@ -1,0 +1,140 @@
+//! `calicoctl datastore`: moving data between datastores, and between ways of storing it.
+//!
+//! - [`lock`]: the mark that tells components to wait.
+//! - [`export`] and [`import`]: one file with everything, from any store to any store.
+//! - [`bundle`], [`ipam_part`], [`tolerant_yaml`]: that file, read and written.
+//! - [`node_names`]: nodes by the name that Kubernetes has for them.
+//! - [`sameness`]: whether what is stored is what the file says.
+//! - [`policy_names`]: policies of releases before v3.32, moved to their own names.
+//!
+//! What is alive (endpoint states, Felix's signs of life) is not moved: its writers write it again.
+
+pub mod bundle;
+pub mod export;
+pub mod import;
+pub mod ipam_part;
+pub mod lock;
+pub mod node_names;
+pub mod policy_names;
+pub mod sameness;
+pub mod tolerant_yaml;
+
+use crate::context::{ConfigFlag, Context};
+use crate::failure::Result;
+use crate::version_gate::Access;
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+
+/// Manage the datastore: move its contents to another one, rename old policies.
+#[derive(Clone, Debug, Args)]
+pub struct DatastoreArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: DatastoreCommand,
+}
+
+/// What to do with a datastore.
+#[derive(Clone, Debug, Subcommand)]
+pub enum DatastoreCommand {
+    /// Move the contents of one datastore to another.
+    Migrate(MigrateArgs),
+    /// Store policies of releases before v3.32 under their own names, without the old "default." in front.
+    #[command(after_help = "Run this once after an upgrade past v3.32. It may be run again at any time.\n\n\
+                            Examples:\n  calicoctl datastore migrate-policy-names")]
+    MigratePolicyNames {
+        /// Where the datastore is.
+        #[command(flatten)]
+        config: ConfigFlag,
+    },
+}
+
+/// Move the contents of one datastore to another: lock, export, import, unlock.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "The steps of a migration, with OLD.cfg and NEW.cfg naming the two datastores (etcd, Kubernetes or \
+                        embedded, in any direction):\n  \
+                        calicoctl datastore migrate lock --config=OLD.cfg\n  \
+                        # To Kubernetes; to etcd or an embedded datastore add --keep-node-names.\n  \
+                        calicoctl datastore migrate export --config=OLD.cfg > migration.yaml\n  \
+                        calicoctl datastore migrate import --config=NEW.cfg -f migration.yaml\n  \
+                        # Point every component at the new datastore, then:\n  \
+                        calicoctl datastore migrate unlock --config=NEW.cfg"
+)]
+pub struct MigrateArgs {
+    /// Which step.
+    #[command(subcommand)]
+    pub command: MigrateCommand,
+}
+
+/// The steps of a migration.
+#[derive(Clone, Debug, Subcommand)]
+pub enum MigrateCommand {
+    /// Write the contents of a locked datastore to standard output.
+    #[command(after_help = "Examples:\n  calicoctl datastore migrate export > migration.yaml")]
+    Export(ExportArgs),
+    /// Store the contents of an exported file. An import that was interrupted can be run again.
+    #[command(after_help = "Examples:\n  calicoctl datastore migrate import -f migration.yaml")]
+    Import(ImportArgs),
+    /// Lock the datastore: components stop changing anything, and what runs goes on running.
+    #[command(after_help = "Examples:\n  calicoctl datastore migrate lock")]
+    Lock {
+        /// Where the datastore is.
+        #[command(flatten)]
+        config: ConfigFlag,
+    },
+    /// Unlock the datastore after a migration, or to give one up.
+    #[command(after_help = "Examples:\n  calicoctl datastore migrate unlock")]
+    Unlock {
+        /// Where the datastore is.
+        #[command(flatten)]
+        config: ConfigFlag,
+    },
+}
+
+/// The flags of an export.
+#[derive(Clone, Debug, Args)]
+pub struct ExportArgs {
+    /// Where the datastore is.
+    #[command(flatten)]
+    pub config: ConfigFlag,
+    /// Leave nodes with the names that they have, even where Kubernetes has another name for them. For a migration to
+    /// etcd or to an embedded datastore.
+    #[arg(long)]
+    pub keep_node_names: bool,
+}
+
+/// The flags of an import.
+#[derive(Clone, Debug, Args)]
+pub struct ImportArgs {
+    /// Where the datastore is.
+    #[command(flatten)]
+    pub config: ConfigFlag,
+    /// The file to import; `-` for standard input.
+    #[arg(long, short = 'f', value_name = "FILE")]
+    pub filename: PathBuf,
+    /// Overwrite what differs from the file, and go on beside what is not in the file.
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// What the command failed with.
+pub async fn run(args: &DatastoreArgs, context: &mut Context) -> Result<()> {
+    match &args.command {
+        DatastoreCommand::MigratePolicyNames { config } => policy_names::run(config, context).await,
+        DatastoreCommand::Migrate(migrate) => match &migrate.command {
+            MigrateCommand::Export(args) => export::run(args, context).await,
+            MigrateCommand::Import(args) => import::run(args, context).await,
+            MigrateCommand::Lock { config } => {
+                let client = context.connect_for(config, Access::Write).await?;
+                lock::lock(&client, context).await
+            }
+            MigrateCommand::Unlock { config } => {
+                let client = context.connect_for(config, Access::Write).await?;
+                lock::unlock(&client, context).await
+            }
+        },
+    }
+}

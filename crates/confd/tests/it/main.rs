@@ -1,0 +1,6 @@
+//! The files of BIRD, compared with what Calico rendered, and read by BIRD itself; the component on a real store.
+
+mod capture;
+mod captures;
+mod component;
+mod nodes;

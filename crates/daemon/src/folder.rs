@@ -1,0 +1,144 @@
+//! Waiting for a change in a folder, as the kernel reports it. What changed is not looked at: the caller reads the folder.
+//!
+//! The kubelet renews mounted secrets by moving links, several steps at a time; [`FolderWatch::changed`] reports all steps
+//! of one change once. [`BlockingFolderWatch`] is for code without a runtime.
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::Duration;
+use tokio::io::unix::AsyncFd;
+
+/// How long the folder must be quiet before a change counts as over.
+const QUIET: Duration = Duration::from_millis(50);
+
+/// Large enough for many events at once; what they say is not looked at.
+const BUFFER: usize = 4096;
+
+/// A folder that is watched. Dropping it ends the watch.
+#[derive(Debug)]
+pub struct FolderWatch {
+    events: AsyncFd<OwnedFd>,
+}
+
+impl FolderWatch {
+    /// Watches a folder. Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    /// When the folder does not exist, or the kernel has no more watches.
+    pub fn new(folder: &Path) -> io::Result<Self> {
+        let events = watch(folder)?;
+        #[expect(
+            deprecated,
+            reason = "its successor is an unsafe function; an OwnedFd keeps every promise that it asks for"
+        )]
+        let events = AsyncFd::new(events)?;
+        Ok(Self { events })
+    }
+
+    /// Waits until the folder changed and is quiet again.
+    ///
+    /// # Errors
+    /// When the watch is broken.
+    pub async fn changed(&mut self) -> io::Result<()> {
+        self.some_event().await?;
+        while let Ok(outcome) = tokio::time::timeout(QUIET, self.some_event()).await {
+            outcome?;
+        }
+        Ok(())
+    }
+
+    async fn some_event(&mut self) -> io::Result<()> {
+        loop {
+            let mut ready = self.events.readable().await?;
+            let mut buffer = [0; BUFFER];
+            let outcome = ready
+                .try_io(|events| rustix::io::read(events.get_ref(), &mut buffer).map_err(io::Error::from));
+            match outcome {
+                Ok(Ok(0)) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof)),
+                Ok(Ok(_)) => return Ok(()),
+                Ok(Err(error)) => return Err(error),
+                Err(_would_block) => {}
+            }
+        }
+    }
+}
+
+/// A folder that is watched by a thread that may block.
+#[derive(Debug)]
+pub struct BlockingFolderWatch {
+    events: OwnedFd,
+}
+
+impl BlockingFolderWatch {
+    /// Watches a folder.
+    ///
+    /// # Errors
+    /// When the folder does not exist, or the kernel has no more watches.
+    pub fn new(folder: &Path) -> io::Result<Self> {
+        Ok(Self { events: watch(folder)? })
+    }
+
+    /// Waits for a change, but no longer than this; whether there was one.
+    pub fn wait(&self, limit: Duration) -> bool {
+        let timeout = Timespec {
+            tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: limit.subsec_nanos().into(),
+        };
+        let mut descriptors = [PollFd::new(&self.events, PollFlags::IN)];
+        let has_changed = poll(&mut descriptors, Some(&timeout)).is_ok_and(|count| count > 0);
+        if has_changed {
+            // An error shows at the next look at the folder.
+            let _ = rustix::io::read(&self.events, &mut [0; BUFFER]);
+        }
+        has_changed
+    }
+}
+
+fn watch(folder: &Path) -> io::Result<OwnedFd> {
+    let events = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+    let changes = WatchFlags::CREATE
+        | WatchFlags::DELETE
+        | WatchFlags::MOVED_FROM
+        | WatchFlags::MOVED_TO
+        | WatchFlags::CLOSE_WRITE
+        | WatchFlags::ATTRIB
+        | WatchFlags::DELETE_SELF
+        | WatchFlags::ONLYDIR;
+    inotify::add_watch(&events, folder, changes)?;
+    Ok(events)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_change_of_several_steps_is_one() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut watch = FolderWatch::new(folder.path()).expect("a watch");
+        std::fs::write(folder.path().join("new"), "x").expect("writing");
+        std::fs::rename(folder.path().join("new"), folder.path().join("token")).expect("moving");
+        watch.changed().await.expect("a change");
+        assert!(tokio::time::timeout(Duration::from_millis(10), watch.changed()).await.is_err());
+        std::fs::remove_file(folder.path().join("token")).expect("removing");
+        watch.changed().await.expect("another change");
+    }
+
+    #[tokio::test]
+    async fn a_missing_folder_is_an_error() {
+        assert!(FolderWatch::new(Path::new("/nowhere/at/all")).is_err());
+        assert!(BlockingFolderWatch::new(Path::new("/nowhere/at/all")).is_err());
+    }
+
+    #[test]
+    fn a_thread_waits_no_longer_than_it_has_to() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let watch = BlockingFolderWatch::new(folder.path()).expect("a watch");
+        assert!(!watch.wait(Duration::from_millis(1)));
+        std::fs::write(folder.path().join("new"), "x").expect("writing");
+        assert!(watch.wait(Duration::from_secs(60)));
+    }
+}

@@ -1,0 +1,30 @@
+//! A panic is a mistake of the program: some invariant does not hold, and nobody knows which data is half changed. The
+//! process that panics ends, whichever of its threads or tasks it was, and says so in its log; whoever supervises it
+//! starts it again with fresh state. Other components are other processes and go on, and what Felix wrote into the kernel
+//! stays there.
+//!
+//! The released program is built to abort on a panic. [`end_process`] makes every build behave the same, and gives the
+//! message the way of all messages: to the log's file and syslog, too.
+
+use std::panic::PanicHookInfo;
+
+/// From now on a panic anywhere in this process is logged, and ends the process by SIGABRT.
+pub fn end_process() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if tracing::dispatcher::has_been_set() {
+            report(panic);
+        } else {
+            usual(panic);
+        }
+        std::process::abort();
+    }));
+}
+
+fn report(panic: &PanicHookInfo<'_>) {
+    let thread = std::thread::current();
+    let thread = thread.name().unwrap_or("unnamed");
+    let place = panic.location().map(ToString::to_string).unwrap_or_default();
+    let message = panic.payload_as_str().unwrap_or("no message");
+    tracing::error!(thread, place, "a mistake of this program ends the process: {message}");
+}

@@ -1,0 +1,79 @@
+//! Managers turn messages into desired state: chains and hooks for the rule drivers, members for the set drivers, routes,
+//! devices, kernel settings, and reports about endpoints.
+//!
+//! All have one shape, [`Manager`]: they hear [`News`], and write what follows into a [`Desired`], looking at one [`World`].
+//! Each keeps what it heard and remembers what changed; what it writes costs as much as what changed. Nothing here does IO,
+//! and no manager knows a driver.
+
+mod chain_set;
+mod cluster_routes;
+mod counted_set;
+mod dscp;
+mod fixed;
+mod floating;
+mod flow_table;
+mod groups;
+mod host_endpoints;
+mod hosts;
+mod interfaces;
+mod ip_sets;
+mod ipip;
+mod mark_dispatch;
+mod migration;
+mod mtu;
+mod news;
+mod node_ring;
+mod policies;
+mod pools;
+mod route_tables;
+mod service_loop;
+mod subnet_neighbours;
+mod vxlan;
+mod wireguard;
+mod workloads;
+mod world;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use chain_set::ChainSet;
+pub(crate) use cluster_routes::{ClusterRoutes, ClusterRoutesSettings};
+pub(crate) use counted_set::CountedSet;
+pub(crate) use dscp::Dscp;
+pub(crate) use fixed::FixedChains;
+pub(crate) use floating::FloatingAddresses;
+pub(crate) use flow_table::FlowTables;
+pub(crate) use groups::Groups;
+pub(crate) use host_endpoints::HostEndpoints;
+pub(crate) use host_endpoints::all_tiers;
+pub(crate) use hosts::{AllHosts, ThisHost, host_address};
+pub(crate) use interfaces::{InterfaceNews, InterfaceState, Interfaces};
+pub(crate) use ip_sets::IpSets;
+pub(crate) use ipip::IpipDevice;
+pub(crate) use mark_dispatch::MarkDispatch;
+pub(crate) use migration::{Migrations, Routing};
+pub(crate) use mtu::{ASSUMED_MTU, Mtus, host_mtu};
+pub(crate) use news::News;
+pub(crate) use news::tell;
+pub(crate) use node_ring::NodeRing;
+pub(crate) use policies::Policies;
+pub(crate) use pools::Pools;
+pub(crate) use route_tables::first_table;
+pub(crate) use service_loop::ServiceLoop;
+pub(crate) use subnet_neighbours::SubnetNeighbours;
+pub(crate) use vxlan::{VxlanManager, VxlanSettings, vxlan_device};
+pub(crate) use wireguard::{WireguardManager, WireguardSettings};
+pub(crate) use workloads::{WorkloadSettings, Workloads};
+pub(crate) use world::World;
+
+use crate::desired::Desired;
+use std::time::Instant;
+
+/// A manager: it hears what happens, and writes what should be in the kernel because of it.
+pub(crate) trait Manager {
+    /// Takes note of news, or passes them over. What follows from them alone may be written at once.
+    fn hear(&mut self, news: &News<'_>, now: Instant, desired: &mut Desired);
+
+    /// Writes what follows from everything that was heard since the last time, and nothing else.
+    fn write(&mut self, world: &mut World, desired: &mut Desired);
+}

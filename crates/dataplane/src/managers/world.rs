@@ -1,0 +1,98 @@
+//! What managers share: the renderer, the host's interfaces, and what one manager works out that others depend on.
+
+use super::{Groups, Interfaces, Routing};
+use messages::{PolicyId, Text, WorkloadEndpointId};
+use rules::{EndpointMarks, Renderer};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// What managers look at when they write.
+#[derive(Debug)]
+pub(crate) struct World {
+    /// The time.
+    pub(crate) now: Instant,
+    /// Renders chains.
+    pub(crate) renderer: Arc<Renderer>,
+    /// The host's interfaces and addresses.
+    pub(crate) interfaces: Interfaces,
+    /// The selectors of policies, by which endpoints group them.
+    pub(crate) selectors: BTreeMap<PolicyId, Text>,
+    /// Groups of policies, shared by endpoints.
+    pub(crate) groups: Groups,
+    /// The marks of endpoints, shared by all that have one.
+    pub(crate) marks: EndpointMarks,
+    /// How routes of workloads are made that are not made as always.
+    pub(crate) routing: BTreeMap<WorkloadEndpointId, Routing>,
+    /// The interfaces of workload endpoints.
+    pub(crate) workloads: BTreeSet<Text>,
+    /// The interfaces with a host endpoint of their own.
+    pub(crate) hosts: BTreeSet<Text>,
+    /// What changed of all this since managers wrote last.
+    pub(crate) changed: Changed,
+    /// When managers want to write again even if nothing is heard.
+    pub(crate) wake_at: Option<Instant>,
+}
+
+/// What managers tell each other in one pass, in the order in which they write.
+#[derive(Debug, Default)]
+pub(crate) struct Changed {
+    /// Policies whose selectors are others.
+    pub(crate) selectors: BTreeSet<PolicyId>,
+    /// Workloads whose routes are made in another way.
+    pub(crate) routing: BTreeSet<WorkloadEndpointId>,
+    /// Interfaces that began or ceased to be a workload endpoint's.
+    pub(crate) workloads: BTreeSet<Text>,
+    /// Whether other interfaces have host endpoints.
+    pub(crate) hosts: bool,
+}
+
+impl World {
+    /// An empty world.
+    #[must_use]
+    pub(crate) fn new(renderer: Arc<Renderer>, interfaces: Interfaces, now: Instant) -> Self {
+        Self {
+            now,
+            marks: EndpointMarks::new(&renderer.config().marks),
+            renderer,
+            interfaces,
+            selectors: BTreeMap::new(),
+            groups: Groups::default(),
+            routing: BTreeMap::new(),
+            workloads: BTreeSet::new(),
+            hosts: BTreeSet::new(),
+            changed: Changed::default(),
+            wake_at: None,
+        }
+    }
+
+    /// Begins a pass.
+    pub(crate) fn begin(&mut self, now: Instant) {
+        self.now = now;
+        self.changed = Changed::default();
+        self.wake_at = None;
+    }
+
+    /// The selector of a policy.
+    #[must_use]
+    pub(crate) fn selector(&self, id: &PolicyId) -> Text {
+        self.selectors.get(id).cloned().unwrap_or_default()
+    }
+
+    /// Whether an interface is a workload's by its name.
+    #[must_use]
+    pub(crate) fn is_workload(&self, interface: &str) -> bool {
+        is_workload(&self.renderer, interface)
+    }
+
+    /// Has managers write again by then.
+    pub(crate) fn wake(&mut self, at: Instant) {
+        self.wake_at = self.wake_at.into_iter().chain([at]).min();
+    }
+}
+
+/// Whether an interface is a workload's by its name.
+#[must_use]
+pub(crate) fn is_workload(renderer: &Renderer, interface: &str) -> bool {
+    renderer.config().workload_interface_prefixes.iter().any(|prefix| interface.starts_with(&**prefix))
+}

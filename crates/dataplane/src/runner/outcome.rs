@@ -1,0 +1,78 @@
+//! How a round went: reports, figures and health.
+
+use super::phases::Round;
+use super::{Loop, backend};
+use messages::FromDataplane;
+use std::time::Instant;
+
+/// After a round this long, memory is given back to the system: it wrote much at once, as the first round does. With iptables
+/// a single change takes a tenth of it, and giving memory back after each would cost more than it frees.
+const LONG_ROUND_SECONDS: f64 = 1.0;
+
+/// How far the first round came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// There was none.
+    Nothing,
+    /// There was one, and something failed.
+    Tried,
+    /// Everything was in place once, and that was reported.
+    InSync,
+}
+
+impl Loop {
+    /// Reports, figures and health after a round.
+    pub(super) fn report_outcome(&mut self, round: &Round, seconds: f64, done: Instant) {
+        for failure in &round.failures {
+            tracing::warn!(failure, "cannot program a part of the kernel; trying again");
+        }
+        let before = self.progress;
+        self.progress = match (before, round.failures.is_empty()) {
+            (Progress::InSync, _) | (_, true) => Progress::InSync,
+            (Progress::Nothing | Progress::Tried, false) => Progress::Tried,
+        };
+        let is_first = before != Progress::InSync && self.progress == Progress::InSync;
+        if is_first {
+            (self.reports)(FromDataplane::InSync);
+        }
+        if is_first || (round.failures.is_empty() && seconds > LONG_ROUND_SECONDS) {
+            telemetry::memory::give_back();
+        }
+        if is_first {
+            telemetry::memory::let_go_of_code();
+        }
+        let metrics = &self.settings.metrics;
+        if !round.failures.is_empty() {
+            metrics.count(
+                "felix_int_dataplane_failures",
+                "Number of times dataplane updates failed and will be retried.",
+                backend::number(1),
+            );
+        }
+        if before == Progress::Nothing {
+            tracing::info!(seconds, "programmed the kernel for the first time");
+            metrics.set(
+                "felix_int_dataplane_initial_resync_time_seconds",
+                "Time in seconds that it took to do the initial resync with the dataplane.",
+                seconds,
+            );
+        } else {
+            metrics.observe(
+                "felix_int_dataplane_apply_time_seconds",
+                "Time in seconds for each incremental update to the dataplane (after the initial resync).",
+                seconds,
+            );
+        }
+        let overdue = self.overdue.note(round.rules_failed, done);
+        let detail = match (round.failures.as_slice(), self.refusals.count()) {
+            ([first, ..], _) if overdue => format!("policy has not been programmed for long: {first}"),
+            ([], 0) => String::new(),
+            ([], count) => format!("{count} parts of the policy were refused by the kernel and are closed"),
+            ([first, ..], _) => format!("trying again: {first}"),
+        };
+        let unencrypted = self.drivers.wireguards().find_map(|wireguard| wireguard.unsupported());
+        let detail: Vec<&str> =
+            [detail.as_str()].into_iter().chain(unencrypted).filter(|part| !part.is_empty()).collect();
+        self.settings.pulse.report(!overdue, detail.join("; "));
+    }
+}

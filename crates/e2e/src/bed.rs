@@ -1,0 +1,195 @@
+//! The whole bed: a control plane, two nodes, and what is installed on them. Dropping it removes everything.
+
+use crate::control_plane::ControlPlane;
+use crate::images;
+use crate::manifest::with_our_images;
+use crate::node::{Node, PAUSE};
+use crate::settings::Settings;
+use crate::waiting::until;
+use crate::wires;
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use testkit::Folder;
+
+/// How many nodes there are.
+const NODES: usize = 2;
+
+/// A cluster. Nodes end before the control plane, and both before their folder is removed.
+#[derive(Debug)]
+pub(crate) struct Bed {
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) plane: ControlPlane,
+    folder: Folder,
+}
+
+impl Bed {
+    /// Starts everything; nodes are not ready, because no network is installed. `more` are further archives of images.
+    pub(crate) fn start(settings: &Settings, more: &[(&str, Vec<u8>)]) -> Result<Self> {
+        let id = format!("te{}", std::process::id());
+        let folder = Folder::new("e2e")?;
+        let plane_folder = folder.path().join("control-plane");
+        std::fs::create_dir_all(&plane_folder)?;
+        let plane = ControlPlane::start(
+            wires::control_plane(&id, settings.families)?,
+            &plane_folder,
+            settings.families,
+        )?;
+        let mut archives = vec![settings.images.clone()];
+        let helpers = [("helpers", images::helpers(PAUSE)?)];
+        for (name, bytes) in helpers.iter().chain(more) {
+            let path = folder.path().join(format!("{name}.tar"));
+            std::fs::write(&path, bytes)?;
+            archives.push(path);
+        }
+        let archives: Vec<&Path> = archives.iter().map(PathBuf::as_path).collect();
+        let mut bed = Self { nodes: Vec::new(), plane, folder };
+        for number in 1..=NODES {
+            bed.nodes.push(Node::start(&id, number, &bed.plane, bed.folder.path(), &archives, settings)?);
+        }
+        Ok(bed)
+    }
+
+    /// Where logs are.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Applies the manifest, and waits until nodes and components are ready. How long that took.
+    pub(crate) fn install(&mut self, settings: &Settings) -> Result<Duration> {
+        until("nodes to register", || -> Result<()> {
+            self.check_running()?;
+            let nodes = self.plane.get(&["nodes"])?;
+            ensure!(items(&nodes).len() == NODES, "{} nodes are known", items(&nodes).len());
+            Ok(())
+        })?;
+        let manifest = manifest(settings)?;
+        let start = Instant::now();
+        // Definitions first: objects of their kinds may follow in the same file.
+        self.plane.kubectl_with_input(
+            &["apply", "--server-side", "--force-conflicts", "-f", "-"],
+            &with_our_images(&manifest),
+        )?;
+        until("nodes to be ready", || -> Result<()> {
+            self.check_running()?;
+            let nodes = self.plane.get(&["nodes"])?;
+            for node in items(&nodes) {
+                ensure!(is_true(node, "Ready"), "{} is not ready", name(node));
+            }
+            Ok(())
+        })?;
+        self.settled("kube-system")?;
+        Ok(start.elapsed())
+    }
+
+    /// Takes IP in IP away from pools if this machine's kernel has none: then nodes, which are neighbours, route plainly.
+    /// Whether anything was changed.
+    pub(crate) fn without_missing_tunnels(&self) -> Result<bool> {
+        let node = &self.nodes[0].machine;
+        let made = node.run("ip", &["link", "add", "e2e-probe", "type", "ipip", "local", "10.88.0.11"])?;
+        if made.status.success() {
+            node.must("ip", &["link", "del", "e2e-probe"])?;
+            return Ok(false);
+        }
+        let mut is_changed = false;
+        for pool in items(&self.plane.get(&["ippools.crd.projectcalico.org"])?) {
+            if pool["spec"]["ipipMode"].as_str().is_some_and(|mode| mode != "Never") {
+                let words = ["patch", "ippools.crd.projectcalico.org", name(pool), "--type=merge", "-p"];
+                let patch = r#"{"spec":{"ipipMode":"Never"}}"#;
+                self.plane.kubectl(&[words.as_slice(), &[patch]].concat())?;
+                is_changed = true;
+            }
+        }
+        Ok(is_changed)
+    }
+
+    /// Waits until every pod of a namespace is ready, and everything that makes pods has made them.
+    pub(crate) fn settled(&mut self, namespace: &str) -> Result<()> {
+        until(&format!("pods of {namespace} to be ready"), || -> Result<()> {
+            self.check_running()?;
+            for owner in items(&self.plane.get(&["daemonsets,deployments", "-n", namespace])?) {
+                let status = &owner["status"];
+                let (wanted, ready) = if owner["kind"] == "DaemonSet" {
+                    (&status["desiredNumberScheduled"], &status["numberReady"])
+                } else {
+                    (&owner["spec"]["replicas"], &status["readyReplicas"])
+                };
+                let observed = status["observedGeneration"] == owner["metadata"]["generation"];
+                ensure!(
+                    observed && wanted.as_u64() > Some(0) && wanted == ready,
+                    "{}: {status}",
+                    name(owner)
+                );
+            }
+            for pod in items(&self.plane.get(&["pods", "-n", namespace])?) {
+                ensure!(is_true(pod, "Ready"), "pod {} is not ready", name(pod));
+            }
+            Ok(())
+        })
+    }
+
+    /// Whether every program of the bed still runs.
+    pub(crate) fn check_running(&mut self) -> Result<()> {
+        self.plane.check_running()?;
+        self.nodes.iter_mut().try_for_each(Node::check_running)
+    }
+
+    /// What helps to understand a failure, into a folder that stays.
+    pub(crate) fn keep_logs(&self, to: &Path) -> Result<()> {
+        let _ = std::fs::remove_dir_all(to);
+        std::fs::create_dir_all(to)?;
+        for folder in std::fs::read_dir(self.folder())?.flatten().filter(|entry| entry.path().is_dir()) {
+            let target = to.join(folder.file_name());
+            std::fs::create_dir_all(&target)?;
+            for file in std::fs::read_dir(folder.path())?.flatten() {
+                if file.path().extension().is_some_and(|extension| extension == "log") {
+                    std::fs::copy(file.path(), target.join(file.file_name()))?;
+                }
+            }
+        }
+        for node in &self.nodes {
+            // Containers' own output: one folder per pod.
+            let pods = node.machine.run("tar", &["-c", "-h", "-C", "/var/log", "pods"])?;
+            std::fs::write(to.join(&node.name).join("pods.tar"), pods.stdout)?;
+        }
+        for (file, words) in [
+            ("pods.txt", ["get", "pods", "-A", "-o", "wide"].as_slice()),
+            ("described.txt", &["describe", "pods", "-A"]),
+            ("nodes.txt", &["describe", "nodes"]),
+            ("events.txt", &["get", "events", "-A", "--sort-by=.lastTimestamp"]),
+        ] {
+            std::fs::write(to.join(file), self.plane.try_kubectl(words, "")?.stdout)?;
+        }
+        Ok(())
+    }
+}
+
+/// The manifest that is installed: the user's, or ours.
+fn manifest(settings: &Settings) -> Result<String> {
+    if let Some(path) = &settings.manifest {
+        return std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()));
+    }
+    let mut command = Command::new(&settings.program);
+    command.args(["manifests", "--like", "calico-vxlan"]).args(settings.families.settings());
+    let output = command.output()?;
+    ensure!(output.status.success(), "tortie manifests: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(settings.families.edit(&String::from_utf8(output.stdout)?))
+}
+
+/// The objects of a list.
+pub(crate) fn items(list: &Value) -> &[Value] {
+    list["items"].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// An object's name.
+pub(crate) fn name(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().unwrap_or_default()
+}
+
+/// Whether an object's condition of this type holds.
+pub(crate) fn is_true(object: &Value, condition: &str) -> bool {
+    let conditions = object["status"]["conditions"].as_array();
+    conditions.into_iter().flatten().any(|it| it["type"] == condition && it["status"] == "True")
+}

@@ -1,0 +1,133 @@
+//! A node's machine: namespaces for everything, a root that is this machine's with changes of its own, and a first process
+//! whose end is the end of all others there.
+//!
+//! The root is an overlay, so that manifests find `/opt/cni/bin`, `/etc/cni/net.d`, `/lib/modules` and `/var/run/calico` where
+//! they expect them, each node its own, and this machine stays as it is.
+
+use crate::waiting::until;
+use anyhow::{Context, Result, ensure};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use testkit::network::Namespace;
+use testkit::{Process, program};
+
+/// Runs as the first process of the machine: makes the root, moves into it, and stays.
+const FIRST_PROCESS: &str = r#"set -e
+folder=$1 name=$2
+hostname "$name"
+mount -t tmpfs changes "$folder/changes"
+mkdir "$folder/changes/upper" "$folder/changes/work" "$folder/changes/root"
+mount -t overlay root -o "lowerdir=/,upperdir=$folder/changes/upper,workdir=$folder/changes/work" "$folder/changes/root"
+cd "$folder/changes/root"
+rm -rf opt/cni etc/cni var/lib/cni var/lib/calico var/lib/kubelet var/lib/containerd var/log
+mkdir -p opt/cni/bin etc/cni/net.d etc/calico var/lib/cni var/lib/calico var/lib/kubelet var/lib/containerd var/log/pods lib/modules "./$folder" previous-root
+printf 'nameserver 10.96.0.10\n' >etc/resolv.conf
+printf '127.0.0.1 localhost\n::1 localhost\n' >etc/hosts
+mount -t proc proc proc
+mount -t sysfs sysfs sys
+mount --rbind /sys/fs/cgroup sys/fs/cgroup
+mount -t bpf bpf sys/fs/bpf
+mount --rbind /dev dev
+mount -t tmpfs run run
+mount --bind "$folder" "./$folder"
+mount --bind "$folder/kubelet" var/lib/kubelet
+mount --bind "$folder/containerd" var/lib/containerd
+pivot_root . previous-root
+umount -l /previous-root
+mount --make-rshared /
+touch /run/ready
+while :; do sleep 3600 & wait $!; done
+"#;
+
+/// A machine. What runs in it ends with this value.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    keeper: Process,
+    /// Its first process, as this machine numbers it.
+    first: u32,
+    folder: PathBuf,
+}
+
+impl Machine {
+    /// Starts it in this network; `folder` is an empty folder for its files and logs.
+    pub(crate) fn start(name: &str, network: &Namespace, folder: &Path) -> Result<Self> {
+        for part in ["changes", "kubelet", "containerd"] {
+            std::fs::create_dir_all(folder.join(part))?;
+        }
+        let words = [
+            &format!("--net=/var/run/netns/{}", network.name()),
+            "unshare",
+            "--mount",
+            "--uts",
+            "--ipc",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--propagation=private",
+            "sh",
+            "-c",
+            FIRST_PROCESS,
+            "first-process",
+            &folder.display().to_string(),
+            name,
+        ];
+        let nsenter = program("nsenter", "install Debian's util-linux")?;
+        let mut keeper =
+            Process::start(&nsenter, &words.map(str::to_owned), &folder.join("first-process.log"))?;
+        let id = keeper.id();
+        let first = until("the machine's first process", || -> Result<u32> {
+            keeper.check_running()?;
+            let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children"))?;
+            let first = children.split_whitespace().next().context("it has not forked yet")?;
+            ensure!(Path::new(&format!("/proc/{first}/root/run/ready")).exists(), "it is not ready");
+            Ok(first.parse()?)
+        })?;
+        Ok(Self { keeper, first, folder: folder.to_owned() })
+    }
+
+    /// Where its files and logs are, by the same path inside and outside.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    fn words(&self) -> Vec<String> {
+        let mut words = vec!["-t".to_owned(), self.first.to_string()];
+        words.extend(["-m", "-u", "-i", "-n", "-p", "--"].map(str::to_owned));
+        words
+    }
+
+    /// Starts a program that stays, with its log in the folder.
+    pub(crate) fn spawn(&self, program_path: &Path, arguments: &[String]) -> Result<Process> {
+        let name = program_path.file_name().context("a program has a name")?.to_string_lossy().into_owned();
+        let mut words = self.words();
+        words.push(program_path.display().to_string());
+        words.extend_from_slice(arguments);
+        let nsenter = program("nsenter", "install Debian's util-linux")?;
+        Process::start(&nsenter, &words, &self.folder.join(format!("{name}.log")))
+    }
+
+    /// Runs a program there to its end.
+    pub(crate) fn run(&self, program_name: &str, arguments: &[&str]) -> Result<Output> {
+        let nsenter = program("nsenter", "install Debian's util-linux")?;
+        let mut command = Command::new(nsenter);
+        command.args(self.words()).arg(program_name).args(arguments);
+        command.output().with_context(|| format!("running {program_name}"))
+    }
+
+    /// Runs a program there that must succeed; what it prints.
+    pub(crate) fn must(&self, program_name: &str, arguments: &[&str]) -> Result<String> {
+        let output = self.run(program_name, arguments)?;
+        ensure!(
+            output.status.success(),
+            "{program_name} {arguments:?} ended with {}: {}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Whether it still stands.
+    pub(crate) fn check_running(&mut self) -> Result<()> {
+        self.keeper.check_running()
+    }
+}

@@ -1,0 +1,114 @@
+//! A real Kubernetes cluster on this machine, with our images installed by a manifest, and what must hold there.
+//!
+//! ```text
+//! e2e           bed, install, every check; then everything is removed
+//! e2e up        bed and install, to look around in; Enter removes it
+//! e2e figures   how long pods take to start beside the reference plugin, and memory
+//! e2e suite     a part of Kubernetes' own tests; `suite all`, or `suite EXPRESSION` for those with such a name
+//! ```
+//!
+//! `make e2e` builds what it needs. It needs root, and refuses to touch anything outside its namespaces, control groups and
+//! folder. A failure leaves logs in `target/e2e`.
+
+#![expect(clippy::print_stdout, reason = "a command line program that talks to people")]
+
+mod bed;
+mod cgroups;
+mod checks;
+mod control_plane;
+mod families;
+mod figures;
+mod images;
+mod machine;
+mod manifest;
+mod names;
+mod node;
+mod pods;
+mod settings;
+mod suite;
+mod waiting;
+mod wires;
+
+use anyhow::{Context, Result, bail};
+use bed::Bed;
+use settings::Settings;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Instant;
+use suite::Choice;
+
+/// Where the logs of a failed run stay.
+const LOGS: &str = "target/e2e";
+/// Where the report of Kubernetes' own tests stays.
+const REPORT: &str = "target/e2e-suite";
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            println!("e2e: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let settings = Settings::read(|name| std::env::var(name).ok())?;
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        [] => with_bed(&settings, &[], checks::run),
+        ["up"] => with_bed(&settings, &[], look_around),
+        ["figures"] => with_bed(&settings, &[], figures::run),
+        ["suite"] => run_suite(&settings, &Choice::Part),
+        ["suite", "all"] => run_suite(&settings, &Choice::All),
+        ["suite", expression] => run_suite(&settings, &Choice::Named((*expression).to_owned())),
+        other => bail!(
+            "unknown words {other:?}; known are: nothing, up, figures, suite, suite all, suite EXPRESSION"
+        ),
+    }
+}
+
+fn run_suite(settings: &Settings, choice: &Choice) -> Result<()> {
+    let agnhost = images::agnhost(&suite::images()?)?;
+    with_bed(settings, &[("agnhost", agnhost)], |bed| suite::run(bed, choice, Path::new(REPORT)))
+}
+
+/// Starts a bed, installs, does the work, and keeps logs where anything failed.
+fn with_bed(
+    settings: &Settings,
+    more: &[(&str, Vec<u8>)],
+    work: impl FnOnce(&mut Bed) -> Result<()>,
+) -> Result<()> {
+    let start = Instant::now();
+    let mut bed = Bed::start(settings, more)?;
+    println!("e2e: a control plane and {} nodes ({:.0?})", bed.nodes.len(), start.elapsed());
+    let outcome = bed.install(settings).and_then(|took| {
+        println!("e2e: installed, all nodes and components ready ({took:.1?} after apply)");
+        if bed.without_missing_tunnels()? {
+            println!("e2e: this kernel has no IP in IP: pools are switched to plain routes");
+        }
+        work(&mut bed)
+    });
+    if outcome.is_err() {
+        bed.keep_logs(Path::new(LOGS)).context("keeping logs")?;
+        println!("e2e: logs are in {LOGS}");
+    }
+    outcome?;
+    drop(bed);
+    println!("e2e: passed in {:.0?}, everything removed", start.elapsed());
+    Ok(())
+}
+
+/// Tells how to use the bed, and waits.
+fn look_around(bed: &mut Bed) -> Result<()> {
+    println!(
+        "e2e: nsenter --net=/var/run/netns/{} {} --kubeconfig {} get pods -A",
+        bed.plane.namespace().name(),
+        testkit::kubernetes_program("kubectl")?.display(),
+        bed.plane.admin().display()
+    );
+    println!("e2e: logs are in {}; Enter removes the bed", bed.folder().display());
+    std::io::stdin().read_line(&mut String::new())?;
+    Ok(())
+}

@@ -1,0 +1,51 @@
+//! A manifest with only its `image:` lines changed, as a user does who swaps Calico for ours. Pure.
+
+/// Where our images are said to come from.
+pub(crate) const REGISTRY: &str = "tortie.test/calico";
+/// Their tag.
+pub(crate) const TAG: &str = "e2e";
+
+/// Our names, as Calico's.
+const NAMES: [&str; 6] = ["calico", "cni", "ctl", "kube-controllers", "node", "typha"];
+
+/// The manifest with our images where Calico's stood; others stay.
+pub(crate) fn with_our_images(text: &str) -> String {
+    text.lines().map(|line| with_our_image(line).unwrap_or_else(|| line.to_owned()) + "\n").collect()
+}
+
+fn with_our_image(line: &str) -> Option<String> {
+    let (before, reference) = line.split_once("image:")?;
+    if !before.trim_start_matches([' ', '-']).is_empty() {
+        return None;
+    }
+    let reference = reference.trim().trim_matches(['"', '\'']);
+    // The last part of the path, without a digest and without a tag.
+    let name = reference.split('@').next()?.rsplit('/').next()?.split(':').next()?;
+    NAMES.contains(&name).then(|| format!("{before}image: {REGISTRY}/{name}:{TAG}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::with_our_images;
+
+    #[test]
+    fn only_our_names_change() {
+        let text = "\
+spec:
+  - image: quay.io/calico/node:v3.32.1
+    image: \"docker.io/calico/kube-controllers@sha256:00\"
+    image: docker.io/flannel/flannel:v0.24
+    # image: quay.io/calico/node:v1
+    description: image: nothing
+";
+        let expected = "\
+spec:
+  - image: tortie.test/calico/node:e2e
+    image: tortie.test/calico/kube-controllers:e2e
+    image: docker.io/flannel/flannel:v0.24
+    # image: quay.io/calico/node:v1
+    description: image: nothing
+";
+        assert_eq!(with_our_images(text), expected);
+    }
+}

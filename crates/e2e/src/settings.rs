@@ -1,0 +1,77 @@
+//! What a run is asked for, by variables: the archive of images, the manifest, the mode of kube-proxy, IP versions.
+
+use crate::families::Families;
+use anyhow::{Context, Result, bail};
+use std::path::PathBuf;
+
+/// How services are translated on nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Proxy {
+    Iptables,
+    Nftables,
+}
+
+impl Proxy {
+    /// The word that kube-proxy takes.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Iptables => "iptables",
+            Self::Nftables => "nftables",
+        }
+    }
+}
+
+/// A run's settings.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// The archive with our images.
+    pub(crate) images: PathBuf,
+    /// The program, for the custom resources and our own manifest.
+    pub(crate) program: PathBuf,
+    /// A manifest of the user's, in which only `image:` is changed; without one, ours.
+    pub(crate) manifest: Option<PathBuf>,
+    pub(crate) proxy: Proxy,
+    pub(crate) families: Families,
+}
+
+impl Settings {
+    /// From variables, by a function that looks them up.
+    pub(crate) fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Self> {
+        let path = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let proxy = match variable("TORTIE_E2E_PROXY").as_deref() {
+            None | Some("" | "nftables") => Proxy::Nftables,
+            Some("iptables") => Proxy::Iptables,
+            Some(other) => bail!("TORTIE_E2E_PROXY is {other:?}; known are nftables and iptables"),
+        };
+        Ok(Self {
+            images: path("TORTIE_E2E_IMAGES").context("TORTIE_E2E_IMAGES is not set; `make e2e` sets it")?,
+            program: path("TORTIE_E2E_PROGRAM")
+                .context("TORTIE_E2E_PROGRAM is not set; `make e2e` sets it")?,
+            manifest: path("TORTIE_E2E_MANIFEST"),
+            proxy,
+            families: Families::read(&variable("TORTIE_E2E_FAMILIES").unwrap_or_default())?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Proxy, Settings};
+
+    #[test]
+    fn variables_are_read_and_mistakes_are_named() {
+        let given = |proxy: &'static str| {
+            Settings::read(move |name| match name {
+                "TORTIE_E2E_PROXY" => Some(proxy.to_owned()),
+                "TORTIE_E2E_MANIFEST" | "TORTIE_E2E_FAMILIES" => Some(String::new()),
+                _ => Some("/x".to_owned()),
+            })
+        };
+        let settings = given("iptables").unwrap();
+        assert_eq!((settings.proxy, settings.manifest), (Proxy::Iptables, None));
+        let error = given("ipvs").unwrap_err().to_string();
+        assert!(error.contains("ipvs"), "{error}");
+        let error = Settings::read(|_| None).unwrap_err().to_string();
+        assert!(error.contains("TORTIE_E2E_IMAGES"), "{error}");
+    }
+}

@@ -1,0 +1,99 @@
+//! Kubernetes' own end-to-end tests on the bed: a chosen part that takes minutes, or all that concern the network.
+//!
+//! The program in their pods (`agnhost`) is built from the same sources and imported under the names that the tests ask for.
+//! It refuses tests that need images other than that one, or a cluster DNS.
+
+use crate::bed::Bed;
+use anyhow::{Context, Result, ensure};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use testkit::kubernetes_program;
+
+/// A few of each kind: policy of both directions, by ports, by address blocks, that changes; pods, nodes and ports of nodes.
+const CHOSEN: [&str; 6] = [
+    "Netpol.*should support a 'default-deny-all' policy",
+    "Netpol.*should enforce policy based on PodSelector or NamespaceSelector",
+    "Netpol.*should allow egress access on one named port",
+    "Netpol.*should enforce except clause while egress access to server in CIDR block",
+    "HostPort validates that there is no conflict",
+    "Networking Granular Checks: Pods should function for intra-pod communication: http ",
+];
+
+/// Everything about policy, ports of nodes, pods and services that needs neither DNS nor other images.
+const ALL: [&str; 5] = [
+    "Netpol.*NetworkPolicy between server and client",
+    "Netpol.*NetworkPolicy API",
+    "HostPort validates that there is no conflict",
+    "Networking Granular Checks: Pods should function for (intra-pod|node-pod) communication: (http|udp) ",
+    "Services should (serve a basic endpoint|serve multiport endpoints|be able to (change the type|switch session affinity|create a functioning NodePort))",
+];
+
+/// What does not exist here: SCTP needs a kernel module on hosts, which the tests load through another image.
+const SKIPPED: &str = "SCTPConnectivity|Feature:SCTP|LinuxOnly.*SCTP|Windows|Disruptive|Slow";
+
+/// Which tests are run.
+#[derive(Clone, Debug)]
+pub(crate) enum Choice {
+    Part,
+    All,
+    /// Those whose names match.
+    Named(String),
+}
+
+impl Choice {
+    fn expression(&self) -> String {
+        match self {
+            Self::Part => CHOSEN.join("|"),
+            Self::All => ALL.join("|"),
+            Self::Named(expression) => expression.clone(),
+        }
+    }
+}
+
+/// The names under which the tests' pods ask for their program.
+pub(crate) fn images() -> Result<Vec<String>> {
+    let program = kubernetes_program("e2e.test")?;
+    let output = Command::new(&program).arg("--list-images").output().context("running e2e.test")?;
+    let listed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let names: Vec<String> =
+        listed.lines().map(str::trim).filter(|line| line.contains("/agnhost:")).map(str::to_owned).collect();
+    ensure!(!names.is_empty(), "e2e.test --list-images names no agnhost: {output:?}");
+    Ok(names)
+}
+
+/// Runs them; their report goes to standard output, and to a folder as JUnit's file.
+pub(crate) fn run(bed: &mut Bed, choice: &Choice, report: &Path) -> Result<()> {
+    std::fs::create_dir_all(report)?;
+    let mut command = bed.plane.command(&kubernetes_program("e2e.test")?)?;
+    command
+        .arg("--provider=skeleton")
+        .arg(format!("--kubeconfig={}", bed.plane.admin().display()))
+        .arg(format!("--kubectl-path={}", kubernetes_program("kubectl")?.display()))
+        .arg(format!("--num-nodes={}", bed.nodes.len()))
+        .arg(format!("--report-dir={}", report.display()))
+        .arg("--disable-log-dump=true")
+        .arg("--ginkgo.no-color")
+        .arg("--ginkgo.timeout=3h")
+        .arg(format!("--ginkgo.focus={}", choice.expression()))
+        .arg(format!("--ginkgo.skip={SKIPPED}"))
+        .stdin(Stdio::null());
+    let log = report.join("e2e.log");
+    let file = std::fs::File::create(&log)?;
+    let status = command.stdout(file.try_clone()?).stderr(file).status().context("running e2e.test")?;
+    let text = std::fs::read_to_string(&log)?;
+    let summary: Vec<&str> = text
+        .lines()
+        .filter(|line| line.contains("[Fail]") || line.contains("[FAIL]") || line.contains(" Passed | "))
+        .collect();
+    for line in &summary {
+        println!("e2e:   {line}");
+    }
+    ensure!(
+        status.success() && !summary.is_empty(),
+        "Kubernetes' tests failed ({status}); {} has it all",
+        log.display()
+    );
+    // A focus that matches nothing passes, too.
+    ensure!(!text.contains("Ran 0 of "), "no test matches {:?}", choice.expression());
+    Ok(())
+}

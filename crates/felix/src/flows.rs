@@ -1,0 +1,194 @@
+//! Flow logs: who talked to whom, and which policies decided (`FlowLogsGoldmaneServer`, `FlowLogsLocalReporter`).
+//!
+//! ```text
+//! feed, calculation ─► Tap ─► directory (names of addresses, policies)
+//!                                  │ asked
+//! kernel ─► readers (threads) ─► collector (a thread) ─► sinks ─► Goldmane, each interval
+//!           bounded, shedding                                └──► whoever listens on this node, each second
+//! ```
+//!
+//! Nothing here is made, and nothing is asked of the kernel, unless flows are logged. The dataplane never waits for it: what
+//! there is no time for is dropped and counted. It refuses to decide anything about packets.
+
+mod collector;
+mod directory;
+mod endpoints;
+mod figures;
+mod interval;
+mod network_sets;
+mod policies;
+mod readers;
+mod services;
+mod sinks;
+
+use collector::{Collector, lock};
+use directory::Directory;
+use felix_config::Config;
+use felix_config::choices::{PolicyEvaluation, Switch};
+use figures::Counts;
+use goldmane_api::connect::{Target, TlsPaths};
+use messages::ToDataplane;
+use model::feed::FeedEntry;
+use readers::{Shared, Sources};
+use sinks::Sinks;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use telemetry::{Health, Metrics, Pulse};
+use tokio::task::JoinHandle;
+
+/// How many reports of readers may wait for the collector.
+const WAITING: usize = 256;
+/// How long the collector may be at one piece of work; as Calico's reporter of this name.
+const TIMEOUT: Duration = Duration::from_secs(20);
+/// How long to wait before the kernel is asked again.
+const PAUSE: Duration = Duration::from_secs(10);
+/// The shortest interval of flows.
+const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
+/// Where the kernel is told to count the packets of connections.
+const COUNTING: &str = "net/netfilter/nf_conntrack_acct";
+
+/// What the collector is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Settings {
+    host: String,
+    interval: Duration,
+    target: Option<Target>,
+    socket: Option<PathBuf>,
+    evaluates: bool,
+    is_traced: bool,
+}
+
+impl Settings {
+    /// What the configuration asks for; nothing if flows are not logged.
+    pub(crate) fn of(config: &Config) -> Option<Self> {
+        if !config.logs_flows() || !config.is_leader() {
+            return None;
+        }
+        let address = &config.flow_logs_goldmane_server;
+        let files = [&config.typha_ca_file, &config.typha_cert_file, &config.typha_key_file];
+        let tls = files.iter().all(|file| !file.is_empty()).then(|| TlsPaths {
+            authority: files[0].into(),
+            certificate: files[1].into(),
+            key: files[2].into(),
+        });
+        if tls.is_none() && files.iter().any(|file| !file.is_empty()) {
+            tracing::warn!(
+                "flows are sent without TLS: of TyphaCAFile, TyphaCertFile and TyphaKeyFile not all are set"
+            );
+        }
+        Some(Self {
+            host: config.felix_hostname.clone(),
+            interval: config.flow_logs_flush_interval.or_zero().max(SHORTEST_INTERVAL),
+            target: (!address.is_empty()).then(|| Target { address: address.clone(), tls }),
+            socket: (config.flow_logs_local_reporter == Switch::Enabled).then(|| flows::local::SOCKET.into()),
+            evaluates: config.flow_logs_policy_evaluation_mode == PolicyEvaluation::Continuous,
+            is_traced: config.flow_logs_collector_debug_trace,
+        })
+    }
+}
+
+/// Where the feed's entries and the calculation's messages go as well.
+#[derive(Clone)]
+pub(crate) struct Tap(Arc<Mutex<Directory>>);
+
+impl Tap {
+    /// Takes in entries of the feed.
+    pub(crate) fn entries(&self, entries: &[FeedEntry]) {
+        let mut directory = lock(&self.0);
+        for entry in entries {
+            directory.entry(entry);
+        }
+    }
+
+    /// Takes in messages of the calculation.
+    pub(crate) fn messages(&self, messages: &[ToDataplane]) {
+        let mut directory = lock(&self.0);
+        for message in messages {
+            directory.message(message);
+        }
+    }
+}
+
+/// The collector while it runs; dropping it ends that.
+pub(crate) struct Running {
+    has_ended: Arc<AtomicBool>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.has_ended.store(true, Ordering::Relaxed);
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+/// Starts to log flows.
+///
+/// # Errors
+/// When there can be no thread.
+pub(crate) fn start(
+    settings: Settings,
+    health: &Health,
+    metrics: &Metrics,
+) -> std::io::Result<(Tap, Running)> {
+    tracing::info!(
+        goldmane = settings.target.as_ref().map(|target| target.address.as_str()),
+        is_local = settings.socket.is_some(),
+        interval = ?settings.interval,
+        "flows are logged"
+    );
+    let directory = Arc::new(Mutex::new(Directory::new(&settings.host, settings.evaluates)));
+    let counts = Arc::new(Counts::default());
+    counts.show(metrics);
+    let Settings { host, interval, target, socket, is_traced, .. } = settings;
+    let (sinks, tasks) = Sinks::start(&host, target, socket, &counts, metrics);
+    let collector = Collector::new(Arc::clone(&directory), sinks, metrics, interval, is_traced);
+    let pulse = Pulse::new();
+    pulse.report(true, "");
+    health.register("CloudWatchReporter", &pulse, true, true, TIMEOUT);
+    let running = Running { has_ended: Arc::default(), tasks };
+    let (has_ended, metrics) = (Arc::clone(&running.has_ended), metrics.clone());
+    std::thread::Builder::new().name("flows".to_owned()).spawn(move || {
+        let (sender, inputs) = sync_channel(WAITING);
+        let shared = Shared { collector: sender, counts, metrics, has_ended: Arc::clone(&has_ended) };
+        let is_listening = listen(&shared);
+        // Readers have their own; the collector ends with the last of them.
+        drop(shared);
+        if is_listening {
+            collector.run(&inputs, &has_ended, &pulse);
+        }
+    })?;
+    Ok((Tap(directory), running))
+}
+
+/// Has the kernel count and report. Tries again while somebody else reads what is ours; false if the end comes first.
+fn listen(shared: &Shared) -> bool {
+    if let Err(error) = netlink::sysctl::ensure(COUNTING, "1") {
+        tracing::warn!(%error, "the kernel may not count packets of connections; flows have no figures then");
+    }
+    loop {
+        if shared.has_ended.load(Ordering::Relaxed) {
+            return false;
+        }
+        match Sources::open() {
+            Ok(sources) => match sources.start(shared) {
+                Ok(()) => return true,
+                Err(error) => tracing::error!(%error, "there are no threads to read flows with"),
+            },
+            Err(error) => tracing::error!(%error, "flows cannot be logged; trying again"),
+        }
+        let mut waited = Duration::ZERO;
+        while waited < PAUSE && !shared.has_ended.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(200));
+            waited += Duration::from_millis(200);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,359 @@
+//! What the kernel reports, put together and handed to the collector. Each reader is a thread.
+//!
+//! The kernel is never kept waiting: what the collector has no time for is dropped and counted. Only the regular reading of
+//! the whole connection table waits for the collector, because it can be late without losing anything.
+
+use super::figures::{Counts, GROUPS, Measured, ReaderFigures};
+use flows::collector::{CountedTraffic, Traffic, Tuple};
+use netlink::Family;
+use netlink::netfilter::conntrack::{
+    self, ConnectionEvent, ConnectionEvents, ConnectionTable, Counted, Entry,
+};
+use netlink::netfilter::nflog::{LoggedPacket, Nflog};
+use std::collections::HashMap;
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{SyncSender, TrySendError};
+use std::time::{Duration, Instant};
+use telemetry::Metrics;
+
+/// How long a reader waits before it looks whether it is to end.
+const WAIT: Duration = Duration::from_millis(200);
+/// How often the kernel's connections are read.
+const DUMP_INTERVAL: Duration = Duration::from_secs(5);
+/// How many connections are handed on at once.
+const PART: usize = 1024;
+
+/// Where a connection was made to, before translation.
+pub(super) type Before = Option<(IpAddr, u16)>;
+
+/// Packets of one connection that rules of one direction reported.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Reported {
+    pub(super) tuple: Tuple,
+    pub(super) before: Before,
+    /// The texts of rules, in the order in which they were reported first.
+    pub(super) prefixes: Vec<(String, Traffic)>,
+}
+
+/// What the kernel counted of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CountedConnection {
+    pub(super) tuple: Tuple,
+    pub(super) before: Before,
+    pub(super) totals: Option<CountedTraffic>,
+    pub(super) is_over: bool,
+}
+
+/// What readers hand on.
+#[derive(Debug)]
+pub(super) enum Input {
+    Packets(Vec<Reported>),
+    /// Connections that began with a translated destination.
+    Translated(Vec<CountedConnection>),
+    Ended(Vec<CountedConnection>),
+    /// Connections that are there, and whether these are the last ones of a reading.
+    Counted(Vec<CountedConnection>, bool),
+}
+
+/// What all readers share.
+#[derive(Clone)]
+pub(super) struct Shared {
+    pub(super) collector: SyncSender<Input>,
+    pub(super) counts: Arc<Counts>,
+    pub(super) metrics: Metrics,
+    pub(super) has_ended: Arc<AtomicBool>,
+}
+
+impl Shared {
+    fn is_over(&self) -> bool {
+        self.has_ended.load(Ordering::Relaxed)
+    }
+
+    /// Hands something on if the collector has time for it.
+    fn offer(&self, input: Input) -> bool {
+        match self.collector.try_send(input) {
+            Ok(()) => true,
+            Err(TrySendError::Full(_)) => false,
+            Err(TrySendError::Disconnected(_)) => {
+                self.has_ended.store(true, Ordering::Relaxed);
+                false
+            }
+        }
+    }
+}
+
+/// The kernel's sockets, opened.
+#[derive(Debug)]
+pub(super) struct Sources {
+    packets: [Nflog; 2],
+    events: ConnectionEvents,
+    table: ConnectionTable,
+}
+
+impl Sources {
+    /// Opens everything in this thread's network namespace.
+    pub(super) fn open() -> Result<Self, netlink::netfilter::Error> {
+        let packets = [Nflog::open(GROUPS[0])?, Nflog::open(GROUPS[1])?];
+        // Beginnings are only needed where packets do not come with the address that was asked for.
+        let with_beginnings = !packets.iter().all(Nflog::has_connections);
+        Ok(Self {
+            packets,
+            events: ConnectionEvents::open(with_beginnings)?,
+            table: ConnectionTable::open()?,
+        })
+    }
+
+    /// Starts the threads.
+    pub(super) fn start(self, shared: &Shared) -> io::Result<()> {
+        for (place, reader) in self.packets.into_iter().enumerate() {
+            let shared = shared.clone();
+            spawn(&format!("nflog-{}", GROUPS[place]), move || read_packets(reader, place, &shared))?;
+        }
+        let (events, table) = (self.events, self.table);
+        let owned = shared.clone();
+        spawn("conntrack-events", move || read_events(events, &owned))?;
+        let owned = shared.clone();
+        spawn("conntrack-dump", move || read_table(table, &owned))
+    }
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(work).map(drop)
+}
+
+fn read_packets(mut reader: Nflog, place: usize, shared: &Shared) {
+    let figures = &shared.counts.readers[place];
+    let mut batch = Batch::default();
+    while !shared.is_over() {
+        if let Err(error) = reader.wait(WAIT, |packet| batch.add(packet)) {
+            tracing::warn!(%error, group = GROUPS[place], "packets that rules report cannot be read");
+            std::thread::sleep(WAIT);
+        }
+        let counts = reader.counts();
+        for (figure, value) in [
+            (&figures.batches, counts.batches),
+            (&figures.packets, counts.packets),
+            (&figures.overruns, counts.overruns),
+            (&figures.lost, counts.lost),
+            (&figures.unreadable, counts.unreadable),
+        ] {
+            figure.store(value, Ordering::Relaxed);
+        }
+        hand_on(&mut batch, figures, shared);
+    }
+}
+
+fn hand_on(batch: &mut Batch, figures: &ReaderFigures, shared: &Shared) {
+    let (connections, packets) = batch.take();
+    if connections.is_empty() {
+        return;
+    }
+    let count = u64::try_from(connections.len()).unwrap_or(u64::MAX);
+    figures.created.fetch_add(count, Ordering::Relaxed);
+    match shared.offer(Input::Packets(connections)) {
+        true => figures.handed_on.fetch_add(count, Ordering::Relaxed),
+        false => figures.shed.fetch_add(packets, Ordering::Relaxed),
+    };
+}
+
+/// Packets by connection.
+#[derive(Debug, Default)]
+struct Batch {
+    places: HashMap<Tuple, usize>,
+    connections: Vec<Reported>,
+    packets: u64,
+}
+
+impl Batch {
+    fn add(&mut self, packet: &LoggedPacket<'_>) {
+        self.packets += 1;
+        let tuple = tuple(&packet.start.tuple);
+        let place = *self.places.entry(tuple).or_insert_with(|| {
+            let is_other = |original: &conntrack::Tuple| {
+                (original.dest, original.dest_port) != (tuple.dest, tuple.dest_port)
+            };
+            let original = packet.original.as_ref().filter(|original| is_other(original));
+            let before = original.map(|original| (original.dest, original.dest_port));
+            self.connections.push(Reported { tuple, before, prefixes: Vec::new() });
+            self.connections.len() - 1
+        });
+        let prefixes = &mut self.connections[place].prefixes;
+        let known = prefixes.iter_mut().find(|(prefix, _)| prefix == packet.prefix);
+        let traffic = match known {
+            Some((_, traffic)) => traffic,
+            None => {
+                prefixes.push((packet.prefix.to_owned(), Traffic::default()));
+                let last = prefixes.len() - 1;
+                &mut prefixes[last].1
+            }
+        };
+        traffic.packets += 1;
+        traffic.bytes += u64::from(packet.start.length);
+    }
+
+    /// What there is, and how many packets it was; empty afterwards.
+    fn take(&mut self) -> (Vec<Reported>, u64) {
+        self.places.clear();
+        (std::mem::take(&mut self.connections), std::mem::take(&mut self.packets))
+    }
+}
+
+fn tuple(tuple: &conntrack::Tuple) -> Tuple {
+    Tuple {
+        source: tuple.source,
+        dest: tuple.dest,
+        protocol: tuple.protocol,
+        source_port: tuple.source_port,
+        dest_port: tuple.dest_port,
+    }
+}
+
+fn counted(entry: &Entry, is_gone: bool) -> CountedConnection {
+    let traffic = |counted: Counted| Traffic { packets: counted.packets, bytes: counted.bytes };
+    CountedConnection {
+        tuple: tuple(&entry.as_filtered()),
+        before: entry.is_dest_translated().then_some((entry.original.dest, entry.original.dest_port)),
+        totals: entry
+            .counted
+            .map(|(original, reply)| CountedTraffic { original: traffic(original), reply: traffic(reply) }),
+        is_over: is_gone || entry.is_over(),
+    }
+}
+
+fn read_events(mut events: ConnectionEvents, shared: &Shared) {
+    while !shared.is_over() {
+        let (mut ended, mut translated) = (Vec::new(), Vec::new());
+        let outcome = events.wait(WAIT, |event| match event {
+            ConnectionEvent::Gone(entry) => ended.push(counted(&entry, true)),
+            ConnectionEvent::New(entry) if entry.is_dest_translated() => {
+                translated.push(counted(&entry, false));
+            }
+            ConnectionEvent::New(_) => {}
+        });
+        if let Err(error) = outcome {
+            tracing::warn!(%error, "ends of connections cannot be heard of");
+            std::thread::sleep(WAIT);
+        }
+        shared.counts.events_lost.store(events.lost(), Ordering::Relaxed);
+        for (connections, input) in
+            [(translated, Input::Translated as fn(_) -> Input), (ended, Input::Ended as fn(_) -> Input)]
+        {
+            let count = u64::try_from(connections.len()).unwrap_or(u64::MAX);
+            if count > 0 && !shared.offer(input(connections)) {
+                shared.counts.events_shed.fetch_add(count, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+fn read_table(mut table: ConnectionTable, shared: &Shared) {
+    let mut next = Instant::now();
+    while !shared.is_over() {
+        let now = Instant::now();
+        if now < next {
+            std::thread::sleep(WAIT.min(next - now));
+            continue;
+        }
+        next = now + DUMP_INTERVAL;
+        for family in [Family::V4, Family::V6] {
+            let mut part = Vec::with_capacity(PART);
+            let outcome = table.read(family, |entry| {
+                part.push(counted(&entry, false));
+                if part.len() >= PART {
+                    send(
+                        Input::Counted(std::mem::replace(&mut part, Vec::with_capacity(PART)), false),
+                        shared,
+                    );
+                }
+            });
+            if let Err(error) = outcome {
+                tracing::warn!(%error, %family, "connections cannot be read");
+            }
+            send(Input::Counted(part, family == Family::V6), shared);
+        }
+        Measured::Dump.note(&shared.metrics, now.elapsed());
+    }
+}
+
+/// Hands something on, and waits for the collector if need be.
+fn send(input: Input, shared: &Shared) {
+    if shared.collector.send(input).is_err() {
+        shared.has_ended.store(true, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netlink::netfilter::packet::PacketStart;
+
+    fn packet(port: u16, service: Option<&str>) -> (PacketStart, Option<conntrack::Tuple>) {
+        let tuple = conntrack::Tuple {
+            source: "10.0.0.1".parse().unwrap(),
+            dest: "10.0.0.2".parse().unwrap(),
+            protocol: 6,
+            source_port: 40_000,
+            dest_port: port,
+        };
+        let original = service.map(|service| conntrack::Tuple { dest: service.parse().unwrap(), ..tuple });
+        (PacketStart { tuple, length: 60 }, original)
+    }
+
+    #[test]
+    fn packets_are_put_together_by_connection_in_the_order_of_their_rules() {
+        let mut batch = Batch::default();
+        for (prefix, port, service) in [
+            ("PPI0|gnp/a", 80, Some("10.96.0.1")),
+            ("API0|gnp/b", 80, Some("10.96.0.1")),
+            ("DPI|default", 81, Some("10.0.0.2")),
+            ("DPI|default", 81, None),
+        ] {
+            let (start, original) = packet(port, service);
+            batch.add(&LoggedPacket { prefix, start, original });
+        }
+        let (connections, packets) = batch.take();
+        assert_eq!((connections.len(), packets), (2, 4));
+        let once = Traffic { packets: 1, bytes: 60 };
+        assert_eq!(
+            connections[0].prefixes,
+            [("PPI0|gnp/a".to_owned(), once), ("API0|gnp/b".to_owned(), once)]
+        );
+        assert_eq!(connections[0].before, Some(("10.96.0.1".parse().unwrap(), 80)));
+        let twice = Traffic { packets: 2, bytes: 120 };
+        assert_eq!(connections[1].prefixes, [("DPI|default".to_owned(), twice)]);
+        assert_eq!(connections[1].before, None, "made to where it went");
+        assert_eq!(batch.take(), (vec![], 0));
+    }
+
+    #[test]
+    fn what_the_collector_has_no_time_for_is_counted() {
+        let (sender, receiver) = std::sync::mpsc::sync_channel(1);
+        let shared = Shared {
+            collector: sender,
+            counts: Arc::default(),
+            metrics: Metrics::default(),
+            has_ended: Arc::default(),
+        };
+        let mut batch = Batch::default();
+        let figures = &shared.counts.readers[0];
+        for _ in 0..3 {
+            for port in [80, 81] {
+                let (start, original) = packet(port, None);
+                batch.add(&LoggedPacket { prefix: "DPI|default", start, original });
+            }
+            hand_on(&mut batch, figures, &shared);
+        }
+        assert_eq!(figures.created.load(Ordering::Relaxed), 6);
+        assert_eq!(figures.handed_on.load(Ordering::Relaxed), 2);
+        assert_eq!(figures.shed.load(Ordering::Relaxed), 4);
+        assert!(!shared.is_over());
+        drop(receiver);
+        let (start, original) = packet(80, None);
+        batch.add(&LoggedPacket { prefix: "DPI|default", start, original });
+        hand_on(&mut batch, figures, &shared);
+        assert!(shared.is_over(), "nobody listens any more");
+    }
+}

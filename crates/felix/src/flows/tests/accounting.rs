@@ -1,0 +1,143 @@
+//! Random traffic through restarts of server and collector: every connection is in flows once, with the kernel's own figures.
+
+use super::*;
+use std::net::SocketAddr;
+use tokio::runtime::Runtime;
+
+/// A server on a runtime of its own, which ends with all its connections.
+struct Server {
+    runtime: Option<Runtime>,
+    taken: Taken,
+}
+
+impl Server {
+    fn start(socket: &Path) -> Self {
+        let _ = std::fs::remove_file(socket);
+        let runtime = Runtime::new().unwrap();
+        let inside = runtime.enter();
+        let taken = serve(socket);
+        drop(inside);
+        Self { runtime: Some(runtime), taken }
+    }
+
+    /// The sum of what a reporter says about connections that were allowed.
+    fn allowed(&self, reporter: Reporter) -> Counters {
+        let mut sum = Counters::default();
+        for (_, counters) in
+            self.taken.of(reporter, "tcp", 80).iter().filter(|(text, _)| text.contains(" Allow "))
+        {
+            sum.add(counters);
+        }
+        sum
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// A number that looks random, and is the same in every run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % limit
+    }
+}
+
+/// Opens connections of all kinds, some at once: by the service or not, over both families, of any length. Packets that are
+/// denied are between them.
+fn talk_at_random(host: &Host, random: &mut Random, connections: usize) {
+    let server = host.pods[1].run(|| TcpListener::bind("[::]:80")).unwrap().unwrap();
+    let answering = std::thread::spawn(move || {
+        let answers: Vec<_> = (0..connections)
+            .map(|_| {
+                let (mut stream, _) = server.accept().unwrap();
+                std::thread::spawn(move || {
+                    let mut all = Vec::new();
+                    stream.read_to_end(&mut all).unwrap();
+                    stream.write_all(&all).unwrap();
+                })
+            })
+            .collect();
+        answers.into_iter().for_each(|answer| answer.join().unwrap());
+    });
+    let plans: Vec<(SocketAddr, u64)> = (0..connections)
+        .map(|_| {
+            let places = ["10.0.0.2:80", "10.96.0.1:8080", "[fd00::2]:80"];
+            let place = places[usize::try_from(random.below(3)).unwrap()];
+            (place.parse().unwrap(), random.below(60_000))
+        })
+        .collect();
+    host.pods[0]
+        .run(move || {
+            let denied = UdpSocket::bind("0.0.0.0:0").unwrap();
+            for some in plans.chunks(4) {
+                denied.send_to(&[1; 100], "10.0.0.2:53").unwrap();
+                // Threads of this one are in the same namespace.
+                let talking = some.iter().copied().map(|(place, bytes)| {
+                    std::thread::spawn(move || {
+                        let mut stream = TcpStream::connect(place).unwrap();
+                        stream.write_all(&vec![7; usize::try_from(bytes).unwrap()]).unwrap();
+                        stream.shutdown(std::net::Shutdown::Write).unwrap();
+                        let mut all = Vec::new();
+                        stream.read_to_end(&mut all).unwrap();
+                        assert_eq!(all.len() as u64, bytes);
+                    })
+                });
+                talking.collect::<Vec<_>>().into_iter().for_each(|one| one.join().unwrap());
+            }
+        })
+        .unwrap();
+    answering.join().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn random_traffic_is_accounted_once_through_restarts() {
+    let (host, folder) = (Host::new(), Folder::new("flows").unwrap());
+    let goldmane = folder.path().join("goldmane.sock");
+    let mut random = Random(7);
+    let has = async |server: &Server, count: u64| {
+        testkit::eventually_async("every connection is in a flow", async || {
+            [Reporter::Src, Reporter::Dst].iter().all(|side| server.allowed(*side).completed >= count)
+        })
+        .await
+        .unwrap_or_else(|error| panic!("{error}: {:#?}", server.taken.0.lock().unwrap()));
+    };
+    let server = Server::start(&goldmane);
+    let running = collector(&host, Some(&goldmane), None, &Metrics::default());
+    talk_at_random(&host, &mut random, 24);
+    has(&server, 24).await;
+    // Another server, which knows nothing: the collector sends it all that there was.
+    drop(server);
+    let server = Server::start(&goldmane);
+    has(&server, 24).await;
+    // Another collector finds connections that are in flows already, and says nothing about them.
+    drop(running);
+    testkit::eventually_async("nobody reads any more", async || {
+        let readers = || std::fs::read_to_string("/proc/thread-self/net/netfilter/nfnetlink_log");
+        host.host.run(readers).unwrap().is_ok_and(|text| text.is_empty())
+    })
+    .await
+    .unwrap();
+    let _running = collector(&host, Some(&goldmane), None, &Metrics::default());
+    talk_at_random(&host, &mut random, 16);
+    has(&server, 40).await;
+    let kernel = [netlink::Family::V4, netlink::Family::V6].map(|family| host.counted(family));
+    let sum = |of: fn(&(Counted, Counted)) -> u64| kernel.iter().map(of).sum::<u64>();
+    for reporter in [Reporter::Src, Reporter::Dst] {
+        let found = server.allowed(reporter);
+        assert_eq!((found.started, found.completed), (40, 40), "{reporter:?}");
+        let (out, back) = match reporter {
+            Reporter::Src => ((found.packets_out, found.bytes_out), (found.packets_in, found.bytes_in)),
+            _ => ((found.packets_in, found.bytes_in), (found.packets_out, found.bytes_out)),
+        };
+        assert_eq!(out, (sum(|one| one.0.packets), sum(|one| one.0.bytes)), "{reporter:?}");
+        assert_eq!(back, (sum(|one| one.1.packets), sum(|one| one.1.bytes)), "{reporter:?}");
+    }
+}

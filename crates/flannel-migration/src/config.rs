@@ -1,0 +1,264 @@
+//! The settings of the migration: variables of the environment, and flannel's own `subnet.env`.
+
+use daemon::Environment;
+use ipnet::IpNet;
+use model::IpVersion;
+
+/// The DaemonSet of Canal: flannel's network with Calico's policy.
+pub const CANAL: &str = "canal";
+
+/// The settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlannelConfig {
+    /// The DaemonSet of flannel.
+    pub flannel_daemonset: String,
+    /// Its namespace.
+    pub flannel_namespace: String,
+    /// The prefix length of each node's IPv4 range.
+    pub subnet_length: u8,
+    /// The prefix length of each node's IPv6 range.
+    pub subnet_length6: u8,
+    /// What flannel's annotations on nodes begin with.
+    pub annotation_prefix: String,
+    /// flannel's VXLAN identifier.
+    pub vni: u32,
+    /// flannel's VXLAN port.
+    pub port: u16,
+    /// The DaemonSet of Calico.
+    pub calico_daemonset: String,
+    /// Its namespace.
+    pub calico_namespace: String,
+    /// Where CNI configurations are on a node.
+    pub cni_directory: String,
+    /// The node that this controller runs on.
+    pub own_node: String,
+    /// The prefix length of IPv4 blocks.
+    pub block_size: u8,
+    /// The prefix length of IPv6 blocks.
+    pub block_size6: u8,
+    /// Seconds to wait before the start, for debugging.
+    pub wait_before_start: u64,
+    /// Seconds to wait before the end, for debugging.
+    pub wait_before_exit: u64,
+    /// What flannel says about its network; `None` until it was asked.
+    pub network: Option<FlannelNetwork>,
+}
+
+/// What flannel says about its network.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlannelNetwork {
+    /// The IPv4 range of all pods.
+    pub cidr: IpNet,
+    /// The IPv6 range of all pods.
+    pub cidr6: Option<IpNet>,
+    /// The MTU of the tunnel.
+    pub mtu: u32,
+    /// Whether traffic that leaves the network gets the node's address.
+    pub masquerades: bool,
+}
+
+/// Why the settings cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FlannelConfigError {
+    /// A variable holds what it must not hold.
+    #[error("{variable}: {reason}: {value:?}")]
+    Variable {
+        /// The variable.
+        variable: &'static str,
+        /// What is wrong.
+        reason: &'static str,
+        /// What it holds.
+        value: String,
+    },
+    /// The node is not named.
+    #[error("POD_NODE_NAME is not set: it must name the node that this controller runs on")]
+    NoNode,
+    /// flannel's file lacks something.
+    #[error("flannel's subnet.env has no {0}")]
+    Missing(&'static str),
+    /// flannel's file holds what it must not hold.
+    #[error("flannel's subnet.env: {name}: {reason}: {value:?}")]
+    Subnet {
+        /// The setting.
+        name: &'static str,
+        /// What is wrong.
+        reason: &'static str,
+        /// What it holds.
+        value: String,
+    },
+}
+
+impl FlannelConfig {
+    /// Reads the environment. The first mistake is reported.
+    ///
+    /// # Errors
+    /// When a variable cannot be used.
+    pub fn read(environment: &dyn Environment) -> Result<Self, FlannelConfigError> {
+        let variables = Reader(environment);
+        let own_node = variables.text("POD_NODE_NAME", "");
+        if own_node.is_empty() {
+            return Err(FlannelConfigError::NoNode);
+        }
+        let stored = variables.text("FLANNEL_SUBNET_ENV", "");
+        let network = match stored.as_str() {
+            "" => variables.network()?,
+            // The ConfigMap holds the file as one line.
+            text => Some(FlannelNetwork::parse(&text.replace(';', "\n"))?),
+        };
+        Ok(Self {
+            flannel_daemonset: variables.text("FLANNEL_DAEMONSET_NAME", "kube-flannel-ds"),
+            flannel_namespace: variables.text("FLANNEL_DAEMONSET_NAMESPACE", "kube-flannel"),
+            subnet_length: variables.number("FLANNEL_SUBNET_LEN", 24)?,
+            subnet_length6: variables.number("FLANNEL_IPV6_SUBNET_LEN", 64)?,
+            annotation_prefix: variables.text("FLANNEL_ANNOTATION_PREFIX", "flannel.alpha.coreos.com"),
+            vni: variables.number("FLANNEL_VNI", 1)?,
+            port: variables.number("FLANNEL_PORT", 8472)?,
+            calico_daemonset: variables.text("CALICO_DAEMONSET_NAME", "calico-node"),
+            calico_namespace: variables.text("CALICO_DAEMONSET_NAMESPACE", "kube-system"),
+            cni_directory: variables.text("CNI_CONFIG_DIR", "/etc/cni/net.d"),
+            own_node,
+            block_size: variables.number("DEFAULT_IPPOOL_SIZE", 26)?,
+            block_size6: variables.number("DEFAULT_IPPOOL_SIZE_V6", 122)?,
+            wait_before_start: variables.number("DEBUG_WAIT_BEFORE_START", 0)?,
+            wait_before_exit: variables.number("DEBUG_WAIT_BEFORE_EXIT", 0)?,
+            network,
+        })
+    }
+
+    /// Whether this is Canal.
+    #[must_use]
+    pub fn is_canal(&self) -> bool {
+        self.flannel_daemonset == CANAL
+    }
+
+    /// The prefix length of blocks of a pool: never larger than what flannel gave a node.
+    #[must_use]
+    pub fn block_size_of(&self, version: IpVersion) -> u8 {
+        match version {
+            IpVersion::V4 => self.subnet_length.max(self.block_size),
+            IpVersion::V6 => self.subnet_length6.max(self.block_size6),
+        }
+    }
+}
+
+struct Reader<'a>(&'a dyn Environment);
+
+impl Reader<'_> {
+    fn text(&self, name: &str, default: &str) -> String {
+        let value = self.0.variable(name).map(|value| value.to_string_lossy().into_owned());
+        value.filter(|value| !value.is_empty()).unwrap_or_else(|| default.to_owned())
+    }
+
+    fn number<T: std::str::FromStr + ToString + Copy>(
+        &self,
+        variable: &'static str,
+        default: T,
+    ) -> Result<T, FlannelConfigError> {
+        let value = self.text(variable, &default.to_string());
+        let reason = "not a number, or one that is out of range";
+        value.parse().map_err(|_| FlannelConfigError::Variable { variable, reason, value })
+    }
+
+    /// The network as variables tell it, for those who cannot let the controller ask flannel.
+    fn network(&self) -> Result<Option<FlannelNetwork>, FlannelConfigError> {
+        let network = self.text("FLANNEL_NETWORK", "");
+        let mtu = self.text("FLANNEL_MTU", "0");
+        if network.is_empty() || mtu == "0" {
+            return Ok(None);
+        }
+        let text = format!(
+            "FLANNEL_NETWORK={network}\nFLANNEL_IPV6_NETWORK={}\nFLANNEL_MTU={mtu}\nFLANNEL_IPMASQ={}\n",
+            self.text("FLANNEL_IPV6_NETWORK", ""),
+            self.text("FLANNEL_IP_MASQ", "true"),
+        );
+        FlannelNetwork::parse(&text).map(Some)
+    }
+}
+
+impl FlannelNetwork {
+    /// Reads `subnet.env`.
+    ///
+    /// # Errors
+    /// When a setting is missing or makes no sense.
+    pub fn parse(text: &str) -> Result<Self, FlannelConfigError> {
+        let value = |name: &str| {
+            text.lines().rev().find_map(|line| {
+                let line = line.trim();
+                let (key, value) = line.strip_prefix("export ").unwrap_or(line).split_once('=')?;
+                (key.trim() == name).then(|| value.trim().trim_matches(['"', '\'']).to_owned())
+            })
+        };
+        let needed = |name: &'static str| value(name).ok_or(FlannelConfigError::Missing(name));
+        let wrong = |name, reason, value| FlannelConfigError::Subnet { name, reason, value };
+        let range = |name: &'static str, text: String| match text.parse::<IpNet>() {
+            Ok(range) => Ok(range.trunc()),
+            Err(_) => Err(wrong(name, "not a range", text)),
+        };
+        let cidr = range("FLANNEL_NETWORK", needed("FLANNEL_NETWORK")?)?;
+        let cidr6 = value("FLANNEL_IPV6_NETWORK").filter(|text| !text.is_empty());
+        let cidr6 = cidr6.map(|text| range("FLANNEL_IPV6_NETWORK", text)).transpose()?;
+        let masquerades = match needed("FLANNEL_IPMASQ")?.as_str() {
+            "1" | "t" | "T" | "true" | "TRUE" | "True" => true,
+            "0" | "f" | "F" | "false" | "FALSE" | "False" => false,
+            other => return Err(wrong("FLANNEL_IPMASQ", "neither true nor false", other.to_owned())),
+        };
+        let mtu = needed("FLANNEL_MTU")?;
+        match mtu.parse() {
+            Ok(number) if number > 0 => Ok(Self { cidr, cidr6, mtu: number, masquerades }),
+            _ => Err(wrong("FLANNEL_MTU", "not a number above zero", mtu)),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use daemon::Variables;
+
+    #[test]
+    fn defaults_are_flannels_own() {
+        let config = FlannelConfig::read(&Variables::new([("POD_NODE_NAME", "n1")])).expect("settings");
+        assert_eq!((config.vni, config.port, config.subnet_length), (1, 8472, 24));
+        assert_eq!(
+            (config.flannel_daemonset.as_str(), config.flannel_namespace.as_str()),
+            ("kube-flannel-ds", "kube-flannel")
+        );
+        assert_eq!((config.block_size_of(IpVersion::V4), config.block_size_of(IpVersion::V6)), (26, 122));
+        assert_eq!(config.network, None);
+        assert_eq!(FlannelConfig::read(&Variables::default()), Err(FlannelConfigError::NoNode));
+        let wrong =
+            FlannelConfig::read(&Variables::new([("POD_NODE_NAME", "n1"), ("FLANNEL_PORT", "99999")]));
+        assert!(wrong.expect_err("no port").to_string().contains("FLANNEL_PORT"));
+    }
+
+    #[test]
+    fn the_network_is_restored_from_one_line() {
+        let stored = "FLANNEL_NETWORK=10.244.0.0/16;FLANNEL_SUBNET=10.244.1.1/24;FLANNEL_MTU=1450;FLANNEL_IPMASQ=true;";
+        let config =
+            FlannelConfig::read(&Variables::new([("POD_NODE_NAME", "n1"), ("FLANNEL_SUBNET_ENV", stored)]));
+        let network = config.expect("settings").network.expect("a network");
+        assert_eq!(
+            (network.cidr.to_string().as_str(), network.mtu, network.masquerades),
+            ("10.244.0.0/16", 1450, true)
+        );
+        assert_eq!(network.cidr6, None);
+    }
+
+    #[test]
+    fn subnet_files_are_read_strictly() {
+        let six = "FLANNEL_NETWORK=10.0.0.0/8\nFLANNEL_IPV6_NETWORK=fd00::/56\nFLANNEL_MTU=1400\nFLANNEL_IPMASQ=False\n";
+        let network = FlannelNetwork::parse(six).expect("a network");
+        assert_eq!(network.cidr6.map(|cidr| cidr.to_string()).as_deref(), Some("fd00::/56"));
+        assert!(!network.masquerades);
+        for (text, words) in [
+            ("", "no FLANNEL_NETWORK"),
+            ("FLANNEL_NETWORK=ten\n", "not a range"),
+            ("FLANNEL_NETWORK=10.0.0.0/8\nFLANNEL_MTU=1400\n", "no FLANNEL_IPMASQ"),
+            ("FLANNEL_NETWORK=10.0.0.0/8\nFLANNEL_MTU=0\nFLANNEL_IPMASQ=true\n", "above zero"),
+            ("FLANNEL_NETWORK=10.0.0.0/8\nFLANNEL_MTU=1\nFLANNEL_IPMASQ=maybe\n", "neither true nor false"),
+        ] {
+            let error = FlannelNetwork::parse(text).expect_err(words).to_string();
+            assert!(error.contains(words), "{error}");
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Who in a cluster is meant by the ends of a flow.
+
+use crate::flow::{self, Flow};
+use api::{Kind, Resource};
+use explain::Cluster;
+use flows::{EndpointType, Labels, Peer};
+use ipnet::IpNet;
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+/// Addresses that stand for any outside address, unless a set has them.
+const PUBLIC: [&str; 4] = ["203.0.113.254", "198.51.100.254", "192.0.2.254", "198.19.255.254"];
+const PRIVATE: [&str; 3] = ["172.31.255.254", "192.168.255.254", "10.255.255.254"];
+/// How many addresses are tried.
+const MOST_ADDRESSES: usize = 32;
+
+/// The ends that a cluster has.
+pub(super) struct Ends<'a> {
+    cluster: &'a Cluster,
+    pods: Vec<Pod<'a>>,
+    /// Networks that rules name.
+    named: BTreeSet<IpNet>,
+    /// Addresses that flows would not call outside.
+    owned: BTreeSet<IpNet>,
+}
+
+struct Pod<'a> {
+    namespace: &'a str,
+    name: &'a str,
+    labels: Vec<String>,
+}
+
+impl<'a> Ends<'a> {
+    pub(super) fn new(cluster: &'a Cluster) -> Self {
+        let (mut named, mut owned) = (BTreeSet::new(), BTreeSet::new());
+        for resource in cluster.resources() {
+            let Ok(value) = serde_json::to_value(resource) else { continue };
+            match resource.kind() {
+                Kind::NetworkSet | Kind::GlobalNetworkSet => nets(&value, &["nets"], &mut owned),
+                Kind::WorkloadEndpoint => nets(&value, &["ipNetworks"], &mut owned),
+                kind if kind.as_str().ends_with("NetworkPolicy") => {
+                    nets(&value, &["nets", "notNets", "cidr", "except", "networks"], &mut named);
+                }
+                _ => {}
+            }
+        }
+        Self { cluster, pods: pods(cluster), named, owned }
+    }
+
+    /// Who may be meant by both ends: one pair, or one for each address to try.
+    pub(super) fn pairs(&self, flow: &Flow) -> Result<Vec<(String, String)>, String> {
+        let from = self.end(&flow.key.source, &flow.source_labels)?;
+        let to = self.end(&flow.key.dest, &flow.dest_labels)?;
+        Ok(from.iter().flat_map(|from| to.iter().map(move |to| (from.clone(), to.clone()))).collect())
+    }
+
+    fn end(&self, peer: &Peer, labels: &Labels) -> Result<Vec<String>, String> {
+        match peer.kind {
+            EndpointType::Workload => match find(&self.pods, peer, labels) {
+                Some(pod) => Ok(vec![format!("pod:{}/{}", pod.namespace, pod.name)]),
+                None => Err(format!("pod {} not found", flow::peer_text(peer))),
+            },
+            EndpointType::Host => Ok(vec![format!("node:{}", peer.name)]),
+            EndpointType::NetworkSet => self.set(peer),
+            EndpointType::Network => Ok(self.outside(&peer.name)),
+            EndpointType::Unspecified => Err(format!("it is not known what {} is", flow::peer_text(peer))),
+        }
+    }
+
+    fn set(&self, peer: &Peer) -> Result<Vec<String>, String> {
+        let (kind, namespace) = match flow::namespace(peer) {
+            Some(namespace) => (Kind::NetworkSet, namespace),
+            None => (Kind::GlobalNetworkSet, ""),
+        };
+        let found = self.cluster.get(kind, namespace, &peer.name);
+        let mut own = BTreeSet::new();
+        if let Some(Ok(value)) = found.map(serde_json::to_value) {
+            nets(&value, &["nets"], &mut own);
+        }
+        let addresses: Vec<String> =
+            own.iter().take(MOST_ADDRESSES).map(|net| first(*net).to_string()).collect();
+        if addresses.is_empty() { Err(format!("{} not found", flow::peer_text(peer))) } else { Ok(addresses) }
+    }
+
+    /// Addresses of the kind that is meant, of which nobody is known to be the owner.
+    fn outside(&self, name: &str) -> Vec<String> {
+        let wants_private = name == "pvt";
+        let usual = if wants_private { &PRIVATE[..] } else { &PUBLIC[..] };
+        let usual = usual.iter().filter_map(|text| text.parse::<IpAddr>().ok());
+        let named =
+            self.named.iter().map(|net| first(*net)).filter(|address| is_private(*address) == wants_private);
+        let free = usual.chain(named).filter(|address| {
+            address.is_ipv4()
+                && !address.is_unspecified()
+                && !self.owned.iter().any(|net| net.contains(address))
+        });
+        free.take(MOST_ADDRESSES).map(|address| address.to_string()).collect()
+    }
+}
+
+/// Puts pods back that are gone, with the labels that their flows had; says which.
+pub(super) fn put_back(flows: &[Flow], before: &mut Cluster, after: &mut Cluster) -> Vec<String> {
+    let mut missing: BTreeMap<Peer, Labels> = BTreeMap::new();
+    {
+        let known = pods(after);
+        for flow in flows {
+            for (peer, labels) in
+                [(&flow.key.source, &flow.source_labels), (&flow.key.dest, &flow.dest_labels)]
+            {
+                if peer.kind == EndpointType::Workload && find(&known, peer, labels).is_none() {
+                    missing
+                        .entry(peer.clone())
+                        .and_modify(|known| *known = known.intersection(labels))
+                        .or_insert_with(|| labels.clone());
+                }
+            }
+        }
+    }
+    let mut notes = Vec::new();
+    for (peer, labels) in &missing {
+        let Some(namespace) = flow::namespace(peer) else { continue };
+        let labels: Map<String, Value> =
+            pairs(labels).map(|(key, value)| (key.to_owned(), value.into())).collect();
+        let object = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"namespace": namespace, "name": pod_name(peer), "labels": labels},
+            "spec": {"nodeName": ""},
+        });
+        let added = before.add_manifest(object.clone()).and_then(|()| after.add_manifest(object));
+        if added.is_ok() {
+            notes.push(format!(
+                "{} is not in the cluster; it is taken with the labels of its flows",
+                flow::peer_text(peer)
+            ));
+        }
+    }
+    before.complete();
+    after.complete();
+    notes
+}
+
+/// The name of a pod that is put back.
+fn pod_name(peer: &Peer) -> String {
+    match peer.name.strip_suffix('*') {
+        Some(stem) => format!("{stem}gone"),
+        None => peer.name.to_string(),
+    }
+}
+
+fn pods(cluster: &Cluster) -> Vec<Pod<'_>> {
+    let mut found: Vec<Pod<'_>> = cluster.resources().filter_map(pod).collect();
+    found.sort_by(|one, two| (one.namespace, one.name).cmp(&(two.namespace, two.name)));
+    found
+}
+
+fn pod(resource: &Resource) -> Option<Pod<'_>> {
+    let Resource::WorkloadEndpoint(object) = resource else { return None };
+    let name = if object.spec.pod.is_empty() { &object.spec.workload } else { &object.spec.pod };
+    let labels = object.metadata.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    Some(Pod { namespace: &object.metadata.namespace, name, labels })
+}
+
+/// A pod by its name, or by the common part of the names that a controller makes, with the labels of the flow.
+fn find<'p, 'a>(pods: &'p [Pod<'a>], peer: &Peer, labels: &Labels) -> Option<&'p Pod<'a>> {
+    pods.iter().find(|pod| {
+        *pod.namespace == *peer.namespace
+            && match peer.name.strip_suffix('*') {
+                Some(stem) => pod.name.starts_with(stem),
+                None => *pod.name == *peer.name,
+            }
+            && pairs(labels)
+                .all(|(key, value)| pod.labels.iter().any(|label| *label == format!("{key}={value}")))
+    })
+}
+
+/// Labels that people wrote.
+fn pairs(labels: &Labels) -> impl Iterator<Item = (&str, &str)> {
+    let pairs = labels.texts().iter().filter_map(|text| text.split_once('='));
+    pairs.filter(|(key, _)| !key.starts_with("projectcalico.org/"))
+}
+
+/// The networks under these fields, wherever they stand.
+fn nets(value: &Value, fields: &[&str], found: &mut BTreeSet<IpNet>) {
+    let read =
+        |text: &str| text.parse::<IpNet>().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
+    match value {
+        Value::Object(object) => {
+            for (name, value) in object {
+                match value {
+                    Value::String(text) if fields.contains(&name.as_str()) => found.extend(read(text)),
+                    Value::Array(items) if fields.contains(&name.as_str()) => {
+                        found.extend(items.iter().filter_map(Value::as_str).filter_map(read));
+                    }
+                    other => nets(other, fields, found),
+                }
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| nets(item, fields, found)),
+        _ => {}
+    }
+}
+
+/// An address of a network.
+fn first(net: IpNet) -> IpAddr {
+    net.hosts().next().unwrap_or_else(|| net.addr())
+}
+
+/// As flows judge it.
+fn is_private(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_private(),
+        IpAddr::V6(_) => false,
+    }
+}

@@ -1,0 +1,102 @@
+//! Flows as questions to `explain`: what is decided at the end that reports a flow.
+//!
+//! The other end's own policies must not get in the way, so each direction is asked in a copy of the cluster where the other
+//! direction is open.
+
+use crate::flow::Flow;
+use explain::{Cluster, Protocol, Query, QueryError, Verdict, World};
+use flows::Direction;
+use serde_json::json;
+
+/// A tier before every other, in which everything of a direction is allowed.
+const OPEN: &str = "open-for-questions";
+
+/// A cluster, ready to be asked about either direction.
+#[derive(Debug)]
+pub struct Views {
+    egress: Cluster,
+    ingress: Cluster,
+}
+
+impl Views {
+    /// Both views of a cluster.
+    #[must_use]
+    pub fn new(cluster: &Cluster) -> Self {
+        Self { egress: with_open(cluster, "Ingress"), ingress: with_open(cluster, "Egress") }
+    }
+
+    /// Somebody to ask.
+    #[must_use]
+    pub fn oracle(&self) -> Oracle<'_> {
+        Oracle { egress: World::new(&self.egress), ingress: World::new(&self.ingress) }
+    }
+}
+
+fn with_open(cluster: &Cluster, direction: &str) -> Cluster {
+    let mut cluster = cluster.clone();
+    let rules = direction.to_lowercase();
+    let objects = [
+        json!({
+            "apiVersion": api::kind::API_VERSION, "kind": "Tier", "metadata": {"name": OPEN},
+            "spec": {"order": -1e9, "defaultAction": "Pass"},
+        }),
+        json!({
+            "apiVersion": api::kind::API_VERSION, "kind": "GlobalNetworkPolicy",
+            "metadata": {"name": format!("{OPEN}.all")},
+            "spec": {"tier": OPEN, "selector": "all()", "types": [direction], rules: [{"action": "Allow"}]},
+        }),
+    ];
+    for object in objects {
+        // Written here, it can be read; if it could not, answers would be stricter, never laxer.
+        let _ = cluster.add_manifest(object);
+    }
+    cluster
+}
+
+/// Answers questions about flows.
+pub struct Oracle<'a> {
+    egress: World<'a>,
+    ingress: World<'a>,
+}
+
+impl Oracle<'_> {
+    fn world(&self, flow: &Flow) -> &World<'_> {
+        match flow.key.reporter.direction() {
+            Direction::Egress => &self.egress,
+            Direction::Ingress => &self.ingress,
+        }
+    }
+
+    /// Whether a flow between these two is allowed at the end that reports it.
+    ///
+    /// # Errors
+    /// When an end is not in the cluster.
+    pub fn allows(&self, flow: &Flow, from: &str, to: &str) -> Result<bool, QueryError> {
+        Ok(self.world(flow).verdict(&query(flow, from, to))? == Verdict::Allow)
+    }
+
+    /// Who decides about a flow between these two.
+    ///
+    /// # Errors
+    /// When an end is not in the cluster.
+    pub fn reason(&self, flow: &Flow, from: &str, to: &str) -> Result<String, QueryError> {
+        let explanation = self.world(flow).explain(&query(flow, from, to))?;
+        Ok(explanation.flows.first().map(|flow| flow.decided_by.clone()).unwrap_or_default())
+    }
+}
+
+fn query(flow: &Flow, from: &str, to: &str) -> Query {
+    let protocol = match &*flow.key.protocol {
+        "icmp6" => Some(Protocol(58)),
+        "ipip" => Some(Protocol(4)),
+        "esp" => Some(Protocol(50)),
+        text => Protocol::from_text(text),
+    };
+    Query {
+        from: from.to_owned(),
+        to: to.to_owned(),
+        protocol,
+        port: u16::try_from(flow.key.dest_port).ok(),
+        ..Query::default()
+    }
+}

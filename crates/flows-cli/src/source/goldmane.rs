@@ -1,0 +1,121 @@
+//! A Goldmane, ours or Calico's.
+
+use crate::flow::{self, Flow};
+use goldmane_api::connect::{Target, TlsPaths, connect};
+use goldmane_api::proto::flows_client::FlowsClient;
+use goldmane_api::proto::{Filter, FlowListRequest, FlowResult, FlowStreamRequest};
+use std::time::Duration;
+use tonic::Streaming;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+
+/// How large an answer may be: an hour of a large cluster.
+const LARGEST_ANSWER: usize = 1 << 30;
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Where a server is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    /// `host:port`, or `unix://` and the path of a socket.
+    pub address: String,
+    /// The files for TLS; without them the connection is in the clear.
+    pub tls: Option<TlsPaths>,
+    /// The name in its certificate, where it is not the one in its address: through a forwarded port.
+    pub name: Option<String>,
+}
+
+/// A connection.
+#[derive(Debug)]
+pub struct Client(FlowsClient<Channel>);
+
+impl Server {
+    /// Connects.
+    ///
+    /// # Errors
+    /// When a file cannot be read, or the server cannot be reached.
+    pub async fn connect(&self) -> Result<Client, String> {
+        let channel = match (&self.tls, &self.name) {
+            (Some(tls), Some(name)) => self.connect_as(tls, name).await?,
+            _ => {
+                let target = Target { address: self.address.clone(), tls: self.tls.clone() };
+                connect(&target).await.map_err(|error| daemon::causes(&error).to_string())?
+            }
+        };
+        Ok(Client(FlowsClient::new(channel).max_decoding_message_size(LARGEST_ANSWER)))
+    }
+
+    async fn connect_as(&self, tls: &TlsPaths, name: &str) -> Result<Channel, String> {
+        let read = |path: &std::path::Path| {
+            std::fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
+        };
+        let config = ClientTlsConfig::new()
+            .domain_name(name)
+            .ca_certificate(Certificate::from_pem(read(&tls.authority)?))
+            .identity(Identity::from_pem(read(&tls.certificate)?, read(&tls.key)?));
+        let failed = |error| format!("cannot connect to {}: {}", self.address, daemon::causes(&error));
+        let endpoint = Endpoint::from_shared(format!("https://{}", self.address)).map_err(failed)?;
+        let endpoint = endpoint.connect_timeout(PATIENCE).tls_config(config).map_err(failed)?;
+        endpoint.connect().await.map_err(failed)
+    }
+}
+
+impl Client {
+    /// The flows that began in a range, each summed over it. Zero for the beginning of history, and for now. Without a filter of
+    /// ours on top, no more than the newest `most`.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub async fn list(
+        &mut self,
+        since: i64,
+        until: i64,
+        filter: Option<Filter>,
+        most: Option<u32>,
+    ) -> Result<Vec<Flow>, String> {
+        let request = FlowListRequest {
+            start_time_gte: since,
+            start_time_lt: until,
+            page_size: most.map_or(0, i64::from),
+            filter,
+            ..FlowListRequest::default()
+        };
+        let result = self.0.list(request).await.map_err(|status| refused(&status))?.into_inner();
+        result.flows.iter().filter_map(|result| result.flow.as_ref()).map(read).collect()
+    }
+
+    /// Flows as their buckets are complete, and those since then.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub async fn stream(&mut self, since: i64, filter: Option<Filter>) -> Result<Stream, String> {
+        let request = FlowStreamRequest { start_time_gte: since, filter, ..FlowStreamRequest::default() };
+        Ok(Stream(self.0.stream(request).await.map_err(|status| refused(&status))?.into_inner()))
+    }
+}
+
+/// Flows that come one after the other.
+#[derive(Debug)]
+pub struct Stream(Streaming<FlowResult>);
+
+impl Stream {
+    /// The next one; none when the server ended.
+    ///
+    /// # Errors
+    /// When the connection is lost.
+    pub async fn next(&mut self) -> Result<Option<Flow>, String> {
+        loop {
+            match self.0.message().await.map_err(|status| refused(&status))? {
+                None => return Ok(None),
+                Some(FlowResult { flow: Some(flow), .. }) => return read(&flow).map(Some),
+                Some(_) => {}
+            }
+        }
+    }
+}
+
+fn read(message: &goldmane_api::proto::Flow) -> Result<Flow, String> {
+    flow::from_message(message).map_err(|error| error.to_string())
+}
+
+fn refused(status: &tonic::Status) -> String {
+    format!("the server answers {:?}: {}", status.code(), status.message())
+}

@@ -1,0 +1,95 @@
+//! The flows of this node, at the socket that Felix looks for. Felix connects to whoever listens there.
+
+use crate::flow::{self, Flow};
+use futures::StreamExt as _;
+use futures::stream::BoxStream;
+use goldmane_api::proto::flow_collector_server::{FlowCollector, FlowCollectorServer};
+use goldmane_api::proto::{FlowReceipt, FlowUpdate};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::{Request, Response, Status, Streaming};
+
+/// How many flows wait to be printed before the node has to.
+const WAITING: usize = 1000;
+
+/// Somebody who listens. The socket goes when this does.
+#[derive(Debug)]
+pub struct Listening {
+    flows: mpsc::Receiver<Flow>,
+    path: PathBuf,
+    server: JoinHandle<()>,
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.server.abort();
+        // Whatever hinders this, the next listener removes it.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+struct Collector(mpsc::Sender<Flow>);
+
+#[tonic::async_trait]
+impl FlowCollector for Collector {
+    type ConnectStream = BoxStream<'static, Result<FlowReceipt, Status>>;
+
+    async fn connect(
+        &self,
+        request: Request<Streaming<FlowUpdate>>,
+    ) -> Result<Response<Self::ConnectStream>, Status> {
+        let flows = self.0.clone();
+        let receipts = request.into_inner().then(move |update| {
+            let flows = flows.clone();
+            async move {
+                if let Some(message) = update?.flow
+                    && let Ok(flow) = flow::from_message(&message)
+                {
+                    flows.send(flow).await.map_err(|_| Status::unavailable("nobody watches any more"))?;
+                }
+                Ok(FlowReceipt {})
+            }
+        });
+        Ok(Response::new(receipts.boxed()))
+    }
+}
+
+/// Listens at a socket, which it makes. A socket that nobody listens at any more is replaced.
+///
+/// # Errors
+/// When somebody else listens there, or the socket cannot be made.
+pub async fn listen(path: &Path) -> Result<Listening, String> {
+    let failed = |error: std::io::Error| format!("cannot listen at {}: {error}", path.display());
+    if UnixStream::connect(path).await.is_ok() {
+        return Err(format!("cannot listen at {}: somebody watches this node already", path.display()));
+    }
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
+    }
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
+        _ => {}
+    }
+    let listener = UnixListener::bind(path).map_err(failed)?;
+    let (sender, flows) = mpsc::channel(WAITING);
+    let service = FlowCollectorServer::new(Collector(sender));
+    let serving = tonic::transport::Server::builder()
+        .add_service(service)
+        .serve_with_incoming(UnixListenerStream::new(listener));
+    let server = tokio::spawn(async move {
+        // It ends only with the listener.
+        let _ = serving.await;
+    });
+    Ok(Listening { flows, path: path.to_owned(), server })
+}
+
+impl Listening {
+    /// The next flow.
+    pub async fn next(&mut self) -> Option<Flow> {
+        self.flows.recv().await
+    }
+}

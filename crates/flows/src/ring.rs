@@ -1,0 +1,486 @@
+//! The aggregator's memory: an hour of flows in buckets of 15 seconds.
+//!
+//! ```text
+//! buckets:  oldest ... frozen frozen frozen | open open open | filling | future
+//! spans:    [ 16 frozen buckets as one ] ...
+//! ```
+//!
+//! A bucket is open while flows come for it, and frozen into few bytes when none came for two turns; flows that come later
+//! open it again, and are merged at the next freeze. Sixteen frozen buckets are also kept as one, so that a question about an
+//! hour reads a sixteenth. Keys, traces and labels are kept once. Everything a reader needs is shared with it in a
+//! [`Snapshot`], so questions never stop ingest.
+//!
+//! Bounded: the number of keys is, and what does not fit is counted. It refuses to know clocks and wires.
+
+mod counters;
+mod keys;
+mod open;
+mod records;
+mod snapshot;
+#[cfg(test)]
+mod tests;
+
+pub use counters::Counters;
+pub use keys::Entry;
+pub use snapshot::{Row, Snapshot};
+
+pub(crate) use counters::Sum;
+pub(crate) use keys::{LabelPair, NO_LABELS, Pages};
+pub(crate) use open::Open;
+pub(crate) use records::{Record, Records, Writer};
+
+use crate::key::FlowKey;
+use keys::Keys;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// How many buckets a span has.
+pub(crate) const SPAN: i64 = 16;
+/// After how many turns without flows a bucket is frozen.
+const IDLE_TURNS: u64 = 2;
+/// How often what nobody has any more is looked for, in turns.
+const SWEEP_TURNS: u64 = 60;
+
+/// How much is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingOptions {
+    /// The length of a bucket in seconds.
+    pub interval: i64,
+    /// How many buckets there are, with the one that fills and the one in the future.
+    pub buckets: usize,
+    /// How many keys there may be.
+    pub most_keys: usize,
+}
+
+impl Default for RingOptions {
+    /// As Calico's: an hour, one bucket that fills, and one for clocks that are ahead.
+    fn default() -> Self {
+        Self { interval: 15, buckets: 242, most_keys: 1_000_000 }
+    }
+}
+
+/// A key that the ring has: its slot, and the number that says whether the slot is still its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KnownKey {
+    slot: u32,
+    id: u64,
+}
+
+impl KnownKey {
+    /// Its place, which another key may have when no bucket has this one any more.
+    #[must_use]
+    pub fn slot(self) -> u32 {
+        self.slot
+    }
+
+    /// The number of the key, from 1.
+    #[must_use]
+    pub fn id(self) -> u64 {
+        self.id
+    }
+}
+
+/// The labels of a flow, as texts `key=value`; best in their order.
+#[derive(Clone, Debug)]
+pub struct LabelTexts<L> {
+    /// Of the source.
+    pub source: L,
+    /// Of the destination.
+    pub dest: L,
+}
+
+/// What became of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Added {
+    /// It was counted under this key.
+    Counted(KnownKey),
+    /// It began before the oldest bucket or after the newest.
+    Outside,
+    /// Its key is new, and there are as many keys as there may be.
+    Full,
+}
+
+/// What was done, for figures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RingCounts {
+    /// Flows that were counted.
+    pub added: u64,
+    /// Flows that began outside of the ring.
+    pub outside: u64,
+    /// Flows with a key for which there was no room.
+    pub full: u64,
+    /// Flows that came after their bucket had been frozen.
+    pub late: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Bucket {
+    pub(crate) number: i64,
+    pub(crate) frozen: Option<Arc<Frozen>>,
+    pub(crate) open: Option<Arc<Open>>,
+    /// The turn when a flow came last.
+    touched: u64,
+    /// The newest change that is in the frozen part.
+    pub(crate) frozen_revision: u64,
+}
+
+/// A bucket, or several, that no longer change.
+#[derive(Debug)]
+pub(crate) struct Frozen {
+    pub(crate) first: i64,
+    /// By slot of keys.
+    pub(crate) flows: Records,
+    /// By slot of traces.
+    pub(crate) traces: Records,
+}
+
+/// The ring.
+#[derive(Debug)]
+pub struct Ring {
+    options: RingOptions,
+    buckets: VecDeque<Bucket>,
+    spans: BTreeMap<i64, Arc<Frozen>>,
+    keys: Keys,
+    turns: u64,
+    revision: u64,
+    counts: RingCounts,
+}
+
+impl Ring {
+    /// A ring for this moment.
+    #[must_use]
+    pub fn new(options: RingOptions, now: i64) -> Self {
+        let options = RingOptions {
+            interval: options.interval.max(1),
+            buckets: options.buckets.max(3),
+            most_keys: options.most_keys,
+        };
+        let newest = now.div_euclid(options.interval) + 1;
+        let count = i64::try_from(options.buckets).unwrap_or(i64::MAX);
+        let buckets = (newest - count + 1..=newest).map(Bucket::new).collect();
+        Self {
+            options,
+            buckets,
+            spans: BTreeMap::new(),
+            keys: Keys::default(),
+            turns: 0,
+            revision: 0,
+            counts: RingCounts::default(),
+        }
+    }
+
+    /// Counts a flow that began at `start`.
+    pub fn add<'a, L>(
+        &mut self,
+        key: &FlowKey,
+        start: i64,
+        counters: &Counters,
+        labels: &LabelTexts<L>,
+    ) -> Added
+    where
+        L: ExactSizeIterator<Item = &'a [u8]> + Clone,
+    {
+        let Some(place) = self.place(start) else {
+            self.counts.outside += 1;
+            return Added::Outside;
+        };
+        let slot = match self.keys.find(key) {
+            Some(slot) => slot,
+            None if self.keys.len() >= self.options.most_keys => {
+                self.counts.full += 1;
+                return Added::Full;
+            }
+            None => self.keys.insert(key),
+        };
+        self.count(slot, place, counters, labels)
+    }
+
+    /// The same for a key that was counted before; nothing if the ring has forgotten it since.
+    pub fn add_known<'a, L>(
+        &mut self,
+        key: KnownKey,
+        start: i64,
+        counters: &Counters,
+        labels: &LabelTexts<L>,
+    ) -> Option<Added>
+    where
+        L: ExactSizeIterator<Item = &'a [u8]> + Clone,
+    {
+        if !self.knows(key) {
+            return None;
+        }
+        let Some(place) = self.place(start) else {
+            self.counts.outside += 1;
+            return Some(Added::Outside);
+        };
+        Some(self.count(key.slot, place, counters, labels))
+    }
+
+    /// Counts what another ring summed over its buckets from `start` to `end`, so that this one shows the same for all of them.
+    pub fn add_sum<'a, L>(
+        &mut self,
+        key: &FlowKey,
+        (start, end): (i64, i64),
+        counters: &Counters,
+        labels: &LabelTexts<L>,
+    ) where
+        L: ExactSizeIterator<Item = &'a [u8]> + Clone,
+    {
+        let last = end - self.options.interval;
+        if last <= start {
+            self.add(key, start, counters, labels);
+            return;
+        }
+        // Connections are those of the last bucket.
+        self.add(key, start, &Counters { live: 0, ..*counters }, labels);
+        self.add(key, last, &Counters { live: counters.live, ..Counters::default() }, labels);
+    }
+
+    /// Whether there is a bucket for flows that begin at this time.
+    #[must_use]
+    pub fn covers(&self, start: i64) -> bool {
+        self.place(start).is_some()
+    }
+
+    /// The key, if the ring has it.
+    #[must_use]
+    pub fn find(&self, key: &FlowKey) -> Option<KnownKey> {
+        let slot = self.keys.find(key)?;
+        Some(KnownKey { slot, id: self.keys.pages().get(slot)?.id() })
+    }
+
+    /// What a key of the ring is.
+    #[must_use]
+    pub fn key(&self, known: KnownKey) -> Option<&FlowKey> {
+        self.keys.pages().get(known.slot).filter(|entry| entry.id() == known.id).map(|entry| entry.key())
+    }
+
+    /// Whether the ring still has this key.
+    #[must_use]
+    pub fn knows(&self, key: KnownKey) -> bool {
+        self.keys.pages().get(key.slot).is_some_and(|entry| entry.id() == key.id)
+    }
+
+    fn count<'a, L>(&mut self, slot: u32, place: usize, counters: &Counters, labels: &LabelTexts<L>) -> Added
+    where
+        L: ExactSizeIterator<Item = &'a [u8]> + Clone,
+    {
+        let oldest = self.oldest();
+        let bucket = &mut self.buckets[place];
+        let variant = self.keys.variant(slot, bucket.number, oldest, &labels.source, &labels.dest);
+        if bucket.open.is_none() {
+            self.spans.remove(&bucket.number.div_euclid(SPAN));
+        }
+        if bucket.frozen.is_some() {
+            self.counts.late += 1;
+        }
+        bucket.touched = self.turns;
+        self.revision += 1;
+        self.counts.added += 1;
+        let open = Arc::make_mut(bucket.open.get_or_insert_default());
+        let (record, is_new) = open.record(slot, variant);
+        record.revision = self.revision;
+        record.counters.add(counters);
+        if record.variant != variant {
+            record.variant = self.keys.common_variant(slot, bucket.number, oldest, record.variant, variant);
+        }
+        if is_new {
+            self.keys.retain(slot);
+        }
+        let id = self.keys.pages().get(slot).map_or(0, |entry| entry.id());
+        Added::Counted(KnownKey { slot, id })
+    }
+
+    /// Moves on to this moment. Returns by how many buckets.
+    pub fn roll(&mut self, now: i64) -> u64 {
+        let newest = now.div_euclid(self.options.interval) + 1;
+        let mut steps = 0;
+        if newest - self.newest() > i64::try_from(self.options.buckets).unwrap_or(i64::MAX) {
+            // Nothing of what there is remains; so many steps one by one would only take time.
+            let turns = self.turns + 1;
+            let (revision, counts, keys) = (self.revision, self.counts, std::mem::take(&mut self.keys));
+            *self = Self { turns, revision, counts, ..Self::new(self.options, now) };
+            self.keys.continue_after(&keys);
+            return u64::try_from(self.options.buckets).unwrap_or(u64::MAX);
+        }
+        while self.newest() < newest {
+            self.step();
+            steps += 1;
+        }
+        steps
+    }
+
+    fn step(&mut self) {
+        self.turns += 1;
+        if let Some(gone) = self.buckets.pop_front() {
+            self.spans.remove(&gone.number.div_euclid(SPAN));
+            for slot in gone.frozen.iter().flat_map(|frozen| frozen.flows.slots()) {
+                self.keys.release(slot);
+            }
+            for record in gone.open.iter().flat_map(|open| open.records()) {
+                self.keys.release(record.slot);
+            }
+        }
+        let next = self.newest() + 1;
+        self.buckets.push_back(Bucket::new(next));
+        for place in 0..self.buckets.len() {
+            let bucket = &self.buckets[place];
+            if bucket.open.is_some() && self.turns - bucket.touched >= IDLE_TURNS {
+                self.freeze(place);
+            }
+        }
+        self.make_spans();
+        if self.turns.is_multiple_of(SWEEP_TURNS) {
+            self.keys.sweep();
+        }
+    }
+
+    /// Merges what came for a bucket into what there is of it.
+    fn freeze(&mut self, place: usize) {
+        let oldest = self.oldest();
+        let bucket = &mut self.buckets[place];
+        let Some(open) = bucket.open.take() else { return };
+        let mut newer: Vec<_> = open.records().to_vec();
+        newer.sort_unstable_by_key(|record| record.slot);
+        let mut newer = newer.into_iter().peekable();
+        let mut older = bucket.frozen.iter().flat_map(|frozen| frozen.flows.iter()).peekable();
+        let mut flows = Writer::new(bucket.number, false);
+        let mut traces: BTreeMap<u32, Counters> = BTreeMap::new();
+        loop {
+            let slot = match (older.peek(), newer.peek()) {
+                (None, None) => break,
+                (Some((slot, _)), None) => *slot,
+                (None, Some(record)) => record.slot,
+                (Some((slot, _)), Some(record)) => record.slot.min(*slot),
+            };
+            let old = older.next_if(|(old, _)| *old == slot).map(|(_, record)| record);
+            let new = newer.next_if(|record| record.slot == slot).map(|record| {
+                let sum = Sum::of(bucket.number, record.counters);
+                bucket.frozen_revision = bucket.frozen_revision.max(record.revision);
+                Record { variant: record.variant, sum }
+            });
+            let record = match (old, new) {
+                (Some(mut old), Some(new)) => {
+                    old.sum.add(&new.sum);
+                    let (one, two) = (old.variant, new.variant);
+                    old.variant = self.keys.common_variant(slot, bucket.number, oldest, one, two);
+                    self.keys.release(slot);
+                    old
+                }
+                (Some(only), None) | (None, Some(only)) => only,
+                (None, None) => break,
+            };
+            flows.push(slot, &record);
+            if let Some(entry) = self.keys.pages().get(slot) {
+                traces.entry(entry.trace_slot()).or_default().add(&record.sum.counters);
+            }
+        }
+        drop(older);
+        let mut by_trace = Writer::new(bucket.number, false);
+        for (slot, counters) in traces {
+            by_trace.push(slot, &Record { variant: NO_LABELS, sum: Sum::of(bucket.number, counters) });
+        }
+        bucket.frozen =
+            Some(Arc::new(Frozen { first: bucket.number, flows: flows.finish(), traces: by_trace.finish() }));
+    }
+
+    /// Keeps sixteen frozen buckets as one, where all of them are frozen.
+    fn make_spans(&mut self) {
+        let (oldest, newest) = (self.oldest(), self.newest());
+        for group in oldest.div_euclid(SPAN)..=newest.div_euclid(SPAN) {
+            let (first, last) = (group * SPAN, group * SPAN + SPAN - 1);
+            // The last bucket's turn has come when nothing has been heard for it for a while, too.
+            if self.spans.contains_key(&group) || first < oldest || last + 2 >= newest {
+                continue;
+            }
+            let place = usize::try_from(first - oldest).unwrap_or(0);
+            let count = usize::try_from(SPAN).unwrap_or(0);
+            let buckets = || self.buckets.iter().skip(place).take(count);
+            if buckets().any(|bucket| bucket.open.is_some()) {
+                continue;
+            }
+            let parts: Vec<_> = buckets().filter_map(|bucket| bucket.frozen.clone()).collect();
+            let span = self.span(first, &parts);
+            self.spans.insert(group, Arc::new(span));
+        }
+    }
+
+    fn span(&mut self, first: i64, parts: &[Arc<Frozen>]) -> Frozen {
+        let oldest = self.oldest();
+        let mut sums: Vec<Option<Record>> = vec![None; self.keys.pages().slots()];
+        for (slot, record) in parts.iter().flat_map(|part| part.flows.iter()) {
+            match sums.get_mut(slot as usize) {
+                Some(Some(sum)) => {
+                    sum.sum.add(&record.sum);
+                    let (one, two) = (sum.variant, record.variant);
+                    sum.variant = self.keys.common_variant(slot, record.sum.last, oldest, one, two);
+                }
+                Some(sum @ None) => *sum = Some(record),
+                None => {}
+            }
+        }
+        let mut flows = Writer::new(first, true);
+        for (slot, record) in sums.iter().enumerate() {
+            if let (Some(record), Ok(slot)) = (record, u32::try_from(slot)) {
+                flows.push(slot, record);
+            }
+        }
+        Frozen { first, flows: flows.finish(), traces: Records::default() }
+    }
+
+    /// Everything of this moment, for a reader.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            interval: self.options.interval,
+            buckets: self.buckets.iter().cloned().collect(),
+            spans: self.spans.clone(),
+            keys: self.keys.pages().clone(),
+            revision: self.revision,
+        }
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn counts(&self) -> RingCounts {
+        self.counts
+    }
+
+    /// How many keys there are.
+    #[must_use]
+    pub fn keys(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// The bytes of frozen buckets, which are most of what is kept.
+    #[must_use]
+    pub fn frozen_bytes(&self) -> usize {
+        let buckets = self.buckets.iter().filter_map(|bucket| bucket.frozen.as_ref());
+        buckets.chain(self.spans.values()).map(|frozen| frozen.flows.size() + frozen.traces.size()).sum()
+    }
+
+    /// The count of all changes so far.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    fn oldest(&self) -> i64 {
+        self.buckets.front().map_or(0, |bucket| bucket.number)
+    }
+
+    fn newest(&self) -> i64 {
+        self.buckets.back().map_or(0, |bucket| bucket.number)
+    }
+
+    fn place(&self, start: i64) -> Option<usize> {
+        let place = usize::try_from(start.div_euclid(self.options.interval) - self.oldest()).ok()?;
+        (place < self.buckets.len()).then_some(place)
+    }
+}
+
+impl Bucket {
+    fn new(number: i64) -> Self {
+        Self { number, frozen: None, open: None, touched: 0, frozen_revision: 0 }
+    }
+}

@@ -1,0 +1,58 @@
+//! Following a datastore: kinds are listed once and then watched, with one policy for trouble and for what cannot be read.
+//!
+//! ```text
+//! Backend ── list, watch ──► driver: one task per kind ──► aggregate ──► FeedEvent { Entries, Status, Away }
+//!                                  │       ▲                             or a Snapshot: a current map
+//!                            Event ▼       │ Action
+//!                               cache ◄── processor (stored entry → feed entries)
+//! ```
+//!
+//! - [`cache`]: the life of one kind as a state machine without IO and clock.
+//! - [`source`], [`Driver`]: what can be followed (Calico's data in a [`Backend`](datastore::Backend), or objects of the
+//!   Kubernetes API that somebody decodes), and what carries out the machine's wishes.
+//! - [`processor`]: from stored entries to entries of a feed; pure.
+//! - [`aggregate`]: many kinds, one status, one order of delivery; pure.
+//! - [`feeds`]: which kinds each component follows.
+//! - [`follow()`], [`Follower`]: tasks and channels around all that.
+//! - [`Snapshot`]: the entries of one list, for code that asks now and then.
+//! - [`refusals`]: which kinds the store does not let us follow, for health and status.
+//! - [`unreadable`]: what cannot be read, for health and metrics.
+//!
+//! Promises: a receiver gets every change once, in the store's order for each key; never an entry before the status has
+//! left [`Status::WaitForDatastore`]; never a deletion because of an error; and an object that cannot be read never
+//! disappears from a feed: its last readable version stays, or a substitute that denies.
+//!
+//! It refuses to retry writes, and to know what a policy means.
+
+pub mod aggregate;
+pub mod cache;
+mod driver;
+pub mod feeds;
+mod index;
+pub mod processor;
+pub mod refusals;
+mod shell;
+mod snapshot;
+pub mod source;
+pub mod unreadable;
+
+pub use driver::{Driver, Told};
+pub use feeds::{BgpOptions, FelixOptions, FollowedKind};
+pub use refusals::{Refusal, Refusals};
+pub use shell::{Follower, follow};
+pub use snapshot::{Held, Snapshot};
+pub use source::Source;
+pub use unreadable::Unreadable;
+
+use model::feed::{FeedEntry, Status};
+
+/// What a feed delivers.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FeedEvent {
+    /// Entries came, changed or went.
+    Entries(Vec<FeedEntry>),
+    /// The feed has come this far.
+    Status(Status),
+    /// The store has been away for too long; again for every attempt that fails after that.
+    Away(String),
+}

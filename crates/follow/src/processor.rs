@@ -1,0 +1,307 @@
+//! From stored entries to entries of a feed. Pure: the same history of entries gives the same outputs.
+//!
+//! Most kinds are converted one by one ([`Converted`]) or passed on ([`Raw`]). State is kept only where the feed's key
+//! does not follow from the stored one: [`host_endpoint`], [`pool`], [`node`], [`settings`].
+//!
+//! Nothing here knows what the feed has already told: an output that is told a second time is swallowed by the cache.
+
+use api::{Kind, Resource};
+use model::convert::{self, Faults};
+use model::feed::{FeedEntry, FeedKey, NamespacedName, Policy};
+use model::names::workload_endpoint_key;
+use model::v1::PolicyKey;
+use model::{Key, ResourceKey, Value};
+
+pub mod host_endpoint;
+pub mod node;
+pub mod pool;
+pub mod settings;
+#[cfg(test)]
+mod tests;
+
+/// What a feed has to say about one of its keys.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Output {
+    /// The entry as it is now.
+    pub entry: FeedEntry,
+    /// Whether all of it could be read. If not, what was told last stays in force, and this is a substitute that is reported
+    /// only where nothing readable ever was.
+    pub is_readable: bool,
+    /// The store's version of the object that this comes from.
+    pub revision: String,
+    /// Told even if the revision is the one that was told last: it may be another object's.
+    pub replaces: bool,
+}
+
+/// What came out of one or several stored entries.
+#[derive(Debug, Default, PartialEq)]
+pub struct Outputs {
+    /// The outputs, to be applied in this order.
+    pub entries: Vec<Output>,
+    /// What could not be read.
+    pub faults: Faults,
+}
+
+impl Outputs {
+    fn push(&mut self, entry: FeedEntry, revision: &str) {
+        self.entries.push(Output {
+            entry,
+            is_readable: true,
+            revision: revision.to_owned(),
+            replaces: false,
+        });
+    }
+
+    /// An entry that could not be read.
+    fn push_unreadable(&mut self, entry: FeedEntry, revision: &str) {
+        self.push(entry, revision);
+        if let Some(output) = self.entries.last_mut() {
+            output.is_readable = false;
+        }
+    }
+
+    /// An entry, or a substitute where parts of it could not be read.
+    fn push_converted(&mut self, entry: FeedEntry, faults: Faults, revision: &str) {
+        if faults.is_empty() {
+            self.push(entry, revision);
+        } else {
+            self.push_unreadable(entry, revision);
+        }
+        self.faults.append(faults);
+    }
+}
+
+/// Turns stored entries of one kind into entries of a feed.
+pub trait Processor: Send {
+    /// An entry is there, with this value and revision.
+    fn process(&mut self, key: &Key, value: Value, revision: &str, outputs: &mut Outputs);
+
+    /// An entry is gone.
+    fn remove(&mut self, key: &Key, outputs: &mut Outputs) {
+        for key in self.keys(key) {
+            outputs.push(key.gone(), "");
+        }
+    }
+
+    /// The keys under which the feed may have told about a stored entry.
+    fn keys(&self, key: &Key) -> Vec<FeedKey>;
+
+    /// A list begins: everything that is there will be processed again, or kept.
+    fn begin(&mut self) {}
+
+    /// An entry is there that cannot be read at all.
+    fn keep(&mut self, _key: &Key) {}
+
+    /// The list is complete: what was neither processed nor kept is gone.
+    fn finish(&mut self, _outputs: &mut Outputs) {}
+}
+
+/// Passes on whole resources, with their revision in their metadata, and blocks and claims as they are stored.
+#[derive(Debug, Default)]
+pub struct Stored;
+
+impl Processor for Stored {
+    fn process(&mut self, key: &Key, value: Value, revision: &str, outputs: &mut Outputs) {
+        let entry = match (key, value) {
+            (Key::Resource(key), Value::Resource(mut resource)) => {
+                revision.clone_into(&mut resource.metadata_mut().resource_version);
+                FeedEntry::Resource(key.clone(), Some(Box::new(resource)))
+            }
+            (key, value) => return Raw.process(key, value, revision, outputs),
+        };
+        outputs.push(entry, revision);
+    }
+
+    fn keys(&self, key: &Key) -> Vec<FeedKey> {
+        match key {
+            Key::Resource(key) => vec![FeedKey::Resource(key.clone())],
+            key => Raw.keys(key),
+        }
+    }
+}
+
+/// Passes on the kinds that feeds carry as they are stored.
+#[derive(Debug, Default)]
+pub struct Raw;
+
+impl Processor for Raw {
+    fn process(&mut self, key: &Key, value: Value, revision: &str, outputs: &mut Outputs) {
+        let entry = match (key, value) {
+            (Key::Resource(key), Value::Resource(resource)) => raw_entry(key, resource),
+            (Key::Block { cidr }, Value::Block(block)) => {
+                Some(FeedEntry::Block(*cidr, Some(Box::new(block))))
+            }
+            (Key::BlockAffinity(key), Value::BlockAffinity(affinity)) => {
+                Some(FeedEntry::BlockAffinity(key.clone(), Some(affinity)))
+            }
+            _ => None,
+        };
+        match entry {
+            Some(entry) => outputs.push(entry, revision),
+            None => outputs.faults.add("kind", "no feed carries entries of this sort"),
+        }
+    }
+
+    fn keys(&self, key: &Key) -> Vec<FeedKey> {
+        let key = match key {
+            Key::Block { cidr } => Some(FeedKey::Block(*cidr)),
+            Key::BlockAffinity(key) => Some(FeedKey::BlockAffinity(key.clone())),
+            Key::Resource(key) => raw_key(key),
+            _ => None,
+        };
+        key.into_iter().collect()
+    }
+}
+
+fn raw_entry(key: &ResourceKey, resource: Resource) -> Option<FeedEntry> {
+    let name = || key.name.clone();
+    Some(match resource {
+        Resource::Node(node) => FeedEntry::Node(name(), Some(node)),
+        Resource::BGPConfiguration(object) => FeedEntry::BgpConfiguration(name(), Some(object)),
+        Resource::BGPPeer(object) => FeedEntry::BgpPeer(name(), Some(object)),
+        Resource::BGPFilter(object) => FeedEntry::BgpFilter(name(), Some(object)),
+        Resource::CalicoNodeStatus(object) => FeedEntry::NodeStatus(name(), Some(object)),
+        Resource::KubernetesService(object) => FeedEntry::Service(namespaced(key), Some(object)),
+        Resource::KubernetesEndpointSlice(object) => FeedEntry::EndpointSlice(namespaced(key), Some(object)),
+        Resource::LiveMigration(object) => FeedEntry::LiveMigration(namespaced(key), Some(object)),
+        _ => return None,
+    })
+}
+
+fn raw_key(key: &ResourceKey) -> Option<FeedKey> {
+    let name = || key.name.clone();
+    Some(match key.kind {
+        Kind::Node => FeedKey::Node(name()),
+        Kind::BGPConfiguration => FeedKey::BgpConfiguration(name()),
+        Kind::BGPPeer => FeedKey::BgpPeer(name()),
+        Kind::BGPFilter => FeedKey::BgpFilter(name()),
+        Kind::CalicoNodeStatus => FeedKey::NodeStatus(name()),
+        Kind::KubernetesService => FeedKey::Service(namespaced(key)),
+        Kind::KubernetesEndpointSlice => FeedKey::EndpointSlice(namespaced(key)),
+        Kind::LiveMigration => FeedKey::LiveMigration(namespaced(key)),
+        _ => return None,
+    })
+}
+
+fn namespaced(key: &ResourceKey) -> NamespacedName {
+    NamespacedName { namespace: key.namespace.clone(), name: key.name.clone() }
+}
+
+/// Converts the kinds whose key in the feed follows from the stored key alone.
+#[derive(Debug, Default)]
+pub struct Converted;
+
+impl Processor for Converted {
+    fn process(&mut self, key: &Key, value: Value, revision: &str, outputs: &mut Outputs) {
+        let (Key::Resource(key), Value::Resource(resource)) = (key, value) else {
+            outputs.faults.add("", "this entry is not a resource");
+            return;
+        };
+        let resource = match resource {
+            Resource::Profile(profile) => return profile_outputs(key, *profile, revision, outputs),
+            other => other,
+        };
+        let mut faults = Faults::new();
+        match feed_key(key).and_then(|feed_key| convert(feed_key, key, resource, &mut faults)) {
+            Some(entry) => outputs.push_converted(entry, faults, revision),
+            None => outputs.faults.add("metadata.name", format!("{key} has no name in this feed")),
+        }
+    }
+
+    fn keys(&self, key: &Key) -> Vec<FeedKey> {
+        let Key::Resource(key) = key else { return Vec::new() };
+        if key.kind == Kind::Profile {
+            return profile_keys(&key.name).into();
+        }
+        feed_key(key).into_iter().collect()
+    }
+}
+
+/// The entry in the feed, without a value for an object that the feed leaves out; none for a resource that is not of the
+/// kind of its key. The namespace is the key's: that is the one that the store's access rules were about.
+fn convert(
+    feed_key: FeedKey,
+    key: &ResourceKey,
+    resource: Resource,
+    faults: &mut Faults,
+) -> Option<FeedEntry> {
+    let namespace = key.namespace.as_str();
+    let policy: Option<Policy> = match (feed_key, resource) {
+        (FeedKey::WorkloadEndpoint(key), Resource::WorkloadEndpoint(object)) => {
+            let value = convert::endpoint::workload(*object, faults);
+            return Some(FeedEntry::WorkloadEndpoint(key, value.map(Box::new)));
+        }
+        (FeedKey::NetworkSet(name), Resource::NetworkSet(object)) => {
+            let value = convert::set::namespaced_set(*object, faults);
+            return Some(FeedEntry::NetworkSet(name, Some(Box::new(value))));
+        }
+        (FeedKey::NetworkSet(name), Resource::GlobalNetworkSet(object)) => {
+            let value = convert::set::global_set(*object, faults);
+            return Some(FeedEntry::NetworkSet(name, Some(Box::new(value))));
+        }
+        (FeedKey::Tier(name), Resource::Tier(object)) => {
+            return Some(FeedEntry::Tier(name, Some(convert::set::tier(&object.spec))));
+        }
+        (FeedKey::Policy(_), Resource::NetworkPolicy(object)) => {
+            Some(convert::policy::namespaced(namespace, object.spec, faults))
+        }
+        (FeedKey::Policy(_), Resource::KubernetesNetworkPolicy(object)) => {
+            Some(convert::policy::namespaced(namespace, object.spec.0, faults))
+        }
+        (FeedKey::Policy(_), Resource::GlobalNetworkPolicy(object)) => {
+            Some(convert::policy::global(object.spec, faults))
+        }
+        (FeedKey::Policy(_), Resource::KubernetesClusterNetworkPolicy(object)) => {
+            Some(convert::policy::global(object.spec.0, faults))
+        }
+        (FeedKey::Policy(_), Resource::StagedNetworkPolicy(object)) => {
+            convert::policy::staged(namespace, &object.spec, faults)
+        }
+        (FeedKey::Policy(_), Resource::StagedGlobalNetworkPolicy(object)) => {
+            convert::policy::staged_global(&object.spec, faults)
+        }
+        (FeedKey::Policy(_), Resource::StagedKubernetesNetworkPolicy(object)) => {
+            convert::policy::staged_kubernetes(&object, faults)
+        }
+        _ => return None,
+    };
+    Some(FeedEntry::Policy(policy_key(key), policy.map(Box::new)))
+}
+
+fn policy_key(ResourceKey { kind, namespace, name }: &ResourceKey) -> PolicyKey {
+    PolicyKey { kind: *kind, namespace: namespace.clone(), name: name.clone() }
+}
+
+/// The key in the feed of a kind that is converted one by one.
+fn feed_key(key: &ResourceKey) -> Option<FeedKey> {
+    let ResourceKey { kind, namespace, name } = key;
+    if name.is_empty() || (kind.is_namespaced() && namespace.is_empty()) {
+        return None;
+    }
+    Some(match kind {
+        kind if model::v1::is_policy(*kind) => FeedKey::Policy(policy_key(key)),
+        Kind::WorkloadEndpoint => FeedKey::WorkloadEndpoint(workload_endpoint_key(key)?),
+        Kind::NetworkSet => FeedKey::NetworkSet(format!("{namespace}/{name}")),
+        Kind::GlobalNetworkSet => FeedKey::NetworkSet(name.clone()),
+        Kind::Tier => FeedKey::Tier(name.clone()),
+        _ => return None,
+    })
+}
+
+fn profile_keys(name: &str) -> [FeedKey; 2] {
+    [FeedKey::ProfileRules(name.to_owned()), FeedKey::Profile(name.to_owned())]
+}
+
+/// A profile is two things: its rules, and itself with the labels that it hands down.
+fn profile_outputs(key: &ResourceKey, profile: api::Profile, revision: &str, outputs: &mut Outputs) {
+    let mut faults = Faults::new();
+    let rules = convert::policy::profile_rules(profile.spec.clone(), &mut faults);
+    let mut label_faults = Faults::new();
+    if profile.spec.extra.contains_key("labelsToApply") {
+        label_faults.add("spec.labelsToApply", "is not a map of texts");
+    }
+    let rules = FeedEntry::ProfileRules(key.name.clone(), Some(Box::new(rules)));
+    outputs.push_converted(rules, faults, revision);
+    let own = FeedEntry::Profile(key.name.clone(), Some(Box::new(profile)));
+    outputs.push_converted(own, label_faults, revision);
+}

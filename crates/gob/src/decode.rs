@@ -1,0 +1,522 @@
+//! One message out of its segments.
+//!
+//! A message usually is one segment. Where an interface holds a type that the stream has not defined, Go ends the segment
+//! after the definition and goes on in the next one. A message that turns out to be incomplete is therefore read again
+//! from its beginning when more has arrived; definitions that it brought are not taken over a second time.
+
+use crate::Error;
+use crate::number::{split_uint, unzigzag};
+use crate::types::{Field, Shape, Type, TypeId, Types};
+use bytes::Bytes;
+
+/// How many segments one message may have.
+const MOST_PIECES: usize = 32;
+/// How deep values may be nested.
+const DEEPEST: u32 = 32;
+
+/// Collects the segments of one message.
+#[derive(Debug, Default)]
+pub struct Message {
+    pieces: Vec<Bytes>,
+    size: usize,
+    defined: usize,
+}
+
+impl Message {
+    /// Takes a segment. Calls `read` with the type of the message when it may be complete; `None` when more segments must
+    /// come, or when the segment was a definition of its own.
+    ///
+    /// # Errors
+    /// When the stream is broken, or when the message is longer than `limit`.
+    pub fn take<T>(
+        &mut self,
+        segment: Bytes,
+        limit: usize,
+        types: &mut Types,
+        read: impl FnOnce(&mut Reader<'_>, TypeId) -> Result<T, Error>,
+    ) -> Result<Option<T>, Error> {
+        self.size += segment.len();
+        if self.size > limit {
+            return Err(Error::TooLarge { size: self.size as u64, limit });
+        }
+        if self.pieces.len() >= MOST_PIECES {
+            return Err(Error::TooMany("pieces of one message"));
+        }
+        self.pieces.push(segment);
+        let mut reader =
+            Reader { types, current: &[], pieces: &self.pieces, known: self.defined, passed: 0, depth: 0 };
+        let outcome = reader.whole(read);
+        let defined = reader.passed;
+        match outcome {
+            Ok(value) => {
+                *self = Self::default();
+                Ok(value)
+            }
+            Err(Error::NeedSegment) => {
+                self.defined = defined;
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Reads the values of one message.
+pub struct Reader<'a> {
+    types: &'a mut Types,
+    current: &'a [u8],
+    pieces: &'a [Bytes],
+    /// How many definitions of this message were taken over when it was read before.
+    known: usize,
+    /// How many definitions of this message have been passed now.
+    passed: usize,
+    depth: u32,
+}
+
+impl<'a> Reader<'a> {
+    /// The types that the stream has defined so far.
+    #[must_use]
+    pub fn types(&self) -> &Types {
+        self.types
+    }
+
+    fn whole<T>(
+        &mut self,
+        read: impl FnOnce(&mut Reader<'a>, TypeId) -> Result<T, Error>,
+    ) -> Result<Option<T>, Error> {
+        self.next_piece()?;
+        let id = self.int()?;
+        if id < 0 {
+            self.define(defined(id)?)?;
+            return self.at_end().map(|()| None);
+        }
+        let value = read(self, TypeId(id))?;
+        self.at_end()?;
+        Ok(Some(value))
+    }
+
+    fn at_end(&self) -> Result<(), Error> {
+        let left = self.current.len() + self.pieces.iter().map(Bytes::len).sum::<usize>();
+        if left == 0 { Ok(()) } else { Err(Error::Extra(left)) }
+    }
+
+    fn next_piece(&mut self) -> Result<(), Error> {
+        let (first, rest) = self.pieces.split_first().ok_or(Error::NeedSegment)?;
+        (self.current, self.pieces) = (first, rest);
+        Ok(())
+    }
+
+    /// An unsigned number.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub fn uint(&mut self) -> Result<u64, Error> {
+        let (number, rest) = split_uint(self.current)?.ok_or(Error::Short)?;
+        self.current = rest;
+        Ok(number)
+    }
+
+    /// A signed number.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub fn int(&mut self) -> Result<i64, Error> {
+        self.uint().map(unzigzag)
+    }
+
+    /// A count, and that many bytes.
+    ///
+    /// # Errors
+    /// When they are not all there.
+    pub fn bytes(&mut self) -> Result<&'a [u8], Error> {
+        let count = self.count()?;
+        let (bytes, rest) = self.current.split_at_checked(count).ok_or(Error::Short)?;
+        self.current = rest;
+        Ok(bytes)
+    }
+
+    /// A text.
+    ///
+    /// # Errors
+    /// When it is not all there, or not UTF-8.
+    pub fn text(&mut self) -> Result<&'a str, Error> {
+        std::str::from_utf8(self.bytes()?).map_err(|_| Error::NotText)
+    }
+
+    /// A count of things that take at least one byte each: never more than what is left.
+    fn count(&mut self) -> Result<usize, Error> {
+        let count = usize::try_from(self.uint()?).map_err(|_| Error::Short)?;
+        if count > self.current.len() { Err(Error::Short) } else { Ok(count) }
+    }
+
+    /// Calls `each` with every field of a struct that is there. `each` reads the field, or hands it to [`Self::skip`].
+    ///
+    /// # Errors
+    /// When the type is not a struct, or a field is not one of its fields, or `each` fails.
+    pub fn structure(
+        &mut self,
+        id: TypeId,
+        mut each: impl FnMut(&mut Self, &Field) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.types.fields(id)?;
+        self.down(|reader| {
+            reader.raw_struct(|reader, index| {
+                let fields = reader.types.fields(id)?;
+                let field = usize::try_from(index).ok().and_then(|index| fields.get(index));
+                let field = field.ok_or(Error::NoSuchField(index))?.clone();
+                each(reader, &field)
+            })
+        })
+    }
+
+    /// Like [`Self::structure`] for many structs of one type: the caller has looked up the fields and gets their indexes.
+    ///
+    /// # Errors
+    /// When `each` fails.
+    pub fn raw_struct(
+        &mut self,
+        mut each: impl FnMut(&mut Self, u64) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let mut next = 0u64;
+        loop {
+            let distance = self.uint()?;
+            if distance == 0 {
+                return Ok(());
+            }
+            let index = (next + distance.min(u64::from(u32::MAX))) - 1;
+            each(self, index)?;
+            next = index + 1;
+        }
+    }
+
+    /// Calls `each` for every element of a slice.
+    ///
+    /// # Errors
+    /// When the type is not a slice, or there are fewer bytes than elements, or `each` fails.
+    pub fn slice(
+        &mut self,
+        id: TypeId,
+        mut each: impl FnMut(&mut Self, TypeId) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let element = self.types.element(id)?;
+        self.down(|reader| {
+            for _ in 0..reader.count()? {
+                each(reader, element)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// What an interface holds: `each` gets the registered name and the type, and must read the whole value. Nothing for
+    /// an interface that is nil.
+    ///
+    /// # Errors
+    /// When the value is broken, or `each` fails or reads less.
+    pub fn interface<T>(
+        &mut self,
+        each: impl FnOnce(&mut Self, &'a str, TypeId) -> Result<T, Error>,
+    ) -> Result<Option<T>, Error> {
+        let name = self.text()?;
+        if name.is_empty() {
+            return Ok(None);
+        }
+        self.down(|reader| {
+            let id = reader.interface_type()?;
+            let count = reader.count()?;
+            let left = reader.current.len() - count;
+            let value = each(reader, name, id)?;
+            match reader.current.len().checked_sub(left) {
+                Some(0) => Ok(Some(value)),
+                Some(unread) => Err(Error::Extra(unread)),
+                None => Err(Error::Short),
+            }
+        })
+    }
+
+    /// Definitions until a type comes. Between them the message may go on in another segment; where it does not, Go
+    /// writes a count in front of what follows.
+    fn interface_type(&mut self) -> Result<TypeId, Error> {
+        loop {
+            if self.current.is_empty() {
+                self.next_piece()?;
+            }
+            let id = self.int()?;
+            if id >= 0 {
+                return Ok(TypeId(id));
+            }
+            self.define(defined(id)?)?;
+            if !self.current.is_empty() {
+                self.uint()?;
+            }
+        }
+    }
+
+    /// The zero that stands in front of a whole value which is not a struct.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub fn not_a_struct(&mut self) -> Result<(), Error> {
+        match self.uint()? {
+            0 => Ok(()),
+            other => Err(Error::NoSuchField(other)),
+        }
+    }
+
+    /// Passes over a value of any type.
+    ///
+    /// # Errors
+    /// When it is not all there.
+    pub fn skip(&mut self, id: TypeId) -> Result<(), Error> {
+        match id {
+            TypeId::BOOL | TypeId::INT | TypeId::UINT | TypeId::FLOAT => self.uint().map(drop),
+            TypeId::COMPLEX => self.uint().and_then(|_| self.uint()).map(drop),
+            TypeId::BYTES | TypeId::STRING => self.bytes().map(drop),
+            TypeId::INTERFACE => self.skip_interface(),
+            _ => {
+                let shape = &self.types.get(id).ok_or(Error::UnknownType(id.0))?.shape;
+                match *shape {
+                    Shape::Struct(_) => self.structure(id, |reader, field| reader.skip(field.id)),
+                    Shape::Slice(element) | Shape::Array(element, _) => {
+                        self.down(|reader| (0..reader.count()?).try_for_each(|_| reader.skip(element)))
+                    }
+                    Shape::Map(key, element) => self.down(|reader| {
+                        (0..reader.count()?).try_for_each(|_| {
+                            reader.skip(key)?;
+                            reader.skip(element)
+                        })
+                    }),
+                    Shape::Gob | Shape::Binary | Shape::Text => self.bytes().map(drop),
+                }
+            }
+        }
+    }
+
+    fn skip_interface(&mut self) -> Result<(), Error> {
+        if self.bytes()?.is_empty() {
+            return Ok(());
+        }
+        self.interface_type()?;
+        self.bytes().map(drop)
+    }
+
+    pub(crate) fn down<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
+        if self.depth >= DEEPEST {
+            return Err(Error::TooMany("levels"));
+        }
+        self.depth += 1;
+        let outcome = work(self);
+        self.depth -= 1;
+        outcome
+    }
+
+    fn define(&mut self, id: TypeId) -> Result<(), Error> {
+        let definition = self.definition(id)?;
+        self.passed += 1;
+        if self.passed <= self.known { Ok(()) } else { self.types.define(id, definition) }
+    }
+
+    /// Go's `wireType`: one of its fields is there and says what the type is.
+    fn definition(&mut self, id: TypeId) -> Result<Type, Error> {
+        let mut found = None;
+        self.raw_struct(|reader, kind| {
+            let (mut name, mut numbers, mut fields) = (String::new(), [0; 2], Vec::new());
+            reader.raw_struct(|reader, part| match (kind, part) {
+                (_, 0) => reader.common(&mut name),
+                (0 | 1, 1) | (3, 1) => reader.int().map(|element| numbers[0] = element),
+                (0 | 3, 2) => reader.int().map(|number| numbers[1] = number),
+                (2, 1) => reader.fields(&mut fields),
+                _ => Err(Error::BadDefinition(id.0)),
+            })?;
+            let [first, second] = numbers;
+            let shape = match kind {
+                0 => Shape::Array(TypeId(first), second),
+                1 => Shape::Slice(TypeId(first)),
+                2 => Shape::Struct(std::mem::take(&mut fields)),
+                3 => Shape::Map(TypeId(first), TypeId(second)),
+                4 => Shape::Gob,
+                5 => Shape::Binary,
+                6 => Shape::Text,
+                _ => return Err(Error::BadDefinition(id.0)),
+            };
+            found = Some(Type { name, shape });
+            Ok(())
+        })?;
+        found.ok_or(Error::BadDefinition(id.0))
+    }
+
+    /// Go's `CommonType`: the name, and the number once more.
+    fn common(&mut self, name: &mut String) -> Result<(), Error> {
+        self.raw_struct(|reader, part| match part {
+            0 => reader.text().map(|text| text.clone_into(name)),
+            1 => reader.int().map(drop),
+            other => Err(Error::NoSuchField(other)),
+        })
+    }
+
+    fn fields(&mut self, fields: &mut Vec<Field>) -> Result<(), Error> {
+        for _ in 0..self.count()? {
+            let (mut name, mut id) = (String::new(), TypeId(0));
+            self.raw_struct(|reader, part| match part {
+                0 => reader.text().map(|text| text.clone_into(&mut name)),
+                1 => reader.int().map(|number| id = TypeId(number)),
+                other => Err(Error::NoSuchField(other)),
+            })?;
+            fields.push(Field { name, id });
+        }
+        Ok(())
+    }
+}
+
+/// The number of the type that a definition is for.
+fn defined(id: i64) -> Result<TypeId, Error> {
+    id.checked_neg().map(TypeId).ok_or(Error::BadDefinition(id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::number::{put_bytes, put_int};
+    use crate::{Segments, Stream, Value};
+
+    const ENVELOPE: TypeId = TypeId(64);
+    const ACK: TypeId = TypeId(67);
+    const NAME: &str = "github.com/projectcalico/typha/pkg/syncproto.MsgACK";
+
+    fn types() -> Types {
+        let mut types = Types::new();
+        types.define(ENVELOPE, Type::structure("Envelope", &[("Message", TypeId::INTERFACE)])).unwrap();
+        types.define(ACK, Type::structure("MsgACK", &[])).unwrap();
+        types
+    }
+
+    fn read_all(bytes: &[u8]) -> Result<Vec<Value>, Error> {
+        let (mut segments, mut message, mut types) =
+            (Segments::new(1 << 20), Message::default(), Types::new());
+        let mut values = Vec::new();
+        for byte in bytes {
+            segments.push(&[*byte]);
+            while let Some(segment) = segments.take()? {
+                values.extend(message.take(segment, 1 << 20, &mut types, Value::read_whole)?);
+            }
+        }
+        Ok(values)
+    }
+
+    /// The bytes of an ACK that Calico's client sent, the first and the second time.
+    #[test]
+    fn a_message_that_is_cut_in_the_middle() {
+        let mut types = types();
+        let mut out = Vec::new();
+        let mut stream = Stream::new(&types);
+        stream.message(ENVELOPE, NAME, ACK, &[0], &mut out);
+        let first = out.len();
+        stream.message(ENVELOPE, NAME, ACK, &[0], &mut out);
+        let mut expected = Vec::new();
+        types.get(ENVELOPE).unwrap().put_definition_segment(ENVELOPE, &mut expected);
+        let head = [&[0xff, 0x80, 1, 0x33][..], NAME.as_bytes()].concat();
+        put_bytes(
+            &mut expected,
+            &[&head[..], &[0xff, 0x85, 3, 1, 1, 6], b"MsgACK", &[1, 0xff, 0x86, 0, 0, 0]].concat(),
+        );
+        put_bytes(&mut expected, &[0xff, 0x86, 1, 0, 0]);
+        assert_eq!(out[..first], expected);
+        assert_eq!(out[first..][1..], [&head[..], &[0xff, 0x86, 1, 0, 0]].concat());
+        let ack = Value::Interface(NAME.to_owned(), ACK, Box::new(Value::Struct(Vec::new())));
+        let one = Value::Struct(vec![(0, ack)]);
+        assert_eq!(read_all(&out), Ok(vec![one.clone(), one]));
+        types.define(TypeId(5), Type::slice("", ACK)).unwrap_err();
+    }
+
+    #[test]
+    fn definitions_that_are_refused() {
+        let mut twice = Vec::new();
+        for _ in 0..2 {
+            types().get(ENVELOPE).unwrap().put_definition_segment(ENVELOPE, &mut twice);
+        }
+        assert_eq!(read_all(&twice), Err(Error::DuplicateType(64)));
+        let mut low = Vec::new();
+        types().get(ENVELOPE).unwrap().put_definition_segment(TypeId(63), &mut low);
+        assert_eq!(read_all(&low), Err(Error::BadDefinition(63)));
+        let mut many = Vec::new();
+        for number in 0..300 {
+            types().get(ACK).unwrap().put_definition_segment(TypeId(64 + number), &mut many);
+        }
+        assert_eq!(read_all(&many), Err(Error::TooMany("types")));
+    }
+
+    /// Found by fuzzing: the lowest number has no positive one.
+    #[test]
+    fn a_definition_of_the_lowest_number_is_refused() {
+        let mut out = Vec::new();
+        let mut lowest = Vec::new();
+        put_int(&mut lowest, i64::MIN);
+        lowest.extend([0; 4]);
+        put_bytes(&mut out, &lowest);
+        assert_eq!(read_all(&out), Err(Error::BadDefinition(i64::MIN)));
+        let mut held = Vec::new();
+        types().get(ENVELOPE).unwrap().put_definition_segment(ENVELOPE, &mut held);
+        let head = [&[0xff, 0x80, 1, 0x33][..], NAME.as_bytes()].concat();
+        put_bytes(&mut held, &[&head[..], &lowest].concat());
+        assert_eq!(read_all(&held), Err(Error::BadDefinition(i64::MIN)));
+    }
+
+    #[test]
+    fn a_message_of_endless_pieces_is_refused() {
+        let mut out = Vec::new();
+        types().get(ENVELOPE).unwrap().put_definition_segment(ENVELOPE, &mut out);
+        let mut head = Vec::new();
+        put_int(&mut head, ENVELOPE.0);
+        head.push(1);
+        put_bytes(&mut head, NAME.as_bytes());
+        for number in 0..100 {
+            types().get(ACK).unwrap().put_definition(TypeId(65 + number), &mut head);
+            put_bytes(&mut out, &head);
+            head.clear();
+        }
+        assert_eq!(read_all(&out), Err(Error::TooMany("pieces of one message")));
+    }
+
+    #[test]
+    fn values_nested_without_end_are_refused() {
+        let mut out = Vec::new();
+        Type::slice("", TypeId(64)).put_definition_segment(TypeId(64), &mut out);
+        let mut value = Vec::new();
+        put_int(&mut value, 64);
+        value.push(0);
+        value.extend([1; 5000]);
+        put_bytes(&mut out, &value);
+        assert_eq!(read_all(&out), Err(Error::TooMany("levels")));
+    }
+
+    #[test]
+    fn a_count_beyond_what_is_there_is_refused() {
+        let mut out = Vec::new();
+        Type::slice("", TypeId::UINT).put_definition_segment(TypeId(64), &mut out);
+        let mut value = Vec::new();
+        put_int(&mut value, 64);
+        value.extend([0, 0xf8, 0, 255, 255, 255, 255, 255, 255, 255, 1]);
+        put_bytes(&mut out, &value);
+        assert_eq!(read_all(&out), Err(Error::Short));
+    }
+
+    #[test]
+    fn bytes_after_a_value_are_refused() {
+        let mut out = Vec::new();
+        types().get(ENVELOPE).unwrap().put_definition_segment(ENVELOPE, &mut out);
+        put_bytes(&mut out, &[0xff, 0x80, 0, 9]);
+        assert_eq!(read_all(&out), Err(Error::Extra(1)));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_end_in_a_value_or_an_error(bytes: Vec<u8>, flip in 0usize..200, to: u8) {
+            let _ = read_all(&bytes);
+            let types = types();
+            let mut out = Vec::new();
+            Stream::new(&types).message(ENVELOPE, NAME, ACK, &[0], &mut out);
+            let place = flip % out.len();
+            out[place] = to;
+            let _ = read_all(&out);
+        }
+    }
+}

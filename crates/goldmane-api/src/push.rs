@@ -1,0 +1,145 @@
+//! Sends a node's flows to a Goldmane: ahead of their receipts, and once more after a reconnect.
+
+use crate::SENDER_HEADER;
+use crate::connect::{Target, connect};
+use crate::convert::from_collected;
+use crate::outbox::Outbox;
+use crate::proto::flow_collector_client::FlowCollectorClient;
+use crate::proto::{Flow, FlowReceipt, FlowUpdate};
+use daemon::{Backoff, Shutdown};
+use flows::collector::CollectedFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::sync::mpsc;
+use tonic::Request;
+use tonic::metadata::AsciiMetadataValue;
+
+/// How many flows are kept at most. Five minutes of a busy node.
+const MOST: usize = 50_000;
+/// How many are sent ahead of their receipts.
+const WINDOW: usize = 512;
+const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// What was done, for figures. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct PushFigures(Arc<[AtomicU64; 3]>);
+
+impl PushFigures {
+    /// Flows for which a receipt came.
+    #[must_use]
+    pub fn receipts(&self) -> u64 {
+        self.0[0].load(Ordering::Relaxed)
+    }
+
+    /// Connections that were made.
+    #[must_use]
+    pub fn connections(&self) -> u64 {
+        self.0[1].load(Ordering::Relaxed)
+    }
+
+    /// Flows that were lost because there were too many.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.0[2].load(Ordering::Relaxed)
+    }
+}
+
+/// Sends flows to a server for as long as some come, or until the end is asked for. `node` is this sender's name.
+pub async fn push(
+    target: Target,
+    node: String,
+    mut flows: mpsc::Receiver<Vec<CollectedFlow>>,
+    figures: PushFigures,
+    shutdown: Shutdown,
+) {
+    let mut outbox = Outbox::new(MOST, WINDOW);
+    let mut backoff = Backoff::new(SHORTEST_PAUSE, LONGEST_PAUSE);
+    loop {
+        let outcome = tokio::select! {
+            outcome = session(&target, &node, &mut flows, &mut outbox, &figures, &mut backoff) => outcome,
+            () = shutdown.requested() => return,
+        };
+        match outcome {
+            Ok(()) => return,
+            Err(error) => {
+                tracing::warn!(%error, "flows cannot be sent; they are kept for the next connection");
+            }
+        }
+        let pause = tokio::time::sleep(backoff.pause());
+        tokio::pin!(pause);
+        loop {
+            tokio::select! {
+                () = &mut pause => break,
+                () = shutdown.requested() => return,
+                batch = flows.recv() => match batch {
+                    Some(batch) => keep(&mut outbox, &batch, &figures),
+                    None => break,
+                },
+            }
+        }
+    }
+}
+
+/// One connection, from its beginning until no more flows come; or what ended it.
+async fn session(
+    target: &Target,
+    node: &str,
+    flows: &mut mpsc::Receiver<Vec<CollectedFlow>>,
+    outbox: &mut Outbox<Flow>,
+    figures: &PushFigures,
+    backoff: &mut Backoff,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let channel = connect(target).await?;
+    let (sender, receiver) = mpsc::channel(WINDOW);
+    let updates = futures::stream::unfold(receiver, |mut receiver: mpsc::Receiver<FlowUpdate>| async {
+        receiver.recv().await.map(|update| (update, receiver))
+    });
+    let mut request = Request::new(updates);
+    if let Ok(name) = AsciiMetadataValue::try_from(node) {
+        request.metadata_mut().insert(SENDER_HEADER, name);
+    }
+    let mut receipts = FlowCollectorClient::new(channel).connect(request).await?.into_inner();
+    outbox.connected(now());
+    figures.0[1].fetch_add(1, Ordering::Relaxed);
+    let mut has_more = true;
+    loop {
+        for flow in outbox.take_next() {
+            // There is room for all that have no receipt.
+            sender.send(FlowUpdate { flow: Some(flow) }).await?;
+        }
+        if !has_more && outbox.unsafe_flows() == 0 {
+            return Ok(());
+        }
+        tokio::select! {
+            batch = flows.recv(), if has_more => match batch {
+                Some(batch) => keep(outbox, &batch, figures),
+                None => has_more = false,
+            },
+            receipt = receipts.message() => match receipt? {
+                Some(FlowReceipt {}) => {
+                    outbox.receipt();
+                    figures.0[0].fetch_add(1, Ordering::Relaxed);
+                    backoff.reset();
+                }
+                None => return Err("the server ended the stream".into()),
+            },
+        }
+    }
+}
+
+fn keep(outbox: &mut Outbox<Flow>, batch: &[CollectedFlow], figures: &PushFigures) {
+    let now = now();
+    for flow in batch {
+        outbox.push(from_collected(flow), now);
+    }
+    figures.0[2].store(outbox.lost(), Ordering::Relaxed);
+}
+
+/// The time of the wall clock, in seconds since 1970.
+#[must_use]
+pub fn now() -> i64 {
+    let passed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(passed.as_secs()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,34 @@
+//! Goldmane: the flows of all nodes, an hour of them, on Calico's own API.
+//!
+//! ```text
+//! nodes ─► FlowCollector ─► Aggregator (flows::Ring under one short lock) ─► snapshots ─► Flows, Statistics
+//!                                  │ a turn every 15 seconds
+//!                                  └─► streams: each bucket when it is complete, and again when late flows change it
+//! ```
+//!
+//! - [`aggregator`]: ingest, turns, snapshots. [`services`]: answers to questions; [`streams`]: one reader.
+//! - `collecting`: what senders send, counted where it stands in their frames.
+//! - [`serve`]: connections, mutual TLS with files that are read again. [`figures`]: what is counted.
+//! - [`history`]: more than the hour, in files, where a folder is given.
+//! - [`emitter`]: complete flows sent on as lines of JSON.
+//! - [`settings`], [`run`], [`cli`]: the process.
+//!
+//! Promises: a flow counts once, whatever reconnects; questions never stop ingest; a slow reader of a stream misses nothing
+//! of the hour and costs next to no memory; what is not counted is counted as dropped, with its reason.
+//!
+//! It refuses to keep more than it may: keys are bounded, and so are streams.
+
+pub mod aggregator;
+pub mod cli;
+mod collecting;
+pub mod emitter;
+pub mod figures;
+pub mod history;
+mod policy_figures;
+pub mod run;
+pub mod serve;
+pub mod services;
+pub mod settings;
+pub mod streams;
+
+pub use aggregator::{Aggregator, AggregatorOptions};

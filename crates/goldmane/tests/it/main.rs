@@ -1,0 +1,8 @@
+//! A real server on loopback, with a clock of the test's own, and clients as nodes and pages are.
+
+mod emitting;
+mod process;
+mod pushing;
+mod reading;
+mod streaming;
+mod world;

@@ -1,0 +1,401 @@
+//! Requests to the Kubernetes API: one object, a page of a list, a watch, a write.
+//!
+//! Answers are decoded straight into the caller's type, so that fields nobody asked for are never in memory. A refusal
+//! keeps the API's own words: they name the verb, the resource and the account, which is what whoever repairs the
+//! permissions needs. Nothing is retried here.
+
+use crate::KubeAccess;
+use futures::stream::{BoxStream, StreamExt as _};
+use http::{Method, Request};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+/// How long a request other than a watch may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How many objects a page of a list has.
+const PAGE: u32 = 500;
+
+/// After how long a watch is ended by the server, so that a connection that died silently is noticed.
+const WATCH_SECONDS: u64 = 300;
+
+/// The body of a patch that replaces the fields it names.
+pub const MERGE_PATCH: &str = "application/merge-patch+json";
+
+const JSON: &str = "application/json";
+
+/// Why a request failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterError {
+    /// A permission is missing; the API's words name it.
+    #[error("cannot {what}: a permission is missing: {message}")]
+    Forbidden {
+        /// What was attempted.
+        what: String,
+        /// The API's words.
+        message: String,
+    },
+    /// The API refused otherwise.
+    #[error("cannot {what}: the Kubernetes API answered {code}: {message}")]
+    Refused {
+        /// What was attempted.
+        what: String,
+        /// The HTTP status.
+        code: u16,
+        /// The API's words.
+        message: String,
+    },
+    /// No answer that could be read.
+    #[error("cannot {what}: {source}")]
+    Broken {
+        /// What was attempted.
+        what: String,
+        /// What happened.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// No answer in time.
+    #[error("cannot {what}: no answer from the Kubernetes API within {} s", PATIENCE.as_secs())]
+    Late {
+        /// What was attempted.
+        what: String,
+    },
+}
+
+impl ClusterError {
+    /// Whether there is no such object (or no such kind).
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::Refused { code: 404, .. })
+    }
+
+    /// Whether the object changed in between, or exists already.
+    #[must_use]
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Self::Refused { code: 409, .. })
+    }
+
+    /// Whether the revision asked for is gone, so that a list is due.
+    #[must_use]
+    pub fn is_expired(&self) -> bool {
+        matches!(self, Self::Refused { code: 410, .. })
+    }
+
+    /// Whether a permission is missing.
+    #[must_use]
+    pub fn is_forbidden(&self) -> bool {
+        matches!(self, Self::Forbidden { .. })
+    }
+
+    fn new(what: String, error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) => Self::refused(what, status.code, status.message.clone()),
+            error => Self::Broken { what, source: Box::new(error) },
+        }
+    }
+
+    fn refused(what: String, code: u16, message: String) -> Self {
+        match code {
+            401 | 403 => Self::Forbidden { what, message },
+            code => Self::Refused { what, code, message },
+        }
+    }
+}
+
+/// A collection of objects of one kind, over all namespaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Collection {
+    /// The group and version: `/api/v1`, `/apis/networking.k8s.io/v1`.
+    pub prefix: &'static str,
+    /// The kind in the path: `pods`.
+    pub plural: &'static str,
+}
+
+impl Collection {
+    /// The path of all objects.
+    #[must_use]
+    pub fn path(self) -> String {
+        format!("{}/{}", self.prefix, self.plural)
+    }
+
+    /// The path of one object; an empty namespace is for kinds without.
+    #[must_use]
+    pub fn object(self, namespace: &str, name: &str) -> String {
+        match namespace {
+            "" => format!("{}/{}/{}", self.prefix, self.plural, encode(name)),
+            _ => {
+                format!("{}/namespaces/{}/{}/{}", self.prefix, encode(namespace), self.plural, encode(name))
+            }
+        }
+    }
+}
+
+/// One page of a list.
+#[derive(Debug, Deserialize)]
+pub struct Page<T> {
+    #[serde(default)]
+    metadata: PageMeta,
+    /// The objects.
+    #[serde(default = "Vec::new")]
+    pub items: Vec<T>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct PageMeta {
+    #[serde(rename = "resourceVersion")]
+    revision: String,
+    #[serde(rename = "continue")]
+    next: Option<String>,
+}
+
+impl<T> Page<T> {
+    /// The revision of the whole list.
+    #[must_use]
+    pub fn revision(&self) -> &str {
+        &self.metadata.revision
+    }
+
+    /// The token of the next page, if there is one.
+    #[must_use]
+    pub fn next(&self) -> Option<&str> {
+        self.metadata.next.as_deref().filter(|token| !token.is_empty())
+    }
+}
+
+/// One thing that happened to a collection.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ClusterEvent<T> {
+    /// The object is new or changed.
+    Present(T),
+    /// The object is gone; this is what it was.
+    Gone(T),
+    /// Nothing happened up to this revision.
+    Bookmark(String),
+}
+
+/// A running watch. An `Err` item is the last one; an end without one is an ordinary end.
+pub type ClusterWatch<T> = BoxStream<'static, Result<ClusterEvent<T>, ClusterError>>;
+
+/// A connection to the Kubernetes API. Cheap to clone.
+#[derive(Clone)]
+pub struct Cluster {
+    client: kube::Client,
+}
+
+impl std::fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Cluster")
+    }
+}
+
+impl Cluster {
+    /// The API over an open connection.
+    #[must_use]
+    pub fn new(access: &KubeAccess) -> Self {
+        Self { client: access.client().clone() }
+    }
+
+    /// The API over this client, which tests may answer themselves.
+    #[must_use]
+    pub fn of(client: kube::Client) -> Self {
+        Self { client }
+    }
+
+    /// Reads what is at a path.
+    ///
+    /// # Errors
+    /// When it cannot be read; `what` says in the error what was attempted ("read pod x").
+    pub async fn get<T: DeserializeOwned>(&self, what: &str, path: &str) -> Result<T, ClusterError> {
+        self.call(what, Method::GET, path, None, JSON).await
+    }
+
+    /// Sends a body to a path: POST creates, PUT replaces, PATCH changes as its content type says, DELETE deletes.
+    ///
+    /// # Errors
+    /// When the API refuses or cannot be reached.
+    pub async fn send<T: DeserializeOwned>(
+        &self,
+        what: &str,
+        method: Method,
+        path: &str,
+        body: &Value,
+        content_type: &'static str,
+    ) -> Result<T, ClusterError> {
+        self.call(what, method, path, Some(body.to_string().into_bytes()), content_type).await
+    }
+
+    /// Creates an object in a collection.
+    ///
+    /// # Errors
+    /// As [`Cluster::send`]; [`ClusterError::is_conflict`] says that it is there already.
+    pub async fn create<T: DeserializeOwned>(
+        &self,
+        what: &str,
+        path: &str,
+        body: &Value,
+    ) -> Result<T, ClusterError> {
+        self.send(what, Method::POST, path, body, JSON).await
+    }
+
+    /// Replaces an object. With a `resourceVersion` in the body, only that version.
+    ///
+    /// # Errors
+    /// As [`Cluster::send`]; [`ClusterError::is_conflict`] says that somebody else was faster.
+    pub async fn replace<T: DeserializeOwned>(
+        &self,
+        what: &str,
+        path: &str,
+        body: &Value,
+    ) -> Result<T, ClusterError> {
+        self.send(what, Method::PUT, path, body, JSON).await
+    }
+
+    /// Whether the API says that it is well.
+    ///
+    /// # Errors
+    /// When it says otherwise, or nothing.
+    pub async fn healthz(&self, patience: Duration) -> Result<(), ClusterError> {
+        let what = "ask the API server for its health".to_owned();
+        let request = Request::get("/healthz").body(Vec::new());
+        let request =
+            request.map_err(|error| ClusterError::Broken { what: what.clone(), source: error.into() })?;
+        match tokio::time::timeout(patience, self.client.request_text(request)).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(ClusterError::new(what, error)),
+            Err(_) => Err(ClusterError::Late { what }),
+        }
+    }
+
+    /// One page of a list: the first, or the one that a token names.
+    ///
+    /// # Errors
+    /// As [`Cluster::get`]; [`ClusterError::is_expired`] says that the moment of the first page is gone.
+    pub async fn page<T: DeserializeOwned>(
+        &self,
+        collection: Collection,
+        token: Option<&str>,
+    ) -> Result<Page<T>, ClusterError> {
+        let mut path = format!("{}?limit={PAGE}", collection.path());
+        if let Some(token) = token {
+            // Writing into a string cannot fail.
+            let _ = write!(path, "&continue={}", encode(token));
+        }
+        self.get(&format!("list {}", collection.plural), &path).await
+    }
+
+    /// Follows a collection from a revision on.
+    ///
+    /// # Errors
+    /// When the watch cannot be started; later troubles come as items.
+    pub async fn watch<T: DeserializeOwned + Clone + Send + 'static>(
+        &self,
+        collection: Collection,
+        revision: &str,
+    ) -> Result<ClusterWatch<T>, ClusterError> {
+        let what = format!("watch {}", collection.plural);
+        // An odd time keeps many programs from coming back in the same second.
+        let seconds = WATCH_SECONDS + u64::from(uuid::Uuid::new_v4().as_bytes()[0]);
+        let path = format!(
+            "{}?watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}&resourceVersion={}",
+            collection.path(),
+            encode(revision)
+        );
+        let request = Request::get(path).header(http::header::ACCEPT, JSON).body(Vec::new());
+        let request =
+            request.map_err(|error| ClusterError::Broken { what: what.clone(), source: error.into() })?;
+        let opened = tokio::time::timeout(PATIENCE, self.client.request_events::<T>(request)).await;
+        let events: BoxStream<'static, Result<kube::core::WatchEvent<T>, kube::Error>> = match opened {
+            Ok(Ok(events)) => events.boxed(),
+            Ok(Err(error)) => return Err(ClusterError::new(what, error)),
+            Err(_) => return Err(ClusterError::Late { what }),
+        };
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(seconds + 30);
+        let events = futures::stream::unfold(Some((events, what)), move |state| async move {
+            use kube::core::WatchEvent as Raw;
+            let (mut events, what) = state?;
+            let next = match tokio::time::timeout_at(deadline, events.next()).await {
+                Ok(next) => next?,
+                // Even the end that we asked for did not arrive.
+                Err(_) => return Some((Err(ClusterError::Late { what }), None)),
+            };
+            let event = match next {
+                Ok(Raw::Added(object) | Raw::Modified(object)) => ClusterEvent::Present(object),
+                Ok(Raw::Deleted(object)) => ClusterEvent::Gone(object),
+                Ok(Raw::Bookmark(bookmark)) => ClusterEvent::Bookmark(bookmark.metadata.resource_version),
+                Ok(Raw::Error(status)) => {
+                    let error = ClusterError::refused(what, status.code, status.message);
+                    return Some((Err(error), None));
+                }
+                Err(error) => return Some((Err(ClusterError::new(what, error)), None)),
+            };
+            Some((Ok(event), Some((events, what))))
+        });
+        Ok(events.boxed())
+    }
+
+    async fn call<T: DeserializeOwned>(
+        &self,
+        what: &str,
+        method: Method,
+        path: &str,
+        body: Option<Vec<u8>>,
+        content_type: &'static str,
+    ) -> Result<T, ClusterError> {
+        let mut request = Request::builder().method(method).uri(path).header(http::header::ACCEPT, JSON);
+        if body.is_some() {
+            request = request.header(http::header::CONTENT_TYPE, content_type);
+        }
+        let request = request
+            .body(body.unwrap_or_default())
+            .map_err(|error| ClusterError::Broken { what: what.to_owned(), source: error.into() })?;
+        match tokio::time::timeout(PATIENCE, self.client.request::<T>(request)).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => Err(ClusterError::new(what.to_owned(), error)),
+            Err(_) => Err(ClusterError::Late { what: what.to_owned() }),
+        }
+    }
+}
+
+/// Text as a part of a path or query.
+#[must_use]
+pub fn encode(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~' | b':') {
+            encoded.push(char::from(byte));
+        } else {
+            let _ = write!(encoded, "%{byte:02X}");
+        }
+    }
+    // Dots alone would be steps in the path.
+    if encoded.chars().all(|character| character == '.') { encoded.replace('.', "%2E") } else { encoded }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_hold_only_what_belongs_in_them() {
+        let pods = Collection { prefix: "/api/v1", plural: "pods" };
+        assert_eq!(pods.path(), "/api/v1/pods");
+        assert_eq!(pods.object("a", "b.c"), "/api/v1/namespaces/a/pods/b.c");
+        assert_eq!(pods.object("", "x/../y"), "/api/v1/pods/x%2F..%2Fy");
+        assert_eq!(encode(".."), "%2E%2E");
+        assert_eq!(encode("a+b="), "a%2Bb%3D");
+    }
+
+    #[test]
+    fn refusals_are_told_apart_and_keep_the_words_of_the_api() {
+        let words = "pods is forbidden: User \"x\" cannot list resource \"pods\"";
+        let error = ClusterError::refused("list pods".into(), 403, words.into());
+        assert!(error.to_string().contains("a permission is missing") && error.to_string().contains(words));
+        assert!(ClusterError::refused("x".into(), 410, String::new()).is_expired());
+        assert!(ClusterError::refused("x".into(), 404, String::new()).is_not_found());
+        assert!(ClusterError::refused("x".into(), 409, String::new()).is_conflict());
+    }
+}

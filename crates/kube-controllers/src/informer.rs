@@ -1,0 +1,232 @@
+//! One shared list and watch per kind of Kubernetes object.
+//!
+//! ```text
+//! API ─ pages, events ─► Wire (only named fields are decoded) ─ take ─► slim object ─► store ─► subscribers
+//! ```
+//!
+//! Lists, watches and pauses are those of crate `follow`; what is different here is that objects are decoded and kept slim.
+//!
+//! - A kind is a type that implements [`Slim`] and has a line in [`All`]; [`kinds`] has those that several controllers share.
+//! - [`Informers::of`] gives the one informer of a kind. Ask for it (and subscribe) while controllers are made; the runner
+//!   starts all that were asked for.
+//! - Subscribers are called in the order of changes, on the informer's task, with the old and the new object: they take
+//!   notes (put a key in a queue, update an index) and never wait.
+//! - A change that touches no field of the slim object is not a change: nobody is called.
+//! - After a list, what is no longer there is reported as gone.
+//!
+//! It refuses to hold anything that no controller reads.
+
+pub mod kinds;
+mod shell;
+mod source;
+mod store;
+mod strings;
+
+pub use shell::{Informer, Trouble};
+pub use store::Change;
+pub use strings::{Labels, Strings};
+
+use daemon::Shutdown;
+use kube_access::cluster::{Cluster, Collection};
+use serde::de::DeserializeOwned;
+use shell::AnyInformer;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::task::JoinHandle;
+
+/// The identity of an object within its kind. Cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectKey {
+    /// The namespace; empty for kinds without.
+    pub namespace: Arc<str>,
+    /// The name.
+    pub name: Arc<str>,
+}
+
+impl ObjectKey {
+    /// The key of this object.
+    #[must_use]
+    pub fn new(namespace: &str, name: &str) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+}
+
+impl fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &*self.namespace {
+            "" => f.write_str(&self.name),
+            namespace => write!(f, "{namespace}/{}", self.name),
+        }
+    }
+}
+
+/// An object that came over the wire and was cut down.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Taken<T> {
+    /// Its identity.
+    pub key: ObjectKey,
+    /// The revision at which it was seen.
+    pub revision: String,
+    /// What is kept.
+    pub object: T,
+}
+
+/// A kind of object, cut down to what is used.
+pub trait Slim: Placed + PartialEq + Send + Sync + 'static {
+    /// Where the API has them.
+    const COLLECTION: Collection;
+
+    /// Whether clusters may lack the kind altogether (somebody else's custom resource).
+    const OPTIONAL: bool = false;
+
+    /// The fields that are decoded.
+    type Wire: DeserializeOwned + Clone + Send + 'static;
+
+    /// Cuts an object down. Texts that repeat (nodes, namespaces, labels) are shared through `strings`.
+    fn take(wire: Self::Wire, strings: &mut Strings) -> Taken<Self>;
+}
+
+/// The informer of a kind, and who asked for it. Only what somebody asked for is started.
+pub struct Place<T> {
+    informer: Informer<T>,
+    is_asked_for: AtomicBool,
+    /// Whether a controller cannot work without it.
+    is_needed: AtomicBool,
+}
+
+impl<T: Slim> Default for Place<T> {
+    fn default() -> Self {
+        Self {
+            informer: Informer::new(),
+            is_asked_for: AtomicBool::new(false),
+            is_needed: AtomicBool::new(false),
+        }
+    }
+}
+
+impl<T: Slim> Place<T> {
+    fn asked(&self) -> Option<Asked<'_>> {
+        let is_needed = self.is_needed.load(Ordering::Relaxed);
+        self.is_asked_for.load(Ordering::Relaxed).then_some(Asked { informer: &self.informer, is_needed })
+    }
+}
+
+/// An informer that somebody asked for.
+struct Asked<'a> {
+    informer: &'a dyn AnyInformer,
+    is_needed: bool,
+}
+
+/// A kind that has a place in [`All`].
+pub trait Placed: Sized {
+    /// Its place.
+    fn place(all: &All) -> &Place<Self>;
+}
+
+macro_rules! all_kinds {
+    ($($field:ident: $kind:ty,)*) => {
+        /// A place for each kind that can be followed.
+        #[derive(Default)]
+        pub struct All {
+            $($field: Place<$kind>,)*
+        }
+
+        $(impl Placed for $kind {
+            fn place(all: &All) -> &Place<Self> {
+                &all.$field
+            }
+        })*
+
+        impl All {
+            /// Those that somebody asked for.
+            fn asked(&self) -> impl Iterator<Item = Asked<'_>> {
+                [$(self.$field.asked(),)*].into_iter().flatten()
+            }
+        }
+    };
+}
+
+all_kinds! {
+    nodes: kinds::Node,
+    namespaces: kinds::Namespace,
+    service_accounts: kinds::ServiceAccount,
+    pods: kinds::Pod,
+    kubernetes_policies: crate::policies::Policy,
+    services: crate::load_balancer::service::Service,
+    machines: crate::ipam_gc::machines::VirtualMachine,
+    machine_instances: crate::ipam_gc::machines::VirtualMachineInstance,
+    pools: crate::pools::pool::Pool,
+    tiers: crate::pools::tier::Tier,
+    global_policies: crate::pools::tier::GlobalPolicyTier,
+    policies: crate::pools::tier::PolicyTier,
+    staged_global_policies: crate::pools::tier::StagedGlobalPolicyTier,
+    staged_policies: crate::pools::tier::StagedPolicyTier,
+}
+
+/// All informers of the process, one per kind. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Informers {
+    all: Arc<All>,
+    pod_labels: Arc<AtomicBool>,
+}
+
+impl Informers {
+    /// The informer of a kind: the same one for everybody who asks.
+    #[must_use]
+    pub fn of<T: Slim>(&self) -> Informer<T> {
+        T::place(&self.all).is_needed.store(true, Ordering::Relaxed);
+        self.if_allowed()
+    }
+
+    /// The same for a kind that roles of older releases do not let us read: where it is refused, the process is ready all the
+    /// same, unless another controller needs the kind.
+    #[must_use]
+    pub fn if_allowed<T: Slim>(&self) -> Informer<T> {
+        let place = T::place(&self.all);
+        place.is_asked_for.store(true, Ordering::Relaxed);
+        place.informer.clone()
+    }
+
+    /// Asks for the labels of pods, which are dropped otherwise. To be called before the start.
+    pub fn want_pod_labels(&self) {
+        self.pod_labels.store(true, Ordering::Relaxed);
+    }
+
+    /// Starts every informer that somebody asked for.
+    pub fn start(&self, cluster: &Cluster, shutdown: &Shutdown) -> Vec<JoinHandle<()>> {
+        let pod_labels = self.pod_labels.load(Ordering::Relaxed);
+        let start = |asked: Asked<'_>| asked.informer.start(cluster.clone(), shutdown.clone(), pod_labels);
+        self.all.asked().map(start).collect()
+    }
+
+    /// What keeps informers from following their kind, in sentences; empty when all is well.
+    #[must_use]
+    pub fn troubles(&self) -> Vec<String> {
+        self.all.asked().filter_map(|asked| asked.informer.trouble()).map(|trouble| trouble.message).collect()
+    }
+
+    /// The permissions that are missing, and whether a controller cannot work without.
+    #[must_use]
+    pub fn refusals(&self) -> Vec<(String, bool)> {
+        let refusal = |asked: Asked<'_>| {
+            let trouble = asked.informer.trouble().filter(|trouble| trouble.is_refused)?;
+            Some((trouble.message, asked.is_needed))
+        };
+        self.all.asked().filter_map(refusal).collect()
+    }
+
+    /// Waits until every informer that was asked for has the whole list.
+    pub async fn synced(&self) {
+        let waits: Vec<_> = self.all.asked().map(|asked| asked.informer.wait()).collect();
+        for wait in waits {
+            wait.await;
+        }
+    }
+}
+
+impl fmt::Debug for Informers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Informers")
+    }
+}

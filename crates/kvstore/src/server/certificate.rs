@@ -1,0 +1,48 @@
+//! The server's certificate: read at the start, so that mistakes show then, and read again when its files have changed. A
+//! handshake after that gets the new one. Files that cannot be used at that moment (one of a pair is already new) change nothing.
+
+use std::path::PathBuf;
+
+use tls::{ClientAuth, Renewing, TlsError};
+use tokio_rustls::TlsAcceptor;
+
+/// The server's certificate, and whether clients need one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// PEM file of the server's certificate chain.
+    pub cert_file: PathBuf,
+    /// PEM file of its key.
+    pub key_file: PathBuf,
+    /// PEM file of the authorities that sign clients' certificates; with it, clients without one are refused.
+    pub trusted_ca_file: Option<PathBuf>,
+}
+
+/// TLS with the certificate that the files hold.
+pub(super) struct Tls(Renewing);
+
+impl Tls {
+    pub(super) fn new(files: TlsFiles) -> Result<Self, TlsError> {
+        let client_auth = match &files.trusted_ca_file {
+            Some(_) => ClientAuth::RequireAndVerify,
+            None => ClientAuth::None,
+        };
+        let renewing = Renewing::new(tls::TlsFiles {
+            certificate: files.cert_file,
+            key: files.key_file,
+            authorities: files.trusted_ca_file.unwrap_or_default(),
+            client_auth,
+            protocols: &["h2", "http/1.1"],
+        });
+        renewing.current()?;
+        Ok(Self(renewing))
+    }
+
+    /// For the next handshake.
+    pub(super) fn acceptor(&self) -> Result<TlsAcceptor, TlsError> {
+        let (acceptor, unusable) = self.0.current_or_last()?;
+        if let Some(error) = unusable {
+            tracing::warn!("the TLS files have changed and cannot be used; the old ones stay: {error}");
+        }
+        Ok(acceptor)
+    }
+}

@@ -1,0 +1,165 @@
+//! `tortie lab ui`: a cluster that lives, in the browser. Policies, traffic that they allow, deny and would deny, and the page
+//! that shows it, on a port of 127.0.0.1.
+//!
+//! What it made it removes at the end, however that comes. A lab that runs already is shown as it is, and stays. It refuses to
+//! listen on any other address than loopback.
+
+mod cast;
+
+use crate::lab::{self, Lab, ROUTER};
+use crate::probe::{self, Errand, Protocol, Target};
+use crate::screen::Screen;
+use crate::state::{Folder, KeeperState};
+use crate::topology::{Wish, plan};
+use crate::{called, flows, interrupt, outside};
+use anyhow::{Context as _, Result, bail};
+use cast::{LINES, Line};
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// What the lab is called when nobody names one.
+const USUAL_NAME: &str = "ui";
+/// How often traffic comes, and how long a connection may take. A dropped packet is sent again after a second.
+const ROUND: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_millis(700);
+
+/// Makes the lab, or takes one that runs, and shows it until the end is asked for.
+///
+/// # Errors
+/// When something could not be done; what was made is removed then.
+pub(crate) fn run(name: Option<&str>, mut wish: Wish, port: u16, screen: &mut Screen) -> Result<()> {
+    let name = name.unwrap_or(USUAL_NAME).to_owned();
+    let folder = Folder::of(&name)?;
+    // The door is opened first: a port that is taken must not cost a lab.
+    let door = TcpListener::bind((Ipv4Addr::LOCALHOST, port))
+        .with_context(|| format!("listening on port {port} of 127.0.0.1"))?;
+    if folder.keeper().is_some_and(|keeper| keeper.is_alive()) {
+        interrupt::listen()?;
+        let lab = Lab::open(&name)?;
+        if !lab.topology().flows {
+            let remedy = called::command(&name, "up --flows");
+            bail!("lab '{name}' logs no flows: make it with `{remedy}`");
+        }
+        let address = serve(&lab, door)?;
+        let keeper = folder.keeper();
+        drop(lab);
+        invite(&name, address, false, screen);
+        wait(keeper.as_ref());
+        return Ok(());
+    }
+    wish.flows = Some(true);
+    let has_own_pods = !wish.pods.is_empty() || wish.pod_count.is_some();
+    if !has_own_pods {
+        wish.pods = cast::pods();
+    }
+    let lab = Lab::up(plan(&name, &wish)?, false, screen)?;
+    let shown = show(lab, door, has_own_pods, screen);
+    let removed = lab::down(&name);
+    shown?;
+    removed?;
+    screen.done("everything is removed: processes, namespaces, files");
+    Ok(())
+}
+
+fn show(lab: Lab, door: TcpListener, has_own_pods: bool, screen: &mut Screen) -> Result<()> {
+    if !has_own_pods {
+        lab.apply(cast::POLICIES)?;
+    }
+    let traffic = if has_own_pods { everybody(&lab) } else { of_cast(&lab) };
+    let address = serve(&lab, door)?;
+    let (name, keeper) = (lab.topology().name.clone(), lab.folder.keeper());
+    // Others may use the lab meanwhile.
+    drop(lab);
+    std::thread::spawn(move || talk(&traffic));
+    invite(&name, address, true, screen);
+    wait(keeper.as_ref());
+    Ok(())
+}
+
+/// Carries what comes to the door to the page's server; where the door is.
+fn serve(lab: &Lab, door: TcpListener) -> Result<SocketAddr> {
+    let inner = flows::start_page(lab)?;
+    let router = lab.place(ROUTER)?.netns;
+    let address = door.local_addr()?;
+    std::thread::spawn(move || {
+        for outer in door.incoming().flatten() {
+            // An event must not wait for the acknowledgement of the one before.
+            let _ = outer.set_nodelay(true);
+            outside::carry(outer, router.clone(), inner);
+        }
+    });
+    Ok(address)
+}
+
+fn invite(name: &str, address: SocketAddr, is_ours: bool, screen: &mut Screen) {
+    screen.done("the page is served");
+    screen.print(&format!("\n  Open http://{address}/\n\n"));
+    let denied = called::command(name, "ctl flows -f --denied");
+    let apply = called::command(name, "apply -f policy.yaml");
+    screen.say(&format!("The same in a terminal: `{denied}`. Change something: `{apply}`."));
+    screen.say(if is_ours { "Ctrl-C removes everything." } else { "Ctrl-C closes the page; the lab stays." });
+}
+
+/// Until this process is told to end, or the lab is gone.
+fn wait(keeper: Option<&KeeperState>) {
+    while !interrupt::came() && keeper.is_none_or(KeeperState::is_alive) {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// What goes on in the lab: from where, to whom, and in every n-th round.
+type Traffic = Vec<(PathBuf, Target, u32)>;
+
+fn of_cast(lab: &Lab) -> Traffic {
+    LINES.iter().filter_map(|line| traffic(lab, line)).collect()
+}
+
+/// Where nobody knows what the pods are for: everybody to everybody, on their first port.
+fn everybody(lab: &Lab) -> Traffic {
+    let pods = &lab.state().pods;
+    let names = || pods.keys().map(String::as_str);
+    let pairs = names().flat_map(|from| names().map(move |to| (from, to))).filter(|(from, to)| from != to);
+    let line = |(from, to)| {
+        let port = *pods.get(to)?.pod.ports.first()?;
+        target(lab, from, to, port, Protocol::Tcp, 3)
+    };
+    pairs.filter_map(line).collect()
+}
+
+fn traffic(lab: &Lab, line: &Line) -> Option<(PathBuf, Target, u32)> {
+    target(lab, line.from, line.to, line.port, line.protocol, line.every)
+}
+
+fn target(
+    lab: &Lab,
+    from: &str,
+    to: &str,
+    port: u16,
+    protocol: Protocol,
+    every: u32,
+) -> Option<(PathBuf, Target, u32)> {
+    let (sender, receiver) = (lab.state().pods.get(from)?, lab.state().pods.get(to)?);
+    let families = lab.topology().families;
+    let address = *receiver.addresses.iter().find(|address| cast::is_usual(families, **address))?;
+    Some((sender.netns.clone(), Target { address, port, protocol, name: to.to_owned() }, every))
+}
+
+/// Connects again and again. What is refused is what the page is to show.
+fn talk(traffic: &Traffic) {
+    for round in 0_u32.. {
+        let begun = Instant::now();
+        let mut errands: BTreeMap<&PathBuf, Vec<Target>> = BTreeMap::new();
+        for (netns, target, every) in traffic {
+            if round.is_multiple_of(*every) {
+                errands.entry(netns).or_default().push(target.clone());
+            }
+        }
+        let errands: Vec<Errand> =
+            errands.into_iter().map(|(netns, targets)| Errand { netns: netns.clone(), targets }).collect();
+        // A pod that was removed meanwhile has no namespace to talk from.
+        let _ = probe::run(&errands, PATIENCE);
+        std::thread::sleep(ROUND.saturating_sub(begun.elapsed()));
+    }
+}

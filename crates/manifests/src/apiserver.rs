@@ -1,0 +1,196 @@
+//! The aggregated API server, where it is wanted: a namespace of its own, as in Calico's apiserver.yaml.
+//!
+//! Its certificate comes from a secret that the user makes, and who signed it is said in the `APIService`: nothing here turns
+//! the check of certificates off.
+
+use crate::node::pull_secrets;
+use crate::objects::Object;
+use crate::options::{Like, Options};
+use crate::parts::{Container, Rule, config, mount, text};
+use crate::roles::{binding, role};
+use serde_json::{Value, json};
+
+/// Its namespace.
+const NAMESPACE: &str = "calico-apiserver";
+const NAME: &str = "calico-apiserver";
+const PORT: u16 = 5443;
+const CERTIFICATES: &str = "/code/apiserver.local.config/certificates";
+
+const READ: &[&str] = &["get", "list", "watch"];
+
+/// Calico's data, and what is looked at to judge it.
+const DATA: &[Rule] = &[
+    Rule {
+        groups: &["networking.k8s.io", ""],
+        resources: &["networkpolicies", "nodes", "namespaces", "pods", "serviceaccounts"],
+        verbs: READ,
+        names: &[],
+    },
+    Rule {
+        groups: &["crd.projectcalico.org"],
+        resources: &[
+            "bgpconfigurations",
+            "bgpfilters",
+            "bgppeers",
+            "blockaffinities",
+            "caliconodestatuses",
+            "clusterinformations",
+            "felixconfigurations",
+            "globalnetworkpolicies",
+            "globalnetworksets",
+            "hostendpoints",
+            "ipamblocks",
+            "ipamconfigs",
+            "ippools",
+            "ipreservations",
+            "kubecontrollersconfigurations",
+            "networkpolicies",
+            "networksets",
+            "stagedglobalnetworkpolicies",
+            "stagedkubernetesnetworkpolicies",
+            "stagednetworkpolicies",
+            "tiers",
+        ],
+        verbs: &["get", "list", "watch", "create", "update", "delete"],
+        names: &[],
+    },
+];
+
+/// The authorities of whoever asks.
+const AUTHORITIES: &[Rule] = &[
+    Rule {
+        groups: &[""],
+        resources: &["configmaps"],
+        verbs: READ,
+        names: &["extension-apiserver-authentication"],
+    },
+    Rule {
+        groups: &["rbac.authorization.k8s.io"],
+        resources: &["clusterroles", "clusterrolebindings", "roles", "rolebindings"],
+        verbs: READ,
+        names: &[],
+    },
+    Rule {
+        groups: &["admissionregistration.k8s.io"],
+        resources: &["validatingadmissionpolicies", "validatingadmissionpolicybindings"],
+        verbs: READ,
+        names: &[],
+    },
+];
+
+const WEBHOOKS: &[Rule] = &[Rule {
+    groups: &["admissionregistration.k8s.io"],
+    resources: &["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
+    verbs: READ,
+    names: &[],
+}];
+
+/// All objects of the API server; `authority` is who signed its certificate, in base64.
+#[must_use]
+pub fn objects(options: &Options, authority: &str) -> Vec<Object> {
+    let account = json!({"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE});
+    let labels = json!({"apiserver": "true"});
+    vec![
+        plain(
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": {"name": NAMESPACE}}}),
+        ),
+        plain(
+            json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": NAME, "namespace": NAMESPACE}}),
+        ),
+        role("calico-crds", DATA),
+        role("calico-extension-apiserver-auth-access", AUTHORITIES),
+        role("calico-webhook-reader", WEBHOOKS),
+        binding("calico-apiserver-access-crds", "calico-crds", &account),
+        binding("calico-apiserver-delegate-auth", "system:auth-delegator", &account),
+        binding("calico-apiserver-webhook-reader", "calico-webhook-reader", &account),
+        binding("calico-extension-apiserver-auth-access", "calico-extension-apiserver-auth-access", &account),
+        plain(json!({
+            "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+            "metadata": {"name": "allow-apiserver", "namespace": NAMESPACE},
+            "spec": {
+                "podSelector": {"matchLabels": labels},
+                "ingress": [{"ports": [{"protocol": "TCP", "port": PORT}]}],
+            },
+        })),
+        plain(json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": "calico-api", "namespace": NAMESPACE},
+            "spec": {
+                "type": "ClusterIP", "selector": labels,
+                "ports": [{"name": "apiserver", "port": 443, "protocol": "TCP", "targetPort": PORT}],
+            },
+        })),
+        deployment(options),
+        plain(json!({
+            "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+            "metadata": {"name": "v3.projectcalico.org"},
+            "spec": {
+                "group": "projectcalico.org", "version": "v3",
+                "groupPriorityMinimum": 1500, "versionPriority": 200,
+                "service": {"name": "calico-api", "namespace": NAMESPACE, "port": 443},
+                "caBundle": authority,
+            },
+        })),
+    ]
+}
+
+fn plain(value: Value) -> Object {
+    Object::new("", value)
+}
+
+fn deployment(options: &Options) -> Object {
+    let labels = json!({"apiserver": "true", "k8s-app": NAME});
+    let mut pod = json!({
+        "nodeSelector": {"kubernetes.io/os": "linux"},
+        "tolerations": [
+            {"key": "node-role.kubernetes.io/master", "effect": "NoSchedule"},
+            {"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"},
+        ],
+        "serviceAccountName": NAME,
+        "containers": [container(options)],
+        "volumes": [{"name": "calico-apiserver-certs", "secret": {"secretName": "calico-apiserver-certs"}}],
+    });
+    pull_secrets(&mut pod, options);
+    Object::new(
+        "projectcalico.org/v3 for kubectl. The secret calico-apiserver-certs has apiserver.crt and apiserver.key.",
+        json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": NAME, "namespace": NAMESPACE, "labels": labels},
+            "spec": {
+                "replicas": 1,
+                "selector": {"matchLabels": {"apiserver": "true"}},
+                "strategy": {"type": "Recreate"},
+                "template": {"metadata": {"labels": labels}, "spec": pod},
+            },
+        }),
+    )
+}
+
+fn container(options: &Options) -> Value {
+    let map = options.like.config_map();
+    let variables = match options.like {
+        Like::CalicoEtcd => {
+            vec![text("DATASTORE_TYPE", "etcdv3"), config("ETCD_ENDPOINTS", map, "etcd_endpoints")]
+        }
+        _ => vec![text("DATASTORE_TYPE", "kubernetes")],
+    };
+    let container = Container {
+        name: NAME,
+        image: options.image("calico"),
+        variables,
+        mounts: vec![mount("calico-apiserver-certs", CERTIFICATES)],
+        ..Container::default()
+    };
+    let mut value = container.value(options);
+    value["args"] = json!([
+        "component",
+        "apiserver",
+        format!("--secure-port={PORT}"),
+        format!("--cert-dir={CERTIFICATES}")
+    ]);
+    value["readinessProbe"] = json!({
+        "httpGet": {"path": "/readyz", "port": PORT, "scheme": "HTTPS"}, "periodSeconds": 10, "timeoutSeconds": 5,
+    });
+    value["securityContext"] = json!({"privileged": false, "runAsUser": 0});
+    value
+}

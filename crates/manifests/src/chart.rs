@@ -1,0 +1,395 @@
+//! The Helm chart, made from the same objects: they are rendered with marks in the places that values fill in, and the marks
+//! become actions of Go's templates. Values have the names that Calico's own charts have.
+//!
+//! A mark is text between two `@`. What it becomes is decided in [`action`]; one that nobody knows stays, and a test finds it.
+
+use crate::objects::{Object, without_crds};
+use crate::options::{Like, Options};
+use api::yaml;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+
+/// The kinds of installation that values can ask for, and the condition of each.
+const FLAVOURS: [(Like, &str); 5] = [
+    (
+        Like::Calico,
+        "and (eq .Values.network \"calico\") (eq .Values.datastore \"kubernetes\") (not .Values.vxlan)",
+    ),
+    (
+        Like::CalicoVxlan,
+        "and (eq .Values.network \"calico\") (eq .Values.datastore \"kubernetes\") .Values.vxlan",
+    ),
+    (Like::CalicoPolicyOnly, "and (eq .Values.network \"none\") (eq .Values.datastore \"kubernetes\")"),
+    (Like::Canal, "and (eq .Values.network \"flannel\") (eq .Values.datastore \"kubernetes\")"),
+    (Like::CalicoEtcd, "and (eq .Values.network \"calico\") (eq .Values.datastore \"etcd\")"),
+];
+
+/// Numbers that stand for values which must be numbers in the objects.
+const MTU: u32 = 424_242;
+const REPLICAS: u32 = 424_243;
+
+/// The files of the chart: path and contents.
+#[must_use]
+pub fn files(version: &str, registry: &str) -> Vec<(String, String)> {
+    let mut files = vec![
+        ("Chart.yaml".to_owned(), description(version)),
+        ("values.yaml".to_owned(), values(version, registry)),
+        ("templates/checks.yaml".to_owned(), CHECKS.to_owned()),
+        (
+            "templates/crds.yaml".to_owned(),
+            format!("{{{{- if .Values.includeCRDs }}}}\n{}{{{{- end }}}}\n", api::crds::to_yaml()),
+        ),
+    ];
+    for (like, condition) in FLAVOURS {
+        files.push((format!("templates/{}.yaml", like.name()), template(like, condition)));
+    }
+    files
+}
+
+fn description(version: &str) -> String {
+    format!(
+        "# Made by `cargo xtask generate`.\napiVersion: v2\nname: tortie\ndescription: Calico's networking and network security \
+         as one small program, without an operator.\ntype: application\nversion: {}\nappVersion: {version}\n",
+        version.trim_start_matches('v')
+    )
+}
+
+/// Values that mean nothing are refused before anything is installed.
+const CHECKS: &str = r#"{{- /* Made by `cargo xtask generate`. Values that mean nothing are refused. */ -}}
+{{- if not (or (eq .Values.network "calico") (eq .Values.network "flannel") (eq .Values.network "none")) }}
+{{- fail (printf "network: %s is unknown; calico, flannel and none are known" .Values.network) }}
+{{- end }}
+{{- if not (or (eq .Values.datastore "kubernetes") (eq .Values.datastore "etcd")) }}
+{{- fail (printf "datastore: %s is unknown; kubernetes and etcd are known" .Values.datastore) }}
+{{- end }}
+{{- if and (eq .Values.datastore "etcd") (ne .Values.network "calico") }}
+{{- fail "datastore: etcd needs network: calico" }}
+{{- end }}
+{{- if and (eq .Values.datastore "etcd") (not .Values.etcd.endpoints) }}
+{{- fail "etcd.endpoints: say where the etcd is" }}
+{{- end }}
+"#;
+
+fn template(like: Like, condition: &str) -> String {
+    let mut options = Options::new(like, "@v:registry@", "@v:version@");
+    options.pull_policy = "@v:imagePullPolicy@".to_owned();
+    options.mtu = MTU;
+    options.typha = like != Like::Canal && like != Like::CalicoEtcd;
+    options.typha_replicas = REPLICAS;
+    options.cni_bin_dir = "@v:cni.binDir@".to_owned();
+    options.cni_conf_dir = "@v:cni.confDir@".to_owned();
+    options.api_host = Some("@v:kubernetesServiceEndpoint.host@".to_owned());
+    options.flannel_image = "@v:flannel.image@".to_owned();
+    options.flannel_network = "@v:flannel.network@".to_owned();
+    options.etcd.endpoints = "@v:etcd.endpoints@".to_owned();
+    options.etcd.ca = "@v:etcd.tls.ca@".to_owned();
+    options.etcd.cert = "@v:etcd.tls.crt@".to_owned();
+    options.etcd.key = "@v:etcd.tls.key@".to_owned();
+    let mut text = format!("{{{{- /* Made by `cargo xtask generate`. */ -}}}}\n{{{{- if {condition} }}}}\n");
+    for mut object in without_crds(&options) {
+        let guard = match (object.kind(), object.name()) {
+            (_, "calico-typha") => Some(".Values.typha.enabled"),
+            (_, "kubernetes-services-endpoint") => Some(".Values.kubernetesServiceEndpoint.host"),
+            _ => None,
+        };
+        mark(&mut object, &options);
+        let body = filled(&yaml::to_string(&object.value));
+        // Writing to a string does not fail.
+        let _ = match guard {
+            Some(guard) => write!(text, "{{{{- if {guard} }}}}\n---\n{body}{{{{- end }}}}\n"),
+            None => write!(text, "---\n{body}"),
+        };
+    }
+    text.push_str("{{- end }}\n");
+    text
+}
+
+/// Puts marks where values fill something in.
+fn mark(object: &mut Object, options: &Options) {
+    let path = match (object.kind(), object.name()) {
+        ("DaemonSet", _) => "node",
+        ("Deployment", "calico-typha") => "typha",
+        ("Deployment", _) => "kubeControllers",
+        ("ConfigMap", name) if name == options.like.config_map() => {
+            mark_config(&mut object.value["data"], options);
+            return;
+        }
+        ("ConfigMap", _) => {
+            object.value["data"]["KUBERNETES_SERVICE_PORT"] = json!("@v:kubernetesServiceEndpoint.port@");
+            return;
+        }
+        _ => return,
+    };
+    if path == "node" {
+        object.value["spec"]["updateStrategy"] = json!("@block:node.updateStrategy@");
+    }
+    let pod = &mut object.value["spec"]["template"]["spec"];
+    for name in ["affinity", "nodeSelector", "tolerations"] {
+        pod[name] = json!(format!("@block:{path}.{name}@"));
+    }
+    pod["imagePullSecrets"] = json!("@block:imagePullSecrets@");
+    let Some(container) = pod["containers"].get_mut(0) else { return };
+    container["resources"] = json!(format!("@block:{path}.resources@"));
+    let port = match path {
+        "node" => 9091,
+        "typha" => 9093,
+        _ => 9094,
+    };
+    match container.get_mut("ports").and_then(Value::as_array_mut) {
+        Some(ports) => ports.push(json!(format!("@port:{port}@"))),
+        None => container["ports"] = json!(format!("@ports:{port}@")),
+    }
+    let Some(variables) = container["env"].as_array_mut() else { return };
+    for variable in variables.iter_mut() {
+        let value = match variable["name"].as_str().unwrap_or_default() {
+            "CALICO_IPV4POOL_IPIP" => format!("@or:ipv4Pool.ipipMode:{}@", options.encapsulation().ipip),
+            "CALICO_IPV4POOL_VXLAN" => format!("@or:ipv4Pool.vxlanMode:{}@", options.encapsulation().vxlan),
+            "FELIX_IPV6SUPPORT" => "@v:ipv6@".to_owned(),
+            _ => continue,
+        };
+        variable["value"] = json!(value);
+    }
+    match path {
+        "node" => {
+            variables.push(json!({"name": "FELIX_PROMETHEUSMETRICSENABLED", "value": "@v:metrics.enabled@"}));
+            if options.like.has_ipam() {
+                variables.push(json!("@variable:ipv4Pool.cidr:CALICO_IPV4POOL_CIDR@"));
+                variables.push(json!("@variable:ipAutodetectionMethod:IP_AUTODETECTION_METHOD@"));
+                variables.push(json!("@ipv6@"));
+            }
+        }
+        "typha" => {
+            variables.push(json!({"name": "TYPHA_PROMETHEUSMETRICSENABLED", "value": "@v:metrics.enabled@"}));
+        }
+        _ => {}
+    }
+    variables.push(json!(format!("@items:{path}.env@")));
+}
+
+fn mark_config(data: &mut Value, options: &Options) {
+    data["veth_mtu"] = json!("@v:mtu@");
+    if options.typha {
+        data["typha_service_name"] = json!("@typha@");
+    }
+    if options.like.has_ipam() {
+        let text = data["cni_network_config"].as_str().unwrap_or_default();
+        data["cni_network_config"] =
+            json!(text.replace("\"type\": \"calico-ipam\"", "@assign@\"type\": \"calico-ipam\""));
+    }
+    for (name, value) in [("etcd_ca", "ca"), ("etcd_cert", "crt"), ("etcd_key", "key")] {
+        if let Some(path) = data.get(name).and_then(Value::as_str).map(str::to_owned) {
+            data[name] = json!(format!("@when:etcd.tls.{value}:{path}@"));
+        }
+    }
+}
+
+/// Replaces marks: those that are a whole line may become several, others become an action in place.
+fn filled(text: &str) -> String {
+    let mut out = String::new();
+    for line in text.lines() {
+        let trimmed = line.trim_start();
+        let indent = line.len() - trimmed.len();
+        match whole_line(trimmed, indent) {
+            Some(lines) => out.push_str(&lines),
+            None => {
+                out.push_str(&inline(line));
+                out.push('\n');
+            }
+        }
+    }
+    out.replace(&REPLICAS.to_string(), "{{ .Values.typha.replicas }}")
+}
+
+fn marked(text: &str) -> Option<&str> {
+    let text = text.trim_matches('\'');
+    let inner = text.strip_prefix('@')?.strip_suffix('@')?;
+    (!inner.contains('@')).then_some(inner)
+}
+
+fn whole_line(line: &str, indent: usize) -> Option<String> {
+    let pad = " ".repeat(indent);
+    if let Some(item) = line.strip_prefix("- ").and_then(marked) {
+        return match item.split(':').collect::<Vec<_>>().as_slice() {
+            ["items", path] => Some(format!(
+                "{pad}{{{{- with .Values.{path} }}}}\n{{{{ toYaml . | indent {indent} }}}}\n{pad}{{{{- end }}}}\n"
+            )),
+            ["variable", path, name] => Some(format!(
+                "{pad}{{{{- with .Values.{path} }}}}\n{pad}- name: {name}\n{pad}  value: {{{{ . | quote }}}}\n{pad}{{{{- end }}}}\n"
+            )),
+            ["ipv6"] => Some(format!(
+                "{pad}{{{{- if .Values.ipv6 }}}}\n{pad}- name: IP6\n{pad}  value: autodetect\n{pad}{{{{- with .Values.ipv6Pool.cidr }}}}\n\
+                 {pad}- name: CALICO_IPV6POOL_CIDR\n{pad}  value: {{{{ . | quote }}}}\n{pad}{{{{- end }}}}\n{pad}{{{{- end }}}}\n"
+            )),
+            ["port", port] => Some(format!(
+                "{pad}{{{{- if .Values.metrics.enabled }}}}\n{pad}- containerPort: {port}\n{pad}  name: metrics\n{pad}  protocol: TCP\n\
+                 {pad}{{{{- end }}}}\n"
+            )),
+            _ => None,
+        };
+    }
+    let (dash, rest) = match line.strip_prefix("- ") {
+        Some(rest) => ("- ", rest),
+        None => ("", line),
+    };
+    let (key, value) = rest.split_once(": ")?;
+    let inner = indent + dash.len() + 2;
+    match marked(value)?.split_once(':')? {
+        ("block", path) => {
+            Some(format!("{pad}{dash}{key}:\n{{{{ toYaml .Values.{path} | indent {inner} }}}}\n"))
+        }
+        ("ports", port) => Some(format!(
+            "{pad}{{{{- if .Values.metrics.enabled }}}}\n{pad}{key}:\n{pad}- containerPort: {port}\n{pad}  name: metrics\n{pad}  protocol: TCP\n\
+             {pad}{{{{- end }}}}\n"
+        )),
+        _ => None,
+    }
+}
+
+fn inline(line: &str) -> String {
+    let mut out = String::new();
+    let mut rest = line;
+    while let Some((before, after)) = rest.split_once('@') {
+        out.push_str(before);
+        let found = after.split_once('@').and_then(|(name, tail)| Some((action(name)?, tail)));
+        let Some((action, tail)) = found else {
+            out.push('@');
+            rest = after;
+            continue;
+        };
+        out.push_str(&action);
+        rest = tail;
+    }
+    out.push_str(rest);
+    out
+}
+
+/// What a mark inside a line becomes. Texts stand in single quotes there, so that what is filled in stays text.
+fn action(name: &str) -> Option<String> {
+    match name.split(':').collect::<Vec<_>>().as_slice() {
+        ["v", path] => Some(format!("{{{{ .Values.{path} }}}}")),
+        ["or", path, default] => Some(format!("{{{{ .Values.{path} | default \"{default}\" }}}}")),
+        ["when", path, text] => Some(format!("{{{{ if .Values.{path} }}}}{text}{{{{ end }}}}")),
+        ["typha"] => Some("{{ if .Values.typha.enabled }}calico-typha{{ else }}none{{ end }}".to_owned()),
+        ["assign"] => Some(
+            "{{ if .Values.ipv6 }}\"assign_ipv4\": \"true\", \"assign_ipv6\": \"true\", {{ end }}".to_owned(),
+        ),
+        _ => None,
+    }
+}
+
+fn values(version: &str, registry: &str) -> String {
+    format!(
+        r#"# Made by `cargo xtask generate`. Names are those of Calico's charts where they have the value.
+
+# calico: the whole network. flannel: policy beside flannel (canal). none: policy beside another network.
+network: calico
+# kubernetes, or etcd: where Calico's data is.
+datastore: kubernetes
+# Whether packets between nodes go through VXLAN, without BGP; otherwise BGP, and IP in IP.
+vxlan: false
+# Whether the chart has the custom resource definitions. It brings them up to date with every upgrade; `helm uninstall`
+# deletes them, and Calico's data with them, unless this is false and they were applied by `tortie crds`.
+includeCRDs: true
+
+# Images are REGISTRY/node, cni, kube-controllers and typha.
+registry: {registry}
+version: {version}
+imagePullPolicy: IfNotPresent
+imagePullSecrets: []
+
+# The MTU of pods and tunnels; "0" for what fits the node.
+mtu: "0"
+# Whether pods have IPv6 addresses too.
+ipv6: false
+# The default pools, made when there are none. Empty: kubeadm's range, or 192.168.0.0/16.
+ipv4Pool:
+  cidr: ""
+  ipipMode: ""
+  vxlanMode: ""
+ipv6Pool:
+  cidr: ""
+# How a node's address is found, such as can-reach=10.0.0.1 or interface=eth.*; empty for the first one found.
+ipAutodetectionMethod: ""
+
+# Where the Kubernetes API is, where its service cannot be used.
+kubernetesServiceEndpoint:
+  host: ""
+  port: "443"
+
+cni:
+  binDir: /opt/cni/bin
+  confDir: /etc/cni/net.d
+
+# Figures for Prometheus; deploy/monitoring has what finds and shows them.
+metrics:
+  enabled: false
+
+node:
+  # Variables as Kubernetes writes them: a list of name and value (or valueFrom).
+  env: []
+  resources:
+    requests:
+      cpu: 250m
+  nodeSelector:
+    kubernetes.io/os: linux
+  tolerations:
+    - effect: NoSchedule
+      operator: Exists
+    - key: CriticalAddonsOnly
+      operator: Exists
+    - effect: NoExecute
+      operator: Exists
+  affinity: {{}}
+  updateStrategy:
+    type: RollingUpdate
+    rollingUpdate:
+      maxUnavailable: 1
+
+typha:
+  # Above 50 nodes; essential above 100.
+  enabled: false
+  replicas: 1
+  env: []
+  resources: {{}}
+  nodeSelector:
+    kubernetes.io/os: linux
+  tolerations:
+    - key: CriticalAddonsOnly
+      operator: Exists
+    - effect: NoSchedule
+      operator: Exists
+    - effect: NoExecute
+      operator: Exists
+  affinity: {{}}
+
+kubeControllers:
+  env: []
+  resources: {{}}
+  nodeSelector:
+    kubernetes.io/os: linux
+  tolerations:
+    - key: CriticalAddonsOnly
+      operator: Exists
+    - key: node-role.kubernetes.io/master
+      effect: NoSchedule
+    - key: node-role.kubernetes.io/control-plane
+      effect: NoSchedule
+  affinity: {{}}
+
+etcd:
+  endpoints: ""
+  # In base64.
+  tls:
+    ca: ""
+    crt: ""
+    key: ""
+
+flannel:
+  image: docker.io/flannel/flannel:v0.24.4
+  network: 10.244.0.0/16
+"#
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,93 @@
+//! Stored resources as the values of a feed: policies with their namespace and service-account selectors joined in,
+//! endpoints with parsed addresses, settings one by one.
+//!
+//! | resource | feed value | module |
+//! |---|---|---|
+//! | every policy kind, Profile rules | [`feed::Policy`](crate::feed::Policy), [`feed::Rule`](crate::feed::Rule) | [`policy`], [`rule`] |
+//! | WorkloadEndpoint, HostEndpoint | endpoints | [`endpoint`] |
+//! | NetworkSet, GlobalNetworkSet, IPPool, Tier | the same, parsed | [`set`] |
+//! | Node | settings, WireGuard keys, BGP settings | [`node`] |
+//!
+//! Nothing here fails. What cannot be read is told in [`Faults`], and the value that comes along is the one to fall
+//! back on when there is no earlier, readable version of it: it restricts at least as much as the user can have meant.
+//! Which of the two is used is decided by the caller, who knows what was there before.
+
+pub mod endpoint;
+pub mod node;
+pub mod policy;
+pub mod rule;
+pub mod salvage;
+mod selectors;
+pub mod set;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+/// One field that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Where it is in the object, such as `spec.ingress[0].source.nets[1]`.
+    pub path: String,
+    /// What is wrong with it, and what is done about it.
+    pub reason: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path, self.reason)
+    }
+}
+
+/// Everything about an object that could not be read. Empty for almost every object, and then free.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Faults(Vec<Fault>);
+
+impl Faults {
+    /// None yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whether everything could be read.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// One by one.
+    pub fn iter(&self) -> std::slice::Iter<'_, Fault> {
+        self.0.iter()
+    }
+
+    /// Notes a field that could not be read.
+    pub fn add(&mut self, path: impl Into<String>, reason: impl Into<String>) {
+        self.0.push(Fault { path: path.into(), reason: reason.into() });
+    }
+
+    /// Takes over other faults of the same object.
+    pub fn append(&mut self, mut other: Self) {
+        self.0.append(&mut other.0);
+    }
+
+    /// Takes over the faults of a part of the object that stands at `place`.
+    fn add_below(&mut self, place: &str, part: Self) {
+        for fault in part.0 {
+            self.0.push(Fault { path: format!("{place}.{}", fault.path), reason: fault.reason });
+        }
+    }
+}
+
+/// All faults in one sentence.
+impl fmt::Display for Faults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, fault) in self.0.iter().enumerate() {
+            if index > 0 {
+                f.write_str("; ")?;
+            }
+            fault.fmt(f)?;
+        }
+        Ok(())
+    }
+}

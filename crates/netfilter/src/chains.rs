@@ -1,0 +1,358 @@
+//! Which chains are wanted: those that are defined and that something leads to.
+//!
+//! Chains are defined for every policy, but only those that are reached from one of the kernel's own chains or from a map
+//! are programmed. A chain that something leads to and that nobody defined is wanted too, with unknown content: drivers
+//! make it one that drops. A chain can also be kept, which is as if something led to it. References are counted along
+//! wanted chains only, so that a group of chains that lead only to each other is not wanted.
+
+use messages::Text;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a chain is defined as. Where it leads to is asked when it begins or ceases to be wanted; nobody keeps a list, because
+/// many chains are defined in layers where nothing ever leads to them.
+pub(crate) trait Content {
+    /// The chains that it leads to, with repetitions.
+    fn targets(&self) -> Vec<Text>;
+}
+
+/// Defined chains, references between them, and which of them changed.
+#[derive(Clone, Debug)]
+pub(crate) struct Chains<C> {
+    definitions: BTreeMap<Text, C>,
+    references: BTreeMap<Text, usize>,
+    dirty: BTreeSet<Text>,
+    /// Something leads there, and nobody said what it is.
+    undefined: BTreeSet<Text>,
+    /// Wanted even where nothing leads there.
+    kept: BTreeSet<Text>,
+}
+
+impl<C> Default for Chains<C> {
+    fn default() -> Self {
+        Self {
+            definitions: BTreeMap::new(),
+            references: BTreeMap::new(),
+            dirty: BTreeSet::new(),
+            undefined: BTreeSet::new(),
+            kept: BTreeSet::new(),
+        }
+    }
+}
+
+/// What should be in the kernel under a chain's name.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Wanted<'a, C> {
+    /// This.
+    Defined(&'a C),
+    /// Something leads there, and nobody said what it is.
+    Undefined,
+    /// Nothing.
+    No,
+}
+
+impl<C: Content> Chains<C> {
+    /// Defines a chain, or defines it again.
+    pub(crate) fn define(&mut self, name: Text, content: C) {
+        let wanted = self.is_referenced(&name);
+        // The new ones first, so that what stays referenced is not taken for gone.
+        if wanted {
+            self.undefined.remove(&name);
+            self.dirty.insert(name.clone());
+            content.targets().iter().for_each(|target| self.reference(target));
+        }
+        let old = self.definitions.insert(name, content);
+        if let Some(old) = old.filter(|_| wanted) {
+            old.targets().iter().for_each(|target| self.dereference(target));
+        }
+    }
+
+    /// Whether a chain is wanted for as long as it is defined, even where nothing leads to it.
+    pub(crate) fn keep(&mut self, name: &Text, keep: bool) {
+        match keep {
+            true if self.kept.insert(name.clone()) => self.reference(name),
+            false if self.kept.remove(name) => self.dereference(name),
+            _ => {}
+        }
+    }
+
+    /// Takes a definition back. Nobody keeps the chain any more.
+    pub(crate) fn undefine(&mut self, name: &str) {
+        if let Some(name) = self.kept.take(name) {
+            self.dereference(&name);
+        }
+        let Some((name, old)) = self.definitions.remove_entry(name) else { return };
+        if self.is_referenced(&name) {
+            self.undefined.insert(name.clone());
+            self.dirty.insert(name);
+            old.targets().iter().for_each(|target| self.dereference(target));
+        }
+    }
+
+    /// Something leads to this chain.
+    pub(crate) fn reference(&mut self, name: &Text) {
+        if let Some(count) = self.references.get_mut(name) {
+            *count += 1;
+            return;
+        }
+        let name = self.known(name);
+        self.references.insert(name.clone(), 1);
+        self.dirty.insert(name.clone());
+        if !self.definitions.contains_key(&name) {
+            self.undefined.insert(name.clone());
+        }
+        for target in self.targets_of(&name) {
+            self.reference(&target);
+        }
+    }
+
+    /// The name as the definition has it: one text in memory and not several alike.
+    fn known(&self, name: &Text) -> Text {
+        self.definitions.get_key_value(name).map_or(name, |(known, _)| known).clone()
+    }
+
+    /// One less leads to this chain.
+    pub(crate) fn dereference(&mut self, name: &Text) {
+        let Some(count) = self.references.get_mut(name) else { return };
+        *count -= 1;
+        if *count == 0 {
+            self.references.remove(name);
+            self.undefined.remove(name);
+            self.dirty.insert(name.clone());
+            for target in self.targets_of(name) {
+                self.dereference(&target);
+            }
+        }
+    }
+
+    fn targets_of(&self, name: &str) -> Vec<Text> {
+        self.definitions.get(name).map(Content::targets).unwrap_or_default()
+    }
+
+    fn is_referenced(&self, name: &str) -> bool {
+        self.references.contains_key(name)
+    }
+
+    /// What should be under this name.
+    pub(crate) fn wanted(&self, name: &str) -> Wanted<'_, C> {
+        match (self.is_referenced(name), self.definitions.get(name)) {
+            (true, Some(content)) => Wanted::Defined(content),
+            (true, None) => Wanted::Undefined,
+            (false, _) => Wanted::No,
+        }
+    }
+
+    /// The content of a definition, wanted or not.
+    pub(crate) fn definition(&self, name: &str) -> Option<&C> {
+        self.definitions.get(name)
+    }
+
+    /// All definitions that are wanted.
+    pub(crate) fn all_wanted(&self) -> impl Iterator<Item = (&Text, &C)> {
+        self.references.keys().filter_map(|name| self.definitions.get_key_value(name))
+    }
+
+    /// The names of chains that are wanted and that nobody defined, in order.
+    pub(crate) fn undefined(&self) -> impl Iterator<Item = &Text> {
+        self.undefined.iter()
+    }
+
+    /// How many chains are wanted.
+    pub(crate) fn count(&self) -> usize {
+        self.references.len()
+    }
+
+    /// The chains that may have changed since they were programmed.
+    pub(crate) fn dirty(&self) -> &BTreeSet<Text> {
+        &self.dirty
+    }
+
+    /// Marks a chain as changed.
+    pub(crate) fn mark(&mut self, name: Text) {
+        self.dirty.insert(name);
+    }
+
+    /// A chain is programmed.
+    pub(crate) fn unmark(&mut self, name: &str) {
+        self.dirty.remove(name);
+    }
+
+    /// Everything that was marked is programmed.
+    pub(crate) fn clear_dirty(&mut self) {
+        self.dirty.clear();
+    }
+
+    /// `names` with each chain after those that it leads to, as far as that is possible.
+    pub(crate) fn targets_first<'a>(&'a self, names: impl IntoIterator<Item = &'a Text>) -> Vec<Text> {
+        let names: BTreeSet<&Text> = names.into_iter().collect();
+        let (mut visited, mut order) = (BTreeSet::new(), Vec::new());
+        for name in &names {
+            self.visit(name, &names, &mut visited, &mut order);
+        }
+        order
+    }
+
+    /// The steps from a chain to a target that close a circle, among chains that are wanted.
+    pub(crate) fn circles(&self) -> Vec<(Text, Text)> {
+        let (mut done, mut found) = (BTreeSet::new(), Vec::new());
+        for name in self.references.keys() {
+            self.follow(name, &mut Vec::new(), &mut done, &mut found);
+        }
+        found
+    }
+
+    fn follow(
+        &self,
+        name: &Text,
+        path: &mut Vec<Text>,
+        done: &mut BTreeSet<Text>,
+        found: &mut Vec<(Text, Text)>,
+    ) {
+        if done.contains(name) {
+            return;
+        }
+        path.push(name.clone());
+        for target in self.targets_of(name) {
+            if path.contains(&target) {
+                found.push((name.clone(), target));
+            } else {
+                self.follow(&target, path, done, found);
+            }
+        }
+        path.pop();
+        done.insert(name.clone());
+    }
+
+    fn visit(
+        &self,
+        name: &Text,
+        names: &BTreeSet<&Text>,
+        visited: &mut BTreeSet<Text>,
+        order: &mut Vec<Text>,
+    ) {
+        if !visited.insert(name.clone()) {
+            return;
+        }
+        for target in self.targets_of(name) {
+            self.visit(&target, names, visited, order);
+        }
+        if let Some(name) = names.get(name) {
+            order.push((*name).clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Chains, Content, Wanted};
+    use messages::Text;
+
+    #[derive(Debug, PartialEq)]
+    struct Leads(u8, Vec<Text>);
+
+    impl Content for Leads {
+        fn targets(&self) -> Vec<Text> {
+            self.1.clone()
+        }
+    }
+
+    fn text(name: &str) -> Text {
+        name.into()
+    }
+
+    fn wanted(chains: &Chains<Leads>) -> String {
+        chains.references.keys().map(|name| &**name).collect::<Vec<_>>().join(" ")
+    }
+
+    fn undefined(chains: &Chains<Leads>) -> String {
+        chains.undefined().map(|name| &**name).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn only_what_is_reached_is_wanted() {
+        let mut chains = Chains::default();
+        chains.define(text("policy"), Leads(1, vec![]));
+        chains.define(text("endpoint"), Leads(2, vec![text("policy"), text("profile")]));
+        assert_eq!((wanted(&chains).as_str(), chains.dirty().len()), ("", 0));
+        chains.reference(&text("endpoint"));
+        assert_eq!(wanted(&chains), "endpoint policy profile");
+        assert_eq!((chains.wanted("profile"), undefined(&chains).as_str()), (Wanted::Undefined, "profile"));
+        assert_eq!(chains.wanted("policy"), Wanted::Defined(&Leads(1, vec![])));
+        chains.clear_dirty();
+        chains.define(text("endpoint"), Leads(3, vec![text("policy")]));
+        assert_eq!(chains.dirty().iter().map(|name| &**name).collect::<Vec<_>>(), ["endpoint", "profile"]);
+        assert_eq!((chains.wanted("profile"), undefined(&chains).as_str()), (Wanted::No, ""));
+        chains.undefine("policy");
+        assert_eq!(undefined(&chains), "policy");
+        chains.define(text("policy"), Leads(1, vec![]));
+        assert_eq!(undefined(&chains), "");
+        chains.dereference(&text("endpoint"));
+        assert_eq!(wanted(&chains), "");
+        assert_eq!(chains.definition("policy"), Some(&Leads(1, vec![])));
+    }
+
+    #[test]
+    fn what_is_kept_is_wanted_until_its_definition_is_taken_back() {
+        let mut chains = Chains::default();
+        chains.define(text("policy"), Leads(1, vec![text("other")]));
+        for _ in 0..2 {
+            chains.keep(&text("policy"), true);
+            assert_eq!(
+                (wanted(&chains).as_str(), chains.wanted("policy")),
+                ("other policy", Wanted::Defined(&Leads(1, vec![text("other")])))
+            );
+        }
+        chains.keep(&text("policy"), false);
+        assert_eq!(wanted(&chains), "");
+        chains.keep(&text("policy"), true);
+        chains.reference(&text("policy"));
+        chains.keep(&text("policy"), false);
+        chains.keep(&text("policy"), false);
+        assert_eq!(wanted(&chains), "other policy", "something still leads there");
+        chains.keep(&text("policy"), true);
+        chains.dereference(&text("policy"));
+        chains.clear_dirty();
+        chains.undefine("policy");
+        assert_eq!((wanted(&chains).as_str(), undefined(&chains).as_str()), ("", ""));
+        assert!(chains.dirty().contains("policy"), "it is removed");
+        chains.define(text("policy"), Leads(1, vec![]));
+        assert_eq!(wanted(&chains), "", "a new one is not kept");
+    }
+
+    #[test]
+    fn a_circle_that_nothing_leads_to_is_not_wanted() {
+        let mut chains = Chains::default();
+        chains.define(text("a"), Leads(1, vec![text("b")]));
+        chains.define(text("b"), Leads(2, vec![text("a")]));
+        assert_eq!(wanted(&chains), "");
+        chains.undefine("a");
+        chains.undefine("nobody");
+        assert_eq!(wanted(&chains), "");
+    }
+
+    #[test]
+    fn circles_are_found_at_the_step_that_closes_them() {
+        let mut chains = Chains::default();
+        chains.define(text("a"), Leads(1, vec![text("b"), text("d")]));
+        chains.define(text("b"), Leads(2, vec![text("c")]));
+        chains.define(text("c"), Leads(3, vec![text("b"), text("d")]));
+        chains.define(text("d"), Leads(4, vec![]));
+        assert_eq!(chains.circles(), []);
+        chains.reference(&text("a"));
+        assert_eq!(chains.circles(), [(text("c"), text("b"))]);
+        chains.define(text("d"), Leads(4, vec![text("d")]));
+        assert_eq!(
+            chains.circles(),
+            [(text("d"), text("d")), (text("c"), text("b"))].into_iter().rev().collect::<Vec<_>>()
+        );
+    }
+
+    #[test]
+    fn targets_come_first() {
+        let mut chains = Chains::default();
+        chains.define(text("a"), Leads(1, vec![text("b"), text("c")]));
+        chains.define(text("b"), Leads(2, vec![text("c")]));
+        chains.define(text("c"), Leads(3, vec![]));
+        let names = [text("a"), text("b"), text("c")];
+        assert_eq!(chains.targets_first(&names), [text("c"), text("b"), text("a")]);
+    }
+}

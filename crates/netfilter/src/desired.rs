@@ -1,0 +1,277 @@
+//! What should be in a packet filter, as a value: what is wanted under each name, as far as it changed since a driver took it.
+//!
+//! The whole is the sum of all changes: each says what is under a name from now on, whatever was there. Drivers hold the
+//! whole together with what is in the kernel, so it is in memory once. A change costs as much as what it changes.
+
+use crate::driver::RuleDriver;
+use crate::ipsets::IpSetDriver;
+use delta::Changes;
+use messages::{IpSetMember, IpSetType, Text};
+use rules::tree::{Chain, KernelChain, Table, VerdictMap};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// A chain as it is wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WantedChain {
+    /// The chain.
+    pub chain: Chain,
+    /// Whether it is programmed even when nothing leads to it.
+    pub keep: bool,
+}
+
+/// What is wanted of a dispatch map.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MapChange {
+    /// All its entries.
+    Whole(BTreeMap<Text, Text>),
+    /// Some of its entries: interface and chain, or none.
+    Entries(BTreeMap<Text, Option<Text>>),
+}
+
+/// What is wanted of a set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SetChange {
+    /// All its members.
+    Whole(IpSetType, Vec<IpSetMember>),
+    /// Members that come and go.
+    Members {
+        /// Those that come.
+        added: BTreeSet<IpSetMember>,
+        /// Those that go.
+        removed: BTreeSet<IpSetMember>,
+    },
+    /// It is not wanted any more.
+    Gone,
+}
+
+/// What is wanted of rules of one family.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuleChanges {
+    /// Chains by layer and name.
+    pub chains: Changes<(Table, Text), WantedChain>,
+    /// What is put into the kernel's own chains.
+    pub hooks: BTreeMap<(Table, &'static str), KernelChain>,
+    /// Dispatch maps by layer and name.
+    pub maps: BTreeMap<(Table, Text), MapChange>,
+    /// The devices that the flow table covers, if that changed.
+    pub flow_devices: Option<BTreeSet<Text>>,
+}
+
+impl RuleChanges {
+    /// Defines a chain. It is programmed when something leads to it.
+    pub fn define(&mut self, layer: Table, chain: Chain) {
+        self.define_kept(layer, chain, false);
+    }
+
+    /// Defines a chain that may be programmed even when nothing leads to it.
+    pub fn define_kept(&mut self, layer: Table, chain: Chain, keep: bool) {
+        self.chains.set((layer, chain.name.clone()), Some(WantedChain { chain, keep }));
+    }
+
+    /// Defines chains of one layer.
+    pub fn define_all(&mut self, layer: Table, chains: impl IntoIterator<Item = Chain>) {
+        chains.into_iter().for_each(|chain| self.define(layer, chain));
+    }
+
+    /// Takes a definition back.
+    pub fn undefine(&mut self, layer: Table, name: Text) {
+        self.chains.set((layer, name), None);
+    }
+
+    /// Says what is put into one of the kernel's own chains.
+    pub fn set_hook(&mut self, layer: Table, hook: KernelChain) {
+        self.hooks.insert((layer, hook.name), hook);
+    }
+
+    /// Defines a dispatch map with all its entries.
+    pub fn set_map(&mut self, layer: Table, map: VerdictMap) {
+        self.maps.insert((layer, map.name), MapChange::Whole(map.entries));
+    }
+
+    /// Sets or, with `None`, removes one entry of a map.
+    pub fn set_map_entry(&mut self, layer: Table, map: &str, interface: &Text, chain: Option<Text>) {
+        let change = self.maps.entry((layer, map.into()));
+        match (change.or_insert_with(|| MapChange::Entries(BTreeMap::new())), chain) {
+            (MapChange::Whole(entries), Some(chain)) => _ = entries.insert(interface.clone(), chain),
+            (MapChange::Whole(entries), None) => _ = entries.remove(interface),
+            (MapChange::Entries(entries), chain) => _ = entries.insert(interface.clone(), chain),
+        }
+    }
+
+    /// Hands everything over to a driver; nothing is left.
+    pub fn hand_over(&mut self, driver: &mut (impl RuleDriver + ?Sized)) {
+        for ((layer, _), hook) in std::mem::take(&mut self.hooks) {
+            driver.set_kernel_chain(layer, hook);
+        }
+        for ((layer, name), wanted) in std::mem::take(&mut self.chains) {
+            match wanted {
+                Some(WantedChain { chain, keep }) => {
+                    driver.update_chain(layer, chain);
+                    driver.keep_chain(layer, &name, keep);
+                }
+                None => driver.remove_chain(layer, &name),
+            }
+        }
+        for ((layer, name), change) in std::mem::take(&mut self.maps) {
+            match change {
+                MapChange::Whole(entries) => driver.update_map(layer, VerdictMap { name, entries }),
+                MapChange::Entries(entries) => {
+                    for (interface, chain) in entries {
+                        driver.set_map_entry(layer, &name, &interface, chain.as_ref());
+                    }
+                }
+            }
+        }
+        if let Some(devices) = self.flow_devices.take() {
+            driver.set_flow_devices(Some(devices));
+        }
+    }
+}
+
+/// What is wanted of sets of one IP version, by their ids.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SetChanges(pub BTreeMap<Text, SetChange>);
+
+impl SetChanges {
+    /// Defines a set with all its members.
+    pub fn define(&mut self, id: &str, set_type: IpSetType, members: Vec<IpSetMember>) {
+        self.0.insert(id.into(), SetChange::Whole(set_type, members));
+    }
+
+    /// Changes the members of a set that was defined.
+    pub fn change(&mut self, id: &str, new: &[IpSetMember], old: &[IpSetMember]) {
+        let nothing = || SetChange::Members { added: BTreeSet::new(), removed: BTreeSet::new() };
+        match self.0.entry(id.into()).or_insert_with(nothing) {
+            SetChange::Whole(_, members) => {
+                members.retain(|member| !old.contains(member) && !new.contains(member));
+                members.extend(new);
+            }
+            SetChange::Members { added, removed } => {
+                for member in old {
+                    added.remove(member);
+                    removed.insert(*member);
+                }
+                for member in new {
+                    removed.remove(member);
+                    added.insert(*member);
+                }
+            }
+            SetChange::Gone => tracing::error!(set = id, "members of a set that is not wanted"),
+        }
+    }
+
+    /// Takes a set back.
+    pub fn remove(&mut self, id: &str) {
+        self.0.insert(id.into(), SetChange::Gone);
+    }
+
+    /// Hands everything over to a driver; nothing is left.
+    pub fn hand_over(&mut self, driver: &mut (impl IpSetDriver + ?Sized)) {
+        for (id, change) in std::mem::take(&mut self.0) {
+            match change {
+                SetChange::Whole(set_type, members) => driver.update_set(&id, set_type, &members),
+                SetChange::Members { added, removed } => {
+                    let [added, removed] = [added, removed].map(|one| one.into_iter().collect::<Vec<_>>());
+                    driver.update_members(&id, &added, &removed);
+                }
+                SetChange::Gone => driver.remove_set(&id),
+            }
+        }
+    }
+}
+
+/// One line for each change, for logs and tests.
+impl fmt::Display for RuleChanges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (layer, hook) in self.hooks.keys() {
+            writeln!(f, "+{layer} {hook}")?;
+        }
+        for ((layer, name), wanted) in self.chains.iter() {
+            match wanted {
+                Some(WantedChain { keep: false, .. }) => writeln!(f, "+{layer} {name}")?,
+                Some(WantedChain { keep: true, .. }) => writeln!(f, "+{layer} {name} (kept)")?,
+                None => writeln!(f, "-{layer} {name}")?,
+            }
+        }
+        for ((layer, name), change) in &self.maps {
+            match change {
+                MapChange::Whole(entries) => {
+                    let entries: Vec<&str> = entries.keys().map(|one| &**one).collect();
+                    writeln!(f, "+{layer} map {name}: {}", entries.join(" "))?;
+                }
+                MapChange::Entries(entries) => {
+                    for (interface, chain) in entries {
+                        let sign = if chain.is_some() { '+' } else { '-' };
+                        writeln!(f, "{sign}{layer} map {name}: {interface}")?;
+                    }
+                }
+            }
+        }
+        match &self.flow_devices {
+            Some(devices) => writeln!(f, "+flow table: {}", devices.len()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// One line for each change, for logs and tests.
+impl fmt::Display for SetChanges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (id, change) in &self.0 {
+            match change {
+                SetChange::Whole(_, members) => writeln!(f, "+set {id}: {} members", members.len())?,
+                SetChange::Members { added, removed } => {
+                    writeln!(f, "+set {id}: +{} -{} members", added.len(), removed.len())?;
+                }
+                SetChange::Gone => writeln!(f, "-set {id}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MapChange, RuleChanges, SetChange, SetChanges};
+    use messages::{IpSetMember, IpSetType};
+    use rules::tree::{Chain, Table, VerdictMap};
+    use std::collections::BTreeMap;
+
+    fn member(last: u8) -> IpSetMember {
+        IpSetMember::Ip([10, 0, 0, last].into())
+    }
+
+    #[test]
+    fn the_last_word_about_each_name_counts() {
+        let mut changes = RuleChanges::default();
+        changes.define(Table::Filter, Chain::new("a", vec![]));
+        changes.undefine(Table::Filter, "a".into());
+        changes.undefine(Table::Raw, "b".into());
+        changes.define_kept(Table::Raw, Chain::new("b", vec![]), true);
+        changes.set_map_entry(Table::Filter, "m", &"x".into(), Some("c".into()));
+        changes.set_map_entry(Table::Filter, "m", &"x".into(), None);
+        assert_eq!(changes.to_string(), "+raw b (kept)\n-filter a\n-filter map m: x\n");
+        let entries = BTreeMap::from([("y".into(), "c".into())]);
+        changes.set_map(Table::Filter, VerdictMap { name: "m".into(), entries });
+        changes.set_map_entry(Table::Filter, "m", &"z".into(), Some("d".into()));
+        let expected = BTreeMap::from([("y".into(), "c".into()), ("z".into(), "d".into())]);
+        assert_eq!(changes.maps[&(Table::Filter, "m".into())], MapChange::Whole(expected));
+    }
+
+    #[test]
+    fn members_are_added_up() {
+        let mut sets = SetChanges::default();
+        sets.change("s", &[member(1), member(2)], &[]);
+        sets.change("s", &[member(3)], &[member(1)]);
+        let expected =
+            SetChange::Members { added: [member(2), member(3)].into(), removed: [member(1)].into() };
+        assert_eq!(sets.0["s"], expected);
+        sets.define("s", IpSetType::Ip, vec![member(7)]);
+        sets.change("s", &[member(7), member(8)], &[]);
+        sets.change("s", &[], &[member(7)]);
+        assert_eq!(sets.0["s"], SetChange::Whole(IpSetType::Ip, vec![member(8)]));
+        sets.remove("s");
+        assert_eq!(sets.to_string(), "-set s\n");
+    }
+}

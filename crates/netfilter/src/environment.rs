@@ -1,0 +1,180 @@
+//! What the host can do, and which packet filter it uses: versions, features, nftables or iptables.
+//!
+//! Decisions are pure functions of what was found; functions that look have `look` or `find` in their names. A version that
+//! cannot be read counts as an old one without any optional feature.
+
+use crate::iptables::parse_version;
+use netlink::netfilter::{Result, nft};
+use rules::Features;
+use std::collections::BTreeMap;
+use std::process::Command;
+
+/// A version of three numbers.
+pub type Version = (u32, u32, u32);
+
+/// From this version on `iptables-restore` knows the lock, and then insists on it.
+const RESTORE_KNOWS_LOCK: Version = (1, 6, 2);
+
+/// What is known about the host's tools and kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Environment {
+    /// What rules may use.
+    pub features: Features,
+    /// Whether `iptables-restore` knows the lock that iptables programs share, and so insists on it.
+    pub restore_supports_lock: bool,
+}
+
+/// The version in a kernel's release, such as `6.1.0-13-amd64`.
+#[must_use]
+pub fn parse_kernel_release(release: &str) -> Option<Version> {
+    let mut numbers = release.trim().split(['.', '-', '+', '_']).map(|part| part.parse::<u32>().ok());
+    Some((numbers.next()??, numbers.next()??, numbers.next().flatten().unwrap_or(0)))
+}
+
+/// The features of these versions. Without iptables, nftables is used and only the kernel counts.
+#[must_use]
+pub fn features(iptables: Option<Version>, kernel: Option<Version>) -> Features {
+    let kernel = kernel.unwrap_or((3, 10, 0));
+    let iptables_has = |version: Version| iptables.is_none_or(|iptables| iptables >= version);
+    Features {
+        masquerade_random_fully: iptables_has((1, 6, 2)) && kernel >= (3, 14, 0),
+        snat_random_fully: iptables_has((1, 6, 0)) && kernel >= (3, 14, 0),
+        nflog_size: kernel >= (4, 8, 0),
+    }
+}
+
+/// Follows the setting `FeatureDetectOverride`; returns what could not be understood.
+pub fn override_features(environment: &mut Environment, overrides: &BTreeMap<String, String>) -> Vec<String> {
+    let mut unknown = Vec::new();
+    for (name, value) in overrides {
+        let place = match name.as_str() {
+            "SNATFullyRandom" => &mut environment.features.snat_random_fully,
+            "MASQFullyRandom" => &mut environment.features.masquerade_random_fully,
+            "NFLogSize" => &mut environment.features.nflog_size,
+            "RestoreSupportsLock" => &mut environment.restore_supports_lock,
+            _ => {
+                unknown.push(format!("{name} is not a feature"));
+                continue;
+            }
+        };
+        match value.to_ascii_lowercase().as_str() {
+            "1" | "t" | "true" => *place = true,
+            "0" | "f" | "false" => *place = false,
+            _ => unknown.push(format!("{name}: {value} is neither true nor false")),
+        }
+    }
+    unknown
+}
+
+/// Looks at the host. `with_iptables` says whether iptables programs the rules, so that its version counts.
+#[must_use]
+pub fn look(with_iptables: bool) -> Environment {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let kernel = parse_kernel_release(&release);
+    let iptables = with_iptables.then(|| {
+        let printed = Command::new("iptables").arg("--version").output();
+        let printed = printed.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+        parse_version(&printed.unwrap_or_default()).unwrap_or((1, 4, 7))
+    });
+    let features = features(iptables, kernel);
+    let restore_supports_lock = iptables.is_some_and(|version| version >= RESTORE_KNOWS_LOCK);
+    tracing::info!(?kernel, ?iptables, ?features, restore_supports_lock, "features of this host");
+    Environment { features, restore_supports_lock }
+}
+
+/// Whether nftables programs the rules, by the setting `NFTablesMode`: `Enabled`, `Disabled`, or `Auto`, which follows
+/// kube-proxy.
+///
+/// # Errors
+/// When kube-proxy's tables have to be looked for and cannot be.
+pub fn uses_nftables(mode: &str, find_kube_proxy: impl FnOnce() -> Result<bool>) -> Result<bool> {
+    let (nftables, reason) = match mode.to_ascii_lowercase().as_str() {
+        "enabled" => (true, "by setting"),
+        "disabled" => (false, "by setting"),
+        _ => match find_kube_proxy()? {
+            true => (true, "kube-proxy uses nftables"),
+            false => (false, "no kube-proxy with nftables found: iptables"),
+        },
+    };
+    tracing::info!(mode, nftables, reason, "packet filter chosen");
+    Ok(nftables)
+}
+
+/// Whether kube-proxy has a table with chains in nftables.
+///
+/// # Errors
+/// When nftables cannot be asked.
+pub fn find_kube_proxy_nftables() -> Result<bool> {
+    let mut client = nft::Client::open()?;
+    for family in [nft::Family::Ip, nft::Family::Ip6] {
+        match client.has_chains(family, "kube-proxy") {
+            Ok(false) => {}
+            // A kernel without nftables has no table of anybody.
+            Err(error) if error.refusal().is_some() => tracing::debug!(%error, "nftables cannot be asked"),
+            found => return found,
+        }
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Environment, features, override_features, parse_kernel_release, uses_nftables};
+    use rules::Features;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn releases_are_understood() {
+        let cases = [
+            ("6.18.44-fc-v445\n", Some((6, 18, 44))),
+            ("4.18.0-305.el8.x86_64", Some((4, 18, 0))),
+            ("5.10+", Some((5, 10, 0))),
+            ("6.1-rc3", Some((6, 1, 0))),
+            ("", None),
+            ("six", None),
+        ];
+        for (release, expected) in cases {
+            assert_eq!(parse_kernel_release(release), expected, "{release}");
+        }
+    }
+
+    #[test]
+    fn features_come_with_versions() {
+        let all = Features { masquerade_random_fully: true, snat_random_fully: true, nflog_size: true };
+        assert_eq!(features(Some((1, 8, 9)), Some((6, 1, 0))), all);
+        assert_eq!(features(None, Some((6, 1, 0))), all);
+        assert!(!features(Some((1, 6, 1)), Some((6, 1, 0))).masquerade_random_fully);
+        assert!(features(Some((1, 6, 1)), Some((6, 1, 0))).snat_random_fully);
+        assert!(!features(Some((1, 8, 9)), Some((4, 7, 9))).nflog_size);
+        assert!(!features(Some((1, 8, 9)), None).snat_random_fully, "an unknown kernel is an old one");
+    }
+
+    #[test]
+    fn settings_override_what_was_found() {
+        let mut environment = Environment { features: Features::default(), restore_supports_lock: false };
+        let overrides = [
+            ("MASQFullyRandom", "false"),
+            ("RestoreSupportsLock", "T"),
+            ("NFLogSize", "maybe"),
+            ("Magic", "true"),
+        ];
+        let overrides: BTreeMap<String, String> =
+            overrides.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let unknown = override_features(&mut environment, &overrides);
+        assert_eq!(unknown, ["Magic is not a feature", "NFLogSize: maybe is neither true nor false"]);
+        assert!(!environment.features.masquerade_random_fully && environment.restore_supports_lock);
+        assert!(environment.features.nflog_size);
+    }
+
+    #[test]
+    fn the_setting_decides_and_auto_follows_kube_proxy() {
+        for (mode, kube_proxy, expected) in [
+            ("Enabled", false, true),
+            ("Disabled", true, false),
+            ("Auto", true, true),
+            ("auto", false, false),
+        ] {
+            assert_eq!(uses_nftables(mode, || Ok(kube_proxy)), Ok(expected), "{mode} {kube_proxy}");
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! The iptables driver: chains of our own in the four tables of a family, and hooks in the kernel's chains.
+//!
+//! Tables are read with `iptables-save`, or from the kernel itself where that is nftables beneath, compared by the hash in
+//! each rule's comment, and changed with one `iptables-restore --noflush` per table and apply. Rules of others are neither
+//! kept in memory nor touched. A driver that is told nothing removes everything of ours: that is how the variant that is
+//! not used is cleaned.
+//!
+//! These two programs are the only ones that are started, and only in this mode.
+
+mod backend;
+mod commands;
+mod look;
+mod plan;
+mod save;
+mod table;
+
+#[cfg(test)]
+pub(crate) mod tests;
+
+pub use backend::{Backend, Found, choose, parse_version, probe};
+pub use commands::{CommandFailed, Commands, Programs};
+pub use table::TableMetrics;
+
+use crate::driver::{Applied, ApplyError, DriverFigure, RuleDriver, number, total};
+use crate::refused::{Refused, SetFaults};
+use api::ChainInsert;
+use messages::Text;
+use netlink::netfilter::nft;
+use rules::tree::{Chain, IpVersion, KernelChain, Table, VerdictMap};
+use std::time::{Duration, Instant};
+use table::TableDriver;
+
+/// What a driver is set to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The variant that the commands are of.
+    pub backend: Backend,
+    /// Where hooks go.
+    pub insert_mode: ChainInsert,
+    /// How often tables are read again without a reason; `None` for never.
+    pub refresh: Option<Duration>,
+    /// How soon after a write the table is looked at, to find what another program wrote over it.
+    pub post_write_check: Duration,
+}
+
+/// A driver that removes what is ours from a variant that is not used (any more); apply it once. `None` where there can be
+/// nothing of ours: its programs are not installed, or its modules are not loaded and asking would load them.
+#[must_use]
+pub fn cleaner(version: IpVersion, backend: Backend, lock: Option<Duration>) -> Option<Driver<Programs>> {
+    if !backend.is_available(version) || !backend::may_be_asked(backend, version) {
+        return None;
+    }
+    let settings = Settings {
+        backend,
+        insert_mode: ChainInsert::Insert,
+        refresh: None,
+        post_write_check: Duration::from_secs(5),
+    };
+    Some(Driver::new(Programs::new(version, backend, lock), version, &settings))
+}
+
+/// The driver of one family's tables.
+#[derive(Debug)]
+pub struct Driver<C> {
+    commands: C,
+    version: IpVersion,
+    backend: Backend,
+    tables: Vec<(Table, TableDriver)>,
+}
+
+impl<C: Commands> Driver<C> {
+    /// A driver that wants nothing of ours to be in any table.
+    pub fn new(commands: C, version: IpVersion, settings: &Settings) -> Self {
+        let tables = Table::ALL.into_iter().map(|layer| (layer, TableDriver::new(layer, settings))).collect();
+        Self { commands, version, backend: settings.backend, tables }
+    }
+
+    /// The IP version.
+    #[must_use]
+    pub fn version(&self) -> IpVersion {
+        self.version
+    }
+
+    /// The helper programs.
+    pub fn commands(&mut self) -> &mut C {
+        &mut self.commands
+    }
+
+    /// The counters of a table.
+    #[must_use]
+    pub fn metrics(&self, layer: Table) -> TableMetrics {
+        self.tables
+            .iter()
+            .find(|(one, _)| *one == layer)
+            .map(|(_, table)| table.metrics())
+            .unwrap_or_default()
+    }
+
+    /// The nftables tables in which changes by others can be seen as they happen ([`netlink::netfilter::watch`]); none with
+    /// the older variant, whose changes the kernel does not announce.
+    #[must_use]
+    pub fn watched(&self) -> Vec<nft::Table> {
+        match self.backend {
+            Backend::Legacy => Vec::new(),
+            Backend::Nft => Table::ALL.iter().map(|layer| look::table(self.version, *layer)).collect(),
+        }
+    }
+
+    fn table(&mut self, layer: Table) -> Option<&mut TableDriver> {
+        self.tables.iter_mut().find(|(one, _)| *one == layer).map(|(_, table)| table)
+    }
+}
+
+impl<C: Commands> RuleDriver for Driver<C> {
+    fn update_chain(&mut self, layer: Table, chain: Chain) {
+        if let Some(table) = self.table(layer) {
+            table.update_chain(chain);
+        }
+    }
+
+    fn keep_chain(&mut self, layer: Table, name: &Text, keep: bool) {
+        if let Some(table) = self.table(layer) {
+            table.keep_chain(name, keep);
+        }
+    }
+
+    fn remove_chain(&mut self, layer: Table, name: &str) {
+        if let Some(table) = self.table(layer) {
+            table.remove_chain(name);
+        }
+    }
+
+    fn set_kernel_chain(&mut self, layer: Table, chain: KernelChain) {
+        if let Some(table) = self.table(layer) {
+            table.set_hook(chain);
+        }
+    }
+
+    fn update_map(&mut self, _: Table, _: VerdictMap) {}
+
+    fn set_map_entry(&mut self, _: Table, _: &str, _: &Text, _: Option<&Text>) {}
+
+    fn remove_map(&mut self, _: Table, _: &str) {}
+
+    fn invalidate(&mut self) {
+        self.tables.iter_mut().for_each(|(_, table)| table.invalidate());
+    }
+
+    fn undisturbed(&mut self) {
+        // Of the older variant nobody can know.
+        if self.backend == Backend::Nft {
+            self.tables.iter_mut().for_each(|(_, table)| table.undisturbed());
+        }
+    }
+
+    fn set_faults(&mut self, faults: &SetFaults) {
+        self.tables.iter_mut().for_each(|(_, table)| table.set_faults(faults));
+    }
+
+    fn retry_refused(&mut self) {
+        self.tables.iter_mut().for_each(|(_, table)| table.retry_refused());
+    }
+
+    fn apply(&mut self, now: Instant) -> Result<Applied, ApplyError> {
+        let mut applied = Applied::default();
+        let mut failure = None;
+        for (_, table) in &mut self.tables {
+            match table.apply(&mut self.commands, now) {
+                Ok(wrote) => applied.wrote |= wrote,
+                // The other tables are brought there all the same.
+                Err(error) => failure = failure.or(Some(error)),
+            }
+            let again = table.again_in(now);
+            applied.again_in = applied.again_in.into_iter().chain(again).min();
+        }
+        failure.map_or(Ok(applied), Err)
+    }
+
+    fn refused(&self) -> Vec<Refused> {
+        let mut all = Vec::new();
+        self.tables.iter().for_each(|(_, table)| table.refused(&mut all));
+        all.sort();
+        all
+    }
+
+    fn figures(&self) -> Vec<DriverFigure> {
+        let mut figures = Vec::new();
+        for layer in Table::ALL {
+            let metrics = self.metrics(layer);
+            let labels = format!("ip_version=\"{}\",table=\"{layer}\"", self.version());
+            figures.extend([
+                ("felix_iptables_chains", labels.clone(), number(metrics.chains)),
+                ("felix_iptables_rules", labels.clone(), number(metrics.rules)),
+                ("felix_iptables_lines_executed", labels, total(metrics.lines)),
+                ("felix_iptables_save_calls", String::new(), total(metrics.save_calls)),
+                ("felix_iptables_save_errors", String::new(), total(metrics.save_errors)),
+                ("felix_iptables_restore_calls", String::new(), total(metrics.restore_calls)),
+                ("felix_iptables_restore_errors", String::new(), total(metrics.restore_errors)),
+            ]);
+        }
+        figures
+    }
+}

@@ -1,0 +1,334 @@
+//! What the kernel or its helper would not take, and what is in the kernel instead.
+//!
+//! One refusal never stops the rest: the driver narrows a refused batch down to the rules at fault. A rule that only
+//! lets pass, logs or translates is left out; any other is replaced by one that drops whatever gets that far, so that
+//! what it would have restricted stays restricted. All of it is reported by name, and tried again by a clock of its own.
+
+use messages::Text;
+use rules::tree::{Action, Match, Rule, Table};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// The comment of the rule that drops in the place of one that was refused.
+const INSTEAD: &str = "Refused by the kernel: dropped instead";
+/// Why a rule that closes a circle is refused.
+pub(crate) const CIRCLE: &str = "the rule leads back to a chain that leads here";
+/// Why a chain that nobody defined is closed.
+pub(crate) const NOT_DEFINED: &str = "rules lead to this chain, and it is not defined";
+/// The comment of the rule in a chain that nobody defined.
+const UNDEFINED: &str = "Chain is not defined: dropped instead";
+
+/// Something that is not in the kernel as it should be.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Refused {
+    /// Which layer; `None` for sets.
+    pub layer: Option<Table>,
+    /// The chain, set or map.
+    pub name: Text,
+    /// Which rule, member or entry; `None` for all of it.
+    pub part: Option<Part>,
+    /// Why.
+    pub reason: String,
+}
+
+/// A part of a chain, set or map.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// The rule at this place, counted from 0, and its text.
+    Rule(usize, String),
+    /// A member of a set.
+    Member(String),
+    /// An entry of a map.
+    Entry(String),
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(layer) = self.layer {
+            write!(f, "{layer} ")?;
+        }
+        self.name.fmt(f)?;
+        match &self.part {
+            Some(Part::Rule(index, text)) => write!(f, " rule {} `{text}`", index + 1)?,
+            Some(Part::Member(member)) => write!(f, " member {member}")?,
+            Some(Part::Entry(entry)) => write!(f, " entry {entry}")?,
+            None => {}
+        }
+        write!(f, ": {}", self.reason)
+    }
+}
+
+/// How much of a chain is not programmed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Closed {
+    /// Rules that are left out.
+    left_out: BTreeSet<usize>,
+    /// The rule from which on everything is dropped.
+    cut: Option<usize>,
+    /// The chain itself cannot be made.
+    pub(crate) absent: bool,
+    /// Why, rule by rule.
+    pub(crate) reasons: Vec<(Option<usize>, String)>,
+}
+
+impl Closed {
+    /// A chain that cannot be made at all.
+    pub(crate) fn without_chain(reason: String) -> Self {
+        Self { absent: true, reasons: vec![(None, reason)], ..Self::default() }
+    }
+
+    /// Takes note of a refused rule; false when that changes nothing any more, so that trying again is of no use.
+    pub(crate) fn refuse(
+        &mut self,
+        layer: Table,
+        rules: &[Rule],
+        place: Option<usize>,
+        reason: String,
+    ) -> bool {
+        let Some(index) = place.map(|place| self.original_index(place)) else {
+            // The chain as a whole: everything is dropped. Translation cannot drop; there the chain becomes empty. A chain
+            // that cannot even drop is not a fault of its rules, and never a reason to take it away.
+            let changed = if layer == Table::Nat {
+                let before = self.left_out.len();
+                self.left_out = (0..rules.len()).collect();
+                self.left_out.len() != before
+            } else {
+                self.cut.replace(0) != Some(0)
+            };
+            if changed {
+                self.reasons.push((None, reason));
+            }
+            return changed;
+        };
+        let harmless =
+            layer == Table::Nat || rules.get(index).is_none_or(|rule| lets_pass(rule.action.as_ref()));
+        let changed = if harmless {
+            self.left_out.insert(index)
+        } else {
+            let lower = self.cut.is_none_or(|cut| index < cut);
+            self.cut = self.cut.map_or(Some(index), |cut| Some(cut.min(index)));
+            lower
+        };
+        if changed {
+            self.reasons.push((Some(index), reason));
+        }
+        changed
+    }
+
+    /// The place among the chain's own rules of the rule that was written at this place.
+    fn original_index(&self, place: usize) -> usize {
+        (0..).filter(|index| !self.left_out.contains(index)).nth(place).unwrap_or(place)
+    }
+
+    /// The same, with everything dropped from this rule on.
+    pub(crate) fn cut_from(&self, index: usize) -> Self {
+        Self { cut: Some(self.cut.map_or(index, |cut| cut.min(index))), ..self.clone() }
+    }
+
+    /// What is written in the place of these rules.
+    pub(crate) fn body(&self, rules: &[Rule]) -> Vec<Rule> {
+        let end = self.cut.unwrap_or(rules.len()).min(rules.len());
+        let mut body: Vec<Rule> = rules[..end]
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| !self.left_out.contains(index))
+            .map(|(_, rule)| rule.clone())
+            .collect();
+        if self.cut.is_some() {
+            body.push(drop_rule(INSTEAD));
+        }
+        body
+    }
+}
+
+/// How a set in the kernel differs from what it should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SetFault {
+    /// Only members are missing.
+    Lacks,
+    /// It may also hold what it should not, or be of another kind.
+    Differs,
+}
+
+/// The sets that are not as they should be. Rules that would let through because of that are closed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SetFaults {
+    /// The sets, by the kernel's names.
+    pub sets: BTreeMap<Text, SetFault>,
+    /// The bit of the mark by which rules of policies let pass.
+    pub accept: u32,
+}
+
+impl SetFaults {
+    /// The first of these rules that does other than it should in a way that may let packets through, and its set. `kernel`
+    /// is the kernel's name for a set.
+    pub(crate) fn first(
+        &self,
+        layer: Table,
+        rules: &[Rule],
+        kernel: impl Fn(&Text) -> Text,
+    ) -> Option<(usize, Text)> {
+        // Translation lets nothing through.
+        if self.sets.is_empty() || layer == Table::Nat {
+            return None;
+        }
+        rules.iter().enumerate().find_map(|(index, rule)| {
+            let set = rule.matches.iter().find_map(|one| self.is_unsafe(rule, one, &kernel))?;
+            Some((index, set))
+        })
+    }
+
+    fn is_unsafe(&self, rule: &Rule, one: &Match, kernel: &impl Fn(&Text) -> Text) -> Option<Text> {
+        let (Match::IpSet { name, negated, .. } | Match::IpPortSet { name, negated, .. }) = one else {
+            return None;
+        };
+        let name = kernel(name);
+        let fault = *self.sets.get(&name)?;
+        let harmless = match rule.action.as_ref() {
+            Some(Action::Log { .. } | Action::NfLog { .. } | Action::SetDscp(_)) => true,
+            Some(Action::SetMark(bit)) if *bit == self.accept => !negated && fault == SetFault::Lacks,
+            action => lets_pass(action) && !negated && fault == SetFault::Lacks,
+        };
+        (!harmless).then_some(name)
+    }
+
+    /// Whether any of these rules names one of the sets.
+    pub(crate) fn concern(&self, rules: &[Rule], kernel: impl Fn(&Text) -> Text) -> bool {
+        rules.iter().flat_map(|rule| &rule.matches).any(|one| match one {
+            Match::IpSet { name, .. } | Match::IpPortSet { name, .. } => {
+                self.sets.contains_key(&kernel(name))
+            }
+            _ => false,
+        })
+    }
+
+    /// Why a rule is closed.
+    pub(crate) fn reason(set: &str) -> String {
+        format!("the set {set} is not as it should be in the kernel")
+    }
+}
+
+/// Whether leaving the rule out lets no packet pass that would not pass with it.
+fn lets_pass(action: Option<&Action>) -> bool {
+    matches!(
+        action,
+        Some(
+            Action::Accept
+                | Action::Log { .. }
+                | Action::NfLog { .. }
+                | Action::NoTrack
+                | Action::FlowOffload
+                | Action::SetDscp(_)
+        )
+    )
+}
+
+fn drop_rule(comment: &str) -> Rule {
+    Rule { matches: Vec::new(), action: Some(Action::Drop), comments: vec![comment.into()] }
+}
+
+/// What is in a chain that something leads to and nobody defined. Translation cannot drop; there nothing is done.
+pub(crate) fn undefined_body(layer: Table) -> Vec<Rule> {
+    if layer == Table::Nat { Vec::new() } else { vec![drop_rule(UNDEFINED)] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::SetFault::{Differs, Lacks};
+    use super::{Closed, SetFaults};
+    use rules::tree::{Action, Match, Rule, Table};
+
+    fn rule(action: Action) -> Rule {
+        Rule { matches: Vec::new(), action: Some(action), comments: Vec::new() }
+    }
+
+    fn actions(rules: &[Rule]) -> Vec<String> {
+        rules.iter().map(|rule| format!("{:?}", rule.action.as_ref().expect("an action"))).collect()
+    }
+
+    #[test]
+    fn from_a_refused_rule_on_everything_is_dropped() {
+        let rules = [rule(Action::SetMark(1)), rule(Action::ClearMark(2)), rule(Action::Accept)];
+        let mut closed = Closed::default();
+        assert!(closed.refuse(Table::Filter, &rules, Some(1), "no".into()));
+        assert_eq!(actions(&closed.body(&rules)), ["SetMark(1)", "Drop"]);
+        assert!(
+            !closed.refuse(Table::Filter, &rules, Some(1), "no".into()),
+            "nothing is gained by trying again"
+        );
+        assert!(closed.refuse(Table::Filter, &rules, Some(0), "no".into()));
+        assert_eq!(actions(&closed.body(&rules)), ["Drop"]);
+    }
+
+    #[test]
+    fn rules_that_only_let_pass_are_left_out() {
+        let rules =
+            [rule(Action::Accept), rule(Action::Log { prefix: "x".into() }), rule(Action::SetMark(1))];
+        let mut closed = Closed::default();
+        assert!(closed.refuse(Table::Filter, &rules, Some(0), "no".into()));
+        // What is now the first rule was the second one.
+        assert!(closed.refuse(Table::Filter, &rules, Some(0), "no".into()));
+        assert_eq!(actions(&closed.body(&rules)), ["SetMark(1)"]);
+        assert!(closed.refuse(Table::Filter, &rules, Some(0), "no".into()));
+        assert_eq!(actions(&closed.body(&rules)), ["Drop"]);
+        assert_eq!(
+            closed.reasons.iter().map(|(index, _)| *index).collect::<Vec<_>>(),
+            [Some(0), Some(1), Some(2)]
+        );
+    }
+
+    #[test]
+    fn rules_with_a_wrong_set_are_closed_unless_they_only_let_pass() {
+        const ACCEPT: u32 = 8;
+        let with = |negated, action| {
+            let set = Match::IpSet { end: rules::tree::End::Source, name: "s".into(), negated };
+            Rule { matches: vec![set], action: Some(action), comments: Vec::new() }
+        };
+        let first = |fault, layer, rule: Rule| {
+            let faults = SetFaults { sets: [("s".into(), fault)].into(), accept: ACCEPT };
+            let other = Rule { matches: vec![], action: Some(Action::Drop), comments: vec![] };
+            faults.first(layer, &[other, rule], Clone::clone).map(|(index, _)| index)
+        };
+        for (fault, negated, action, closed) in [
+            (Lacks, false, Action::SetMark(ACCEPT), false),
+            (Lacks, true, Action::SetMark(ACCEPT), true),
+            (Differs, false, Action::SetMark(ACCEPT), true),
+            (Lacks, false, Action::Accept, false),
+            (Lacks, false, Action::SetMark(ACCEPT << 1), true),
+            (Lacks, false, Action::Drop, true),
+            (Lacks, true, Action::Drop, true),
+            (Lacks, false, Action::ClearMark(ACCEPT), true),
+            (Lacks, false, Action::Return, true),
+            (Lacks, false, Action::Jump("cali-x".into()), true),
+            (Differs, true, Action::Log { prefix: "x".into() }, false),
+        ] {
+            let found = first(fault, Table::Filter, with(negated, action.clone()));
+            assert_eq!(found, closed.then_some(1), "{fault:?} {negated} {action:?}");
+            assert_eq!(first(fault, Table::Nat, with(negated, action)), None);
+        }
+        let faults = SetFaults { sets: [("other".into(), Differs)].into(), accept: ACCEPT };
+        assert_eq!(faults.first(Table::Filter, &[with(false, Action::Drop)], Clone::clone), None);
+    }
+
+    #[test]
+    fn translations_are_left_out() {
+        let rules = [rule(Action::Masquerade { ports: None, random_fully: true }), rule(Action::Return)];
+        let mut closed = Closed::default();
+        assert!(closed.refuse(Table::Nat, &rules, Some(0), "no".into()));
+        assert_eq!(actions(&closed.body(&rules)), ["Return"]);
+    }
+
+    #[test]
+    fn a_chain_that_is_refused_as_a_whole_drops_and_is_never_left_away() {
+        let rules = [rule(Action::Accept)];
+        let mut closed = Closed::default();
+        assert!(closed.refuse(Table::Filter, &rules, None, "no".into()));
+        for _ in 0..3 {
+            assert!(
+                !closed.refuse(Table::Filter, &rules, None, "no".into()),
+                "there is nothing left to close"
+            );
+            assert_eq!((actions(&closed.body(&rules)), closed.absent), (vec!["Drop".to_owned()], false));
+        }
+    }
+}

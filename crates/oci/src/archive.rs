@@ -1,0 +1,145 @@
+//! Layers and images put into one archive.
+
+use crate::sum;
+use anyhow::{Context as _, Result};
+use flate2::{Compression, GzBuilder};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use tar::{Builder, EntryType, Header};
+
+const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
+const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
+const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+/// What does not change has no date of its own.
+const CREATED: &str = "1970-01-01T00:00:00Z";
+
+/// One image: which layers, and what it does when it is started without a word.
+#[derive(Clone, Debug, Default)]
+pub struct Image<'a> {
+    /// The whole reference, such as `quay.io/tortie/node:v1`.
+    pub reference: String,
+    /// Which of the archive's layers it has, lowest first.
+    pub layers: Vec<usize>,
+    /// The program, and words that always stand behind it.
+    pub entry_point: Vec<&'a str>,
+    /// Replaced by the arguments of a manifest.
+    pub command: Vec<&'a str>,
+    /// The user, in numbers: `runAsNonRoot` cannot judge a name.
+    pub user: &'a str,
+    /// Variables, as `NAME=value`.
+    pub environment: Vec<&'a str>,
+    /// The working folder.
+    pub folder: &'a str,
+    /// What people see about it.
+    pub labels: BTreeMap<&'a str, String>,
+}
+
+/// How hard layers are compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effort {
+    /// For what is published.
+    Best,
+    /// For what is used once.
+    Fast,
+}
+
+/// The files of the archive by path.
+type Files = BTreeMap<String, Vec<u8>>;
+
+/// Writes the archive.
+///
+/// # Errors
+/// When an image names a layer that is not there.
+pub fn write(layers: &[Vec<u8>], images: &[Image<'_>], effort: Effort) -> Result<Vec<u8>> {
+    let mut files = Files::new();
+    let mut packed = Vec::new();
+    for layer in layers {
+        let level = if effort == Effort::Best { Compression::best() } else { Compression::fast() };
+        let mut gzip = GzBuilder::new().mtime(0).write(Vec::new(), level);
+        gzip.write_all(layer)?;
+        packed.push((format!("sha256:{}", sum(layer)), blob(&mut files, LAYER, gzip.finish()?)));
+    }
+    let mut manifests = Vec::new();
+    let mut for_docker = Vec::new();
+    for image in images {
+        let layers = image.layers.iter().map(|index| packed.get(*index));
+        let layers =
+            layers.collect::<Option<Vec<_>>>().context("an image names a layer that is not there")?;
+        let differences: Vec<&str> = layers.iter().map(|(difference, _)| difference.as_str()).collect();
+        let config = serde_json::to_vec(&configuration(image, &differences))?;
+        let config = blob(&mut files, CONFIG, config);
+        let manifest = json!({
+            "schemaVersion": 2, "mediaType": MANIFEST, "config": config.value(),
+            "layers": layers.iter().map(|(_, layer)| layer.value()).collect::<Vec<_>>(),
+        });
+        let mut entry = blob(&mut files, MANIFEST, serde_json::to_vec(&manifest)?).value();
+        let tag = image.reference.rsplit_once(':').map_or("latest", |(_, tag)| tag);
+        entry["annotations"] = json!({
+            "io.containerd.image.name": image.reference,
+            "org.opencontainers.image.ref.name": tag,
+        });
+        entry["platform"] = json!({"architecture": "amd64", "os": "linux"});
+        manifests.push(entry);
+        let paths: Vec<String> = layers.iter().map(|(_, layer)| layer.path()).collect();
+        for_docker.push(json!({"Config": config.path(), "RepoTags": [image.reference], "Layers": paths}));
+    }
+    let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": manifests});
+    files.insert("index.json".to_owned(), serde_json::to_vec(&index)?);
+    files.insert("manifest.json".to_owned(), serde_json::to_vec(&for_docker)?);
+    files.insert("oci-layout".to_owned(), br#"{"imageLayoutVersion":"1.0.0"}"#.to_vec());
+    pack(&files)
+}
+
+struct Blob {
+    kind: &'static str,
+    digest: String,
+    size: usize,
+}
+
+impl Blob {
+    fn path(&self) -> String {
+        format!("blobs/sha256/{}", self.digest)
+    }
+
+    fn value(&self) -> Value {
+        json!({"mediaType": self.kind, "digest": format!("sha256:{}", self.digest), "size": self.size})
+    }
+}
+
+fn blob(files: &mut Files, kind: &'static str, bytes: Vec<u8>) -> Blob {
+    let blob = Blob { kind, digest: sum(&bytes), size: bytes.len() };
+    files.insert(blob.path(), bytes);
+    blob
+}
+
+fn configuration(image: &Image<'_>, differences: &[&str]) -> Value {
+    let mut config = json!({"User": image.user, "WorkingDir": image.folder, "Labels": image.labels});
+    for (name, list) in
+        [("Entrypoint", &image.entry_point), ("Cmd", &image.command), ("Env", &image.environment)]
+    {
+        if !list.is_empty() {
+            config[name] = json!(list);
+        }
+    }
+    let step = json!({"created": CREATED, "created_by": "cargo xtask image"});
+    json!({
+        "architecture": "amd64", "os": "linux", "created": CREATED, "config": config,
+        "rootfs": {"type": "layers", "diff_ids": differences},
+        "history": vec![step; differences.len()],
+    })
+}
+
+fn pack(files: &Files) -> Result<Vec<u8>> {
+    let mut tar = Builder::new(Vec::new());
+    for (path, bytes) in files {
+        let mut header = Header::new_gnu();
+        header.set_entry_type(EntryType::Regular);
+        header.set_mtime(0);
+        header.set_mode(0o644);
+        header.set_size(bytes.len() as u64);
+        tar.append_data(&mut header, path, bytes.as_slice())?;
+    }
+    Ok(tar.into_inner()?)
+}

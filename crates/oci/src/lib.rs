@@ -1,0 +1,24 @@
+//! Container images as one archive: an OCI layout with a manifest per image, and Docker's manifest beside it for tools that
+//! know only that. containerd, kind, k3s, podman and registries take it.
+//!
+//! The same input gives the same bytes: entries are sorted, without times, with numeric owners. It refuses to read files or
+//! to run anything: contents come in as bytes.
+
+mod archive;
+mod layer;
+
+pub use archive::{Effort, Image, write};
+pub use layer::{Entries, Entry, layer};
+
+use sha2::{Digest as _, Sha256};
+use std::fmt::Write as _;
+
+/// The SHA-256 sum, in hexadecimal digits.
+#[must_use]
+pub fn sum(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
+        // Writing to a string does not fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

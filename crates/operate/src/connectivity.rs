@@ -1,0 +1,44 @@
+//! `tortie connectivity test`: pods that talk to each other on a real cluster, under policies that come and go; what is
+//! measured is compared with what must be, and what must be with `explain`. Everything it makes is in a namespace of its own,
+//! which it deletes.
+
+mod phases;
+mod run;
+
+pub use phases::{Client, Layout, Phase, Reach, Server, phases};
+pub use run::{Choices, run};
+
+use std::collections::BTreeMap;
+
+/// What the newest whole round of a client's log says about each target.
+#[must_use]
+pub fn newest_round(log: &str) -> (Option<u64>, BTreeMap<String, bool>) {
+    let mut rounds: BTreeMap<u64, BTreeMap<String, bool>> = BTreeMap::new();
+    for line in log.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [round, target, word] = words.as_slice() else { continue };
+        let Ok(round) = round.parse() else { continue };
+        rounds.entry(round).or_default().insert((*target).to_owned(), *word == "reached");
+    }
+    // The last one may still be on its way.
+    let most = rounds.values().map(BTreeMap::len).max().unwrap_or_default();
+    let whole = rounds.into_iter().rev().find(|(_, targets)| targets.len() == most);
+    whole.map_or_else(|| (None, BTreeMap::new()), |(round, targets)| (Some(round), targets))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_rounds_count() {
+        let log = "rest of a line\n3 a:1 reached\n3 b:1 failed\n4 a:1 failed\n";
+        let (round, targets) = newest_round(log);
+        assert_eq!(round, Some(3));
+        assert_eq!(
+            targets.into_iter().collect::<Vec<_>>(),
+            [("a:1".to_owned(), true), ("b:1".to_owned(), false)]
+        );
+        assert_eq!(newest_round("").0, None);
+    }
+}

@@ -1,0 +1,98 @@
+//! `tortie doctor`: what stands in the way of an installation, or makes one limp, each with what to do about it.
+//!
+//! Checks are functions of facts: [`HostFacts`] of this machine, [`ClusterFacts`] of a cluster. Shells gather them; a fact that
+//! cannot be had is told as such, and never counts as well.
+
+mod cluster_checks;
+mod cluster_facts;
+mod host_checks;
+mod host_facts;
+
+pub use cluster_checks::check_cluster;
+pub use cluster_facts::{ClusterFacts, gather_cluster};
+pub use host_checks::check_host;
+pub use host_facts::{HostFacts, Interface, gather_host};
+
+use serde::Serialize;
+use std::fmt::Write as _;
+
+/// How bad something is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// As it should be.
+    Ok,
+    /// It could not be found out.
+    Unknown,
+    /// It may matter.
+    Warning,
+    /// It will not work.
+    Problem,
+}
+
+/// The outcome of a check.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// Which check.
+    pub check: &'static str,
+    /// How bad.
+    pub level: Level,
+    /// What was found.
+    pub text: String,
+    /// What to do about it; empty where nothing is to be done.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub remedy: String,
+}
+
+impl Finding {
+    pub(crate) fn ok(check: &'static str, text: impl Into<String>) -> Self {
+        Self { check, level: Level::Ok, text: text.into(), remedy: String::new() }
+    }
+
+    pub(crate) fn unknown(check: &'static str, text: impl Into<String>) -> Self {
+        Self { check, level: Level::Unknown, text: text.into(), remedy: String::new() }
+    }
+
+    pub(crate) fn warning(check: &'static str, text: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { check, level: Level::Warning, text: text.into(), remedy: remedy.into() }
+    }
+
+    pub(crate) fn problem(check: &'static str, text: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { check, level: Level::Problem, text: text.into(), remedy: remedy.into() }
+    }
+}
+
+/// Findings for people.
+#[must_use]
+pub fn to_text(findings: &[Finding]) -> String {
+    let mut out = String::new();
+    for finding in findings {
+        let mark = match finding.level {
+            Level::Ok => "ok",
+            Level::Unknown => "?",
+            Level::Warning => "warning",
+            Level::Problem => "PROBLEM",
+        };
+        // Writing to a string does not fail.
+        let _ = writeln!(out, "{mark:<8} {:<20} {}", finding.check, finding.text);
+        if !finding.remedy.is_empty() {
+            let _ = writeln!(out, "{:<29} remedy: {}", "", finding.remedy);
+        }
+    }
+    let count = |level| findings.iter().filter(|finding| finding.level == level).count();
+    let _ = writeln!(
+        out,
+        "{} checks: {} problems, {} warnings, {} not found out",
+        findings.len(),
+        count(Level::Problem),
+        count(Level::Warning),
+        count(Level::Unknown)
+    );
+    out
+}
+
+/// Whether anything will not work.
+#[must_use]
+pub fn has_problems(findings: &[Finding]) -> bool {
+    findings.iter().any(|finding| finding.level == Level::Problem)
+}

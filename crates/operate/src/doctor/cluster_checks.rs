@@ -1,0 +1,418 @@
+//! Checks of a cluster.
+
+use super::{ClusterFacts, Finding};
+use crate::status::{proxy_mode, text};
+use ipnet::IpNet;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+/// Every check of a cluster.
+#[must_use]
+pub fn check_cluster(facts: &ClusterFacts) -> Vec<Finding> {
+    let mut findings = vec![definitions(facts), owner(facts), bpf(facts), proxy(facts)];
+    findings.extend(pools(facts));
+    findings.push(node_addresses(facts));
+    findings.push(typha(facts));
+    findings.push(rights(facts));
+    findings.push(clock(facts));
+    let unread = &facts.status.unread;
+    if !unread.is_empty() {
+        findings.push(Finding::problem(
+            "reading",
+            format!("could not be read: {}", unread.join("; ")),
+            "use a kubeconfig of an administrator",
+        ));
+    }
+    findings
+}
+
+fn definitions(facts: &ClusterFacts) -> Finding {
+    let check = "definitions";
+    let remedy = "`tortie crds | kubectl apply --server-side -f -` (what `tortie install` does)";
+    if facts.definitions.is_empty() {
+        return Finding::warning(
+            check,
+            "no custom resource definition of Calico is there (which is right before an installation, and with an etcd)",
+            remedy,
+        );
+    }
+    let mut missing = Vec::new();
+    for wanted in api::crds::all() {
+        let name = text(&wanted, "/metadata/name");
+        let Some(found) = facts.definitions.iter().find(|found| text(found, "/metadata/name") == name) else {
+            missing.push(name.to_owned());
+            continue;
+        };
+        let versions = found.pointer("/spec/versions").and_then(Value::as_array);
+        let serves = versions
+            .into_iter()
+            .flatten()
+            .any(|version| version["name"] == "v1" && version["served"] == true);
+        if !serves {
+            return Finding::problem(check, format!("{name} does not serve v1"), remedy);
+        }
+        let stored = found.pointer("/status/storedVersions").and_then(Value::as_array);
+        let others: Vec<&str> = stored
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .filter(|version| *version != "v1")
+            .collect();
+        if !others.is_empty() {
+            return Finding::problem(
+                check,
+                format!(
+                    "objects of {name} are stored in {}, which this version does not read",
+                    others.join(", ")
+                ),
+                "migrate them back to v1 with the program that wrote them",
+            );
+        }
+    }
+    match missing.is_empty() {
+        true => Finding::ok(check, format!("all {} are served, and stored as v1", facts.definitions.len())),
+        false => Finding::warning(check, format!("not there: {}", missing.join(", ")), remedy),
+    }
+}
+
+fn owner(facts: &ClusterFacts) -> Finding {
+    match facts.has_operator {
+        false => Finding::ok("operator", "no operator owns Calico's objects"),
+        true => Finding::warning(
+            "operator",
+            "Calico's operator is here and changes its objects back",
+            "before a change of images: kubectl -n tigera-operator scale deploy/tigera-operator --replicas=0, or the annotation \
+             unsupported.operator.tigera.io/ignore: \"true\" on the daemon set",
+        ),
+    }
+}
+
+fn felix(facts: &ClusterFacts) -> Option<&Value> {
+    facts.status.felix.iter().find(|object| text(object, "/metadata/name") == "default")
+}
+
+fn bpf(facts: &ClusterFacts) -> Finding {
+    match felix(facts).and_then(|felix| felix.pointer("/spec/bpfEnabled")) {
+        Some(Value::Bool(true)) => Finding::problem(
+            "eBPF",
+            "bpfEnabled is true, and eBPF is not part of this version",
+            "set bpfEnabled: false in the FelixConfiguration default, and let kube-proxy run on every node, before nodes are swapped",
+        ),
+        _ => Finding::ok("eBPF", "not in use"),
+    }
+}
+
+fn proxy(facts: &ClusterFacts) -> Finding {
+    let check = "kube-proxy";
+    let wanted = felix(facts).map(|felix| text(felix, "/spec/nftablesMode")).unwrap_or_default();
+    let Some(configuration) = facts.status.kube_proxy.as_deref() else {
+        return Finding::unknown(
+            check,
+            "its configuration is not in kube-system/kube-proxy: each node decides by what it finds in its kernel",
+        );
+    };
+    let mode = match proxy_mode(configuration) {
+        "" => "iptables",
+        mode => mode,
+    };
+    match (mode, wanted) {
+        ("nftables", "Disabled") => Finding::warning(
+            check,
+            "kube-proxy uses nftables, and nftablesMode is Disabled: both kinds of rules on every node",
+            "set nftablesMode: Auto in the FelixConfiguration default",
+        ),
+        ("iptables" | "ipvs", "Enabled") => Finding::warning(
+            check,
+            format!("kube-proxy uses {mode}, and nftablesMode is Enabled: both kinds of rules on every node"),
+            "set nftablesMode: Auto in the FelixConfiguration default, or kube-proxy's mode to nftables",
+        ),
+        _ => Finding::ok(
+            check,
+            format!(
+                "its mode is {mode}; nftablesMode is {}",
+                if wanted.is_empty() { "Auto" } else { wanted }
+            ),
+        ),
+    }
+}
+
+/// A line of kubeadm's configuration, whatever it is below.
+fn kubeadm<'a>(facts: &'a ClusterFacts, key: &str) -> Vec<&'a str> {
+    let lines = facts.kubeadm.iter().flat_map(|text| text.lines());
+    let found = lines.filter_map(|line| line.trim().strip_prefix(key)?.strip_prefix(':'));
+    found.flat_map(|value| value.trim().trim_matches('"').split(',')).collect()
+}
+
+fn overlaps(left: &IpNet, right: &IpNet) -> bool {
+    left.contains(right) || right.contains(left)
+}
+
+fn pools(facts: &ClusterFacts) -> Vec<Finding> {
+    let check = "pools";
+    let mut findings = Vec::new();
+    let ranges =
+        |texts: Vec<&str>| texts.iter().filter_map(|text| text.trim().parse().ok()).collect::<Vec<IpNet>>();
+    let (pods, services) = (ranges(kubeadm(facts, "podSubnet")), ranges(kubeadm(facts, "serviceSubnet")));
+    let nodes = addresses(facts);
+    for pool in &facts.status.pools {
+        let name = text(pool, "/metadata/name");
+        let Ok(cidr) = text(pool, "/spec/cidr").parse::<IpNet>() else {
+            findings.push(Finding::problem(
+                check,
+                format!("{name} has no range that can be read: {:?}", text(pool, "/spec/cidr")),
+                "calicoctl replace -f with a range",
+            ));
+            continue;
+        };
+        let of_family = |net: &&IpNet| net.addr().is_ipv4() == cidr.addr().is_ipv4();
+        let same: Vec<&IpNet> = pods.iter().filter(of_family).collect();
+        if !same.is_empty() && !same.iter().any(|range| range.contains(&cidr)) {
+            let list: Vec<String> = same.iter().map(ToString::to_string).collect();
+            findings.push(Finding::warning(
+                check,
+                format!("{name} ({cidr}) is not inside the cluster's range {}: kube-proxy takes its pods for strangers", list.join(", ")),
+                "make a pool inside that range, or change clusterCIDR of kube-proxy and the controller manager",
+            ));
+        }
+        if let Some(range) = services.iter().find(|range| overlaps(range, &cidr)) {
+            findings.push(Finding::problem(
+                check,
+                format!("{name} ({cidr}) lies over the services' range {range}"),
+                "make another pool, disable this one, and let pods move (docs/operations.md)",
+            ));
+        }
+        if let Some((node, address)) = nodes.iter().find(|(_, address)| cidr.contains(address)) {
+            findings.push(Finding::problem(
+                check,
+                format!("{name} ({cidr}) lies over the address {address} of node {node}"),
+                "make a pool that no network of the nodes lies in, and disable this one",
+            ));
+        }
+    }
+    if findings.is_empty() {
+        findings.push(match facts.status.pools.len() {
+            0 => Finding::unknown(check, "there is none (yet)"),
+            count => Finding::ok(check, format!("{count}, over no address of nodes or services")),
+        });
+    }
+    findings
+}
+
+fn addresses(facts: &ClusterFacts) -> Vec<(String, IpAddr)> {
+    let mut found = Vec::new();
+    for node in &facts.status.nodes {
+        let name = text(node, "/metadata/name").to_owned();
+        for address in node.pointer("/status/addresses").and_then(Value::as_array).into_iter().flatten() {
+            if address["type"] == "InternalIP"
+                && let Ok(address) = text(address, "/address").parse()
+            {
+                found.push((name.clone(), address));
+            }
+        }
+    }
+    found
+}
+
+fn node_addresses(facts: &ClusterFacts) -> Finding {
+    let check = "node addresses";
+    let mut owners: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    let internal = addresses(facts);
+    let mut odd = Vec::new();
+    for node in &facts.status.nodes {
+        let name = text(node, "/metadata/name");
+        let annotation = text(node, "/metadata/annotations/projectcalico.org~1IPv4Address");
+        let address = annotation.split('/').next().unwrap_or_default();
+        if address.is_empty() {
+            continue;
+        }
+        owners.entry(address).or_default().push(name);
+        let own: Vec<String> = internal
+            .iter()
+            .filter(|(node, _)| node == name)
+            .map(|(_, address)| address.to_string())
+            .collect();
+        if !own.is_empty() && !own.iter().any(|own| own == address) {
+            odd.push(format!("{name} uses {address} and not {}", own.join(" or ")));
+        }
+    }
+    if let Some((address, names)) = owners.iter().find(|(_, names)| names.len() > 1) {
+        return Finding::problem(
+            check,
+            format!("{} have the same address {address}", names.join(" and ")),
+            "set IP_AUTODETECTION_METHOD (kubernetes-internal-ip, interface=REGEX, cidr=RANGE) and restart calico-node",
+        );
+    }
+    match odd.is_empty() {
+        true => {
+            Finding::ok(check, format!("{} nodes, each with an address of its own", facts.status.nodes.len()))
+        }
+        false => Finding::warning(
+            check,
+            format!("not the address that kubelet has: {}", odd.join("; ")),
+            "where that is not meant, --set ipAutodetectionMethod=kubernetes-internal-ip",
+        ),
+    }
+}
+
+fn typha(facts: &ClusterFacts) -> Finding {
+    let nodes = facts.status.nodes.len();
+    let find =
+        |name: &str| facts.status.workloads.iter().find(|workload| text(workload, "/metadata/name") == name);
+    let image = |workload: Option<&Value>| {
+        workload
+            .map(|workload| text(workload, "/spec/template/spec/containers/0/image").to_owned())
+            .unwrap_or_default()
+    };
+    let (typha, node) = (find("calico-typha"), find("calico-node").or_else(|| find("canal")));
+    match typha {
+        None if nodes > 50 => Finding::warning(
+            "Typha",
+            format!("{nodes} nodes follow the API without Typha"),
+            "--set typha.enabled=true; one replica for each 100 to 200 nodes",
+        ),
+        None => Finding::ok("Typha", format!("not in use, with {nodes} nodes")),
+        Some(_) => {
+            let (typha, node) = (image(typha), image(node));
+            let tag = |image: &str| image.rsplit_once(':').map(|(_, tag)| tag.to_owned()).unwrap_or_default();
+            let place =
+                |image: &str| image.rsplit_once('/').map(|(place, _)| place.to_owned()).unwrap_or_default();
+            if place(&typha) == place(&node) && tag(&typha) != tag(&node) {
+                return Finding::warning(
+                    "Typha",
+                    format!("Typha is {typha} and nodes are {node}"),
+                    "bring both to one version: a Typha may refuse agents of another one",
+                );
+            }
+            Finding::ok("Typha", typha)
+        }
+    }
+}
+
+fn rights(facts: &ClusterFacts) -> Finding {
+    let remedy = "apply the roles of this version: `tortie manifests --like NAME --set includeCRDs=false`, or `tortie upgrade`";
+    match &facts.missing_rights {
+        None => Finding::unknown("rights", "this account may not ask for the rights of others"),
+        Some(_) if facts.rights_asked == 0 => {
+            Finding::unknown("rights", "nothing is installed whose rights could be asked for")
+        }
+        Some(missing) if missing.is_empty() => {
+            Finding::ok("rights", format!("all {} that components use", facts.rights_asked))
+        }
+        Some(missing) => {
+            let shown: Vec<&str> = missing.iter().take(5).map(String::as_str).collect();
+            let more =
+                if missing.len() > 5 { format!("; and {} more", missing.len() - 5) } else { String::new() };
+            Finding::warning("rights", format!("{}{more}", shown.join("; ")), remedy)
+        }
+    }
+}
+
+fn clock(facts: &ClusterFacts) -> Finding {
+    match facts.clock_ahead {
+        None => Finding::unknown("clock", "the API did not say its time"),
+        Some(seconds) if seconds.abs() > 5 => Finding::problem(
+            "clock",
+            format!("the API's clock and this machine's differ by {} seconds", seconds.abs()),
+            "tokens and certificates fail when clocks differ: run chrony or systemd-timesyncd on both",
+        ),
+        Some(_) => Finding::ok("clock", "this machine and the API agree"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Level;
+    use super::*;
+    use serde_json::json;
+
+    fn node(name: &str, address: &str) -> Value {
+        json!({
+            "metadata": {"name": name, "annotations": {"projectcalico.org/IPv4Address": format!("{address}/24")}},
+            "status": {"addresses": [{"type": "InternalIP", "address": address}]},
+        })
+    }
+
+    fn healthy() -> ClusterFacts {
+        let mut facts = ClusterFacts {
+            kubeadm: Some("networking:\n  podSubnet: 10.1.0.0/16\n  serviceSubnet: 10.96.0.0/12\n".into()),
+            missing_rights: Some(Vec::new()),
+            rights_asked: 100,
+            clock_ahead: Some(0),
+            definitions: api::crds::all(),
+            ..ClusterFacts::default()
+        };
+        facts.status.nodes = vec![node("a", "172.16.0.1"), node("b", "172.16.0.2")];
+        facts.status.pools = vec![json!({"metadata": {"name": "p"}, "spec": {"cidr": "10.1.0.0/16"}})];
+        facts.status.kube_proxy = Some("mode: nftables\n".into());
+        let image = |name: &str, image: &str| json!({"metadata": {"name": name}, "spec": {"template": {"spec": {"containers": [{"image": image}]}}}});
+        facts.status.workloads = vec![image("calico-node", "r/node:v1"), image("calico-typha", "r/typha:v1")];
+        facts
+    }
+
+    #[test]
+    fn a_cluster_that_is_well() {
+        let findings = check_cluster(&healthy());
+        assert!(findings.iter().all(|finding| finding.level == Level::Ok), "{findings:#?}");
+    }
+
+    #[test]
+    fn every_fault_is_found_and_has_a_remedy() {
+        type Break = fn(&mut ClusterFacts);
+        let cases: [(&str, Level, &str, Break); 15] = [
+            ("definitions", Level::Warning, "no custom resource definition", |facts| {
+                facts.definitions.clear();
+            }),
+            ("definitions", Level::Warning, "not there: bgpconfigurations", |facts| {
+                facts.definitions.remove(0);
+            }),
+            ("definitions", Level::Problem, "does not serve v1", |facts| {
+                facts.definitions[0]["spec"]["versions"] = json!([{"name": "v3", "served": true}]);
+            }),
+            ("definitions", Level::Problem, "stored in v2", |facts| {
+                facts.definitions[0]["status"] = json!({"storedVersions": ["v1", "v2"]});
+            }),
+            ("operator", Level::Warning, "changes its objects back", |facts| facts.has_operator = true),
+            ("eBPF", Level::Problem, "bpfEnabled is true", |facts| {
+                facts.status.felix =
+                    vec![json!({"metadata": {"name": "default"}, "spec": {"bpfEnabled": true}})];
+            }),
+            ("kube-proxy", Level::Warning, "both kinds of rules", |facts| {
+                facts.status.felix =
+                    vec![json!({"metadata": {"name": "default"}, "spec": {"nftablesMode": "Disabled"}})];
+            }),
+            ("pools", Level::Warning, "not inside the cluster's range", |facts| {
+                facts.status.pools[0]["spec"]["cidr"] = json!("10.2.0.0/16");
+            }),
+            ("pools", Level::Problem, "over the services' range", |facts| {
+                facts.status.pools[0]["spec"]["cidr"] = json!("10.96.0.0/16");
+            }),
+            ("pools", Level::Problem, "over the address 172.16.0.1 of node a", |facts| {
+                facts.status.pools[0]["spec"]["cidr"] = json!("172.16.0.0/16");
+            }),
+            ("node addresses", Level::Problem, "a and b have the same address", |facts| {
+                facts.status.nodes[1] = node("b", "172.16.0.1");
+            }),
+            ("node addresses", Level::Warning, "a uses 172.16.0.1 and not 192.0.2.1", |facts| {
+                facts.status.nodes[0]["status"]["addresses"][0]["address"] = json!("192.0.2.1");
+            }),
+            ("Typha", Level::Warning, "Typha is r/typha:v0", |facts| {
+                facts.status.workloads[1]["spec"]["template"]["spec"]["containers"][0]["image"] =
+                    json!("r/typha:v0");
+            }),
+            ("rights", Level::Warning, "calico-node may not watch tiers", |facts| {
+                facts.missing_rights = Some(vec!["calico-node may not watch tiers".into()]);
+            }),
+            ("clock", Level::Problem, "differ by 90 seconds", |facts| facts.clock_ahead = Some(-90)),
+        ];
+        for (check, level, text, spoil) in cases {
+            let mut facts = healthy();
+            spoil(&mut facts);
+            let findings = check_cluster(&facts);
+            let found = findings.iter().find(|finding| finding.check == check && finding.text.contains(text));
+            let found = found.unwrap_or_else(|| panic!("{check}: {text}: {findings:#?}"));
+            assert_eq!(found.level, level, "{found:?}");
+            assert!(!found.remedy.is_empty(), "{found:?}");
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! What is on the cluster already, and whether installing may go on: a function of facts.
+
+use crate::cluster::{Reference, Target};
+use anyhow::Result;
+use manifests::{NAMESPACE, Options};
+use serde_json::Value;
+
+/// What is there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Existing {
+    /// Whether the record of an installation of ours is there.
+    pub has_record: bool,
+    /// The images of the daemon sets `calico-node` and `canal`, with their names.
+    pub daemon_sets: Vec<(String, Vec<String>)>,
+    /// Whether Calico's operator is there.
+    pub has_operator: bool,
+}
+
+impl Existing {
+    /// Looks at the cluster.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub async fn gather(target: &Target) -> Result<Self> {
+        let mut daemon_sets = Vec::new();
+        for name in ["calico-node", "canal"] {
+            if let Some(set) = target.get(&Reference::new("DaemonSet", NAMESPACE, name)).await? {
+                daemon_sets.push((name.to_owned(), images(&set)));
+            }
+        }
+        let installations = target.list("/apis/operator.tigera.io/v1/installations").await?;
+        let operator =
+            target.get(&Reference::new("Deployment", "tigera-operator", "tigera-operator")).await?;
+        let has_record = super::Record::read(target).await?.is_some();
+        Ok(Self { has_record, daemon_sets, has_operator: operator.is_some() || !installations.is_empty() })
+    }
+}
+
+/// The images of a workload.
+pub(crate) fn images(workload: &Value) -> Vec<String> {
+    ["initContainers", "containers"]
+        .into_iter()
+        .filter_map(|list| workload.pointer(&format!("/spec/template/spec/{list}"))?.as_array())
+        .flatten()
+        .filter_map(|container| container["image"].as_str().map(str::to_owned))
+        .collect()
+}
+
+/// Why installing must not go on.
+#[must_use]
+pub fn refusal(existing: &Existing, options: &Options, is_upgrade: bool) -> Option<String> {
+    if existing.has_operator {
+        return Some(
+            "Calico's operator is on this cluster and would change everything back. Go on with `tortie migrate from-calico`, \
+             which says what to do about it"
+                .to_owned(),
+        );
+    }
+    let wanted = options.like.node_name();
+    if let Some((other, _)) = existing.daemon_sets.iter().find(|(name, _)| name != wanted) {
+        let likes = if other == "canal" {
+            "canal"
+        } else {
+            "calico, calico-vxlan, calico-typha, calico-policy-only or calico-etcd"
+        };
+        return Some(format!(
+            "the daemon set {other} is there, and --like {} would make {wanted} beside it: two networks on every node. Say --like \
+             with {likes}, or uninstall the other one first",
+            options.like.name()
+        ));
+    }
+    match (existing.has_record, is_upgrade) {
+        (true, false) => Some("it is installed already: `tortie upgrade` brings it up to date".to_owned()),
+        (false, true) => Some("nothing was installed by `tortie install`: there is nothing to upgrade".to_owned()),
+        (false, false) => existing.daemon_sets.first().map(|(name, images)| {
+            format!(
+                "the daemon set {name} is there, with images {}: a running Calico is swapped node by node with `tortie migrate \
+                 from-calico`",
+                images.join(", ")
+            )
+        }),
+        (true, true) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use manifests::Like;
+
+    #[test]
+    fn what_is_in_the_way_is_named() {
+        let options = Options::new(Like::CalicoVxlan, "r", "t");
+        let theirs = ("calico-node".to_owned(), vec!["quay.io/calico/node:v3.31.0".to_owned()]);
+        let canal = ("canal".to_owned(), vec!["x".to_owned()]);
+        let ours = Existing { has_record: true, daemon_sets: vec![theirs.clone()], has_operator: false };
+        let calico = Existing { daemon_sets: vec![theirs], ..Existing::default() };
+        let operator = Existing { has_operator: true, ..Existing::default() };
+        let other = Existing { daemon_sets: vec![canal], ..Existing::default() };
+        for (existing, is_upgrade, expected) in [
+            (&Existing::default(), false, None),
+            (&Existing::default(), true, Some("nothing to upgrade")),
+            (&ours, false, Some("tortie upgrade")),
+            (&ours, true, None),
+            (&calico, false, Some("quay.io/calico/node:v3.31.0")),
+            (&operator, false, Some("operator")),
+            (&other, false, Some("two networks on every node")),
+        ] {
+            let found = refusal(existing, &options, is_upgrade);
+            match expected {
+                None => assert_eq!(found, None, "{existing:?}"),
+                Some(text) => {
+                    assert!(found.as_deref().is_some_and(|found| found.contains(text)), "{found:?}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Limits of bandwidth: what each workload's interface should be limited to.
+//!
+//! Packets to a workload leave the host by its interface and are limited there. Packets from it come in by that interface,
+//! where nothing can wait; they are sent through a device of their own, and limited as they leave for that one. Limits of
+//! packets in a second and of connections are rules, and none of this. What is to be done about a difference is
+//! [`crate::bandwidth`]'s matter.
+
+use api::QoSControls;
+use delta::Changes;
+use messages::Text;
+use netlink::tc::Bucket;
+use sha2::{Digest as _, Sha512};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+/// What the names of our devices begin with.
+pub const DEVICE_PREFIX: &str = "bwcali";
+/// The longest name that a device can have.
+const NAME_LENGTH: usize = 15;
+/// How long a packet may wait, in microseconds.
+const LATENCY: f64 = 25_000.0;
+/// What a frame has beside the packet.
+const FRAME_HEADER: u32 = 14;
+
+/// One direction, as users ask for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limit {
+    /// Bits in a second.
+    pub rate: u64,
+    /// Bits at once.
+    pub burst: u64,
+    /// Bits in a second during a burst; 0 for no limit.
+    pub peak_rate: u64,
+    /// Bytes at once under the peak rate.
+    pub minimum_burst: u32,
+}
+
+/// Both directions, seen from the workload.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Packets to it.
+    pub ingress: Option<Limit>,
+    /// Packets from it.
+    pub egress: Option<Limit>,
+}
+
+impl Limits {
+    /// What an endpoint's settings ask for.
+    #[must_use]
+    pub fn of(controls: Option<&QoSControls>) -> Self {
+        let Some(controls) = controls else { return Self::default() };
+        let limit = |rate: i64, burst: i64, peak_rate: i64, minimum_burst: i64| {
+            let bits = |number: i64| u64::try_from(number).unwrap_or_default();
+            (rate > 0).then(|| Limit {
+                rate: bits(rate),
+                burst: bits(burst),
+                peak_rate: bits(peak_rate),
+                minimum_burst: u32::try_from(minimum_burst).unwrap_or_default(),
+            })
+        };
+        Self {
+            ingress: limit(
+                controls.ingress_bandwidth,
+                controls.ingress_burst,
+                controls.ingress_peakrate,
+                controls.ingress_minburst,
+            ),
+            egress: limit(
+                controls.egress_bandwidth,
+                controls.egress_burst,
+                controls.egress_peakrate,
+                controls.egress_minburst,
+            ),
+        }
+    }
+
+    fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl Limit {
+    /// The bucket on a device with this MTU; the scheduler's ticks in a microsecond are the kernel's.
+    ///
+    /// A limit that is too small to be one is made the smallest there is: packets are held back, never let through.
+    #[must_use]
+    pub fn bucket(&self, mtu: u32, ticks_in_microsecond: f64) -> Bucket {
+        let (rate, depth, mut limit) = shape(self.rate / 8, self.burst / 8, ticks_in_microsecond);
+        let (mut peak_rate, mut minimum_burst) = (0, 0);
+        if self.peak_rate > 0 {
+            let burst = u64::from(self.minimum_burst);
+            let (peak, _, peak_limit) = shape(self.peak_rate / 8, burst, ticks_in_microsecond);
+            limit = limit.min(peak_limit);
+            peak_rate = peak;
+            minimum_burst = self.minimum_burst.max(mtu.saturating_add(FRAME_HEADER));
+        }
+        Bucket { rate, depth, limit: limit.max(1), peak_rate, minimum_burst }
+    }
+}
+
+/// Rate in bytes, depth in ticks, and how much may wait.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "Calico computes with floating point numbers and cuts off; numbers that are too large become the largest"
+)]
+fn shape(rate: u64, burst: u64, ticks_in_microsecond: f64) -> (u64, u32, u32) {
+    let rate = rate.max(1);
+    let time = (burst as f64 * 1_000_000.0 / rate as f64) as u32;
+    let depth = (f64::from(time) * ticks_in_microsecond) as u32;
+    let limit = (rate as f64 * LATENCY / 1_000_000.0 + f64::from(depth)) as u32;
+    (rate, depth.max(1), limit)
+}
+
+/// The device that packets from a workload are sent through.
+#[must_use]
+pub fn device_name(interface: &str) -> String {
+    let mut name = DEVICE_PREFIX.to_owned();
+    for byte in Sha512::digest(interface.as_bytes()) {
+        // Writing to a string does not fail.
+        let _ = write!(name, "{byte:02x}");
+    }
+    name.truncate(NAME_LENGTH);
+    name
+}
+
+/// The limits of all workloads, and whose have to be looked at.
+#[derive(Clone, Debug, Default)]
+pub struct Bandwidth {
+    wanted: BTreeMap<Text, Limits>,
+    dirty: BTreeSet<Text>,
+}
+
+impl Bandwidth {
+    /// An endpoint with this interface is there.
+    pub fn set(&mut self, interface: &Text, limits: Limits) {
+        let old = match limits.is_none() {
+            true => self.wanted.remove(interface).unwrap_or_default(),
+            false => self.wanted.insert(interface.clone(), limits).unwrap_or_default(),
+        };
+        if old != limits {
+            self.dirty.insert(interface.clone());
+        }
+    }
+
+    /// Takes over what is wanted, by interface; nothing is left.
+    pub fn take(&mut self, changes: &mut Changes<Text, Limits>) {
+        for (interface, limits) in std::mem::take(changes) {
+            self.set(&interface, limits.unwrap_or_default());
+        }
+    }
+
+    /// An interface came, went or changed.
+    pub fn interface_changed(&mut self, name: &Text) {
+        if self.wanted.contains_key(name) {
+            self.dirty.insert(name.clone());
+        }
+    }
+
+    /// What an interface should be limited to.
+    #[must_use]
+    pub fn limits(&self, interface: &str) -> Limits {
+        self.wanted.get(interface).copied().unwrap_or_default()
+    }
+
+    /// The interfaces with limits.
+    pub fn limited(&self) -> impl Iterator<Item = &Text> {
+        self.wanted.keys()
+    }
+
+    /// The interfaces that have to be looked at.
+    pub fn take_dirty(&mut self) -> BTreeSet<Text> {
+        std::mem::take(&mut self.dirty)
+    }
+
+    /// An interface has to be looked at again.
+    pub fn keep_dirty(&mut self, interface: Text) {
+        self.dirty.insert(interface);
+    }
+
+    /// Whether nothing has to be looked at.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.dirty.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Bandwidth, Limit, Limits, device_name};
+    use api::QoSControls;
+    use netlink::tc::Bucket;
+
+    const TICKS: f64 = 15.625;
+
+    #[test]
+    fn buckets_are_calicos() {
+        // 10 Mbit/s, 4 Gibit at once: the depth is cut off at the largest number, as is what may wait.
+        let limit = Limit { rate: 10_000_000, burst: 4 << 30, ..Limit::default() };
+        let wanted = Bucket { rate: 1_250_000, depth: u32::MAX, limit: u32::MAX, ..Bucket::default() };
+        assert_eq!(limit.bucket(1500, TICKS), wanted);
+        // 1 Mbit/s, 80 kbit at once: 80 ms are 1,250,000 ticks; 3,125 bytes more may wait.
+        let limit = Limit { rate: 1_000_000, burst: 80_000, ..Limit::default() };
+        let wanted = Bucket { rate: 125_000, depth: 1_250_000, limit: 1_253_125, ..Bucket::default() };
+        assert_eq!(limit.bucket(1500, TICKS), wanted);
+        // A peak rate: 2,000 bytes at 250,000 bytes/s are 8 ms, 125,000 ticks; the smaller limit counts.
+        let limit = Limit { peak_rate: 2_000_000, minimum_burst: 2000, ..limit };
+        let wanted = Bucket { limit: 131_250, peak_rate: 250_000, minimum_burst: 2000, ..wanted };
+        assert_eq!(limit.bucket(1500, TICKS), wanted);
+        assert_eq!(Limit { minimum_burst: 100, ..limit }.bucket(1500, TICKS).minimum_burst, 1514);
+        // Nothing becomes a bucket that the kernel would refuse.
+        let least = Limit { rate: 1, ..Limit::default() }.bucket(1500, TICKS);
+        assert_eq!(least, Bucket { rate: 1, depth: 1, limit: 1, ..Bucket::default() });
+    }
+
+    #[test]
+    fn devices_are_named_as_calico_names_them() {
+        // The digits are the first of the SHA-512 of the interface's name.
+        assert_eq!(device_name("cali12345678901"), "bwcali16fffcf1d");
+    }
+
+    #[test]
+    fn only_changes_are_looked_at() {
+        let mut bandwidth = Bandwidth::default();
+        let controls = QoSControls { ingress_bandwidth: 1000, ingress_burst: 1000, ..QoSControls::default() };
+        bandwidth.set(&"cali1".into(), Limits::of(None));
+        assert!(bandwidth.is_clean());
+        bandwidth.set(&"cali1".into(), Limits::of(Some(&controls)));
+        assert_eq!(bandwidth.take_dirty().len(), 1);
+        bandwidth.set(&"cali1".into(), Limits::of(Some(&controls)));
+        bandwidth.interface_changed(&"cali2".into());
+        assert!(bandwidth.is_clean());
+        bandwidth.interface_changed(&"cali1".into());
+        assert_eq!(bandwidth.take_dirty().len(), 1);
+        bandwidth.set(&"cali1".into(), Limits::default());
+        assert!(!bandwidth.is_clean());
+    }
+}

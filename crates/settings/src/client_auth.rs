@@ -1,0 +1,36 @@
+//! What is asked of a client's certificate: one choice for Felix, Typha and the servers that carry it out.
+
+use std::fmt;
+
+/// What is asked of a client's certificate. The words are Calico's (and Go's).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClientAuth {
+    /// There need be none: `NoClientCert`.
+    #[default]
+    None,
+    /// None, or any: `RequestClientCert`. Whoever serves looks at it. Not a word for users.
+    RequestAny,
+    /// Any: `RequireAnyClientCert`.
+    RequireAny,
+    /// None, or one that an authority signed: `VerifyClientCertIfGiven`.
+    VerifyIfGiven,
+    /// One that an authority signed: `RequireAndVerifyClientCert`.
+    RequireAndVerify,
+}
+
+impl ClientAuth {
+    /// The words that users write, in the order of Calico's reference.
+    pub const WORDS: &'static [(&'static str, Self)] = &[
+        ("RequireAndVerifyClientCert", Self::RequireAndVerify),
+        ("RequireAnyClientCert", Self::RequireAny),
+        ("VerifyClientCertIfGiven", Self::VerifyIfGiven),
+        ("NoClientCert", Self::None),
+    ];
+}
+
+impl fmt::Display for ClientAuth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = Self::WORDS.iter().find(|(_, value)| value == self);
+        f.write_str(word.map_or("RequestClientCert", |(word, _)| word))
+    }
+}

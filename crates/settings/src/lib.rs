@@ -1,0 +1,115 @@
+//! Settings of a component, declared once: a row of [`settings!`] gives the field, how its text is read, its name, its
+//! default and its line of the reference page. Adding a setting is one row and its use.
+//!
+//! - [`document!`]: settings that come as a JSON document.
+//! - [`parameters!`]: settings that a file or variables give, kept in structs that are there already.
+//! - [`kinds`]: how texts are read. A component may bring kinds of its own.
+//! - [`ClientAuth`]: a choice that several components offer.
+//! - [`Row`]: what a row says, for pages and checks.
+//! - [`Mistakes`]: everything that is wrong, at once, each with the setting's name and what to do.
+//!
+//! It refuses IO: texts come from a function that looks names up.
+
+mod client_auth;
+mod document;
+pub mod kinds;
+mod macros;
+mod page;
+mod parameters;
+
+pub use client_auth::ClientAuth;
+pub use document::{Content, Described, Document, Field, document_page};
+pub use kinds::{Kind, Trouble};
+pub use page::page;
+pub use parameters::{Holds, Parameter, parameters_page};
+
+use std::fmt;
+
+/// One setting, as the reference shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The name of the variable or field.
+    pub name: &'static str,
+    /// What holds where nothing is set; empty for nothing.
+    pub default: &'static str,
+    /// The field of a resource that the variable comes before; empty for none.
+    pub beats: &'static str,
+    /// What it means.
+    pub doc: &'static str,
+}
+
+/// A setting that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistake {
+    /// The setting's name.
+    pub name: &'static str,
+    /// What it is set to.
+    pub value: String,
+    /// What is wrong, and what to do about it.
+    pub reason: String,
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}: {}", self.name, self.value, self.reason)
+    }
+}
+
+/// All settings that cannot be used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mistakes(pub Vec<Mistake>);
+
+impl fmt::Display for Mistakes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.as_slice() {
+            [only] => write!(f, "environment variable {only}"),
+            several => {
+                write!(f, "{} environment variables cannot be used:", several.len())?;
+                several.iter().try_for_each(|mistake| write!(f, "\n  {mistake}"))
+            }
+        }
+    }
+}
+
+impl std::error::Error for Mistakes {}
+
+/// Settings that were read, with what is to be reported about them.
+#[derive(Clone, Debug, Default)]
+pub struct Reading {
+    /// What cannot be used.
+    pub mistakes: Mistakes,
+    /// What was left out with a default in its place; for the log.
+    pub warnings: Vec<Mistake>,
+}
+
+impl Reading {
+    /// Reads one setting. `found` is its text where it is set, even to nothing; `Err` where it is not UTF-8.
+    pub fn value<K: Kind>(&mut self, kind: &K, row: &Row, found: Option<Result<String, String>>) -> K::Value {
+        let found = match found {
+            Some(Err(value)) => {
+                let reason = "holds bytes that are not UTF-8: write it again as plain text".to_owned();
+                self.mistakes.0.push(Mistake { name: row.name, value, reason });
+                None
+            }
+            Some(Ok(text)) => Some(text),
+            None => None,
+        };
+        let trouble = match kind.read(found.as_deref(), row.default) {
+            Ok(value) => return value,
+            Err(trouble) => trouble,
+        };
+        let value = found.unwrap_or_default();
+        match trouble {
+            Trouble::Mistake(reason) => self.mistakes.0.push(Mistake { name: row.name, value, reason }),
+            Trouble::Ignored(reason) => self.warnings.push(Mistake { name: row.name, value, reason }),
+        }
+        // The row's own default can be read; a test of every table makes sure of it.
+        kind.read(None, row.default).unwrap_or_else(|_| kind.nothing())
+    }
+}
+
+/// Looks a variable up in an environment of texts that may not be UTF-8.
+#[must_use]
+pub fn utf8(value: Option<std::ffi::OsString>) -> Option<Result<String, String>> {
+    value.map(|value| value.into_string().map_err(|bytes| bytes.to_string_lossy().into_owned()))
+}

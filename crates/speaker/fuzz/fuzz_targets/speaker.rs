@@ -1,0 +1,7 @@
+//! Any bytes are a history of what peers and connections do to a speaker; whatever it is, the speaker's invariants hold.
+//! Run with `cargo +nightly fuzz run speaker` from the speaker crate.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|history: &[u8]| speaker::simulation::adversary::play(history));

@@ -1,0 +1,16 @@
+//! Bidirectional forwarding detection (RFC 5880): whether a peer still forwards, found out in fractions of a second.
+//!
+//! - [`packet`]: control packets as values and as bytes.
+//! - [`machine`]: one session. Pure: packets and time in, packets and news out.
+//!
+//! Asynchronous mode over one hop (RFC 5881) and over several (RFC 5883). Refused: authentication, echo and demand mode, which
+//! no BGP speaker needs; a peer that asks for demand mode still gets packets, as RFC 5880 allows.
+
+pub mod machine;
+pub mod packet;
+
+#[cfg(test)]
+mod tests;
+
+pub use machine::{Bfd, News, Settings};
+pub use packet::{Diagnostic, Packet, State};

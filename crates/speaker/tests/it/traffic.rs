@@ -1,0 +1,98 @@
+//! Packets that never stop: numbered datagrams from one pod to another and back, until somebody asks what was lost.
+
+use crate::cluster::{Cluster, pod};
+use anyhow::{Context as _, Result};
+use std::collections::BTreeSet;
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use testkit::network::Namespace;
+
+/// The pause between two packets.
+const PAUSE: Duration = Duration::from_millis(5);
+/// How long the last answers may take.
+const LAST: Duration = Duration::from_secs(2);
+
+/// What was lost on the way.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Losses {
+    pub(crate) sent: u32,
+    /// Packets that the kernel did not even take: there was no route.
+    pub(crate) refused: u32,
+    pub(crate) unanswered: u32,
+}
+
+/// Packets on their way.
+pub(crate) struct Traffic {
+    end: Arc<AtomicBool>,
+    echo: JoinHandle<Result<()>>,
+    sender: JoinHandle<Result<Losses>>,
+}
+
+impl Traffic {
+    /// Between the pods of two nodes that have routes to each other.
+    pub(crate) fn start(cluster: &Cluster, from: usize, to: usize) -> Result<Self> {
+        let end = Arc::new(AtomicBool::new(false));
+        let open = |namespace: &Namespace, address: String| -> Result<UdpSocket> {
+            let socket = namespace.run(|| UdpSocket::bind((address.as_str(), 7777)))??;
+            Ok(socket)
+        };
+        let here = open(&cluster.nodes[from].namespace, pod(from))?;
+        let there = open(&cluster.nodes[to].namespace, pod(to))?;
+        there.set_read_timeout(Some(Duration::from_millis(100)))?;
+        let (stop, target) = (Arc::clone(&end), pod(to));
+        let echo = std::thread::spawn(move || {
+            let mut packet = [0; 4];
+            while !stop.load(Ordering::Relaxed) {
+                if let Ok((length, from)) = there.recv_from(&mut packet) {
+                    // A refused answer is an unanswered packet.
+                    let _ = there.send_to(&packet[..length], from);
+                }
+            }
+            Ok(())
+        });
+        let stop = Arc::clone(&end);
+        let sender = std::thread::spawn(move || send(&here, &target, &stop));
+        Ok(Self { end, echo, sender })
+    }
+
+    /// Ends it; what was lost.
+    pub(crate) fn finish(self) -> Result<Losses> {
+        self.end.store(true, Ordering::Relaxed);
+        let losses = self.sender.join().ok().context("the sender")??;
+        self.echo.join().ok().context("the echo")??;
+        Ok(losses)
+    }
+}
+
+fn send(socket: &UdpSocket, target: &str, end: &AtomicBool) -> Result<Losses> {
+    let mut losses = Losses::default();
+    let mut open = BTreeSet::new();
+    socket.set_nonblocking(true)?;
+    let collect = |open: &mut BTreeSet<u32>| {
+        let mut packet = [0; 4];
+        while socket.recv(&mut packet).is_ok() {
+            open.remove(&u32::from_be_bytes(packet));
+        }
+    };
+    while !end.load(Ordering::Relaxed) {
+        losses.sent += 1;
+        match socket.send_to(&losses.sent.to_be_bytes(), (target, 7777)) {
+            Ok(_) => {
+                open.insert(losses.sent);
+            }
+            Err(_) => losses.refused += 1,
+        }
+        collect(&mut open);
+        std::thread::sleep(PAUSE);
+    }
+    let begin = std::time::Instant::now();
+    while !open.is_empty() && begin.elapsed() < LAST {
+        collect(&mut open);
+        std::thread::sleep(PAUSE);
+    }
+    losses.unanswered = u32::try_from(open.len())?;
+    Ok(losses)
+}

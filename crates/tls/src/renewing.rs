@@ -1,0 +1,98 @@
+//! The acceptor of the newest files.
+
+use crate::files::{Stamp, TlsError, TlsFiles};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio_rustls::TlsAcceptor;
+
+/// A server's TLS, which follows its files.
+pub struct Renewing {
+    files: TlsFiles,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The files when they were last read, usable or not.
+    seen: Option<[Stamp; 3]>,
+    /// Made from the last files that could be used.
+    acceptor: Option<TlsAcceptor>,
+}
+
+impl Renewing {
+    /// Begins with these files, which are not read yet.
+    #[must_use]
+    pub fn new(files: TlsFiles) -> Self {
+        Self { files, state: Mutex::default() }
+    }
+
+    /// The acceptor for the next handshake.
+    ///
+    /// # Errors
+    /// When the files, as they are now, cannot be used.
+    pub fn current(&self) -> Result<TlsAcceptor, TlsError> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.files.stamps();
+        match &state.acceptor {
+            Some(acceptor) if state.seen == Some(now) => Ok(acceptor.clone()),
+            _ => {
+                // Until they can be used again, nothing is.
+                *state = State::default();
+                let acceptor = TlsAcceptor::from(Arc::new(self.files.read()?));
+                *state = State { seen: Some(now), acceptor: Some(acceptor.clone()) };
+                Ok(acceptor)
+            }
+        }
+    }
+
+    /// The acceptor of the last files that could be used: one file of a pair may be new before the other. Says why where
+    /// changed files cannot be used, once per change.
+    ///
+    /// # Errors
+    /// When no files could be used so far.
+    pub fn current_or_last(&self) -> Result<(TlsAcceptor, Option<TlsError>), TlsError> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.files.stamps();
+        if let (Some(acceptor), true) = (&state.acceptor, state.seen == Some(now)) {
+            return Ok((acceptor.clone(), None));
+        }
+        match (self.files.read(), &state.acceptor) {
+            (Ok(config), _) => {
+                let acceptor = TlsAcceptor::from(Arc::new(config));
+                *state = State { seen: Some(now), acceptor: Some(acceptor.clone()) };
+                Ok((acceptor, None))
+            }
+            (Err(error), Some(last)) => {
+                let last = last.clone();
+                state.seen = Some(now);
+                Ok((last, Some(error)))
+            }
+            (Err(error), None) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Renewing;
+    use crate::TlsFiles;
+    use testkit::{Authority, Folder};
+
+    #[test]
+    fn unusable_files_close_the_door_or_leave_the_last_certificate() {
+        let folder = Folder::new("tls").unwrap();
+        let authority = Authority::new(folder.path()).unwrap();
+        let server = authority.sign("server", "localhost", &[]).unwrap();
+        let files = TlsFiles { certificate: server.certificate, key: server.key, ..TlsFiles::default() };
+        let (strict, lenient) = (Renewing::new(files.clone()), Renewing::new(files.clone()));
+        assert!(strict.current().is_ok() && lenient.current_or_last().unwrap().1.is_none());
+        let good = std::fs::read(&files.certificate).unwrap();
+        std::fs::write(&files.certificate, "nothing").unwrap();
+        assert!(strict.current().is_err() && strict.current().is_err());
+        assert!(lenient.current_or_last().unwrap().1.is_some(), "the change is reported");
+        assert!(lenient.current_or_last().unwrap().1.is_none(), "once");
+        std::fs::write(&files.certificate, good).unwrap();
+        assert!(strict.current().is_ok() && lenient.current_or_last().unwrap().1.is_none());
+        let never = Renewing::new(TlsFiles::default());
+        assert!(never.current().is_err() && never.current_or_last().is_err());
+    }
+}

@@ -1,0 +1,330 @@
+//! What the consumer knows, and what a connection changes about it. Pure.
+//!
+//! A new connection begins with a snapshot. What was told before and is not in it is gone, but only when the server says
+//! that the snapshot was complete; what is the same is not told again. A connection that goes on where the last one ended
+//! brings only changes.
+
+use model::feed::Status;
+use std::collections::HashMap;
+use std::hash::{BuildHasher as _, RandomState};
+use typha_wire::{Position, WireUpdate};
+
+/// Makes what the consumer works with out of paths and bytes.
+pub trait Decoder: Send {
+    /// What the consumer works with.
+    type Item: Send;
+
+    /// An entry is there. Nothing for an entry that the consumer has no use for.
+    ///
+    /// # Errors
+    /// A sentence, when the value cannot be read: what was told before stays.
+    fn there(
+        &mut self,
+        path: &str,
+        value: &[u8],
+        resource_version: &str,
+    ) -> Result<Option<Self::Item>, String>;
+
+    /// An entry is gone.
+    fn gone(&mut self, path: &str) -> Option<Self::Item>;
+}
+
+#[derive(Clone, Copy)]
+struct Known {
+    fingerprint: u64,
+    connection: u32,
+}
+
+/// Where a connection stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// There is none.
+    Lost,
+    /// A snapshot is coming, and is not known to be complete.
+    Filling,
+    /// Everything that was told is there.
+    Complete,
+}
+
+/// What came of a message.
+#[derive(Debug, PartialEq, Eq)]
+pub struct News<T> {
+    /// Entries to tell.
+    pub items: Vec<T>,
+    /// A status to tell after them.
+    pub status: Option<Status>,
+}
+
+impl<T> Default for News<T> {
+    fn default() -> Self {
+        Self { items: Vec::new(), status: None }
+    }
+}
+
+/// What is known of the server's entries.
+pub struct Machine<D: Decoder> {
+    decoder: D,
+    hasher: RandomState,
+    known: HashMap<Box<str>, Known, RandomState>,
+    unreadable: HashMap<Box<str>, String>,
+    connection: u32,
+    phase: Phase,
+    told: Option<Status>,
+    position: Option<Position>,
+}
+
+impl<D: Decoder> Machine<D> {
+    /// Nothing is known.
+    #[must_use]
+    pub fn new(decoder: D) -> Self {
+        Self {
+            decoder,
+            hasher: RandomState::new(),
+            known: HashMap::default(),
+            unreadable: HashMap::new(),
+            connection: 0,
+            phase: Phase::Lost,
+            told: None,
+            position: None,
+        }
+    }
+
+    /// Where to go on, if the last connection came so far.
+    #[must_use]
+    pub fn position(&self) -> Option<Position> {
+        self.position
+    }
+
+    /// A connection begins; `resumed` when it goes on where the last one ended.
+    pub fn connected(&mut self, resumed: bool) -> News<D::Item> {
+        if resumed && self.position.is_some() {
+            self.phase = Phase::Complete;
+        } else {
+            self.connection = self.connection.wrapping_add(1);
+            self.phase = Phase::Filling;
+            self.position = None;
+        }
+        let first = self.told.is_none();
+        if first {
+            self.told = Some(Status::WaitForDatastore);
+        }
+        News { items: Vec::new(), status: first.then_some(Status::WaitForDatastore) }
+    }
+
+    /// The connection is gone. What is known stays. Where a snapshot was not complete, the next one begins from nothing.
+    pub fn lost(&mut self) {
+        if self.phase == Phase::Filling {
+            self.position = None;
+        }
+        self.phase = Phase::Lost;
+    }
+
+    /// Entries came.
+    pub fn updates(&mut self, updates: &[WireUpdate<'_>]) -> News<D::Item> {
+        let mut items = Vec::with_capacity(updates.len());
+        for update in updates {
+            // A key that is not text is none that we know: Calico skips it, too.
+            let Ok(path) = std::str::from_utf8(update.key) else { continue };
+            items.extend(match update.value {
+                Some(value) => self.there(path, value, update.v3_resource_version),
+                None => self.gone(path),
+            });
+        }
+        News { items, status: None }
+    }
+
+    fn there(&mut self, path: &str, value: &[u8], resource_version: &[u8]) -> Option<D::Item> {
+        let fingerprint = self.hasher.hash_one(value);
+        let now = Known { fingerprint, connection: self.connection };
+        match self.known.get_mut(path) {
+            Some(known) if known.fingerprint == fingerprint => {
+                known.connection = self.connection;
+                return None;
+            }
+            Some(known) => *known = now,
+            None => {
+                self.known.insert(path.into(), now);
+            }
+        }
+        let resource_version = std::str::from_utf8(resource_version).unwrap_or_default();
+        match self.decoder.there(path, value, resource_version) {
+            Ok(item) => {
+                if !self.unreadable.is_empty() {
+                    self.unreadable.remove(path);
+                }
+                item
+            }
+            Err(reason) => {
+                tracing::warn!(path, %reason, "an entry from Typha cannot be read; what was known of it stays");
+                self.unreadable.insert(path.into(), reason);
+                None
+            }
+        }
+    }
+
+    fn gone(&mut self, path: &str) -> Option<D::Item> {
+        self.known.remove(path)?;
+        self.unreadable.remove(path);
+        self.decoder.gone(path)
+    }
+
+    /// The server has come this far.
+    pub fn status(&mut self, status: Option<Status>) -> News<D::Item> {
+        let Some(status) = status else { return News::default() };
+        let mut items = Vec::new();
+        if status == Status::InSync && self.phase == Phase::Filling {
+            self.phase = Phase::Complete;
+            let current = self.connection;
+            let mut missing: Vec<Box<str>> = self
+                .known
+                .iter()
+                .filter(|(_, known)| known.connection != current)
+                .map(|(path, _)| path.clone())
+                .collect();
+            // Always in the same order, whatever the map's.
+            missing.sort_unstable();
+            items.extend(missing.iter().filter_map(|path| self.gone(path)));
+        }
+        let changed = self.told != Some(status);
+        self.told = Some(status);
+        News { items, status: changed.then_some(status) }
+    }
+
+    /// Everything up to here has come.
+    pub fn reached(&mut self, position: Position) {
+        self.position = Some(position);
+    }
+
+    /// How many entries are known.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    /// Whether nothing is known.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
+    /// How many entries cannot be read.
+    #[must_use]
+    pub fn unreadable(&self) -> usize {
+        self.unreadable.len()
+    }
+
+    /// Whether everything that the server has is known.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.phase == Phase::Complete && self.told == Some(Status::InSync)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use typha_wire::messages::Revision;
+
+    struct Texts;
+
+    impl Decoder for Texts {
+        type Item = String;
+
+        fn there(&mut self, path: &str, value: &[u8], _: &str) -> Result<Option<String>, String> {
+            let value = std::str::from_utf8(value).unwrap();
+            if value == "bad" { Err("bad".to_owned()) } else { Ok(Some(format!("{path}={value}"))) }
+        }
+
+        fn gone(&mut self, path: &str) -> Option<String> {
+            Some(format!("{path} gone"))
+        }
+    }
+
+    fn update<'a>(path: &'a str, value: &'a str) -> WireUpdate<'a> {
+        WireUpdate {
+            key: path.as_bytes(),
+            value: (!value.is_empty()).then_some(value.as_bytes()),
+            revision: Revision::None,
+            v3_resource_version: &[],
+            ttl: 0,
+            update_type: 1,
+        }
+    }
+
+    fn texts(news: &News<String>) -> Vec<&str> {
+        let mut texts: Vec<&str> = news.items.iter().map(String::as_str).collect();
+        texts.sort_unstable();
+        texts
+    }
+
+    #[test]
+    fn a_new_snapshot_tells_only_the_difference() {
+        let mut machine = Machine::new(Texts);
+        assert_eq!(machine.connected(false).status, Some(Status::WaitForDatastore));
+        assert_eq!(
+            texts(&machine.updates(&[update("/a", "1"), update("/b", "2"), update("/c", "3")])).len(),
+            3
+        );
+        assert_eq!(machine.status(Some(Status::InSync)).status, Some(Status::InSync));
+        machine.lost();
+        assert!(!machine.is_complete());
+        assert_eq!(machine.connected(false).status, None, "what was told stays in force");
+        assert_eq!(texts(&machine.updates(&[update("/a", "1"), update("/b", "9")])), ["/b=9"]);
+        assert_eq!(machine.status(Some(Status::ResyncInProgress)).status, Some(Status::ResyncInProgress));
+        let news = machine.status(Some(Status::InSync));
+        assert_eq!((texts(&news), news.status), (vec!["/c gone"], Some(Status::InSync)));
+        assert!(machine.is_complete());
+        assert_eq!(machine.len(), 2);
+    }
+
+    #[test]
+    fn nothing_is_deleted_before_a_snapshot_is_complete() {
+        let mut machine = Machine::new(Texts);
+        machine.connected(false);
+        machine.updates(&[update("/a", "1")]);
+        machine.status(Some(Status::InSync));
+        for told in [1, 0, 0] {
+            machine.lost();
+            machine.connected(false);
+            assert_eq!(machine.updates(&[update("/b", "2")]).items.len(), told);
+        }
+        assert_eq!(machine.len(), 2);
+        assert_eq!(texts(&machine.status(Some(Status::InSync))), ["/a gone"]);
+    }
+
+    #[test]
+    fn a_resumed_connection_deletes_nothing() {
+        let mut machine = Machine::new(Texts);
+        machine.connected(false);
+        machine.updates(&[update("/a", "1"), update("/b", "2")]);
+        machine.reached(Position { instance: 5, sequence: 7 });
+        machine.status(Some(Status::InSync));
+        machine.lost();
+        assert_eq!(machine.position(), Some(Position { instance: 5, sequence: 7 }));
+        machine.connected(true);
+        assert_eq!(texts(&machine.updates(&[update("/b", "")])), ["/b gone"]);
+        assert_eq!(texts(&machine.status(Some(Status::InSync))).len(), 0);
+        assert!(machine.is_complete());
+        machine.lost();
+        machine.connected(false);
+        machine.lost();
+        assert_eq!(machine.position(), None, "the snapshot was not complete");
+    }
+
+    #[test]
+    fn what_cannot_be_read_keeps_its_last_value() {
+        let mut machine = Machine::new(Texts);
+        machine.connected(false);
+        machine.updates(&[update("/a", "1")]);
+        assert!(machine.updates(&[update("/a", "bad")]).items.is_empty());
+        assert_eq!(machine.unreadable(), 1);
+        machine.status(Some(Status::InSync));
+        machine.lost();
+        machine.connected(false);
+        machine.updates(&[update("/a", "bad")]);
+        assert!(machine.status(Some(Status::InSync)).items.is_empty(), "it is there, and not gone");
+        assert_eq!(texts(&machine.updates(&[update("/a", "1")])), ["/a=1"]);
+        assert_eq!(machine.unreadable(), 0);
+        assert_eq!(texts(&machine.updates(&[update("/a", ""), update("/never", "")])), ["/a gone"]);
+    }
+}

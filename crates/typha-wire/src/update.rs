@@ -1,0 +1,129 @@
+//! One key with its value in the form in which the server keeps and sends it: encoded once, the same bytes in a snapshot
+//! and, but for one byte, in a message of changes.
+
+use crate::messages::{Revision, WireUpdate};
+use crate::outgoing::put_update;
+use gob::number::uint_len;
+use std::cell::RefCell;
+use std::ops::Range;
+
+/// How much room is kept from one encoding to the next.
+const LARGEST_SCRATCH: usize = 64 << 10;
+
+thread_local! {
+    // What is kept is allocated once, with its exact size: a hundred thousand rests of a few bytes are work for the allocator.
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What happened to a key, as a number on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Change {
+    /// It was not there before.
+    New = 1,
+    /// It was.
+    Updated = 2,
+    /// It is gone.
+    Deleted = 3,
+}
+
+/// An encoded update. Its last two bytes are what happened and the end of the struct.
+#[derive(Clone, PartialEq, Eq)]
+pub struct EncodedUpdate {
+    bytes: Box<[u8]>,
+    path_length: u32,
+    value_length: u32,
+}
+
+impl EncodedUpdate {
+    /// Encodes a key. An empty value is sent as none: that is how Go's format has it, and clients take it for absent.
+    #[must_use]
+    pub fn new(path: &str, value: Option<&[u8]>, revision: &str, v3_resource_version: &str) -> Self {
+        let value = value.unwrap_or_default();
+        let update = WireUpdate {
+            key: path.as_bytes(),
+            value: Some(value),
+            revision: Revision::Text(revision.as_bytes()),
+            v3_resource_version: v3_resource_version.as_bytes(),
+            ttl: 0,
+            update_type: u64::from(Change::New as u8),
+        };
+        let bytes = SCRATCH.with_borrow_mut(|scratch| {
+            scratch.clear();
+            put_update(&update, scratch);
+            let bytes = scratch[..].into();
+            if scratch.capacity() > LARGEST_SCRATCH {
+                *scratch = Vec::new();
+            }
+            bytes
+        });
+        let length = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
+        Self { bytes, path_length: length(path.len()), value_length: length(value.len()) }
+    }
+
+    /// The path.
+    #[must_use]
+    pub fn path(&self) -> &[u8] {
+        self.bytes.get(self.path_place()).unwrap_or_default()
+    }
+
+    /// The value; empty for none.
+    #[must_use]
+    pub fn value(&self) -> &[u8] {
+        let length = self.value_length as usize;
+        if length == 0 {
+            return &[];
+        }
+        let start = self.path_place().end + 1 + uint_len(length as u64);
+        self.bytes.get(start..start + length).unwrap_or_default()
+    }
+
+    fn path_place(&self) -> Range<usize> {
+        let length = self.path_length as usize;
+        let start = 1 + uint_len(length as u64);
+        start..start + length
+    }
+
+    /// Appends it as an element of a message.
+    pub fn put(&self, change: Change, out: &mut Vec<u8>) {
+        let body = self.bytes.len() - 2;
+        out.extend_from_slice(&self.bytes[..body]);
+        out.extend_from_slice(&[change as u8, 0]);
+    }
+
+    /// How many bytes it takes.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+impl std::fmt::Debug for EncodedUpdate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        f.debug_struct("EncodedUpdate")
+            .field("path", &text(self.path()))
+            .field("value", &text(self.value()))
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_found_again() {
+        for (path, value) in
+            [("/calico/v1/Ready", "true"), ("/a", ""), (&*"x".repeat(300), &*"y".repeat(70_000))]
+        {
+            let update = EncodedUpdate::new(path, Some(value.as_bytes()), "17", "");
+            assert_eq!(update.path(), path.as_bytes());
+            assert_eq!(update.value(), value.as_bytes());
+            let mut out = Vec::new();
+            update.put(Change::Updated, &mut out);
+            assert_eq!(out.len(), update.size());
+            assert_eq!(out[out.len() - 2..], [2, 0]);
+        }
+    }
+}

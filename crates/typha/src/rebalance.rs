@@ -1,0 +1,78 @@
+//! How many connections one Typha keeps, so that several share the clients.
+
+use kube_access::KubeAccess;
+use std::time::Duration;
+use typha_client::discovery;
+
+/// What the number depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Never fewer.
+    pub lower: usize,
+    /// Never more.
+    pub upper: usize,
+}
+
+/// The number for so many Typhas, nodes and types of clients: an equal share as if one Typha were gone, a fifth more than
+/// that, and one for each type. All in whole numbers, as Calico counts.
+#[must_use]
+pub fn most_connections(limits: Limits, typhas: usize, nodes: usize, types: usize) -> usize {
+    if typhas <= 1 {
+        return limits.upper;
+    }
+    let share = types * (1 + nodes * 120 / (typhas - 1) / 100);
+    share.max(limits.lower).min(limits.upper)
+}
+
+/// Where to look.
+#[derive(Clone)]
+pub struct Rebalancing {
+    /// Access to the Kubernetes API.
+    pub access: KubeAccess,
+    /// The namespace of the service.
+    pub namespace: String,
+    /// The service.
+    pub service: String,
+    /// Its port.
+    pub port_name: String,
+    /// How often to look.
+    pub interval: Duration,
+    /// The limits.
+    pub limits: Limits,
+}
+
+impl Rebalancing {
+    /// The number now. Where Kubernetes does not say, nobody is sent away.
+    pub async fn most(&self, types: usize) -> usize {
+        let typhas = discovery::count(&self.access, &self.namespace, &self.service, &self.port_name).await;
+        let nodes = discovery::count_nodes(&self.access).await;
+        match (typhas, nodes) {
+            (Ok(typhas), Ok(nodes)) => most_connections(self.limits, typhas, nodes, types),
+            (Err(error), _) | (_, Err(error)) => {
+                tracing::warn!(error = %daemon::causes(&error), "cannot find out how many connections are this Typha's");
+                self.limits.upper
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares() {
+        let limits = Limits { lower: 400, upper: 10_000 };
+        for (typhas, nodes, expected) in [
+            (0, 1000, 10_000),
+            (1, 1000, 10_000),
+            (2, 50, 400),
+            (2, 1000, 4804),
+            (3, 1000, 2404),
+            (5, 7, 400),
+            (2, 100_000, 10_000),
+        ] {
+            assert_eq!(most_connections(limits, typhas, nodes, 4), expected, "{typhas} {nodes}");
+        }
+    }
+}

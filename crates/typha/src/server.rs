@@ -1,0 +1,313 @@
+//! Accepting clients, and letting them go: too many at once, one after the other when shutting down.
+
+use crate::connection::Connection;
+use crate::feed::Feed;
+use crate::figures::ConnectionFigures;
+use crate::handshakes::{Handshakes, Verdict};
+use crate::random;
+use crate::settings::ServerSettings;
+use socket2::{SockRef, TcpKeepalive};
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinHandle};
+use typha_client::tls::ServerTls;
+
+/// How many clients may be in their handshake at once.
+const HANDSHAKES: usize = 512;
+/// How many may wait for their turn.
+const WAITING: usize = 8192;
+/// How long a peer that is gone without a word stays unnoticed by the kernel, beside our pings.
+const KEEPALIVE: Duration = Duration::from_secs(15);
+
+/// A server that accepts connections.
+pub struct Server {
+    shared: Arc<Shared>,
+    accepting: JoinHandle<()>,
+    governing: JoinHandle<()>,
+}
+
+struct Shared {
+    feeds: Vec<Arc<Feed>>,
+    settings: ServerSettings,
+    version: String,
+    tls: Option<ServerTls>,
+    figures: Arc<ConnectionFigures>,
+    connections: Mutex<BTreeMap<u64, AbortHandle>>,
+    most: AtomicUsize,
+    next_id: AtomicU64,
+    lobby: Mutex<Lobby>,
+    /// Whose turn it is.
+    turns: mpsc::UnboundedSender<u64>,
+}
+
+/// Clients before their hello.
+struct Lobby {
+    handshakes: Handshakes,
+    waiting: HashMap<u64, (TcpStream, SocketAddr)>,
+}
+
+/// What a server is made of.
+pub struct ServerParts {
+    /// The feeds that clients may ask for.
+    pub feeds: Vec<Arc<Feed>>,
+    /// Limits and intervals.
+    pub settings: ServerSettings,
+    /// Our version, for the logs of clients.
+    pub version: String,
+    /// TLS; none for plain connections.
+    pub tls: Option<ServerTls>,
+    /// Where to count.
+    pub figures: Arc<ConnectionFigures>,
+}
+
+impl Server {
+    /// Begins to accept. Needs a Tokio runtime.
+    #[must_use]
+    pub fn start(listener: TcpListener, parts: ServerParts) -> Self {
+        let (turns, taken) = mpsc::unbounded_channel();
+        let lobby = Lobby { handshakes: Handshakes::new(HANDSHAKES, WAITING), waiting: HashMap::new() };
+        let shared = Arc::new(Shared {
+            feeds: parts.feeds,
+            settings: parts.settings.corrected(),
+            version: parts.version,
+            tls: parts.tls,
+            figures: parts.figures,
+            connections: Mutex::default(),
+            most: AtomicUsize::new(usize::MAX),
+            next_id: AtomicU64::new(random::any() << 32 | 1),
+            lobby: Mutex::new(lobby),
+            turns,
+        });
+        let accepting = tokio::spawn(accept(listener, taken, Arc::clone(&shared)));
+        let governing = tokio::spawn(govern(Arc::clone(&shared)));
+        Self { shared, accepting, governing }
+    }
+
+    /// How many connections there are, those in their handshake included, and those that wait for theirs not.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.shared.connections().len()
+    }
+
+    /// Beyond so many connections, one is dropped after the other.
+    pub fn set_most_connections(&self, most: usize) {
+        let before = self.shared.most.swap(most, Ordering::Relaxed);
+        if before != most {
+            tracing::info!(most, now = self.connections(), "the number of connections that this Typha keeps");
+        }
+    }
+
+    /// Takes no more clients, and lets those that are there go one after the other, so that they do not all come to the
+    /// next server at once.
+    pub async fn shut_down(mut self) {
+        self.accepting.abort();
+        // The socket is closed when the task is gone.
+        let _ = (&mut self.accepting).await;
+        self.governing.abort();
+        let shared = &self.shared;
+        shared.lobby().waiting.clear();
+        let clients = shared.connections().len();
+        if clients == 0 {
+            return;
+        }
+        let pause = shared.settings.shutdown_pause(clients);
+        tracing::info!(clients, ?pause, "shutting down: closing connections one after the other");
+        loop {
+            tokio::time::sleep(pause).await;
+            let dropped = shared.drop_one("graceful shutdown in progress");
+            if !dropped || shared.connections().is_empty() {
+                return;
+            }
+        }
+    }
+}
+
+/// Ends everything at once.
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.accepting.abort();
+        self.governing.abort();
+        // Taken out first: each task removes itself when it ends.
+        let connections = std::mem::take(&mut *self.shared.connections());
+        connections.values().for_each(AbortHandle::abort);
+    }
+}
+
+impl Shared {
+    fn connections(&self) -> MutexGuard<'_, BTreeMap<u64, AbortHandle>> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lobby(&self) -> MutexGuard<'_, Lobby> {
+        self.lobby.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A client has come.
+    fn arrive(self: &Arc<Self>, stream: TcpStream, peer: SocketAddr) {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let mut lobby = self.lobby();
+        let arrival = lobby.handshakes.arrive(id, peer.ip().into());
+        let closed = arrival.closed.filter(|closed| lobby.waiting.remove(closed).is_none());
+        match arrival.verdict {
+            Verdict::Begin => {
+                drop(lobby);
+                admit(stream, peer, id, self);
+            }
+            Verdict::Wait => {
+                lobby.waiting.insert(id, (stream, peer));
+                drop(lobby);
+            }
+            Verdict::Refuse => {
+                drop(lobby);
+                tracing::warn!(%peer, "a client was refused: too many wait for their handshake");
+            }
+        }
+        // Nothing is locked here: a task that ends takes itself out of both maps.
+        if let Some(handle) = closed.and_then(|closed| self.connections().remove(&closed)) {
+            tracing::info!(connection = closed, %peer, "a handshake was ended to make room for another machine");
+            handle.abort();
+        }
+    }
+
+    /// One of those that wait goes.
+    fn shed(&self) {
+        let mut lobby = self.lobby();
+        let shed = lobby.handshakes.shed();
+        shed.and_then(|id| lobby.waiting.remove(&id));
+    }
+
+    /// Lets the client whose turn it is begin.
+    fn begin(self: &Arc<Self>, id: u64) {
+        let waited = self.lobby().waiting.remove(&id);
+        if let Some((stream, peer)) = waited {
+            admit(stream, peer, id, self);
+        }
+    }
+
+    /// Closes any one connection.
+    fn drop_one(&self, reason: &str) -> bool {
+        let mut connections = self.connections();
+        let place = random::below(connections.len() as u64);
+        let chosen = usize::try_from(place).ok().and_then(|place| connections.keys().nth(place).copied());
+        let Some(handle) = chosen.and_then(|id| connections.remove(&id)) else { return false };
+        tracing::info!(connection = chosen, reason, "closing a connection");
+        handle.abort();
+        true
+    }
+}
+
+async fn govern(shared: Arc<Shared>) {
+    loop {
+        let interval = shared.settings.drop_interval;
+        let jitter = interval * u32::try_from(random::below(100)).unwrap_or(0) / 1000;
+        tokio::time::sleep(interval + jitter).await;
+        let most = shared.most.load(Ordering::Relaxed);
+        if shared.connections().len() > most && shared.drop_one("re-balance load with other Typha instances")
+        {
+            shared.figures.dropped();
+        }
+    }
+}
+
+async fn accept(listener: TcpListener, mut turns: mpsc::UnboundedReceiver<u64>, shared: Arc<Shared>) {
+    loop {
+        tokio::select! {
+            Some(id) = turns.recv() => shared.begin(id),
+            accepted = listener.accept() => match accepted {
+                Ok((stream, peer)) => shared.arrive(stream, peer),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    shared.shed();
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            },
+        }
+    }
+}
+
+/// The place of a client among those in their handshake. It becomes free with this value.
+struct Turn {
+    id: u64,
+    shared: Arc<Shared>,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if let Some(next) = self.shared.lobby().handshakes.over(self.id) {
+            // Nobody takes turns any more when the server is about to end.
+            let _ = self.shared.turns.send(next);
+        }
+    }
+}
+
+fn admit(stream: TcpStream, peer: SocketAddr, id: u64, shared: &Arc<Shared>) {
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
+    let _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive);
+    let _ = stream.set_nodelay(true);
+    let work = {
+        let shared = Arc::clone(shared);
+        let turn = Turn { id, shared: Arc::clone(&shared) };
+        async move {
+            // The entry goes with the task, however that ends.
+            let _entry = Entry { id, shared: &shared };
+            let _active = shared.figures.accepted();
+            serve(stream, peer, id, turn, &shared).await;
+        }
+    };
+    let mut connections = shared.connections();
+    let task = tokio::spawn(work);
+    connections.insert(id, task.abort_handle());
+}
+
+struct Entry<'a> {
+    id: u64,
+    shared: &'a Shared,
+}
+
+impl Drop for Entry<'_> {
+    fn drop(&mut self) {
+        self.shared.connections().remove(&self.id);
+    }
+}
+
+async fn serve(stream: TcpStream, peer: SocketAddr, id: u64, turn: Turn, shared: &Shared) {
+    let connection = Connection {
+        id,
+        version: &shared.version,
+        feeds: &shared.feeds,
+        settings: &shared.settings,
+        figures: &shared.figures,
+    };
+    let shaken = move || drop(turn);
+    let end = match &shared.tls {
+        None => connection.serve(stream, shaken).await,
+        Some(tls) => {
+            let acceptor = match tls.acceptor() {
+                Ok(acceptor) => acceptor,
+                Err(error) => {
+                    tracing::error!(%peer, %error, "a client cannot be served");
+                    return;
+                }
+            };
+            let accepted =
+                tokio::time::timeout(shared.settings.handshake_timeout, acceptor.accept(stream)).await;
+            match accepted {
+                Ok(Ok(stream)) => connection.serve(stream, shaken).await,
+                Ok(Err(error)) => {
+                    tracing::warn!(%peer, error = %daemon::causes(&error), "a client was refused");
+                    return;
+                }
+                Err(_) => {
+                    tracing::warn!(%peer, "a client did not finish the TLS handshake in time");
+                    return;
+                }
+            }
+        }
+    };
+    tracing::info!(%peer, connection = id, reason = %end, "a connection ended");
+}

@@ -1,0 +1,119 @@
+//! Everything that a feed holds, as the bytes that a new client gets. Made once for all clients that come while it is
+//! fresh.
+
+use crate::trail::Crumb;
+use bytes::Bytes;
+use std::sync::Arc;
+use std::time::Instant;
+use typha_wire::outgoing::{STREAM_HEAD, kvs_segment, segment};
+use typha_wire::schema;
+use typha_wire::snappy::{Compressor, IDENTIFIER, LARGEST_CHUNK};
+use typha_wire::{Change, Compression, EncodedUpdate, Message};
+
+/// How many entries a message of a compressed snapshot has at most.
+const COMPRESSED_MESSAGE: usize = 1000;
+/// About how many bytes are written at once.
+const PIECE: usize = 256 << 10;
+
+/// A snapshot as bytes.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// The step after which it was made: what follows is sent from there on.
+    pub crumb: Arc<Crumb>,
+    /// When it was made.
+    pub time: Instant,
+    /// The bytes, in pieces.
+    pub pieces: Vec<Bytes>,
+    /// How many entries it has.
+    pub entries: usize,
+    /// How many bytes it has before compression.
+    pub raw_bytes: usize,
+}
+
+impl Snapshot {
+    /// How many bytes are sent.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.pieces.iter().map(Bytes::len).sum()
+    }
+}
+
+/// A whole compressed stream: definitions, entries, and the message that ends it.
+#[must_use]
+pub fn compressed(crumb: Arc<Crumb>, entries: &[Arc<EncodedUpdate>], time: Instant) -> Snapshot {
+    let mut writer = Writer { out: IDENTIFIER.to_vec(), compressor: Compressor::new(), ..Writer::default() };
+    writer.raw.extend_from_slice(&STREAM_HEAD);
+    writer.raw.extend_from_slice(&schema::definitions(&[schema::DECODER_RESTART]));
+    for batch in entries.chunks(COMPRESSED_MESSAGE) {
+        writer.message(&kvs(batch));
+    }
+    let end = Message::DecoderRestart {
+        message: "End of compressed snapshot.".to_owned(),
+        compression: Ok(Compression::Snappy),
+    };
+    writer.message(&segment(&end));
+    writer.finish();
+    let Writer { pieces, raw_bytes, .. } = writer;
+    Snapshot { crumb, time, pieces, entries: entries.len(), raw_bytes }
+}
+
+/// Messages for a stream that has all definitions.
+#[must_use]
+pub fn plain(crumb: Arc<Crumb>, entries: &[Arc<EncodedUpdate>], largest: usize, time: Instant) -> Snapshot {
+    let mut pieces = Vec::new();
+    let mut piece = Vec::new();
+    for batch in entries.chunks(largest.max(1)) {
+        piece.extend(kvs(batch));
+        if piece.len() >= PIECE {
+            pieces.push(Bytes::from(std::mem::take(&mut piece)));
+        }
+    }
+    if !piece.is_empty() {
+        pieces.push(piece.into());
+    }
+    let raw_bytes = pieces.iter().map(Bytes::len).sum();
+    Snapshot { crumb, time, pieces, entries: entries.len(), raw_bytes }
+}
+
+fn kvs(entries: &[Arc<EncodedUpdate>]) -> Vec<u8> {
+    let mut body = Vec::with_capacity(entries.iter().map(|entry| entry.size()).sum());
+    entries.iter().for_each(|entry| entry.put(Change::New, &mut body));
+    kvs_segment(entries.len(), &body)
+}
+
+/// Compresses as it goes: a snapshot is never there whole without compression.
+#[derive(Default)]
+struct Writer {
+    raw: Vec<u8>,
+    out: Vec<u8>,
+    pieces: Vec<Bytes>,
+    compressor: Compressor,
+    raw_bytes: usize,
+}
+
+impl Writer {
+    fn message(&mut self, bytes: &[u8]) {
+        self.raw.extend_from_slice(bytes);
+        let whole = self.raw.len() - self.raw.len() % LARGEST_CHUNK;
+        self.compress(whole);
+    }
+
+    fn finish(&mut self) {
+        self.compress(self.raw.len());
+        if !self.out.is_empty() {
+            self.pieces.push(std::mem::take(&mut self.out).into());
+        }
+    }
+
+    fn compress(&mut self, length: usize) {
+        for chunk in self.raw[..length].chunks(LARGEST_CHUNK) {
+            self.compressor.put(chunk, &mut self.out);
+            if self.out.len() >= PIECE {
+                self.out.shrink_to_fit();
+                self.pieces.push(std::mem::take(&mut self.out).into());
+            }
+        }
+        self.raw.drain(..length);
+        self.raw_bytes += length;
+    }
+}

@@ -1,0 +1,81 @@
+//! From the datastore to the feeds: one follower for each type of client.
+
+use crate::cache::Input;
+use crate::feed::Feed;
+use datastore::Backend;
+use follow::feeds::{self, FollowedKind};
+use follow::{BgpOptions, FeedEvent, FelixOptions, Follower};
+use model::feed::FeedEntry;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+use typha_wire::SyncerType;
+use typha_wire::entries::{Encoded, encode};
+
+/// What the store is like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SourceOptions {
+    /// Whether it is the Kubernetes API.
+    pub kubernetes: bool,
+    /// Whether Kubernetes gives out the addresses.
+    pub use_pod_cidr: bool,
+}
+
+/// The kinds of each feed. They hold the data of all nodes.
+#[must_use]
+pub fn kinds(kind: SyncerType, options: SourceOptions) -> Vec<FollowedKind> {
+    let SourceOptions { kubernetes, use_pod_cidr } = options;
+    match kind {
+        SyncerType::Felix => feeds::felix(FelixOptions { kubernetes, use_pod_cidr, leader: true }),
+        SyncerType::Bgp => feeds::bgp(&BgpOptions { node: None, use_pod_cidr, services: false }),
+        SyncerType::TunnelIpAllocation => feeds::tunnel_addresses(None),
+        SyncerType::NodeStatus => feeds::node_status(),
+    }
+}
+
+/// A feed that follows the store. Dropping it ends that.
+pub struct Source {
+    _follower: Follower,
+}
+
+/// Follows the store for a feed, until the value is dropped. Needs a Tokio runtime.
+#[must_use]
+pub fn follow(backend: &Arc<dyn Backend>, feed: &Arc<Feed>, options: SourceOptions) -> Source {
+    let (follower, events) = follow::follow(backend, kinds(feed.kind(), options));
+    let feed = Arc::clone(feed);
+    // A thread of its own, which ends with the follower. A task would share one with the tasks that wake it, and reading a
+    // large cluster is the work of several processors.
+    tokio::task::spawn_blocking(move || publish(events, &feed));
+    Source { _follower: follower }
+}
+
+/// Entries as the cache takes them. One that cannot be written is left out, and said so: what clients know of it stays.
+#[must_use]
+pub fn inputs(entries: &[FeedEntry]) -> Vec<Input> {
+    let mut inputs = Vec::with_capacity(entries.len());
+    for entry in entries {
+        match encode(entry) {
+            // Feeds do not carry the store's versions; resources carry their own.
+            Ok(encoded) => {
+                inputs.extend(encoded.iter().map(|Encoded { path, value, resource_version: version }| {
+                    Input::new(path, value.as_deref(), version, version)
+                }));
+            }
+            Err(error) => {
+                tracing::error!(key = %entry.key(), %error, "an entry cannot be sent to clients");
+            }
+        }
+    }
+    inputs
+}
+
+fn publish(mut events: mpsc::Receiver<FeedEvent>, feed: &Feed) {
+    while let Some(event) = events.blocking_recv() {
+        match event {
+            FeedEvent::Entries(entries) => feed.publish(inputs(&entries)),
+            FeedEvent::Status(status) => feed.set_status(status),
+            FeedEvent::Away(error) => {
+                tracing::warn!(syncer = %feed.kind(), %error, "the datastore has been away for long; clients keep what they have");
+            }
+        }
+    }
+}

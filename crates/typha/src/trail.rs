@@ -1,0 +1,132 @@
+//! The trail of a feed: each step knows the one after it. A client holds the step that it has sent last; what nobody
+//! needs any more is freed. All clients write the same bytes.
+
+use crate::cache::Step;
+use bytes::Bytes;
+use model::feed::Status;
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+use typha_wire::outgoing::segment;
+use typha_wire::snappy::compressed;
+use typha_wire::{Message, Position};
+
+/// A step of a feed in its place.
+#[derive(Debug)]
+pub struct Crumb {
+    /// Its number.
+    pub sequence: u64,
+    /// When it was made.
+    pub time: Instant,
+    /// The status after it.
+    pub status: Status,
+    /// About how many bytes of messages the feed has had up to here.
+    pub offset: u64,
+    step: Step,
+    /// The message with its changes: plain and compressed, made when the first client wants it.
+    messages: [OnceLock<Bytes>; 2],
+    /// The message that says how far a client has come: plain and compressed, made when the first client wants it.
+    positions: [OnceLock<Bytes>; 2],
+    next: OnceLock<Arc<Crumb>>,
+}
+
+impl Crumb {
+    /// The step before all others.
+    #[must_use]
+    pub fn first(now: Instant) -> Arc<Self> {
+        Arc::new(Self {
+            sequence: 0,
+            time: now,
+            status: Status::WaitForDatastore,
+            offset: 0,
+            step: Step { changes: Vec::new(), status: Status::WaitForDatastore },
+            messages: [const { OnceLock::new() }; 2],
+            positions: [const { OnceLock::new() }; 2],
+            next: OnceLock::new(),
+        })
+    }
+
+    /// Puts a step behind this one, which must be the last.
+    pub fn follow(&self, step: Step, now: Instant) -> Arc<Self> {
+        let crumb = Arc::new(Self {
+            sequence: self.sequence + 1,
+            time: now,
+            status: step.status,
+            offset: self.offset + step.size() as u64,
+            step,
+            messages: [const { OnceLock::new() }; 2],
+            positions: [const { OnceLock::new() }; 2],
+            next: OnceLock::new(),
+        });
+        let _ = self.next.set(Arc::clone(&crumb));
+        crumb
+    }
+
+    /// The step after this one, if there is one yet.
+    #[must_use]
+    pub fn next(&self) -> Option<&Arc<Self>> {
+        self.next.get()
+    }
+
+    /// How many changes it has.
+    #[must_use]
+    pub fn changes(&self) -> usize {
+        self.step.changes.len()
+    }
+
+    /// The message with its changes; empty if it has none. Made for the first client that asks for it, for all of them.
+    #[must_use]
+    pub fn message(&self, compress: bool) -> Bytes {
+        let make = || {
+            let message = self.step.message();
+            if compress && !message.is_empty() { compressed(&message).into() } else { message.into() }
+        };
+        self.messages[usize::from(compress)].get_or_init(make).clone()
+    }
+
+    /// The message that says how far a client has come.
+    #[must_use]
+    pub fn position(&self, instance: u64, compress: bool) -> Bytes {
+        let make = || {
+            let message = segment(&Message::Position(Position { instance, sequence: self.sequence }));
+            if compress { compressed(&message).into() } else { message.into() }
+        };
+        self.positions[usize::from(compress)].get_or_init(make).clone()
+    }
+
+    /// How many bytes it keeps.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        let made: usize = self.messages.iter().filter_map(OnceLock::get).map(Bytes::len).sum();
+        size_of::<Self>() + self.step.size() + made
+    }
+}
+
+/// A long trail is freed step by step: freeing each step from within the one before would use up the stack.
+impl Drop for Crumb {
+    fn drop(&mut self) {
+        let mut next = self.next.take();
+        while let Some(mut crumb) = next.and_then(Arc::into_inner) {
+            next = crumb.next.take();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use typha_wire::{Change, EncodedUpdate};
+
+    #[test]
+    fn a_long_trail_is_freed() {
+        let first = Crumb::first(Instant::now());
+        let mut last = Arc::clone(&first);
+        let update = Arc::new(EncodedUpdate::new("/a", Some(b"1"), "", ""));
+        for _ in 0..200_000 {
+            let step = Step { changes: vec![(Arc::clone(&update), Change::New)], status: Status::InSync };
+            last = last.follow(step, Instant::now());
+        }
+        assert_eq!((last.sequence, last.offset), (200_000, 200_000 * update.size() as u64));
+        drop(first);
+        assert!(last.next().is_none());
+    }
+}

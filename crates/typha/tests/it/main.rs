@@ -1,0 +1,16 @@
+//! Server and client against each other, over real sockets.
+
+mod captured;
+mod crowds;
+mod faults;
+mod half_open;
+mod histories;
+mod interleavings;
+mod kubernetes;
+mod naive;
+mod outages;
+mod peers;
+mod secure;
+mod store;
+mod wire;
+mod world;

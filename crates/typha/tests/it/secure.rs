@@ -1,0 +1,153 @@
+//! Who may speak to whom: certificates of the right authority, with the right names, on both sides.
+
+use crate::world::{Client, Raw, World, hello, quick, settings, until};
+use model::feed::Status;
+use testkit::{Authority, Folder, KeyAndCertificate};
+use typha_client::tls::{PeerName, ServerTls, TlsFiles};
+use typha_wire::Message;
+
+fn files(authority: &Authority, signed: &KeyAndCertificate) -> TlsFiles {
+    TlsFiles {
+        key: signed.key.clone(),
+        certificate: signed.certificate.clone(),
+        authorities: authority.certificate.clone(),
+    }
+}
+
+fn named(common_name: &str) -> PeerName {
+    PeerName { common_name: common_name.to_owned(), uri_san: String::new() }
+}
+
+struct Certificates {
+    folder: Folder,
+    authority: Authority,
+}
+
+impl Certificates {
+    fn new() -> Self {
+        let folder = Folder::new("typha-tls").unwrap();
+        let authority = Authority::new(folder.path()).unwrap();
+        Self { folder, authority }
+    }
+
+    fn files(&self, name: &str, common_name: &str) -> TlsFiles {
+        files(&self.authority, &self.authority.sign(name, common_name, &[]).unwrap())
+    }
+}
+
+async fn is_served(world: &World, tls: Option<(TlsFiles, PeerName)>) -> bool {
+    let mut settings = settings();
+    settings.tls = tls;
+    let client = Client::start(world.address, settings);
+    let wanted = world.contents();
+    let begin = std::time::Instant::now();
+    loop {
+        if client.has(&wanted) {
+            return true;
+        }
+        let health = format!("{:?}", client.pulse);
+        if health.contains("no connection to Typha (") && begin.elapsed().as_millis() > 500 {
+            return false;
+        }
+        assert!(begin.elapsed() < crate::world::PATIENCE, "{health}");
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_and_authorities_on_both_sides() {
+    let certificates = Certificates::new();
+    let server = certificates.files("server", "typha-server");
+    let world = World::start(quick(), Some(ServerTls::new(server, named("typha-client")))).await;
+    world.felix().set_status(Status::InSync);
+    let client = certificates.files("client", "typha-client");
+    let elsewhere = certificates.folder.path().join("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    let stranger = Authority::new(&elsewhere).unwrap();
+    let strange = files(&certificates.authority, &stranger.sign("client", "typha-client", &[]).unwrap());
+    let other_name = certificates.files("other", "somebody");
+    let distrusting = TlsFiles { authorities: stranger.certificate.clone(), ..client.clone() };
+    for (what, files, name, served) in [
+        ("as it should be", client.clone(), named("typha-server"), true),
+        (
+            "a URI may be missing where the name is right",
+            client.clone(),
+            PeerName { uri_san: "spiffe://x".into(), ..named("typha-server") },
+            true,
+        ),
+        ("the server has another name", client.clone(), named("typha"), false),
+        (
+            "the server has no such URI",
+            client.clone(),
+            PeerName { uri_san: "spiffe://x".into(), ..named("") },
+            false,
+        ),
+        ("the client has another name", other_name, named("typha-server"), false),
+        ("the client is of another authority", strange, named("typha-server"), false),
+        ("the server is of another authority", distrusting, named("typha-server"), false),
+    ] {
+        assert_eq!(is_served(&world, Some((files, name))).await, served, "{what}");
+    }
+    assert!(!is_served(&world, None).await, "without TLS");
+    // Plain bytes get no plain answer.
+    let mut plain = Raw::connect(world.address).await;
+    plain.say(&Message::ClientHello(hello("felix", false, &[]))).await;
+    let mut answer = Vec::new();
+    let _ = tokio::io::AsyncReadExt::read_to_end(&mut plain.stream, &mut answer).await;
+    assert!(answer.len() < 32, "an alert, and nothing of ours");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn new_certificates_are_read_and_bad_ones_change_nothing() {
+    let certificates = Certificates::new();
+    let server = certificates.files("server", "old-name");
+    let client = certificates.files("client", "typha-client");
+    let world = World::start(quick(), Some(ServerTls::new(server.clone(), named("typha-client")))).await;
+    world.felix().set_status(Status::InSync);
+    assert!(is_served(&world, Some((client.clone(), named("old-name")))).await);
+    replace(&server, &certificates.files("new", "new-name"), 10);
+    assert!(is_served(&world, Some((client.clone(), named("new-name")))).await);
+    std::fs::write(&server.certificate, "nothing").unwrap();
+    stamp(&server.certificate, 20);
+    assert!(is_served(&world, Some((client, named("new-name")))).await);
+    until("all are gone", || world.connections() == 0).await;
+}
+
+fn replace(old: &TlsFiles, new: &TlsFiles, later: u64) {
+    for (from, to) in [(&new.key, &old.key), (&new.certificate, &old.certificate)] {
+        std::fs::copy(from, to).unwrap();
+        stamp(to, later);
+    }
+}
+
+fn stamp(path: &std::path::Path, later: u64) {
+    let time = std::time::SystemTime::now() + std::time::Duration::from_secs(later);
+    std::fs::File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
+}
+
+/// CVE-2023-41378 of Calico: a client that never finishes its handshake held up all others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handshake_that_never_ends_holds_up_nobody_and_is_ended() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let certificates = Certificates::new();
+    let server = certificates.files("server", "typha-server");
+    let client = certificates.files("client", "typha-client");
+    let world = World::start(quick(), Some(ServerTls::new(server, named("typha-client")))).await;
+    world.felix().set_status(Status::InSync);
+    let mut stalled = Vec::new();
+    // Nothing at all; the head of a record; a record that promises more than it brings.
+    for bytes in [&[][..], &[0x16, 3, 1][..], &[0x16, 3, 1, 0x3f, 0xff, 1, 0, 0][..]] {
+        for _ in 0..20 {
+            let mut stream = tokio::net::TcpStream::connect(world.address).await.unwrap();
+            stream.write_all(bytes).await.unwrap();
+            stalled.push(stream);
+        }
+    }
+    assert!(is_served(&world, Some((client, named("typha-server")))).await);
+    for mut stream in stalled {
+        let mut rest = Vec::new();
+        let ended = tokio::time::timeout(crate::world::PATIENCE, stream.read_to_end(&mut rest)).await;
+        assert!(ended.is_ok(), "it is still open");
+    }
+    until("all are gone", || world.connections() == 0).await;
+}

@@ -1,0 +1,163 @@
+//! Who may ask, and what every answer says to browsers.
+//!
+//! - Only GET and HEAD, and one POST that asks what a policy would do: nothing here changes anything.
+//! - A bearer token, where one is set, for everything that shows data. The page itself is public: it has no data, and asks
+//!   for the token.
+//! - Where nothing else guards a server on loopback, the name that it is asked by must be a name of this machine: a page
+//!   of a stranger whose name was made to mean 127.0.0.1 must not read flows.
+//! - Certificates of clients are checked below, in the handshake.
+
+use crate::app::App;
+use crate::respond::error;
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
+use http::header::{AUTHORIZATION, HOST, HeaderName, WWW_AUTHENTICATE};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use sha2::{Digest as _, Sha256};
+use std::sync::Arc;
+
+/// Who may ask.
+#[derive(Clone, Default)]
+pub struct Access {
+    /// The hash of the token, where one is wanted.
+    token: Option<[u8; 32]>,
+    /// Whether only names of this machine are answered to.
+    only_local_names: bool,
+}
+
+impl std::fmt::Debug for Access {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Access")
+            .field("has_token", &self.token.is_some())
+            .field("only_local_names", &self.only_local_names)
+            .finish()
+    }
+}
+
+impl Access {
+    /// With this token, where there is one.
+    #[must_use]
+    pub fn new(token: Option<&str>, only_local_names: bool) -> Self {
+        Self { token: token.map(|token| Sha256::digest(token).into()), only_local_names }
+    }
+
+    fn permits(&self, headers: &HeaderMap) -> bool {
+        let Some(token) = &self.token else { return true };
+        let shown = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let shown = shown
+            .and_then(|text| text.split_once(' '))
+            .filter(|(kind, _)| kind.eq_ignore_ascii_case("bearer"));
+        // Hashes are compared: how long that takes says nothing about the token.
+        shown.is_some_and(|(_, shown)| <[u8; 32]>::from(Sha256::digest(shown.trim())) == *token)
+    }
+
+    fn knows_name(&self, request: &Request) -> bool {
+        if !self.only_local_names {
+            return true;
+        }
+        let header = request.headers().get(HOST).and_then(|value| value.to_str().ok());
+        let name = request.uri().host().or(header).unwrap_or_default();
+        is_local_name(name)
+    }
+}
+
+fn is_local_name(host: &str) -> bool {
+    let name = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((address, _)) => address,
+        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    };
+    let is_loopback = name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+    is_loopback || name.eq_ignore_ascii_case("localhost") || name.to_ascii_lowercase().ends_with(".localhost")
+}
+
+/// Which paths show data.
+fn is_data(path: &str) -> bool {
+    ["/flows", "/whisker-backend/", "/api/", "/config/"].iter().any(|data| path.starts_with(data))
+        && path != "/flow-logs"
+}
+
+/// Headers of every answer.
+const HEADERS: [(&str, &str); 7] = [
+    (
+        "content-security-policy",
+        "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'",
+    ),
+    ("x-content-type-options", "nosniff"),
+    ("x-frame-options", "DENY"),
+    ("referrer-policy", "no-referrer"),
+    ("cross-origin-opener-policy", "same-origin"),
+    ("cross-origin-resource-policy", "same-origin"),
+    ("permissions-policy", "camera=(), geolocation=(), microphone=()"),
+];
+
+/// Stands before every path.
+pub(crate) async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let mut response = match refusal(&app.access, &request) {
+        Some(response) => response,
+        None => next.run(request).await,
+    };
+    for (name, value) in HEADERS {
+        response.headers_mut().insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+    }
+    response
+}
+
+fn refusal(access: &Access, request: &Request) -> Option<Response> {
+    let asks = request.method() == Method::POST && request.uri().path() == "/api/v1/impact";
+    if request.method() != Method::GET && request.method() != Method::HEAD && !asks {
+        return Some(error(StatusCode::METHOD_NOT_ALLOWED, "only GET: nothing can be changed here"));
+    }
+    if !access.knows_name(request) {
+        return Some(error(
+            StatusCode::MISDIRECTED_REQUEST,
+            "ask by a name of this machine, such as localhost",
+        ));
+    }
+    if is_data(request.uri().path()) && !access.permits(request.headers()) {
+        let mut response = error(StatusCode::UNAUTHORIZED, "a bearer token is needed");
+        response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        return Some(response);
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_this_machine() {
+        for (host, expected) in [
+            ("localhost:8081", true),
+            ("127.0.0.1", true),
+            ("127.9.0.1:80", true),
+            ("[::1]:8081", true),
+            ("ui.localhost:1", true),
+            ("example.org:8081", false),
+            ("127.0.0.1.example.org", false),
+            ("localhost.example.org", false),
+            ("10.0.0.1:80", false),
+            ("", false),
+        ] {
+            assert_eq!(is_local_name(host), expected, "{host}");
+        }
+    }
+
+    #[test]
+    fn paths_with_data() {
+        for (path, expected) in [
+            ("/flows", true),
+            ("/flows-filter-hints", true),
+            ("/whisker-backend/flows", true),
+            ("/api/v1/live", true),
+            ("/config/config.json", true),
+            ("/", false),
+            ("/flow-logs", false),
+            ("/whisker.js", false),
+            ("/readiness", false),
+        ] {
+            assert_eq!(is_data(path), expected, "{path}");
+        }
+    }
+}

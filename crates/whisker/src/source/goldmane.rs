@@ -1,0 +1,411 @@
+//! A Goldmane elsewhere, Calico's or ours, over gRPC.
+//!
+//! Its stream sends a bucket when it is complete, half a minute after the first packet. Who wants to see flows at once gets
+//! them from lists of the buckets that still change, asked for again and again, as far as that costs the server little.
+
+use super::{
+    Batch, Batches, Flow, Found, HintsQuery, ListQuery, SortBy, Source, SourceError, SourceState, StreamQuery,
+};
+use flows::query::{Filter, HintType, PolicyMatch, StringMatch};
+use flows::{Counters, Labels};
+use futures::StreamExt as _;
+use goldmane_api::connect::{Target, connect};
+use goldmane_api::convert::{counters, decode_key};
+use goldmane_api::proto::{self, flows_client::FlowsClient};
+use prost::Message as _;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tonic::Status;
+use tonic::transport::Channel;
+
+/// The length of Goldmane's buckets, unless it was told otherwise; others are shown as well, with coarser times.
+const BUCKET: i64 = 15;
+/// How many buckets are looked at in every round, the one that fills included.
+const CHANGING: i64 = 2;
+/// How many buckets are looked at when a new one has begun: late flows come for these.
+const LATE: i64 = 4;
+/// Between two rounds.
+const PAUSE: Duration = Duration::from_secs(1);
+/// A round may take this share of the time.
+const SHARE: u32 = 10;
+/// Answers may be this long: an hour of a large cluster.
+const LONGEST: usize = 256 << 20;
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A Goldmane.
+#[derive(Clone)]
+pub struct Goldmane(Arc<Inner>);
+
+struct Inner {
+    target: Target,
+    channel: tokio::sync::Mutex<Option<Channel>>,
+    /// Which connection it is: numbers of flows may mean others after the next one.
+    generation: AtomicU64,
+    /// Why the last question was not answered.
+    problem: Mutex<Option<String>>,
+    /// The newest time of a flow that was seen; zero for none.
+    newest: AtomicI64,
+}
+
+impl Goldmane {
+    /// A source that connects when it is asked.
+    #[must_use]
+    pub fn new(target: Target) -> Self {
+        Self(Arc::new(Inner {
+            target,
+            channel: tokio::sync::Mutex::default(),
+            // Places of another process are none here.
+            generation: AtomicU64::new(
+                now().unsigned_abs() << 16 | u64::from(std::process::id() & 0xff) << 8,
+            ),
+            problem: Mutex::default(),
+            newest: AtomicI64::new(0),
+        }))
+    }
+
+    async fn client(&self) -> Result<FlowsClient<Channel>, SourceError> {
+        let mut channel = self.0.channel.lock().await;
+        if channel.is_none() {
+            let connected = connect(&self.0.target).await;
+            *channel = Some(connected.map_err(|error| self.away(error.to_string()))?);
+            self.0.generation.fetch_add(1, Ordering::Relaxed);
+        }
+        let channel = channel.clone().ok_or_else(|| self.away("not connected".to_owned()))?;
+        Ok(FlowsClient::new(channel).max_decoding_message_size(LONGEST))
+    }
+
+    fn away(&self, problem: String) -> SourceError {
+        self.note(Some(problem.clone()));
+        SourceError::Away(problem)
+    }
+
+    fn note(&self, problem: Option<String>) {
+        *self.0.problem.lock().unwrap_or_else(PoisonError::into_inner) = problem;
+    }
+
+    /// Judges an answer. After a failure of the connection the next question makes a new one, with the files as they are
+    /// then.
+    async fn judged<T>(&self, answer: Result<T, Status>) -> Result<T, SourceError> {
+        match answer {
+            Ok(answer) => {
+                self.note(None);
+                Ok(answer)
+            }
+            Err(status) if status.code() == tonic::Code::InvalidArgument => {
+                Err(SourceError::Refused(status.message().to_owned()))
+            }
+            Err(status) => {
+                *self.0.channel.lock().await = None;
+                Err(self.away(format!("Goldmane at {}: {status}", self.0.target.address)))
+            }
+        }
+    }
+
+    async fn ask_list(&self, request: proto::FlowListRequest) -> Result<Found<Flow>, SourceError> {
+        let mut client = self.client().await?;
+        let answer = tokio::time::timeout(PATIENCE, client.list(request)).await;
+        let answer = answer.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer in time")));
+        let answer = self.judged(answer).await?.into_inner();
+        let pages = answer.meta.map_or(0, |meta| meta.total_pages);
+        let items: Vec<Flow> = answer.flows.into_iter().filter_map(|result| self.flow(result)).collect();
+        Ok(Found { total_pages: u64::try_from(pages).unwrap_or(0), items })
+    }
+
+    fn flow(&self, result: proto::FlowResult) -> Option<Flow> {
+        let flow = result.flow?;
+        let Ok(key) = decode_key(&flow.key) else {
+            tracing::warn!("a flow of Goldmane cannot be read");
+            return None;
+        };
+        self.0.newest.fetch_max(flow.end_time.max(flow.start_time), Ordering::Relaxed);
+        let labels = |texts: &[bytes::Bytes]| -> Labels {
+            texts.iter().map(|text| String::from_utf8_lossy(text)).collect()
+        };
+        Some(Flow {
+            id: u64::try_from(result.id).unwrap_or(0),
+            key: Arc::new(key),
+            source_labels: labels(&flow.source_labels),
+            dest_labels: labels(&flow.dest_labels),
+            start: flow.start_time,
+            end: flow.end_time,
+            counters: counters(&flow),
+        })
+    }
+}
+
+fn now() -> i64 {
+    let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(time.as_secs()).unwrap_or(i64::MAX)
+}
+
+#[async_trait::async_trait]
+impl Source for Goldmane {
+    async fn list(&self, query: ListQuery) -> Result<Found<Flow>, SourceError> {
+        self.ask_list(proto::FlowListRequest {
+            start_time_gte: query.gte,
+            start_time_lt: query.lt,
+            sort_by: query
+                .sort
+                .iter()
+                .map(|sort| proto::SortOption { sort_by: sort_number(*sort) })
+                .collect(),
+            filter: Some(filter(&query.filter)),
+            ..proto::FlowListRequest::default()
+        })
+        .await
+    }
+
+    async fn hints(&self, query: HintsQuery) -> Result<Found<String>, SourceError> {
+        let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        let request = proto::FilterHintsRequest {
+            r#type: hint_number(query.of),
+            filter: Some(filter(&query.filter)),
+            page: number(query.page.number),
+            page_size: number(query.page.size),
+            ..proto::FilterHintsRequest::default()
+        };
+        let mut client = self.client().await?;
+        let answer = tokio::time::timeout(PATIENCE, client.filter_hints(request)).await;
+        let answer = answer.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer in time")));
+        let answer = self.judged(answer).await?.into_inner();
+        let pages = answer.meta.map_or(0, |meta| meta.total_pages);
+        let items = answer.hints.into_iter().map(|hint| hint.value).collect();
+        Ok(Found { total_pages: u64::try_from(pages).unwrap_or(0), items })
+    }
+
+    async fn buckets(&self, query: StreamQuery) -> Result<Batches, SourceError> {
+        let resume = query.resume.as_deref().and_then(|place| place.parse().ok());
+        let request = proto::FlowStreamRequest {
+            start_time_gte: resume.unwrap_or(query.gte),
+            filter: Some(filter(&query.filter)),
+            ..proto::FlowStreamRequest::default()
+        };
+        let mut client = self.client().await?;
+        let results = self.judged(client.stream(request).await).await?.into_inner();
+        let source = self.clone();
+        let batches = results.filter_map(move |result| {
+            let source = source.clone();
+            async move {
+                match source.judged(result).await {
+                    Ok(result) => source.flow(result).map(|flow| {
+                        // Whether more of its bucket follows is not said: all of it would come again.
+                        let place = flow.start.to_string();
+                        Ok(Batch { flows: vec![flow], place, is_fresh: false })
+                    }),
+                    Err(error) => Some(Err(error)),
+                }
+            }
+        });
+        Ok(batches.boxed())
+    }
+
+    async fn live(&self, query: StreamQuery) -> Result<Batches, SourceError> {
+        self.client().await?;
+        let generation = self.0.generation.load(Ordering::Relaxed);
+        let resume = query.resume.as_deref().and_then(|place| time_of(place, generation));
+        let present = now().div_euclid(BUCKET);
+        let begin = match resume.unwrap_or(query.gte) {
+            0 => present,
+            before @ ..0 => now().saturating_add(before).div_euclid(BUCKET),
+            time => time.div_euclid(BUCKET),
+        };
+        let filter = filter(&query.filter);
+        let (source, sent) = (self.clone(), BTreeMap::new());
+        let mut rounds = Rounds { source, generation, filter, last: present, sent };
+        let mut flows = Vec::new();
+        // What no longer changes comes as one: its buckets one by one would be hundreds of questions.
+        let changing = present - LATE + 1;
+        if begin < changing {
+            flows.extend(rounds.list(begin * BUCKET, changing * BUCKET).await?);
+        }
+        flows.extend(rounds.look(begin.max(changing)..=present).await?);
+        let first = Batch { flows, place: rounds.place(), is_fresh: resume.is_none() };
+        let later = futures::stream::unfold(Some(rounds), |rounds| async move {
+            let mut rounds = rounds?;
+            match rounds.next().await {
+                Ok(batch) => Some((Ok(batch), Some(rounds))),
+                Err(error) => Some((Err(error), None)),
+            }
+        });
+        Ok(futures::stream::once(async move { Ok(first) }).chain(later).boxed())
+    }
+
+    async fn state(&self) -> SourceState {
+        let newest = self.0.newest.load(Ordering::Relaxed);
+        if newest == 0 {
+            // Nobody has asked yet: the least question there is says whether somebody answers.
+            let page = flows::query::Page { number: 0, size: 1 };
+            let query = HintsQuery { of: HintType::SourceNamespace, filter: Filter::default(), page };
+            // What fails is noted.
+            let _ = self.hints(query).await;
+        }
+        SourceState {
+            name: format!("Goldmane at {}", self.0.target.address),
+            problem: self.0.problem.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            // A bucket's end may be ahead of the clock.
+            newest: (newest > 0).then_some(newest.min(now())),
+            ..SourceState::default()
+        }
+    }
+}
+
+/// What one reader of live flows has seen.
+struct Rounds {
+    source: Goldmane,
+    generation: u64,
+    filter: proto::Filter,
+    /// The newest bucket of the last round.
+    last: i64,
+    /// What was sent of the buckets that still change.
+    sent: BTreeMap<(i64, u64), Counters>,
+}
+
+impl Rounds {
+    async fn list(&self, gte: i64, lt: i64) -> Result<Vec<Flow>, SourceError> {
+        let filter = Some(self.filter.clone());
+        let request = proto::FlowListRequest {
+            start_time_gte: gte,
+            start_time_lt: lt,
+            filter,
+            ..proto::FlowListRequest::default()
+        };
+        Ok(self.source.ask_list(request).await?.items)
+    }
+
+    /// What is new in these buckets.
+    async fn look(&mut self, buckets: std::ops::RangeInclusive<i64>) -> Result<Vec<Flow>, SourceError> {
+        let mut new = Vec::new();
+        for bucket in buckets {
+            for flow in self.list(bucket * BUCKET, (bucket + 1) * BUCKET).await? {
+                if self.sent.insert((bucket, flow.id), flow.counters) != Some(flow.counters) {
+                    new.push(flow);
+                }
+            }
+        }
+        Ok(new)
+    }
+
+    /// The next round with something new.
+    async fn next(&mut self) -> Result<Batch, SourceError> {
+        let mut pause = PAUSE;
+        loop {
+            tokio::time::sleep(pause).await;
+            let began = Instant::now();
+            let present = now().div_euclid(BUCKET);
+            let back = if present > self.last { LATE } else { CHANGING };
+            let flows = self.look(present - back + 1..=present).await?;
+            self.last = present;
+            self.sent.retain(|(bucket, _), _| *bucket > present - LATE);
+            pause = PAUSE.max(began.elapsed() * SHARE);
+            if !flows.is_empty() {
+                return Ok(Batch { flows, place: self.place(), is_fresh: false });
+            }
+        }
+    }
+
+    /// What may still change is looked at again after a broken connection.
+    fn place(&self) -> String {
+        format!("{:x}.{}", self.generation, (self.last - LATE + 1) * BUCKET)
+    }
+}
+
+/// The time of a place, if it is of this connection.
+fn time_of(place: &str, generation: u64) -> Option<i64> {
+    let (of, time) = place.split_once('.')?;
+    (u64::from_str_radix(of, 16).ok()? == generation).then(|| time.parse().ok())?
+}
+
+fn sort_number(sort: SortBy) -> i32 {
+    let sort = match sort {
+        SortBy::Time => proto::SortBy::Time,
+        SortBy::DestName => proto::SortBy::DestName,
+        SortBy::DestNamespace => proto::SortBy::DestNamespace,
+        SortBy::DestType => proto::SortBy::DestType,
+        SortBy::SourceName => proto::SortBy::SourceName,
+        SortBy::SourceNamespace => proto::SortBy::SourceNamespace,
+        SortBy::SourceType => proto::SortBy::SourceType,
+    };
+    sort.into()
+}
+
+fn hint_number(of: HintType) -> i32 {
+    let of = match of {
+        HintType::DestName => proto::FilterType::DestName,
+        HintType::SourceName => proto::FilterType::SourceName,
+        HintType::DestNamespace => proto::FilterType::DestNamespace,
+        HintType::SourceNamespace => proto::FilterType::SourceNamespace,
+        HintType::PolicyTier => proto::FilterType::PolicyTier,
+        HintType::PolicyName => proto::FilterType::PolicyName,
+        HintType::PolicyKind => proto::FilterType::PolicyKind,
+        HintType::PolicyNamespace => proto::FilterType::PolicyNamespace,
+    };
+    of.into()
+}
+
+/// A filter as a message.
+fn filter(filter: &Filter) -> proto::Filter {
+    let texts = |texts: &[StringMatch]| texts.iter().map(string_match).collect();
+    let actions = |actions: &[flows::Action]| actions.iter().map(|action| action.number()).collect();
+    proto::Filter {
+        source_names: texts(&filter.source_names),
+        source_namespaces: texts(&filter.source_namespaces),
+        dest_names: texts(&filter.dest_names),
+        dest_namespaces: texts(&filter.dest_namespaces),
+        protocols: texts(&filter.protocols),
+        dest_ports: filter.dest_ports.iter().map(|port| proto::PortMatch { port: *port }).collect(),
+        actions: actions(&filter.actions),
+        pending_actions: actions(&filter.pending_actions),
+        policies: filter.policies.iter().map(policy_match).collect(),
+        reporter: filter.reporter.number(),
+    }
+}
+
+fn policy_match(wanted: &PolicyMatch) -> proto::PolicyMatch {
+    let part = |text: &Option<StringMatch>| {
+        text.as_ref().map(|text| string_match(text).encode_to_vec().into()).unwrap_or_default()
+    };
+    proto::PolicyMatch {
+        kind: wanted.kind.number(),
+        tier: part(&wanted.tier),
+        namespace: part(&wanted.namespace),
+        name: part(&wanted.name),
+        action: wanted.action.number(),
+    }
+}
+
+fn string_match(text: &StringMatch) -> proto::StringMatch {
+    proto::StringMatch { value: text.value.clone(), r#type: i32::from(text.is_fuzzy) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flows::{Action, PolicyKind, Reporter};
+
+    #[test]
+    fn a_filter_goes_there_and_back() {
+        let text = |value: &str, is_fuzzy| StringMatch { value: value.to_owned(), is_fuzzy };
+        let wanted = Filter {
+            source_names: vec![text("a", false)],
+            source_namespaces: vec![text("b", true), text("c", false)],
+            dest_names: vec![text("d", true)],
+            dest_namespaces: vec![text("e", false)],
+            protocols: vec![text("tcp", false)],
+            dest_ports: vec![80, 443],
+            actions: vec![Action::Deny],
+            pending_actions: vec![Action::Allow, Action::Pass],
+            policies: vec![PolicyMatch {
+                kind: PolicyKind::NetworkPolicy,
+                tier: Some(text("t", false)),
+                namespace: None,
+                name: Some(text("n", true)),
+                action: Action::Deny,
+            }],
+            reporter: Reporter::Dst,
+        };
+        assert_eq!(goldmane_api::convert::filter(Some(filter(&wanted))), wanted);
+    }
+}

@@ -1,0 +1,33 @@
+//! How old the data is, and what was lost: every view shows it.
+
+use crate::source::{Loss, Source};
+use serde::Serialize;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The state of the source, for the page.
+#[derive(Debug, Serialize)]
+pub(crate) struct Status {
+    source: String,
+    /// Why it does not answer.
+    problem: Option<String>,
+    /// How old the newest data is, in seconds.
+    age: Option<i64>,
+    received: Option<u64>,
+    keys: Option<u64>,
+    losses: Vec<Loss>,
+}
+
+/// Asks the source.
+pub(crate) async fn status(source: &dyn Source) -> Status {
+    let state = source.state().await;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let now = i64::try_from(now).unwrap_or(i64::MAX);
+    Status {
+        source: state.name,
+        problem: state.problem,
+        age: state.newest.map(|newest| (now - newest).max(0)),
+        received: state.received,
+        keys: state.keys,
+        losses: state.losses.into_iter().filter(|loss| loss.count > 0).collect(),
+    }
+}

@@ -1,0 +1,44 @@
+//! An order that goes with sequences that were seen: what always came first is first.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Orders everything that the sequences have. Where they contradict each other, or say nothing, names decide.
+pub(super) fn order<'a>(sequences: impl Iterator<Item = Vec<&'a str>>) -> Vec<&'a str> {
+    let mut before: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for sequence in sequences {
+        for (place, name) in sequence.iter().enumerate() {
+            let earlier = sequence[..place].iter().filter(|other| *other != name);
+            before.entry(name).or_default().extend(earlier);
+        }
+    }
+    let mut ordered = Vec::with_capacity(before.len());
+    while !before.is_empty() {
+        // In a circle the one with the fewest before it comes next.
+        let next = before.iter().min_by_key(|(name, earlier)| (earlier.len(), **name)).map(|(name, _)| *name);
+        let Some(next) = next else { break };
+        before.remove(next);
+        for earlier in before.values_mut() {
+            earlier.remove(next);
+        }
+        ordered.push(next);
+    }
+    ordered
+}
+
+#[cfg(test)]
+mod tests {
+    use super::order;
+
+    #[test]
+    fn sequences_and_names() {
+        for (sequences, expected) in [
+            (vec![vec!["b", "a"], vec!["c", "b"]], vec!["c", "b", "a"]),
+            (vec![vec!["b"], vec!["a"]], vec!["a", "b"]),
+            (vec![vec!["a", "b"], vec!["b", "a"], vec!["b", "c"]], vec!["a", "b", "c"]),
+            (vec![vec!["x", "x", "y"]], vec!["x", "y"]),
+            (vec![], vec![]),
+        ] {
+            assert_eq!(order(sequences.into_iter()), expected);
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Who may ask.
+
+use crate::world::{World, bytes};
+use axum::body::Body;
+use http::{Method, Request, StatusCode};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use std::sync::Arc;
+use testkit::{Authority, Folder, KeyAndCertificate};
+use tls::{ClientAuth, Renewing, TlsFiles};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use whisker::access::Access;
+
+#[tokio::test]
+async fn nothing_can_be_changed() {
+    let world = World::shop();
+    for method in [Method::POST, Method::PUT, Method::DELETE, Method::PATCH, Method::OPTIONS] {
+        for path in ["/flows", "/api/v1/live", "/"] {
+            let request = Request::builder().method(&method).uri(path).body(Body::empty()).unwrap();
+            assert_eq!(world.ask(request).await.status(), StatusCode::METHOD_NOT_ALLOWED, "{method} {path}");
+        }
+    }
+    let head = Request::head("/flows").body(Body::empty()).unwrap();
+    let response = world.ask(head).await;
+    assert_eq!(response.status(), StatusCode::OK);
+    assert!(bytes(response).await.is_empty());
+}
+
+#[tokio::test]
+async fn data_is_shown_for_the_token_only() {
+    let world = World::with_access(Access::new(Some("secret"), false));
+    for (path, header, expected) in [
+        ("/flows", None, 401),
+        ("/flows", Some("Bearer wrong"), 401),
+        ("/flows", Some("Basic secret"), 401),
+        ("/flows", Some("Bearer secret"), 200),
+        ("/api/v1/status", Some("bearer secret"), 200),
+        ("/whisker-backend/flows", None, 401),
+        ("/api/v1/live", None, 401),
+        ("/config/config.json", None, 401),
+        // The page has no data: it asks for the token.
+        ("/", None, 200),
+        ("/whisker.js", None, 200),
+        ("/liveness", None, 200),
+    ] {
+        let mut request = Request::get(path);
+        if let Some(header) = header {
+            request = request.header("authorization", header);
+        }
+        let response = world.ask(request.body(Body::empty()).unwrap()).await;
+        assert_eq!(response.status().as_u16(), expected, "{path} {header:?}");
+        assert_eq!(response.headers().contains_key("www-authenticate"), expected == 401, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_name_of_a_stranger_is_not_answered_to() {
+    let world = World::with_access(Access::new(None, true));
+    for (host, expected) in
+        [("localhost:8080", 200), ("127.0.0.1:8080", 200), ("[::1]:8080", 200), ("evil.example:8080", 421)]
+    {
+        let request = Request::get("/flows").header("host", host).body(Body::empty()).unwrap();
+        assert_eq!(world.ask(request).await.status().as_u16(), expected, "{host}");
+    }
+}
+
+#[tokio::test]
+async fn readiness_says_whether_flows_can_be_shown() {
+    assert_eq!(World::empty().get("/readiness").await.status(), StatusCode::OK);
+    assert_eq!(World::empty().get("/liveness").await.status(), StatusCode::OK);
+}
+
+struct Server {
+    _shutdown: daemon::ShutdownHandle,
+    authority: Authority,
+    folder: Folder,
+    address: std::net::SocketAddr,
+}
+
+async fn server(client_auth: ClientAuth) -> Server {
+    let folder = Folder::new("whisker").unwrap();
+    let authority = Authority::new(folder.path()).unwrap();
+    let own = authority.sign("server", "localhost", &[]).unwrap();
+    let files = TlsFiles {
+        certificate: own.certificate,
+        key: own.key,
+        authorities: authority.certificate.clone(),
+        client_auth,
+        protocols: &["h2", "http/1.1"],
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (handle, shutdown) = daemon::ShutdownHandle::new();
+    tokio::spawn(whisker::serve::serve(
+        listener,
+        Some(Renewing::new(files)),
+        World::shop().service,
+        shutdown,
+    ));
+    Server { _shutdown: handle, authority, folder, address }
+}
+
+impl Server {
+    async fn ask(&self, client: Option<&KeyAndCertificate>) -> Result<String, String> {
+        let mut roots = rustls::RootCertStore::empty();
+        for one in CertificateDer::pem_file_iter(&self.authority.certificate).unwrap() {
+            roots.add(one.unwrap()).unwrap();
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots);
+        let config = match client {
+            None => builder.with_no_client_auth(),
+            Some(client) => {
+                let chain = CertificateDer::pem_file_iter(&client.certificate).unwrap();
+                let key = PrivateKeyDer::from_pem_file(&client.key).unwrap();
+                builder.with_client_auth_cert(chain.map(Result::unwrap).collect(), key).unwrap()
+            }
+        };
+        let stream = TcpStream::connect(self.address).await.unwrap();
+        let name = ServerName::try_from("localhost").unwrap();
+        let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+        let mut stream = connector.connect(name, stream).await.map_err(|error| error.to_string())?;
+        let request = b"GET /flows HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        stream.write_all(request).await.map_err(|error| error.to_string())?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.map_err(|error| error.to_string())?;
+        Ok(answer)
+    }
+}
+
+#[tokio::test]
+async fn over_tls_with_certificates_of_clients_where_wanted() {
+    let open = server(ClientAuth::None).await;
+    assert!(open.ask(None).await.unwrap().contains("\"dest_port\":5432"));
+    let closed = server(ClientAuth::RequireAndVerify).await;
+    let known = closed.authority.sign("client", "reader", &[]).unwrap();
+    let elsewhere = closed.folder.path().join("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    let stranger = Authority::new(&elsewhere).unwrap().sign("client", "reader", &[]).unwrap();
+    assert!(closed.ask(Some(&known)).await.unwrap().contains("HTTP/1.1 200"));
+    assert!(closed.ask(None).await.is_err());
+    assert!(closed.ask(Some(&stranger)).await.is_err());
+}

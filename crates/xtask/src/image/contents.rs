@@ -1,0 +1,109 @@
+//! The layer that all images share: the program, the paths under which the field calls it, and what an empty root lacks. Pure.
+
+use anyhow::Result;
+use oci::{Entries, Entry};
+use std::borrow::Cow;
+use std::path::Path;
+
+/// The program itself. The CNI installer copies the file that it runs from, so that this one is not a link.
+const PROGRAM: &str = "usr/bin/calico";
+
+/// Paths that mean the program; it goes by the name that it was called by.
+const LINKS: [&str; 23] = [
+    "calicoctl",
+    "code/apiserver",
+    "goldmane",
+    "health",
+    "opt/cni/bin/bandwidth",
+    "opt/cni/bin/calico",
+    "opt/cni/bin/calico-ipam",
+    "opt/cni/bin/host-local",
+    "opt/cni/bin/install",
+    "opt/cni/bin/loopback",
+    "opt/cni/bin/portmap",
+    "opt/cni/bin/tuning",
+    "usr/bin/calico-felix",
+    "usr/bin/calico-ipam",
+    "usr/bin/calico-node",
+    "usr/bin/calico-typha",
+    "usr/bin/calicoctl",
+    "usr/bin/check-status",
+    "usr/bin/kube-controllers",
+    "usr/bin/tortie",
+    "usr/sbin/start_runit",
+    "webhook",
+    "whisker-backend",
+];
+
+const FOLDERS: [&str; 18] = [
+    "etc/calico",
+    "licenses",
+    "opt/cni/bin",
+    "proc",
+    "run",
+    "sys",
+    "usr/bin",
+    "usr/lib",
+    "usr/lib64",
+    "usr/sbin",
+    "var/lib/calico",
+    "var/log/calico",
+    "var/run",
+    "dev",
+    "etc",
+    "opt",
+    "usr",
+    "var",
+];
+
+/// What goes into the layer beside the names.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Parts<'a> {
+    pub(super) program: &'a [u8],
+    pub(super) licence: &'a [u8],
+    pub(super) bill: &'a [u8],
+    /// Shared libraries by their absolute path, for a program that needs them.
+    pub(super) libraries: &'a [(String, Vec<u8>)],
+}
+
+/// The layer, not compressed.
+pub(super) fn layer(parts: Parts<'_>) -> Result<Vec<u8>> {
+    let file = |mode, bytes| Entry::File { mode, bytes: Cow::Borrowed(bytes) };
+    let mut entries = Entries::new();
+    for path in FOLDERS {
+        entries.insert(path.to_owned(), Entry::Folder { mode: 0o755, owner: 0 });
+    }
+    entries.insert("tmp".to_owned(), Entry::Folder { mode: 0o1777, owner: 0 });
+    // Where kube-controllers says how it is; its user depends on the manifest.
+    entries.insert("status".to_owned(), Entry::Folder { mode: 0o777, owner: 999 });
+    // Where the API server keeps a certificate that it made itself.
+    entries.insert("code".to_owned(), Entry::Folder { mode: 0o755, owner: 10001 });
+    // Shells that start `/bin/calico-node` and such that start `/usr/bin/calico-node` are both in the field.
+    entries.insert("bin".to_owned(), Entry::Link("usr/bin".to_owned()));
+    entries.insert("sbin".to_owned(), Entry::Link("usr/sbin".to_owned()));
+    // Where a second layer has programs with libraries.
+    entries.insert("lib".to_owned(), Entry::Link("usr/lib".to_owned()));
+    entries.insert("lib64".to_owned(), Entry::Link("usr/lib64".to_owned()));
+    entries.insert(PROGRAM.to_owned(), file(0o755, parts.program));
+    for link in LINKS {
+        entries.insert(link.to_owned(), Entry::Link(relative(link)));
+    }
+    // Without it the resolver would not look into /etc/hosts.
+    entries.insert("etc/nsswitch.conf".to_owned(), file(0o644, b"hosts: files dns\n"));
+    entries.insert("licenses/LICENSE".to_owned(), file(0o644, parts.licence));
+    entries.insert("licenses/sbom.spdx.json".to_owned(), file(0o644, parts.bill));
+    for (path, bytes) in parts.libraries {
+        entries.insert(super::libraries::in_layer(path), file(0o755, bytes.as_slice()));
+    }
+    oci::layer(&entries)
+}
+
+/// The program's place as seen from a link.
+fn relative(link: &str) -> String {
+    let depth = Path::new(link).components().count() - 1;
+    if link.starts_with("usr/bin/") {
+        "calico".to_owned()
+    } else {
+        format!("{}{PROGRAM}", "../".repeat(depth))
+    }
+}

@@ -1,0 +1,49 @@
+//! Links between documents lead somewhere.
+
+use std::path::Path;
+
+/// Relative links of Markdown files whose target does not exist.
+pub(crate) fn check(root: &Path, files: &[String]) -> Vec<String> {
+    let mut problems = Vec::new();
+    for name in files.iter().filter(|name| name.ends_with(".md")) {
+        let Ok(text) = std::fs::read_to_string(root.join(name)) else { continue };
+        let folder = root.join(name);
+        let folder = folder.parent().unwrap_or(root);
+        for (line, target) in links(&text) {
+            if !folder.join(target).exists() {
+                problems.push(format!("{name}:{line}: the link to {target} leads nowhere"));
+            }
+        }
+    }
+    problems
+}
+
+/// The targets of links to files, with their lines. Addresses, and places within the same file, are left out.
+fn links(text: &str) -> Vec<(usize, &str)> {
+    let mut found = Vec::new();
+    let mut is_code = false;
+    for (number, line) in text.lines().enumerate() {
+        if line.trim_start().starts_with("```") {
+            is_code = !is_code;
+        }
+        for rest in line.split("](").skip(1).filter(|_| !is_code) {
+            let target = rest.split([')', ' ']).next().unwrap_or_default();
+            let file = target.split('#').next().unwrap_or_default();
+            if !file.is_empty() && !target.contains("://") && !target.starts_with("mailto:") {
+                found.push((number + 1, file));
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::links;
+
+    #[test]
+    fn only_links_to_files_are_looked_at() {
+        let text = "See [a](docs/a.md#top) and [b](https://example.org/b).\n[c](#here)\n```\n[d](d.md)\n```\n[e](../e.md)";
+        assert_eq!(links(text), [(1, "docs/a.md"), (6, "../e.md")]);
+    }
+}

@@ -1,0 +1,110 @@
+//! Calico's words are written once, in `api::words`: a literal of one of them in other production code is a problem.
+//!
+//! Tests write words out on purpose: they say what users see.
+
+use anyhow::{Context as _, Result};
+use std::path::Path;
+
+/// Where the words are.
+const HOME: &str = "crates/api/src/words.rs";
+
+/// Words that are ordinary, too: they mean other things elsewhere.
+const ORDINARY: [&str; 1] = ["default"];
+
+/// Crates whose production code is for tests, or for this repository.
+const EXEMPT: [&str; 2] = ["crates/testkit/", "crates/xtask/"];
+
+/// Literals of words outside their home.
+pub(crate) fn check(root: &Path, files: &[String]) -> Result<Vec<String>> {
+    let home = std::fs::read_to_string(root.join(HOME)).with_context(|| format!("reading {HOME}"))?;
+    let words = words(&home);
+    let mut problems = Vec::new();
+    for name in files.iter().filter(|name| is_production(name)) {
+        let Ok(text) = std::fs::read_to_string(root.join(name)) else { continue };
+        problems.extend(literals(&text, &words).into_iter().map(|(line, word, constant)| {
+            format!("{name}:{line}: \"{word}\" is one of Calico's words: use api::words::{constant}")
+        }));
+    }
+    Ok(problems)
+}
+
+/// Whether a file has production code that must take words from their home.
+pub(crate) fn is_production(name: &str) -> bool {
+    name.starts_with("crates/")
+        && name.contains("/src/")
+        && name.ends_with(".rs")
+        && !name.ends_with("/tests.rs")
+        && !name.contains("/tests/")
+        && name != HOME
+        && !EXEMPT.iter().any(|exempt| name.starts_with(exempt))
+}
+
+/// The part of a file that is not for tests only.
+pub(crate) fn without_tests(text: &str) -> &str {
+    text.split("#[cfg(test)]\nmod ").next().unwrap_or(text)
+}
+
+/// The constants of the home, by their values.
+fn words(home: &str) -> Vec<(String, String)> {
+    let constant = |line: &str| {
+        let (name, value) = line.trim().strip_prefix("pub const ")?.split_once(": &str = \"")?;
+        let value = value.strip_suffix("\";")?;
+        (!ORDINARY.contains(&value)).then(|| (value.to_owned(), name.to_owned()))
+    };
+    home.lines().filter_map(constant).collect()
+}
+
+fn literals<'a>(text: &str, words: &'a [(String, String)]) -> Vec<(usize, &'a str, &'a str)> {
+    let mut found = Vec::new();
+    for (number, line) in without_tests(text).lines().enumerate() {
+        let code = line.trim_start();
+        // An attribute's argument must be a literal.
+        if code.starts_with("//") || code.starts_with("#[") {
+            continue;
+        }
+        for (word, constant) in words {
+            // A prefix is a word at the beginning of a longer text, too.
+            let end = if word.ends_with('.') { "" } else { "\"" };
+            if is_literal(code, &format!("\"{word}{end}")) {
+                found.push((number + 1, word.as_str(), constant.as_str()));
+            }
+        }
+    }
+    found
+}
+
+/// Whether a line of code has this beginning of a literal, which is not a member of a JSON document: those show what
+/// users write.
+fn is_literal(code: &str, beginning: &str) -> bool {
+    let Some(start) = code.find(beginning) else { return false };
+    let rest = code[start + 1..].split_once('"').map_or("", |(_, rest)| rest);
+    !code[..start].ends_with("\": ") && !rest.starts_with(':')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_found_in_code_and_not_in_comments_attributes_or_tests() {
+        let home = "pub const TIER: &str = \"default\";\npub const KUBERNETES: &str = \"k8s\";\n    pub const PREFIX: &str = \"kns.\";\n";
+        let words = words(home);
+        assert_eq!(words.len(), 2);
+        let text = "// \"k8s\"\n#[serde(rename = \"k8s\")]\nlet a = \"k8s\";\nlet b = format!(\"kns.{name}\");\n\
+                    let c = \"k8s-pod-network\";\njson!({\"type\": \"k8s\", \"kns.x\": 1});\n#[cfg(test)]\nmod tests {\n    \"k8s\"\n}\n";
+        assert_eq!(literals(text, &words), [(3, "k8s", "KUBERNETES"), (4, "kns.", "PREFIX")]);
+    }
+
+    #[test]
+    fn tests_may_write_words_out() {
+        assert!(is_production("crates/calc/src/policy.rs"));
+        for name in [
+            "crates/calc/src/policy/tests.rs",
+            "crates/calc/tests/it/main.rs",
+            "crates/testkit/src/lib.rs",
+            HOME,
+        ] {
+            assert!(!is_production(name), "{name}");
+        }
+    }
+}
