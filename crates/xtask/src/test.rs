@@ -7,7 +7,8 @@
 //!
 //! A test that fails is run once more, alone, when all others have ended. If it passes then, it is reported as unsteady and the
 //! run goes on: a busy machine is no reason to lose a change, and the name in the output is the reason to repair the test.
-//! Three of them are the most that a run forgives.
+//! Five of them are the most that a run forgives. Of a binary that stood still or died, every test that had not ended counts as
+//! failed.
 //!
 //! Property tests try the same cases in every run ([`SEED`]): a rare counterexample is found by whoever looks for one
 //! (`PROPTEST_RNG_SEED=random`, more `PROPTEST_CASES`), not by a change that has nothing to do with it. Counterexamples that
@@ -15,7 +16,7 @@
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -36,15 +37,22 @@ const WAITING: [&str; 1] = ["tortie"];
 /// as alone, and what runs in the guest loses its patience: they wait until all others have ended.
 const IN_A_GUEST: &str = "guest";
 
-/// How long a test binary may run. The longest takes a quarter of an hour; one that stands still must not take the whole run
-/// with it.
-const LONGEST_RUN: Duration = Duration::from_secs(30 * 60);
+/// How long a test binary may run, and how long without a word: it prints a line for each test that ends, and no test takes
+/// half as long. One that stands still must not take the whole run with it.
+const PATIENCE: Patience =
+    Patience { whole: Duration::from_secs(30 * 60), silent: Duration::from_secs(10 * 60) };
 
 /// What property tests draw their cases from, unless the variable says otherwise; `random` is a new one for each test.
 const SEED: (&str, &str) = ("PROPTEST_RNG_SEED", "20261117");
 
 /// How many tests may fail beside others and pass alone. More of them have a cause.
-const MOST_UNSTEADY: usize = 3;
+const MOST_UNSTEADY: usize = 5;
+
+#[derive(Clone, Copy)]
+struct Patience {
+    whole: Duration,
+    silent: Duration,
+}
 
 /// A test binary, ready to run.
 #[derive(Clone, Debug, PartialEq)]
@@ -81,10 +89,11 @@ pub(crate) fn run(root: &Path, arguments: &[&str]) -> Result<()> {
         for _ in 0..AT_ONCE {
             scope.spawn(|| {
                 while let Some(binary) = take(&queue) {
-                    let (text, is_success) = execute(&binary, &["--skip", IN_A_GUEST]);
+                    let arguments = ["--skip", IN_A_GUEST];
+                    let (text, is_success) = execute(&binary, &arguments);
                     let mut outcome = outcome.lock().unwrap_or_else(PoisonError::into_inner);
                     println!("{text}");
-                    outcome.add(&binary, &text, is_success);
+                    outcome.add(&binary, &text, is_success, || list(&binary, &arguments));
                 }
             });
         }
@@ -93,7 +102,7 @@ pub(crate) fn run(root: &Path, arguments: &[&str]) -> Result<()> {
     for binary in with_guests {
         let (text, is_success) = execute(&binary, &[IN_A_GUEST, "--test-threads=2"]);
         println!("{text}");
-        outcome.add(&binary, &text, is_success);
+        outcome.add(&binary, &text, is_success, || list(&binary, &[IN_A_GUEST]));
     }
     documentation(root, &mut outcome)?;
     outcome.try_alone(execute_alone);
@@ -154,10 +163,15 @@ fn binary(message: &Value) -> Option<Binary> {
 
 /// Whether a binary has tests that run in a guest.
 fn has_guests(binary: &Binary) -> bool {
+    !list(binary, &[IN_A_GUEST]).is_empty()
+}
+
+/// The tests of a binary that these arguments select.
+fn list(binary: &Binary, arguments: &[&str]) -> Vec<String> {
     let mut command = command(binary);
-    command.args(["--list", IN_A_GUEST]);
-    let (text, _) = finish(command, LONGEST_RUN);
-    text.lines().any(|line| line.ends_with(": test"))
+    command.arg("--list").args(arguments);
+    let (text, _) = finish(command, PATIENCE);
+    text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect()
 }
 
 /// Runs a test binary as cargo would; what it printed, and whether it succeeded.
@@ -169,7 +183,7 @@ fn execute(binary: &Binary, arguments: &[&str]) -> (String, bool) {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         command.env("RUST_TEST_THREADS", (2 * cores).to_string());
     }
-    let (text, is_success) = finish(command, LONGEST_RUN);
+    let (text, is_success) = finish(command, PATIENCE);
     let name = format!("{} {}", binary.package, binary.target);
     let seconds = begin.elapsed().as_secs();
     (
@@ -182,7 +196,7 @@ fn execute(binary: &Binary, arguments: &[&str]) -> (String, bool) {
 fn execute_alone(binary: &Binary, test: &str) -> (String, bool) {
     let mut command = command(binary);
     command.args(["--exact", test]);
-    let (text, is_success) = finish(command, LONGEST_RUN);
+    let (text, is_success) = finish(command, PATIENCE);
     (format!("     Running {} {} {test} alone\n{text}", binary.package, binary.target), is_success)
 }
 
@@ -190,17 +204,22 @@ fn execute_alone(binary: &Binary, test: &str) -> (String, bool) {
 ///
 /// The output goes to a file. With a pipe, a server that a test left behind would hold the pipe open, and the run would
 /// wait for that server for ever.
-fn finish(mut command: Command, limit: Duration) -> (String, bool) {
+fn finish(mut command: Command, patience: Patience) -> (String, bool) {
     let mut run = || -> Result<(String, bool)> {
         let mut output = tempfile::tempfile().context("making a file for the output")?;
         command.stdout(output.try_clone()?).stderr(output.try_clone()?);
         let mut child = command.spawn().context("cannot be run")?;
-        let deadline = Instant::now() + limit;
+        let begin = Instant::now();
+        let (mut length, mut last_word) = (0, begin);
         let status = loop {
             if let Some(status) = child.try_wait()? {
                 break Some(status);
             }
-            if Instant::now() >= deadline {
+            let now_long = output.metadata()?.len();
+            if now_long > length {
+                (length, last_word) = (now_long, Instant::now());
+            }
+            if begin.elapsed() >= patience.whole || last_word.elapsed() >= patience.silent {
                 child.kill()?;
                 child.wait()?;
                 break None;
@@ -212,7 +231,8 @@ fn finish(mut command: Command, limit: Duration) -> (String, bool) {
         output.read_to_end(&mut bytes)?;
         let mut text = String::from_utf8_lossy(&bytes).into_owned();
         if status.is_none() {
-            text.push_str(&format!("\nended: it had run for {} s\n", limit.as_secs()));
+            let (run, silent) = (begin.elapsed().as_secs(), last_word.elapsed().as_secs());
+            text.push_str(&format!("\nended: it had run for {run} s, without a word for {silent} s\n"));
         }
         Ok((text, status.is_some_and(|status| status.success())))
     };
@@ -252,19 +272,27 @@ fn documentation(root: &Path, outcome: &mut Outcome) -> Result<()> {
 }
 
 impl Outcome {
-    fn add(&mut self, binary: &Binary, text: &str, is_success: bool) {
+    fn add(&mut self, binary: &Binary, text: &str, is_success: bool, selected: impl FnOnce() -> Vec<String>) {
         // The last one counts: a test that runs in a guest shows what the harness printed there.
-        self.count(result_lines(text).last());
+        let result = result_lines(text).last();
+        self.count(result);
         if is_success {
             return;
         }
-        let failed: Vec<&str> = failed_tests(text).collect();
-        // A binary that died in the middle says nothing about the tests that it did not get to.
-        if failed.is_empty() || !text.contains("test result: ") {
-            self.broken.push(format!("{} {}", binary.package, binary.target));
-            return;
+        let name = format!("{} {}", binary.package, binary.target);
+        let mut failed: Vec<String> = ended_tests(text, "FAILED").map(str::to_owned).collect();
+        if result.is_none() {
+            // It died, or stood still and was ended: there is no count of what had passed by then.
+            let passed: BTreeSet<&str> = ended_tests(text, "ok").collect();
+            failed = selected().into_iter().filter(|test| !passed.contains(test.as_str())).collect();
+            self.passed += passed.len() as u64;
+            self.failed += failed.len() as u64;
+            println!("{name} did not get to its end; without a result: {}", failed.join(", "));
         }
-        self.suspects.extend(failed.into_iter().map(|test| (binary.clone(), test.to_owned())));
+        if failed.is_empty() {
+            self.broken.push(name);
+        }
+        self.suspects.extend(failed.into_iter().map(|test| (binary.clone(), test)));
     }
 
     /// Runs tests that failed once more, alone.
@@ -302,9 +330,9 @@ fn result_lines(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter_map(|line| line.strip_prefix("test result: "))
 }
 
-/// The tests that failed, by the lines that the test harness prints for them.
-fn failed_tests(text: &str) -> impl Iterator<Item = &str> {
-    text.lines().filter_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... FAILED"))
+/// The tests that ended so, by the lines that the test harness prints for them.
+fn ended_tests<'text>(text: &'text str, how: &str) -> impl Iterator<Item = &'text str> {
+    text.lines().filter_map(move |line| line.strip_prefix("test ")?.strip_suffix(how)?.strip_suffix(" ... "))
 }
 
 /// The number before `word` in a line such as `ok. 3 passed; 0 failed; 0 ignored`.
@@ -315,7 +343,7 @@ fn count(line: &str, word: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Binary, MOST_UNSTEADY, Outcome, binary, count, finish};
+    use super::{Binary, MOST_UNSTEADY, Outcome, Patience, binary, count, finish};
     use serde_json::json;
     use std::process::Command;
     use std::time::Duration;
@@ -341,7 +369,7 @@ mod tests {
     #[test]
     fn a_test_that_passes_alone_is_named_and_forgiven_and_one_that_fails_again_is_not() {
         for (failures, passes_alone, expected) in
-            [(1, true, (8, 0, 1, 0)), (1, false, (7, 1, 0, 1)), (MOST_UNSTEADY + 1, true, (7, 4, 0, 4))]
+            [(1, true, (8, 0, 1, 0)), (1, false, (7, 1, 0, 1)), (MOST_UNSTEADY + 1, true, (7, 6, 0, 6))]
         {
             let lines: String =
                 (0..failures).map(|test| format!("test number_{test} ... FAILED\n")).collect();
@@ -350,7 +378,7 @@ mod tests {
                  test result: FAILED. 7 passed; {failures} failed; 0 ignored"
             );
             let mut outcome = Outcome::default();
-            outcome.add(&calc(), &text, false);
+            outcome.add(&calc(), &text, false, Vec::new);
             outcome.try_alone(|_, test| {
                 assert!(test.starts_with("number_"), "{test}");
                 (String::new(), passes_alone)
@@ -365,8 +393,28 @@ mod tests {
         let calc = calc();
         assert_eq!((calc.package.as_str(), calc.target.as_str()), ("calc", "it"));
         let mut outcome = Outcome::default();
-        outcome.add(&calc, "running 2 tests\nfatal runtime error", false);
-        assert_eq!((outcome.passed, outcome.broken.len()), (0, 1));
+        outcome.add(
+            &calc,
+            "test one ... ok\ntest result: ok. 1 passed; 0 failed; 0 ignored",
+            false,
+            Vec::new,
+        );
+        assert_eq!((outcome.passed, outcome.broken.len()), (1, 1));
+    }
+
+    #[test]
+    fn of_a_binary_that_dies_what_had_not_ended_is_tried_alone() {
+        for (passes_alone, expected) in [(true, (3, 0, 2, 0)), (false, (1, 2, 0, 2))] {
+            let mut outcome = Outcome::default();
+            let text = "running 3 tests\ntest a::one ... ok\ntest two ... FAILED\nfatal runtime error";
+            outcome.add(&calc(), text, false, || ["a::one", "three", "two"].map(str::to_owned).to_vec());
+            outcome.try_alone(|_, test| {
+                assert!(["two", "three"].contains(&test), "{test}");
+                (String::new(), passes_alone)
+            });
+            let found = (outcome.passed, outcome.failed, outcome.unsteady.len(), outcome.broken.len());
+            assert_eq!(found, expected, "{passes_alone}");
+        }
     }
 
     fn shell(script: &str) -> Command {
@@ -377,13 +425,23 @@ mod tests {
 
     #[test]
     fn what_a_test_leaves_behind_holds_nobody_up_and_one_that_stands_still_is_ended() {
-        let (text, is_success) = finish(shell("sleep 600 & echo $!"), Duration::from_secs(60));
+        let patience = |whole, silent| Patience {
+            whole: Duration::from_millis(whole),
+            silent: Duration::from_millis(silent),
+        };
+        let long = patience(60_000, 60_000);
+        let (text, is_success) = finish(shell("sleep 600 & echo $!"), long);
         let left_behind = text.trim().to_owned();
         let ended = shell(&format!("kill {left_behind}")).status();
         assert!(is_success && ended.is_ok_and(|status| status.success()), "{text}");
-        let (text, is_success) = finish(shell("echo begun; exec sleep 600"), Duration::from_millis(300));
-        assert!(!is_success && text.starts_with("begun\n") && text.contains("ended: "), "{text}");
-        let (text, is_success) = finish(Command::new("/nowhere/at-all"), Duration::from_secs(1));
+        for (script, patience) in [
+            ("echo begun; exec sleep 600", patience(60_000, 300)),
+            ("while echo begun; do sleep 0.1; done", patience(500, 60_000)),
+        ] {
+            let (text, is_success) = finish(shell(script), patience);
+            assert!(!is_success && text.starts_with("begun\n") && text.contains("ended: "), "{text}");
+        }
+        let (text, is_success) = finish(Command::new("/nowhere/at-all"), long);
         assert!(!is_success && text.starts_with("cannot be run"), "{text}");
     }
 

@@ -12,7 +12,10 @@ use messages::{
     TunnelType, VxlanTunnelEndpoint, WorkloadEndpoint, WorkloadEndpointId,
 };
 use rules::Backend;
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -197,6 +200,42 @@ impl Drop for Lab {
         }
         let _ = std::fs::remove_file(&self.mtu_file);
         let _ = std::fs::remove_dir_all(self.bpf_pins());
+    }
+}
+
+/// A program that reports what happens on a host, for as long as this value lives.
+pub(crate) struct Listener {
+    child: Child,
+    output: File,
+}
+
+impl Listener {
+    pub(crate) fn new(host: &Host, program: &[&str]) -> Self {
+        let output = tempfile::tempfile().expect("a file");
+        let child = Command::new("ip")
+            .args(["netns", "exec", host.name()])
+            .args(program)
+            .stdin(Stdio::null())
+            .stdout(output.try_clone().expect("a second handle"))
+            .stderr(output.try_clone().expect("a third handle"))
+            .spawn()
+            .expect("ip runs");
+        Self { child, output }
+    }
+
+    /// Everything that it has printed.
+    pub(crate) fn heard(&self) -> String {
+        let length = self.output.metadata().expect("a length").len();
+        let mut bytes = vec![0; usize::try_from(length).expect("it fits into memory")];
+        self.output.read_exact_at(&mut bytes, 0).expect("it is as long as it says");
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 

@@ -1,7 +1,7 @@
 //! The dataplane beyond the host of Calico's files: both IP versions, what the kernel refuses, what it cannot do, and what
 //! costs nothing.
 
-use crate::lab::{Lab, config, messages, route, settings, workload_id, workloads};
+use crate::lab::{Lab, Listener, config, messages, route, settings, workload_id, workloads};
 use felix_config::{Config, Interval};
 use messages::{
     Encapsulation, FromDataplane, HostMetadata, IpPoolType, IpSetType, Route, RouteTypes, ToDataplane,
@@ -9,6 +9,7 @@ use messages::{
 };
 use rules::Backend;
 use std::time::Duration;
+use testkit::eventually;
 
 fn status(number: usize, wanted: &'static str) -> impl Fn(&FromDataplane) -> bool {
     move |report| matches!(report, FromDataplane::WorkloadEndpointStatus { id, status, .. } if *id == workload_id(number) && *status == Some(wanted))
@@ -258,29 +259,20 @@ fn one_endpoint_more_is_one_small_change() {
     lab.send(all);
     lab.wait_for("the last one is reported", status(1199, "down"));
     lab.wait_for("in sync", |report| *report == FromDataplane::InSync);
-    let file = std::env::temp_dir().join(format!("{}-monitor", lab.host.name()));
-    let printed = file.display();
+    let listener = Listener::new(&lab.host, &["nft", "monitor"]);
     // A table of nobody shows that it listens, and later that it has heard everything.
     let mark = |name: &str| {
-        let script = format!("nft add table ip {name}; nft delete table ip {name}; cat {printed}");
-        lab.wait_to_see(&script, |seen| seen.contains(name))
+        eventually("the listener hears a new table", || {
+            lab.host.shell(&format!("nft add table ip {name}; nft delete table ip {name}"));
+            let seen = listener.heard();
+            if seen.contains(name) { Ok(seen) } else { Err(anyhow::anyhow!("it heard {} bytes", seen.len())) }
+        })
+        .expect("a listener")
     };
-    let seen = std::thread::scope(|scope| {
-        let host = &lab.host;
-        host.shell(&format!(": > {printed}"));
-        let script = format!(
-            "nft monitor > {printed} 2>/dev/null & listener=$!
-             while ! grep -q the-end {printed}; do sleep 0.1; done; kill $listener"
-        );
-        let monitor = scope.spawn(move || host.shell(&script));
-        mark("the-beginning");
-        lab.send(vec![update(200)]);
-        lab.wait_to_see("nft list chains arp", |seen| seen.contains("calix00200"));
-        let seen = mark("the-end");
-        monitor.join().expect("it ends");
-        seen
-    });
-    let _ = std::fs::remove_file(&file);
+    mark("the-beginning");
+    lab.send(vec![update(200)]);
+    lab.wait_to_see("nft list chains arp", |seen| seen.contains("calix00200"));
+    let seen = mark("the-end");
     let changes: Vec<&str> = seen
         .lines()
         .filter(|line| {

@@ -136,6 +136,8 @@ impl Host {
     fn talk(&self, address: &str, port: u16, bytes: usize) {
         let server = self.pods[1].run(|| TcpListener::bind("[::]:80")).unwrap().unwrap();
         let address: IpAddr = address.parse().unwrap();
+        // Connected before anybody accepts: a connection that fails must not leave a thread that waits for it.
+        let mut stream = self.pods[0].run(move || TcpStream::connect((address, port))).unwrap().unwrap();
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 let (mut stream, _) = server.accept().unwrap();
@@ -143,16 +145,11 @@ impl Host {
                 stream.read_to_end(&mut all).unwrap();
                 stream.write_all(&[all.as_slice(), &all].concat()).unwrap();
             });
-            self.pods[0]
-                .run(move || {
-                    let mut stream = TcpStream::connect((address, port)).unwrap();
-                    stream.write_all(&vec![7; bytes]).unwrap();
-                    stream.shutdown(std::net::Shutdown::Write).unwrap();
-                    let mut all = Vec::new();
-                    stream.read_to_end(&mut all).unwrap();
-                    assert_eq!(all.len(), 2 * bytes);
-                })
-                .unwrap();
+            stream.write_all(&vec![7; bytes]).unwrap();
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
+            let mut all = Vec::new();
+            stream.read_to_end(&mut all).unwrap();
+            assert_eq!(all.len(), 2 * bytes);
         });
     }
 

@@ -309,8 +309,9 @@ fn an_edit_does_not_overwrite_another_ones() {
         while !begun.exists() && begin.elapsed().as_secs() < 60 {
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
-        shell.run("label ippool a x=1").text();
+        let labelled = shell.run("label ippool a x=1");
         std::fs::write(&finish, "").expect("a file");
+        labelled.text();
         edit.join().expect("the edit")
     });
     assert!(

@@ -9,6 +9,7 @@ use super::site::{Question, Site};
 use super::table::question;
 use anyhow::{Result, ensure};
 use serde_json::json;
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use testkit::network::Fate;
@@ -67,8 +68,9 @@ fn under_traffic(
             }
             Ok(rounds)
         });
-        let outcome = disturb();
+        let outcome = std::panic::catch_unwind(AssertUnwindSafe(disturb));
         ended.store(true, Ordering::Relaxed);
+        let outcome = outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         let rounds = watcher.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         outcome?;
         ensure!(rounds > 0, "no packet was sent meanwhile");
