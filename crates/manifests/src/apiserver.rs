@@ -3,10 +3,9 @@
 //! Its certificate comes from a secret that the user makes, and who signed it is said in the `APIService`: nothing here turns
 //! the check of certificates off.
 
-use crate::node::pull_secrets;
 use crate::objects::Object;
 use crate::options::{Like, Options};
-use crate::parts::{Container, Rule, config, mount, text};
+use crate::parts::{Container, Rule, deployed_pod, mount, text};
 use crate::roles::{binding, role};
 use serde_json::{Value, json};
 
@@ -91,10 +90,10 @@ pub fn objects(options: &Options, authority: &str) -> Vec<Object> {
     let account = json!({"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE});
     let labels = json!({"apiserver": "true"});
     vec![
-        plain(
+        Object::plain(
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": {"name": NAMESPACE}}}),
         ),
-        plain(
+        Object::plain(
             json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": NAME, "namespace": NAMESPACE}}),
         ),
         role("calico-crds", DATA),
@@ -104,7 +103,7 @@ pub fn objects(options: &Options, authority: &str) -> Vec<Object> {
         binding("calico-apiserver-delegate-auth", "system:auth-delegator", &account),
         binding("calico-apiserver-webhook-reader", "calico-webhook-reader", &account),
         binding("calico-extension-apiserver-auth-access", "calico-extension-apiserver-auth-access", &account),
-        plain(json!({
+        Object::plain(json!({
             "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
             "metadata": {"name": "allow-apiserver", "namespace": NAMESPACE},
             "spec": {
@@ -112,7 +111,7 @@ pub fn objects(options: &Options, authority: &str) -> Vec<Object> {
                 "ingress": [{"ports": [{"protocol": "TCP", "port": PORT}]}],
             },
         })),
-        plain(json!({
+        Object::plain(json!({
             "apiVersion": "v1", "kind": "Service",
             "metadata": {"name": "calico-api", "namespace": NAMESPACE},
             "spec": {
@@ -121,7 +120,7 @@ pub fn objects(options: &Options, authority: &str) -> Vec<Object> {
             },
         })),
         deployment(options),
-        plain(json!({
+        Object::plain(json!({
             "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
             "metadata": {"name": "v3.projectcalico.org"},
             "spec": {
@@ -134,23 +133,11 @@ pub fn objects(options: &Options, authority: &str) -> Vec<Object> {
     ]
 }
 
-fn plain(value: Value) -> Object {
-    Object::new("", value)
-}
-
 fn deployment(options: &Options) -> Object {
     let labels = json!({"apiserver": "true", "k8s-app": NAME});
-    let mut pod = json!({
-        "nodeSelector": {"kubernetes.io/os": "linux"},
-        "tolerations": [
-            {"key": "node-role.kubernetes.io/master", "effect": "NoSchedule"},
-            {"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"},
-        ],
-        "serviceAccountName": NAME,
-        "containers": [container(options)],
-        "volumes": [{"name": "calico-apiserver-certs", "secret": {"secretName": "calico-apiserver-certs"}}],
-    });
-    pull_secrets(&mut pod, options);
+    let mut pod = deployed_pod(NAME, container(options), options);
+    pod["volumes"] =
+        json!([{"name": "calico-apiserver-certs", "secret": {"secretName": "calico-apiserver-certs"}}]);
     Object::new(
         "projectcalico.org/v3 for kubectl. The secret calico-apiserver-certs has apiserver.crt and apiserver.key.",
         json!({
@@ -167,10 +154,10 @@ fn deployment(options: &Options) -> Object {
 }
 
 fn container(options: &Options) -> Value {
-    let map = options.like.config_map();
     let variables = match options.like {
+        // The config map that has it for others is in another namespace.
         Like::CalicoEtcd => {
-            vec![text("DATASTORE_TYPE", "etcdv3"), config("ETCD_ENDPOINTS", map, "etcd_endpoints")]
+            vec![text("DATASTORE_TYPE", "etcdv3"), text("ETCD_ENDPOINTS", options.etcd.endpoints.clone())]
         }
         _ => vec![text("DATASTORE_TYPE", "kubernetes")],
     };

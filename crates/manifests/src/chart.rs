@@ -5,6 +5,8 @@
 
 use crate::objects::{Object, without_crds};
 use crate::options::{Like, Options};
+use crate::parts::Variable;
+use crate::{apiserver, flows, webhooks};
 use api::yaml;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -35,15 +37,45 @@ pub fn files(version: &str, registry: &str) -> Vec<(String, String)> {
         ("Chart.yaml".to_owned(), description(version)),
         ("values.yaml".to_owned(), values(version, registry)),
         ("templates/checks.yaml".to_owned(), CHECKS.to_owned()),
-        (
-            "templates/crds.yaml".to_owned(),
-            format!("{{{{- if .Values.includeCRDs }}}}\n{}{{{{- end }}}}\n", api::crds::to_yaml()),
-        ),
     ];
+    for (name, condition, definitions) in [
+        ("crds", "and .Values.includeCRDs (not .Values.useV3CRDs)", api::crds::to_yaml()),
+        ("crds-v3", "and .Values.includeCRDs .Values.useV3CRDs", api::crds::to_yaml_v3()),
+    ] {
+        let text = format!("{{{{- if {condition} }}}}\n{definitions}{{{{- end }}}}\n");
+        files.push((format!("templates/{name}.yaml"), text));
+    }
     for (like, condition) in FLAVOURS {
-        files.push((format!("templates/{}.yaml", like.name()), template(like, condition)));
+        let options = options(like);
+        let text = template(condition, without_crds(&options), &options);
+        files.push((format!("templates/{}.yaml", like.name()), text));
+    }
+    for (name, condition, objects, options) in parts() {
+        files.push((format!("templates/{name}.yaml"), template(condition, objects, &options)));
     }
     files
+}
+
+/// What runs beside the network where it is wanted: name, condition, objects.
+fn parts() -> Vec<(&'static str, &'static str, Vec<Object>, Options)> {
+    let mut parts = Vec::new();
+    for (like, name, condition) in [
+        (Like::Calico, "apiserver", "and .Values.apiServer.enabled (eq .Values.datastore \"kubernetes\")"),
+        (Like::CalicoEtcd, "apiserver-etcd", "and .Values.apiServer.enabled (eq .Values.datastore \"etcd\")"),
+    ] {
+        let options = options(like);
+        parts.push((name, condition, apiserver::objects(&options, "@v:apiServer.caBundle@"), options));
+    }
+    let options = options(Like::Calico);
+    let address = "@v:goldmane.clusterIP@";
+    for (name, condition, objects) in [
+        ("webhooks", ".Values.useV3CRDs", webhooks::objects(&options, "@v:webhooks.caBundle@")),
+        ("goldmane", ".Values.goldmane.enabled", flows::goldmane(&options, address)),
+        ("whisker", ".Values.whisker.enabled", flows::whisker(&options, address)),
+    ] {
+        parts.push((name, condition, objects, options.clone()));
+    }
+    parts
 }
 
 fn description(version: &str) -> String {
@@ -68,9 +100,37 @@ const CHECKS: &str = r#"{{- /* Made by `cargo xtask generate`. Values that mean 
 {{- if and (eq .Values.datastore "etcd") (not .Values.etcd.endpoints) }}
 {{- fail "etcd.endpoints: say where the etcd is" }}
 {{- end }}
+{{- if and (not .Values.ipv4) (not .Values.ipv6) }}
+{{- fail "ipv4: without IPv4 pods need IPv6 addresses: ipv6: true" }}
+{{- end }}
+{{- if and (not .Values.ipv4) (ne .Values.network "calico") }}
+{{- fail "ipv4: without IPv4 pods need addresses of Calico's: network: calico" }}
+{{- end }}
+{{- if and .Values.apiServer.enabled (not .Values.apiServer.caBundle) }}
+{{- fail "apiServer.caBundle: say who signed the certificate in the secret calico-apiserver/calico-apiserver-certs, in base64" }}
+{{- end }}
+{{- if and .Values.apiServer.enabled .Values.etcd.tls.ca }}
+{{- fail "apiServer.enabled: the API server's pod has no certificates for etcd" }}
+{{- end }}
+{{- if and .Values.useV3CRDs (or .Values.apiServer.enabled (eq .Values.datastore "etcd")) }}
+{{- fail "useV3CRDs: projectcalico.org/v3 is either served by the API server or as custom resources, and an etcd has no custom resources" }}
+{{- end }}
+{{- if and .Values.useV3CRDs (not .Values.webhooks.caBundle) }}
+{{- fail "webhooks.caBundle: say who signed the certificate in the secret kube-system/calico-webhooks-tls, in base64" }}
+{{- end }}
+{{- if and .Values.goldmane.enabled (not .Values.goldmane.clusterIP) }}
+{{- fail "goldmane.clusterIP: say which address of the service range Goldmane has" }}
+{{- end }}
+{{- if and .Values.goldmane.enabled .Values.typha.enabled }}
+{{- fail "goldmane.enabled: Felix shows Goldmane the certificate that it has for Typha, and this chart's Typha takes none" }}
+{{- end }}
+{{- if and .Values.whisker.enabled (not .Values.goldmane.enabled) }}
+{{- fail "whisker.enabled: the page shows what Goldmane collects: goldmane.enabled" }}
+{{- end }}
 "#;
 
-fn template(like: Like, condition: &str) -> String {
+/// The choices, with marks in the places of those that are values.
+fn options(like: Like) -> Options {
     let mut options = Options::new(like, "@v:registry@", "@v:version@");
     options.pull_policy = "@v:imagePullPolicy@".to_owned();
     options.mtu = MTU;
@@ -85,14 +145,18 @@ fn template(like: Like, condition: &str) -> String {
     options.etcd.ca = "@v:etcd.tls.ca@".to_owned();
     options.etcd.cert = "@v:etcd.tls.crt@".to_owned();
     options.etcd.key = "@v:etcd.tls.key@".to_owned();
+    options
+}
+
+fn template(condition: &str, objects: Vec<Object>, options: &Options) -> String {
     let mut text = format!("{{{{- /* Made by `cargo xtask generate`. */ -}}}}\n{{{{- if {condition} }}}}\n");
-    for mut object in without_crds(&options) {
+    for mut object in objects {
         let guard = match (object.kind(), object.name()) {
             (_, "calico-typha") => Some(".Values.typha.enabled"),
             (_, "kubernetes-services-endpoint") => Some(".Values.kubernetesServiceEndpoint.host"),
             _ => None,
         };
-        mark(&mut object, &options);
+        mark(&mut object, options);
         let body = filled(&yaml::to_string(&object.value));
         // Writing to a string does not fail.
         let _ = match guard {
@@ -109,7 +173,11 @@ fn mark(object: &mut Object, options: &Options) {
     let path = match (object.kind(), object.name()) {
         ("DaemonSet", _) => "node",
         ("Deployment", "calico-typha") => "typha",
-        ("Deployment", _) => "kubeControllers",
+        ("Deployment", "calico-kube-controllers") => "kubeControllers",
+        ("Deployment", "calico-apiserver") => "apiServer",
+        ("Deployment", "calico-webhooks") => "webhooks",
+        ("Deployment", "goldmane") => "goldmane",
+        ("Deployment", _) => "whisker",
         ("ConfigMap", name) if name == options.like.config_map() => {
             mark_config(&mut object.value["data"], options);
             return;
@@ -122,6 +190,7 @@ fn mark(object: &mut Object, options: &Options) {
     };
     if path == "node" {
         object.value["spec"]["updateStrategy"] = json!("@block:node.updateStrategy@");
+        mark_flows(&mut object.value["spec"]["template"]["spec"]);
     }
     let pod = &mut object.value["spec"]["template"]["spec"];
     for name in ["affinity", "nodeSelector", "tolerations"] {
@@ -133,7 +202,8 @@ fn mark(object: &mut Object, options: &Options) {
     let port = match path {
         "node" => 9091,
         "typha" => 9093,
-        _ => 9094,
+        "kubeControllers" => 9094,
+        _ => return,
     };
     match container.get_mut("ports").and_then(Value::as_array_mut) {
         Some(ports) => ports.push(json!(format!("@port:{port}@"))),
@@ -144,6 +214,7 @@ fn mark(object: &mut Object, options: &Options) {
         let value = match variable["name"].as_str().unwrap_or_default() {
             "CALICO_IPV4POOL_IPIP" => format!("@or:ipv4Pool.ipipMode:{}@", options.encapsulation().ipip),
             "CALICO_IPV4POOL_VXLAN" => format!("@or:ipv4Pool.vxlanMode:{}@", options.encapsulation().vxlan),
+            "IP" if options.like.has_ipam() => "@ip@".to_owned(),
             "FELIX_IPV6SUPPORT" => "@v:ipv6@".to_owned(),
             _ => continue,
         };
@@ -153,10 +224,11 @@ fn mark(object: &mut Object, options: &Options) {
         "node" => {
             variables.push(json!({"name": "FELIX_PROMETHEUSMETRICSENABLED", "value": "@v:metrics.enabled@"}));
             if options.like.has_ipam() {
-                variables.push(json!("@variable:ipv4Pool.cidr:CALICO_IPV4POOL_CIDR@"));
+                variables.push(json!("@ipv4@"));
                 variables.push(json!("@variable:ipAutodetectionMethod:IP_AUTODETECTION_METHOD@"));
                 variables.push(json!("@ipv6@"));
             }
+            variables.push(json!("@flows@"));
         }
         "typha" => {
             variables.push(json!({"name": "TYPHA_PROMETHEUSMETRICSENABLED", "value": "@v:metrics.enabled@"}));
@@ -164,6 +236,29 @@ fn mark(object: &mut Object, options: &Options) {
         _ => {}
     }
     variables.push(json!(format!("@items:{path}.env@")));
+}
+
+/// The certificate for Goldmane, and its name, beside what a node's pod always has.
+fn mark_flows(pod: &mut Value) {
+    pod["hostAliases"] = json!("@alias@");
+    for list in ["/volumes", "/containers/0/volumeMounts"] {
+        if let Some(list) = pod.pointer_mut(list).and_then(Value::as_array_mut) {
+            let mark = if list.iter().any(|one| one.get("mountPath").is_some()) { "mount" } else { "volume" };
+            list.push(json!(format!("@{mark}@")));
+        }
+    }
+}
+
+/// A part of a document that is there if Goldmane is.
+fn if_flows(pad: &str, part: &Value) -> String {
+    let text = yaml::to_string(part);
+    let mut out = format!("{pad}{{{{- if .Values.goldmane.enabled }}}}\n");
+    for line in text.lines() {
+        // Writing to a string does not fail.
+        let _ = writeln!(out, "{pad}{}", inline(line));
+    }
+    let _ = writeln!(out, "{pad}{{{{- end }}}}");
+    out
 }
 
 fn mark_config(data: &mut Value, options: &Options) {
@@ -216,6 +311,17 @@ fn whole_line(line: &str, indent: usize) -> Option<String> {
             ["variable", path, name] => Some(format!(
                 "{pad}{{{{- with .Values.{path} }}}}\n{pad}- name: {name}\n{pad}  value: {{{{ . | quote }}}}\n{pad}{{{{- end }}}}\n"
             )),
+            ["ipv4"] => Some(format!(
+                "{pad}{{{{- if not .Values.ipv4 }}}}\n{pad}- name: CALICO_IPV4POOL_CIDR\n{pad}  value: none\n\
+                 {pad}- name: CALICO_ROUTER_ID\n{pad}  value: hash\n{pad}{{{{- else }}}}{{{{- with .Values.ipv4Pool.cidr }}}}\n\
+                 {pad}- name: CALICO_IPV4POOL_CIDR\n{pad}  value: {{{{ . | quote }}}}\n{pad}{{{{- end }}}}\n{pad}{{{{- end }}}}\n"
+            )),
+            ["flows"] => {
+                let variables: Vec<Value> = flows::node_variables().iter().map(Variable::value).collect();
+                Some(if_flows(&pad, &json!(variables)))
+            }
+            ["volume"] => Some(if_flows(&pad, &json!([flows::volume()]))),
+            ["mount"] => Some(if_flows(&pad, &json!([flows::CERTIFICATES.value()]))),
             ["ipv6"] => Some(format!(
                 "{pad}{{{{- if .Values.ipv6 }}}}\n{pad}- name: IP6\n{pad}  value: autodetect\n{pad}{{{{- with .Values.ipv6Pool.cidr }}}}\n\
                  {pad}- name: CALICO_IPV6POOL_CIDR\n{pad}  value: {{{{ . | quote }}}}\n{pad}{{{{- end }}}}\n{pad}{{{{- end }}}}\n"
@@ -232,6 +338,9 @@ fn whole_line(line: &str, indent: usize) -> Option<String> {
         None => ("", line),
     };
     let (key, value) = rest.split_once(": ")?;
+    if marked(value)? == "alias" {
+        return Some(if_flows(&pad, &json!({key: flows::alias("@v:goldmane.clusterIP@")})));
+    }
     let inner = indent + dash.len() + 2;
     match marked(value)?.split_once(':')? {
         ("block", path) => {
@@ -270,8 +379,9 @@ fn action(name: &str) -> Option<String> {
         ["or", path, default] => Some(format!("{{{{ .Values.{path} | default \"{default}\" }}}}")),
         ["when", path, text] => Some(format!("{{{{ if .Values.{path} }}}}{text}{{{{ end }}}}")),
         ["typha"] => Some("{{ if .Values.typha.enabled }}calico-typha{{ else }}none{{ end }}".to_owned()),
+        ["ip"] => Some("{{ if .Values.ipv4 }}autodetect{{ else }}none{{ end }}".to_owned()),
         ["assign"] => Some(
-            "{{ if .Values.ipv6 }}\"assign_ipv4\": \"true\", \"assign_ipv6\": \"true\", {{ end }}".to_owned(),
+            "{{ if .Values.ipv6 }}\"assign_ipv4\": \"{{ .Values.ipv4 }}\", \"assign_ipv6\": \"true\", {{ end }}".to_owned(),
         ),
         _ => None,
     }
@@ -290,8 +400,11 @@ vxlan: false
 # Whether the chart has the custom resource definitions. It brings them up to date with every upgrade; `helm uninstall`
 # deletes them, and Calico's data with them, unless this is false and they were applied by `tortie crds`.
 includeCRDs: true
+# Whether they are those of projectcalico.org/v3, with Calico's admission policies and webhooks: kubectl then works on the same
+# kinds as calicoctl, without an API server.
+useV3CRDs: false
 
-# Images are REGISTRY/node, cni, kube-controllers and typha.
+# Images are REGISTRY/node, cni, kube-controllers and typha; calico, goldmane and whisker-backend for what is optional.
 registry: {registry}
 version: {version}
 imagePullPolicy: IfNotPresent
@@ -299,7 +412,8 @@ imagePullSecrets: []
 
 # The MTU of pods and tunnels; "0" for what fits the node.
 mtu: "0"
-# Whether pods have IPv6 addresses too.
+# Which addresses pods have.
+ipv4: true
 ipv6: false
 # The default pools, made when there are none. Empty: kubeadm's range, or 192.168.0.0/16.
 ipv4Pool:
@@ -370,6 +484,63 @@ kubeControllers:
   tolerations:
     - key: CriticalAddonsOnly
       operator: Exists
+    - key: node-role.kubernetes.io/master
+      effect: NoSchedule
+    - key: node-role.kubernetes.io/control-plane
+      effect: NoSchedule
+  affinity: {{}}
+
+# The aggregated API server. Its certificate is in the secret calico-apiserver/calico-apiserver-certs (apiserver.crt,
+# apiserver.key; for calico-api.calico-apiserver.svc); who signed it is said in base64.
+apiServer:
+  enabled: false
+  caBundle: ""
+  resources: {{}}
+  nodeSelector:
+    kubernetes.io/os: linux
+  tolerations:
+    - key: node-role.kubernetes.io/master
+      effect: NoSchedule
+    - key: node-role.kubernetes.io/control-plane
+      effect: NoSchedule
+  affinity: {{}}
+
+# The webhooks of useV3CRDs. Their certificate is in the secret kube-system/calico-webhooks-tls (tls.crt, tls.key; for
+# calico-webhooks.kube-system.svc); who signed it is said in base64.
+webhooks:
+  caBundle: ""
+  resources: {{}}
+  nodeSelector:
+    kubernetes.io/os: linux
+  tolerations:
+    - key: node-role.kubernetes.io/master
+      effect: NoSchedule
+    - key: node-role.kubernetes.io/control-plane
+      effect: NoSchedule
+  affinity: {{}}
+
+# Flows of all nodes. The secret kube-system/goldmane-tls has tls.crt (for goldmane.kube-system.svc), tls.key and ca.crt.
+goldmane:
+  enabled: false
+  # An address of the service range, by which nodes find it.
+  clusterIP: ""
+  resources: {{}}
+  nodeSelector:
+    kubernetes.io/os: linux
+  tolerations:
+    - key: node-role.kubernetes.io/master
+      effect: NoSchedule
+    - key: node-role.kubernetes.io/control-plane
+      effect: NoSchedule
+  affinity: {{}}
+
+# The page that shows them: kubectl -n kube-system port-forward deployment/whisker 8081
+whisker:
+  enabled: false
+  resources: {{}}
+  nodeSelector:
+    kubernetes.io/os: linux
+  tolerations:
     - key: node-role.kubernetes.io/master
       effect: NoSchedule
     - key: node-role.kubernetes.io/control-plane

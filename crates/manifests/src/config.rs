@@ -110,7 +110,8 @@ fn network_config(options: &Options) -> String {
     if !like.has_ipam() {
         plugin["ipam"] = json!({"type": "host-local", "subnet": "usePodCidr"});
     } else if options.ipv6 {
-        plugin["ipam"] = json!({"type": "calico-ipam", "assign_ipv4": "true", "assign_ipv6": "true"});
+        let ipv4 = options.ipv4.to_string();
+        plugin["ipam"] = json!({"type": "calico-ipam", "assign_ipv4": ipv4, "assign_ipv6": "true"});
     }
     let list = json!({
         "name": "k8s-pod-network",

@@ -1,10 +1,10 @@
 //! kube-controllers: one pod that keeps Kubernetes and Calico in step, and the budget that lets it be moved.
 
 use crate::NAMESPACE;
-use crate::node::{metrics_port, pull_secrets};
+use crate::node::metrics_port;
 use crate::objects::Object;
 use crate::options::{Like, Options};
-use crate::parts::{Asks, Container, Probe, config, mount, text, with_extra};
+use crate::parts::{Asks, Container, Probe, config, deployed_pod, mount, text, with_extra};
 use serde_json::json;
 
 const NAME: &str = "calico-kube-controllers";
@@ -31,18 +31,12 @@ pub(crate) fn budget(name: &str) -> Object {
 fn deployment(options: &Options) -> Object {
     let labels = json!({"k8s-app": NAME});
     let is_etcd = options.like == Like::CalicoEtcd;
-    let mut pod = json!({
-        "nodeSelector": {"kubernetes.io/os": "linux"},
-        "tolerations": [
-            {"key": "CriticalAddonsOnly", "operator": "Exists"},
-            {"key": "node-role.kubernetes.io/master", "effect": "NoSchedule"},
-            {"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"},
-        ],
-        "serviceAccountName": NAME,
-        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
-        "priorityClassName": "system-cluster-critical",
-        "containers": [container(options).value(options)],
-    });
+    let mut pod = deployed_pod(NAME, container(options).value(options), options);
+    if let Some(tolerations) = pod["tolerations"].as_array_mut() {
+        tolerations.insert(0, json!({"key": "CriticalAddonsOnly", "operator": "Exists"}));
+    }
+    pod["securityContext"] = json!({"seccompProfile": {"type": "RuntimeDefault"}});
+    pod["priorityClassName"] = json!("system-cluster-critical");
     if is_etcd {
         // The etcd may be reachable from hosts only.
         pod["hostNetwork"] = json!(true);
@@ -50,7 +44,6 @@ fn deployment(options: &Options) -> Object {
             {"name": "etcd-certs", "secret": {"secretName": "calico-etcd-secrets", "defaultMode": 0o440}},
         ]);
     }
-    pull_secrets(&mut pod, options);
     Object::new(
         "Garbage collection of addresses, nodes, and what else Calico's controllers do. Only one may run.",
         json!({

@@ -10,7 +10,8 @@
 //!
 //! - [`options`]: what can be chosen, with every key in one table.
 //! - [`parts`]: variables, mounts, containers and roles as types.
-//! - [`node`], [`controllers`], [`typha`], [`apiserver`], [`webhooks`], [`roles`], [`config`]: the objects, a component each.
+//! - [`node`], [`controllers`], [`typha`], [`apiserver`], [`webhooks`], [`flows`], [`roles`], [`config`]: the objects, a component
+//!   each.
 //! - [`objects`]: all of them, in the order in which they are applied.
 //! - [`chart`]: the same objects as templates of a Helm chart.
 //! - [`monitoring`]: alerts and dashboards over the figures that components offer.
@@ -22,6 +23,7 @@ pub mod apiserver;
 pub mod chart;
 pub mod config;
 pub mod controllers;
+pub mod flows;
 pub mod monitoring;
 pub mod node;
 pub mod objects;

@@ -2,10 +2,12 @@
 //! `calico-node`, and flannel beside it in canal.
 
 use crate::NAMESPACE;
+use crate::flows;
 use crate::objects::Object;
 use crate::options::{Like, Options};
 use crate::parts::{
-    Asks, Container, Probe, Variable, config, field, host_path, mount, read_only, shared, text, with_extra,
+    Asks, Container, Probe, Variable, config, field, host_path, mount, pull_secrets, read_only, shared, text,
+    with_extra,
 };
 use serde_json::{Value, json};
 
@@ -52,6 +54,9 @@ pub fn daemon_set(options: &Options) -> Object {
         "containers": values(&containers),
         "volumes": volumes(options),
     });
+    if let Some(address) = &options.goldmane_address {
+        pod["hostAliases"] = flows::alias(address);
+    }
     pull_secrets(&mut pod, options);
     Object::new(
         "The CNI plugins, policy and routes of every node.",
@@ -65,13 +70,6 @@ pub fn daemon_set(options: &Options) -> Object {
             },
         }),
     )
-}
-
-/// Puts the secrets for images into a pod.
-pub(crate) fn pull_secrets(pod: &mut Value, options: &Options) {
-    if !options.pull_secrets.is_empty() {
-        pod["imagePullSecrets"] = options.pull_secrets.iter().map(|name| json!({"name": name})).collect();
-    }
 }
 
 fn upgrade_ipam(options: &Options) -> Container {
@@ -178,6 +176,9 @@ fn calico_node(options: &Options) -> Container {
     if like == Like::CalicoEtcd {
         mounts.push(mount("etcd-certs", "/calico-secrets"));
     }
+    if options.goldmane {
+        mounts.push(flows::CERTIFICATES);
+    }
     let shutdown = json!({"preStop": {"exec": {"command": ["/bin/calico-node", "-shutdown"]}}});
     Container {
         name: "calico-node",
@@ -258,6 +259,9 @@ fn node_variables(options: &Options) -> Vec<Variable> {
     if options.metrics {
         variables.push(text("FELIX_PROMETHEUSMETRICSENABLED", "true"));
     }
+    if options.goldmane {
+        variables.extend(flows::node_variables());
+    }
     variables
 }
 
@@ -267,7 +271,7 @@ fn pool_variables(options: &Options) -> Vec<Variable> {
     let mut variables = vec![
         config("CALICO_NETWORKING_BACKEND", map, "calico_backend"),
         text("CLUSTER_TYPE", "k8s,bgp"),
-        text("IP", "autodetect"),
+        text("IP", if options.ipv4 { "autodetect" } else { "none" }),
         text("CALICO_IPV4POOL_IPIP", encapsulation.ipip),
         text("CALICO_IPV4POOL_VXLAN", encapsulation.vxlan),
         text(
@@ -281,7 +285,10 @@ fn pool_variables(options: &Options) -> Vec<Variable> {
     if let Some(method) = &options.autodetection {
         variables.push(text("IP_AUTODETECTION_METHOD", method.clone()));
     }
-    if let Some(cidr) = &options.ipv4_pool {
+    if !options.ipv4 {
+        // Routers are told apart by an IPv4 address, which no node has.
+        variables.extend([text("CALICO_IPV4POOL_CIDR", "none"), text("CALICO_ROUTER_ID", "hash")]);
+    } else if let Some(cidr) = &options.ipv4_pool {
         variables.push(text("CALICO_IPV4POOL_CIDR", cidr.clone()));
     }
     if options.ipv6 {
@@ -334,6 +341,9 @@ fn volumes(options: &Options) -> Vec<Value> {
         Like::Canal => volumes.push(json!({"name": "flannel-cfg", "configMap": {"name": like.config_map()}})),
         Like::CalicoPolicyOnly => {}
         _ => volumes.push(host_path("host-local-net-dir", "/var/lib/cni/networks", "")),
+    }
+    if options.goldmane {
+        volumes.push(flows::volume());
     }
     volumes
 }

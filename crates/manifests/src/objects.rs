@@ -1,7 +1,7 @@
 //! All objects of an installation, in the order in which they are applied, and as text.
 
 use crate::options::{Like, Options};
-use crate::{apiserver, config, controllers, node, roles, typha, webhooks};
+use crate::{apiserver, config, controllers, flows, node, roles, typha, webhooks};
 use api::yaml;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -19,6 +19,11 @@ pub struct Object {
 impl Object {
     pub(crate) fn new(about: &'static str, value: Value) -> Self {
         Self { about, value }
+    }
+
+    /// One that its name explains.
+    pub(crate) fn plain(value: Value) -> Self {
+        Self::new("", value)
     }
 
     /// Its kind.
@@ -48,7 +53,7 @@ pub fn all(options: &Options) -> Vec<Object> {
     let mut objects = Vec::new();
     if options.crds {
         let definitions = if options.v3_definitions { api::crds::all_v3() } else { api::crds::all() };
-        objects.extend(definitions.into_iter().map(|value| Object::new("", value)));
+        objects.extend(definitions.into_iter().map(Object::plain));
     }
     objects.extend(without_crds(options));
     objects
@@ -65,6 +70,12 @@ pub fn without_crds(options: &Options) -> Vec<Object> {
     objects.extend(config::endpoint(options));
     if options.typha {
         objects.extend(typha::objects(options));
+    }
+    if let (true, Some(address)) = (options.goldmane, &options.goldmane_address) {
+        objects.extend(flows::goldmane(options, address));
+        if options.whisker {
+            objects.extend(flows::whisker(options, address));
+        }
     }
     objects.push(node::daemon_set(options));
     objects.extend(controllers::objects(options));

@@ -125,7 +125,9 @@ pub struct Options {
     /// Encapsulation of the IPv4 default pool, where it is not the manifest's own: `IPIP`, `VXLAN`, `None` with or without
     /// `CrossSubnet`.
     pub encapsulation: Option<Encapsulation>,
-    /// Whether pods get IPv6 addresses too.
+    /// Whether pods get IPv4 addresses.
+    pub ipv4: bool,
+    /// Whether pods get IPv6 addresses.
     pub ipv6: bool,
     /// The range of the IPv6 default pool.
     pub ipv6_pool: Option<String>,
@@ -161,6 +163,12 @@ pub struct Options {
     pub v3_definitions: bool,
     /// Who signed the certificate of the webhooks, in base64.
     pub webhooks_authority: Option<String>,
+    /// Whether Goldmane collects flows.
+    pub goldmane: bool,
+    /// The address of its service.
+    pub goldmane_address: Option<String>,
+    /// Whether the page that shows flows runs.
+    pub whisker: bool,
     /// Etcd, for [`Like::CalicoEtcd`].
     pub etcd: Etcd,
     /// flannel's image, for [`Like::Canal`].
@@ -194,6 +202,7 @@ impl Options {
             mtu: 0,
             ipv4_pool: None,
             encapsulation: None,
+            ipv4: true,
             ipv6: false,
             ipv6_pool: None,
             autodetection: None,
@@ -212,6 +221,9 @@ impl Options {
             apiserver_authority: None,
             v3_definitions: false,
             webhooks_authority: None,
+            goldmane: false,
+            goldmane_address: None,
+            whisker: false,
             etcd: Etcd {
                 endpoints: "http://<ETCD_IP>:<ETCD_PORT>".to_owned(),
                 ca: String::new(),
@@ -286,6 +298,10 @@ impl Options {
                 "apiServer.caBundle: say who signed the certificate in the secret calico-apiserver/calico-apiserver-certs \
                  (apiserver.crt, apiserver.key), in base64",
             )
+        } else if self.apiserver && self.like == Like::CalicoEtcd && !self.etcd.ca.is_empty() {
+            Some(
+                "apiServer.enabled: the API server's pod has no certificates for etcd; it can be run beside the etcd",
+            )
         } else if self.v3_definitions && (self.apiserver || self.like == Like::CalicoEtcd) {
             Some(
                 "useV3CRDs: projectcalico.org/v3 is either served by the API server or as custom resources, and an etcd has no \
@@ -296,6 +312,20 @@ impl Options {
                 "webhooks.caBundle: say who signed the certificate in the secret kube-system/calico-webhooks-tls (tls.crt, \
                  tls.key; for calico-webhooks.kube-system.svc), in base64",
             )
+        } else if self.goldmane && self.goldmane_address.is_none() {
+            Some(
+                "goldmane.clusterIP: say which address of the service range Goldmane has; nodes find it there without the cluster's DNS",
+            )
+        } else if self.goldmane && self.typha {
+            Some(
+                "goldmane.enabled: Felix shows Goldmane the certificate that it has for Typha, and the Typha of these manifests takes none",
+            )
+        } else if self.whisker && !self.goldmane {
+            Some("whisker.enabled: the page shows what Goldmane collects: --set goldmane.enabled=true")
+        } else if !self.ipv4 && (!self.ipv6 || !self.like.has_ipam()) {
+            Some("ipv4: without IPv4 pods need IPv6 addresses of Calico's: --set ipv6=true")
+        } else if !self.ipv4 && self.ipv4_pool.is_some() {
+            Some("ipv4Pool.cidr: an IPv4 pool needs --set ipv4=true")
         } else if self.ipv6_pool.is_some() && !self.ipv6 {
             Some("ipv6Pool.cidr: an IPv6 pool needs --set ipv6=true")
         } else if !self.like.has_ipam() && (self.ipv4_pool.is_some() || self.encapsulation.is_some()) {
@@ -403,6 +433,13 @@ mod tests {
         options.typha = true;
         assert!(options.check().is_err());
         let mut options = Options::new(Like::Canal, REGISTRY, "v1");
+        options.set("ipv4Pool.cidr", "10.0.0.0/16").unwrap();
+        assert!(options.check().is_err());
+        let mut options = Options::new(Like::Calico, REGISTRY, "v1");
+        options.set("ipv4", "false").unwrap();
+        assert!(options.check().unwrap_err().to_string().starts_with("ipv4: "));
+        options.set("ipv6", "true").unwrap();
+        assert_eq!(options.check(), Ok(()));
         options.set("ipv4Pool.cidr", "10.0.0.0/16").unwrap();
         assert!(options.check().is_err());
     }

@@ -44,7 +44,7 @@ pub(crate) fn field(name: &str, path: &'static str) -> Variable {
 }
 
 impl Variable {
-    fn value(&self) -> Value {
+    pub(crate) fn value(&self) -> Value {
         match &self.source {
             Source::Text(text) => json!({"name": self.name, "value": text}),
             Source::Config { map, key } => {
@@ -98,7 +98,7 @@ pub(crate) const fn shared(volume: &'static str, path: &'static str) -> Mount {
 }
 
 impl Mount {
-    fn value(self) -> Value {
+    pub(crate) fn value(self) -> Value {
         let mut value = json!({"name": self.volume, "mountPath": self.path});
         if self.read_only {
             value["readOnly"] = json!(true);
@@ -237,6 +237,37 @@ impl Container {
         }
         value
     }
+}
+
+/// Puts the secrets for images into a pod.
+pub(crate) fn pull_secrets(pod: &mut Value, options: &Options) {
+    if !options.pull_secrets.is_empty() {
+        pod["imagePullSecrets"] = options.pull_secrets.iter().map(|name| json!({"name": name})).collect();
+    }
+}
+
+/// A pod of a deployment, which may run on control planes too.
+pub(crate) fn deployed_pod(account: &str, container: Value, options: &Options) -> Value {
+    let mut pod = json!({
+        "nodeSelector": {"kubernetes.io/os": "linux"},
+        "tolerations": [
+            {"key": "node-role.kubernetes.io/master", "effect": "NoSchedule"},
+            {"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"},
+        ],
+        "serviceAccountName": account,
+        "containers": [container],
+    });
+    pull_secrets(&mut pod, options);
+    pod
+}
+
+/// What a container may do that only reads files and serves a port.
+pub(crate) fn unprivileged() -> Value {
+    json!({
+        "runAsUser": 10001, "runAsGroup": 10001, "runAsNonRoot": true, "privileged": false,
+        "allowPrivilegeEscalation": false, "seccompProfile": {"type": "RuntimeDefault"},
+        "capabilities": {"drop": ["ALL"]},
+    })
 }
 
 /// A rule of a role.

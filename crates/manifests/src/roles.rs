@@ -231,9 +231,9 @@ pub fn objects(options: &Options) -> Vec<Object> {
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-fn service_account(name: &str) -> Object {
-    Object::new(
-        "",
+/// An account in the namespace of everything.
+pub(crate) fn service_account(name: &str) -> Object {
+    Object::plain(
         json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": NAMESPACE}}),
     )
 }
@@ -247,7 +247,8 @@ pub(crate) fn role(name: &str, rules: &[Rule]) -> Object {
     )
 }
 
-fn of_account(name: &str) -> Value {
+/// An account of that namespace as the subject of a binding.
+pub(crate) fn of_account(name: &str) -> Value {
     json!({"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE})
 }
 

@@ -2,10 +2,10 @@
 
 use crate::NAMESPACE;
 use crate::controllers::budget;
-use crate::node::{metrics_entry, pull_secrets};
+use crate::node::metrics_entry;
 use crate::objects::Object;
 use crate::options::Options;
-use crate::parts::{Asks, Container, Probe, Variable, text, with_extra};
+use crate::parts::{Asks, Container, Probe, Variable, pull_secrets, text, with_extra};
 use serde_json::json;
 
 const NAME: &str = "calico-typha";

@@ -10,10 +10,9 @@
 //! Names, messages and results are Calico's. The certificate of the webhooks comes from a secret that the user makes, and who signed
 //! it must be said: a configuration without that would refuse every write of a policy.
 
-use crate::node::pull_secrets;
 use crate::objects::Object;
 use crate::options::Options;
-use crate::parts::{Container, Rule, read_only};
+use crate::parts::{Container, Rule, deployed_pod, read_only, unprivileged};
 use crate::roles::{binding, role};
 use serde_json::{Value, json};
 
@@ -47,11 +46,11 @@ pub fn objects(options: &Options, authority: &str) -> Vec<Object> {
     let account = json!({"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE});
     let metadata = json!({"name": NAME, "namespace": NAMESPACE});
     let mut objects = vec![
-        plain(json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})),
+        Object::plain(json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})),
         role(NAME, RULES),
         binding(NAME, NAME, &account),
         deployment(options),
-        plain(json!({
+        Object::plain(json!({
             "apiVersion": "v1", "kind": "Service", "metadata": metadata,
             "spec": {
                 "type": "ClusterIP", "selector": {"k8s-app": NAME},
@@ -59,8 +58,8 @@ pub fn objects(options: &Options, authority: &str) -> Vec<Object> {
             },
         })),
     ];
-    objects.extend(mutating_policies("v1").into_iter().chain(validating_policies()).map(plain));
-    objects.push(plain(webhook_configuration(|path| service(NAMESPACE, path, authority))));
+    objects.extend(mutating_policies("v1").into_iter().chain(validating_policies()).map(Object::plain));
+    objects.push(Object::plain(webhook_configuration(|path| service(NAMESPACE, path, authority))));
     objects
 }
 
@@ -73,23 +72,10 @@ pub fn service(namespace: &str, path: &str, authority: &str) -> Value {
     })
 }
 
-fn plain(value: Value) -> Object {
-    Object::new("", value)
-}
-
 fn deployment(options: &Options) -> Object {
     let labels = json!({"k8s-app": NAME});
-    let mut pod = json!({
-        "nodeSelector": {"kubernetes.io/os": "linux"},
-        "tolerations": [
-            {"key": "node-role.kubernetes.io/master", "effect": "NoSchedule"},
-            {"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"},
-        ],
-        "serviceAccountName": NAME,
-        "containers": [container(options)],
-        "volumes": [{"name": "certs", "secret": {"secretName": "calico-webhooks-tls"}}],
-    });
-    pull_secrets(&mut pod, options);
+    let mut pod = deployed_pod(NAME, container(options), options);
+    pod["volumes"] = json!([{"name": "certs", "secret": {"secretName": "calico-webhooks-tls"}}]);
     Object::new(
         "The secret calico-webhooks-tls has a certificate for calico-webhooks.kube-system.svc (tls.crt, tls.key).",
         json!({
@@ -125,11 +111,7 @@ fn container(options: &Options) -> Value {
     value["readinessProbe"] = json!({
         "httpGet": {"path": "/readyz", "port": PORT, "scheme": "HTTPS"}, "periodSeconds": 10, "timeoutSeconds": 5,
     });
-    value["securityContext"] = json!({
-        "runAsUser": 10001, "runAsGroup": 10001, "runAsNonRoot": true, "privileged": false,
-        "allowPrivilegeEscalation": false, "seccompProfile": {"type": "RuntimeDefault"},
-        "capabilities": {"drop": ["ALL"]},
-    });
+    value["securityContext"] = unprivileged();
     value
 }
 

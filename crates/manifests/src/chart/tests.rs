@@ -90,7 +90,7 @@ fn chart(changes: &[(&str, Value)]) -> Result<Vec<Value>, TemplateError> {
     }
     let mut objects = Vec::new();
     for (path, text) in
-        files.iter().filter(|(path, _)| path.starts_with("templates/") && !path.ends_with("crds.yaml"))
+        files.iter().filter(|(path, _)| path.starts_with("templates/") && !path.starts_with("templates/crds"))
     {
         let out = rendered(text, &values)?;
         assert!(!out.contains('@'), "a mark is left in {path}:\n{out}");
@@ -120,9 +120,9 @@ fn expected(options: &Options) -> Vec<Value> {
             container["resources"] = json!({});
         }
         let figures = match name.as_str() {
-            "calico-kube-controllers" => continue,
+            "canal" | "calico-node" => "FELIX_PROMETHEUSMETRICSENABLED",
             "calico-typha" => "TYPHA_PROMETHEUSMETRICSENABLED",
-            _ => "FELIX_PROMETHEUSMETRICSENABLED",
+            _ => continue,
         };
         container["env"].as_array_mut().unwrap().push(json!({"name": figures, "value": "false"}));
     }
@@ -231,5 +231,57 @@ fn values_that_mean_nothing_are_refused() {
     ] {
         let error = chart(&[(path, json!(value))]).err().unwrap_or_else(|| panic!("{path}={value}"));
         assert!(error.to_string().contains(reason), "{error}");
+    }
+    for (path, reason) in [
+        ("apiServer.enabled", "apiServer.caBundle: say who"),
+        ("useV3CRDs", "webhooks.caBundle: say who"),
+        ("goldmane.enabled", "goldmane.clusterIP: say which"),
+        ("whisker.enabled", "whisker.enabled: the page"),
+    ] {
+        let error = chart(&[(path, json!(true))]).err().unwrap_or_else(|| panic!("{path}"));
+        assert!(error.to_string().contains(reason), "{error}");
+    }
+    let error = chart(&[("ipv4", json!(false))]).err().expect("pods without addresses");
+    assert!(error.to_string().contains("ipv4: without"), "{error}");
+}
+
+/// The same objects as by `--set`, whatever their order.
+#[test]
+fn what_is_optional_is_there_when_values_ask_for_it() {
+    for settings in [
+        &[("apiServer.enabled", "true"), ("apiServer.caBundle", "Y2E=")][..],
+        &[("useV3CRDs", "true"), ("webhooks.caBundle", "Y2E=")],
+        &[("goldmane.enabled", "true"), ("goldmane.clusterIP", "10.96.0.50"), ("whisker.enabled", "true")],
+        &[("ipv4", "false"), ("ipv6", "true"), ("ipv6Pool.cidr", "fd00:5::/48")],
+    ] {
+        let mut options = Options::new(Like::CalicoVxlan, REGISTRY, "v1");
+        let mut changes = vec![("vxlan", json!(true))];
+        for (key, value) in settings {
+            options.set(key, value).unwrap();
+            changes.push((key, value.parse::<bool>().map_or(json!(value), Value::from)));
+        }
+        options.check().unwrap();
+        // Variables are compared by name: they stand in another order where values add some.
+        let described = |mut object: Value| {
+            if let Some(list) =
+                object.pointer_mut("/spec/template/spec/containers/0/env").and_then(Value::as_array_mut)
+            {
+                list.retain(|variable| variable["name"] != "FELIX_TYPHAK8SSERVICENAME");
+                list.sort_by_key(|variable| variable["name"].as_str().map(str::to_owned));
+            }
+            if let Some(text) = object.pointer("/data/cni_network_config").and_then(Value::as_str) {
+                let list = text.replace("__CNI_MTU__", "0");
+                object["data"]["cni_network_config"] = serde_json::from_str(&list).unwrap();
+            }
+            yaml::to_string(&object)
+        };
+        let mut found: Vec<String> = chart(&changes).unwrap().into_iter().map(described).collect();
+        let mut wanted: Vec<String> = expected(&options).into_iter().map(described).collect();
+        found.sort();
+        wanted.sort();
+        for (found, wanted) in found.iter().zip(&wanted) {
+            assert_eq!(found, wanted, "{settings:?}");
+        }
+        assert_eq!(found.len(), wanted.len(), "{settings:?}");
     }
 }

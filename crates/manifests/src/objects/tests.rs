@@ -106,6 +106,28 @@ fn settings_reach_the_objects() {
 }
 
 #[test]
+fn a_cluster_without_ipv4() {
+    let mut options = options(Like::CalicoVxlan);
+    for (key, value) in [("ipv4", "false"), ("ipv6", "true"), ("ipv6Pool.cidr", "fd00:5::/48")] {
+        options.set(key, value).unwrap();
+    }
+    options.check().unwrap();
+    let objects = without_crds(&options);
+    let node = objects.iter().find(|object| object.kind() == "DaemonSet").unwrap();
+    let container = node.containers().last().unwrap();
+    let variable = |name: &str| {
+        let mut all = container["env"].as_array().unwrap().iter();
+        all.find(|variable| variable["name"] == name).and_then(|variable| variable["value"].as_str())
+    };
+    assert_eq!(
+        ["IP", "IP6", "CALICO_IPV4POOL_CIDR", "CALICO_ROUTER_ID"].map(variable),
+        [Some("none"), Some("autodetect"), Some("none"), Some("hash")]
+    );
+    let text = config::config_map(&options).value["data"]["cni_network_config"].to_string();
+    assert!(text.contains(r#"\"assign_ipv4\": \"false\""#), "{text}");
+}
+
+#[test]
 fn the_configuration_of_the_plugin_is_json_once_the_installer_filled_it_in() {
     for like in Like::ALL {
         let object = config::config_map(&options(like));

@@ -91,6 +91,17 @@ pub static SETTINGS: &[Setting] = &[
         set: |options, value| range(value, true).map(|cidr| options.flannel_network = cidr),
     },
     Setting {
+        key: "goldmane.clusterIP",
+        doc: "An address of the service range for Goldmane, by which nodes find it.",
+        set: |options, value| address(value).map(|found| options.goldmane_address = Some(found)),
+    },
+    Setting {
+        key: "goldmane.enabled",
+        doc: "Whether Goldmane collects flows; its certificate (for `goldmane.kube-system.svc`), shown by nodes too, is in the secret \
+              `kube-system/goldmane-tls` (`tls.crt`, `tls.key`, `ca.crt`).",
+        set: |options, value| truth(value).map(|answer| options.goldmane = answer),
+    },
+    Setting {
         key: "imagePullPolicy",
         doc: "`Always`, `IfNotPresent` (the default) or `Never`.",
         set: |options, value| {
@@ -120,13 +131,18 @@ pub static SETTINGS: &[Setting] = &[
         },
     },
     Setting {
+        key: "ipv4",
+        doc: "Whether pods have IPv4 addresses; `false` with `ipv6=true` for a cluster of IPv6 alone.",
+        set: |options, value| truth(value).map(|answer| options.ipv4 = answer),
+    },
+    Setting {
         key: "ipv4Pool.cidr",
         doc: "The range of the IPv4 default pool; unless set, kubeadm's or `192.168.0.0/16`.",
         set: |options, value| range(value, true).map(|cidr| options.ipv4_pool = Some(cidr)),
     },
     Setting {
         key: "ipv6",
-        doc: "Whether pods have IPv6 addresses too.",
+        doc: "Whether pods have IPv6 addresses.",
         set: |options, value| truth(value).map(|answer| options.ipv6 = answer),
     },
     Setting {
@@ -204,6 +220,11 @@ pub static SETTINGS: &[Setting] = &[
             Ok(())
         },
     },
+    Setting {
+        key: "whisker.enabled",
+        doc: "Whether the page that shows Goldmane's flows runs (`kubectl -n kube-system port-forward deployment/whisker 8081`).",
+        set: |options, value| truth(value).map(|answer| options.whisker = answer),
+    },
 ];
 
 /// The settings as a table for people.
@@ -245,6 +266,11 @@ fn one_of(value: &str, known: &[&str]) -> Result<String, String> {
         true => Ok(value.to_owned()),
         false => Err(format!("known are {}", known.join(", "))),
     }
+}
+
+fn address(value: &str) -> Result<String, String> {
+    let found: std::net::IpAddr = value.parse().map_err(|_| "an address is wanted".to_owned())?;
+    Ok(found.to_string())
 }
 
 fn range(value: &str, is_ipv4: bool) -> Result<String, String> {
