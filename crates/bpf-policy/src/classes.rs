@@ -1,0 +1,273 @@
+//! Classes: which atoms addresses are in, each combination once, with a name that follows from it; and what lists ask of
+//! them.
+
+use crate::conditions::Atom;
+use crate::layout::{ClassId, Dimension, ListId, Row, RowKey, SEGMENT_RULES, Segment};
+use crate::list::{List, first_eight};
+use crate::slab::Slab;
+use crate::tables::Tables;
+use hashbrown::{HashMap, HashSet};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Something that rules name.
+#[derive(Debug)]
+struct AtomState {
+    atom: Atom,
+    /// Its part of the names of classes.
+    hash: u64,
+    /// Where lists name it: dimension and rule.
+    uses: BTreeMap<ListId, Vec<(Dimension, u32)>>,
+    /// The classes that have it.
+    classes: HashSet<u32>,
+}
+
+#[derive(Debug)]
+struct ClassState {
+    id: ClassId,
+    atoms: Arc<[u32]>,
+    /// How many addresses have it.
+    users: usize,
+}
+
+/// A list as far as classes matter to it: by dimension and rule, in order, what an address must be in.
+#[derive(Debug)]
+struct ListState {
+    asks: Vec<((Dimension, u32), Asked)>,
+    segments: Vec<Segment>,
+}
+
+#[derive(Debug)]
+struct Asked {
+    all: Vec<u32>,
+    any: Vec<u32>,
+    none: Vec<u32>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Classes {
+    atoms: Slab<AtomState>,
+    numbers: HashMap<Atom, u32>,
+    classes: Slab<ClassState>,
+    by_atoms: HashMap<Arc<[u32]>, u32>,
+    by_id: HashMap<ClassId, u32>,
+    lists: HashMap<ListId, ListState>,
+    /// Lists that came, and classes that came or perhaps went, since rows were last written.
+    new_lists: Vec<ListId>,
+    new_classes: HashSet<u32>,
+    left: HashSet<u32>,
+    unused: Vec<u32>,
+}
+
+impl Classes {
+    /// The number of an atom that some list names.
+    pub(crate) fn number(&self, atom: &Atom) -> Option<u32> {
+        self.numbers.get(atom).copied()
+    }
+
+    /// How many classes there are.
+    pub(crate) fn len(&self) -> usize {
+        self.classes.len()
+    }
+
+    /// Takes a list in. Returns the atoms that nothing named before.
+    pub(crate) fn add_list(&mut self, list: &List) -> Vec<(Atom, u32)> {
+        let mut new = Vec::new();
+        let mut asks = Vec::new();
+        for dimension in Dimension::ALL {
+            for (rule, one) in (0..).zip(&list.rules) {
+                let Some(end) = one.conditions.end(dimension).filter(|end| !end.is_always()) else { continue };
+                for atom in end.atoms() {
+                    let number = self.atom(atom, &mut new);
+                    if let Some(state) = self.atoms.get_mut(number) {
+                        state.uses.entry(list.id).or_default().push((dimension, rule));
+                    }
+                }
+                let numbers = |atoms: &[Atom]| atoms.iter().filter_map(|atom| self.number(atom)).collect();
+                let asked =
+                    Asked { all: numbers(&end.all), any: numbers(&end.any), none: numbers(&end.none) };
+                asks.push(((dimension, rule), asked));
+            }
+        }
+        self.lists.insert(list.id, ListState { asks, segments: list.segments.clone() });
+        self.new_lists.push(list.id);
+        new
+    }
+
+    fn atom(&mut self, atom: &Atom, new: &mut Vec<(Atom, u32)>) -> u32 {
+        if let Some(number) = self.number(atom) {
+            return number;
+        }
+        let mut bytes = Vec::new();
+        atom.encode(&mut bytes);
+        let hash = first_eight(Sha256::new_with_prefix(&bytes));
+        let state =
+            AtomState { atom: atom.clone(), hash, uses: BTreeMap::new(), classes: HashSet::new() };
+        let number = self.atoms.insert(state);
+        self.numbers.insert(atom.clone(), number);
+        new.push((atom.clone(), number));
+        number
+    }
+
+    /// Lets a list go. Returns the atoms that nothing names any more.
+    pub(crate) fn remove_list(&mut self, list: &List) -> Vec<(Atom, u32)> {
+        let mut gone = Vec::new();
+        self.lists.remove(&list.id);
+        self.new_lists.retain(|one| *one != list.id);
+        let ends = list.rules.iter().flat_map(|rule| {
+            Dimension::ALL.into_iter().filter_map(|dimension| rule.conditions.end(dimension))
+        });
+        for atom in ends.flat_map(|end| end.atoms()) {
+            let Some(number) = self.number(atom) else { continue };
+            let Some(state) = self.atoms.get_mut(number) else { continue };
+            state.uses.remove(&list.id);
+            if state.uses.is_empty() {
+                self.numbers.remove(atom);
+                self.unused.push(number);
+                gone.push((state.atom.clone(), number));
+            }
+        }
+        gone
+    }
+
+    /// An address has the class of these atoms, which are sorted and not none. Returns its name.
+    pub(crate) fn enter(&mut self, atoms: Vec<u32>) -> ClassId {
+        if let Some(number) = self.by_atoms.get(atoms.as_slice()).copied()
+            && let Some(class) = self.classes.get_mut(number)
+        {
+            class.users += 1;
+            return class.id;
+        }
+        let hashes = atoms.iter().filter_map(|atom| self.atoms.get(*atom));
+        let mut id = hashes.fold(0_u64, |sum, atom| sum.wrapping_add(atom.hash));
+        // Two classes never have one name, whoever chose the hashes.
+        while id == 0 || self.by_id.contains_key(&id) {
+            id = id.wrapping_add(1);
+        }
+        let atoms: Arc<[u32]> = atoms.into();
+        let number = self.classes.insert(ClassState { id, atoms: atoms.clone(), users: 1 });
+        self.by_id.insert(id, number);
+        for atom in atoms.iter() {
+            if let Some(state) = self.atoms.get_mut(*atom) {
+                state.classes.insert(number);
+            }
+        }
+        self.by_atoms.insert(atoms, number);
+        self.new_classes.insert(number);
+        id
+    }
+
+    /// An address no longer has the class.
+    pub(crate) fn leave(&mut self, id: ClassId) {
+        let Some(number) = self.by_id.get(&id).copied() else { return };
+        if let Some(class) = self.classes.get_mut(number) {
+            class.users = class.users.saturating_sub(1);
+            if class.users == 0 {
+                self.left.insert(number);
+            }
+        }
+    }
+
+    /// Writes the rows of what came since the last call, and removes those of classes that no address has.
+    pub(crate) fn write_rows(&mut self, tables: &mut Tables) {
+        for number in std::mem::take(&mut self.left) {
+            let Some(class) = self.classes.get(number).filter(|class| class.users == 0) else { continue };
+            self.each_row(class, None, |key, _| tables.rows.remove(&key));
+            self.drop_class(number);
+        }
+        for list in std::mem::take(&mut self.new_lists) {
+            for number in self.classes_of(list) {
+                if let Some(class) = self.classes.get(number) {
+                    self.each_row(class, Some(list), |key, row| set_row(tables, key, row));
+                }
+            }
+        }
+        for number in std::mem::take(&mut self.new_classes) {
+            if let Some(class) = self.classes.get(number) {
+                self.each_row(class, None, |key, row| set_row(tables, key, row));
+            }
+        }
+        // Nothing is in them any more, so no class has them.
+        for number in std::mem::take(&mut self.unused) {
+            self.atoms.remove(number);
+        }
+    }
+
+    fn drop_class(&mut self, number: u32) {
+        let Some(class) = self.classes.remove(number) else { return };
+        self.by_id.remove(&class.id);
+        self.by_atoms.remove(&class.atoms);
+        self.new_classes.remove(&number);
+        for atom in class.atoms.iter() {
+            if let Some(state) = self.atoms.get_mut(*atom) {
+                state.classes.remove(&number);
+            }
+        }
+    }
+
+    /// The classes that a list can tell from class 0.
+    fn classes_of(&self, list: ListId) -> HashSet<u32> {
+        let asked = self.lists.get(&list).map_or(&[][..], |list| &list.asks);
+        let atoms: HashSet<u32> = asked
+            .iter()
+            .flat_map(|(_, asked)| asked.all.iter().chain(&asked.any).chain(&asked.none))
+            .copied()
+            .collect();
+        let classes = atoms.iter().filter_map(|atom| self.atoms.get(*atom)).flat_map(|atom| &atom.classes);
+        classes.copied().filter(|class| !self.new_classes.contains(class)).collect()
+    }
+
+    /// Works out the rows of a class in one list or in all; none where the row is the default.
+    fn each_row(&self, class: &ClassState, only: Option<ListId>, mut each: impl FnMut(RowKey, Option<Row>)) {
+        let mut rules: BTreeMap<ListId, Vec<(Dimension, u32)>> = BTreeMap::new();
+        for atom in class.atoms.iter().filter_map(|atom| self.atoms.get(*atom)) {
+            match only {
+                Some(list) => {
+                    let uses = atom.uses.get(&list).into_iter().flatten();
+                    rules.entry(list).or_default().extend(uses);
+                }
+                None => {
+                    for (list, uses) in &atom.uses {
+                        rules.entry(*list).or_default().extend(uses);
+                    }
+                }
+            }
+        }
+        for (id, mut touched) in rules {
+            let Some(list) = self.lists.get(&id) else { continue };
+            touched.sort_unstable();
+            touched.dedup();
+            let place = |(dimension, rule): &(Dimension, u32)| (*dimension, *rule as usize / SEGMENT_RULES);
+            for group in touched.chunk_by(|one, other| place(one) == place(other)) {
+                let Some((dimension, number)) = group.first().map(place) else { continue };
+                let Some(segment) = list.segments.get(number) else { continue };
+                let default = segment.defaults[dimension.index()];
+                let mut row = default;
+                for use_ in group {
+                    let Ok(found) = list.asks.binary_search_by_key(use_, |(key, _)| *key) else { continue };
+                    row.set(use_.1 as usize % SEGMENT_RULES, list.asks[found].1.meets(&class.atoms));
+                }
+                let segment = u16::try_from(number).unwrap_or(u16::MAX);
+                let key = RowKey { list: id, value: class.id, segment, dimension: dimension as u8 };
+                each(key, (row != default).then_some(row));
+            }
+        }
+    }
+}
+
+impl Asked {
+    fn meets(&self, atoms: &[u32]) -> bool {
+        let is_in = |atom: &u32| atoms.binary_search(atom).is_ok();
+        self.all.iter().all(is_in)
+            && (self.any.is_empty() || self.any.iter().any(is_in))
+            && !self.none.iter().any(is_in)
+    }
+}
+
+fn set_row(tables: &mut Tables, key: RowKey, row: Option<Row>) {
+    match row {
+        Some(row) => tables.rows.set(key, row),
+        None => tables.rows.remove(&key),
+    }
+}

@@ -1,0 +1,172 @@
+//! What tables say about a packet: the algorithm of `docs/ebpf.md`, step by step as the program in the kernel does it.
+//!
+//! It is the oracle of that program, so it stays as plain as the page. Whatever is missing denies.
+
+use crate::conditions::has_ports;
+use crate::layout::{
+    Action, DIMENSIONS, Dimension, ListId, MAX_STEPS, PairKey, PortKey, ROW_WORDS, Row, RowKey, RuleKey,
+    SEGMENT_RULES, SegmentKey,
+};
+use crate::tables::Tables;
+use ipnet::IpNet;
+use std::net::IpAddr;
+
+/// So many rules that were hit are kept.
+pub const MAX_HITS: usize = 32;
+
+/// A packet as policy sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// Where it comes from.
+    pub source: IpAddr,
+    /// Where it goes to.
+    pub destination: IpAddr,
+    /// The protocol's number.
+    pub protocol: u8,
+    /// Source and destination port; only looked at for protocols that have them.
+    pub ports: (u16, u16),
+    /// ICMP type and code; only looked at for ICMP.
+    pub icmp: (u8, u8),
+}
+
+/// What was decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The packet may pass.
+    Allow,
+    /// It may not.
+    Deny,
+    /// The list has no opinion.
+    None,
+}
+
+/// What a list says about a packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// What was decided.
+    pub verdict: Verdict,
+    /// The names of the rules that passed it on, and of the one that decided, in order.
+    pub hits: Vec<u64>,
+    /// Whether a rule wants it logged.
+    pub log: bool,
+}
+
+impl Packet {
+    fn port(&self, dimension: Dimension) -> u16 {
+        let (source, destination) = self.ports;
+        match (dimension, self.protocol) {
+            (Dimension::Service, 1 | 58) => u16::from_be_bytes([self.icmp.0, self.icmp.1]),
+            (Dimension::Service | Dimension::DestinationPair, protocol) if has_ports(protocol) => destination,
+            (Dimension::SourcePort | Dimension::SourcePair, protocol) if has_ports(protocol) => source,
+            _ => 0,
+        }
+    }
+}
+
+/// Asks a list about a packet.
+#[must_use]
+pub fn evaluate(tables: &Tables, list: ListId, packet: &Packet) -> Outcome {
+    let mut outcome = Outcome { verdict: Verdict::Deny, hits: Vec::new(), log: false };
+    let (mut number, mut start) = (0_u32, 0_usize);
+    let mut values = None;
+    for _ in 0..MAX_STEPS {
+        let Some(segment) = tables.segments.get(&SegmentKey { list, segment: number }) else { break };
+        let values = values.get_or_insert_with(|| {
+            let wanted = |dimension: &Dimension| segment.list_dimensions & dimension.bit() != 0;
+            let mut values = [0_u64; DIMENSIONS];
+            for dimension in Dimension::ALL.into_iter().filter(wanted) {
+                values[dimension.index()] = value(tables, list, packet, dimension);
+            }
+            values
+        });
+        let mut met = Row::from_start(start, usize::from(segment.rules));
+        for dimension in Dimension::ALL {
+            if segment.dimensions & dimension.bit() == 0 {
+                continue;
+            }
+            let value = values[dimension.index()];
+            let own = match value {
+                0 => None,
+                value => {
+                    let segment = u16::try_from(number).unwrap_or(u16::MAX);
+                    tables.rows.get(&RowKey { list, value, segment, dimension: dimension as u8 })
+                }
+            };
+            let row = own.unwrap_or(&segment.defaults[dimension.index()]);
+            met.0.iter_mut().zip(&row.0).for_each(|(to, from)| *to &= from);
+        }
+        let mut decisive = met;
+        decisive.0.iter_mut().zip(&segment.log.0).for_each(|(to, log)| *to &= !log);
+        let found = first_bit(&decisive);
+        let before = Row::first(found.unwrap_or(SEGMENT_RULES));
+        outcome.log |= (0..ROW_WORDS).any(|word| met.0[word] & segment.log.0[word] & before.0[word] != 0);
+        let Some(found) = found else {
+            if segment.last {
+                break;
+            }
+            (number, start) = (number + 1, 0);
+            continue;
+        };
+        let rule = number * SEGMENT_RULES as u32 + found as u32;
+        let Some(entry) = tables.rules.get(&RuleKey { list, rule }) else { break };
+        if entry.id != 0 && outcome.hits.len() < MAX_HITS {
+            outcome.hits.push(entry.id);
+        }
+        outcome.verdict = match entry.action {
+            Action::Allow => Verdict::Allow,
+            Action::None => Verdict::None,
+            Action::Deny | Action::Log => Verdict::Deny,
+            Action::Pass => {
+                let next = entry.next as usize;
+                number = (next / SEGMENT_RULES) as u32;
+                start = next % SEGMENT_RULES;
+                continue;
+            }
+        };
+        return outcome;
+    }
+    outcome
+}
+
+fn first_bit(row: &Row) -> Option<usize> {
+    let (number, word) = row.0.iter().enumerate().find(|(_, word)| **word != 0)?;
+    Some(number * 64 + word.trailing_zeros() as usize)
+}
+
+fn value(tables: &Tables, list: ListId, packet: &Packet, dimension: Dimension) -> u64 {
+    match dimension {
+        Dimension::Source => class(tables, packet.source),
+        Dimension::Destination => class(tables, packet.destination),
+        Dimension::Service | Dimension::SourcePort => port(tables, list, packet, dimension),
+        Dimension::DestinationPair => pair(tables, packet.destination, packet, dimension),
+        Dimension::SourcePair => pair(tables, packet.source, packet, dimension),
+    }
+}
+
+fn class(tables: &Tables, address: IpAddr) -> u64 {
+    if let Some(class) = tables.addresses.get(&address) {
+        return *class;
+    }
+    let whole = IpNet::from(address).max_prefix_len();
+    let around = (0..whole).rev().filter_map(|length| IpNet::new(address, length).ok());
+    around.filter_map(|net| tables.nets.get(&net.trunc()).copied()).next().unwrap_or_default()
+}
+
+fn port(tables: &Tables, list: ListId, packet: &Packet, dimension: Dimension) -> u64 {
+    let port = packet.port(dimension);
+    let value = (0..=16_u8).rev().find_map(|bits| {
+        let kept = u16::MAX.checked_shl(16 - u32::from(bits)).unwrap_or(0);
+        let protocol = packet.protocol;
+        let key = PortKey { list, dimension: dimension as u8, protocol, port: port & kept, bits };
+        tables.ports.get(&key)
+    });
+    u64::from(value.copied().unwrap_or_default())
+}
+
+fn pair(tables: &Tables, address: IpAddr, packet: &Packet, dimension: Dimension) -> u64 {
+    if !has_ports(packet.protocol) {
+        return 0;
+    }
+    let key = PairKey { address, protocol: packet.protocol, port: packet.port(dimension) };
+    tables.pairs.get(&key).copied().unwrap_or_default()
+}

@@ -1,0 +1,145 @@
+//! The bytes of the maps, as `docs/ebpf.md` (section "Tables") has them: one type per key and value, encoded and decoded.
+//!
+//! Integers are little-endian, addresses and ports in network order. Decoding takes what encoding writes and nothing else:
+//! a wrong length, or a byte other than zero where zero must be, is not ours. It refuses to know what an entry means.
+
+mod keys;
+mod values;
+
+pub use keys::{ListsKey, PairKey, PortKey, RowKey, RuleKey, SegmentKey};
+pub use values::{Action, Lists, Row, RuleEntry, Segment};
+
+/// The rules of a segment.
+pub const SEGMENT_RULES: usize = 1024;
+/// The words of a row.
+pub const ROW_WORDS: usize = SEGMENT_RULES / 64;
+/// The dimensions.
+pub const DIMENSIONS: usize = 6;
+/// The most segments of a list.
+pub const MAX_SEGMENTS: usize = 64;
+/// The most tiers and profiles of a list.
+pub const MAX_PARTS: usize = 64;
+/// So many segments may be looked at for a packet.
+pub const MAX_STEPS: usize = MAX_SEGMENTS + MAX_PARTS;
+
+/// The name of a list: a hash of its content. 0 is no list.
+pub type ListId = u64;
+/// The name of a class: a hash of its content. 0 is "in no set".
+pub type ClassId = u64;
+
+/// What a row is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Dimension {
+    /// The class of the source address.
+    Source,
+    /// The class of the destination address.
+    Destination,
+    /// Protocol with destination port, or with ICMP type and code.
+    Service,
+    /// Protocol with source port.
+    SourcePort,
+    /// The class of destination address, protocol and destination port.
+    DestinationPair,
+    /// The class of source address, protocol and source port.
+    SourcePair,
+}
+
+impl Dimension {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; DIMENSIONS] = [
+        Self::Source,
+        Self::Destination,
+        Self::Service,
+        Self::SourcePort,
+        Self::DestinationPair,
+        Self::SourcePair,
+    ];
+
+    /// Its number as an index.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// Its bit in a mask of dimensions.
+    #[must_use]
+    pub const fn bit(self) -> u8 {
+        1 << self as u8
+    }
+}
+
+/// A key or a value of a map.
+pub trait Bytes: Sized {
+    /// Appends the bytes.
+    fn encode(&self, out: &mut Vec<u8>);
+
+    /// Reads them back; none if they are not what [`Self::encode`] writes.
+    fn decode(bytes: &[u8]) -> Option<Self>;
+
+    /// The bytes.
+    fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.encode(&mut out);
+        out
+    }
+}
+
+impl Bytes for u64 {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend(self.to_le_bytes());
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        Some(Self::from_le_bytes(bytes.try_into().ok()?))
+    }
+}
+
+impl Bytes for u32 {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend(self.to_le_bytes());
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        Some(Self::from_le_bytes(bytes.try_into().ok()?))
+    }
+}
+
+/// Takes fields off the front of bytes.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (head, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*head)
+    }
+
+    fn u8(&mut self) -> Option<u8> {
+        self.take().map(|[byte]: [u8; 1]| byte)
+    }
+
+    fn u16(&mut self) -> Option<u16> {
+        self.take().map(u16::from_le_bytes)
+    }
+
+    fn u16_be(&mut self) -> Option<u16> {
+        self.take().map(u16::from_be_bytes)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_le_bytes)
+    }
+
+    fn zeros<const N: usize>(&mut self) -> Option<()> {
+        (self.take::<N>()? == [0; N]).then_some(())
+    }
+
+    fn end(self) -> Option<()> {
+        self.0.is_empty().then_some(())
+    }
+}

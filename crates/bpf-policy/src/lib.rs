@@ -1,0 +1,25 @@
+//! Policy as tables for the eBPF dataplane: messages in, comparable tables out; their bytes; and the evaluator that says what
+//! they mean.
+//!
+//! - [`Policies`]: from the messages of the calculation graph to [`Tables`], step by step.
+//! - [`layout`]: the bytes of keys and values.
+//! - [`evaluate`]: what tables say about a packet, as the program in the kernel works it out.
+//!
+//! The design and the numbers behind it are in `docs/ebpf.md`. Pure: no IO, no clock, no async. It refuses to know the kernel,
+//! and what the path of a packet decides before policy is asked (connections, failsafes, tunnels).
+
+mod classes;
+mod conditions;
+mod evaluate;
+pub mod layout;
+mod list;
+mod members;
+mod policies;
+mod slab;
+mod spec;
+mod tables;
+
+pub use evaluate::{MAX_HITS, Outcome, Packet, Verdict, evaluate};
+pub use list::{TooLarge, rule_id};
+pub use policies::Policies;
+pub use tables::{EndpointId, EndpointLists, Table, Tables};

@@ -1,0 +1,350 @@
+//! From messages to tables, step by step: what a message changes is marked, and [`Policies::flush`] works out each marked thing
+//! once. The cost is that of what changed: an address that joins a set costs the lists that name the set, not the
+//! cluster.
+
+use crate::classes::Classes;
+use crate::conditions::Atom;
+use crate::layout::{ListId, Lists};
+use crate::list::{List, Owners, TooLarge};
+use crate::members::{Member, Members, single};
+use crate::spec::{self, Spec, Specs};
+use crate::tables::{EndpointId, EndpointLists, Tables};
+use hashbrown::{HashMap, HashSet};
+use messages::{IpSetId, IpSetMember, Policy, PolicyId, Profile, Text, ToDataplane};
+use model::IpVersion;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The policies, sets and endpoints of this host, and the tables that follow from them.
+#[derive(Debug, Default)]
+pub struct Policies {
+    known: Known,
+    sets: HashMap<IpSetId, HashSet<Member>>,
+    endpoints: BTreeMap<EndpointId, Endpoint>,
+    specs: HashMap<Arc<Spec>, SpecState>,
+    /// The specs that name a policy or profile.
+    named_by: HashMap<Owner, HashSet<Arc<Spec>>>,
+    lists: HashMap<ListId, ListState>,
+    classes: Classes,
+    members: Members,
+    marked_specs: HashSet<Arc<Spec>>,
+    marked_endpoints: BTreeSet<EndpointId>,
+    tables: Tables,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    policies: HashMap<PolicyId, Arc<Policy>>,
+    profiles: HashMap<Text, Arc<Profile>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Owner {
+    Policy(PolicyId),
+    Profile(Text),
+}
+
+#[derive(Debug)]
+struct Endpoint {
+    interface: String,
+    specs: [[Option<Arc<Spec>>; 9]; 2],
+}
+
+#[derive(Debug, Default)]
+struct SpecState {
+    /// 0 until it is made.
+    list: ListId,
+    problem: Option<TooLarge>,
+    endpoints: BTreeSet<EndpointId>,
+}
+
+#[derive(Debug)]
+struct ListState {
+    list: Arc<List>,
+    /// How many specs have it.
+    users: usize,
+}
+
+impl Owners for Known {
+    fn policy(&self, id: &PolicyId) -> Option<&Policy> {
+        self.policies.get(id).map(|policy| &**policy)
+    }
+
+    fn profile(&self, name: &Text) -> Option<&Profile> {
+        self.profiles.get(name).map(|profile| &**profile)
+    }
+}
+
+fn owners(spec: &Spec) -> impl Iterator<Item = Owner> {
+    let policies = spec.tiers.iter().flat_map(|tier| &tier.policies).cloned().map(Owner::Policy);
+    policies.chain(spec.profiles.iter().cloned().map(Owner::Profile))
+}
+
+impl Policies {
+    /// The tables as of the last [`Self::flush`].
+    #[must_use]
+    pub fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
+    /// The same, for a driver that takes the changed keys.
+    pub fn tables_mut(&mut self) -> &mut Tables {
+        &mut self.tables
+    }
+
+    /// How many classes there are.
+    #[must_use]
+    pub fn classes(&self) -> usize {
+        self.classes.len()
+    }
+
+    /// How many lists there are.
+    #[must_use]
+    pub fn lists(&self) -> usize {
+        self.lists.len()
+    }
+
+    /// The endpoints whose packets are denied because their policy does not fit, and why.
+    pub fn problems(&self) -> impl Iterator<Item = (&EndpointId, TooLarge)> {
+        self.specs.values().flat_map(|spec| {
+            spec.problem.into_iter().flat_map(|why| spec.endpoints.iter().map(move |id| (id, why)))
+        })
+    }
+
+    /// Takes a message. Those that are not about policy change nothing.
+    pub fn update(&mut self, message: &ToDataplane) {
+        match message {
+            ToDataplane::IpSetUpdate { id, members, .. } => self.replace_set(id, members),
+            ToDataplane::IpSetDelta { id, added, removed } => {
+                removed.iter().for_each(|member| self.change_member(id, member.into(), false));
+                added.iter().for_each(|member| self.change_member(id, member.into(), true));
+            }
+            ToDataplane::IpSetRemove(id) => {
+                self.replace_set(id, &[]);
+                self.sets.remove(id);
+            }
+            ToDataplane::PolicyUpdate(id, policy) => {
+                self.known.policies.insert(id.clone(), policy.clone());
+                self.mark(&Owner::Policy(id.clone()));
+            }
+            ToDataplane::PolicyRemove(id) => {
+                self.known.policies.remove(id);
+                self.mark(&Owner::Policy(id.clone()));
+            }
+            ToDataplane::ProfileUpdate(name, profile) => {
+                self.known.profiles.insert(name.clone(), profile.clone());
+                self.mark(&Owner::Profile(name.clone()));
+            }
+            ToDataplane::ProfileRemove(name) => {
+                self.known.profiles.remove(name);
+                self.mark(&Owner::Profile(name.clone()));
+            }
+            ToDataplane::WorkloadEndpointUpdate(id, endpoint) => {
+                let specs = IpVersion::BOTH.map(|version| spec::workload(endpoint, version));
+                self.set_endpoint(EndpointId::Workload(id.clone()), &endpoint.name, specs);
+            }
+            ToDataplane::WorkloadEndpointRemove(id) => self.remove_endpoint(EndpointId::Workload(id.clone())),
+            ToDataplane::HostEndpointUpdate(name, endpoint) => {
+                let specs = IpVersion::BOTH.map(|version| spec::host(endpoint, version));
+                self.set_endpoint(EndpointId::Host(name.clone()), &endpoint.name, specs);
+            }
+            ToDataplane::HostEndpointRemove(name) => self.remove_endpoint(EndpointId::Host(name.clone())),
+            _ => {}
+        }
+    }
+
+    fn replace_set(&mut self, id: &IpSetId, members: &[IpSetMember]) {
+        let new: HashSet<Member> = members.iter().map(Member::from).collect();
+        let old = self.sets.entry(id.clone()).or_default();
+        let gone: Vec<Member> = old.difference(&new).copied().collect();
+        let came: Vec<Member> = new.difference(old).copied().collect();
+        gone.into_iter().for_each(|member| self.change_member(id, member, false));
+        came.into_iter().for_each(|member| self.change_member(id, member, true));
+    }
+
+    fn change_member(&mut self, id: &IpSetId, member: Member, is_in: bool) {
+        let set = self.sets.entry(id.clone()).or_default();
+        let changed = if is_in { set.insert(member) } else { set.remove(&member) };
+        if !changed {
+            return;
+        }
+        if let Some(atom) = self.classes.number(&Atom::Set(id.clone())) {
+            match is_in {
+                true => self.members.add(member, atom),
+                false => self.members.remove(member, atom),
+            }
+        }
+    }
+
+    fn mark(&mut self, owner: &Owner) {
+        self.marked_specs.extend(self.named_by.get(owner).into_iter().flatten().cloned());
+    }
+
+    fn set_endpoint(&mut self, id: EndpointId, interface: &str, specs: [Specs; 2]) {
+        let specs = specs.map(|specs| specs.map(|spec| spec.map(|spec| self.use_spec(&id, spec))));
+        let new: HashSet<&Arc<Spec>> = specs.iter().flatten().flatten().collect();
+        let endpoint = Endpoint { interface: interface.to_owned(), specs: specs.clone() };
+        if let Some(old) = self.endpoints.insert(id.clone(), endpoint) {
+            let left = old.specs.into_iter().flatten().flatten();
+            left.filter(|spec| !new.contains(spec)).for_each(|spec| self.leave_spec(&id, &spec));
+        }
+        self.marked_endpoints.insert(id);
+    }
+
+    fn remove_endpoint(&mut self, id: EndpointId) {
+        if let Some(old) = self.endpoints.remove(&id) {
+            old.specs.iter().flatten().flatten().for_each(|spec| self.leave_spec(&id, spec));
+        }
+        self.marked_endpoints.insert(id);
+    }
+
+    /// The one copy of a spec.
+    fn use_spec(&mut self, id: &EndpointId, spec: Spec) -> Arc<Spec> {
+        let spec = match self.specs.get_key_value(&spec) {
+            Some((known, _)) => known.clone(),
+            None => {
+                let spec = Arc::new(spec);
+                for owner in owners(&spec) {
+                    self.named_by.entry(owner).or_default().insert(spec.clone());
+                }
+                self.marked_specs.insert(spec.clone());
+                spec
+            }
+        };
+        self.specs.entry(spec.clone()).or_default().endpoints.insert(id.clone());
+        spec
+    }
+
+    fn leave_spec(&mut self, id: &EndpointId, spec: &Arc<Spec>) {
+        if let Some(state) = self.specs.get_mut(spec) {
+            state.endpoints.remove(id);
+            if state.endpoints.is_empty() {
+                self.marked_specs.insert(spec.clone());
+            }
+        }
+    }
+
+    /// Brings the tables to the state of all messages so far.
+    pub fn flush(&mut self) {
+        let mut left = Vec::new();
+        for spec in std::mem::take(&mut self.marked_specs) {
+            self.make_spec(&spec, &mut left);
+        }
+        // After all that came, so that what both need stays.
+        for id in left {
+            self.leave_list(id);
+        }
+        self.classify();
+        self.classes.write_rows(&mut self.tables);
+        for id in std::mem::take(&mut self.marked_endpoints) {
+            self.write_endpoint(id);
+        }
+    }
+
+    /// Makes a spec's list, or forgets the spec if no endpoint has it.
+    fn make_spec(&mut self, spec: &Arc<Spec>, left: &mut Vec<ListId>) {
+        let Some(state) = self.specs.get_mut(spec) else { return };
+        let old = state.list;
+        if state.endpoints.is_empty() {
+            self.specs.remove(spec);
+            for owner in owners(spec) {
+                if let Some(specs) = self.named_by.get_mut(&owner) {
+                    specs.remove(spec);
+                    if specs.is_empty() {
+                        self.named_by.remove(&owner);
+                    }
+                }
+            }
+        } else {
+            let (list, problem) = List::of(spec, &self.known);
+            state.problem = problem;
+            if list.id == old {
+                return;
+            }
+            state.list = list.id;
+            self.marked_endpoints.extend(state.endpoints.iter().cloned());
+            self.use_list(list);
+        }
+        if old != 0 {
+            left.push(old);
+        }
+    }
+
+    fn use_list(&mut self, list: List) {
+        if let Some(state) = self.lists.get_mut(&list.id) {
+            state.users += 1;
+            return;
+        }
+        self.tables.add_list(&list);
+        for (atom, number) in self.classes.add_list(&list) {
+            self.members_of(&atom).into_iter().for_each(|member| self.members.add(member, number));
+        }
+        self.lists.insert(list.id, ListState { list: Arc::new(list), users: 1 });
+    }
+
+    fn leave_list(&mut self, id: ListId) {
+        let Some(state) = self.lists.get_mut(&id) else { return };
+        state.users -= 1;
+        if state.users > 0 {
+            return;
+        }
+        let list = state.list.clone();
+        self.lists.remove(&id);
+        self.tables.remove_list(id);
+        for (atom, number) in self.classes.remove_list(&list) {
+            self.members_of(&atom).into_iter().for_each(|member| self.members.remove(member, number));
+        }
+    }
+
+    fn members_of(&self, atom: &Atom) -> Vec<Member> {
+        match atom {
+            Atom::Set(id) => self.sets.get(id).into_iter().flatten().copied().collect(),
+            Atom::Nets(nets) => nets.iter().copied().map(Member::Net).collect(),
+        }
+    }
+
+    /// Gives the class it has now to everything that is in something else than before.
+    fn classify(&mut self) {
+        for member in self.members.take_touched() {
+            let atoms = self.members.atoms(&member);
+            let class = if atoms.is_empty() { None } else { Some(self.classes.enter(atoms)) };
+            let old = match member {
+                Member::Net(net) => match single(&net) {
+                    Some(address) => exchange(&mut self.tables.addresses, address, class),
+                    None => exchange(&mut self.tables.nets, net, class),
+                },
+                Member::Pair(pair) => exchange(&mut self.tables.pairs, pair, class),
+            };
+            if let Some(old) = old {
+                self.classes.leave(old);
+            }
+        }
+    }
+
+    fn write_endpoint(&mut self, id: EndpointId) {
+        let Some(endpoint) = self.endpoints.get(&id) else {
+            self.tables.endpoints.remove(&id);
+            return;
+        };
+        let list = |spec: &Option<Arc<Spec>>| {
+            spec.as_ref().and_then(|spec| self.specs.get(spec)).map_or(0, |state| state.list)
+        };
+        let [v4, v6] = endpoint.specs.each_ref().map(|specs| Lists::from(specs.each_ref().map(list)));
+        let lists = EndpointLists { interface: endpoint.interface.clone(), v4, v6 };
+        self.tables.endpoints.set(id, lists);
+    }
+}
+
+/// Sets or removes an entry. Returns what was there.
+fn exchange<K: Ord + Clone>(
+    table: &mut crate::tables::Table<K, u64>,
+    key: K,
+    value: Option<u64>,
+) -> Option<u64> {
+    let old = table.get(&key).copied();
+    match value {
+        Some(value) => table.set(key, value),
+        None => table.remove(&key),
+    }
+    old
+}

@@ -1,0 +1,16 @@
+//! Tables against everything else that knows what policy means: rendered chains, the evaluator of resources, and tables made
+//! from nothing.
+
+mod chains;
+mod changes;
+#[expect(dead_code, reason = "the nodes of the cluster are not asked here")]
+#[path = "../../../explain/tests/it/clusters.rs"]
+mod clusters;
+mod explained;
+#[expect(dead_code, reason = "only the conversion of resources is used here")]
+#[path = "../../../explain/tests/it/kernel.rs"]
+mod kernel;
+mod state;
+#[expect(dead_code, reason = "tests of whole tables use the rest")]
+#[path = "../../../rules/tests/it/world.rs"]
+mod world;
