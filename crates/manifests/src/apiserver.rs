@@ -135,7 +135,7 @@ pub fn objects(options: &Options, authority: &str) -> Vec<Object> {
 
 fn deployment(options: &Options) -> Object {
     let labels = json!({"apiserver": "true", "k8s-app": NAME});
-    let mut pod = deployed_pod(NAME, container(options), options);
+    let mut pod = deployed_pod(NAME, &container(options), options);
     pod["volumes"] =
         json!([{"name": "calico-apiserver-certs", "secret": {"secretName": "calico-apiserver-certs"}}]);
     Object::new(

@@ -31,7 +31,7 @@ pub(crate) fn budget(name: &str) -> Object {
 fn deployment(options: &Options) -> Object {
     let labels = json!({"k8s-app": NAME});
     let is_etcd = options.like == Like::CalicoEtcd;
-    let mut pod = deployed_pod(NAME, container(options).value(options), options);
+    let mut pod = deployed_pod(NAME, &container(options).value(options), options);
     if let Some(tolerations) = pod["tolerations"].as_array_mut() {
         tolerations.insert(0, json!({"key": "CriticalAddonsOnly", "operator": "Exists"}));
     }

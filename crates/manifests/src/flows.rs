@@ -119,7 +119,7 @@ pub fn goldmane(options: &Options, address: &str) -> Vec<Object> {
         deployment(
             GOLDMANE,
             "An hour of flows of all nodes. The secret goldmane-tls has tls.crt (for goldmane.kube-system.svc), tls.key and ca.crt.",
-            deployed_pod(GOLDMANE, container.value(options), options),
+            deployed_pod(GOLDMANE, &container.value(options), options),
         ),
     ]
 }
@@ -157,7 +157,7 @@ pub fn whisker(options: &Options, address: &str) -> Vec<Object> {
         .collect(),
         ..Container::default()
     };
-    let mut pod = deployed_pod(WHISKER, container.value(options), options);
+    let mut pod = deployed_pod(WHISKER, &container.value(options), options);
     pod["hostAliases"] = alias(address);
     vec![
         service_account(WHISKER),

@@ -247,7 +247,7 @@ pub(crate) fn pull_secrets(pod: &mut Value, options: &Options) {
 }
 
 /// A pod of a deployment, which may run on control planes too.
-pub(crate) fn deployed_pod(account: &str, container: Value, options: &Options) -> Value {
+pub(crate) fn deployed_pod(account: &str, container: &Value, options: &Options) -> Value {
     let mut pod = json!({
         "nodeSelector": {"kubernetes.io/os": "linux"},
         "tolerations": [

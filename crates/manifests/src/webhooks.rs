@@ -74,7 +74,7 @@ pub fn service(namespace: &str, path: &str, authority: &str) -> Value {
 
 fn deployment(options: &Options) -> Object {
     let labels = json!({"k8s-app": NAME});
-    let mut pod = deployed_pod(NAME, container(options), options);
+    let mut pod = deployed_pod(NAME, &container(options), options);
     pod["volumes"] = json!([{"name": "certs", "secret": {"secretName": "calico-webhooks-tls"}}]);
     Object::new(
         "The secret calico-webhooks-tls has a certificate for calico-webhooks.kube-system.svc (tls.crt, tls.key).",
