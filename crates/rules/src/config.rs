@@ -132,6 +132,9 @@ pub struct RulesConfig {
     pub flow_offload: bool,
     /// Whether verdicts are reported for flow logs.
     pub flow_logs: bool,
+    /// Whether the policies of workload endpoints become few lookups in the place of a chain each. Not while verdicts are
+    /// reported, which only rules of their own can do.
+    pub compile_policies: bool,
     /// The DSCP value of packets within Istio's ambient mesh, where it is used.
     pub istio_ambient_dscp: Option<u8>,
 }
@@ -178,6 +181,7 @@ impl Default for RulesConfig {
             service_loop_prevention: ServiceLoopAction::Drop,
             flow_offload: false,
             flow_logs: false,
+            compile_policies: false,
             istio_ambient_dscp: None,
         }
     }

@@ -59,6 +59,8 @@ struct Wanted<'a> {
     failsafe: bool,
     /// Whether packets of tunnels that a workload makes itself are refused.
     refuse_tunnels: bool,
+    /// Whether the policies of a tier are compiled.
+    compiled: bool,
 }
 
 impl Renderer {
@@ -87,6 +89,7 @@ impl Renderer {
                     allow: self.filter_allow(),
                     failsafe: false,
                     refuse_tunnels: direction == Direction::Outbound,
+                    compiled: self.compiles_policies(),
                 })
             })
     }
@@ -122,6 +125,7 @@ impl Renderer {
                 allow: self.filter_allow(),
                 failsafe: kind != Kind::Forward,
                 refuse_tunnels: false,
+                compiled: false,
             })
         };
         [
@@ -153,6 +157,7 @@ impl Renderer {
             allow: Action::Return,
             failsafe: true,
             refuse_tunnels: false,
+            compiled: false,
         })
     }
 
@@ -171,6 +176,7 @@ impl Renderer {
             allow: self.mangle_allow(),
             failsafe: true,
             refuse_tunnels: false,
+            compiled: false,
         })
     }
 
@@ -191,6 +197,7 @@ impl Renderer {
                     allow: Action::Accept,
                     failsafe: true,
                     refuse_tunnels: false,
+                    compiled: false,
                 })
             },
         )
@@ -307,24 +314,14 @@ impl Renderer {
         rules.push(
             Rule::always(Action::ClearMark(marks.pass)).comment(format!("Start of tier {}", tier.name)),
         );
-        let mut any_enforced = false;
-        for group in groups {
-            let targets: Vec<Text> = match group.is_inlined() {
-                true => group
-                    .enforced()
-                    .map(|policy| self.backend().policy_chain(wanted.direction, policy))
-                    .collect(),
-                false => vec![group.chain_name()],
-            };
-            for target in targets {
-                any_enforced = true;
-                rules.push(Rule::when([mark_clear(marks.pass)], jump(target)));
-                if wanted.kind == Kind::Untracked {
-                    rules.push(Rule::when([self.accepted()], Action::NoTrack));
-                }
-                rules
-                    .push(Rule::when([self.accepted()], Action::Return).comment("Return if policy accepted"));
+        let targets = self.policy_targets(wanted, tier);
+        let any_enforced = !targets.is_empty();
+        for target in targets {
+            rules.push(Rule::when([mark_clear(marks.pass)], jump(target)));
+            if wanted.kind == Kind::Untracked {
+                rules.push(Rule::when([self.accepted()], Action::NoTrack));
             }
+            rules.push(Rule::when([self.accepted()], Action::Return).comment("Return if policy accepted"));
         }
         // After raw and mangle ordinary policy is still to come, so nothing is refused there at the end of a tier.
         if !matches!(wanted.kind, Kind::Normal | Kind::Forward) {
@@ -344,6 +341,27 @@ impl Renderer {
                 deny.as_str()
             )));
         }
+    }
+
+    /// The chains of a tier's policies, in order.
+    fn policy_targets(&self, wanted: &Wanted<'_>, tier: &TierGroups) -> Vec<Text> {
+        if wanted.compiled {
+            return tier
+                .sequence(wanted.direction)
+                .map(|sequence| sequence.chain_name())
+                .into_iter()
+                .collect();
+        }
+        let mut targets = Vec::new();
+        for group in tier.groups(wanted.direction) {
+            match group.is_inlined() {
+                true => targets.extend(
+                    group.enforced().map(|policy| self.backend().policy_chain(wanted.direction, policy)),
+                ),
+                false => targets.push(group.chain_name()),
+            }
+        }
+        targets
     }
 
     fn add_profiles(&self, wanted: &Wanted<'_>, rules: &mut Vec<Rule>) {

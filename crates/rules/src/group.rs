@@ -4,6 +4,7 @@
 //! share the whole group.
 
 use crate::names::{Direction, is_staged};
+use crate::policy::PolicySequence;
 use crate::renderer::{Renderer, jump, mark_clear, mark_not_clear};
 use crate::tree::{Action, Chain, Rule, Text};
 use base64::Engine as _;
@@ -127,6 +128,14 @@ impl TierGroups {
             Direction::Inbound => &self.ingress,
             Direction::Outbound => &self.egress,
         }
+    }
+
+    /// The enforced policies of one direction, if there are any.
+    #[must_use]
+    pub fn sequence(&self, direction: Direction) -> Option<PolicySequence> {
+        let policies: Vec<PolicyId> =
+            self.groups(direction).iter().flat_map(PolicyGroup::enforced).cloned().collect();
+        (!policies.is_empty()).then_some(PolicySequence { direction, policies })
     }
 }
 

@@ -40,7 +40,7 @@ pub use group::{PolicyGroup, TierGroups};
 pub use hash::RuleHash;
 pub use marks::{MarkError, Marks};
 pub use names::{Backend, Direction};
-pub use policy::PlacedChain;
+pub use policy::{CompiledPolicies, PlacedChain, PolicySequence, UnionSet};
 pub use renderer::Renderer;
 pub use translation::DscpRule;
 pub use tree::{Chain, Rule, Table};

@@ -63,6 +63,13 @@ pub const WIREGUARD_INCOMING_MARK: &str = "cali-wireguard-incoming-mark";
 /// Workloads that may use other source addresses than their own.
 pub const RPF_SKIP: &str = "cali-rpf-skip";
 
+/// Where compiled policies send packets that may pass: it sets their mark.
+pub const RUN_ALLOW: &str = "cali-run-allow";
+/// Where compiled policies send packets that go to the next tier: it sets their mark.
+pub const RUN_PASS: &str = "cali-run-pass";
+/// Where compiled policies send packets that may not pass: it ends them.
+pub const RUN_DENY: &str = "cali-run-deny";
+
 /// What the names of an endpoint's chains begin with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EndpointChain {

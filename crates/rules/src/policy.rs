@@ -6,10 +6,12 @@
 //! valid is read so that it cannot let more through than was meant ([`conditions`]).
 
 mod blocks;
+mod compiled;
 mod conditions;
 mod log_prefix;
 
 pub(crate) use blocks::split_ports;
+pub use compiled::{CompiledPolicies, PolicySequence, UnionSet};
 
 use crate::names::{Direction, is_staged, policy_id};
 use crate::nflog::{self, OwnerKind, Verdict};

@@ -42,7 +42,7 @@ pub(super) struct EndConditions {
     pub(super) not_ports: Vec<PortRange>,
     pub(super) named_ports: Vec<Text>,
     pub(super) not_named_ports: Vec<Text>,
-    sets: Vec<Text>,
+    pub(super) sets: Vec<Text>,
     port_sets: Vec<Text>,
     not_sets: Vec<Text>,
 }
@@ -97,6 +97,11 @@ impl Conditions {
             }
         }
         Some(Self { protocol, source, destination, not_protocol, icmp, not_icmp })
+    }
+
+    /// Whether there is a condition on the packet beside its protocol, and beside those on its ends.
+    pub(super) const fn has_more_than_protocol(&self) -> bool {
+        self.not_protocol.is_some() || self.icmp.is_some() || self.not_icmp.is_some()
     }
 
     /// The matches of the rule itself, in Calico's order. What blocks took out is not in here any more.
@@ -199,6 +204,12 @@ impl EndConditions {
             port_sets: named(&rule.ip_port_set_ids),
             not_sets: named(&rule.not_ip_set_ids),
         })
+    }
+
+    /// Whether there are conditions beside networks, sets of addresses and ports by number.
+    pub(super) fn has_negation_or_port_sets(&self) -> bool {
+        let lists = [&self.named_ports, &self.not_named_ports, &self.port_sets, &self.not_sets];
+        !self.not_nets.is_empty() || !self.not_ports.is_empty() || lists.iter().any(|list| !list.is_empty())
     }
 
     fn add_positive(&self, matches: &mut Vec<Match>) {

@@ -34,6 +34,11 @@ const MARKS: Marks = Marks {
     endpoint: 0xffe0_0000,
     non_calico_endpoint: 0x20_0000,
 };
+/// Enough for unions.
+const MANY_SETS: [&str; 14] = [
+    "s:m0", "s:m1", "s:m2", "s:m3", "s:m4", "s:m5", "s:m6", "s:m7", "s:m8", "s:m9", "s:m10", "s:m11",
+    "s:m12", "s:m13",
+];
 const PORTS: [u16; 7] = [22, 53, 80, 81, 443, 8080, 9000];
 
 fn addresses(version: IpVersion) -> Vec<IpAddr> {
@@ -77,6 +82,13 @@ fn sets() -> naive::Sets {
         ("n:web", ports(&[(0, 6, 80), (1, 6, 80), (2, 6, 8080)])),
         ("n:dns", ports(&[(0, 17, 53), (3, 17, 53), (3, 132, 53)])),
     ])
+    .into_iter()
+    .chain(MANY_SETS.iter().enumerate().map(|(index, id)| {
+        let addresses = [index % 5, (index * 3 + 1) % 5].map(both).concat();
+        let members = addresses.into_iter().map(|address| IpSetMember::Net(address.into()));
+        (*id, members.take(index % 4).collect())
+    }))
+    .collect()
 }
 
 fn address_sets() -> impl Strategy<Value = Text> {
@@ -206,6 +218,38 @@ fn rule_of_anything() -> impl Strategy<Value = Rule> {
                 ..Rule::default()
             },
         )
+}
+
+/// A rule as most are: an address or a set of the other side, a protocol, a few ports. Many of them have the same ports.
+fn plain_rule() -> impl Strategy<Value = Rule> {
+    let action = prop_oneof![
+        20 => Just(RuleAction::Allow), 2 => Just(RuleAction::Deny), 1 => Just(RuleAction::Pass), 1 => Just(RuleAction::Log)
+    ];
+    let nets = (0_u8..40).prop_map(|last| -> Vec<IpNet> {
+        let texts = [format!("10.0.0.{last}/32"), format!("fd00::{last:x}/128")];
+        texts.iter().map(|text| text.parse().expect("a network")).collect()
+    });
+    let far = prop_oneof![
+        6 => select(MANY_SETS.to_vec()).prop_map(|id| RuleEnd { ip_set_ids: vec![id.into()], ..RuleEnd::default() }),
+        4 => nets.prop_map(|nets| RuleEnd { nets, ..RuleEnd::default() }),
+        1 => few(select(networks()), 2).prop_map(|nets| RuleEnd { nets, ..RuleEnd::default() }),
+    ];
+    let single = (70_u16..90).prop_map(|port| vec![PortRange { first: port, last: port }]);
+    let ports = prop_oneof![
+        4 => Just(vec![PortRange { first: 80, last: 80 }]),
+        1 => Just(Vec::new()),
+        4 => single,
+        1 => vec(port_range(), 1..3),
+    ];
+    (action, prop_oneof![8 => Just(Protocol::Tcp), 1 => Just(Protocol::Udp)], far, ports, any::<bool>())
+        .prop_map(|(action, protocol, far, ports, is_source)| {
+            let (source, mut destination) = match is_source {
+                true => (far, RuleEnd::default()),
+                false => (RuleEnd::default(), far),
+            };
+            destination.ports = ports;
+            Rule { action, protocol: Some(protocol), source, destination, ..Rule::default() }
+        })
 }
 
 fn rules() -> impl Strategy<Value = Vec<Rule>> {
@@ -359,9 +403,15 @@ fn simulation(world: &World, version: IpVersion) -> Simulation {
     simulation.add_chains(["INPUT", "FORWARD", "OUTPUT"].map(|name| rendered.kernel_chain(name)));
     simulation.add_chains(rendered.chains.into_values());
     simulation.add_maps(rendered.maps);
-    for (id, members) in sets() {
-        let own = members.into_iter().filter(|member| member.is_ipv6() == (version == IpVersion::V6));
-        simulation.add_set(names::ip_set(version, id), own.collect());
+    let own = |member: &IpSetMember| member.is_ipv6() == (version == IpVersion::V6);
+    let sets = sets();
+    for (id, union) in rendered.unions {
+        let members = union.sets.iter().flat_map(|set| sets[&**set].iter().copied());
+        let members = members.chain(union.nets.iter().copied().map(IpSetMember::Net));
+        simulation.add_set(names::ip_set(version, &id), members.filter(own).collect());
+    }
+    for (id, members) in sets {
+        simulation.add_set(names::ip_set(version, id), members.into_iter().filter(own).collect());
     }
     simulation
 }
@@ -392,11 +442,19 @@ fn world_of_rules(rules: Vec<Rule>) -> World {
     }
 }
 
-/// Sends the packets through the chains of both backends, and compares with what policy says.
+/// Sends the packets through the chains of both backends, with policies as chains and compiled, and compares with what
+/// policy says.
 fn agree(world: &World, packets: [(IpVersion, &[Packet]); 2]) -> Result<(), TestCaseError> {
-    for backend in [Backend::Iptables, Backend::Nftables] {
+    for (backend, compiled) in [
+        (Backend::Iptables, false),
+        (Backend::Nftables, false),
+        (Backend::Iptables, true),
+        (Backend::Nftables, true),
+    ] {
         let mut world = world.clone();
         world.config.backend = backend;
+        world.config.compile_policies = compiled;
+        world.config.flow_logs &= !compiled;
         for (version, packets) in packets {
             let mut simulation = simulation(&world, version);
             for packet in packets {
@@ -407,9 +465,10 @@ fn agree(world: &World, packets: [(IpVersion, &[Packet]); 2]) -> Result<(), Test
                     // With the setting of return, what policy accepted goes on to others' rules.
                     Ok(Verdict::Accept | Verdict::Continue) => true,
                     Ok(Verdict::Drop | Verdict::Reject) => false,
-                    Err(error) => panic!("{backend:?} {version}: {error}"),
+                    Err(error) => panic!("{backend:?} {version} compiled {compiled}: {error}"),
                 };
-                prop_assert_eq!(passed, allowed, "{:?} {} {:?}: {:?}", backend, version, packet, verdict);
+                let how = (backend, version, compiled);
+                prop_assert_eq!(passed, allowed, "{:?} {:?}: {:?}", how, packet, verdict);
             }
         }
     }
@@ -446,6 +505,67 @@ proptest! {
         let (packets, packets_v6) = (directed(packets), directed(packets_v6));
         agree(&world_of_rules(rules), [(IpVersion::V4, &packets), (IpVersion::V6, &packets_v6)])?;
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    /// Long runs of rules, whose unions and trees of ports say what the rules say.
+    #[test]
+    fn long_runs_do_what_their_rules_say(
+        rules in vec(plain_rule(), 30..120),
+        packets in vec((0_u8..6, 70_u16..90, select(vec![6_u8, 17]), any::<bool>()), 80),
+    ) {
+        let of = |version: IpVersion| -> Vec<Packet> {
+            packets
+                .iter()
+                .map(|&(last, port, protocol, inbound)| {
+                    let (from, to) = if inbound { ("eth0", "cali1") } else { ("cali1", "eth0") };
+                    let own = addresses(version)[4];
+                    let other: IpAddr = match version {
+                        IpVersion::V4 => format!("10.0.0.{last}"),
+                        IpVersion::V6 => format!("fd00::{last:x}"),
+                    }
+                    .parse()
+                    .expect("an address");
+                    let (source, destination) = if inbound { (other, own) } else { (own, other) };
+                    Packet {
+                        ports: (5000, port),
+                        in_interface: from.into(),
+                        out_interface: to.into(),
+                        ..Packet::new(source, destination, protocol)
+                    }
+                })
+                .collect()
+        };
+        let (v4, v6) = (of(IpVersion::V4), of(IpVersion::V6));
+        agree(&world_of_rules(rules), [(IpVersion::V4, &v4), (IpVersion::V6, &v6)])?;
+    }
+}
+
+/// A thousand policies that allow are a handful of rules, whatever their sources and ports are.
+#[test]
+fn a_thousand_policies_are_few_lookups() {
+    let rule = |index: u16, port: u16| Rule {
+        action: RuleAction::Allow,
+        protocol: Some(Protocol::Tcp),
+        source: RuleEnd { ip_set_ids: vec![format!("s:{index}x").into()], ..RuleEnd::default() },
+        destination: RuleEnd { ports: vec![PortRange { first: port, last: port }], ..RuleEnd::default() },
+        ..Rule::default()
+    };
+    let longest_way = |port_of: fn(u16) -> u16| {
+        let mut world = world_of_rules((0..1000).map(|index| rule(index, port_of(index))).collect());
+        world.config.backend = Backend::Nftables;
+        world.config.compile_policies = true;
+        let rendered = world.render(Table::Filter, IpVersion::V4).programmed();
+        let compiled = rendered.chains.values().filter(|chain| chain.name.starts_with("cali-ci-"));
+        let (count, longest) =
+            compiled.fold((0, 0), |(count, longest), chain| (count + 1, longest.max(chain.rules.len())));
+        (count, longest, rendered.unions.len())
+    };
+    // Chains, rules of the longest of them, unions.
+    assert_eq!(longest_way(|_| 80), (1, 8, 8), "one port: all sources, in several sets");
+    assert_eq!(longest_way(|index| 1000 + index), (69, 16, 0), "a port each: a tree of ports");
 }
 
 /// Known connections pass without policy, and packets that fit none are dropped.

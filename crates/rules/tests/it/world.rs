@@ -4,8 +4,8 @@ use ipnet::IpNet;
 use messages::{HostEndpoint, Policy, PolicyId, Profile, TierInfo, WorkloadEndpoint};
 use rules::tree::{Chain, IpVersion, KernelChain, Table, Text, VerdictMap};
 use rules::{
-    Backend, DscpRule, EndpointMarks, HostInterfaces, PlacedChain, PolicyGroup, Renderer, RulesConfig,
-    TierGroups, WorkloadChains,
+    Backend, Direction, DscpRule, EndpointMarks, HostInterfaces, PlacedChain, PolicyGroup, Renderer,
+    RulesConfig, TierGroups, UnionSet, WorkloadChains,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -31,6 +31,7 @@ pub(crate) struct Rendered {
     pub(crate) kernel: Vec<KernelChain>,
     pub(crate) chains: BTreeMap<Text, Chain>,
     pub(crate) maps: Vec<VerdictMap>,
+    pub(crate) unions: BTreeMap<Text, UnionSet>,
 }
 
 impl World {
@@ -55,6 +56,7 @@ impl World {
         let renderer = Renderer::new(self.config.clone());
         let mut chains = renderer.fixed_chains(table, version);
         let mut maps = Vec::new();
+        let mut unions = BTreeMap::new();
         let mut groups: Vec<PolicyGroup> = Vec::new();
         let mut remember = |tiers: &[TierGroups]| {
             groups.extend(tiers.iter().flat_map(|tier| tier.ingress.iter().chain(&tier.egress)).cloned());
@@ -71,7 +73,10 @@ impl World {
                 let mut marks = EndpointMarks::new(&self.config.marks);
                 for workload in &self.workloads {
                     let tiers = self.groups(&workload.tiers);
-                    remember(&tiers);
+                    match renderer.compiles_policies() {
+                        true => self.compile(&renderer, &tiers, version, &mut chains, &mut unions),
+                        false => remember(&tiers),
+                    }
                     chains.extend(renderer.workload_endpoint_chains(&WorkloadChains {
                         interface: &workload.name,
                         admin_up: workload.state == "active",
@@ -138,7 +143,33 @@ impl World {
         let not_inlined = groups.iter().filter(|group| !group.is_inlined());
         chains.extend(not_inlined.map(|group| renderer.group_chain(group)));
         let chains = chains.into_iter().map(|chain| (chain.name.clone(), chain)).collect();
-        Rendered { kernel: renderer.kernel_chains(table), chains, maps }
+        Rendered { kernel: renderer.kernel_chains(table), chains, maps, unions }
+    }
+
+    /// The compiled policies of an endpoint. Some sets are large, whatever they have.
+    fn compile(
+        &self,
+        renderer: &Renderer,
+        tiers: &[TierGroups],
+        version: IpVersion,
+        chains: &mut Vec<Chain>,
+        unions: &mut BTreeMap<Text, UnionSet>,
+    ) {
+        chains.extend(renderer.verdict_chains());
+        for tier in tiers {
+            for direction in [Direction::Inbound, Direction::Outbound] {
+                let Some(sequence) = tier.sequence(direction) else { continue };
+                let compiled = renderer.compile(
+                    &sequence,
+                    |id| self.policies.get(id).map(|policy| &**policy),
+                    version,
+                    |id| id.ends_with('3'),
+                );
+                assert_eq!(compiled.chains[0].name, sequence.chain_name());
+                chains.extend(compiled.chains);
+                unions.extend(compiled.unions);
+            }
+        }
     }
 
     pub(crate) fn is_nftables(&self) -> bool {
