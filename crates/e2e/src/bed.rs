@@ -66,6 +66,9 @@ impl Bed {
             Ok(())
         })?;
         let manifest = manifest(settings)?;
+        if has_foreign_routes(&manifest) {
+            self.foreign_routes()?;
+        }
         let start = Instant::now();
         // Definitions first: objects of their kinds may follow in the same file.
         self.plane.kubectl_with_input(
@@ -84,6 +87,42 @@ impl Bed {
         Ok(start.elapsed())
     }
 
+    /// The other half of a network whose manifest has policy only: routes to every node's range of pod addresses, on nodes as
+    /// flannel makes them, and on the control plane's machine as a cloud does.
+    fn foreign_routes(&self) -> Result<()> {
+        until("ranges of nodes", || -> Result<()> {
+            let nodes = self.plane.get(&["nodes"])?;
+            for (index, node) in self.nodes.iter().enumerate() {
+                let object = items(&nodes).iter().find(|object| name(object) == node.name);
+                let ranges = object.and_then(|object| object["spec"]["podCIDRs"].as_array());
+                let ranges =
+                    ranges.with_context(|| format!("{} has no range of pod addresses", node.name))?;
+                for (range, address) in ranges.iter().zip(self.plane.families.node(index + 1)) {
+                    let line = format!("route replace {} via {address}", range.as_str().unwrap_or_default());
+                    self.plane.namespace().batch(&line)?;
+                    for other in self.nodes.iter().filter(|other| other.name != node.name) {
+                        other.machine.must("ip", &line.split(' ').collect::<Vec<_>>())?;
+                    }
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Leads the control plane's machine to pods with a network of their own, as a cluster's API server has to reach those that
+    /// it asks.
+    pub(crate) fn lead_to_pods(&self) -> Result<()> {
+        for pod in items(&self.plane.get(&["pods", "-A"])?) {
+            let (address, node) = (&pod["status"]["podIP"], &pod["status"]["hostIP"]);
+            if let (Some(address), Some(node)) = (address.as_str(), node.as_str())
+                && address != node
+            {
+                self.plane.namespace().batch(&format!("route replace {address} via {node}"))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Takes IP in IP away from pools if this machine's kernel has none: then nodes, which are neighbours, route plainly.
     /// Whether anything was changed.
     pub(crate) fn without_missing_tunnels(&self) -> Result<bool> {
@@ -94,15 +133,23 @@ impl Bed {
             return Ok(false);
         }
         let mut is_changed = false;
-        for pool in items(&self.plane.get(&["ippools.crd.projectcalico.org"])?) {
+        let kind = self.kind("ippools")?;
+        for pool in items(&self.plane.get(&[&kind])?) {
             if pool["spec"]["ipipMode"].as_str().is_some_and(|mode| mode != "Never") {
-                let words = ["patch", "ippools.crd.projectcalico.org", name(pool), "--type=merge", "-p"];
+                let words = ["patch", kind.as_str(), name(pool), "--type=merge", "-p"];
                 let patch = r#"{"spec":{"ipipMode":"Never"}}"#;
                 self.plane.kubectl(&[words.as_slice(), &[patch]].concat())?;
                 is_changed = true;
             }
         }
         Ok(is_changed)
+    }
+
+    /// A kind of Calico's with the group by which it is stored: custom resources of the old group, or of the new one.
+    fn kind(&self, resource: &str) -> Result<String> {
+        let known = self.plane.kubectl(&["get", "customresourcedefinitions", "-o", "name"])?;
+        let old = format!("{resource}.crd.projectcalico.org");
+        Ok(if known.contains(&old) { old } else { format!("{resource}.projectcalico.org") })
     }
 
     /// Waits until every pod of a namespace is ready, and everything that makes pods has made them.
@@ -172,10 +219,18 @@ fn manifest(settings: &Settings) -> Result<String> {
         return std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()));
     }
     let mut command = Command::new(&settings.program);
-    command.args(["manifests", "--like", "calico-vxlan"]).args(settings.families.settings());
+    command.args(["manifests", "--like", &settings.like]);
+    for setting in settings.families.settings().iter().chain(&settings.chosen) {
+        command.args(["--set", setting]);
+    }
     let output = command.output()?;
     ensure!(output.status.success(), "tortie manifests: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(settings.families.edit(&String::from_utf8(output.stdout)?))
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// Whether pods' addresses come from the ranges of nodes, so that somebody else has to lead to them.
+fn has_foreign_routes(manifest: &str) -> bool {
+    manifest.contains("usePodCidr")
 }
 
 /// The objects of a list.

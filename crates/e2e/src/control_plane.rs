@@ -42,6 +42,7 @@ impl ControlPlane {
         let server = authority.sign_for("server", "kube-apiserver", &[], &all)?;
         let accounts = authority.sign("service-account", "service-account", &[])?;
         let to_kubelets = authority.sign("to-kubelets", "kube-apiserver", &["system:masters"])?;
+        let to_extensions = authority.sign("to-extensions", "front-proxy", &[])?;
         let folder = folder.to_owned();
         let mut plane = Self { processes: Vec::new(), _etcd: etcd, authority, folder, namespace, families };
         for (name, organisation) in [
@@ -64,6 +65,15 @@ impl ControlPlane {
                 format!("--kubelet-client-certificate={}", to_kubelets.certificate.display()),
                 format!("--kubelet-client-key={}", to_kubelets.key.display()),
                 "--kubelet-preferred-address-types=InternalIP".into(),
+                // Servers of further APIs are asked at their pods: there is no kube-proxy here.
+                "--enable-aggregator-routing=true".into(),
+                format!("--requestheader-client-ca-file={}", plane.authority.certificate.display()),
+                "--requestheader-allowed-names=front-proxy".into(),
+                "--requestheader-username-headers=X-Remote-User".into(),
+                "--requestheader-group-headers=X-Remote-Group".into(),
+                "--requestheader-extra-headers-prefix=X-Remote-Extra-".into(),
+                format!("--proxy-client-cert-file={}", to_extensions.certificate.display()),
+                format!("--proxy-client-key-file={}", to_extensions.key.display()),
                 "--authorization-mode=Node,RBAC".into(),
                 "--enable-admission-plugins=NodeRestriction".into(),
                 "--allow-privileged=true".into(),
@@ -116,6 +126,16 @@ impl ControlPlane {
     /// The switch that nodes are wired to.
     pub(crate) fn namespace(&self) -> &Namespace {
         &self.namespace
+    }
+
+    /// A certificate and its key for servers of these names, as text, and who signed it.
+    pub(crate) fn certificate_for(&self, file_name: &str, names: &[&str]) -> Result<[String; 3]> {
+        let signed =
+            self.authority.sign_for(file_name, names.first().copied().unwrap_or(file_name), &[], names)?;
+        let read = |path: &Path| {
+            std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
+        };
+        Ok([read(&signed.certificate)?, read(&signed.key)?, read(&self.authority.certificate)?])
     }
 
     /// The file of the authority's certificate.

@@ -89,24 +89,14 @@ impl Families {
             Self::V4 => Vec::new(),
             Self::Dual => vec!["ipv6=true", &pool],
             Self::V6 => vec![
+                "ipv4=false",
                 "ipv6=true",
                 &pool,
-                "node.env.IP=none",
-                "node.env.CALICO_ROUTER_ID=hash",
-                "node.env.CALICO_IPV4POOL_CIDR=none",
                 // The control plane's machine knows no way to pods, and IPv6 pools are not translated unless asked for.
                 "node.env.CALICO_IPV6POOL_NAT_OUTGOING=true",
             ],
         };
-        chosen.into_iter().flat_map(|it| ["--set".to_owned(), it.to_owned()]).collect()
-    }
-
-    /// A manifest of ours as its user edits it: with IPv6 alone, pods are given no IPv4 address.
-    pub(crate) fn edit(self, manifest: &str) -> String {
-        if self != Self::V6 {
-            return manifest.to_owned();
-        }
-        manifest.replace(r#""assign_ipv4": "true""#, r#""assign_ipv4": "false""#)
+        chosen.into_iter().map(str::to_owned).collect()
     }
 }
 
@@ -129,8 +119,5 @@ mod tests {
         assert_eq!(Families::V6.pod_ranges(), "fd00:192:168::/48");
         assert_eq!(with_prefix("fd88::11"), "fd88::11/64");
         assert!(Families::read("both").unwrap_err().to_string().contains("dual"));
-        let manifest = r#"{"assign_ipv4": "true", "assign_ipv6": "true"}"#;
-        assert!(Families::V6.edit(manifest).starts_with(r#"{"assign_ipv4": "false", "assign_ipv6": "true""#));
-        assert_eq!(Families::Dual.edit(manifest), manifest);
     }
 }

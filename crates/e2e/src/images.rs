@@ -9,6 +9,9 @@ use testkit::{kubernetes_program, program};
 /// The image of pods that talk.
 pub(crate) const BUSYBOX: &str = "tortie.test/busybox:1";
 
+/// The image that stands in for flannel: the bed makes the routes that flannel would make, so that it has nothing to do.
+pub(crate) const FLANNEL: &str = "tortie.test/flannel:1";
+
 /// The archive with the images that every bed needs.
 pub(crate) fn helpers(pause: &str) -> Result<Vec<u8>> {
     let busybox = program("busybox", "install Debian's busybox-static (`make setup` does)")?;
@@ -21,6 +24,11 @@ pub(crate) fn helpers(pause: &str) -> Result<Vec<u8>> {
     ] {
         entries.insert(format!("bin/{name}"), Entry::Link("busybox".to_owned()));
     }
+    let stand_in = b"#!/bin/sh\nexec sleep 2147483647\n".as_slice();
+    entries.insert("opt".to_owned(), Entry::Folder { mode: 0o755, owner: 0 });
+    entries.insert("opt/bin".to_owned(), Entry::Folder { mode: 0o755, owner: 0 });
+    entries
+        .insert("opt/bin/flanneld".to_owned(), Entry::File { mode: 0o755, bytes: Cow::Borrowed(stand_in) });
     let image = |reference: &str, entry_point| Image {
         reference: reference.to_owned(),
         layers: vec![0],
@@ -30,8 +38,7 @@ pub(crate) fn helpers(pause: &str) -> Result<Vec<u8>> {
         environment: vec!["PATH=/bin"],
         ..Image::default()
     };
-    let images =
-        [image(pause, vec!["/bin/sleep", "2147483647"]), image(BUSYBOX, vec!["/bin/sleep", "2147483647"])];
+    let images = [pause, BUSYBOX, FLANNEL].map(|name| image(name, vec!["/bin/sleep", "2147483647"]));
     oci::write(&[oci::layer(&entries)?], &images, Effort::Fast)
 }
 

@@ -3,6 +3,8 @@
 //! ```text
 //! e2e           bed, install, every check; then everything is removed
 //! e2e up        bed and install, to look around in; Enter removes it
+//! e2e components      the API server, Goldmane and the page started by our manifest, then every check
+//! e2e components v3   custom resources of projectcalico.org/v3 with their webhooks, and Typha, then every check
 //! e2e figures   how long pods take to start beside the reference plugin, and memory
 //! e2e suite     a part of Kubernetes' own tests; `suite all`, or `suite EXPRESSION` for those with such a name
 //! ```
@@ -15,6 +17,7 @@
 mod bed;
 mod cgroups;
 mod checks;
+mod components;
 mod control_plane;
 mod families;
 mod figures;
@@ -31,6 +34,7 @@ mod wires;
 
 use anyhow::{Context, Result, bail};
 use bed::Bed;
+use components::Components;
 use settings::Settings;
 use std::path::Path;
 use std::process::ExitCode;
@@ -58,13 +62,15 @@ fn run() -> Result<()> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
         [] => with_bed(&settings, &[], checks::run),
+        ["components"] => with_components(&settings, Components::ApiServer),
+        ["components", "v3"] => with_components(&settings, Components::V3Definitions),
         ["up"] => with_bed(&settings, &[], look_around),
         ["figures"] => with_bed(&settings, &[], figures::run),
         ["suite"] => run_suite(&settings, &Choice::Part),
         ["suite", "all"] => run_suite(&settings, &Choice::All),
         ["suite", expression] => run_suite(&settings, &Choice::Named((*expression).to_owned())),
         other => bail!(
-            "unknown words {other:?}; known are: nothing, up, figures, suite, suite all, suite EXPRESSION"
+            "unknown words {other:?}; known are: nothing, components, components v3, up, figures, suite, suite all, suite EXPRESSION"
         ),
     }
 }
@@ -74,16 +80,35 @@ fn run_suite(settings: &Settings, choice: &Choice) -> Result<()> {
     with_bed(settings, &[("agnhost", agnhost)], |bed| suite::run(bed, choice, Path::new(REPORT)))
 }
 
-/// Starts a bed, installs, does the work, and keeps logs where anything failed.
+fn with_components(settings: &Settings, components: Components) -> Result<()> {
+    with_prepared_bed(settings, &[], |bed| components.prepare(bed), |bed| components.run(bed))
+}
+
 fn with_bed(
     settings: &Settings,
     more: &[(&str, Vec<u8>)],
     work: impl FnOnce(&mut Bed) -> Result<()>,
 ) -> Result<()> {
+    with_prepared_bed(settings, more, |_| Ok(Vec::new()), work)
+}
+
+/// Starts a bed, lets it be prepared, installs with the settings that came of it, does the work, and keeps logs where anything
+/// failed.
+fn with_prepared_bed(
+    settings: &Settings,
+    more: &[(&str, Vec<u8>)],
+    prepare: impl FnOnce(&Bed) -> Result<Vec<String>>,
+    work: impl FnOnce(&mut Bed) -> Result<()>,
+) -> Result<()> {
     let start = Instant::now();
     let mut bed = Bed::start(settings, more)?;
     println!("e2e: a control plane and {} nodes ({:.0?})", bed.nodes.len(), start.elapsed());
-    let outcome = bed.install(settings).and_then(|took| {
+    let mut settings = settings.clone();
+    let outcome = prepare(&bed).and_then(|chosen| {
+        settings.chosen.extend(chosen);
+        bed.install(&settings)
+    });
+    let outcome = outcome.and_then(|took| {
         println!("e2e: installed, all nodes and components ready ({took:.1?} after apply)");
         if bed.without_missing_tunnels()? {
             println!("e2e: this kernel has no IP in IP: pools are switched to plain routes");

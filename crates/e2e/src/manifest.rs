@@ -1,14 +1,27 @@
 //! A manifest with only its `image:` lines changed, as a user does who swaps Calico for ours. Pure.
 
+use crate::images::FLANNEL;
+
 /// Where our images are said to come from.
 pub(crate) const REGISTRY: &str = "tortie.test/calico";
 /// Their tag.
 pub(crate) const TAG: &str = "e2e";
 
 /// Our names, as Calico's.
-const NAMES: [&str; 6] = ["calico", "cni", "ctl", "kube-controllers", "node", "typha"];
+const NAMES: [&str; 10] = [
+    "apiserver",
+    "calico",
+    "cni",
+    "ctl",
+    "goldmane",
+    "kube-controllers",
+    "node",
+    "typha",
+    "webhooks",
+    "whisker-backend",
+];
 
-/// The manifest with our images where Calico's stood; others stay.
+/// The manifest with our images where Calico's stood, and what stands in for flannel; others stay.
 pub(crate) fn with_our_images(text: &str) -> String {
     text.lines().map(|line| with_our_image(line).unwrap_or_else(|| line.to_owned()) + "\n").collect()
 }
@@ -21,6 +34,9 @@ fn with_our_image(line: &str) -> Option<String> {
     let reference = reference.trim().trim_matches(['"', '\'']);
     // The last part of the path, without a digest and without a tag.
     let name = reference.split('@').next()?.rsplit('/').next()?.split(':').next()?;
+    if name == "flannel" {
+        return Some(format!("{before}image: {FLANNEL}"));
+    }
     NAMES.contains(&name).then(|| format!("{before}image: {REGISTRY}/{name}:{TAG}"))
 }
 
@@ -35,6 +51,7 @@ spec:
   - image: quay.io/calico/node:v3.32.1
     image: \"docker.io/calico/kube-controllers@sha256:00\"
     image: docker.io/flannel/flannel:v0.24
+    image: docker.io/library/busybox:1
     # image: quay.io/calico/node:v1
     description: image: nothing
 ";
@@ -42,7 +59,8 @@ spec:
 spec:
   - image: tortie.test/calico/node:e2e
     image: tortie.test/calico/kube-controllers:e2e
-    image: docker.io/flannel/flannel:v0.24
+    image: tortie.test/flannel:1
+    image: docker.io/library/busybox:1
     # image: quay.io/calico/node:v1
     description: image: nothing
 ";

@@ -30,6 +30,10 @@ pub(crate) struct Settings {
     pub(crate) program: PathBuf,
     /// A manifest of the user's, in which only `image:` is changed; without one, ours.
     pub(crate) manifest: Option<PathBuf>,
+    /// Which of our manifests.
+    pub(crate) like: String,
+    /// What it is printed with, as `KEY=VALUE`.
+    pub(crate) chosen: Vec<String>,
     pub(crate) proxy: Proxy,
     pub(crate) families: Families,
 }
@@ -48,6 +52,14 @@ impl Settings {
             program: path("TORTIE_E2E_PROGRAM")
                 .context("TORTIE_E2E_PROGRAM is not set; `make e2e` sets it")?,
             manifest: path("TORTIE_E2E_MANIFEST"),
+            like: variable("TORTIE_E2E_LIKE")
+                .filter(|like| !like.is_empty())
+                .unwrap_or_else(|| "calico-vxlan".to_owned()),
+            chosen: variable("TORTIE_E2E_SET")
+                .unwrap_or_default()
+                .split_whitespace()
+                .map(str::to_owned)
+                .collect(),
             proxy,
             families: Families::read(&variable("TORTIE_E2E_FAMILIES").unwrap_or_default())?,
         })
@@ -63,12 +75,14 @@ mod tests {
         let given = |proxy: &'static str| {
             Settings::read(move |name| match name {
                 "TORTIE_E2E_PROXY" => Some(proxy.to_owned()),
-                "TORTIE_E2E_MANIFEST" | "TORTIE_E2E_FAMILIES" => Some(String::new()),
+                "TORTIE_E2E_MANIFEST" | "TORTIE_E2E_FAMILIES" | "TORTIE_E2E_LIKE" => Some(String::new()),
+                "TORTIE_E2E_SET" => Some("mtu=1400  ipv6=true".to_owned()),
                 _ => Some("/x".to_owned()),
             })
         };
         let settings = given("iptables").unwrap();
         assert_eq!((settings.proxy, settings.manifest), (Proxy::Iptables, None));
+        assert_eq!((settings.like.as_str(), settings.chosen.len()), ("calico-vxlan", 2));
         let error = given("ipvs").unwrap_err().to_string();
         assert!(error.contains("ipvs"), "{error}");
         let error = Settings::read(|_| None).unwrap_err().to_string();

@@ -1,6 +1,6 @@
 //! Images as manifests start them: by arguments alone, not as root, in an empty root, finding names by `/etc/hosts` and by DNS.
 
-use crate::bed::Bed;
+use crate::bed::{Bed, items};
 use crate::control_plane::SERVER_NAME;
 use crate::manifest::{REGISTRY, TAG};
 use crate::names::NameServer;
@@ -61,15 +61,16 @@ pub(super) fn run(bed: &mut Bed) -> Result<String> {
         },
     ];
     let pods: &[Once] = &pods;
+    let account = account(bed)?;
     // The last one polls for ever: it is only started.
     for pod in &pods[..3] {
-        let said = once(bed, pod)?;
+        let said = once(bed, pod, &account)?;
         for node in &bed.nodes {
             ensure!(said.contains(&node.name), "{} did not list {}: {said}", pod.name, node.name);
         }
     }
     ensure!(server.questions() > 0, "nobody asked the name server");
-    bed.apply(&[manifest(&pods[3])])?;
+    bed.apply(&[manifest(&pods[3], &account)])?;
     let said = until("the version to be printed", || {
         let said = bed.plane.kubectl(&["logs", "-n", NAMESPACE, pods[3].name])?;
         ensure!(said.contains("Client Version"), "it said: {said}");
@@ -80,13 +81,21 @@ pub(super) fn run(bed: &mut Bed) -> Result<String> {
     Ok(format!("{} pods", pods.len()))
 }
 
-fn manifest(pod: &Once) -> Value {
+/// The account of the node's pods, which manifests name differently.
+fn account(bed: &Bed) -> Result<String> {
+    let sets = bed.plane.get(&["daemonsets", "-n", NAMESPACE])?;
+    let account =
+        items(&sets).iter().find_map(|set| set["spec"]["template"]["spec"]["serviceAccountName"].as_str());
+    account.map(str::to_owned).context("no daemon set has an account")
+}
+
+fn manifest(pod: &Once, account: &str) -> Value {
     let environment: Vec<Value> =
         pod.environment.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
     let mut object = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": pod.name, "namespace": NAMESPACE},
         "spec": {
-            "restartPolicy": "Never", "serviceAccountName": "calico-node", "terminationGracePeriodSeconds": 0,
+            "restartPolicy": "Never", "serviceAccountName": account, "terminationGracePeriodSeconds": 0,
             "containers": [{
                 "name": "it", "image": format!("{REGISTRY}/{}:{TAG}", pod.image), "imagePullPolicy": "Never",
                 "args": pod.arguments, "env": environment,
@@ -104,8 +113,8 @@ fn manifest(pod: &Once) -> Value {
 }
 
 /// Runs a pod to its end, which must be a good one; what it said.
-fn once(bed: &Bed, pod: &Once) -> Result<String> {
-    bed.apply(&[manifest(pod)])?;
+fn once(bed: &Bed, pod: &Once, account: &str) -> Result<String> {
+    bed.apply(&[manifest(pod, account)])?;
     let outcome = until(&format!("pod {} to end", pod.name), || {
         let object = bed.plane.get(&["pod", "-n", NAMESPACE, pod.name])?;
         let phase = object["status"]["phase"].as_str().unwrap_or_default().to_owned();
