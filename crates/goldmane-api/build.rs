@@ -1,4 +1,4 @@
-//! Compiles the protocol file to Rust. Needs no installed compiler.
+//! Compiles the protocol files to Rust. Needs no installed compiler.
 
 use protox::prost_reflect::prost_types::{FileDescriptorSet, field_descriptor_proto::Type};
 
@@ -9,7 +9,7 @@ const AS_BYTES: [(&str, &[&str]); 2] =
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed=proto");
-    let mut descriptors = protox::compile(["goldmane.proto"], ["proto"])?;
+    let mut descriptors = protox::compile(["goldmane.proto", "losses.proto"], ["proto"])?;
     for (message, fields) in AS_BYTES {
         for field in fields {
             keep_as_bytes(&mut descriptors, message, field)?;

@@ -6,6 +6,7 @@
 //!
 //! - [`args`]: the flags. [`filter`]: which flows are wanted; [`push`]: the part of that which a server can do.
 //! - [`source`]: where flows come from. [`json`]: flows as lines of JSON, there and back.
+//! - [`losses`]: what is missing, said beside it.
 //! - [`print`], [`top`], [`stats`]: what is shown.
 //! - [`recommend`]: policies from recorded flows; [`impact`]: what a policy would change. Both ask `explain`, through
 //!   [`question`].
@@ -18,6 +19,7 @@ pub mod filter;
 pub mod flow;
 pub mod impact;
 pub mod json;
+pub mod losses;
 pub mod print;
 pub mod push;
 pub mod question;

@@ -4,7 +4,7 @@
 //!   every recorded flow is decided as it was. [`yaml`]: the file, with the flows that each rule is for.
 //!
 //! Only what is selected by labels gets policies, and only for directions that were recorded. A connection that was recorded as
-//! allowed and as denied is not allowed; the file says so.
+//! allowed and as denied, at the same end or at the other one, is not allowed; the file says so.
 
 pub mod build;
 pub mod labels;

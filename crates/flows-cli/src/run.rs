@@ -4,11 +4,14 @@ use crate::args::{
     Colour, FigureFormat, FlowsArgs, FlowsCommand, ImpactArgs, InputArgs, ListArgs, RecommendArgs,
 };
 use crate::flow::Flow;
+use crate::losses::Said;
 use crate::print::{self, Style};
+use crate::source::goldmane::Account;
 use crate::source::seen::{News, Seen};
 use crate::source::{self, Source, goldmane, node};
 use crate::{impact, json, push, recommend, stats, time, top};
 use explain::Cluster;
+use goldmane_api::losses::LossesResult;
 use serde::Serialize;
 use std::io::{Read, Write};
 use std::time::Duration;
@@ -19,6 +22,9 @@ const USUAL_LAST: u32 = 100;
 const HISTORY: i64 = 3600 - 30;
 /// The longest time between two attempts to connect again.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
+
+/// How often a stream's reader is told of losses.
+const LOOK: Duration = Duration::from_secs(5);
 
 /// What a command works with.
 pub struct Shell<'a> {
@@ -201,11 +207,10 @@ async fn fetch(
             let asked = push::message(&push::server_filter(filter));
             // The newest of all are the newest that pass only where nothing is left out here.
             let most = last.filter(|_| filter.is_empty());
-            server
-                .connect()
-                .await?
-                .list(range.since.unwrap_or(0), range.until.unwrap_or(0), asked, most)
-                .await?
+            let mut client = server.connect().await?;
+            let listed = client.list(range.since.unwrap_or(0), range.until.unwrap_or(0), asked, most).await?;
+            warn_of_losses(&client.account(), &mut Said::default(), shell).await;
+            listed
         }
     };
     flows.retain(|flow| {
@@ -220,6 +225,18 @@ async fn fetch(
         flows.drain(..more);
     }
     Ok(flows)
+}
+
+async fn warn_of_losses(account: &Account, said: &mut Said, shell: &mut Shell<'_>) {
+    if let Some(known) = account.losses().await {
+        warn_of(&known, said, shell);
+    }
+}
+
+fn warn_of(known: &LossesResult, said: &mut Said, shell: &mut Shell<'_>) {
+    for line in said.lines(known) {
+        (shell.warn)(&format!("Warning: {line}"));
+    }
 }
 
 async fn list(args: &ListArgs, shell: &mut Shell<'_>) -> Outcome {
@@ -247,15 +264,22 @@ async fn list(args: &ListArgs, shell: &mut Shell<'_>) -> Outcome {
 
 async fn watch_node(path: &std::path::Path, args: &ListArgs, style: Style, shell: &mut Shell<'_>) -> Outcome {
     let mut listening = node::listen(path).await?;
-    let mut seen = Seen::default();
+    let (mut seen, mut said) = (Seen::default(), Said::default());
     let mut left = args.last;
     while left != Some(0) {
-        let flow = tokio::select! {
-            flow = listening.next() => flow,
+        let heard = tokio::select! {
+            heard = listening.next() => heard,
             // The socket has to go before the process does.
             _ = tokio::signal::ctrl_c() => None,
         };
-        let Some(flow) = flow else { break };
+        let flow = match heard {
+            None => break,
+            Some(node::Heard::Flow(flow)) => flow,
+            Some(node::Heard::Lost(known)) => {
+                warn_of(&known, &mut said, shell);
+                continue;
+            }
+        };
         match show(&flow, &mut seen, args, style, shell)? {
             Some(true) => left = left.map(|left| left - 1),
             Some(false) => break,
@@ -302,13 +326,22 @@ async fn follow(server: &goldmane::Server, args: &ListArgs, style: Style, shell:
         );
         since = oldest;
     }
-    let mut seen = Seen::default();
+    let (mut seen, mut said) = (Seen::default(), Said::default());
     let mut wait = Duration::from_secs(1);
     loop {
+        let account = client.account();
+        let mut looks = tokio::time::interval(LOOK);
         let lost = match client.stream(seen.newest().unwrap_or(since), filter.clone()).await {
             Err(error) => error,
             Ok(mut stream) => loop {
-                match stream.next().await {
+                let next = tokio::select! {
+                    next = stream.next() => next,
+                    _ = looks.tick() => {
+                        warn_of_losses(&account, &mut said, shell).await;
+                        continue;
+                    }
+                };
+                match next {
                     Ok(Some(flow)) => {
                         wait = Duration::from_secs(1);
                         if show(&flow, &mut seen, args, style, shell)? == Some(false) {

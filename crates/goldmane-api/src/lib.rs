@@ -4,6 +4,7 @@
 //! - [`convert`]: between messages and the values of `flows`; old and new forms are understood.
 //! - [`borrowed`]: flows read where they stand, for a server of many.
 //! - [`connect`]: a connection to a server, over TLS, in the clear, or by a Unix socket.
+//! - [`losses`]: what was lost on the way, told and asked for beside Calico's services.
 //! - [`push`]: sends flows and keeps them until they are safe; [`outbox`] is its memory, as a pure machine.
 //!
 //! Agents link this and not the server. It refuses to answer questions about flows.
@@ -11,6 +12,7 @@
 pub mod borrowed;
 pub mod connect;
 pub mod convert;
+pub mod losses;
 pub mod outbox;
 pub mod push;
 

@@ -3,6 +3,7 @@
 use crate::SENDER_HEADER;
 use crate::connect::{Target, connect};
 use crate::convert::from_collected;
+use crate::losses::{LossKind, LossSource, tell};
 use crate::outbox::Outbox;
 use crate::proto::flow_collector_client::FlowCollectorClient;
 use crate::proto::{Flow, FlowReceipt, FlowUpdate};
@@ -10,10 +11,11 @@ use daemon::{Backoff, Shutdown};
 use flows::collector::CollectedFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc;
 use tonic::Request;
 use tonic::metadata::AsciiMetadataValue;
+use tonic::transport::Channel;
 
 /// How many flows are kept at most. Five minutes of a busy node.
 const MOST: usize = 50_000;
@@ -46,19 +48,48 @@ impl PushFigures {
     }
 }
 
-/// Sends flows to a server for as long as some come, or until the end is asked for. `node` is this sender's name.
+/// Who sends.
+#[derive(Clone)]
+pub struct Sender {
+    /// Its name.
+    pub node: String,
+    /// What it has lost, if it keeps account of that.
+    pub losses: Option<LossSource>,
+}
+
+impl From<String> for Sender {
+    fn from(node: String) -> Self {
+        Self { node, losses: None }
+    }
+}
+
+/// Sends flows to a server for as long as some come, or until the end is asked for; and tells it what was lost.
 pub async fn push(
     target: Target,
-    node: String,
+    sender: impl Into<Sender>,
     mut flows: mpsc::Receiver<Vec<CollectedFlow>>,
     figures: PushFigures,
     shutdown: Shutdown,
 ) {
+    let (sender, began) = (sender.into(), Instant::now());
+    let losses = || {
+        let mut losses = sender.losses.as_ref().map(|losses| losses()).unwrap_or_default();
+        losses.push((LossKind::FlowsDropped, figures.lost()));
+        losses
+    };
     let mut outbox = Outbox::new(MOST, WINDOW);
     let mut backoff = Backoff::new(SHORTEST_PAUSE, LONGEST_PAUSE);
     loop {
+        let outcome = async {
+            let channel = connect(&target).await?;
+            let told = tell(channel.clone(), &sender.node, began, losses);
+            tokio::select! {
+                outcome = session(channel, &sender.node, &mut flows, &mut outbox, &figures, &mut backoff) => outcome,
+                never = told => match never {},
+            }
+        };
         let outcome = tokio::select! {
-            outcome = session(&target, &node, &mut flows, &mut outbox, &figures, &mut backoff) => outcome,
+            outcome = outcome => outcome,
             () = shutdown.requested() => return,
         };
         match outcome {
@@ -82,16 +113,17 @@ pub async fn push(
     }
 }
 
+type Problem = Box<dyn std::error::Error + Send + Sync>;
+
 /// One connection, from its beginning until no more flows come; or what ended it.
 async fn session(
-    target: &Target,
+    channel: Channel,
     node: &str,
     flows: &mut mpsc::Receiver<Vec<CollectedFlow>>,
     outbox: &mut Outbox<Flow>,
     figures: &PushFigures,
     backoff: &mut Backoff,
-) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let channel = connect(target).await?;
+) -> Result<(), Problem> {
     let (sender, receiver) = mpsc::channel(WINDOW);
     let updates = futures::stream::unfold(receiver, |mut receiver: mpsc::Receiver<FlowUpdate>| async {
         receiver.recv().await.map(|update| (update, receiver))

@@ -2,6 +2,7 @@
 
 use crate::figures::Figures;
 use crate::history::History;
+use crate::losses::LossAccounts;
 use crate::policy_figures::PolicyTotals;
 use flows::ring::{Added, KnownKey, LabelTexts, RingCounts};
 use flows::seen::Seen;
@@ -47,6 +48,7 @@ pub struct Aggregator {
     clock: Clock,
     options: AggregatorOptions,
     figures: Figures,
+    losses: LossAccounts,
     history: Option<Arc<History>>,
 }
 
@@ -121,8 +123,8 @@ impl Aggregator {
         let state =
             State { policies, filed, ring, seen: Seen::new(options.most_seen), known: HashMap::new() };
         let (turns, _) = watch::channel(0);
-        let figures = Figures::default();
-        Arc::new(Self { state: Mutex::new(state), turns, clock, options, figures, history })
+        let (figures, losses) = (Figures::default(), LossAccounts::default());
+        Arc::new(Self { state: Mutex::new(state), turns, clock, options, figures, losses, history })
     }
 
     /// The history in files, if there is one.
@@ -223,6 +225,11 @@ impl Aggregator {
     #[must_use]
     pub fn figures(&self) -> &Figures {
         &self.figures
+    }
+
+    /// What nodes lost.
+    pub(crate) fn losses(&self) -> &LossAccounts {
+        &self.losses
     }
 
     /// What is kept.

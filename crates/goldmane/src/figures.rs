@@ -84,6 +84,16 @@ impl Figures {
         }
     }
 
+    /// Flows that were received.
+    pub(crate) fn received_flows(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+
+    /// Flows that could not be read.
+    pub(crate) fn unreadable_flows(&self) -> u64 {
+        self.unreadable.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn turned(&self, took: Duration) {
         self.turns.observe(took, 1);
     }

@@ -9,6 +9,7 @@
 //! - [`aggregator`]: ingest, turns, snapshots. [`services`]: answers to questions; [`streams`]: one reader.
 //! - `collecting`: what senders send, counted where it stands in their frames.
 //! - [`serve`]: connections, mutual TLS with files that are read again. [`figures`]: what is counted.
+//! - `losses`: what nodes say they lost, for readers.
 //! - [`history`]: more than the hour, in files, where a folder is given.
 //! - [`emitter`]: complete flows sent on as lines of JSON.
 //! - [`settings`], [`run`], [`cli`]: the process.
@@ -24,6 +25,7 @@ mod collecting;
 pub mod emitter;
 pub mod figures;
 pub mod history;
+mod losses;
 mod policy_figures;
 pub mod run;
 pub mod serve;

@@ -4,6 +4,7 @@ use crate::aggregator::Aggregator;
 use crate::collecting;
 use crate::services::Services;
 use daemon::Shutdown;
+use goldmane_api::losses::proto::losses_server::LossesServer;
 use goldmane_api::proto::flows_server::FlowsServer;
 use goldmane_api::proto::statistics_server::StatisticsServer;
 use http::Request;
@@ -38,7 +39,8 @@ pub async fn serve(
 ) {
     let aggregator = Arc::clone(&services.0);
     let routes = Routes::new(FlowsServer::new(services.clone()))
-        .add_service(StatisticsServer::new(services))
+        .add_service(StatisticsServer::new(services.clone()))
+        .add_service(LossesServer::new(services))
         .prepare();
     let mut connections = JoinSet::new();
     loop {

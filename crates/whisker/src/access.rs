@@ -1,14 +1,15 @@
 //! Who may ask, and what every answer says to browsers.
 //!
 //! - Only GET and HEAD, and one POST that asks what a policy would do: nothing here changes anything.
-//! - A bearer token, where one is set, for everything that shows data. The page itself is public: it has no data, and asks
-//!   for the token.
+//! - A bearer token, where one is set or Kubernetes is asked about them, for everything that shows data. The page itself is
+//!   public: it has no data, and asks for the token.
 //! - Where nothing else guards a server on loopback, the name that it is asked by must be a name of this machine: a page
 //!   of a stranger whose name was made to mean 127.0.0.1 must not read flows.
 //! - Certificates of clients are checked below, in the handshake.
 
 use crate::app::App;
 use crate::respond::error;
+use crate::reviews::{PATH, Reviews, Verdict};
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
@@ -22,6 +23,8 @@ use std::sync::Arc;
 pub struct Access {
     /// The hash of the token, where one is wanted.
     token: Option<[u8; 32]>,
+    /// Who says whose other tokens are, and what those may see.
+    reviews: Option<Arc<Reviews>>,
     /// Whether only names of this machine are answered to.
     only_local_names: bool,
 }
@@ -30,6 +33,7 @@ impl std::fmt::Debug for Access {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Access")
             .field("has_token", &self.token.is_some())
+            .field("asks_kubernetes", &self.reviews.is_some())
             .field("only_local_names", &self.only_local_names)
             .finish()
     }
@@ -39,17 +43,41 @@ impl Access {
     /// With this token, where there is one.
     #[must_use]
     pub fn new(token: Option<&str>, only_local_names: bool) -> Self {
-        Self { token: token.map(|token| Sha256::digest(token).into()), only_local_names }
+        let token = token.map(|token| Sha256::digest(token).into());
+        Self { token, reviews: None, only_local_names }
     }
 
-    fn permits(&self, headers: &HeaderMap) -> bool {
-        let Some(token) = &self.token else { return true };
-        let shown = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let shown = shown
-            .and_then(|text| text.split_once(' '))
-            .filter(|(kind, _)| kind.eq_ignore_ascii_case("bearer"));
+    /// And with tokens of those whom Kubernetes permits.
+    #[must_use]
+    pub fn with_reviews(mut self, reviews: Option<Reviews>) -> Self {
+        self.reviews = reviews.map(Arc::new);
+        self
+    }
+
+    /// Why data is not shown; nothing if it is.
+    async fn data_refusal(&self, token: Option<&str>) -> Option<Response> {
+        if self.token.is_none() && self.reviews.is_none() {
+            return None;
+        }
+        let Some(token) = token else { return Some(unauthorized("a bearer token is needed")) };
         // Hashes are compared: how long that takes says nothing about the token.
-        shown.is_some_and(|(_, shown)| <[u8; 32]>::from(Sha256::digest(shown.trim())) == *token)
+        if self.token.is_some_and(|known| <[u8; 32]>::from(Sha256::digest(token)) == known) {
+            return None;
+        }
+        let Some(reviews) = &self.reviews else { return Some(unauthorized("this is not the token")) };
+        match reviews.judge(token).await {
+            Ok(Verdict::Permitted) => None,
+            Ok(Verdict::Unknown) => Some(unauthorized("Kubernetes does not know this token")),
+            Ok(Verdict::Forbidden) => {
+                let problem =
+                    format!("the owner of this token may not get {PATH}: bind a ClusterRole with it");
+                Some(error(StatusCode::FORBIDDEN, &problem))
+            }
+            Err(_) => Some(error(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "Kubernetes cannot be asked who may see flows; the log says why",
+            )),
+        }
     }
 
     fn knows_name(&self, request: &Request) -> bool {
@@ -93,7 +121,12 @@ const HEADERS: [(&str, &str); 7] = [
 
 /// Stands before every path.
 pub(crate) async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    let mut response = match refusal(&app.access, &request) {
+    let mut refused = refusal(&app.access, &request);
+    if refused.is_none() && is_data(request.uri().path()) {
+        let token = bearer(request.headers()).map(str::to_owned);
+        refused = app.access.data_refusal(token.as_deref()).await;
+    }
+    let mut response = match refused {
         Some(response) => response,
         None => next.run(request).await,
     };
@@ -114,12 +147,21 @@ fn refusal(access: &Access, request: &Request) -> Option<Response> {
             "ask by a name of this machine, such as localhost",
         ));
     }
-    if is_data(request.uri().path()) && !access.permits(request.headers()) {
-        let mut response = error(StatusCode::UNAUTHORIZED, "a bearer token is needed");
-        response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-        return Some(response);
-    }
     None
+}
+
+/// The token that a client shows.
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let shown = headers.get(AUTHORIZATION)?.to_str().ok()?;
+    let (kind, token) = shown.split_once(' ')?;
+    let token = token.trim();
+    (kind.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+fn unauthorized(problem: &str) -> Response {
+    let mut response = error(StatusCode::UNAUTHORIZED, problem);
+    response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    response
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! The variables of whisker-backend, one row each: Calico's names, and two of ours.
+//! The variables of whisker-backend, one row each: Calico's names, and three of ours.
 
 use daemon::Environment;
 use daemon::log::LevelFilter;
 use settings::Mistakes;
-use settings::kinds::{Number, Of, Trouble, text};
+use settings::kinds::{Number, Of, Trouble, go_bool, text};
 use std::path::PathBuf;
 
 settings::settings! {
@@ -42,6 +42,8 @@ settings::settings! {
         client_ca_path: PathBuf = text(), "WHISKER_CLIENT_CA_PATH", "";
         /// Ours: a file with a token that clients must show as `Authorization: Bearer`.
         token_path: PathBuf = text(), "WHISKER_TOKEN_PATH", "";
+        /// Ours: whether Kubernetes is asked about tokens: who may `get` the path `/flows` may see them.
+        token_review: bool = Of(truth), "WHISKER_TOKEN_REVIEW", "false";
     }
 }
 
@@ -53,6 +55,10 @@ impl Default for Level {
     fn default() -> Self {
         Self(LevelFilter::INFO)
     }
+}
+
+fn truth(text: &str) -> Result<bool, Trouble> {
+    go_bool(text).map_err(Trouble::Mistake)
 }
 
 fn log_level(text: &str) -> Result<Level, Trouble> {

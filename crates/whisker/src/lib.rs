@@ -9,7 +9,7 @@
 //! - [`source`]: where flows come from. [`demo`]: made-up flows, to look at the page without a cluster.
 //! - [`views`]: graph, board and lists of talkers, as functions of flows.
 //! - [`app`]: the paths, as a service that needs no socket. [`serve`]: the sockets.
-//! - [`access`]: who may ask, and what every answer says to browsers.
+//! - [`access`]: who may ask, and what every answer says to browsers. [`reviews`]: what Kubernetes says about that.
 //!
 //! It refuses to change anything: GET and HEAD are answered, and one POST that asks what a policy would do. It refuses to serve in the clear to other machines, and
 //! to let a page ask anyone but this server.
@@ -26,6 +26,7 @@ mod page;
 mod params;
 mod reasons;
 mod respond;
+pub mod reviews;
 mod run;
 pub mod serve;
 pub mod source;

@@ -5,6 +5,7 @@ use crate::app::{self, ClusterConfig, Options};
 use crate::cli::Arguments;
 use crate::demo;
 use crate::environment::Settings;
+use crate::reviews::Reviews;
 use crate::source::{Goldmane, Source};
 use crate::stored::Policies;
 use anyhow::{Context as _, Result, bail};
@@ -12,6 +13,8 @@ use client::ClientConfig;
 use daemon::log::Log;
 use daemon::{Environment, Shutdown};
 use goldmane_api::connect::{Target, TlsPaths};
+use kube_access::KubeAccess;
+use kube_access::cluster::Cluster;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
@@ -21,7 +24,7 @@ use tokio::net::TcpListener;
 /// Runs until the end is asked for.
 pub(crate) async fn run(
     arguments: &Arguments,
-    environment: &dyn Environment,
+    environment: &(dyn Environment + Send + Sync),
     log: &Log,
     shutdown: Shutdown,
 ) -> Result<()> {
@@ -30,8 +33,10 @@ pub(crate) async fn run(
     let files = server_files(&settings)?;
     let token = token(&settings, environment)?;
     let address = address(arguments, &settings, files.is_some()).await?;
+    let reviews = reviews(&settings, environment).await?;
+    let is_guarded = files.is_some() || token.is_some() || reviews.is_some();
     let access =
-        Access::new(token.as_deref(), address.ip().is_loopback() && files.is_none() && token.is_none());
+        Access::new(token.as_deref(), address.ip().is_loopback() && !is_guarded).with_reviews(reviews);
     let config = ClusterConfig {
         cluster_id: settings.cluster_id.clone(),
         cluster_type: settings.cluster_type.clone(),
@@ -139,6 +144,23 @@ fn token(settings: &Settings, environment: &dyn Environment) -> Result<Option<St
     Ok(Some(token.to_owned()))
 }
 
+/// Who says whose tokens are, where that is wanted.
+async fn reviews(
+    settings: &Settings,
+    environment: &(dyn Environment + Send + Sync),
+) -> Result<Option<Reviews>> {
+    if !settings.token_review {
+        return Ok(None);
+    }
+    let access = KubeAccess::from_environment(environment).await.context("finding Kubernetes")?;
+    let Some(access) = access else {
+        bail!(
+            "WHISKER_TOKEN_REVIEW needs Kubernetes: set KUBECONFIG, or run in a pod with a service account"
+        );
+    };
+    Ok(Some(Reviews::new(Cluster::new(&access))))
+}
+
 fn target(arguments: &Arguments, settings: &Settings) -> Target {
     let tls = (!settings.tls_cert_path.as_os_str().is_empty()).then(|| TlsPaths {
         authority: settings.ca_cert_path.clone(),
@@ -187,6 +209,17 @@ mod tests {
             [("SERVER_TLS_CERT_PATH", "/a"), ("SERVER_TLS_KEY_PATH", "/b"), ("WHISKER_CLIENT_CA_PATH", "/c")];
         let files = server_files(&settings(&both)).unwrap().unwrap();
         assert_eq!(files.client_auth, ClientAuth::RequireAndVerify);
+    }
+
+    #[tokio::test]
+    async fn tokens_cannot_be_reviewed_without_kubernetes() {
+        let ask = async |value: &str| {
+            let environment = Variables::new([("WHISKER_TOKEN_REVIEW", value)]);
+            reviews(&Settings::read(&environment).unwrap(), &environment).await
+        };
+        assert!(ask("false").await.unwrap().is_none());
+        assert!(ask("true").await.unwrap_err().to_string().contains("needs Kubernetes"));
+        assert!(Settings::read(&Variables::new([("WHISKER_TOKEN_REVIEW", "maybe")])).is_err());
     }
 
     #[test]

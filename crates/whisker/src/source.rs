@@ -128,10 +128,22 @@ pub type Batches = BoxStream<'static, Result<Batch, SourceError>>;
 /// Something that was not counted, or not shown.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Loss {
+    /// On which node; empty for the source itself.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub node: String,
     /// What, in words.
     pub what: &'static str,
-    /// How often.
+    /// How often: in the last hour, where nodes tell it.
     pub count: u64,
+}
+
+/// A node that says nothing any more: its flows may be missing.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct SilentNode {
+    /// Which.
+    pub node: String,
+    /// For how many seconds.
+    pub age: i64,
 }
 
 /// How the source is.
@@ -149,6 +161,10 @@ pub struct SourceState {
     pub keys: Option<u64>,
     /// What was lost.
     pub losses: Vec<Loss>,
+    /// How many nodes tell what they lost, where that is known.
+    pub nodes: Option<u64>,
+    /// Those of them that say nothing any more.
+    pub silent: Vec<SilentNode>,
 }
 
 /// Why a source does not answer.

@@ -1,6 +1,6 @@
 //! How old the data is, and what was lost: every view shows it.
 
-use crate::source::{Loss, Source};
+use crate::source::{Loss, SilentNode, Source};
 use serde::Serialize;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -15,6 +15,9 @@ pub(crate) struct Status {
     received: Option<u64>,
     keys: Option<u64>,
     losses: Vec<Loss>,
+    /// How many nodes tell what they lost; unknown where the source keeps no account.
+    nodes: Option<u64>,
+    silent: Vec<SilentNode>,
 }
 
 /// Asks the source.
@@ -28,6 +31,8 @@ pub(crate) async fn status(source: &dyn Source) -> Status {
         age: state.newest.map(|newest| (now - newest).max(0)),
         received: state.received,
         keys: state.keys,
+        nodes: state.nodes,
+        silent: state.silent,
         losses: state.losses.into_iter().filter(|loss| loss.count > 0).collect(),
     }
 }

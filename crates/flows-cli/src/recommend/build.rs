@@ -66,18 +66,49 @@ pub enum Place {
     Global,
 }
 
-/// Both ends, protocol and port, as seen from one of them.
-pub(super) type Connection<'a> = (Reporter, &'a Peer, &'a Peer, &'a str, i64);
+/// Both ends, protocol and port.
+type Connection<'a> = (&'a Peer, &'a Peer, &'a str, i64);
 
-pub(super) fn connection(flow: &Flow) -> Connection<'_> {
-    let key = &flow.key;
-    let port = if flow::has_ports(&key.protocol) { key.dest_port } else { 0 };
-    (key.reporter, &key.source, &key.dest, &key.protocol, port)
+/// The connections that were denied at least once, and who reported that.
+pub(super) struct Denied<'a>(BTreeSet<(Connection<'a>, Reporter)>);
+
+/// Where a connection was denied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DeniedAt {
+    /// Nowhere.
+    Nowhere,
+    /// At the end that reports the flow.
+    ThisEnd,
+    /// At the other one: the packets that left, or would have come, were of no use.
+    OtherEnd,
 }
 
-/// The connections that were denied, at least once.
-pub(super) fn denied(flows: &[Flow]) -> BTreeSet<Connection<'_>> {
-    flows.iter().filter(|flow| flow.key.action == Action::Deny).map(connection).collect()
+fn connection(flow: &Flow) -> Connection<'_> {
+    let key = &flow.key;
+    let port = if flow::has_ports(&key.protocol) { key.dest_port } else { 0 };
+    (&key.source, &key.dest, &key.protocol, port)
+}
+
+impl<'a> Denied<'a> {
+    pub(super) fn new(flows: &'a [Flow]) -> Self {
+        let denied = flows.iter().filter(|flow| flow.key.action == Action::Deny);
+        Self(denied.map(|flow| (connection(flow), flow.key.reporter)).collect())
+    }
+
+    /// Where the connection of a flow was denied.
+    pub(super) fn at(&self, flow: &'a Flow) -> DeniedAt {
+        let other = match flow.key.reporter {
+            Reporter::Src => Reporter::Dst,
+            _ => Reporter::Src,
+        };
+        if self.0.contains(&(connection(flow), flow.key.reporter)) {
+            DeniedAt::ThisEnd
+        } else if self.0.contains(&(connection(flow), other)) {
+            DeniedAt::OtherEnd
+        } else {
+            DeniedAt::Nowhere
+        }
+    }
 }
 
 /// Whether policies are recommended for the end that reports a flow.
@@ -94,7 +125,7 @@ type RulesByPeer = BTreeMap<(PeerClause, String), Rule>;
 /// The policies, and what could not be done.
 #[must_use]
 pub fn policies(flows: &[Flow], labels: &Labelled, options: &Options) -> (Vec<Policy>, Vec<String>) {
-    let denied = denied(flows);
+    let denied = Denied::new(flows);
     let mut notes: BTreeSet<String> = BTreeSet::new();
     let mut found: BTreeMap<(String, String), [Option<RulesByPeer>; 2]> = BTreeMap::new();
     for flow in flows.iter().filter(|flow| is_for(flow, options)) {
@@ -116,9 +147,16 @@ pub fn policies(flows: &[Flow], labels: &Labelled, options: &Options) -> (Vec<Po
             continue;
         }
         let text = flow::connection_text(flow);
-        if denied.contains(&connection(flow)) {
-            notes.insert(format!("{text} was recorded as allowed and as denied: it is not allowed here"));
-            continue;
+        match denied.at(flow) {
+            DeniedAt::Nowhere => {}
+            DeniedAt::ThisEnd => {
+                notes.insert(format!("{text} was recorded as allowed and as denied: it is not allowed here"));
+                continue;
+            }
+            DeniedAt::OtherEnd => {
+                notes.insert(format!("{text} was denied at the other end: it is not allowed here"));
+                continue;
+            }
         }
         match clause(flow::other(flow).0, &namespace, labels) {
             Ok(clause) => {

@@ -2,7 +2,7 @@
 //! recommended policies alone.
 
 use super::Options;
-use super::build::{Policy, connection, denied, is_for};
+use super::build::{Denied, DeniedAt, Policy, is_for};
 use super::labels::Labelled;
 use crate::flow::{self, Flow};
 use crate::question::Views;
@@ -47,10 +47,10 @@ pub fn verify(flows: &[Flow], policies: &[Policy], labels: &Labelled, options: &
     }));
     let views = Views::new(&made.cluster);
     let oracle = views.oracle();
-    let unwanted = denied(flows);
+    let unwanted = Denied::new(flows);
     for flow in flows.iter().filter(|flow| is_for(flow, options)) {
         let was_allowed = match flow.key.action {
-            Action::Allow => !unwanted.contains(&connection(flow)),
+            Action::Allow => unwanted.at(flow) == DeniedAt::Nowhere,
             Action::Deny => false,
             Action::Pass | Action::Unspecified => continue,
         };
@@ -59,6 +59,8 @@ pub fn verify(flows: &[Flow], policies: &[Policy], labels: &Labelled, options: &
         };
         let (is_allowed, reason) = match oracle.allows(flow, from, to) {
             Ok(answer) if answer == was_allowed => (answer, String::new()),
+            // The other end denies it, whatever this one says.
+            Ok(true) if unwanted.at(flow) == DeniedAt::OtherEnd => (false, String::new()),
             Ok(answer) => (answer, oracle.reason(flow, from, to).unwrap_or_default()),
             Err(error) => (!was_allowed, error.to_string()),
         };

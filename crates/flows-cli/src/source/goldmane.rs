@@ -2,6 +2,7 @@
 
 use crate::flow::{self, Flow};
 use goldmane_api::connect::{Target, TlsPaths, connect};
+use goldmane_api::losses::{self, LossesResult};
 use goldmane_api::proto::flows_client::FlowsClient;
 use goldmane_api::proto::{Filter, FlowListRequest, FlowResult, FlowStreamRequest};
 use std::time::Duration;
@@ -25,7 +26,10 @@ pub struct Server {
 
 /// A connection.
 #[derive(Debug)]
-pub struct Client(FlowsClient<Channel>);
+pub struct Client {
+    flows: FlowsClient<Channel>,
+    channel: Channel,
+}
 
 impl Server {
     /// Connects.
@@ -40,7 +44,8 @@ impl Server {
                 connect(&target).await.map_err(|error| daemon::causes(&error).to_string())?
             }
         };
-        Ok(Client(FlowsClient::new(channel).max_decoding_message_size(LARGEST_ANSWER)))
+        let flows = FlowsClient::new(channel.clone()).max_decoding_message_size(LARGEST_ANSWER);
+        Ok(Client { flows, channel })
     }
 
     async fn connect_as(&self, tls: &TlsPaths, name: &str) -> Result<Channel, String> {
@@ -59,6 +64,12 @@ impl Server {
 }
 
 impl Client {
+    /// What is lost on the way to this server.
+    #[must_use]
+    pub fn account(&self) -> Account {
+        Account(self.channel.clone())
+    }
+
     /// The flows that began in a range, each summed over it. Zero for the beginning of history, and for now. Without a filter of
     /// ours on top, no more than the newest `most`.
     ///
@@ -78,7 +89,7 @@ impl Client {
             filter,
             ..FlowListRequest::default()
         };
-        let result = self.0.list(request).await.map_err(|status| refused(&status))?.into_inner();
+        let result = self.flows.list(request).await.map_err(|status| refused(&status))?.into_inner();
         result.flows.iter().filter_map(|result| result.flow.as_ref()).map(read).collect()
     }
 
@@ -88,7 +99,18 @@ impl Client {
     /// What the server says.
     pub async fn stream(&mut self, since: i64, filter: Option<Filter>) -> Result<Stream, String> {
         let request = FlowStreamRequest { start_time_gte: since, filter, ..FlowStreamRequest::default() };
-        Ok(Stream(self.0.stream(request).await.map_err(|status| refused(&status))?.into_inner()))
+        Ok(Stream(self.flows.stream(request).await.map_err(|status| refused(&status))?.into_inner()))
+    }
+}
+
+/// What is lost before it can be read.
+#[derive(Debug, Clone)]
+pub struct Account(Channel);
+
+impl Account {
+    /// What the server knows; nothing if it does not keep account, or does not answer. Flows are what was asked for.
+    pub async fn losses(&self) -> Option<LossesResult> {
+        losses::ask(self.0.clone()).await.ok().flatten()
     }
 }
 

@@ -3,6 +3,9 @@
 use crate::flow::{self, Flow};
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
+use goldmane_api::losses::LossesResult;
+use goldmane_api::losses::proto::losses_server::{Losses, LossesServer};
+use goldmane_api::losses::proto::{KnownLoss, LossReceipt, LossReport, LossesRequest, NodeLosses};
 use goldmane_api::proto::flow_collector_server::{FlowCollector, FlowCollectorServer};
 use goldmane_api::proto::{FlowReceipt, FlowUpdate};
 use std::os::unix::fs::DirBuilderExt as _;
@@ -16,10 +19,19 @@ use tonic::{Request, Response, Status, Streaming};
 /// How many flows wait to be printed before the node has to.
 const WAITING: usize = 1000;
 
+/// What a node says.
+#[derive(Debug)]
+pub enum Heard {
+    /// A flow.
+    Flow(Box<Flow>),
+    /// What it has lost so far.
+    Lost(LossesResult),
+}
+
 /// Somebody who listens. The socket goes when this does.
 #[derive(Debug)]
 pub struct Listening {
-    flows: mpsc::Receiver<Flow>,
+    heard: mpsc::Receiver<Heard>,
     path: PathBuf,
     server: JoinHandle<()>,
 }
@@ -32,7 +44,10 @@ impl Drop for Listening {
     }
 }
 
-struct Collector(mpsc::Sender<Flow>);
+#[derive(Clone)]
+struct Collector(mpsc::Sender<Heard>);
+
+const NOBODY: &str = "nobody watches any more";
 
 #[tonic::async_trait]
 impl FlowCollector for Collector {
@@ -42,19 +57,40 @@ impl FlowCollector for Collector {
         &self,
         request: Request<Streaming<FlowUpdate>>,
     ) -> Result<Response<Self::ConnectStream>, Status> {
-        let flows = self.0.clone();
+        let heard = self.0.clone();
         let receipts = request.into_inner().then(move |update| {
-            let flows = flows.clone();
+            let heard = heard.clone();
             async move {
                 if let Some(message) = update?.flow
                     && let Ok(flow) = flow::from_message(&message)
                 {
-                    flows.send(flow).await.map_err(|_| Status::unavailable("nobody watches any more"))?;
+                    let flow = Heard::Flow(Box::new(flow));
+                    heard.send(flow).await.map_err(|_| Status::unavailable(NOBODY))?;
                 }
                 Ok(FlowReceipt {})
             }
         });
         Ok(Response::new(receipts.boxed()))
+    }
+}
+
+#[tonic::async_trait]
+impl Losses for Collector {
+    async fn report(&self, request: Request<LossReport>) -> Result<Response<LossReceipt>, Status> {
+        let LossReport { node, losses, .. } = request.into_inner();
+        let known = |loss: &goldmane_api::losses::proto::LossCount| KnownLoss {
+            kind: loss.kind,
+            recent: loss.count,
+            total: loss.count,
+        };
+        let node = NodeLosses { node, age: 0, losses: losses.iter().map(known).collect() };
+        let lost = Heard::Lost(LossesResult { nodes: vec![node], ..LossesResult::default() });
+        self.0.send(lost).await.map_err(|_| Status::unavailable(NOBODY))?;
+        Ok(Response::new(LossReceipt {}))
+    }
+
+    async fn list(&self, _: Request<LossesRequest>) -> Result<Response<LossesResult>, Status> {
+        Err(Status::unimplemented("whoever watches a node keeps no account of it"))
     }
 }
 
@@ -75,21 +111,22 @@ pub async fn listen(path: &Path) -> Result<Listening, String> {
         _ => {}
     }
     let listener = UnixListener::bind(path).map_err(failed)?;
-    let (sender, flows) = mpsc::channel(WAITING);
-    let service = FlowCollectorServer::new(Collector(sender));
+    let (sender, heard) = mpsc::channel(WAITING);
+    let collector = Collector(sender);
     let serving = tonic::transport::Server::builder()
-        .add_service(service)
+        .add_service(FlowCollectorServer::new(collector.clone()))
+        .add_service(LossesServer::new(collector))
         .serve_with_incoming(UnixListenerStream::new(listener));
     let server = tokio::spawn(async move {
         // It ends only with the listener.
         let _ = serving.await;
     });
-    Ok(Listening { flows, path: path.to_owned(), server })
+    Ok(Listening { heard, path: path.to_owned(), server })
 }
 
 impl Listening {
-    /// The next flow.
-    pub async fn next(&mut self) -> Option<Flow> {
-        self.flows.recv().await
+    /// What the node says next.
+    pub async fn next(&mut self) -> Option<Heard> {
+        self.heard.recv().await
     }
 }

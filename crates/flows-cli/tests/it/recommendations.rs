@@ -63,3 +63,36 @@ proptest! {
         prop_assert_eq!(made.allowed + made.denied, judged.count());
     }
 }
+
+#[test]
+fn what_the_destination_denied_gets_no_rule_at_the_source() {
+    let (web, db, job) = (0, 1, 3);
+    let flows = [
+        // The job's connection leaves, and the database turns it away.
+        flow((job, db, 82, 0, true, true)),
+        flow((job, db, 82, 0, false, false)),
+        flow((web, db, 82, 0, true, true)),
+        flow((web, db, 82, 0, false, true)),
+    ];
+    let options = Options { namespaces: Vec::new(), tier: "default".to_owned(), order: 1 };
+    let made = recommend(&flows, &options);
+    let of = |selector: &str| made.policies.iter().find(|policy| policy.selector == selector).unwrap();
+    assert_eq!(of("run == 'job'").egress, Some(Vec::new()), "nothing that it sent was of use");
+    assert_eq!(of("app == 'web'").egress.as_ref().unwrap().len(), 1);
+    assert_eq!(of("app == 'db'").ingress.as_ref().unwrap().len(), 1);
+    assert!(made.notes.iter().any(|note| note.contains("was denied at the other end")), "{:?}", made.notes);
+    assert_eq!((made.allowed, made.denied, made.differences.len()), (2, 2, 0));
+}
+
+#[test]
+fn a_source_that_cannot_tell_two_destinations_apart_leaves_it_to_them() {
+    // Both have the same labels, so that one rule is about both; one of them turns the connection away.
+    let mut other = flow((0, 1, 82, 0, true, true));
+    other.key.dest.name = "db-1".into();
+    let mut denied = flow((0, 1, 82, 0, false, false));
+    denied.key.dest.name = "db-1".into();
+    let flows = [flow((0, 1, 82, 0, true, true)), other, denied];
+    let options = Options { namespaces: vec!["shop".to_owned()], tier: "default".to_owned(), order: 1 };
+    let made = recommend(&flows, &options);
+    assert_eq!((made.allowed, made.denied, made.differences.len()), (1, 2, 0), "{:#?}", made.differences);
+}

@@ -2,6 +2,8 @@
 
 use crate::{NOW, data, run_to};
 use daemon::{Shutdown, ShutdownHandle};
+use flows_cli::losses::Said;
+use flows_cli::source::node::Heard;
 use flows_cli::{Flow, json};
 use goldmane::aggregator::Clock;
 use goldmane::serve::serve;
@@ -9,6 +11,7 @@ use goldmane::services::Services;
 use goldmane::{Aggregator, AggregatorOptions};
 use goldmane_api::connect::{Target, connect};
 use goldmane_api::convert::from_collected;
+use goldmane_api::losses::LossKind;
 use goldmane_api::proto::FlowUpdate;
 use goldmane_api::proto::flow_collector_client::FlowCollectorClient;
 use std::io::{self, Write};
@@ -279,4 +282,56 @@ async fn push_some(address: &str, flows: &[Flow]) {
         let mut receipts = receipts.into_inner();
         while let Ok(Some(_)) = receipts.message().await {}
     }
+}
+
+/// A node that sends these flows, and says that it lost packets.
+async fn losing_node(address: String, flows: Vec<Flow>) -> (tokio::task::JoinHandle<()>, Sending) {
+    let losses: goldmane_api::losses::LossSource = Arc::new(|| vec![(LossKind::PacketsLost, 12)]);
+    let from = goldmane_api::push::Sender { node: "n1".to_owned(), losses: Some(losses) };
+    let (sender, receiver) = tokio::sync::mpsc::channel(1);
+    sender.send(flows).await.unwrap();
+    let target = Target { address, tls: None };
+    let figures = goldmane_api::push::PushFigures::default();
+    let pushing = goldmane_api::push::push(target, from, receiver, figures, Shutdown::never());
+    (tokio::spawn(pushing), sender)
+}
+
+type Sending = tokio::sync::mpsc::Sender<Vec<Flow>>;
+
+const LOST: &str =
+    "Warning: node n1 lost, in the last hour: 12 packets that rules reported and nobody read in time";
+
+#[tokio::test]
+async fn losses_on_nodes_are_said_beside_the_flows() {
+    let (address, _end) = goldmane().await;
+    let (_, _, said) = crate::run(&["--server", &address], "", None).await;
+    assert!(!said.contains("lost"), "{said}");
+    let (node, _sending) = losing_node(address.clone(), recorded()).await;
+    testkit::eventually_async("the loss is said", async || {
+        let (outcome, shown, said) = crate::run(&["--server", &address], "", None).await;
+        outcome.unwrap();
+        assert!(!shown.contains("lost"), "not among the flows");
+        said.lines().any(|line| line == LOST)
+    })
+    .await
+    .unwrap();
+    node.abort();
+}
+
+#[tokio::test]
+async fn a_node_that_is_watched_says_what_it_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("flows.sock");
+    let mut listening = flows_cli::source::node::listen(&socket).await.unwrap();
+    let (node, _sending) = losing_node(format!("unix://{}", socket.display()), recorded()).await;
+    let heard = async {
+        loop {
+            if let Heard::Lost(known) = listening.next().await.unwrap() {
+                return Said::default().lines(&known);
+            }
+        }
+    };
+    let lines = tokio::time::timeout(std::time::Duration::from_secs(60), heard).await.unwrap();
+    assert_eq!(lines.iter().map(|line| format!("Warning: {line}")).collect::<Vec<_>>(), [LOST]);
+    node.abort();
 }

@@ -30,7 +30,7 @@ export function graph(count, names = (what, id) => `${what}-${id}`) {
   return { nodes, edges: edges.filter((edge) => edge.from !== edge.to), collapsed: false, left_out: 0 };
 }
 
-/** Starts it; `answers` are the values behind paths, `live` writes into the stream. */
+/** Starts it; `answers` are the values behind paths and `status` what differs in the source's, `live` writes into the stream. */
 export async function serve(dist, answers, live) {
   const server = createServer((request, response) => {
     const path = new URL(request.url, "http://x").pathname;
@@ -42,7 +42,7 @@ export async function serve(dist, answers, live) {
     } else if (path === "/api/v1/live") {
       response.setHeader("content-type", "text/event-stream");
       const send = (type, value) => response.write(`event: ${type}\ndata: ${JSON.stringify(value)}\n\n`);
-      send("status", { source: "a test", problem: null, age: 1, received: 1, keys: 1, losses: [] });
+      send("status", { source: "a test", problem: null, age: 1, received: 1, keys: 1, losses: [], nodes: 2, silent: [], ...answers.status });
       const stop = live(send);
       response.on("close", () => stop?.());
     } else if (answers[path]) {

@@ -231,9 +231,13 @@ describe("on made-up answers", () => {
       "/api/v1/recommend": { yaml: `# ${text}\n${text}`, policies: 1, notes: [text], allowed: 1, denied: 0, differences: 0, flows: 1, left_out: 0 },
       "/api/v1/top": { items: [{ source: text, dest: text, allow: { bytes: 1, packets: 1, connections: 1 } }] },
       "/flows-filter-hints": { items: [{ value: text }] },
+      status: { losses: [{ node: text, what: text, count: 3 }], silent: [{ node: text, age: 90 }] },
     };
     const server = await serve(dist, answers, (send) => void send("flows", [hostile]));
     const { page, faults, close } = await open(server.url);
+    await page.locator(".losses summary").click();
+    await page.locator(".losses li", { hasText: "<script>alert(2)</script>" }).nth(1).waitFor();
+    await page.locator(".losses summary").click();
     await page.locator(".row").first().click();
     await page.locator(".rule-text").first().waitFor();
     for (const [place, view] of VIEWS.entries()) {
@@ -252,6 +256,27 @@ describe("on made-up answers", () => {
     assert.deepEqual(faults, []);
     server.close();
     await close();
+  });
+
+  test("losses of nodes and silent nodes are named, wide and narrow", async () => {
+    const losses = [{ node: "n1", what: "packets that the collector had no time for", count: 31_337 }, { what: "flows outside of the kept hour", count: 2 }];
+    const server = await serve(dist, { status: { losses, silent: [{ node: "n2", age: 180 }] }, "/flows-filter-hints": { items: [] } }, (send) => void send("flows", [flow(1, 1_800_000_000)]));
+    for (const [name, viewport] of [["losses", WIDE], ["phone-losses", PHONE]]) {
+      const { page, faults, close } = await open(server.url, { viewport });
+      await page.getByText("31.3 k lost, 1 silent").click();
+      assert.deepEqual(await page.locator(".losses li").allInnerTexts(), [
+        "node n1: 31337 packets that the collector had no time for",
+        "here: 2 flows outside of the kept hour",
+        "node n2: not heard of for 3 min, its flows may be missing",
+      ]);
+      const box = await page.locator(".losses ul").boundingBox();
+      assert.ok(box.x >= 0 && box.x + box.width <= viewport.width, JSON.stringify(box));
+      await fits(page);
+      await picture(page, name);
+      assert.deepEqual(faults, []);
+      await close();
+    }
+    server.close();
   });
 
   test("20,000 flows that change, and 500 nodes", async () => {

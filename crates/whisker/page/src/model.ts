@@ -47,7 +47,11 @@ export interface Status {
   age: number | null;
   received: number | null;
   keys: number | null;
-  losses: { what: string; count: number }[];
+  losses: { node?: string; what: string; count: number }[];
+  /** How many nodes tell what they lost; null where the source keeps no account of that. */
+  nodes: number | null;
+  /** Nodes that say nothing any more, and for how many seconds. */
+  silent: { node: string; age: number }[];
 }
 
 export interface Sum {

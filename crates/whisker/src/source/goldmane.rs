@@ -3,16 +3,20 @@
 //! Its stream sends a bucket when it is complete, half a minute after the first packet. Who wants to see flows at once gets
 //! them from lists of the buckets that still change, asked for again and again, as far as that costs the server little.
 
+mod questions;
+
 use super::{
-    Batch, Batches, Flow, Found, HintsQuery, ListQuery, SortBy, Source, SourceError, SourceState, StreamQuery,
+    Batch, Batches, Flow, Found, HintsQuery, ListQuery, Loss, SilentNode, Source, SourceError, SourceState,
+    StreamQuery,
 };
-use flows::query::{Filter, HintType, PolicyMatch, StringMatch};
+use flows::query::{Filter, HintType};
 use flows::{Counters, Labels};
 use futures::StreamExt as _;
 use goldmane_api::connect::{Target, connect};
 use goldmane_api::convert::{counters, decode_key};
+use goldmane_api::losses::{self, LossesResult};
 use goldmane_api::proto::{self, flows_client::FlowsClient};
-use prost::Message as _;
+use questions::{filter, hint_number, sort_number};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,6 +36,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 const SHARE: u32 = 10;
 /// Answers may be this long: an hour of a large cluster.
 const LONGEST: usize = 256 << 20;
+/// How long what is known of losses is good for.
+const FRESH: Duration = Duration::from_secs(1);
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -46,8 +52,18 @@ struct Inner {
     generation: AtomicU64,
     /// Why the last question was not answered.
     problem: Mutex<Option<String>>,
+    losses: tokio::sync::Mutex<Option<KnownLosses>>,
     /// The newest time of a flow that was seen; zero for none.
     newest: AtomicI64,
+}
+
+/// What the server said of losses.
+struct KnownLosses {
+    /// Over which connection.
+    generation: u64,
+    asked: Instant,
+    /// Nothing if it keeps no account of them.
+    answer: Option<LossesResult>,
 }
 
 impl Goldmane {
@@ -62,19 +78,40 @@ impl Goldmane {
                 now().unsigned_abs() << 16 | u64::from(std::process::id() & 0xff) << 8,
             ),
             problem: Mutex::default(),
+            losses: tokio::sync::Mutex::default(),
             newest: AtomicI64::new(0),
         }))
     }
 
     async fn client(&self) -> Result<FlowsClient<Channel>, SourceError> {
+        Ok(FlowsClient::new(self.channel().await?).max_decoding_message_size(LONGEST))
+    }
+
+    async fn channel(&self) -> Result<Channel, SourceError> {
         let mut channel = self.0.channel.lock().await;
         if channel.is_none() {
             let connected = connect(&self.0.target).await;
             *channel = Some(connected.map_err(|error| self.away(error.to_string()))?);
             self.0.generation.fetch_add(1, Ordering::Relaxed);
         }
-        let channel = channel.clone().ok_or_else(|| self.away("not connected".to_owned()))?;
-        Ok(FlowsClient::new(channel).max_decoding_message_size(LONGEST))
+        channel.clone().ok_or_else(|| self.away("not connected".to_owned()))
+    }
+
+    /// What is lost, as the server knows it. Several pages share an answer; a server that keeps no account, as Calico's, is
+    /// asked once for each connection.
+    async fn losses(&self) -> Option<LossesResult> {
+        let mut kept = self.0.losses.lock().await;
+        let generation = self.0.generation.load(Ordering::Relaxed);
+        let is_fresh = |known: &KnownLosses| {
+            known.generation == generation && (known.answer.is_none() || known.asked.elapsed() < FRESH)
+        };
+        if let Some(known) = kept.as_ref().filter(|known| is_fresh(known)) {
+            return known.answer.clone();
+        }
+        let answer = losses::ask(self.channel().await.ok()?).await.ok()?;
+        let generation = self.0.generation.load(Ordering::Relaxed);
+        *kept = Some(KnownLosses { generation, asked: Instant::now(), answer: answer.clone() });
+        answer
     }
 
     fn away(&self, problem: String) -> SourceError {
@@ -242,12 +279,27 @@ impl Source for Goldmane {
             // What fails is noted.
             let _ = self.hints(query).await;
         }
+        let lost = self.losses().await;
+        let nodes = lost.as_ref().map_or(&[][..], |lost| &lost.nodes);
+        let of_nodes = || nodes.iter().filter(|node| !node.node.is_empty());
+        let silent = of_nodes().filter(|node| node.age >= losses::SILENT);
+        let all = nodes.iter().flat_map(|node| node.losses.iter().map(move |loss| (node, loss)));
         SourceState {
+            received: lost.as_ref().map(|lost| lost.received),
+            keys: lost.as_ref().map(|lost| lost.keys),
+            nodes: lost.as_ref().map(|_| of_nodes().count() as u64),
+            silent: silent.map(|node| SilentNode { node: node.node.clone(), age: node.age }).collect(),
+            losses: all
+                .map(|(node, loss)| Loss {
+                    node: node.node.clone(),
+                    what: loss.kind().words(),
+                    count: loss.recent,
+                })
+                .collect(),
             name: format!("Goldmane at {}", self.0.target.address),
             problem: self.0.problem.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             // A bucket's end may be ahead of the clock.
             newest: (newest > 0).then_some(newest.min(now())),
-            ..SourceState::default()
         }
     }
 }
@@ -316,96 +368,4 @@ impl Rounds {
 fn time_of(place: &str, generation: u64) -> Option<i64> {
     let (of, time) = place.split_once('.')?;
     (u64::from_str_radix(of, 16).ok()? == generation).then(|| time.parse().ok())?
-}
-
-fn sort_number(sort: SortBy) -> i32 {
-    let sort = match sort {
-        SortBy::Time => proto::SortBy::Time,
-        SortBy::DestName => proto::SortBy::DestName,
-        SortBy::DestNamespace => proto::SortBy::DestNamespace,
-        SortBy::DestType => proto::SortBy::DestType,
-        SortBy::SourceName => proto::SortBy::SourceName,
-        SortBy::SourceNamespace => proto::SortBy::SourceNamespace,
-        SortBy::SourceType => proto::SortBy::SourceType,
-    };
-    sort.into()
-}
-
-fn hint_number(of: HintType) -> i32 {
-    let of = match of {
-        HintType::DestName => proto::FilterType::DestName,
-        HintType::SourceName => proto::FilterType::SourceName,
-        HintType::DestNamespace => proto::FilterType::DestNamespace,
-        HintType::SourceNamespace => proto::FilterType::SourceNamespace,
-        HintType::PolicyTier => proto::FilterType::PolicyTier,
-        HintType::PolicyName => proto::FilterType::PolicyName,
-        HintType::PolicyKind => proto::FilterType::PolicyKind,
-        HintType::PolicyNamespace => proto::FilterType::PolicyNamespace,
-    };
-    of.into()
-}
-
-/// A filter as a message.
-fn filter(filter: &Filter) -> proto::Filter {
-    let texts = |texts: &[StringMatch]| texts.iter().map(string_match).collect();
-    let actions = |actions: &[flows::Action]| actions.iter().map(|action| action.number()).collect();
-    proto::Filter {
-        source_names: texts(&filter.source_names),
-        source_namespaces: texts(&filter.source_namespaces),
-        dest_names: texts(&filter.dest_names),
-        dest_namespaces: texts(&filter.dest_namespaces),
-        protocols: texts(&filter.protocols),
-        dest_ports: filter.dest_ports.iter().map(|port| proto::PortMatch { port: *port }).collect(),
-        actions: actions(&filter.actions),
-        pending_actions: actions(&filter.pending_actions),
-        policies: filter.policies.iter().map(policy_match).collect(),
-        reporter: filter.reporter.number(),
-    }
-}
-
-fn policy_match(wanted: &PolicyMatch) -> proto::PolicyMatch {
-    let part = |text: &Option<StringMatch>| {
-        text.as_ref().map(|text| string_match(text).encode_to_vec().into()).unwrap_or_default()
-    };
-    proto::PolicyMatch {
-        kind: wanted.kind.number(),
-        tier: part(&wanted.tier),
-        namespace: part(&wanted.namespace),
-        name: part(&wanted.name),
-        action: wanted.action.number(),
-    }
-}
-
-fn string_match(text: &StringMatch) -> proto::StringMatch {
-    proto::StringMatch { value: text.value.clone(), r#type: i32::from(text.is_fuzzy) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use flows::{Action, PolicyKind, Reporter};
-
-    #[test]
-    fn a_filter_goes_there_and_back() {
-        let text = |value: &str, is_fuzzy| StringMatch { value: value.to_owned(), is_fuzzy };
-        let wanted = Filter {
-            source_names: vec![text("a", false)],
-            source_namespaces: vec![text("b", true), text("c", false)],
-            dest_names: vec![text("d", true)],
-            dest_namespaces: vec![text("e", false)],
-            protocols: vec![text("tcp", false)],
-            dest_ports: vec![80, 443],
-            actions: vec![Action::Deny],
-            pending_actions: vec![Action::Allow, Action::Pass],
-            policies: vec![PolicyMatch {
-                kind: PolicyKind::NetworkPolicy,
-                tier: Some(text("t", false)),
-                namespace: None,
-                name: Some(text("n", true)),
-                action: Action::Deny,
-            }],
-            reporter: Reporter::Dst,
-        };
-        assert_eq!(goldmane_api::convert::filter(Some(filter(&wanted))), wanted);
-    }
 }

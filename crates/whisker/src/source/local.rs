@@ -8,6 +8,7 @@ use flows::query::{self, Filter, HintsRequest, ListRequest, Page, Sort, TimeRang
 use flows::ring::{Added, LabelTexts, Row};
 use flows::{Counters, FlowKey, Labels, Ring, RingOptions, Snapshot};
 use futures::StreamExt as _;
+use goldmane_api::losses::LossKind;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -265,10 +266,10 @@ impl Source for Local {
             newest: (heard > 0).then_some(heard),
             received: Some(counts.added),
             keys: Some(keys as u64),
-            losses: vec![
-                Loss { what: "flows outside of the kept hour", count: counts.outside },
-                Loss { what: "flows for which there was no room", count: counts.full },
-            ],
+            losses: [(LossKind::FlowsOutside, counts.outside), (LossKind::FlowsFull, counts.full)]
+                .map(|(kind, count)| Loss { node: String::new(), what: kind.words(), count })
+                .to_vec(),
+            ..SourceState::default()
         }
     }
 }

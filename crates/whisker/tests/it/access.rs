@@ -11,6 +11,7 @@ use tls::{ClientAuth, Renewing, TlsFiles};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use whisker::access::Access;
+use whisker::reviews::Reviews;
 
 #[tokio::test]
 async fn nothing_can_be_changed() {
@@ -144,4 +145,57 @@ async fn over_tls_with_certificates_of_clients_where_wanted() {
     assert!(closed.ask(Some(&known)).await.unwrap().contains("HTTP/1.1 200"));
     assert!(closed.ask(None).await.is_err());
     assert!(closed.ask(Some(&stranger)).await.is_err());
+}
+
+const READERS: &str = r#"
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: flow-readers}
+rules: [{nonResourceURLs: ["/flows"], verbs: ["get"]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: flow-readers}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: flow-readers}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: nobodies}]
+"#;
+
+async fn reviewing(kubeconfig: &std::path::Path, token: Option<&str>) -> World {
+    let environment = daemon::Variables::new([("KUBECONFIG", kubeconfig.to_str().unwrap())]);
+    let access = kube_access::KubeAccess::from_environment(&environment).await.unwrap().unwrap();
+    let reviews = Reviews::new(kube_access::cluster::Cluster::new(&access));
+    World::with_access(Access::new(token, false).with_reviews(Some(reviews)))
+}
+
+async fn status_with(world: &World, path: &str, token: &str) -> u16 {
+    let request = Request::get(path).header("authorization", format!("Bearer {token}"));
+    world.ask(request.body(Body::empty()).unwrap()).await.status().as_u16()
+}
+
+#[tokio::test]
+async fn kubernetes_says_who_may_see_flows() {
+    let etcd = testkit::Etcd::start().unwrap();
+    let server = testkit::ApiServer::start(&etcd.endpoint()).unwrap();
+    let world = reviewing(&server.kubeconfig(), Some("of-the-file")).await;
+    // Whose token it is, and what they may do.
+    for (token, expected) in
+        [("admin-token", 200), ("nobody-token", 403), ("made-up", 401), ("of-the-file", 200)]
+    {
+        for path in ["/flows", "/api/v1/status", "/whisker-backend/flows-filter-hints?type=DestName"] {
+            assert_eq!(status_with(&world, path, token).await, expected, "{token} {path}");
+        }
+    }
+    assert_eq!(world.get("/flows").await.status(), StatusCode::UNAUTHORIZED);
+    assert_eq!(world.get("/").await.status(), StatusCode::OK, "the page has no data");
+    // A right that is given is noticed.
+    server.kubectl_with_input(&["apply", "-f", "-"], READERS).unwrap();
+    testkit::eventually_async("the reader is let in", async || {
+        status_with(&world, "/flows", "nobody-token").await == 200
+    })
+    .await
+    .unwrap();
+    // Who may not ask Kubernetes lets nobody in, but for the token of the file.
+    let blind = reviewing(&server.kubeconfig_without_rights(), Some("of-the-file")).await;
+    assert_eq!(status_with(&blind, "/flows", "admin-token").await, 503);
+    assert_eq!(status_with(&blind, "/flows", "of-the-file").await, 200);
 }

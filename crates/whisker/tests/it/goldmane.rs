@@ -5,13 +5,14 @@ use flows::{FlowKey, Reporter};
 use futures::StreamExt as _;
 use goldmane_api::connect::Target;
 use goldmane_api::convert::encode_key;
+use goldmane_api::losses::LossKind;
 use goldmane_api::proto;
 use goldmane_api::proto::flows_server::{Flows, FlowsServer};
 use std::sync::{Arc, Mutex};
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Request, Response, Status};
-use whisker::source::{Goldmane, HintsQuery, ListQuery, SortBy, Source, SourceError, StreamQuery};
+use whisker::source::{Goldmane, HintsQuery, ListQuery, Loss, SortBy, Source, SourceError, StreamQuery};
 
 #[derive(Clone, Default)]
 struct Fake {
@@ -167,7 +168,9 @@ async fn our_own_goldmane_is_a_source() {
     assert_eq!(live.next().await.unwrap().unwrap().flows.len(), 0);
     let (sender, receiver) = tokio::sync::mpsc::channel(1);
     let figures = goldmane_api::push::PushFigures::default();
-    tokio::spawn(goldmane_api::push::push(target, "node1".to_owned(), receiver, figures, shutdown));
+    let losses: goldmane_api::losses::LossSource = Arc::new(|| vec![(LossKind::PacketsShed, 5)]);
+    let node = goldmane_api::push::Sender { node: "node1".to_owned(), losses: Some(losses) };
+    tokio::spawn(goldmane_api::push::push(target, node, receiver, figures, shutdown));
     let now = goldmane_api::push::now();
     let flow = flows::collector::CollectedFlow {
         key: shop_key(),
@@ -182,6 +185,15 @@ async fn our_own_goldmane_is_a_source() {
     assert_eq!((&*seen.flows[0].key, seen.flows[0].counters.packets_in), (&shop_key(), 3));
     let listed = source.list(ListQuery { gte: -60, ..ListQuery::default() }).await.unwrap();
     assert_eq!((listed.items.len(), listed.items[0].id), (1, seen.flows[0].id));
+    // What the node lost is on the page.
+    let state = testkit::eventually_async("the node's losses", async || {
+        Some(source.state().await).filter(|state| !state.losses.is_empty())
+    })
+    .await
+    .unwrap();
+    let lost = Loss { node: "node1".to_owned(), what: LossKind::PacketsShed.words(), count: 5 };
+    assert_eq!((state.losses, state.nodes, state.silent), (vec![lost], Some(1), vec![]));
+    assert_eq!((state.received, state.keys), (Some(1), Some(1)));
     handle.request();
     server.await.unwrap().unwrap();
 }

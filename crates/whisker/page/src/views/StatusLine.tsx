@@ -1,6 +1,7 @@
 // How old the data is, what was lost, and whether the stream stands: on every view, always.
 
 import { age, count } from "../format.ts";
+import { lines, total } from "../losses.ts";
 import { connection, now, status, statusAt } from "../state.ts";
 
 const STATES = { connecting: "connecting", live: "live", broken: "connection lost: trying again", locked: "a token is needed" };
@@ -11,7 +12,8 @@ export function StatusLine() {
   const { state, problem } = connection.value;
   const known = status.value;
   const seconds = known?.age === null || known === null ? null : known.age + Math.max(0, (now.value - statusAt.value) / 1000 - 1);
-  const lost = known?.losses.reduce((sum, loss) => sum + loss.count, 0) ?? 0;
+  const lost = total(known);
+  const silent = known?.silent.length ?? 0;
   const trouble = known?.problem ?? problem;
   return (
     <div class="status" role="status" aria-live="polite">
@@ -19,9 +21,12 @@ export function StatusLine() {
       <span class={seconds !== null && seconds > OLD ? "warn" : ""} title="the age of the newest data">
         data {seconds === null ? "none yet" : `${age(seconds)} old`}
       </span>
-      <span class={lost > 0 ? "warn" : ""} title={known?.losses.map((loss) => `${loss.count} ${loss.what}`).join("\n") || "nothing was lost on the way here, as far as this server knows"}>
-        {lost > 0 ? `${count(lost)} lost` : "0 lost"}
-      </span>
+      <details class="losses">
+        <summary class={lost + silent > 0 ? "warn" : ""} title="what was lost, and where">
+          {count(lost)} lost{silent > 0 ? `, ${count(silent)} silent` : ""}
+        </summary>
+        <ul>{lines(known).map((line) => <li key={line}>{line}</li>)}</ul>
+      </details>
       {trouble && <span class="warn problem" title={trouble}>{trouble}</span>}
     </div>
   );

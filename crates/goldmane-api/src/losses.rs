@@ -1,0 +1,121 @@
+//! What was not counted on its way from the kernel to a reader: told by nodes, asked for by readers, over a service of our own
+//! beside Goldmane's ([`LOSSES`]).
+//!
+//! Calico's Goldmane does not have it. It is asked once for each connection, answers that it does not know the service, and no
+//! flow is held up by that.
+
+use crate::losses::proto::losses_client::LossesClient;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+
+/// The messages and the service.
+#[expect(
+    missing_docs,
+    unused_qualifications,
+    clippy::all,
+    clippy::pedantic,
+    clippy::allow_attributes_without_reason,
+    reason = "generated code; the protocol file is the documentation"
+)]
+pub mod proto {
+    tonic::include_proto!("tortie");
+}
+
+pub use proto::{LossKind, LossesResult};
+
+/// The full name of the service.
+pub const LOSSES: &str = "tortie.Losses";
+/// How often a node tells.
+const TELL: Duration = Duration::from_secs(5);
+/// A node that was not heard of for so many seconds is named: its flows may be missing.
+pub const SILENT: i64 = 60;
+/// How long an answer may take: losses must not keep flows waiting.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl LossKind {
+    /// What was lost, for people, after a number.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Unspecified => "losses of a kind that this program does not know",
+            Self::PacketsLost => "packets that rules reported and nobody read in time",
+            Self::PacketsShed => "packets that the collector had no time for",
+            Self::PacketsUnreadable => "packets that could not be read",
+            Self::EndsLost => "times that ends of connections were not read in time",
+            Self::EndsShed => "ends of connections that the collector had no time for",
+            Self::ConnectionsFull => "connections for which there was no room",
+            Self::FlowsUnsent => "flows that could not be handed on",
+            Self::FlowsDropped => "flows that were dropped while Goldmane was away",
+            Self::FlowsOutside => "flows outside of the kept hour",
+            Self::FlowsFull => "flows for which there was no room",
+            Self::FlowsUnreadable => "flows that could not be read",
+            Self::HistoryLost => "minutes that were not written to the history",
+        }
+    }
+}
+
+/// Says what a node has lost so far.
+pub type LossSource = Arc<dyn Fn() -> Vec<(LossKind, u64)> + Send + Sync>;
+
+/// Tells a server again and again what a node lost, until it cannot be told; then waits for ever. `began` is when the node began
+/// to count.
+pub(crate) async fn tell(
+    channel: Channel,
+    node: &str,
+    began: Instant,
+    losses: impl Fn() -> Vec<(LossKind, u64)>,
+) -> Infallible {
+    let mut client = LossesClient::new(channel);
+    loop {
+        let counts = losses().into_iter().filter(|(_, count)| *count > 0);
+        let report = proto::LossReport {
+            node: node.to_owned(),
+            counting: i64::try_from(began.elapsed().as_secs()).unwrap_or(i64::MAX),
+            losses: counts.map(|(kind, count)| proto::LossCount { kind: kind.into(), count }).collect(),
+        };
+        match tokio::time::timeout(PATIENCE, client.report(report)).await {
+            Ok(Err(status)) if status.code() == Code::Unimplemented => {
+                tracing::debug!("the server does not want to know what is lost here");
+                return std::future::pending().await;
+            }
+            // A connection that is broken ends with the flows on it.
+            Ok(Ok(_) | Err(_)) | Err(_) => tokio::time::sleep(TELL).await,
+        }
+    }
+}
+
+/// What a server knows of losses; nothing if it keeps no account of them, as Calico's.
+///
+/// # Errors
+/// When it does not answer.
+pub async fn ask(channel: Channel) -> Result<Option<LossesResult>, Status> {
+    let mut client = LossesClient::new(channel);
+    match tokio::time::timeout(PATIENCE, client.list(proto::LossesRequest {})).await {
+        Ok(Ok(answer)) => Ok(Some(answer.into_inner())),
+        Ok(Err(status)) if status.code() == Code::Unimplemented => Ok(None),
+        Ok(Err(status)) => Err(status),
+        Err(_) => Err(Status::deadline_exceeded("no answer in time")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proto::losses_server::{LossesServer, SERVICE_NAME};
+
+    #[test]
+    fn the_service_has_a_name_of_our_own() {
+        assert_eq!(SERVICE_NAME, LOSSES);
+        assert_eq!(<LossesServer<()> as tonic::server::NamedService>::NAME, LOSSES);
+    }
+
+    #[test]
+    fn every_kind_has_words_of_its_own() {
+        let kinds: Vec<LossKind> = (0..).map_while(|number| LossKind::try_from(number).ok()).collect();
+        let words: std::collections::BTreeSet<&str> = kinds.iter().map(|kind| kind.words()).collect();
+        assert_eq!((kinds.len(), words.len()), (13, 13));
+    }
+}
