@@ -96,6 +96,7 @@ pub fn rules_config(
         flow_offload: backend == Backend::Nftables
             && config.nftables_flow_table_offload == choices::FlowTableOffload::All,
         flow_logs: config.logs_flows(),
+        compile_policies: tables.policy_mode == choices::PolicyMode::Compiled,
         istio_ambient_dscp: (config.istio_ambient_mode == choices::Switch::Enabled)
             .then_some(config.istio_dscp_mark),
         ..RulesConfig::default()

@@ -105,6 +105,8 @@ choices! {
     NatExclusions { IpPoolsOnly = "IPPoolsOnly", IpPoolsAndHostIps = "IPPoolsAndHostIPs" }
     /// Whether nftables is used in place of iptables.
     NftablesMode { Enabled = "Enabled", Disabled = "Disabled", Auto = "Auto" }
+    /// How policies of workloads are programmed.
+    PolicyMode { Chains = "Chains", Compiled = "Compiled" }
     /// The source address of the host itself over a tunnel.
     OverlayHostSource { TunnelAddress = "TunnelAddress", HostAddress = "HostAddress" }
     /// When active flows are evaluated.

@@ -1,6 +1,6 @@
 //! What follows from a configuration: answers that several parts of Felix need and that must be the same everywhere.
 
-use crate::choices::{ProgramClusterRoutes, Switch};
+use crate::choices::{PolicyMode, ProgramClusterRoutes, Switch};
 use crate::sources::Sources;
 use crate::table::Config;
 use crate::values::{Interval, RouteTableRange};
@@ -41,6 +41,8 @@ pub struct TableSettings {
     pub mark_mask: u32,
     /// How often rules are read back and repaired.
     pub refresh_interval: Interval,
+    /// How policies of workloads are programmed.
+    pub policy_mode: PolicyMode,
 }
 
 /// How the datastore is reached, as far as Felix's own parameters say; what is absent comes from the client's settings.
@@ -137,6 +139,7 @@ impl Config {
                 filter_deny: self.nftables_filter_deny_action.unwrap_or(Denied::Drop),
                 mark_mask: self.nftables_mark_mask,
                 refresh_interval: self.nftables_refresh_interval,
+                policy_mode: self.nftables_policy_mode,
             }
         } else {
             TableSettings {
@@ -145,6 +148,7 @@ impl Config {
                 filter_deny: self.iptables_filter_deny_action.unwrap_or(Denied::Drop),
                 mark_mask: self.iptables_mark_mask,
                 refresh_interval: self.iptables_refresh_interval,
+                policy_mode: self.iptables_policy_mode,
             }
         }
     }

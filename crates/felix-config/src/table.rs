@@ -172,6 +172,12 @@ parameters! {
 "iptables and nftables" {
     /// Whether nftables is used in place of iptables; `Auto` follows kube-proxy.
     nftables_mode: NftablesMode = choice::<NftablesMode>(), "NFTablesMode", "Auto" <- "nftablesMode";
+    /// How policies of workloads are programmed with nftables: `Chains` as Calico does it, a chain for each policy, or
+    /// `Compiled` into few lookups, which cost the same for any number of policies. Not a field of a FelixConfiguration:
+    /// set it there by the annotation `config.projectcalico.org/NFTablesPolicyMode`, or on the node. With flow logs it is `Chains`.
+    nftables_policy_mode: PolicyMode = choice::<PolicyMode>(), "NFTablesPolicyMode", "Chains";
+    /// The same with iptables.
+    iptables_policy_mode: PolicyMode = choice::<PolicyMode>(), "IptablesPolicyMode", "Chains";
     /// Which established traffic takes the kernel's flow table.
     nftables_flow_table_offload: FlowTableOffload = choice::<FlowTableOffload>(), "NFTablesFlowTableOffload", "Disabled" <- "nftablesFlowTableOffload";
     /// The host interfaces, as a regular expression, that take part in the flow table.

@@ -5,6 +5,7 @@
 //! what it would have restricted stays restricted. All of it is reported by name, and tried again by a clock of its own.
 
 use messages::Text;
+use rules::names::RUN_ALLOW;
 use rules::tree::{Action, Match, Rule, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -210,17 +211,18 @@ impl SetFaults {
 
 /// Whether leaving the rule out lets no packet pass that would not pass with it.
 fn lets_pass(action: Option<&Action>) -> bool {
-    matches!(
-        action,
-        Some(
-            Action::Accept
-                | Action::Log { .. }
-                | Action::NfLog { .. }
-                | Action::NoTrack
-                | Action::FlowOffload
-                | Action::SetDscp(_)
+    matches!(action, Some(Action::Goto(chain)) if **chain == *RUN_ALLOW)
+        || matches!(
+            action,
+            Some(
+                Action::Accept
+                    | Action::Log { .. }
+                    | Action::NfLog { .. }
+                    | Action::NoTrack
+                    | Action::FlowOffload
+                    | Action::SetDscp(_)
+            )
         )
-    )
 }
 
 fn drop_rule(comment: &str) -> Rule {

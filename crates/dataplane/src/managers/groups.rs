@@ -4,17 +4,19 @@
 use crate::desired::Desired;
 use messages::Text;
 use rules::tree::Table;
-use rules::{Renderer, TierGroups};
-use std::collections::BTreeMap;
+use rules::{Direction, PolicySequence, Renderer, TierGroups};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The layers in which policy is enforced.
 const LAYERS: [Table; 3] = [Table::Raw, Table::Mangle, Table::Filter];
 
-/// Which interface has which groups.
+/// Which interface has which groups, or which compiled lists of policies in their place.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
     users: BTreeMap<Text, usize>,
     by_interface: BTreeMap<Text, Vec<Text>>,
+    sequences: BTreeMap<Text, PolicySequence>,
+    changed_sequences: BTreeSet<Text>,
 }
 
 impl Groups {
@@ -32,13 +34,38 @@ impl Groups {
                 continue;
             }
             let chain = renderer.group_chain(group);
-            names.push(chain.name.clone());
-            let users = self.users.entry(chain.name.clone()).or_default();
-            *users += 1;
-            if *users == 1 {
+            if self.is_first_user(&chain.name) {
                 LAYERS.iter().for_each(|layer| desired.define(*layer, &chain));
             }
+            names.push(chain.name);
         }
+        self.replace(interface, names, desired);
+    }
+
+    /// Says which lists of policies an interface has, where these are compiled.
+    pub(crate) fn set_compiled(&mut self, interface: &Text, tiers: &[TierGroups], desired: &mut Desired) {
+        let mut names = Vec::new();
+        for sequence in tiers.iter().flat_map(|tier| {
+            [Direction::Inbound, Direction::Outbound].into_iter().filter_map(|way| tier.sequence(way))
+        }) {
+            let name = sequence.chain_name();
+            if self.is_first_user(&name) {
+                self.sequences.insert(name.clone(), sequence);
+                self.changed_sequences.insert(name.clone());
+            }
+            names.push(name);
+        }
+        self.replace(interface, names, desired);
+    }
+
+    fn is_first_user(&mut self, name: &Text) -> bool {
+        let users = self.users.entry(name.clone()).or_default();
+        *users += 1;
+        *users == 1
+    }
+
+    /// Takes back what the interface had before.
+    fn replace(&mut self, interface: &Text, names: Vec<Text>, desired: &mut Desired) {
         let old = match names.is_empty() {
             true => self.by_interface.remove(interface),
             false => self.by_interface.insert(interface.clone(), names),
@@ -46,15 +73,30 @@ impl Groups {
         for name in old.into_iter().flatten() {
             let Some(users) = self.users.get_mut(&name) else { continue };
             *users -= 1;
-            if *users == 0 {
-                self.users.remove(&name);
+            if *users > 0 {
+                continue;
+            }
+            self.users.remove(&name);
+            if self.sequences.remove(&name).is_some() {
+                self.changed_sequences.insert(name);
+            } else {
                 LAYERS.iter().for_each(|layer| desired.undefine(*layer, &name));
             }
         }
     }
 
-    /// The chains of an interface's groups.
+    /// The chains of an interface's groups and lists.
     pub(crate) fn of(&self, interface: &str) -> impl Iterator<Item = &Text> {
         self.by_interface.get(interface).into_iter().flatten()
+    }
+
+    /// A list of policies by its chain.
+    pub(crate) fn sequence(&self, name: &str) -> Option<&PolicySequence> {
+        self.sequences.get(name)
+    }
+
+    /// The lists that came or went since the last call.
+    pub(crate) fn take_changed_sequences(&mut self) -> BTreeSet<Text> {
+        std::mem::take(&mut self.changed_sequences)
     }
 }

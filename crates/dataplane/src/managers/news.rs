@@ -19,7 +19,7 @@ pub(crate) enum News<'a> {
     /// Members that come to a set, and those that go.
     Members(&'a Text, &'a [IpSetMember], &'a [IpSetMember]),
     /// A policy.
-    Policy(&'a PolicyId, Option<&'a Policy>),
+    Policy(&'a PolicyId, Option<&'a Arc<Policy>>),
     /// A profile.
     Profile(&'a Text, Option<&'a Profile>),
     /// A workload endpoint of this host.

@@ -74,7 +74,7 @@ fn publish(desired: &mut VersionDesired, names: &[Text; 2], placed: &[PlacedChai
 impl Manager for Policies {
     fn hear(&mut self, news: &News<'_>, _: Instant, desired: &mut Desired) {
         match *news {
-            News::Policy(id, policy) => self.policy(id, policy, desired),
+            News::Policy(id, policy) => self.policy(id, policy.map(|policy| &**policy), desired),
             News::Profile(name, profile) => self.profile(name, profile, desired),
             _ => {}
         }

@@ -265,7 +265,8 @@ impl Scene {
     }
 
     fn policy(&mut self, id: &str, policy: Option<&Policy>) {
-        self.policies.hear(&News::Policy(&policy_id(id), policy), self.now, &mut self.desired);
+        let policy = policy.map(|policy| Arc::new(policy.clone()));
+        self.policies.hear(&News::Policy(&policy_id(id), policy.as_ref()), self.now, &mut self.desired);
         self.hand_over();
     }
 

@@ -216,7 +216,10 @@ impl Workloads {
     ) {
         let tiers = TierGroups::of(&endpoint.tiers, |id| world.selector(id));
         let renderer = &world.renderer;
-        world.groups.set(interface, &tiers, renderer, desired);
+        match renderer.compiles_policies() {
+            true => world.groups.set_compiled(interface, &tiers, desired),
+            false => world.groups.set(interface, &tiers, renderer, desired),
+        }
         let chains = renderer.workload_endpoint_chains(&WorkloadChains {
             interface,
             admin_up: is_admin_up(endpoint),

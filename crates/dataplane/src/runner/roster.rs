@@ -2,9 +2,9 @@
 
 use crate::desired::Desired;
 use crate::managers::{
-    AllHosts, ClusterRoutes, ClusterRoutesSettings, Dscp, FixedChains, FloatingAddresses, FlowTables,
-    HostEndpoints, IpSets, IpipDevice, Manager, MarkDispatch, Migrations, Mtus, News, Policies, Pools,
-    ServiceLoop, SubnetNeighbours, ThisHost, VxlanManager, VxlanSettings, WireguardManager,
+    AllHosts, ClusterRoutes, ClusterRoutesSettings, CompiledPolicies, Dscp, FixedChains, FloatingAddresses,
+    FlowTables, HostEndpoints, IpSets, IpipDevice, Manager, MarkDispatch, Migrations, Mtus, News, Policies,
+    Pools, ServiceLoop, SubnetNeighbours, ThisHost, VxlanManager, VxlanSettings, WireguardManager,
     WireguardSettings, WorkloadSettings, Workloads, World, vxlan_device,
 };
 use crate::settings::DataplaneSettings;
@@ -50,6 +50,13 @@ impl Roster {
             Box::new(ServiceLoop::default()),
             Box::new(ThisHost::new(Arc::clone(renderer))),
         ];
+        if renderer.compiles_policies() {
+            last.push(Box::new(CompiledPolicies::new(Arc::clone(renderer))));
+        } else if renderer.config().compile_policies {
+            tracing::warn!(
+                "flow logs need the rule that decided: policies are programmed as chains, and not compiled"
+            );
+        }
         last.extend(ipip_device(settings, mtus).map(|one| Box::new(one) as Box<dyn Manager + Send>));
         let versions: Vec<IpVersion> = desired.versions.iter().map(|one| one.version).collect();
         for version in versions {

@@ -47,11 +47,11 @@ fn every_default_can_be_read() {
         assert_eq!((parameter.set_default)(&mut config), Ok(()), "{parameter:?}");
         assert!(!parameter.description.is_empty() && !parameter.accepts().is_empty(), "{parameter:?}");
     }
-    assert_eq!(PARAMETERS.len(), 218);
+    assert_eq!(PARAMETERS.len(), 220);
     let mut names: Vec<&str> = PARAMETERS.iter().map(|parameter| parameter.name).collect();
     names.sort_unstable_by_key(|name| name.to_lowercase());
     names.dedup_by_key(|name| name.to_lowercase());
-    assert_eq!(names.len(), 218, "two parameters have one name");
+    assert_eq!(names.len(), 220, "two parameters have one name");
 }
 
 #[test]
@@ -80,6 +80,8 @@ fn settings_of_resources_are_parameters() {
     assert_eq!(
         without,
         [
+            "NFTablesPolicyMode",
+            "IptablesPolicyMode",
             "IPv4VXLANTunnelAddr",
             "IPv6VXLANTunnelAddr",
             "VXLANTunnelMACAddr",

@@ -61,6 +61,30 @@ const CASES: [Case; 4] = [
     },
 ];
 
+/// How policies are programmed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Chains,
+    Compiled,
+}
+
+impl Mode {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Chains => "Chains",
+            Self::Compiled => "Compiled",
+        }
+    }
+
+    /// The word on the command line.
+    fn name(self, filter: Filter) -> String {
+        match self {
+            Self::Chains => format!("packets-{}", filter.name()),
+            Self::Compiled => format!("packets-compiled-{}", filter.name()),
+        }
+    }
+}
+
 /// Connection tracking and hooks for NAT: what any packet filter that knows connections has to pay, whatever its rules.
 const TRACKING: &str = "table ip floor {
     chain forward { type filter hook forward priority filter; ct state established,related accept; }
@@ -69,8 +93,10 @@ const TRACKING: &str = "table ip floor {
 }";
 
 pub(crate) fn measure(runtime: &Runtime, wanted: &Wanted, report: &mut Report) -> Result<()> {
-    let names = Filter::BOTH.map(|filter| format!("packets-{}", filter.name()));
-    if !names.iter().any(|name| wanted.has(name)) {
+    let modes =
+        Filter::BOTH.into_iter().flat_map(|filter| [Mode::Chains, Mode::Compiled].map(|mode| (filter, mode)));
+    let modes: Vec<(Filter, Mode)> = modes.filter(|(filter, mode)| wanted.has(&mode.name(*filter))).collect();
+    if modes.is_empty() {
         return Ok(());
     }
     host::make_uplink()?;
@@ -86,22 +112,26 @@ pub(crate) fn measure(runtime: &Runtime, wanted: &Wanted, report: &mut Report) -
     let far = two_hosts::Ground::make()?;
     let [floor, base] = take_turns([&tracked, &plain])?;
     rows(report, "two pods, connections tracked and no rules", floor, base, None);
-    for (filter, name) in Filter::BOTH.into_iter().zip(names) {
-        for case in CASES.iter().filter(|_| wanted.has(&name)) {
+    for (filter, mode) in modes {
+        for case in &CASES {
             let cluster = runtime.block_on(cluster(case))?;
-            let mut felix = Felix::start(&cluster.etcd.endpoint(), filter)?;
+            let settings = [("NFTABLESPOLICYMODE", mode.word()), ("IPTABLESPOLICYMODE", mode.word())];
+            let mut felix = Felix::start_with(None, HOST, &cluster.etcd.endpoint(), filter, &settings)?;
             felix.wait_until_ready()?;
-            wait_until_there(case, filter, &pods).with_context(|| felix.log())?;
+            wait_until_there(case, filter, mode, &pods).with_context(|| felix.log())?;
             let [ours, base] = take_turns([&pods, &plain]).with_context(|| felix.log())?;
             let mut what = format!("two pods, {} selecting policies", case.policies);
             if case.others > 0 {
                 what.push_str(&format!(", {} other endpoints and policies", case.others));
             }
+            if mode == Mode::Compiled {
+                what.push_str(", compiled");
+            }
             rows(report, &format!("{what}, {}", filter.name()), ours, base, Some((filter, case)));
             drop(felix);
             host::clean()?;
         }
-        if wanted.has(&name) {
+        if mode == Mode::Chains {
             let [ours, base] = far.measure(runtime, filter)?;
             rows(report, &format!("two pods on two hosts, no policy, {}", filter.name()), ours, base, None);
         }
@@ -161,7 +191,7 @@ pub(crate) fn pod(host: &str, name: &str, interface: &str, address: Ipv4Addr) ->
 }
 
 /// Everything is in the kernel, and the pods reach each other.
-fn wait_until_there(case: &Case, filter: Filter, pods: &Pods) -> Result<()> {
+fn wait_until_there(case: &Case, filter: Filter, mode: Mode, pods: &Pods) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(60);
     let mark = match filter {
         Filter::Nftables => "chain filter-cali-tw-",
@@ -170,7 +200,8 @@ fn wait_until_there(case: &Case, filter: Filter, pods: &Pods) -> Result<()> {
     loop {
         let endpoints = shell("nft list chains ip", "")?.matches(mark).count();
         let policies = filter.policy_chains()?;
-        if endpoints == 2 + case.others && policies >= case.policies + case.others && pods.reach()? {
+        let wanted = if mode == Mode::Chains { case.policies + case.others } else { 0 };
+        if endpoints == 2 + case.others && policies >= wanted && pods.reach()? {
             return Ok(());
         }
         ensure!(

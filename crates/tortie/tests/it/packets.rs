@@ -5,6 +5,7 @@
 
 #[path = "../../../explain/tests/it/clusters.rs"]
 mod clusters;
+mod compiled;
 mod faults;
 mod flows;
 mod network;
@@ -18,7 +19,8 @@ pub(crate) mod yaml;
 use anyhow::Result;
 use plan::Flavour;
 
-fn whole_table(flavour: Flavour) -> Result<()> {
+/// `extra` are further variables for every Felix.
+fn whole_table(flavour: Flavour, extra: &[(&str, &str)]) -> Result<()> {
     let mut cases = table::cases(include_str!("packets/cases/kubernetes.yaml"))?;
     cases.extend(table::cases(include_str!("packets/cases/calico.yaml"))?);
     cases.extend(table::cases(include_str!("packets/cases/hosts.yaml"))?);
@@ -27,7 +29,7 @@ fn whole_table(flavour: Flavour) -> Result<()> {
         cases.retain(|case| case.name().contains(&wanted));
         anyhow::ensure!(!cases.is_empty(), "no case is called '{wanted}'");
     }
-    let site = table::site(flavour)?;
+    let site = table::site(flavour, extra)?;
     let before = table::strangers(&site)?;
     table::run(&site, &cases)?;
     let after = table::strangers(&site)?;
@@ -37,15 +39,15 @@ fn whole_table(flavour: Flavour) -> Result<()> {
 
 #[test]
 fn table_with_nftables() -> Result<()> {
-    whole_table(Flavour::Nftables)
+    whole_table(Flavour::Nftables, &[])
 }
 
 #[test]
 fn table_with_iptables() -> Result<()> {
-    whole_table(Flavour::IptablesNft)
+    whole_table(Flavour::IptablesNft, &[])
 }
 
 #[test]
 fn table_with_legacy_iptables() -> Result<()> {
-    whole_table(Flavour::IptablesLegacy)
+    whole_table(Flavour::IptablesLegacy, &[])
 }

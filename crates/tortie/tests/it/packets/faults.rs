@@ -17,7 +17,7 @@ use testkit::network::Fate;
 /// How long an answer may take on a machine that is busy with other things.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-fn policy(name: &str, order: u32, rules: &serde_json::Value) -> Result<api::Resource> {
+pub(super) fn policy(name: &str, order: u32, rules: &serde_json::Value) -> Result<api::Resource> {
     resource(json!({
         "apiVersion": "projectcalico.org/v3", "kind": "GlobalNetworkPolicy", "metadata": {"name": name},
         "spec": {"selector": "app == 'web'", "order": order, "types": ["Ingress"], "ingress": rules},
@@ -25,7 +25,7 @@ fn policy(name: &str, order: u32, rules: &serde_json::Value) -> Result<api::Reso
 }
 
 /// What holds all the time: clients reach web servers on port 80 and nothing else.
-fn guarded(flavour: Flavour, extra: &[(&str, &str)]) -> Result<(Site, Vec<Question>, Vec<bool>)> {
+pub(super) fn guarded(flavour: Flavour, extra: &[(&str, &str)]) -> Result<(Site, Vec<Question>, Vec<bool>)> {
     let site = Site::without_agents(&Plan::two_subnets(false), flavour, extra)?;
     let rules = json!([{"action": "Allow", "protocol": "TCP", "source": {"selector": "app == 'client'"}, "destination": {"ports": [80]}},
                        {"action": "Allow", "protocol": "UDP", "source": {"selector": "app == 'client'"}, "destination": {"ports": [80]}}]);
@@ -47,7 +47,7 @@ fn guarded(flavour: Flavour, extra: &[(&str, &str)]) -> Result<(Site, Vec<Questi
 }
 
 /// Disturbs while packets are sent; how many rounds of packets there were. Every one of them must fare as wanted.
-fn under_traffic(
+pub(super) fn under_traffic(
     site: &Site,
     questions: &[Question],
     wanted: &[bool],

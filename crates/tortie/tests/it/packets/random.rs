@@ -133,8 +133,10 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-fn packets_and_evaluator_agree(flavour: Flavour) -> Result<()> {
-    let site = Site::start(&plan(), flavour)?;
+/// `extra` are further variables for every Felix.
+pub(super) fn packets_and_evaluator_agree(flavour: Flavour, extra: &[(&str, &str)]) -> Result<()> {
+    let site = Site::without_agents(&plan(), flavour, extra)?;
+    site.start_agents()?;
     let mut seed = [0; 32];
     seed[..8].copy_from_slice(&number("TORTIE_PACKET_RANDOM_SEED", 1).to_le_bytes());
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed);
@@ -192,10 +194,10 @@ fn packets_and_evaluator_agree(flavour: Flavour) -> Result<()> {
 
 #[test]
 fn random_policies_with_nftables() -> Result<()> {
-    packets_and_evaluator_agree(Flavour::Nftables)
+    packets_and_evaluator_agree(Flavour::Nftables, &[])
 }
 
 #[test]
 fn random_policies_with_iptables() -> Result<()> {
-    packets_and_evaluator_agree(Flavour::IptablesNft)
+    packets_and_evaluator_agree(Flavour::IptablesNft, &[])
 }

@@ -190,8 +190,8 @@ pub(crate) fn query(site: &Site, question: &Question) -> Query {
 }
 
 /// A site for the table, with somebody else's translation of addresses on its first host.
-pub(crate) fn site(flavour: Flavour) -> Result<Site> {
-    let site = Site::without_agents(&Plan::two_subnets(false), flavour, &[])?;
+pub(crate) fn site(flavour: Flavour, extra: &[(&str, &str)]) -> Result<Site> {
+    let site = Site::without_agents(&Plan::two_subnets(false), flavour, extra)?;
     let host = site.namespace("n1");
     host.feed("nft -f -", STRANGER)?;
     host.shell(

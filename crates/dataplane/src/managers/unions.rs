@@ -1,0 +1,105 @@
+//! Sets that have everything that some other sets and networks have, of one IP version.
+//!
+//! A member counts once for each set that it comes from, so a change of a set costs as much as the members that change, for
+//! each union that the set is in.
+
+use crate::desired::VersionDesired;
+use ipnet::IpNet;
+use messages::{IpSetMember, IpSetType, Text};
+use rules::UnionSet;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The members of all sets of addresses, as networks of both IP versions.
+pub(super) type SetMembers = BTreeMap<Text, BTreeSet<IpNet>>;
+
+#[derive(Debug)]
+struct Union {
+    users: usize,
+    made_of: UnionSet,
+    counts: BTreeMap<IpNet, usize>,
+}
+
+/// All unions of one IP version.
+#[derive(Debug, Default)]
+pub(super) struct Unions {
+    all: BTreeMap<Text, Union>,
+    by_set: BTreeMap<Text, BTreeSet<Text>>,
+}
+
+impl Unions {
+    /// One more chain names the union.
+    pub(super) fn acquire(&mut self, made_of: &UnionSet, sets: &SetMembers, desired: &mut VersionDesired) {
+        if let Some(union) = self.all.get_mut(&made_of.id) {
+            union.users += 1;
+            return;
+        }
+        let is_v6 = desired.version == rules::tree::IpVersion::V6;
+        let of_sets = made_of.sets.iter().filter_map(|id| sets.get(id)).flatten();
+        let mut counts = BTreeMap::new();
+        for net in of_sets.chain(&made_of.nets).filter(|net| net.addr().is_ipv6() == is_v6) {
+            *counts.entry(*net).or_default() += 1;
+        }
+        desired.sets.define(
+            &made_of.id,
+            IpSetType::Net,
+            counts.keys().copied().map(IpSetMember::Net).collect(),
+        );
+        for id in &made_of.sets {
+            self.by_set.entry(id.clone()).or_default().insert(made_of.id.clone());
+        }
+        self.all.insert(made_of.id.clone(), Union { users: 1, made_of: made_of.clone(), counts });
+    }
+
+    /// One chain less names the union.
+    pub(super) fn release(&mut self, id: &Text, desired: &mut VersionDesired) {
+        let Some(union) = self.all.get_mut(id) else { return };
+        union.users -= 1;
+        if union.users > 0 {
+            return;
+        }
+        let Some(union) = self.all.remove(id) else { return };
+        for set in &union.made_of.sets {
+            if let Some(users) = self.by_set.get_mut(set) {
+                users.remove(id);
+                if users.is_empty() {
+                    self.by_set.remove(set);
+                }
+            }
+        }
+        desired.sets.remove(id);
+    }
+
+    /// Members came to a set and went from it. Networks of the other IP version are passed over.
+    pub(super) fn change(
+        &mut self,
+        set: &Text,
+        added: &[IpNet],
+        removed: &[IpNet],
+        desired: &mut VersionDesired,
+    ) {
+        let is_v6 = desired.version == rules::tree::IpVersion::V6;
+        let own = |net: &&IpNet| net.addr().is_ipv6() == is_v6;
+        for id in self.by_set.get(set).into_iter().flatten() {
+            let Some(union) = self.all.get_mut(id) else { continue };
+            let (mut new, mut old) = (Vec::new(), Vec::new());
+            for net in removed.iter().filter(own) {
+                let Some(count) = union.counts.get_mut(net) else { continue };
+                *count -= 1;
+                if *count == 0 {
+                    union.counts.remove(net);
+                    old.push(IpSetMember::Net(*net));
+                }
+            }
+            for net in added.iter().filter(own) {
+                let count = union.counts.entry(*net).or_default();
+                *count += 1;
+                if *count == 1 {
+                    new.push(IpSetMember::Net(*net));
+                }
+            }
+            if !new.is_empty() || !old.is_empty() {
+                desired.sets.change(id, &new, &old);
+            }
+        }
+    }
+}
