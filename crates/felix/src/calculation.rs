@@ -7,13 +7,12 @@ use crate::{flows, policysync};
 use calc::{CalcGraph, GraphConfig, Stats};
 use dataplane::runner::{self, Event};
 use felix_config::{Change, ConfigResolver};
-use follow::FeedEvent;
+use follow::{Events, FeedEvent};
 use messages::{Encapsulation, ToDataplane};
 use model::feed::Status;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use telemetry::{Health, Metrics, Pulse};
-use tokio::sync::mpsc;
 
 /// How many updates are taken in before a flush, even if more are waiting.
 const UPDATES_PER_FLUSH: usize = 100_000;
@@ -49,7 +48,7 @@ impl Calculation {
     /// Starts the thread. `ended` is told when it ends by itself.
     pub(crate) fn start(
         self,
-        feed: mpsc::Receiver<FeedEvent>,
+        feed: Events,
         ended: impl FnOnce(Verdict) + Send + 'static,
     ) -> std::io::Result<std::thread::JoinHandle<()>> {
         std::thread::Builder::new().name("calculation".to_owned()).spawn(move || {
@@ -59,7 +58,7 @@ impl Calculation {
         })
     }
 
-    fn work(mut self, mut receiver: mpsc::Receiver<FeedEvent>) -> Option<Verdict> {
+    fn work(mut self, mut receiver: Events) -> Option<Verdict> {
         let mut graph = CalcGraph::new(self.graph.clone());
         let stats = Arc::new(Mutex::new(Stats::default()));
         figures(&self.metrics, &stats);
@@ -243,6 +242,7 @@ mod tests {
     use felix_config::{Source, Sources};
     use model::feed::{FeedEntry, ReadyFlag, Tier};
     use std::sync::mpsc::{Receiver, sync_channel};
+    use tokio::sync::mpsc;
     use std::time::Duration;
 
     fn ready(is_ready: bool) -> FeedEntry {
@@ -273,7 +273,7 @@ mod tests {
         let (sender, verdict) = sync_channel(1);
         let (feed, events_of_feed) = mpsc::channel(16);
         let _thread = calculation
-            .start(events_of_feed, move |verdict| {
+            .start(events_of_feed.into(), move |verdict| {
                 let _ = sender.send(verdict);
             })
             .expect("a thread");

@@ -160,7 +160,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ended> {
         }
         _ => {
             let (follower, feed) = follow::follow(&backend, follow::feeds::felix(options));
-            (Following::Datastore(follower), feed)
+            (Following::Datastore(follower), feed.into())
         }
     };
     let _thread = calculation.start(feed, move |verdict| {

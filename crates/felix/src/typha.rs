@@ -6,12 +6,11 @@
 use anyhow::{Context as _, Result, anyhow};
 use daemon::SystemEnvironment;
 use felix_config::Config;
-use follow::FeedEvent;
+use follow::Events;
 use std::time::Duration;
 use telemetry::{Health, Pulse};
-use tokio::sync::mpsc;
 use typha_client::settings::TlsParameters;
-use typha_client::{ClientSettings, Discovery, Follower, follow_feed};
+use typha_client::{ClientSettings, Discovery, Follower, follow_unread};
 use typha_wire::SyncerType;
 
 /// The Typha that the configuration names.
@@ -79,11 +78,11 @@ pub(crate) async fn plan(config: &Config) -> Result<Option<(Discovery, ClientSet
 pub(crate) fn start(
     (discovery, settings): (Discovery, ClientSettings),
     health: &Health,
-) -> (Follower, mpsc::Receiver<FeedEvent>) {
+) -> (Follower, Events) {
     tracing::info!(typha = %discovery.describe(), "following Typha instead of the datastore");
     let pulse = Pulse::new();
     health.register("TyphaClient", &pulse, true, true, Duration::ZERO);
-    follow_feed(discovery, settings, pulse)
+    follow_unread(discovery, settings, pulse)
 }
 
 #[cfg(test)]

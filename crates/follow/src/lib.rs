@@ -13,7 +13,7 @@
 //! - [`processor`]: from stored entries to entries of a feed; pure.
 //! - [`aggregate`]: many kinds, one status, one order of delivery; pure.
 //! - [`feeds`]: which kinds each component follows.
-//! - [`follow()`], [`Follower`]: tasks and channels around all that.
+//! - [`follow()`], [`Follower`]: tasks and channels around all that; [`Events`]: their receiving end.
 //! - [`Snapshot`]: the entries of one list, for code that asks now and then.
 //! - [`refusals`]: which kinds the store does not let us follow, for health and status.
 //! - [`unreadable`]: what cannot be read, for health and metrics.
@@ -27,6 +27,7 @@
 pub mod aggregate;
 pub mod cache;
 mod driver;
+mod events;
 pub mod feeds;
 mod index;
 pub mod processor;
@@ -37,6 +38,7 @@ pub mod source;
 pub mod unreadable;
 
 pub use driver::{Driver, Told};
+pub use events::{Events, Make};
 pub use feeds::{BgpOptions, FelixOptions, FollowedKind};
 pub use refusals::{Refusal, Refusals};
 pub use shell::{Follower, follow};

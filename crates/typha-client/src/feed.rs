@@ -5,7 +5,7 @@ use crate::machine::Decoder;
 use crate::reconnect::{Follower, follow};
 use crate::session::Consumer;
 use crate::settings::ClientSettings;
-use ::follow::FeedEvent;
+use ::follow::{Events, FeedEvent, Make};
 use async_trait::async_trait;
 use model::feed::{FeedEntry, Status};
 use telemetry::Pulse;
@@ -59,4 +59,92 @@ pub fn follow_feed(
 ) -> (Follower, mpsc::Receiver<FeedEvent>) {
     let (sender, events) = mpsc::channel(WAITING_EVENTS);
     (follow(discovery, settings, Entries, Told(sender), pulse), events)
+}
+
+/// An entry as it came: path, version and value in one piece.
+struct Unread {
+    bytes: Box<[u8]>,
+    path: usize,
+    version: usize,
+    is_gone: bool,
+}
+
+impl Unread {
+    fn new(path: &str, version: &str, value: &[u8], is_gone: bool) -> Self {
+        let bytes = [path.as_bytes(), version.as_bytes(), value].concat().into();
+        Self { bytes, path: path.len(), version: version.len(), is_gone }
+    }
+
+    /// The entry; none if nobody has a use for it. One that cannot be read is left out, and what was told of it stays.
+    fn read(&self) -> Option<FeedEntry> {
+        let (path, rest) = self.bytes.split_at_checked(self.path)?;
+        let (version, value) = rest.split_at_checked(self.version)?;
+        let path = std::str::from_utf8(path).ok()?;
+        if self.is_gone {
+            return entries::gone(path);
+        }
+        entries::entry(path, value, std::str::from_utf8(version).ok()?).unwrap_or_else(|reason| {
+            tracing::warn!(path, %reason, "an entry from Typha cannot be read; what was known of it stays");
+            None
+        })
+    }
+}
+
+/// Leaves the reading to whoever takes the entries.
+struct Later;
+
+impl Decoder for Later {
+    type Item = Unread;
+
+    fn there(&mut self, path: &str, value: &[u8], version: &str) -> Result<Option<Unread>, String> {
+        Ok(Some(Unread::new(path, version, value, false)))
+    }
+
+    fn gone(&mut self, path: &str) -> Option<Unread> {
+        Some(Unread::new(path, "", &[], true))
+    }
+}
+
+struct ToldLater(mpsc::Sender<Make>);
+
+#[async_trait]
+impl Consumer<Unread> for ToldLater {
+    async fn updates(&mut self, updates: Vec<Unread>) {
+        let make = move || FeedEvent::Entries(updates.iter().filter_map(Unread::read).collect());
+        let _ = self.0.send(Box::new(make)).await;
+    }
+
+    async fn status(&mut self, status: Status) {
+        let _ = self.0.send(Box::new(move || FeedEvent::Status(status))).await;
+    }
+}
+
+/// Follows Typha as [`follow_feed`] does, for a thread that has much to take: it reads the entries itself, while what comes
+/// next is received and decompressed. Needs a Tokio runtime.
+#[must_use]
+pub fn follow_unread(discovery: Discovery, settings: ClientSettings, pulse: Pulse) -> (Follower, Events) {
+    let (sender, events) = mpsc::channel(WAITING_EVENTS);
+    let follower = follow(discovery, settings, Later, ToldLater(sender), pulse);
+    (follower, Events::ToMake(events))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Read at once or later, an entry is the same; so is one that is gone, and one that cannot be read is left out.
+    #[test]
+    fn read_later_is_the_same_entry() {
+        let path = "/calico/v1/config/Ready";
+        let there = |value: &[u8]| Later.there(path, value, "").unwrap().and_then(|unread| unread.read());
+        let direct = Entries.there(path, b"true", "").unwrap();
+        assert!(direct.is_some());
+        assert_eq!(there(b"true"), direct);
+        let gone = Later.gone(path).and_then(|unread| unread.read());
+        assert!(gone.as_ref().is_some_and(FeedEntry::is_gone));
+        assert_eq!(gone, Entries.gone(path));
+        let policy = "/calico/v1/policy/NetworkPolicy/default/web";
+        assert!(Entries.there(policy, b"{", "").is_err());
+        assert_eq!(Later.there(policy, b"{", "").unwrap().and_then(|unread| unread.read()), None);
+    }
 }

@@ -31,7 +31,7 @@ pub mod state_file;
 pub mod tls;
 
 pub use discovery::Discovery;
-pub use feed::follow_feed;
+pub use feed::{follow_feed, follow_unread};
 pub use machine::{Decoder, Machine};
 pub use reconnect::{Follower, follow};
 pub use session::Consumer;

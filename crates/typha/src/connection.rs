@@ -15,6 +15,7 @@ use crate::snapshot::Snapshot;
 use crate::trail::Crumb;
 use bytes::Bytes;
 use model::feed::Status;
+use std::io::IoSlice;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant, SystemTime};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -29,6 +30,8 @@ use typha_wire::{
 pub const LONGEST_CLIENT_MESSAGE: usize = 1 << 20;
 /// How many bytes a client must read within the write time-out.
 const PART: usize = 256 << 10;
+/// How many pieces are handed to the kernel at once: a whole snapshot, or as much of it as a socket takes.
+const PIECES_AT_ONCE: usize = 32;
 /// How many bytes of changes are written before the client's age is looked at again.
 const WRITTEN_AT_ONCE: usize = 256 << 10;
 
@@ -395,28 +398,69 @@ impl<W: AsyncWrite + Unpin> Out<W> {
         if self.compress { compressed(&message).into() } else { message.into() }
     }
 
-    /// Sends bytes. The time-out is for a part of them: a long message to one of thousands of clients takes as long as it
-    /// takes to send it to all of them.
+    /// Sends bytes.
     async fn send(&mut self, bytes: &[u8]) -> Result<(), End> {
-        for part in bytes.chunks(PART) {
-            within(self.timeout, self.writer.write_all(part)).await?;
+        self.send_all(&[bytes]).await
+    }
+
+    /// Sends pieces, as many bytes at once as the kernel takes. The time-out is for a part of them: a long message to one of
+    /// thousands of clients takes as long as it takes to send it to all of them.
+    async fn send_all<B: AsRef<[u8]>>(&mut self, pieces: &[B]) -> Result<(), End> {
+        let mut place = Place::default();
+        while place.piece < pieces.len() {
+            within(self.timeout, write_part(&mut self.writer, pieces, &mut place)).await?;
         }
         within(self.timeout, self.writer.flush()).await
     }
+}
 
-    async fn send_all(&mut self, pieces: &[Bytes]) -> Result<(), End> {
-        match pieces {
-            [] => Ok(()),
-            [one] => self.send(one).await,
-            many if many.iter().map(Bytes::len).sum::<usize>() <= 16 << 10 => self.send(&many.concat()).await,
-            many => {
-                for piece in many {
-                    self.send(piece).await?;
-                }
-                Ok(())
-            }
+/// How far pieces have been written.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    piece: usize,
+    offset: usize,
+}
+
+impl Place {
+    /// So many more bytes have been written; pieces without any are passed over.
+    fn advance<B: AsRef<[u8]>>(&mut self, pieces: &[B], count: usize) {
+        self.offset += count;
+        while let Some(length) = pieces.get(self.piece).map(|piece| piece.as_ref().len())
+            && length <= self.offset
+        {
+            self.offset -= length;
+            self.piece += 1;
         }
     }
+}
+
+/// Writes at least [`PART`], or what is left.
+async fn write_part<W: AsyncWrite + Unpin, B: AsRef<[u8]>>(
+    writer: &mut W,
+    pieces: &[B],
+    place: &mut Place,
+) -> std::io::Result<()> {
+    let mut written = 0;
+    place.advance(pieces, 0);
+    while written < PART
+        && let Some((first, others)) = pieces.get(place.piece..).and_then(<[B]>::split_first)
+    {
+        let first = first.as_ref().get(place.offset..).unwrap_or_default();
+        let count = if others.is_empty() {
+            writer.write(first).await?
+        } else {
+            let mut slices = [IoSlice::new(&[]); PIECES_AT_ONCE];
+            let rest = std::iter::once(first).chain(others.iter().map(AsRef::as_ref));
+            let used = slices.iter_mut().zip(rest).map(|(slice, bytes)| *slice = IoSlice::new(bytes)).count();
+            writer.write_vectored(slices.get(..used).unwrap_or_default()).await?
+        };
+        if count == 0 {
+            return Err(std::io::ErrorKind::WriteZero.into());
+        }
+        written += count;
+        place.advance(pieces, count);
+    }
+    Ok(())
 }
 
 async fn within(limit: Duration, work: impl Future<Output = std::io::Result<()>>) -> Result<(), End> {

@@ -5,13 +5,12 @@ use crate::servers::{Serving, cpu_of};
 use crate::store::{ENDPOINTS, Filled, POLICIES};
 use anyhow::{Context as _, Result, bail, ensure};
 use client::config::{ClientConfig, EtcdSettings, KubernetesSettings};
-use follow::{FeedEvent, FelixOptions};
+use follow::{Events, FeedEvent, FelixOptions};
 use model::feed::Status;
 use std::time::{Duration, Instant};
 use telemetry::Pulse;
 use testkit::{Folder, Process, Report};
-use tokio::sync::mpsc;
-use typha_client::{ClientSettings, Discovery, follow_feed};
+use typha_client::{ClientSettings, Discovery, follow_unread};
 use typha_wire::{Compression, Incoming, Message, SyncerType, entries};
 
 /// How many entries Felix gets at least.
@@ -87,7 +86,7 @@ pub(crate) fn run(how: &str, place: &str) -> Result<()> {
             "typha" => {
                 let settings = ClientSettings::new(SyncerType::Felix, "bench", "bench", "");
                 let discovery = Discovery::Address(place.to_owned());
-                let (follower, mut events) = follow_feed(discovery, settings, Pulse::new());
+                let (follower, mut events) = follow_unread(discovery, settings, Pulse::new());
                 in_sync(&mut events).await?;
                 Box::new((follower, events))
             }
@@ -100,7 +99,8 @@ pub(crate) fn run(how: &str, place: &str) -> Result<()> {
                 };
                 let backend = client::open_backend(&config).await?;
                 let options = FelixOptions { kubernetes: false, use_pod_cidr: false, leader: true };
-                let (follower, mut events) = follow::follow(&backend, follow::feeds::felix(options));
+                let (follower, events) = follow::follow(&backend, follow::feeds::felix(options));
+                let mut events = Events::from(events);
                 in_sync(&mut events).await?;
                 Box::new((follower, events))
             }
@@ -114,7 +114,7 @@ pub(crate) fn run(how: &str, place: &str) -> Result<()> {
     })
 }
 
-async fn in_sync(events: &mut mpsc::Receiver<FeedEvent>) -> Result<()> {
+async fn in_sync(events: &mut Events) -> Result<()> {
     let mut count = 0;
     loop {
         match events.recv().await.context("the feed ended")? {
