@@ -1,6 +1,7 @@
 //! What the collector counts, with Calico's names where Calico has one.
 
 use super::directory::Sizes;
+use goldmane_api::losses::LossKind;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -83,6 +84,23 @@ pub(super) struct Counts {
 impl Counts {
     pub(super) fn set_sizes(&self, sizes: Sizes) {
         *self.sizes.lock().unwrap_or_else(PoisonError::into_inner) = sizes;
+    }
+
+    /// What was lost so far, for those who read flows elsewhere.
+    pub(super) fn losses(&self) -> Vec<(LossKind, u64)> {
+        let of_readers = |field: fn(&ReaderFigures) -> &AtomicU64| {
+            self.readers.iter().map(|reader| field(reader).load(Ordering::Relaxed)).sum()
+        };
+        let one = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        vec![
+            (LossKind::PacketsLost, of_readers(|reader| &reader.lost)),
+            (LossKind::PacketsShed, of_readers(|reader| &reader.shed)),
+            (LossKind::PacketsUnreadable, of_readers(|reader| &reader.unreadable)),
+            (LossKind::EndsLost, one(&self.events_lost)),
+            (LossKind::EndsShed, one(&self.events_shed)),
+            (LossKind::ConnectionsFull, one(&self.full)),
+            (LossKind::FlowsUnsent, one(&self.unsent)),
+        ]
     }
 
     /// Shows everything for as long as somebody counts.
@@ -267,6 +285,8 @@ mod tests {
         counts.readers[0].lost.store(7, Ordering::Relaxed);
         counts.readers[1].shed.store(8, Ordering::Relaxed);
         counts.set_sizes(Sizes { endpoints: 9, ..Sizes::default() });
+        let lost: Vec<_> = counts.losses().into_iter().filter(|(_, count)| *count > 0).collect();
+        assert_eq!(lost, [(LossKind::PacketsLost, 7), (LossKind::PacketsShed, 8)]);
         let metrics = Metrics::default();
         counts.show(&metrics);
         Measured::Flush.note(&metrics, Duration::from_millis(1500));

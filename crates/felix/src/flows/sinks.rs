@@ -6,7 +6,8 @@ use super::figures::Counts;
 use daemon::{Shutdown, ShutdownHandle};
 use flows::collector::CollectedFlow;
 use goldmane_api::connect::Target;
-use goldmane_api::push::{PushFigures, push};
+use goldmane_api::losses::LossSource;
+use goldmane_api::push::{PushFigures, Sender, push};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -42,15 +43,20 @@ impl Sinks {
     ) -> (Self, Vec<JoinHandle<()>>) {
         let mut sinks = Self { counts: Arc::clone(counts), ..Self::default() };
         let mut tasks = Vec::new();
+        let lost: LossSource = {
+            let counts = Arc::clone(counts);
+            Arc::new(move || counts.losses())
+        };
+        let from = Sender { node: host.to_owned(), losses: Some(lost) };
         if let Some(target) = target {
             let (sender, receiver) = mpsc::channel(WAITING);
             sinks.goldmane = Some(sender);
             let figures = PushFigures::default();
             show(&figures, metrics);
-            tasks.push(tokio::spawn(push(target, host.to_owned(), receiver, figures, Shutdown::never())));
+            tasks.push(tokio::spawn(push(target, from.clone(), receiver, figures, Shutdown::never())));
         }
         if let Some(socket) = socket {
-            tasks.push(tokio::spawn(look_for(socket, host.to_owned(), Arc::clone(&sinks.local))));
+            tasks.push(tokio::spawn(look_for(socket, from, Arc::clone(&sinks.local))));
         }
         (sinks, tasks)
     }
@@ -123,7 +129,7 @@ fn show(figures: &PushFigures, metrics: &Metrics) {
 }
 
 /// Sends to whoever listens on the socket, for as long as it is there.
-async fn look_for(socket: PathBuf, host: String, local: Arc<Mutex<Option<Queue>>>) {
+async fn look_for(socket: PathBuf, from: Sender, local: Arc<Mutex<Option<Queue>>>) {
     loop {
         if !socket.exists() {
             tokio::time::sleep(LOOK).await;
@@ -133,7 +139,7 @@ async fn look_for(socket: PathBuf, host: String, local: Arc<Mutex<Option<Queue>>
         let (sender, receiver) = mpsc::channel(WAITING);
         let (end, ended) = ShutdownHandle::new();
         *local.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
-        let sending = push(target, host.clone(), receiver, PushFigures::default(), ended);
+        let sending = push(target, from.clone(), receiver, PushFigures::default(), ended);
         tokio::pin!(sending);
         loop {
             tokio::select! {

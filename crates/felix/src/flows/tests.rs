@@ -10,6 +10,9 @@ use felix_config::values::Interval;
 use felix_config::{ConfigResolver, Source, Sources};
 use flows::{Action, Counters, FlowKey, Reporter};
 use goldmane_api::convert::{counters, decode_key};
+use goldmane_api::losses::LossKind;
+use goldmane_api::losses::proto::losses_server::{Losses, LossesServer};
+use goldmane_api::losses::proto::{LossReceipt, LossReport, LossesRequest, LossesResult};
 use goldmane_api::proto::flow_collector_server::{FlowCollector, FlowCollectorServer};
 use goldmane_api::proto::{FlowReceipt, FlowUpdate};
 use messages::{Policy, PolicyId, PortRange, Rule, RuleEnd, TierInfo, WorkloadEndpointId};
@@ -44,9 +47,22 @@ const RULES: &str = r#"
     }
 "#;
 
-/// Flows as they came, summed by their keys.
+/// Flows as they came, summed by their keys; and what the node said last that it lost.
 #[derive(Clone, Default)]
-struct Taken(Arc<Mutex<BTreeMap<FlowKey, Counters>>>);
+struct Taken(Arc<Mutex<BTreeMap<FlowKey, Counters>>>, Arc<Mutex<BTreeMap<LossKind, u64>>>);
+
+#[tonic::async_trait]
+impl Losses for Taken {
+    async fn report(&self, request: Request<LossReport>) -> Result<Response<LossReceipt>, Status> {
+        let losses = request.into_inner().losses;
+        *self.1.lock().unwrap() = losses.iter().map(|loss| (loss.kind(), loss.count)).collect();
+        Ok(Response::new(LossReceipt {}))
+    }
+
+    async fn list(&self, _: Request<LossesRequest>) -> Result<Response<LossesResult>, Status> {
+        Err(Status::unimplemented("this is for nodes"))
+    }
+}
 
 #[tonic::async_trait]
 impl FlowCollector for Taken {
@@ -240,8 +256,10 @@ fn fill(tap: &Tap) {
 fn serve(socket: &Path) -> Taken {
     let taken = Taken::default();
     let listener = UnixListenerStream::new(tokio::net::UnixListener::bind(socket).unwrap());
-    let service = FlowCollectorServer::new(taken.clone());
-    tokio::spawn(tonic::transport::Server::builder().add_service(service).serve_with_incoming(listener));
+    let server = tonic::transport::Server::builder()
+        .add_service(FlowCollectorServer::new(taken.clone()))
+        .add_service(LossesServer::new(taken.clone()));
+    tokio::spawn(server.serve_with_incoming(listener));
     taken
 }
 
@@ -398,6 +416,41 @@ async fn a_flood_is_counted_packet_by_packet_or_shown_as_lost() {
     })
     .await
     .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_there_is_no_time_for_is_told_to_whoever_reads_flows() {
+    let (host, folder, metrics) = (Host::new(), Folder::new("flows").unwrap(), Metrics::default());
+    let goldmane = folder.path().join("goldmane.sock");
+    let taken = serve(&goldmane);
+    let (tap, _running) = collector(&host, Some(&goldmane), None, &metrics);
+    let lost = || -> [u64; 2] {
+        let page = metrics.page();
+        ["felix_nflog_packets_lost{", "felix_nflog_packets_shed{"].map(|name| {
+            let lines = page.lines().filter(|line| line.starts_with(name));
+            lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+        })
+    };
+    {
+        // The collector waits for this, and its queue is short.
+        let _busy = lock(&tap.0);
+        testkit::eventually("load is shed", || {
+            host.pods[0].run(|| {
+                let socket = UdpSocket::bind("0.0.0.0:0")?;
+                (0..2000)
+                    .try_for_each(|number| socket.send_to(&[1; 40], ("10.0.0.2", 1000 + number)).map(drop))
+            })??;
+            Ok(lost().iter().sum::<u64>() > 0)
+        })
+        .unwrap();
+    }
+    testkit::eventually_async("losses are told", async || {
+        let told = taken.1.lock().unwrap();
+        let told = [LossKind::PacketsLost, LossKind::PacketsShed].map(|kind| told.get(&kind).copied());
+        told.map(Option::unwrap_or_default) == lost() && lost().iter().sum::<u64>() > 0
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}: told {:?}\n{}", taken.1.lock().unwrap(), metrics.page()));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
