@@ -22,6 +22,8 @@ const NODES: usize = 2;
 pub(crate) struct Bed {
     pub(crate) nodes: Vec<Node>,
     pub(crate) plane: ControlPlane,
+    /// Our program.
+    pub(crate) program: PathBuf,
     folder: Folder,
 }
 
@@ -45,7 +47,7 @@ impl Bed {
             archives.push(path);
         }
         let archives: Vec<&Path> = archives.iter().map(PathBuf::as_path).collect();
-        let mut bed = Self { nodes: Vec::new(), plane, folder };
+        let mut bed = Self { nodes: Vec::new(), plane, program: settings.program.clone(), folder };
         for number in 1..=NODES {
             bed.nodes.push(Node::start(&id, number, &bed.plane, bed.folder.path(), &archives, settings)?);
         }

@@ -4,6 +4,7 @@
 mod images;
 
 use crate::bed::{Bed, items, name};
+use crate::manifest::{REGISTRY, TAG};
 use crate::pods::{Pod, Target};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -14,13 +15,14 @@ const NAMESPACES: [&str; 2] = ["e2e-blue", "e2e-green"];
 type Check = (&'static str, fn(&mut Bed, &World) -> Result<String>);
 
 /// The checks in their order: later ones stand on the pods of earlier ones.
-const CHECKS: [Check; 7] = [
+const CHECKS: [Check; 8] = [
     ("pods reach each other, and nodes", everybody),
     ("services lead to pods", services),
     ("a port of the node leads to its pod", host_port),
     ("a default deny holds, and an allow opens it", policy),
     ("Calico's own policy holds over the namespaces'", global_policy),
     ("images run by their arguments, not as root, and find names", |bed, _| images::run(bed)),
+    ("our own tools find the cluster well", tools),
     ("nothing restarted", restarts),
 ];
 
@@ -184,6 +186,25 @@ fn global_policy(bed: &mut Bed, world: &World) -> Result<String> {
     bed.plane.kubectl(&["delete", "globalnetworkpolicies", "default.no-blue"])?;
     world.target(&format!("{}/a", NAMESPACES[1]))?;
     Ok(format!("{count} connections"))
+}
+
+/// `tortie status`, and `tortie connectivity test` with pods of its own.
+fn tools(bed: &mut Bed, _: &World) -> Result<String> {
+    let kubeconfig = bed.plane.admin().display().to_string();
+    let image = format!("{REGISTRY}/node:{TAG}");
+    for words in [&["status", "--wait"][..], &["connectivity", "test", "--timeout", "4m", "--image", &image]]
+    {
+        let mut command = bed.plane.command(&bed.program)?;
+        command.args(words).args(["--kubeconfig", &kubeconfig]);
+        let output = testkit::finish(command, "")?;
+        ensure!(
+            output.status.success(),
+            "tortie {words:?}: {}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+    Ok("status, connectivity test".to_owned())
 }
 
 fn restarts(bed: &mut Bed, _: &World) -> Result<String> {

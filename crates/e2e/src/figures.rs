@@ -12,7 +12,7 @@ use crate::waiting::until;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const NAMESPACE: &str = "e2e-figures";
 const PODS: usize = 100;
@@ -22,6 +22,52 @@ const BRIDGE: &str = r#"{"cniVersion": "1.0.0", "name": "bridge", "plugins": [{"
 "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.77.0.0/16"}]], "routes": [{"dst": "0.0.0.0/0"}]}},
 {"type": "portmap", "capabilities": {"portMappings": true}}]}"#;
 
+const PLUGINS: [&str; 3] = ["bridge", "host-local", "portmap"];
+const CONFIGURATION: &str = "/etc/cni/net.d/00-bridge.conflist";
+
+/// How long nodes take to be ready once they have the reference plugin's files, which are taken away again: the same question is
+/// asked of our manifest afterwards.
+pub(crate) fn reference(bed: &Bed) -> Result<Vec<String>> {
+    let all = |wanted: bool| {
+        until("nodes", || -> Result<()> {
+            let nodes = bed.plane.get(&["nodes"])?;
+            let nodes = crate::bed::items(&nodes);
+            ensure!(nodes.len() == bed.nodes.len(), "{} nodes are known", nodes.len());
+            for node in nodes {
+                ensure!(crate::bed::is_true(node, "Ready") == wanted, "{node}");
+            }
+            Ok(())
+        })
+    };
+    all(false)?;
+    let start = Instant::now();
+    put_reference(bed)?;
+    all(true)?;
+    println!(
+        "e2e: with the reference plugin, nodes are ready {:.1?} after its files are there",
+        start.elapsed()
+    );
+    for node in &bed.nodes {
+        node.machine.must("sh", &["-c", &format!("rm -f {CONFIGURATION} /opt/cni/bin/*")])?;
+    }
+    all(false)?;
+    Ok(Vec::new())
+}
+
+fn put_reference(bed: &Bed) -> Result<()> {
+    for node in &bed.nodes {
+        for plugin in PLUGINS {
+            let from = format!("/usr/lib/cni/{plugin}");
+            node.machine
+                .must("cp", &[&from, &format!("/opt/cni/bin/{plugin}")])
+                .context("the reference plugins")?;
+        }
+        // The first in the order of names is taken.
+        node.machine.must("sh", &["-c", &format!("printf '%s' '{BRIDGE}' >{CONFIGURATION}")])?;
+    }
+    Ok(())
+}
+
 /// Measures and prints.
 pub(crate) fn run(bed: &mut Bed) -> Result<()> {
     let mut memory = Vec::new();
@@ -30,17 +76,7 @@ pub(crate) fn run(bed: &mut Bed) -> Result<()> {
     }
     bed.apply(&[json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})])?;
     let ours = starts(bed)?;
-    for node in &bed.nodes {
-        for plugin in ["bridge", "host-local", "portmap"] {
-            let from = format!("/usr/lib/cni/{plugin}");
-            node.machine
-                .must("cp", &[&from, &format!("/opt/cni/bin/{plugin}")])
-                .context("the reference plugins")?;
-        }
-        // The first in the order of names is taken.
-        let script = format!("printf '%s' '{BRIDGE}' >/etc/cni/net.d/00-bridge.conflist");
-        node.machine.must("sh", &["-c", &script])?;
-    }
+    put_reference(bed)?;
     std::thread::sleep(Duration::from_secs(10));
     let theirs = starts(bed)?;
     println!("e2e: start of a pod's sandbox, {PODS} pods at once on {} nodes: p50, p99", bed.nodes.len());

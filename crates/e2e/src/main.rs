@@ -65,7 +65,7 @@ fn run() -> Result<()> {
         ["components"] => with_components(&settings, Components::ApiServer),
         ["components", "v3"] => with_components(&settings, Components::V3Definitions),
         ["up"] => with_bed(&settings, &[], look_around),
-        ["figures"] => with_bed(&settings, &[], figures::run),
+        ["figures"] => with_prepared_bed(&settings, &[], figures::reference, figures::run),
         ["suite"] => run_suite(&settings, &Choice::Part),
         ["suite", "all"] => run_suite(&settings, &Choice::All),
         ["suite", expression] => run_suite(&settings, &Choice::Named((*expression).to_owned())),

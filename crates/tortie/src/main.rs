@@ -219,8 +219,14 @@ struct HealthArguments {
     #[arg(long, default_value = "localhost")]
     host: String,
     /// Port to check.
-    #[arg(long)]
-    port: u16,
+    #[arg(long, required_unless_present_any = ["ready", "live"])]
+    port: Option<u16>,
+    /// Ask Goldmane whether it is ready, where HEALTH_PORT says, as images up to Calico v3.32 are asked.
+    #[arg(long, conflicts_with_all = ["port", "check", "live"])]
+    ready: bool,
+    /// Ask Goldmane in the same way whether it lives.
+    #[arg(long, conflicts_with_all = ["port", "check"])]
+    live: bool,
     /// Check type: readiness or liveness.
     #[arg(long = "type", default_value = "readiness", value_parser = ["readiness", "liveness"])]
     check: String,
@@ -409,8 +415,18 @@ fn install() -> Result<ExitCode> {
 }
 
 fn health(arguments: &HealthArguments) -> Result<ExitCode> {
+    let (port, check) = match arguments.port {
+        Some(port) => (port, arguments.check.as_str()),
+        None => {
+            let settings = goldmane::settings::Settings::read(&daemon::SystemEnvironment)?;
+            if !settings.health_enabled {
+                return Ok(ExitCode::SUCCESS);
+            }
+            (settings.health_port, if arguments.live { "liveness" } else { "readiness" })
+        }
+    };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let probe = ::node::health::probe(&arguments.host, arguments.port, &arguments.check, arguments.timeout);
+    let probe = ::node::health::probe(&arguments.host, port, check, arguments.timeout);
     match runtime.block_on(probe) {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(reason) => bail!("health check failed: {reason}"),

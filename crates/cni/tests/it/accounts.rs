@@ -81,3 +81,24 @@ async fn pods_and_machines_with_the_two_accounts_of_the_manifests() -> Result<()
     agent.kill()?;
     world.assert_bare().await
 }
+
+/// In Calico's policy-only manifest the plugin's account may not even look at ClusterInformation; addresses are host-local's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pod_with_the_account_of_the_policy_only_manifest() -> Result<()> {
+    let mut world = World::start().await?;
+    let rules = [
+        json!({"apiGroups": [""], "resources": ["pods", "nodes", "namespaces"], "verbs": ["get"]}),
+        json!({"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]}),
+    ];
+    world.node.settings["kubernetes"]["kubeconfig"] = json!(world.api.account("policy-only", &rules)?);
+    let data = world.node.root().join("host-local");
+    let local = json!({
+        "agent_socket": "none",
+        "ipam": {"type": "host-local", "subnet": "10.99.0.0/24", "dataDir": data},
+    });
+    let pod = world.pod("web", "w1", &json!({}))?;
+    let address = address_of(&world.node.add(&pod, local.clone())?)?;
+    ensure!(address.to_string().starts_with("10.99.0."), "{address}");
+    world.node.del(&pod, local)?;
+    world.assert_bare().await
+}

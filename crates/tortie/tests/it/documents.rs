@@ -145,3 +145,37 @@ fn the_commands_of_the_guides_work() {
     // What somebody else installed is not ours to remove.
     place.sh("! tortie uninstall --yes; kubectl delete --ignore-not-found -f theirs.yaml; tortie uninstall --delete-data --yes");
 }
+
+/// What a test cannot run as it stands (it is about a host, or images of a registry) is at least what the program takes: each
+/// command line, with `--help` behind it, which is answered only if everything before it is known.
+#[test]
+fn other_commands_of_the_guides_are_known() {
+    let mut count = 0;
+    for page in
+        ["install.md", "migrate.md", "operations.md", "hosts.md", "upgrade.md", "whisker.md", "flows.md"]
+    {
+        let text = std::fs::read_to_string(root().join("docs").join(page)).unwrap();
+        let blocks = text.split("\n```").skip(1).step_by(2).filter(|block| !block.starts_with("sh run"));
+        for line in blocks.flat_map(|block| block.lines().skip(1)) {
+            let line = line.trim_start_matches("$ ").split(" #").next().unwrap_or_default();
+            let line = line.split(['|', '>', '<']).next().unwrap_or_default();
+            let words: Vec<&str> = line.split_whitespace().skip_while(|word| word.contains('=')).collect();
+            let (Some(&program), Some(rest)) = (words.first(), words.get(1..)) else { continue };
+            let command = match program {
+                "tortie" => &[][..],
+                "calicoctl" => &["ctl"],
+                _ => continue,
+            };
+            let output = Command::new(env!("CARGO_BIN_EXE_tortie"))
+                .args(command)
+                .args(rest)
+                .arg("--help")
+                .stdin(Stdio::null())
+                .output()
+                .unwrap();
+            assert!(output.status.success(), "{page}: {line}: {}", String::from_utf8_lossy(&output.stderr));
+            count += 1;
+        }
+    }
+    assert!(count >= 10, "{count} commands were found");
+}

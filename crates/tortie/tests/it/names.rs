@@ -36,6 +36,16 @@ fn probes_of_both_generations_fail_and_say_why() {
     }
     let output = started_as("calico", &["health", "--port", &port, "--host", "127.0.0.1"], &[]);
     assert!(!output.status.success() && text(&output.stderr).contains("health check failed"), "{output:?}");
+    // Goldmane's, in images of old.
+    for question in ["-ready", "-live"] {
+        let output = started_as("health", &[question], &[("HEALTH_PORT", &port)]);
+        assert!(
+            !output.status.success() && text(&output.stderr).contains("health check failed"),
+            "{output:?}"
+        );
+        let output = started_as("health", &[question], &[("HEALTH_ENABLED", "false")]);
+        assert!(output.status.success(), "{output:?}");
+    }
 }
 
 #[test]

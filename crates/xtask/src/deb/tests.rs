@@ -78,3 +78,95 @@ fn units_start_what_the_package_has() {
         assert!(text.contains("\nNoNewPrivileges=true\n"), "{from}");
     }
 }
+
+/// The sections of the specification for rpm, by their names, with its macros put in.
+fn specification() -> std::collections::BTreeMap<String, Vec<String>> {
+    let text = std::fs::read_to_string(root().join("deploy/rpm/tortie.spec")).unwrap();
+    let mut macros = vec![("buildroot".to_owned(), String::new()), ("_sourcedir".to_owned(), String::new())];
+    let mut sections = std::collections::BTreeMap::new();
+    let mut section = "preamble".to_owned();
+    for line in text.lines() {
+        if let Some((name, value)) = line.strip_prefix("%global ").and_then(|rest| rest.split_once(' ')) {
+            macros.push((name.to_owned(), value.to_owned()));
+            continue;
+        }
+        let word = line.strip_prefix('%').unwrap_or_default();
+        if ["description", "install", "post", "preun", "postun", "files"].contains(&word) {
+            section = word.to_owned();
+            continue;
+        }
+        let put_in = macros
+            .iter()
+            .fold(line.to_owned(), |line, (name, value)| line.replace(&format!("%{{{name}}}"), value));
+        sections.entry(section.clone()).or_insert_with(Vec::new).push(put_in);
+    }
+    sections
+}
+
+/// The specification for rpm puts the same files to the same places as the Debian package, and lists them all. There is no
+/// rpmbuild here: its `%install` is run by a shell, with an empty folder as the root.
+#[test]
+fn the_specification_for_rpm_has_the_same_files() {
+    let sections = specification();
+    let preamble = sections["preamble"].join("\n");
+    assert!(preamble.contains(&format!("\nVersion:        {}\n", env!("CARGO_PKG_VERSION"))), "{preamble}");
+    for scriptlet in ["install", "post", "preun", "postun"] {
+        let script = sections[scriptlet].join("\n");
+        assert!(!script.contains("%{"), "a macro that nobody defines: {script}");
+        let output = Command::new("sh").args(["-n", "-c", &script]).output().unwrap();
+        assert!(output.status.success(), "{scriptlet}: {output:?}");
+    }
+    let scratch = Scratch::new("rpm");
+    let (source, built) = (scratch.0.join("source"), scratch.0.join("built"));
+    std::fs::create_dir_all(source.join("dist")).unwrap();
+    std::fs::write(source.join("dist/tortie"), "program").unwrap();
+    for name in ["deploy", "LICENSE"] {
+        std::os::unix::fs::symlink(root().join(name), source.join(name)).unwrap();
+    }
+    let text = std::fs::read_to_string(root().join("deploy/rpm/tortie.spec")).unwrap();
+    let units = sections["preun"].join(" ");
+    let units: Vec<&str> = units.split_whitespace().filter(|word| word.ends_with(".service")).collect();
+    let install = text.split("%install\n").nth(1).unwrap().split("\n%post\n").next().unwrap();
+    let install = install
+        .replace("%{_sourcedir}", &source.display().to_string())
+        .replace("%{buildroot}", &built.display().to_string())
+        .replace("%{units}", &units.join(" "));
+    let output = Command::new("sh").args(["-e", "-c", &install]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+
+    let mut found = Vec::new();
+    list(&built, &built, &mut found);
+    found.sort();
+    let mut expected: Vec<String> = FILES.iter().map(|(_, to)| format!("/{to}")).collect();
+    expected.extend(super::LINKS.iter().map(|link| format!("/usr/bin/{link}")));
+    expected.push("/usr/bin/tortie".to_owned());
+    // Where each family of systems keeps licences.
+    let licence = expected.iter_mut().find(|path| path.ends_with("/copyright")).unwrap();
+    *licence = "/usr/share/licenses/tortie/LICENSE".to_owned();
+    expected.sort();
+    assert_eq!(found, expected);
+
+    let listed: Vec<&str> =
+        sections["files"].iter().filter_map(|line| line.split_whitespace().last()).collect();
+    for path in &found {
+        let is_listed = listed.iter().any(|pattern| match pattern.split_once('*') {
+            Some((before, after)) => path.starts_with(before) && path.ends_with(after),
+            None => path == pattern,
+        });
+        assert!(is_listed, "{path} is not among %files");
+    }
+    for unit in units {
+        assert!(built.join("usr/lib/systemd/system").join(unit).is_file(), "{unit}");
+    }
+}
+
+fn list(root: &Path, folder: &Path, found: &mut Vec<String>) {
+    for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        let path = entry.path();
+        if entry.file_type().unwrap().is_dir() {
+            list(root, &path, found);
+        } else {
+            found.push(format!("/{}", path.strip_prefix(root).unwrap().display()));
+        }
+    }
+}
