@@ -1,12 +1,13 @@
 //! Repository chores that are checked or done the same way by people and by CI.
 //!
-//! `cargo xtask tidy` checks rules no compiler knows; `generate` writes the generated files; `test` runs all tests and
-//! prints one count; `bench` runs all benchmarks and records them; `plots` draws the recorded figures again; `dependencies`
-//! checks licences and advisories; `image` writes container images, `deb` a Debian package. It refuses to install anything: `make setup` does.
+//! `cargo xtask tidy` checks rules no compiler knows; `generate` writes the generated files; `bpf` compiles the programs
+//! of the eBPF dataplane; `test` runs all tests and prints one count; `bench` runs all benchmarks and records them; `plots`
+//! draws the recorded figures again; `dependencies` checks licences and advisories; `image` writes container images, `deb` a Debian package. It refuses to install anything: `make setup` does.
 
 #![expect(clippy::print_stdout, reason = "a command line program that talks to people")]
 
 mod bench;
+mod bpf;
 mod deb;
 mod dependencies;
 mod deploy;
@@ -43,6 +44,7 @@ fn run() -> Result<()> {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["tidy"] => tidy::run(&root),
         ["generate"] => generate::run(&root),
+        ["bpf"] => bpf::run(&root),
         ["test", rest @ ..] => test::run(&root, rest),
         ["bench", rest @ ..] => bench::run(&root, rest),
         ["dependencies"] => dependencies::run(&root),
@@ -51,7 +53,7 @@ fn run() -> Result<()> {
         ["deb", rest @ ..] => deb::run(&root, rest),
         other => {
             bail!(
-                "unknown chore {other:?}; known are: tidy, generate, test, bench, plots, dependencies, image, deb"
+                "unknown chore {other:?}; known are: tidy, generate, bpf, test, bench, plots, dependencies, image, deb"
             )
         }
     }

@@ -1,6 +1,6 @@
 //! Rules of the house that no compiler checks, over the files git knows.
 
-use crate::{dependencies, generate, layers, links, page, programs, surface, words};
+use crate::{bpf, dependencies, generate, layers, links, page, programs, surface, words};
 use anyhow::{Context, Result, bail};
 use std::path::Path;
 use std::process::Command;
@@ -11,6 +11,17 @@ const LONGEST_FILE: usize = 900;
 /// Words that mean unfinished work, split so that this file does not contain them.
 const UNFINISHED: [&str; 3] =
     [concat!("todo", "!("), concat!("unimplemented", "!("), concat!("#[", "ignore")];
+
+/// The files with unsafe code.
+const UNSAFE: [&str; 4] = [
+    "crates/bpf/src/system.rs",
+    "crates/netlink/src/discovery/link_address.rs",
+    "crates/netlink/src/session_options.rs",
+    "crates/telemetry/src/memory.rs",
+];
+
+/// The lint that keeps it out of all others, split so that this file does not contain it.
+const UNSAFE_LINT: &str = concat!("unsafe", "_code");
 
 /// Checks everything and reports all problems at once.
 pub(crate) fn run(root: &Path) -> Result<()> {
@@ -25,6 +36,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     problems.extend(module_style(&files));
     problems.extend(doubles(root, &files));
     problems.extend(page::check(root)?);
+    problems.extend(bpf::check(root)?);
     let mut checked = 0_usize;
     for name in files.iter().filter(|name| name.ends_with(".rs")) {
         let Ok(text) = std::fs::read_to_string(root.join(name)) else { continue };
@@ -97,6 +109,9 @@ fn check_source(name: &str, text: &str) -> Vec<String> {
     if words::is_production(name) && has_untyped_value(words::without_tests(text)) {
         problems.push(format!("{name}: a value of any type: use an enum, or a type parameter"));
     }
+    if name.contains("/src/") && text.contains(UNSAFE_LINT) && !UNSAFE.contains(&name) {
+        problems.push(format!("{name}: unsafe code is only in {UNSAFE:?}"));
+    }
     for word in UNFINISHED {
         for (number, line) in text.lines().enumerate() {
             if line.contains(word) && !line.trim_start().starts_with("//") {
@@ -125,6 +140,13 @@ fn has_untyped_value(code: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn unsafe_code_is_found_outside_its_files() {
+        let text = format!("//! Header.\n#[expect({UNSAFE_LINT}, reason = \"none\")]\n");
+        assert_eq!(check_source("crates/api/src/lib.rs", &text).len(), 1);
+        assert!(check_source(UNSAFE[0], &text).is_empty());
+    }
 
     #[test]
     fn values_of_any_type_are_found() {

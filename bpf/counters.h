@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
+/* Counters of interfaces and of rules. Their places and bytes are those that Calico's tool prints. */
+#ifndef COUNTERS_H
+#define COUNTERS_H
+
+#include "packet.h"
+
+enum reason {
+	REASON_TOTAL = 0,
+	REASON_FAILSAFE = 1,
+	REASON_ALLOWED = 2,
+	REASON_BYPASS = 3,
+	REASON_DENIED = 4,
+	REASON_SHORT = 5,
+	REASON_MALFORMED = 8,
+	REASON_SOURCE = 11,
+	REASON_NO_ROUTE = 12,
+	REASON_BLACKHOLE = 13,
+	REASON_NOT_TRACKED = 16,
+	REASON_FRAGMENT = 22,
+	REASONS = 27,
+};
+
+struct counter_key {
+	u32 ifindex;
+	u32 hook; /* 0 coming in, 1 leaving */
+};
+
+struct counters {
+	u64 counts[REASONS];
+};
+ASSERT_SIZE(struct counters, 216);
+
+MAP(cali_counters6, MAP_PERCPU_HASH, struct counter_key, struct counters, 20000, 0);
+MAP(cali_rule_ctrs2, MAP_PERCPU_HASH, u64, u64, 10000, 0);
+
+/* An interface whose counters were not made is not counted. */
+INLINE void count(struct __sk_buff *buffer, enum reason reason)
+{
+	struct counter_key key = {.ifindex = buffer->ifindex, .hook = settings.is_leaving};
+	struct counters *counters = map_lookup(&cali_counters6, &key);
+	if (counters)
+		counters->counts[reason]++;
+}
+
+INLINE int drop(struct __sk_buff *buffer, enum reason reason)
+{
+	count(buffer, reason);
+	return TC_DROP;
+}
+
+INLINE void count_rule(u64 id)
+{
+	u64 *counter = map_lookup(&cali_rule_ctrs2, &id);
+	if (counter) {
+		(*counter)++;
+	} else {
+		u64 first = 1;
+		map_update(&cali_rule_ctrs2, &id, &first, NO_EXIST);
+	}
+}
+
+#endif

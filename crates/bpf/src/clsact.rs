@@ -1,0 +1,185 @@
+//! Attachments at traffic control for kernels without tcx: a filter of kind `bpf` in the discipline `clsact`.
+//!
+//! Unlike a [`Link`](crate::Link) they stay when the process ends. It refuses to remove the discipline: others may have
+//! filters there.
+
+use crate::error::Result;
+use crate::program::Program;
+use netlink::wire::{Attribute, Writer, attributes, header_u32, split_header};
+use netlink::{Connection, Errno, Request};
+use std::os::fd::{AsFd as _, AsRawFd as _};
+
+const ROUTE_PROTOCOL: isize = 0;
+const NEW_QUEUE: u16 = 36;
+const NEW_FILTER: u16 = 44;
+const DELETE_FILTER: u16 = 45;
+const GET_FILTER: u16 = 46;
+const EXCLUSIVE: u16 = 0x200;
+const CREATE: u16 = 0x400;
+const KIND: u16 = 1;
+const OPTIONS: u16 = 2;
+const BPF_DESCRIPTOR: u16 = 6;
+const BPF_NAME: u16 = 7;
+const BPF_FLAGS: u16 = 8;
+const BPF_PROGRAM_ID: u16 = 11;
+/// What the program returns is the verdict.
+const DIRECT: u32 = 1;
+const CLSACT_HANDLE: u32 = 0xffff_0000;
+const CLSACT_PARENT: u32 = 0xffff_fff1;
+/// Every protocol, in network order.
+const ALL_PROTOCOLS: u16 = 3_u16.to_be();
+/// Our filter among those of its priority.
+const HANDLE: u32 = 1;
+
+/// Which packets of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Those that come in.
+    Ingress,
+    /// Those that leave.
+    Egress,
+}
+
+impl Direction {
+    fn place(self) -> u32 {
+        match self {
+            Self::Ingress => 0xffff_fff2,
+            Self::Egress => 0xffff_fff3,
+        }
+    }
+}
+
+/// A filter that runs a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Filter {
+    /// Its place among the device's filters; the lowest comes first.
+    pub priority: u16,
+    /// Its number within the priority.
+    pub handle: u32,
+    /// The name that it was given.
+    pub name: String,
+    /// The number of its program.
+    pub program: u32,
+}
+
+/// The attachments of one network namespace.
+#[derive(Debug)]
+pub struct Filters {
+    connection: Connection,
+}
+
+impl Filters {
+    /// Those of the network namespace of this thread.
+    ///
+    /// # Errors
+    /// When the kernel gives no socket.
+    pub fn open() -> Result<Self> {
+        Ok(Self { connection: Connection::open(ROUTE_PROTOCOL)? })
+    }
+
+    /// Attaches a program at a priority, in the place of the one that we had there. No packet passes between the two.
+    ///
+    /// # Errors
+    /// When the kernel refuses: `ingress` is on the device in the place of `clsact`, say.
+    pub fn attach(
+        &mut self,
+        device: u32,
+        direction: Direction,
+        priority: u16,
+        program: &Program,
+    ) -> Result<()> {
+        let mut writer = Writer::new(&header(device, CLSACT_HANDLE, CLSACT_PARENT, 0));
+        writer.text(KIND, "clsact");
+        let discipline =
+            Request { message_type: NEW_QUEUE, flags: CREATE | EXCLUSIVE, payload: writer.finish() };
+        let mut writer = Writer::new(&header(device, HANDLE, direction.place(), filter_info(priority)));
+        writer.text(KIND, "bpf").nested_plain(OPTIONS, |options| {
+            options
+                .u32(BPF_DESCRIPTOR, program.as_fd().as_raw_fd().cast_unsigned())
+                .text(BPF_NAME, program.name())
+                .u32(BPF_FLAGS, DIRECT);
+        });
+        let filter = Request { message_type: NEW_FILTER, flags: CREATE, payload: writer.finish() };
+        let mut answers = self.connection.exchange(&[discipline, filter])?.into_iter();
+        if let Some(answer) = answers.next()
+            && !matches!(answer.refusal, Some((Errno::EXIST, _)))
+        {
+            answer.into_result(|| format!("make the place for programs on device {device}"))?;
+        }
+        for answer in answers {
+            answer.into_result(|| format!("attach program {} to device {device}", program.name()))?;
+        }
+        Ok(())
+    }
+
+    /// Removes our filter of a priority; whether it was there.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn detach(&mut self, device: u32, direction: Direction, priority: u16) -> Result<bool> {
+        let mut writer = Writer::new(&header(device, HANDLE, direction.place(), filter_info(priority)));
+        writer.text(KIND, "bpf");
+        let request = Request { message_type: DELETE_FILTER, flags: 0, payload: writer.finish() };
+        for answer in self.connection.exchange(&[request])? {
+            if matches!(answer.refusal, Some((Errno::NOENT | Errno::INVAL, _))) {
+                return Ok(false);
+            }
+            answer
+                .into_result(|| format!("detach the program of priority {priority} from device {device}"))?;
+        }
+        Ok(true)
+    }
+
+    /// The programs on a device, ours and others'.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn list(&mut self, device: u32, direction: Direction) -> Result<Vec<Filter>> {
+        let payload = header(device, 0, direction.place(), 0).to_vec();
+        let request = Request { message_type: GET_FILTER, flags: 0, payload };
+        let what = format!("list the programs of device {device}");
+        let list = self.connection.dump(&what, &request, |kind, payload| {
+            (kind == NEW_FILTER).then(|| read_filter(payload)).flatten()
+        });
+        match list {
+            // A device without the discipline.
+            Err(error) if error.errno() == Some(Errno::INVAL) => Ok(Vec::new()),
+            list => Ok(list?),
+        }
+    }
+}
+
+/// `struct tcmsg`.
+fn header(device: u32, handle: u32, parent: u32, info: u32) -> [u8; 20] {
+    let mut header = [0; 20];
+    for (place, value) in [(4, device), (8, handle), (12, parent), (16, info)] {
+        header[place..place + 4].copy_from_slice(&value.to_ne_bytes());
+    }
+    header
+}
+
+fn filter_info(priority: u16) -> u32 {
+    u32::from(priority) << 16 | u32::from(ALL_PROTOCOLS)
+}
+
+/// A filter of kind `bpf` that has a program; the kernel also tells of the place that it made for it.
+fn read_filter(payload: &[u8]) -> Option<Filter> {
+    let (header, rest) = split_header::<20>(payload)?;
+    let mut options = None;
+    let mut is_bpf = false;
+    for attribute in attributes(rest) {
+        match attribute.number {
+            KIND => is_bpf = attribute.str() == Some("bpf"),
+            OPTIONS => options = Some(attribute),
+            _ => {}
+        }
+    }
+    let options: Attribute<'_> = options.filter(|_| is_bpf)?;
+    let find = |number: u16| options.attributes().find(|attribute| attribute.number == number);
+    Some(Filter {
+        priority: u16::try_from(header_u32(header, 16) >> 16).unwrap_or_default(),
+        handle: header_u32(header, 8),
+        name: find(BPF_NAME).and_then(|name| name.text()).unwrap_or_default(),
+        program: find(BPF_PROGRAM_ID).and_then(|id| id.u32())?,
+    })
+}

@@ -1,0 +1,125 @@
+//! The programs of interfaces: their object files, the constants that make one program fit one kind of interface, and the
+//! array that leads from one to the next.
+
+use crate::error::Result;
+use crate::map::Map;
+use crate::object::{Loaded, Object};
+use crate::table::{Layout, ProgramArray};
+use std::collections::BTreeMap;
+
+/// The program that is attached.
+pub const ENTRY: &str = "cali_tc_main";
+
+/// Programs that others call by number, in order; `enum program` of `bpf/tc.c`.
+const CALLED: [&str; 1] = ["cali_tc_policy"];
+
+/// The object file for an IP version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl Version {
+    /// The name of the file under `bpf/objects`.
+    #[must_use]
+    pub fn file(self) -> &'static str {
+        match self {
+            Self::V4 => "tc_v4.o",
+            Self::V6 => "tc_v6.o",
+        }
+    }
+
+    /// The object, as it is part of this program.
+    ///
+    /// # Errors
+    /// When this program was built from a broken one.
+    pub fn object(self) -> Result<Object> {
+        let bytes: &[u8] = match self {
+            Self::V4 => include_bytes!("../../../bpf/objects/tc_v4.o"),
+            Self::V6 => include_bytes!("../../../bpf/objects/tc_v6.o"),
+        };
+        Object::parse(self.file(), bytes)
+    }
+}
+
+/// What kind of interface a program is for; `struct settings` of `bpf/packet.h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// A workload's; else the host's, or a tunnel.
+    pub is_workload: bool,
+    /// Packets leave the host's namespace here; else they come in.
+    pub is_leaving: bool,
+    /// Frames have no Ethernet header.
+    pub is_layer_3: bool,
+    /// A program for the other IP version is attached beside this one, and judges its packets.
+    pub has_both: bool,
+    /// Packets need a source that `cali_v4_routes` has as a workload's of this interface.
+    pub checks_source: bool,
+}
+
+impl Layout for Interface {
+    const SIZE: usize = 20;
+
+    fn write(&self, to: &mut [u8]) {
+        let fields = [
+            u32::from(self.is_workload),
+            u32::from(self.is_leaving),
+            if self.is_layer_3 { 0 } else { 14 },
+            u32::from(self.has_both),
+            u32::from(self.checks_source),
+        ];
+        for (place, field) in to.chunks_exact_mut(4).zip(fields) {
+            place.copy_from_slice(&field.to_ne_bytes());
+        }
+    }
+
+    fn read(from: &[u8]) -> Self {
+        let field = |place: usize| u32::read(&from[place * 4..place * 4 + 4]);
+        Self {
+            is_workload: field(0) != 0,
+            is_leaving: field(1) != 0,
+            is_layer_3: field(2) == 0,
+            has_both: field(3) != 0,
+            checks_source: field(4) != 0,
+        }
+    }
+}
+
+impl Interface {
+    /// Loads an object for this kind of interface; its programs find each other.
+    ///
+    /// # Errors
+    /// When the kernel refuses something. Then nothing stays.
+    pub fn load(&self, mut object: Object, shared: &BTreeMap<&str, &Map>) -> Result<Loaded> {
+        object.set_constant("settings", &self.bytes())?;
+        // An array of one's own: those of another kind of interface have other programs.
+        let loaded = object.load(shared)?;
+        let programs = ProgramArray::new(loaded.map("cali_programs")?)?;
+        for (number, name) in (0..).zip(CALLED) {
+            programs.set(number, loaded.program(name)?)?;
+        }
+        Ok(loaded)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn constants_have_the_places_of_the_c_structure() {
+        let interface = Interface {
+            is_workload: true,
+            is_leaving: false,
+            is_layer_3: false,
+            has_both: true,
+            checks_source: true,
+        };
+        let bytes = interface.bytes();
+        assert_eq!([bytes[0], bytes[4], bytes[8], bytes[12], bytes[16]], [1, 0, 14, 1, 1]);
+        assert_eq!(Interface::read(&bytes), interface);
+    }
+}

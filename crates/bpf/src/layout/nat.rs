@@ -1,0 +1,289 @@
+//! `cali_v4_nat_fe3`, `…_nat_be`, `…_mglv2`, `…_nat_aff`, `…_srmsg`, `…_ct_nats` and those of IPv6: services.
+
+use super::{Family, From, To};
+use crate::table::Layout;
+
+/// An address of a service, and whose packets it takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FrontendKey<F: Family> {
+    /// Bits of the source's address that must match: the rest of the key always must.
+    pub source_bits: u32,
+    /// The service's address.
+    pub address: F::Address,
+    /// Its port.
+    pub port: u16,
+    /// Its protocol.
+    pub protocol: u8,
+    /// The source's network.
+    pub source: F::Address,
+}
+
+impl<F: Family> FrontendKey<F> {
+    /// Bits before the source's address.
+    #[expect(clippy::cast_possible_truncation, reason = "4 or 16")]
+    const FIXED: u32 = 8 * (F::WIDTH as u32 + 3);
+}
+
+impl<F: Family> Layout for FrontendKey<F> {
+    const SIZE: usize = 8 + 2 * F::WIDTH;
+
+    fn write(&self, to: &mut [u8]) {
+        To(to, 0)
+            .put(&(Self::FIXED + self.source_bits).to_ne_bytes())
+            .put(self.address.as_ref())
+            .put(&self.port.to_ne_bytes())
+            .put(&[self.protocol])
+            .put(self.source.as_ref());
+    }
+
+    fn read(from: &[u8]) -> Self {
+        let mut from = From(from, 0);
+        Self {
+            source_bits: from.u32().saturating_sub(Self::FIXED),
+            address: from.address::<F>(),
+            port: from.u16(),
+            protocol: from.u8(),
+            source: from.address::<F>(),
+        }
+    }
+}
+
+/// What a service does with packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Frontend {
+    /// The service's number.
+    pub id: u32,
+    /// How many backends it has; [`Self::DROP`] for sources that it does not take.
+    pub count: u32,
+    /// How many of them, the first ones, are on this node.
+    pub local: u32,
+    /// Seconds that a client stays with its backend; 0 for none.
+    pub affinity: u32,
+    /// 1 external traffic stays on the node, 2 internal does, 4 not translated, 8 Maglev.
+    pub flags: u32,
+}
+
+impl Frontend {
+    /// The count of one that drops.
+    pub const DROP: u32 = u32::MAX;
+}
+
+impl Layout for Frontend {
+    const SIZE: usize = 20;
+
+    fn write(&self, to: &mut [u8]) {
+        let mut to = To(to, 0);
+        for field in [self.id, self.count, self.local, self.affinity, self.flags] {
+            to.put(&field.to_ne_bytes());
+        }
+    }
+
+    fn read(from: &[u8]) -> Self {
+        let mut from = From(from, 0);
+        let mut next = || from.u32();
+        Self { id: next(), count: next(), local: next(), affinity: next(), flags: next() }
+    }
+}
+
+/// A service's backend by its number, also in Maglev's table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BackendKey {
+    /// The service's number.
+    pub id: u32,
+    /// The backend's.
+    pub ordinal: u32,
+}
+
+impl Layout for BackendKey {
+    const SIZE: usize = 8;
+
+    fn write(&self, to: &mut [u8]) {
+        To(to, 0).put(&self.id.to_ne_bytes()).put(&self.ordinal.to_ne_bytes());
+    }
+
+    fn read(from: &[u8]) -> Self {
+        let mut from = From(from, 0);
+        Self { id: from.u32(), ordinal: from.u32() }
+    }
+}
+
+/// Where a backend is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Backend<F: Family> {
+    /// Its address.
+    pub address: F::Address,
+    /// Its port.
+    pub port: u16,
+}
+
+impl<F: Family> Layout for Backend<F> {
+    const SIZE: usize = F::WIDTH + 4;
+
+    fn write(&self, to: &mut [u8]) {
+        To(to, 0).put(self.address.as_ref()).put(&self.port.to_ne_bytes());
+    }
+
+    fn read(from: &[u8]) -> Self {
+        let mut from = From(from, 0);
+        Self { address: from.address::<F>(), port: from.u16() }
+    }
+}
+
+/// A client of a service that stays with its backend.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AffinityKey<F: Family> {
+    /// The service's address.
+    pub address: F::Address,
+    /// Its port.
+    pub port: u16,
+    /// Its protocol.
+    pub protocol: u8,
+    /// The client.
+    pub client: F::Address,
+}
+
+impl<F: Family> Layout for AffinityKey<F> {
+    const SIZE: usize = 8 + 2 * F::WIDTH;
+
+    fn write(&self, to: &mut [u8]) {
+        To(to, 0)
+            .put(self.address.as_ref())
+            .put(&self.port.to_ne_bytes())
+            .put(&[self.protocol])
+            .skip(1)
+            .put(self.client.as_ref());
+    }
+
+    fn read(from: &[u8]) -> Self {
+        let mut from = From(from, 0);
+        let (address, port, protocol) = (from.address::<F>(), from.u16(), from.u8());
+        Self { address, port, protocol, client: from.skip(1).address::<F>() }
+    }
+}
+
+/// The backend, and since when.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Affinity<F: Family> {
+    /// Where it is.
+    pub backend: Backend<F>,
+    /// When, in nanoseconds of the clock that only goes forward.
+    pub since: u64,
+}
+
+impl<F: Family> Layout for Affinity<F> {
+    const SIZE: usize = Backend::<F>::SIZE.next_multiple_of(8) + 8;
+
+    fn write(&self, to: &mut [u8]) {
+        let gap = Self::SIZE - 8 - Backend::<F>::SIZE;
+        To(to, 0).put(&self.backend.bytes()).skip(gap).put(&self.since.to_ne_bytes());
+    }
+
+    fn read(from: &[u8]) -> Self {
+        Self { backend: Backend::read(&from[..Backend::<F>::SIZE]), since: From(from, Self::SIZE - 8).u64() }
+    }
+}
+
+/// A socket and a backend that it was given in the place of a service; `…_srmsg` has it without the protocol.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SocketKey<F: Family, const WITH_PROTOCOL: bool> {
+    /// The socket.
+    pub cookie: u64,
+    /// The backend's address.
+    pub address: F::Address,
+    /// Its port, as `bpf_sock_addr` has it: network order in 32 bits.
+    pub port: u32,
+    /// The protocol; 0 in `…_srmsg`.
+    pub protocol: u8,
+}
+
+impl<F: Family, const WITH_PROTOCOL: bool> Layout for SocketKey<F, WITH_PROTOCOL> {
+    const SIZE: usize = (12 + F::WIDTH + WITH_PROTOCOL as usize).next_multiple_of(8);
+
+    fn write(&self, to: &mut [u8]) {
+        let mut to = To(to, 0);
+        to.put(&self.cookie.to_ne_bytes()).put(self.address.as_ref()).put(&self.port.to_ne_bytes());
+        if WITH_PROTOCOL {
+            to.put(&[self.protocol]);
+        }
+    }
+
+    fn read(from: &[u8]) -> Self {
+        let mut from = From(from, 0);
+        let (cookie, address, port) = (from.u64(), from.address::<F>(), from.u32());
+        Self { cookie, address, port, protocol: if WITH_PROTOCOL { from.u8() } else { 0 } }
+    }
+}
+
+/// The service that a socket asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SocketService<F: Family> {
+    /// Its address.
+    pub address: F::Address,
+    /// Its port, as `bpf_sock_addr` has it.
+    pub port: u32,
+}
+
+impl<F: Family> Layout for SocketService<F> {
+    const SIZE: usize = F::WIDTH + 4;
+
+    fn write(&self, to: &mut [u8]) {
+        To(to, 0).put(self.address.as_ref()).put(&self.port.to_ne_bytes());
+    }
+
+    fn read(from: &[u8]) -> Self {
+        let mut from = From(from, 0);
+        Self { address: from.address::<F>(), port: from.u32() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{V4, V6};
+    use super::*;
+
+    #[test]
+    fn sizes_are_calicos() {
+        assert_eq!((FrontendKey::<V4>::SIZE, FrontendKey::<V6>::SIZE, Frontend::SIZE), (16, 40, 20));
+        assert_eq!((BackendKey::SIZE, Backend::<V4>::SIZE, Backend::<V6>::SIZE), (8, 8, 20));
+        assert_eq!((AffinityKey::<V4>::SIZE, AffinityKey::<V6>::SIZE), (16, 40));
+        assert_eq!((Affinity::<V4>::SIZE, Affinity::<V6>::SIZE), (16, 32));
+        assert_eq!((SocketKey::<V4, false>::SIZE, SocketKey::<V6, false>::SIZE), (16, 32));
+        assert_eq!((SocketKey::<V4, true>::SIZE, SocketKey::<V6, true>::SIZE), (24, 32));
+        assert_eq!((SocketService::<V4>::SIZE, SocketService::<V6>::SIZE), (8, 20));
+    }
+
+    #[test]
+    fn every_field_is_at_its_place() {
+        let key = FrontendKey::<V4> {
+            source_bits: 24,
+            address: [10, 96, 0, 1],
+            port: 443,
+            protocol: 6,
+            source: [10, 0, 1, 0],
+        };
+        assert_eq!(key.bytes(), [80, 0, 0, 0, 10, 96, 0, 1, 0xbb, 1, 6, 10, 0, 1, 0, 0]);
+        assert_eq!(FrontendKey::read(&key.bytes()), key);
+        assert_eq!(FrontendKey::<V6>::default().bytes()[0], 152);
+        let value = Frontend { id: 1, count: Frontend::DROP, local: 2, affinity: 3, flags: 4 };
+        assert_eq!(value.bytes(), [1, 0, 0, 0, 255, 255, 255, 255, 2, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0]);
+        assert_eq!(Frontend::read(&value.bytes()), value);
+        let key = BackendKey { id: 1, ordinal: 2 };
+        assert_eq!(key.bytes(), [1, 0, 0, 0, 2, 0, 0, 0]);
+        assert_eq!(BackendKey::read(&key.bytes()), key);
+        let backend = Backend::<V4> { address: [1, 2, 3, 4], port: 0x1f90 };
+        assert_eq!(backend.bytes(), [1, 2, 3, 4, 0x90, 0x1f, 0, 0]);
+        let key = AffinityKey::<V4> { address: [1; 4], port: 2, protocol: 3, client: [4; 4] };
+        assert_eq!(key.bytes(), [1, 1, 1, 1, 2, 0, 3, 0, 4, 4, 4, 4, 0, 0, 0, 0]);
+        assert_eq!(AffinityKey::read(&key.bytes()), key);
+        let value = Affinity { backend, since: 5 };
+        assert_eq!(value.bytes(), [1, 2, 3, 4, 0x90, 0x1f, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(Affinity::read(&value.bytes()), value);
+        let wide = Affinity::<V6> { since: 6, ..Affinity::default() };
+        assert_eq!((wide.bytes()[24], Affinity::read(&wide.bytes())), (6, wide));
+        let key = SocketKey::<V4, true> { cookie: 1, address: [2; 4], port: 0x5000, protocol: 6 };
+        assert_eq!(key.bytes(), [1, 0, 0, 0, 0, 0, 0, 0, 2, 2, 2, 2, 0, 0x50, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(SocketKey::read(&key.bytes()), key);
+        let service = SocketService::<V4> { address: [1; 4], port: 0x5000 };
+        assert_eq!((service.bytes()[5], SocketService::read(&service.bytes())), (0x50, service));
+    }
+}

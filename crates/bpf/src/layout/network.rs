@@ -1,0 +1,181 @@
+//! `cali_v4_routes`, `cali_v4_fsafes2`, `cali_counters6` and those of IPv6: where addresses are, ports that always work, counters.
+
+use super::{Family, From, To};
+use crate::table::Layout;
+
+/// Bits of [`Route::flags`].
+pub mod flags {
+    /// In a pool.
+    pub const IN_POOL: u32 = 0x1;
+    /// In a pool whose addresses are hidden outside.
+    pub const NAT_OUTGOING: u32 = 0x2;
+    /// Of a workload.
+    pub const WORKLOAD: u32 = 0x4;
+    /// On this node.
+    pub const LOCAL: u32 = 0x8;
+    /// Of a node.
+    pub const HOST: u32 = 0x10;
+    /// Of a node in this one's subnet.
+    pub const SAME_SUBNET: u32 = 0x20;
+    /// Reached through a tunnel.
+    pub const TUNNELED: u32 = 0x40;
+}
+
+/// A network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RouteKey<F: Family> {
+    /// Bits that match.
+    pub bits: u32,
+    /// The address.
+    pub address: F::Address,
+}
+
+impl<F: Family> Layout for RouteKey<F> {
+    const SIZE: usize = 4 + F::WIDTH;
+
+    fn write(&self, to: &mut [u8]) {
+        To(to, 0).put(&self.bits.to_ne_bytes()).put(self.address.as_ref());
+    }
+
+    fn read(from: &[u8]) -> Self {
+        let mut from = From(from, 0);
+        Self { bits: from.u32(), address: from.address::<F>() }
+    }
+}
+
+/// Where a network's addresses are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Route<F: Family> {
+    /// [`flags`].
+    pub flags: u32,
+    /// The node; of a workload on this node its device's number, in the first four bytes.
+    pub next_hop: F::Address,
+}
+
+impl<F: Family> Layout for Route<F> {
+    const SIZE: usize = 4 + F::WIDTH;
+
+    fn write(&self, to: &mut [u8]) {
+        To(to, 0).put(&self.flags.to_ne_bytes()).put(self.next_hop.as_ref());
+    }
+
+    fn read(from: &[u8]) -> Self {
+        let mut from = From(from, 0);
+        Self { flags: from.u32(), next_hop: from.address::<F>() }
+    }
+}
+
+/// A port of this host that works whatever policy says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FailsafeKey<F: Family> {
+    /// Bits of the other side's address that match.
+    pub bits: u32,
+    /// The port.
+    pub port: u16,
+    /// The protocol.
+    pub protocol: u8,
+    /// Whether the host opens the connection.
+    pub is_out: bool,
+    /// The other side.
+    pub address: F::Address,
+}
+
+impl<F: Family> Layout for FailsafeKey<F> {
+    const SIZE: usize = 8 + F::WIDTH;
+
+    fn write(&self, to: &mut [u8]) {
+        To(to, 0)
+            .put(&(32 + self.bits).to_ne_bytes())
+            .put(&self.port.to_ne_bytes())
+            .put(&[self.protocol, u8::from(self.is_out)])
+            .put(self.address.as_ref());
+    }
+
+    fn read(from: &[u8]) -> Self {
+        let mut from = From(from, 0);
+        Self {
+            bits: from.u32().saturating_sub(32),
+            port: from.u16(),
+            protocol: from.u8(),
+            is_out: from.u8() & 1 == 1,
+            address: from.address::<F>(),
+        }
+    }
+}
+
+/// The counters of a device and a place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CounterKey {
+    /// The device's number.
+    pub device: u32,
+    /// 0 packets that come in, 1 packets that leave, 2 at the driver.
+    pub hook: u32,
+}
+
+impl Layout for CounterKey {
+    const SIZE: usize = 8;
+
+    fn write(&self, to: &mut [u8]) {
+        To(to, 0).put(&self.device.to_ne_bytes()).put(&self.hook.to_ne_bytes());
+    }
+
+    fn read(from: &[u8]) -> Self {
+        let mut from = From(from, 0);
+        Self { device: from.u32(), hook: from.u32() }
+    }
+}
+
+/// What was counted on one processor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters(pub [u64; 27]);
+
+impl Layout for Counters {
+    const SIZE: usize = 216;
+
+    fn write(&self, to: &mut [u8]) {
+        let mut to = To(to, 0);
+        for count in self.0 {
+            to.put(&count.to_ne_bytes());
+        }
+    }
+
+    fn read(from: &[u8]) -> Self {
+        let mut from = From(from, 0);
+        Self(std::array::from_fn(|_| from.u64()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{V4, V6};
+    use super::*;
+
+    #[test]
+    fn sizes_are_calicos() {
+        assert_eq!((RouteKey::<V4>::SIZE, RouteKey::<V6>::SIZE), (8, 20));
+        assert_eq!((Route::<V4>::SIZE, Route::<V6>::SIZE), (8, 20));
+        assert_eq!((FailsafeKey::<V4>::SIZE, FailsafeKey::<V6>::SIZE), (12, 24));
+        assert_eq!((CounterKey::SIZE, Counters::SIZE), (8, 216));
+    }
+
+    #[test]
+    fn every_field_is_at_its_place() {
+        let key = RouteKey::<V4> { bits: 26, address: [10, 0, 0, 64] };
+        assert_eq!(key.bytes(), [26, 0, 0, 0, 10, 0, 0, 64]);
+        assert_eq!(RouteKey::read(&key.bytes()), key);
+        let all =
+            flags::IN_POOL | flags::NAT_OUTGOING | flags::WORKLOAD | flags::SAME_SUBNET | flags::TUNNELED;
+        let route = Route::<V4> { flags: all, next_hop: [10, 0, 0, 1] };
+        assert_eq!(route.bytes(), [0x67, 0, 0, 0, 10, 0, 0, 1]);
+        assert_eq!(Route::read(&route.bytes()), route);
+        let key = FailsafeKey::<V4> { bits: 8, port: 22, protocol: 6, is_out: true, address: [10, 0, 0, 0] };
+        assert_eq!(key.bytes(), [40, 0, 0, 0, 22, 0, 6, 1, 10, 0, 0, 0]);
+        assert_eq!(FailsafeKey::read(&key.bytes()), key);
+        let key = CounterKey { device: 3, hook: 1 };
+        assert_eq!(key.bytes(), [3, 0, 0, 0, 1, 0, 0, 0]);
+        assert_eq!(CounterKey::read(&key.bytes()), key);
+        let counters = Counters(std::array::from_fn(|place| place as u64));
+        assert_eq!(counters.bytes()[26 * 8], 26);
+        assert_eq!(Counters::read(&counters.bytes()), counters);
+    }
+}

@@ -1,0 +1,128 @@
+//! Attachments that the kernel keeps for a descriptor: when the last owner goes, the attachment goes.
+
+use crate::error::{Error, Result};
+use crate::map::{path_text, pin};
+use crate::program::Program;
+use crate::system::{Attributes, Command, field, info};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+const XDP: u32 = 37;
+const TCX_INGRESS: u32 = 46;
+const TCX_EGRESS: u32 = 47;
+
+/// The system calls of a control group's processes that a program can change, as the kernel numbers them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum CgroupHook {
+    /// `connect` with IPv4.
+    Connect4 = 10,
+    /// `connect` with IPv6.
+    Connect6 = 11,
+    /// `sendmsg` of UDP with IPv4.
+    Send4 = 14,
+    /// `sendmsg` of UDP with IPv6.
+    Send6 = 15,
+    /// `recvmsg` of UDP with IPv4.
+    Receive4 = 19,
+    /// `recvmsg` of UDP with IPv6.
+    Receive6 = 20,
+}
+
+/// One attachment. It ends with this value unless it is pinned.
+#[derive(Debug)]
+pub struct Link {
+    fd: OwnedFd,
+    what: String,
+}
+
+impl AsFd for Link {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Link {
+    fn create(program: &Program, target: u32, kind: u32, what: String) -> Result<Self> {
+        let mut attributes = Attributes::new().fd(0, program.as_fd()).u32(4, target).u32(8, kind);
+        let what = format!("{} of program {}", what, program.name());
+        let fd = attributes.open(Command::LinkCreate).map_err(Error::refused(format!("make the {what}")))?;
+        Ok(Self { fd, what })
+    }
+
+    /// For packets that come in by a device, beside other programs there.
+    ///
+    /// # Errors
+    /// When the kernel refuses; `EINVAL` from one without tcx.
+    pub fn ingress(program: &Program, device: u32) -> Result<Self> {
+        Self::create(program, device, TCX_INGRESS, format!("attachment to what comes in by device {device}"))
+    }
+
+    /// For packets that leave by a device, beside other programs there.
+    ///
+    /// # Errors
+    /// When the kernel refuses; `EINVAL` from one without tcx.
+    pub fn egress(program: &Program, device: u32) -> Result<Self> {
+        Self::create(program, device, TCX_EGRESS, format!("attachment to what leaves by device {device}"))
+    }
+
+    /// At the driver of a device, or in front of the stack where the driver cannot.
+    ///
+    /// # Errors
+    /// When the kernel refuses: another program is there.
+    pub fn xdp(program: &Program, device: u32) -> Result<Self> {
+        Self::create(program, device, XDP, format!("attachment to the driver of device {device}"))
+    }
+
+    /// At a system call of the processes of a control group and those below it.
+    ///
+    /// # Errors
+    /// When the kernel refuses: the folder is none of cgroup2, or the program was loaded for another call.
+    pub fn cgroup(program: &Program, group: BorrowedFd<'_>, hook: CgroupHook) -> Result<Self> {
+        use std::os::fd::AsRawFd as _;
+        let target = group.as_raw_fd().cast_unsigned();
+        Self::create(program, target, hook as u32, format!("attachment {hook:?} to a control group"))
+    }
+
+    /// The attachment that is pinned at a path.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn open(path: &Path) -> Result<Self> {
+        let file = path_text(path)?;
+        let what = format!("attachment at {}", path.display());
+        let fd = Attributes::new()
+            .text(0, &file)
+            .open(Command::Get)
+            .map_err(Error::refused(format!("open the {what}")))?;
+        Ok(Self { fd, what })
+    }
+
+    /// Runs another program in its place; no packet passes between the two.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn replace(&self, program: &Program) -> Result<()> {
+        let mut attributes = Attributes::new().fd(0, self.as_fd()).fd(4, program.as_fd());
+        let what = format!("put program {} into the {}", program.name(), self.what);
+        attributes.call(Command::LinkUpdate).map(drop).map_err(Error::refused(what))
+    }
+
+    /// Pins it at a path of a BPF file system: it outlives this process.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn pin(&self, path: &Path) -> Result<()> {
+        pin(self.as_fd(), path, &self.what)
+    }
+
+    /// The number of its program.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn program_id(&self) -> Result<u32> {
+        let answer: [u8; 16] =
+            info(self.as_fd()).map_err(Error::refused(format!("ask about the {}", self.what)))?;
+        Ok(field(&answer, 8))
+    }
+}

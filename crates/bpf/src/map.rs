@@ -1,0 +1,510 @@
+//! Maps as the kernel has them: bytes to bytes, with the sizes checked before every call.
+
+use crate::error::{Error, Result};
+use crate::system::{Attributes, Command, field, info, text};
+use rustix::io::Errno;
+use std::collections::HashSet;
+use std::ffi::CString;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+/// Elements that are asked for at once, to begin with.
+const BATCH: usize = 4096;
+
+/// More processors than any kernel is built for.
+const MOST_PROCESSORS: usize = 8192;
+
+/// The kinds of maps that programs here use, as the kernel numbers them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Kind {
+    /// Any key; memory as elements come if so flagged.
+    Hash = 1,
+    /// Numbers from 0.
+    Array = 2,
+    /// Programs for tail calls.
+    ProgramArray = 3,
+    /// A hash with one value for each processor.
+    PerCpuHash = 5,
+    /// An array with one value for each processor.
+    PerCpuArray = 6,
+    /// A hash that forgets what was not used for long.
+    LruHash = 9,
+    /// The longest prefix wins.
+    Lpm = 11,
+    /// Events.
+    Ring = 27,
+}
+
+impl Kind {
+    pub(crate) fn from_number(number: u32) -> Option<Self> {
+        let all = [
+            Self::Hash,
+            Self::Array,
+            Self::ProgramArray,
+            Self::PerCpuHash,
+            Self::PerCpuArray,
+            Self::LruHash,
+            Self::Lpm,
+            Self::Ring,
+        ];
+        all.into_iter().find(|kind| *kind as u32 == number)
+    }
+
+    fn is_per_cpu(self) -> bool {
+        matches!(self, Self::PerCpuHash | Self::PerCpuArray)
+    }
+}
+
+/// What a map is made with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Definition {
+    /// Its name: the kernel keeps 15 bytes of it.
+    pub name: String,
+    /// Its kind.
+    pub kind: Kind,
+    /// Bytes of a key.
+    pub key: usize,
+    /// Bytes of a value, for one processor.
+    pub value: usize,
+    /// How many elements it has room for.
+    pub entries: u32,
+    /// `BPF_F_*`.
+    pub flags: u32,
+}
+
+impl Definition {
+    /// Elements take memory as they come; needed for prefixes.
+    pub const NO_PREALLOCATION: u32 = 1;
+    /// Programs cannot write it.
+    pub const READ_ONLY_FOR_PROGRAMS: u32 = 1 << 7;
+
+    fn shape(&self) -> String {
+        format!("kind {:?}, key {}, value {}, {} entries", self.kind, self.key, self.value, self.entries)
+    }
+
+    /// Whether a map with this definition can be used in the place of another.
+    pub(crate) fn fits(&self, other: &Self) -> Result<()> {
+        let same = (self.kind, self.key, self.value, self.entries)
+            == (other.kind, other.key, other.value, other.entries);
+        if same {
+            return Ok(());
+        }
+        Err(Error::Unfit { name: self.name.clone(), found: self.shape(), expected: other.shape() })
+    }
+}
+
+/// A map; it ends with its last owner: this value, a program, or a pin.
+#[derive(Debug)]
+pub struct Map {
+    fd: OwnedFd,
+    definition: Definition,
+}
+
+impl AsFd for Map {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Map {
+    /// Makes a map.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn create(definition: Definition) -> Result<Self> {
+        Self::create_with_types(definition, None)
+    }
+
+    /// Makes a map whose key and value have types in the descriptor of type information.
+    pub(crate) fn create_with_types(
+        definition: Definition,
+        types: Option<(BorrowedFd<'_>, u32, u32)>,
+    ) -> Result<Self> {
+        let mut attributes = Attributes::new()
+            .u32(0, definition.kind as u32)
+            .length(4, definition.key)
+            .length(8, definition.value)
+            .u32(12, definition.entries)
+            .u32(16, definition.flags)
+            .name(28, &definition.name);
+        if let Some((fd, key, value)) = types {
+            attributes = attributes.fd(48, fd).u32(52, key).u32(56, value);
+        }
+        let fd = attributes.open(Command::MapCreate).map_err(Error::refused(format!(
+            "make map {} ({})",
+            definition.name,
+            definition.shape()
+        )))?;
+        Ok(Self { fd, definition })
+    }
+
+    /// The map that is pinned at a path.
+    ///
+    /// # Errors
+    /// When there is none, or one of a kind that is not known here.
+    pub fn open(path: &Path) -> Result<Self> {
+        let file = path_text(path)?;
+        let fd = Attributes::new()
+            .text(0, &file)
+            .open(Command::Get)
+            .map_err(Error::refused(format!("open the map at {}", path.display())))?;
+        Self::from_fd(fd, &path.display().to_string())
+    }
+
+    /// The map of a number.
+    ///
+    /// # Errors
+    /// When there is none, or one of a kind that is not known here.
+    pub fn by_id(id: u32) -> Result<Self> {
+        let what = format!("open map number {id}");
+        let fd = Attributes::new().u32(0, id).open(Command::MapById).map_err(Error::refused(what))?;
+        Self::from_fd(fd, &format!("number {id}"))
+    }
+
+    fn from_fd(fd: OwnedFd, place: &str) -> Result<Self> {
+        let answer: [u8; 40] = info(fd.as_fd()).map_err(Error::refused(format!("ask about map {place}")))?;
+        let unfit = |found: String| Error::Unfit {
+            name: place.to_owned(),
+            found,
+            expected: "one that is known".to_owned(),
+        };
+        let kind = Kind::from_number(field(&answer, 0))
+            .ok_or_else(|| unfit(format!("kind {}", field(&answer, 0))))?;
+        let definition = Definition {
+            name: text(&answer, 24),
+            kind,
+            key: field(&answer, 8) as usize,
+            value: field(&answer, 12) as usize,
+            entries: field(&answer, 16),
+            flags: field(&answer, 20),
+        };
+        Ok(Self { fd, definition })
+    }
+
+    /// What it was made with.
+    #[must_use]
+    pub fn definition(&self) -> &Definition {
+        &self.definition
+    }
+
+    /// Its number.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn id(&self) -> Result<u32> {
+        let answer: [u8; 40] = info(self.as_fd()).map_err(self.refused("ask about"))?;
+        Ok(field(&answer, 4))
+    }
+
+    /// Bytes of a value as calls exchange it: that of every processor, each in a multiple of 8.
+    pub(crate) fn value_length(&self) -> usize {
+        if self.definition.kind.is_per_cpu() {
+            self.definition.value.next_multiple_of(8) * processors()
+        } else {
+            self.definition.value
+        }
+    }
+
+    fn refused(&self, verb: &str) -> impl FnOnce(Errno) -> Error {
+        Error::refused(format!("{verb} map {}", self.definition.name))
+    }
+
+    fn fit(&self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        let expected = (self.definition.key, value.map(|_| self.value_length()));
+        let found = (key.len(), value.map(<[u8]>::len));
+        if expected == found {
+            return Ok(());
+        }
+        Err(Error::Unfit {
+            name: self.definition.name.clone(),
+            found: format!("key and value of {expected:?} bytes"),
+            expected: format!("{found:?}"),
+        })
+    }
+
+    /// The value of a key.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or the key has another size.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.fit(key, None)?;
+        let mut value = vec![0; self.value_length()];
+        let found =
+            Attributes::new().fd(0, self.as_fd()).input(8, key).output(16, &mut value).call(Command::Lookup);
+        match found {
+            Ok(_) => Ok(Some(value)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(self.refused("read from")(errno)),
+        }
+    }
+
+    /// Sets the value of a key.
+    ///
+    /// # Errors
+    /// When the kernel refuses (the map is full or frozen), or a size is another.
+    pub fn set(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.fit(key, Some(value))?;
+        let mut attributes = Attributes::new().fd(0, self.as_fd()).input(8, key).input(16, value);
+        attributes.call(Command::Update).map(drop).map_err(self.refused("write to"))
+    }
+
+    /// Sets a program or map by its descriptor.
+    pub(crate) fn set_fd(&self, key: &[u8], target: BorrowedFd<'_>) -> Result<()> {
+        use std::os::fd::AsRawFd as _;
+        self.fit(key, Some(&[0; 4]))?;
+        let value = target.as_raw_fd().to_ne_bytes();
+        let mut attributes = Attributes::new().fd(0, self.as_fd()).input(8, key).input(16, &value);
+        attributes.call(Command::Update).map(drop).map_err(self.refused("write to"))
+    }
+
+    /// Removes a key; whether it was there.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or the key has another size.
+    pub fn remove(&self, key: &[u8]) -> Result<bool> {
+        self.fit(key, None)?;
+        match Attributes::new().fd(0, self.as_fd()).input(8, key).call(Command::Delete) {
+            Ok(_) => Ok(true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(errno) => Err(self.refused("delete from")(errno)),
+        }
+    }
+
+    /// The key after another one, or the first. When that one is gone, a hash begins again.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or the key has another size.
+    pub fn key_after(&self, key: Option<&[u8]>) -> Result<Option<Vec<u8>>> {
+        let mut next = vec![0; self.definition.key];
+        let mut attributes = Attributes::new().fd(0, self.as_fd());
+        if let Some(key) = key {
+            self.fit(key, None)?;
+            attributes = attributes.input(8, key);
+        }
+        match attributes.output(16, &mut next).call(Command::NextKey) {
+            Ok(_) => Ok(Some(next)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(self.refused("walk through")(errno)),
+        }
+    }
+
+    /// All keys, one call each. Keys that come and go meanwhile may be missed, and none comes twice.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn keys(&self) -> Result<Vec<Vec<u8>>> {
+        let mut seen = HashSet::new();
+        let mut keys: Vec<Vec<u8>> = Vec::new();
+        let mut current: Option<Vec<u8>> = None;
+        // A walk begins anew when its key was deleted: a map under constant change must not hold us for ever.
+        for _ in 0..u64::from(self.definition.entries) * 2 + 1 {
+            let Some(next) = self.key_after(current.as_deref())? else { return Ok(keys) };
+            if seen.insert(next.clone()) {
+                keys.push(next.clone());
+            }
+            current = Some(next);
+        }
+        Ok(keys)
+    }
+
+    /// Every element, in batches: a visit takes the keys and the values of one batch, end to end.
+    ///
+    /// # Errors
+    /// When the kernel refuses. `ENOTSUPP` and `EINVAL` where a kernel has no batches for this kind.
+    pub fn visit_batches(&self, mut visit: impl FnMut(&[u8], &[u8])) -> Result<()> {
+        let (key, value) = (self.definition.key, self.value_length());
+        let mut room = BATCH.min(self.definition.entries.max(1) as usize);
+        let (mut keys, mut values) = (vec![0; room * key], vec![0; room * value]);
+        // A hash's token is the number of a bucket; that of other kinds is a key.
+        let mut tokens = [vec![0; key.max(8)], vec![0; key.max(8)]];
+        let mut is_first = true;
+        loop {
+            let [from, to] = &mut tokens;
+            let mut attributes = Attributes::new().length(32, room).fd(36, self.as_fd());
+            if !is_first {
+                attributes = attributes.input(0, from);
+            }
+            attributes = attributes.output(8, to).output(16, &mut keys).output(24, &mut values);
+            let answer = attributes.call(Command::LookupBatch);
+            let count = attributes.read(32) as usize;
+            match answer {
+                // A bucket has more than there is room for.
+                Err(Errno::NOSPC) => {
+                    room *= 2;
+                    (keys, values) = (vec![0; room * key], vec![0; room * value]);
+                    continue;
+                }
+                Ok(_) | Err(Errno::NOENT) => {
+                    let count = count.min(room);
+                    visit(&keys[..count * key], &values[..count * value]);
+                }
+                Err(errno) => return Err(self.refused("read a batch from")(errno)),
+            }
+            if answer.is_err() {
+                return Ok(());
+            }
+            is_first = false;
+            tokens.swap(0, 1);
+        }
+    }
+
+    /// Every element.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn entries(&self) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let mut all = Vec::new();
+        let (key, value) = (self.definition.key, self.value_length());
+        let read = self.visit_batches(|keys, values| {
+            let pairs = keys.chunks_exact(key).zip(values.chunks_exact(value));
+            all.extend(pairs.map(|(key, value)| (key.to_vec(), value.to_vec())));
+        });
+        match read {
+            Ok(()) => return Ok(all),
+            Err(error) if !has_no_batches(&error) => return Err(error),
+            Err(_) => all.clear(),
+        }
+        for key in self.keys()? {
+            if let Some(value) = self.get(&key)? {
+                all.push((key, value));
+            }
+        }
+        Ok(all)
+    }
+
+    /// Sets many elements with few calls; one call each where the kernel has no batches.
+    ///
+    /// # Errors
+    /// When the kernel refuses one; those before it are set.
+    pub fn set_many(&self, elements: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
+        for part in elements.chunks(BATCH) {
+            for (key, value) in part {
+                self.fit(key, Some(value))?;
+            }
+            let keys: Vec<u8> = part.iter().flat_map(|(key, _)| key.iter().copied()).collect();
+            let values: Vec<u8> = part.iter().flat_map(|(_, value)| value.iter().copied()).collect();
+            let mut attributes = Attributes::new()
+                .input(16, &keys)
+                .input(24, &values)
+                .length(32, part.len())
+                .fd(36, self.as_fd());
+            match attributes.call(Command::UpdateBatch).map_err(self.refused("write a batch to")) {
+                Ok(_) => {}
+                Err(error) if has_no_batches(&error) => {
+                    part.iter().try_for_each(|(key, value)| self.set(key, value))?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes many keys with few calls; those that are gone already do not matter. How many were there.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn remove_many(&self, keys: &[Vec<u8>]) -> Result<usize> {
+        let mut removed = 0;
+        let mut rest = keys;
+        while !rest.is_empty() {
+            let part = &rest[..rest.len().min(BATCH)];
+            for key in part {
+                self.fit(key, None)?;
+            }
+            let bytes: Vec<u8> = part.iter().flatten().copied().collect();
+            let mut attributes =
+                Attributes::new().input(16, &bytes).length(32, part.len()).fd(36, self.as_fd());
+            let answer = attributes.call(Command::DeleteBatch);
+            let count = (attributes.read(32) as usize).min(part.len());
+            match answer {
+                Ok(_) => {
+                    removed += part.len();
+                    rest = &rest[part.len()..];
+                }
+                // The one after those that were counted is gone already.
+                Err(Errno::NOENT) => {
+                    removed += count;
+                    rest = &rest[(count + 1).min(part.len())..];
+                }
+                Err(errno) => {
+                    let error = self.refused("delete a batch from")(errno);
+                    if !has_no_batches(&error) {
+                        return Err(error);
+                    }
+                    for key in part {
+                        removed += usize::from(self.remove(key)?);
+                    }
+                    rest = &rest[part.len()..];
+                }
+            }
+        }
+        Ok(removed)
+    }
+
+    /// No process changes it any more.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn freeze(&self) -> Result<()> {
+        let mut attributes = Attributes::new().fd(0, self.as_fd());
+        attributes.call(Command::Freeze).map(drop).map_err(self.refused("freeze"))
+    }
+
+    /// Pins it at a path of a BPF file system: it outlives this process.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn pin(&self, path: &Path) -> Result<()> {
+        pin(self.as_fd(), path, &format!("map {}", self.definition.name))
+    }
+}
+
+/// Whether a refusal means that the kernel has no batches for this kind of map: 524 is its inner `ENOTSUPP`.
+fn has_no_batches(error: &Error) -> bool {
+    let errno = error.errno();
+    errno == Some(Errno::INVAL)
+        || errno == Some(Errno::OPNOTSUPP)
+        || errno.map(Errno::raw_os_error) == Some(524)
+}
+
+pub(crate) fn pin(fd: BorrowedFd<'_>, path: &Path, what: &str) -> Result<()> {
+    let file = path_text(path)?;
+    let mut attributes = Attributes::new().text(0, &file).fd(8, fd);
+    let done = attributes.call(Command::Pin).map(drop);
+    done.map_err(Error::refused(format!("pin {what} at {}", path.display())))
+}
+
+pub(crate) fn path_text(path: &Path) -> Result<CString> {
+    let what = || format!("use the path {}", path.display());
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| Error::refused(what())(Errno::INVAL))
+}
+
+/// How many values a map for each processor has: processors that could be there, not those that are.
+pub(crate) fn processors() -> usize {
+    static COUNT: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
+    *COUNT.get_or_init(|| {
+        let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
+        // The kernel writes a value for each: a number too small is memory overwritten, one too large only zeros.
+        last_processor(&text).map_or(MOST_PROCESSORS, |last| last + 1)
+    })
+}
+
+/// The last number of a list such as `0-3,8-11`.
+fn last_processor(list: &str) -> Option<usize> {
+    list.trim().rsplit([',', '-']).next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::last_processor;
+
+    #[test]
+    fn lists_of_processors_are_read() {
+        assert_eq!(last_processor("0-127\n"), Some(127));
+        assert_eq!(last_processor("0\n"), Some(0));
+        assert_eq!(last_processor("0-3,8-11"), Some(11));
+        assert_eq!(last_processor(""), None);
+    }
+}

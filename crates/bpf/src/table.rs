@@ -1,0 +1,190 @@
+//! Maps with types: a key and a value of known layout. A wrapper is made only for a map of the right kind and sizes.
+
+use crate::error::{Error, Result};
+use crate::map::{Kind, Map, processors};
+use crate::program::Program;
+use std::marker::PhantomData;
+use std::os::fd::AsFd as _;
+
+/// A value with fixed bytes.
+pub trait Layout: Sized {
+    /// How many.
+    const SIZE: usize;
+
+    /// Writes all of them; `to` has [`Self::SIZE`] bytes and is zero.
+    fn write(&self, to: &mut [u8]);
+
+    /// Reads them; `from` has [`Self::SIZE`] bytes.
+    fn read(from: &[u8]) -> Self;
+
+    /// The bytes.
+    fn bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![0; Self::SIZE];
+        self.write(&mut bytes);
+        bytes
+    }
+}
+
+macro_rules! numbers {
+    ($($number:ty),*) => {$(
+        impl Layout for $number {
+            const SIZE: usize = size_of::<$number>();
+            fn write(&self, to: &mut [u8]) {
+                to.copy_from_slice(&self.to_ne_bytes());
+            }
+            fn read(from: &[u8]) -> Self {
+                let mut bytes = [0; size_of::<$number>()];
+                bytes.copy_from_slice(from);
+                Self::from_ne_bytes(bytes)
+            }
+        }
+    )*};
+}
+numbers!(u16, u32, u64);
+
+impl<const N: usize> Layout for [u8; N] {
+    const SIZE: usize = N;
+
+    fn write(&self, to: &mut [u8]) {
+        to.copy_from_slice(self);
+    }
+
+    fn read(from: &[u8]) -> Self {
+        let mut bytes = [0; N];
+        bytes.copy_from_slice(from);
+        bytes
+    }
+}
+
+fn check(map: &Map, kinds: &[Kind], key: usize, value: usize) -> Result<()> {
+    let definition = map.definition();
+    if kinds.contains(&definition.kind) && (definition.key, definition.value) == (key, value) {
+        return Ok(());
+    }
+    Err(Error::Unfit {
+        name: definition.name.clone(),
+        found: format!("kind {:?}, key {}, value {}", definition.kind, definition.key, definition.value),
+        expected: format!("one of {kinds:?}, key {key}, value {value}"),
+    })
+}
+
+/// A hash, array or map of prefixes with one value for a key.
+#[derive(Debug)]
+pub struct Table<'a, K, V> {
+    map: &'a Map,
+    types: PhantomData<(K, V)>,
+}
+
+impl<'a, K: Layout, V: Layout> Table<'a, K, V> {
+    /// The map, seen with types.
+    ///
+    /// # Errors
+    /// When it has another kind, or other sizes.
+    pub fn new(map: &'a Map) -> Result<Self> {
+        check(map, &[Kind::Hash, Kind::Array, Kind::LruHash, Kind::Lpm], K::SIZE, V::SIZE)?;
+        Ok(Self { map, types: PhantomData })
+    }
+
+    /// The value of a key.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn get(&self, key: &K) -> Result<Option<V>> {
+        Ok(self.map.get(&key.bytes())?.map(|value| V::read(&value)))
+    }
+
+    /// Sets a value.
+    ///
+    /// # Errors
+    /// When the kernel refuses: the map is full or frozen.
+    pub fn set(&self, key: &K, value: &V) -> Result<()> {
+        self.map.set(&key.bytes(), &value.bytes())
+    }
+
+    /// Removes a key; whether it was there.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn remove(&self, key: &K) -> Result<bool> {
+        self.map.remove(&key.bytes())
+    }
+
+    /// Everything in it.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn entries(&self) -> Result<Vec<(K, V)>> {
+        let all = self.map.entries()?;
+        Ok(all.iter().map(|(key, value)| (K::read(key), V::read(value))).collect())
+    }
+}
+
+/// A hash or array with a value for each processor.
+#[derive(Debug)]
+pub struct PerCpu<'a, K, V> {
+    map: &'a Map,
+    types: PhantomData<(K, V)>,
+}
+
+impl<'a, K: Layout, V: Layout> PerCpu<'a, K, V> {
+    /// The map, seen with types.
+    ///
+    /// # Errors
+    /// When it has another kind, or other sizes.
+    pub fn new(map: &'a Map) -> Result<Self> {
+        check(map, &[Kind::PerCpuHash, Kind::PerCpuArray], K::SIZE, V::SIZE)?;
+        Ok(Self { map, types: PhantomData })
+    }
+
+    /// The values of a key, one for each processor; nothing if the key is not there.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn get(&self, key: &K) -> Result<Vec<V>> {
+        let Some(value) = self.map.get(&key.bytes())? else { return Ok(Vec::new()) };
+        Ok(value.chunks_exact(V::SIZE.next_multiple_of(8)).map(|one| V::read(&one[..V::SIZE])).collect())
+    }
+
+    /// Sets the same value for every processor.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn fill(&self, key: &K, value: &V) -> Result<()> {
+        let mut one = value.bytes();
+        one.resize(V::SIZE.next_multiple_of(8), 0);
+        self.map.set(&key.bytes(), &one.repeat(processors()))
+    }
+}
+
+/// Programs that others call by number.
+#[derive(Debug)]
+pub struct ProgramArray<'a> {
+    map: &'a Map,
+}
+
+impl<'a> ProgramArray<'a> {
+    /// The map, seen as what it is.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn new(map: &'a Map) -> Result<Self> {
+        check(map, &[Kind::ProgramArray], 4, 4)?;
+        Ok(Self { map })
+    }
+
+    /// Puts a program at a number.
+    ///
+    /// # Errors
+    /// When the kernel refuses: the program's type differs from that of the array's other ones.
+    pub fn set(&self, number: u32, program: &Program) -> Result<()> {
+        self.map.set_fd(&number.to_ne_bytes(), program.as_fd())
+    }
+
+    /// Leaves a number without a program; whether there was one.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn clear(&self, number: u32) -> Result<bool> {
+        self.map.remove(&number.to_ne_bytes())
+    }
+}

@@ -1,0 +1,141 @@
+//! A bench for packets: the programs of one interface in both directions over the same maps, and lists of rules.
+
+use crate::objects::small;
+use anyhow::{Context, Result, ensure};
+use bpf::interface::{ENTRY, Interface, Version};
+use bpf::layout::network::{CounterKey, Counters};
+use bpf::{Layout as _, Loaded, Map, PerCpu, TestRun};
+use std::collections::BTreeMap;
+
+/// The device of a packet that no device brought: the loopback interface.
+pub(crate) const DEVICE: u32 = 1;
+pub(crate) const NEXT: i32 = -1;
+pub(crate) const DROP: i32 = 2;
+pub(crate) const SEEN: u32 = 0x0100_0000;
+pub(crate) const BYPASS: u32 = 0x0300_0000;
+pub(crate) const FALL_THROUGH: u32 = 0x0500_0000;
+const ALLOW: u8 = 1;
+const DENY: u8 = 2;
+const NONE: u8 = 5;
+/// Lists that say one thing about everything, by their ids.
+pub(crate) const ALLOWS: u64 = 11;
+pub(crate) const DENIES: u64 = 12;
+pub(crate) const NO_OPINION: u64 = 15;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    In,
+    Out,
+}
+
+pub(crate) struct Bench {
+    version: Version,
+    first: Loaded,
+    second: Loaded,
+}
+
+/// What became of a packet: verdict and mark.
+pub(crate) type Fate = (i32, u32);
+
+impl Bench {
+    pub(crate) fn new(version: Version, is_workload: bool) -> Result<Self> {
+        Self::with(version, is_workload, false, false)
+    }
+
+    pub(crate) fn with(
+        version: Version,
+        is_workload: bool,
+        has_both: bool,
+        checks_source: bool,
+    ) -> Result<Self> {
+        let interface = |is_leaving| Interface {
+            is_workload,
+            is_leaving,
+            is_layer_3: false,
+            has_both,
+            checks_source: checks_source && !is_leaving,
+        };
+        let object = small(version.object()?, version)?;
+        let first = interface(false).load(object.clone(), &BTreeMap::new())?;
+        let own = ["cali_programs", "rodata", ".rodata"];
+        let shared = first.maps.iter().filter(|(name, _)| !own.contains(&name.as_str()));
+        let shared = shared.map(|(name, map)| (name.as_str(), map)).collect();
+        let second = interface(true).load(object, &shared)?;
+        let bench = Self { version, first, second };
+        for hook in [0, 1] {
+            let counters = PerCpu::<CounterKey, Counters>::new(bench.map("cali_counters6")?)?;
+            counters.fill(&CounterKey { device: DEVICE, hook }, &Counters::default())?;
+        }
+        for (list, action) in [(ALLOWS, ALLOW), (DENIES, DENY), (NO_OPINION, NONE)] {
+            bench.list_of_one(list, action)?;
+        }
+        Ok(bench)
+    }
+
+    pub(crate) fn map(&self, name: &str) -> Result<&Map> {
+        Ok(self.first.map(name)?)
+    }
+
+    /// A list with one rule, without conditions; the rule's name in counters is the list's and 100.
+    fn list_of_one(&self, list: u64, action: u8) -> Result<()> {
+        let mut segment = vec![0; 904];
+        (segment[0], segment[4]) = (1, 1);
+        let key = |rule: u32| [list.bytes(), rule.bytes(), vec![0; 4]].concat();
+        self.map("bpfp_segment")?.set(&key(0), &segment)?;
+        let rule = [(list + 100).bytes(), vec![0; 4], vec![action, 0, 0, 0]].concat();
+        self.map("bpfp_rule")?.set(&key(0), &rule)?;
+        Ok(())
+    }
+
+    /// Gives the interface its lists, by their places.
+    pub(crate) fn lists(&self, lists: &[(usize, u64)]) -> Result<()> {
+        let family: u32 = if self.version == Version::V4 { 4 } else { 6 };
+        let mut ids = [0_u64; 9];
+        for (place, list) in lists {
+            ids[*place] = *list;
+        }
+        let value: Vec<u8> = ids.iter().flat_map(|id| id.bytes()).collect();
+        self.map("bpfp_lists")?.set(&[DEVICE.bytes(), family.bytes()].concat(), &value)?;
+        Ok(())
+    }
+
+    pub(crate) fn send(&self, direction: Direction, frame: &[u8]) -> Result<Fate> {
+        self.send_marked(direction, frame, 0)
+    }
+
+    pub(crate) fn send_marked(&self, direction: Direction, frame: &[u8], mark: u32) -> Result<Fate> {
+        let loaded = if direction == Direction::In { &self.first } else { &self.second };
+        let mut context = vec![0; 192];
+        context[8..12].copy_from_slice(&mark.to_ne_bytes());
+        let outcome =
+            loaded.program(ENTRY)?.test_run(&TestRun { packet: frame, context: &context, repeat: 1 })?;
+        ensure!(outcome.packet == frame, "the packet was changed");
+        Ok((outcome.verdict, u32::read(&outcome.context[8..12])))
+    }
+
+    /// How often a reason was counted, over all processors.
+    pub(crate) fn counted(&self, direction: Direction, reason: usize) -> Result<u64> {
+        let counters = PerCpu::<CounterKey, Counters>::new(self.map("cali_counters6")?)?;
+        let hook = u32::from(direction == Direction::Out);
+        let values = counters.get(&CounterKey { device: DEVICE, hook })?;
+        Ok(values.iter().map(|value| value.0[reason]).sum())
+    }
+
+    /// How often a rule was hit.
+    pub(crate) fn hits(&self, rule: u64) -> Result<u64> {
+        Ok(PerCpu::<u64, u64>::new(self.map("cali_rule_ctrs2")?)?.get(&rule)?.iter().sum())
+    }
+
+    /// The only connection that is known.
+    pub(crate) fn connection(&self) -> Result<(Vec<u8>, Vec<u8>)> {
+        let name = if self.version == Version::V4 { "cali_v4_ct4" } else { "cali_v6_ct4" };
+        let mut all = self.map(name)?.entries()?;
+        ensure!(all.len() == 1, "{} connections", all.len());
+        all.pop().context("no connection")
+    }
+
+    pub(crate) fn connections(&self) -> Result<usize> {
+        let name = if self.version == Version::V4 { "cali_v4_ct4" } else { "cali_v6_ct4" };
+        Ok(self.map(name)?.entries()?.len())
+    }
+}

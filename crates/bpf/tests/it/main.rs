@@ -1,0 +1,8 @@
+//! The loader and the programs on the kernel of this machine: as root, attached only in namespaces of their own.
+
+mod attachments;
+mod bench;
+mod maps;
+mod objects;
+mod packets;
+mod walks;

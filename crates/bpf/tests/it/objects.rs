@@ -1,0 +1,131 @@
+//! The checked-in objects: equal to what their sources give, accepted by this kernel in every combination of constants, and
+//! small for its verifier.
+
+use anyhow::{Context, Result};
+use bpf::interface::{Interface, Version};
+use bpf::{Object, Table};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A quarter of what the verifier takes.
+const BUDGET: u32 = 250_000;
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf")
+}
+
+/// With maps of a size that a test needs.
+pub(crate) fn small(mut object: Object, version: Version) -> Result<Object> {
+    let connections = if version == Version::V4 { "cali_v4_ct4" } else { "cali_v6_ct4" };
+    for definition in object.definitions()? {
+        if definition.entries > 1000 {
+            object.set_entries(&definition.name, if definition.name == connections { 1000 } else { 4000 })?;
+        }
+    }
+    Ok(object)
+}
+
+pub(crate) fn combinations() -> impl Iterator<Item = Interface> {
+    (0..32_u32).map(|bits| {
+        let bit = |place: u32| bits >> place & 1 == 1;
+        Interface {
+            is_workload: bit(0),
+            is_leaving: bit(1),
+            is_layer_3: bit(2),
+            has_both: bit(3),
+            checks_source: bit(4),
+        }
+    })
+}
+
+#[test]
+fn every_combination_of_constants_loads_within_the_budget() -> Result<()> {
+    for version in [Version::V4, Version::V6] {
+        let mut most = BTreeMap::new();
+        let object = small(version.object()?, version)?;
+        for interface in combinations() {
+            let loaded = interface
+                .load(object.clone(), &BTreeMap::new())
+                .with_context(|| format!("{version:?} {interface:?}"))?;
+            for (name, program) in &loaded.programs {
+                let most: &mut u32 = most.entry(name.clone()).or_default();
+                *most = (*most).max(program.processed());
+            }
+        }
+        println!("{version:?}: instructions that the verifier processed: {most:?}");
+        for (name, processed) in most {
+            assert!(processed > 0 && processed <= BUDGET, "{name} of {version:?}: {processed} of {BUDGET}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn maps_are_those_of_the_layouts() -> Result<()> {
+    use bpf::layout::{V4, V6, conntrack, network};
+    let loaded = |version: Version| -> Result<bpf::Loaded> {
+        let interface = combinations().next().context("no combination")?;
+        Ok(interface.load(small(version.object()?, version)?, &BTreeMap::new())?)
+    };
+    let four = loaded(Version::V4)?;
+    Table::<conntrack::Key<V4>, conntrack::Value<V4>>::new(four.map("cali_v4_ct4")?)?;
+    Table::<network::RouteKey<V4>, network::Route<V4>>::new(four.map("cali_v4_routes")?)?;
+    Table::<network::FailsafeKey<V4>, u32>::new(four.map("cali_v4_fsafes2")?)?;
+    bpf::PerCpu::<network::CounterKey, network::Counters>::new(four.map("cali_counters6")?)?;
+    bpf::PerCpu::<u64, u64>::new(four.map("cali_rule_ctrs2")?)?;
+    let six = loaded(Version::V6)?;
+    Table::<conntrack::Key<V6>, conntrack::Value<V6>>::new(six.map("cali_v6_ct4")?)?;
+    Table::<network::RouteKey<V6>, network::Route<V6>>::new(six.map("cali_v6_routes")?)?;
+    Table::<network::FailsafeKey<V6>, u32>::new(six.map("cali_v6_fsafes2")?)?;
+    Ok(())
+}
+
+#[test]
+fn a_shared_map_must_be_as_the_object_wants_it() -> Result<()> {
+    let interface = combinations().next().context("no combination")?;
+    let first = interface.load(small(Version::V4.object()?, Version::V4)?, &BTreeMap::new())?;
+    let map = first.map("cali_v4_ct4")?;
+    let shared = BTreeMap::from([("cali_v4_ct4", map)]);
+    let second = interface.load(small(Version::V4.object()?, Version::V4)?, &shared)?;
+    assert!(!second.maps.contains_key("cali_v4_ct4"));
+    let unfit = interface.load(Version::V4.object()?, &shared).unwrap_err().to_string();
+    assert!(unfit.contains("1000 entries, not ") && unfit.contains("512000"), "{unfit}");
+    let mut object = Version::V4.object()?;
+    assert!(object.set_constant("settings", &[0; 3]).is_err());
+    assert!(object.set_constant("nothing", &[0; 3]).is_err());
+    assert!(Object::parse("junk", b"no object").is_err());
+    Ok(())
+}
+
+/// The sources give the checked-in instructions where the compiler is the one that made those; another one's programs only have
+/// to be accepted.
+#[test]
+fn objects_are_what_their_sources_give() -> Result<()> {
+    let facts = std::fs::read_to_string(folder().join("objects/BUILT"))?;
+    let wanted =
+        facts.lines().find_map(|line| line.strip_prefix("compiler ")).context("no compiler in BUILT")?;
+    let clang = testkit::program("clang", "install Debian's clang")?;
+    let answer = Command::new(&clang).arg("--version").output()?;
+    let have = String::from_utf8_lossy(&answer.stdout).lines().next().unwrap_or_default().to_owned();
+    let flags = facts.lines().find_map(|line| line.strip_prefix("flags ")).context("no flags in BUILT")?;
+    let output = tempfile::tempdir()?;
+    for (version, family) in [(Version::V4, "-DFAMILY=4"), (Version::V6, "-DFAMILY=6")] {
+        let path = output.path().join(version.file());
+        let built = Command::new(&clang)
+            .args(flags.split(' '))
+            .args([family, "-c", "tc.c", "-o"])
+            .arg(&path)
+            .current_dir(folder())
+            .output()?;
+        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        let fresh = Object::parse(version.file(), &std::fs::read(&path)?)?;
+        if have == wanted {
+            assert_eq!(fresh.instructions(), version.object()?.instructions(), "run `cargo xtask bpf`");
+            assert_eq!(fresh.definitions()?, version.object()?.definitions()?, "run `cargo xtask bpf`");
+        }
+        let interface = combinations().next().context("no combination")?;
+        interface.load(small(fresh, version)?, &BTreeMap::new())?;
+    }
+    Ok(())
+}
