@@ -7,6 +7,7 @@
 
 mod chain_set;
 mod cluster_routes;
+mod compiled;
 mod counted_set;
 mod dscp;
 mod fixed;
@@ -28,6 +29,7 @@ mod pools;
 mod route_tables;
 mod service_loop;
 mod subnet_neighbours;
+mod unions;
 mod vxlan;
 mod wireguard;
 mod workloads;
@@ -38,6 +40,7 @@ mod tests;
 
 pub(crate) use chain_set::ChainSet;
 pub(crate) use cluster_routes::{ClusterRoutes, ClusterRoutesSettings};
+pub(crate) use compiled::CompiledPolicies;
 pub(crate) use counted_set::CountedSet;
 pub(crate) use dscp::Dscp;
 pub(crate) use fixed::FixedChains;
