@@ -100,7 +100,8 @@ impl<K: Ord + Clone, V: PartialEq> Table<K, V> {
         std::mem::take(&mut self.changed)
     }
 
-    pub(crate) fn set(&mut self, key: K, value: V) {
+    /// Sets the value of a key.
+    pub fn set(&mut self, key: K, value: V) {
         if self.entries.get(&key) != Some(&value) {
             self.changed.insert(key.clone());
             self.entries.insert(key, value);

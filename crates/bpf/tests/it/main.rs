@@ -5,4 +5,5 @@ mod bench;
 mod maps;
 mod objects;
 mod packets;
+mod random;
 mod walks;
