@@ -77,7 +77,9 @@ impl Classes {
         let mut asks = Vec::new();
         for dimension in Dimension::ALL {
             for (rule, one) in (0..).zip(&list.rules) {
-                let Some(end) = one.conditions.end(dimension).filter(|end| !end.is_always()) else { continue };
+                let Some(end) = one.conditions.end(dimension).filter(|end| !end.is_always()) else {
+                    continue;
+                };
                 for atom in end.atoms() {
                     let number = self.atom(atom, &mut new);
                     if let Some(state) = self.atoms.get_mut(number) {
@@ -102,8 +104,7 @@ impl Classes {
         let mut bytes = Vec::new();
         atom.encode(&mut bytes);
         let hash = first_eight(Sha256::new_with_prefix(&bytes));
-        let state =
-            AtomState { atom: atom.clone(), hash, uses: BTreeMap::new(), classes: HashSet::new() };
+        let state = AtomState { atom: atom.clone(), hash, uses: BTreeMap::new(), classes: HashSet::new() };
         let number = self.atoms.insert(state);
         self.numbers.insert(atom.clone(), number);
         new.push((atom.clone(), number));

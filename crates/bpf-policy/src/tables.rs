@@ -3,7 +3,9 @@
 //! Equal state gives equal tables, whatever came before it. It refuses to know maps: a driver writes the changed keys in the
 //! order of `docs/ebpf.md`.
 
-use crate::layout::{ClassId, ListId, Lists, PairKey, PortKey, Row, RowKey, RuleEntry, RuleKey, Segment, SegmentKey};
+use crate::layout::{
+    ClassId, ListId, Lists, PairKey, PortKey, Row, RowKey, RuleEntry, RuleKey, Segment, SegmentKey,
+};
 use crate::list::List;
 use ipnet::IpNet;
 use messages::{Text, WorkloadEndpointId};

@@ -130,7 +130,8 @@ impl Bytes for PortKey {
 
     fn decode(bytes: &[u8]) -> Option<Self> {
         let mut bytes = Reader(bytes);
-        let bits = u8::try_from(bytes.u32()?.checked_sub(PORT_BASE)?).ok().filter(|bits| *bits <= PORT_BITS)?;
+        let bits =
+            u8::try_from(bytes.u32()?.checked_sub(PORT_BASE)?).ok().filter(|bits| *bits <= PORT_BITS)?;
         let key = Self {
             bits,
             list: bytes.u64()?,
@@ -234,9 +235,10 @@ mod tests {
         check(v6, &v6_bytes);
         check::<IpNet>("10.1.0.0/16".parse().expect("a network"), &[16, 0, 0, 0, 10, 1, 0, 0]);
         check(IpNet::new(v6, 128).expect("a network"), &[&[128, 0, 0, 0], &v6_bytes[..]].concat());
-        check(PairKey { address: [10, 1, 2, 3].into(), protocol: 6, port: 0x1f90 }, &[
-            10, 1, 2, 3, 0x1f, 0x90, 6, 0,
-        ]);
+        check(
+            PairKey { address: [10, 1, 2, 3].into(), protocol: 6, port: 0x1f90 },
+            &[10, 1, 2, 3, 0x1f, 0x90, 6, 0],
+        );
         check(PairKey { address: v6, protocol: 17, port: 53 }, &[&v6_bytes[..], &[0, 53, 17, 0]].concat());
         let port = PortKey { list: LIST, dimension: 2, protocol: 6, port: 0x1f00, bits: 8 };
         check(port, &with_list(&[88, 0, 0, 0], &[2, 6, 0x1f, 0]));

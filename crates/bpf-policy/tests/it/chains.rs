@@ -60,7 +60,8 @@ fn walk(simulation: &mut Simulation, chain: &str, packet: &Packet) -> Outcome {
         Ok(_) => Verdict::None,
         Err(error) => panic!("{chain}: {error}"),
     };
-    let (logged, hits): (Vec<_>, Vec<_>) = simulation.logged.iter().partition(|text| text.starts_with("calico-packet"));
+    let (logged, hits): (Vec<_>, Vec<_>) =
+        simulation.logged.iter().partition(|text| text.starts_with("calico-packet"));
     Outcome { verdict, hits: hits.iter().map(|text| rule_id(text)).collect(), log: !logged.is_empty() }
 }
 
@@ -84,10 +85,15 @@ fn chains(id: &EndpointId, interface: &str, lists: &Lists, backend: Backend) -> 
     }
 }
 
-fn agree(state: &State, tables: &Tables, version: IpVersion, packets: &[Packet]) -> Result<(), TestCaseError> {
+fn agree(
+    state: &State,
+    tables: &Tables,
+    version: IpVersion,
+    packets: &[Packet],
+) -> Result<(), TestCaseError> {
     for backend in [Backend::Iptables, Backend::Nftables] {
-        let mut simulations =
-            [Table::Filter, Table::Mangle, Table::Raw].map(|table| (table, simulation(state, backend, table, version)));
+        let mut simulations = [Table::Filter, Table::Mangle, Table::Raw]
+            .map(|table| (table, simulation(state, backend, table, version)));
         for (id, endpoint) in tables.endpoints.iter() {
             let lists = if version == IpVersion::V4 { &endpoint.v4 } else { &endpoint.v6 };
             for (table, chain, list) in chains(id, &endpoint.interface, lists, backend) {

@@ -6,9 +6,7 @@ use crate::state::{
     policy_id, profile, profile_id, set_type, state, workload, workload_id,
 };
 use bpf_policy::{Policies, Table, Tables};
-use messages::{
-    HostEndpoint, IpSetMember, Policy, Profile, Text, ToDataplane, WorkloadEndpoint,
-};
+use messages::{HostEndpoint, IpSetMember, Policy, Profile, Text, ToDataplane, WorkloadEndpoint};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -158,10 +156,10 @@ fn equal(changed: &Policies, fresh: &Policies) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
     #[test]
-    fn step_by_step_equals_from_nothing(start in state(), changes in vec(change(), 1..60)) {
+    fn step_by_step_equals_from_nothing(start in state(), changes in vec(change(), 1..40)) {
         let mut state = start;
         let mut policies = state.fresh();
         let (mut rows, mut addresses, mut endpoints) =

@@ -55,9 +55,8 @@ impl Place {
 }
 
 fn question() -> impl Strategy<Value = (Place, Place, bool, Packet)> {
-    let place = || {
-        prop_oneof![6 => (0..PODS.len()).prop_map(Place::Pod), 1 => (1..3_u8).prop_map(Place::Outside)]
-    };
+    let place =
+        || prop_oneof![6 => (0..PODS.len()).prop_map(Place::Pod), 1 => (1..3_u8).prop_map(Place::Outside)];
     let port = || select(vec![80_u16, 80, 53, 443, 22, 40_000]);
     let protocols = select(vec![6_u8, 6, 6, 17, 17, 1, 132, 47]);
     (place(), place(), any::<bool>(), protocols, (port(), port()), (select(vec![8_u8, 3]), 0..2_u8))

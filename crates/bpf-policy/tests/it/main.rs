@@ -3,7 +3,6 @@
 
 mod chains;
 mod changes;
-#[expect(dead_code, reason = "the nodes of the cluster are not asked here")]
 #[path = "../../../explain/tests/it/clusters.rs"]
 mod clusters;
 mod explained;

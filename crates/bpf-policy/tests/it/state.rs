@@ -6,8 +6,8 @@ use api::scalars::{IntOrString, Protocol};
 use bpf_policy::Policies;
 use ipnet::IpNet;
 use messages::{
-    HostEndpoint, IcmpMatch, IpSetMember, IpSetType, Policy, PolicyId, PortRange, Profile, Rule, RuleEnd, Text,
-    TierInfo, ToDataplane, WorkloadEndpoint, WorkloadEndpointId,
+    HostEndpoint, IcmpMatch, IpSetMember, IpSetType, Policy, PolicyId, PortRange, Profile, Rule, RuleEnd,
+    Text, TierInfo, ToDataplane, WorkloadEndpoint, WorkloadEndpointId,
 };
 use model::IpVersion;
 use model::feed::RuleAction;
@@ -158,8 +158,8 @@ fn rule_end(is_destination: bool) -> BoxedStrategy<RuleEnd> {
         (few(port_sets(), 2), few(port_sets(), 1), few(sets(), 2), few(sets(), 1)),
         prop_oneof![9 => Just(Vec::new()), 1 => vec(port_sets(), services)],
     )
-        .prop_map(
-            |((nets, not_nets, ports, not_ports), (named, not_named, sets, not_sets), services)| RuleEnd {
+        .prop_map(|((nets, not_nets, ports, not_ports), (named, not_named, sets, not_sets), services)| {
+            RuleEnd {
                 nets,
                 ports,
                 named_port_ip_set_ids: named,
@@ -170,8 +170,9 @@ fn rule_end(is_destination: bool) -> BoxedStrategy<RuleEnd> {
                 not_named_port_ip_set_ids: not_named,
                 not_ip_set_ids: not_sets,
                 original: None,
-            },
-        ).boxed()
+            }
+        })
+        .boxed()
 }
 
 fn protocol() -> impl Strategy<Value = Protocol> {
@@ -199,8 +200,8 @@ pub(crate) fn rule() -> BoxedStrategy<Rule> {
         prop_oneof![1 => Just(RuleEnd::default()), 1 => rule_end(false)],
         prop_oneof![1 => Just(RuleEnd::default()), 2 => rule_end(true)],
     )
-        .prop_map(
-            |(action, ip_version, protocol, not_protocol, (icmp, not_icmp), source, destination)| Rule {
+        .prop_map(|(action, ip_version, protocol, not_protocol, (icmp, not_icmp), source, destination)| {
+            Rule {
                 action,
                 ip_version,
                 protocol,
@@ -210,8 +211,9 @@ pub(crate) fn rule() -> BoxedStrategy<Rule> {
                 source,
                 destination,
                 ..Rule::default()
-            },
-        ).boxed()
+            }
+        })
+        .boxed()
 }
 
 /// A few rules; now and then so many that they take more than one segment.
@@ -233,14 +235,14 @@ fn numbered(rule: &Rule, count: usize) -> Vec<Rule> {
 }
 
 pub(crate) fn policy() -> BoxedStrategy<Policy> {
-    (rules(), rules(), select(vec!["all()", "has(app)"])).prop_map(|(inbound_rules, outbound_rules, selector)| {
-        Policy {
+    (rules(), rules(), select(vec!["all()", "has(app)"]))
+        .prop_map(|(inbound_rules, outbound_rules, selector)| Policy {
             inbound_rules,
             outbound_rules,
             original_selector: selector.to_owned(),
             ..Policy::default()
-        }
-    }).boxed()
+        })
+        .boxed()
 }
 
 /// Behind profiles there is nothing to pass to.
@@ -251,26 +253,32 @@ pub(crate) fn profile() -> BoxedStrategy<Profile> {
         }
         rules
     };
-    (rules(), rules()).prop_map(move |(inbound, outbound)| Profile {
-        inbound_rules: without_pass(inbound),
-        outbound_rules: without_pass(outbound),
-    }).boxed()
+    (rules(), rules())
+        .prop_map(move |(inbound, outbound)| Profile {
+            inbound_rules: without_pass(inbound),
+            outbound_rules: without_pass(outbound),
+        })
+        .boxed()
 }
 
 fn tiers() -> BoxedStrategy<Vec<TierInfo>> {
     let policies = || vec(any::<Index>(), 0..4);
     let tier = (policies(), policies(), any::<bool>());
-    vec(tier, 0..4).prop_map(|tiers| {
-        let chosen =
-            |plan: &[Index]| plan.iter().map(|index| policy_id(index.index(POLICIES))).collect::<Vec<_>>();
-        let tier = |(number, (ingress, egress, pass)): (usize, (Vec<Index>, Vec<Index>, bool))| TierInfo {
-            name: format!("tier-{number}"),
-            default_action: if pass { RuleAction::Pass } else { RuleAction::Deny },
-            ingress_policies: chosen(&ingress),
-            egress_policies: chosen(&egress),
-        };
-        tiers.into_iter().enumerate().map(tier).collect()
-    }).boxed()
+    vec(tier, 0..4)
+        .prop_map(|tiers| {
+            let chosen = |plan: &[Index]| {
+                plan.iter().map(|index| policy_id(index.index(POLICIES))).collect::<Vec<_>>()
+            };
+            let tier =
+                |(number, (ingress, egress, pass)): (usize, (Vec<Index>, Vec<Index>, bool))| TierInfo {
+                    name: format!("tier-{number}"),
+                    default_action: if pass { RuleAction::Pass } else { RuleAction::Deny },
+                    ingress_policies: chosen(&ingress),
+                    egress_policies: chosen(&egress),
+                };
+            tiers.into_iter().enumerate().map(tier).collect()
+        })
+        .boxed()
 }
 
 fn profile_ids() -> impl Strategy<Value = Vec<Text>> {
@@ -278,20 +286,20 @@ fn profile_ids() -> impl Strategy<Value = Vec<Text>> {
 }
 
 pub(crate) fn workload(name: &'static str) -> BoxedStrategy<WorkloadEndpoint> {
-    (tiers(), profile_ids(), prop::bool::weighted(0.95)).prop_map(move |(tiers, profile_ids, active)| {
-        WorkloadEndpoint {
+    (tiers(), profile_ids(), prop::bool::weighted(0.95))
+        .prop_map(move |(tiers, profile_ids, active)| WorkloadEndpoint {
             state: if active { "active" } else { "inactive" }.to_owned(),
             name: name.to_owned(),
             profile_ids,
             tiers,
             ..WorkloadEndpoint::default()
-        }
-    }).boxed()
+        })
+        .boxed()
 }
 
 pub(crate) fn host(name: &'static str) -> BoxedStrategy<HostEndpoint> {
-    (tiers(), tiers(), tiers(), tiers(), profile_ids()).prop_map(
-        move |(tiers, forward_tiers, pre_dnat_tiers, untracked_tiers, profile_ids)| HostEndpoint {
+    (tiers(), tiers(), tiers(), tiers(), profile_ids())
+        .prop_map(move |(tiers, forward_tiers, pre_dnat_tiers, untracked_tiers, profile_ids)| HostEndpoint {
             name: name.to_owned(),
             profile_ids,
             tiers,
@@ -299,8 +307,8 @@ pub(crate) fn host(name: &'static str) -> BoxedStrategy<HostEndpoint> {
             pre_dnat_tiers,
             untracked_tiers,
             ..HostEndpoint::default()
-        },
-    ).boxed()
+        })
+        .boxed()
 }
 
 pub(crate) fn state() -> impl Strategy<Value = State> {
@@ -314,16 +322,18 @@ pub(crate) fn state() -> impl Strategy<Value = State> {
         (one, two, three),
         (first, second),
     )
-        .prop_map(|((a, b, c, nets, web, dns), (policies, profiles), (one, two, three), (first, second))| {
-            let ids = ADDRESS_SETS.into_iter().chain(PORT_SETS).map(Text::from);
-            State {
-                sets: ids.zip([a, b, c, nets, web, dns]).collect(),
-                policies: (0..).map(policy_id).zip(policies.into_iter().map(Arc::new)).collect(),
-                profiles: (0..).map(profile_id).zip(profiles.into_iter().map(Arc::new)).collect(),
-                workloads: WORKLOADS.map(workload_id).into_iter().zip([one, two, three]).collect(),
-                hosts: HOSTS.map(Text::from).into_iter().zip([first, second]).collect(),
-            }
-        })
+        .prop_map(
+            |((a, b, c, nets, web, dns), (policies, profiles), (one, two, three), (first, second))| {
+                let ids = ADDRESS_SETS.into_iter().chain(PORT_SETS).map(Text::from);
+                State {
+                    sets: ids.zip([a, b, c, nets, web, dns]).collect(),
+                    policies: (0..).map(policy_id).zip(policies.into_iter().map(Arc::new)).collect(),
+                    profiles: (0..).map(profile_id).zip(profiles.into_iter().map(Arc::new)).collect(),
+                    workloads: WORKLOADS.map(workload_id).into_iter().zip([one, two, three]).collect(),
+                    hosts: HOSTS.map(Text::from).into_iter().zip([first, second]).collect(),
+                }
+            },
+        )
 }
 
 pub(crate) fn packet(version: IpVersion) -> BoxedStrategy<bpf_policy::Packet> {
@@ -342,5 +352,6 @@ pub(crate) fn packet(version: IpVersion) -> BoxedStrategy<bpf_policy::Packet> {
             protocol,
             ports,
             icmp,
-        }).boxed()
+        })
+        .boxed()
 }

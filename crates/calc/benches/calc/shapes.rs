@@ -171,6 +171,8 @@ fn address(number: usize) -> IpNet {
 }
 
 fn workload(host: &str, workload: &str, value: feed::WorkloadEndpoint) -> FeedEntry {
+    // An endpoint without an interface is refused.
+    let value = feed::WorkloadEndpoint { name: format!("cali-{workload}"), ..value };
     let key = WorkloadEndpointKey {
         host: host.into(),
         orchestrator: "k8s".into(),
