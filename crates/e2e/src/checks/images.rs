@@ -70,6 +70,12 @@ pub(super) fn run(bed: &mut Bed) -> Result<String> {
         }
     }
     ensure!(server.questions() > 0, "nobody asked the name server");
+    // Images that no manifest here starts by their own name.
+    for (name, image) in [("old-apiserver", "apiserver"), ("old-webhooks", "webhooks")] {
+        let pod = Once { name, image, arguments: vec!["--help"], environment: Vec::new(), more: json!({}) };
+        let said = once(bed, &pod, &account)?;
+        ensure!(said.contains("Usage: "), "{name} said: {said}");
+    }
     bed.apply(&[manifest(&pods[3], &account)])?;
     let said = until("the version to be printed", || {
         let said = bed.plane.kubectl(&["logs", "-n", NAMESPACE, pods[3].name])?;
@@ -78,7 +84,7 @@ pub(super) fn run(bed: &mut Bed) -> Result<String> {
     });
     remove(bed, pods[3].name)?;
     said?;
-    Ok(format!("{} pods", pods.len()))
+    Ok(format!("{} pods", pods.len() + 2))
 }
 
 /// The account of the node's pods, which manifests name differently.

@@ -83,7 +83,7 @@ fn units_start_what_the_package_has() {
 fn specification() -> std::collections::BTreeMap<String, Vec<String>> {
     let text = std::fs::read_to_string(root().join("deploy/rpm/tortie.spec")).unwrap();
     let mut macros = vec![("buildroot".to_owned(), String::new()), ("_sourcedir".to_owned(), String::new())];
-    let mut sections = std::collections::BTreeMap::new();
+    let mut sections: std::collections::BTreeMap<String, Vec<String>> = std::collections::BTreeMap::new();
     let mut section = "preamble".to_owned();
     for line in text.lines() {
         if let Some((name, value)) = line.strip_prefix("%global ").and_then(|rest| rest.split_once(' ')) {
@@ -98,7 +98,7 @@ fn specification() -> std::collections::BTreeMap<String, Vec<String>> {
         let put_in = macros
             .iter()
             .fold(line.to_owned(), |line, (name, value)| line.replace(&format!("%{{{name}}}"), value));
-        sections.entry(section.clone()).or_insert_with(Vec::new).push(put_in);
+        sections.entry(section.clone()).or_default().push(put_in);
     }
     sections
 }
