@@ -43,9 +43,9 @@ impl AsFd for Link {
 }
 
 impl Link {
-    fn create(program: &Program, target: u32, kind: u32, what: String) -> Result<Self> {
+    fn create(program: &Program, target: u32, kind: u32, what: &str) -> Result<Self> {
         let mut attributes = Attributes::new().fd(0, program.as_fd()).u32(4, target).u32(8, kind);
-        let what = format!("{} of program {}", what, program.name());
+        let what = format!("{what} of program {}", program.name());
         let fd = attributes.open(Command::LinkCreate).map_err(Error::refused(format!("make the {what}")))?;
         Ok(Self { fd, what })
     }
@@ -55,7 +55,7 @@ impl Link {
     /// # Errors
     /// When the kernel refuses; `EINVAL` from one without tcx.
     pub fn ingress(program: &Program, device: u32) -> Result<Self> {
-        Self::create(program, device, TCX_INGRESS, format!("attachment to what comes in by device {device}"))
+        Self::create(program, device, TCX_INGRESS, &format!("attachment to what comes in by device {device}"))
     }
 
     /// For packets that leave by a device, beside other programs there.
@@ -63,7 +63,7 @@ impl Link {
     /// # Errors
     /// When the kernel refuses; `EINVAL` from one without tcx.
     pub fn egress(program: &Program, device: u32) -> Result<Self> {
-        Self::create(program, device, TCX_EGRESS, format!("attachment to what leaves by device {device}"))
+        Self::create(program, device, TCX_EGRESS, &format!("attachment to what leaves by device {device}"))
     }
 
     /// At the driver of a device, or in front of the stack where the driver cannot.
@@ -71,7 +71,7 @@ impl Link {
     /// # Errors
     /// When the kernel refuses: another program is there.
     pub fn xdp(program: &Program, device: u32) -> Result<Self> {
-        Self::create(program, device, XDP, format!("attachment to the driver of device {device}"))
+        Self::create(program, device, XDP, &format!("attachment to the driver of device {device}"))
     }
 
     /// At a system call of the processes of a control group and those below it.
@@ -81,7 +81,7 @@ impl Link {
     pub fn cgroup(program: &Program, group: BorrowedFd<'_>, hook: CgroupHook) -> Result<Self> {
         use std::os::fd::AsRawFd as _;
         let target = group.as_raw_fd().cast_unsigned();
-        Self::create(program, target, hook as u32, format!("attachment {hook:?} to a control group"))
+        Self::create(program, target, hook as u32, &format!("attachment {hook:?} to a control group"))
     }
 
     /// The attachment that is pinned at a path.

@@ -406,37 +406,30 @@ impl Map {
     /// # Errors
     /// When the kernel refuses.
     pub fn remove_many(&self, keys: &[Vec<u8>]) -> Result<usize> {
-        let mut removed = 0;
-        let mut rest = keys;
-        while !rest.is_empty() {
-            let part = &rest[..rest.len().min(BATCH)];
-            for key in part {
-                self.fit(key, None)?;
-            }
-            let bytes: Vec<u8> = part.iter().flatten().copied().collect();
-            let mut attributes =
-                Attributes::new().input(16, &bytes).length(32, part.len()).fd(36, self.as_fd());
+        for key in keys {
+            self.fit(key, None)?;
+        }
+        let bytes: Vec<u8> = keys.iter().flatten().copied().collect();
+        let (mut removed, mut done) = (0, 0);
+        while done < keys.len() {
+            let asked = (keys.len() - done).min(BATCH);
+            let part = &bytes[done * self.definition.key..(done + asked) * self.definition.key];
+            let mut attributes = Attributes::new().input(16, part).length(32, asked).fd(36, self.as_fd());
             let answer = attributes.call(Command::DeleteBatch);
-            let count = (attributes.read(32) as usize).min(part.len());
+            let count = (attributes.read(32) as usize).min(asked);
             match answer {
-                Ok(_) => {
-                    removed += part.len();
-                    rest = &rest[part.len()..];
-                }
+                Ok(_) => (removed, done) = (removed + asked, done + asked),
                 // The one after those that were counted is gone already.
-                Err(Errno::NOENT) => {
-                    removed += count;
-                    rest = &rest[(count + 1).min(part.len())..];
-                }
+                Err(Errno::NOENT) => (removed, done) = (removed + count, done + (count + 1).min(asked)),
                 Err(errno) => {
                     let error = self.refused("delete a batch from")(errno);
                     if !has_no_batches(&error) {
                         return Err(error);
                     }
-                    for key in part {
+                    for key in &keys[done..done + asked] {
                         removed += usize::from(self.remove(key)?);
                     }
-                    rest = &rest[part.len()..];
+                    done += asked;
                 }
             }
         }

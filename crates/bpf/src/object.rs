@@ -38,7 +38,7 @@ impl Object {
     /// # Errors
     /// When it is none, or has what the loader does not understand.
     pub fn parse(name: &str, bytes: &[u8]) -> Result<Self> {
-        let inner = aya_obj::Object::parse(bytes).map_err(|error| unreadable(name, error))?;
+        let inner = aya_obj::Object::parse(bytes).map_err(|error| unreadable(name, error.to_string()))?;
         if inner.has_btf_relocations() {
             return Err(unreadable(name, "it depends on the types of a running kernel"));
         }
@@ -51,7 +51,7 @@ impl Object {
     /// When there is none of this name and size.
     pub fn set_constant(&mut self, constant: &str, bytes: &[u8]) -> Result<()> {
         let set = self.inner.patch_map_data(HashMap::from([(constant, (bytes, true))]));
-        set.map_err(|error| unreadable(&self.name, error))
+        set.map_err(|error| unreadable(&self.name, error.to_string()))
     }
 
     /// Makes a map with another number of entries than the object says.
@@ -136,8 +136,10 @@ impl Object {
             let fd = maps.get(map_name).or(given)?.as_fd().as_raw_fd();
             Some((map_name.as_str(), fd, map))
         });
-        self.inner.relocate_maps(descriptors, &sections).map_err(|error| unreadable(&name, error))?;
-        self.inner.relocate_calls(&sections).map_err(|error| unreadable(&name, error))?;
+        self.inner
+            .relocate_maps(descriptors, &sections)
+            .map_err(|error| unreadable(&name, error.to_string()))?;
+        self.inner.relocate_calls(&sections).map_err(|error| unreadable(&name, error.to_string()))?;
         let mut programs = BTreeMap::new();
         for (program_name, program) in &self.inner.programs {
             let function = self
@@ -163,8 +165,10 @@ impl Object {
     fn types(&mut self) -> Result<Option<OwnedFd>> {
         // What kernels of 5.10 lack is replaced; newer ones lose nothing that is used here.
         let features = BtfFeatures::new(true, true, true, true, false, false, false, false);
-        let fixed =
-            self.inner.fixup_and_sanitize_btf(&features).map_err(|error| unreadable(&self.name, error))?;
+        let fixed = self
+            .inner
+            .fixup_and_sanitize_btf(&features)
+            .map_err(|error| unreadable(&self.name, error.to_string()))?;
         fixed.map(|types| load_types(&types.to_bytes())).transpose()
     }
 }
@@ -261,6 +265,6 @@ fn bytes(instructions: &[bpf_insn]) -> Vec<u8> {
     instructions.iter().flat_map(one).collect()
 }
 
-fn unreadable(name: &str, what: impl ToString) -> Error {
-    Error::Object { name: name.to_owned(), what: what.to_string() }
+fn unreadable(name: &str, what: impl Into<String>) -> Error {
+    Error::Object { name: name.to_owned(), what: what.into() }
 }

@@ -111,7 +111,7 @@ impl Program {
         }
     }
 
-    /// The program that is pinned at a path.
+    /// The program of a number.
     ///
     /// # Errors
     /// When there is none.

@@ -14,7 +14,7 @@ fn returning(name: &str, kind: ProgramKind, verdict: i32) -> Result<Program> {
 }
 
 /// A namespace with two ends of a wire; the numbers of both.
-pub(crate) fn wire(test: &str) -> Result<(Namespace, u32, u32)> {
+fn wire(test: &str) -> Result<(Namespace, u32, u32)> {
     let namespace = Namespace::new(&format!("bpf-{test}-{}", std::process::id()))?;
     namespace.batch(
         "link add wire-a type veth peer name wire-b\nlink set wire-a up\nlink set wire-b up\naddr add 10.65.0.1/24 dev wire-a\n\
@@ -24,7 +24,7 @@ pub(crate) fn wire(test: &str) -> Result<(Namespace, u32, u32)> {
     Ok((namespace, a, b))
 }
 
-fn index(namespace: &Namespace, device: &str) -> Result<u32> {
+pub(crate) fn index(namespace: &Namespace, device: &str) -> Result<u32> {
     let text = namespace.shell(&format!("ip -o link show dev {device}"))?;
     text.split(':').next().context("no number")?.trim().parse().context("not a number")
 }

@@ -4,7 +4,7 @@ use crate::objects::small;
 use anyhow::{Context, Result, ensure};
 use bpf::interface::{ENTRY, Interface, Version};
 use bpf::layout::network::{CounterKey, Counters};
-use bpf::{Layout as _, Loaded, Map, PerCpu, TestRun};
+use bpf::{Layout as _, Loaded, Map, PerCpu, Program, TestRun};
 use std::collections::BTreeMap;
 
 /// The device of a packet that no device brought: the loopback interface.
@@ -62,10 +62,7 @@ impl Bench {
         let shared = shared.map(|(name, map)| (name.as_str(), map)).collect();
         let second = interface(true).load(object, &shared)?;
         let bench = Self { version, first, second };
-        for hook in [0, 1] {
-            let counters = PerCpu::<CounterKey, Counters>::new(bench.map("cali_counters6")?)?;
-            counters.fill(&CounterKey { device: DEVICE, hook }, &Counters::default())?;
-        }
+        bench.count(DEVICE)?;
         for (list, action) in [(ALLOWS, ALLOW), (DENIES, DENY), (NO_OPINION, NONE)] {
             bench.list_of_one(list, action)?;
         }
@@ -87,15 +84,34 @@ impl Bench {
         Ok(())
     }
 
+    /// From now on packets of a device are counted.
+    pub(crate) fn count(&self, device: u32) -> Result<()> {
+        let counters = PerCpu::<CounterKey, Counters>::new(self.map("cali_counters6")?)?;
+        for hook in [0, 1] {
+            counters.fill(&CounterKey { device, hook }, &Counters::default())?;
+        }
+        Ok(())
+    }
+
+    /// The program that is attached for a direction.
+    pub(crate) fn entry(&self, direction: Direction) -> Result<&Program> {
+        let loaded = if direction == Direction::In { &self.first } else { &self.second };
+        Ok(loaded.program(ENTRY)?)
+    }
+
     /// Gives the interface its lists, by their places.
     pub(crate) fn lists(&self, lists: &[(usize, u64)]) -> Result<()> {
+        self.lists_of(DEVICE, lists)
+    }
+
+    pub(crate) fn lists_of(&self, device: u32, lists: &[(usize, u64)]) -> Result<()> {
         let family: u32 = if self.version == Version::V4 { 4 } else { 6 };
         let mut ids = [0_u64; 9];
         for (place, list) in lists {
             ids[*place] = *list;
         }
-        let value: Vec<u8> = ids.iter().flat_map(|id| id.bytes()).collect();
-        self.map("bpfp_lists")?.set(&[DEVICE.bytes(), family.bytes()].concat(), &value)?;
+        let value: Vec<u8> = ids.iter().flat_map(bpf::Layout::bytes).collect();
+        self.map("bpfp_lists")?.set(&[device.bytes(), family.bytes()].concat(), &value)?;
         Ok(())
     }
 
@@ -104,20 +120,23 @@ impl Bench {
     }
 
     pub(crate) fn send_marked(&self, direction: Direction, frame: &[u8], mark: u32) -> Result<Fate> {
-        let loaded = if direction == Direction::In { &self.first } else { &self.second };
         let mut context = vec![0; 192];
         context[8..12].copy_from_slice(&mark.to_ne_bytes());
         let outcome =
-            loaded.program(ENTRY)?.test_run(&TestRun { packet: frame, context: &context, repeat: 1 })?;
+            self.entry(direction)?.test_run(&TestRun { packet: frame, context: &context, repeat: 1 })?;
         ensure!(outcome.packet == frame, "the packet was changed");
         Ok((outcome.verdict, u32::read(&outcome.context[8..12])))
     }
 
     /// How often a reason was counted, over all processors.
     pub(crate) fn counted(&self, direction: Direction, reason: usize) -> Result<u64> {
+        self.counted_of(DEVICE, direction, reason)
+    }
+
+    pub(crate) fn counted_of(&self, device: u32, direction: Direction, reason: usize) -> Result<u64> {
         let counters = PerCpu::<CounterKey, Counters>::new(self.map("cali_counters6")?)?;
         let hook = u32::from(direction == Direction::Out);
-        let values = counters.get(&CounterKey { device: DEVICE, hook })?;
+        let values = counters.get(&CounterKey { device, hook })?;
         Ok(values.iter().map(|value| value.0[reason]).sum())
     }
 

@@ -6,4 +6,5 @@ mod maps;
 mod objects;
 mod packets;
 mod random;
+mod traffic;
 mod walks;

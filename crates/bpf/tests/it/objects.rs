@@ -26,8 +26,9 @@ pub(crate) fn small(mut object: Object, version: Version) -> Result<Object> {
     Ok(object)
 }
 
-pub(crate) fn combinations() -> impl Iterator<Item = Interface> {
-    (0..32_u32).map(|bits| {
+/// Those that make sense: a workload's device has Ethernet headers, and its source is looked at on the way in.
+fn combinations() -> impl Iterator<Item = Interface> {
+    let all = (0..32_u32).map(|bits| {
         let bit = |place: u32| bits >> place & 1 == 1;
         Interface {
             is_workload: bit(0),
@@ -36,7 +37,9 @@ pub(crate) fn combinations() -> impl Iterator<Item = Interface> {
             has_both: bit(3),
             checks_source: bit(4),
         }
-    })
+    });
+    all.filter(|one| if one.is_workload { !one.is_layer_3 } else { !one.checks_source })
+        .filter(|one| !(one.is_leaving && one.checks_source))
 }
 
 #[test]
@@ -53,7 +56,7 @@ fn every_combination_of_constants_loads_within_the_budget() -> Result<()> {
                 *most = (*most).max(program.processed());
             }
         }
-        println!("{version:?}: instructions that the verifier processed: {most:?}");
+        eprintln!("{version:?}: instructions that the verifier processed: {most:?}");
         for (name, processed) in most {
             assert!(processed > 0 && processed <= BUDGET, "{name} of {version:?}: {processed} of {BUDGET}");
         }

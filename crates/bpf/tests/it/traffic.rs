@@ -1,0 +1,155 @@
+//! Programs on interfaces: two workloads and the host between them, as namespaces, with connections from one to the other.
+
+use crate::attachments::index;
+use crate::bench::{ALLOWS, Bench, DENIES, Direction};
+use anyhow::{Context, Result, ensure};
+use bpf::clsact::{self, Filters};
+use bpf::interface::Version;
+use bpf::layout::conntrack::{Entry, Value};
+use bpf::layout::network::{Route, RouteKey, flags};
+use bpf::{Layout as _, Link, Table, layout, probe};
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+use testkit::network::Namespace;
+
+const INGRESS: usize = 0;
+const EGRESS: usize = 1;
+const PORT: u16 = 8080;
+const ALLOWED: usize = 2;
+const DENIED: usize = 4;
+
+/// The host and its two workloads; each has one interface there.
+struct Wires {
+    host: Namespace,
+    pods: [Namespace; 2],
+    devices: [u32; 2],
+}
+
+fn address(pod: usize) -> [u8; 4] {
+    [10, 65, 0, if pod == 0 { 2 } else { 3 }]
+}
+
+impl Wires {
+    fn new(test: &str) -> Result<Self> {
+        let name = |part: &str| format!("bpf-{test}{part}-{}", std::process::id());
+        let host = Namespace::new(&name("h"))?;
+        host.set("net/ipv4/ip_forward", "1")?;
+        let pods = [Namespace::new(&name("a"))?, Namespace::new(&name("b"))?];
+        for (number, pod) in pods.iter().enumerate() {
+            let [a, b, c, d] = address(number);
+            let outside = pod.name();
+            host.batch(&format!(
+                "link add cali{number} address ee:ee:ee:ee:ee:ee type veth peer name eth0 netns {outside}\n\
+                 link set cali{number} up\nroute add {a}.{b}.{c}.{d}/32 dev cali{number}"
+            ))?;
+            pod.batch(&format!(
+                "link set eth0 address 02:00:00:00:00:0{d}\nlink set eth0 up\naddr add {a}.{b}.{c}.{d}/32 dev eth0\n\
+                 route add 169.254.1.1/32 dev eth0\nroute add default via 169.254.1.1\n\
+                 neigh add 169.254.1.1 lladdr ee:ee:ee:ee:ee:ee dev eth0 nud permanent"
+            ))?;
+        }
+        let devices = [index(&host, "cali0")?, index(&host, "cali1")?];
+        Ok(Self { host, pods, devices })
+    }
+
+    /// Whether one workload cannot even begin to talk to the other.
+    fn is_cut(&self, from: usize) -> Result<bool> {
+        let target = SocketAddr::from((address(1 - from), PORT));
+        let _listener = self.pods[1 - from].run(|| TcpListener::bind(target))??;
+        Ok(self.pods[from].run(|| TcpStream::connect_timeout(&target, Duration::from_millis(300)))?.is_err())
+    }
+
+    /// A connection from one workload to the other, with a question and an answer.
+    fn talk(&self, from: usize) -> Result<()> {
+        let to = 1 - from;
+        let target = SocketAddr::from((address(to), PORT));
+        let listener = self.pods[to].run(|| TcpListener::bind(target))??;
+        listener.set_nonblocking(true)?;
+        let connected = self.pods[from].run(|| TcpStream::connect_timeout(&target, testkit::PATIENCE))?;
+        let mut client = connected.context("connecting")?;
+        let (mut server, _) = testkit::eventually("the connection to arrive", || listener.accept().ok())?;
+        server.set_nonblocking(false)?;
+        for stream in [&client, &server] {
+            stream.set_read_timeout(Some(testkit::PATIENCE))?;
+        }
+        let mut word = [0; 4];
+        client.write_all(b"ping")?;
+        server.read_exact(&mut word)?;
+        ensure!(&word == b"ping");
+        server.write_all(b"pong")?;
+        client.read_exact(&mut word)?;
+        ensure!(&word == b"pong");
+        Ok(())
+    }
+}
+
+fn walk(test: &str, with_links: bool) -> Result<()> {
+    let wires = Wires::new(test)?;
+    wires.talk(0)?;
+    let bench = Bench::with(Version::V4, true, false, true)?;
+    let routes = Table::<RouteKey<layout::V4>, Route<layout::V4>>::new(bench.map("cali_v4_routes")?)?;
+    for (number, device) in wires.devices.iter().enumerate() {
+        let route = Route { flags: flags::WORKLOAD | flags::LOCAL, next_hop: device.to_ne_bytes() };
+        routes.set(&RouteKey { bits: 32, address: address(number) }, &route)?;
+        bench.count(*device)?;
+    }
+    // The first may call the second, and not the other way round.
+    bench.lists_of(wires.devices[0], &[(EGRESS, ALLOWS), (INGRESS, DENIES)])?;
+    bench.lists_of(wires.devices[1], &[(EGRESS, ALLOWS), (INGRESS, ALLOWS)])?;
+    let attached = wires.host.run(|| -> Result<Vec<Link>> {
+        let mut links = Vec::new();
+        let mut filters = Filters::open()?;
+        for device in wires.devices {
+            let (first, second) = (bench.entry(Direction::In)?, bench.entry(Direction::Out)?);
+            if with_links {
+                links.extend([Link::ingress(first, device)?, Link::egress(second, device)?]);
+            } else {
+                filters.attach(device, clsact::Direction::Ingress, 1, first)?;
+                filters.attach(device, clsact::Direction::Egress, 1, second)?;
+            }
+        }
+        Ok(links)
+    })??;
+
+    wires.talk(0)?;
+    ensure!(bench.counted_of(wires.devices[0], Direction::In, ALLOWED)? >= 1);
+    ensure!(bench.counted_of(wires.devices[1], Direction::Out, ALLOWED)? >= 1);
+    let Entry::Normal(tracking) = Value::<layout::V4>::read(&bench.connection()?.1).entry else {
+        anyhow::bail!("no plain connection");
+    };
+    ensure!(tracking.a_to_b.approved && tracking.b_to_a.approved, "{tracking:?}");
+    ensure!(tracking.a_to_b.ack && tracking.b_to_a.ack && tracking.a_to_b.bytes > 0, "{tracking:?}");
+
+    ensure!(wires.is_cut(1)?, "the second called the first");
+    ensure!(bench.counted_of(wires.devices[0], Direction::Out, DENIED)? >= 1);
+    bench.lists_of(wires.devices[0], &[(EGRESS, ALLOWS), (INGRESS, ALLOWS)])?;
+    wires.talk(1)?;
+    bench.lists_of(wires.devices[0], &[])?;
+    ensure!(wires.is_cut(0)? && wires.is_cut(1)?);
+
+    drop(attached);
+    if !with_links {
+        wires.host.run(|| -> Result<()> {
+            let mut filters = Filters::open()?;
+            for device in wires.devices {
+                ensure!(filters.detach(device, clsact::Direction::Ingress, 1)?);
+                ensure!(filters.detach(device, clsact::Direction::Egress, 1)?);
+            }
+            Ok(())
+        })??;
+    }
+    wires.talk(1)
+}
+
+#[test]
+fn workloads_talk_as_their_lists_say_through_links() -> Result<()> {
+    let probed = Wires::new("tcxp")?;
+    let device = probed.devices[0];
+    if probed.host.run(|| probe::features(device))?.tcx { walk("tcx", true) } else { Ok(()) }
+}
+
+#[test]
+fn workloads_talk_as_their_lists_say_through_filters() -> Result<()> {
+    walk("cls", false)
+}
