@@ -241,7 +241,7 @@ fn values_that_mean_nothing_are_refused() {
         let error = chart(&[(path, json!(true))]).err().unwrap_or_else(|| panic!("{path}"));
         assert!(error.to_string().contains(reason), "{error}");
     }
-    let error = chart(&[("ipv4", json!(false))]).err().expect("pods without addresses");
+    let error = chart(&[("ipv4", json!(false))]).expect_err("pods without addresses");
     assert!(error.to_string().contains("ipv4: without"), "{error}");
 }
 
