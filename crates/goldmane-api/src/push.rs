@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc;
-use tonic::Request;
 use tonic::metadata::AsciiMetadataValue;
 use tonic::transport::Channel;
+use tonic::{Request, Response, Streaming};
 
 /// How many flows are kept at most. Five minutes of a busy node.
 const MOST: usize = 50_000;
@@ -132,9 +132,12 @@ async fn session(
     if let Ok(name) = AsciiMetadataValue::try_from(node) {
         request.metadata_mut().insert(SENDER_HEADER, name);
     }
-    let mut receipts = FlowCollectorClient::new(channel).connect(request).await?.into_inner();
+    let mut client = FlowCollectorClient::new(channel);
+    let connecting = client.connect(request);
+    tokio::pin!(connecting);
     outbox.connected(now());
-    figures.0[1].fetch_add(1, Ordering::Relaxed);
+    // Servers in Go say nothing before the first receipt: flows go ahead of the answer.
+    let mut receipts = None;
     let mut has_more = true;
     loop {
         for flow in outbox.take_next() {
@@ -144,21 +147,39 @@ async fn session(
         if !has_more && outbox.unsafe_flows() == 0 {
             return Ok(());
         }
+        let receipt = async {
+            match &mut receipts {
+                None => connecting.as_mut().await.map(Heard::Answer),
+                Some(receipts) => Streaming::message(receipts).await.map(Heard::Receipt),
+            }
+        };
         tokio::select! {
             batch = flows.recv(), if has_more => match batch {
                 Some(batch) => keep(outbox, &batch, figures),
                 None => has_more = false,
             },
-            receipt = receipts.message() => match receipt? {
-                Some(FlowReceipt {}) => {
+            heard = receipt => match heard? {
+                Heard::Answer(answer) => {
+                    receipts = Some(answer.into_inner());
+                    figures.0[1].fetch_add(1, Ordering::Relaxed);
+                }
+                Heard::Receipt(Some(FlowReceipt {})) => {
                     outbox.receipt();
                     figures.0[0].fetch_add(1, Ordering::Relaxed);
                     backoff.reset();
                 }
-                None => return Err("the server ended the stream".into()),
+                Heard::Receipt(None) => return Err("the server ended the stream".into()),
             },
         }
     }
+}
+
+/// What a server says.
+enum Heard {
+    /// That it takes flows.
+    Answer(Response<Streaming<FlowReceipt>>),
+    /// That it has one; nothing at the end.
+    Receipt(Option<FlowReceipt>),
 }
 
 fn keep(outbox: &mut Outbox<Flow>, batch: &[CollectedFlow], figures: &PushFigures) {

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use telemetry::{Health, Metrics, Pulse};
 use telemetry_server::{Address, Pages, serve_at};
-use tls::{ClientAuth, Renewing, TlsFiles};
+use tls::{ClientAuth, ReadLimits, Renewing, TlsFiles, TlsLimits};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
@@ -173,6 +173,12 @@ fn certificates(settings: &Settings) -> Result<Option<Renewing>> {
                 client_auth: ClientAuth::RequireAndVerify,
                 protocols: &["h2"],
             });
+            let read = TlsLimits::read(&settings.tls_min_version, &settings.tls_cipher_suites);
+            let ReadLimits { limits, warnings } = read.map_err(anyhow::Error::msg)?;
+            for warning in warnings {
+                tracing::warn!("{warning}");
+            }
+            let certificates = certificates.within(limits);
             // Wrong files are found now, and not by the first client.
             certificates.current()?;
             Ok(Some(certificates))

@@ -56,9 +56,9 @@ settings::settings! {
         server_key_path: PathBuf = text(), "SERVER_KEY_PATH", "";
         /// The name that the certificate of the server of `PUSH_URL` must have.
         server_name: String = text(), "SERVER_NAME", "tigera-linseed.tigera-elasticsearch.svc";
-        /// The oldest version of TLS. Not supported yet: 1.2, and a warning for anything else.
+        /// The oldest version of TLS: `1.2` or `1.3`.
         tls_min_version: String = text(), "TLS_MIN_VERSION", "";
-        /// The cipher suites of TLS 1.2. Not supported yet: a warning says so.
+        /// The cipher suites of TLS 1.2, by their usual names with commas between them. Those that are not safe are left out.
         tls_cipher_suites: String = text(), "TLS_CIPHER_SUITES", "";
     }
 }
@@ -98,12 +98,6 @@ impl Settings {
         let mut names = Vec::new();
         if self.profile_port != 0 {
             names.push("PROFILE_PORT");
-        }
-        if !matches!(self.tls_min_version.as_str(), "" | "1.2" | "VersionTLS12") {
-            names.push("TLS_MIN_VERSION");
-        }
-        if !self.tls_cipher_suites.is_empty() {
-            names.push("TLS_CIPHER_SUITES");
         }
         names
     }
@@ -150,14 +144,9 @@ mod tests {
         for wrong in [("PUSH_URL", "there"), ("EMITTER_AGGREGATION_WINDOW", "20s")] {
             assert_eq!(Settings::read(&Variables::new([wrong])).unwrap_err().0.len(), 1, "{wrong:?}");
         }
-        let more = Variables::new([
-            ("LOG_LEVEL", "chatty"),
-            ("TLS_MIN_VERSION", "VersionTLS13"),
-            ("PROFILE_PORT", "6060"),
-            ("TLS_CIPHER_SUITES", "x"),
-        ]);
+        let more = Variables::new([("LOG_LEVEL", "chatty"), ("PROFILE_PORT", "6060")]);
         let settings = Settings::read(&more).unwrap();
         assert_eq!(settings.level(), LevelFilter::INFO);
-        assert_eq!(settings.unsupported(), ["PROFILE_PORT", "TLS_MIN_VERSION", "TLS_CIPHER_SUITES"]);
+        assert_eq!(settings.unsupported(), ["PROFILE_PORT"]);
     }
 }

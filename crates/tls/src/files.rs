@@ -1,6 +1,7 @@
 //! The files of a server, and the configuration that they make.
 
 use crate::any_certificate::AnyCertificate;
+use crate::limits::TlsLimits;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
@@ -56,12 +57,17 @@ impl TlsFiles {
     /// # Errors
     /// When they cannot be read or used.
     pub fn read(&self) -> Result<ServerConfig, TlsError> {
+        self.read_within(&TlsLimits::default())
+    }
+
+    /// The same within limits.
+    pub(crate) fn read_within(&self, limits: &TlsLimits) -> Result<ServerConfig, TlsError> {
         let chain = certificates(&self.certificate)?;
         let key = PrivateKeyDer::from_pem_file(&self.key)
             .map_err(|source| TlsError::Pem { path: self.key.clone(), source })?;
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let provider = Arc::new(limits.provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
-            .with_safe_default_protocol_versions()?;
+            .with_protocol_versions(&limits.versions())?;
         let builder = match self.client_auth {
             ClientAuth::None => builder.with_no_client_auth(),
             ClientAuth::RequestAny | ClientAuth::RequireAny => {

@@ -1,12 +1,14 @@
 //! The acceptor of the newest files.
 
 use crate::files::{Stamp, TlsError, TlsFiles};
+use crate::limits::TlsLimits;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio_rustls::TlsAcceptor;
 
 /// A server's TLS, which follows its files.
 pub struct Renewing {
     files: TlsFiles,
+    limits: TlsLimits,
     state: Mutex<State>,
 }
 
@@ -22,7 +24,14 @@ impl Renewing {
     /// Begins with these files, which are not read yet.
     #[must_use]
     pub fn new(files: TlsFiles) -> Self {
-        Self { files, state: Mutex::default() }
+        Self { files, limits: TlsLimits::default(), state: Mutex::default() }
+    }
+
+    /// The same within limits.
+    #[must_use]
+    pub fn within(mut self, limits: TlsLimits) -> Self {
+        self.limits = limits;
+        self
     }
 
     /// The acceptor for the next handshake.
@@ -37,7 +46,7 @@ impl Renewing {
             _ => {
                 // Until they can be used again, nothing is.
                 *state = State::default();
-                let acceptor = TlsAcceptor::from(Arc::new(self.files.read()?));
+                let acceptor = TlsAcceptor::from(Arc::new(self.files.read_within(&self.limits)?));
                 *state = State { seen: Some(now), acceptor: Some(acceptor.clone()) };
                 Ok(acceptor)
             }
@@ -55,7 +64,7 @@ impl Renewing {
         if let (Some(acceptor), true) = (&state.acceptor, state.seen == Some(now)) {
             return Ok((acceptor.clone(), None));
         }
-        match (self.files.read(), &state.acceptor) {
+        match (self.files.read_within(&self.limits), &state.acceptor) {
             (Ok(config), _) => {
                 let acceptor = TlsAcceptor::from(Arc::new(config));
                 *state = State { seen: Some(now), acceptor: Some(acceptor.clone()) };

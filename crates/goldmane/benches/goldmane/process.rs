@@ -3,7 +3,7 @@
 use crate::servers::Server;
 use crate::wire::{Sender, Stream, send_all};
 use crate::world::{Flows, INTERVAL};
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use goldmane_api::proto::flow_collector_client::FlowCollectorClient;
 use goldmane_api::proto::flows_client::FlowsClient;
 use goldmane_api::proto::statistics_client::StatisticsClient;
@@ -183,9 +183,13 @@ async fn questions(server: &Server, channel: Channel, keys: usize) -> Result<Vec
 /// Flows one at a time, each after the receipt of the last: as Calico's nodes send them.
 async fn single(channel: Channel, flows: &Flows) -> Result<f64> {
     let (sender, receiver) = tokio::sync::mpsc::channel(1);
-    let updates = tokio_stream::wrappers::ReceiverStream::new(receiver);
-    let mut receipts = FlowCollectorClient::new(channel).connect(updates).await?.into_inner();
-    let updates: Vec<_> = flows.of(bucket()).take(SINGLE).collect();
+    let stream = tokio_stream::wrappers::ReceiverStream::new(receiver);
+    let mut updates = flows.of(bucket()).take(SINGLE + 1);
+    // Calico's server says nothing before the first receipt.
+    sender.send(updates.next().context("a flow")?).await?;
+    let mut receipts = FlowCollectorClient::new(channel).connect(stream).await?.into_inner();
+    ensure!(receipts.message().await?.is_some(), "a receipt for every flow");
+    let updates: Vec<_> = updates.collect();
     let (count, begin) = (updates.len(), Instant::now());
     for update in updates {
         sender.send(update).await?;

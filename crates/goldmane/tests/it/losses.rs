@@ -74,7 +74,7 @@ async fn reports_without_a_name_are_refused() {
     }
 }
 
-/// A server that has Calico's services only.
+/// A server that has Calico's services only, and says nothing before the first receipt, as those in Go.
 struct Plain(mpsc::Sender<FlowUpdate>);
 
 #[tonic::async_trait]
@@ -87,13 +87,15 @@ impl FlowCollector for Plain {
     ) -> Result<Response<Self::ConnectStream>, Status> {
         let (receipts, answer) = mpsc::channel(16);
         let (taken, mut updates) = (self.0.clone(), request.into_inner());
-        tokio::spawn(async move {
-            while let Ok(Some(update)) = updates.message().await {
-                if taken.send(update).await.is_err() || receipts.send(Ok(FlowReceipt {})).await.is_err() {
-                    return;
-                }
+        let take = async move |update: Option<FlowUpdate>| match update {
+            Some(update) => {
+                taken.send(update).await.is_ok() && receipts.send(Ok(FlowReceipt {})).await.is_ok()
             }
-        });
+            None => false,
+        };
+        if take(updates.message().await?).await {
+            tokio::spawn(async move { while take(updates.message().await.ok().flatten()).await {} });
+        }
         Ok(Response::new(ReceiverStream::new(answer)))
     }
 }

@@ -11,7 +11,7 @@ use super::{
 };
 use flows::query::{Filter, HintType};
 use flows::{Counters, Labels};
-use futures::StreamExt as _;
+use futures::{FutureExt as _, StreamExt as _, TryFutureExt as _};
 use goldmane_api::connect::{Target, connect};
 use goldmane_api::convert::{counters, decode_key};
 use goldmane_api::losses::{self, LossesResult};
@@ -36,6 +36,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 const SHARE: u32 = 10;
 /// Answers may be this long: an hour of a large cluster.
 const LONGEST: usize = 256 << 20;
+/// How long a server has to refuse a stream before it counts as begun.
+const ANSWERS_FIRST: Duration = Duration::from_secs(1);
 /// How long what is known of losses is good for.
 const FRESH: Duration = Duration::from_secs(1);
 /// How long an answer may take.
@@ -221,7 +223,12 @@ impl Source for Goldmane {
             ..proto::FlowStreamRequest::default()
         };
         let mut client = self.client().await?;
-        let results = self.judged(client.stream(request).await).await?.into_inner();
+        let mut answer = async move { client.stream(request).await }.boxed();
+        // Servers in Go say nothing before the first flow, which may be long in coming.
+        let results = match tokio::time::timeout(ANSWERS_FIRST, &mut answer).await {
+            Ok(answer) => self.judged(answer).await?.into_inner().boxed(),
+            Err(_) => answer.map_ok(tonic::Response::into_inner).try_flatten_stream().boxed(),
+        };
         let source = self.clone();
         let batches = results.filter_map(move |result| {
             let source = source.clone();

@@ -46,6 +46,10 @@ impl Flows for Fake {
         &self,
         _request: Request<proto::FlowStreamRequest>,
     ) -> Result<Response<Self::StreamStream>, Status> {
+        // As a server in Go: nothing is said before the first flow.
+        while self.flows.lock().unwrap().is_empty() {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
         let flows = self.flows.lock().unwrap().clone();
         let flows = futures::stream::iter(flows.into_iter().map(Ok));
         let end = futures::stream::once(async { Err(Status::unavailable("gone")) });
@@ -136,6 +140,19 @@ async fn flows_of_a_bucket_that_fills_are_seen_as_they_come() {
         let again = source.live(query).await.unwrap().next().await.unwrap().unwrap();
         assert_eq!((again.is_fresh, again.flows.len()), (is_fresh, flows));
     }
+}
+
+#[tokio::test]
+async fn a_stream_begins_before_its_first_flow() {
+    let (fake, source) = start().await;
+    let query = StreamQuery { gte: 0, resume: None, filter: Filter::default() };
+    let mut batches = source.buckets(query).await.unwrap();
+    fake.flows.lock().unwrap().push(result(1, &shop_key(), 1_800_000_000, 4));
+    assert_eq!(batches.next().await.unwrap().unwrap().flows[0].counters.packets_in, 4);
+    assert!(batches.next().await.unwrap().is_err(), "and breaks off with it");
+    // Calico's servers keep no account of losses.
+    let state = source.state().await;
+    assert_eq!((state.losses, state.nodes), (vec![], None));
 }
 
 #[tokio::test]

@@ -78,33 +78,78 @@ fn policy(kind: &str, name: &str, order: u32, action: &str) -> Result<api::Resou
     }))
 }
 
-fn connections_are_reported_with_the_policies_that_decided(flavour: Flavour) -> Result<()> {
-    let folder = Folder::new("flows")?;
-    let socket = folder.path().join("goldmane.sock");
-    let address = format!("unix://{}", socket.display());
-    let extra = [("FELIX_FLOWLOGSGOLDMANESERVER", address.as_str()), ("FELIX_FLOWLOGSFLUSHINTERVAL", "1")];
-    let site = Site::without_agents(&Plan::two_subnets(false), flavour, &extra)?;
-    let taken = Taken::default();
-    let _inside = site.runtime.enter();
-    let listener = UnixListenerStream::new(tokio::net::UnixListener::bind(&socket)?);
-    let service = FlowCollectorServer::new(taken.clone());
-    site.runtime
-        .spawn(tonic::transport::Server::builder().add_service(service).serve_with_incoming(listener));
-    site.put(policy("GlobalNetworkPolicy", "guard", 1000, "Allow")?)?;
-    site.put(policy("StagedGlobalNetworkPolicy", "tried", 10, "Deny")?)?;
-    site.start_agents()?;
-    let (mut questions, mut wanted) = (Vec::new(), Vec::new());
-    for (line, answer) in
-        [("b a tcp/80", true), ("d a tcp/80", true), ("b a tcp/81", false), ("o1 a udp/53 v4", false)]
-    {
-        let asked = question(line)?;
-        wanted.extend(asked.iter().map(|_| answer));
-        questions.extend(asked);
+/// Nodes that send their flows to a server of the test.
+struct Watched {
+    site: Site,
+    taken: Taken,
+    _folder: Folder,
+}
+
+impl Watched {
+    fn start(flavour: Flavour, resources: Vec<api::Resource>) -> Result<Self> {
+        let folder = Folder::new("flows")?;
+        let socket = folder.path().join("goldmane.sock");
+        let address = format!("unix://{}", socket.display());
+        let extra =
+            [("FELIX_FLOWLOGSGOLDMANESERVER", address.as_str()), ("FELIX_FLOWLOGSFLUSHINTERVAL", "1")];
+        let site = Site::without_agents(&Plan::two_subnets(false), flavour, &extra)?;
+        let taken = Taken::default();
+        {
+            let _inside = site.runtime.enter();
+            let listener = UnixListenerStream::new(tokio::net::UnixListener::bind(&socket)?);
+            let service = FlowCollectorServer::new(taken.clone());
+            site.runtime.spawn(
+                tonic::transport::Server::builder().add_service(service).serve_with_incoming(listener),
+            );
+        }
+        for resource in resources {
+            site.put(resource)?;
+        }
+        site.start_agents()?;
+        Ok(Self { site, taken, _folder: folder })
     }
-    site.wait_for(&questions, &wanted)?;
+
+    /// Sends what the lines say, with these outcomes.
+    fn send(&self, lines: &[(&str, bool)]) -> Result<()> {
+        let (mut questions, mut wanted) = (Vec::new(), Vec::new());
+        for (line, answer) in lines {
+            let asked = question(line)?;
+            wanted.extend(asked.iter().map(|_| *answer));
+            questions.extend(asked);
+        }
+        self.site.wait_for(&questions, &wanted)
+    }
+
+    /// Waits until all of these flows were reported.
+    fn wait_for(&self, expected: &[String]) -> Result<()> {
+        let missing = || {
+            let lines = self.taken.lines();
+            expected.iter().filter(|line| !lines.contains(line)).cloned().collect::<Vec<_>>()
+        };
+        testkit::eventually("every connection is reported", || Ok(missing().is_empty())).with_context(|| {
+            let log = self.site.felix_log("n1");
+            format!("missing: {:#?}\nof: {:#?}\n{log}", missing(), self.taken.lines())
+        })
+    }
+}
+
+fn connections_are_reported_with_the_policies_that_decided(flavour: Flavour) -> Result<()> {
+    let watched = Watched::start(
+        flavour,
+        vec![
+            policy("GlobalNetworkPolicy", "guard", 1000, "Allow")?,
+            policy("StagedGlobalNetworkPolicy", "tried", 10, "Deny")?,
+        ],
+    )?;
+    watched.send(&[
+        ("b a tcp/80", true),
+        ("d a tcp/80", true),
+        ("b a tcp/81", false),
+        ("o1 a udp/53 v4", false),
+    ])?;
     let profile = "[0|__PROFILE__|pro:kns.red|allow|0] [0|__PROFILE__|pro:kns.red|allow|0]";
     let end = "[0|default|gnp:guard|deny|-1] [0|default|sgnp:tried|deny|-1]";
-    let expected = [
+    watched.wait_for(&[
         format!("red/b > red/a tcp/80 Src Allow {profile}"),
         "red/b > red/a tcp/80 Dst Allow [0|default|gnp:guard|allow|0] [0|default|sgnp:tried|deny|0]"
             .to_owned(),
@@ -114,20 +159,69 @@ fn connections_are_reported_with_the_policies_that_decided(flavour: Flavour) -> 
         format!("red/b > red/a tcp/81 Src Allow {profile}"),
         format!("red/b > red/a tcp/81 Dst Deny {end}"),
         format!("-/pub > red/a udp/53 Dst Deny {end}"),
-    ];
-    let missing = || {
-        let lines = taken.lines();
-        expected.iter().filter(|line| !lines.contains(line)).cloned().collect::<Vec<_>>()
-    };
-    testkit::eventually("every connection is reported", || Ok(missing().is_empty())).with_context(|| {
-        format!("missing: {:#?}\nof: {:#?}\n{}", missing(), taken.lines(), site.felix_log("n1"))
-    })?;
+    ])?;
     // Nothing is lost on the way, and the figures say so.
+    let site = &watched.site;
     for name in ["felix_nflog_packets_lost", "felix_nflog_packets_shed", "felix_nflog_buffer_overruns"] {
         ensure!(site.figure("n1", name)? == 0.0, "{name}");
     }
     ensure!(site.figure("n1", "felix_nflog_logs_received")? > 0.0, "packets are counted");
     Ok(())
+}
+
+/// A host endpoint with addresses, and a policy of one tier and an order for it.
+fn guarded_host() -> Result<Vec<api::Resource>> {
+    let host = json!({
+        "apiVersion": "projectcalico.org/v3", "kind": "HostEndpoint",
+        "metadata": {"name": "n1-eth0", "labels": {"host": "n1"}},
+        "spec": {"node": "n1", "interfaceName": "eth0", "expectedIPs": ["10.65.1.1", "fd00:65:1::1"]},
+    });
+    let policy = json!({
+        "apiVersion": "projectcalico.org/v3", "kind": "GlobalNetworkPolicy", "metadata": {"name": "hosts"},
+        "spec": {
+            "selector": "has(host)", "types": ["Ingress", "Egress"],
+            "ingress": [
+                {"action": "Deny", "protocol": "TCP", "destination": {"ports": [81]}},
+                {"action": "Allow", "protocol": "TCP", "destination": {"ports": [80]}},
+            ],
+            "egress": [{"action": "Allow", "protocol": "UDP"}],
+        },
+    });
+    Ok(vec![resource(host)?, resource(policy)?])
+}
+
+fn connections_of_hosts_are_reported(flavour: Flavour) -> Result<()> {
+    let watched = Watched::start(flavour, guarded_host()?)?;
+    watched.send(&[
+        ("o1 n1 tcp/80", true),
+        ("o1 n1 tcp/81", false),
+        ("o1 n1 udp/53", false),
+        ("n1 o1 udp/80", true),
+        ("n1 o1 tcp/80", false),
+        // Between a pod of another node and the host.
+        ("d n1 tcp/80", true),
+    ])?;
+    // Staged policies are evaluated for pods only.
+    let hits = |hit: &str| format!("[{hit}] []");
+    let end = hits("0|default|gnp:hosts|deny|-1");
+    watched.wait_for(&[
+        format!("-/pub > -/n1 tcp/80 Dst Allow {}", hits("0|default|gnp:hosts|allow|1")),
+        format!("-/pub > -/n1 tcp/81 Dst Deny {}", hits("0|default|gnp:hosts|deny|0")),
+        format!("-/pub > -/n1 udp/53 Dst Deny {end}"),
+        format!("-/n1 > -/pub udp/80 Src Allow {}", hits("0|default|gnp:hosts|allow|0")),
+        format!("-/n1 > -/pub tcp/80 Src Deny {end}"),
+        format!("red/d > -/n1 tcp/80 Dst Allow {}", hits("0|default|gnp:hosts|allow|1")),
+    ])
+}
+
+#[test]
+fn connections_of_hosts_are_reported_with_nftables() -> Result<()> {
+    connections_of_hosts_are_reported(Flavour::Nftables)
+}
+
+#[test]
+fn connections_of_hosts_are_reported_with_iptables() -> Result<()> {
+    connections_of_hosts_are_reported(Flavour::IptablesNft)
 }
 
 #[test]
