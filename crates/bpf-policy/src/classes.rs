@@ -1,7 +1,7 @@
 //! Classes: which atoms addresses are in, each combination once, with a name that follows from it; and what lists ask of
 //! them.
 
-use crate::conditions::Atom;
+use crate::conditions::{Atom, EndConditions};
 use crate::layout::{ClassId, Dimension, ListId, Row, RowKey, SEGMENT_RULES, Segment};
 use crate::list::{List, first_eight};
 use crate::slab::Slab;
@@ -119,7 +119,7 @@ impl Classes {
         let ends = list.rules.iter().flat_map(|rule| {
             Dimension::ALL.into_iter().filter_map(|dimension| rule.conditions.end(dimension))
         });
-        for atom in ends.flat_map(|end| end.atoms()) {
+        for atom in ends.flat_map(EndConditions::atoms) {
             let Some(number) = self.number(atom) else { continue };
             let Some(state) = self.atoms.get_mut(number) else { continue };
             state.uses.remove(&list.id);

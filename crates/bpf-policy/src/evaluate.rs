@@ -67,10 +67,10 @@ impl Packet {
 #[must_use]
 pub fn evaluate(tables: &Tables, list: ListId, packet: &Packet) -> Outcome {
     let mut outcome = Outcome { verdict: Verdict::Deny, hits: Vec::new(), log: false };
-    let (mut number, mut start) = (0_u32, 0_usize);
+    let (mut number, mut start) = (0_usize, 0_usize);
     let mut values = None;
     for _ in 0..MAX_STEPS {
-        let Some(segment) = tables.segments.get(&SegmentKey { list, segment: number }) else { break };
+        let Some(segment) = tables.segments.get(&SegmentKey { list, segment: small(number) }) else { break };
         let values = values.get_or_insert_with(|| {
             let wanted = |dimension: &Dimension| segment.list_dimensions & dimension.bit() != 0;
             let mut values = [0_u64; DIMENSIONS];
@@ -107,7 +107,7 @@ pub fn evaluate(tables: &Tables, list: ListId, packet: &Packet) -> Outcome {
             (number, start) = (number + 1, 0);
             continue;
         };
-        let rule = number * SEGMENT_RULES as u32 + found as u32;
+        let rule = small(number * SEGMENT_RULES + found);
         let Some(entry) = tables.rules.get(&RuleKey { list, rule }) else { break };
         if entry.id != 0 && outcome.hits.len() < MAX_HITS {
             outcome.hits.push(entry.id);
@@ -118,14 +118,18 @@ pub fn evaluate(tables: &Tables, list: ListId, packet: &Packet) -> Outcome {
             Action::Deny | Action::Log => Verdict::Deny,
             Action::Pass => {
                 let next = entry.next as usize;
-                number = (next / SEGMENT_RULES) as u32;
-                start = next % SEGMENT_RULES;
+                (number, start) = (next / SEGMENT_RULES, next % SEGMENT_RULES);
                 continue;
             }
         };
         return outcome;
     }
     outcome
+}
+
+/// A list has no more rules and segments than this can count.
+fn small(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 fn first_bit(row: &Row) -> Option<usize> {

@@ -4,6 +4,7 @@
 //! ports is the protocol's entry; the other ranges become prefixes. Value 0 is that of all protocols that no rule names.
 
 use super::ListRule;
+use crate::conditions::PortConditions;
 use crate::layout::{Dimension, ListId, PortKey};
 use hashbrown::HashMap;
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,7 +36,7 @@ pub(super) fn ports(list: ListId, rules: &[ListRule]) -> (Vec<(PortKey, u32)>, V
         let named: BTreeSet<u8> = rules
             .iter()
             .filter_map(|rule| rule.conditions.ports(dimension))
-            .flat_map(|ports| ports.protocols())
+            .flat_map(PortConditions::protocols)
             .collect();
         for protocol in named {
             let ranges = partition.ranges(rules, protocol);
