@@ -179,7 +179,8 @@ INLINE enum connection track(struct __sk_buff *buffer, const struct tuple *tuple
 {
 	int is_a_to_b;
 	struct connection_value *value = find_connection(tuple, &is_a_to_b);
-	int is_tcp = tuple->protocol == PROTOCOL_TCP && !tuple->is_later_fragment;
+	/* A later fragment has no flags, and opens nothing. */
+	int is_tcp = tuple->protocol == PROTOCOL_TCP;
 	if (!value || (value->type != TYPE_NORMAL && value->type != TYPE_NAT_REVERSE)) {
 		if (!is_tcp || is_opening(tuple))
 			return CONNECTION_NEW;
@@ -200,7 +201,7 @@ INLINE enum connection track(struct __sk_buff *buffer, const struct tuple *tuple
 
 	u64 now = time_ns();
 	value->last_seen = now;
-	if (is_tcp)
+	if (is_tcp && !tuple->is_later_fragment)
 		track_tcp(value, own, other, tuple, now);
 	if (!settings.is_leaving && !own->ifindex)
 		own->ifindex = buffer->ifindex;
@@ -212,8 +213,8 @@ INLINE enum connection track(struct __sk_buff *buffer, const struct tuple *tuple
 	return (own->bits & other->bits & LEG_APPROVED) ? CONNECTION_CONFIRMED : CONNECTION_KNOWN;
 }
 
-/* Whether an ICMP error is about a flow that passes here. */
-INLINE enum connection track_related(struct __sk_buff *buffer, u32 offset)
+/* Whether an ICMP error is about a flow that passes here, and goes to the one who sent the packet that it is about. */
+INLINE enum connection track_related(struct __sk_buff *buffer, const struct tuple *tuple, u32 offset)
 {
 	struct tuple inner = {};
 	struct headers headers;
@@ -230,6 +231,8 @@ INLINE enum connection track_related(struct __sk_buff *buffer, u32 offset)
 	}
 	struct connection_value *value = find_connection(&inner, &is_a_to_b);
 	if (!value || (value->type != TYPE_NORMAL && value->type != TYPE_NAT_REVERSE))
+		return CONNECTION_INVALID;
+	if (value->type == TYPE_NORMAL && !address_equal(&tuple->destination, &inner.source))
 		return CONNECTION_INVALID;
 	return ((value->a_to_b.bits | value->b_to_a.bits) & LEG_APPROVED) ? CONNECTION_RELATED : CONNECTION_INVALID;
 }

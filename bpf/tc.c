@@ -71,7 +71,7 @@ SECTION("classifier") int cali_tc_main(struct __sk_buff *buffer)
 		return drop(buffer, REASON_SOURCE);
 
 	enum connection connection =
-		is_icmp_error(tuple) ? track_related(buffer, headers.transport + 8) : track(buffer, tuple);
+		is_icmp_error(tuple) ? track_related(buffer, tuple, headers.transport + 8) : track(buffer, tuple);
 	packet->connection = connection;
 	switch (connection) {
 	case CONNECTION_CONFIRMED:

@@ -1,5 +1,7 @@
 //! Maps as the kernel has them: bytes to bytes, with the sizes checked before every call.
 
+mod batches;
+
 use crate::error::{Error, Result};
 use crate::system::{Attributes, Command, field, info, text};
 use rustix::io::Errno;
@@ -8,9 +10,6 @@ use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
-
-/// Elements that are asked for at once, to begin with.
-const BATCH: usize = 4096;
 
 /// More processors than any kernel is built for.
 const MOST_PROCESSORS: usize = 8192;
@@ -309,133 +308,6 @@ impl Map {
         Ok(keys)
     }
 
-    /// Every element, in batches: a visit takes the keys and the values of one batch, end to end.
-    ///
-    /// # Errors
-    /// When the kernel refuses. `ENOTSUPP` and `EINVAL` where a kernel has no batches for this kind.
-    pub fn visit_batches(&self, mut visit: impl FnMut(&[u8], &[u8])) -> Result<()> {
-        let (key, value) = (self.definition.key, self.value_length());
-        let mut room = BATCH.min(self.definition.entries.max(1) as usize);
-        let (mut keys, mut values) = (vec![0; room * key], vec![0; room * value]);
-        // A hash's token is the number of a bucket; that of other kinds is a key.
-        let mut tokens = [vec![0; key.max(8)], vec![0; key.max(8)]];
-        let mut is_first = true;
-        loop {
-            let [from, to] = &mut tokens;
-            let mut attributes = Attributes::new().length(32, room).fd(36, self.as_fd());
-            if !is_first {
-                attributes = attributes.input(0, from);
-            }
-            attributes = attributes.output(8, to).output(16, &mut keys).output(24, &mut values);
-            let answer = attributes.call(Command::LookupBatch);
-            let count = attributes.read(32) as usize;
-            match answer {
-                // A bucket has more than there is room for.
-                Err(Errno::NOSPC) => {
-                    room *= 2;
-                    (keys, values) = (vec![0; room * key], vec![0; room * value]);
-                    continue;
-                }
-                Ok(_) | Err(Errno::NOENT) => {
-                    let count = count.min(room);
-                    visit(&keys[..count * key], &values[..count * value]);
-                }
-                Err(errno) => return Err(self.refused("read a batch from")(errno)),
-            }
-            if answer.is_err() {
-                return Ok(());
-            }
-            is_first = false;
-            tokens.swap(0, 1);
-        }
-    }
-
-    /// Every element.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
-    pub fn entries(&self) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        let mut all = Vec::new();
-        let (key, value) = (self.definition.key, self.value_length());
-        let read = self.visit_batches(|keys, values| {
-            let pairs = keys.chunks_exact(key).zip(values.chunks_exact(value));
-            all.extend(pairs.map(|(key, value)| (key.to_vec(), value.to_vec())));
-        });
-        match read {
-            Ok(()) => return Ok(all),
-            Err(error) if !has_no_batches(&error) => return Err(error),
-            Err(_) => all.clear(),
-        }
-        for key in self.keys()? {
-            if let Some(value) = self.get(&key)? {
-                all.push((key, value));
-            }
-        }
-        Ok(all)
-    }
-
-    /// Sets many elements with few calls; one call each where the kernel has no batches.
-    ///
-    /// # Errors
-    /// When the kernel refuses one; those before it are set.
-    pub fn set_many(&self, elements: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
-        for part in elements.chunks(BATCH) {
-            for (key, value) in part {
-                self.fit(key, Some(value))?;
-            }
-            let keys: Vec<u8> = part.iter().flat_map(|(key, _)| key.iter().copied()).collect();
-            let values: Vec<u8> = part.iter().flat_map(|(_, value)| value.iter().copied()).collect();
-            let mut attributes = Attributes::new()
-                .input(16, &keys)
-                .input(24, &values)
-                .length(32, part.len())
-                .fd(36, self.as_fd());
-            match attributes.call(Command::UpdateBatch).map_err(self.refused("write a batch to")) {
-                Ok(_) => {}
-                Err(error) if has_no_batches(&error) => {
-                    part.iter().try_for_each(|(key, value)| self.set(key, value))?;
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
-    /// Removes many keys with few calls; those that are gone already do not matter. How many were there.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
-    pub fn remove_many(&self, keys: &[Vec<u8>]) -> Result<usize> {
-        for key in keys {
-            self.fit(key, None)?;
-        }
-        let bytes: Vec<u8> = keys.iter().flatten().copied().collect();
-        let (mut removed, mut done) = (0, 0);
-        while done < keys.len() {
-            let asked = (keys.len() - done).min(BATCH);
-            let part = &bytes[done * self.definition.key..(done + asked) * self.definition.key];
-            let mut attributes = Attributes::new().input(16, part).length(32, asked).fd(36, self.as_fd());
-            let answer = attributes.call(Command::DeleteBatch);
-            let count = (attributes.read(32) as usize).min(asked);
-            match answer {
-                Ok(_) => (removed, done) = (removed + asked, done + asked),
-                // The one after those that were counted is gone already.
-                Err(Errno::NOENT) => (removed, done) = (removed + count, done + (count + 1).min(asked)),
-                Err(errno) => {
-                    let error = self.refused("delete a batch from")(errno);
-                    if !has_no_batches(&error) {
-                        return Err(error);
-                    }
-                    for key in &keys[done..done + asked] {
-                        removed += usize::from(self.remove(key)?);
-                    }
-                    done += asked;
-                }
-            }
-        }
-        Ok(removed)
-    }
-
     /// No process changes it any more.
     ///
     /// # Errors
@@ -452,14 +324,6 @@ impl Map {
     pub fn pin(&self, path: &Path) -> Result<()> {
         pin(self.as_fd(), path, &format!("map {}", self.definition.name))
     }
-}
-
-/// Whether a refusal means that the kernel has no batches for this kind of map: 524 is its inner `ENOTSUPP`.
-fn has_no_batches(error: &Error) -> bool {
-    let errno = error.errno();
-    errno == Some(Errno::INVAL)
-        || errno == Some(Errno::OPNOTSUPP)
-        || errno.map(Errno::raw_os_error) == Some(524)
 }
 
 pub(crate) fn pin(fd: BorrowedFd<'_>, path: &Path, what: &str) -> Result<()> {

@@ -10,12 +10,6 @@ use crate::table::Layout;
 pub mod flags {
     /// The source is the end B.
     pub const SOURCE_IS_B: u32 = 0x100;
-    /// Packets go through the host's own stack.
-    pub const SKIP_FIB: u32 = 0x8;
-    /// The source address becomes one of this node.
-    pub const NAT_OUTGOING: u32 = 0x1;
-    /// A workload of this node that is gone is answered for with a reset.
-    pub const SEND_RESET: u32 = 0x2_0000;
 }
 
 /// The two ends of a connection. A is the one whose address, as words of 32 bits in the processor's order, is lower; if they are

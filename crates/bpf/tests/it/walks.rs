@@ -258,6 +258,12 @@ fn a_workload_cannot_join_a_flow_in_the_middle() -> Result<()> {
     assert_eq!(bench.send(In, &out(&middle))?, (NEXT, FALL_THROUGH));
     assert_eq!(bench.send(Out, &back(&middle))?.0, DROP);
     assert_eq!(bench.send_marked(Out, &back(&middle), 0x0800_0000)?.0, NEXT);
+    // Fragments are no way around it.
+    let part = |fragment: u16, payload: &[u8]| {
+        V4 { source: POD, destination: PEER, protocol: 6, id: 5, fragment, options: &[], payload }.frame()
+    };
+    assert_eq!(bench.send(In, &part(0x2000, &[middle.as_slice(), &[0; 4]].concat()))?, (NEXT, FALL_THROUGH));
+    assert_eq!(bench.send(In, &part(0x0003, &[0; 8]))?, (NEXT, FALL_THROUGH));
     assert_eq!(bench.connections()?, 0);
     // On a host's interface the way out is a matter of its policy.
     let host = Bench::new(Version::V4, false)?;
@@ -315,6 +321,10 @@ fn errors_about_known_flows_pass_and_others_do_not() -> Result<()> {
     assert_eq!(bench.send(Out, &error(11, 5000, 28))?.0, NEXT);
     assert_eq!(bench.send(Out, &error(3, 5001, 28))?.0, DROP);
     assert_eq!(bench.send(Out, &error(3, 5000, 27))?.0, DROP);
+    // Not to the one whose packet it was.
+    let mut elsewhere = error(3, 5000, 28);
+    elsewhere[33] = 77;
+    assert_eq!(bench.send(Out, &elsewhere)?.0, DROP);
     // No error, and so a matter of policy.
     assert_eq!(bench.send(Out, &error(8, 5000, 28))?.0, DROP);
     assert_eq!(bench.connections()?, 1);
