@@ -148,7 +148,10 @@ fn admission(bed: &Bed) -> Result<()> {
         bed.plane.kubectl_with_input(&["apply", "-f", "-"], &network_policy("e2e", "a == 'b'"))
     })?;
     let seen = bed.plane.get(&[kind, "-n", "default", "e2e"])?;
-    ensure!(seen["metadata"]["labels"]["projectcalico.org/tier"] == "default", "{seen}");
+    let labels = seen["metadata"]["labels"].as_object();
+    let is_labelled =
+        labels.into_iter().flatten().any(|(key, value)| key.ends_with("/tier") && value == "default");
+    ensure!(is_labelled, "{seen}");
     ensure!(seen["spec"]["types"] == json!(["Ingress"]), "{seen}");
     refused(bed, &["delete", "tiers.projectcalico.org", "default"], "", "cannot be deleted")?;
     // Joe may write policies, but has no right on any tier.
