@@ -127,6 +127,8 @@ INLINE int parse_network(struct __sk_buff *buffer, u32 offset, struct tuple *tup
 	__builtin_memcpy(&tuple->destination, ip.destination, sizeof tuple->destination);
 	u8 next = ip.next;
 	offset += sizeof ip;
+	/* As a loop it may end up with its end in front of its beginning, and kernels up to 6.1 refuse that. */
+#pragma clang loop unroll(full)
 	for (int i = 0; i <= MOST_EXTENSIONS; i++) {
 		int is_extension = next == EXTENSION_HOP_BY_HOP || next == EXTENSION_ROUTING || next == EXTENSION_FRAGMENT ||
 				   next == EXTENSION_AUTHENTICATION || next == EXTENSION_DESTINATION ||

@@ -84,7 +84,7 @@ impl Wires {
     }
 }
 
-fn walk(test: &str, with_links: bool) -> Result<()> {
+pub(crate) fn walk(test: &str, with_links: bool) -> Result<()> {
     let wires = Wires::new(test)?;
     wires.talk(0)?;
     let bench = Bench::with(Version::V4, true, false, true)?;
