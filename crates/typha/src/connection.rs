@@ -5,8 +5,12 @@
 //! trail, never the others and never the feed.
 
 mod handshake;
+mod out;
 
 pub use handshake::{Refusal, Terms, judge};
+pub use out::Outlet;
+
+use out::Out;
 
 use crate::feed::Feed;
 use crate::figures::ConnectionFigures;
@@ -15,23 +19,18 @@ use crate::snapshot::Snapshot;
 use crate::trail::Crumb;
 use bytes::Bytes;
 use model::feed::Status;
-use std::io::IoSlice;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant, SystemTime};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::sync::mpsc;
-use typha_wire::outgoing::{Outgoing, REST_OF_HEAD, STREAM_HEAD, segment};
-use typha_wire::snappy::{IDENTIFIER, compressed};
+use typha_wire::outgoing::{Outgoing, REST_OF_HEAD, segment};
+use typha_wire::snappy::compressed;
 use typha_wire::{
     ClientHello, Compression, GoTime, Incoming, Message, ServerHello, SyncerType, WireError, schema,
 };
 
 /// The longest message that a client may send. The longest honest one has some hundred bytes.
 pub const LONGEST_CLIENT_MESSAGE: usize = 1 << 20;
-/// How many bytes a client must read within the write time-out.
-const PART: usize = 256 << 10;
-/// How many pieces are handed to the kernel at once: a whole snapshot, or as much of it as a socket takes.
-const PIECES_AT_ONCE: usize = 32;
 /// How many bytes of changes are written before the client's age is looked at again.
 const WRITTEN_AT_ONCE: usize = 256 << 10;
 
@@ -92,8 +91,12 @@ pub struct Connection<'a> {
 
 impl Connection<'_> {
     /// Serves the client at the other end until the end. `shaken` is called after the handshake.
-    pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(&self, stream: S, shaken: impl FnOnce()) -> End {
-        let (reader, writer) = tokio::io::split(stream);
+    pub async fn serve<R: AsyncRead + Unpin>(
+        &self,
+        reader: R,
+        writer: impl Outlet,
+        shaken: impl FnOnce(),
+    ) -> End {
         let (heard, hearing) = mpsc::channel(1);
         tokio::select! {
             end = read(reader, heard) => end,
@@ -104,7 +107,7 @@ impl Connection<'_> {
         }
     }
 
-    async fn write<W: AsyncWrite + Unpin>(
+    async fn write<W: Outlet>(
         &self,
         writer: W,
         mut hearing: mpsc::Receiver<Heard>,
@@ -125,7 +128,7 @@ impl Connection<'_> {
         );
         shaken();
         let _streaming = self.figures.streaming(terms.kind);
-        let mut out = Out { writer, timeout: self.settings.write_timeout, compress: false };
+        let mut out = Out::new(writer, self.settings.write_timeout);
         let resumed = terms.resume.and_then(|position| feed.resume(position));
         out.send(&self.greeting(&terms, resumed.is_some())).await?;
         let mut news = Vec::new();
@@ -133,7 +136,7 @@ impl Connection<'_> {
             Some(crumb) => {
                 if terms.compression == Compression::Snappy {
                     self.acknowledged(&mut hearing).await?;
-                    news.push(out.begin_stream(terms));
+                    news.push(out.begin_stream(terms.positions));
                 } else {
                     out.send(&REST_OF_HEAD).await?;
                     self.extend_stream(&mut out, terms).await?;
@@ -170,7 +173,7 @@ impl Connection<'_> {
         bytes
     }
 
-    async fn send_snapshot<W: AsyncWrite + Unpin>(
+    async fn send_snapshot<W: Outlet>(
         &self,
         out: &mut Out<W>,
         hearing: &mut mpsc::Receiver<Heard>,
@@ -184,20 +187,20 @@ impl Connection<'_> {
         if compress {
             self.acknowledged(hearing).await?;
             snapshot = feed.snapshot(true).await;
-            out.send_all(&snapshot.pieces).await?;
+            out.send_snapshot(&snapshot).await?;
             self.acknowledged(hearing).await?;
-            news.push(out.begin_stream(terms));
+            news.push(out.begin_stream(terms.positions));
         } else {
             out.send(&REST_OF_HEAD).await?;
             self.extend_stream(out, terms).await?;
             snapshot = feed.snapshot(false).await;
-            out.send_all(&snapshot.pieces).await?;
+            out.send_snapshot(&snapshot).await?;
         }
         self.figures.snapshot_sent(terms.kind, began.elapsed());
         Ok(Arc::clone(&snapshot.crumb))
     }
 
-    async fn extend_stream<W: AsyncWrite + Unpin>(&self, out: &mut Out<W>, terms: Terms) -> Result<(), End> {
+    async fn extend_stream<W: Outlet>(&self, out: &mut Out<W>, terms: Terms) -> Result<(), End> {
         if terms.positions {
             out.send(&schema::definitions(&[schema::POSITION])).await?;
         }
@@ -214,7 +217,7 @@ impl Connection<'_> {
         }
     }
 
-    async fn stream<W: AsyncWrite + Unpin>(
+    async fn stream<W: Outlet>(
         &self,
         out: &mut Out<W>,
         hearing: &mut mpsc::Receiver<Heard>,
@@ -229,9 +232,9 @@ impl Connection<'_> {
         let mut used_grace = false;
         let mut waited = false;
         let mut next_ping = tokio::time::Instant::now() + jittered(self.settings.ping_interval);
-        self.put_status(crumb.status, &mut sent, out.compress, &mut news);
+        self.put_status(crumb.status, &mut sent, out.compresses(), &mut news);
         if terms.positions {
-            news.push(crumb.position(feed.instance(), out.compress));
+            news.push(crumb.position(feed.instance(), out.compresses()));
         }
         out.send_all(&news).await?;
         let mut last_pong = Instant::now();
@@ -253,15 +256,15 @@ impl Connection<'_> {
                     }
                 }
                 news.clear();
-                let mut bytes = self.put_crumb(terms.kind, &crumb, &mut sent, out.compress, &mut news);
+                let mut bytes = self.put_crumb(terms.kind, &crumb, &mut sent, out.compresses(), &mut news);
                 while bytes < WRITTEN_AT_ONCE
                     && let Some(next) = crumb.next()
                 {
                     crumb = Arc::clone(next);
-                    bytes += self.put_crumb(terms.kind, &crumb, &mut sent, out.compress, &mut news);
+                    bytes += self.put_crumb(terms.kind, &crumb, &mut sent, out.compresses(), &mut news);
                 }
                 if terms.positions {
-                    news.push(crumb.position(feed.instance(), out.compress));
+                    news.push(crumb.position(feed.instance(), out.compresses()));
                 }
                 let start = Instant::now();
                 out.send_all(&news).await?;
@@ -353,17 +356,6 @@ impl Connection<'_> {
     }
 }
 
-/// How the compressed stream after the last ACK begins; with our additions, or without.
-static STREAM_HEADS: LazyLock<[Bytes; 2]> = LazyLock::new(|| {
-    [&[][..], &[schema::POSITION]].map(|additions| {
-        let mut head = STREAM_HEAD.clone();
-        head.extend(schema::definitions(additions));
-        let mut bytes = IDENTIFIER.to_vec();
-        bytes.extend(compressed(&head));
-        bytes.into()
-    })
-});
-
 /// Every client gets these.
 static STATUS_MESSAGES: LazyLock<Vec<(Status, [Bytes; 2])>> = LazyLock::new(|| {
     let all = [Status::WaitForDatastore, Status::ResyncInProgress, Status::InSync].into_iter();
@@ -377,94 +369,6 @@ static STATUS_MESSAGES: LazyLock<Vec<(Status, [Bytes; 2])>> = LazyLock::new(|| {
 fn status_message(status: Status, compress: bool) -> Bytes {
     let known = STATUS_MESSAGES.iter().find(|(known, _)| *known == status);
     known.map(|(_, messages)| messages[usize::from(compress)].clone()).unwrap_or_default()
-}
-
-/// The way to the client.
-struct Out<W> {
-    writer: W,
-    timeout: Duration,
-    compress: bool,
-}
-
-impl<W: AsyncWrite + Unpin> Out<W> {
-    /// From now on the stream is a new, compressed one, and begins with this.
-    fn begin_stream(&mut self, terms: Terms) -> Bytes {
-        self.compress = true;
-        STREAM_HEADS[usize::from(terms.positions)].clone()
-    }
-
-    /// A message as the stream has it at this point.
-    fn shaped(&self, message: Vec<u8>) -> Bytes {
-        if self.compress { compressed(&message).into() } else { message.into() }
-    }
-
-    /// Sends bytes.
-    async fn send(&mut self, bytes: &[u8]) -> Result<(), End> {
-        self.send_all(&[bytes]).await
-    }
-
-    /// Sends pieces, as many bytes at once as the kernel takes. The time-out is for a part of them: a long message to one of
-    /// thousands of clients takes as long as it takes to send it to all of them.
-    async fn send_all<B: AsRef<[u8]>>(&mut self, pieces: &[B]) -> Result<(), End> {
-        let mut place = Place::default();
-        while place.piece < pieces.len() {
-            within(self.timeout, write_part(&mut self.writer, pieces, &mut place)).await?;
-        }
-        within(self.timeout, self.writer.flush()).await
-    }
-}
-
-/// How far pieces have been written.
-#[derive(Clone, Copy, Default)]
-struct Place {
-    piece: usize,
-    offset: usize,
-}
-
-impl Place {
-    /// So many more bytes have been written; pieces without any are passed over.
-    fn advance<B: AsRef<[u8]>>(&mut self, pieces: &[B], count: usize) {
-        self.offset += count;
-        while let Some(length) = pieces.get(self.piece).map(|piece| piece.as_ref().len())
-            && length <= self.offset
-        {
-            self.offset -= length;
-            self.piece += 1;
-        }
-    }
-}
-
-/// Writes at least [`PART`], or what is left.
-async fn write_part<W: AsyncWrite + Unpin, B: AsRef<[u8]>>(
-    writer: &mut W,
-    pieces: &[B],
-    place: &mut Place,
-) -> std::io::Result<()> {
-    let mut written = 0;
-    place.advance(pieces, 0);
-    while written < PART
-        && let Some((first, others)) = pieces.get(place.piece..).and_then(<[B]>::split_first)
-    {
-        let first = first.as_ref().get(place.offset..).unwrap_or_default();
-        let count = if others.is_empty() {
-            writer.write(first).await?
-        } else {
-            let mut slices = [IoSlice::new(&[]); PIECES_AT_ONCE];
-            let rest = std::iter::once(first).chain(others.iter().map(AsRef::as_ref));
-            let used = slices.iter_mut().zip(rest).map(|(slice, bytes)| *slice = IoSlice::new(bytes)).count();
-            writer.write_vectored(slices.get(..used).unwrap_or_default()).await?
-        };
-        if count == 0 {
-            return Err(std::io::ErrorKind::WriteZero.into());
-        }
-        written += count;
-        place.advance(pieces, count);
-    }
-    Ok(())
-}
-
-async fn within(limit: Duration, work: impl Future<Output = std::io::Result<()>>) -> Result<(), End> {
-    tokio::time::timeout(limit, work).await.map_err(|_| End::NotReading)?.map_err(End::from)
 }
 
 /// Up to a tenth more, so that clients that came together do not stay together.

@@ -285,7 +285,10 @@ async fn serve(stream: TcpStream, peer: SocketAddr, id: u64, turn: Turn, shared:
     };
     let shaken = move || drop(turn);
     let end = match &shared.tls {
-        None => connection.serve(stream, shaken).await,
+        None => {
+            let (reader, writer) = stream.into_split();
+            connection.serve(reader, writer, shaken).await
+        }
         Some(tls) => {
             let acceptor = match tls.acceptor() {
                 Ok(acceptor) => acceptor,
@@ -297,7 +300,10 @@ async fn serve(stream: TcpStream, peer: SocketAddr, id: u64, turn: Turn, shared:
             let accepted =
                 tokio::time::timeout(shared.settings.handshake_timeout, acceptor.accept(stream)).await;
             match accepted {
-                Ok(Ok(stream)) => connection.serve(stream, shaken).await,
+                Ok(Ok(stream)) => {
+                    let (reader, writer) = tokio::io::split(stream);
+                    connection.serve(reader, writer, shaken).await
+                }
                 Ok(Err(error)) => {
                     tracing::warn!(%peer, error = %daemon::causes(&error), "a client was refused");
                     return;

@@ -1,9 +1,9 @@
 //! Bytes that many clients share: a stream that begins with all definitions.
 
 use crate::captures::LIMIT;
-use gob::{Segments, Types, Value};
+use gob::{Segments, StructWriter, Type, TypeId, Types, Value};
 use model::feed::Status;
-use typha_wire::messages::Revision;
+use typha_wire::messages::{NAME_PREFIX, Revision};
 use typha_wire::outgoing::{Outgoing, REST_OF_HEAD, STREAM_HEAD, kvs_segment, segment};
 use typha_wire::snappy::{IDENTIFIER, compressed};
 use typha_wire::{Change, Compression, EncodedUpdate, GoTime, Incoming, Message, ServerHello, WireError};
@@ -112,4 +112,56 @@ fn a_message_beyond_the_limit_is_refused_before_it_is_there() {
     incoming.push(&head);
     let error = incoming.next(|_| ()).unwrap_err();
     assert!(matches!(error, WireError::Gob(gob::Error::TooLarge { .. })), "{error}");
+}
+
+/// A newer version adds fields to messages that we know, and to what they are wrapped in: Go passes over them, whatever they
+/// hold, and so do we.
+#[test]
+fn fields_of_a_newer_version_are_passed_over() {
+    const ENVELOPE: TypeId = TypeId(80);
+    const STATUS: TypeId = TypeId(81);
+    const DETAILS: TypeId = TypeId(82);
+    const DETAIL: TypeId = TypeId(83);
+    let mut types = Types::new();
+    for (id, definition) in [
+        (ENVELOPE, Type::structure("Envelope", &[("Message", TypeId::INTERFACE), ("Urgency", TypeId::UINT)])),
+        (
+            STATUS,
+            Type::structure(
+                "MsgSyncStatus",
+                &[("Reason", TypeId::STRING), ("SyncStatus", TypeId::UINT), ("Details", DETAILS)],
+            ),
+        ),
+        (DETAILS, Type::slice("[]syncproto.Detail", DETAIL)),
+        (DETAIL, Type::structure("Detail", &[("Name", TypeId::STRING), ("Count", TypeId::INT)])),
+    ] {
+        types.define(id, definition).unwrap();
+    }
+    let mut value = Vec::new();
+    let mut status = StructWriter::new(&mut value);
+    status.text(0, "everything was read");
+    status.uint(1, 2);
+    let details = status.field(2);
+    details.push(2);
+    for count in [7, -1] {
+        let mut detail = StructWriter::new(details);
+        detail.text(0, "nodes");
+        detail.int(1, count);
+        detail.end();
+    }
+    status.end();
+    let mut stream = Vec::new();
+    let name = format!("{NAME_PREFIX}MsgSyncStatus");
+    let mut writer = gob::Stream::new(&types);
+    writer.message(ENVELOPE, &name, STATUS, &value, &mut stream);
+    writer.message(ENVELOPE, &name, STATUS, &value, &mut stream);
+    let mut incoming = Incoming::new(LIMIT);
+    for byte in stream {
+        incoming.push(&[byte]);
+    }
+    for _ in 0..2 {
+        let taken = incoming.next(|message| assert_eq!(message, Message::SyncStatus(Some(Status::InSync))));
+        assert!(taken.unwrap().is_some());
+    }
+    assert!(!incoming.is_in_message());
 }

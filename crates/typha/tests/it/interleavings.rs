@@ -40,7 +40,8 @@ async fn client(feed: Arc<Feed>, mut keeper: Keeper, mut cuts: watch::Receiver<u
                 (ServerSettings::default(), ConnectionFigures::default(), [served]);
             let connection =
                 Connection { id: 1, version: "", feeds: &feeds, settings: &limits, figures: &figures };
-            connection.serve(far, || {}).await
+            let (reader, writer) = tokio::io::split(far);
+            connection.serve(reader, writer, || {}).await
         });
         let mut greeted = |_: &typha_wire::ServerHello| {};
         let session = Session::run(near, &mut machine, &settings, &mut keeper, &mut greeted);
