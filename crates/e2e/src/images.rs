@@ -36,15 +36,6 @@ answer=$(printf 'GET %s HTTP/1.0\r\nHost: %s\r\nConnection: close\r\n\r\n' "$pat
 printf '%s\n' "$answer" | sed '1,/^$/d'
 "#;
 
-/// What they call `nc`: busybox has fewer flags than others.
-const NC: &str = r#"#!/bin/sh
-for word; do
-  shift
-  case $word in -v|-t) ;; *) set -- "$@" "$word" ;; esac
-done
-exec busybox nc "$@"
-"#;
-
 /// The archive with the images that every bed needs.
 pub(crate) fn helpers(pause: &str) -> Result<Vec<u8>> {
     let busybox = busybox()?;
@@ -85,12 +76,7 @@ pub(crate) fn agnhost(references: &[String]) -> Result<Vec<u8>> {
     let agnhost = std::fs::read(&agnhost).with_context(|| format!("reading {}", agnhost.display()))?;
     let busybox = busybox()?;
     let mut entries = root();
-    let files = [
-        ("agnhost", agnhost.as_slice()),
-        ("bin/busybox", &busybox),
-        ("bin/curl", CURL.as_bytes()),
-        ("bin/nc", NC.as_bytes()),
-    ];
+    let files = [("agnhost", agnhost.as_slice()), ("bin/busybox", &busybox), ("bin/curl", CURL.as_bytes())];
     for (path, bytes) in files {
         entries.insert(path.to_owned(), Entry::File { mode: 0o755, bytes: Cow::Borrowed(bytes) });
     }
