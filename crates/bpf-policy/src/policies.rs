@@ -7,6 +7,7 @@ use crate::conditions::Atom;
 use crate::layout::{ListId, Lists};
 use crate::list::{List, Owners, TooLarge};
 use crate::members::{Member, Members, single};
+use crate::slab::Slab;
 use crate::spec::{self, Spec, Specs};
 use crate::tables::{EndpointId, EndpointLists, Tables};
 use hashbrown::{HashMap, HashSet};
@@ -21,13 +22,15 @@ pub struct Policies {
     known: Known,
     sets: HashMap<IpSetId, HashSet<Member>>,
     endpoints: BTreeMap<EndpointId, Endpoint>,
-    specs: HashMap<Arc<Spec>, SpecState>,
+    /// A spec may name thousands of policies, so it is looked up once and goes by its number from then on.
+    specs: Slab<SpecState>,
+    spec_numbers: HashMap<Arc<Spec>, u32>,
     /// The specs that name a policy or profile.
-    named_by: HashMap<Owner, HashSet<Arc<Spec>>>,
+    named_by: HashMap<Owner, HashSet<u32>>,
     lists: HashMap<ListId, ListState>,
     classes: Classes,
     members: Members,
-    marked_specs: HashSet<Arc<Spec>>,
+    marked_specs: BTreeSet<u32>,
     marked_endpoints: BTreeSet<EndpointId>,
     tables: Tables,
 }
@@ -47,11 +50,12 @@ enum Owner {
 #[derive(Debug)]
 struct Endpoint {
     interface: String,
-    specs: [[Option<Arc<Spec>>; 9]; 2],
+    specs: [[Option<u32>; 9]; 2],
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct SpecState {
+    spec: Arc<Spec>,
     /// 0 until it is made.
     list: ListId,
     problem: Option<TooLarge>,
@@ -106,7 +110,7 @@ impl Policies {
 
     /// The endpoints whose packets are denied because their policy does not fit, and why.
     pub fn problems(&self) -> impl Iterator<Item = (&EndpointId, TooLarge)> {
-        self.specs.values().flat_map(|spec| {
+        self.specs.iter().flat_map(|spec| {
             spec.problem.into_iter().flat_map(|why| spec.endpoints.iter().map(move |id| (id, why)))
         })
     }
@@ -177,49 +181,55 @@ impl Policies {
     }
 
     fn mark(&mut self, owner: &Owner) {
-        self.marked_specs.extend(self.named_by.get(owner).into_iter().flatten().cloned());
+        self.marked_specs.extend(self.named_by.get(owner).into_iter().flatten());
     }
 
     fn set_endpoint(&mut self, id: EndpointId, interface: &str, specs: [Specs; 2]) {
         let specs = specs.map(|specs| specs.map(|spec| spec.map(|spec| self.use_spec(&id, spec))));
-        let new: HashSet<&Arc<Spec>> = specs.iter().flatten().flatten().collect();
-        let endpoint = Endpoint { interface: interface.to_owned(), specs: specs.clone() };
+        let endpoint = Endpoint { interface: interface.to_owned(), specs };
         if let Some(old) = self.endpoints.insert(id.clone(), endpoint) {
+            let is_left = |spec: &u32| !specs.iter().flatten().flatten().any(|new| new == spec);
             let left = old.specs.into_iter().flatten().flatten();
-            left.filter(|spec| !new.contains(spec)).for_each(|spec| self.leave_spec(&id, &spec));
+            left.filter(is_left).for_each(|spec| self.leave_spec(&id, spec));
         }
         self.marked_endpoints.insert(id);
     }
 
     fn remove_endpoint(&mut self, id: EndpointId) {
         if let Some(old) = self.endpoints.remove(&id) {
-            old.specs.iter().flatten().flatten().for_each(|spec| self.leave_spec(&id, spec));
+            old.specs.into_iter().flatten().flatten().for_each(|spec| self.leave_spec(&id, spec));
         }
         self.marked_endpoints.insert(id);
     }
 
-    /// The one copy of a spec.
-    fn use_spec(&mut self, id: &EndpointId, spec: Spec) -> Arc<Spec> {
-        let spec = match self.specs.get_key_value(&spec) {
-            Some((known, _)) => known.clone(),
+    /// The number of a spec that the endpoint has.
+    fn use_spec(&mut self, id: &EndpointId, spec: Spec) -> u32 {
+        let number = match self.spec_numbers.get(&spec) {
+            Some(number) => *number,
             None => {
                 let spec = Arc::new(spec);
+                let state =
+                    SpecState { spec: spec.clone(), list: 0, problem: None, endpoints: BTreeSet::new() };
+                let number = self.specs.insert(state);
                 for owner in owners(&spec) {
-                    self.named_by.entry(owner).or_default().insert(spec.clone());
+                    self.named_by.entry(owner).or_default().insert(number);
                 }
-                self.marked_specs.insert(spec.clone());
-                spec
+                self.spec_numbers.insert(spec, number);
+                self.marked_specs.insert(number);
+                number
             }
         };
-        self.specs.entry(spec.clone()).or_default().endpoints.insert(id.clone());
-        spec
+        if let Some(state) = self.specs.get_mut(number) {
+            state.endpoints.insert(id.clone());
+        }
+        number
     }
 
-    fn leave_spec(&mut self, id: &EndpointId, spec: &Arc<Spec>) {
-        if let Some(state) = self.specs.get_mut(spec) {
+    fn leave_spec(&mut self, id: &EndpointId, number: u32) {
+        if let Some(state) = self.specs.get_mut(number) {
             state.endpoints.remove(id);
             if state.endpoints.is_empty() {
-                self.marked_specs.insert(spec.clone());
+                self.marked_specs.insert(number);
             }
         }
     }
@@ -227,8 +237,8 @@ impl Policies {
     /// Brings the tables to the state of all messages so far.
     pub fn flush(&mut self) {
         let mut left = Vec::new();
-        for spec in std::mem::take(&mut self.marked_specs) {
-            self.make_spec(&spec, &mut left);
+        for number in std::mem::take(&mut self.marked_specs) {
+            self.make_spec(number, &mut left);
         }
         // After all that came, so that what both need stays.
         for id in left {
@@ -242,21 +252,23 @@ impl Policies {
     }
 
     /// Makes a spec's list, or forgets the spec if no endpoint has it.
-    fn make_spec(&mut self, spec: &Arc<Spec>, left: &mut Vec<ListId>) {
-        let Some(state) = self.specs.get_mut(spec) else { return };
+    fn make_spec(&mut self, number: u32, left: &mut Vec<ListId>) {
+        let Some(state) = self.specs.get_mut(number) else { return };
         let old = state.list;
         if state.endpoints.is_empty() {
-            self.specs.remove(spec);
-            for owner in owners(spec) {
+            let spec = state.spec.clone();
+            self.specs.remove(number);
+            self.spec_numbers.remove(&spec);
+            for owner in owners(&spec) {
                 if let Some(specs) = self.named_by.get_mut(&owner) {
-                    specs.remove(spec);
+                    specs.remove(&number);
                     if specs.is_empty() {
                         self.named_by.remove(&owner);
                     }
                 }
             }
         } else {
-            let (list, problem) = List::of(spec, &self.known);
+            let (list, problem) = List::of(&state.spec, &self.known);
             state.problem = problem;
             if list.id == old {
                 return;
@@ -326,9 +338,8 @@ impl Policies {
             self.tables.endpoints.remove(&id);
             return;
         };
-        let list = |spec: &Option<Arc<Spec>>| {
-            spec.as_ref().and_then(|spec| self.specs.get(spec)).map_or(0, |state| state.list)
-        };
+        let list =
+            |spec: &Option<u32>| spec.and_then(|spec| self.specs.get(spec)).map_or(0, |state| state.list);
         let [v4, v6] = endpoint.specs.each_ref().map(|specs| Lists::from(specs.each_ref().map(list)));
         let lists = EndpointLists { interface: endpoint.interface.clone(), v4, v6 };
         self.tables.endpoints.set(id, lists);

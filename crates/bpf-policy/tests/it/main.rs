@@ -9,6 +9,7 @@ mod explained;
 #[expect(dead_code, reason = "only the conversion of resources is used here")]
 #[path = "../../../explain/tests/it/kernel.rs"]
 mod kernel;
+mod sizes;
 mod state;
 #[expect(dead_code, reason = "tests of whole tables use the rest")]
 #[path = "../../../rules/tests/it/world.rs"]
