@@ -1,5 +1,5 @@
 //! What was not counted on its way from the kernel to a reader: told by nodes, asked for by readers, over a service of our own
-//! beside Goldmane's ([`LOSSES`]).
+//! beside Goldmane's, `tortie.Losses`.
 //!
 //! Calico's Goldmane does not have it. It is asked once for each connection, answers that it does not know the service, and no
 //! flow is held up by that.
@@ -26,8 +26,6 @@ pub mod proto {
 
 pub use proto::{LossKind, LossesResult};
 
-/// The full name of the service.
-pub const LOSSES: &str = "tortie.Losses";
 /// How often a node tells.
 const TELL: Duration = Duration::from_secs(5);
 /// A node that was not heard of for so many seconds is named: its flows may be missing.
@@ -104,12 +102,11 @@ pub async fn ask(channel: Channel) -> Result<Option<LossesResult>, Status> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proto::losses_server::{LossesServer, SERVICE_NAME};
+    use proto::losses_server::SERVICE_NAME;
 
     #[test]
     fn the_service_has_a_name_of_our_own() {
-        assert_eq!(SERVICE_NAME, LOSSES);
-        assert_eq!(<LossesServer<()> as tonic::server::NamedService>::NAME, LOSSES);
+        assert_eq!(SERVICE_NAME, "tortie.Losses");
     }
 
     #[test]

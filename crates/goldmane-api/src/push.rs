@@ -149,7 +149,7 @@ async fn session(
         }
         let receipt = async {
             match &mut receipts {
-                None => connecting.as_mut().await.map(Heard::Answer),
+                None => connecting.as_mut().await.map(|answer| Heard::Answer(Box::new(answer))),
                 Some(receipts) => Streaming::message(receipts).await.map(Heard::Receipt),
             }
         };
@@ -177,7 +177,7 @@ async fn session(
 /// What a server says.
 enum Heard {
     /// That it takes flows.
-    Answer(Response<Streaming<FlowReceipt>>),
+    Answer(Box<Response<Streaming<FlowReceipt>>>),
     /// That it has one; nothing at the end.
     Receipt(Option<FlowReceipt>),
 }

@@ -5,7 +5,7 @@
 
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::version::{TLS12, TLS13};
-use rustls::{CipherSuite, SupportedProtocolVersion};
+use rustls::{CipherSuite, SupportedCipherSuite, SupportedProtocolVersion};
 
 /// The least that is spoken.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -50,8 +50,8 @@ impl TlsLimits {
         };
         let mut chosen = Vec::new();
         for name in suites.split(',').map(str::trim).filter(|_| !suites.is_empty()) {
-            let known = ring::ALL_CIPHER_SUITES.iter().map(|suite| suite.suite());
-            match known.into_iter().find(|suite| go_name(*suite) == name) {
+            let mut known = ring::ALL_CIPHER_SUITES.iter().map(SupportedCipherSuite::suite);
+            match known.find(|suite| go_name(*suite) == name) {
                 Some(suite) => chosen.push(suite),
                 None if REFUSED.contains(&name) => {
                     warnings.push(format!("{name} of TLS_CIPHER_SUITES is not safe, and is not spoken"));

@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The path that readers of flows must be allowed to get, whatever they ask here.
-pub const PATH: &str = "/flows";
+pub(crate) const PATH: &str = "/flows";
 /// How long an answer is good for.
 const GOOD: Duration = Duration::from_secs(10);
 /// How many answers are remembered.
@@ -75,10 +75,9 @@ impl Reviews {
         if let Some(known) = self.remembered(&hash) {
             return Ok(known);
         }
-        let verdict = self.ask(token).await.map_err(|error| {
-            tracing::warn!(error, "Kubernetes cannot be asked who may see flows");
-            error
-        })?;
+        let asked = self.ask(token).await;
+        let verdict = asked
+            .inspect_err(|error| tracing::warn!(error, "Kubernetes cannot be asked who may see flows"))?;
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         if answers.len() >= MOST {
             answers.retain(|_, (since, _)| since.elapsed() < GOOD);
