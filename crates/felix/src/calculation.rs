@@ -242,8 +242,8 @@ mod tests {
     use felix_config::{Source, Sources};
     use model::feed::{FeedEntry, ReadyFlag, Tier};
     use std::sync::mpsc::{Receiver, sync_channel};
-    use tokio::sync::mpsc;
     use std::time::Duration;
+    use tokio::sync::mpsc;
 
     fn ready(is_ready: bool) -> FeedEntry {
         FeedEntry::Ready(ReadyFlag, Some(is_ready))
