@@ -4,10 +4,6 @@
 
 #![expect(clippy::print_stdout, reason = "the table is this program's output")]
 
-#[path = "calc/heap.rs"]
-#[expect(dead_code, reason = "shared with the benchmark of the whole graph, which looks at peaks too")]
-mod heap;
-
 use anyhow::Result;
 use api::{IPIPMode, Node, NodeBGPSpec, VXLANMode};
 use calc::{CalcGraph, GraphConfig};
@@ -18,7 +14,7 @@ use model::feed::{FeedEntry, IpPool, Status};
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::time::Instant;
-use testkit::{Report, median};
+use testkit::{Report, heap, median};
 
 #[global_allocator]
 static HEAP: heap::Counting = heap::Counting;

@@ -4,10 +4,6 @@
 
 #![expect(clippy::print_stdout, reason = "the table is this program's output")]
 
-#[path = "../../calc/benches/calc/heap.rs"]
-#[expect(dead_code, reason = "shared with the calculation graph's benchmark, which asks for more")]
-mod heap;
-
 use anyhow::Result;
 use bgp_wire::{AsPath, Attributes, Family, NextHop, Nlri, Reach, RouterId, Update};
 use ipnet::{IpNet, Ipv4Net};
@@ -19,7 +15,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use testkit::Report;
+use testkit::{Report, heap};
 
 #[global_allocator]
 static HEAP: heap::Counting = heap::Counting;

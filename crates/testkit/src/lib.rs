@@ -12,6 +12,7 @@ mod etcd;
 mod eventually;
 mod folder;
 pub mod guest;
+pub mod heap;
 mod kubernetes;
 pub mod network;
 mod process;

@@ -6,7 +6,6 @@
 
 #![expect(clippy::print_stdout, reason = "the table is this program's output")]
 
-mod heap;
 mod shapes;
 
 use calc::network::NetworkSettings;
@@ -15,7 +14,7 @@ use messages::ToDataplane;
 use model::feed::{FeedEntry, Status};
 use shapes::{LOCAL, Shape};
 use std::time::Instant;
-use testkit::{Report, median};
+use testkit::{Report, heap, median};
 
 #[global_allocator]
 static HEAP: heap::Counting = heap::Counting;

@@ -1,15 +1,23 @@
-//! Counts what is on the heap, now and at most.
+//! Counts what is on the heap: now, at most, and how often something was put there.
+//!
+//! A benchmark or a test that wants these figures makes [`Counting`] its program's allocator. They are those of the whole
+//! process.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 static NOW: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
 
-/// The system's allocator with two counters.
-pub(crate) struct Counting;
+/// The system's allocator with counters.
+#[derive(Clone, Copy, Debug)]
+pub struct Counting;
 
 fn add(bytes: usize) {
+    ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+    ALLOCATED.fetch_add(bytes, Ordering::Relaxed);
     let now = NOW.fetch_add(bytes, Ordering::Relaxed) + bytes;
     PEAK.fetch_max(now, Ordering::Relaxed);
 }
@@ -41,22 +49,33 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 /// Bytes on the heap now.
-pub(crate) fn now() -> usize {
+#[must_use]
+pub fn now() -> usize {
     NOW.load(Ordering::Relaxed)
 }
 
 /// The most bytes on the heap since [`reset_peak`].
-pub(crate) fn peak() -> usize {
+#[must_use]
+pub fn peak() -> usize {
     PEAK.load(Ordering::Relaxed)
 }
 
 /// Begins to look for the peak again.
-pub(crate) fn reset_peak() {
+pub fn reset_peak() {
     PEAK.store(now(), Ordering::Relaxed);
 }
 
+/// How often something was put on the heap or grown there so far, and how many bytes that was.
+#[must_use]
+pub fn so_far() -> (usize, usize) {
+    (ALLOCATIONS.load(Ordering::Relaxed), ALLOCATED.load(Ordering::Relaxed))
+}
+
 /// The most memory that this process ever had, in kilobytes.
-pub(crate) fn resident_peak() -> anyhow::Result<f64> {
+///
+/// # Errors
+/// When the kernel does not say.
+pub fn resident_peak() -> anyhow::Result<f64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let number = line.and_then(|line| line.split_whitespace().next()).unwrap_or_default();

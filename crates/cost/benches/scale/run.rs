@@ -1,0 +1,211 @@
+//! One size: fill, let a node join, let time pass, and write down what it took.
+
+use anyhow::{Result, ensure};
+use cost::{Cluster, Hub, Member};
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::time::Instant;
+use testkit::heap;
+
+/// How many seconds of the cluster's life are played.
+const SECONDS: usize = 30;
+/// How many updates come in one turn of the server's loop: at this pace, what a hundredth of a second brings.
+const AT_ONCE: usize = 2;
+
+/// What one size takes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Figures {
+    pub(crate) nodes: usize,
+    pub(crate) pods: f64,
+    pub(crate) policies: f64,
+    /// Entries that Typha keeps.
+    pub(crate) entries: f64,
+    /// Bytes of the snapshot before and after compression.
+    pub(crate) raw: f64,
+    pub(crate) compressed: f64,
+    /// Seconds of the processor to make it.
+    pub(crate) snapshot_seconds: f64,
+    /// Bytes on Typha's heap.
+    pub(crate) hub_bytes: f64,
+    /// Of Typha, for each second of the cluster's life: seconds of the processor, bytes to each client, messages.
+    pub(crate) hub_seconds: f64,
+    pub(crate) client_bytes: f64,
+    pub(crate) client_messages: f64,
+    /// Seconds of the processor for each client in a second of the cluster's life.
+    pub(crate) client_seconds: f64,
+    /// Of a node: seconds from the first byte to the last message for the dataplane, bytes on its heap, messages.
+    pub(crate) join_seconds: f64,
+    pub(crate) join_messages: f64,
+    pub(crate) node_bytes: f64,
+    /// Of a node, for each second of the cluster's life.
+    pub(crate) node_seconds: f64,
+    pub(crate) node_messages: f64,
+}
+
+impl Figures {
+    /// The figures without the size, in order.
+    pub(crate) fn to_values(self) -> [f64; 16] {
+        [
+            self.pods,
+            self.policies,
+            self.entries,
+            self.raw,
+            self.compressed,
+            self.snapshot_seconds,
+            self.hub_bytes,
+            self.hub_seconds,
+            self.client_bytes,
+            self.client_messages,
+            self.client_seconds,
+            self.join_seconds,
+            self.join_messages,
+            self.node_bytes,
+            self.node_seconds,
+            self.node_messages,
+        ]
+    }
+
+    pub(crate) fn from_values(nodes: usize, values: &[f64]) -> Option<Self> {
+        let &[
+            pods,
+            policies,
+            entries,
+            raw,
+            compressed,
+            snapshot_seconds,
+            hub_bytes,
+            hub_seconds,
+            client_bytes,
+            client_messages,
+            client_seconds,
+            join_seconds,
+            join_messages,
+            node_bytes,
+            node_seconds,
+            node_messages,
+        ] = values
+        else {
+            return None;
+        };
+        Some(Self {
+            nodes,
+            pods,
+            policies,
+            entries,
+            raw,
+            compressed,
+            snapshot_seconds,
+            hub_bytes,
+            hub_seconds,
+            client_bytes,
+            client_messages,
+            client_seconds,
+            join_seconds,
+            join_messages,
+            node_bytes,
+            node_seconds,
+            node_messages,
+        })
+    }
+}
+
+/// The processor's seconds of this thread so far.
+fn processor() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+pub(crate) fn run(nodes: usize) -> Result<Figures> {
+    let cluster = Cluster::of(nodes);
+    let now = Instant::now();
+    let seconds = SECONDS as f64;
+    let empty = heap::now();
+    let mut hub = Hub::new(now);
+    let mut batch = Vec::with_capacity(1000);
+    for entry in cluster.start() {
+        batch.push(entry);
+        if batch.len() == 1000 {
+            hub.publish(&batch, now);
+            batch.clear();
+        }
+    }
+    hub.publish(&batch, now);
+    drop(batch);
+    hub.in_sync(now);
+    let hub_bytes = heap::now() - empty;
+
+    let start = processor();
+    let snapshot = hub.snapshot(now);
+    let snapshot_seconds = processor() - start;
+
+    let before = heap::now();
+    let mut member = Member::new(&Cluster::node_name(nodes / 2))?;
+    let start = processor();
+    for piece in &snapshot.pieces {
+        member.read(piece)?;
+    }
+    let mut join_messages = 0;
+    member.in_sync(|_| join_messages += 1);
+    let join_seconds = processor() - start;
+    let node_bytes = heap::now() - before;
+    ensure!(member.len() == hub.len(), "the node knows {} of {} entries", member.len(), hub.len());
+
+    let (mut hub_seconds, mut node_seconds) = (0.0, 0.0);
+    let (mut node_messages, mut messages) = (0, Vec::new());
+    for second in 0..SECONDS {
+        let updates: Vec<_> = cluster.second(second).collect();
+        for some in updates.chunks(AT_ONCE) {
+            let start = processor();
+            let made = hub.publish(some, now);
+            hub_seconds += processor() - start;
+            let start = processor();
+            for message in &made {
+                member.read(message)?;
+            }
+            member.flush(|_| node_messages += 1);
+            node_seconds += processor() - start;
+            messages.extend(made);
+        }
+    }
+    ensure!(member.len() == hub.len(), "the node knows {} of {} entries", member.len(), hub.len());
+    let client_bytes: usize = messages.iter().map(Vec::len).sum();
+    Ok(Figures {
+        nodes,
+        pods: cluster.pods() as f64,
+        policies: cluster.policies() as f64,
+        entries: hub.len() as f64,
+        raw: snapshot.raw_bytes as f64,
+        compressed: snapshot.bytes() as f64,
+        snapshot_seconds,
+        hub_bytes: hub_bytes as f64,
+        hub_seconds: hub_seconds / seconds,
+        client_bytes: client_bytes as f64 / seconds,
+        client_messages: messages.len() as f64 / seconds,
+        client_seconds: writing(&messages)? / seconds,
+        join_seconds,
+        join_messages: f64::from(join_messages),
+        node_bytes: node_bytes as f64,
+        node_seconds: node_seconds / seconds,
+        node_messages: f64::from(node_messages) / seconds,
+    })
+}
+
+/// Seconds of the processor that it takes to write the messages to one client, each by itself.
+fn writing(messages: &[Vec<u8>]) -> Result<f64> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let mut client = TcpStream::connect(listener.local_addr()?)?;
+    let (mut server, _) = listener.accept()?;
+    server.set_nodelay(true)?;
+    let reader = std::thread::spawn(move || {
+        let mut room = vec![0; 64 << 10];
+        while client.read(&mut room).is_ok_and(|length| length > 0) {}
+    });
+    let start = processor();
+    for message in messages {
+        server.write_all(message)?;
+    }
+    let took = processor() - start;
+    drop(server);
+    ensure!(reader.join().is_ok(), "the reader failed");
+    Ok(took)
+}
