@@ -5,6 +5,10 @@
 //! program that users run: `make build` makes it first, and `TORTIE_BENCH_PROGRAM` names it; who sets that variable measures
 //! another one. Nothing here judges a number.
 
+mod compare;
+mod figures;
+mod statistics;
+
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -46,12 +50,59 @@ fn release(root: &Path) -> Result<PathBuf> {
     Ok(root.join("dist/tortie"))
 }
 
-/// Runs all benchmarks and records them, or runs those of the crates named and records nothing.
-pub(crate) fn run(root: &Path, only: &[&str]) -> Result<()> {
+/// Runs all benchmarks and records them, or runs those of the crates named and records nothing. `compare BASE [CRATE...]` runs
+/// them in turns with those of another commit; `scale` writes the page about large clusters.
+pub(crate) fn run(root: &Path, arguments: &[&str]) -> Result<()> {
+    match arguments {
+        ["compare", base, only @ ..] => {
+            known(only)?;
+            let wanted: Vec<_> =
+                BENCHES.into_iter().filter(|(name, ..)| only.is_empty() || only.contains(name)).collect();
+            compare::run(root, base, &wanted)
+        }
+        ["compare"] => bail!("compare with what? make bench compare BASE, where BASE is a commit"),
+        ["scale"] => scale(root),
+        only => measure(root, only),
+    }
+}
+
+/// Refuses crates that have no benchmark.
+fn known(only: &[&str]) -> Result<()> {
     if let Some(unknown) = only.iter().find(|name| !BENCHES.iter().any(|(package, ..)| package == *name)) {
         let known: BTreeSet<&str> = BENCHES.iter().map(|(package, ..)| *package).collect();
         bail!("no benchmark belongs to {unknown:?}; crates with benchmarks are {known:?}");
     }
+    Ok(())
+}
+
+/// The line of `docs/scale.md` after which the measured tables stand.
+const MEASURED: &str = "<!-- measured: written by make bench scale -->\n";
+
+/// Plays clusters of up to 5,000 nodes, and writes what they took into `docs/scale.md`.
+fn scale(root: &Path) -> Result<()> {
+    let out = root.join("target/bench-results");
+    std::fs::create_dir_all(&out)?;
+    let mut command = crate::cargo();
+    command.args(["bench", "--locked", "-p", "cost", "--bench", "scale"]);
+    let status = command.env("TORTIE_BENCH_OUT", &out).current_dir(root).status()?;
+    if !status.success() {
+        bail!("the benchmark failed");
+    }
+    let path = root.join("docs/scale.md");
+    let page = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    let (words, _) = page.split_once(MEASURED).context("docs/scale.md has no place for the tables")?;
+    let tables = std::fs::read_to_string(out.join("scale.md")).context("the benchmark left no tables")?;
+    for picture in ["scale-memory.svg", "scale-work.svg"] {
+        std::fs::copy(out.join(picture), root.join("docs/plots").join(picture))
+            .with_context(|| format!("the benchmark left no {picture}"))?;
+    }
+    crate::write_whole(&path, format!("{words}{MEASURED}\n{}\n", tables.trim()).as_bytes())?;
+    println!("bench: recorded in docs/scale.md");
+    Ok(())
+}
+
+fn measure(root: &Path, only: &[&str]) -> Result<()> {
+    known(only)?;
     let out = root.join("target/bench-results");
     std::fs::create_dir_all(&out)?;
     let mut page = String::from(
