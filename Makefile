@@ -1,7 +1,12 @@
 # The menu. Every target does its own set-up; `make` alone prints this list.
 
 CARGO ?= cargo
-TARGET := x86_64-unknown-linux-gnu
+# ARCH=arm64 builds for 64-bit ARM into dist/arm64: Rust's target and Debian's cross-compiler are fetched where they are missing.
+ARCH ?= amd64
+TARGET := $(if $(filter arm64,$(ARCH)),aarch64,x86_64)-unknown-linux-gnu
+# Debian's cross-linker knows no folding.
+FOLD := $(if $(filter arm64,$(ARCH)),,-C link-arg=-Wl,--icf=all)
+DIST := $(if $(filter arm64,$(ARCH)),dist/arm64,dist)
 # Where cargo puts what it builds; CARGO_TARGET_DIR is honoured.
 OUT := $(or $(CARGO_TARGET_DIR),target)
 LINKS := calicoctl calico calico-ipam calico-node kubectl-calico bandwidth host-local loopback portmap tuning
@@ -15,31 +20,32 @@ help: ## Print this list.
 setup: ## Install what tests and benchmarks need (Debian packages; kube-apiserver and kubectl through Go modules).
 	@scripts/setup.sh
 
-# Puts a built program and its links into dist/. A program that runs is replaced, never written over.
-define put_into_dist
-	@mkdir -p dist
-	@cp $(1) dist/tortie.new && mv dist/tortie.new dist/tortie
-	@for link in $(LINKS); do ln -sfn tortie dist/$$link; done
+# Puts a built program and its links into a folder. A program that runs is replaced, never written over.
+define put_into
+	@mkdir -p $(1)
+	@cp $(2) $(1)/tortie.new && mv $(1)/tortie.new $(1)/tortie
+	@for link in $(LINKS); do ln -sfn tortie $(1)/$$link; done
 endef
 
 # At a fixed address: a plugin lives for milliseconds, and moving a program of this size elsewhere takes two of them. A panic
 # ends the program, so tables for unwinding are of no use; functions that are equal to the byte are kept once.
 build: ## Build the release binary and its links into dist/ (about a quarter of an hour on two cores).
-	RUSTFLAGS="-C target-feature=+crt-static -C relocation-model=static -C force-unwind-tables=no -C link-arg=-Wl,--icf=all" $(CARGO) build --release --locked --target $(TARGET) -p tortie
-	$(call put_into_dist,$(OUT)/$(TARGET)/release/tortie)
-	@ls -l dist
+	$(if $(filter arm64,$(ARCH)),@scripts/cross-arm64.sh)
+	RUSTFLAGS="-C target-feature=+crt-static -C relocation-model=static -C force-unwind-tables=no -C link-arg=-Wl,-T,$(CURDIR)/scripts/no-unwinding.ld $(FOLD)" $(CARGO) build --release --locked --target $(TARGET) -p tortie
+	$(call put_into,$(DIST),$(OUT)/$(TARGET)/release/tortie)
+	@ls -l $(DIST)
 
 image: build ## Write container images under Calico's names into dist/tortie-images.tar (IMAGE="--registry=... --tag=...").
-	$(CARGO) xtask image $(IMAGE)
+	$(CARGO) xtask image --folder=$(DIST) $(IMAGE)
 
 deb: build ## Write a Debian package of the program, its units and examples into dist/.
-	$(CARGO) xtask deb
+	$(CARGO) xtask deb --program=$(DIST)/tortie
 
 # Unoptimised: it is built in a third of the time, the lab takes as long with it, and the tests build the same files.
 quick: ## Build the program without optimisation into dist/ (four minutes on two cores, the first time).
 	@echo "Building tortie without optimisation: about four minutes on two cores the first time, seconds afterwards."
 	$(CARGO) build --locked -p tortie
-	$(call put_into_dist,$(OUT)/debug/tortie)
+	$(call put_into,dist,$(OUT)/debug/tortie)
 
 test: setup ## Everything CI checks: formatting, lints, tidy, unit, property and integration tests with real servers.
 	$(CARGO) fmt --all --check
@@ -54,8 +60,18 @@ e2e: setup ## A real control plane and two kubelets with our images, and what mu
 	$(CARGO) xtask image --registry=tortie.test/calico --tag=e2e --with-libraries=$(OUT)/debug/tortie --out=$(OUT)/e2e-images.tar
 	TORTIE_E2E_IMAGES=$(OUT)/e2e-images.tar TORTIE_E2E_PROGRAM=$(OUT)/debug/tortie $(OUT)/debug/e2e $(E2E)
 
-bench: setup ## Every performance figure, each with its floor or peer in the same run; records docs/benchmarks.md.
-	$(CARGO) xtask bench
+# What stands after `bench` is for it: `make bench calc rib` runs those crates' benchmarks, `make bench compare BASE [calc ...]` runs
+# them in turns with those of another commit, `make bench scale` plays clusters of up to 5,000 nodes and writes docs/scale.md.
+ifeq ($(firstword $(MAKECMDGOALS)),bench)
+BENCH := $(wordlist 2,$(words $(MAKECMDGOALS)),$(MAKECMDGOALS))
+ifneq ($(BENCH),)
+.PHONY: $(BENCH)
+$(BENCH): bench
+	@:
+endif
+endif
+bench: setup ## Every performance figure with its floor or peer (docs/benchmarks.md); also `bench compare BASE`, `bench scale`.
+	$(CARGO) xtask bench $(BENCH)
 
 lab: quick ## A whole cluster on this machine: nodes, pods, policy, who reaches whom; then everything is removed.
 	@dist/tortie lab demo $(LAB)

@@ -15,6 +15,41 @@ const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 /// What does not change has no date of its own.
 const CREATED: &str = "1970-01-01T00:00:00Z";
 
+/// The processors that images are for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Architecture {
+    /// x86-64.
+    #[default]
+    Amd64,
+    /// 64-bit ARM.
+    Arm64,
+}
+
+impl Architecture {
+    /// What a program for Linux was built for, which the head of its file says; none for anything else.
+    #[must_use]
+    pub fn of(program: &[u8]) -> Option<Self> {
+        // Both have little-endian numbers of 64 bits.
+        if !program.starts_with(b"\x7fELF\x02\x01") {
+            return None;
+        }
+        match program.get(18..20)? {
+            [0x3e, 0] => Some(Self::Amd64),
+            [0xb7, 0] => Some(Self::Arm64),
+            _ => None,
+        }
+    }
+
+    /// Its name in images and in Debian's packages.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Amd64 => "amd64",
+            Self::Arm64 => "arm64",
+        }
+    }
+}
+
 /// One image: which layers, and what it does when it is started without a word.
 #[derive(Clone, Debug, Default)]
 pub struct Image<'a> {
@@ -32,6 +67,8 @@ pub struct Image<'a> {
     pub environment: Vec<&'a str>,
     /// The working folder.
     pub folder: &'a str,
+    /// The processors that it runs on.
+    pub architecture: Architecture,
     /// What people see about it.
     pub labels: BTreeMap<&'a str, String>,
 }
@@ -80,7 +117,7 @@ pub fn write(layers: &[Vec<u8>], images: &[Image<'_>], effort: Effort) -> Result
             "io.containerd.image.name": image.reference,
             "org.opencontainers.image.ref.name": tag,
         });
-        entry["platform"] = json!({"architecture": "amd64", "os": "linux"});
+        entry["platform"] = json!({"architecture": image.architecture.name(), "os": "linux"});
         manifests.push(entry);
         let paths: Vec<String> = layers.iter().map(|(_, layer)| layer.path()).collect();
         for_docker.push(json!({"Config": config.path(), "RepoTags": [image.reference], "Layers": paths}));
@@ -125,7 +162,7 @@ fn configuration(image: &Image<'_>, differences: &[&str]) -> Value {
     }
     let step = json!({"created": CREATED, "created_by": "cargo xtask image"});
     json!({
-        "architecture": "amd64", "os": "linux", "created": CREATED, "config": config,
+        "architecture": image.architecture.name(), "os": "linux", "created": CREATED, "config": config,
         "rootfs": {"type": "layers", "diff_ids": differences},
         "history": vec![step; differences.len()],
     })
@@ -142,4 +179,24 @@ fn pack(files: &Files) -> Result<Vec<u8>> {
         tar.append_data(&mut header, path, bytes.as_slice())?;
     }
     Ok(tar.into_inner()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Architecture;
+
+    #[test]
+    fn a_program_says_what_it_is_for() {
+        let mut program = b"\x7fELF\x02\x01\x01".to_vec();
+        program.resize(64, 0);
+        assert_eq!(Architecture::of(&program), None);
+        program[18] = 0xb7;
+        assert_eq!(Architecture::of(&program), Some(Architecture::Arm64));
+        assert_eq!(Architecture::of(b"#!/bin/sh"), None);
+        let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        assert_eq!(
+            Architecture::of(&own).map(Architecture::name),
+            Some(if cfg!(target_arch = "x86_64") { "amd64" } else { "arm64" })
+        );
+    }
 }

@@ -7,7 +7,7 @@
 mod archive;
 mod layer;
 
-pub use archive::{Effort, Image, write};
+pub use archive::{Architecture, Effort, Image, write};
 pub use layer::{Entries, Entry, layer};
 
 use sha2::{Digest as _, Sha256};

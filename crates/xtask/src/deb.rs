@@ -6,7 +6,7 @@
 
 use anyhow::{Context, Result, bail};
 use flate2::{Compression, GzBuilder};
-use oci::{Entries, Entry};
+use oci::{Architecture, Entries, Entry};
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -70,7 +70,8 @@ fi
 if [ -d /run/systemd/system ]; then systemctl daemon-reload || true; fi
 "#;
 
-/// Writes `dist/tortie_VERSION_amd64.deb`, of `dist/tortie` or of another program that is named.
+/// Writes `dist/tortie_VERSION_amd64.deb`, of `dist/tortie` or of another program that is named, for the processors that it
+/// was built for.
 pub(crate) fn run(root: &Path, arguments: &[&str]) -> Result<()> {
     let (mut program, mut out) = (root.join("dist/tortie"), None);
     for argument in arguments {
@@ -81,22 +82,30 @@ pub(crate) fn run(root: &Path, arguments: &[&str]) -> Result<()> {
         }
     }
     let version = env!("CARGO_PKG_VERSION");
-    let out = out.unwrap_or_else(|| root.join(format!("dist/tortie_{version}_amd64.deb")));
-    let program = std::fs::read(&program)
+    let bytes = std::fs::read(&program)
         .with_context(|| format!("reading {}: run `make build` first", program.display()))?;
+    let architecture = Architecture::of(&bytes)
+        .with_context(|| format!("{} is not a program for Linux on amd64 or arm64", program.display()))?;
+    let name = format!("tortie_{version}_{}.deb", architecture.name());
+    let out = out.unwrap_or_else(|| program.with_file_name(name));
     let mut files = Vec::new();
     for (from, to) in FILES {
         let bytes = std::fs::read(root.join(from)).with_context(|| format!("reading {from}"))?;
         files.push((to, bytes));
     }
-    let package = package(&program, &files, version)?;
+    let package = package(&bytes, &files, version, architecture)?;
     crate::write_whole(&out, &package)?;
     println!("deb: {}, {} kB", out.display(), package.len() / 1000);
     Ok(())
 }
 
 /// The package as bytes.
-fn package(program: &[u8], files: &[(&str, Vec<u8>)], version: &str) -> Result<Vec<u8>> {
+fn package(
+    program: &[u8],
+    files: &[(&str, Vec<u8>)],
+    version: &str,
+    architecture: Architecture,
+) -> Result<Vec<u8>> {
     let mut data = Entries::new();
     data.insert("usr/bin/tortie".to_owned(), file(0o755, program));
     for link in LINKS {
@@ -106,7 +115,7 @@ fn package(program: &[u8], files: &[(&str, Vec<u8>)], version: &str) -> Result<V
         data.insert((*path).to_owned(), file(0o644, bytes));
     }
     let size: usize = program.len() + files.iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
-    let control = control(version, size);
+    let control = control(version, architecture, size);
     let configuration: String = files
         .iter()
         .filter(|(path, _)| path.starts_with("etc/"))
@@ -130,14 +139,15 @@ fn file(mode: u32, bytes: &[u8]) -> Entry<'_> {
     Entry::File { mode, bytes: Cow::Borrowed(bytes) }
 }
 
-fn control(version: &str, size: usize) -> String {
+fn control(version: &str, architecture: Architecture, size: usize) -> String {
     format!(
-        "Package: tortie\nVersion: {version}\nArchitecture: amd64\nMaintainer: The Tortie project <security@tortie.invalid>\n\
+        "Package: tortie\nVersion: {version}\nArchitecture: {}\nMaintainer: The Tortie project <security@tortie.invalid>\n\
          Installed-Size: {}\nSection: net\nPriority: optional\nProvides: calico-felix, calicoctl\n\
          Conflicts: calico-felix, calicoctl\nReplaces: calico-felix, calicoctl\nSuggests: iptables, bird\n\
          Homepage: {}\nDescription: Calico's networking and network security, as one small program\n \
          The node, Felix, Typha, the Kubernetes controllers, calicoctl and an embedded\n datastore, under \
          Calico's names and on Calico's data. Nothing is started by\n installing it.\n",
+        architecture.name(),
         size.div_ceil(1024),
         env!("CARGO_PKG_REPOSITORY"),
     )

@@ -10,7 +10,8 @@
 //! because manifests in the field rely on the entry point, the working directory and the user of each image. It refuses a name
 //! that this program cannot run, and a program that needs shared libraries, unless `--with-libraries` asks for an image that
 //! is good for a test on this machine: then they go into the layer. `--with-iptables` gives the node a second layer, with
-//! Debian's iptables, for hosts that need that mode.
+//! Debian's iptables, for hosts that need that mode. Which processors the images are for is what the program was built for;
+//! `--folder=dist/arm64` takes another one than that of `dist/`, and writes beside it.
 
 mod bill;
 mod contents;
@@ -19,19 +20,24 @@ mod libraries;
 mod names;
 
 use anyhow::{Context, Result, bail};
-use oci::{Effort, sum};
+use oci::{Architecture, Effort, sum};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 /// Where images are said to come from, unless `--registry` says otherwise.
 const REGISTRY: &str = "quay.io/tortie";
 
-const KNOWN: &str =
-    "--registry=HOST/PATH, --tag=TAG, --out=FILE, --with-iptables and --with-libraries=PROGRAM";
+/// What this machine runs.
+const HERE: Architecture =
+    if cfg!(target_arch = "aarch64") { Architecture::Arm64 } else { Architecture::Amd64 };
+
+const KNOWN: &str = "--registry=HOST/PATH, --tag=TAG, --folder=FOLDER, --out=FILE, --with-iptables and --with-libraries=PROGRAM";
 
 struct Options<'a> {
     registry: &'a str,
     tag: &'a str,
+    /// Where the program is, and where everything is written.
+    folder: PathBuf,
     out: Option<PathBuf>,
     /// Whether the node gets a second layer with Debian's iptables.
     with_iptables: bool,
@@ -41,8 +47,14 @@ struct Options<'a> {
 
 fn options<'a>(arguments: &[&'a str]) -> Result<Options<'a>> {
     let tag = concat!("v", env!("CARGO_PKG_VERSION"));
-    let mut options =
-        Options { registry: REGISTRY, tag, out: None, with_iptables: false, with_libraries: None };
+    let mut options = Options {
+        registry: REGISTRY,
+        tag,
+        folder: PathBuf::from("dist"),
+        out: None,
+        with_iptables: false,
+        with_libraries: None,
+    };
     for argument in arguments {
         if *argument == "--with-iptables" {
             options.with_iptables = true;
@@ -51,6 +63,7 @@ fn options<'a>(arguments: &[&'a str]) -> Result<Options<'a>> {
         match argument.split_once('=').filter(|(_, value)| !value.is_empty()) {
             Some(("--registry", value)) => options.registry = value,
             Some(("--tag", value)) => options.tag = value,
+            Some(("--folder", value)) => options.folder = PathBuf::from(value),
             Some(("--out", value)) => options.out = Some(PathBuf::from(value)),
             Some(("--with-libraries", value)) => options.with_libraries = Some(PathBuf::from(value)),
             _ => bail!("unknown argument {argument:?}; known are {KNOWN}"),
@@ -62,7 +75,7 @@ fn options<'a>(arguments: &[&'a str]) -> Result<Options<'a>> {
 /// Writes the archive, the bill of materials and the sums beside the program in `dist/`; or, for a test, the archive alone.
 pub(crate) fn run(root: &Path, arguments: &[&str]) -> Result<()> {
     let options = options(arguments)?;
-    let dist = root.join("dist");
+    let dist = root.join(&options.folder);
     let bill = bill::spdx(root)?;
     let licence = std::fs::read(root.join("LICENSE")).context("reading LICENSE")?;
     let (program, libraries, effort) = match &options.with_libraries {
@@ -72,7 +85,9 @@ pub(crate) fn run(root: &Path, arguments: &[&str]) -> Result<()> {
         }
         None => {
             let program = std::fs::read(dist.join("tortie"));
-            (program.context("reading dist/tortie: run `make build` first")?, Vec::new(), Effort::Best)
+            let program =
+                program.with_context(|| format!("reading {}/tortie: run `make build` first", dist.display()));
+            (program?, Vec::new(), Effort::Best)
         }
     };
     if options.with_libraries.is_none() && is_dynamic(&program) {
@@ -80,12 +95,17 @@ pub(crate) fn run(root: &Path, arguments: &[&str]) -> Result<()> {
             "dist/tortie needs shared libraries, which an empty image does not have: run `make build` first"
         );
     }
+    let architecture =
+        Architecture::of(&program).context("the program is not one for Linux on amd64 or arm64")?;
+    if options.with_iptables && architecture != HERE {
+        bail!("--with-iptables takes this machine's iptables, which is of no use on {}", architecture.name());
+    }
     let parts = contents::Parts { program: &program, licence: &licence, bill: &bill, libraries: &libraries };
     let mut layers = vec![contents::layer(parts)?];
     if options.with_iptables {
         layers.push(iptables::layer()?);
     }
-    let images = names::images(options.registry, options.tag, options.with_iptables);
+    let images = names::images(options.registry, options.tag, options.with_iptables, architecture);
     let archive = oci::write(&layers, &images, effort)?;
     let file = options.out.unwrap_or_else(|| dist.join("tortie-images.tar"));
     std::fs::create_dir_all(file.parent().unwrap_or(root)).context("making the folder of the archive")?;

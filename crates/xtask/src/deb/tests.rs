@@ -11,7 +11,7 @@ fn root() -> PathBuf {
 fn written() -> Vec<u8> {
     let files: Vec<(&str, Vec<u8>)> =
         FILES.iter().map(|(from, to)| (*to, std::fs::read(root().join(from)).unwrap())).collect();
-    package(b"program", &files, "1.2.3").unwrap()
+    package(b"program", &files, "1.2.3", oci::Architecture::Amd64).unwrap()
 }
 
 struct Scratch(PathBuf);

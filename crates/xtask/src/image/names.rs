@@ -1,6 +1,7 @@
 //! The images: which names of Calico's this program stands in for, and what each does when it is started without a word, as
 //! many manifests do.
 
+use oci::Architecture;
 use std::collections::BTreeMap;
 
 /// A name of Calico's image, and how it starts.
@@ -102,7 +103,12 @@ pub(super) const IMAGES: [Image; 10] = [
 ];
 
 /// The images as they are written: all of the one layer, and the node with a second one if there is one.
-pub(super) fn images(registry: &str, tag: &str, has_iptables: bool) -> Vec<oci::Image<'static>> {
+pub(super) fn images(
+    registry: &str,
+    tag: &str,
+    has_iptables: bool,
+    architecture: Architecture,
+) -> Vec<oci::Image<'static>> {
     let image = |image: &Image| oci::Image {
         reference: format!("{registry}/{}:{tag}", image.name),
         layers: if has_iptables && image.name == "node" { vec![0, 1] } else { vec![0] },
@@ -111,6 +117,7 @@ pub(super) fn images(registry: &str, tag: &str, has_iptables: bool) -> Vec<oci::
         user: image.user,
         environment: image.environment.to_vec(),
         folder: image.folder,
+        architecture,
         labels: BTreeMap::from([
             ("org.opencontainers.image.licenses", "Apache-2.0".to_owned()),
             ("org.opencontainers.image.source", env!("CARGO_PKG_REPOSITORY").to_owned()),

@@ -2,7 +2,7 @@
 
 use super::{contents, is_dynamic, names};
 use flate2::read::GzDecoder;
-use oci::{Effort, sum};
+use oci::{Architecture, Effort, sum};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -26,7 +26,8 @@ fn layer() -> Vec<u8> {
 }
 
 fn written() -> Vec<u8> {
-    oci::write(&[layer()], &names::images("example.org/net", "v1", false), Effort::Best).unwrap()
+    oci::write(&[layer()], &names::images("example.org/net", "v1", false, Architecture::Amd64), Effort::Best)
+        .unwrap()
 }
 
 #[test]
