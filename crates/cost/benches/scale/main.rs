@@ -1,6 +1,6 @@
 //! Clusters of up to 5,000 nodes on one machine: the real bytes, the real graph of one node, and time that only counts.
 //!
-//! Each size runs in a process of its own, so that its memory is its own. All nodes are alike, so one of them is measured;
+//! Typha and a node of each size run in processes of their own, so that their memory is their own. All nodes are alike, so one of them is measured;
 //! what a Typha spends on a client more is measured by writing the same messages to a socket. Processor time is that of the one
 //! thread that does the work: what runs beside it on the machine changes it little.
 //!
@@ -15,34 +15,39 @@ mod run;
 
 use anyhow::{Context as _, Result, ensure};
 use run::Figures;
-use testkit::heap;
+use std::path::PathBuf;
+use testkit::{Folder, heap};
 
 #[global_allocator]
 static HEAP: heap::Counting = heap::Counting;
 
-/// The variable that asks this program for one size.
+/// The variables that ask this program for one part of one size.
 const SIZE: &str = "TORTIE_SCALE_NODES";
+const PART: &str = "TORTIE_SCALE_PART";
+const FOLDER: &str = "TORTIE_SCALE_FOLDER";
 /// The sizes, in nodes.
 const SIZES: [usize; 6] = [50, 200, 500, 1000, 2500, 5000];
 
 fn main() -> Result<()> {
     if let Ok(nodes) = std::env::var(SIZE) {
-        let figures = run::run(nodes.parse().context("a number of nodes")?)?;
+        let nodes = nodes.parse().context("a number of nodes")?;
+        let folder = PathBuf::from(std::env::var_os(FOLDER).context("a folder")?);
+        let figures = match std::env::var(PART).as_deref() {
+            Ok("typha") => run::hub(nodes, &folder)?,
+            _ => run::member(nodes, &folder)?,
+        };
         println!("{}", serde_json::to_string(&figures.to_values())?);
         return Ok(());
     }
+    let folder = Folder::new("scale")?;
     let mut all = Vec::new();
     for nodes in SIZES {
-        let output =
-            std::process::Command::new(std::env::current_exe()?).env(SIZE, nodes.to_string()).output()?;
-        ensure!(output.status.success(), "{nodes} nodes: {}", String::from_utf8_lossy(&output.stderr));
-        let values: Vec<f64> = serde_json::from_slice(&output.stdout)?;
-        all.push(Figures::from_values(nodes, &values).context("a figure is missing")?);
+        all.push(run::together(part("typha", nodes, &folder)?, part("node", nodes, &folder)?)?);
     }
     let page = page::page(&all);
     print!("{page}");
     if let Some(folder) = std::env::var_os("TORTIE_BENCH_OUT") {
-        let folder = std::path::PathBuf::from(folder);
+        let folder = PathBuf::from(folder);
         std::fs::create_dir_all(&folder)?;
         std::fs::write(folder.join("scale.md"), page)?;
         for (name, picture) in page::pictures(&all) {
@@ -50,4 +55,14 @@ fn main() -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Runs one part in a process of its own.
+fn part(name: &str, nodes: usize, folder: &Folder) -> Result<Figures> {
+    let mut command = std::process::Command::new(std::env::current_exe()?);
+    command.env(SIZE, nodes.to_string()).env(PART, name).env(FOLDER, folder.path());
+    let output = command.output()?;
+    ensure!(output.status.success(), "{name}, {nodes} nodes: {}", String::from_utf8_lossy(&output.stderr));
+    let values: Vec<f64> = serde_json::from_slice(&output.stdout)?;
+    Figures::from_values(nodes, &values).context("a figure is missing")
 }

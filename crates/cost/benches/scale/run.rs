@@ -1,9 +1,10 @@
-//! One size: fill, let a node join, let time pass, and write down what it took.
+//! One size: Typha is filled, a node joins, time passes; what each of them took.
 
 use anyhow::{Result, ensure};
 use cost::{Cluster, Hub, Member};
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::path::Path;
 use std::time::Instant;
 use testkit::heap;
 
@@ -11,6 +12,12 @@ use testkit::heap;
 const SECONDS: usize = 30;
 /// How many updates come in one turn of the server's loop: at this pace, what a hundredth of a second brings.
 const AT_ONCE: usize = 2;
+
+/// How much a node reads at once.
+const PIECE: usize = 64 << 10;
+/// Files between the two parts.
+const SNAPSHOT: &str = "snapshot";
+const CHANGES: &str = "changes.json";
 
 /// What one size takes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -115,7 +122,8 @@ fn processor() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-pub(crate) fn run(nodes: usize) -> Result<Figures> {
+/// Typha's part. What a node gets goes into files: it must not share a heap with Typha.
+pub(crate) fn hub(nodes: usize, folder: &Path) -> Result<Figures> {
     let cluster = Cluster::of(nodes);
     let now = Instant::now();
     let seconds = SECONDS as f64;
@@ -137,37 +145,20 @@ pub(crate) fn run(nodes: usize) -> Result<Figures> {
     let start = processor();
     let snapshot = hub.snapshot(now);
     let snapshot_seconds = processor() - start;
+    std::fs::write(folder.join(SNAPSHOT), snapshot.pieces.concat())?;
 
-    let before = heap::now();
-    let mut member = Member::new(&Cluster::node_name(nodes / 2))?;
-    let start = processor();
-    for piece in &snapshot.pieces {
-        member.read(piece)?;
-    }
-    let mut join_messages = 0;
-    member.in_sync(|_| join_messages += 1);
-    let join_seconds = processor() - start;
-    let node_bytes = heap::now() - before;
-    ensure!(member.len() == hub.len(), "the node knows {} of {} entries", member.len(), hub.len());
-
-    let (mut hub_seconds, mut node_seconds) = (0.0, 0.0);
-    let (mut node_messages, mut messages) = (0, Vec::new());
+    let mut hub_seconds = 0.0;
+    let mut messages = Vec::new();
     for second in 0..SECONDS {
         let updates: Vec<_> = cluster.second(second).collect();
         for some in updates.chunks(AT_ONCE) {
             let start = processor();
             let made = hub.publish(some, now);
             hub_seconds += processor() - start;
-            let start = processor();
-            for message in &made {
-                member.read(message)?;
-            }
-            member.flush(|_| node_messages += 1);
-            node_seconds += processor() - start;
             messages.extend(made);
         }
     }
-    ensure!(member.len() == hub.len(), "the node knows {} of {} entries", member.len(), hub.len());
+    std::fs::write(folder.join(CHANGES), serde_json::to_vec(&messages)?)?;
     let client_bytes: usize = messages.iter().map(Vec::len).sum();
     Ok(Figures {
         nodes,
@@ -182,11 +173,54 @@ pub(crate) fn run(nodes: usize) -> Result<Figures> {
         client_bytes: client_bytes as f64 / seconds,
         client_messages: messages.len() as f64 / seconds,
         client_seconds: writing(&messages)? / seconds,
+        ..Figures::default()
+    })
+}
+
+/// A node's part, from what Typha's left in the folder.
+pub(crate) fn member(nodes: usize, folder: &Path) -> Result<Figures> {
+    let snapshot = std::fs::read(folder.join(SNAPSHOT))?;
+    let messages: Vec<Vec<u8>> = serde_json::from_slice(&std::fs::read(folder.join(CHANGES))?)?;
+    let before = heap::now();
+    let mut member = Member::new(&Cluster::node_name(nodes / 2))?;
+    let start = processor();
+    for piece in snapshot.chunks(PIECE) {
+        member.read(piece)?;
+    }
+    let mut join_messages = 0;
+    member.in_sync(|_| join_messages += 1);
+    let join_seconds = processor() - start;
+    let node_bytes = heap::now() - before;
+    let (mut node_seconds, mut node_messages) = (0.0, 0);
+    for message in &messages {
+        let start = processor();
+        member.read(message)?;
+        member.flush(|_| node_messages += 1);
+        node_seconds += processor() - start;
+    }
+    let seconds = SECONDS as f64;
+    Ok(Figures {
+        nodes,
+        entries: member.len() as f64,
         join_seconds,
         join_messages: f64::from(join_messages),
         node_bytes: node_bytes as f64,
         node_seconds: node_seconds / seconds,
         node_messages: f64::from(node_messages) / seconds,
+        ..Figures::default()
+    })
+}
+
+/// Both parts as one.
+pub(crate) fn together(hub: Figures, member: Figures) -> Result<Figures> {
+    ensure!(hub.entries == member.entries, "the node knows {} of {} entries", member.entries, hub.entries);
+    Ok(Figures {
+        join_seconds: member.join_seconds,
+        join_messages: member.join_messages,
+        node_bytes: member.node_bytes,
+        node_seconds: member.node_seconds,
+        node_messages: member.node_messages,
+        ..hub
     })
 }
 
