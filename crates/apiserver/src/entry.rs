@@ -56,7 +56,7 @@ impl Entry {
         }
         let metadata = resource.metadata();
         Ok(Some(Self {
-            place: (metadata.namespace.clone(), metadata.name.clone()),
+            place: place_of(&resource),
             revision: metadata.resource_version.clone(),
             labels: Labels::from(&metadata.labels),
             tier: tier(&resource).unwrap_or_default().to_owned(),
@@ -65,7 +65,7 @@ impl Entry {
         }))
     }
 
-    /// The same object under another revision, as the last word about one that went.
+    /// The object under another revision, as the last event of a deleted object shows it.
     #[must_use]
     pub fn at_revision(&self, revision: &str) -> Self {
         let mut value: serde_json::Value = serde_json::from_slice(&self.json).unwrap_or_default();
@@ -74,6 +74,18 @@ impl Entry {
         }
         Self { revision: revision.to_owned(), json: Bytes::from(value.to_string()), ..self.clone() }
     }
+}
+
+/// An object as clients see it; nothing if they do not. The encoder has no errors for our types.
+#[must_use]
+pub fn encoded(resource: Resource) -> Option<Arc<Entry>> {
+    Entry::new(resource).ok().flatten().map(Arc::new)
+}
+
+/// The place of an object.
+#[must_use]
+pub fn place_of(resource: &Resource) -> Place {
+    (resource.namespace().to_owned(), resource.name().to_owned())
 }
 
 /// The tier of a policy; nothing for other kinds.
@@ -122,7 +134,7 @@ impl Visible {
             || (self.is_all && number(&entry.revision).is_some_and(|revision| revision <= self.revision))
     }
 
-    /// Whether somebody who might see a policy cannot be told yet, because its tier came later.
+    /// Whether it is undecided if the user may see a policy, because its tier came later.
     #[must_use]
     pub fn is_undecided(&self, entry: &Entry) -> bool {
         self.is_all && !self.passes(entry)

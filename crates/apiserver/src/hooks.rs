@@ -16,10 +16,12 @@ use crate::namespaces::Namespaces;
 use crate::status::{Outcome, Refusal};
 use caller::{Caller, failed};
 use configuration::{Hook, selects};
-use daemon::{Backoff, Shutdown};
-use futures::StreamExt as _;
+use daemon::Shutdown;
+use follow::Driver;
+use follow::cache::{Cache, CacheOptions, Contents, Event};
 use futures::future::try_join_all;
-use kube_access::cluster::{Cluster, ClusterError, ClusterEvent, Collection};
+use kube_access::cluster::{Cluster, ClusterEvent, Collection};
+use kube_access::followed::{Followed, FollowedPage};
 use review::Asked;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -29,8 +31,6 @@ use tokio::sync::watch;
 
 /// How long a write waits for the first look at the configurations.
 const FIRST_LOOK: Duration = Duration::from_secs(10);
-const SHORTEST_PAUSE: Duration = Duration::from_millis(200);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 const PREFIX: &str = "/apis/admissionregistration.k8s.io/v1";
 
 /// What webhooks may do.
@@ -51,7 +51,7 @@ impl Flavour {
 }
 
 /// The webhooks of one flavour, in the order in which they are asked; nothing until they are known.
-type Known = watch::Sender<Option<Arc<Vec<Hook>>>>;
+type Known = watch::Sender<Option<Arc<Vec<Arc<Hook>>>>>;
 
 /// The webhooks of a cluster.
 #[derive(Debug)]
@@ -98,57 +98,32 @@ impl Hooks {
 
     async fn follow_one(&self, flavour: Flavour, shutdown: &Shutdown) {
         let Some(cluster) = &self.cluster else { return };
-        let mut pause = Backoff::new(SHORTEST_PAUSE, LONGEST_PAUSE);
-        loop {
-            tokio::select! {
-                () = shutdown.requested() => return,
-                outcome = self.list_and_watch(cluster, flavour) => match outcome {
-                    Ok(()) => pause.reset(),
-                    Err(error) if error.is_expired() => pause.reset(),
-                    Err(error) => tracing::warn!("webhooks of the cluster: {error}"),
+        let source = Followed::new(cluster.clone(), flavour.collection(), |object: Value| object);
+        let contents =
+            Configurations { hooks: self, flavour, objects: BTreeMap::new(), listing: BTreeMap::new() };
+        let options = CacheOptions { required: true, ..CacheOptions::default() };
+        let mut driver = Driver::new(source, Cache::new(contents, options));
+        let work = async {
+            loop {
+                for event in driver.next().await {
+                    if let Event::ListFailed(failure) | Event::WatchRefused(failure) = &event {
+                        tracing::warn!("webhooks of the cluster: {}", failure.message);
+                    }
+                    driver.handle(event);
                 }
-            }
-            if !shutdown.sleep(pause.pause()).await {
-                return;
-            }
-        }
-    }
-
-    /// One list and the watch after it.
-    async fn list_and_watch(&self, cluster: &Cluster, flavour: Flavour) -> Result<(), ClusterError> {
-        let mut found = BTreeMap::new();
-        let mut token: Option<String> = None;
-        let revision = loop {
-            let page = cluster.page::<Value>(flavour.collection(), token.as_deref()).await?;
-            token = page.next().map(str::to_owned);
-            let revision = page.revision().to_owned();
-            found.extend(page.items.into_iter().map(|object| (name(&object), object)));
-            if token.is_none() {
-                break revision;
             }
         };
-        self.publish(flavour, &found);
-        let mut events = cluster.watch::<Value>(flavour.collection(), &revision).await?;
-        while let Some(event) = events.next().await {
-            match event? {
-                ClusterEvent::Present(object) => {
-                    found.insert(name(&object), object);
-                }
-                ClusterEvent::Gone(object) => {
-                    found.remove(&name(&object));
-                }
-                ClusterEvent::Bookmark(_) => continue,
-            }
-            self.publish(flavour, &found);
+        tokio::select! {
+            () = work => {}
+            () = shutdown.requested() => {}
         }
-        Ok(())
     }
 
     fn publish(&self, flavour: Flavour, configurations: &BTreeMap<String, Value>) {
         let mut hooks = Vec::new();
         for (name, configuration) in configurations {
             match configuration::read(configuration) {
-                Ok(read) => hooks.extend(read),
+                Ok(read) => hooks.extend(read.into_iter().map(Arc::new)),
                 Err(reason) => tracing::error!(name, reason, "a webhook configuration cannot be read"),
             }
         }
@@ -172,7 +147,7 @@ impl Hooks {
         }
     }
 
-    async fn hooks(&self, flavour: Flavour) -> Outcome<Arc<Vec<Hook>>> {
+    async fn hooks(&self, flavour: Flavour) -> Outcome<Arc<Vec<Arc<Hook>>>> {
         let known = self.known(flavour);
         if let Some(hooks) = &*known.borrow() {
             return Ok(Arc::clone(hooks));
@@ -191,7 +166,7 @@ impl Hooks {
         flavour: Flavour,
         namespaces: &Namespaces,
         asked: &Asked<'_>,
-    ) -> Outcome<Vec<Hook>> {
+    ) -> Outcome<Vec<Arc<Hook>>> {
         let mut chosen = Vec::new();
         for hook in self.hooks(flavour).await?.iter() {
             if !hook.is_for(asked.operation, asked.target.served, asked.target.is_status) {
@@ -203,7 +178,7 @@ impl Hooks {
                     continue;
                 }
             }
-            chosen.push(hook.clone());
+            chosen.push(Arc::clone(hook));
         }
         Ok(chosen)
     }
@@ -287,6 +262,54 @@ impl Hooks {
         let answers = try_join_all(hooks.iter().map(|hook| self.caller.ask(hook, asked, object))).await?;
         warnings.extend(answers.into_iter().flatten().flat_map(|said| said.warnings));
         Ok(())
+    }
+}
+
+/// The configurations of one flavour; every change of them is published.
+struct Configurations<'a> {
+    hooks: &'a Hooks,
+    flavour: Flavour,
+    /// By name. Those of a list that is under way replace the others when it is complete.
+    objects: BTreeMap<String, Value>,
+    listing: BTreeMap<String, Value>,
+}
+
+impl Contents for Configurations<'_> {
+    type Part = FollowedPage<Value>;
+    type Change = ClusterEvent<Value>;
+    type News = ();
+
+    fn begin(&mut self) {
+        self.listing.clear();
+    }
+
+    fn part(&mut self, page: FollowedPage<Value>) {
+        self.listing.extend(page.objects.into_iter().map(|object| (name(&object), object)));
+    }
+
+    fn finish(&mut self) {
+        self.objects = std::mem::take(&mut self.listing);
+        self.hooks.publish(self.flavour, &self.objects);
+    }
+
+    fn change(&mut self, change: ClusterEvent<Value>) {
+        match change {
+            ClusterEvent::Present(object) => self.objects.insert(name(&object), object),
+            ClusterEvent::Gone(object) => self.objects.remove(&name(&object)),
+            ClusterEvent::Bookmark(_) => return,
+        };
+        self.hooks.publish(self.flavour, &self.objects);
+    }
+
+    /// Webhooks that were known stay in force.
+    fn clear(&mut self) {}
+
+    fn take_news(&mut self) -> Option<()> {
+        None
+    }
+
+    fn is_empty(&self) -> bool {
+        self.objects.is_empty()
     }
 }
 

@@ -27,6 +27,7 @@ mod deleting;
 pub mod discovery;
 pub mod entry;
 pub mod flags;
+mod following;
 pub mod handler;
 pub mod hooks;
 pub mod kinds;

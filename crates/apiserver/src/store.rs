@@ -1,19 +1,18 @@
 //! The objects behind this API: reads that are as new as the store, one follow per kind, and lists that many share.
 //!
-//! A list must not be older than the moment it was asked for. Where the store tells its newest revision for the price of a
-//! small request, a list comes from memory whenever nothing can have been missed; otherwise the store is listed, once for all
+//! A list must not be older than the moment it was asked for. Where a small request is enough to learn the store's newest revision, a list comes from memory whenever nothing can have been missed; otherwise the store is listed, once for all
 //! who asked before that list began.
 
 use crate::cache::Cache;
-use crate::entry::{Entry, number};
+use crate::entry::{Entry, encoded, number, place_of};
+use crate::following::follow;
 use crate::kinds::{SERVED, Served};
 use crate::request::Moment;
 use crate::status::{Outcome, Refusal};
 use api::{Kind, Resource};
-use client::{Client, ListQuery, ResourceEvent};
-use daemon::{Backoff, Shutdown};
+use client::{Client, ListQuery};
+use daemon::Shutdown;
 use futures::StreamExt as _;
-use model::Key;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -23,13 +22,6 @@ const CATCH_UP: Duration = Duration::from_secs(3);
 
 /// How long a request waits for the first list of a kind before it asks the store itself.
 const FIRST_LIST: Duration = Duration::from_secs(10);
-
-/// How long to wait between two attempts to follow.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(200);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-
-/// How many watches may fail, or bring nothing, at a store that answers otherwise, before it is listed again.
-const FAILURES: u32 = 3;
 
 /// Objects of a kind at one moment.
 #[derive(Clone, Debug)]
@@ -235,17 +227,10 @@ impl Store {
             let part = part.map_err(refused)?;
             found = part.revision;
             for resource in part.items {
-                let place = (resource.namespace().to_owned(), resource.name().to_owned());
-                let known = cache.and_then(|cache| {
-                    let state = cache.state();
-                    state
-                        .entry(&place)
-                        .filter(|entry| entry.revision == resource.metadata().resource_version)
-                        .cloned()
-                });
-                match known {
+                let known = cache.and_then(|cache| cache.state().entry(&place_of(&resource)).cloned());
+                match known.filter(|entry| entry.revision == resource.metadata().resource_version) {
                     Some(entry) => entries.push(entry),
-                    None => entries.extend(Entry::new(resource).map_err(Refusal::internal)?.map(Arc::new)),
+                    None => entries.extend(encoded(resource)),
                 }
             }
         }
@@ -256,136 +241,4 @@ impl Store {
 
 fn listed(entries: Arc<Vec<Arc<Entry>>>, revision: String) -> Listed {
     Listed { entries, revision }
-}
-
-/// Follows a kind for as long as the server runs.
-async fn follow(client: Client, served: &'static Served, cache: Arc<Cache>, shutdown: Shutdown) {
-    let mut pause = Backoff::new(SHORTEST_PAUSE, LONGEST_PAUSE);
-    loop {
-        tokio::select! {
-            () = shutdown.requested() => return,
-            outcome = list_and_watch(&client, served, &cache) => {
-                cache.change(crate::cache::State::lose);
-                if cache.state().is_unordered() {
-                    return;
-                }
-                if let Err(error) = outcome {
-                    tracing::info!(kind = %served.kind, error = %error.message, "cannot follow; trying again");
-                } else {
-                    pause.reset();
-                }
-            }
-        }
-        if !shutdown.sleep(pause.pause()).await {
-            return;
-        }
-    }
-}
-
-/// One list and the watches after it, until the store wants another list. `Ok` after some success.
-async fn list_and_watch(client: &Client, served: &'static Served, cache: &Cache) -> Outcome<()> {
-    let refused = |error| Refusal::from_store(served, "", error);
-    let mut parts = client.list_parts_any(served.kind, &ListQuery::all()).await.map_err(refused)?;
-    let (mut entries, mut revision) = (Vec::new(), String::new());
-    while let Some(part) = parts.next().await {
-        let part = part.map_err(refused)?;
-        revision = part.revision;
-        for resource in part.items {
-            entries.extend(Entry::new(resource).map_err(Refusal::internal)?.map(Arc::new));
-        }
-    }
-    drop(parts);
-    let Some(at) = number(&revision) else {
-        // Revisions that cannot be compared: whoever watches follows the store itself.
-        cache.change(crate::cache::State::give_up);
-        return Ok(());
-    };
-    cache.change(|state| state.replace(entries, at));
-    watch_on(client, served, cache).await;
-    Ok(())
-}
-
-/// Watches from where the list ended, again after every outage: only the store's own history has every change. Ends when that does
-/// not reach far enough any more.
-async fn watch_on(client: &Client, served: &'static Served, cache: &Cache) {
-    let mut pause = Backoff::new(SHORTEST_PAUSE, LONGEST_PAUSE);
-    let mut failures = 0;
-    while failures < FAILURES {
-        let at = cache.state().revision();
-        match client.watch_any(served.kind, &ListQuery::all().at(&at.to_string())).await {
-            Ok(mut watch) => {
-                // A store that was put back to an earlier moment would be silent for a long time.
-                if newest(client).await.is_some_and(|newest| newest < at) {
-                    return;
-                }
-                cache.change(crate::cache::State::resume);
-                while let Some(event) = watch.next().await {
-                    match event {
-                        Ok(event) => apply(served, cache, event),
-                        Err(error) if error.is_transient() => break,
-                        Err(_) => return,
-                    }
-                }
-                if cache.change(|state| {
-                    state.lose();
-                    state.revision()
-                }) > at
-                {
-                    failures = 0;
-                    pause.reset();
-                    continue;
-                }
-            }
-            Err(error) if error.is_transient() => {}
-            Err(_) => return,
-        }
-        // A store that is away is waited for. One that answers everything but this wants another list.
-        let look = client.get_any(Kind::ClusterInformation, "", api::words::GLOBAL_NAME, None);
-        if matches!(tokio::time::timeout(CATCH_UP, look).await, Ok(found) if found.is_ok()) {
-            failures += 1;
-        }
-        tokio::time::sleep(pause.pause()).await;
-    }
-}
-
-/// The newest revision of the store, where it tells it cheaply.
-async fn newest(client: &Client) -> Option<u64> {
-    number(&client.backend().newest_revision().await.ok()??)
-}
-
-fn apply(served: &Served, cache: &Cache, event: ResourceEvent<Resource>) {
-    match event {
-        ResourceEvent::Added(resource) | ResourceEvent::Modified { new: resource } => {
-            let place = (resource.namespace().to_owned(), resource.name().to_owned());
-            let revision = number(&resource.metadata().resource_version);
-            match Entry::new(resource) {
-                Ok(Some(entry)) => cache.change(|state| state.put(Arc::new(entry))),
-                Ok(None) | Err(_) => cache.change(|state| state.remove(&place, revision)),
-            }
-        }
-        ResourceEvent::Deleted(resource) => {
-            let place = (resource.namespace().to_owned(), resource.name().to_owned());
-            let revision = number(&resource.metadata().resource_version);
-            cache.change(|state| state.remove(&place, revision));
-        }
-        ResourceEvent::Bookmark(revision) => {
-            if let Some(revision) = number(&revision) {
-                cache.change(|state| state.advance(revision));
-            }
-        }
-        // It cannot be read, so lists do not have it either.
-        ResourceEvent::Invalid(entry) => {
-            tracing::warn!(key = entry.key, reason = entry.reason, "an object cannot be read");
-            if let Some(datastore_key) = entry.parsed_key
-                && let Some(place) = place_of(served, &datastore_key)
-            {
-                cache.change(|state| state.remove(&place, None));
-            }
-        }
-    }
-}
-
-fn place_of(served: &Served, key: &Key) -> Option<(String, String)> {
-    let key = key.as_resource().filter(|key| key.kind == served.kind)?;
-    Some((key.namespace.to_string(), key.name.to_string()))
 }

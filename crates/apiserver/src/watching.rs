@@ -1,7 +1,7 @@
-//! A watch: what is there (where asked for), what happens, bookmarks, and an end that is told.
+//! A watch: what is there (where asked for), what happens, bookmarks, and a proper end.
 
 use crate::cache::{Cache, Since, Told, line};
-use crate::entry::{Entry, Filter, bookmark, number};
+use crate::entry::{Entry, Filter, bookmark, encoded, number};
 use crate::kinds::Served;
 use crate::request::Options;
 use crate::status::{Outcome, Refusal};
@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 /// How many changes are written at once.
 const AT_ONCE: usize = 256;
-/// How often progress is told.
+/// How often bookmarks report progress.
 const BOOKMARK: Duration = Duration::from_secs(60);
 /// When a watch ends by itself: between this and twice this.
 const SHORTEST: u64 = 1800;
@@ -168,7 +168,7 @@ struct Watcher {
     next: u64,
     /// The revision that it began with.
     from: u64,
-    /// The revision of the last thing that this watcher was told.
+    /// The revision of the last thing that this watcher got.
     told: u64,
     is_first: bool,
     style: Style,
@@ -322,8 +322,4 @@ async fn direct_step(state: Option<Direct>) -> Option<(Bytes, Option<Direct>)> {
             return Some((line, Some(state)));
         }
     }
-}
-
-fn encoded(resource: Resource) -> Option<Arc<Entry>> {
-    Entry::new(resource).ok().flatten().map(Arc::new)
 }

@@ -189,7 +189,8 @@ impl Client {
     /// # Errors
     /// When the watch cannot be started.
     pub async fn watch_any(&self, kind: Kind, query: &ListQuery) -> Result<ResourceWatch<Resource>> {
-        let options = WatchOptions { revision: query.revision.clone(), ..WatchOptions::default() };
+        let options =
+            WatchOptions { revision: query.revision.clone(), bookmarks: true, ..WatchOptions::default() };
         let events = self.backend().watch(&list_options(kind, query)?, options).await?;
         Ok(events.map(|event| event.and_then(converted)).boxed())
     }

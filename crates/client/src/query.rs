@@ -1,6 +1,8 @@
 //! What callers ask for and what they get: options, lists and watch events.
 
+use api::Resource;
 use datastore::{InvalidEntry, Result};
+use follow::source::{Change, Part};
 use futures::stream::BoxStream;
 
 /// Which objects of a kind, and as of when.
@@ -77,6 +79,16 @@ pub struct ResourceList<T> {
     pub invalid: Vec<InvalidEntry>,
 }
 
+impl Part for ResourceList<Resource> {
+    fn entries(&self) -> usize {
+        self.items.len() + self.invalid.len()
+    }
+
+    fn revision(&self) -> &str {
+        &self.revision
+    }
+}
+
 /// One thing that happened to the objects of a watch.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ResourceEvent<T> {
@@ -105,6 +117,18 @@ impl<T> ResourceEvent<T> {
             Self::Bookmark(revision) => ResourceEvent::Bookmark(revision),
             Self::Invalid(entry) => ResourceEvent::Invalid(entry),
         })
+    }
+}
+
+impl Change for ResourceEvent<Resource> {
+    fn revision(&self) -> Option<&str> {
+        match self {
+            Self::Added(object) | Self::Modified { new: object } | Self::Deleted(object) => {
+                Some(&object.metadata().resource_version)
+            }
+            Self::Bookmark(revision) => Some(revision),
+            Self::Invalid(_) => None,
+        }
     }
 }
 

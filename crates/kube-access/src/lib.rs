@@ -4,6 +4,7 @@
 //! - [`access`]: a connection, found as Calico's node finds it (`KUBECONFIG`, or the pod's service account).
 //! - [`secret`]: one secret, read and waited for.
 //! - [`cluster`]: any object, list, watch and write, decoded into the types of the caller.
+//! - [`followed`]: a collection as something to follow.
 //! - [`token`]: tokens of service accounts, and when to fetch the next one.
 //! - [`kubeconfig`]: the file that the CNI plugin reads.
 //!
@@ -12,6 +13,7 @@
 
 pub mod access;
 pub mod cluster;
+pub mod followed;
 pub mod kubeconfig;
 pub mod secret;
 pub mod token;

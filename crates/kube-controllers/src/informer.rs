@@ -18,7 +18,6 @@
 
 pub mod kinds;
 mod shell;
-mod source;
 mod store;
 mod strings;
 
@@ -28,6 +27,7 @@ pub use strings::{Labels, Strings};
 
 use daemon::Shutdown;
 use kube_access::cluster::{Cluster, Collection};
+use kube_access::followed::Revised;
 use serde::de::DeserializeOwned;
 use shell::AnyInformer;
 use std::fmt;
@@ -70,6 +70,12 @@ pub struct Taken<T> {
     pub revision: String,
     /// What is kept.
     pub object: T,
+}
+
+impl<T: Send + 'static> Revised for Taken<T> {
+    fn revision(&self) -> &str {
+        &self.revision
+    }
 }
 
 /// A kind of object, cut down to what is used.

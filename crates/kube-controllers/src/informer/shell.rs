@@ -1,14 +1,14 @@
 //! One kind, followed: the machine of crate `follow` over the Kubernetes API, with objects cut down on the way.
 
-use super::source::{KindPage, KindSource, Taking};
 use super::store::{Change, Store};
 use super::strings::Strings;
-use super::{ObjectKey, Slim};
+use super::{ObjectKey, Slim, Taken};
 use daemon::Shutdown;
 use follow::cache::{Cache, CacheOptions, Contents, Event, Failure, FailureClass};
 use follow::{Driver, Told};
 use futures::future::BoxFuture;
-use kube_access::cluster::Cluster;
+use kube_access::cluster::{Cluster, ClusterEvent};
+use kube_access::followed::{Followed, FollowedPage};
 use model::feed::Status;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -161,7 +161,10 @@ impl<T: Slim> Informer<T> {
             missing_pause: Some(ABSENT_PAUSE),
             ..CacheOptions::default()
         };
-        let source = KindSource::<T>::new(cluster, strings);
+        let strings = Mutex::new(strings);
+        let source = Followed::new(cluster, T::COLLECTION, move |wire| {
+            T::take(wire, &mut strings.lock().unwrap_or_else(PoisonError::into_inner))
+        });
         let mut driver = Driver::new(source, Cache::new(self.clone(), options));
         let work = async {
             loop {
@@ -186,7 +189,7 @@ impl<T: Slim> Informer<T> {
     }
 
     /// Keeps the record of what fails, and of whether the kind is there.
-    fn note(&self, event: &Event<KindPage<T>, Taking<T>>) {
+    fn note(&self, event: &Event<FollowedPage<Taken<T>>, ClusterEvent<Taken<T>>>) {
         match event {
             Event::ListFailed(failure) => {
                 match failure.class {
@@ -251,15 +254,15 @@ impl<T: Slim> Informer<T> {
 
 /// Objects are stored, and subscribers called, while the answer is taken in.
 impl<T: Slim> Contents for Informer<T> {
-    type Part = KindPage<T>;
-    type Change = Taking<T>;
+    type Part = FollowedPage<Taken<T>>;
+    type Change = ClusterEvent<Taken<T>>;
     type News = ();
 
     fn begin(&mut self) {
         self.inner.store.write().unwrap_or_else(PoisonError::into_inner).begin_list();
     }
 
-    fn part(&mut self, page: KindPage<T>) {
+    fn part(&mut self, page: FollowedPage<Taken<T>>) {
         self.write(|store| page.objects.into_iter().filter_map(|taken| store.put(taken)).collect());
     }
 
@@ -267,11 +270,11 @@ impl<T: Slim> Contents for Informer<T> {
         self.write(Store::end_list);
     }
 
-    fn change(&mut self, change: Taking<T>) {
+    fn change(&mut self, change: ClusterEvent<Taken<T>>) {
         match change {
-            Taking::Present(taken) => self.write(|store| store.put(taken).into_iter().collect()),
-            Taking::Gone(taken) => self.write(|store| store.remove(&taken.key).into_iter().collect()),
-            Taking::Bookmark(_) => {}
+            ClusterEvent::Present(taken) => self.write(|store| store.put(taken).into_iter().collect()),
+            ClusterEvent::Gone(taken) => self.write(|store| store.remove(&taken.key).into_iter().collect()),
+            ClusterEvent::Bookmark(_) => {}
         }
     }
 
