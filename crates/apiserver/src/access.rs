@@ -4,12 +4,10 @@
 //! - [`subject`]: the names in a certificate.
 //! - [`authorities`]: whose word about that counts, from the config map that Kubernetes keeps for servers like this one.
 //! - [`reviews`]: tokens and permissions, by TokenReview and SubjectAccessReview.
-//! - [`remembered`]: answers for a while, never more than so many.
 
 pub mod authorities;
 pub mod identity;
-pub mod remembered;
 pub mod reviews;
 pub mod subject;
 
-pub use identity::User;
+pub use kube_access::reviews::User;

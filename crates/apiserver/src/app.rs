@@ -1,7 +1,8 @@
 //! The server as a value: what it serves from, whom it asks, whether it is ready.
 
+use crate::access::User;
 use crate::access::authorities::Authorities;
-use crate::access::identity::{User, bearer_token};
+use crate::access::identity::bearer_token;
 use crate::access::reviews::{Reviews, Subject, refused};
 use crate::entry::{Visible, number, tier};
 use crate::hooks::Hooks;
@@ -14,6 +15,7 @@ use crate::tiers::{Act, Question, named_tiers, none_allowed};
 use api::{Kind, Resource};
 use client::Client;
 use daemon::Shutdown;
+use kube_access::reviews::Permission;
 use rustls::pki_types::CertificateDer;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -73,7 +75,7 @@ impl App {
         }
     }
 
-    /// The same server with these webhooks.
+    /// This server with these webhooks.
     #[must_use]
     pub fn with_hooks(self, hooks: Hooks) -> Self {
         Self { hooks, ..self }
@@ -85,8 +87,7 @@ impl App {
     /// When a token is nobody's, or Kubernetes cannot be asked.
     pub async fn user(&self, chain: &[CertificateDer<'static>], headers: &http::HeaderMap) -> Outcome<User> {
         let Access::Delegated { reviews, authorities, .. } = &self.access else {
-            let groups = vec![crate::access::identity::MASTERS.to_owned()];
-            return Ok(User { name: "everybody".into(), groups, ..User::default() });
+            return Ok(User::master("everybody"));
         };
         let authorities = Arc::clone(&authorities.read().unwrap_or_else(PoisonError::into_inner));
         if !chain.is_empty() {
@@ -105,14 +106,19 @@ impl App {
         }
     }
 
-    async fn may(&self, user: &User, subject: &Subject) -> Outcome<(bool, String)> {
+    async fn may(&self, user: &User, subject: &Subject) -> Outcome<Permission> {
         match &self.access {
             Access::Delegated { reviews, .. } => reviews.may(user, subject).await,
-            Access::Open => Ok((true, String::new())),
+            Access::Open => Ok(Permission::granted()),
         }
     }
 
-    /// Whether the user may use a path that is no object.
+    async fn check(&self, user: &User, subject: &Subject) -> Outcome<()> {
+        let Permission { is_allowed, reason } = self.may(user, subject).await?;
+        if is_allowed { Ok(()) } else { Err(refused(user, subject, &reason)) }
+    }
+
+    /// Whether the user may use a path that does not name an object.
     ///
     /// # Errors
     /// The refusal.
@@ -126,10 +132,7 @@ impl App {
             return Ok(());
         }
         let subject = Subject::Path(path.to_owned(), method.as_str().to_ascii_lowercase());
-        match self.may(user, &subject).await? {
-            (true, _) => Ok(()),
-            (false, reason) => Err(refused(user, &subject, &reason)),
-        }
+        self.check(user, &subject).await
     }
 
     /// Whether Kubernetes' ordinary rules let the user do this to objects.
@@ -150,10 +153,7 @@ impl App {
             subresource: if target.is_status { "status" } else { "" },
             name: asked_name(target, verb, options).to_owned(),
         });
-        match self.may(user, &subject).await? {
-            (true, _) => Ok(()),
-            (false, reason) => Err(refused(user, &subject, &reason)),
-        }
+        self.check(user, &subject).await
     }
 
     /// Whether the user may do this to a policy of this tier. `policy` is what a refusal is about.
@@ -164,7 +164,7 @@ impl App {
         let [first, second, third] = act.questions(tier).all().map(Subject::Object);
         let (first, second, third) =
             tokio::try_join!(self.may(user, &first), self.may(user, &second), self.may(user, &third))?;
-        act.decide(&user.name, tier, policy, [first.0, second.0, third.0])
+        act.decide(&user.name, tier, policy, [first, second, third].map(|permission| permission.is_allowed))
     }
 
     /// Whether the user may do this to this object, where it is a policy.

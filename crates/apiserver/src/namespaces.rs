@@ -1,9 +1,9 @@
 //! Admission by namespace, as Kubernetes' plug-in NamespaceLifecycle does it: nothing is written in a namespace that is not there,
 //! nothing is made in one that is being deleted. Deletions always pass.
 
-use crate::access::remembered::Remembered;
 use crate::status::{Cause, Outcome, Refusal};
 use kube_access::cluster::{Cluster, encode};
+use kube_access::remembered::Remembered;
 use serde::Deserialize as _;
 use serde_json::Value;
 use std::collections::BTreeMap;

@@ -284,7 +284,12 @@ impl Judge {
         let may = |subject| self.reviews.may(user, subject);
         let asked = tokio::try_join!(may(&first), may(&second), may(&third));
         let decided = asked.and_then(|(first, second, third)| {
-            act.decide(&user.name, tier, &review.name, [first.0, second.0, third.0])
+            act.decide(
+                &user.name,
+                tier,
+                &review.name,
+                [first, second, third].map(|permission| permission.is_allowed),
+            )
         });
         decided.map_err(|refusal| refusal.message)
     }

@@ -5,6 +5,7 @@
 //! - [`secret`]: one secret, read and waited for.
 //! - [`cluster`]: any object, list, watch and write, decoded into the types of the caller.
 //! - [`followed`]: a collection as something to follow.
+//! - [`reviews`]: whose a token is, and what a user may do; [`remembered`]: answers for a while.
 //! - [`token`]: tokens of service accounts, and when to fetch the next one.
 //! - [`kubeconfig`]: the file that the CNI plugin reads.
 //!
@@ -15,6 +16,8 @@ pub mod access;
 pub mod cluster;
 pub mod followed;
 pub mod kubeconfig;
+pub mod remembered;
+pub mod reviews;
 pub mod secret;
 pub mod token;
 

@@ -3,7 +3,8 @@
 //! Kubernetes keeps them in the config map `extension-apiserver-authentication`; files given by flags come before it. A proxy
 //! is believed only with a certificate of the request-header authority under one of the allowed names.
 
-use super::identity::{HeaderNames, User, from_certificate, from_headers};
+use super::identity::{HeaderNames, from_certificate, from_headers};
+use kube_access::reviews::User;
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, UnixTime};
@@ -67,7 +68,7 @@ impl Authorities {
         })
     }
 
-    /// Whether a proxy's certificate can be told at all.
+    /// Whether a proxy's certificate can be recognised at all.
     #[must_use]
     pub fn knows_proxies(&self) -> bool {
         self.proxies.is_some()

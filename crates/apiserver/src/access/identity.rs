@@ -3,43 +3,10 @@
 //! In this order, as Kubernetes' servers do: headers of a proxy that has a certificate of the request-header authority; the
 //! client's own certificate; a token; nobody (`system:anonymous`).
 
+use kube_access::reviews::User;
 use std::collections::BTreeMap;
 
-/// The group of those who may do everything, always.
-pub const MASTERS: &str = "system:masters";
-
-/// Who asks.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct User {
-    /// The name.
-    pub name: String,
-    /// The uid, where there is one.
-    pub uid: String,
-    /// The groups.
-    pub groups: Vec<String>,
-    /// What else is known.
-    pub extra: BTreeMap<String, Vec<String>>,
-}
-
-impl User {
-    /// Nobody in particular.
-    #[must_use]
-    pub fn anonymous() -> Self {
-        Self {
-            name: "system:anonymous".into(),
-            groups: vec!["system:unauthenticated".into()],
-            ..Self::default()
-        }
-    }
-
-    /// Whether the user may do everything.
-    #[must_use]
-    pub fn is_master(&self) -> bool {
-        self.groups.iter().any(|group| group == MASTERS)
-    }
-}
-
-/// The names of the headers that a proxy tells users with.
+/// The names of the headers in which a proxy names users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeaderNames {
     /// For the name.
@@ -63,7 +30,7 @@ impl Default for HeaderNames {
     }
 }
 
-/// The user that a trusted proxy tells; nothing if it tells none.
+/// The user that a trusted proxy names; nothing if it names none.
 #[must_use]
 pub fn from_headers(names: &HeaderNames, headers: &[(String, String)]) -> Option<User> {
     let values = |wanted: &[String]| -> Vec<String> {
@@ -126,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_proxy_tells_the_user() {
+    fn a_proxy_names_the_user() {
         let headers: Vec<(String, String)> = [
             ("X-Remote-User", "alice"),
             ("X-Remote-Group", "a"),

@@ -1,15 +1,14 @@
 //! Questions to Kubernetes: whose token is this, and may this user do that?
 
+use super::User;
 use super::authorities::with_authenticated;
-use super::identity::User;
-use super::remembered::Remembered;
 use crate::kinds::GROUP;
 use crate::status::{Outcome, Refusal};
 use crate::tiers::Question;
 use kube_access::cluster::Cluster;
-use serde::Deserialize;
+use kube_access::remembered::Remembered;
+use kube_access::reviews::{self, Permission};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// How many answers are remembered.
@@ -42,40 +41,7 @@ pub struct Reviews {
     permissions: Option<Cluster>,
     times: Times,
     users: Remembered<String, Option<User>>,
-    answers: Remembered<(User, Subject), (bool, String)>,
-}
-
-#[derive(Deserialize)]
-struct Review<S> {
-    status: S,
-}
-
-#[derive(Deserialize)]
-struct TokenStatus {
-    #[serde(default)]
-    authenticated: bool,
-    #[serde(default)]
-    user: TokenUser,
-}
-
-#[derive(Default, Deserialize)]
-struct TokenUser {
-    #[serde(default)]
-    username: String,
-    #[serde(default)]
-    uid: String,
-    #[serde(default)]
-    groups: Vec<String>,
-    #[serde(default)]
-    extra: BTreeMap<String, Vec<String>>,
-}
-
-#[derive(Deserialize)]
-struct AccessStatus {
-    #[serde(default)]
-    allowed: bool,
-    #[serde(default)]
-    reason: String,
+    answers: Remembered<(User, Subject), Permission>,
 }
 
 impl Reviews {
@@ -95,69 +61,48 @@ impl Reviews {
         if let Some(known) = self.users.get(&token.to_owned()) {
             return Ok(known);
         }
-        let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
-        let path = "/apis/authentication.k8s.io/v1/tokenreviews";
-        let review: Review<TokenStatus> = cluster
-            .create("review a token", path, &body)
-            .await
-            .map_err(|error| Refusal::internal(format!("cannot tell who asks: {error}")))?;
-        let TokenUser { username, uid, groups, extra } = review.status.user;
-        let user = review
-            .status
-            .authenticated
-            .then(|| with_authenticated(User { name: username, uid, groups, extra }));
+        let owner = reviews::owner_of(cluster, token).await;
+        let owner = owner.map_err(|error| Refusal::internal(format!("cannot tell who asks: {error}")))?;
+        let user = owner.map(with_authenticated);
         self.users.put(token.to_owned(), user.clone(), self.times.token);
         Ok(user)
     }
 
-    /// Whether a user may do something, and Kubernetes' words about it.
+    /// Whether a user may do something.
     ///
     /// # Errors
     /// When Kubernetes cannot be asked.
-    pub async fn may(&self, user: &User, subject: &Subject) -> Outcome<(bool, String)> {
+    pub async fn may(&self, user: &User, subject: &Subject) -> Outcome<Permission> {
         if user.is_master() {
-            return Ok((true, String::new()));
+            return Ok(Permission::granted());
         }
-        let Some(cluster) = &self.permissions else { return Ok((false, String::new())) };
+        let Some(cluster) = &self.permissions else { return Ok(Permission::default()) };
         let question = (user.clone(), subject.clone());
         if let Some(known) = self.answers.get(&question) {
             return Ok(known);
         }
-        let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
-        let review: Review<AccessStatus> = cluster
-            .create("review a permission", path, &access_review(user, subject))
-            .await
+        let permission = reviews::permission(cluster, user, attributes(subject)).await;
+        let permission = permission
             .map_err(|error| Refusal::internal(format!("cannot tell what {} may do: {error}", user.name)))?;
-        let AccessStatus { allowed, reason } = review.status;
-        let time = if allowed { self.times.allowed } else { self.times.refused };
-        self.answers.put(question, (allowed, reason.clone()), time);
-        Ok((allowed, reason))
+        let time = if permission.is_allowed { self.times.allowed } else { self.times.refused };
+        self.answers.put(question, permission.clone(), time);
+        Ok(permission)
     }
 }
 
-fn access_review(user: &User, subject: &Subject) -> Value {
-    let mut spec = json!({"user": user.name, "groups": user.groups});
-    if !user.uid.is_empty() {
-        spec["uid"] = user.uid.as_str().into();
-    }
-    if !user.extra.is_empty() {
-        spec["extra"] = json!(user.extra);
-    }
+fn attributes(subject: &Subject) -> Value {
     match subject {
-        Subject::Object(question) => {
-            spec["resourceAttributes"] = json!({
-                "verb": question.verb,
-                "group": GROUP,
-                "version": crate::kinds::VERSION,
-                "namespace": question.namespace,
-                "resource": question.resource,
-                "subresource": question.subresource,
-                "name": question.name,
-            });
-        }
-        Subject::Path(path, verb) => spec["nonResourceAttributes"] = json!({"path": path, "verb": verb}),
+        Subject::Object(question) => json!({"resourceAttributes": {
+            "verb": question.verb,
+            "group": GROUP,
+            "version": crate::kinds::VERSION,
+            "namespace": question.namespace,
+            "resource": question.resource,
+            "subresource": question.subresource,
+            "name": question.name,
+        }}),
+        Subject::Path(path, verb) => json!({"nonResourceAttributes": {"path": path, "verb": verb}}),
     }
-    json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec})
 }
 
 /// The refusal of an ordinary permission, in the words of Kubernetes' servers.

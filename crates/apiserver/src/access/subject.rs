@@ -1,7 +1,7 @@
 //! The common name and the organisations of a certificate's subject.
 //!
 //! Written by hand: the certificate has been verified when it comes here, and two attributes of one field do not justify a
-//! parser of all of X.509 in the program. Anything unexpected is no name at all.
+//! parser of all of X.509 in the program. Anything unexpected gives no name at all.
 
 /// One DER element: its tag, its contents, and what follows it.
 fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
