@@ -326,10 +326,7 @@ fn whole_line(line: &str, indent: usize) -> Option<String> {
                 "{pad}{{{{- if .Values.ipv6 }}}}\n{pad}- name: IP6\n{pad}  value: autodetect\n{pad}{{{{- with .Values.ipv6Pool.cidr }}}}\n\
                  {pad}- name: CALICO_IPV6POOL_CIDR\n{pad}  value: {{{{ . | quote }}}}\n{pad}{{{{- end }}}}\n{pad}{{{{- end }}}}\n"
             )),
-            ["port", port] => Some(format!(
-                "{pad}{{{{- if .Values.metrics.enabled }}}}\n{pad}- containerPort: {port}\n{pad}  name: metrics\n{pad}  protocol: TCP\n\
-                 {pad}{{{{- end }}}}\n"
-            )),
+            ["port", port] => Some(metrics_port(&pad, "", port)),
             _ => None,
         };
     }
@@ -346,12 +343,17 @@ fn whole_line(line: &str, indent: usize) -> Option<String> {
         ("block", path) => {
             Some(format!("{pad}{dash}{key}:\n{{{{ toYaml .Values.{path} | indent {inner} }}}}\n"))
         }
-        ("ports", port) => Some(format!(
-            "{pad}{{{{- if .Values.metrics.enabled }}}}\n{pad}{key}:\n{pad}- containerPort: {port}\n{pad}  name: metrics\n{pad}  protocol: TCP\n\
-             {pad}{{{{- end }}}}\n"
-        )),
+        ("ports", port) => Some(metrics_port(&pad, &format!("{pad}{key}:\n"), port)),
         _ => None,
     }
+}
+
+/// A port that is there if figures are, after the key of its list where it is the only one.
+fn metrics_port(pad: &str, key: &str, port: &str) -> String {
+    format!(
+        "{pad}{{{{- if .Values.metrics.enabled }}}}\n{key}{pad}- containerPort: {port}\n{pad}  name: metrics\n{pad}  protocol: TCP\n\
+         {pad}{{{{- end }}}}\n"
+    )
 }
 
 fn inline(line: &str) -> String {
@@ -386,6 +388,18 @@ fn action(name: &str) -> Option<String> {
         _ => None,
     }
 }
+
+/// Where something runs that control plane nodes may have.
+const CONTROL_PLANE: &str = "  resources: {}
+  nodeSelector:
+    kubernetes.io/os: linux
+  tolerations:
+    - key: node-role.kubernetes.io/master
+      effect: NoSchedule
+    - key: node-role.kubernetes.io/control-plane
+      effect: NoSchedule
+  affinity: {}
+";
 
 fn values(version: &str, registry: &str) -> String {
     format!(
@@ -495,58 +509,22 @@ kubeControllers:
 apiServer:
   enabled: false
   caBundle: ""
-  resources: {{}}
-  nodeSelector:
-    kubernetes.io/os: linux
-  tolerations:
-    - key: node-role.kubernetes.io/master
-      effect: NoSchedule
-    - key: node-role.kubernetes.io/control-plane
-      effect: NoSchedule
-  affinity: {{}}
-
+{CONTROL_PLANE}
 # The webhooks of useV3CRDs. Their certificate is in the secret kube-system/calico-webhooks-tls (tls.crt, tls.key; for
 # calico-webhooks.kube-system.svc); who signed it is said in base64.
 webhooks:
   caBundle: ""
-  resources: {{}}
-  nodeSelector:
-    kubernetes.io/os: linux
-  tolerations:
-    - key: node-role.kubernetes.io/master
-      effect: NoSchedule
-    - key: node-role.kubernetes.io/control-plane
-      effect: NoSchedule
-  affinity: {{}}
-
+{CONTROL_PLANE}
 # Flows of all nodes. The secret kube-system/goldmane-tls has tls.crt (for goldmane.kube-system.svc), tls.key and ca.crt.
 goldmane:
   enabled: false
   # An address of the service range, by which nodes find it.
   clusterIP: ""
-  resources: {{}}
-  nodeSelector:
-    kubernetes.io/os: linux
-  tolerations:
-    - key: node-role.kubernetes.io/master
-      effect: NoSchedule
-    - key: node-role.kubernetes.io/control-plane
-      effect: NoSchedule
-  affinity: {{}}
-
+{CONTROL_PLANE}
 # The page that shows them: kubectl -n kube-system port-forward deployment/whisker 8081
 whisker:
   enabled: false
-  resources: {{}}
-  nodeSelector:
-    kubernetes.io/os: linux
-  tolerations:
-    - key: node-role.kubernetes.io/master
-      effect: NoSchedule
-    - key: node-role.kubernetes.io/control-plane
-      effect: NoSchedule
-  affinity: {{}}
-
+{CONTROL_PLANE}
 etcd:
   endpoints: ""
   # In base64.
