@@ -3,7 +3,6 @@
 //! What is held is in the keeper, what is known is in the folder; this value only works between the two. It refuses to
 //! leave anything behind when bringing a lab up fails.
 
-use crate::expected;
 use crate::inside::{OWN_PROGRAM, Place, base_environment, file_of_place, make_place, node_program};
 use crate::keeper::{Keeper, Request};
 use crate::manifests::{documents, first_of_kubernetes, is_own};
@@ -14,7 +13,8 @@ use crate::state::{Folder, State, start_time};
 use crate::topology::{Datastore, Encap, Node, Topology, rack_router};
 use crate::{accounts, bgp, called, flows, host_folder, interrupt, pods, servers, typha, wire};
 use anyhow::{Context as _, Result, anyhow, bail};
-use client::{Client, DatastoreType};
+use client::{Client, ClientConfig};
+use netlink::namespace::Namespace;
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -194,7 +194,7 @@ impl Lab {
         });
         servers::start(&self.folder, topology, &self.keeper, self.keeper_pid, &router)?;
         if topology.datastore == Datastore::Kubernetes {
-            self.with_client(async |client: &Client, _| Ok(client.backend().install().await?))?;
+            self.with_client(async |client: &Client| Ok(client.backend().install().await?))?;
             let mut objects: Vec<serde_json::Value> = topology.nodes.iter().map(kubernetes_node).collect();
             objects.extend(accounts::objects());
             objects.extend(typha::objects(topology));
@@ -302,7 +302,7 @@ impl Lab {
 
     /// Whether a node's Felix says that it is ready.
     pub(crate) fn is_ready(&self, node: &Node) -> Result<bool> {
-        let namespace = netlink::namespace::Namespace::open(&self.place(&node.name)?.netns)?;
+        let namespace = Namespace::open(&self.place(&node.name)?.netns)?;
         Ok(namespace.run(|| {
             let address = SocketAddr::from((Ipv4Addr::LOCALHOST, HEALTH_PORT));
             let Ok(mut stream) = TcpStream::connect_timeout(&address, Duration::from_millis(500)) else {
@@ -335,7 +335,7 @@ impl Lab {
         bail!("no node or pod '{name}' in this lab; it has: {}", there.join(", "))
     }
 
-    /// What every program of the lab is told.
+    /// The variables of every program of the lab.
     pub(crate) fn environment(&self) -> Variables {
         let mut environment = base_environment(&self.folder);
         environment.extend(settings::datastore(&self.folder, &self.state.topology));
@@ -343,13 +343,20 @@ impl Lab {
         environment
     }
 
-    /// Does something with a client of the lab's datastore.
+    /// Does something with a client of the lab's datastore, at the router.
     pub(crate) fn with_client<T: Send>(
         &self,
-        work: impl AsyncFnOnce(&Client, DatastoreType) -> Result<T> + Send,
+        work: impl AsyncFnOnce(&Client) -> Result<T> + Send,
     ) -> Result<T> {
-        let router = self.place(ROUTER)?;
-        expected::with_client(&router.netns, &settings::datastore(&self.folder, &self.state.topology), work)
+        let datastore = settings::datastore(&self.folder, &self.state.topology);
+        let config = ClientConfig::from_environment(&daemon::Variables::new(&datastore))?;
+        Namespace::open(&self.place(ROUTER)?.netns)?.run(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .context("preparing a client")?;
+            runtime.block_on(async { work(&Client::open(&config).await?).await })
+        })?
     }
 
     /// Runs a program in a place and waits for it.

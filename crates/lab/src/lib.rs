@@ -17,7 +17,6 @@ mod bgp;
 mod called;
 pub mod cli;
 pub mod demo;
-mod expected;
 mod flows;
 mod host_folder;
 pub mod html;

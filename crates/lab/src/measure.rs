@@ -1,7 +1,6 @@
 //! The matrix of a lab: expectations from its datastore, probes in its pods, and another look at cells that differ,
 //! because programs need a moment to follow a change.
 
-use crate::expected;
 use crate::interrupt;
 use crate::lab::Lab;
 use crate::matrix::{Cell, Columns, Matrix, Party};
@@ -32,8 +31,8 @@ pub(crate) fn matrix(lab: &Lab, columns: &Columns, patience: Duration) -> Result
             ports: state.pod.ports.clone(),
         })
         .collect();
-    let cluster =
-        lab.with_client(async |client: &Client, datastore| expected::cluster(client, datastore).await)?;
+    let mut cluster = lab.with_client(async |client: &Client| Ok(explain_source::read(client).await?))?;
+    cluster.complete();
     let mut matrix = Matrix::expect(&parties, columns, &World::new(&cluster))?;
     look(lab, &mut matrix, FIRST_LOOK, |_| true)?;
     let deadline = Instant::now() + patience;

@@ -166,7 +166,7 @@ fn describe(lab: &Lab, pods: &[Pod]) -> Result<()> {
         objects.extend(pods.iter().map(settings::pod_object));
         return lab.kubectl_apply(&objects);
     }
-    lab.with_client(async move |client: &Client, _| {
+    lab.with_client(async move |client: &Client| {
         for namespace in &namespaces {
             for (name, spec) in profiles(namespace)? {
                 let mut profile: Object<ProfileSpec> = Object { spec, ..Object::default() };
@@ -276,7 +276,7 @@ fn plugin_of(text: &str) -> Option<Value> {
 /// Writes what the plugin could not know: labels and profiles.
 fn label(lab: &Lab, pods: &[PodState]) -> Result<()> {
     let pods = pods.to_vec();
-    lab.with_client(async move |client: &Client, _| {
+    lab.with_client(async move |client: &Client| {
         for state in &pods {
             let pod = &state.pod;
             let identifiers = WorkloadEndpointIdentifiers {

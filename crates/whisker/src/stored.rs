@@ -3,9 +3,8 @@
 //! Read-only, and only when asked; an answer is kept for a moment, as a page asks several things at once. Without a datastore
 //! everything that needs one says why it is empty.
 
-use client::{Client, ClientConfig, DatastoreType, ListQuery};
+use client::{Client, ClientConfig};
 use explain::Cluster;
-use model::ListOptions;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, Semaphore};
@@ -95,38 +94,7 @@ async fn read(config: &ClientConfig, client: &mut Option<Client>) -> Result<Clus
         *client = Some(Client::open(config).await.map_err(|error| error.to_string())?);
     }
     let Some(client) = client else { return Err("it cannot be opened".to_owned()) };
-    let mut cluster = Cluster::new();
-    let mut unreadable = Vec::new();
-    for kind in Cluster::STORED {
-        let list = client
-            .list_any(kind, &ListQuery::all())
-            .await
-            .map_err(|error| format!("every {kind}: {error}"))?;
-        list.items.into_iter().for_each(|resource| cluster.add(resource));
-        unreadable.extend(list.invalid);
-    }
-    if config.datastore_type == DatastoreType::Kubernetes {
-        for kind in Cluster::OF_KUBERNETES {
-            match client.backend().list(&ListOptions::resources(kind), None).await {
-                Ok(list) => {
-                    let resources = list.items.iter().filter_map(model::KvPair::as_resource);
-                    resources.for_each(|resource| cluster.add(resource.clone()));
-                    unreadable.extend(list.invalid);
-                }
-                // A cluster without the definition has no objects of it.
-                Err(client::Error::DoesNotExist { .. }) => {}
-                // Somebody may be allowed to read policies and not services: answer what can be answered.
-                Err(error @ client::Error::Unauthorized { .. }) => {
-                    cluster.add_problem(format!("{kind} objects cannot be read: {error}"));
-                }
-                Err(error) => return Err(format!("every {kind}: {error}")),
-            }
-        }
-    }
-    for entry in unreadable {
-        let readable_part = entry.salvaged.as_deref().and_then(model::KvPair::as_resource).cloned();
-        cluster.add_unreadable(&entry.key, &entry.reason, readable_part);
-    }
+    let mut cluster = explain_source::read(client).await.map_err(|error| error.to_string())?;
     cluster.complete();
     Ok(cluster)
 }

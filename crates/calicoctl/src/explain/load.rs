@@ -8,9 +8,6 @@ use crate::failure::{Failure, Result};
 use crate::files::FileFlags;
 use crate::version_gate::Access;
 use ::explain::{Cluster, ToHost};
-use api::Kind;
-use client::{Client, DatastoreType, ListQuery};
-use model::ListOptions;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -54,7 +51,10 @@ impl SourceFlags {
                 add_files(&mut cluster, &mut places, context, path)?;
                 cluster
             }
-            None => from_datastore(context, &self.config).await?,
+            None => {
+                let client = context.connect_for(&self.config, Access::Read).await?;
+                explain_source::read(&client).await.map_err(|error| Failure::from(error.source))?
+            }
         };
         if let Some(name) = &self.default_endpoint_to_host_action {
             let action = ToHost::from_name(name).ok_or_else(|| {
@@ -111,47 +111,5 @@ fn is_manifest(document: &Value) -> bool {
             other.get("kind").is_some_and(Value::is_string)
                 && other.get("apiVersion").is_some_and(Value::is_string)
         }
-    }
-}
-
-async fn from_datastore(context: &mut Context, config: &ConfigFlag) -> Result<Cluster> {
-    let client = context.connect_for(config, Access::Read).await?;
-    let mut cluster = Cluster::new();
-    for kind in Cluster::STORED {
-        let list = client.list_any(kind, &ListQuery::all()).await?;
-        list.items.into_iter().for_each(|resource| cluster.add(resource));
-        add_invalid(&mut cluster, list.invalid);
-    }
-    if context.client_config(config)?.datastore_type == DatastoreType::Kubernetes {
-        for kind in Cluster::OF_KUBERNETES {
-            add_of_kubernetes(&mut cluster, &client, kind).await?;
-        }
-    }
-    Ok(cluster)
-}
-
-async fn add_of_kubernetes(cluster: &mut Cluster, client: &Client, kind: Kind) -> Result<()> {
-    let list = match client.backend().list(&ListOptions::resources(kind), None).await {
-        Ok(list) => list,
-        // A cluster without the definition has no objects of it.
-        Err(datastore::Error::DoesNotExist { .. }) => return Ok(()),
-        // Somebody may be allowed to read policies and not services: say so, and answer what can be answered.
-        Err(error @ datastore::Error::Unauthorized { .. }) => {
-            cluster.add_problem(format!("{kind} objects cannot be read: {error}"));
-            return Ok(());
-        }
-        Err(error) => return Err(error.into()),
-    };
-    for resource in list.items.iter().filter_map(model::KvPair::as_resource) {
-        cluster.add(resource.clone());
-    }
-    add_invalid(cluster, list.invalid);
-    Ok(())
-}
-
-fn add_invalid(cluster: &mut Cluster, entries: Vec<datastore::InvalidEntry>) {
-    for entry in entries {
-        let readable_part = entry.salvaged.as_deref().and_then(model::KvPair::as_resource).cloned();
-        cluster.add_unreadable(&entry.key, &entry.reason, readable_part);
     }
 }
