@@ -114,15 +114,7 @@ pub(crate) fn makes_ipip() -> bool {
 pub(crate) fn make_router(topology: &Topology, router: &Path) -> Result<()> {
     let namespace = Namespace::open(router)?;
     with_kernel(&namespace, |kernel| {
-        loopback_up(kernel)?;
-        allow_ipv6(topology)?;
-        sysctl::write("net/ipv4/ip_forward", "1")?;
-        // Whoever sends by the router is meant to.
-        sysctl::write("net/ipv4/conf/all/send_redirects", "0")?;
-        sysctl::write("net/ipv4/conf/default/send_redirects", "0")?;
-        if topology.families.has_v6() {
-            sysctl::write("net/ipv6/conf/all/forwarding", "1")?;
-        }
+        forward(topology, kernel)?;
         if topology.bgp.is_spoken() {
             let index = add_bridge(kernel, BACKBONE, &topology.backbone_addresses(ROUTER))?;
             // To nodes, not to pods: what carries packets of pods is BGP.
@@ -136,6 +128,20 @@ pub(crate) fn make_router(topology: &Topology, router: &Path) -> Result<()> {
     .context("making the lab's router")
 }
 
+/// Makes a router of the namespace that this thread is in.
+fn forward(topology: &Topology, kernel: &mut Handle) -> Result<()> {
+    loopback_up(kernel)?;
+    allow_ipv6(topology)?;
+    sysctl::write("net/ipv4/ip_forward", "1")?;
+    // Those who send by the router are meant to.
+    sysctl::write("net/ipv4/conf/all/send_redirects", "0")?;
+    sysctl::write("net/ipv4/conf/default/send_redirects", "0")?;
+    if topology.families.has_v6() {
+        sysctl::write("net/ipv6/conf/all/forwarding", "1")?;
+    }
+    Ok(())
+}
+
 /// Makes the router of a rack: the bridge of its nodes, an end of the backbone, forwarding.
 ///
 /// # Errors
@@ -145,14 +151,7 @@ pub(crate) fn make_rack_router(topology: &Topology, rack: usize, netns: &Path, r
     let far_end = format!("to-{}", rack_router(rack));
     let peer = Peer { name: far_end.clone(), namespace: Some(Arc::new(router.duplicate()?)), mac: None };
     with_kernel(&own, |kernel| {
-        loopback_up(kernel)?;
-        allow_ipv6(topology)?;
-        sysctl::write("net/ipv4/ip_forward", "1")?;
-        sysctl::write("net/ipv4/conf/all/send_redirects", "0")?;
-        sysctl::write("net/ipv4/conf/default/send_redirects", "0")?;
-        if topology.families.has_v6() {
-            sysctl::write("net/ipv6/conf/all/forwarding", "1")?;
-        }
+        forward(topology, kernel)?;
         add_bridge(kernel, &bridge_name(rack), &topology.router_addresses(rack))?;
         let pair = NewLink { up: true, mtu: topology.mtu, ..NewLink::new("eth0", DeviceKind::Veth(peer)) };
         Ok(first_failure(kernel.apply(&[Operation::AddLink(pair)]))?)
@@ -269,7 +268,7 @@ pub(crate) fn prepare_pod(netns: &Path) -> Result<()> {
     with_kernel(&Namespace::open(netns)?, loopback_up)
 }
 
-/// Tells the router where pods are, as BGP would tell the routers of a network without encapsulation.
+/// Gives the router the routes to pods, as BGP would give them to the routers of a network without encapsulation.
 ///
 /// # Errors
 /// What the kernel refuses.

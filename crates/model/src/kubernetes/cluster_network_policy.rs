@@ -8,8 +8,8 @@ use super::label_selector::{namespace_selector, pod_selector};
 use super::network_policy::masked;
 use super::ports::ProtocolPorts;
 use super::{ConversionError, Converted, translated_uid};
-use api::kubernetes::ClusterNetworkPolicy;
-use api::kubernetes::cluster_policy::{EgressPeer, IngressPeer, PolicyProtocol, PortNumbers};
+use api::kubernetes::cluster_policy::{EgressPeer, IngressPeer, NamespacedPod, PolicyProtocol, PortNumbers};
+use api::kubernetes::{ClusterNetworkPolicy, LabelSelector};
 use api::scalars::{GoFloat, Port, SelectorText};
 use api::{
     Action, EntityRule, GlobalNetworkPolicySpec, KubernetesClusterNetworkPolicy,
@@ -163,15 +163,20 @@ fn convert_rule<P>(
     Ok(rules)
 }
 
-fn ingress_peer(peer: &IngressPeer) -> Result<EntityRule, String> {
+fn selected(namespaces: Option<&LabelSelector>, pods: Option<&NamespacedPod>) -> EntityRule {
     let mut entity = EntityRule::default();
-    if let Some(namespaces) = &peer.namespaces {
+    if let Some(namespaces) = namespaces {
         entity.namespace_selector = namespace_selector(Some(namespaces));
     }
-    if let Some(pods) = &peer.pods {
+    if let Some(pods) = pods {
         entity.selector = pod_selector(Some(&pods.pod_selector));
         entity.namespace_selector = namespace_selector(Some(&pods.namespace_selector));
     }
+    entity
+}
+
+fn ingress_peer(peer: &IngressPeer) -> Result<EntityRule, String> {
+    let entity = selected(peer.namespaces.as_ref(), peer.pods.as_ref());
     if entity.namespace_selector == SelectorText::default() {
         return Err("a peer under 'from' has none of the fields that are supported".to_owned());
     }
@@ -179,14 +184,7 @@ fn ingress_peer(peer: &IngressPeer) -> Result<EntityRule, String> {
 }
 
 fn egress_peer(peer: &EgressPeer) -> Result<EntityRule, String> {
-    let mut entity = EntityRule::default();
-    if let Some(namespaces) = &peer.namespaces {
-        entity.namespace_selector = namespace_selector(Some(namespaces));
-    }
-    if let Some(pods) = &peer.pods {
-        entity.selector = pod_selector(Some(&pods.pod_selector));
-        entity.namespace_selector = namespace_selector(Some(&pods.namespace_selector));
-    }
+    let mut entity = selected(peer.namespaces.as_ref(), peer.pods.as_ref());
     entity.nets = peer.networks.iter().map(|network| masked(network)).collect::<Result<_, _>>()?;
     if entity == EntityRule::default() {
         return Err("a peer under 'to' has none of the fields that are supported".to_owned());
