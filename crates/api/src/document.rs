@@ -58,7 +58,7 @@ pub enum Checks {
 pub struct Document {
     /// The resource, as the user wrote it; no defaults are filled in.
     pub resource: Resource,
-    /// The same as plain JSON: what the user wrote and nothing else.
+    /// The document as plain JSON: what the user wrote and nothing else.
     pub value: Value,
     warnings: Vec<Diagnostic>,
     node: Arc<Node>,

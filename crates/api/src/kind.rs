@@ -1,6 +1,6 @@
 //! The closed list of resource kinds, with the names, scopes and places that Calico gives each of them.
 //!
-//! It refuses to guess: an unknown kind is `None`, never a near match (the nearest name is offered by whoever reports
+//! It refuses to guess: an unknown kind is `None`, never a near match (the nearest name is offered by the code that reports
 //! the mistake).
 
 use std::fmt;

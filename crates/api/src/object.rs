@@ -295,7 +295,7 @@ macro_rules! resources {
             /// Reads the JSON of an object of this kind, tolerantly.
             ///
             /// # Errors
-            /// When the text is no JSON, or a field holds a type that cannot be it.
+            /// When the text is not JSON, or a field holds a value of the wrong type.
             pub fn from_json(kind: Kind, json: &[u8]) -> Result<Self, serde_json::Error> {
                 match kind {
                     $(Kind::$variant => Ok(Self::$variant(boxed_from_json(json)?)),)+

@@ -40,7 +40,7 @@ pub struct Rule<T> {
     pub message: &'static str,
     /// The class of the failure.
     pub reason: Reason,
-    /// The same rule in Rust: true when the object is fine.
+    /// The rule in Rust: true when the object is fine.
     pub holds: fn(&T) -> bool,
 }
 

@@ -151,7 +151,7 @@ pub fn list_type(field: &mut Map<String, Value>, list: &str) {
 
 /// Sets the default, given as JSON text; used by the generated code.
 pub fn default_value(field: &mut Map<String, Value>, text: &str) {
-    // A default that is no JSON is a mistake in our own source: fall back to a plain string, which the CRD test sees.
+    // A default that is not JSON is a mistake in our own source: fall back to a plain string, which the CRD test sees.
     let value = serde_json::from_str(text).unwrap_or_else(|_| Value::from(text));
     field.insert("default".into(), value);
 }

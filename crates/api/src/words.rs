@@ -25,7 +25,7 @@ pub const POD_IP: &str = "cni.projectcalico.org/podIP";
 pub const POD_IPS: &str = "cni.projectcalico.org/podIPs";
 /// All addresses of the pod, from the Amazon VPC plugin.
 pub const AWS_POD_IPS: &str = "vpc.amazonaws.com/pod-ips";
-/// The container, which tells two pods of the same name apart.
+/// The container, which distinguishes two pods of the same name.
 pub const CONTAINER_ID: &str = "cni.projectcalico.org/containerID";
 /// Further addresses for the pod, as a JSON list.
 pub const FLOATING_IPS: &str = "cni.projectcalico.org/floatingIPs";

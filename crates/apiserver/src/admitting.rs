@@ -32,7 +32,7 @@ impl Write<'_> {
     /// are dropped, and never another object.
     ///
     /// # Errors
-    /// When one refuses, or what it made is no such object.
+    /// When one refuses, or its result is not such an object.
     pub(crate) async fn mutated(
         &self,
         asked: &Asked<'_>,

@@ -59,7 +59,7 @@ pub fn from_yaml(bytes: &[u8]) -> Outcome<Value> {
     let documents = Yaml::load_from_str(text).map_err(|error| wrong(error.to_string()))?;
     match documents.as_slice() {
         [document] => {
-            yaml_value(document).ok_or_else(|| wrong("a key is no text, or a number is too large".into()))
+            yaml_value(document).ok_or_else(|| wrong("a key is not text, or a number is too large".into()))
         }
         _ => Err(wrong("expected one document".into())),
     }
@@ -92,7 +92,7 @@ fn yaml_value(node: &saphyr::Yaml<'_>) -> Option<Value> {
 pub struct Decoded {
     /// The object.
     pub resource: Resource,
-    /// The same as JSON, without what is not known.
+    /// The body as JSON, without what is not known.
     pub value: Value,
     /// Warnings.
     pub warnings: Vec<String>,
@@ -188,7 +188,7 @@ pub fn object_schema(served: &Served) -> &'static Map<String, Value> {
     })
 }
 
-/// Removes what the schema does not know, and tells where it was.
+/// Removes what the schema does not know, and reports where it was.
 fn prune(schema: &Map<String, Value>, value: &mut Value, path: &FieldPath, unknown: &mut Vec<String>) {
     if schema.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(true)) {
         return;

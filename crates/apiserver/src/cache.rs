@@ -118,7 +118,7 @@ pub fn line(word: &str, object: &[u8]) -> Bytes {
 #[derive(Debug, Default)]
 pub struct State {
     items: BTreeMap<Place, Arc<Entry>>,
-    /// The same as a list, since the last change.
+    /// All items as a list, since the last change.
     listed: OnceLock<Arc<Vec<Arc<Entry>>>>,
     changes: VecDeque<Arc<Change>>,
     bytes: usize,
@@ -146,7 +146,7 @@ pub enum Since {
 
 impl State {
     /// A whole list of this revision. Where it differs from what was known, changes were missed, and a list does not have them all:
-    /// whoever watches has to begin anew.
+    /// watchers have to begin again.
     pub fn replace(&mut self, entries: Vec<Arc<Entry>>, revision: u64) {
         if !self.has_begun || !self.has_exactly(&entries) {
             self.listed = OnceLock::new();
@@ -313,7 +313,7 @@ impl Cache {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the state and tells those who wait.
+    /// Changes the state and wakes those who wait.
     pub fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let result = change(&mut self.state());
         self.changed.send_replace(());
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_told_from_a_revision_on() {
+    fn changes_are_delivered_from_a_revision_on() {
         let mut state = State::default();
         assert_eq!(state.position(5), None);
         state.replace(vec![entry("a", 3, "x")], 5);
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_too_slow_is_told() {
+    fn a_watcher_that_is_too_slow_learns_so() {
         let mut state = State::default();
         state.replace(Vec::new(), 1);
         for revision in 2..u64::try_from(WINDOW).unwrap() + 10 {

@@ -52,7 +52,7 @@ pub struct Arguments {
     /// How long a refusal is remembered.
     #[arg(long, default_value = "10s", value_parser = duration)]
     pub authorization_webhook_cache_unauthorized_ttl: Duration,
-    /// Paths that everybody may see. `/readyz` is none of them, as it tells whether permissions can be asked for.
+    /// Paths that everybody may see. `/readyz` is not one of them: it shows whether permissions can be asked for.
     #[arg(long, value_delimiter = ',', default_values = ["/healthz", "/livez"])]
     pub authorization_always_allow_paths: Vec<String>,
     /// PEM file of the authorities of clients' certificates, before the cluster's.

@@ -1,5 +1,5 @@
 //! What clients ask first: which groups, versions and resources there are. Calico's documents, and the aggregated form, which
-//! tells all of it in one answer.
+//! gives all of it in one answer.
 
 use crate::kinds::{GROUP, SERVED, STATUS_VERBS, VERBS, VERSION};
 use serde_json::{Value, json};
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn resources_are_those_that_calico_told() {
+    fn resources_are_those_of_calicos_server() {
         let captured: Vec<Value> = include_str!("../tests/data/resources.jsonl")
             .lines()
             .map(|line| serde_json::from_str(line).expect("JSON"))
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn both_forms_tell_the_same() {
+    fn both_forms_say_the_same() {
         let aggregated = aggregated();
         let items =
             aggregated.pointer("/items/0/versions/0/resources").and_then(Value::as_array).expect("a list");

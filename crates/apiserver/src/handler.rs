@@ -115,7 +115,7 @@ fn parameter<'a>(uri: &'a http::Uri, name: &str) -> &'a str {
         .map_or("", |(_, value)| value)
 }
 
-/// The pages that are no objects.
+/// The pages that are not objects.
 async fn page(app: &App, route: &Route, method: &Method, headers: &HeaderMap) -> Outcome<Answer> {
     if *method != Method::GET && *method != Method::HEAD {
         return Err(Refusal::no_such_path());

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::OnceLock;
 
-/// A document and what tells it from another version of it.
+/// A document and what distinguishes its versions.
 #[derive(Debug)]
 pub struct Document {
     /// The document.

@@ -43,7 +43,7 @@ impl PatchType {
 /// The longest list of operations.
 const MOST_OPERATIONS: usize = 10_000;
 
-/// The object after a patch that is no apply.
+/// The object after a patch other than an apply.
 ///
 /// # Errors
 /// When the patch cannot be read or does not fit.

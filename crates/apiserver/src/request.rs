@@ -371,7 +371,7 @@ fn parameters(query: &str) -> BTreeMap<String, String> {
     found
 }
 
-/// The text behind `%41`; nothing where it is none.
+/// The text that `%41` stands for; nothing where it is not text.
 fn percent_decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

@@ -100,7 +100,7 @@ mod tests {
         let tls =
             tls::TlsFiles { certificate: files.certificate, key: files.key, ..tls::TlsFiles::default() };
         assert!(tls.read().is_ok());
-        // Where a file stands in the place of the folder, the other one is used.
+        // If a file has the name of the folder, the other folder is used.
         let blocked = folder.path().join("blocked");
         std::fs::write(&blocked, "").unwrap();
         assert!(ensure(&blocked.join("certs"), &other).unwrap().key.starts_with(&other));

@@ -1,4 +1,4 @@
-//! What goes wrong, as Kubernetes' clients expect to be told: a Status with a code, a reason, a sentence, and causes that
+//! What goes wrong, in the form that Kubernetes' clients expect: a Status with a code, a reason, a sentence, and causes that
 //! name the field.
 
 use crate::kinds::{GROUP, Served};
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn several_fields_are_told_at_once() {
+    fn several_fields_are_reported_at_once() {
         let mut errors = api::FieldErrors::new();
         errors.add(api::FieldPath::new("spec.a"), "x", "is wrong");
         errors.add(api::FieldPath::new("spec.b"), "", "must be set");

@@ -159,7 +159,7 @@ impl Context {
         self.open_for(flag, Access::Read).await
     }
 
-    /// The same for what the command is about to do: who only reads makes no embedded store.
+    /// Connects for what the command is about to do: a command that only reads makes no embedded store.
     async fn open_for(&self, flag: &ConfigFlag, access: Access) -> Result<Opened> {
         let config = self.client_config(flag)?;
         let is_default = flag.config == Path::new(client::config::DEFAULT_CONFIG_PATH);
@@ -193,7 +193,7 @@ impl Context {
         Ok(opened.client)
     }
 
-    /// The same for writing, to a cluster of any version.
+    /// Connects for writing, to a cluster of any version.
     ///
     /// # Errors
     /// As [`Context::connect`].

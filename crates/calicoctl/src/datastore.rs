@@ -1,6 +1,6 @@
 //! `calicoctl datastore`: moving data between datastores, and between ways of storing it.
 //!
-//! - [`lock`]: the mark that tells components to wait.
+//! - [`lock`]: the mark that makes components wait.
 //! - [`export`] and [`import`]: one file with everything, from any store to any store.
 //! - [`bundle`], [`ipam_part`], [`tolerant_yaml`]: that file, read and written.
 //! - [`node_names`]: nodes by the name that Kubernetes has for them.

@@ -26,7 +26,7 @@ impl Failure {
         Self { message: String::new(), code }
     }
 
-    /// The same failure with another exit code.
+    /// This failure with another exit code.
     #[must_use]
     pub fn with_code(self, code: u8) -> Self {
         Self { code, ..self }

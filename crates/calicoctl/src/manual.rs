@@ -1,4 +1,4 @@
-//! What the tree of commands tells other programs: shells, and `man`.
+//! The tree of commands for other programs: shells, and `man`.
 
 use crate::cli;
 use crate::context::Context;

@@ -27,7 +27,7 @@ pub fn colour(text: &str, colour: &str) -> String {
     format!("{colour}{text}{RESET}")
 }
 
-/// Colours a verdict that begins a line, or stands behind its first colon: never a word of a name or a sentence.
+/// Colours a verdict that begins a line, or follows its first colon: never a word of a name or a sentence.
 #[must_use]
 pub fn verdicts(text: &str, colours: bool) -> String {
     if !colours {

@@ -5,7 +5,7 @@
 //! is there now: a selector that selects nobody today may be meant for tomorrow, which is why findings are not errors.
 //!
 //! - [`rules`]: one rule by itself, and one rule after another.
-//! - [`policies`]: whole policies, alone and behind others of their tier.
+//! - [`policies`]: whole policies, alone and after others of their tier.
 //! - [`pools`]: pools, and how full they are.
 
 mod policies;

@@ -152,7 +152,7 @@ impl Cluster {
     /// Takes over everything of another cluster, whose objects win: what the cluster would be after an apply.
     pub fn overlay(&mut self, other: &Self) {
         for (identity, resource) in &other.resources {
-            // What every cluster has is no wish of the other one's.
+            // The other cluster did not ask for what every cluster has.
             let built_in = matches!(identity.0, Kind::Tier | Kind::Profile)
                 && Self::new().resources.get(identity) == Some(resource);
             if !built_in {

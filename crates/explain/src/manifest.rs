@@ -310,7 +310,7 @@ impl Cluster {
         self.assume_addresses();
     }
 
-    /// A missing profile denies; a service account that nobody wrote down exists all the same.
+    /// A missing profile denies; a service account that no manifest has exists all the same.
     fn assume_service_accounts(&mut self, namespaces: &BTreeSet<String>) {
         let mut missing = BTreeSet::new();
         for resource in self.of_kind(Kind::WorkloadEndpoint) {

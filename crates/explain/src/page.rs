@@ -32,7 +32,7 @@ pub struct Page {
 pub struct PageColumn {
     /// `NAMESPACE/NAME`, or a name.
     pub name: String,
-    /// The port, with protocol or IP version where they are needed to tell columns apart.
+    /// The port, with protocol or IP version where columns would look the same without them.
     pub port: String,
 }
 

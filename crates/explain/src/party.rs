@@ -103,7 +103,7 @@ pub enum QueryError {
     /// A port by name of something that is not a service.
     #[error("'{0}' is not a port number; only services have ports with names")]
     NamedPort(String),
-    /// Nobody is behind the service.
+    /// The service has no endpoints.
     #[error("service {0} has no endpoints: connections to it fail before any policy is asked")]
     NoBackends(String),
     /// An end without a usable address.
@@ -368,7 +368,7 @@ impl<'a> World<'a> {
         })
     }
 
-    /// Who is behind a service's port. Its address is translated before policy is asked, so policy sees these.
+    /// The endpoints of a service's port. Its address is translated before policy is asked, so policy sees these.
     fn backends(
         &self,
         service: &KubernetesService,
@@ -417,7 +417,7 @@ impl<'a> World<'a> {
                 found.extend(addresses.map(|address: IpAddr| (address, number)));
             }
         }
-        // Manifests hold no slices; there, the pods that the service selects are behind it.
+        // Manifests hold no slices; there, the pods that the service selects are its endpoints.
         let selector = &service.spec.0.selector;
         if !has_slices && !selector.is_empty() {
             for item in self.items.iter().filter(|item| item.kind == ItemKind::Workload) {

@@ -2,7 +2,7 @@
 //!
 //! A selector of namespaces is asked about the labels that an endpoint has from its namespace, whose names begin with
 //! `pcns.`; one of service accounts, about those with `pcsa.`. There, `all()` means any namespace, or any account, and an
-//! endpoint without one is not meant. `global()` means whoever has no namespace.
+//! endpoint without one is not meant. `global()` means everything without a namespace.
 
 use api::scalars::SelectorText;
 use api::words::{

@@ -1,6 +1,6 @@
 //! The few settings of Felix that decide about packets, for one node: those of the cluster, with the node's own on top.
 //!
-//! What a node gets through its environment or a file is not in the datastore; whoever knows it says so with
+//! What a node gets through its environment or a file is not in the datastore; callers who know it say so with
 //! [`crate::Cluster::set_endpoint_to_host_action`].
 
 use crate::cluster::Cluster;

@@ -204,7 +204,7 @@ impl KubeAccess {
         Ok(Self { client, server, authority, patience: PATIENCE })
     }
 
-    /// The same connection with another limit on how long a request may take.
+    /// This connection with another limit on how long a request may take.
     #[must_use]
     pub fn with_patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_busy_api_is_asked_again_and_an_api_that_stays_busy_is_told() {
+    async fn a_busy_api_is_asked_again_and_one_that_stays_busy_is_reported() {
         let busy = "429 Too Many Requests\r\n";
         let server = testkit::ScriptedServer::start(&[busy, busy, "200 OK\r\n\r\n{\"data\":{\"a\":\"b\"}}"])
             .expect("a server");

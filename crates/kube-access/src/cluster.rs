@@ -1,7 +1,7 @@
 //! Requests to the Kubernetes API: one object, a page of a list, a watch, a write.
 //!
-//! Answers are decoded straight into the caller's type, so that fields nobody asked for are never in memory. A refusal
-//! keeps the API's own words: they name the verb, the resource and the account, which is what whoever repairs the
+//! Answers are decoded straight into the caller's type, so fields that nobody asked for are never in memory. A refusal
+//! keeps the API's own words: they name the verb, the resource and the account, which is what the person who repairs the
 //! permissions needs. Nothing is retried here.
 
 use crate::KubeAccess;
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_told_apart_and_keep_the_words_of_the_api() {
+    fn refusals_are_distinguished_and_keep_the_words_of_the_api() {
         let words = "pods is forbidden: User \"x\" cannot list resource \"pods\"";
         let error = ClusterError::refused("list pods".into(), 403, words.into());
         assert!(error.to_string().contains("a permission is missing") && error.to_string().contains(words));

@@ -290,7 +290,7 @@ impl Committer {
                 Ok(())
             }
             Err(Append::NoSpace) => {
-                // Said once: whoever writes gets the error.
+                // Logged once: every writer gets the error.
                 if self.full_until.replace(Instant::now() + FULL_PAUSE).is_none() {
                     tracing::warn!("no space left for the store in {}", self.shared.dir.display());
                 }
@@ -319,7 +319,7 @@ impl Committer {
         }
     }
 
-    /// Tells the watches. The revision becomes readable under their lock, so that whoever has read it and then asks how far a
+    /// Wakes the watches. The revision becomes readable under their lock, so that a reader who has seen it and then asks how far a
     /// watch is never hears of an earlier one.
     fn dispatch(&mut self) {
         let mut hub = lock(&self.shared.hub);

@@ -10,7 +10,7 @@ use super::{
     types::{Compare, CompareResult, CompareTarget, KeyValue, Op, OpResponse, TxnRequest, TxnResponse},
 };
 
-/// Which list a transaction takes, and the same for the transactions in that list, in order.
+/// Which list a transaction takes, then which lists the transactions in it take, in order.
 #[derive(Debug)]
 pub(super) struct Path {
     pub(super) succeeded: bool,

@@ -1,4 +1,4 @@
-//! What commits and watch streams share: a ring of recent commits, and who has to be told of them.
+//! What commits and watch streams share: a ring of recent commits, and which watches they concern.
 //!
 //! The committer leaves each commit in the ring. Watches are marked in rounds by the herald, where somebody runs one: it wakes every
 //! stream that the commits since the round before concern, and begins the next round when those it woke have come. So watches hear
@@ -363,7 +363,7 @@ impl Committed {
     }
 }
 
-/// What a record tells watches.
+/// The event that a record is to watches.
 pub(super) fn event(record: &Record) -> Option<Event> {
     match record {
         Record::Put { kv, .. } => Some(Event { kind: EventKind::Put, kv: kv.clone(), prev_kv: None }),
@@ -388,7 +388,7 @@ impl Drop for Place<'_> {
     }
 }
 
-/// Tells watches of commits until the store closes. If somebody does that already, ends at once.
+/// Wakes watches for commits until the store closes. Ends at once if another herald runs.
 pub(super) async fn herald(shared: Arc<Shared>) {
     let commits = Arc::new(Notify::new());
     {

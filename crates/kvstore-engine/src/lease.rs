@@ -22,7 +22,7 @@ pub(super) struct Lease {
 #[derive(Debug, Default)]
 pub(super) struct Leases {
     leases: BTreeMap<i64, Lease>,
-    /// The same by time, so that looking for the expired costs nothing while there are none.
+    /// Leases by the time of their end: looking for expired ones costs nothing while there are none.
     by_expiry: BTreeSet<(Instant, i64)>,
     /// Which lease a key hangs on; keys without one are not here.
     by_key: BTreeMap<Bytes, i64>,

@@ -46,7 +46,7 @@ pub(super) struct Copy {
 }
 
 impl Copy {
-    /// Starts a copy at `path` with what the records themselves do not tell.
+    /// Starts a copy at `path` with what the records themselves do not say.
     pub(super) fn start(shared: &Shared, path: &Path, start: &Start) -> Result<Self, OpenError> {
         let log = LogFile::create(path, shared.cluster_id, shared.member_id)?;
         let mut copy = Self { log, moved: Vec::new(), frame: vec![0; FRAME_HEADER], tail: start.end };

@@ -265,8 +265,8 @@ impl Store {
         WatchStream::new(&self.shared)
     }
 
-    /// Tells watches of commits until the store closes. Without somebody who runs this it is done by the writing thread, for each
-    /// commit; a server with many watches runs it, and tells of several commits at once when it cannot keep up.
+    /// Wakes watches for commits until the store closes. If nobody runs this, the writing thread does it for each
+    /// commit; a server with many watches runs it, and it hands out several commits at once when it cannot keep up.
     pub fn herald(&self) -> impl Future<Output = ()> + Send + use<> {
         hub::herald(Arc::clone(&self.shared))
     }

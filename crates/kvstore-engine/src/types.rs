@@ -334,7 +334,7 @@ impl SharedEvent {
         Self { event, form: OnceLock::new() }
     }
 
-    /// The event as it goes over the network: made by whoever asks first. All must ask for the same form.
+    /// The event as it goes over the network: made for the first who asks. All must ask for the same form.
     pub fn form(&self, make: impl FnOnce(&Event) -> Bytes) -> Bytes {
         self.form.get_or_init(|| make(&self.event)).clone()
     }

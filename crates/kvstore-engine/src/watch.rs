@@ -1,6 +1,6 @@
 //! Watches. The committer leaves each commit in a small ring and those it concerns are marked (see [`super::hub`]); each stream fetches for
 //! itself what its watches need, from the ring or, when it fell behind, from the file. So a slow reader holds no memory but the ring,
-//! never blocks a writer, and misses nothing until a compaction takes it away, which it is told.
+//! never blocks a writer, and misses nothing until a compaction takes it away, which is reported.
 
 use std::{
     collections::BTreeMap,

@@ -60,7 +60,7 @@ pub struct Arguments {
     /// Most operations in one transaction.
     #[arg(long, env = "ETCD_MAX_TXN_OPS", default_value_t = 128)]
     pub max_txn_ops: usize,
-    /// How often quiet watches are told how far they are.
+    /// How often quiet watches get a report of progress.
     #[arg(long, env = "ETCD_EXPERIMENTAL_WATCH_PROGRESS_NOTIFY_INTERVAL", default_value = "10m")]
     pub experimental_watch_progress_notify_interval: String,
     /// Accepted for etcd's sake; there is no replicated log to cut.
@@ -92,7 +92,7 @@ pub enum ArgsError {
     /// What automatic compaction keeps.
     #[error("--auto-compaction-retention: {0:?} is neither a number nor a duration like 30m")]
     Retention(String),
-    /// How often watches are told.
+    /// How often watches get a report.
     #[error("--experimental-watch-progress-notify-interval: {0:?} is not a duration like 10m")]
     Progress(String),
     /// `https` without a certificate.

@@ -58,7 +58,7 @@ use kvstore_engine::{OpenError, Options, Store, served_path, socket_path};
 
 /// The etcd version whose API this is; clients decide by it what they may use.
 pub const VERSION: &str = "3.5.21";
-/// The same, for clusters.
+/// The version of the cluster that this is.
 const CLUSTER_VERSION: &str = "3.5.0";
 /// Messages may be this much larger than requests, as in etcd.
 const MESSAGE_OVERHEAD: usize = 512 << 10;
@@ -76,7 +76,7 @@ pub struct Config {
     pub name: String,
     /// Where to listen, besides the socket in the data directory.
     pub listen: Vec<Endpoint>,
-    /// What to tell clients about that; if empty, where it listens.
+    /// Where clients are told to reach it; if empty, where it listens.
     pub advertise: Vec<String>,
     /// For `https` and `unixs` endpoints.
     pub tls: Option<TlsFiles>,
@@ -84,7 +84,7 @@ pub struct Config {
     pub options: Options,
     /// What history to keep.
     pub auto_compaction: AutoCompaction,
-    /// How often quiet watches that asked for it are told how far they are.
+    /// How often quiet watches that asked for it get a report of progress.
     pub progress_interval: Duration,
     /// Start a new store from this snapshot.
     pub restore: Option<PathBuf>,
@@ -225,7 +225,7 @@ impl Server {
         tracing::info!("stopping");
         compactor.abort();
         herald.abort();
-        // Both ends of watches are told: connections by this, streams by the store.
+        // Both ends of watches learn of it: connections by this, streams by the store.
         drop(stop);
         drop(stopped);
         let closing = tokio::task::spawn_blocking(move || store.close());

@@ -1,4 +1,4 @@
-//! Flow logs of a lab: every node's Felix sends them to one Goldmane at the router, and whoever asks about flows asks there.
+//! Flow logs of a lab: every node's Felix sends them to one Goldmane at the router, and programs that read flows ask there.
 //!
 //! A lab is a network of its own, so nothing of this is encrypted. It refuses to say what flows there should be.
 
@@ -24,7 +24,7 @@ fn variables<const N: usize>(pairs: [(&str, String); N]) -> Variables {
     pairs.map(|(name, value)| (name.to_owned(), value)).into()
 }
 
-/// What a node is told: flows go out each second, so that they are seen at once.
+/// The variables of a node: flows go out each second, to be seen at once.
 pub(crate) fn for_agents(topology: &Topology) -> Variables {
     if !topology.flows {
         return Variables::new();
@@ -35,7 +35,7 @@ pub(crate) fn for_agents(topology: &Topology) -> Variables {
     ])
 }
 
-/// What programs are told that read flows: `calicoctl flows`, the page.
+/// The variables of programs that read flows: `calicoctl flows`, the page.
 pub(crate) fn for_readers(topology: &Topology) -> Variables {
     if !topology.flows {
         return Variables::new();
@@ -90,7 +90,7 @@ mod tests {
     use crate::topology::{Families, Wish, plan};
 
     #[test]
-    fn only_a_lab_with_flows_is_told_about_them() {
+    fn only_a_lab_with_flows_has_their_variables() {
         let without = plan("lab", &Wish::default()).unwrap();
         assert!(for_agents(&without).is_empty() && for_readers(&without).is_empty());
         let wish = Wish { flows: Some(true), family: Some(Families::V6), ..Wish::default() };

@@ -21,7 +21,7 @@ const PLUGINS: &str = "opt/cni/bin";
 /// The place's folder over which the top of the tree is put.
 const TOP: &str = "top";
 
-/// Makes the folder of a place. Of plugins there is a link each: whoever installs them finds them there.
+/// Makes the folder of a place. Of plugins there is a link each: an installer finds them there.
 ///
 /// # Errors
 /// When it cannot be made.
@@ -84,7 +84,7 @@ pub(crate) fn show(place: &Path) -> Result<()> {
     std::fs::create_dir(&seen)?;
     put(&host, &seen)?;
     rustix::process::chroot(&top).context("changing the top of the file tree")?;
-    // A folder that is not to be seen from here is no place to stay in.
+    // A folder that cannot be seen from here cannot stay the current one.
     std::env::set_current_dir(&here)
         .or_else(|_| std::env::set_current_dir("/"))
         .context("changing the folder")

@@ -30,7 +30,7 @@ const OWN: [(&str, &str); 4] =
 /// Where programs look for settings of a real installation; a machine that has none needs no cover.
 const OPTIONAL: &str = "/etc/calico";
 
-/// The variable by which processes of a lab can be told from others.
+/// The variable that marks processes of a lab.
 pub(crate) const MARK: &str = "TORTIE_LAB_FOLDER";
 
 /// The variable that names another program for nodes, pods' plugins and `calicoctl`: another version of this one.
@@ -153,7 +153,7 @@ pub(crate) fn run(
     words: &[OsString],
 ) -> Result<std::convert::Infallible> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    // It may have ended before the kernel was told.
+    // It may have ended before the request reached the kernel.
     if getppid().is_none_or(|found| found.as_raw_nonzero().get().unsigned_abs() != parent) {
         bail!("the process that wanted this program is gone");
     }

@@ -123,7 +123,7 @@ mod tests {
     use super::{documents, first_of_kubernetes, is_own, read};
 
     #[test]
-    fn documents_are_told_apart() {
+    fn a_text_is_cut_into_documents() {
         assert_eq!(documents("a: 1\n---\nb: |\n  --- x\n---\n\n"), ["a: 1\n", "b: |\n  --- x\n"]);
         assert_eq!(documents("a: 1"), ["a: 1"]);
     }

@@ -3,7 +3,7 @@
 //! - [`block_ipam`] (A): four nodes, block IPAM, tunnels, what a pod's chains look like, and the same data in etcd.
 //! - [`policy_only`] (B): addresses of the nodes' own ranges, policy, then a pool beside them.
 //!
-//! A line that does not hold does not stop the others; all of them are told at the end. Where this kernel has no IP in IP,
+//! A line that does not hold does not stop the others; all of them are reported at the end. Where this kernel has no IP in IP,
 //! the tunnels of A are VXLAN, and the lines about `tunl0` are not played: the output names them. Whoever has another
 //! machine plays them there with `--only-ipip`, and the tests do so in a guest.
 
@@ -70,7 +70,7 @@ impl<'a> Play<'a> {
         self.screen.heading(text);
     }
 
-    /// One line of the walk-through; `seen` is told when it does not hold.
+    /// One line of the walk-through; `seen` is shown when it does not hold.
     fn check(&mut self, line: &str, holds: bool, seen: &str) {
         if holds {
             self.held += 1;

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// How long a server may take to answer. One that ends is told at once; one on an emulated processor takes minutes.
+/// How long a server may take to answer. One that ends is reported at once; one on an emulated processor takes minutes.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// How often a kube-apiserver that ends before it answers is started.
 const API_SERVER_STARTS: u32 = 3;

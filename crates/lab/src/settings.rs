@@ -1,4 +1,4 @@
-//! What programs of the lab are told: where the datastore is, who the node is, how pods are wired. Pure.
+//! The variables of the lab's programs: where the datastore is, who the node is, how pods are wired. Pure.
 
 use crate::accounts;
 use crate::state::Folder;
@@ -63,7 +63,7 @@ pub(crate) fn network_in_words(topology: &Topology) -> String {
     }
 }
 
-/// What a node is told, beside where the datastore is.
+/// The variables of a node, besides the datastore's.
 pub(crate) fn node(topology: &Topology, node: &Node) -> Variables {
     let address =
         |address: Option<ipnet::IpNet>| address.map_or("none".to_owned(), |address| address.to_string());
@@ -158,7 +158,7 @@ pub(crate) fn network(folder: &Folder, topology: &Topology, node: &str) -> Value
     conf
 }
 
-/// What a container runtime tells the plugin about a pod.
+/// What a container runtime says to the plugin about a pod.
 pub(crate) fn cni(command: &str, pod: &Pod, container: &str, netns: &str) -> Variables {
     [
         ("CNI_COMMAND", command.to_owned()),

@@ -1,7 +1,7 @@
 //! Typhas of a lab: they run at the router, between the datastore and every node, with TLS on both sides.
 //!
 //! On Kubernetes nodes find them by their service, so that a node whose Typha goes finds the next one. Elsewhere each node
-//! is told one address, in turn, and waits for that one. It refuses to say who follows what: agents do that by their
+//! gets one address, in turn, and waits for that one. It refuses to say who follows what: agents do that by their
 //! variables.
 
 use crate::authority::{Authority, Signed};
@@ -63,7 +63,7 @@ pub(crate) fn start(
     Ok(())
 }
 
-/// What a Typha is told, beside where the datastore is.
+/// The variables of a Typha, besides the datastore's.
 fn told(folder: &Folder, server: &Signed, number: usize) -> Variables {
     let health = HEALTH_PORT + u16::try_from(number).unwrap_or_default();
     [
@@ -81,7 +81,7 @@ fn told(folder: &Folder, server: &Signed, number: usize) -> Variables {
     .into()
 }
 
-/// What agents are told; nothing in a lab without Typhas. `number` chooses one where there is no service to choose by.
+/// The variables of agents; none in a lab without Typhas. `number` chooses one where there is no service to choose by.
 pub(crate) fn for_agents(folder: &Folder, topology: &Topology, number: usize) -> Variables {
     if topology.typhas == 0 {
         return Variables::new();
@@ -110,7 +110,7 @@ pub(crate) fn for_agents(folder: &Folder, topology: &Topology, number: usize) ->
     variables
 }
 
-/// The place of a node among those that are told an address.
+/// The place of a node among those that get an address.
 pub(crate) fn number_of(topology: &Topology, node: &Node) -> usize {
     topology.nodes.iter().position(|one| one.name == node.name).unwrap_or_default()
 }
@@ -146,7 +146,7 @@ mod tests {
     use crate::topology::{Wish, plan};
 
     #[test]
-    fn who_is_told_what() {
+    fn who_gets_which_variables() {
         let folder = Folder::of("lab").unwrap();
         let wish = Wish { typhas: Some(2), ..Wish::default() };
         let topology = plan("lab", &wish).unwrap();

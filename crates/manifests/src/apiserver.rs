@@ -55,7 +55,7 @@ const DATA: &[Rule] = &[
     },
 ];
 
-/// The authorities of whoever asks.
+/// The authorities of those who ask.
 const AUTHORITIES: &[Rule] = &[
     Rule {
         groups: &[""],

@@ -68,7 +68,7 @@ fn file(name: &str) -> String {
     format!("{}/{name}", CERTIFICATES.path)
 }
 
-/// What Felix is told: it shows Goldmane the certificate that it would show Typha.
+/// Felix's variables: it shows Goldmane the certificate that it would show Typha.
 pub(crate) fn node_variables() -> [Variable; 4] {
     [
         text("FELIX_FLOWLOGSGOLDMANESERVER", format!("{HOST}:{PORT}")),

@@ -286,7 +286,7 @@ fn pool_variables(options: &Options) -> Vec<Variable> {
         variables.push(text("IP_AUTODETECTION_METHOD", method.clone()));
     }
     if !options.ipv4 {
-        // Routers are told apart by an IPv4 address, which no node has.
+        // Routers are identified by an IPv4 address, which no node has.
         variables.extend([text("CALICO_IPV4POOL_CIDR", "none"), text("CALICO_ROUTER_ID", "hash")]);
     } else if let Some(cidr) = &options.ipv4_pool {
         variables.push(text("CALICO_IPV4POOL_CIDR", cidr.clone()));

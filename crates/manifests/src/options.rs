@@ -159,7 +159,7 @@ pub struct Options {
     pub apiserver: bool,
     /// Who signed its certificate, in base64.
     pub apiserver_authority: Option<String>,
-    /// Whether definitions are those of `projectcalico.org/v3`, with admission webhooks in the place of the API server.
+    /// Whether definitions are those of `projectcalico.org/v3`, with admission webhooks instead of the API server.
     pub v3_definitions: bool,
     /// Who signed the certificate of the webhooks, in base64.
     pub webhooks_authority: Option<String>,

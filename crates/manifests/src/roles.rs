@@ -23,7 +23,7 @@ const fn rule(
     Rule { groups, resources, verbs, names: &[] }
 }
 
-/// What every node may do, whoever manages addresses.
+/// What every node may do, however addresses are managed.
 const NODE: &[Rule] = &[
     rule(CORE, &["configmaps"], &["get"]),
     rule(CORE, &["endpoints", "namespaces", "nodes", "pods", "services"], READ),

@@ -8,7 +8,7 @@
 //! | NetworkSet, GlobalNetworkSet, IPPool, Tier | the same, parsed | [`set`] |
 //! | Node | settings, WireGuard keys, BGP settings | [`node`] |
 //!
-//! Nothing here fails. What cannot be read is told in [`Faults`], and the value that comes along is the one to fall
+//! Nothing here fails. What cannot be read is reported in [`Faults`], and the value that comes along is the one to fall
 //! back on when there is no earlier, readable version of it: it restricts at least as much as the user can have meant.
 //! Which of the two is used is decided by the caller, who knows what was there before.
 

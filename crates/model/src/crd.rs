@@ -26,7 +26,7 @@ pub enum CrdError {
     /// The kind is made from Kubernetes' own objects.
     #[error("{0} is not kept as a custom resource")]
     NotACustomResource(Kind),
-    /// A uid is no UUID.
+    /// A uid is not a UUID.
     #[error("metadata: uid: {0}")]
     Uid(#[from] UidError),
     /// The object is not what its kind says.
@@ -58,7 +58,7 @@ pub enum CrdError {
 /// The custom resource of a resource.
 ///
 /// # Errors
-/// When the kind has none, or a uid is no UUID.
+/// When the kind has none, or a uid is not a UUID.
 pub fn to_crd(resource: &Resource) -> Result<Value, CrdError> {
     let kind = resource.kind();
     let KubernetesForm::CustomResource { kind: crd_kind, .. } = kind.info().kubernetes else {
@@ -135,7 +135,7 @@ fn translate_owner(owner: &mut OwnerReference, api_version: &str) -> Result<(), 
 /// The resource of a custom resource.
 ///
 /// # Errors
-/// When the object is not what the kind says, or a uid is no UUID.
+/// When the object is not what the kind says, or a uid is not a UUID.
 pub fn from_crd(kind: Kind, mut object: Value) -> Result<Resource, CrdError> {
     let KubernetesForm::CustomResource { .. } = kind.info().kubernetes else {
         return Err(CrdError::NotACustomResource(kind));
@@ -172,7 +172,7 @@ pub fn from_crd(kind: Kind, mut object: Value) -> Result<Resource, CrdError> {
     Ok(resource)
 }
 
-/// Puts the metadata that the annotation holds in the place of the custom resource's.
+/// Replaces the custom resource's metadata by what the annotation holds.
 fn restore_metadata(kind: Kind, metadata: &mut ObjectMeta, tier: Option<&str>) -> Result<(), CrdError> {
     metadata.uid = translate_optional(&metadata.uid)?;
     let Some(text) = metadata.annotations.remove(METADATA_ANNOTATION) else { return Ok(()) };

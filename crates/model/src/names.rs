@@ -106,10 +106,10 @@ pub fn block_affinity_labels(host: &str, affinity_type: &str, cidr: &str) -> BTr
 pub struct UidError(pub String);
 
 /// The uid of the other side: a custom resource and the Calico object in it must not share one. The bits of each byte
-/// are reversed, except in the two bytes that tell the UUID's version and variant; doing it twice gives the uid back.
+/// are reversed, except in the two bytes with the UUID's version and variant; doing it twice gives the uid back.
 ///
 /// # Errors
-/// When the text is no UUID.
+/// When the text is not a UUID.
 pub fn translate_uid(uid: &str) -> Result<String, UidError> {
     let wrong = || UidError(uid.to_owned());
     let digits: String = match uid.as_bytes() {
@@ -142,7 +142,7 @@ pub fn store_policy_name(metadata: &mut ObjectMeta) {
 /// `default.` that releases before 3.30 put in front of names in the default tier.
 ///
 /// # Errors
-/// When the annotation is no JSON.
+/// When the annotation is not JSON.
 pub fn restore_policy_name(metadata: &mut ObjectMeta, tier: &str) -> Result<(), serde_json::Error> {
     if let Some(stored) = metadata.annotations.get(METADATA_ANNOTATION).filter(|stored| !stored.is_empty()) {
         let name = match bare_name(stored) {

@@ -157,7 +157,7 @@ mod tests {
         cut[..6].copy_from_slice(b"\x7fELF\x02\x01");
         cut[0x3c] = 1;
         assert!(without_debug(&cut[..63]).is_err());
-        // A table of sections behind the end of the file.
+        // A table of sections beyond the end of the file.
         cut[0x28] = 0xff;
         assert!(without_debug(&cut).is_err());
     }

@@ -159,7 +159,7 @@ fn compressed(bytes: &[u8]) -> Result<Vec<u8>> {
     Ok(gzip.finish()?)
 }
 
-/// An archive of `ar`: each member behind a header of sixty characters, at an even place.
+/// An archive of `ar`: each member follows a header of sixty characters, at an even offset.
 fn archive(members: &[(&str, Vec<u8>)]) -> Vec<u8> {
     let mut bytes = b"!<arch>\n".to_vec();
     for (name, content) in members {

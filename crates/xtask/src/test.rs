@@ -6,11 +6,11 @@
 //! most dependencies twice, with other features.
 //!
 //! A test that fails is run once more, alone, when all others have ended. If it passes then, it is reported as unsteady and the
-//! run goes on: a busy machine is no reason to lose a change, and the name in the output is the reason to repair the test.
+//! run goes on: a busy machine must not cost a change, and the name in the output is the reason to repair the test.
 //! Five of them are the most that a run forgives. Of a binary that stood still or died, every test that had not ended counts as
 //! failed.
 //!
-//! Property tests try the same cases in every run ([`SEED`]): a rare counterexample is found by whoever looks for one
+//! Property tests try the same cases in every run ([`SEED`]): a rare counterexample is found by those who look for one
 //! (`PROPTEST_RNG_SEED=random`, more `PROPTEST_CASES`), not by a change that has nothing to do with it. Counterexamples that
 //! were found are kept in files and are tried first.
 
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_test_leaves_behind_holds_nobody_up_and_one_that_stands_still_is_ended() {
+    fn leftovers_of_a_test_hold_nothing_up_and_a_test_that_hangs_is_ended() {
         let patience = |whole, silent| Patience {
             whole: Duration::from_millis(whole),
             silent: Duration::from_millis(silent),

@@ -263,7 +263,7 @@ impl Builder {
     }
 }
 
-/// The parser library lets a scalar's span run over the blanks and the comment behind it.
+/// The parser library lets a scalar's span run over the blanks and the comment after it.
 fn scalar_span(span: Span, text: &str, style: ScalarStyle) -> Span {
     if style == ScalarStyle::Plain && !text.contains('\n') && span.line == span.end_line {
         let width = text.chars().count();

@@ -562,7 +562,7 @@ fn whole(value: f64) -> Option<i64> {
     (value.fract() == 0.0 && value.abs() <= EXACT).then_some(value as i64)
 }
 
-/// Stands for an item that was reported, so that the items behind it keep their index.
+/// Stands for an item that was reported, so that the items after it keep their index.
 fn placeholder(schema: &SchemaMap) -> Value {
     match schema.get("type").and_then(Value::as_str) {
         Some("object") => Value::Object(Map::new()),

@@ -71,7 +71,7 @@ pub struct ServicePort {
     /// The port of the service.
     #[field(always)]
     pub port: i32,
-    /// The port of the pods behind.
+    /// The port of its pods.
     pub target_port: Option<IntOrString>,
     /// The port on every node.
     pub node_port: i32,
@@ -119,7 +119,7 @@ impl EndpointSlice {
     /// Reads an endpoint slice, and drops the fields at its top that nobody uses.
     ///
     /// # Errors
-    /// When the text is no JSON, or a field holds a type that cannot be it.
+    /// When the text is not JSON, or a field holds a value of the wrong type.
     pub fn from_json(json: &[u8]) -> Result<Self, serde_json::Error> {
         let mut slice: Self = serde_json::from_slice(json)?;
         slice.content.extra.clear();

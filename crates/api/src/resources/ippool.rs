@@ -144,7 +144,7 @@ impl IPPoolSpec {
 }
 
 impl HasRules for IPPoolSpec {
-    // A text that is no CIDR makes the rules about addresses hold: it has an error of its own.
+    // A text that is not a CIDR satisfies the rules about addresses: it has an error of its own.
     fn rules() -> &'static [Rule<Self>] {
         &[
             Rule {

@@ -147,7 +147,7 @@ impl Rule {
         self.validate_in_profile(path, errors);
     }
 
-    /// The same for a rule of a profile, which Calico takes without an action as well.
+    /// Checks a rule of a profile, which Calico takes without an action as well.
     pub fn validate_in_profile(&self, path: &FieldPath, errors: &mut FieldErrors) {
         self.check_rules(path, errors);
         for (name, protocol) in [("protocol", &self.protocol), ("notProtocol", &self.not_protocol)] {

@@ -74,7 +74,7 @@ pub(crate) fn respell(duration: &mut Option<Duration>) {
     }
 }
 
-/// The same for a field whose definition knows no fractions: `1.5s` becomes `1500ms`, which Go reads as well.
+/// Spells a duration for a field whose definition allows no fractions: `1.5s` becomes `1500ms`, which Go reads as well.
 pub(crate) fn respell_without_fraction(duration: &mut Option<Duration>) {
     respell(duration);
     if let Some(text) = duration

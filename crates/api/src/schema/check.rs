@@ -191,7 +191,7 @@ fn check_object(
     }
 }
 
-/// What a pattern asks for, in words where it has a form that people can be told.
+/// What a pattern asks for, in words where its form can be put into words.
 fn in_words(pattern: &str) -> String {
     let words = pattern.strip_prefix("^(?i)(").and_then(|rest| rest.strip_suffix(")?$"));
     match words {

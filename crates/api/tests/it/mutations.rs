@@ -54,9 +54,9 @@ enum Mutation {
     Quoted,
     /// A whole number with a point.
     Fraction,
-    /// Nothing in the place of a value.
+    /// Nothing instead of a value.
     Emptied,
-    /// A number in the place of a length of time.
+    /// A number instead of a length of time.
     Number,
 }
 

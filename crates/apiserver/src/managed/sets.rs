@@ -28,7 +28,7 @@ impl FieldSet {
         !self.here && self.below.is_empty()
     }
 
-    /// Reads `fieldsV1`. What is no set of fields is read as an empty one.
+    /// Reads `fieldsV1`. Anything that is not a set of fields is read as an empty one.
     #[must_use]
     pub fn from_value(value: &Value) -> Self {
         let mut set = Self::default();

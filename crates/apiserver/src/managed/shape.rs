@@ -17,9 +17,9 @@ enum Shape<'a> {
     Whole,
     /// Fields by name.
     Fields,
-    /// A list of items that are told apart by these fields.
+    /// A list of items that these fields identify.
     Items(Vec<&'a str>),
-    /// A list of values that are told apart by themselves.
+    /// A list of values that identify themselves.
     Set,
 }
 

@@ -36,7 +36,7 @@ fn what_others_own_is_a_conflict_unless_forced() {
     let refusal = apply_as("b", &live, json!({"natOutgoing": false}), false).unwrap_err();
     assert_eq!((refusal.code, refusal.causes[0].field.as_str()), (409, ".spec.natOutgoing"));
     assert_eq!(refusal.message, "Apply failed with 1 conflict: conflict with \"a\": .spec.natOutgoing");
-    // The same value is no conflict, and has two owners then.
+    // The same value does not conflict, and then has two owners.
     let shared = apply_as("b", &live, json!({"natOutgoing": true}), false).unwrap();
     assert_eq!(shared["metadata"]["managedFields"].as_array().unwrap().len(), 2);
     let left = apply_as("b", &shared, json!({}), false).unwrap();

@@ -70,7 +70,7 @@ async fn a_new_server_goes_on_where_the_old_one_was() -> Result<()> {
     assert_eq!(watch.words(2).await?, ["ADDED b", "DELETED a"]);
     set(&w, "c", "x").await?;
     assert_eq!(watch.words(1).await?, ["ADDED c"]);
-    // A watch that ends tells it by its end.
+    // A watch that ends closes its stream.
     handle.request();
     assert!(watch.next().await?.is_none());
     Ok(())
@@ -128,7 +128,7 @@ async fn wait_for_readiness(w: &World, code: u16) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readiness_tells_the_truth() -> Result<()> {
+async fn readiness_is_truthful() -> Result<()> {
     let mut w = World::start().await?;
     wait_for_readiness(&w, 200).await?;
     w.app.is_initialized.store(false, Ordering::Relaxed);

@@ -60,7 +60,7 @@ pub(super) fn rows(loaded: &Loaded, node: &str) -> Vec<Peer> {
             }
         })
         .collect();
-    // What a backend has and the intent does not: objects changed, or the backend hangs behind.
+    // What a backend has and the intent does not: objects changed, or the backend lags.
     for peer in reported {
         if !rows.iter().any(|row| row.peer == peer.peer_ip) {
             rows.push(Peer {

@@ -262,7 +262,7 @@ async fn pods_of(
     collector.run(&wanted, context).await
 }
 
-/// What a node's container can tell, and what follows from that.
+/// What a node's container knows, and what follows from that.
 async fn inside_node(
     collector: &mut Collector,
     node: &str,
@@ -290,7 +290,7 @@ async fn inside_node(
     let list = String::from_utf8_lossy(&report.output).into_owned();
     let logs = match report.succeeded {
         true => jobs::cni_logs(&list, node, namespace, pod, folder),
-        // An image without programs has no `ls`, and tells by itself.
+        // An image without programs has no `ls`, and reports by itself.
         false => vec![jobs::native_cni_logs(node, namespace, pod, folder)],
     };
     collector.run(&logs, context).await

@@ -186,7 +186,7 @@ fn restarted_containers(pod: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// What a node's container can tell about the machine: by a program, which our image does not have, or else by itself.
+/// What a node's container knows about the machine: by a program, which our image does not have, or else by itself.
 const MACHINE: &[(&str, &str, &str, &str)] = &[
     ("iptables (legacy)", "iptables-legacy-save -c", "iptables-legacy-save.txt", ""),
     ("iptables (nft)", "iptables-nft-save -c", "iptables-nft-save.txt", "nft"),
@@ -202,7 +202,7 @@ const MACHINE: &[(&str, &str, &str, &str)] = &[
     ("tc qdisc", "tc qdisc show", "tc-qdisc.txt", "qdisc"),
 ];
 
-/// What the eBPF dataplane can tell; as text where the node does not know JSON.
+/// What the eBPF dataplane knows; as text where the node does not know JSON.
 const BPF: &[(&str, &str, &str)] = &[
     ("conntrack", "conntrack dump", "bpf-conntrack"),
     ("ipsets", "ipsets dump", "bpf-ipsets"),
@@ -222,7 +222,7 @@ pub fn inside(namespace: &str, pod: &str) -> String {
     format!("exec -n {namespace} -t {pod} -c calico-node --")
 }
 
-/// What a node's container can tell.
+/// What a node's container knows.
 #[must_use]
 pub fn node(node: &str, namespace: &str, pod: &str, is_bpf: bool, folder: &Path) -> Vec<Job> {
     let inside = inside(namespace, pod);

@@ -167,7 +167,7 @@ pub fn read(name: &str, text: &str) -> Result<Bundle> {
     Ok(Bundle { resources, cluster_information, ipam: last.ipam, supplement })
 }
 
-/// The parts of a file. A separator is a whole line and has JSON behind it: the same text inside an object, indented or not, is
+/// The parts of a file. A separator is a whole line, followed by JSON: the same text inside an object, indented or not, is
 /// not one.
 fn parts(text: &str) -> Vec<&str> {
     let mut parts = Vec::new();

@@ -1,7 +1,7 @@
 //! Whether what is stored is what a file says.
 //!
 //! Stores fill in defaults, identities and revisions; and Kubernetes drops fields that its definitions do not know. All
-//! of that is no difference. Status is left out too: it is what was observed, and is brought up to date by itself.
+//! of that does not count as a difference. Status is left out too: it is what was observed, and is brought up to date by itself.
 
 use api::schema::{apply_defaults, for_kind, property};
 use api::{Kind, Resource};
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_and_identities_are_no_difference() {
+    fn defaults_and_identities_do_not_differ() {
         let bare = pool(json!({"metadata": {"name": "a"}, "spec": {"cidr": "10.0.0.0/16"}}));
         let mut stored = bare.clone();
         stored.set_defaults();

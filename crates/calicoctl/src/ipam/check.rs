@@ -183,7 +183,7 @@ async fn load_nodes(client: &Client, findings: &mut Findings) -> Result<()> {
             if address.is_empty() {
                 continue;
             }
-            // A prefix length behind the address is tolerated, as in Calico.
+            // A prefix length after the address is tolerated, as in Calico.
             let parsed = api::scalars::IpOrCidr::from(address.as_str()).parse().map_err(|reason| {
                 Failure::new(format!("failed to parse {field} ({address}) of node {name}: {reason}"))
             })?;

@@ -52,7 +52,7 @@ impl Snapshot {
             (Key::BlockAffinity(key), Value::BlockAffinity(claim)) => {
                 records.claims.insert(key.clone(), claim.state.clone());
             }
-            // A handle on its way out is left to whoever is deleting it.
+            // A handle that is being deleted is left to its deleter.
             (Key::IpamHandle { handle_id }, Value::IpamHandle(handle)) if handle.deleted => {
                 records.unreadable_handles.insert(handle_id.clone());
             }

@@ -1,6 +1,6 @@
 //! `calicoctl node diags`: what one wants to know about this machine's node, in one archive.
 //!
-//! Tools that are missing are reported and left out. It starts no container and fetches no image: what a container could tell
+//! Tools that are missing are reported and left out. It starts no container and fetches no image: what a container could report
 //! is asked of the node's own, if it runs.
 
 use crate::archive;

@@ -3,7 +3,7 @@
 //! Our objects know the names of JSON (`ipNetworks`), templates use those of Go (`IPNetworks`); the two differ in case
 //! only, so every name that the template mentions is looked up without regard to case. Fields that Go embeds are found
 //! where Go promotes them to: `.Name` is `.ObjectMeta.Name` is `metadata.name`. Maps with names of the user's own
-//! (labels) are left as they are. A field that an object does not have is its type's zero where the schema tells the
+//! (labels) are left as they are. A field that an object does not have is its type's zero where the schema gives the
 //! type, as in Go.
 
 use super::Answer;

@@ -62,7 +62,7 @@ impl Batching {
         waiting.drain(..count).collect()
     }
 
-    /// Works on what waits until nothing does. Who waits is told `None` when it has to help itself.
+    /// Works on what waits until nothing does. A waiter that has to do its own work gets `None`.
     async fn work(&self) {
         loop {
             let batch = self.take_batch();

@@ -210,7 +210,7 @@ pub(super) async fn read(
     if *kind == Kind::Tier {
         list.items.sort_by(|one, other| tier_order(one).total_cmp(&tier_order(other)));
     }
-    // An entry that cannot be read is there all the same: whoever sees the list must know of it.
+    // An entry that cannot be read is there all the same: readers of the list must know.
     let unreadable = list
         .invalid
         .iter()

@@ -5,7 +5,7 @@ use crate::kinds;
 use api::{Kind, Resource};
 use std::fmt;
 
-/// The namespace that objects live in when nobody says another.
+/// The namespace that objects live in when no other is named.
 const DEFAULT_NAMESPACE: &str = "default";
 
 /// One object, or all of a kind where the name is empty.

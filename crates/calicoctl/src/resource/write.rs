@@ -299,7 +299,7 @@ impl Input {
     }
 }
 
-/// Says which objects stand in the input more than once: rarely what somebody wanted.
+/// Says which objects stand in the input more than once: rarely what the user wanted.
 fn warn_of_repetitions(identities: &[Identity], context: &mut Context) {
     let mut counts: BTreeMap<&Identity, usize> = BTreeMap::new();
     for identity in identities {

@@ -82,7 +82,7 @@ async fn a_bundle_of_the_cluster() {
         file("nodes/n2/cni.log.log"),
         "answer to exec -n calico-system -t calico-node-b -c calico-node -- cat /var/log/calico/cni/cni.log\n"
     );
-    // An image without programs tells by itself; of a namespace that others share, only Calico's pods are looked at.
+    // An image without programs reports by itself; of a namespace that others share, only Calico's pods are looked at.
     for (name, what) in [
         ("ip-route.txt", "route"),
         ("nft-ruleset.txt", "nft"),

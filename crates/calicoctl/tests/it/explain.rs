@@ -200,7 +200,7 @@ fn expectations_are_tested() {
 }
 
 #[test]
-fn mistakes_are_told_in_a_sentence() {
+fn mistakes_are_reported_in_a_sentence() {
     let shell = Shell::embedded();
     let folder = manifests(&shell);
     let expectations = shell.file("typo.yaml", "tests:\n- {from: a, to: b, expects: allow}\n");

@@ -1,4 +1,4 @@
-//! Policies that select nobody, only log, hold rules for a direction they are not for, or stand behind another one of their
+//! Policies that select nobody, only log, hold rules for a direction they are not for, or come after another one of their
 //! tier that decides everything.
 
 use super::{Finding, Severity, rules};

@@ -28,7 +28,7 @@ pub enum Record {
         /// The key.
         key: Bytes,
     },
-    /// First record of a rewritten file: what the records alone do not tell.
+    /// First record of a rewritten file: what the records alone do not say.
     State {
         /// The store's revision.
         revision: i64,

@@ -126,7 +126,7 @@ fn after_a_clean_close_even_the_last_commit_must_be_there() {
 }
 
 #[test]
-fn what_is_no_store_is_refused() {
+fn files_that_are_not_stores_are_refused() {
     let folder = Folder::new("foreign").unwrap();
     for (bytes, what) in [(vec![], "empty"), (vec![7; 20_000], "foreign"), (b"TortieKV".to_vec(), "short")] {
         let dir = plant(&folder, "foreign", &bytes);

@@ -141,7 +141,7 @@ fn many_watches_on_one_stream_with_ids_filters_and_ranges() {
 }
 
 #[test]
-fn a_watch_into_the_compacted_past_is_told_so() {
+fn a_watch_into_the_compacted_past_is_refused() {
     let folder = Folder::new("compacted").unwrap();
     block_on(async {
         let store = open(folder.path());
@@ -162,7 +162,7 @@ fn a_watch_into_the_compacted_past_is_told_so() {
 
 /// While others watch, what happened lately is in memory; a compaction counts all the same.
 #[test]
-fn a_watch_into_the_compacted_past_is_told_so_while_others_watch() {
+fn a_watch_into_the_compacted_past_is_refused_while_others_watch() {
     let folder = Folder::new("compacted").unwrap();
     block_on(async {
         let store = open(folder.path());
@@ -194,7 +194,7 @@ fn closing_the_store_ends_watches() {
 }
 
 #[test]
-fn a_herald_tells_everybody_everything_once() {
+fn a_herald_gives_every_watch_everything_once() {
     let folder = Folder::new("herald").unwrap();
     block_on(async {
         let store = open(folder.path());

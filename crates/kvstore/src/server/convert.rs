@@ -182,7 +182,7 @@ pub(super) fn key_value(kv: KeyValue) -> mvccpb::KeyValue {
     }
 }
 
-/// An event as it is in messages; made once for all watches that are told of it.
+/// An event as it is in messages; made once for all watches that get it.
 pub(super) fn event_form(event: &Event) -> Bytes {
     let kind = match event.kind {
         EventKind::Put => mvccpb::event::EventType::Put,

@@ -196,7 +196,7 @@ impl lease_server::Lease for Api {
     }
 }
 
-/// What changes of membership are told.
+/// The answer to changes of membership.
 fn single_member() -> Status {
     Status::unimplemented("the embedded store has one member and cannot have more; use etcd for a cluster")
 }

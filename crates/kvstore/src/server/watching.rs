@@ -1,4 +1,4 @@
-//! The watch service: requests in, messages out, driven by whoever reads the messages. So nothing is made before the client can take it: one that
+//! The watch service: requests in, messages out, driven by the reader of the messages. So nothing is made before the client can take it: one that
 //! does not read falls behind, and the engine lets it catch up from the file.
 
 use std::{
@@ -85,7 +85,7 @@ struct Session<R> {
 }
 
 impl<R: Stream<Item = Result<pb::WatchRequest, Status>> + Send + Unpin> Session<R> {
-    /// The next message, or why there is none: an error to tell, or nothing because the client has gone.
+    /// The next message, or why there is none: an error to report, or nothing because the client has gone.
     async fn next(&mut self) -> Result<pb::WatchResponse, Option<Status>> {
         loop {
             if let Some(response) = self.outbox.pop_front() {

@@ -131,7 +131,7 @@ fn revision(header: Option<&pb::ResponseHeader>) -> Option<i64> {
 fn kv(kv: &KeyValue) -> String {
     let (key, value) = (String::from_utf8_lossy(&kv.key), String::from_utf8_lossy(&kv.value));
     let numbers = (kv.create_revision, kv.mod_revision, kv.version, kv.lease);
-    // Long values are told by their length.
+    // Long values are shown by their length.
     if value.len() > 40 {
         format!("{key}=({} bytes){numbers:?}", value.len())
     } else {
@@ -243,7 +243,7 @@ async fn keys(client: &mut Client, journal: &mut Journal) {
         [SortTarget::Key, SortTarget::Version, SortTarget::Create, SortTarget::Mod, SortTarget::Value];
     for target in targets {
         for order in [SortOrder::None, SortOrder::Ascend, SortOrder::Descend] {
-            // Where it is not unique, etcd's order among equals is not defined: versions are told without keys.
+            // Where it is not unique, etcd's order among equals is not defined: versions are compared without keys.
             let request = RangeRequest { sort_target: target.into(), sort_order: order.into(), ..all() };
             journal.take(&format!("{target:?} {order:?}"), store.range(request).await, |it| match target {
                 SortTarget::Version => {
@@ -472,7 +472,7 @@ async fn watches(client: &mut Client, journal: &mut Journal) -> Result<()> {
     let message = stream.next().await?;
     journal.note("live", watched(&message)?);
     stream.cancel(message.watch_id).await?;
-    // etcd now and then tells an event twice when the machine is busy; the cancellation comes after.
+    // etcd now and then sends an event twice when the machine is busy; the cancellation comes after.
     let message = loop {
         let message = stream.next().await?;
         if message.canceled {

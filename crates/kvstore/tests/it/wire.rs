@@ -99,7 +99,7 @@ fn messages_are_understood_however_they_arrive() -> Result<()> {
 }
 
 #[test]
-fn what_is_no_message_is_refused_and_the_connection_goes_on() -> Result<()> {
+fn bytes_that_are_not_a_message_are_refused_and_the_connection_goes_on() -> Result<()> {
     let server = Server::start(&["--max-request-bytes=1000"])?;
     let good = framed(0, &put("/wire/key", "value"));
     let long = framed(0, &vec![0; (512 << 10) + 1001]);

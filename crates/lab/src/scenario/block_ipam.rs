@@ -225,7 +225,7 @@ fn chains(play: &mut Play<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The same data are key-values in an etcd.
+/// In an etcd, the data are key-values.
 fn in_etcd(play: &mut Play<'_>) -> Result<()> {
     play.step("5. The same in etcd");
     let wish =

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 const NODE: &str = "gke-node-1";
 
-/// What the managed cluster tells its nodes, beside where the datastore is and their names.
+/// The variables of the managed cluster's nodes, besides the datastore's and their names.
 const ENVIRONMENT: [(&str, &str); 19] = [
     ("CALICO_MANAGE_CNI", "true"),
     ("CALICO_DISABLE_FILE_LOGGING", "true"),
@@ -40,7 +40,7 @@ const ENVIRONMENT: [(&str, &str); 19] = [
     ("WAIT_FOR_DATASTORE", "true"),
 ];
 
-/// What a lab tells its nodes otherwise, and this cluster does not.
+/// Variables that a lab otherwise gives its nodes, and this cluster does not.
 const NOT_SET: [&str; 9] = [
     "IP6",
     "CLUSTER_TYPE",

@@ -19,7 +19,7 @@ pub(super) mod net {
     }
 }
 
-/// The same where there may be none.
+/// A network that may be missing, as text.
 pub(super) mod optional_net {
     use ipnet::IpNet;
     use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};

@@ -146,7 +146,7 @@ fn values_give_the_objects_of_each_manifest() {
         options.set("etcd.endpoints", "http://10.0.0.5:2379").unwrap();
         let mut found = chart(&changes).unwrap();
         for object in &mut found {
-            // An empty text is no certificate.
+            // An empty text is not a certificate.
             if object["kind"] == "Secret" {
                 object["data"] = json!({});
             }

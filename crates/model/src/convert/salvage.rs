@@ -5,7 +5,7 @@
 //! under its own name, to the place for fields that this version does not know, where the conversion of rules and
 //! policies finds it and fails closed.
 //!
-//! Only for whoever enforces policy. Nobody may write such an object back.
+//! Only for code that enforces policy. Such an object must never be written back.
 
 use crate::key::ResourceKey;
 use crate::names::{policy_tier, restore_policy_name};

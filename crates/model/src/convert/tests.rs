@@ -536,7 +536,7 @@ fn one_bad_rule_does_not_lose_the_policy() {
     let Some(Resource::NetworkPolicy(policy)) = pair.as_resource().cloned() else { panic!() };
     let policy = policy::namespaced("shop", policy.spec, &mut Faults::new());
     assert_eq!(policy.inbound_rules[0].action, RuleAction::Deny);
-    // Where the mistake is, for whoever has to correct it.
+    // Where the mistake is, for the person who corrects it.
     for (kind, text, fields) in [
         (
             Kind::IPPool,
@@ -549,7 +549,7 @@ fn one_bad_rule_does_not_lose_the_policy() {
     ] {
         assert_eq!(salvage::unreadable_fields(kind, text.as_bytes()), fields, "{text}");
     }
-    // What is no JSON cannot be salvaged, nor what holds no rules.
+    // Text that is not JSON cannot be salvaged, nor an object without rules.
     assert!(salvage::from_store(&key, b"{").is_none());
     assert!(salvage::salvage(Kind::IPPool, json!({"spec": {"cidr": 7}})).is_none());
 }

@@ -366,7 +366,7 @@ fn lists_have_prefixes() {
 }
 
 #[test]
-fn lists_tell_their_keys() {
+fn lists_know_their_keys() {
     let with_prefix = ListOptions::Resource {
         kind: Kind::WorkloadEndpoint,
         namespace: Some("shop".into()),

@@ -1,6 +1,6 @@
 //! Node ↔ Node: Calico keeps its part of a node in annotations of the Kubernetes object.
 //!
-//! An annotation that does not hold what it should is ignored on reading, and told in the list of problems; an empty
+//! An annotation that does not hold what it should is ignored on reading, and reported in the list of problems; an empty
 //! field removes its annotation on writing. Nothing but annotations is ever written.
 
 use super::{ConversionError, Converted};
@@ -242,7 +242,7 @@ fn is_address(text: &str, version: u8) -> bool {
     IpOrCidr::from(text).parse().is_ok_and(|network| network.ip_version() == version)
 }
 
-/// The same without host bits.
+/// A network without host bits, of this IP version.
 fn is_network(text: &str, version: u8) -> bool {
     IpOrCidr::from(text).parse_strict().is_ok_and(|network| network.ip_version() == version)
 }

@@ -1,4 +1,4 @@
-//! Pod → WorkloadEndpoint, and the patches by which the CNI plugin tells a pod's addresses before kubelet does.
+//! Pod → WorkloadEndpoint, and the patches by which the CNI plugin reports a pod's addresses before kubelet does.
 
 use super::profile::service_account_profile_name;
 use super::qos::qos_controls;
@@ -225,7 +225,7 @@ fn push_ports(containers: &[Container], ports: &mut Vec<WorkloadEndpointPort>) {
     }
 }
 
-/// The strategic merge patch for a pod's status by which the CNI plugin tells the addresses that it gave. It leaves the
+/// The strategic merge patch for a pod's status by which the CNI plugin reports the addresses that it gave. It leaves the
 /// revision out: kubelet runs one ADD per pod at a time, and a pod's status changes all the while.
 #[must_use]
 pub fn addresses_patch(endpoint: &WorkloadEndpoint) -> Value {

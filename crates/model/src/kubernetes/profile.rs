@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_tell_their_owner() {
+    fn names_show_their_owner() {
         let account = ProfileOwner::ServiceAccount { namespace: "shop", name: "web.v2" };
         let table = [
             ("kns.shop", Some(ProfileOwner::Namespace("shop"))),

@@ -1,6 +1,6 @@
 //! A pod's traffic limits, from its annotations.
 //!
-//! A value outside its bounds is moved to the bound and a value that cannot be read counts as unset; both are told in
+//! A value outside its bounds is moved to the bound and a value that cannot be read counts as unset; both are reported in
 //! the list of problems, and neither keeps the pod from being an endpoint.
 
 use super::quantity::parse_quantity;

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_quantity_is_refused() {
+    fn text_that_is_not_a_quantity_is_refused() {
         for text in [
             "",
             "-",

@@ -113,7 +113,7 @@ fn stored_forms() {
 }
 
 #[test]
-fn what_is_no_value_is_an_error() {
+fn text_that_is_not_a_value_is_an_error() {
     let affinity = Key::resource(Kind::BlockAffinity, "", "a");
     for (key, stored) in [
         (Key::resource(Kind::IPPool, "", "a"), ""),

@@ -31,7 +31,7 @@ impl Drop for Scratch {
 }
 
 #[test]
-fn members_stand_at_even_places_behind_headers_of_sixty_characters() {
+fn members_follow_headers_of_sixty_characters_at_even_offsets() {
     let bytes = archive(&[("a", b"odd".to_vec()), ("b", b"even".to_vec())]);
     assert_eq!(bytes.len(), 8 + 60 + 4 + 60 + 4);
     assert_eq!(&bytes[..8], b"!<arch>\n");

@@ -485,7 +485,7 @@ fn interval(schema: &mut Map<String, Value>) {
     schema.insert("pattern".into(), r"^([0-9]+(\\.[0-9]+)?(ms|s|m|h))*$".into());
 }
 
-/// The same, with fractions.
+/// The text of an interval that may have fractions.
 fn interval_with_fraction(schema: &mut Map<String, Value>) {
     schema.insert("pattern".into(), r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))*$".into());
 }

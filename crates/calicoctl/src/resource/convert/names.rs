@@ -45,7 +45,7 @@ pub(super) fn name(old: &str) -> String {
     qualified(old, &node_name(old))
 }
 
-/// The same without dots, for policies, whose first part would be taken for a tier.
+/// A converted name without dots, for policies, whose first part would be taken for a tier.
 pub(super) fn name_without_dots(old: &str) -> String {
     qualified(old, &node_name(old).replace('.', "-"))
 }

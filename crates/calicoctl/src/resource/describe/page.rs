@@ -95,7 +95,7 @@ struct Page(String);
 
 impl Page {
     fn field(&mut self, name: &str, value: &str) {
-        // A long name still has a gap behind it.
+        // A long name still has a gap after it.
         let name = format!("{name}: ");
         // Writing to a string cannot fail.
         let _ = writeln!(self.0, "{}", format!("{name:<COLUMN$}{value}").trim_end());

@@ -143,7 +143,7 @@ spec:
 
 /// Without its peers the rule would allow everything.
 #[test]
-fn a_rule_with_a_field_that_is_none_is_left_out_and_told() {
+fn a_rule_with_an_unusable_field_is_left_out_and_reported() {
     let shell = Shell::embedded();
     let input = "\
 apiVersion: networking.k8s.io/v1
