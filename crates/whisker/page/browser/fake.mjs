@@ -30,7 +30,7 @@ export function graph(count, names = (what, id) => `${what}-${id}`) {
   return { nodes, edges: edges.filter((edge) => edge.from !== edge.to), collapsed: false, left_out: 0 };
 }
 
-/** Starts it; `answers` are the values behind paths and `status` what differs in the source's, `live` writes into the stream. */
+/** Starts it; `answers` are the values behind paths, or functions that make them, and `status` what differs in the source's, `live` writes into the stream. */
 export async function serve(dist, answers, live) {
   const server = createServer((request, response) => {
     const path = new URL(request.url, "http://x").pathname;
@@ -47,7 +47,8 @@ export async function serve(dist, answers, live) {
       response.on("close", () => stop?.());
     } else if (answers[path]) {
       response.setHeader("content-type", "application/json");
-      response.end(JSON.stringify(answers[path]));
+      const answer = answers[path];
+      response.end(JSON.stringify(typeof answer === "function" ? answer() : answer));
     } else {
       response.statusCode = 404;
       response.end(JSON.stringify({ error: "not found" }));

@@ -1,10 +1,12 @@
 // The service graph.
 
+import type { VNode } from "preact";
 import { useMemo, useRef, useState } from "preact/hooks";
 import { bytes, count, namespace } from "../format.ts";
 import { none, toggled, type Filters } from "../filters.ts";
 import { curve, StableLayout, thickness, type Box, type Picture } from "../layout.ts";
 import type { Graph, GraphEdge, GraphNode, Sum } from "../model.ts";
+import { useMove } from "../move.ts";
 import { Message } from "../parts.tsx";
 import { usePoll } from "../poll.ts";
 import { filters, setFilters, setView } from "../state.ts";
@@ -53,6 +55,31 @@ export function without(graph: Pick<Graph, "nodes" | "edges">, hidden: readonly 
   return { nodes, edges };
 }
 
+/** Elements by key, each made anew only when what it shows has changed: Preact passes over the same element. */
+class Kept {
+  #elements = new Map<string, { shows: string; element: VNode }>();
+  #used = new Set<string>();
+
+  begin(): void {
+    this.#used.clear();
+  }
+
+  /** `shows` says all that the element depends on. */
+  of(key: string, shows: string, make: () => VNode): VNode {
+    this.#used.add(key);
+    const known = this.#elements.get(key);
+    if (known?.shows === shows) return known.element;
+    const element = make();
+    this.#elements.set(key, { shows, element });
+    return element;
+  }
+
+  /** Forgets what was not asked for since the beginning. */
+  end(): void {
+    for (const key of this.#elements.keys()) if (!this.#used.has(key)) this.#elements.delete(key);
+  }
+}
+
 interface DrawingProps extends Pick<Graph, "nodes" | "edges"> {
   picture: Picture;
   picked: Picked | null;
@@ -62,7 +89,9 @@ interface DrawingProps extends Pick<Graph, "nodes" | "edges"> {
 }
 
 function Drawing({ nodes, edges, picture, picked, seconds, onPick, onOpen }: DrawingProps) {
-  return (
+  const kept = useMemo(() => new Kept(), []);
+  kept.begin();
+  const drawn = (
     <>
       {picture.islands.map((island) => (
         <g key={island.namespace} class={`island ${island.namespace === "Global" ? "outside" : ""}`}>
@@ -73,32 +102,41 @@ function Drawing({ nodes, edges, picture, picked, seconds, onPick, onOpen }: Dra
       {edges.map((edge) => {
         const [from, to] = [picture.nodes[edge.from], picture.nodes[edge.to]];
         if (!from || !to) return null;
-        const all = lines(edge);
+        const key = `${edge.from}>${edge.to}`;
         const isPicked = picked?.from === edge.from && picked.to === edge.to;
-        return (
-          <g key={`${edge.from}>${edge.to}`} class={`edge ${isPicked ? "picked" : ""}`} onClick={() => onPick(isPicked ? null : { from: edge.from, to: edge.to })}>
+        const found = lines(edge);
+        const all = found.map(({ fate, sum }, lane) => ({
+          fate,
+          path: curve(from, to, lane - (found.length - 1) / 2),
+          width: Math.max(fate === "allow" ? 0 : 2, thickness(sum.bytes / seconds)).toFixed(1),
+        }));
+        const title = `${found.map((one) => `${one.fate.replace("_", " ")} ${bytes(one.sum.bytes)}`).join(", ")} · ${edge.ports.join(" ")}`;
+        return kept.of(`edge ${key}`, `${isPicked} ${title} ${all.map((one) => `${one.fate} ${one.path} ${one.width}`).join()}`, () => (
+          <g key={key} class={`edge ${isPicked ? "picked" : ""}`} onClick={() => onPick(isPicked ? null : { from: edge.from, to: edge.to })}>
             <path class="touch" d={curve(from, to, 0)} />
-            {all.map(({ fate, sum }, lane) => (
-              <path key={fate} class={`line ${fate}`} d={curve(from, to, lane - (all.length - 1) / 2)} stroke-width={Math.max(fate === "allow" ? 0 : 2, thickness(sum.bytes / seconds))} marker-end={`url(#arrow-${fate})`} />
+            {all.map(({ fate, path, width }) => (
+              <path key={fate} class={`line ${fate}`} d={path} stroke-width={width} marker-end={`url(#arrow-${fate})`} />
             ))}
-            <title>{`${all.map((one) => `${one.fate.replace("_", " ")} ${bytes(one.sum.bytes)}`).join(", ")} · ${edge.ports.join(" ")}`}</title>
+            <title>{title}</title>
           </g>
-        );
+        ));
       })}
       {nodes.map((node, id) => {
         const box: Box | undefined = picture.nodes[id];
         if (!box) return null;
-        const name = node.name || "all workloads";
-        return (
-          <g key={`${node.namespace}/${node.name}`} class={`node ${node.type || "namespace"}`} onClick={() => !node.name && onOpen(node.namespace)}>
+        const key = `${node.namespace}/${node.name}`;
+        return kept.of(`node ${key}`, `${node.type} ${box.x} ${box.y}`, () => (
+          <g key={key} class={`node ${node.type || "namespace"}`} onClick={() => !node.name && onOpen(node.namespace)}>
             <rect x={box.x} y={box.y} width={box.width} height={box.height} rx="7" />
-            <text x={box.x + 10} y={box.y + 20}>{short(name, 17)}</text>
-            <title>{node.name ? `${node.namespace}/${node.name}` : node.namespace}</title>
+            <text x={box.x + 10} y={box.y + 20}>{short(node.name || "all workloads", 17)}</text>
+            <title>{node.name ? key : node.namespace}</title>
           </g>
-        );
+        ));
       })}
     </>
   );
+  kept.end();
+  return drawn;
 }
 
 export function GraphView() {
@@ -106,12 +144,10 @@ export function GraphView() {
   const [level, setLevel] = useState("auto");
   const [hidden, setHidden] = useState<string[]>([]);
   const [picked, setPicked] = useState<Picked | null>(null);
-  const [zoom, setZoom] = useState({ scale: 1, x: 0, y: 0 });
-  const [moving, setMoving] = useState(false);
-  const drag = useRef<{ x: number; y: number } | null>(null);
+  const [scale, setScale] = useState(1);
+  const { moving, stage, layer, reset } = useMove();
   const keeper = useMemo(() => new StableLayout(), []);
   const { value: graph, problem } = usePoll<Graph>("api/v1/graph", { level: open.length ? "namespace" : level, open });
-  const release = () => { drag.current = null; setMoving(false); };
   // What changes while the picture moves is drawn when it stands.
   const held = useRef(graph);
   if (!moving) held.current = graph;
@@ -120,10 +156,10 @@ export function GraphView() {
     const found = held.current ? without(held.current, hidden) : { nodes: [], edges: [] };
     return { ...found, picture: keeper.of(found.nodes, found.edges, matchMedia("(max-width: 720px)").matches) };
   }, [held.current, hidden]);
-  // Moving and zooming move a layer; hundreds of boxes and lines are not drawn anew for that.
+  // Hundreds of boxes and lines are looked at again only if one of them changed.
   const drawn = useMemo(
-    () => <Drawing nodes={nodes} edges={edges} picture={picture} picked={picked} seconds={seconds} onPick={setPicked} onOpen={(one) => setOpen(toggle(open, one))} />,
-    [picture, picked, seconds, open],
+    () => <Drawing nodes={nodes} edges={edges} picture={picture} picked={picked} seconds={seconds} onPick={setPicked} onOpen={(one) => setOpen((last) => toggle(last, one))} />,
+    [picture, edges, picked, seconds],
   );
   if (!graph) return <Message title={problem || "Drawing …"} />;
   if (!graph.nodes.length) return <Message title="No flows in this time."><p>Look further back, or remove filters.</p></Message>;
@@ -152,9 +188,9 @@ export function GraphView() {
           </button>
         ))}
         <span class="spacer" />
-        <button class="icon" aria-label="smaller" onClick={() => setZoom({ ...zoom, scale: zoom.scale / 1.25 })}>−</button>
-        <button class="icon" aria-label="larger" onClick={() => setZoom({ ...zoom, scale: zoom.scale * 1.25 })}>+</button>
-        <button class="icon" aria-label="all of it" onClick={() => setZoom({ scale: 1, x: 0, y: 0 })}>⤢</button>
+        <button class="icon" aria-label="smaller" onClick={() => setScale(scale / 1.25)}>−</button>
+        <button class="icon" aria-label="larger" onClick={() => setScale(scale * 1.25)}>+</button>
+        <button class="icon" aria-label="all of it" onClick={() => { setScale(1); reset(); }}>⤢</button>
       </div>
       {(graph.collapsed && level === "auto") || graph.left_out > 0 || problem ? (
         <p class="notice">
@@ -162,34 +198,28 @@ export function GraphView() {
         </p>
       ) : null}
       <div class="canvas">
-        <svg
-          role="img"
-          aria-label="who talks to whom"
-          viewBox={`0 0 ${Math.max(picture.width, 10)} ${Math.max(picture.height, 10)}`}
-          preserveAspectRatio="xMidYMid meet"
-          class={moving ? "moving" : ""}
-          style={{ transform: `translate(${zoom.x}px, ${zoom.y}px) scale(${zoom.scale})` }}
-          onWheel={(event) => { if (event.ctrlKey) { event.preventDefault(); setZoom({ ...zoom, scale: Math.min(6, Math.max(0.3, zoom.scale * (event.deltaY < 0 ? 1.1 : 0.9))) }); } }}
-          onPointerDown={(event) => { drag.current = { x: event.clientX, y: event.clientY }; }}
-          onPointerUp={release}
-          onPointerLeave={release}
-          onPointerMove={(event) => {
-            if (!drag.current) return;
-            setMoving(true);
-            const [x, y] = [event.clientX - drag.current.x, event.clientY - drag.current.y];
-            drag.current = { x: event.clientX, y: event.clientY };
-            setZoom((last) => ({ ...last, x: last.x + x, y: last.y + y }));
-          }}
-        >
-          <defs>
-            {FATES.map(({ fate }) => (
-              <marker key={fate} id={`arrow-${fate}`} class={`arrow ${fate}`} viewBox="0 0 8 8" refX="7" refY="4" markerWidth="9" markerHeight="9" markerUnits="userSpaceOnUse" orient="auto">
-                <path d="M0 0 L8 4 L0 8 z" />
-              </marker>
-            ))}
-          </defs>
-          {drawn}
-        </svg>
+        <div class="movable" {...stage}>
+          <div class="mover" {...layer}>
+            <svg
+              role="img"
+              aria-label="who talks to whom"
+              viewBox={`0 0 ${Math.max(picture.width, 10)} ${Math.max(picture.height, 10)}`}
+              preserveAspectRatio="xMidYMid meet"
+              style={{ transform: `scale(${scale})` }}
+              onWheel={(event) => { if (event.ctrlKey) { event.preventDefault(); setScale(Math.min(6, Math.max(0.3, scale * (event.deltaY < 0 ? 1.1 : 0.9)))); } }}
+            >
+              <defs>
+                {FATES.map(({ fate }) => (
+                  <marker key={fate} id={`arrow-${fate}`} class={`arrow ${fate}`} viewBox="0 0 8 8" refX="7" refY="4" markerWidth="9" markerHeight="9" markerUnits="userSpaceOnUse" orient="auto">
+                    <path d="M0 0 L8 4 L0 8 z" />
+                  </marker>
+                ))}
+              </defs>
+              {drawn}
+            </svg>
+          </div>
+          {moving && <div class="shield" />}
+        </div>
         <div class="legend" aria-hidden="true">
           {FATES.slice(0, 3).map(({ fate, label }) => (
             <span key={fate} class={fate}><i /> {label}</span>
