@@ -8,7 +8,8 @@
 //! ```
 //!
 //! It sees what the kernel sees of a connection's first packet: protocol, addresses, ports, ICMP type and code. What only a
-//! proxy could see (HTTP) matches. It refuses to know host endpoints: their policies depend on interfaces.
+//! proxy could see (HTTP) matches. It refuses to know interfaces: whoever asks says which endpoint a connection is of. Of a
+//! host it knows what is for the host itself, and not what is for packets that pass through it.
 
 mod rule;
 mod sets;
@@ -20,7 +21,7 @@ use crate::collector::Tuple;
 use crate::key::{Action, Direction, Text};
 use crate::trace::{Decider, PolicyHit, PolicyKind, PolicyName};
 use hashbrown::HashMap;
-use messages::{PolicyId, TierInfo, ToDataplane, WorkloadEndpoint, WorkloadEndpointId};
+use messages::{HostEndpoint, PolicyId, TierInfo, ToDataplane, WorkloadEndpoint, WorkloadEndpointId};
 use model::feed::RuleAction;
 use rule::{CompiledRule, Head};
 use rules::names::short_kind;
@@ -114,8 +115,18 @@ fn action(action: RuleAction) -> Action {
 #[derive(Debug)]
 struct TierSteps {
     tier: Text,
-    default_action: Action,
+    /// What becomes of packets that no rule decides about; none where the tiers after it are asked without a word.
+    default_action: Option<Action>,
     policies: Vec<Slot>,
+}
+
+/// The name of an endpoint of this node, as the calculation has it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum LocalEndpoint {
+    /// A workload.
+    Workload(WorkloadEndpointId),
+    /// A host endpoint.
+    Host(Text),
 }
 
 /// What applies to an endpoint.
@@ -139,7 +150,7 @@ pub struct Evaluator {
     sets: Sets,
     policies: Slots<PolicyId, Compiled>,
     profiles: Slots<Text, Compiled>,
-    endpoints: Slots<WorkloadEndpointId, Endpoint>,
+    endpoints: Slots<LocalEndpoint, Endpoint>,
     generation: u64,
     /// Whether a rule looks at source ports; otherwise answers hold for all of them.
     sees_source_ports: bool,
@@ -169,10 +180,19 @@ impl Evaluator {
             }
             ToDataplane::ProfileRemove(name) => self.profiles.remove(name),
             ToDataplane::WorkloadEndpointUpdate(id, endpoint) => {
-                let endpoint = self.endpoint(endpoint);
-                *self.endpoints.value(id) = endpoint;
+                let endpoint = self.workload(endpoint);
+                *self.endpoints.value(&LocalEndpoint::Workload(id.clone())) = endpoint;
             }
-            ToDataplane::WorkloadEndpointRemove(id) => self.endpoints.remove(id),
+            ToDataplane::WorkloadEndpointRemove(id) => {
+                self.endpoints.remove(&LocalEndpoint::Workload(id.clone()));
+            }
+            ToDataplane::HostEndpointUpdate(name, endpoint) => {
+                let endpoint = self.host(endpoint);
+                *self.endpoints.value(&LocalEndpoint::Host(name.clone())) = endpoint;
+            }
+            ToDataplane::HostEndpointRemove(name) => {
+                self.endpoints.remove(&LocalEndpoint::Host(name.clone()));
+            }
             _ => return,
         }
         self.generation += 1;
@@ -192,10 +212,10 @@ impl Evaluator {
     }
 
     /// What would be decided about a connection at a local endpoint; nothing for one that is not known. The decisions have
-    /// no places yet.
+    /// no places yet. A port that a host always leaves open is not looked at: packets to it are reported by no rule.
     pub fn evaluate(
         &mut self,
-        endpoint: &WorkloadEndpointId,
+        endpoint: &LocalEndpoint,
         direction: Direction,
         tuple: &Tuple,
     ) -> Option<Arc<[PolicyHit]>> {
@@ -225,15 +245,15 @@ impl Evaluator {
         for tier in tiers {
             let policies = || tier.policies.iter().filter_map(|slot| self.policies.get(*slot));
             let decided = policies().find_map(|policy| policy.decide(direction, tuple, &self.sets));
-            let hit = decided.unwrap_or_else(|| PolicyHit {
-                index: 0,
-                action: tier.default_action,
-                by: Decider::EndOfTier {
+            let end = || {
+                let by = Decider::EndOfTier {
                     tier: Arc::clone(&tier.tier),
                     // The first policy without a match is the one because of which the tier applies.
                     trigger: policies().next().map(|policy| policy.name.clone()),
-                },
-            });
+                };
+                Some(PolicyHit { index: 0, action: tier.default_action?, by })
+            };
+            let Some(hit) = decided.or_else(end) else { continue };
             let is_last = hit.action != Action::Pass;
             hits.push(hit);
             if is_last {
@@ -264,21 +284,55 @@ impl Evaluator {
         compiled
     }
 
-    fn endpoint(&mut self, endpoint: &WorkloadEndpoint) -> Endpoint {
-        let mut steps = |policies: fn(&TierInfo) -> &Vec<PolicyId>| -> Vec<TierSteps> {
-            let tiers = endpoint.tiers.iter().filter(|tier| !policies(tier).is_empty());
-            tiers
-                .map(|tier| TierSteps {
-                    tier: Text::from(tier.name.as_str()),
-                    default_action: action(tier.default_action),
-                    policies: policies(tier).iter().map(|id| self.policies.slot(id)).collect(),
-                })
-                .collect()
-        };
+    fn workload(&mut self, endpoint: &WorkloadEndpoint) -> Endpoint {
         Endpoint {
-            ingress: steps(|tier| &tier.ingress_policies),
-            egress: steps(|tier| &tier.egress_policies),
-            profiles: endpoint.profile_ids.iter().map(|name| self.profiles.slot(name)).collect(),
+            ingress: self.steps(&endpoint.tiers, ingress, true),
+            egress: self.steps(&endpoint.tiers, egress, true),
+            profiles: self.profiles(&endpoint.profile_ids),
         }
     }
+
+    /// What is decided before connections are tracked and before destinations are translated is final, and otherwise leaves
+    /// no trace.
+    fn host(&mut self, endpoint: &HostEndpoint) -> Endpoint {
+        // Policy without connection tracking needs an interface.
+        let untracked: &[TierInfo] = if endpoint.name == "*" { &[] } else { &endpoint.untracked_tiers };
+        let mut all = |side: Side, before_translation: &[TierInfo]| {
+            let mut steps = self.steps(untracked, side, false);
+            steps.extend(self.steps(before_translation, side, false));
+            steps.extend(self.steps(&endpoint.tiers, side, true));
+            steps
+        };
+        Endpoint {
+            ingress: all(ingress, &endpoint.pre_dnat_tiers),
+            egress: all(egress, &[]),
+            profiles: self.profiles(&endpoint.profile_ids),
+        }
+    }
+
+    fn steps(&mut self, tiers: &[TierInfo], side: Side, decides: bool) -> Vec<TierSteps> {
+        let tiers = tiers.iter().filter(|tier| !side(tier).is_empty());
+        tiers
+            .map(|tier| TierSteps {
+                tier: Text::from(tier.name.as_str()),
+                default_action: decides.then(|| action(tier.default_action)),
+                policies: side(tier).iter().map(|id| self.policies.slot(id)).collect(),
+            })
+            .collect()
+    }
+
+    fn profiles(&mut self, names: &[Text]) -> Vec<Slot> {
+        names.iter().map(|name| self.profiles.slot(name)).collect()
+    }
+}
+
+/// The policies of a tier for one direction.
+type Side = fn(&TierInfo) -> &[PolicyId];
+
+fn ingress(tier: &TierInfo) -> &[PolicyId] {
+    &tier.ingress_policies
+}
+
+fn egress(tier: &TierInfo) -> &[PolicyId] {
+    &tier.egress_policies
 }

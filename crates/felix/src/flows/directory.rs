@@ -79,7 +79,8 @@ impl Directory {
         self.names.policies.tick(now);
     }
 
-    /// What would be decided about a connection at a local workload with staged policies.
+    /// What would be decided about a connection at a local endpoint with staged policies. A host endpoint is the one that has
+    /// the address: by which interface packets came is not known here.
     pub(super) fn pending(&mut self, tuple: &Tuple, reporter: Reporter) -> Option<Arc<[PolicyHit]>> {
         let evaluator = self.evaluator.as_mut()?;
         let address = if reporter == Reporter::Src { tuple.source } else { tuple.dest };

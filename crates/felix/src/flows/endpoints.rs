@@ -3,6 +3,7 @@
 //! An endpoint that is gone is still found for a while: packets and figures of its last connections come later than the news.
 
 use flows::collector::{End, EndKind};
+use flows::pending::LocalEndpoint;
 use flows::{Labels, Text};
 use ipnet::IpNet;
 use messages::WorkloadEndpointId;
@@ -24,8 +25,8 @@ pub(super) enum EndpointKey {
 #[derive(Debug)]
 pub(super) struct Known {
     pub(super) end: End,
-    /// The name by which the calculation knows a local workload.
-    pub(super) id: Option<WorkloadEndpointId>,
+    /// The name by which the calculation knows a local endpoint.
+    pub(super) id: Option<LocalEndpoint>,
     addresses: Vec<IpAddr>,
     /// Since when it is gone; the time is filled in by the next tick.
     gone: Option<Option<i64>>,
@@ -65,10 +66,12 @@ impl Endpoints {
             name: workload.into(),
             generate_name: endpoint.generate_name.as_str().into(),
         };
-        let id = is_local.then(|| WorkloadEndpointId {
-            orchestrator: key.orchestrator.as_str().into(),
-            workload: key.workload.as_str().into(),
-            endpoint: key.endpoint.as_str().into(),
+        let id = is_local.then(|| {
+            LocalEndpoint::Workload(WorkloadEndpointId {
+                orchestrator: key.orchestrator.as_str().into(),
+                workload: key.workload.as_str().into(),
+                endpoint: key.endpoint.as_str().into(),
+            })
         });
         let addresses = endpoint.ipv4_nets.iter().chain(&endpoint.ipv6_nets).map(IpNet::addr).collect();
         let end = End { kind, is_local, labels: labels(&endpoint.labels) };
@@ -80,12 +83,11 @@ impl Endpoints {
         let Some(endpoint) = endpoint else { return self.forget(name) };
         let addresses =
             endpoint.expected_ipv4_addrs.iter().chain(&endpoint.expected_ipv6_addrs).copied().collect();
-        let end = End {
-            kind: EndKind::Host { host: key.host.as_str().into() },
-            is_local: key.host == self.host,
-            labels: labels(&endpoint.labels),
-        };
-        self.put(name, Known { end, id: None, addresses, gone: None });
+        let is_local = key.host == self.host;
+        let kind = EndKind::Host { host: key.host.as_str().into() };
+        let id = is_local.then(|| LocalEndpoint::Host(key.endpoint.as_str().into()));
+        let end = End { kind, is_local, labels: labels(&endpoint.labels) };
+        self.put(name, Known { end, id, addresses, gone: None });
     }
 
     fn put(&mut self, key: EndpointKey, known: Known) {

@@ -15,8 +15,12 @@ fn id(kind: Kind, name: &str) -> PolicyId {
     Arc::new(PolicyKey { kind, namespace: String::new(), name: name.to_owned() })
 }
 
-fn endpoint_id() -> WorkloadEndpointId {
+fn workload_id() -> WorkloadEndpointId {
     WorkloadEndpointId { orchestrator: "k8s".into(), workload: "ns/pod".into(), endpoint: "eth0".into() }
+}
+
+fn endpoint_id() -> LocalEndpoint {
+    LocalEndpoint::Workload(workload_id())
 }
 
 fn rule(action: RuleAction) -> Rule {
@@ -46,7 +50,7 @@ fn tier(name: &str, default_action: RuleAction, policies: &[&PolicyId]) -> TierI
 fn endpoint(tiers: Vec<TierInfo>, profiles: &[&str]) -> ToDataplane {
     let profile_ids = profiles.iter().map(|name| Text::from(*name)).collect();
     let endpoint = WorkloadEndpoint { tiers, profile_ids, ..WorkloadEndpoint::default() };
-    ToDataplane::WorkloadEndpointUpdate(endpoint_id(), Box::new(endpoint))
+    ToDataplane::WorkloadEndpointUpdate(workload_id(), Box::new(endpoint))
 }
 
 fn shown(evaluator: &mut Evaluator, tuple: &Tuple) -> Vec<String> {
@@ -184,8 +188,60 @@ fn staged_policies_decide_and_tiers_pass_on() {
         shown(&mut evaluator, &other),
         ["0|default|gnp:first|pass|0", end, "0|__PROFILE__|pro:__NO_MATCH__|deny|-1"]
     );
-    evaluator.take(&ToDataplane::WorkloadEndpointRemove(endpoint_id()));
+    evaluator.take(&ToDataplane::WorkloadEndpointRemove(workload_id()));
     assert!(evaluator.evaluate(&endpoint_id(), Direction::Ingress, &other).is_none());
+}
+
+#[test]
+fn hosts_are_asked_before_tracking_before_translation_and_then_as_workloads() {
+    let name = |name: &str| id(Kind::StagedGlobalNetworkPolicy, name);
+    let (early, open, usual, passing) = (name("early"), name("open"), name("usual"), name("passing"));
+    let port = |action, port| Rule {
+        destination: RuleEnd { ports: vec![PortRange { first: port, last: port }], ..RuleEnd::default() },
+        ..rule(action)
+    };
+    let mut evaluator = Evaluator::default();
+    evaluator.take(&policy(&early, &[port(RuleAction::Deny, 1)]));
+    evaluator.take(&policy(&open, &[port(RuleAction::Allow, 2)]));
+    evaluator.take(&policy(&usual, &[port(RuleAction::Allow, 3)]));
+    let host = |interface: &str| {
+        let endpoint = HostEndpoint {
+            name: interface.to_owned(),
+            untracked_tiers: vec![tier("default", RuleAction::Deny, &[&early])],
+            pre_dnat_tiers: vec![tier("default", RuleAction::Deny, &[&open])],
+            forward_tiers: vec![tier("default", RuleAction::Deny, &[&passing])],
+            tiers: vec![tier("default", RuleAction::Deny, &[&usual])],
+            ..HostEndpoint::default()
+        };
+        ToDataplane::HostEndpointUpdate("eth0".into(), Box::new(endpoint))
+    };
+    evaluator.take(&host("eth0"));
+    let own = LocalEndpoint::Host("eth0".into());
+    let shown = |evaluator: &mut Evaluator, direction, port| -> Vec<String> {
+        let answer = evaluator.evaluate(&own, direction, &tuple("10.0.0.1", "10.0.0.2", 6, port));
+        answer.expect("a host").iter().map(ToString::to_string).collect()
+    };
+    let denied_early = "0|default|sgnp:early|deny|0";
+    let end = "0|default|sgnp:usual|deny|-1";
+    for (direction, port, expected) in [
+        (Direction::Ingress, 1, denied_early),
+        (Direction::Ingress, 2, "0|default|sgnp:open|allow|0"),
+        (Direction::Ingress, 3, "0|default|sgnp:usual|allow|0"),
+        (Direction::Ingress, 4, end),
+        (Direction::Egress, 1, denied_early),
+        // Destinations are translated only on the way in.
+        (Direction::Egress, 2, end),
+        (Direction::Egress, 3, "0|default|sgnp:usual|allow|0"),
+    ] {
+        assert_eq!(shown(&mut evaluator, direction, port), [expected], "{direction:?} {port}");
+    }
+    // There is no policy before tracking for all interfaces at once.
+    evaluator.take(&host("*"));
+    assert_eq!(shown(&mut evaluator, Direction::Ingress, 1), [end]);
+    // A workload of the same name is somebody else.
+    assert!(evaluator.evaluate(&endpoint_id(), Direction::Ingress, &tuple("::1", "::1", 6, 1)).is_none());
+    evaluator.take(&ToDataplane::HostEndpointRemove("eth0".into()));
+    assert!(evaluator.evaluate(&own, Direction::Ingress, &tuple("::1", "::1", 6, 1)).is_none());
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use api::Kind;
 use flows::collector::Tuple;
-use flows::pending::Evaluator;
+use flows::pending::{Evaluator, LocalEndpoint};
 use flows::{Direction, Text};
 use messages::{
     PolicyId, PortRange, Rule, RuleEnd, TierInfo, ToDataplane, WorkloadEndpoint, WorkloadEndpointId,
@@ -129,6 +129,7 @@ pub(crate) fn pending(report: &mut Report) -> Result<()> {
     let profile_ids = vec![Text::from("kns.ns")];
     let endpoint = WorkloadEndpoint { tiers: vec![tier], profile_ids, ..WorkloadEndpoint::default() };
     evaluator.take(&ToDataplane::WorkloadEndpointUpdate(id.clone(), Box::new(endpoint)));
+    let id = LocalEndpoint::Workload(id);
     let tuple = |number: u32| Tuple {
         source: IpAddr::V4(Ipv4Addr::from_bits(0x0b00_0000 + number)),
         dest: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)),
