@@ -1,15 +1,15 @@
-//! The evaluator of flow logs: on random clusters it comes to the same verdicts about pods as the explanations, whose code it
-//! does not share.
+//! The evaluator of flow logs: on random clusters it comes to the same verdicts about pods and hosts as the explanations, whose
+//! code it does not share.
 
 use crate::clusters::{PODS, resources};
 use crate::kernel::{entries, is_fed};
 use api::Kind;
 use calc::{CalcGraph, GraphConfig};
-use explain::{Cluster, Protocol, Query, Verdict, World};
+use explain::{Cluster, Hook, Outcome, Protocol, Query, Verdict, World};
 use flows::collector::Tuple;
-use flows::pending::Evaluator;
+use flows::pending::{Evaluator, LocalEndpoint};
 use flows::{Action, Direction};
-use messages::{ToDataplane, WorkloadEndpointId};
+use messages::ToDataplane;
 use model::feed::Status;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -47,10 +47,42 @@ fn question() -> impl Strategy<Value = Question> {
         })
 }
 
-/// A node's evaluator, and its workloads by interface.
+/// A connection between a host and the world outside.
+#[derive(Clone, Debug)]
+struct HostQuestion {
+    node: usize,
+    direction: Direction,
+    v6: bool,
+    outside: u8,
+    protocol: u8,
+    ports: (u16, u16),
+    icmp: (u8, u8),
+}
+
+/// Ports that are always open are left out: no rule is asked about them.
+fn host_question() -> impl Strategy<Value = HostQuestion> {
+    let port = || select(vec![80_u16, 80, 443, 8080, 40_000]);
+    let direction = select(vec![Direction::Ingress, Direction::Egress]);
+    let protocol = select(vec![6_u8, 6, 6, 17, 17, 1, 132]);
+    let icmp = (select(vec![8_u8, 3]), 0..2_u8);
+    (0..2_usize, direction, any::<bool>(), 1..4_u8, protocol, (port(), port()), icmp).prop_map(
+        |(node, direction, v6, outside, protocol, ports, icmp)| HostQuestion {
+            node,
+            direction,
+            v6,
+            outside,
+            protocol: if v6 && protocol == 1 { 58 } else { protocol },
+            ports,
+            icmp: if v6 && icmp.0 == 8 { (128, icmp.1) } else { icmp },
+        },
+    )
+}
+
+/// A node's evaluator, its workloads by interface, and its host endpoint.
 struct Node {
     evaluator: Evaluator,
-    workloads: BTreeMap<String, WorkloadEndpointId>,
+    workloads: BTreeMap<String, LocalEndpoint>,
+    host: Option<LocalEndpoint>,
 }
 
 impl Node {
@@ -63,11 +95,15 @@ impl Node {
         for status in [Status::WaitForDatastore, Status::ResyncInProgress, Status::InSync] {
             graph.on_status(status);
         }
-        let mut node = Self { evaluator: Evaluator::default(), workloads: BTreeMap::new() };
+        let mut node = Self { evaluator: Evaluator::default(), workloads: BTreeMap::new(), host: None };
         graph.flush_each(|message| {
             node.evaluator.take(&message);
-            if let ToDataplane::WorkloadEndpointUpdate(id, endpoint) = message {
-                node.workloads.insert(endpoint.name, id);
+            match message {
+                ToDataplane::WorkloadEndpointUpdate(id, endpoint) => {
+                    node.workloads.insert(endpoint.name, LocalEndpoint::Workload(id));
+                }
+                ToDataplane::HostEndpointUpdate(name, _) => node.host = Some(LocalEndpoint::Host(name)),
+                _ => {}
             }
         });
         node
@@ -75,8 +111,12 @@ impl Node {
 
     /// What is decided in the end; nothing if the pod has no interface here.
     fn allows(&mut self, pod: usize, direction: Direction, tuple: &Tuple) -> Option<bool> {
-        let id = self.workloads.get(PODS[pod].4)?;
-        let hits = self.evaluator.evaluate(id, direction, tuple)?;
+        let id = self.workloads.get(PODS[pod].4)?.clone();
+        self.decides(&id, direction, tuple)
+    }
+
+    fn decides(&mut self, endpoint: &LocalEndpoint, direction: Direction, tuple: &Tuple) -> Option<bool> {
+        let hits = self.evaluator.evaluate(endpoint, direction, tuple)?;
         let (last, before) = hits.split_last()?;
         assert!(before.iter().all(|hit| hit.action == Action::Pass), "{hits:?}");
         Some(last.action == Action::Allow)
@@ -135,6 +175,58 @@ proptest! {
                 leaves,
                 arrives,
                 world.explain(&query).expect("an answer").to_text(false)
+            );
+        }
+    }
+
+    #[test]
+    fn the_evaluator_of_flows_agrees_about_hosts(
+        resources in resources(),
+        questions in proptest::collection::vec(host_question(), 60),
+    ) {
+        let mut cluster = Cluster::new();
+        let is_staged = |kind| kind == Kind::StagedGlobalNetworkPolicy;
+        resources
+            .into_iter()
+            .filter(|resource| !is_staged(resource.kind()))
+            .for_each(|resource| cluster.add(resource));
+        let world = World::new(&cluster);
+        let mut nodes = [("h1", 1), ("h2", 2)].map(|(host, number)| (Node::of(host, &cluster), number));
+        for HostQuestion { node, direction, v6, outside, protocol, ports, icmp } in questions {
+            let (node, number) = &mut nodes[node];
+            let Some(host) = node.host.clone() else { continue };
+            let own = if v6 { format!("2001:db8::{number}") } else { format!("192.0.2.{number}") };
+            let other = if v6 { format!("2001:db9::{outside}") } else { format!("203.0.113.{outside}") };
+            let (source, dest) = if direction == Direction::Ingress { (other, own) } else { (own, other) };
+            let is_icmp = matches!(protocol, 1 | 58);
+            let tuple = Tuple {
+                source: source.parse().expect("an address"),
+                dest: dest.parse().expect("an address"),
+                protocol,
+                source_port: if is_icmp { 7 } else { ports.0 },
+                dest_port: if is_icmp { u16::from_be_bytes([icmp.0, icmp.1]) } else { ports.1 },
+            };
+            let query = Query {
+                from: source,
+                to: dest,
+                protocol: Some(Protocol(protocol)),
+                port: (!is_icmp).then_some(ports.1),
+                source_port: Some(if is_icmp { 0 } else { ports.0 }),
+                icmp: Some(icmp),
+                ..Query::default()
+            };
+            let explained = world.explain(&query).expect("an answer");
+            // The host's own stages; the first that decides, decides.
+            let hooks = [Hook::Untracked, Hook::BeforeTranslation, Hook::Host];
+            let mut own = explained.flows[0].stages.iter().filter(|stage| hooks.contains(&stage.hook));
+            let outcome = own.find(|stage| stage.outcome != Outcome::Through).map(|stage| stage.outcome);
+            prop_assert_eq!(
+                outcome.map(|outcome| outcome == Outcome::Allow),
+                node.decides(&host, direction, &tuple),
+                "{:?} {:?}\n{}",
+                direction,
+                tuple,
+                explained.to_text(false)
             );
         }
     }

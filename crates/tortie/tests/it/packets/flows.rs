@@ -169,7 +169,7 @@ fn connections_are_reported_with_the_policies_that_decided(flavour: Flavour) -> 
     Ok(())
 }
 
-/// A host endpoint with addresses, and a policy of one tier and an order for it.
+/// A host endpoint with addresses, a policy for it, and one that is tried before that.
 fn guarded_host() -> Result<Vec<api::Resource>> {
     let host = json!({
         "apiVersion": "projectcalico.org/v3", "kind": "HostEndpoint",
@@ -187,7 +187,15 @@ fn guarded_host() -> Result<Vec<api::Resource>> {
             "egress": [{"action": "Allow", "protocol": "UDP"}],
         },
     });
-    Ok(vec![resource(host)?, resource(policy)?])
+    let tried = json!({
+        "apiVersion": "projectcalico.org/v3", "kind": "StagedGlobalNetworkPolicy", "metadata": {"name": "tried"},
+        "spec": {
+            "selector": "has(host)", "order": 10, "types": ["Ingress", "Egress"],
+            "ingress": [{"action": "Deny", "protocol": "TCP", "destination": {"ports": [80]}}],
+            "egress": [{"action": "Allow", "protocol": "TCP"}],
+        },
+    });
+    Ok(vec![resource(host)?, resource(policy)?, resource(tried)?])
 }
 
 fn connections_of_hosts_are_reported(flavour: Flavour) -> Result<()> {
@@ -201,16 +209,17 @@ fn connections_of_hosts_are_reported(flavour: Flavour) -> Result<()> {
         // Between a pod of another node and the host.
         ("d n1 tcp/80", true),
     ])?;
-    // Staged policies are evaluated for pods only.
-    let hits = |hit: &str| format!("[{hit}] []");
-    let end = hits("0|default|gnp:hosts|deny|-1");
+    let [denies, allows, end] =
+        ["deny|0", "allow|0", "deny|-1"].map(|hit| format!("[0|default|sgnp:tried|{hit}]"));
+    let hits = |enforced: &str, pending: &str| format!("[0|default|gnp:hosts|{enforced}] {pending}");
+    let same = |hit: &str| hits(hit, &format!("[0|default|gnp:hosts|{hit}]"));
     watched.wait_for(&[
-        format!("-/pub > -/n1 tcp/80 Dst Allow {}", hits("0|default|gnp:hosts|allow|1")),
-        format!("-/pub > -/n1 tcp/81 Dst Deny {}", hits("0|default|gnp:hosts|deny|0")),
-        format!("-/pub > -/n1 udp/53 Dst Deny {end}"),
-        format!("-/n1 > -/pub udp/80 Src Allow {}", hits("0|default|gnp:hosts|allow|0")),
-        format!("-/n1 > -/pub tcp/80 Src Deny {end}"),
-        format!("red/d > -/n1 tcp/80 Dst Allow {}", hits("0|default|gnp:hosts|allow|1")),
+        format!("-/pub > -/n1 tcp/80 Dst Allow {}", hits("allow|1", &denies)),
+        format!("-/pub > -/n1 tcp/81 Dst Deny {}", same("deny|0")),
+        format!("-/pub > -/n1 udp/53 Dst Deny {}", hits("deny|-1", &end)),
+        format!("-/n1 > -/pub udp/80 Src Allow {}", same("allow|0")),
+        format!("-/n1 > -/pub tcp/80 Src Deny {}", hits("deny|-1", &allows)),
+        format!("red/d > -/n1 tcp/80 Dst Allow {}", hits("allow|1", &denies)),
     ])
 }
 
