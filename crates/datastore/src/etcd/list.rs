@@ -2,15 +2,18 @@
 //!
 //! An entry that cannot be read never fails the list and is never dropped: it is reported beside the entries.
 
+mod parts;
+
+pub(super) use parts::list_parts;
+
 use super::convert::{
     default_allow_key, default_allow_profile, invalid, is_default_allow, key_error, pair, salvaged,
     store_error, user_name, with_place,
 };
 use super::names::{OLD_PREFIX, old_key};
-use super::transport::{Entry, RangeRequest, RangeResponse, Span, Transport, TransportError};
-use crate::backend::{InvalidEntry, KvList, ListParts};
+use super::transport::{Entry, RangeRequest, Span, Transport};
+use crate::backend::{InvalidEntry, KvList};
 use crate::error::{Error, Result};
-use futures::stream::{self, StreamExt as _};
 use model::{Key, KvPair, ListOptions, ResourceKey};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -24,10 +27,6 @@ const FIRST_PAGE: i64 = 500;
 const FURTHER_PAGES: i64 = 5;
 /// Smaller pages are not worth a request.
 const SMALLEST_PAGE: i64 = 1000;
-/// By how much parts grow, where a list is read in parts.
-const GROWTH: i64 = 3;
-/// How many keys a part has at most, where a list is read in parts so that it need not be held.
-const LARGEST_PART: i64 = 20_000;
 /// So many entries are decoded at once; fewer are not worth handing over to another thread.
 const CHUNK: usize = 250;
 
@@ -196,85 +195,6 @@ pub(super) async fn list(
         // Somebody compacted the store between two pages. A single answer cannot be cut like that.
         Err(Error::Expired { .. }) if revision == 0 => read_spans(transport, selection, revision, 0).await,
         other => other,
-    }
-}
-
-/// Reads everything that is selected in parts, now (0) or at a revision. The next part is fetched while the caller looks
-/// at the one before. Lists that need sorting or additions at the end come as a whole.
-pub(super) async fn list_parts(
-    transport: Arc<dyn Transport>,
-    selection: Arc<Selection>,
-    revision: i64,
-) -> Result<ListParts> {
-    let [span] = selection.spans.as_slice() else {
-        let whole = list(&*transport, &selection, revision).await?;
-        return Ok(stream::once(std::future::ready(Ok(whole))).boxed());
-    };
-    if selection.has_default_allow() {
-        let whole = list(&*transport, &selection, revision).await?;
-        return Ok(stream::once(std::future::ready(Ok(whole))).boxed());
-    }
-    let reader = PartReader {
-        transport,
-        context: format!("cannot list {}", String::from_utf8_lossy(&span.key)),
-        rest: span.clone(),
-        selection: Arc::clone(&selection),
-        revision,
-        limit: FIRST_PAGE,
-    };
-    let first = reader.fetch();
-    Ok(stream::unfold(Some((reader, first)), |state| async move {
-        let (reader, fetching) = state?;
-        match reader.part(fetching).await {
-            Ok((part, next)) => Some((Ok(part), next)),
-            Err(error) => Some((Err(error), None)),
-        }
-    })
-    .boxed())
-}
-
-type Fetching = JoinHandle<std::result::Result<RangeResponse, TransportError>>;
-
-/// Reads one span part by part.
-struct PartReader {
-    transport: Arc<dyn Transport>,
-    selection: Arc<Selection>,
-    context: String,
-    rest: Span,
-    revision: i64,
-    limit: i64,
-}
-
-impl PartReader {
-    fn fetch(&self) -> Fetching {
-        let request = RangeRequest { span: self.rest.clone(), revision: self.revision, limit: self.limit };
-        let transport = Arc::clone(&self.transport);
-        tokio::spawn(async move { transport.range(request).await })
-    }
-
-    /// The part that is being fetched, and the one after it.
-    async fn part(mut self, fetching: Fetching) -> Result<(KvList, Option<(Self, Fetching)>)> {
-        let answer = fetching.await.map_err(|error| Error::permanent(self.context.clone(), error))?;
-        let answer = answer.map_err(|error| store_error(error, || self.context.clone()))?;
-        if self.revision == 0 {
-            self.revision = answer.revision;
-        }
-        let revision = self.revision.to_string();
-        let selection = Arc::clone(&self.selection);
-        let next = match answer.entries.last() {
-            Some(last) if answer.more => {
-                self.rest = self.rest.after(&last.key);
-                self.limit = self.limit.saturating_mul(GROWTH).min(LARGEST_PART);
-                let fetching = self.fetch();
-                Some((self, fetching))
-            }
-            _ => None,
-        };
-        let mut decoder = Decoder::new(selection);
-        decoder.take(answer.entries);
-        let mut part = decoder.finish().await?;
-        part.revision = revision;
-        Ok((part, next))
     }
 }
 
