@@ -32,44 +32,82 @@ fn ratio(ours: f64, other: f64) -> String {
     if other > 0.0 { format!("{:.2}", ours / other) } else { String::new() }
 }
 
-/// The shape of Calico's own figures, beside those figures or beside its Typha where that is at hand.
-pub(crate) async fn beside_calico(store: &Filled, report: &mut Report) -> Result<()> {
-    // Taken once, on a machine like the one that this was written on.
-    let mut compared = (
-        "Calico's Typha, taken once",
-        (2.1, None),
-        332.0,
-        [(1, 0.1, 0.06, 0.0), (100, 0.4, 0.2, 0.0), (500, 2.4, 1.74, 372.0)],
-    );
-    if let Some(program) = peer() {
-        let calico = Serving::typha(&program, &[], store)?;
-        let ready = (calico.ready.as_secs_f64(), Some(calico.ready_cpu));
-        let alone = calico.mebibytes()?;
-        let snapshot = clients::snapshot(calico.address).await?.len();
-        let mut rows = compared.3;
-        for row in &mut rows {
-            let (cost, clients) = cost(&calico, snapshot, row.0).await?;
-            *row = (row.0, cost.time, cost.cpu, cost.mebibytes);
+/// How often each server is started beside the other, in turns. What is reported is the middle.
+const ROUNDS: usize = 5;
+const CLIENTS: [usize; 3] = [1, 100, 500];
+
+/// One start of a server, and clients that come to it.
+struct Round {
+    ready: f64,
+    ready_cpu: f64,
+    alone: f64,
+    clients: [Cost; CLIENTS.len()],
+}
+
+impl Round {
+    async fn run(serving: Serving) -> Result<Self> {
+        let (ready, ready_cpu, alone) =
+            (serving.ready.as_secs_f64(), serving.ready_cpu, serving.mebibytes()?);
+        let snapshot = clients::snapshot(serving.address).await?.len();
+        let mut costs = Vec::new();
+        for count in CLIENTS {
+            let (cost, clients) = cost(&serving, snapshot, count).await?;
+            costs.push(cost);
             drop(clients);
             settle().await;
         }
-        compared = ("Calico's Typha", ready, alone, rows);
+        let clients = costs.try_into().map_err(|_| anyhow::anyhow!("a cost for each"))?;
+        Ok(Self { ready, ready_cpu, alone, clients })
     }
-    let (who, (ready, ready_cpu), alone, rows) = compared;
-    let ours = Serving::ours(store)?;
+
+    /// What Calico's Typha took once, on a machine like the one that this was written on.
+    fn taken_once() -> Self {
+        let cost = |time, cpu, mebibytes| Cost { time, cpu, mebibytes };
+        let clients = [cost(0.1, 0.06, 0.0), cost(0.4, 0.2, 0.0), cost(2.4, 1.74, 372.0)];
+        Self { ready: 2.1, ready_cpu: 0.0, alone: 332.0, clients }
+    }
+}
+
+/// The middle of a figure.
+fn middle(rounds: &[Round], figure: impl Fn(&Round) -> f64) -> f64 {
+    testkit::median(rounds.iter().map(figure).collect())
+}
+
+/// The ratios of a figure over the rounds: lowest and highest.
+fn spread(ours: &[Round], theirs: &[Round], figure: impl Fn(&Round) -> f64) -> String {
+    let ratios = || ours.iter().zip(theirs).map(|(ours, theirs)| figure(ours) / figure(theirs));
+    let (least, most) = (ratios().fold(f64::MAX, f64::min), ratios().fold(0.0, f64::max));
+    if theirs.len() > 1 { format!(" ({least:.2} to {most:.2})") } else { String::new() }
+}
+
+/// The shape of Calico's own figures, beside its Typha where that is at hand, or else beside figures of it.
+pub(crate) async fn beside_calico(store: &Filled, report: &mut Report) -> Result<()> {
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    let peer = peer();
+    for _ in 0..if peer.is_some() { ROUNDS } else { 1 } {
+        theirs.push(match &peer {
+            Some(program) => Round::run(Serving::typha(program, &[], store)?).await?,
+            None => Round::taken_once(),
+        });
+        ours.push(Round::run(Serving::ours(store)?).await?);
+    }
+    let who = if peer.is_some() { "Calico's Typha" } else { "Calico's Typha, taken once" };
     let keys = POLICIES + FEWER_ENDPOINTS;
+    let both = |figure: fn(&Round) -> f64| (middle(&ours, figure), middle(&theirs, figure));
+    let ((ready, other), (cpu, other_cpu)) = (both(|round| round.ready), both(|round| round.ready_cpu));
     report.row(
         &format!("{keys} keys: start to ready"),
-        &format!("{:.2} s, {:.2} CPU s", ours.ready.as_secs_f64(), ours.ready_cpu),
-        &format!("{who}: {ready:.2} s{}", ready_cpu.map_or(String::new(), |cpu| format!(", {cpu:.2} CPU s"))),
+        &format!("{ready:.2} s, {cpu:.2} CPU s"),
+        &format!("{who}: {other:.2} s, {other_cpu:.2} CPU s"),
         &format!(
-            "{} in time{}",
-            ratio(ours.ready.as_secs_f64(), ready),
-            ready_cpu.map_or(String::new(), |cpu| format!(", {} in CPU", ratio(ours.ready_cpu, cpu)))
+            "{}{} in time, {} in CPU",
+            ratio(ready, other),
+            spread(&ours, &theirs, |round| round.ready),
+            ratio(cpu, other_cpu)
         ),
         "0.33",
     );
-    let own = ours.mebibytes()?;
+    let (own, alone) = both(|round| round.alone);
     report.row(
         &format!("{keys} keys: memory before any client"),
         &format!("{own:.0} MiB"),
@@ -77,18 +115,26 @@ pub(crate) async fn beside_calico(store: &Filled, report: &mut Report) -> Result
         &ratio(own, alone),
         "0.2",
     );
-    let snapshot = clients::snapshot(ours.address).await?.len();
-    for (count, time, cpu, mebibytes) in rows {
-        let (cost, clients) = cost(&ours, snapshot, count).await?;
+    for (place, count) in CLIENTS.into_iter().enumerate() {
+        let both = |figure: fn(&Cost) -> f64| {
+            let of = |rounds| middle(rounds, |round| figure(&round.clients[place]));
+            (of(&ours), of(&theirs))
+        };
+        let (time, other) = both(|cost| cost.time);
+        let (cpu, other_cpu) = both(|cost| cost.cpu);
+        let (mebibytes, others) = both(|cost| cost.mebibytes);
         report.row(
             &format!("{keys} keys to {count} clients: all in sync"),
-            &format!("{:.2} s, {:.2} CPU s, {:.0} MiB", cost.time, cost.cpu, cost.mebibytes),
-            &format!("{who}: {time:.2} s, {cpu:.2} CPU s, {mebibytes:.0} MiB"),
-            &format!("{} in time, {} in CPU", ratio(cost.time, time), ratio(cost.cpu, cpu)),
+            &format!("{time:.3} s, {cpu:.2} CPU s, {mebibytes:.0} MiB"),
+            &format!("{who}: {other:.3} s, {other_cpu:.2} CPU s, {others:.0} MiB"),
+            &format!(
+                "{}{} in time, {} in CPU",
+                ratio(time, other),
+                spread(&ours, &theirs, |round| round.clients[place].time),
+                ratio(cpu, other_cpu)
+            ),
             "0.5",
         );
-        drop(clients);
-        settle().await;
     }
     Ok(())
 }
