@@ -1,0 +1,105 @@
+//! What a pass over 1,000,000 entries takes, and which share of a core that is at one pass in ten seconds.
+
+use bpf::Layout as _;
+use bpf::layout::V4;
+use bpf::layout::conntrack::{Entry, Key, Leg, Tracking, Value};
+use bpf::{Definition, Kind, Map};
+use bpf_conntrack::{Destinations, Paced, Sweep, Timeouts, sweep};
+use std::time::{Duration, Instant};
+
+const SECOND: u64 = 1_000_000_000;
+const NOW: u64 = 1_000_000 * SECOND;
+const PERIOD: Duration = Duration::from_secs(10);
+
+struct Known;
+
+impl Destinations<V4> for Known {
+    fn has_backend(&self, _: ([u8; 4], u16), _: ([u8; 4], u16), _: u8) -> bool {
+        true
+    }
+
+    fn is_service(&self, _: [u8; 4], _: u16, _: u8) -> bool {
+        false
+    }
+}
+
+struct Still;
+
+impl Paced for Still {
+    fn now(&self) -> u64 {
+        NOW
+    }
+
+    fn after_batch(&mut self, _: usize) -> bool {
+        true
+    }
+}
+
+/// Flows without NAT, and flows to services: an entry with the state and a stub. One in fifty has ended.
+fn fill(map: &Map, entries: u32, with_nat: bool) -> bpf::Result<()> {
+    let leg = Leg { syn: true, ack: true, ..Leg::default() };
+    let mut elements = Vec::with_capacity(entries as usize);
+    let mut flow: u32 = 0;
+    while elements.len() < entries as usize {
+        flow += 1;
+        let [_, high, middle, low] = flow.to_be_bytes();
+        let client = ([10, high, middle, low], 40_000);
+        let (protocol, age) = if flow.is_multiple_of(2) { (6, 7200) } else { (17, 61) };
+        let age = if flow.is_multiple_of(50) || flow % 50 == 1 { age } else { 1 };
+        let tracking = Tracking {
+            a_to_b: leg,
+            b_to_a: leg,
+            original_address: [10, 96, 0, 1],
+            original_port: 80,
+            ..Tracking::default()
+        };
+        let value = |entry| Value { rst_seen: 0, last_seen: NOW - age * SECOND, flags: 0, entry };
+        let (key, is_b) = Key::<V4>::new(protocol, client, ([10, 200, 0, 1], 8080));
+        if with_nat {
+            let mut state = value(Entry::Reverse(tracking));
+            state.flags = if is_b { 0x100 } else { 0 };
+            let stub = Key::<V4>::new(protocol, client, ([10, 96, 0, 1], 80)).0;
+            elements.push((stub.bytes(), value(Entry::Forward(key, 0)).bytes()));
+            elements.push((key.bytes(), state.bytes()));
+        } else {
+            elements.push((key.bytes(), value(Entry::Normal(tracking)).bytes()));
+        }
+    }
+    map.set_many(&elements)
+}
+
+#[expect(clippy::print_stdout, reason = "a benchmark's output is its result")]
+fn main() -> bpf::Result<()> {
+    let entries: u32 = if std::env::args().any(|argument| argument == "--test") { 10_000 } else { 1_000_000 };
+    println!(
+        "flows | entries | pass that deletes | pass that finds nothing | share of a core at one in {PERIOD:?}"
+    );
+    for (name, with_nat) in [("without NAT", false), ("to services", true)] {
+        let map = Map::create(Definition {
+            name: "bench_ct".to_owned(),
+            kind: Kind::LruHash,
+            key: Key::<V4>::SIZE,
+            value: Value::<V4>::SIZE,
+            entries: entries + entries / 4,
+            flags: 0,
+        })?;
+        fill(&map, entries, with_nat)?;
+        let mut state = Sweep::<V4>::new(Timeouts::default());
+        let mut pass = || -> bpf::Result<(Duration, u64, u64)> {
+            let start = Instant::now();
+            let report = sweep(&map, &mut state, &Known, &mut Still)?;
+            Ok((start.elapsed(), report.entries, report.deleted.values().sum()))
+        };
+        let (first, seen, deleted) = pass()?;
+        let mut rest = Duration::ZERO;
+        for _ in 0..8 {
+            rest += pass()?.0;
+        }
+        let rest = rest / 8;
+        println!(
+            "{name} | {seen} | {first:.0?} ({deleted} deleted) | {rest:.0?} | {:.1} %",
+            100.0 * first.max(rest).as_secs_f64() / PERIOD.as_secs_f64()
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,111 @@
+//! One pass over a map: reads in batches, decides, and deletes what is still as it was.
+
+use crate::flags;
+use crate::nat::Destinations;
+use crate::sweep::{Reason, Report, Sweep, Verdict, stub};
+use bpf::Layout as _;
+use bpf::layout::Family;
+use bpf::layout::conntrack::{Entry, Key, Value};
+
+/// The clock, and the breath between batches: a pass as long as the caller wants it to be, in steps of one batch.
+pub trait Paced {
+    /// Nanoseconds of the clock that only goes forward.
+    fn now(&self) -> u64;
+
+    /// A batch of so many entries is done. It may wait; false ends the pass.
+    fn after_batch(&mut self, entries: usize) -> bool;
+}
+
+struct Doomed<F: Family> {
+    key: Key<F>,
+    value: Value<F>,
+    reason: Reason,
+}
+
+/// Passes over the map once.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn sweep<F: Family>(
+    map: &bpf::Map,
+    sweep: &mut Sweep<F>,
+    nat: &impl Destinations<F>,
+    paced: &mut impl Paced,
+) -> bpf::Result<Report> {
+    let table = bpf::Table::<Key<F>, Value<F>>::new(map)?;
+    let get = |key: &Key<F>| table.get(key).ok().flatten();
+    let mut report = Report::default();
+    let (mut doomed, mut resets) = (Vec::new(), Vec::new());
+    let mut outcome = Ok(());
+    let mut goes_on = true;
+    map.visit_batches(|keys, values| {
+        if !goes_on || outcome.is_err() {
+            return;
+        }
+        let now = paced.now();
+        let pairs = keys.chunks_exact(Key::<F>::SIZE).zip(values.chunks_exact(Value::<F>::SIZE));
+        let count = pairs.len();
+        for (key, value) in pairs {
+            let (key, value) = (Key::read(key), Value::read(value));
+            count_maglev(&mut report, value.flags);
+            match sweep.decide(now, &key, &value, nat, get) {
+                Verdict::Keep => {}
+                Verdict::Delete(reason) => doomed.push(Doomed { key, value, reason }),
+                Verdict::SendReset => resets.push(key),
+            }
+        }
+        report.entries += count as u64;
+        outcome = delete(map, &table, &mut doomed, &mut report);
+        for key in resets.drain(..) {
+            // Read again: programs count in it meanwhile.
+            if let Some(value) = get(&key).filter(|_| outcome.is_ok()) {
+                outcome = table.set(&key, &Value { flags: value.flags | flags::SEND_RESET, ..value });
+                report.resets += 1;
+            }
+        }
+        goes_on = paced.after_batch(count);
+    })?;
+    outcome?;
+    if goes_on {
+        sweep.pass_is_over();
+    }
+    Ok(report)
+}
+
+fn count_maglev(report: &mut Report, bits: u32) {
+    if bits & flags::MAGLEV == 0 {
+        return;
+    }
+    if bits & flags::EXTERNAL_LOCAL != 0 {
+        report.maglev_local += 1;
+    } else if bits & flags::NODE_PORT_FORWARD != 0 {
+        report.maglev_remote += 1;
+    }
+}
+
+/// Deletes what has not seen a packet since it was read, and the stubs that lead there and nowhere else.
+fn delete<F: Family>(
+    map: &bpf::Map,
+    table: &bpf::Table<'_, Key<F>, Value<F>>,
+    doomed: &mut Vec<Doomed<F>>,
+    report: &mut Report,
+) -> bpf::Result<()> {
+    let mut keys = Vec::with_capacity(doomed.len());
+    for Doomed { key, value, reason } in doomed.drain(..) {
+        let Some(current) = table.get(&key)? else { continue };
+        if current.last_seen != value.last_seen {
+            report.revived += 1;
+            continue;
+        }
+        keys.push(key.bytes());
+        *report.deleted.entry(reason).or_default() += 1;
+        let Some(stub) = stub(&key, &value) else { continue };
+        let leads_here =
+            |value: &Value<F>| matches!(&value.entry, Entry::Forward(reverse, _) if *reverse == key);
+        if table.get(&stub)?.as_ref().is_some_and(leads_here) {
+            keys.push(stub.bytes());
+            *report.deleted.entry(reason).or_default() += 1;
+        }
+    }
+    map.remove_many(&keys).map(drop)
+}
