@@ -1,0 +1,9 @@
+//! Services: tables of objects and maps, random histories beside a naive model, restarts.
+
+mod histories;
+mod naive;
+mod questions;
+mod random;
+mod restart;
+mod tables;
+mod world;
