@@ -1,0 +1,149 @@
+//! Maps by name, and what else commands ask of the machine.
+
+use bpf::{Definition, Map};
+use std::path::{Path, PathBuf};
+
+/// Why a command failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The kernel refused, or a map is not what it should be.
+    #[error(transparent)]
+    Map(#[from] bpf::Error),
+    /// The network's side refused.
+    #[error(transparent)]
+    Network(#[from] netlink::Error),
+    /// The command's arguments cannot be.
+    #[error("{0}")]
+    Wrong(String),
+    /// The output is gone.
+    #[error("cannot write the output: {0}")]
+    Output(#[from] std::io::Error),
+}
+
+/// Keys and values as the kernel has them; a map for each processor has all values of a key end to end.
+pub type Entries = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// The maps of a machine, by their pinned names.
+pub trait Maps {
+    /// Everything in a map.
+    ///
+    /// # Errors
+    /// When it is not there or cannot be read.
+    fn entries(&self, name: &str) -> Result<Entries, Failure>;
+
+    /// One value.
+    ///
+    /// # Errors
+    /// When the map is not there or cannot be read.
+    fn get(&self, name: &str, key: &[u8]) -> Result<Option<Vec<u8>>, Failure>;
+
+    /// Sets a value.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn set(&mut self, name: &str, key: &[u8], value: &[u8]) -> Result<(), Failure>;
+
+    /// Removes keys; how many were there.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn remove(&mut self, name: &str, keys: &[Vec<u8>]) -> Result<usize, Failure>;
+
+    /// How many entries a map has room for.
+    ///
+    /// # Errors
+    /// When it is not there.
+    fn size(&self, name: &str) -> Result<u32, Failure>;
+
+    /// Makes a map if it is not there.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn create(&mut self, definition: Definition) -> Result<(), Failure>;
+
+    /// Names and numbers of network devices.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    fn devices(&self) -> Result<Vec<(u32, String)>, Failure>;
+
+    /// Nanoseconds of the clock that entries have.
+    fn now(&self) -> u64;
+
+    /// Removes programs: those of the connect-time balancer, or all.
+    ///
+    /// # Errors
+    /// Names everything that could not be removed.
+    fn detach(&mut self, only_connect_time: bool) -> Result<(), Failure>;
+}
+
+/// Maps of this machine.
+#[derive(Debug)]
+pub struct Pinned {
+    root: PathBuf,
+}
+
+impl Pinned {
+    /// Pins below the folder where the BPF file system is mounted.
+    #[must_use]
+    pub fn new(file_system: &Path) -> Self {
+        Self { root: file_system.to_owned() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.root.join("tc/globals").join(name)
+    }
+
+    fn open(&self, name: &str) -> Result<Map, Failure> {
+        Ok(Map::open(&self.path(name))?)
+    }
+}
+
+impl Maps for Pinned {
+    fn entries(&self, name: &str) -> Result<Entries, Failure> {
+        Ok(self.open(name)?.entries()?)
+    }
+
+    fn get(&self, name: &str, key: &[u8]) -> Result<Option<Vec<u8>>, Failure> {
+        Ok(self.open(name)?.get(key)?)
+    }
+
+    fn set(&mut self, name: &str, key: &[u8], value: &[u8]) -> Result<(), Failure> {
+        Ok(self.open(name)?.set(key, value)?)
+    }
+
+    fn remove(&mut self, name: &str, keys: &[Vec<u8>]) -> Result<usize, Failure> {
+        Ok(self.open(name)?.remove_many(keys)?)
+    }
+
+    fn size(&self, name: &str) -> Result<u32, Failure> {
+        Ok(self.open(name)?.definition().entries)
+    }
+
+    fn create(&mut self, definition: Definition) -> Result<(), Failure> {
+        let path = self.path(&definition.name);
+        if path.exists() {
+            return Ok(());
+        }
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        Ok(Map::create(definition)?.pin(&path)?)
+    }
+
+    fn devices(&self) -> Result<Vec<(u32, String)>, Failure> {
+        use netlink::Kernel as _;
+        let links = netlink::Handle::open()?.links()?;
+        Ok(links.into_iter().map(|link| (link.index, link.name)).collect())
+    }
+
+    fn now(&self) -> u64 {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let part = |number: i64| u64::try_from(number).unwrap_or_default();
+        part(time.tv_sec) * 1_000_000_000 + part(time.tv_nsec)
+    }
+
+    fn detach(&mut self, only_connect_time: bool) -> Result<(), Failure> {
+        crate::pins::detach(&self.root, only_connect_time)
+    }
+}

@@ -1,0 +1,10 @@
+//! Commands on maps that are given as data, and one on maps of the kernel.
+
+mod arguments;
+mod bootstrapped;
+mod connections;
+mod dumps;
+mod given;
+mod real;
+mod services;
+mod writes;
