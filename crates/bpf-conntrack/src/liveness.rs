@@ -7,7 +7,7 @@ use bpf::layout::Family;
 use bpf::layout::conntrack::Tracking;
 
 /// Residual packets after a reset keep an entry this long at most.
-const AFTER_RESET: u64 = 120 * 1_000_000_000;
+pub(crate) const AFTER_RESET: u64 = 120 * 1_000_000_000;
 
 /// What a TCP connection looks like from here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,6 +12,9 @@ pub trait Destinations<F: Family> {
 
     /// Whether an address is a service's.
     fn is_service(&self, address: F::Address, port: u16, protocol: u8) -> bool;
+
+    /// A number that changes whenever an answer may: while it stays, entries need not be asked about again.
+    fn generation(&self) -> u64;
 }
 
 type End<F> = (<F as Family>::Address, u16);

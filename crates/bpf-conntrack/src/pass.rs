@@ -2,7 +2,7 @@
 
 use crate::flags;
 use crate::nat::Destinations;
-use crate::sweep::{Reason, Report, Sweep, Verdict, stub};
+use crate::sweep::{Glance, Reason, Report, Sweep, Verdict, stub};
 use bpf::Layout as _;
 use bpf::layout::Family;
 use bpf::layout::conntrack::{Entry, Key, Value};
@@ -38,7 +38,8 @@ pub fn sweep<F: Family>(
     let (mut doomed, mut resets) = (Vec::new(), Vec::new());
     let mut outcome = Ok(());
     let mut goes_on = true;
-    map.visit_batches(|keys, values| {
+    sweep.pass_begins(nat.generation());
+    let visited = map.visit_batches(|keys, values| {
         if !goes_on || outcome.is_err() {
             return;
         }
@@ -46,6 +47,10 @@ pub fn sweep<F: Family>(
         let pairs = keys.chunks_exact(Key::<F>::SIZE).zip(values.chunks_exact(Value::<F>::SIZE));
         let count = pairs.len();
         for (key, value) in pairs {
+            let has_maglev = Glance::new(key, value).is_some_and(|glance| glance.has_maglev);
+            if !has_maglev && sweep.is_plainly_live(now, key, value) {
+                continue;
+            }
             let (key, value) = (Key::read(key), Value::read(value));
             count_maglev(&mut report, value.flags);
             match sweep.decide(now, &key, &value, nat, get) {
@@ -64,7 +69,11 @@ pub fn sweep<F: Family>(
             }
         }
         goes_on = paced.after_batch(count);
-    })?;
+    });
+    let outcome = visited.and(outcome);
+    if outcome.is_err() || !goes_on {
+        sweep.pass_was_left();
+    }
     outcome?;
     if goes_on {
         sweep.pass_is_over();

@@ -92,13 +92,17 @@ pub struct Sweep<F: Family> {
     /// Workloads that went since the last pass.
     removed: HashSet<F::Address>,
     pass: u64,
+    /// What services were in the last two passes: a program may write an entry by the old state just after a change.
+    generations: [Option<u64>; 2],
+    /// Entries are compared with services in this pass.
+    checks_nat: bool,
 }
 
 impl<F: Family> Sweep<F> {
     /// Nothing was swept yet.
     #[must_use]
     pub fn new(timeouts: Timeouts) -> Self {
-        Self { timeouts, removed: HashSet::new(), pass: 0 }
+        Self { timeouts, removed: HashSet::new(), pass: 0, generations: [None; 2], checks_nat: true }
     }
 
     /// TCP connections of these addresses are reset in the next pass.
@@ -106,8 +110,19 @@ impl<F: Family> Sweep<F> {
         self.removed.extend(addresses);
     }
 
+    /// A pass over the whole map begins.
+    pub(crate) fn pass_begins(&mut self, generation: u64) {
+        self.checks_nat = self.generations != [Some(generation); 2];
+        self.generations = [self.generations[1], Some(generation)];
+    }
+
+    /// A pass was left before its end: what it did not see was not compared.
+    pub(crate) fn pass_was_left(&mut self) {
+        self.generations = [None; 2];
+    }
+
     /// A pass over the whole map is done.
-    pub fn pass_is_over(&mut self) {
+    pub(crate) fn pass_is_over(&mut self) {
         self.pass = self.pass.wrapping_add(1);
         self.removed.clear();
     }
@@ -136,11 +151,37 @@ impl<F: Family> Sweep<F> {
             },
             Entry::Forward(..) | Entry::Unknown(_) => None,
         };
-        let over = over.or_else(|| if key.protocol == 6 { None } else { nat::stale(nat, key, value, get) });
+        let asks = self.checks_nat && key.protocol != 6;
+        let over = over.or_else(|| if asks { nat::stale(nat, key, value, get) } else { None });
         match over {
             Some(reason) => Verdict::Delete(reason),
             None if self.wants_reset(key, value) => Verdict::SendReset,
             None => Verdict::Keep,
+        }
+    }
+
+    /// Whether an entry stays for reasons that its first bytes show: most do, and reading the rest takes longer than this.
+    pub(crate) fn is_plainly_live(&self, now: u64, key: &[u8], value: &[u8]) -> bool {
+        let Some(glance) = Glance::new(key, value) else { return false };
+        let is_tcp = glance.protocol == 6;
+        if is_tcp && !self.removed.is_empty() || !is_tcp && self.checks_nat {
+            return false;
+        }
+        let times = &self.timeouts;
+        let soonest = match glance.protocol {
+            6 => times
+                .tcp_syn_sent
+                .min(times.tcp_established)
+                .min(times.tcp_fins_seen)
+                .min(times.tcp_reset_seen),
+            1 | 58 => times.icmp,
+            17 => times.udp,
+            _ => times.generic,
+        };
+        match glance.kind {
+            0 | 2 => now.saturating_sub(glance.last_seen) <= soonest.min(liveness::AFTER_RESET),
+            1 => !self.is_turn(key),
+            _ => false,
         }
     }
 
@@ -153,8 +194,34 @@ impl<F: Family> Sweep<F> {
 
     /// Whether it is a stub's turn to be asked about.
     fn is_due(&self, key: &Key<F>) -> bool {
-        let sum: u64 = key.bytes().iter().map(|byte| u64::from(*byte)).sum();
+        self.is_turn(&key.bytes())
+    }
+
+    fn is_turn(&self, key: &[u8]) -> bool {
+        let sum: u64 = key.iter().map(|byte| u64::from(*byte)).sum();
         sum.wrapping_add(self.pass).is_multiple_of(PASSES)
+    }
+}
+
+/// The first bytes of an entry; `bpf::layout::conntrack` has the rest.
+pub(crate) struct Glance {
+    protocol: u32,
+    last_seen: u64,
+    kind: u8,
+    pub(crate) has_maglev: bool,
+}
+
+impl Glance {
+    pub(crate) fn new(key: &[u8], value: &[u8]) -> Option<Self> {
+        let (protocol, _) = key.split_first_chunk()?;
+        let (last_seen, rest) = value.get(8..)?.split_first_chunk()?;
+        let [kind, _, third, ..] = rest else { return None };
+        Some(Self {
+            protocol: u32::from_ne_bytes(*protocol),
+            last_seen: u64::from_ne_bytes(*last_seen),
+            kind: *kind,
+            has_maglev: third & 1 == 1,
+        })
     }
 }
 

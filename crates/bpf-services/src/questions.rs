@@ -103,4 +103,8 @@ impl<F: Family> Destinations<F> for Services<F> {
     fn is_service(&self, address: F::Address, port: u16, protocol: u8) -> bool {
         self.has_begun && self.serving(address, port, protocol).is_some()
     }
+
+    fn generation(&self) -> u64 {
+        self.generation
+    }
 }

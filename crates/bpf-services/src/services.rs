@@ -98,6 +98,8 @@ pub struct Services<F: Family> {
     adopted: BTreeMap<Arc<PortName>, Pool<F>>,
     refused_ids: BTreeSet<u32>,
     pub(crate) has_begun: bool,
+    /// How often services were worked out.
+    pub(crate) generation: u64,
 }
 
 impl<F: Family> Services<F> {
@@ -119,6 +121,7 @@ impl<F: Family> Services<F> {
             adopted: BTreeMap::new(),
             refused_ids: BTreeSet::new(),
             has_begun: false,
+            generation: 0,
         }
     }
 
@@ -208,6 +211,7 @@ impl<F: Family> Services<F> {
         }
         let after = with_table(self);
         dirty.extend(before.symmetric_difference(&after).map(|port| port.service.clone()));
+        self.generation += u64::from(!dirty.is_empty());
         for name in &dirty {
             self.refresh(name, &mut batch);
         }

@@ -23,6 +23,10 @@ impl Destinations<V4> for One {
     fn is_service(&self, address: [u8; 4], port: u16, _: u8) -> bool {
         (address, port) == (SERVICE, 53)
     }
+
+    fn generation(&self) -> u64 {
+        0
+    }
 }
 
 fn leg(text: &str) -> Leg {
@@ -225,4 +229,56 @@ fn an_entry_with_state_names_its_stub() {
     nat.original_source = [10, 0, 0, 9];
     assert_eq!(name(nat), Some(key(17, ([10, 0, 0, 9], 5555), (SERVICE, 53))));
     assert_eq!(stub(&key_of_state, &value(0, flags, Entry::Normal(nat))), None);
+}
+
+#[test]
+fn services_are_asked_about_as_long_as_they_changed_lately() {
+    let mut sweep = Sweep::new(Timeouts::default());
+    let key = key(17, (CLIENT, 5555), (SERVICE, 53));
+    let stale = value(1, 0, Entry::Normal(tracking("", "")));
+    let flags = if Key::<V4>::new(17, (CLIENT, 5555), (SERVICE, 53)).1 { SOURCE_IS_B } else { 0 };
+    let stale = Value { flags, ..stale };
+    let mut is_stale = |generation| {
+        sweep.pass_begins(generation);
+        let verdict = sweep.decide(NOW, &key, &stale, &One, nobody);
+        sweep.pass_is_over();
+        verdict != Verdict::Keep
+    };
+    assert_eq!([1, 1, 1, 2, 2, 2, 2].map(&mut is_stale), [true, true, false, true, true, false, false]);
+    sweep.pass_was_left();
+    sweep.pass_begins(2);
+    assert_ne!(sweep.decide(NOW, &key, &stale, &One, nobody), Verdict::Keep, "the last pass did not see all");
+}
+
+#[test]
+fn what_is_kept_at_a_glance_is_kept() {
+    let mut glances = 0;
+    for protocol in [1, 6, 17, 58, 132] {
+        for age in [0, 40, 60, 190, 210, 290, 310, 390, 410, 590, 610, 5_990, 6_010, 36_001] {
+            for (there, back) in [("", ""), ("s", ""), ("sa", "sa"), ("saf", "saf"), ("sar", "sa")] {
+                for (settled, removed) in [(false, false), (true, false), (true, true)] {
+                    let mut sweep = Sweep::new(Timeouts::default());
+                    if settled {
+                        (0..3).for_each(|_| sweep.pass_begins(0));
+                    }
+                    if removed {
+                        sweep.workloads_removed([BACKEND]);
+                    }
+                    let key = key(protocol, (CLIENT, 5555), (BACKEND, 5353));
+                    let reverse = Entry::Forward(key, 0);
+                    for entry in
+                        [Entry::Normal(tracking(there, back)), Entry::Reverse(tracking(there, back)), reverse]
+                    {
+                        let value = Value { rst_seen: 1, ..value(age, 0, entry) };
+                        if sweep.is_plainly_live(NOW, &key.bytes(), &value.bytes()) {
+                            glances += 1;
+                            let verdict = sweep.decide(NOW, &key, &value, &One, nobody);
+                            assert_eq!(verdict, Verdict::Keep, "{protocol} {age} {value:?}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(glances > 100, "{glances}");
 }

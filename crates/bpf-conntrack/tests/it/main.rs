@@ -21,6 +21,10 @@ impl Destinations<V4> for AnyBackend {
     fn is_service(&self, _: [u8; 4], _: u16, _: u8) -> bool {
         false
     }
+
+    fn generation(&self) -> u64 {
+        0
+    }
 }
 
 /// A clock that stands still, and something to do after each batch.
