@@ -90,6 +90,14 @@ impl Pinned {
         Self { root: file_system.to_owned() }
     }
 
+    /// Those of this machine, where Calico looks for them.
+    #[must_use]
+    pub fn of_machine() -> Self {
+        let places = ["/sys/fs/bpf", "/var/run/calico/bpffs"].map(Path::new);
+        let has_maps = |place: &&&Path| place.join("tc/globals").is_dir();
+        Self::new(places.iter().find(has_maps).unwrap_or(&places[0]))
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         self.root.join("tc/globals").join(name)
     }

@@ -71,8 +71,7 @@ pub enum NodeCommand {
         /// What to print.
         what: DumpWhat,
     },
-    /// Look at the BPF dataplane, which this version does not have.
-    #[command(hide = true)]
+    /// Look at the maps of the eBPF dataplane: conntrack, nat, routes, counters and more; `node bpf -- --help` has the list.
     Bpf {
         /// What to look at.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -181,8 +180,8 @@ pub fn run(command: NodeCommand, surroundings: Surroundings<'_>) -> Result<ExitC
     if command == NodeCommand::Version {
         return Ok(print(&format!("{}\n", surroundings.version))?);
     }
-    if matches!(command, NodeCommand::Bpf { .. }) {
-        return Err("this version has no BPF dataplane: nothing to look at".into());
+    if let NodeCommand::Bpf { arguments } = &command {
+        return look_at_maps(arguments, surroundings.version);
     }
     if let NodeCommand::Flows { num } = command {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -282,6 +281,21 @@ async fn run_one(command: NodeCommand, context: &Context) -> Result<ExitCode, Fa
         | NodeCommand::Flows { .. }
         | NodeCommand::Version => {}
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs a command of `calico-bpf`; how to use it goes to standard error, or to standard output where it was asked for.
+fn look_at_maps(arguments: &[String], version: &str) -> Result<ExitCode, Failure> {
+    let words = std::iter::once("calico-bpf").chain(arguments.iter().map(String::as_str));
+    let arguments = match <bpf_cli::Arguments as clap::Parser>::try_parse_from(words) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            error.print()?;
+            return Ok(if error.use_stderr() { ExitCode::FAILURE } else { ExitCode::SUCCESS });
+        }
+    };
+    let mut maps = bpf_cli::Pinned::of_machine();
+    bpf_cli::run(&arguments, version, &mut maps, &mut std::io::stdout())?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -4,8 +4,8 @@
 //! own mount namespace, because a pod sees only its own part of it. Entering that namespace changes the whole process, so
 //! this runs before any other thread exists, and the process ends afterwards.
 //!
-//! Preparing BPF's service table (`KUBERNETES_SERVICE_IPS_PORTS`) belongs to a dataplane that this version does not have;
-//! asked for, it is refused with a sentence.
+//! With `KUBERNETES_SERVICE_IPS_PORTS` and `KUBERNETES_APISERVER_ENDPOINTS` the API's own service is written into the maps of
+//! the eBPF dataplane, so that a node without kube-proxy finds its API. No program is attached here: the agent does that.
 
 use crate::context::Context;
 use rustix::fs::{Mode, OFlags};
@@ -68,16 +68,19 @@ fn mount_bpf(context: &Context) -> Result<(), InitError> {
 }
 
 fn prepare_services(context: &Context) -> Result<(), InitError> {
-    let is_set = |name: &str| context.environment.variable(name).is_some_and(|value| !value.is_empty());
-    if is_set("KUBERNETES_SERVICE_IPS_PORTS") && is_set("KUBERNETES_APISERVER_ENDPOINTS") {
-        return Err(InitError {
-            what: "preparing BPF's service table",
-            reason: "this version has no BPF dataplane: unset KUBERNETES_SERVICE_IPS_PORTS and \
-                     KUBERNETES_APISERVER_ENDPOINTS"
-                .to_owned(),
-            exit_code: 4,
-        });
-    }
+    let value = |name: &str| {
+        let value = context.environment.variable(name)?.to_string_lossy().into_owned();
+        (!value.is_empty()).then_some(value)
+    };
+    let (Some(services), Some(endpoints)) =
+        (value("KUBERNETES_SERVICE_IPS_PORTS"), value("KUBERNETES_APISERVER_ENDPOINTS"))
+    else {
+        return Ok(());
+    };
+    let failed = |reason: String| InitError { what: "writing the API's service", reason, exit_code: 4 };
+    let mut maps = bpf_cli::Pinned::new(&context.path(BPF_FOLDER));
+    bpf_cli::bootstrap(&services, &endpoints, &mut maps).map_err(|error| failed(error.to_string()))?;
+    tracing::info!(services, endpoints, "wrote the API's service into the maps of the eBPF dataplane");
     Ok(())
 }
 
@@ -143,5 +146,23 @@ mod tests {
         assert!(is_mounted_in(info, "/run/calico/cgroup", "cgroup2"));
         assert!(!is_mounted_in(info, "/run/calico", "cgroup2"));
         assert!(!is_mounted_in(info, "/sys/fs/cgroup", "cgroup"));
+    }
+
+    #[test]
+    fn the_service_of_the_api_is_asked_for_by_two_variables() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let prepare = |variables: &[(&str, &str)]| {
+            let host = std::sync::Arc::new(crate::host::ThisHost { root: folder.path().to_owned() });
+            let environment = std::sync::Arc::new(daemon::Variables::new(variables.iter().copied()));
+            let context =
+                Context::new(environment, host, folder.path().to_owned(), "v3.32.1").expect("settings");
+            prepare_services(&context).map_err(|error| (error.exit_code, error.to_string()))
+        };
+        let (services, endpoints) = ("KUBERNETES_SERVICE_IPS_PORTS", "KUBERNETES_APISERVER_ENDPOINTS");
+        assert_eq!(prepare(&[]), Ok(()));
+        assert_eq!(prepare(&[(services, "10.96.0.1:443"), (endpoints, "")]), Ok(()));
+        let wrong = prepare(&[(services, "10.96.0.1:443"), (endpoints, "172.16.0.1")]).expect_err("no port");
+        assert_eq!(wrong.0, 4);
+        assert!(wrong.1.contains(endpoints) && wrong.1.contains("172.16.0.1"), "{}", wrong.1);
     }
 }

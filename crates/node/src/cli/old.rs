@@ -78,8 +78,8 @@ const VALUES: [&str; 3] = ["threshold-time", "flows", "confd-confdir"];
 /// The flags, for people.
 #[must_use]
 pub fn help() -> String {
-    let switches = SWITCHES.iter().filter(|flag| !ABSENT.contains(flag)).map(|flag| format!("  -{flag}\n"));
-    let values = VALUES.iter().filter(|flag| !ABSENT.contains(flag)).map(|flag| format!("  -{flag} VALUE\n"));
+    let switches = SWITCHES.iter().map(|flag| format!("  -{flag}\n"));
+    let values = VALUES.iter().map(|flag| format!("  -{flag} VALUE\n"));
     format!(
         "Usage: calico-node [FLAG]...\n\nWithout flags, starts this machine's node and keeps its parts running. \
          `tortie node --help` explains the commands.\n\nFlags of older manifests:\n{}{}",
@@ -87,9 +87,6 @@ pub fn help() -> String {
         values.collect::<String>()
     )
 }
-
-/// Flags of parts that this version does not have.
-const ABSENT: [&str; 1] = ["bpf"];
 
 /// Reads the flags; the program's name is not among them.
 ///
