@@ -4,7 +4,8 @@
 //! the decision, a function of one entry ([`Sweep::decide`]), and the pass over a map that carries it out
 //! ([`sweep()`]): entries come in batches, the caller is asked for breath after each, and only what has ended costs a call.
 //!
-//! It refuses to delete an entry that has seen a packet since it was judged, and the stub of a flow that is not its own.
+//! It refuses to delete an entry that fell silent and has seen a packet since it was judged, and the stub of a flow that is
+//! not its own.
 
 mod liveness;
 mod nat;

@@ -92,7 +92,23 @@ fn count_maglev(report: &mut Report, bits: u32) {
     }
 }
 
-/// Deletes what has not seen a packet since it was read, and the stubs that lead there and nowhere else.
+/// Whether the judgement still holds. Silence ends with the next packet; but packets to a backend that is gone are the reason
+/// why their entry goes, so there it only must be the same flow.
+fn is_same<F: Family>(reason: Reason, current: &Value<F>, judged: &Value<F>) -> bool {
+    if reason != Reason::StaleNat {
+        return current.last_seen == judged.last_seen;
+    }
+    match (&current.entry, &judged.entry) {
+        (Entry::Normal(_), Entry::Normal(_)) => true,
+        (Entry::Forward(now, _), Entry::Forward(then, _)) => now == then,
+        (Entry::Reverse(now), Entry::Reverse(then)) => {
+            (now.original_address, now.original_port) == (then.original_address, then.original_port)
+        }
+        _ => false,
+    }
+}
+
+/// Deletes what is still as it was judged, and the stubs that lead there and nowhere else.
 fn delete<F: Family>(
     map: &bpf::Map,
     table: &bpf::Table<'_, Key<F>, Value<F>>,
@@ -102,7 +118,7 @@ fn delete<F: Family>(
     let mut keys = Vec::with_capacity(doomed.len());
     for Doomed { key, value, reason } in doomed.drain(..) {
         let Some(current) = table.get(&key)? else { continue };
-        if current.last_seen != value.last_seen {
+        if !is_same(reason, &current, &value) {
             report.revived += 1;
             continue;
         }

@@ -148,3 +148,49 @@ fn a_pass_can_be_left_after_a_batch_and_removed_workloads_wait() -> Result<()> {
     assert_eq!(table.entries()?.len() as u64, 20_000 - report.deleted[&Reason::Udp]);
     Ok(())
 }
+
+/// A clock with which a packet of every flow comes: after entries were read, and before they are deleted.
+struct Busy<'a>(&'a Table<'a, Key<V4>, Value<V4>>);
+
+impl Paced for Busy<'_> {
+    fn now(&self) -> u64 {
+        for (key, value) in self.0.entries().expect("entries") {
+            self.0.set(&key, &Value { last_seen: NOW, ..value }).expect("a packet");
+        }
+        NOW
+    }
+
+    fn after_batch(&mut self, _: usize) -> bool {
+        true
+    }
+}
+
+struct NoBackend;
+
+impl Destinations<V4> for NoBackend {
+    fn has_backend(&self, _: ([u8; 4], u16), _: ([u8; 4], u16), _: u8) -> bool {
+        false
+    }
+
+    fn is_service(&self, _: [u8; 4], _: u16, _: u8) -> bool {
+        false
+    }
+
+    fn generation(&self) -> u64 {
+        0
+    }
+}
+
+#[test]
+fn a_packet_saves_a_flow_that_fell_silent_but_not_one_whose_backend_is_gone() -> Result<()> {
+    let map = connections(64)?;
+    let table = Table::<Key<V4>, Value<V4>>::new(&map)?;
+    let silent = key(17, 1, ([10, 1, 1, 1], 53));
+    let stale = key(17, 2, ([10, 1, 1, 1], 53));
+    table.set(&silent, &udp(61, Entry::Normal(Tracking::default())))?;
+    table.set(&stale, &udp(1, Entry::Reverse(Tracking::default())))?;
+    let report = sweep(&map, &mut Sweep::new(Timeouts::default()), &NoBackend, &mut Busy(&table))?;
+    assert_eq!(table.entries()?.into_iter().map(|(key, _)| key).collect::<Vec<_>>(), [silent]);
+    assert_eq!((report.revived, report.deleted), (1, BTreeMap::from([(Reason::StaleNat, 1)])));
+    Ok(())
+}
