@@ -25,6 +25,8 @@ pub struct GraphConfig {
     /// Whether workload endpoints may ask for source addresses that are not theirs. If not, one that asks is treated as
     /// missing.
     pub allows_source_spoofing: bool,
+    /// Whether the dataplane serves services itself, and so gets services and endpoint slices with all their fields.
+    pub serves_services: bool,
     /// What the network half must know.
     pub network: NetworkSettings,
 }
@@ -119,6 +121,12 @@ impl CalcGraph {
             FeedEntry::EndpointSlice(key, slice) => {
                 let mut output = Output { members: &mut self.members, told: &mut self.sequencer.ip_sets };
                 self.services.set_slice(&key.namespace, &key.name, slice.as_deref(), &mut output);
+                if self.config.serves_services {
+                    self.sequencer.slice_object(key, slice);
+                }
+            }
+            FeedEntry::Service(key, service) if self.config.serves_services => {
+                self.sequencer.service_object(key, service);
             }
             FeedEntry::BgpPeer(name, peer) => self.active.computed.set_peer(&name, peer.as_deref()),
             FeedEntry::LiveMigration(key, migration) => {

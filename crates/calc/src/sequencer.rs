@@ -11,6 +11,7 @@ mod text_map;
 
 pub(crate) use ip_sets::{IpSets, MemberSource, SetIndex};
 
+use api::{KubernetesEndpointSlice, KubernetesService};
 use coalescer::Coalescer;
 use ipnet::IpNet;
 use messages::{
@@ -18,6 +19,7 @@ use messages::{
     Profile, Route, Service, Text, ToDataplane, VxlanTunnelEndpoint, WireguardEndpoint, WireguardEndpointV6,
     WorkloadEndpoint, WorkloadEndpointId,
 };
+use model::feed::NamespacedName;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use text_map::PackedMap;
@@ -42,6 +44,8 @@ pub struct Sequencer {
     encapsulation: Option<Encapsulation>,
     global_bgp_config: Option<GlobalBgpConfig>,
     services: Coalescer<(Text, Text), Service>,
+    service_objects: Coalescer<NamespacedName, Box<KubernetesService>>,
+    slice_objects: Coalescer<NamespacedName, Box<KubernetesEndpointSlice>>,
 }
 
 impl Sequencer {
@@ -186,6 +190,22 @@ impl Sequencer {
         self.services.remove(&(namespace, name));
     }
 
+    /// A service, with all its fields, is now this, or gone.
+    pub(crate) fn service_object(&mut self, name: NamespacedName, service: Option<Box<KubernetesService>>) {
+        match service {
+            Some(service) => self.service_objects.update(name, service),
+            None => self.service_objects.remove(&name),
+        }
+    }
+
+    /// An endpoint slice is now this, or gone.
+    pub(crate) fn slice_object(&mut self, name: NamespacedName, slice: Option<Box<KubernetesEndpointSlice>>) {
+        match slice {
+            Some(slice) => self.slice_objects.update(name, slice),
+            None => self.slice_objects.remove(&name),
+        }
+    }
+
     /// Sends what is pending, in the order in which it can be applied. Members of new sets and the content of policies
     /// are read from `source`.
     pub(crate) fn flush(&mut self, source: &mut impl Source, sink: &mut impl FnMut(ToDataplane)) {
@@ -233,6 +253,12 @@ impl Sequencer {
         }
         self.services.flush_removes(sink, |(ns, name)| ToDataplane::ServiceRemove(ns, name));
         self.services.flush_updates(sink, |_, service| ToDataplane::ServiceUpdate(service));
+        self.service_objects.flush_removes(sink, |name| ToDataplane::ServiceObject(name, None));
+        self.slice_objects.flush_removes(sink, |name| ToDataplane::EndpointSliceObject(name, None));
+        let object = |name, service| ToDataplane::ServiceObject(name, Some(service));
+        self.service_objects.flush_updates(sink, object);
+        self.slice_objects
+            .flush_updates(sink, |name, slice| ToDataplane::EndpointSliceObject(name, Some(slice)));
     }
 
     /// Sends what is pending when there are no sets and policies: for tests of one part alone.

@@ -214,6 +214,8 @@ fn graph_config(config: &Config, encapsulation: &Encapsulation, suppress_overlap
         suppress_overlaps,
         allows_source_spoofing: config.workload_source_spoofing == felix_config::choices::SourceSpoofing::Any,
         istio_ambient: config.istio_ambient_mode == felix_config::choices::Switch::Enabled,
+        // The driver of the eBPF dataplane sets it when it is there.
+        serves_services: false,
         network: NetworkSettings {
             route_source: config.route_source,
             encapsulation: startup::encapsulation_settings(config),

@@ -21,7 +21,9 @@ pub use network::{
 };
 pub use rule::{IcmpMatch, OriginalEnd, Policy, PolicyId, PortRange, Profile, Rule, RuleEnd};
 
+use api::{KubernetesEndpointSlice, KubernetesService};
 use ipnet::IpNet;
+use model::feed::NamespacedName;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -109,6 +111,10 @@ pub enum ToDataplane {
     ServiceUpdate(Service),
     /// It is gone: namespace, name.
     ServiceRemove(Text, Text),
+    /// A Kubernetes service with all its fields, or that it is gone: for a dataplane that serves services itself.
+    ServiceObject(NamespacedName, Option<Box<KubernetesService>>),
+    /// Part of the endpoints behind a service, or that it is gone: for such a dataplane too.
+    EndpointSliceObject(NamespacedName, Option<Box<KubernetesEndpointSlice>>),
 }
 
 /// One report of the dataplane.

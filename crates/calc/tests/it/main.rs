@@ -8,6 +8,7 @@ mod random;
 mod run;
 mod scale;
 mod scenarios;
+mod services;
 mod text;
 mod unreadable;
 mod world;

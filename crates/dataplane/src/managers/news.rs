@@ -100,6 +100,8 @@ pub(crate) fn tell(message: ToDataplane, mut hear: impl FnMut(&News<'_>)) {
         | Message::ServiceAccountUpdate(..)
         | Message::ServiceAccountRemove(..)
         | Message::NamespaceUpdate(..)
-        | Message::NamespaceRemove(_) => {}
+        | Message::NamespaceRemove(_)
+        | Message::ServiceObject(..)
+        | Message::EndpointSliceObject(..) => {}
     }
 }
