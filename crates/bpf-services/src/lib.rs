@@ -8,6 +8,7 @@
 //! - `read`: what of an object matters, and nothing that this version does not serve.
 //! - `choice`: which endpoints a node sends to.
 //! - `render`: frontends and backends of one port of one service.
+//! - `told`: what messages to a dataplane mean here.
 //! - `ids`: the number that ties a frontend to its backends: unique, kept over a restart, never soon used again.
 //! - [`maglev`]: tables that are equal on every node, and on Calico's.
 //! - `claims`: who gets an address that two services want.
@@ -26,6 +27,7 @@ mod questions;
 mod read;
 mod render;
 mod services;
+mod told;
 
 pub use changes::{Contents, MapChanges, NatMap, Step};
 pub use questions::HealthCheck;
