@@ -1,0 +1,116 @@
+//! What 10,000 services with 10 endpoints each cost: the start, one changed slice, and a restart.
+
+use api::{KubernetesEndpointSlice, KubernetesService};
+use bpf::Layout as _;
+use bpf::layout::V4;
+use bpf::layout::nat::{Backend, BackendKey, Frontend, FrontendKey};
+use bpf_services::{Contents, MapChanges, NatMap, Services, Settings, Update};
+use model::feed::NamespacedName;
+use serde_json::json;
+use std::time::{Duration, Instant};
+
+const ENDPOINTS: u32 = 10;
+
+fn name(text: String) -> NamespacedName {
+    NamespacedName { namespace: "ns".to_owned(), name: text }
+}
+
+fn service(number: u32) -> Update {
+    let [_, _, high, low] = number.to_be_bytes();
+    let json = json!({
+        "kind": "KubernetesService", "apiVersion": "projectcalico.org/v3",
+        "metadata": {"namespace": "ns", "name": format!("s{number}")},
+        "spec": {"type": "NodePort", "clusterIPs": [format!("10.96.{high}.{low}")], "ports": [{"name": "http", "port": 80, "nodePort": 30000 + number % 2000}]},
+    });
+    let service: KubernetesService = serde_json::from_value(json).expect("a service");
+    Update::Service(name(format!("s{number}")), Some(Box::new(service)))
+}
+
+fn slice(number: u32, first: u32) -> Update {
+    let endpoint = |place: u32| {
+        let [_, high, middle, low] = (number * ENDPOINTS + place).to_be_bytes();
+        json!({"addresses": [format!("10.{high}.{middle}.{low}")], "nodeName": format!("n{place}"), "conditions": {"ready": true}})
+    };
+    let endpoints: Vec<_> = (first..first + ENDPOINTS).map(endpoint).collect();
+    let json = json!({
+        "kind": "KubernetesEndpointSlice", "apiVersion": "projectcalico.org/v3",
+        "metadata": {"namespace": "ns", "name": format!("s{number}-1"), "labels": {"kubernetes.io/service-name": format!("s{number}")}},
+        "spec": {"addressType": "IPv4", "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}], "endpoints": endpoints},
+    });
+    let slice: KubernetesEndpointSlice = serde_json::from_value(json).expect("a slice");
+    Update::Slice(name(format!("s{number}-1")), Some(Box::new(slice)))
+}
+
+fn write(contents: &mut Contents<V4>, changes: &MapChanges<V4>) -> usize {
+    let mut writes = 0;
+    for step in changes.steps() {
+        writes += step.set.len() + step.remove.len();
+        for (key, value) in step.set {
+            match step.map {
+                NatMap::Frontends => {
+                    contents.frontends.insert(FrontendKey::read(&key), Frontend::read(&value));
+                }
+                _ => {
+                    contents.backends.insert(BackendKey::read(&key), Backend::read(&value));
+                }
+            }
+        }
+    }
+    writes
+}
+
+fn timed<T>(work: impl FnOnce() -> T) -> (Duration, T) {
+    let start = Instant::now();
+    let done = work();
+    (start.elapsed(), done)
+}
+
+#[expect(clippy::print_stdout, reason = "a benchmark's output is its result")]
+fn main() {
+    let all: &[u32] =
+        if std::env::args().any(|argument| argument == "--test") { &[10] } else { &[100, 10_000] };
+    println!("services | start | writes | one changed slice | writes | restart | writes");
+    for count in all.iter().copied() {
+        let settings = Settings {
+            node: "n1".to_owned(),
+            excluded: Vec::new(),
+            maglev_services: 100,
+            maglev_endpoints: 100,
+            udp_affinity: 0,
+        };
+        let objects =
+            || -> Vec<Update> { (0..count).flat_map(|number| [service(number), slice(number, 0)]).collect() };
+        let mut contents = Contents::default();
+        let mut services = Services::<V4>::new(settings.clone());
+        let updates = objects();
+        let (start, changes) = timed(|| {
+            drop(services.apply(updates));
+            services.begin(&contents)
+        });
+        let first = write(&mut contents, &changes);
+        let rounds = 1_000;
+        let updates: Vec<Update> =
+            (0..rounds).map(|round| slice(round % count, 1 + round / count % 2)).collect();
+        let (changed, writes) = timed(|| {
+            updates
+                .into_iter()
+                .map(|update| {
+                    services.apply([update]).steps().iter().map(|step| step.set.len()).sum::<usize>()
+                })
+                .sum::<usize>()
+        });
+        drop(services.begin(&contents));
+        let mut again = Services::<V4>::new(settings);
+        let updates = objects();
+        let (restart, changes) = timed(|| {
+            drop(again.apply(updates));
+            again.begin(&contents)
+        });
+        println!(
+            "{count} | {start:.1?} | {first} | {:.1?} | {:.1} | {restart:.1?} | {}",
+            changed / rounds,
+            writes as f64 / f64::from(rounds),
+            changes.steps().len()
+        );
+    }
+}
