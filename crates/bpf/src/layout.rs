@@ -4,8 +4,10 @@
 //! of IPv4 and IPv6 are of one shape with addresses of 4 or 16 bytes: [`Family`].
 
 pub mod conntrack;
+pub mod devices;
 pub mod nat;
 pub mod network;
+pub mod sets;
 
 /// An IP version, as the width of its addresses.
 pub trait Family: Copy + std::fmt::Debug + Default + Ord + std::hash::Hash + 'static {

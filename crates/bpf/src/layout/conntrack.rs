@@ -3,14 +3,10 @@
 //! A flow without NAT is one entry. One with NAT is two: the entry of the addresses after NAT has all state, and a stub with
 //! the addresses before NAT names its key.
 
+pub mod flags;
+
 use super::{Family, From, To};
 use crate::table::Layout;
-
-/// Bits of [`Value::flags`].
-pub mod flags {
-    /// The source is the end B.
-    pub const SOURCE_IS_B: u32 = 0x100;
-}
 
 /// The two ends of a connection. A is the one whose address, as words of 32 bits in the processor's order, is lower; if they are
 /// equal, the one with the lower port.

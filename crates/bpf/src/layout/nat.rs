@@ -59,13 +59,21 @@ pub struct Frontend {
     pub local: u32,
     /// Seconds that a client stays with its backend; 0 for none.
     pub affinity: u32,
-    /// 1 external traffic stays on the node, 2 internal does, 4 not translated, 8 Maglev.
+    /// [`Self::EXTERNAL_LOCAL`] and so on.
     pub flags: u32,
 }
 
 impl Frontend {
     /// The count of one that drops.
     pub const DROP: u32 = u32::MAX;
+    /// A flag: packets from outside the cluster go to backends of this node only.
+    pub const EXTERNAL_LOCAL: u32 = 0x1;
+    /// A flag: packets from inside the cluster do.
+    pub const INTERNAL_LOCAL: u32 = 0x2;
+    /// A flag: packets are left to the host.
+    pub const EXCLUDED: u32 = 0x4;
+    /// A flag: backends are chosen by Maglev's table.
+    pub const MAGLEV: u32 = 0x8;
 }
 
 impl Layout for Frontend {

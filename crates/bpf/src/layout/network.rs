@@ -19,6 +19,16 @@ pub mod flags {
     pub const SAME_SUBNET: u32 = 0x20;
     /// Reached through a tunnel.
     pub const TUNNELED: u32 = 0x40;
+    /// Of clients whose answers take the way of their questions.
+    pub const NO_DIRECT_RETURN: u32 = 0x80;
+    /// Of a service that has no such port: dropped.
+    pub const DROP: u32 = 0x100;
+    /// The same: refused.
+    pub const REJECT: u32 = 0x200;
+    /// The tunnel is a VXLAN.
+    pub const VXLAN: u32 = 0x400;
+    /// Of a workload whose packets go through the host's stack.
+    pub const SKIP_REDIRECT: u32 = 0x800;
 }
 
 /// A network.
@@ -165,6 +175,8 @@ mod tests {
         assert_eq!(RouteKey::read(&key.bytes()), key);
         let all =
             flags::IN_POOL | flags::NAT_OUTGOING | flags::WORKLOAD | flags::SAME_SUBNET | flags::TUNNELED;
+        let rest = flags::LOCAL | flags::HOST | flags::NO_DIRECT_RETURN | flags::DROP | flags::REJECT;
+        assert_eq!(all | rest | flags::VXLAN | flags::SKIP_REDIRECT, 0xfff);
         let route = Route::<V4> { flags: all, next_hop: [10, 0, 0, 1] };
         assert_eq!(route.bytes(), [0x67, 0, 0, 0, 10, 0, 0, 1]);
         assert_eq!(Route::read(&route.bytes()), route);
