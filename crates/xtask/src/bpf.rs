@@ -17,8 +17,12 @@ const FACTS: &str = "objects/BUILT";
 const FLAGS: &str = "-target bpf -O2 -g -mcpu=v2 -nostdinc -fdebug-compilation-dir=. \
                      -Wall -Wextra -Werror -Wno-unused-parameter";
 /// Objects, and what each is compiled with.
-const OBJECTS: [(&str, &str, &str); 2] =
-    [("tc_v4.o", "tc.c", "-DFAMILY=4"), ("tc_v6.o", "tc.c", "-DFAMILY=6")];
+const OBJECTS: [(&str, &str, &str); 4] = [
+    ("tc_v4.o", "tc.c", "-DFAMILY=4"),
+    ("tc_v6.o", "tc.c", "-DFAMILY=6"),
+    ("connect_v4.o", "connect.c", "-DFAMILY=4"),
+    ("connect_v6.o", "connect.c", "-DFAMILY=6"),
+];
 /// Sections that only debuggers and linkers read.
 const DROPPED: [&str; 3] = [".debug", ".rel.debug", ".llvm_addrsig"];
 
