@@ -1,24 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * Connections, in the bytes that Calico's programs and tools use: either can go on with what the other left.
+ * Connections that are known, in the bytes that Calico's programs and tools use: either can go on with what the other left.
+ * remember.h makes them.
  *
  * Each end's policy approves its own leg: the program that a packet comes in by the source's, the one that it leaves by the
- * destination's. A packet of a flow passes without policy where its leg is approved. Entries with NAT are not written here yet;
- * those of others are followed as far as the tracking goes.
+ * destination's. A packet of a flow passes without policy where its leg is approved.
+ *
+ * A flow with NAT has its state under the addresses behind NAT, and a stub under those in front of it. Destinations change where
+ * the first side's packets come in, and change back where answers leave to it: in between, all that the host's stack sees is
+ * behind NAT.
  */
 #ifndef CONNTRACK_H
 #define CONNTRACK_H
 
 #include "packet.h"
 #include "parse.h"
-
-struct connection_key {
-	u32 protocol;
-	struct address a; /* the end whose address, as words of this processor, is lower; or else whose port is */
-	struct address b;
-	u16 port_a; /* as the processor has them */
-	u16 port_b;
-};
 
 enum leg_bits {
 	LEG_SYN = 1 << 0,
@@ -45,8 +41,19 @@ enum connection_type {
 	TYPE_NAT_REVERSE = 2,
 };
 
-/* The bits 8-15 of the flags: the source of the first packet is the end B. */
-#define FLAGS2_SOURCE_IS_B 0x01
+enum entry_flag {
+	ENTRY_NAT_OUTGOING = 0x1,
+	ENTRY_SKIP_FIB = 0x8,
+	ENTRY_EXTERNAL_LOCAL = 0x40,
+	ENTRY_VIA_SERVICES = 0x80,
+	ENTRY_SOURCE_IS_B = 0x100,
+	ENTRY_HOST_PORT_CHANGED = 0x200,
+	ENTRY_MASQUERADE = 0x400,
+	ENTRY_NODE_PORT_LOOP = 0x800,
+	ENTRY_NODE_PORT_REMOTE = 0x1000,
+	/* The host itself is the first side: answers change back where they come in. */
+	ENTRY_OF_HOST = ENTRY_VIA_SERVICES | ENTRY_HOST_PORT_CHANGED | ENTRY_NODE_PORT_LOOP | ENTRY_NODE_PORT_REMOTE,
+};
 
 struct connection_value {
 	u64 rst_seen;
@@ -56,7 +63,7 @@ struct connection_value {
 	u8 flags3;
 	u8 flags4;
 	u8 zero[3];
-	u8 flags2;
+	u8 flags2; /* bits 8-15 */
 	union {
 		struct {
 			struct leg a_to_b;
@@ -89,51 +96,108 @@ MAP(NAME(ct4), MAP_LRU_HASH, struct connection_key, struct connection_value, 512
 #define RST_FORGOTTEN (120ull * 1000000000ull)
 
 /* Fills the key; answers whether the source is the end A. */
-INLINE int connection_key(struct connection_key *key, const struct tuple *tuple)
+INLINE int connection_key(struct connection_key *key, u8 protocol, const struct ends *ends)
 {
-	u16 source_port = HOST16(tuple->source_port);
-	u16 destination_port = HOST16(tuple->destination_port);
+	u16 source_port = HOST16(ends->source_port);
+	u16 destination_port = HOST16(ends->destination_port);
 	int order = 0;
-	if (tuple->protocol == OWN_ICMP)
+	if (protocol == OWN_ICMP)
 		source_port = destination_port = 0;
 	for (int i = WORDS - 1; i >= 0; i--) {
-		if (tuple->source.words[i] != tuple->destination.words[i])
-			order = tuple->source.words[i] < tuple->destination.words[i] ? -1 : 1;
+		if (ends->source.words[i] != ends->destination.words[i])
+			order = ends->source.words[i] < ends->destination.words[i] ? -1 : 1;
 	}
 	if (!order)
 		order = source_port < destination_port ? -1 : 1;
-	key->protocol = tuple->protocol;
+	key->protocol = protocol;
 	if (order < 0) {
-		key->a = tuple->source;
-		key->b = tuple->destination;
+		key->a = ends->source;
+		key->b = ends->destination;
 		key->port_a = source_port;
 		key->port_b = destination_port;
 		return 1;
 	}
-	key->a = tuple->destination;
-	key->b = tuple->source;
+	key->a = ends->destination;
+	key->b = ends->source;
 	key->port_a = destination_port;
 	key->port_b = source_port;
 	return 0;
 }
 
-/* The entry that has the state of a flow, and whether the packet goes from A to B there. */
-INLINE struct connection_value *find_connection(const struct tuple *tuple, int *is_a_to_b)
+INLINE int has_state(const struct connection_value *value)
 {
-	struct connection_key key;
-	*is_a_to_b = connection_key(&key, tuple);
-	struct connection_value *value = map_lookup(CONNECTIONS, &key);
+	return value && (value->type == TYPE_NORMAL || value->type == TYPE_NAT_REVERSE);
+}
+
+INLINE u32 flags_of(const struct connection_value *value)
+{
+	return value->flags | (u32)value->flags2 << 8;
+}
+
+/* How a flow was found. */
+struct found {
+	struct connection_value *value; /* the entry that has its state, or none */
+	int is_a_to_b;                  /* the packet's direction in it */
+	int by_stub;                    /* the packet has the addresses in front of NAT */
+};
+
+/* The keys go to `packet`: of the entry with the state, and of the stub. */
+INLINE struct found find_connection(struct packet *packet, u8 protocol, const struct ends *ends)
+{
+	struct found found = {};
+	found.is_a_to_b = connection_key(&packet->key, protocol, ends);
+	struct connection_value *value = map_lookup(CONNECTIONS, &packet->key);
+	if (has_state(value))
+		found.value = value;
 	if (!value || value->type != TYPE_NAT_FORWARD)
-		return value;
-	struct connection_key reverse = value->reverse;
-	struct connection_value *tracking = map_lookup(CONNECTIONS, &reverse);
-	if (!tracking) {
+		return found;
+	packet->stub = packet->key;
+	packet->key = value->reverse;
+	struct connection_value *tracking = map_lookup(CONNECTIONS, &packet->key);
+	if (!tracking || tracking->type != TYPE_NAT_REVERSE) {
 		/* The entry with the state was forgotten: what is left is of no use. */
-		map_delete(CONNECTIONS, &key);
-		return NULL;
+		map_delete(CONNECTIONS, &packet->stub);
+		return found;
 	}
-	*is_a_to_b = !(tracking->flags2 & FLAGS2_SOURCE_IS_B);
-	return tracking;
+	found.value = tracking;
+	found.by_stub = 1;
+	found.is_a_to_b = !(flags_of(tracking) & ENTRY_SOURCE_IS_B);
+	return found;
+}
+
+/* What a packet of the first side becomes: the ends of the key. */
+INLINE void behind_nat(struct ends *target, const struct connection_key *key, u32 flags)
+{
+	if (flags & ENTRY_SOURCE_IS_B) {
+		target->source = key->b;
+		target->source_port = NETWORK16(key->port_b);
+		target->destination = key->a;
+		target->destination_port = NETWORK16(key->port_a);
+	} else {
+		target->source = key->a;
+		target->source_port = NETWORK16(key->port_a);
+		target->destination = key->b;
+		target->destination_port = NETWORK16(key->port_b);
+	}
+}
+
+/* What an answer to it becomes. */
+INLINE void in_front_of_nat(struct ends *target, const struct connection_value *value)
+{
+	target->source = value->original;
+	target->source_port = NETWORK16(value->original_port);
+	target->destination = value->original_source;
+	target->destination_port = NETWORK16(value->original_source_port);
+}
+
+/* Whether packets of a direction change here. */
+INLINE int changes_here(const struct found *found, int is_answer)
+{
+	if (found->value->type != TYPE_NAT_REVERSE)
+		return 0;
+	if (found->by_stub)
+		return !settings.is_leaving;
+	return is_answer && (settings.is_leaving || (flags_of(found->value) & ENTRY_OF_HOST));
 }
 
 /* Only what changes is written: most packets of a flow leave the line as it is in other processors' caches. */
@@ -175,23 +239,50 @@ INLINE int is_closed(const struct connection_value *value)
 	return (value->a_to_b.bits & (LEG_FIN | LEG_RST)) && (value->b_to_a.bits & (LEG_FIN | LEG_RST));
 }
 
-INLINE enum connection track(struct __sk_buff *buffer, const struct tuple *tuple)
+/* Counted where it is seen first. What comes out of a tunnel was seen in its envelope; a flow whose source is hidden later
+ * has an entry of its own on either side of that. */
+INLINE void count_packet(struct __sk_buff *buffer, struct leg *leg, u32 flags)
 {
-	int is_a_to_b;
-	struct connection_value *value = find_connection(tuple, &is_a_to_b);
+	if (is_seen(buffer) && !(options.kind == KIND_TUNNEL && !settings.is_leaving) && !(flags & ENTRY_NAT_OUTGOING))
+		return;
+	leg->packets++;
+	leg->bytes += buffer->len;
+}
+
+/* Finds the packet's flow, and what it becomes by it. `leg` gets that of the packet's direction if its path must be checked. */
+INLINE enum connection track(struct __sk_buff *buffer, struct packet *packet, const struct tuple *tuple, struct leg **leg)
+{
+	struct found found = find_connection(packet, tuple->protocol, &packet->wire);
+	struct connection_value *value = found.value;
 	/* A later fragment has no flags, and opens nothing. */
 	int is_tcp = tuple->protocol == PROTOCOL_TCP;
-	if (!value || (value->type != TYPE_NORMAL && value->type != TYPE_NAT_REVERSE)) {
+	if (!value) {
 		if (!is_tcp || is_opening(tuple))
 			return CONNECTION_NEW;
 		if (settings.is_leaving && (buffer->mark & MARK_LINUX_ESTABLISHED))
 			return CONNECTION_KNOWN;
 		return CONNECTION_MIDDLE;
 	}
-	if (is_opening(tuple) && is_closed(value))
+	if (is_opening(tuple) && is_closed(value)) {
+		map_delete(CONNECTIONS, &packet->key);
+		if (found.by_stub)
+			map_delete(CONNECTIONS, &packet->stub);
 		return CONNECTION_NEW;
-	struct leg *own = is_a_to_b ? &value->a_to_b : &value->b_to_a;
-	struct leg *other = is_a_to_b ? &value->b_to_a : &value->a_to_b;
+	}
+	struct leg *own = found.is_a_to_b ? &value->a_to_b : &value->b_to_a;
+	struct leg *other = found.is_a_to_b ? &value->b_to_a : &value->a_to_b;
+	u32 flags = flags_of(value);
+	packet->entry_flags = flags;
+	packet->flags |= PACKET_KNOWN;
+	if (changes_here(&found, !(own->bits & LEG_OPENER))) {
+		if (found.by_stub)
+			behind_nat(&packet->target, &packet->key, flags);
+		else
+			in_front_of_nat(&packet->target, value);
+		packet->flags |= PACKET_NAT;
+	} else if (value->type == TYPE_NAT_REVERSE && !(own->bits & LEG_OPENER)) {
+		packet->flags |= PACKET_ANSWER;
+	}
 	u32 approved = settings.is_leaving ? other->bits : own->bits;
 	if (!(approved & LEG_APPROVED))
 		return is_tcp && !is_opening(tuple) ? CONNECTION_INVALID : CONNECTION_NEW;
@@ -203,22 +294,18 @@ INLINE enum connection track(struct __sk_buff *buffer, const struct tuple *tuple
 	value->last_seen = now;
 	if (is_tcp && !tuple->is_later_fragment)
 		track_tcp(value, own, other, tuple, now);
-	if (!settings.is_leaving && !own->ifindex)
-		own->ifindex = buffer->ifindex;
-	/* Counted where it is seen first. */
-	if (!(buffer->mark & MARK_SEEN)) {
-		own->packets++;
-		own->bytes += buffer->len;
-	}
+	if (!settings.is_leaving && own->ifindex != buffer->ifindex)
+		*leg = own;
+	count_packet(buffer, own, flags);
 	return (own->bits & other->bits & LEG_APPROVED) ? CONNECTION_CONFIRMED : CONNECTION_KNOWN;
 }
 
-/* Whether an ICMP error is about a flow that passes here, and goes to the one who sent the packet that it is about. */
-INLINE enum connection track_related(struct __sk_buff *buffer, const struct tuple *tuple, u32 offset)
+/* Whether an ICMP error is about a flow that passes here, and goes to the one who sent the packet that it is about. What
+ * becomes of that packet's addresses is in `wire` and `target` afterwards. */
+INLINE enum connection track_related(struct __sk_buff *buffer, struct packet *packet, struct tuple *tuple, u32 offset)
 {
 	struct tuple inner = {};
 	struct headers headers;
-	int is_a_to_b;
 	if (parse_network(buffer, offset, &inner, &headers) || inner.is_later_fragment)
 		return CONNECTION_INVALID;
 	/* Old routers send no more than 8 bytes of it: enough for ports. */
@@ -229,70 +316,37 @@ INLINE enum connection track_related(struct __sk_buff *buffer, const struct tupl
 		inner.source_port = ports[0];
 		inner.destination_port = ports[1];
 	}
-	struct connection_value *value = find_connection(&inner, &is_a_to_b);
-	if (!value || (value->type != TYPE_NORMAL && value->type != TYPE_NAT_REVERSE))
+	if (!address_equal(&tuple->destination, &inner.source))
 		return CONNECTION_INVALID;
-	if (value->type == TYPE_NORMAL && !address_equal(&tuple->destination, &inner.source))
+	wire_of(&packet->wire, &inner);
+	packet->target = packet->wire;
+	struct found found = find_connection(packet, inner.protocol, &packet->wire);
+	struct connection_value *value = found.value;
+	if (!value || !((value->a_to_b.bits | value->b_to_a.bits) & LEG_APPROVED))
 		return CONNECTION_INVALID;
-	return ((value->a_to_b.bits | value->b_to_a.bits) & LEG_APPROVED) ? CONNECTION_RELATED : CONNECTION_INVALID;
-}
-
-/* This interface's end allows the flow of an entry. 0, or the entry is none with state. */
-INLINE int approve(struct __sk_buff *buffer, const struct tuple *tuple, struct connection_value *value, int is_a_to_b)
-{
-	struct leg *own = is_a_to_b ? &value->a_to_b : &value->b_to_a;
-	struct leg *other = is_a_to_b ? &value->b_to_a : &value->a_to_b;
-	if (value->type != TYPE_NORMAL && value->type != TYPE_NAT_REVERSE)
-		return -1;
-	add_bits(settings.is_leaving ? other : own, LEG_APPROVED | (settings.is_workload ? LEG_WORKLOAD : 0));
-	value->last_seen = time_ns();
-	if (is_opening(tuple)) {
-		own->sequence = tuple->sequence;
-		add_bits(own, LEG_SYN);
+	struct leg *own = found.is_a_to_b ? &value->a_to_b : &value->b_to_a;
+	/* The error goes against the packet that it is about. A stub says nothing of a direction: the one that the error is
+	 * about has the service's address as its source, or it was never changed. */
+	int is_answer = found.by_stub ? !address_equal(&inner.destination, &value->original)
+				      : (own->bits & LEG_OPENER) != 0;
+	if (is_answer && changes_here(&found, is_answer)) {
+		if (found.by_stub) {
+			struct ends turned;
+			behind_nat(&turned, &packet->key, flags_of(value));
+			packet->target.source = turned.destination;
+			packet->target.source_port = turned.destination_port;
+			packet->target.destination = turned.source;
+			packet->target.destination_port = turned.source_port;
+		} else {
+			packet->target.source = value->original_source;
+			packet->target.source_port = NETWORK16(value->original_source_port);
+			packet->target.destination = value->original;
+			packet->target.destination_port = NETWORK16(value->original_port);
+		}
+		packet->flags |= PACKET_NAT | PACKET_INNER;
 	}
-	if (!(buffer->mark & MARK_SEEN)) {
-		own->packets++;
-		own->bytes += buffer->len;
-	}
-	return 0;
-}
-
-/* Makes the entry of a flow that policy allowed, or approves this interface's leg of the one that is there. 0, or not done. */
-INLINE int remember(struct __sk_buff *buffer, const struct tuple *tuple)
-{
-	struct connection_key key;
-	int is_a_to_b = connection_key(&key, tuple);
-	struct connection_value *value = map_lookup(CONNECTIONS, &key);
-	if (value && is_opening(tuple) && is_closed(value)) {
-		map_delete(CONNECTIONS, &key);
-		value = NULL;
-	}
-	if (value)
-		return approve(buffer, tuple, value, is_a_to_b);
-
-	struct connection_value fresh;
-	__builtin_memset(&fresh, 0, sizeof fresh);
-	fresh.last_seen = time_ns();
-	struct leg *own = is_a_to_b ? &fresh.a_to_b : &fresh.b_to_a;
-	struct leg *other = is_a_to_b ? &fresh.b_to_a : &fresh.a_to_b;
-	u32 approval = LEG_APPROVED | (settings.is_workload ? LEG_WORKLOAD : 0);
-	own->bytes = buffer->len;
-	own->packets = 1;
-	own->sequence = tuple->sequence;
-	own->bits = LEG_OPENER | (settings.is_leaving ? 0 : approval);
-	if (tuple->tcp_flags & TCP_SYN)
-		own->bits |= LEG_SYN;
-	if (settings.is_leaving)
-		other->bits = approval;
-	else
-		own->ifindex = buffer->ifindex;
-	if (!is_a_to_b)
-		fresh.flags2 = FLAGS2_SOURCE_IS_B;
-	if (!map_update(CONNECTIONS, &key, &fresh, NO_EXIST))
-		return 0;
-	/* Another processor was first, most likely for the other leg. */
-	value = map_lookup(CONNECTIONS, &key);
-	return value ? approve(buffer, tuple, value, is_a_to_b) : -1;
+	packet->entry_flags = flags_of(value);
+	return CONNECTION_RELATED;
 }
 
 #endif

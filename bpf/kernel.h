@@ -48,6 +48,7 @@ enum map_type {
 	MAP_PERCPU_ARRAY = 6,
 	MAP_LRU_HASH = 9,
 	MAP_LPM = 11,
+	MAP_RING = 27,
 };
 #define NO_PREALLOC 1
 #define NO_EXIST 1
@@ -73,10 +74,59 @@ struct __sk_buff {
 	u32 data_end;
 };
 
+/* A system call that names an address. */
+struct bpf_sock_addr {
+	u32 user_family;
+	be32 user_ip4;
+	be32 user_ip6[4];
+	u32 user_port; /* network order, in the first two bytes */
+	u32 family;
+	u32 type;
+	u32 protocol;
+};
+
 /* Verdicts of a classifier. The first one leaves the decision to those after us; if there is none, the packet passes. */
 enum tc_verdict {
 	TC_NEXT = -1,
 	TC_DROP = 2,
+	TC_REDIRECT = 7,
+};
+
+/* A question to the kernel's routes, and its answer in the same place. */
+struct fib_lookup {
+	u8 family;
+	u8 protocol;
+	be16 source_port;
+	be16 destination_port;
+	u16 length;
+	u32 ifindex;
+	u32 flow;
+	u32 source[4]; /* IPv4: the first */
+	u32 destination[4];
+	u32 vlan;
+	u8 addresses[12];
+};
+ASSERT_SIZE(struct fib_lookup, 64);
+
+/* Answers of the kernel's routes. */
+enum fib_answer {
+	FIB_FOUND = 0,
+	FIB_NOT_FORWARDED = 4,
+	FIB_NO_NEIGHBOUR = 7,
+	FIB_TOO_BIG = 8,
+};
+#define FIB_SKIP_NEIGHBOUR 4
+
+struct next_hop {
+	u32 family;
+	u32 address[4];
+};
+ASSERT_SIZE(struct next_hop, 20);
+
+/* Bits of checksum helpers. */
+enum checksum_flag {
+	CHECKSUM_PSEUDO = 1 << 4,      /* the difference is in the header that the checksum only imagines */
+	CHECKSUM_KEEPS_ZERO = 1 << 5,  /* of UDP: zero means that there is none */
 };
 
 enum {
@@ -85,8 +135,15 @@ enum {
 	ETHERNET_IPV6 = 0x86dd,
 };
 
+/* Families of addresses as sockets have them. */
+enum {
+	SOCKETS_IPV4 = 2,
+	SOCKETS_IPV6 = 10,
+};
+
 enum protocol {
 	PROTOCOL_ICMP = 1,
+	PROTOCOL_IPIP = 4,
 	PROTOCOL_TCP = 6,
 	PROTOCOL_UDP = 17,
 	PROTOCOL_ICMP6 = 58,
@@ -97,7 +154,21 @@ static void *(*const map_lookup)(void *map, const void *key) = (void *)1;
 static long (*const map_update)(void *map, const void *key, const void *value, u64 flags) = (void *)2;
 static long (*const map_delete)(void *map, const void *key) = (void *)3;
 static u64 (*const time_ns)(void) = (void *)5;
+static u32 (*const random32)(void) = (void *)7;
+static long (*const store_bytes)(struct __sk_buff *buffer, u32 offset, const void *from, u32 length, u64 flags) = (void *)9;
+static long (*const replace_l3_checksum)(struct __sk_buff *buffer, u32 offset, u64 from, u64 to, u64 flags) = (void *)10;
+static long (*const replace_l4_checksum)(struct __sk_buff *buffer, u32 offset, u64 from, u64 to, u64 flags) = (void *)11;
 static long (*const tail_call)(void *context, void *programs, u32 index) = (void *)12;
 static long (*const load_bytes)(const void *buffer, u32 offset, void *to, u32 length) = (void *)26;
+static long long (*const checksum_difference)(const void *from, u32 from_size, const void *to, u32 to_size, u32 seed) =
+	(void *)28;
+static long (*const redirect)(u32 ifindex, u64 flags) = (void *)23;
+static long (*const change_tail)(struct __sk_buff *buffer, u32 length, u64 flags) = (void *)38;
+static u64 (*const socket_cookie)(void *context) = (void *)46;
+static long (*const adjust_room)(struct __sk_buff *buffer, int difference, u32 mode, u64 flags) = (void *)50;
+#define ROOM_BEHIND_ETHERNET 1
+static long (*const look_up_fib)(void *context, struct fib_lookup *lookup, int length, u32 flags) = (void *)69;
+
+static int (*const set_answer)(int answer) = (void *)187;
 
 #endif

@@ -3,41 +3,7 @@
 #ifndef PACKET_H
 #define PACKET_H
 
-#include "kernel.h"
-
-#ifndef FAMILY
-#error "FAMILY is 4 or 6"
-#endif
-
-#if FAMILY == 6
-#define WORDS 4
-#define OWN_ETHERNET ETHERNET_IPV6
-#define OTHER_ETHERNET ETHERNET_IPV4
-#define OWN_ICMP PROTOCOL_ICMP6
-#define NAME(name) cali_v6_##name
-#define POLICY_NAME(name) bpfp_v6_##name
-#else
-#define WORDS 1
-#define OWN_ETHERNET ETHERNET_IPV4
-#define OTHER_ETHERNET ETHERNET_IPV6
-#define OWN_ICMP PROTOCOL_ICMP
-#define NAME(name) cali_v4_##name
-#define POLICY_NAME(name) bpfp_v4_##name
-#endif
-#define ADDRESS_BITS (WORDS * 32)
-
-/* As packets have it. */
-struct address {
-	be32 words[WORDS];
-};
-
-INLINE int address_equal(const struct address *left, const struct address *right)
-{
-	int equal = 1;
-	for (int i = 0; i < WORDS; i++)
-		equal &= left->words[i] == right->words[i];
-	return equal;
-}
+#include "address.h"
 
 /* Roles and options of one interface: frozen before the program is verified, so that what they rule out is not even
  * there. `crates/bpf/src/interface.rs` has the same fields. */
@@ -49,6 +15,44 @@ struct settings {
 	u32 checks_source;  /* a workload's packets need a source that is the workload's */
 };
 const volatile struct settings settings = {.link_header = 14};
+
+enum kind {
+	KIND_PLAIN,
+	KIND_TUNNEL,   /* between nodes: what comes in was seen on another interface before, in its envelope */
+	KIND_LOOPBACK,
+	KIND_SERVICES, /* bpfout.cali: the host's own packets to services come in here */
+};
+
+enum reverse_path {
+	REVERSE_PATH_ANY,
+	REVERSE_PATH_LOOSE,
+	REVERSE_PATH_STRICT,
+};
+
+/* What the node is configured to do, and the rest of what an interface is; frozen like the settings.
+ * `crates/bpf/src/interface/options.rs` has the same fields. */
+struct options {
+	u32 kind;               /* enum kind; of the host's interfaces */
+	u32 reverse_path;       /* enum reverse_path: of the host's interfaces; a workload's is always strict */
+	u32 drops_to_host;      /* what a workload sends to its own host is dropped, whatever policy says */
+	u32 keeps_host_sources; /* a workload's address is shown to all nodes */
+	u32 looks_up_sources;   /* workloads have networks that they may also send from */
+	u32 allows_ipip;        /* from workloads */
+	u32 allows_vxlan;
+	u32 vxlan_port;         /* 0: none */
+	u32 vxlan_network;      /* VNI */
+	u32 wireguard_port;     /* 0: none */
+	u32 first_port;         /* of those that replace a source's port which another flow has */
+	u32 ports;              /* how many they are */
+	u32 is_udp_only;        /* anything else passes */
+	u32 tells_drops;        /* as events */
+	u32 redirects;          /* forwards past the host's stack */
+	u32 redirects_to_peer;  /* and into a workload's namespace */
+	u32 interface_address[4]; /* IPv4: the first word; 0: none */
+	u32 tunnel_address[4];    /* the node's own in its tunnel */
+};
+ASSERT_SIZE(struct options, 96);
+const volatile struct options options = {.first_port = 20000, .ports = 10000};
 
 /* What connection tracking says. */
 enum connection {
@@ -84,11 +88,46 @@ struct tuple {
 	be32 acknowledgement;
 };
 
+/* Addresses and ports, one behind the other as headers have them. */
+struct ends {
+	struct address source;
+	struct address destination;
+	be16 source_port;
+	be16 destination_port;
+};
+
+/* The two ends of a connection: its key, in the bytes that Calico uses. */
+struct connection_key {
+	u32 protocol;
+	struct address a; /* the end whose address, as words of this processor, is lower; or else whose port is */
+	struct address b;
+	u16 port_a; /* as the processor has them */
+	u16 port_b;
+};
+
+INLINE void wire_of(struct ends *ends, const struct tuple *tuple)
+{
+	ends->source = tuple->source;
+	ends->destination = tuple->destination;
+	ends->source_port = tuple->source_port;
+	ends->destination_port = tuple->destination_port;
+}
+
+enum packet_flag {
+	PACKET_NAT = 1 << 0,      /* addresses or ports change: `wire` to `target` */
+	PACKET_INNER = 1 << 1,    /* they are those of the packet that an ICMP error is about */
+	PACKET_UNTRACKED = 1 << 2, /* no entry is made */
+	PACKET_EXCLUDED = 1 << 3,  /* to a service that is left to the host */
+	PACKET_ANSWER = 1 << 4,    /* of a flow with NAT, and behind it: to be changed where it leaves */
+	PACKET_KNOWN = 1 << 5,     /* there is an entry of its flow */
+};
+
 struct packet {
-	struct tuple tuple;
-	u32 connection; /* enum connection */
-	u32 segment;    /* of the list that is evaluated */
-	u32 start;      /* and the first rule of it that counts */
+	/* For and from policy; a test reads these. */
+	struct tuple tuple; /* as policy sees it: behind DNAT */
+	u32 connection;     /* enum connection */
+	u32 segment;        /* of the list that is evaluated */
+	u32 start;          /* and the first rule of it that counts */
 	u32 hit_count;
 	u64 list;
 	u64 values[DIMENSIONS];
@@ -96,6 +135,20 @@ struct packet {
 	u64 matches[ROW_WORDS]; /* rules of the segment; on the stack the verifier would follow each word's history */
 	u32 log;
 	u32 verdict; /* enum verdict */
+
+	u64 pending;        /* a list that is evaluated beside */
+	struct ends wire;   /* as the packet has it */
+	struct ends target; /* as it shall have it */
+	u32 network;        /* where the IP header is */
+	u32 transport;      /* and what is behind it */
+	u32 flags;          /* enum packet_flag */
+	u32 entry_flags;    /* of the connection's entry, known or to be made */
+	u32 mark;           /* that it gets where it comes in */
+	u32 error;          /* ICMP type and code of the error that is sent back */
+	be32 error_rest;    /* and the word behind the checksum */
+	struct connection_key key;  /* of the entry with the state */
+	struct connection_key stub; /* of the one that leads to it */
+	struct fib_lookup fib;
 };
 
 MAP(cali_packet, MAP_PERCPU_ARRAY, u32, struct packet, 1, 0);
@@ -122,10 +175,25 @@ INLINE int is_opening(const struct tuple *tuple)
 enum mark {
 	MARK_MASK = 0x1ff00000,
 	MARK_SEEN = 0x01000000,
+	MARK_SKIP_FIB = 0x01100000,
+	MARK_NAT_OUTGOING = 0x01800000,
 	MARK_BYPASS = 0x03000000,
+	MARK_BYPASS_FORWARD = 0x03300000,
+	MARK_MASQUERADE = 0x03600000,
+	MARK_KIND = 0x03f00000, /* the bits that tell the ones above from each other */
 	MARK_FALL_THROUGH = 0x05000000,
 	MARK_LINUX_ESTABLISHED = 0x08000000,
 };
+
+INLINE int is_seen(const struct __sk_buff *buffer)
+{
+	return buffer->mark & MARK_SEEN;
+}
+
+INLINE int has_mark(const struct __sk_buff *buffer, u32 mark)
+{
+	return (buffer->mark & MARK_KIND) == mark;
+}
 
 INLINE void set_mark(struct __sk_buff *buffer, u32 mark)
 {

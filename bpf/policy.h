@@ -7,6 +7,7 @@
 #define POLICY_H
 
 #include "packet.h"
+#include "counters.h"
 
 #define SEGMENT_RULES 1024
 #define MOST_TURNS 128
@@ -96,6 +97,8 @@ enum list {
 	LIST_FORWARD_INGRESS,
 	LIST_FORWARD_EGRESS,
 	LIST_BEFORE_DNAT,
+	LIST_PENDING_INGRESS = 7,
+	LIST_PENDING_EGRESS = 8,
 	LISTS = 9,
 };
 
@@ -276,9 +279,12 @@ FUNCTION int evaluate_turn(struct __sk_buff *buffer)
 	}
 }
 
-/* What a list says; the rules that were hit and the log flag are added to the packet's. */
-INLINE enum verdict evaluate(struct __sk_buff *buffer, struct packet *packet, u64 list)
+/* What a list says (enum verdict); the rules that were hit and the log flag are added to the packet's. */
+FUNCTION int evaluate(struct __sk_buff *buffer, u64 list)
 {
+	struct packet *packet = this_packet();
+	if (!packet)
+		return VERDICT_DENY;
 	packet->list = list;
 	packet->segment = 0;
 	packet->start = 0;
@@ -289,6 +295,23 @@ INLINE enum verdict evaluate(struct __sk_buff *buffer, struct packet *packet, u6
 			return packet->verdict;
 	}
 	return VERDICT_DENY;
+}
+
+/* Counts the rules that were hit, from the first of some on. Those of a pending list are counted under the complement of their
+ * names: it has enforced rules, too. Answers 0. */
+FUNCTION int count_hits(struct __sk_buff *buffer, u32 first, u32 is_pending)
+{
+	USES(buffer);
+	struct packet *packet = this_packet();
+	if (!packet)
+		return 0;
+	for (u32 i = 0; i < MOST_HITS; i++) {
+		if (i >= packet->hit_count)
+			break;
+		if (i >= first)
+			count_rule(is_pending ? ~packet->hits[i] : packet->hits[i]);
+	}
+	return 0;
 }
 
 #endif

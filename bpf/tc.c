@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * Programs at traffic control, of workloads' and the host's interfaces, in and out. `cali_tc_main` is attached; what it does not
- * know goes to `cali_tc_policy`, by tail call. Compiled once for each IP version (FAMILY).
+ * Programs at traffic control, of workloads', the host's and tunnels' interfaces, in and out. `cali_tc_main` is attached; the
+ * others are reached from it by tail call. Compiled once for each IP version (FAMILY).
  *
- * main: read headers → known flow: pass → else policy: lists of this interface → remember the flow, pass; or drop
+ * main: read headers → known flow: pass, or change addresses → else look for a service → policy: lists of this interface →
+ * remember the flow, change addresses, pass; or drop
  *
  * No program has both tail calls and functions: arm64 kernels before 6.0 refuse that.
  */
@@ -11,14 +12,23 @@
 #include "packet.h"
 #include "counters.h"
 #include "parse.h"
-#include "conntrack.h"
-#include "policy.h"
 #include "routes.h"
+#include "paths.h"
+#include "tunnels.h"
+#include "services.h"
+#include "conntrack.h"
+#include "remember.h"
+#include "translate.h"
+#include "errors.h"
+#include "policy.h"
 
 char licence[] SECTION("license") = "GPL";
 
+/* `crates/bpf/src/interface.rs` has the same order. */
 enum program {
 	PROGRAM_POLICY,
+	PROGRAM_TRANSLATE,
+	PROGRAM_ERROR,
 	PROGRAMS,
 };
 
@@ -48,12 +58,95 @@ INLINE int other_ethernet(struct __sk_buff *buffer)
 	return settings.is_workload ? TC_DROP : TC_NEXT;
 }
 
+/* What a packet of a flow is marked with: what happens to its source later, or what other programs need not look at. */
+INLINE u32 mark_of(u32 flags, int is_confirmed)
+{
+	if (flags & ENTRY_MASQUERADE)
+		return MARK_MASQUERADE;
+	if (settings.is_workload && (flags & ENTRY_NAT_OUTGOING))
+		return MARK_NAT_OUTGOING;
+	if (is_confirmed)
+		return MARK_BYPASS;
+	return flags & ENTRY_SKIP_FIB ? MARK_SKIP_FIB : MARK_SEEN;
+}
+
+/* Looks whether a new flow is to a service, and where it then goes. */
+INLINE enum service find_service(struct packet *packet)
+{
+	struct tuple *tuple = &packet->tuple;
+	u8 protocol = tuple->protocol;
+	if (protocol != PROTOCOL_TCP && protocol != PROTOCOL_UDP && protocol != PROTOCOL_SCTP)
+		return SERVICE_NONE;
+	struct question question = {
+		.client = tuple->source,
+		.address = tuple->destination,
+		.port = HOST16(tuple->destination_port),
+		.protocol = protocol,
+		.is_inside = 1,
+		.any_node = settings.is_workload || options.kind == KIND_SERVICES,
+	};
+	if (!settings.is_workload && options.kind != KIND_SERVICES)
+		question.is_inside = (route_flags(&tuple->source) & (ROUTE_HOST | ROUTE_WORKLOAD)) != 0;
+	struct frontend_key key;
+	struct backend backend = {};
+	enum service service = find_backend(&question, &key, &backend);
+	if (service != SERVICE_FOUND)
+		return service;
+	tuple->destination = backend.address;
+	tuple->destination_port = NETWORK16(backend.port);
+	packet->target.destination = tuple->destination;
+	packet->target.destination_port = tuple->destination_port;
+	packet->flags |= PACKET_NAT;
+	return service;
+}
+
+/* Beginnings that come in: services, and addresses that nobody has. Answers a verdict, or 0 to go on. */
+INLINE int arrive(struct __sk_buff *buffer, struct packet *packet)
+{
+	/* Known already: a SYN once more. */
+	if (packet->flags & PACKET_NAT) {
+		packet->tuple.destination = packet->target.destination;
+		packet->tuple.destination_port = packet->target.destination_port;
+	} else {
+		switch (find_service(packet)) {
+		case SERVICE_DROPS:
+			return drop(buffer, REASON_SOURCE);
+		case SERVICE_EMPTY:
+			packet->error = ERROR_PORT_UNREACHABLE;
+			packet->error_rest = 0;
+			count(buffer, REASON_NO_BACKEND);
+			tail_call(buffer, &cali_programs, PROGRAM_ERROR);
+			return TC_DROP;
+		case SERVICE_EXCLUDED:
+			packet->flags |= PACKET_EXCLUDED;
+			break;
+		default:
+			break;
+		}
+	}
+	if (packet->flags & PACKET_EXCLUDED)
+		return 0;
+	u32 route = route_flags(&packet->tuple.destination);
+	if (route & ROUTE_BLACKHOLE_DROP)
+		return drop(buffer, REASON_BLACKHOLE);
+	if (route & ROUTE_BLACKHOLE_REJECT) {
+		packet->error = ERROR_PORT_UNREACHABLE;
+		packet->error_rest = 0;
+		count(buffer, REASON_BLACKHOLE);
+		tail_call(buffer, &cali_programs, PROGRAM_ERROR);
+		return TC_DROP;
+	}
+	return 0;
+}
+
 SECTION("classifier") int cali_tc_main(struct __sk_buff *buffer)
 {
+	if (options.kind == KIND_LOOPBACK && !settings.is_leaving)
+		return TC_NEXT;
 	if (buffer->protocol != NETWORK16(OWN_ETHERNET))
 		return other_ethernet(buffer);
 	count(buffer, REASON_TOTAL);
-	if (settings.is_leaving && (buffer->mark & MARK_BYPASS) == MARK_BYPASS) {
+	if (settings.is_leaving && (has_mark(buffer, MARK_BYPASS) || has_mark(buffer, MARK_BYPASS_FORWARD))) {
 		count(buffer, REASON_BYPASS);
 		return TC_NEXT;
 	}
@@ -65,41 +158,117 @@ SECTION("classifier") int cali_tc_main(struct __sk_buff *buffer)
 	int reason = parse(buffer, tuple, &headers);
 	if (reason)
 		return drop(buffer, reason);
+	if (options.is_udp_only && tuple->protocol != PROTOCOL_UDP)
+		return TC_NEXT;
+	packet->network = settings.link_header;
+	packet->transport = headers.transport;
+	packet->flags = 0;
+	packet->entry_flags = 0;
+	packet->mark = MARK_SEEN;
+	wire_of(&packet->wire, tuple);
+	packet->target = packet->wire;
+	/* Where it goes is up to netfilter: no farther than to the host. */
 	if (is_discovery(tuple))
+		return pass(buffer, MARK_SKIP_FIB);
+	switch (envelope(buffer, tuple, headers.transport)) {
+	case ENVELOPE_PASSES:
 		return pass(buffer, MARK_SEEN);
-	if (settings.checks_source && !is_source_of(&tuple->source, buffer->ifindex))
-		return drop(buffer, REASON_SOURCE);
+	case ENVELOPE_WRONG:
+		return drop(buffer, REASON_ENVELOPE);
+	case ENVELOPE_NONE:
+		break;
+	}
 
-	enum connection connection =
-		is_icmp_error(tuple) ? track_related(buffer, tuple, headers.transport + 8) : track(buffer, tuple);
+	struct leg *leg = NULL;
+	enum connection connection = is_icmp_error(tuple)
+					     ? track_related(buffer, packet, tuple, headers.transport + 8)
+					     : track(buffer, packet, tuple, &leg);
 	packet->connection = connection;
+	/* The path of a flow that is known was checked when it began. */
+	if (!settings.is_leaving && (leg || (connection != CONNECTION_KNOWN && connection != CONNECTION_CONFIRMED))) {
+		enum path path = check_path(buffer, packet, tuple);
+		if (path == PATH_WRONG)
+			return drop(buffer, REASON_SOURCE);
+		if (path == PATH_LENT)
+			packet->flags |= PACKET_UNTRACKED;
+		if (leg)
+			leg->ifindex = path == PATH_RIGHT ? buffer->ifindex : 0;
+	}
 	switch (connection) {
 	case CONNECTION_CONFIRMED:
-		return pass(buffer, MARK_BYPASS);
 	case CONNECTION_KNOWN:
-	case CONNECTION_RELATED:
-		return pass(buffer, MARK_SEEN);
+	case CONNECTION_RELATED: {
+		/* An answer that changes where it leaves must be seen there. */
+		int is_final = connection == CONNECTION_CONFIRMED && !(packet->flags & PACKET_ANSWER);
+		packet->mark = mark_of(packet->entry_flags, is_final);
+		if (!(packet->flags & PACKET_NAT))
+			return pass(buffer, packet->mark);
+		tail_call(buffer, &cali_programs, PROGRAM_TRANSLATE);
+		return drop(buffer, REASON_CHECKSUM);
+	}
 	case CONNECTION_INVALID:
+		/* Netfilter may know what a host's packet is about. */
+		if (!settings.is_leaving && !settings.is_workload)
+			return pass(buffer, MARK_FALL_THROUGH);
 		return drop(buffer, REASON_DENIED);
 	case CONNECTION_MIDDLE:
-		/* Netfilter may know it: a connection from before this program. */
+		/* The same: a connection from before this program. */
 		if (!settings.is_leaving)
 			return pass(buffer, MARK_FALL_THROUGH);
 		if (settings.is_workload)
 			return drop(buffer, REASON_DENIED);
+		packet->flags |= PACKET_UNTRACKED;
 		break;
 	case CONNECTION_NEW:
 		break;
+	}
+	if (!settings.is_leaving) {
+		int verdict = arrive(buffer, packet);
+		if (verdict)
+			return verdict;
 	}
 	tail_call(buffer, &cali_programs, PROGRAM_POLICY);
 	/* Without policy nothing new passes. */
 	return drop(buffer, REASON_DENIED);
 }
 
-/* What policy says where a list is missing: a workload's is closed, the host's open. */
-INLINE enum verdict evaluate_or(struct __sk_buff *buffer, struct packet *packet, u64 list, enum verdict missing)
+SECTION("classifier") int cali_tc_translate(struct __sk_buff *buffer)
 {
-	return list ? evaluate(buffer, packet, list) : missing;
+	struct packet *packet = this_packet();
+	if (!packet)
+		return TC_DROP;
+	if (packet->flags & PACKET_INNER ? translate_error(buffer) : translate(buffer))
+		return drop(buffer, REASON_CHECKSUM);
+	return pass(buffer, packet->mark);
+}
+
+SECTION("classifier") int cali_tc_error(struct __sk_buff *buffer)
+{
+	struct packet *packet = this_packet();
+	if (!packet)
+		return TC_DROP;
+	int verdict = send_error(buffer, packet);
+	return verdict == TC_REDIRECT ? verdict : TC_DROP;
+}
+
+/* What policy says where a list is missing: a workload's is closed, the host's open. */
+INLINE enum verdict evaluate_or(struct __sk_buff *buffer, u64 list, enum verdict missing)
+{
+	return list ? (enum verdict)evaluate(buffer, list) : missing;
+}
+
+/* The list that decides before a service's address is replaced. */
+INLINE enum verdict evaluate_before(struct __sk_buff *buffer, struct packet *packet, u64 list)
+{
+	if (!list)
+		return VERDICT_NONE;
+	struct tuple *tuple = &packet->tuple;
+	tuple->destination = packet->wire.destination;
+	tuple->destination_port = packet->wire.destination_port;
+	enum verdict verdict = evaluate(buffer, list);
+	tuple->destination = packet->target.destination;
+	tuple->destination_port = packet->target.destination_port;
+	return verdict;
 }
 
 INLINE enum verdict judge(struct __sk_buff *buffer, struct packet *packet, int is_host)
@@ -108,18 +277,77 @@ INLINE enum verdict judge(struct __sk_buff *buffer, struct packet *packet, int i
 	struct lists *lists = map_lookup(&bpfp_lists, &key);
 	if (!lists)
 		return settings.is_workload ? VERDICT_DENY : VERDICT_ALLOW;
-	if (settings.is_workload)
-		return evaluate_or(buffer, packet, lists->ids[settings.is_leaving ? LIST_INGRESS : LIST_EGRESS], VERDICT_DENY);
-
-	if (!settings.is_leaving) {
-		enum verdict before = evaluate_or(buffer, packet, lists->ids[LIST_BEFORE_DNAT], VERDICT_NONE);
+	int is_ingress = settings.is_workload == settings.is_leaving;
+	if (settings.is_workload) {
+		u64 list = lists->ids[is_ingress ? LIST_INGRESS : LIST_EGRESS];
+		packet->pending = lists->ids[is_ingress ? LIST_PENDING_INGRESS : LIST_PENDING_EGRESS];
+		return evaluate_or(buffer, list, VERDICT_DENY);
+	}
+	if (is_ingress) {
+		enum verdict before = evaluate_before(buffer, packet, lists->ids[LIST_BEFORE_DNAT]);
 		if (before != VERDICT_NONE)
 			return before;
 	}
-	u32 own = settings.is_leaving ? LIST_EGRESS : LIST_INGRESS;
-	u32 forward = settings.is_leaving ? LIST_FORWARD_EGRESS : LIST_FORWARD_INGRESS;
-	enum verdict verdict = evaluate_or(buffer, packet, is_host ? lists->ids[own] : lists->ids[forward], VERDICT_ALLOW);
+	if (is_host)
+		packet->pending = lists->ids[is_ingress ? LIST_PENDING_INGRESS : LIST_PENDING_EGRESS];
+	u32 own = is_ingress ? LIST_INGRESS : LIST_EGRESS;
+	u32 forward = is_ingress ? LIST_FORWARD_INGRESS : LIST_FORWARD_EGRESS;
+	enum verdict verdict = evaluate_or(buffer, is_host ? lists->ids[own] : lists->ids[forward], VERDICT_ALLOW);
 	return verdict == VERDICT_NONE ? VERDICT_ALLOW : verdict;
+}
+
+/* Beside what is enforced: nothing that it says counts but the rules that it would hit. */
+INLINE void evaluate_pending(struct __sk_buff *buffer, struct packet *packet)
+{
+	u32 first = packet->hit_count;
+	u32 log = packet->log;
+	evaluate(buffer, packet->pending);
+	count_hits(buffer, first, 1);
+	packet->hit_count = first;
+	packet->log = log;
+}
+
+/* Whether the host itself sends a packet that leaves: nobody saw it come in, or only as one to a service. */
+INLINE int is_from_host(struct __sk_buff *buffer, const struct packet *packet)
+{
+	return (!is_seen(buffer) || (packet->entry_flags & ENTRY_VIA_SERVICES)) && is_this_host(&packet->tuple.source);
+}
+
+/* What else is known of a new flow: whether its source is hidden outside, and who looks for its way. */
+INLINE void find_way(struct packet *packet, u32 destination)
+{
+	if (settings.is_workload) {
+		u32 source = route_flags(&packet->tuple.source);
+		int is_shown = destination & ROUTE_IN_POOL ||
+			       (destination & ROUTE_HOST && (options.keeps_host_sources || destination & ROUTE_LOCAL));
+		if (source & ROUTE_NAT_OUTGOING && !is_shown)
+			packet->entry_flags |= ENTRY_NAT_OUTGOING;
+		/* Addresses that another plugin gave. */
+		if (source && !(source & ROUTE_IN_POOL) && !(destination & (ROUTE_WORKLOAD | ROUTE_HOST)))
+			packet->entry_flags |= ENTRY_SKIP_FIB;
+		if (packet->flags & PACKET_NAT && address_equal(&packet->tuple.source, &packet->tuple.destination))
+			packet->entry_flags |= ENTRY_MASQUERADE;
+		return;
+	}
+	if (options.kind == KIND_SERVICES) {
+		packet->entry_flags |= ENTRY_VIA_SERVICES;
+		/* Into a tunnel the host sends by its address there. */
+		if (packet->flags & PACKET_NAT && options.tunnel_address[0] && destination & ROUTE_TUNNELED &&
+		    (destination & (ROUTE_WORKLOAD | ROUTE_LOCAL)) == ROUTE_WORKLOAD) {
+			for (int i = 0; i < WORDS; i++)
+				packet->target.source.words[i] = options.tunnel_address[i];
+		}
+		return;
+	}
+	if (packet->flags & PACKET_NAT) {
+		/* A backend elsewhere must answer to this node, which alone can change the answer back. */
+		if (!(destination & ROUTE_LOCAL))
+			packet->entry_flags |= ENTRY_MASQUERADE;
+		else if (destination & ROUTE_WORKLOAD)
+			packet->entry_flags |= ENTRY_EXTERNAL_LOCAL;
+	} else if (!(destination & ROUTE_LOCAL)) {
+		packet->entry_flags |= ENTRY_SKIP_FIB;
+	}
 }
 
 SECTION("classifier") int cali_tc_policy(struct __sk_buff *buffer)
@@ -130,28 +358,51 @@ SECTION("classifier") int cali_tc_policy(struct __sk_buff *buffer)
 	struct tuple *tuple = &packet->tuple;
 	packet->hit_count = 0;
 	packet->log = 0;
+	packet->pending = 0;
 
-	int is_host = 0;
-	if (!settings.is_workload) {
-		is_host = is_this_host(settings.is_leaving ? &tuple->source : &tuple->destination);
+	u32 destination = 0;
+	int is_host;
+	if (settings.is_leaving) {
+		is_host = is_from_host(buffer, packet);
+		/* The host reaches its workloads; so does a workload itself by way of a service, as the host. */
+		if (settings.is_workload && (is_host || has_mark(buffer, MARK_MASQUERADE))) {
+			if (!is_seen(buffer))
+				packet->entry_flags |= ENTRY_SKIP_FIB;
+			goto allow;
+		}
+	} else {
+		destination = packet->flags & PACKET_EXCLUDED ? 0 : route_flags(&tuple->destination);
+		is_host = has_flags(destination, ROUTE_LOCAL | ROUTE_HOST);
+	}
+	if (!settings.is_workload && is_host) {
 		const struct address *other_side = settings.is_leaving ? &tuple->destination : &tuple->source;
-		if (is_host && is_failsafe(tuple->protocol, tuple->destination_port, settings.is_leaving, other_side)) {
+		if (is_failsafe(tuple->protocol, tuple->destination_port, settings.is_leaving, other_side)) {
 			count(buffer, REASON_FAILSAFE);
 			goto allow;
 		}
 	}
 	enum verdict verdict = judge(buffer, packet, is_host);
-	for (u32 i = 0; i < MOST_HITS; i++) {
-		if (i >= packet->hit_count)
-			break;
-		count_rule(packet->hits[i]);
-	}
+	count_hits(buffer, 0, 0);
+	if (packet->pending)
+		evaluate_pending(buffer, packet);
 	if (verdict != VERDICT_ALLOW)
+		return drop(buffer, REASON_DENIED);
+	if (settings.is_workload && !settings.is_leaving && options.drops_to_host && is_host)
 		return drop(buffer, REASON_DENIED);
 	count(buffer, REASON_ALLOWED);
 allow:
-	/* A packet in the middle of what is not known is let out of the host, if policy wants, and not taken for a beginning. */
-	if (packet->connection == CONNECTION_NEW && remember(buffer, tuple) && !is_host)
+	if (!settings.is_leaving && packet->connection == CONNECTION_NEW) {
+		if (!(packet->flags & PACKET_KNOWN))
+			find_way(packet, destination);
+		if (packet->flags & PACKET_EXCLUDED)
+			packet->entry_flags |= ENTRY_SKIP_FIB;
+		packet->mark = mark_of(packet->entry_flags, 0);
+	}
+	/* The host is never cut off because there is no more room for flows. One with NAT cannot do without its entry. */
+	if ((packet->flags & (PACKET_UNTRACKED | PACKET_NAT)) != PACKET_UNTRACKED && remember(buffer) &&
+	    (!is_host || packet->flags & PACKET_NAT))
 		return drop(buffer, REASON_NOT_TRACKED);
-	return pass(buffer, MARK_SEEN);
+	if (packet->flags & PACKET_NAT && translate(buffer))
+		return drop(buffer, REASON_CHECKSUM);
+	return pass(buffer, packet->mark);
 }

@@ -1,17 +1,21 @@
 //! The programs of interfaces: their object files, the constants that make one program fit one kind of interface, and the
 //! array that leads from one to the next.
 
+mod options;
+
 use crate::error::Result;
 use crate::map::Map;
 use crate::object::{Loaded, Object};
 use crate::table::{Layout, ProgramArray};
 use std::collections::BTreeMap;
 
+pub use options::{Kind, Options, ReversePath};
+
 /// The program that is attached.
 pub const ENTRY: &str = "cali_tc_main";
 
 /// Programs that others call by number, in order; `enum program` of `bpf/tc.c`.
-const CALLED: [&str; 1] = ["cali_tc_policy"];
+const CALLED: [&str; 3] = ["cali_tc_policy", "cali_tc_translate", "cali_tc_error"];
 
 /// The object file for an IP version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,12 +93,26 @@ impl Layout for Interface {
 }
 
 impl Interface {
+    /// Loads an object for this kind of interface, with everything else as it is without configuration.
+    ///
+    /// # Errors
+    /// When the kernel refuses something. Then nothing stays.
+    pub fn load(&self, object: Object, shared: &BTreeMap<&str, &Map>) -> Result<Loaded> {
+        self.load_with(object, &Options::default(), shared)
+    }
+
     /// Loads an object for this kind of interface; its programs find each other.
     ///
     /// # Errors
     /// When the kernel refuses something. Then nothing stays.
-    pub fn load(&self, mut object: Object, shared: &BTreeMap<&str, &Map>) -> Result<Loaded> {
+    pub fn load_with(
+        &self,
+        mut object: Object,
+        options: &Options,
+        shared: &BTreeMap<&str, &Map>,
+    ) -> Result<Loaded> {
         object.set_constant("settings", &self.bytes())?;
+        object.set_constant("options", &options.bytes())?;
         // An array of one's own: those of another kind of interface have other programs.
         let loaded = object.load(shared)?;
         let programs = ProgramArray::new(loaded.map("cali_programs")?)?;

@@ -7,7 +7,7 @@
 //! - [`Program`]: loading with the verifier's last lines on refusal, test runs with packets, what the verifier counted.
 //! - [`Link`]: attachments that end with the value, unless they are pinned; [`clsact`]: those of kernels without tcx.
 //! - [`layout`]: keys and values of the maps that Calico's programs and tools read and write, byte by byte.
-//! - [`interface`]: the programs of interfaces, and the constants that make them fit.
+//! - [`interface`]: the programs of interfaces, and the constants that make them fit; [`connect`]: those of sockets.
 //! - [`probe`]: what this kernel can do, found by doing it.
 //!
 //! Objects are read and relocated by `aya-obj`: ELF, BTF and its repairs for older kernels are its 5,000 lines; it has no
@@ -18,6 +18,7 @@
 //! It refuses to decide what should be in the kernel, and to trust a kernel's version.
 
 pub mod clsact;
+pub mod connect;
 mod error;
 pub mod interface;
 pub mod layout;

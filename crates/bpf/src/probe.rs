@@ -38,6 +38,8 @@ pub struct Features {
     pub types: bool,
     /// Attachments to a device beside other programs, that end with their owner.
     pub tcx: bool,
+    /// Programs at `connect` choose the error.
+    pub answers: bool,
 }
 
 /// Kernels before 5.11 count maps as locked memory: without more room there, they refuse all but small ones.
@@ -65,7 +67,18 @@ pub fn features(device: u32) -> Features {
         batches: has_batches(),
         types: load_types(&number_type()).is_ok(),
         tcx: program(ProgramKind::Classifier, -1).and_then(|program| Link::ingress(&program, device)).is_ok(),
+        answers: has_answers(),
     }
+}
+
+/// `r1 = -111; call bpf_set_retval; r0 = 0; exit`.
+fn has_answers() -> bool {
+    let mut instructions = vec![0xb7, 1, 0, 0];
+    instructions.extend((-111_i32).to_le_bytes());
+    instructions.extend([0x85, 0, 0, 0, 187, 0, 0, 0]);
+    instructions.extend(returning(0));
+    let kind = ProgramKind::Address(10);
+    Program::load(&Source { name: "probe", kind, instructions: &instructions, licence: c"GPL" }).is_ok()
 }
 
 /// Type information with nothing in it but the type `int`: a header of 24 bytes, a type of 16, names.

@@ -2,7 +2,7 @@
 
 use crate::objects::small;
 use anyhow::{Context, Result, ensure};
-use bpf::interface::{ENTRY, Interface, Version};
+use bpf::interface::{ENTRY, Interface, Options, Version};
 use bpf::layout::network::{CounterKey, Counters};
 use bpf::{Layout as _, Loaded, Map, PerCpu, Program, TestRun};
 use std::collections::BTreeMap;
@@ -34,8 +34,40 @@ pub(crate) struct Bench {
     second: Loaded,
 }
 
+/// The programs of another interface, over the maps of a bench.
+pub(crate) struct Side {
+    first: Loaded,
+    second: Loaded,
+}
+
 /// What became of a packet: verdict and mark.
 pub(crate) type Fate = (i32, u32);
+
+fn run(program: &Program, frame: &[u8], mark: u32, device: u32) -> Result<(Fate, Vec<u8>)> {
+    let mut context = vec![0; 192];
+    context[8..12].copy_from_slice(&mark.to_ne_bytes());
+    context[40..44].copy_from_slice(&device.to_ne_bytes());
+    let outcome = program.test_run(&TestRun { packet: frame, context: &context, repeat: 1 })?;
+    Ok(((outcome.verdict, u32::read(&outcome.context[8..12])), outcome.packet))
+}
+
+impl Side {
+    pub(crate) fn send(&self, direction: Direction, frame: &[u8], mark: u32) -> Result<(Fate, Vec<u8>)> {
+        self.send_on(direction, frame, mark, 0)
+    }
+
+    /// By a device of this thread's namespace.
+    pub(crate) fn send_on(
+        &self,
+        direction: Direction,
+        frame: &[u8],
+        mark: u32,
+        device: u32,
+    ) -> Result<(Fate, Vec<u8>)> {
+        let loaded = if direction == Direction::In { &self.first } else { &self.second };
+        run(loaded.program(ENTRY)?, frame, mark, device)
+    }
+}
 
 impl Bench {
     pub(crate) fn new(version: Version, is_workload: bool) -> Result<Self> {
@@ -67,6 +99,20 @@ impl Bench {
             bench.list_of_one(list, action)?;
         }
         Ok(bench)
+    }
+
+    /// Programs of another interface, over the same maps.
+    pub(crate) fn beside(&self, interface: &Interface, options: &Options) -> Result<Side> {
+        let object = small(self.version.object()?, self.version)?;
+        let own = ["cali_programs", "rodata", ".rodata"];
+        let shared = self.first.maps.iter().filter(|(name, _)| !own.contains(&name.as_str()));
+        let shared: BTreeMap<_, _> = shared.map(|(name, map)| (name.as_str(), map)).collect();
+        let load = |is_leaving| {
+            let interface =
+                Interface { is_leaving, checks_source: interface.checks_source && !is_leaving, ..*interface };
+            interface.load_with(object.clone(), options, &shared)
+        };
+        Ok(Side { first: load(false)?, second: load(true)? })
     }
 
     pub(crate) fn map(&self, name: &str) -> Result<&Map> {
@@ -120,12 +166,9 @@ impl Bench {
     }
 
     pub(crate) fn send_marked(&self, direction: Direction, frame: &[u8], mark: u32) -> Result<Fate> {
-        let mut context = vec![0; 192];
-        context[8..12].copy_from_slice(&mark.to_ne_bytes());
-        let outcome =
-            self.entry(direction)?.test_run(&TestRun { packet: frame, context: &context, repeat: 1 })?;
-        ensure!(outcome.packet == frame, "the packet was changed");
-        Ok((outcome.verdict, u32::read(&outcome.context[8..12])))
+        let (fate, packet) = run(self.entry(direction)?, frame, mark, 0)?;
+        ensure!(packet == frame, "the packet was changed");
+        Ok(fate)
     }
 
     /// How often a reason was counted, over all processors.

@@ -213,10 +213,10 @@ fn write_all(bench: &Bench, version: Version, tables: &Tables) -> Result<()> {
     write(bench, "bpfp_rule", &tables.rules)
 }
 
-/// The program's notes about a packet, with the size of `struct packet` (`bpf/packet.h`).
-struct Notes<const SIZE: usize>;
+/// The program's notes about a packet, with the sizes of `struct packet` and `struct tuple` (`bpf/packet.h`).
+struct Notes<const SIZE: usize, const TUPLE: usize>;
 
-impl<const SIZE: usize> Notes<SIZE> {
+impl<const SIZE: usize, const TUPLE: usize> Notes<SIZE, TUPLE> {
     const UNTOUCHED: u8 = 0xee;
 
     /// What it found, by whichever processor it ran on.
@@ -226,17 +226,16 @@ impl<const SIZE: usize> Notes<SIZE> {
         let (fate, _) = bench.send(Direction::In, packet)?;
         let notes = map.get(&0)?;
         let notes = notes.iter().find(|notes| notes[0] != Self::UNTOUCHED).context("no processor wrote")?;
-        let tuple = SIZE - 464;
         let word = |place: usize| u32::read(&notes[place..place + 4]);
-        let hits = (0..word(tuple + 12) as usize)
-            .map(|hit| u64::read(&notes[tuple + 72 + hit * 8..tuple + 80 + hit * 8]))
+        let hits = (0..word(TUPLE + 12) as usize)
+            .map(|hit| u64::read(&notes[TUPLE + 72 + hit * 8..TUPLE + 80 + hit * 8]))
             .collect();
-        let verdict = match word(SIZE - 4) {
+        let verdict = match word(TUPLE + 460) {
             0 => Verdict::None,
             1 => Verdict::Allow,
             _ => Verdict::Deny,
         };
-        Ok((fate, Outcome { verdict, hits, log: word(SIZE - 8) != 0 }))
+        Ok((fate, Outcome { verdict, hits, log: word(TUPLE + 456) != 0 }))
     }
 }
 
@@ -253,8 +252,8 @@ fn compare(bench: &Bench, version: Version, seed: u64) -> Result<[usize; 3]> {
         let expected = evaluate(&tables, list, &packet);
         let frame = frame(&packet);
         let (fate, found) = match version {
-            Version::V4 => Notes::<488>::outcome(bench, &frame)?,
-            Version::V6 => Notes::<512>::outcome(bench, &frame)?,
+            Version::V4 => Notes::<648, 24>::outcome(bench, &frame)?,
+            Version::V6 => Notes::<768, 48>::outcome(bench, &frame)?,
         };
         ensure!(found == expected, "seed {seed}: {packet:?}\nkernel {found:?}\noracle {expected:?}");
         ensure!((fate == NEXT) == (expected.verdict == Verdict::Allow), "seed {seed}: {packet:?}: {fate}");

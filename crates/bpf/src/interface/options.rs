@@ -1,0 +1,164 @@
+//! What the node is configured to do, and the rest of what an interface is: `struct options` of `bpf/packet.h`.
+//!
+//! Apart from [`Interface`](super::Interface), so that what most tests do not care about has a default.
+
+use crate::table::Layout;
+use std::net::IpAddr;
+
+/// What an interface of the host is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Kind {
+    /// A network card, a bond; also what a workload has.
+    #[default]
+    Plain = 0,
+    /// A tunnel between nodes.
+    Tunnel = 1,
+    /// `lo`.
+    Loopback = 2,
+    /// `bpfout.cali`: the host's own packets to services come in here.
+    Services = 3,
+}
+
+/// How the source of packets that come in by an interface of the host is checked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u32)]
+pub enum ReversePath {
+    /// Not at all.
+    #[default]
+    Any = 0,
+    /// There is a way back.
+    Loose = 1,
+    /// The way back is by the same interface.
+    Strict = 2,
+}
+
+/// Constants of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// What the interface is for; [`Kind::Plain`] for those of workloads.
+    pub kind: Kind,
+    /// The check of sources on the host's interfaces. That of workloads' is always strict.
+    pub reverse_path: ReversePath,
+    /// What a workload sends to its own host is dropped, whatever policy says.
+    pub drops_to_host: bool,
+    /// A workload's address is not hidden from other nodes.
+    pub keeps_host_sources: bool,
+    /// `cali_v4_sprefix` has networks that workloads may send from.
+    pub looks_up_sources: bool,
+    /// Workloads may send IP in IP.
+    pub allows_ipip: bool,
+    /// Workloads may send VXLAN.
+    pub allows_vxlan: bool,
+    /// The port of VXLAN between nodes; 0 for none.
+    pub vxlan_port: u16,
+    /// Its network (VNI).
+    pub vxlan_network: u32,
+    /// The port of WireGuard between nodes; 0 for none.
+    pub wireguard_port: u16,
+    /// Ports that replace a source's which another flow has: the first one, and how many.
+    pub spare_ports: (u16, u16),
+    /// Only UDP is looked at; anything else passes.
+    pub is_udp_only: bool,
+    /// Packets that are dropped are told as events.
+    pub tells_drops: bool,
+    /// Packets are forwarded past the host's stack.
+    pub redirects: bool,
+    /// And into a workload's namespace.
+    pub redirects_to_peer: bool,
+    /// The interface's own address.
+    pub interface_address: Option<IpAddr>,
+    /// The node's own address in its tunnel.
+    pub tunnel_address: Option<IpAddr>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            kind: Kind::Plain,
+            reverse_path: ReversePath::Any,
+            drops_to_host: false,
+            keeps_host_sources: false,
+            looks_up_sources: false,
+            allows_ipip: false,
+            allows_vxlan: false,
+            vxlan_port: 0,
+            vxlan_network: 0,
+            wireguard_port: 0,
+            spare_ports: (20_000, 10_000),
+            is_udp_only: false,
+            tells_drops: false,
+            redirects: false,
+            redirects_to_peer: false,
+            interface_address: None,
+            tunnel_address: None,
+        }
+    }
+}
+
+fn address(address: Option<IpAddr>) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    match address {
+        Some(IpAddr::V4(four)) => bytes[..4].copy_from_slice(&four.octets()),
+        Some(IpAddr::V6(six)) => bytes = six.octets(),
+        None => {}
+    }
+    bytes
+}
+
+impl Options {
+    pub(super) const SIZE: usize = 96;
+
+    /// The bytes of the C structure.
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        let numbers = [
+            self.kind as u32,
+            self.reverse_path as u32,
+            self.drops_to_host.into(),
+            self.keeps_host_sources.into(),
+            self.looks_up_sources.into(),
+            self.allows_ipip.into(),
+            self.allows_vxlan.into(),
+            self.vxlan_port.into(),
+            self.vxlan_network,
+            self.wireguard_port.into(),
+            self.spare_ports.0.into(),
+            self.spare_ports.1.into(),
+            self.is_udp_only.into(),
+            self.tells_drops.into(),
+            self.redirects.into(),
+            self.redirects_to_peer.into(),
+        ];
+        let mut bytes: Vec<u8> = numbers.iter().flat_map(Layout::bytes).collect();
+        bytes.extend(address(self.interface_address));
+        bytes.extend(address(self.tunnel_address));
+        debug_assert_eq!(bytes.len(), Self::SIZE);
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn constants_have_the_places_of_the_c_structure() {
+        let options = Options {
+            kind: Kind::Services,
+            reverse_path: ReversePath::Strict,
+            vxlan_port: 4789,
+            vxlan_network: 4096,
+            redirects_to_peer: true,
+            interface_address: Some([10, 0, 0, 1].into()),
+            tunnel_address: Some([0xfd; 16].into()),
+            ..Options::default()
+        };
+        let bytes = options.bytes();
+        assert_eq!(bytes.len(), Options::SIZE);
+        let number = |place: usize| u32::read(&bytes[place * 4..place * 4 + 4]);
+        assert_eq!([number(0), number(1), number(2)], [3, 2, 0]);
+        assert_eq!([number(7), number(8), number(9)], [4789, 4096, 0]);
+        assert_eq!([number(10), number(11), number(14), number(15)], [20_000, 10_000, 0, 1]);
+        assert_eq!(bytes[64..], [&[10, 0, 0, 1][..], &[0; 12], &[0xfd; 16]].concat());
+    }
+}
