@@ -30,10 +30,14 @@ pub(crate) fn index(namespace: &Namespace, device: &str) -> Result<u32> {
 }
 
 /// A file system at a folder of its own, unmounted with the value.
-struct Mounted(tempfile::TempDir);
+pub(crate) struct Mounted(tempfile::TempDir);
 
 impl Mounted {
-    fn new(kind: &str) -> Result<Self> {
+    pub(crate) fn path(&self) -> &std::path::Path {
+        self.0.path()
+    }
+
+    pub(crate) fn new(kind: &str) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         mount("test", folder.path(), kind, MountFlags::empty(), None)
             .with_context(|| format!("mounting {kind}"))?;
@@ -47,16 +51,16 @@ impl Drop for Mounted {
     }
 }
 
-/// A control group without processes, removed with the value.
-struct Group {
-    path: PathBuf,
+/// A control group of its own, removed with the value.
+pub(crate) struct Group {
+    pub(crate) path: PathBuf,
     _mounted: Mounted,
 }
 
 impl Group {
-    fn new() -> Result<Self> {
+    pub(crate) fn new(test: &str) -> Result<Self> {
         let mounted = Mounted::new("cgroup2")?;
-        let path = mounted.0.path().join(format!("tortie-bpf-{}", std::process::id()));
+        let path = mounted.0.path().join(format!("tortie-bpf-{test}-{}", std::process::id()));
         std::fs::create_dir(&path)?;
         Ok(Self { path, _mounted: mounted })
     }
@@ -142,7 +146,7 @@ fn filters_are_replaced_in_place_and_removed_without_touching_others() -> Result
 
 #[test]
 fn programs_are_attached_to_the_calls_of_a_control_group() -> Result<()> {
-    let group = Group::new()?;
+    let group = Group::new("calls")?;
     let folder = std::fs::File::open(&group.path)?;
     let hooks = [
         CgroupHook::Connect4,

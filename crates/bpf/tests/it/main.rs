@@ -2,6 +2,7 @@
 
 mod attachments;
 mod bench;
+mod connect;
 mod guest;
 mod maps;
 mod objects;

@@ -2,7 +2,8 @@
 //! small for its verifier.
 
 use anyhow::{Context, Result};
-use bpf::interface::{Interface, Version};
+use bpf::connect::Connect;
+use bpf::interface::{Interface, Kind, Options, ReversePath, Version};
 use bpf::{Object, Table};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,16 +12,25 @@ use std::process::Command;
 /// A quarter of what the verifier takes.
 const BUDGET: u32 = 250_000;
 
+const CONNECT: Connect = Connect { excludes_udp: false, udp_seconds: 60, can_answer: false };
+
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf")
 }
 
 /// With maps of a size that a test needs.
-pub(crate) fn small(mut object: Object, version: Version) -> Result<Object> {
+pub(crate) fn small(object: Object, version: Version) -> Result<Object> {
     let connections = if version == Version::V4 { "cali_v4_ct4" } else { "cali_v6_ct4" };
+    let mut object = sized(object)?;
+    object.set_entries(connections, 1000)?;
+    Ok(object)
+}
+
+/// The same for any object.
+pub(crate) fn sized(mut object: Object) -> Result<Object> {
     for definition in object.definitions()? {
-        if definition.entries > 1000 {
-            object.set_entries(&definition.name, if definition.name == connections { 1000 } else { 4000 })?;
+        if definition.entries > 4000 {
+            object.set_entries(&definition.name, 4000)?;
         }
     }
     Ok(object)
@@ -42,14 +52,37 @@ fn combinations() -> impl Iterator<Item = Interface> {
         .filter(|one| !(one.is_leaving && one.checks_source))
 }
 
+/// Each without anything, and with everything that fits.
+fn with_options(interface: Interface) -> Vec<(Interface, Options)> {
+    let all = Options {
+        reverse_path: ReversePath::Strict,
+        drops_to_host: true,
+        keeps_host_sources: true,
+        looks_up_sources: true,
+        vxlan_port: 4789,
+        vxlan_network: 4096,
+        wireguard_port: 51820,
+        interface_address: Some([0xa0; 16].into()),
+        tunnel_address: Some([0xa1; 16].into()),
+        ..Options::default()
+    };
+    let kinds = if interface.is_workload {
+        vec![Kind::Plain]
+    } else {
+        vec![Kind::Plain, Kind::Tunnel, Kind::Services]
+    };
+    let with = kinds.into_iter().map(|kind| (interface, Options { kind, ..all }));
+    with.chain([(interface, Options::default())]).collect()
+}
+
 /// Loads an object for every `step`th combination, within the budget; the most that the verifier processed of each program.
 pub(crate) fn load(version: Version, step: usize) -> Result<BTreeMap<String, u32>> {
     let mut most = BTreeMap::new();
     let object = small(version.object()?, version)?;
-    for interface in combinations().step_by(step) {
+    for (interface, options) in combinations().flat_map(with_options).step_by(step) {
         let loaded = interface
-            .load(object.clone(), &BTreeMap::new())
-            .with_context(|| format!("{version:?} {interface:?}"))?;
+            .load_with(object.clone(), &options, &BTreeMap::new())
+            .with_context(|| format!("{version:?} {interface:?} {options:?}"))?;
         for (name, program) in &loaded.programs {
             let most: &mut u32 = most.entry(name.clone()).or_default();
             *most = (*most).max(program.processed());
@@ -71,8 +104,23 @@ fn every_combination_of_constants_loads_within_the_budget() -> Result<()> {
 }
 
 #[test]
+fn programs_of_sockets_load_within_the_budget() -> Result<()> {
+    for version in [Version::V4, Version::V6] {
+        for excludes_udp in [false, true] {
+            let connect = Connect { excludes_udp, ..CONNECT };
+            let loaded = connect.load(sized(Connect::object(version)?)?, &BTreeMap::new())?;
+            for (name, program) in &loaded.programs {
+                assert!((1..=BUDGET).contains(&program.processed()), "{name}: {}", program.processed());
+            }
+            assert_eq!(loaded.programs.len(), if version == Version::V4 { 6 } else { 3 });
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn maps_are_those_of_the_layouts() -> Result<()> {
-    use bpf::layout::{V4, V6, conntrack, network};
+    use bpf::layout::{V4, V6, conntrack, devices, nat, network};
     let loaded = |version: Version| -> Result<bpf::Loaded> {
         let interface = combinations().next().context("no combination")?;
         Ok(interface.load(small(version.object()?, version)?, &BTreeMap::new())?)
@@ -83,7 +131,21 @@ fn maps_are_those_of_the_layouts() -> Result<()> {
     Table::<network::FailsafeKey<V4>, u32>::new(four.map("cali_v4_fsafes2")?)?;
     bpf::PerCpu::<network::CounterKey, network::Counters>::new(four.map("cali_counters6")?)?;
     bpf::PerCpu::<u64, u64>::new(four.map("cali_rule_ctrs2")?)?;
+    Table::<devices::SourceKey<V4>, u32>::new(four.map("cali_v4_sprefix")?)?;
+    Table::<nat::FrontendKey<V4>, nat::Frontend>::new(four.map("cali_v4_nat_fe3")?)?;
+    Table::<nat::BackendKey, nat::Backend<V4>>::new(four.map("cali_v4_nat_be")?)?;
+    Table::<nat::AffinityKey<V4>, nat::Affinity<V4>>::new(four.map("cali_v4_nat_aff")?)?;
+    let sockets = CONNECT.load(sized(Connect::object(Version::V4)?)?, &BTreeMap::new())?;
+    Table::<nat::SocketKey<V4, false>, nat::SocketService<V4>>::new(sockets.map("cali_v4_srmsg")?)?;
+    Table::<nat::SocketKey<V4, true>, nat::SocketService<V4>>::new(sockets.map("cali_v4_ct_nats")?)?;
     let six = loaded(Version::V6)?;
+    Table::<devices::SourceKey<V6>, u32>::new(six.map("cali_v6_sprefix")?)?;
+    Table::<nat::FrontendKey<V6>, nat::Frontend>::new(six.map("cali_v6_nat_fe3")?)?;
+    Table::<nat::BackendKey, nat::Backend<V6>>::new(six.map("cali_v6_nat_be")?)?;
+    Table::<nat::AffinityKey<V6>, nat::Affinity<V6>>::new(six.map("cali_v6_nat_aff")?)?;
+    let sockets = CONNECT.load(sized(Connect::object(Version::V6)?)?, &BTreeMap::new())?;
+    Table::<nat::SocketKey<V6, false>, nat::SocketService<V6>>::new(sockets.map("cali_v6_srmsg")?)?;
+    Table::<nat::SocketKey<V6, true>, nat::SocketService<V6>>::new(sockets.map("cali_v6_ct_nats")?)?;
     Table::<conntrack::Key<V6>, conntrack::Value<V6>>::new(six.map("cali_v6_ct4")?)?;
     Table::<network::RouteKey<V6>, network::Route<V6>>::new(six.map("cali_v6_routes")?)?;
     Table::<network::FailsafeKey<V6>, u32>::new(six.map("cali_v6_fsafes2")?)?;
@@ -120,21 +182,27 @@ fn objects_are_what_their_sources_give() -> Result<()> {
     let flags = facts.lines().find_map(|line| line.strip_prefix("flags ")).context("no flags in BUILT")?;
     let output = tempfile::tempdir()?;
     for (version, family) in [(Version::V4, "-DFAMILY=4"), (Version::V6, "-DFAMILY=6")] {
-        let path = output.path().join(version.file());
-        let built = Command::new(&clang)
-            .args(flags.split(' '))
-            .args([family, "-c", "tc.c", "-o"])
-            .arg(&path)
-            .current_dir(folder())
-            .output()?;
-        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-        let fresh = Object::parse(version.file(), &std::fs::read(&path)?)?;
-        if have == wanted {
-            assert_eq!(fresh.instructions(), version.object()?.instructions(), "run `cargo xtask bpf`");
-            assert_eq!(fresh.definitions()?, version.object()?.definitions()?, "run `cargo xtask bpf`");
+        for (source, have_now) in [("tc.c", version.object()?), ("connect.c", Connect::object(version)?)] {
+            let path = output.path().join("fresh.o");
+            let built = Command::new(&clang)
+                .args(flags.split(' '))
+                .args([family, "-c", source, "-o"])
+                .arg(&path)
+                .current_dir(folder())
+                .output()?;
+            assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+            let fresh = Object::parse(source, &std::fs::read(&path)?)?;
+            if have == wanted {
+                assert_eq!(fresh.instructions(), have_now.instructions(), "run `cargo xtask bpf`");
+                assert_eq!(fresh.definitions()?, have_now.definitions()?, "run `cargo xtask bpf`");
+            }
+            if source == "tc.c" {
+                let interface = combinations().next().context("no combination")?;
+                interface.load(small(fresh, version)?, &BTreeMap::new())?;
+            } else {
+                CONNECT.load(sized(fresh)?, &BTreeMap::new())?;
+            }
         }
-        let interface = combinations().next().context("no combination")?;
-        interface.load(small(fresh, version)?, &BTreeMap::new())?;
     }
     Ok(())
 }

@@ -21,9 +21,8 @@ const SOURCE: usize = 11;
 const NO_BACKEND: usize = 12;
 const COLLISION: usize = 14;
 
-fn both(walk: (fn() -> Result<()>, fn() -> Result<()>)) -> Result<()> {
-    (walk.0)()?;
-    (walk.1)()
+fn both(walks: [fn() -> Result<()>; 2]) -> Result<()> {
+    walks.iter().try_for_each(|walk| walk())
 }
 
 fn service(count: u32) -> Frontend {
@@ -32,7 +31,7 @@ fn service(count: u32) -> Frontend {
 
 #[test]
 fn a_workload_reaches_a_backend_of_its_node_and_gets_answers_from_the_service() -> Result<()> {
-    both((local::<V4>, local::<V6>))
+    both([local::<V4>, local::<V6>])
 }
 
 fn local<F: World>() -> Result<()> {
@@ -71,7 +70,7 @@ fn local<F: World>() -> Result<()> {
 
 #[test]
 fn a_syn_that_comes_again_goes_to_the_same_backend() -> Result<()> {
-    both((again::<V4>, again::<V6>))
+    both([again::<V4>, again::<V6>])
 }
 
 fn again<F: World>() -> Result<()> {
@@ -113,7 +112,7 @@ fn policy_judges_the_backend_and_the_list_before_dnat_the_service() -> Result<()
 
 #[test]
 fn a_node_port_leads_to_a_local_backend_and_behind_the_node_to_others() -> Result<()> {
-    both((node_port::<V4>, node_port::<V6>))
+    both([node_port::<V4>, node_port::<V6>])
 }
 
 fn node_port<F: World>() -> Result<()> {
@@ -233,7 +232,7 @@ fn a_client_stays_with_its_backend_as_long_as_the_service_wants() -> Result<()> 
 
 #[test]
 fn a_service_without_backends_refuses() -> Result<()> {
-    both((refuses::<V4>, refuses::<V6>))
+    both([refuses::<V4>, refuses::<V6>])
 }
 
 fn refuses<F: World>() -> Result<()> {
@@ -262,7 +261,7 @@ fn refuses<F: World>() -> Result<()> {
 
 #[test]
 fn errors_are_changed_with_what_they_are_about() -> Result<()> {
-    both((errors::<V4>, errors::<V6>))
+    both([errors::<V4>, errors::<V6>])
 }
 
 fn errors<F: World>() -> Result<()> {
@@ -301,7 +300,7 @@ fn errors<F: World>() -> Result<()> {
 
 #[test]
 fn two_flows_that_would_look_alike_behind_nat_are_told_apart() -> Result<()> {
-    both((collision::<V4>, collision::<V6>))
+    both([collision::<V4>, collision::<V6>])
 }
 
 fn collision<F: World>() -> Result<()> {

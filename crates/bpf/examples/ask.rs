@@ -1,0 +1,41 @@
+//! A process of a control group that asks a service one question: `ask GROUP HOW ADDRESS`. Prints who answered, or the error's
+//! kind. Tests run it, because programs are attached to groups, and a group has whole processes.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn ask(how: &str, target: SocketAddr) -> std::io::Result<(SocketAddr, String)> {
+    let mut answer = [0; 64];
+    if how == "tcp" {
+        let mut stream = TcpStream::connect_timeout(&target, PATIENCE)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.write_all(b"hello")?;
+        let length = stream.read(&mut answer)?;
+        return Ok((stream.peer_addr()?, String::from_utf8_lossy(&answer[..length]).into_owned()));
+    }
+    let any: SocketAddr = if target.is_ipv4() { ([0; 4], 0).into() } else { ([0_u16; 8], 0).into() };
+    let socket = UdpSocket::bind(any)?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    if how == "connected" {
+        socket.connect(target)?;
+        socket.send(b"hello")?;
+    } else {
+        socket.send_to(b"hello", target)?;
+    }
+    let (length, from) = socket.recv_from(&mut answer)?;
+    Ok((from, String::from_utf8_lossy(&answer[..length]).into_owned()))
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    let [_, group, how, target] = arguments.as_slice() else { panic!("ask GROUP HOW ADDRESS") };
+    let joined = std::fs::write(format!("{group}/cgroup.procs"), std::process::id().to_string());
+    joined.expect("joining the group");
+    match ask(how, target.parse().expect("an address with a port")) {
+        Ok((from, answer)) => println!("{answer} from {from}"),
+        Err(error) => println!("{:?}", error.kind()),
+    }
+}
