@@ -11,10 +11,11 @@ fn ask(how: &str, target: SocketAddr) -> std::io::Result<(SocketAddr, String)> {
     let mut answer = [0; 64];
     if how == "tcp" {
         let mut stream = TcpStream::connect_timeout(&target, PATIENCE)?;
+        let peer = stream.peer_addr()?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.write_all(b"hello")?;
         let length = stream.read(&mut answer)?;
-        return Ok((stream.peer_addr()?, String::from_utf8_lossy(&answer[..length]).into_owned()));
+        return Ok((peer, String::from_utf8_lossy(&answer[..length]).into_owned()));
     }
     let any: SocketAddr = if target.is_ipv4() { ([0; 4], 0).into() } else { ([0_u16; 8], 0).into() };
     let socket = UdpSocket::bind(any)?;

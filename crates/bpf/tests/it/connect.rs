@@ -86,21 +86,33 @@ fn with_servers<T>(namespace: &Namespace, address: IpAddr, work: impl FnOnce() -
     udp.set_read_timeout(Some(Duration::from_millis(20)))?;
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        // Also when the work fails by panic: the scope waits for the servers.
+        let _end = Ends(&is_over);
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
+                let mut question = [0; 64];
                 if let Ok((mut stream, _)) = tcp.accept() {
+                    // One that ends with a question unread would be cut off by a RST.
+                    let _ = stream.set_nonblocking(false);
+                    let _ = stream.set_read_timeout(Some(testkit::PATIENCE));
+                    let _ = std::io::Read::read(&mut stream, &mut question);
                     let _ = std::io::Write::write_all(&mut stream, b"tcp");
                 }
-                let mut question = [0; 64];
                 if let Ok((_, from)) = udp.recv_from(&mut question) {
                     let _ = udp.send_to(b"udp", from);
                 }
             }
         });
-        let outcome = work();
-        is_over.store(true, Ordering::Relaxed);
-        outcome
+        work()
     })
+}
+
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 fn ask(namespace: &Namespace, group: &Group, how: &str, target: &str) -> Result<String> {
@@ -122,6 +134,8 @@ fn pins(files: &Mounted) -> Result<Vec<String>> {
     let names = std::fs::read_dir(files.path())?;
     let mut names: Vec<_> =
         names.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect::<Result<_>>()?;
+    // The kernel has files of its own there.
+    names.retain(|name| name.starts_with("calico_"));
     names.sort();
     Ok(names)
 }

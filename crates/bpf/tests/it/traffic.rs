@@ -6,10 +6,11 @@ use anyhow::{Context, Result, ensure};
 use bpf::clsact::{self, Filters};
 use bpf::interface::Version;
 use bpf::layout::conntrack::{Entry, Value};
+use bpf::layout::nat::{Backend, BackendKey, Frontend, FrontendKey};
 use bpf::layout::network::{Route, RouteKey, flags};
 use bpf::{Layout as _, Link, Table, layout, probe};
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 use testkit::network::Namespace;
 
@@ -62,9 +63,13 @@ impl Wires {
 
     /// A connection from one workload to the other, with a question and an answer.
     fn talk(&self, from: usize) -> Result<()> {
+        self.talk_to(from, SocketAddr::from((address(1 - from), PORT)))
+    }
+
+    /// The same by an address that leads to the other one.
+    fn talk_to(&self, from: usize, target: SocketAddr) -> Result<()> {
         let to = 1 - from;
-        let target = SocketAddr::from((address(to), PORT));
-        let listener = self.pods[to].run(|| TcpListener::bind(target))??;
+        let listener = self.pods[to].run(|| TcpListener::bind(SocketAddr::from((address(to), PORT))))??;
         listener.set_nonblocking(true)?;
         let connected = self.pods[from].run(|| TcpStream::connect_timeout(&target, testkit::PATIENCE))?;
         let mut client = connected.context("connecting")?;
@@ -80,8 +85,53 @@ impl Wires {
         server.write_all(b"pong")?;
         client.read_exact(&mut word)?;
         ensure!(&word == b"pong");
+        // More than a packet: what is sent in one piece is cut by the device, checksums come last.
+        let many = vec![7; 1 << 20];
+        let read = std::thread::scope(|scope| {
+            scope.spawn(|| client.write_all(&many));
+            let mut read = vec![0; many.len()];
+            server.read_exact(&mut read).map(|()| read)
+        })?;
+        ensure!(read == many);
         Ok(())
     }
+
+    /// A datagram to an address that leads to the other workload, and the answer.
+    fn exchange(&self, from: usize, target: SocketAddr) -> Result<()> {
+        let to = SocketAddr::from((address(1 - from), PORT));
+        let server = self.pods[1 - from].run(|| UdpSocket::bind(to))??;
+        let client = self.pods[from].run(|| UdpSocket::bind(SocketAddr::from((address(from), 0))))??;
+        for socket in [&server, &client] {
+            socket.set_read_timeout(Some(testkit::PATIENCE))?;
+        }
+        let mut word = [0; 8];
+        client.send_to(b"question", target)?;
+        let (_, asker) = server.recv_from(&mut word)?;
+        server.send_to(b"answered", asker)?;
+        let (_, answerer) = client.recv_from(&mut word)?;
+        ensure!(&word == b"answered" && answerer == target, "{answerer}");
+        Ok(())
+    }
+}
+
+/// Services of the second workload: with a backend, and without one.
+fn services(wires: &Wires, bench: &Bench) -> Result<()> {
+    let service = |port: u16| SocketAddr::from(([10, 96, 0, 1], port));
+    let frontends = Table::<FrontendKey<layout::V4>, Frontend>::new(bench.map("cali_v4_nat_fe3")?)?;
+    for (port, count) in [(80, 1), (81, 0)] {
+        for protocol in [6, 17] {
+            let key = FrontendKey { address: [10, 96, 0, 1], port, protocol, ..FrontendKey::default() };
+            frontends.set(&key, &Frontend { id: 1, count, ..Frontend::default() })?;
+        }
+    }
+    let backends = Table::<BackendKey, Backend<layout::V4>>::new(bench.map("cali_v4_nat_be")?)?;
+    backends.set(&BackendKey { id: 1, ordinal: 0 }, &Backend { address: address(1), port: PORT })?;
+    wires.talk_to(0, service(80)).context("a service by TCP")?;
+    wires.exchange(0, service(80)).context("a service by UDP")?;
+    let refused = wires.pods[0].run(|| TcpStream::connect_timeout(&service(81), testkit::PATIENCE))?;
+    let kind = refused.err().map(|error| error.kind());
+    ensure!(kind == Some(std::io::ErrorKind::ConnectionRefused), "without a backend: {kind:?}");
+    Ok(())
 }
 
 pub(crate) fn walk(test: &str, with_links: bool) -> Result<()> {
@@ -121,6 +171,7 @@ pub(crate) fn walk(test: &str, with_links: bool) -> Result<()> {
     ensure!(tracking.a_to_b.approved && tracking.b_to_a.approved, "{tracking:?}");
     ensure!(tracking.a_to_b.ack && tracking.b_to_a.ack && tracking.a_to_b.bytes > 0, "{tracking:?}");
 
+    services(&wires, &bench)?;
     ensure!(wires.is_cut(1)?, "the second called the first");
     ensure!(bench.counted_of(wires.devices[0], Direction::Out, DENIED)? >= 1);
     bench.lists_of(wires.devices[0], &[(EGRESS, ALLOWS), (INGRESS, ALLOWS)])?;
