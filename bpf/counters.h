@@ -4,6 +4,7 @@
 #define COUNTERS_H
 
 #include "packet.h"
+#include "events.h"
 
 enum reason {
 	REASON_TOTAL = 0,
@@ -53,6 +54,8 @@ INLINE void count(struct __sk_buff *buffer, enum reason reason)
 INLINE int drop(struct __sk_buff *buffer, enum reason reason)
 {
 	count(buffer, reason);
+	if (options.tells_drops)
+		tell(buffer, reason, EVENT_DROPPED);
 	return TC_DROP;
 }
 

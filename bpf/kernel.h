@@ -48,10 +48,12 @@ enum map_type {
 	MAP_PERCPU_ARRAY = 6,
 	MAP_LRU_HASH = 9,
 	MAP_LPM = 11,
-	MAP_RING = 27,
+	MAP_QUEUE = 22,
 };
 #define NO_PREALLOC 1
 #define NO_EXIST 1
+/* Of a full queue: the oldest element makes room. */
+#define REPLACE 2
 
 /* Up to what is used. The name says to the verifier that a function takes the context. */
 struct __sk_buff {
@@ -169,6 +171,7 @@ static long (*const adjust_room)(struct __sk_buff *buffer, int difference, u32 m
 #define ROOM_BEHIND_ETHERNET 1
 static long (*const look_up_fib)(void *context, struct fib_lookup *lookup, int length, u32 flags) = (void *)69;
 
+static long (*const map_push)(void *map, const void *value, u64 flags) = (void *)87;
 static int (*const set_answer)(int answer) = (void *)187;
 
 #endif

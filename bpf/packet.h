@@ -120,6 +120,7 @@ enum packet_flag {
 	PACKET_EXCLUDED = 1 << 3,  /* to a service that is left to the host */
 	PACKET_ANSWER = 1 << 4,    /* of a flow with NAT, and behind it: to be changed where it leaves */
 	PACKET_KNOWN = 1 << 5,     /* there is an entry of its flow */
+	PACKET_READ = 1 << 6,      /* `tuple` is this packet's */
 };
 
 struct packet {

@@ -153,6 +153,8 @@ SECTION("classifier") int cali_tc_main(struct __sk_buff *buffer)
 	struct packet *packet = this_packet();
 	if (!packet)
 		return TC_DROP;
+	packet->flags = 0;
+	packet->hit_count = 0;
 	struct tuple *tuple = &packet->tuple;
 	struct headers headers;
 	int reason = parse(buffer, tuple, &headers);
@@ -162,7 +164,7 @@ SECTION("classifier") int cali_tc_main(struct __sk_buff *buffer)
 		return TC_NEXT;
 	packet->network = settings.link_header;
 	packet->transport = headers.transport;
-	packet->flags = 0;
+	packet->flags = PACKET_READ;
 	packet->entry_flags = 0;
 	packet->mark = MARK_SEEN;
 	wire_of(&packet->wire, tuple);
@@ -385,6 +387,9 @@ SECTION("classifier") int cali_tc_policy(struct __sk_buff *buffer)
 	count_hits(buffer, 0, 0);
 	if (packet->pending)
 		evaluate_pending(buffer, packet);
+	if (packet->log)
+		tell(buffer, verdict == VERDICT_ALLOW ? REASON_ALLOWED : REASON_DENIED,
+		     verdict == VERDICT_ALLOW ? EVENT_LOGGED_ALLOWED : EVENT_LOGGED_DENIED);
 	if (verdict != VERDICT_ALLOW)
 		return drop(buffer, REASON_DENIED);
 	if (settings.is_workload && !settings.is_leaving && options.drops_to_host && is_host)

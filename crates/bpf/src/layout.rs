@@ -5,6 +5,7 @@
 
 pub mod conntrack;
 pub mod devices;
+pub mod event;
 pub mod nat;
 pub mod network;
 pub mod sets;

@@ -2,7 +2,7 @@
 //!
 //! - [`Object`]: a compiled object of the folder `bpf/`: its constants are set, its maps made or taken over, its programs
 //!   loaded.
-//! - [`Map`], and the typed [`Table`], [`PerCpu`] and [`ProgramArray`] over it: a wrapper fits its map in kind and sizes,
+//! - [`Map`], and the typed [`Table`], [`PerCpu`], [`Queue`] and [`ProgramArray`] over it: a wrapper fits its map in kind and sizes,
 //!   or it is not made.
 //! - [`Program`]: loading with the verifier's last lines on refusal, test runs with packets, what the verifier counted.
 //! - [`Link`]: attachments that end with the value, unless they are pinned; [`clsact`]: those of kernels without tcx.
@@ -35,4 +35,4 @@ pub use link::{CgroupHook, Link};
 pub use map::{Definition, Kind, Map};
 pub use object::{Loaded, Object};
 pub use program::{Outcome, Program, ProgramKind, Source, TestRun};
-pub use table::{Layout, PerCpu, ProgramArray, Table};
+pub use table::{Layout, PerCpu, ProgramArray, Queue, Table};

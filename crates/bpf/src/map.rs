@@ -32,6 +32,8 @@ pub enum Kind {
     LruHash = 9,
     /// The longest prefix wins.
     Lpm = 11,
+    /// Values in order, taken out one by one; no keys.
+    Queue = 22,
     /// Events.
     Ring = 27,
 }
@@ -46,6 +48,7 @@ impl Kind {
             Self::PerCpuArray,
             Self::LruHash,
             Self::Lpm,
+            Self::Queue,
             Self::Ring,
         ];
         all.into_iter().find(|kind| *kind as u32 == number)
@@ -256,6 +259,19 @@ impl Map {
         let value = target.as_raw_fd().to_ne_bytes();
         let mut attributes = Attributes::new().fd(0, self.as_fd()).input(8, key).input(16, &value);
         attributes.call(Command::Update).map(drop).map_err(self.refused("write to"))
+    }
+
+    /// Takes the oldest value out of a queue, if there is one.
+    ///
+    /// # Errors
+    /// When the kernel refuses: it is no queue.
+    pub fn pop(&self) -> Result<Option<Vec<u8>>> {
+        let mut value = vec![0; self.value_length()];
+        match Attributes::new().fd(0, self.as_fd()).output(16, &mut value).call(Command::LookupAndDelete) {
+            Ok(_) => Ok(Some(value)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(self.refused("take from")(errno)),
+        }
     }
 
     /// Removes a key; whether it was there.

@@ -123,7 +123,7 @@ impl Object {
                     aya_obj::Map::Btf(map) => (map.def.btf_key_type_id, map.def.btf_value_type_id),
                     aya_obj::Map::Legacy(_) => (0, 0),
                 };
-                let takes_types = !matches!(definition.kind, Kind::ProgramArray | Kind::Ring);
+                let takes_types = !matches!(definition.kind, Kind::ProgramArray | Kind::Queue | Kind::Ring);
                 let described = types.as_ref().filter(|_| takes_types && ids.0 != 0 && ids.1 != 0);
                 Map::create_with_types(definition, described.map(|fd| (fd.as_fd(), ids.0, ids.1)))?
             };

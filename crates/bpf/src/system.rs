@@ -30,6 +30,7 @@ pub(crate) enum Command {
     MapById = 14,
     Info = 15,
     BtfLoad = 18,
+    LookupAndDelete = 21,
     Freeze = 22,
     LookupBatch = 24,
     UpdateBatch = 26,

@@ -156,6 +156,32 @@ impl<'a, K: Layout, V: Layout> PerCpu<'a, K, V> {
     }
 }
 
+/// Values that programs put in and somebody takes out.
+#[derive(Debug)]
+pub struct Queue<'a, V> {
+    map: &'a Map,
+    types: PhantomData<V>,
+}
+
+impl<'a, V: Layout> Queue<'a, V> {
+    /// The map, seen with types.
+    ///
+    /// # Errors
+    /// When it has another kind, or another size.
+    pub fn new(map: &'a Map) -> Result<Self> {
+        check(map, &[Kind::Queue], 0, V::SIZE)?;
+        Ok(Self { map, types: PhantomData })
+    }
+
+    /// Takes the oldest value out, if there is one.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn pop(&self) -> Result<Option<V>> {
+        Ok(self.map.pop()?.map(|value| V::read(&value)))
+    }
+}
+
 /// Programs that others call by number.
 #[derive(Debug)]
 pub struct ProgramArray<'a> {

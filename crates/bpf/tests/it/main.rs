@@ -3,6 +3,7 @@
 mod attachments;
 mod bench;
 mod connect;
+mod events;
 mod guest;
 mod maps;
 mod objects;

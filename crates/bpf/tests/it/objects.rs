@@ -59,6 +59,7 @@ fn with_options(interface: Interface) -> Vec<(Interface, Options)> {
         drops_to_host: true,
         keeps_host_sources: true,
         looks_up_sources: true,
+        tells_drops: true,
         vxlan_port: 4789,
         vxlan_network: 4096,
         wireguard_port: 51820,

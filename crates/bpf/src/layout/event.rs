@@ -1,0 +1,155 @@
+//! `bpfp_events`: what programs tell about single packets. The map is ours alone; its oldest events make room for new ones.
+
+use super::{From, To};
+use crate::table::Layout;
+use std::net::IpAddr;
+
+/// Why a packet is told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventKind {
+    /// It was dropped.
+    Dropped,
+    /// It met a rule that logs, and was allowed.
+    LoggedAllowed,
+    /// It met a rule that logs, and was denied.
+    LoggedDenied,
+    /// What a newer program tells.
+    Unknown(u8),
+}
+
+impl EventKind {
+    fn number(self) -> u8 {
+        match self {
+            Self::Dropped => 1,
+            Self::LoggedAllowed => 2,
+            Self::LoggedDenied => 3,
+            Self::Unknown(number) => number,
+        }
+    }
+
+    fn from_number(number: u8) -> Self {
+        let known = [Self::Dropped, Self::LoggedAllowed, Self::LoggedDenied];
+        known.into_iter().find(|kind| kind.number() == number).unwrap_or(Self::Unknown(number))
+    }
+}
+
+/// A packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// When, in nanoseconds of the clock that only goes forward.
+    pub time: u64,
+    /// The last rule that it hit, by its name in `cali_rule_ctrs2`; 0 for none.
+    pub rule: u64,
+    /// The device.
+    pub device: u32,
+    /// The counter of `cali_counters6` that it was counted by.
+    pub reason: u32,
+    /// Its length.
+    pub length: u32,
+    /// 0 packets that come in, 1 packets that leave.
+    pub hook: u8,
+    /// Why it is told of.
+    pub kind: EventKind,
+    /// Its protocol; 0 if it could not be read.
+    pub protocol: u8,
+    /// Its source.
+    pub source: IpAddr,
+    /// Its destination, a backend's if it was for a service.
+    pub destination: IpAddr,
+    /// The source's port.
+    pub source_port: u16,
+    /// The destination's port; of ICMP, type and code.
+    pub destination_port: u16,
+    /// Its mark.
+    pub mark: u32,
+}
+
+impl Layout for Event {
+    const SIZE: usize = 72;
+
+    fn write(&self, to: &mut [u8]) {
+        let wide = |address: IpAddr| match address {
+            IpAddr::V4(four) => [&four.octets()[..], &[0; 12]].concat(),
+            IpAddr::V6(six) => six.octets().to_vec(),
+        };
+        let family = if self.source.is_ipv4() { 4 } else { 6 };
+        To(to, 0)
+            .put(&self.time.to_ne_bytes())
+            .put(&self.rule.to_ne_bytes())
+            .put(&self.device.to_ne_bytes())
+            .put(&self.reason.to_ne_bytes())
+            .put(&self.length.to_ne_bytes())
+            .put(&[self.hook, family, self.protocol, self.kind.number()])
+            .put(&wide(self.source))
+            .put(&wide(self.destination))
+            .put(&self.source_port.to_be_bytes())
+            .put(&self.destination_port.to_be_bytes())
+            .put(&self.mark.to_ne_bytes());
+    }
+
+    fn read(from: &[u8]) -> Self {
+        let mut from = From(from, 0);
+        let (time, rule, device, reason, length) =
+            (from.u64(), from.u64(), from.u32(), from.u32(), from.u32());
+        let [hook, family, protocol, kind] = from.take();
+        let mut address = || -> IpAddr {
+            let bytes: [u8; 16] = from.take();
+            if family == 4 { [bytes[0], bytes[1], bytes[2], bytes[3]].into() } else { bytes.into() }
+        };
+        let (source, destination) = (address(), address());
+        let mut port = || u16::from_be_bytes(from.take());
+        let (source_port, destination_port) = (port(), port());
+        let kind = EventKind::from_number(kind);
+        Self {
+            time,
+            rule,
+            device,
+            reason,
+            length,
+            hook,
+            kind,
+            protocol,
+            source,
+            destination,
+            source_port,
+            destination_port,
+            mark: from.u32(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_field_is_at_its_place() {
+        let event = Event {
+            time: 1,
+            rule: 2,
+            device: 3,
+            reason: 4,
+            length: 5,
+            hook: 1,
+            kind: EventKind::LoggedDenied,
+            protocol: 6,
+            source: [10, 0, 0, 1].into(),
+            destination: [10, 0, 0, 2].into(),
+            source_port: 0x0102,
+            destination_port: 80,
+            mark: 7,
+        };
+        let bytes = event.bytes();
+        assert_eq!((bytes[0], bytes[8], bytes[16], bytes[20], bytes[24]), (1, 2, 3, 4, 5));
+        assert_eq!(bytes[28..36], [1, 4, 6, 3, 10, 0, 0, 1]);
+        assert_eq!((bytes[51], bytes[64..72].to_vec()), (2, vec![1, 2, 0, 80, 7, 0, 0, 0]));
+        assert_eq!(Event::read(&bytes), event);
+        let six = Event {
+            source: [0xfd; 16].into(),
+            destination: [0xfe; 16].into(),
+            kind: EventKind::Unknown(9),
+            ..event
+        };
+        assert_eq!(Event::read(&six.bytes()), six);
+    }
+}

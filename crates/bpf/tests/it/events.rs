@@ -1,0 +1,98 @@
+//! What programs tell about packets that they drop, or that met a rule that logs.
+
+use crate::bench::{ALLOWS, Bench, DENIES, Direction, NEXT};
+use crate::packets::{SYN, tcp, udp};
+use crate::world::{BACKEND, POD, SERVICE, Who, World};
+use Direction::{In, Out};
+use anyhow::Result;
+use bpf::interface::Options;
+use bpf::layout::event::{Event, EventKind};
+use bpf::layout::nat::Frontend;
+use bpf::layout::{V4, V6};
+use bpf::{Layout as _, Queue};
+
+const DENIED: u32 = 4;
+const SHORT: u32 = 5;
+const SOURCE: u32 = 11;
+const TCP: u8 = 6;
+
+fn events(bench: &Bench) -> Result<Vec<Event>> {
+    let queue = Queue::<Event>::new(bench.map("bpfp_events")?)?;
+    let mut all = Vec::new();
+    while let Some(event) = queue.pop()? {
+        all.push(event);
+    }
+    Ok(all)
+}
+
+#[test]
+fn drops_are_told_with_reason_rule_and_interface() -> Result<()> {
+    tells::<V4>()?;
+    tells::<V6>()
+}
+
+fn tells<F: World>() -> Result<()> {
+    let bench = F::bench()?;
+    bench.lists(&[(0, DENIES), (1, DENIES)])?;
+    let options = Options { tells_drops: true, ..Options::default() };
+    let (quiet, workload) = (F::workload(&bench, &Options::default())?, F::workload(&bench, &options)?);
+    F::frontend(&bench, (SERVICE, 80, TCP), None, Frontend { id: 1, count: 1, ..Frontend::default() })?;
+    F::backend(&bench, 1, 0, BACKEND, 8080)?;
+    let request = F::frame(POD, SERVICE, TCP, &tcp(4000, 80, SYN, 1, 0));
+    quiet.send(In, &request, 0)?;
+    assert_eq!(events(&bench)?, []);
+
+    let spoofed = F::frame(Who(99, 9), BACKEND, 17, &udp(1, 2));
+    let short = &request[..request.len() - 8];
+    workload.send(In, &request, 0)?;
+    workload.send(In, &spoofed, 0)?;
+    workload.send(In, short, 0)?;
+    workload.send(Out, &spoofed, 0x0100_0000)?;
+    let all = events(&bench)?;
+    let facts: Vec<_> =
+        all.iter().map(|event| (event.reason, event.hook, event.rule, event.protocol)).collect();
+    assert_eq!(
+        facts,
+        [(DENIED, 0, DENIES + 100, TCP), (SOURCE, 0, 0, 17), (SHORT, 0, 0, 0), (DENIED, 1, DENIES + 100, 17)]
+    );
+    let first = all[0];
+    let address = |bytes: F::Address| bytes.as_ref().to_vec();
+    let told = |address: std::net::IpAddr| match address {
+        std::net::IpAddr::V4(four) => four.octets().to_vec(),
+        std::net::IpAddr::V6(six) => six.octets().to_vec(),
+    };
+    // Where it would have gone.
+    assert_eq!((told(first.source), first.source_port), (address(F::address(POD)), 4000));
+    assert_eq!((told(first.destination), first.destination_port), (address(F::address(BACKEND)), 8080));
+    assert_eq!((first.device, first.length as usize, first.kind), (1, request.len(), EventKind::Dropped));
+    assert!(all.is_sorted_by_key(|event| event.time) && first.time > 0);
+    // Nothing of another packet is told of one that could not be read.
+    assert!(told(all[2].source).iter().all(|byte| *byte == 0));
+    Ok(())
+}
+
+#[test]
+fn rules_that_log_are_told_whatever_follows() -> Result<()> {
+    let bench = V4::bench()?;
+    let workload = V4::workload(&bench, &Options::default())?;
+    // A list of two: the first rule logs, the second is the first of another list.
+    for (list, action) in [(50_u64, 1_u8), (51, 2)] {
+        let mut segment = vec![0; 904];
+        (segment[0], segment[4], segment[8]) = (2, 1, 1);
+        let key = |rule: u32| [list.bytes(), rule.bytes(), vec![0; 4]].concat();
+        bench.map("bpfp_segment")?.set(&key(0), &segment)?;
+        let rule = [(list + 100).bytes(), vec![0; 4], vec![action, 0, 0, 0]].concat();
+        bench.map("bpfp_rule")?.set(&key(1), &rule)?;
+        bench.lists(&[(1, list)])?;
+        let port = u16::try_from(list).unwrap();
+        workload.send(In, &V4::frame(POD, BACKEND, 17, &udp(port, 2)), 0)?;
+    }
+    let all = events(&bench)?;
+    let facts: Vec<_> = all.iter().map(|event| (event.kind, event.rule, event.source_port)).collect();
+    assert_eq!(facts, [(EventKind::LoggedAllowed, 150, 50), (EventKind::LoggedDenied, 151, 51)]);
+    // Rules that do not log are not told.
+    bench.lists(&[(1, ALLOWS)])?;
+    assert_eq!(workload.send(In, &V4::frame(POD, BACKEND, 17, &udp(9, 2)), 0)?.0.0, NEXT);
+    assert_eq!(events(&bench)?, []);
+    Ok(())
+}
