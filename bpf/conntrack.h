@@ -51,6 +51,7 @@ enum entry_flag {
 	ENTRY_MASQUERADE = 0x400,
 	ENTRY_NODE_PORT_LOOP = 0x800,
 	ENTRY_NODE_PORT_REMOTE = 0x1000,
+	ENTRY_SKIP_PEER = 0x4000,
 	/* The host itself is the first side: answers change back where they come in. */
 	ENTRY_OF_HOST = ENTRY_VIA_SERVICES | ENTRY_HOST_PORT_CHANGED | ENTRY_NODE_PORT_LOOP | ENTRY_NODE_PORT_REMOTE,
 };
@@ -297,6 +298,8 @@ INLINE enum connection track(struct __sk_buff *buffer, struct packet *packet, co
 	if (!settings.is_leaving && own->ifindex != buffer->ifindex)
 		*leg = own;
 	count_packet(buffer, own, flags);
+	if (other->bits & LEG_WORKLOAD)
+		packet->peer = other->ifindex;
 	return (own->bits & other->bits & LEG_APPROVED) ? CONNECTION_CONFIRMED : CONNECTION_KNOWN;
 }
 

@@ -172,6 +172,8 @@ static long (*const adjust_room)(struct __sk_buff *buffer, int difference, u32 m
 static long (*const look_up_fib)(void *context, struct fib_lookup *lookup, int length, u32 flags) = (void *)69;
 
 static long (*const map_push)(void *map, const void *value, u64 flags) = (void *)87;
+static long (*const redirect_neighbour)(u32 ifindex, struct next_hop *next, int length, u64 flags) = (void *)152;
+static long (*const redirect_peer)(u32 ifindex, u64 flags) = (void *)155;
 static int (*const set_answer)(int answer) = (void *)187;
 
 #endif

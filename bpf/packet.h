@@ -145,6 +145,7 @@ struct packet {
 	u32 flags;          /* enum packet_flag */
 	u32 entry_flags;    /* of the connection's entry, known or to be made */
 	u32 mark;           /* that it gets where it comes in */
+	u32 peer;           /* the device of the workload that the flow's packets go to; 0: not known, or none */
 	u32 error;          /* ICMP type and code of the error that is sent back */
 	be32 error_rest;    /* and the word behind the checksum */
 	struct connection_key key;  /* of the entry with the state */

@@ -14,6 +14,7 @@ enum route_flags {
 	ROUTE_TUNNELED = 0x40,
 	ROUTE_BLACKHOLE_DROP = 0x100,
 	ROUTE_BLACKHOLE_REJECT = 0x200,
+	ROUTE_SKIP_REDIRECT = 0x800,
 };
 
 struct route_key {

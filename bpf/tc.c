@@ -20,6 +20,7 @@
 #include "remember.h"
 #include "translate.h"
 #include "errors.h"
+#include "forward.h"
 #include "policy.h"
 
 char licence[] SECTION("license") = "GPL";
@@ -167,6 +168,7 @@ SECTION("classifier") int cali_tc_main(struct __sk_buff *buffer)
 	packet->flags = PACKET_READ;
 	packet->entry_flags = 0;
 	packet->mark = MARK_SEEN;
+	packet->peer = 0;
 	wire_of(&packet->wire, tuple);
 	packet->target = packet->wire;
 	/* Where it goes is up to netfilter: no farther than to the host. */
@@ -204,7 +206,7 @@ SECTION("classifier") int cali_tc_main(struct __sk_buff *buffer)
 		int is_final = connection == CONNECTION_CONFIRMED && !(packet->flags & PACKET_ANSWER);
 		packet->mark = mark_of(packet->entry_flags, is_final);
 		if (!(packet->flags & PACKET_NAT))
-			return pass(buffer, packet->mark);
+			return forward(buffer, packet);
 		tail_call(buffer, &cali_programs, PROGRAM_TRANSLATE);
 		return drop(buffer, REASON_CHECKSUM);
 	}
@@ -241,7 +243,7 @@ SECTION("classifier") int cali_tc_translate(struct __sk_buff *buffer)
 		return TC_DROP;
 	if (packet->flags & PACKET_INNER ? translate_error(buffer) : translate(buffer))
 		return drop(buffer, REASON_CHECKSUM);
-	return pass(buffer, packet->mark);
+	return forward(buffer, packet);
 }
 
 SECTION("classifier") int cali_tc_error(struct __sk_buff *buffer)
@@ -318,8 +320,13 @@ INLINE int is_from_host(struct __sk_buff *buffer, const struct packet *packet)
 /* What else is known of a new flow: whether its source is hidden outside, and who looks for its way. */
 INLINE void find_way(struct packet *packet, u32 destination)
 {
+	if (destination & ROUTE_SKIP_REDIRECT)
+		packet->entry_flags |= ENTRY_SKIP_PEER;
 	if (settings.is_workload) {
 		u32 source = route_flags(&packet->tuple.source);
+		/* Its answers come back by the same interface. */
+		if (source & ROUTE_SKIP_REDIRECT)
+			packet->entry_flags |= ENTRY_SKIP_PEER;
 		int is_shown = destination & ROUTE_IN_POOL ||
 			       (destination & ROUTE_HOST && (options.keeps_host_sources || destination & ROUTE_LOCAL));
 		if (source & ROUTE_NAT_OUTGOING && !is_shown)

@@ -80,6 +80,16 @@ impl Bench {
         has_both: bool,
         checks_source: bool,
     ) -> Result<Self> {
+        Self::with_options(version, is_workload, has_both, checks_source, &Options::default())
+    }
+
+    pub(crate) fn with_options(
+        version: Version,
+        is_workload: bool,
+        has_both: bool,
+        checks_source: bool,
+        options: &Options,
+    ) -> Result<Self> {
         let interface = |is_leaving| Interface {
             is_workload,
             is_leaving,
@@ -88,11 +98,11 @@ impl Bench {
             checks_source: checks_source && !is_leaving,
         };
         let object = small(version.object()?, version)?;
-        let first = interface(false).load(object.clone(), &BTreeMap::new())?;
+        let first = interface(false).load_with(object.clone(), options, &BTreeMap::new())?;
         let own = ["cali_programs", "rodata", ".rodata"];
         let shared = first.maps.iter().filter(|(name, _)| !own.contains(&name.as_str()));
         let shared = shared.map(|(name, map)| (name.as_str(), map)).collect();
-        let second = interface(true).load(object, &shared)?;
+        let second = interface(true).load_with(object, options, &shared)?;
         let bench = Self { version, first, second };
         bench.count(DEVICE)?;
         for (list, action) in [(ALLOWS, ALLOW), (DENIES, DENY), (NO_OPINION, NONE)] {

@@ -4,7 +4,7 @@ use crate::attachments::index;
 use crate::bench::{ALLOWS, Bench, DENIES, Direction};
 use anyhow::{Context, Result, ensure};
 use bpf::clsact::{self, Filters};
-use bpf::interface::Version;
+use bpf::interface::{Options, Version};
 use bpf::layout::conntrack::{Entry, Value};
 use bpf::layout::nat::{Backend, BackendKey, Frontend, FrontendKey};
 use bpf::layout::network::{Route, RouteKey, flags};
@@ -135,9 +135,14 @@ fn services(wires: &Wires, bench: &Bench) -> Result<()> {
 }
 
 pub(crate) fn walk(test: &str, with_links: bool) -> Result<()> {
+    walk_with(test, with_links, &Options::default()).map(drop)
+}
+
+/// Answers how many packets went past the host's stack: to neighbours, and into workloads' namespaces.
+fn walk_with(test: &str, with_links: bool, options: &Options) -> Result<[u64; 2]> {
     let wires = Wires::new(test)?;
     wires.talk(0)?;
-    let bench = Bench::with(Version::V4, true, false, true)?;
+    let bench = Bench::with_options(Version::V4, true, false, true, options)?;
     let routes = Table::<RouteKey<layout::V4>, Route<layout::V4>>::new(bench.map("cali_v4_routes")?)?;
     for (number, device) in wires.devices.iter().enumerate() {
         let route = Route { flags: flags::WORKLOAD | flags::LOCAL, next_hop: device.to_ne_bytes() };
@@ -179,6 +184,12 @@ pub(crate) fn walk(test: &str, with_links: bool) -> Result<()> {
     bench.lists_of(wires.devices[0], &[])?;
     ensure!(wires.is_cut(0)? && wires.is_cut(1)?);
 
+    let mut redirected = [0; 2];
+    for device in wires.devices {
+        for (count, reason) in redirected.iter_mut().zip([18, 19]) {
+            *count += bench.counted_of(device, Direction::In, reason)?;
+        }
+    }
     drop(attached);
     if !with_links {
         wires.host.run(|| -> Result<()> {
@@ -190,7 +201,19 @@ pub(crate) fn walk(test: &str, with_links: bool) -> Result<()> {
             Ok(())
         })??;
     }
-    wires.talk(1)
+    wires.talk(1)?;
+    Ok(redirected)
+}
+
+#[test]
+fn packets_of_allowed_flows_go_past_the_hosts_stack() -> Result<()> {
+    let neighbours = Options { redirects: true, ..Options::default() };
+    let redirected = walk_with("fwn", false, &neighbours)?;
+    ensure!(redirected[0] > 0 && redirected[1] == 0, "{redirected:?}");
+    let peers = Options { redirects_to_peer: true, ..neighbours };
+    let redirected = walk_with("fwp", false, &peers)?;
+    ensure!(redirected[1] > 0, "{redirected:?}");
+    Ok(())
 }
 
 #[test]

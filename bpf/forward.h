@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
+/*
+ * Forwarding past the host's stack, for packets of flows that both ends have allowed: into a workload's namespace, or to the
+ * neighbour that the kernel's routes name. What netfilter has to see, and what they do not answer, takes the way through the
+ * stack; so does a packet that is at the end of its life or too big, which the stack tells its sender.
+ */
+#ifndef FORWARD_H
+#define FORWARD_H
+
+#include "packet.h"
+#include "conntrack.h"
+#include "counters.h"
+
+#if FAMILY == 4
+#define LIFE_AT 8
+#else
+#define LIFE_AT 7
+#endif
+
+/* One hop less. 0, or it was the last. */
+INLINE int take_hop(struct __sk_buff *buffer, u32 network)
+{
+	u8 bytes[2];
+	if (load_bytes(buffer, network + LIFE_AT, bytes, sizeof bytes) || bytes[0] <= 1)
+		return -1;
+	u8 left = bytes[0] - 1;
+#if FAMILY == 4
+	/* The checksum goes over words: the protocol is the other half of this one. */
+	u16 before = bytes[0] | (u16)bytes[1] << 8;
+	u16 after = left | (u16)bytes[1] << 8;
+	if (replace_l3_checksum(buffer, network + 10, before, after, sizeof before))
+		return -1;
+#endif
+	return store_bytes(buffer, network + LIFE_AT, &left, sizeof left, 0);
+}
+
+INLINE int to_neighbour(struct __sk_buff *buffer, struct packet *packet)
+{
+	struct fib_lookup *fib = &packet->fib;
+	__builtin_memset(fib, 0, sizeof *fib);
+	fib->family = FAMILY == 4 ? SOCKETS_IPV4 : SOCKETS_IPV6;
+	fib->ifindex = buffer->ifindex;
+	fib->protocol = packet->tuple.protocol;
+	fib->source_port = packet->target.source_port;
+	fib->destination_port = packet->target.destination_port;
+	for (int i = 0; i < WORDS; i++) {
+		fib->source[i] = packet->target.source.words[i];
+		fib->destination[i] = packet->target.destination.words[i];
+	}
+	long answer = look_up_fib(buffer, fib, sizeof *fib, FIB_SKIP_NEIGHBOUR);
+	if ((answer != FIB_FOUND && answer != FIB_NO_NEIGHBOUR) || take_hop(buffer, packet->network))
+		return TC_NEXT;
+	struct next_hop next = {.family = fib->family};
+	for (int i = 0; i < WORDS; i++)
+		next.address[i] = fib->destination[i];
+	return redirect_neighbour(fib->ifindex, &next, sizeof next, 0);
+}
+
+/* The packet goes on, with its mark: by itself, or through the host's stack. */
+INLINE int forward(struct __sk_buff *buffer, struct packet *packet)
+{
+	if (settings.is_leaving)
+		return TC_NEXT;
+	set_mark(buffer, packet->mark);
+	if (packet->mark != MARK_BYPASS || !settings.link_header || packet->entry_flags & (ENTRY_SKIP_FIB | ENTRY_OF_HOST))
+		return TC_NEXT;
+	if (options.redirects_to_peer && packet->peer && !(packet->entry_flags & ENTRY_SKIP_PEER)) {
+		int verdict = redirect_peer(packet->peer, 0);
+		if (verdict == TC_REDIRECT) {
+			count(buffer, REASON_REDIRECT_PEER);
+			return verdict;
+		}
+	}
+	if (options.redirects) {
+		int verdict = to_neighbour(buffer, packet);
+		if (verdict == TC_REDIRECT) {
+			count(buffer, REASON_REDIRECT_NEIGHBOUR);
+			return verdict;
+		}
+	}
+	return TC_NEXT;
+}
+
+#endif
