@@ -48,10 +48,9 @@ struct options {
 	u32 tells_drops;        /* as events */
 	u32 redirects;          /* forwards past the host's stack */
 	u32 redirects_to_peer;  /* and into a workload's namespace */
-	u32 interface_address[4]; /* IPv4: the first word; 0: none */
-	u32 tunnel_address[4];    /* the node's own in its tunnel */
+	u32 tunnel_address[4];  /* the node's own in its tunnel; IPv4: the first word; 0: none */
 };
-ASSERT_SIZE(struct options, 96);
+ASSERT_SIZE(struct options, 80);
 const volatile struct options options = {.first_port = 20000, .ports = 10000};
 
 /* What connection tracking says. */

@@ -66,8 +66,6 @@ pub struct Options {
     pub redirects: bool,
     /// And into a workload's namespace.
     pub redirects_to_peer: bool,
-    /// The interface's own address.
-    pub interface_address: Option<IpAddr>,
     /// The node's own address in its tunnel.
     pub tunnel_address: Option<IpAddr>,
 }
@@ -90,7 +88,6 @@ impl Default for Options {
             tells_drops: false,
             redirects: false,
             redirects_to_peer: false,
-            interface_address: None,
             tunnel_address: None,
         }
     }
@@ -107,7 +104,7 @@ fn address(address: Option<IpAddr>) -> [u8; 16] {
 }
 
 impl Options {
-    pub(super) const SIZE: usize = 96;
+    pub(super) const SIZE: usize = 80;
 
     /// The bytes of the C structure.
     pub(super) fn bytes(&self) -> Vec<u8> {
@@ -130,7 +127,6 @@ impl Options {
             self.redirects_to_peer.into(),
         ];
         let mut bytes: Vec<u8> = numbers.iter().flat_map(Layout::bytes).collect();
-        bytes.extend(address(self.interface_address));
         bytes.extend(address(self.tunnel_address));
         debug_assert_eq!(bytes.len(), Self::SIZE);
         bytes
@@ -149,7 +145,6 @@ mod tests {
             vxlan_port: 4789,
             vxlan_network: 4096,
             redirects_to_peer: true,
-            interface_address: Some([10, 0, 0, 1].into()),
             tunnel_address: Some([0xfd; 16].into()),
             ..Options::default()
         };
@@ -159,6 +154,6 @@ mod tests {
         assert_eq!([number(0), number(1), number(2)], [3, 2, 0]);
         assert_eq!([number(7), number(8), number(9)], [4789, 4096, 0]);
         assert_eq!([number(10), number(11), number(14), number(15)], [20_000, 10_000, 0, 1]);
-        assert_eq!(bytes[64..], [&[10, 0, 0, 1][..], &[0; 12], &[0xfd; 16]].concat());
+        assert_eq!(bytes[64..], [0xfd; 16]);
     }
 }

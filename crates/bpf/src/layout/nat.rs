@@ -275,6 +275,8 @@ mod tests {
         let value = Frontend { id: 1, count: Frontend::DROP, local: 2, affinity: 3, flags: 4 };
         assert_eq!(value.bytes(), [1, 0, 0, 0, 255, 255, 255, 255, 2, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0]);
         assert_eq!(Frontend::read(&value.bytes()), value);
+        let local = Frontend::EXTERNAL_LOCAL | Frontend::INTERNAL_LOCAL << 2;
+        assert_eq!((local, Frontend::EXCLUDED, Frontend::MAGLEV), (0x9, 0x4, 0x8));
         let key = BackendKey { id: 1, ordinal: 2 };
         assert_eq!(key.bytes(), [1, 0, 0, 0, 2, 0, 0, 0]);
         assert_eq!(BackendKey::read(&key.bytes()), key);

@@ -65,7 +65,6 @@ fn with_options(interface: Interface) -> Vec<(Interface, Options)> {
         vxlan_port: 4789,
         vxlan_network: 4096,
         wireguard_port: 51820,
-        interface_address: Some([0xa0; 16].into()),
         tunnel_address: Some([0xa1; 16].into()),
         ..Options::default()
     };

@@ -190,7 +190,8 @@ fn traffic_policies_sources_and_exclusions_hold() -> Result<()> {
         let (fate, packet) = host.send(In, &request, 0)?;
         match expected {
             Some(backend) => {
-                assert_eq!(packet, V4::frame(client, backend, UDP, &udp(4000, 8080)), "{flags} {client:?}")
+                let behind = V4::frame(client, backend, UDP, &udp(4000, 8080));
+                assert_eq!(packet, behind, "{flags} {client:?}");
             }
             None => assert_eq!(fate.0, REDIRECT, "{flags} {client:?}"),
         }

@@ -40,3 +40,37 @@ pub const LIMIT_REFUSED: u32 = 0x8_0000;
 pub const LIMIT_EGRESS: u32 = 0x10_0000;
 /// No longer counted.
 pub const LIMIT_ENDED: u32 = 0x20_0000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_flag_has_calicos_bit() {
+        let flags = [
+            (NAT_OUTGOING, 0),
+            (DIRECT_RETURN, 1),
+            (NODE_PORT_FORWARD, 2),
+            (SKIP_FIB, 3),
+            (EXTERNAL_LOCAL, 6),
+            (VIA_NAT_INTERFACE, 7),
+            (SOURCE_IS_B, 8),
+            (HOST_PORT_CHANGED, 9),
+            (MASQUERADE, 10),
+            (NODE_PORT_LOOP, 11),
+            (NODE_PORT_REMOTE, 12),
+            (NO_DIRECT_RETURN, 13),
+            (SKIP_PEER, 14),
+            (SET_DSCP, 15),
+            (MAGLEV, 16),
+            (SEND_RESET, 17),
+            (LIMIT_INGRESS, 18),
+            (LIMIT_REFUSED, 19),
+            (LIMIT_EGRESS, 20),
+            (LIMIT_ENDED, 21),
+        ];
+        for (flag, bit) in flags {
+            assert_eq!(flag, 1 << bit);
+        }
+    }
+}
