@@ -56,6 +56,12 @@ impl Side {
         self.send_on(direction, frame, mark, 0)
     }
 
+    /// The program that is attached for a direction.
+    pub(crate) fn program(&self, direction: Direction) -> Result<&Program> {
+        let loaded = if direction == Direction::In { &self.first } else { &self.second };
+        Ok(loaded.program(ENTRY)?)
+    }
+
     /// By a device of this thread's namespace.
     pub(crate) fn send_on(
         &self,
@@ -64,8 +70,7 @@ impl Side {
         mark: u32,
         device: u32,
     ) -> Result<(Fate, Vec<u8>)> {
-        let loaded = if direction == Direction::In { &self.first } else { &self.second };
-        run(loaded.program(ENTRY)?, frame, mark, device)
+        run(self.program(direction)?, frame, mark, device)
     }
 }
 

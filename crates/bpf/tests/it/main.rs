@@ -6,6 +6,7 @@ mod connect;
 mod events;
 mod guest;
 mod maps;
+mod netfilter;
 mod objects;
 mod packets;
 mod paths;
