@@ -52,6 +52,7 @@ enum entry_flag {
 	ENTRY_NODE_PORT_LOOP = 0x800,
 	ENTRY_NODE_PORT_REMOTE = 0x1000,
 	ENTRY_SKIP_PEER = 0x4000,
+	ENTRY_GONE = 0x20000,
 	/* The host itself is the first side: answers change back where they come in. */
 	ENTRY_OF_HOST = ENTRY_VIA_SERVICES | ENTRY_HOST_PORT_CHANGED | ENTRY_NODE_PORT_LOOP | ENTRY_NODE_PORT_REMOTE,
 };
@@ -290,6 +291,8 @@ INLINE enum connection track(struct __sk_buff *buffer, struct packet *packet, co
 	/* The SYN meets policy each time: it may have changed since the last one. */
 	if (is_tcp && is_opening(tuple))
 		return CONNECTION_NEW;
+	if (is_tcp && !settings.is_leaving && value->flags3 & ENTRY_GONE >> 16)
+		return CONNECTION_GONE;
 
 	u64 now = time_ns();
 	value->last_seen = now;

@@ -61,6 +61,7 @@ enum connection {
 	CONNECTION_MIDDLE,    /* TCP in the middle of something that is not known */
 	CONNECTION_RELATED,   /* an ICMP error about a known one */
 	CONNECTION_INVALID,
+	CONNECTION_GONE,      /* its workload is: the other side is told by a RST */
 };
 
 enum verdict {

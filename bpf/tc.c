@@ -21,6 +21,7 @@
 #include "translate.h"
 #include "errors.h"
 #include "forward.h"
+#include "reset.h"
 #include "policy.h"
 
 char licence[] SECTION("license") = "GPL";
@@ -30,6 +31,7 @@ enum program {
 	PROGRAM_POLICY,
 	PROGRAM_TRANSLATE,
 	PROGRAM_ERROR,
+	PROGRAM_RESET,
 	PROGRAMS,
 };
 
@@ -210,6 +212,9 @@ SECTION("classifier") int cali_tc_main(struct __sk_buff *buffer)
 		tail_call(buffer, &cali_programs, PROGRAM_TRANSLATE);
 		return drop(buffer, REASON_CHECKSUM);
 	}
+	case CONNECTION_GONE:
+		tail_call(buffer, &cali_programs, PROGRAM_RESET);
+		return drop(buffer, REASON_DENIED);
 	case CONNECTION_INVALID:
 		/* Netfilter may know what a host's packet is about. */
 		if (!settings.is_leaving && !settings.is_workload)
@@ -252,6 +257,15 @@ SECTION("classifier") int cali_tc_error(struct __sk_buff *buffer)
 	if (!packet)
 		return TC_DROP;
 	int verdict = send_error(buffer, packet);
+	return verdict == TC_REDIRECT ? verdict : TC_DROP;
+}
+
+SECTION("classifier") int cali_tc_reset(struct __sk_buff *buffer)
+{
+	struct packet *packet = this_packet();
+	if (!packet)
+		return TC_DROP;
+	int verdict = send_reset(buffer, packet);
 	return verdict == TC_REDIRECT ? verdict : TC_DROP;
 }
 

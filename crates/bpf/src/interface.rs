@@ -15,7 +15,7 @@ pub use options::{Kind, Options, ReversePath};
 pub const ENTRY: &str = "cali_tc_main";
 
 /// Programs that others call by number, in order; `enum program` of `bpf/tc.c`.
-const CALLED: [&str; 3] = ["cali_tc_policy", "cali_tc_translate", "cali_tc_error"];
+const CALLED: [&str; 4] = ["cali_tc_policy", "cali_tc_translate", "cali_tc_error", "cali_tc_reset"];
 
 /// The object file for an IP version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,10 +7,12 @@ use crate::world::{BACKEND, CLIENT, ELSEWHERE, NODE, OTHER_NODE, POD, SERVICE, W
 use Direction::{In, Out};
 use anyhow::Result;
 use bpf::Table;
-use bpf::interface::{Kind, Options, ReversePath};
+use bpf::clsact::{self, Filters};
+use bpf::interface::{Interface, Kind, Options, ReversePath};
 use bpf::layout::devices::SourceKey;
 use bpf::layout::network::{Route, RouteKey, flags};
 use bpf::layout::{V4, V6};
+use std::net::{SocketAddr, UdpSocket};
 use testkit::network::Namespace;
 
 const SKIP_FIB: u32 = 0x0110_0000;
@@ -242,5 +244,37 @@ fn pending_lists_are_counted_and_never_acted_on() -> Result<()> {
         assert_eq!(bench.hits(enforced + 100)?, 1);
         assert_eq!(bench.hits(!(pending + 100))?, 1);
     }
+    Ok(())
+}
+
+/// Frames of test runs always have Ethernet headers: this is a real device, whose packets nobody reads.
+#[test]
+fn devices_without_ethernet_headers_are_read_from_their_first_byte() -> Result<()> {
+    let namespace = Namespace::new(&format!("bpf-tun-{}", std::process::id()))?;
+    namespace.batch(
+        "link set lo up\ntuntap add dev tun0 mode tun\nlink set tun0 up\naddr add 10.10.0.1/24 dev tun0",
+    )?;
+    let device = index(&namespace, "tun0")?;
+    let bench = V4::bench()?;
+    bench.count(device)?;
+    let interface = Interface {
+        is_workload: false,
+        is_leaving: false,
+        is_layer_3: true,
+        has_both: false,
+        checks_source: false,
+    };
+    let tunnel = bench.beside(&interface, &Options { kind: Kind::Tunnel, ..Options::default() })?;
+    namespace.run(|| -> Result<()> {
+        let mut filters = Filters::open()?;
+        filters.attach(device, clsact::Direction::Egress, 1, tunnel.program(Out)?)?;
+        let socket = UdpSocket::bind(SocketAddr::from((V4::address(NODE), 4000)))?;
+        // Whether it is sent is not known: nobody is at the other end.
+        let _ = socket.send_to(b"hello", SocketAddr::from((V4::address(OTHER_NODE), 4001)));
+        Ok(())
+    })??;
+    let state = V4::tracking(&bench, UDP, (NODE, 4000), (OTHER_NODE, 4001))?;
+    assert_eq!(state.a_to_b.bytes + state.b_to_a.bytes, 33);
+    assert_eq!(bench.counted_of(device, Out, 2)?, 1);
     Ok(())
 }

@@ -2,12 +2,13 @@
 //! remembered of it.
 
 use crate::bench::{DENIES, DROP, Direction, NEXT, SEEN};
-use crate::packets::{ACK, SYN, icmp, sctp, tcp, udp};
+use crate::packets::{ACK, FIN, RST, SYN, icmp, sctp, tcp, udp};
 use crate::world::{ANY, BACKEND, CLIENT, ELSEWHERE, NODE, OTHER_NODE, POD, SERVICE, Who, World};
 use Direction::{In, Out};
 use anyhow::Result;
+use bpf::Table;
 use bpf::interface::{Kind, Options};
-use bpf::layout::conntrack::{Entry, flags};
+use bpf::layout::conntrack::{Entry, Key, Value, flags};
 use bpf::layout::nat::Frontend;
 use bpf::layout::{V4, V6};
 
@@ -390,5 +391,75 @@ fn sctp_keeps_its_ports_and_udp_its_missing_checksum() -> Result<()> {
     V4::backend(&bench, 7, 0, BACKEND, 81)?;
     let request = V4::frame(POD, SERVICE, 132, &sctp(4001, 80));
     assert_eq!(workload.send(In, &request, 0)?.0.0, DROP);
+    Ok(())
+}
+
+#[test]
+fn fragments_follow_the_first_one_to_the_backend_and_back() -> Result<()> {
+    let bench = V4::bench()?;
+    let workload = V4::workload(&bench, &Options::default())?;
+    V4::frontend(&bench, (SERVICE, 80, UDP), None, service(1))?;
+    V4::backend(&bench, 7, 0, BACKEND, 8080)?;
+    // The checksum of UDP is over all of it, and in the first part only.
+    let whole = |ports: (u16, u16)| [udp(ports.0, ports.1), vec![5; 16]].concat();
+    let part = |from: Who, to: Who, ports: (u16, u16), place: u16| {
+        let mut packet = V4::packet(from, to, UDP, &whole(ports));
+        let (keep, fragment) = if place == 0 { (20..36, 0x2000_u16) } else { (36..44, place) };
+        let mut cut = packet[..20].to_vec();
+        cut.extend(packet.drain(keep));
+        let length = u16::try_from(cut.len()).unwrap();
+        cut[2..4].copy_from_slice(&length.to_be_bytes());
+        cut[6..8].copy_from_slice(&fragment.to_be_bytes());
+        crate::world::with_checksum(&mut cut);
+        [vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0], cut].concat()
+    };
+    for place in [0, 2] {
+        let request = part(POD, SERVICE, (4000, 80), place);
+        let behind = part(POD, BACKEND, (4000, 8080), place);
+        // Later ones come when both sides have allowed the flow.
+        let mark = if place == 0 { SEEN } else { BYPASS };
+        assert_eq!(workload.send(In, &request, 0)?, ((NEXT, mark), behind.clone()), "{place}");
+        assert_eq!(workload.send(Out, &behind, SEEN)?, ((NEXT, SEEN), behind), "{place}");
+        let answer = part(BACKEND, POD, (8080, 4000), place);
+        let shown = part(SERVICE, POD, (80, 4000), place);
+        assert_eq!(workload.send(Out, &answer, SEEN)?, ((NEXT, SEEN), shown), "{place}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_connection_whose_workload_is_gone_is_reset() -> Result<()> {
+    both([gone::<V4>, gone::<V6>])
+}
+
+fn gone<F: World>() -> Result<()> {
+    let bench = F::bench()?;
+    let workload = F::workload(&bench, &Options::default())?;
+    let ends = ((POD, 4000), (ELSEWHERE, 80));
+    workload.send(In, &F::frame(POD, ELSEWHERE, TCP, &tcp(4000, 80, SYN, 100, 0)), 0)?;
+    let table = Table::<Key<F>, Value<F>>::new(bench.map(&F::map("ct4"))?)?;
+    let (key, _) = Key::new(TCP, (F::address(ends.0.0), 4000), (F::address(ends.1.0), 80));
+    let mut value = F::entry(&bench, TCP, ends.0, ends.1)?;
+    value.flags |= flags::SEND_RESET;
+    table.set(&key, &value)?;
+    for (sent, answer) in [
+        (tcp(4000, 80, ACK, 101, 501), tcp(80, 4000, RST, 501, 0)),
+        (tcp(4000, 80, FIN, 101, 0), tcp(80, 4000, RST | ACK, 0, 102)),
+    ] {
+        let sent = F::frame(POD, ELSEWHERE, TCP, &[sent, vec![9; 30]].concat());
+        let (fate, packet) = workload.send(In, &sent, 0)?;
+        assert_eq!(fate, (REDIRECT, BYPASS));
+        let mut answer = answer;
+        // The window of one that ends is 0.
+        answer[14..16].fill(0);
+        let mut expected = F::frame(ELSEWHERE, POD, TCP, &answer);
+        expected[..12].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
+        assert_eq!(packet, expected);
+    }
+    // A RST gets none, and a SYN begins again.
+    let reset = F::frame(POD, ELSEWHERE, TCP, &tcp(4000, 80, RST, 101, 0));
+    assert_eq!(workload.send(In, &reset, 0)?.0.0, DROP);
+    let again = F::frame(POD, ELSEWHERE, TCP, &tcp(4000, 80, SYN, 900, 0));
+    assert_eq!(workload.send(In, &again, 0)?.0.0, NEXT);
     Ok(())
 }

@@ -171,6 +171,13 @@ fn sealed(protocol: u8, payload: &[u8], imagined: &[u8], icmp: u8) -> Vec<u8> {
     payload
 }
 
+/// Writes the checksum of an IPv4 header without options.
+pub(crate) fn with_checksum(packet: &mut [u8]) {
+    packet[10..12].fill(0);
+    let checksum = sum(&[&packet[..20]]);
+    packet[10..12].copy_from_slice(&checksum.to_be_bytes());
+}
+
 impl World for V4 {
     const VERSION: Version = Version::V4;
     const ICMP: u8 = 1;
@@ -192,8 +199,7 @@ impl World for V4 {
             payload: &payload,
         }
         .packet();
-        let checksum = sum(&[&packet[..20]]);
-        packet[10..12].copy_from_slice(&checksum.to_be_bytes());
+        with_checksum(&mut packet);
         packet
     }
 }
