@@ -192,6 +192,14 @@ INLINE void in_front_of_nat(struct ends *target, const struct connection_value *
 	target->destination_port = NETWORK16(value->original_source_port);
 }
 
+/* Whether a packet with the addresses in front of NAT is the first side's. A key has no direction: the service's own address may
+ * be that of a host which sends something else by it. */
+INLINE int is_first_side(const struct connection_value *value, const struct ends *ends)
+{
+	return address_equal(&ends->source, &value->original_source) &&
+	       HOST16(ends->source_port) == value->original_source_port;
+}
+
 /* Whether packets of a direction change here. */
 INLINE int changes_here(const struct found *found, int is_answer)
 {
@@ -256,6 +264,8 @@ INLINE enum connection track(struct __sk_buff *buffer, struct packet *packet, co
 {
 	struct found found = find_connection(packet, tuple->protocol, &packet->wire);
 	struct connection_value *value = found.value;
+	if (value && found.by_stub && !is_first_side(value, &packet->wire))
+		value = NULL;
 	/* A later fragment has no flags, and opens nothing. */
 	int is_tcp = tuple->protocol == PROTOCOL_TCP;
 	if (!value) {

@@ -387,8 +387,9 @@ SECTION("classifier") int cali_tc_policy(struct __sk_buff *buffer)
 	int is_host;
 	if (settings.is_leaving) {
 		is_host = is_from_host(buffer, packet);
-		/* The host reaches its workloads; so does a workload itself by way of a service, as the host. */
-		if (settings.is_workload && (is_host || has_mark(buffer, MARK_MASQUERADE))) {
+		/* The host reaches its workloads; so does a workload itself by way of a service, hidden behind the host. */
+		int is_itself = has_mark(buffer, MARK_MASQUERADE) && buffer->ingress_ifindex == buffer->ifindex;
+		if (settings.is_workload && (is_host || is_itself)) {
 			if (!is_seen(buffer))
 				packet->entry_flags |= ENTRY_SKIP_FIB;
 			goto allow;

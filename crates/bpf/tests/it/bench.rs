@@ -43,9 +43,11 @@ pub(crate) struct Side {
 /// What became of a packet: verdict and mark.
 pub(crate) type Fate = (i32, u32);
 
-fn run(program: &Program, frame: &[u8], mark: u32, device: u32) -> Result<(Fate, Vec<u8>)> {
+fn run(program: &Program, frame: &[u8], mark: u32, device: u32, came_by: u32) -> Result<(Fate, Vec<u8>)> {
     let mut context = vec![0; 192];
     context[8..12].copy_from_slice(&mark.to_ne_bytes());
+    // It came in by this device, whether or not it leaves by it.
+    context[36..40].copy_from_slice(&came_by.to_ne_bytes());
     context[40..44].copy_from_slice(&device.to_ne_bytes());
     let outcome = program.test_run(&TestRun { packet: frame, context: &context, repeat: 1 })?;
     Ok(((outcome.verdict, u32::read(&outcome.context[8..12])), outcome.packet))
@@ -54,6 +56,11 @@ fn run(program: &Program, frame: &[u8], mark: u32, device: u32) -> Result<(Fate,
 impl Side {
     pub(crate) fn send(&self, direction: Direction, frame: &[u8], mark: u32) -> Result<(Fate, Vec<u8>)> {
         self.send_on(direction, frame, mark, 0)
+    }
+
+    /// A packet that leaves by the device that it came in by.
+    pub(crate) fn send_back(&self, frame: &[u8], mark: u32) -> Result<(Fate, Vec<u8>)> {
+        run(self.program(Direction::Out)?, frame, mark, 0, DEVICE)
     }
 
     /// The program that is attached for a direction.
@@ -70,7 +77,7 @@ impl Side {
         mark: u32,
         device: u32,
     ) -> Result<(Fate, Vec<u8>)> {
-        run(self.program(direction)?, frame, mark, device)
+        run(self.program(direction)?, frame, mark, device, 0)
     }
 }
 
@@ -181,7 +188,7 @@ impl Bench {
     }
 
     pub(crate) fn send_marked(&self, direction: Direction, frame: &[u8], mark: u32) -> Result<Fate> {
-        let (fate, packet) = run(self.entry(direction)?, frame, mark, 0)?;
+        let (fate, packet) = run(self.entry(direction)?, frame, mark, 0, 0)?;
         ensure!(packet == frame, "the packet was changed");
         Ok(fate)
     }

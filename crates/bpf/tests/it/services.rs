@@ -152,6 +152,21 @@ fn node_port<F: World>() -> Result<()> {
 }
 
 #[test]
+fn packets_against_the_direction_of_a_service_are_not_changed() -> Result<()> {
+    let bench = V4::bench()?;
+    let host = V4::host(&bench, &Options::default())?;
+    V4::frontend(&bench, (NODE, 30080, UDP), None, service(1))?;
+    V4::backend(&bench, 7, 0, BACKEND, 8080)?;
+    host.send(In, &V4::frame(CLIENT, NODE, UDP, &udp(4000, 30080)), 0)?;
+    let against = V4::frame(NODE, CLIENT, UDP, &udp(30080, 4000));
+    for direction in [In, Out] {
+        let (_, packet) = host.send(direction, &against, 0)?;
+        assert_eq!(packet, against, "{direction:?}");
+    }
+    Ok(())
+}
+
+#[test]
 fn a_port_of_every_node_is_for_those_inside() -> Result<()> {
     let bench = V4::bench()?;
     let (workload, host) =
@@ -340,7 +355,8 @@ fn a_workload_reaches_itself_as_the_host() -> Result<()> {
     // Hidden behind the node it passes whatever the workload's policy says.
     bench.lists(&[(0, DENIES)])?;
     let hidden = V4::frame(NODE, POD, TCP, &tcp(61000, 8080, SYN, 100, 0));
-    assert_eq!(workload.send(Out, &hidden, MASQUERADE)?.0.0, NEXT);
+    assert_eq!(workload.send(Out, &hidden, MASQUERADE)?.0.0, DROP, "from somewhere else");
+    assert_eq!(workload.send_back(&hidden, MASQUERADE)?.0.0, NEXT);
     let answer = V4::frame(POD, NODE, TCP, &tcp(8080, 61000, SYN | ACK, 500, 101));
     assert_eq!(workload.send(In, &answer, 0)?.0, (NEXT, SEEN));
     let answer = V4::frame(POD, POD, TCP, &tcp(8080, 4000, SYN | ACK, 500, 101));
