@@ -206,7 +206,7 @@ INLINE int changes_here(const struct found *found, int is_answer)
 	if (found->value->type != TYPE_NAT_REVERSE)
 		return 0;
 	if (found->by_stub)
-		return !settings.is_leaving;
+		return is_source_side();
 	return is_answer && (settings.is_leaving || (flags_of(found->value) & ENTRY_OF_HOST));
 }
 
@@ -295,7 +295,7 @@ INLINE enum connection track(struct __sk_buff *buffer, struct packet *packet, co
 	} else if (value->type == TYPE_NAT_REVERSE && !(own->bits & LEG_OPENER)) {
 		packet->flags |= PACKET_ANSWER;
 	}
-	u32 approved = settings.is_leaving ? other->bits : own->bits;
+	u32 approved = is_source_side() ? own->bits : other->bits;
 	if (!(approved & LEG_APPROVED))
 		return is_tcp && !is_opening(tuple) ? CONNECTION_INVALID : CONNECTION_NEW;
 	/* The SYN meets policy each time: it may have changed since the last one. */

@@ -10,6 +10,7 @@
 #include "packet.h"
 #include "conntrack.h"
 #include "counters.h"
+#include "routes.h"
 
 #if FAMILY == 4
 #define LIFE_AT 8
@@ -56,9 +57,26 @@ INLINE int to_neighbour(struct __sk_buff *buffer, struct packet *packet)
 	return redirect_neighbour(fib->ifindex, &next, sizeof next, 0);
 }
 
+/* The host's own packet to a service, on the interface by which it talks to itself: it leaves for the backend from here, as if
+ * it had never been on this one. */
+INLINE int leave_loopback(struct __sk_buff *buffer, struct packet *packet)
+{
+	/* An answer, or a backend that is the host itself. */
+	if (is_this_host(&packet->target.destination))
+		return TC_NEXT;
+	set_mark(buffer, 0);
+	int verdict = to_neighbour(buffer, packet);
+	if (verdict != TC_REDIRECT)
+		return TC_DROP;
+	count(buffer, REASON_REDIRECT_NEIGHBOUR);
+	return verdict;
+}
+
 /* The packet goes on, with its mark: by itself, or through the host's stack. */
 INLINE int forward(struct __sk_buff *buffer, struct packet *packet)
 {
+	if (options.kind == KIND_LOOPBACK && packet->flags & PACKET_NAT)
+		return leave_loopback(buffer, packet);
 	if (settings.is_leaving)
 		return TC_NEXT;
 	set_mark(buffer, packet->mark);

@@ -53,6 +53,12 @@ struct options {
 ASSERT_SIZE(struct options, 80);
 const volatile struct options options = {.first_port = 20000, .ports = 10000};
 
+/* Whether a program is at the source's end of a packet's way through this node. The host's own packets to itself have no other. */
+INLINE int is_source_side(void)
+{
+	return !settings.is_leaving || options.kind == KIND_LOOPBACK;
+}
+
 /* What connection tracking says. */
 enum connection {
 	CONNECTION_NEW,

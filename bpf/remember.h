@@ -19,7 +19,7 @@ INLINE void approve(struct __sk_buff *buffer, const struct tuple *tuple, struct 
 {
 	struct leg *own = is_a_to_b ? &value->a_to_b : &value->b_to_a;
 	struct leg *other = is_a_to_b ? &value->b_to_a : &value->a_to_b;
-	add_bits(settings.is_leaving ? other : own, LEG_APPROVED | (settings.is_workload ? LEG_WORKLOAD : 0));
+	add_bits(is_source_side() ? own : other, LEG_APPROVED | (settings.is_workload ? LEG_WORKLOAD : 0));
 	value->last_seen = time_ns();
 	if (is_opening(tuple)) {
 		own->sequence = tuple->sequence;
@@ -41,12 +41,12 @@ INLINE void begin(struct __sk_buff *buffer, const struct packet *packet, struct 
 	own->bytes = buffer->len;
 	own->packets = 1;
 	own->sequence = tuple->sequence;
-	own->bits = LEG_OPENER | (settings.is_leaving ? 0 : approval);
+	own->bits = LEG_OPENER | (is_source_side() ? approval : 0);
 	if (tuple->tcp_flags & TCP_SYN)
 		own->bits |= LEG_SYN;
-	if (settings.is_leaving)
+	if (!is_source_side())
 		other->bits = approval;
-	else
+	else if (!settings.is_leaving)
 		own->ifindex = buffer->ifindex;
 	if (!is_a_to_b)
 		flags |= ENTRY_SOURCE_IS_B;
@@ -143,7 +143,7 @@ FUNCTION int remember(struct __sk_buff *buffer)
 	if (!packet)
 		return -1;
 	/* Where a flow leaves, it has its final addresses, and so has its entry. */
-	if ((packet->flags & PACKET_NAT) && !settings.is_leaving)
+	if ((packet->flags & PACKET_NAT) && is_source_side())
 		return remember_nat(buffer, packet);
 	return remember_plain(buffer, packet);
 }

@@ -86,9 +86,9 @@ INLINE enum service find_service(struct packet *packet)
 		.port = HOST16(tuple->destination_port),
 		.protocol = protocol,
 		.is_inside = 1,
-		.any_node = settings.is_workload || options.kind == KIND_SERVICES,
+		.any_node = settings.is_workload || options.kind == KIND_SERVICES || options.kind == KIND_LOOPBACK,
 	};
-	if (!settings.is_workload && options.kind != KIND_SERVICES)
+	if (!settings.is_workload && options.kind != KIND_SERVICES && options.kind != KIND_LOOPBACK)
 		question.is_inside = (route_flags(&tuple->source) & (ROUTE_HOST | ROUTE_WORKLOAD)) != 0;
 	struct frontend_key key;
 	struct backend backend = {};
@@ -142,6 +142,22 @@ INLINE int arrive(struct __sk_buff *buffer, struct packet *packet)
 	return 0;
 }
 
+/* The host to itself: of interest only if it is to a service. */
+INLINE int on_loopback(struct __sk_buff *buffer, struct packet *packet)
+{
+	if (!(packet->flags & PACKET_NAT)) {
+		if (packet->flags & PACKET_KNOWN || packet->connection != CONNECTION_NEW || is_seen(buffer))
+			return TC_NEXT;
+		enum service service = find_service(packet);
+		if (service == SERVICE_EMPTY)
+			return drop(buffer, REASON_NO_BACKEND);
+		if (service != SERVICE_FOUND)
+			return TC_NEXT;
+	}
+	tail_call(buffer, &cali_programs, packet->connection == CONNECTION_NEW ? PROGRAM_POLICY : PROGRAM_TRANSLATE);
+	return drop(buffer, REASON_CHECKSUM);
+}
+
 SECTION("classifier") int cali_tc_main(struct __sk_buff *buffer)
 {
 	if (options.kind == KIND_LOOPBACK && !settings.is_leaving)
@@ -190,6 +206,8 @@ SECTION("classifier") int cali_tc_main(struct __sk_buff *buffer)
 					     ? track_related(buffer, packet, tuple, headers.transport + 8)
 					     : track(buffer, packet, tuple, &leg);
 	packet->connection = connection;
+	if (options.kind == KIND_LOOPBACK)
+		return on_loopback(buffer, packet);
 	/* The path of a flow that is known was checked when it began. */
 	if (!settings.is_leaving && (leg || (connection != CONNECTION_KNOWN && connection != CONNECTION_CONFIRMED))) {
 		enum path path = check_path(buffer, packet, tuple);
@@ -352,8 +370,8 @@ INLINE void find_way(struct packet *packet, u32 destination)
 			packet->entry_flags |= ENTRY_MASQUERADE;
 		return;
 	}
-	if (options.kind == KIND_SERVICES) {
-		packet->entry_flags |= ENTRY_VIA_SERVICES;
+	if (options.kind == KIND_SERVICES || options.kind == KIND_LOOPBACK) {
+		packet->entry_flags |= options.kind == KIND_SERVICES ? ENTRY_VIA_SERVICES : ENTRY_NODE_PORT_LOOP;
 		/* Into a tunnel the host sends by its address there. */
 		if (packet->flags & PACKET_NAT && options.tunnel_address[0] && destination & ROUTE_TUNNELED &&
 		    (destination & (ROUTE_WORKLOAD | ROUTE_LOCAL)) == ROUTE_WORKLOAD) {
@@ -385,6 +403,12 @@ SECTION("classifier") int cali_tc_policy(struct __sk_buff *buffer)
 
 	u32 destination = 0;
 	int is_host;
+	if (options.kind == KIND_LOOPBACK) {
+		/* What lets the host's packets out is asked where they really leave. */
+		destination = route_flags(&tuple->destination);
+		is_host = 1;
+		goto allow;
+	}
 	if (settings.is_leaving) {
 		is_host = is_from_host(buffer, packet);
 		/* The host reaches its workloads; so does a workload itself by way of a service, hidden behind the host. */
@@ -418,7 +442,7 @@ SECTION("classifier") int cali_tc_policy(struct __sk_buff *buffer)
 		return drop(buffer, REASON_DENIED);
 	count(buffer, REASON_ALLOWED);
 allow:
-	if (!settings.is_leaving && packet->connection == CONNECTION_NEW) {
+	if (is_source_side() && packet->connection == CONNECTION_NEW) {
 		if (!(packet->flags & PACKET_KNOWN))
 			find_way(packet, destination);
 		if (packet->flags & PACKET_EXCLUDED)
@@ -431,5 +455,5 @@ allow:
 		return drop(buffer, REASON_NOT_TRACKED);
 	if (packet->flags & PACKET_NAT && translate(buffer))
 		return drop(buffer, REASON_CHECKSUM);
-	return pass(buffer, packet->mark);
+	return forward(buffer, packet);
 }

@@ -7,7 +7,7 @@ use crate::world::World as _;
 use anyhow::{Context as _, Result, ensure};
 use bpf::Table;
 use bpf::clsact::{self, Filters};
-use bpf::interface::{Interface, Options, ReversePath};
+use bpf::interface::{Interface, Kind, Options, ReversePath};
 use bpf::layout::V4;
 use bpf::layout::nat::{Backend, BackendKey, Frontend, FrontendKey};
 use bpf::layout::network::{Route, RouteKey, flags};
@@ -61,8 +61,17 @@ impl Node {
         ))?;
         // The other node's workload knows only the way to this node: not to the client.
         elsewhere.batch(&format!(
-            "link set lo up\nlink set eth0 up\naddr add 192.0.3.2/24 dev eth0\naddr add {far}/32 dev lo"
+            "link set lo up\nlink set eth0 up\naddr add 192.0.3.2/24 dev eth0\naddr add {far}/32 dev lo\n\
+             route add {}/32 via 192.0.3.1",
+            text(NODE)
         ))?;
+        host.batch("link set lo up")?;
+        // An answer to the host from its own node port has an address of the host as its source.
+        for device in ["cali0", "eth1"] {
+            host.set(&format!("net/ipv4/conf/{device}/accept_local"), "1")?;
+            host.set(&format!("net/ipv4/conf/{device}/rp_filter"), "0")?;
+        }
+        host.set("net/ipv4/conf/all/rp_filter", "0")?;
         host.feed(
             "nft -f -",
             "table ip t { chain post { type nat hook postrouting priority srcnat;\n\
@@ -89,21 +98,22 @@ impl Node {
             routes.set(&RouteKey { bits: 32, address }, &Route { flags, next_hop })?;
         }
         let frontends = Table::<FrontendKey<V4>, Frontend>::new(self.bench.map("cali_v4_nat_fe3")?)?;
-        for (id, address, port) in [(1, NODE, 30001), (2, NODE, 30002), (1, SERVICE, 81), (2, SERVICE, 82)] {
+        for (id, address, port) in [(1, NODE, 30001), (2, NODE, 30002), (3, NODE, 30003), (1, SERVICE, 81)] {
             for protocol in [6, 17] {
                 let key = FrontendKey { address, port, protocol, ..FrontendKey::default() };
                 frontends.set(&key, &Frontend { id, count: 1, ..Frontend::default() })?;
             }
         }
         let backends = Table::<BackendKey, Backend<V4>>::new(self.bench.map("cali_v4_nat_be")?)?;
-        for (id, address) in [(1, POD), (2, ELSEWHERE)] {
+        for (id, address) in [(1, POD), (2, ELSEWHERE), (3, NODE)] {
             backends.set(&BackendKey { id, ordinal: 0 }, &Backend { address, port: PORT })?;
         }
         Ok(())
     }
 
     fn attach(&mut self) -> Result<()> {
-        for (name, is_workload) in [("cali0", true), ("eth0", false), ("eth1", false)] {
+        for name in ["cali0", "eth0", "eth1", "lo"] {
+            let is_workload = name == "cali0";
             let device = index(&self.host, name)?;
             self.bench.count(device)?;
             if is_workload {
@@ -116,7 +126,10 @@ impl Node {
                 has_both: false,
                 checks_source: is_workload,
             };
-            let options = Options { reverse_path: ReversePath::Loose, ..Options::default() };
+            let mut options = Options { reverse_path: ReversePath::Loose, ..Options::default() };
+            if name == "lo" {
+                (options.kind, options.is_udp_only) = (Kind::Loopback, true);
+            }
             let side = self.bench.beside(&interface, &options)?;
             self.host.run(|| -> Result<()> {
                 let mut filters = Filters::open()?;
@@ -150,17 +163,28 @@ fn talk(from: &Namespace, to: &Namespace, at: [u8; 4], target: ([u8; 4], u16)) -
     }
     ensure!(&word == b"pong");
 
+    Ok([peer.ip(), exchange(from, to, at, target)?])
+}
+
+/// A datagram from one namespace to an address, and the answer; who the server saw.
+fn exchange(from: &Namespace, to: &Namespace, at: SocketAddr, target: SocketAddr) -> Result<IpAddr> {
     let server = to.run(|| UdpSocket::bind(at))??;
     let client = from.run(|| UdpSocket::bind(SocketAddr::from(([0; 4], 0))))??;
     for socket in [&server, &client] {
         socket.set_read_timeout(Some(testkit::PATIENCE))?;
     }
-    client.send_to(b"ping", target)?;
-    let (_, asker) = server.recv_from(&mut word).context("the question")?;
-    server.send_to(b"pong", asker)?;
-    let (_, answerer) = client.recv_from(&mut word).context("the answer")?;
-    ensure!(answerer == target, "{answerer} in the place of {target}");
-    Ok([peer.ip(), asker.ip()])
+    let mut seen = None;
+    let mut word = [0; 4];
+    // The second finds the flow known.
+    for _ in 0..2 {
+        client.send_to(b"ping", target)?;
+        let (_, asker) = server.recv_from(&mut word).context("the question")?;
+        server.send_to(b"pong", asker)?;
+        let (_, answerer) = client.recv_from(&mut word).context("the answer")?;
+        ensure!(answerer == target, "{answerer} in the place of {target}");
+        seen = Some(asker.ip());
+    }
+    seen.context("nobody")
 }
 
 #[test]
@@ -180,5 +204,14 @@ fn marks_lead_through_netfilter_and_back() -> Result<()> {
     // Out of the pools it is hidden.
     let seen = talk(&node.pod, &node.client, CLIENT, (CLIENT, PORT)).context("outside")?;
     assert_eq!(seen, [IpAddr::from(NODE); 2]);
+    // The host itself uses its node ports: with a backend here, elsewhere, and its own.
+    for (port, to, at) in
+        [(30001, &node.pod, POD), (30002, &node.elsewhere, ELSEWHERE), (30003, &node.host, NODE)]
+    {
+        let (at, target) = (SocketAddr::from((at, PORT)), SocketAddr::from((NODE, port)));
+        let seen =
+            exchange(&node.host, to, at, target).with_context(|| format!("the host to port {port}"))?;
+        assert_eq!(seen, IpAddr::from(NODE), "{port}");
+    }
     Ok(())
 }

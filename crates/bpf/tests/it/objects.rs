@@ -71,7 +71,7 @@ fn with_options(interface: Interface) -> Vec<(Interface, Options)> {
     let kinds = if interface.is_workload {
         vec![Kind::Plain]
     } else {
-        vec![Kind::Plain, Kind::Tunnel, Kind::Services]
+        vec![Kind::Plain, Kind::Tunnel, Kind::Loopback, Kind::Services]
     };
     let with = kinds.into_iter().map(|kind| (interface, Options { kind, ..all }));
     with.chain([(interface, Options::default())]).collect()
