@@ -147,12 +147,18 @@ fn value(tables: &Tables, list: ListId, packet: &Packet, dimension: Dimension) -
     }
 }
 
-fn class(tables: &Tables, address: IpAddr) -> u64 {
-    if let Some(class) = tables.addresses.get(&address) {
-        return *class;
+/// The class of an address.
+pub(crate) fn class(tables: &Tables, address: IpAddr) -> u64 {
+    match tables.addresses.get(&address) {
+        Some(class) => *class,
+        None => class_around(tables, IpNet::from(address)),
     }
-    let whole = IpNet::from(address).max_prefix_len();
-    let around = (0..whole).rev().filter_map(|length| IpNet::new(address, length).ok());
+}
+
+/// The class of the longest network that is or is around this one.
+pub(crate) fn class_around(tables: &Tables, net: IpNet) -> u64 {
+    let longest = net.prefix_len().min(net.max_prefix_len() - 1);
+    let around = (0..=longest).rev().filter_map(|length| IpNet::new(net.addr(), length).ok());
     around.filter_map(|net| tables.nets.get(&net.trunc()).copied()).next().unwrap_or_default()
 }
 

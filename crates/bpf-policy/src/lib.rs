@@ -3,11 +3,13 @@
 //!
 //! - [`Policies`]: from the messages of the calculation graph to [`Tables`], step by step.
 //! - [`layout`]: the bytes of keys and values.
+//! - [`bridge`]: tables in which two states hold at once, for the way from one to the other.
 //! - [`evaluate`]: what tables say about a packet, as the program in the kernel works it out.
 //!
 //! The design and the numbers behind it are in `docs/ebpf.md`. Pure: no IO, no clock, no async. It refuses to know the kernel,
 //! and what the path of a packet decides before policy is asked (connections, failsafes, tunnels).
 
+mod bridge;
 mod classes;
 mod conditions;
 mod evaluate;
@@ -19,6 +21,7 @@ mod slab;
 mod spec;
 mod tables;
 
+pub use bridge::bridge;
 pub use evaluate::{MAX_HITS, Outcome, Packet, Verdict, evaluate};
 pub use list::{TooLarge, rule_id};
 pub use policies::Policies;

@@ -32,6 +32,8 @@ pub struct Policies {
     members: Members,
     marked_specs: BTreeSet<u32>,
     marked_endpoints: BTreeSet<EndpointId>,
+    /// Lists that a spec had before it got another one.
+    left: Vec<ListId>,
     tables: Tables,
 }
 
@@ -236,13 +238,15 @@ impl Policies {
 
     /// Brings the tables to the state of all messages so far.
     pub fn flush(&mut self) {
-        let mut left = Vec::new();
+        self.grow();
+        self.shrink();
+    }
+
+    /// The first half of [`Self::flush`]: the tables of all messages so far, and beside them the lists that endpoints had
+    /// before. Until an interface has its new lists, the old ones still find a row for every class that an address gets.
+    pub fn grow(&mut self) {
         for number in std::mem::take(&mut self.marked_specs) {
-            self.make_spec(number, &mut left);
-        }
-        // After all that came, so that what both need stays.
-        for id in left {
-            self.leave_list(id);
+            self.make_spec(number);
         }
         self.classify();
         self.classes.write_rows(&mut self.tables);
@@ -251,8 +255,20 @@ impl Policies {
         }
     }
 
+    /// The second half: lists that no endpoint has any more go, and addresses get the classes that are left.
+    pub fn shrink(&mut self) {
+        if self.left.is_empty() {
+            return;
+        }
+        for id in std::mem::take(&mut self.left) {
+            self.leave_list(id);
+        }
+        self.classify();
+        self.classes.write_rows(&mut self.tables);
+    }
+
     /// Makes a spec's list, or forgets the spec if no endpoint has it.
-    fn make_spec(&mut self, number: u32, left: &mut Vec<ListId>) {
+    fn make_spec(&mut self, number: u32) {
         let Some(state) = self.specs.get_mut(number) else { return };
         let old = state.list;
         if state.endpoints.is_empty() {
@@ -278,7 +294,7 @@ impl Policies {
             self.use_list(list);
         }
         if old != 0 {
-            left.push(old);
+            self.left.push(old);
         }
     }
 

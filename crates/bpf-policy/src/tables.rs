@@ -116,6 +116,11 @@ impl<K: Ord + Clone, V: PartialEq> Table<K, V> {
         }
     }
 
+    /// The entries whose keys are between these two.
+    pub(crate) fn range(&self, first: K, last: K) -> impl Iterator<Item = (&K, &V)> {
+        self.entries.range(first..=last)
+    }
+
     fn remove_range(&mut self, first: K, last: K) {
         let keys: Vec<K> = self.entries.range(first..=last).map(|(key, _)| key.clone()).collect();
         keys.iter().for_each(|key| self.remove(key));

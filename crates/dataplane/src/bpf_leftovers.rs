@@ -1,20 +1,19 @@
-//! What Calico's BPF dataplane left on this host, removed after our own rules are in place: its programs send packets past
-//! netfilter, so that pods would keep the policy of the last day that it ran.
+//! What a BPF dataplane, ours or Calico's, left on this host, removed after our own rules are in place: its programs judge
+//! packets before netfilter does, so that pods would keep the policy of the last day that it ran.
 //!
-//! Ours to remove are, as in Calico: `clsact` disciplines with a program whose name begins with `cali_` or `calico_`; pinned
-//! links of programs on interfaces and of the balancer of connections, which the kernel detaches when their pins are gone;
-//! pinned maps; the devices `bpfin.cali` and `bpfout.cali`. Programs of XDP have no name that can be read without loading
+//! Ours to remove are, as in Calico: filters with a program whose name begins with `cali_` or `calico_`, and their `clsact`
+//! discipline where nobody else has a filter in it; pinned links of programs on interfaces and of the balancer of connections,
+//! which the kernel detaches when their pins are gone; pinned maps; the devices `bpfin.cali` and `bpfout.cali`. Programs of XDP have no name that can be read without loading
 //! BPF: they are reported, and removed by the operator. Nothing else in the file system of BPF is touched.
 
+use bpf_driver::files;
 use netfilter::driver::ApplyError;
-use netlink::tc::{Operation as Change, TrafficControl};
+use netlink::tc::{Filter, Operation as Change, TrafficControl};
 use netlink::{Kernel, Operation, first_failure};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// Where pins are.
-const FILE_SYSTEM: &str = "/sys/fs/bpf";
 /// One end of the pair of devices; the other goes with it.
 const DEVICE: &str = "bpfin.cali";
 /// Folders in which Calico pins links of programs, and nothing else.
@@ -22,17 +21,22 @@ const LINK_FOLDERS: [&str; 2] = ["tcx", "netkit"];
 /// Pins of something else that is Calico's.
 const NOT_OURS: &str = "calico/sockmap";
 /// What names of programs, maps and pins begin with.
-const PREFIXES: [&str; 3] = ["cali_", "calico_", "xdp_cali_"];
+const PREFIXES: [&str; 4] = ["cali_", "calico_", "xdp_cali_", "bpfp_"];
+/// What names of folders begin with that are ours alone: of programs, and of a network that is not the machine's.
+const OWN_FOLDERS: [&str; 2] = ["generation_", "netns-"];
 
 fn is_ours(name: &str) -> bool {
     PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
+/// Takes our filters off a device, and leaves those of others.
+type RemoveFilters = Box<dyn FnMut(u32) -> Result<(), String> + Send>;
+
 /// Removes what is left.
-#[derive(Debug)]
 pub(crate) struct BpfLeftovers<K, T> {
     kernel: K,
     control: T,
+    remove_filters: RemoveFilters,
     /// None where the pins belong to another network namespace than ours.
     pins: Option<PathBuf>,
 }
@@ -40,9 +44,10 @@ pub(crate) struct BpfLeftovers<K, T> {
 impl<K: Kernel, T: TrafficControl> BpfLeftovers<K, T> {
     /// `pins` is another place of pins than the usual one.
     pub(crate) fn new(kernel: K, control: T, pins: Option<PathBuf>) -> Self {
-        // The file system is the machine's, so only the machine's own network may be cleaned by it.
-        let pins = pins.or_else(|| is_machines_network().then(|| FILE_SYSTEM.into()));
-        Self { kernel, control, pins }
+        // The file system is the machine's: of another network there is only what is in its own folder.
+        let pins = pins.or_else(files::existing_root);
+        let remove_filters = |index| bpf_driver::remove_filters(index).map_err(|error| error.to_string());
+        Self { kernel, control, remove_filters: Box::new(remove_filters), pins }
     }
 
     /// Removes everything; what cannot be removed is an error, which does not keep the rest from being removed.
@@ -54,6 +59,11 @@ impl<K: Kernel, T: TrafficControl> BpfLeftovers<K, T> {
                 found |= remove_pins(&root.join(folder), Pins::All, &mut failures);
             }
             found |= remove_pins(root, Pins::Ours, &mut failures);
+            if is_own_folder(root) {
+                for folder in ["tc/globals", "tc", "tcx", "netkit", ""] {
+                    let _ = fs::remove_dir(root.join(folder));
+                }
+            }
         }
         found |= self.remove_device(&mut failures);
         if found {
@@ -82,9 +92,13 @@ impl<K: Kernel, T: TrafficControl> BpfLeftovers<K, T> {
         let mut found = false;
         for queue in queues.iter().filter(|queue| queue.kind == "clsact") {
             let outcome = self.control.clsact_filters(queue.index).and_then(|filters| {
-                let mut names = filters.iter().filter_map(|filter| filter.program.as_deref());
-                let Some(program) = names.find(|name| is_ours(name)) else { return Ok(false) };
-                tracing::info!(device = queue.index, program, "removing a program of the BPF dataplane");
+                let ours = |filter: &Filter| filter.program.as_deref().is_some_and(is_ours);
+                let Some(program) = filters.iter().find(|filter| ours(filter)) else { return Ok(false) };
+                tracing::info!(device = queue.index, ?program, "removing a program of the BPF dataplane");
+                if !filters.iter().all(ours) {
+                    failures.extend((self.remove_filters)(queue.index).err());
+                    return Ok(true);
+                }
                 self.control.apply(&Change::DeleteIngress(queue.index)).map(|()| true)
             });
             match outcome {
@@ -125,10 +139,9 @@ impl<K: Kernel, T: TrafficControl> BpfLeftovers<K, T> {
     }
 }
 
-/// Whether this thread is in the network namespace of the first process: that of the machine, or of the pod that shares it.
-fn is_machines_network() -> bool {
-    let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/net")).ok();
-    namespace("1").is_some_and(|first| namespace("thread-self") == Some(first))
+fn is_own_folder(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    OWN_FOLDERS.iter().any(|start| name.starts_with(start))
 }
 
 /// Which pins go.
@@ -155,7 +168,14 @@ fn remove_pins(folder: &Path, which: Pins, failures: &mut Vec<String>) -> bool {
         let (path, name) = (entry.path(), entry.file_name());
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             if which == Pins::Ours && !path.ends_with(NOT_OURS) {
+                // Folders of other networks are theirs.
+                if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(OWN_FOLDERS[1])) {
+                    continue;
+                }
                 found |= remove_pins(&path, which, failures);
+                if is_own_folder(&path) {
+                    let _ = fs::remove_dir(&path);
+                }
             }
             continue;
         }
@@ -242,6 +262,9 @@ mod tests {
             "ctlb/calico_connect_v4",
             "calico/sockmap/cali_sock",
             "calico/xdp/xdp_cali_progs",
+            "tc/globals/bpfp_row",
+            "tc/globals/generation_3/cali_programs_host_ingress_v4",
+            "netns-4026531840/tc/globals/bpfp_row",
             "mine",
         ] {
             let path = root.join(pin);
@@ -256,13 +279,19 @@ mod tests {
                 (7, vec![Some("bandwidth"), Some("cali_tc_preambl:[12]")]),
                 (8, vec![None, Some("cil_from_netdev")]),
                 (9, vec![]),
+                (10, vec![Some("cali_tc_main"), Some("cali_tc_main")]),
             ],
             ..Fake::default()
         };
         let mut leftovers = BpfLeftovers::new(kernel, control, Some(root.clone()));
+        let (one_by_one, asked) = std::sync::mpsc::channel();
+        leftovers.remove_filters = Box::new(move |index| one_by_one.send(index).map_err(|error| error.to_string()));
         leftovers.remove().expect("removed");
-        assert_eq!(leftovers.control.removed, [Operation::DeleteIngress(7)]);
-        assert_eq!(pins(&root), ["calico/sockmap/cali_sock", "mine", "tc/globals/cilium_calls"]);
+        assert_eq!(leftovers.control.removed, [Operation::DeleteIngress(10)]);
+        assert_eq!(asked.try_iter().collect::<Vec<_>>(), [7], "beside somebody else's");
+        let left = ["calico/sockmap/cali_sock", "mine", "netns-4026531840/tc/globals/bpfp_row", "tc/globals/cilium_calls"];
+        assert_eq!(pins(&root), left);
+        assert!(!root.join("tc/globals/generation_3").exists());
         let names: Vec<String> =
             leftovers.kernel.links().expect("links").into_iter().map(|link| link.name).collect();
         assert!(names.contains(&"eth0".to_owned()) && !names.contains(&"bpfin.cali".to_owned()), "{names:?}");

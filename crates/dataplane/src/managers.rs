@@ -5,6 +5,7 @@
 //! Each keeps what it heard and remembers what changed; what it writes costs as much as what changed. Nothing here does IO,
 //! and no manager knows a driver.
 
+mod attached;
 mod chain_set;
 mod cluster_routes;
 mod compiled;
@@ -38,6 +39,7 @@ mod world;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use attached::AttachedWorkloads;
 pub(crate) use chain_set::ChainSet;
 pub(crate) use cluster_routes::{ClusterRoutes, ClusterRoutesSettings};
 pub(crate) use compiled::CompiledPolicies;
@@ -67,7 +69,7 @@ pub(crate) use subnet_neighbours::SubnetNeighbours;
 pub(crate) use vxlan::{VxlanManager, VxlanSettings, vxlan_device};
 pub(crate) use wireguard::{WireguardManager, WireguardSettings};
 pub(crate) use workloads::{WorkloadSettings, Workloads};
-pub(crate) use world::World;
+pub(crate) use world::{Judge, World};
 
 use crate::desired::Desired;
 use std::time::Instant;

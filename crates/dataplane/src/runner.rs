@@ -8,6 +8,7 @@
 mod answers;
 mod arrivals;
 mod backend;
+mod bpf;
 mod clock;
 mod drivers;
 mod figures;
@@ -36,6 +37,7 @@ use crate::settings::DataplaneSettings;
 use answers::Answers;
 use arrivals::Arrivals;
 use backend::Leftover;
+use bpf::Bpf;
 use clock::{Every, Overdue, Throttle};
 use drivers::Drivers;
 use figures::Figures;
@@ -89,6 +91,8 @@ struct Loop {
     world: World,
     desired: Desired,
     drivers: Drivers,
+    /// None where it is not asked for.
+    bpf: Option<Bpf>,
     leftovers: Leftovers<Leftover>,
     unused_tunnels: UnusedTunnels,
     kernel: Box<dyn Kernel + Send>,
@@ -104,6 +108,8 @@ struct Loop {
     counts_connections: bool,
     figures: Figures,
     refusals: Refusals,
+    /// Whether all rules were in place once.
+    rules_are_written: bool,
     has_ipvs: bool,
     mtus: Mtus,
     /// When the host's MTU is looked at again.
@@ -168,6 +174,7 @@ impl Loop {
         let mut in_sync = false;
         for message in messages {
             in_sync |= matches!(message, ToDataplane::InSync);
+            self.bpf.iter_mut().for_each(|bpf| bpf.hear(&message));
             managers::tell(message, |news| self.roster.hear(news, now, &mut self.desired));
         }
         self.drivers.take(&mut self.desired);
@@ -210,6 +217,7 @@ impl Loop {
     fn look_at_clock(&mut self, now: Instant) -> Result<(), DataplaneError> {
         if self.refreshes.sets.is_due(now) {
             self.drivers.planes.iter_mut().for_each(|plane| plane.filter.sets.invalidate());
+            self.bpf.iter_mut().for_each(Bpf::invalidate);
             self.step(Step::News);
         }
         if self.refreshes.routes.is_due(now) {

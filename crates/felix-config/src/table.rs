@@ -344,7 +344,7 @@ parameters! {
 }
 "BPF" {
     /// Whether the BPF dataplane is used.
-    bpf_enabled: bool = Bool, "BPFEnabled", "false" <- "bpfEnabled", idle;
+    bpf_enabled: bool = Bool, "BPFEnabled", "false" <- "bpfEnabled";
     /// Which address the host itself uses as source over a tunnel in BPF mode.
     bpf_overlay_host_source_ip: OverlayHostSource = choice::<OverlayHostSource>(), "BPFOverlayHostSourceIP", "TunnelAddress" <- "bpfOverlayHostSourceIP", mandatory idle;
     /// Whether BPF is forbidden to unprivileged users.
@@ -367,9 +367,9 @@ parameters! {
     /// Whether the connect-time load balancer logs when filters are set; `all` makes it.
     bpf_ctlb_log_filter: ConnectLogFilter = choice::<ConnectLogFilter>(), "BPFCTLBLogFilter", "" <- "bpfCTLBLogFilter", idle;
     /// The interfaces towards the network, as a regular expression, that get BPF programs.
-    bpf_data_iface_pattern: Option<Pattern> = RegularExpression, "BPFDataIfacePattern", "^((en|wl|ww|sl|ib)[Popsx].*|(eth|wlan|wwan|bond).*)" <- "bpfDataIfacePattern", idle;
+    bpf_data_iface_pattern: Option<Pattern> = RegularExpression, "BPFDataIfacePattern", "^((en|wl|ww|sl|ib)[Popsx].*|(eth|wlan|wwan|bond).*)" <- "bpfDataIfacePattern";
     /// Tunnel interfaces made by others, as a regular expression, that get BPF programs.
-    bpf_l3_iface_pattern: Option<Pattern> = RegularExpression, "BPFL3IfacePattern", "" <- "bpfL3IfacePattern", idle;
+    bpf_l3_iface_pattern: Option<Pattern> = RegularExpression, "BPFL3IfacePattern", "" <- "bpfL3IfacePattern";
     /// Deprecated: see `BPFConnectTimeLoadBalancing`.
     bpf_connect_time_load_balancing_enabled: bool = Bool, "BPFConnectTimeLoadBalancingEnabled", "" <- "bpfConnectTimeLoadBalancingEnabled", idle;
     /// For which services addresses are translated when a socket connects.
@@ -382,7 +382,7 @@ parameters! {
     /// Clients that are served as if the mode were Tunnel.
     bpf_dsr_optout_cidrs: Vec<IpNet> = CidrList, "BPFDSROptoutCIDRs", "" <- "bpfDSROptoutCIDRs", idle;
     /// Whether rules left over by kube-proxy are removed.
-    bpf_kube_proxy_iptables_cleanup_enabled: bool = Bool, "BPFKubeProxyIptablesCleanupEnabled", "true" <- "bpfKubeProxyIptablesCleanupEnabled", idle;
+    bpf_kube_proxy_iptables_cleanup_enabled: bool = Bool, "BPFKubeProxyIptablesCleanupEnabled", "true" <- "bpfKubeProxyIptablesCleanupEnabled";
     /// The least time between two updates of service tables.
     bpf_kube_proxy_min_sync_period: Interval = SECONDS, "BPFKubeProxyMinSyncPeriod", "1" <- "bpfKubeProxyMinSyncPeriod" Seconds, idle;
     /// The port on which the built-in service proxy reports its health; 0 turns that off.
@@ -408,7 +408,7 @@ parameters! {
     /// Whether packets go straight to the workload's side of its device.
     bpf_redirect_to_peer: RedirectToPeer = choice::<RedirectToPeer>(), "BPFRedirectToPeer", "Enabled" <- "bpfRedirectToPeer", mandatory idle;
     /// How BPF programs are attached to interfaces.
-    bpf_attach_type: AttachType = choice::<AttachType>(), "BPFAttachType", "Netkit" <- "bpfAttachType", mandatory idle;
+    bpf_attach_type: AttachType = choice::<AttachType>(), "BPFAttachType", "Netkit" <- "bpfAttachType", mandatory;
     /// The size of the buffer for BPF events, in MB.
     bpf_export_buffer_size_mb: i64 = ANY_INT, "BPFExportBufferSizeMB", "1" <- "bpfExportBufferSizeMB", mandatory idle;
     /// Whether BPF programs are profiled.
@@ -430,9 +430,9 @@ parameters! {
     /// How many client affinities the BPF maps can hold.
     bpf_map_size_nat_affinity: i64 = ANY_INT, "BPFMapSizeNATAffinity", "65536" <- "bpfMapSizeNATAffinity", mandatory idle;
     /// How many routes the BPF maps can hold.
-    bpf_map_size_route: i64 = ANY_INT, "BPFMapSizeRoute", "262144" <- "bpfMapSizeRoute", mandatory idle;
+    bpf_map_size_route: i64 = ANY_INT, "BPFMapSizeRoute", "262144" <- "bpfMapSizeRoute", mandatory;
     /// How many connections the BPF maps can hold.
-    bpf_map_size_conntrack: i64 = ANY_INT, "BPFMapSizeConntrack", "512000" <- "bpfMapSizeConntrack", mandatory idle;
+    bpf_map_size_conntrack: i64 = ANY_INT, "BPFMapSizeConntrack", "512000" <- "bpfMapSizeConntrack", mandatory;
     /// How many connections the BPF maps can hold per processor; overrides the total when not 0.
     bpf_map_size_per_cpu_conntrack: i64 = ANY_INT, "BPFMapSizePerCPUConntrack", "0" <- "bpfMapSizePerCpuConntrack", idle;
     /// Whether the connection map grows when it is full.

@@ -76,8 +76,9 @@ pub(crate) fn node(topology: &Topology, node: &Node) -> Variables {
     let ipip = if topology.encap == Encap::Ipip { "Always" } else { "Never" };
     let nftables = match topology.dataplane {
         Dataplane::Iptables => "Disabled",
-        Dataplane::Nftables => "Enabled",
+        Dataplane::Nftables | Dataplane::Ebpf => "Enabled",
     };
+    let programs = topology.dataplane == Dataplane::Ebpf;
     let pool = |has: bool, range: &str| if has { range.to_owned() } else { "none".to_owned() };
     let pairs: Vec<(&str, String)> = vec![
         ("NODENAME", node.name.clone()),
@@ -99,6 +100,9 @@ pub(crate) fn node(topology: &Topology, node: &Node) -> Variables {
         ("FELIX_FELIXHOSTNAME", node.name.clone()),
         ("FELIX_IPV6SUPPORT", families.has_v6().to_string()),
         ("FELIX_NFTABLESMODE", nftables.to_owned()),
+        ("FELIX_BPFENABLED", if programs { "true" } else { "" }.to_owned()),
+        // Its memory is taken from the beginning, and a lab has many nodes.
+        ("FELIX_BPFMAPSIZECONNTRACK", if programs { "16384" } else { "" }.to_owned()),
         ("FELIX_HEALTHENABLED", "true".to_owned()),
         ("FELIX_HEALTHHOST", "127.0.0.1".to_owned()),
         ("FELIX_LOGSEVERITYSCREEN", "info".to_owned()),

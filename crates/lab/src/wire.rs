@@ -21,7 +21,7 @@
 //! Everything is in namespaces of the lab; addresses of different labs may be the same. It refuses to look at, or into,
 //! any other namespace.
 
-use crate::topology::{Encap, Node, ROUTER, Topology, rack_router};
+use crate::topology::{Dataplane, Encap, Node, ROUTER, Topology, rack_router};
 use anyhow::{Context as _, Result, anyhow, bail};
 use ipnet::IpNet;
 use netlink::namespace::Namespace;
@@ -90,6 +90,10 @@ pub(crate) fn check_kernel(topology: &Topology, scratch: &Path) -> Result<()> {
     })?;
     if topology.families.has_v6() && !Path::new("/proc/sys/net/ipv6").exists() {
         bail!("this kernel has no IPv6: leave out --ipv6 and --dual-stack");
+    }
+    // A device that is not there: the machine's are left alone.
+    if topology.dataplane == Dataplane::Ebpf && !bpf::probe::features(u32::MAX).classifiers {
+        bail!("this kernel does not let this user load eBPF programs: be root, or choose --dataplane nftables");
     }
     Ok(())
 }

@@ -11,6 +11,7 @@
 //! the tree into batches, and leave out chains that no rule goes to.
 
 mod arp;
+mod bpf_marks;
 mod config;
 mod dispatch;
 mod endpoint;

@@ -1,5 +1,7 @@
 //! Which bits of a packet's mark mean what.
 
+use crate::bpf_marks;
+
 /// A packet's mark cannot hold all that has to be in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MarkError {
@@ -11,6 +13,14 @@ pub enum MarkError {
         /// For what.
         what: &'static str,
         /// How many bits are needed in all.
+        needed: u32,
+    },
+    /// Bits are missing that eBPF programs use.
+    #[error("the mark mask {mask:#x} must have all bits of {needed:#x}, by which eBPF programs and rules talk")]
+    NotForBpf {
+        /// The mask.
+        mask: u32,
+        /// The bits of programs.
         needed: u32,
     },
 }
@@ -71,6 +81,17 @@ impl Marks {
         })
     }
 
+    /// The same of what eBPF programs leave.
+    ///
+    /// # Errors
+    /// When the mask has not all bits of programs, or too few others.
+    pub fn beside_bpf(mask: u32, wireguard: bool) -> Result<Self, MarkError> {
+        if mask & bpf_marks::MASK != bpf_marks::MASK {
+            return Err(MarkError::NotForBpf { mask, needed: bpf_marks::MASK });
+        }
+        Self::from_mask(mask & !bpf_marks::MASK, wireguard, false)
+    }
+
     /// The bits that are cleared before policy is applied; that of `drop` is not among them.
     #[must_use]
     pub const fn cleared(&self) -> u32 {
@@ -106,6 +127,16 @@ mod tests {
             (0x20_0000, 0xffc0_0000, 0x40_0000)
         );
         assert_eq!(Marks::default().cleared(), 0x1b_0000);
+    }
+
+    #[test]
+    fn programs_have_bits_of_their_own() {
+        let marks = Marks::beside_bpf(0xffff_0000, true).unwrap_or_default();
+        assert_eq!((marks.accept, marks.scratch0), (0x1_0000, 0x8_0000));
+        assert_eq!((marks.scratch1, marks.wireguard), (0x2000_0000, 0x4000_0000));
+        assert_eq!(marks.cleared() & bpf_marks::MASK, 0);
+        assert!(matches!(Marks::beside_bpf(0x0fff_0000, false), Err(MarkError::NotForBpf { .. })));
+        assert!(matches!(Marks::beside_bpf(0x1ff0_0000, false), Err(MarkError::TooFewBits { .. })));
     }
 
     #[test]

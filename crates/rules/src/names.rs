@@ -40,6 +40,12 @@ pub const WORKLOAD_TO_HOST: &str = "cali-wl-to-host";
 pub const FROM_WORKLOAD_DISPATCH: &str = "cali-from-wl-dispatch";
 /// By interface to the chains for packets to workloads; chain and map have the same name.
 pub const TO_WORKLOAD_DISPATCH: &str = "cali-to-wl-dispatch";
+/// To workloads whose interfaces have eBPF programs; chain and map have the same name.
+pub const TO_ATTACHED: &str = "cali-to-attached";
+/// A workload's interface has eBPF programs.
+pub const ATTACHED: &str = "cali-attached";
+/// Policy for packets whose destination was translated after eBPF programs saw them.
+pub(crate) const TRANSLATED: &str = "cali-translated";
 /// By interface to the chains for ARP; chain and map have the same name.
 pub const ARP_DISPATCH: &str = "cali-arp-dispatch";
 /// By interface to the chains for packets to host endpoints.

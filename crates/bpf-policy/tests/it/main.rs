@@ -11,6 +11,7 @@ mod explained;
 mod kernel;
 mod sizes;
 mod state;
+mod transitions;
 #[expect(dead_code, reason = "tests of whole tables use the rest")]
 #[path = "../../../rules/tests/it/world.rs"]
 mod world;

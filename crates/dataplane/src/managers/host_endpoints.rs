@@ -70,6 +70,11 @@ impl HostEndpoints {
         self.changed |= !policies.is_empty() && self.endpoints.values().any(|endpoint| uses(endpoint));
     }
 
+    /// Which endpoint each interface has; [`ANY_INTERFACE`] stands for all others.
+    pub(crate) fn by_interface(&self) -> &BTreeMap<Text, Text> {
+        &self.by_interface
+    }
+
     /// The interfaces with an endpoint of their own.
     #[must_use]
     pub(crate) fn interfaces(&self) -> BTreeSet<Text> {

@@ -83,6 +83,11 @@ impl Interfaces {
         self.by_index.values()
     }
 
+    /// The numbers of all interfaces.
+    pub(crate) fn indices(&self) -> impl Iterator<Item = u32> {
+        self.by_index.keys().copied()
+    }
+
     /// The interface that has an address.
     #[must_use]
     pub(crate) fn with_address(&self, address: &IpAddr) -> Option<&Interface> {

@@ -46,6 +46,8 @@ pub(crate) enum News<'a> {
     Addresses,
     /// A workload's interface is set up.
     SetUp(&'a Text),
+    /// A workload's interface has its eBPF programs, or has not any more.
+    Attached(&'a Text, bool),
     /// A machine that was to move here announced itself.
     Announced(&'a WorkloadEndpointId),
     /// The kernel's key of our own WireGuard device.

@@ -335,6 +335,11 @@ impl Workloads {
         }
     }
 
+    /// Who has which interface.
+    pub(crate) fn by_interface(&self) -> &BTreeMap<Text, WorkloadEndpointId> {
+        &self.by_interface
+    }
+
     /// Reports every endpoint again that one of these tests is true for.
     pub(crate) fn mark_status(&mut self, changed: impl Fn(&WorkloadEndpoint) -> bool) {
         let ids = self.active.iter().filter(|(_, endpoint)| changed(endpoint)).map(|(id, _)| id.clone());
@@ -374,7 +379,7 @@ impl Manager for Workloads {
         match *news {
             News::Workload(id, endpoint) => _ = self.pending.insert(id.clone(), endpoint.cloned()),
             News::Bgp(config) => self.set_bgp(config, desired),
-            News::Interface(name) | News::SetUp(name) => {
+            News::Interface(name) | News::SetUp(name) | News::Attached(name, _) => {
                 if let Some(id) = self.by_interface.get(name) {
                     self.status_changed.insert(id.clone());
                 }

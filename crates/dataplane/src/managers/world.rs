@@ -24,6 +24,8 @@ pub(crate) struct World {
     pub(crate) marks: EndpointMarks,
     /// How routes of workloads are made that are not made as always.
     pub(crate) routing: BTreeMap<WorkloadEndpointId, Routing>,
+    /// Who judges packets.
+    pub(crate) judge: Judge,
     /// The interfaces of workload endpoints.
     pub(crate) workloads: BTreeSet<Text>,
     /// The interfaces with a host endpoint of their own.
@@ -32,6 +34,18 @@ pub(crate) struct World {
     pub(crate) changed: Changed,
     /// When managers want to write again even if nothing is heard.
     pub(crate) wake_at: Option<Instant>,
+}
+
+/// Who judges packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Judge {
+    /// Rules.
+    #[default]
+    Rules,
+    /// Rules, until every interface has eBPF programs.
+    RulesBeforePrograms,
+    /// eBPF programs.
+    Programs,
 }
 
 /// What managers tell each other in one pass, in the order in which they write.
@@ -59,6 +73,7 @@ impl World {
             selectors: BTreeMap::new(),
             groups: Groups::default(),
             routing: BTreeMap::new(),
+            judge: Judge::default(),
             workloads: BTreeSet::new(),
             hosts: BTreeSet::new(),
             changed: Changed::default(),

@@ -74,7 +74,7 @@ impl Remains for Leftover {
 }
 
 /// Whether the kernel knows IPv6.
-fn kernel_has_v6() -> bool {
+pub(super) fn kernel_has_v6() -> bool {
     Path::new("/proc/sys/net/ipv6").exists()
 }
 
@@ -83,6 +83,7 @@ pub(super) fn open(
     machine: &Machine,
     has_ipvs: bool,
     mtus: &Mtus,
+    beside_bpf: bool,
 ) -> Result<Opened, StartError> {
     let config = &*settings.config;
     let nftables =
@@ -94,7 +95,12 @@ pub(super) fn open(
     let backend = if nftables { Backend::Nftables } else { Backend::Iptables };
     let mut rules = rules_config(config, &settings.encapsulation, backend)?;
     rules.features = found.features;
-    if has_ipvs && !nftables {
+    if beside_bpf {
+        let wireguard = config.wireguard_enabled || config.wireguard_enabled_v6;
+        rules.marks = Marks::beside_bpf(config.tables(nftables).mark_mask, wireguard)?;
+        // A connection in the flow table would not meet the chains that tell programs what Linux knows.
+        rules.flow_offload = false;
+    } else if has_ipvs && !nftables {
         tracing::info!("kube-proxy uses IPVS");
         rules.ipvs_support = true;
         let wireguard = config.wireguard_enabled || config.wireguard_enabled_v6;
@@ -141,9 +147,11 @@ pub(super) fn open(
             opened.leftovers.push(Leftover::Sets(KernelSets::new(client, *version, set_size(config))));
         }
     }
-    let (kernel, control) = (netlink::Handle::open()?, netlink::tc::Client::open()?);
-    let bpf = BpfLeftovers::new(kernel, control, machine.bpf_pins.clone());
-    opened.leftovers.push(Leftover::Bpf(Box::new(bpf)));
+    if !beside_bpf {
+        let (kernel, control) = (netlink::Handle::open()?, netlink::tc::Client::open()?);
+        let bpf = BpfLeftovers::new(kernel, control, machine.bpf_pins.clone());
+        opened.leftovers.push(Leftover::Bpf(Box::new(bpf)));
+    }
     Ok(opened)
 }
 

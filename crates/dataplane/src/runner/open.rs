@@ -3,6 +3,7 @@
 use super::answers::Answers;
 use super::arrivals::Arrivals;
 use super::backend::{self, IPVS_INTERFACE, Opened};
+use super::bpf::Bpf;
 use super::clock::{Every, Overdue, Throttle};
 use super::drivers::Drivers;
 use super::figures::Figures;
@@ -67,8 +68,12 @@ impl Loop {
         });
         let mtus = Mtus::new(&config, &settings.encapsulation, host);
         write_mtu(&machine.mtu_file, mtus.pod, config.require_mtu_file)?;
+        let loopback = links.iter().find(|link| link.loopback).map_or(1, |link| link.index);
+        let with_v6 = config.ipv6_support && backend::kernel_has_v6();
+        let bpf = Bpf::open(&settings, machine.bpf_pins.clone(), with_v6, loopback);
+        let beside_bpf = bpf.as_ref().is_some_and(Bpf::is_possible);
         let Opened { renderer, planes, arp, leftovers, watched, own_ports, own_commits } =
-            backend::open(&settings, machine, has_ipvs, &mtus)?;
+            backend::open(&settings, machine, has_ipvs, &mtus, beside_bpf)?;
         let renderer = Arc::new(renderer);
         let others = Others::open(watched, own_ports, own_commits);
         let connections = match conntrack::Client::open() {
@@ -94,7 +99,7 @@ impl Loop {
             .map(|one| (one.version(), one.interface().clone()))
             .collect();
         let mut desired = Desired::new(&versions);
-        let roster = Roster::new(&settings, &renderer, &mtus, &encrypting, &mut desired);
+        let roster = Roster::new(&settings, &renderer, &mtus, &encrypting, beside_bpf, &mut desired);
         let figures = Figures::new(&settings.metrics);
         if config.prometheus_wire_guard_metrics_enabled && !encrypting.is_empty() {
             let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -126,6 +131,7 @@ impl Loop {
                 bandwidth,
                 answers_changed: true,
             },
+            bpf,
             leftovers: Leftovers::new(leftovers),
             unused_tunnels,
             kernel: Box::new(kernel),
@@ -137,6 +143,7 @@ impl Loop {
             counts_connections: false,
             figures,
             refusals: Refusals::default(),
+            rules_are_written: false,
             has_ipvs,
             mtus,
             mtu_check: None,

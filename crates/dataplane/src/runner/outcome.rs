@@ -71,8 +71,9 @@ impl Loop {
             ([first, ..], _) => format!("trying again: {first}"),
         };
         let unencrypted = self.drivers.wireguards().find_map(|wireguard| wireguard.unsupported());
-        let detail: Vec<&str> =
-            [detail.as_str()].into_iter().chain(unencrypted).filter(|part| !part.is_empty()).collect();
-        self.settings.pulse.report(!overdue, detail.join("; "));
+        let programs = self.bpf.as_ref().and_then(super::bpf::Bpf::problem);
+        let parts = [detail.as_str()].into_iter().chain(unencrypted).chain(programs.as_deref());
+        let detail: Vec<&str> = parts.filter(|part| !part.is_empty()).collect();
+        self.settings.pulse.report(!overdue && programs.is_none(), detail.join("; "));
     }
 }

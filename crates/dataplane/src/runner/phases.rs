@@ -4,7 +4,7 @@
 //! 2. settings of the kernel and of workloads' interfaces, and their limits of bandwidth;
 //! 3. sets are made and filled, because rules name them;
 //! 4. tunnel devices, their neighbours, addresses, routes; WireGuard;
-//! 5. rules; then what other firewalls hold of ours; counting of connections, which the kernel knows when rules ask for them;
+//! 5. programs of the eBPF dataplane, where it is used; rules; then what other firewalls hold of ours; counting of connections, which the kernel knows when rules ask for them;
 //! 6. sets that no rule names any more are destroyed;
 //! 7. endpoints are reported, because now their policies are in place, and neighbours are answered for them.
 //!
@@ -12,7 +12,8 @@
 
 use super::Loop;
 use super::answers::{self, Place, Places};
-use crate::managers::{self, News};
+use super::bpf::Owners;
+use crate::managers::{self, Judge, News};
 use messages::{FromDataplane, HostEndpoint, Text, TierInfo, WorkloadEndpoint};
 use netfilter::driver::RuleDriver;
 use netfilter::refused::Refused;
@@ -62,8 +63,10 @@ impl Loop {
         let sets_failed = self.fill_sets(now, &mut round);
         round.note("tunnel device", self.drivers.devices.apply(&mut *self.kernel));
         self.make_routes(now, &mut round);
+        self.run_programs(now, &mut round);
         let rules_failed = self.write_rules(&sets_failed, now, &mut round);
         round.rules_failed = !rules_failed.is_empty() || !sets_failed.is_empty();
+        self.rules_are_written |= !round.rules_failed;
         // Until the new rules are there, the old ones are all that protects.
         if !round.rules_failed {
             round.again(self.leftovers.remove(now));
@@ -186,6 +189,45 @@ impl Loop {
             let ipv6 = wireguard.version() == IpVersion::V6;
             (self.reports)(FromDataplane::WireguardStatus { public_key, ipv6 });
         }
+    }
+
+    /// Brings policy to the programs of the eBPF dataplane, and these onto interfaces. Rules follow: they leave policy to the
+    /// programs as soon as every interface has them.
+    fn run_programs(&mut self, now: Instant, round: &mut Round) {
+        let Some(bpf) = &mut self.bpf else { return };
+        let world = &self.world;
+        let outcome = bpf.apply(
+            &Owners {
+                interfaces: &world.interfaces,
+                is_workload: &|name| world.is_workload(name),
+                workloads: self.roster.workloads.by_interface(),
+                hosts: self.roster.hosts.by_interface(),
+            },
+            self.rules_are_written,
+            now,
+        );
+        if bpf.is_possible() {
+            self.world.judge = if bpf.is_on() { Judge::Programs } else { Judge::RulesBeforePrograms };
+        }
+        if let Some((workloads, denied)) = bpf.figures() {
+            let metrics = &self.settings.metrics;
+            metrics.set(
+                "felix_bpf_happy_dataplane_endpoints",
+                "Number of BPF endpoints that are successfully programmed.",
+                super::backend::number(workloads),
+            );
+            metrics.set(
+                "felix_bpf_denied_packets",
+                "Number of packets that policy denied on the interfaces that have eBPF programs now.",
+                super::backend::number(usize::try_from(denied).unwrap_or(usize::MAX)),
+            );
+        }
+        round.again(outcome.again_in);
+        round.failures.extend(outcome.failures);
+        for (name, is_attached) in &outcome.attached {
+            self.roster.hear(&News::Attached(name, *is_attached), now, &mut self.desired);
+        }
+        self.write_desired(now);
     }
 
     /// Returns the planes whose rules are not as they should be.
@@ -326,8 +368,8 @@ impl Loop {
     /// Reports endpoints whose state may have changed.
     fn report(&mut self) {
         let (world, names, setup) = (&self.world, self.refusals.names(), &self.drivers.interfaces);
-        let chains = Chains { backend: world.renderer.backend(), names };
-        let is_set_up = |name: &str| setup.is_set_up(name);
+        let (chains, bpf) = (Chains { backend: world.renderer.backend(), names }, self.bpf.as_ref());
+        let is_set_up = |name: &str| setup.is_set_up(name) && bpf.is_none_or(|bpf| bpf.is_ready(name));
         let workloads = self.roster.workloads.take_statuses(&world.interfaces, is_set_up, |endpoint| {
             chains.of_workload(endpoint) || world.groups.of(&endpoint.name).any(|name| names.contains(name))
         });

@@ -2,7 +2,7 @@
 
 use crate::desired::Desired;
 use crate::managers::{
-    AllHosts, ClusterRoutes, ClusterRoutesSettings, CompiledPolicies, Dscp, FixedChains, FloatingAddresses,
+    AllHosts, AttachedWorkloads, ClusterRoutes, ClusterRoutesSettings, CompiledPolicies, Dscp, FixedChains, FloatingAddresses,
     FlowTables, HostEndpoints, IpSets, IpipDevice, Manager, MarkDispatch, Migrations, Mtus, News, Policies,
     Pools, ServiceLoop, SubnetNeighbours, ThisHost, VxlanManager, VxlanSettings, WireguardManager,
     WireguardSettings, WorkloadSettings, Workloads, World, vxlan_device,
@@ -34,6 +34,7 @@ impl Roster {
         renderer: &Arc<Renderer>,
         mtus: &Mtus,
         encrypting: &[(IpVersion, Text)],
+        beside_bpf: bool,
         desired: &mut Desired,
     ) -> Self {
         let config = &*settings.config;
@@ -50,6 +51,9 @@ impl Roster {
             Box::new(ServiceLoop::default()),
             Box::new(ThisHost::new(Arc::clone(renderer))),
         ];
+        if beside_bpf {
+            last.push(Box::new(AttachedWorkloads::default()));
+        }
         if renderer.compiles_policies() {
             last.push(Box::new(CompiledPolicies::new(Arc::clone(renderer))));
         } else if renderer.config().compile_policies {

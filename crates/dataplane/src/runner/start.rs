@@ -154,9 +154,6 @@ pub fn start_on(
             "UseInternalDataplaneDriver=false: there are no external drivers any more",
         ));
     }
-    if config.bpf_enabled {
-        tracing::error!("BPFEnabled: there is no BPF dataplane yet; policy is enforced without it");
-    }
     let work = Loop::open(settings, machine, Box::new(reports))?;
     let suppress_overlaps = work.world.renderer.backend() == Backend::Nftables;
     let thread =

@@ -8,8 +8,8 @@ use felix_config::{Config, Effect, PARAMETERS, Source, Sources, resolve, without
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Read, and all the same without effect: Felix only says that it does without (a Typha, the BPF dataplane).
-const READ_IN_VAIN: [&str; 3] = ["TyphaAddr", "TyphaK8sServiceName", "BPFEnabled"];
+/// Read, and all the same without effect: Felix only says that it does without a Typha.
+const READ_IN_VAIN: [&str; 2] = ["TyphaAddr", "TyphaK8sServiceName"];
 
 /// Written by others than users.
 const ELSEWHERE: [&str; 4] = ["VXLANTunnelMACAddr", "VXLANTunnelMACAddrV6", "ClusterGUID", "CalicoVersion"];

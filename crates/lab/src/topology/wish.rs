@@ -49,6 +49,8 @@ pub enum Dataplane {
     /// Through netlink.
     #[default]
     Nftables,
+    /// eBPF programs on interfaces, with nftables beside them.
+    Ebpf,
 }
 
 /// Where the data live.

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 
 /// Messages of ICMPv6 that a router must see whatever policy says: multicast listeners (130 to 132), router solicitation
 /// (133), neighbour solicitation and advertisement (135, 136).
-const ROUTER_ICMPV6: [u8; 6] = [130, 131, 132, 133, 135, 136];
+pub(super) const ROUTER_ICMPV6: [u8; 6] = [130, 131, 132, 133, 135, 136];
 
 impl Renderer {
     pub(super) fn fixed_filter_chains(&self, version: IpVersion) -> Vec<Chain> {
@@ -31,9 +31,9 @@ impl Renderer {
         chains
     }
 
-    fn filter_input(&self, version: IpVersion) -> Chain {
-        let (config, marks) = (&self.config, &self.config.marks);
-        let deny = self.deny(Table::Filter);
+    /// Packets of tunnels to this host.
+    pub(super) fn tunnels_to_host(&self, version: IpVersion) -> Vec<Rule> {
+        let (config, deny) = (&self.config, self.deny(Table::Filter));
         let mut rules = Vec::new();
         if version == IpVersion::V4 && config.ipip_enabled {
             rules.push(
@@ -78,6 +78,12 @@ impl Renderer {
             )
             .comment(format!("Allow incoming IPv{version} Wireguard packets"))
         }));
+        rules
+    }
+
+    fn filter_input(&self, version: IpVersion) -> Chain {
+        let (config, marks) = (&self.config, &self.config.marks);
+        let mut rules = self.tunnels_to_host(version);
         if config.ipvs_support {
             rules.extend([
                 Rule::always(Action::ClearMark(marks.endpoint)),
@@ -100,6 +106,11 @@ impl Renderer {
     }
 
     fn workload_to_host(&self, version: IpVersion) -> Chain {
+        self.workload_to_host_by(version, vec![Rule::always(jump(names::FROM_WORKLOAD_DISPATCH))])
+    }
+
+    /// `policy` is what stands between exceptions and the action that is set for these packets.
+    pub(super) fn workload_to_host_by(&self, version: IpVersion, policy: Vec<Rule>) -> Chain {
         let mut rules = Vec::new();
         if version == IpVersion::V6 {
             rules.extend(ROUTER_ICMPV6.map(|icmp_type| {
@@ -137,7 +148,7 @@ impl Renderer {
                 self.filter_allow(),
             ));
         }
-        rules.push(Rule::always(jump(names::FROM_WORKLOAD_DISPATCH)));
+        rules.extend(policy);
         let action = match self.config.endpoint_to_host_action {
             EndpointToHost::Drop => Action::Drop,
             EndpointToHost::Accept => Action::Accept,
@@ -148,7 +159,6 @@ impl Renderer {
     }
 
     fn filter_forward(&self, version: IpVersion) -> Chain {
-        let marks = &self.config.marks;
         let mut rules = Vec::new();
         if self.is_nftables() && self.config.flow_offload {
             // Before dispatch, whose chains accept known connections for good. A connection in the flow table skips this
@@ -165,22 +175,27 @@ impl Renderer {
                 .comment("Offload established Calico flows."),
             );
         }
-        rules.extend([
+        rules.extend(self.forwarded_policy());
+        rules.push(Rule::always(jump(names::CIDR_BLOCK)));
+        Chain::new(names::FORWARD, rules)
+    }
+
+    /// Policy for forwarded packets, of both ends.
+    pub(super) fn forwarded_policy(&self) -> Vec<Rule> {
+        let marks = &self.config.marks;
+        let mut rules = vec![
             // The accept bit stays: it is the verdict of the raw and mangle tables.
             Rule::always(Action::ClearMark(marks.cleared() & !marks.accept)),
             Rule::when([mark_clear(marks.accept)], jump(names::FROM_HOST_ENDPOINT_FORWARD)),
-        ]);
+        ];
         for pattern in self.workload_interfaces() {
             rules.extend([
                 Rule::when([interface(Side::In, pattern.clone())], jump(names::FROM_WORKLOAD_DISPATCH)),
                 Rule::when([interface(Side::Out, pattern)], jump(names::TO_WORKLOAD_DISPATCH)),
             ]);
         }
-        rules.extend([
-            Rule::always(jump(names::TO_HOST_ENDPOINT_FORWARD)),
-            Rule::always(jump(names::CIDR_BLOCK)),
-        ]);
-        Chain::new(names::FORWARD, rules)
+        rules.push(Rule::always(jump(names::TO_HOST_ENDPOINT_FORWARD)));
+        rules
     }
 
     fn filter_output(&self, version: IpVersion) -> Chain {

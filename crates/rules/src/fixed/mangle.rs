@@ -31,6 +31,22 @@ impl Renderer {
     /// Packets that may pass return from here, so that others' rules in this table still see them.
     fn mangle_postrouting(&self, version: IpVersion) -> Chain {
         let marks = &self.config.marks;
+        let mut rules = self.dscp_marks(version);
+        // Forwarded packets are not the host's own.
+        rules.push(Rule::when([self.accepted()], Action::Return));
+        if self.config.ipvs_support {
+            rules.push(Rule::when([mark_not_clear(marks.endpoint)], Action::Return));
+        }
+        rules.extend([
+            Rule::always(Action::ClearMark(marks.cleared())),
+            Rule::when([conntrack(Conntrack::Dnat)], jump(names::TO_HOST_ENDPOINT)),
+            Rule::when([self.accepted()], Action::Return).comment("Host endpoint policy accepted packet."),
+        ]);
+        Chain::new(names::POSTROUTING, rules)
+    }
+
+    /// The DSCP field of packets that leave.
+    pub(super) fn dscp_marks(&self, version: IpVersion) -> Vec<Rule> {
         let mut rules = Vec::new();
         if let Some(dscp) = self.config.istio_ambient_dscp {
             rules.extend(self.workload_interfaces().map(|to| {
@@ -57,16 +73,6 @@ impl Renderer {
             )
             .comment("set dscp for traffic leaving cluster."),
         );
-        // Forwarded packets are not the host's own.
-        rules.push(Rule::when([self.accepted()], Action::Return));
-        if self.config.ipvs_support {
-            rules.push(Rule::when([mark_not_clear(marks.endpoint)], Action::Return));
-        }
-        rules.extend([
-            Rule::always(Action::ClearMark(marks.cleared())),
-            Rule::when([conntrack(Conntrack::Dnat)], jump(names::TO_HOST_ENDPOINT)),
-            Rule::when([self.accepted()], Action::Return).comment("Host endpoint policy accepted packet."),
-        ]);
-        Chain::new(names::POSTROUTING, rules)
+        rules
     }
 }

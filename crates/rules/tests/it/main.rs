@@ -1,5 +1,6 @@
 //! Integration tests of `rules`: Calico's own output as golden files, real kernels, random policies.
 
+mod beside_bpf;
 mod captures;
 mod combinations;
 mod hashes;

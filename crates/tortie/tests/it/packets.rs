@@ -6,6 +6,7 @@
 #[path = "../../../explain/tests/it/clusters.rs"]
 mod clusters;
 mod compiled;
+mod ebpf;
 mod faults;
 mod flows;
 mod network;

@@ -68,6 +68,21 @@ fn vxlan_between_subnets_with_nftables_on_kubernetes_with_ipv6() {
     check(&["--encap", "cross-subnet", "--dataplane", "nftables", "--datastore", "kubernetes", "--ipv6"], 1);
 }
 
+#[test]
+fn no_encapsulation_with_ebpf_dual_stack() {
+    check(&["--encap", "none", "--dataplane", "ebpf", "--dual-stack"], 2);
+}
+
+#[test]
+fn vxlan_with_ebpf() {
+    check(&["--encap", "vxlan", "--dataplane", "ebpf"], 1);
+}
+
+#[test]
+fn vxlan_between_subnets_with_ebpf_and_ipv6() {
+    check(&["--encap", "cross-subnet", "--dataplane", "ebpf", "--ipv6"], 1);
+}
+
 /// This machine's kernel may have no IP in IP; that of a guest has.
 #[test]
 fn ip_in_ip_in_a_guest() {

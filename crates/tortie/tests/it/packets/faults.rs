@@ -125,6 +125,11 @@ fn killed_while_it_works_with_iptables() -> Result<()> {
     killed_while_it_works(Flavour::IptablesNft)
 }
 
+#[test]
+fn killed_while_it_works_with_ebpf() -> Result<()> {
+    killed_while_it_works(Flavour::Ebpf)
+}
+
 /// What is in a host's kernel, with the numbers that change when an object is made again.
 fn kernel_state(site: &Site, node: &str) -> Result<String> {
     // Counters, and addresses of devices that learn, move by themselves.
@@ -183,6 +188,11 @@ fn restart_without_writes_with_nftables() -> Result<()> {
 #[test]
 fn restart_without_writes_with_iptables() -> Result<()> {
     restart_without_writes(Flavour::IptablesNft)
+}
+
+#[test]
+fn restart_without_writes_with_ebpf() -> Result<()> {
+    restart_without_writes(Flavour::Ebpf)
 }
 
 #[test]
@@ -473,6 +483,11 @@ fn thousand_endpoints_with_nftables() -> Result<()> {
 #[test]
 fn thousand_endpoints_with_iptables() -> Result<()> {
     thousand_endpoints(Flavour::IptablesNft)
+}
+
+#[test]
+fn thousand_endpoints_with_ebpf() -> Result<()> {
+    thousand_endpoints(Flavour::Ebpf)
 }
 
 /// A host changes to another packet filter and back: there is no moment without rules, and nothing is left of the old ones.

@@ -14,15 +14,27 @@ pub(crate) enum Flavour {
     Nftables,
     IptablesNft,
     IptablesLegacy,
+    /// Programs, with what is left for netfilter in nftables.
+    Ebpf,
+    /// The same with iptables.
+    EbpfIptables,
 }
 
 impl Flavour {
-    pub(crate) fn variables(self) -> [(&'static str, &'static str); 2] {
-        match self {
-            Self::Nftables => [("FELIX_NFTABLESMODE", "Enabled"), ("FELIX_IPTABLESBACKEND", "auto")],
-            Self::IptablesNft => [("FELIX_NFTABLESMODE", "Disabled"), ("FELIX_IPTABLESBACKEND", "nft")],
+    pub(crate) fn variables(self) -> Vec<(&'static str, &'static str)> {
+        let filter = match self {
+            Self::Nftables | Self::Ebpf => [("FELIX_NFTABLESMODE", "Enabled"), ("FELIX_IPTABLESBACKEND", "auto")],
+            Self::IptablesNft | Self::EbpfIptables => [("FELIX_NFTABLESMODE", "Disabled"), ("FELIX_IPTABLESBACKEND", "nft")],
             Self::IptablesLegacy => [("FELIX_NFTABLESMODE", "Disabled"), ("FELIX_IPTABLESBACKEND", "legacy")],
-        }
+        };
+        // The map of connections takes its memory from the beginning.
+        let programs = [("FELIX_BPFENABLED", "true"), ("FELIX_BPFMAPSIZECONNTRACK", "8192")];
+        filter.into_iter().chain(programs.into_iter().filter(|_| self.has_programs())).collect()
+    }
+
+    /// Whether eBPF programs judge packets.
+    pub(crate) fn has_programs(self) -> bool {
+        matches!(self, Self::Ebpf | Self::EbpfIptables)
     }
 }
 

@@ -10,6 +10,7 @@
 //!
 //! It wires what the CNI plugin would wire and writes what it would write; the plugin itself has tests of its own.
 
+mod pins;
 mod wiring;
 
 use super::plan::{Flavour, Plan};
@@ -17,6 +18,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use api::{Kind, Resource};
 use client::{Client, ClientConfig, DeleteOptions};
 use daemon::Variables;
+use pins::Pins;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -65,6 +67,8 @@ pub(crate) struct Question {
 /// Hosts, pods, store and agents. Dropping it ends and removes everything.
 pub(crate) struct Site {
     felixes: Mutex<BTreeMap<String, Process>>,
+    /// Where eBPF programs and maps of each host are pinned.
+    pins: Mutex<BTreeMap<String, Pins>>,
     store: Mutex<Option<Process>>,
     places: BTreeMap<String, Place>,
     addresses: BTreeMap<String, Address>,
@@ -112,6 +116,7 @@ impl Site {
         let client = runtime.block_on(Client::open(&config))?;
         let mut site = Self {
             felixes: Mutex::default(),
+            pins: Mutex::default(),
             store: Mutex::new(Some(store)),
             places: BTreeMap::new(),
             addresses: BTreeMap::new(),
@@ -214,11 +219,44 @@ impl Site {
         let mut arguments: Vec<String> =
             ["netns", "exec", &self.full_name(node), "env"].map(str::to_owned).to_vec();
         arguments.extend(self.environment(node, flavour));
-        let script = "mount -t tmpfs tmpfs /var/lib && exec \"$@\"";
-        arguments.extend(["sh", "-c", script, "sh", TORTIE, "felix"].map(str::to_owned));
+        // Pins are a host's, and there when Felix starts again: `/sys` is new in every `ip netns exec`.
+        let pins = self.pins_of(node)?;
+        let script = "mount -t tmpfs tmpfs /var/lib && mount --bind \"$1\" /sys/fs/bpf && shift && exec \"$@\"";
+        let pins = pins.display().to_string();
+        arguments.extend(["sh", "-c", script, "sh", &pins, TORTIE, "felix"].map(str::to_owned));
         let ip = testkit::program("ip", "install Debian's iproute2")?;
         let process = Process::start(&ip, &arguments, &self.log(node))?;
         self.felixes().insert(node.to_owned(), process);
+        Ok(())
+    }
+
+    /// The BPF file system of a host.
+    pub(crate) fn pins_of(&self, node: &str) -> Result<PathBuf> {
+        let mut all = self.pins.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pins) = all.get(node) {
+            return Ok(pins.path().to_owned());
+        }
+        let pins = Pins::mount(self.folder.path().join(format!("bpf-{node}")))?;
+        let path = pins.path().to_owned();
+        all.insert(node.to_owned(), pins);
+        Ok(path)
+    }
+
+    /// The pins of a host's eBPF programs and maps.
+    pub(crate) fn pins(&self, node: &str) -> Vec<PathBuf> {
+        let all = self.pins.lock().unwrap_or_else(PoisonError::into_inner);
+        all.get(node).map(Pins::all).unwrap_or_default()
+    }
+
+    /// No program remembers a connection any more.
+    pub(crate) fn forget_connections(&self) -> Result<()> {
+        for node in &self.plan.nodes {
+            let pins = self.pins(&node.name).into_iter();
+            for pin in pins.filter(|pin| ["cali_v4_ct4", "cali_v6_ct4"].iter().any(|map| pin.ends_with(map))) {
+                let map = bpf::Map::open(&pin)?;
+                map.remove_many(&map.keys()?)?;
+            }
+        }
         Ok(())
     }
 
@@ -424,6 +462,10 @@ impl Site {
         let deadline = Instant::now() + PATIENCE;
         let mut in_a_row = 0;
         loop {
+            if self.flavour.has_programs() {
+                // Of ICMP they know the ends alone: what an earlier policy allowed would still be known.
+                self.forget_connections()?;
+            }
             let fates = self.fates(questions, wanted, MOMENT)?;
             let wrong: Vec<String> = questions
                 .iter()

@@ -1,0 +1,250 @@
+//! Maps, programs and attachments together.
+
+use crate::attachments::{Attachments, Way};
+use crate::error::Error;
+use crate::files;
+use crate::maps::{Maps, Plain};
+use crate::policy::{Applied, PolicyMaps};
+use crate::programs::{Kind, Programs};
+use crate::routes::Elements;
+use bpf::interface::Version;
+use bpf::layout::network::{CounterKey, Counters};
+use bpf::{Layout as _, PerCpu, probe};
+use bpf_policy::layout::{Lists, ListsKey};
+use bpf_policy::{Policies, Tables};
+use messages::Text;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::Instant;
+
+const COUNTERS: &str = "cali_counters6";
+const RULE_COUNTERS: &str = "cali_rule_ctrs2";
+const HOOKS: [u32; 2] = [0, 1];
+/// Where packets that policy denied are counted.
+const DENIED: usize = 4;
+
+/// What the driver is opened with.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// Another place for pins than the usual one.
+    pub pins: Option<PathBuf>,
+    /// Whether IPv6 is programmed too.
+    pub with_v6: bool,
+    /// How programs are attached; none for links where the kernel has them.
+    pub way: Option<Way>,
+    /// Sizes of maps that are not those of the programs.
+    pub sizes: BTreeMap<String, u32>,
+    /// A device on which a program that does nothing is tried.
+    pub scratch_device: u32,
+}
+
+/// An interface that has programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Its number.
+    pub index: u32,
+    /// What it is.
+    pub kind: Kind,
+}
+
+/// The driver.
+#[derive(Debug)]
+pub struct Driver {
+    maps: Maps,
+    programs: Programs,
+    attachments: Attachments,
+    policy: PolicyMaps,
+    routes: [Plain; 2],
+    failsafes: [Plain; 2],
+    counted: BTreeSet<u32>,
+    is_counted: bool,
+}
+
+impl Driver {
+    /// Finds out what the kernel can do, opens the maps and loads the programs of workloads' interfaces. Nothing is attached.
+    ///
+    /// # Errors
+    /// When the kernel lacks something, or refuses.
+    pub fn open(settings: &Settings) -> Result<Self, Error> {
+        if let Err(errno) = probe::raise_memory_limit() {
+            tracing::debug!(%errno, "the limit of locked memory stays");
+        }
+        let features = probe::features(settings.scratch_device);
+        for (has, what) in [
+            (features.classifiers, "eBPF programs at traffic control"),
+            (features.lru, "eBPF hashes that forget"),
+            (features.prefixes, "eBPF maps of prefixes"),
+        ] {
+            if !has {
+                return Err(Error::Missing(what));
+            }
+        }
+        let way = match settings.way {
+            Some(Way::Filters) => Way::Filters,
+            _ if features.tcx => Way::Links,
+            _ => Way::Filters,
+        };
+        let root = files::root(settings.pins.as_deref())?;
+        let mut maps = Maps::default();
+        let mut objects = Vec::new();
+        let versions = [Version::V4].into_iter().chain(settings.with_v6.then_some(Version::V6));
+        for version in versions {
+            let mut object = version.object()?;
+            maps.open(&root, &mut object, &settings.sizes)?;
+            objects.push((version, object));
+        }
+        let mut programs = Programs::new(&root, objects)?;
+        programs.load(Kind::Workload, &maps)?;
+        Ok(Self {
+            maps,
+            programs,
+            attachments: Attachments::new(&root, way)?,
+            policy: PolicyMaps::default(),
+            routes: ["cali_v4_routes", "cali_v6_routes"].map(Plain::new),
+            failsafes: ["cali_v4_fsafes2", "cali_v6_fsafes2"].map(Plain::new),
+            counted: BTreeSet::new(),
+            is_counted: false,
+        })
+    }
+
+    /// How programs are attached.
+    #[must_use]
+    pub fn way(&self) -> Way {
+        self.attachments.way()
+    }
+
+    /// Whether an earlier process had programs on interfaces.
+    #[must_use]
+    pub fn found_programs(&self) -> bool {
+        self.programs.found_old()
+    }
+
+    /// Others may have changed the maps: they are read again.
+    pub fn invalidate(&mut self) {
+        self.policy.invalidate();
+        self.routes.iter_mut().chain(&mut self.failsafes).for_each(Plain::invalidate);
+    }
+
+    /// Brings the maps of policy to what it says.
+    ///
+    /// # Errors
+    /// As [`PolicyMaps::apply`].
+    pub fn write_policy(
+        &mut self,
+        policies: &mut Policies,
+        lists: impl FnOnce(&Tables) -> BTreeMap<ListsKey, Lists>,
+        now: Instant,
+    ) -> Result<Applied, Error> {
+        self.policy.apply(&mut self.maps, policies, lists, now)
+    }
+
+    /// Brings the maps of routes to what is wanted.
+    ///
+    /// # Errors
+    /// When they do not fit, or the kernel refuses.
+    pub fn write_routes(&mut self, wanted: Elements) -> Result<(), Error> {
+        let mut maps = self.routes.iter_mut().zip(wanted);
+        maps.try_for_each(|(map, wanted)| map.apply(&mut self.maps, wanted))
+    }
+
+    /// Brings the maps of ports that always work to what is wanted.
+    ///
+    /// # Errors
+    /// When they do not fit, or the kernel refuses.
+    pub fn write_failsafes(&mut self, wanted: Elements) -> Result<(), Error> {
+        let mut maps = self.failsafes.iter_mut().zip(wanted);
+        maps.try_for_each(|(map, wanted)| map.apply(&mut self.maps, wanted))
+    }
+
+    /// Gives these interfaces their programs and no others. `there` are the numbers of all interfaces. What failed, by name.
+    pub fn attach(
+        &mut self,
+        wanted: &BTreeMap<Text, Interface>,
+        there: &BTreeSet<u32>,
+    ) -> Vec<(Text, Error)> {
+        let mut failures = Vec::new();
+        for (name, Interface { index, kind }) in wanted {
+            if self.attachments.has(*index, *kind) {
+                continue;
+            }
+            let attached = self
+                .programs
+                .load(*kind, &self.maps)
+                .and_then(|()| self.count(*index))
+                .and_then(|()| self.attachments.attach(name, *index, *kind, &self.programs));
+            if let Err(error) = attached {
+                failures.push((name.clone(), error));
+            }
+        }
+        let indices: BTreeSet<u32> = wanted.values().map(|interface| interface.index).collect();
+        // While one has not got its new program, an old one needs what it finds the next by.
+        let rest = match failures.is_empty() {
+            true => self
+                .attachments
+                .keep_only(&indices, there)
+                .and_then(|()| self.programs.forget_old())
+                .and_then(|()| self.count_only(&indices)),
+            false => Ok(()),
+        };
+        failures.extend(rest.err().map(|error| (Text::from("interfaces that have no programs any more"), error)));
+        failures
+    }
+
+    /// Whether an interface has its programs.
+    #[must_use]
+    pub fn has_programs(&self, interface: Interface) -> bool {
+        self.attachments.has(interface.index, interface.kind)
+    }
+
+    /// From now on packets of the interface are counted.
+    fn count(&mut self, index: u32) -> Result<(), Error> {
+        let counters = self.counters()?;
+        for hook in HOOKS {
+            let key = CounterKey { device: index, hook };
+            if counters.get(&key)?.is_empty() {
+                counters.fill(&key, &Counters::default())?;
+            }
+        }
+        self.counted.insert(index);
+        Ok(())
+    }
+
+    /// Forgets what was counted of interfaces that have no programs any more.
+    fn count_only(&mut self, indices: &BTreeSet<u32>) -> Result<(), Error> {
+        let Some(map) = self.maps.get(COUNTERS) else { return Ok(()) };
+        if std::mem::replace(&mut self.is_counted, true) && self.counted == *indices {
+            return Ok(());
+        }
+        let keys = map.keys()?;
+        let gone = keys.into_iter().filter(|key| !indices.contains(&CounterKey::read(key).device));
+        map.remove_many(&gone.collect::<Vec<_>>())?;
+        self.counted.clone_from(indices);
+        Ok(())
+    }
+
+    fn counters(&self) -> Result<PerCpu<'_, CounterKey, Counters>, Error> {
+        Ok(PerCpu::new(self.maps.get(COUNTERS).ok_or(Error::Missing("map of counters"))?)?)
+    }
+
+    /// How many packets policy denied on the interfaces that have programs.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn denied(&self) -> Result<u64, Error> {
+        let counters = self.counters()?;
+        let mut sum = 0;
+        for (device, hook) in self.counted.iter().flat_map(|index| HOOKS.map(|hook| (*index, hook))) {
+            sum += counters.get(&CounterKey { device, hook })?.iter().map(|one| one.0[DENIED]).sum::<u64>();
+        }
+        Ok(sum)
+    }
+
+    /// How often a rule decided, by its name in counters (see `bpf_policy::rule_id`).
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn hits(&self, rule: u64) -> Result<u64, Error> {
+        let map = self.maps.get(RULE_COUNTERS).ok_or(Error::Missing("map of rules' counters"))?;
+        Ok(PerCpu::<u64, u64>::new(map)?.get(&rule)?.iter().sum())
+    }
+}

@@ -1,0 +1,102 @@
+//! Where pins are: a BPF file system, mounted if nobody did, and in it a folder for each network that is not the machine's.
+//!
+//! It refuses to put pins of one network namespace beside those of another: a machine's file system is seen by all of them.
+
+use crate::error::Error;
+use rustix::fs::statfs;
+use rustix::mount::{MountFlags, mount};
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// Where it usually is.
+const USUAL: &str = "/sys/fs/bpf";
+/// Where it is if that is nobody's to change.
+const OTHER: &str = "/var/run/calico/bpffs";
+/// The number by which the kernel knows the kind of file system.
+const MAGIC: u64 = 0xcafe_4a11;
+
+/// The folder of this network's pins. `given` is another place than the usual one.
+///
+/// # Errors
+/// When there is no BPF file system and none can be mounted.
+pub fn root(given: Option<&Path>) -> Result<PathBuf, Error> {
+    if let Some(given) = given {
+        return mounted(given);
+    }
+    let files = mounted(Path::new(USUAL)).or_else(|refused| {
+        tracing::info!(%refused, "looking for another place for a BPF file system");
+        mounted(Path::new(OTHER))
+    })?;
+    own_folder(&files)
+}
+
+/// The folder of this network's pins, if there is one: for whoever removes them.
+#[must_use]
+pub fn existing_root() -> Option<PathBuf> {
+    let files = [USUAL, OTHER].into_iter().map(PathBuf::from).find(|path| is_mounted(path))?;
+    match is_machines_network() {
+        true => Some(files),
+        false => Some(files.join(network_name()?)).filter(|folder| folder.exists()),
+    }
+}
+
+fn own_folder(files: &Path) -> Result<PathBuf, Error> {
+    if is_machines_network() {
+        return Ok(files.to_owned());
+    }
+    let folder = files.join(network_name().unwrap_or_else(|| "netns".to_owned()));
+    make_folder(&folder)?;
+    Ok(folder)
+}
+
+/// Makes a folder with those above it.
+pub(crate) fn make_folder(folder: &Path) -> Result<(), Error> {
+    fs::create_dir_all(folder)
+        .map_err(|reason| Error::File { what: format!("cannot make the folder {}", folder.display()), reason })
+}
+
+/// Removes a pin; one that is not there does not matter.
+pub(crate) fn unpin(pin: &Path) -> Result<(), Error> {
+    match fs::remove_file(pin) {
+        Err(reason) if reason.kind() != ErrorKind::NotFound => {
+            Err(Error::File { what: format!("cannot remove {}", pin.display()), reason })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The names of the files in a folder; none where there is no folder.
+pub(crate) fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}
+
+fn mounted(path: &Path) -> Result<PathBuf, Error> {
+    if !is_mounted(path) {
+        make_folder(path)?;
+        mount("bpf", path, "bpf", MountFlags::empty(), None).map_err(|errno| Error::File {
+            what: format!("cannot mount a BPF file system at {}", path.display()),
+            reason: errno.into(),
+        })?;
+        tracing::info!(path = %path.display(), "mounted a BPF file system");
+    }
+    Ok(path.to_owned())
+}
+
+fn is_mounted(path: &Path) -> bool {
+    statfs(path).is_ok_and(|found| u64::try_from(found.f_type).is_ok_and(|kind| kind & 0xffff_ffff == MAGIC))
+}
+
+/// Whether this thread is in the network namespace of the first process: that of the machine, or of the pod that shares it.
+fn is_machines_network() -> bool {
+    let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/net")).ok();
+    namespace("1").is_some_and(|first| namespace("thread-self") == Some(first))
+}
+
+/// `netns-4026532008`
+fn network_name() -> Option<String> {
+    let link = fs::read_link("/proc/thread-self/ns/net").ok()?;
+    let number: String = link.to_str()?.chars().filter(char::is_ascii_digit).collect();
+    Some(format!("netns-{number}"))
+}

@@ -1,0 +1,30 @@
+//! The driver of the eBPF dataplane: what policy, routes and interfaces ask for, brought into maps and onto interfaces.
+//!
+//! - [`Driver`]: everything together: probes, maps, programs, attachments.
+//! - [`PolicyMaps`]: tables of policy into their maps, in an order in which every packet sees the state before or after; over
+//!   any [`Store`], so that the order itself is tested without a kernel.
+//! - [`routes`]: what `cali_v4_routes` and its like should hold, as values.
+//! - `attachments`: programs on interfaces by pinned links, or by filters where a kernel has no such links.
+//! - `files`: where pins are.
+//!
+//! What is wanted is a value, and what is written is a difference of values. It refuses to decide which interfaces have
+//! programs and which lists, to remove what is not recognisably ours, and to write a part of a policy that does not fit.
+
+mod attachments;
+mod driver;
+mod error;
+pub mod files;
+mod maps;
+mod plan;
+mod policy;
+mod programs;
+mod reading;
+pub mod routes;
+mod store;
+
+pub use attachments::{Way, remove_filters};
+pub use driver::{Driver, Interface, Settings};
+pub use error::Error;
+pub use policy::{Applied, PolicyMaps};
+pub use programs::Kind;
+pub use store::Store;

@@ -1,0 +1,164 @@
+//! The programs of interfaces, loaded once for each kind of interface and direction.
+//!
+//! The array by which a program finds the next one is emptied by the kernel when no process and no pin holds it any more, so it
+//! is pinned beside the maps, in a folder for each generation of programs; the folder of the generation before goes when
+//! every interface has a new program.
+
+use crate::error::Error;
+use crate::files;
+use crate::maps::{Maps, folder};
+use bpf::interface::{ENTRY, Interface, Version};
+use bpf::{Loaded, Map, Object, Program};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// What the names of the generations' folders begin with.
+const GENERATION: &str = "generation_";
+
+/// What kind of interface it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// A workload's.
+    Workload,
+    /// The host's, or a tunnel's with Ethernet headers.
+    Host,
+    /// A tunnel's without.
+    Layer3,
+}
+
+impl Kind {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Workload => "workload",
+            Self::Host => "host",
+            Self::Layer3 => "layer3",
+        }
+    }
+}
+
+/// Which packets of an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Hook {
+    /// Those that come into the host's namespace.
+    Ingress,
+    /// Those that leave it.
+    Egress,
+}
+
+impl Hook {
+    pub(crate) const BOTH: [Self; 2] = [Self::Ingress, Self::Egress];
+
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Ingress => "ingress",
+            Self::Egress => "egress",
+        }
+    }
+}
+
+/// The number of an IP version.
+pub(crate) fn number(version: Version) -> u8 {
+    match version {
+        Version::V4 => 4,
+        Version::V6 => 6,
+    }
+}
+
+/// All programs, as far as they were needed.
+#[derive(Debug)]
+pub(crate) struct Programs {
+    objects: Vec<(Version, Object)>,
+    loaded: BTreeMap<(Kind, Hook, u8), Loaded>,
+    /// Maps that the programs of an IP version share and that are not kept.
+    scratch: BTreeMap<(u8, String), Map>,
+    generation: PathBuf,
+    has_old: bool,
+    found_old: bool,
+}
+
+impl Programs {
+    /// None yet.
+    pub(crate) fn new(root: &Path, objects: Vec<(Version, Object)>) -> Result<Self, Error> {
+        let folder = folder(root);
+        let numbers = files::names(&folder).into_iter();
+        let numbers: Vec<u64> =
+            numbers.filter_map(|name| name.strip_prefix(GENERATION)?.parse().ok()).collect();
+        let next = numbers.iter().max().map_or(1, |last| last + 1);
+        let generation = folder.join(format!("{GENERATION}{next}"));
+        files::make_folder(&generation)?;
+        let has_old = !numbers.is_empty();
+        Ok(Self { objects, loaded: BTreeMap::new(), scratch: BTreeMap::new(), generation, has_old, found_old: has_old })
+    }
+
+    /// The IP versions that there are programs for.
+    pub(crate) fn versions(&self) -> Vec<Version> {
+        self.objects.iter().map(|(version, _)| *version).collect()
+    }
+
+    /// Loads what interfaces of a kind need.
+    pub(crate) fn load(&mut self, kind: Kind, maps: &Maps) -> Result<(), Error> {
+        let has_both = self.objects.len() > 1;
+        for (version, object) in self.objects.clone() {
+            for hook in Hook::BOTH {
+                if self.loaded.contains_key(&(kind, hook, number(version))) {
+                    continue;
+                }
+                let interface = Interface {
+                    is_workload: kind == Kind::Workload,
+                    is_leaving: hook == Hook::Egress,
+                    is_layer_3: kind == Kind::Layer3,
+                    has_both,
+                    checks_source: kind == Kind::Workload && hook == Hook::Ingress,
+                };
+                let mut shared = maps.all();
+                let own = self.scratch.iter().filter(|((of, _), _)| *of == number(version));
+                shared.extend(own.map(|((_, name), map)| (name.as_str(), map)));
+                let mut loaded = interface.load(object.clone(), &shared)?;
+                let name =
+                    format!("cali_programs_{}_{}_v{}", kind.word(), hook.word(), number(version));
+                loaded.map("cali_programs")?.pin(&self.generation.join(name))?;
+                for (name, map) in std::mem::take(&mut loaded.maps) {
+                    match name.as_str() {
+                        // Those are a program's own.
+                        "cali_programs" => _ = loaded.maps.insert(name, map),
+                        data if data.contains("rodata") => {}
+                        _ => _ = self.scratch.insert((number(version), name), map),
+                    }
+                }
+                self.loaded.insert((kind, hook, number(version)), loaded);
+            }
+        }
+        Ok(())
+    }
+
+    /// The program that is attached.
+    pub(crate) fn entry(&self, kind: Kind, hook: Hook, version: Version) -> Result<&Program, Error> {
+        let loaded = self.loaded.get(&(kind, hook, number(version)));
+        Ok(loaded.ok_or(Error::Missing("program for this kind of interface"))?.program(ENTRY)?)
+    }
+
+    /// Whether an earlier process had loaded programs.
+    pub(crate) fn found_old(&self) -> bool {
+        self.found_old
+    }
+
+    /// No interface has a program of an earlier process any more.
+    pub(crate) fn forget_old(&mut self) -> Result<(), Error> {
+        if !std::mem::take(&mut self.has_old) {
+            return Ok(());
+        }
+        let Some(parent) = self.generation.parent() else { return Ok(()) };
+        for name in files::names(parent) {
+            let old = parent.join(&name);
+            if !name.starts_with(GENERATION) || old == self.generation {
+                continue;
+            }
+            for pin in files::names(&old) {
+                files::unpin(&old.join(pin))?;
+            }
+            std::fs::remove_dir(&old)
+                .map_err(|reason| Error::File { what: format!("cannot remove {}", old.display()), reason })?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,6 @@
+//! The order of writes on maps that are only values, and the whole driver on a kernel.
+
+mod kernel;
+mod order;
+#[path = "../../../bpf-policy/tests/it/state.rs"]
+mod state;

@@ -1,0 +1,50 @@
+//! Where eBPF programs judge packets: the way to workloads whose interfaces have them, and to no others.
+
+use super::{Manager, News, World};
+use crate::desired::Desired;
+use delta::Changes;
+use messages::Text;
+use rules::tree::Table;
+use rules::{Backend, names};
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+/// The workloads' interfaces that have programs.
+#[derive(Debug, Default)]
+pub(crate) struct AttachedWorkloads {
+    attached: BTreeSet<Text>,
+    changed: Changes<Text, ()>,
+    is_written: bool,
+}
+
+impl Manager for AttachedWorkloads {
+    fn hear(&mut self, news: &News<'_>, _: Instant, _: &mut Desired) {
+        if let News::Attached(name, is_attached) = *news {
+            match is_attached {
+                true => self.attached.insert(name.clone()),
+                false => self.attached.remove(name),
+            };
+            self.changed.set(name.clone(), is_attached.then_some(()));
+        }
+    }
+
+    fn write(&mut self, world: &mut World, desired: &mut Desired) {
+        let is_first = !std::mem::replace(&mut self.is_written, true);
+        let changed = std::mem::take(&mut self.changed);
+        if !is_first && world.renderer.backend() == Backend::Nftables {
+            // One entry for each, however many there are.
+            for (name, is_attached) in changed {
+                for one in &mut desired.versions {
+                    let chain = is_attached.map(|()| Text::from(names::ATTACHED));
+                    one.rules.set_map_entry(Table::Filter, names::TO_ATTACHED, &name, chain);
+                }
+            }
+        } else if is_first || !changed.is_empty() {
+            let dispatch = world.renderer.attached_dispatch(&self.attached);
+            for one in &mut desired.versions {
+                dispatch.maps.iter().for_each(|map| one.rules.set_map(Table::Filter, map.clone()));
+                one.rules.define_all(Table::Filter, dispatch.chains.clone());
+            }
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! The eBPF dataplane beside the rest: messages become tables, routes and attachments, and netfilter keeps judging packets until
+//! every interface has its programs.
+//!
+//! ```text
+//!  asked for ─► tables and routes written ─► programs on every interface ─► netfilter leaves policy to them
+//!      │ the kernel lacks something, or a part does not fit: netfilter policy stays, and the node is not ready
+//! ```
+//!
+//! It refuses to hide what is missing: every reason is named in the node's readiness.
+
+mod limits;
+mod wanted;
+
+use crate::managers::Interfaces;
+use crate::settings::DataplaneSettings;
+use bpf_driver::routes::{Facts, routes};
+use bpf_driver::{Driver, Error, Interface};
+use bpf_policy::Policies;
+use ipnet::IpNet;
+use limits::Limits;
+use messages::{Text, ToDataplane, WorkloadEndpointId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use wanted::Patterns;
+
+/// Who has which interface, and which interfaces there are.
+pub(super) struct Owners<'a> {
+    pub(super) interfaces: &'a Interfaces,
+    pub(super) is_workload: &'a dyn Fn(&str) -> bool,
+    /// Workloads by interface.
+    pub(super) workloads: &'a BTreeMap<Text, WorkloadEndpointId>,
+    /// Host endpoints by interface; one for all others among them.
+    pub(super) hosts: &'a BTreeMap<Text, Text>,
+}
+
+/// What changed for the others.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Outcome {
+    /// Workloads' interfaces that have their programs now, or have not any more.
+    pub(super) attached: Vec<(Text, bool)>,
+    pub(super) failures: Vec<String>,
+    pub(super) again_in: Option<Duration>,
+}
+
+/// The eBPF dataplane.
+pub(super) struct Bpf {
+    /// None where the kernel cannot do it.
+    driver: Option<Driver>,
+    policies: Policies,
+    facts: Facts,
+    nets: BTreeMap<WorkloadEndpointId, Vec<IpNet>>,
+    is_routed: bool,
+    patterns: Patterns,
+    limits: Limits,
+    /// Whether policy was complete with the last attempt.
+    is_complete: bool,
+    is_on: bool,
+    attached: BTreeSet<Text>,
+    /// Why the last attempt was not complete.
+    trouble: Option<String>,
+}
+
+impl Bpf {
+    /// Opens it, if it is asked for. Where that fails the reason is kept, and nothing else happens here.
+    pub(super) fn open(
+        settings: &DataplaneSettings,
+        pins: Option<PathBuf>,
+        with_v6: bool,
+        loopback: u32,
+    ) -> Option<Self> {
+        let config = &*settings.config;
+        if !config.bpf_enabled {
+            return None;
+        }
+        let opened = Driver::open(&wanted::driver_settings(config, pins, with_v6, loopback));
+        let mut limits = Limits::new(config);
+        let driver = match opened {
+            Ok(mut driver) => {
+                tracing::info!(way = ?driver.way(), "policy will be enforced by eBPF programs");
+                if let Err(error) = driver.write_failsafes(wanted::failsafes(config)) {
+                    tracing::error!(%error, "ports that always work");
+                    limits.refuse(format!("ports that always work cannot be written: {error}"));
+                }
+                Some(driver)
+            }
+            Err(error) => {
+                tracing::error!(%error, "BPFEnabled: netfilter enforces policy in the place of eBPF programs");
+                limits.refuse(format!("netfilter enforces policy, because {error}"));
+                None
+            }
+        };
+        if driver.is_some() {
+            wanted::say_who_serves(config);
+        }
+        Some(Self {
+            driver,
+            policies: Policies::default(),
+            facts: Facts { is_encrypted: config.wireguard_enabled, ..Facts::default() },
+            nets: BTreeMap::new(),
+            is_routed: false,
+            patterns: Patterns::new(config),
+            limits,
+            is_complete: false,
+            is_on: false,
+            attached: BTreeSet::new(),
+            trouble: None,
+        })
+    }
+
+    /// Whether the kernel can do it.
+    pub(super) fn is_possible(&self) -> bool {
+        self.driver.is_some()
+    }
+
+    /// Whether programs judge packets, and netfilter does not any more.
+    pub(super) fn is_on(&self) -> bool {
+        self.is_on
+    }
+
+    /// Whether a workload's interface may be called ready.
+    pub(super) fn is_ready(&self, interface: &str) -> bool {
+        !self.is_on || self.attached.contains(interface)
+    }
+
+    /// Others may have changed the maps.
+    pub(super) fn invalidate(&mut self) {
+        self.driver.iter_mut().for_each(Driver::invalidate);
+    }
+
+    /// Why the node is not ready, as far as it is about eBPF.
+    pub(super) fn problem(&self) -> Option<String> {
+        let denied = self.policies.problems().next();
+        let denied = denied.map(|(id, why)| format!("packets of {id:?} are denied: {why}"));
+        let all: Vec<String> = self.limits.all().chain(self.trouble.clone()).chain(denied).collect();
+        (!all.is_empty()).then(|| format!("eBPF: {}", all.join("; ")))
+    }
+
+    /// Takes a message.
+    pub(super) fn hear(&mut self, message: &ToDataplane) {
+        if self.driver.is_none() {
+            return;
+        }
+        self.policies.update(message);
+        self.limits.hear(message);
+        match message {
+            ToDataplane::RouteUpdate(route) => {
+                self.facts.routes.insert(route.dst, route.clone());
+                self.is_routed = false;
+            }
+            ToDataplane::RouteRemove(net) => {
+                self.facts.routes.remove(net);
+                self.is_routed = false;
+            }
+            ToDataplane::WorkloadEndpointUpdate(id, endpoint) => {
+                let nets = endpoint.ipv4_nets.iter().chain(&endpoint.ipv6_nets);
+                self.nets.insert(id.clone(), nets.copied().collect());
+            }
+            ToDataplane::WorkloadEndpointRemove(id) => _ = self.nets.remove(id),
+            _ => {}
+        }
+    }
+
+    /// Brings maps and interfaces to what is wanted. `rules_are_written`: netfilter tells programs what Linux knows.
+    pub(super) fn apply(&mut self, owners: &Owners<'_>, rules_are_written: bool, now: Instant) -> Outcome {
+        let mut outcome = Outcome::default();
+        let Some(driver) = &mut self.driver else { return outcome };
+        let wanted = self.patterns.interfaces(owners);
+        if let Err(error) = write_routes(driver, &mut self.facts, &self.nets, owners, &mut self.is_routed) {
+            outcome.failures.push(format!("routes of eBPF programs: {error}"));
+        }
+        let lists = |tables: &bpf_policy::Tables| wanted::lists(tables, &wanted, owners);
+        match driver.write_policy(&mut self.policies, lists, now) {
+            Ok(applied) => {
+                self.is_complete |= applied.is_complete;
+                self.trouble = None;
+                outcome.again_in = applied.again_in;
+                if applied.changes > 0 {
+                    tracing::debug!(changes = applied.changes, "wrote policy for eBPF programs");
+                }
+            }
+            // Only another policy helps: it is said, and not tried again and again.
+            Err(error @ Error::TooMany { .. }) => {
+                tracing::error!(%error, "policy does not fit into the maps of eBPF programs");
+                self.trouble = Some(error.to_string());
+            }
+            Err(error) => {
+                self.trouble = Some(error.to_string());
+                outcome.failures.push(format!("policy of eBPF programs: {error}"));
+            }
+        }
+        // A program without policy would deny what is allowed, and one that is not told what Linux knows would cut connections;
+        // those that an earlier process attached have both.
+        if !self.is_complete {
+            return outcome;
+        }
+        if rules_are_written || driver.found_programs() {
+            self.attach(&wanted, owners, &mut outcome);
+        } else {
+            outcome.again_in = Some(Duration::ZERO);
+        }
+        outcome
+    }
+
+    fn attach(
+        &mut self,
+        wanted: &BTreeMap<Text, Interface>,
+        owners: &Owners<'_>,
+        outcome: &mut Outcome,
+    ) {
+        let Some(driver) = &mut self.driver else { return };
+        let there: BTreeSet<u32> = owners.interfaces.indices().collect();
+        let failures = driver.attach(wanted, &there);
+        let is_everywhere = failures.is_empty();
+        for (name, error) in failures {
+            outcome.failures.push(format!("eBPF programs of {name}: {error}"));
+        }
+        let attached: BTreeSet<Text> = wanted
+            .iter()
+            .filter(|(name, interface)| (owners.is_workload)(name) && driver.has_programs(**interface))
+            .map(|(name, _)| name.clone())
+            .collect();
+        outcome.attached.extend(attached.difference(&self.attached).map(|name| (name.clone(), true)));
+        outcome.attached.extend(self.attached.difference(&attached).map(|name| (name.clone(), false)));
+        self.attached = attached;
+        if is_everywhere && !std::mem::replace(&mut self.is_on, true) {
+            tracing::info!(interfaces = wanted.len(), "eBPF programs enforce policy on every interface");
+        }
+    }
+
+    /// How many interfaces of workloads have their programs, and how many packets policy denied so far.
+    pub(super) fn figures(&self) -> Option<(usize, u64)> {
+        let driver = self.driver.as_ref().filter(|_| self.is_on)?;
+        Some((self.attached.len(), driver.denied().unwrap_or_default()))
+    }
+}
+
+fn write_routes(
+    driver: &mut Driver,
+    facts: &mut Facts,
+    nets: &BTreeMap<WorkloadEndpointId, Vec<IpNet>>,
+    owners: &Owners<'_>,
+    is_routed: &mut bool,
+) -> Result<(), Error> {
+    let mut workloads = BTreeMap::new();
+    for (interface, id) in owners.workloads {
+        let index = owners.interfaces.index(interface).unwrap_or_default();
+        workloads.extend(nets.get(id).into_iter().flatten().map(|net| (*net, index)));
+    }
+    let hosts = owners.interfaces.all().filter(|one| !(owners.is_workload)(&one.name));
+    let host: BTreeSet<_> = hosts.flat_map(|one| &one.addresses).copied().collect();
+    if *is_routed && facts.workloads == workloads && facts.host == host {
+        return Ok(());
+    }
+    (facts.workloads, facts.host) = (workloads, host);
+    driver.write_routes(routes(facts))?;
+    *is_routed = true;
+    Ok(())
+}

@@ -1,0 +1,137 @@
+//! Which interfaces have programs and which lists they have; settings of the driver. Pure.
+
+use super::Owners;
+use bpf_driver::routes::{Elements, Failsafe, failsafes as elements};
+use bpf_driver::{Interface, Kind, Settings, Way};
+use bpf_policy::layout::{Lists, ListsKey};
+use bpf_policy::{EndpointId, Tables};
+use felix_config::choices::AttachType;
+use felix_config::{Config, Pattern, PortProtocol, ProtoPort};
+use messages::Text;
+use rules::names::ANY_INTERFACE;
+use rules::{IPIP_INTERFACE, VXLAN_INTERFACE, VXLAN_INTERFACE_V6};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+const LOOPBACK: &str = "lo";
+
+/// What the driver is opened with. Names of attachments other than these are asked of the kernel.
+pub(super) fn driver_settings(
+    config: &Config,
+    pins: Option<PathBuf>,
+    with_v6: bool,
+    loopback: u32,
+) -> Settings {
+    let mut sizes = BTreeMap::new();
+    for (maps, size) in [
+        (["cali_v4_ct4", "cali_v6_ct4"], config.bpf_map_size_conntrack),
+        (["cali_v4_routes", "cali_v6_routes"], config.bpf_map_size_route),
+    ] {
+        if let Some(size) = u32::try_from(size).ok().filter(|size| *size > 0) {
+            sizes.extend(maps.map(|map| (map.to_owned(), size)));
+        }
+    }
+    let way = (config.bpf_attach_type == AttachType::Tc).then_some(Way::Filters);
+    Settings { pins, with_v6, way, sizes, scratch_device: loopback }
+}
+
+/// Ports that always work.
+pub(super) fn failsafes(config: &Config) -> Elements {
+    let one = |port: &ProtoPort, is_out: bool| Failsafe {
+        protocol: match port.protocol {
+            PortProtocol::Tcp => 6,
+            PortProtocol::Udp => 17,
+        },
+        port: port.port,
+        net: port.net,
+        is_out,
+    };
+    let inbound = config.failsafe_inbound_host_ports.iter().map(|port| one(port, false));
+    let outbound = config.failsafe_outbound_host_ports.iter().map(|port| one(port, true));
+    elements(&inbound.chain(outbound).collect::<Vec<_>>())
+}
+
+/// Services are still somebody else's.
+pub(super) fn say_who_serves(config: &Config) {
+    tracing::warn!("eBPF programs do not serve services yet: kube-proxy has to go on running");
+    if config.bpf_kube_proxy_iptables_cleanup_enabled {
+        tracing::warn!("BPFKubeProxyIptablesCleanupEnabled: kube-proxy's rules are left where they are");
+    }
+}
+
+/// Which interfaces have programs.
+#[derive(Debug)]
+pub(super) struct Patterns {
+    data: Option<Pattern>,
+    layer_3: Option<Pattern>,
+    tunnels: Vec<(Text, Kind)>,
+}
+
+impl Patterns {
+    pub(super) fn new(config: &Config) -> Self {
+        let mut tunnels = vec![
+            (Text::from(VXLAN_INTERFACE), Kind::Host),
+            (Text::from(VXLAN_INTERFACE_V6), Kind::Host),
+            (Text::from(IPIP_INTERFACE), Kind::Layer3),
+        ];
+        let encrypted = [&config.wireguard_interface_name, &config.wireguard_interface_name_v6];
+        tunnels.extend(encrypted.map(|name| (Text::from(name.as_str()), Kind::Layer3)));
+        Self {
+            data: config.bpf_data_iface_pattern.clone(),
+            layer_3: config.bpf_l3_iface_pattern.clone(),
+            tunnels,
+        }
+    }
+
+    /// The interfaces that have programs: workloads', those of the pattern, tunnels; beyond Calico those with a host endpoint,
+    /// because nobody else enforces its policy, and with an endpoint for all interfaces every one that has an address.
+    pub(super) fn interfaces(&self, owners: &Owners<'_>) -> BTreeMap<Text, Interface> {
+        let matches = |pattern: &Option<Pattern>, name: &str| {
+            pattern.as_ref().is_some_and(|pattern| pattern.is_match(name))
+        };
+        let has_any = owners.hosts.contains_key(ANY_INTERFACE);
+        let mut wanted = BTreeMap::new();
+        for interface in owners.interfaces.all().filter(|one| &*one.name != LOOPBACK) {
+            let name = &interface.name;
+            let kind = if (owners.is_workload)(name) {
+                Some(Kind::Workload)
+            } else if let Some((_, kind)) = self.tunnels.iter().find(|(tunnel, _)| tunnel == name) {
+                Some(*kind)
+            } else if matches(&self.layer_3, name) {
+                Some(Kind::Layer3)
+            } else {
+                let is_host = matches(&self.data, name)
+                    || owners.hosts.contains_key(name)
+                    || (has_any && !interface.addresses.is_empty());
+                is_host.then_some(Kind::Host)
+            };
+            if let (Some(kind), Some(index)) = (kind, owners.interfaces.index(name)) {
+                wanted.insert(name.clone(), Interface { index, kind });
+            }
+        }
+        wanted
+    }
+}
+
+/// Which interface has which lists.
+pub(super) fn lists(
+    tables: &Tables,
+    wanted: &BTreeMap<Text, Interface>,
+    owners: &Owners<'_>,
+) -> BTreeMap<ListsKey, Lists> {
+    let mut all = BTreeMap::new();
+    for (name, interface) in wanted {
+        let id = match interface.kind {
+            Kind::Workload => owners.workloads.get(name).cloned().map(EndpointId::Workload),
+            Kind::Host | Kind::Layer3 => {
+                let id = owners.hosts.get(name).or_else(|| owners.hosts.get(ANY_INTERFACE));
+                id.cloned().map(EndpointId::Host)
+            }
+        };
+        let Some(found) = id.and_then(|id| tables.endpoints.get(&id)) else { continue };
+        for (family, lists) in [(4, found.v4), (6, found.v6)] {
+            all.insert(ListsKey { ifindex: interface.index, family }, lists);
+        }
+    }
+    all
+}

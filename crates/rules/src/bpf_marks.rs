@@ -1,0 +1,12 @@
+//! The bits of a packet's mark by which eBPF programs and netfilter tell each other what they know; Calico's.
+
+/// All of them.
+pub(crate) const MASK: u32 = 0x1ff0_0000;
+/// A program has seen the packet.
+pub(crate) const SEEN: u32 = 0x0100_0000;
+/// Both ends' policies allow it.
+pub(crate) const BYPASS: u32 = 0x0300_0000;
+/// In the middle of a connection that programs do not know.
+pub(crate) const FALL_THROUGH: u32 = 0x0500_0000;
+/// Netfilter knows the connection.
+pub(crate) const LINUX_ESTABLISHED: u32 = 0x0800_0000;

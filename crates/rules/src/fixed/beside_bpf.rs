@@ -1,0 +1,172 @@
+//! What is left for netfilter where eBPF programs judge packets: connections from before the programs, packets that no program
+//! has seen, and the host's own NAT.
+//!
+//! Programs see packets before destinations are translated, so policy meets connections that somebody else translated
+//! (kube-proxy) once more here, where both ends are known. Nothing else goes through the chains of policy.
+
+use super::filter::ROUTER_ICMPV6;
+use crate::bpf_marks::{BYPASS, FALL_THROUGH, LINUX_ESTABLISHED, SEEN};
+use crate::dispatch::Dispatch;
+use crate::names::{self, Backend};
+use crate::renderer::{
+    Renderer, conntrack, interface, jump, mark_clear, mark_set, protocol, protocol_number,
+};
+use crate::tree::{
+    Action, Chain, Conntrack, InterfacePattern, IpVersion, Match, Protocol, RejectWith, Rule, Side, Table, Text,
+    VerdictMap,
+};
+use std::collections::BTreeSet;
+
+impl Renderer {
+    /// The chains of a table that depend on settings alone, where eBPF programs judge packets. They have the names of those
+    /// without.
+    #[must_use]
+    pub fn fixed_chains_beside_bpf(&self, table: Table, version: IpVersion) -> Vec<Chain> {
+        let own = match table {
+            Table::Filter => vec![
+                self.bpf_forward(version),
+                self.bpf_input(version),
+                self.bpf_output(),
+                self.bpf_workload_to_host(version),
+                // For packets that go elsewhere than they wanted to when programs saw them.
+                Chain::new(names::TRANSLATED, self.forwarded_policy()),
+            ],
+            // Policy before destination NAT is a program's, and so is that of the host's own packets after it.
+            Table::Mangle => vec![
+                Chain::new(names::PREROUTING, Vec::new()),
+                Chain::new(names::POSTROUTING, self.dscp_marks(version)),
+            ],
+            Table::Nat | Table::Raw => Vec::new(),
+        };
+        let is_own = |chain: &Chain| own.iter().any(|one| one.name == chain.name);
+        let others = self.fixed_chains(table, version).into_iter().filter(|chain| !is_own(chain));
+        let others: Vec<Chain> = others.collect();
+        others.into_iter().chain(own).collect()
+    }
+
+    /// The chains without, for the time until every interface has its programs: those that have some need to be told what Linux
+    /// knows, or they would drop packets of connections from before them.
+    #[must_use]
+    pub fn fixed_chains_before_bpf(&self, table: Table, version: IpVersion) -> Vec<Chain> {
+        let tell = |chain: Chain| {
+            let is_told = table == Table::Filter && [names::FORWARD, names::OUTPUT].contains(&&*chain.name);
+            let first = is_told.then(|| self.mark_established());
+            Chain::new(chain.name, first.into_iter().chain(chain.rules.iter().cloned()).collect())
+        };
+        self.fixed_chains(table, version).into_iter().map(tell).collect()
+    }
+
+    /// To workloads whose interfaces have programs; packets to others are refused.
+    #[must_use]
+    pub fn attached_dispatch(&self, interfaces: &BTreeSet<Text>) -> Dispatch {
+        let unknown =
+            Rule::always(self.deny(Table::Filter).into()).comment("To workload without a BPF program");
+        let allow = || self.filter_allow();
+        match self.backend() {
+            Backend::Iptables => {
+                let one = |name: &Text| {
+                    Rule::when([interface(Side::Out, InterfacePattern::exact(name.clone()))], allow())
+                };
+                let rules = interfaces.iter().map(one).chain([unknown]).collect();
+                Dispatch { chains: vec![Chain::new(names::TO_ATTACHED, rules)], maps: Vec::new() }
+            }
+            Backend::Nftables => {
+                let lookup = Match::InterfaceMap { side: Side::Out, map: names::TO_ATTACHED.into() };
+                let lookup = Rule { matches: vec![lookup], action: None, comments: Vec::new() };
+                let target = Text::from(names::ATTACHED);
+                let entries = interfaces.iter().map(|name| (name.clone(), target.clone())).collect();
+                Dispatch {
+                    chains: vec![
+                        Chain::new(names::ATTACHED, vec![Rule::always(allow())]),
+                        Chain::new(names::TO_ATTACHED, vec![lookup, unknown]),
+                    ],
+                    maps: vec![VerdictMap { name: names::TO_ATTACHED.into(), entries }],
+                }
+            }
+        }
+    }
+
+    fn bpf_forward(&self, version: IpVersion) -> Chain {
+        let deny = || Action::from(self.deny(Table::Filter));
+        let mut rules = vec![
+            Rule::when([mark_set(BYPASS)], self.filter_allow()).comment("Pre-approved by BPF programs."),
+        ];
+        rules.extend(self.workload_interfaces().map(|from| {
+            Rule::when([interface(Side::In, from), mark_clear(SEEN)], deny())
+                .comment("From workload without BPF seen mark")
+        }));
+        if version == IpVersion::V6 {
+            // Programs let these to the host, and cannot tell that they go no further.
+            rules.extend(ROUTER_ICMPV6.map(|icmp_type| {
+                let icmp = Match::Icmp { version, icmp_type, code: None, negated: false };
+                Rule::when([protocol_number(58), icmp], deny())
+            }));
+        }
+        let unknown = Match::Conntrack { state: Conntrack::RelatedOrEstablished, negated: true };
+        rules.extend([
+            Rule::when([mark_set(FALL_THROUGH), unknown], deny())
+                .comment("Packets of flows that neither BPF programs nor Linux know."),
+            self.mark_established(),
+            Rule::when([conntrack(Conntrack::Dnat)], jump(names::TRANSLATED))
+                .comment("Policy for destinations that programs do not see."),
+        ]);
+        rules.extend(self.workload_interfaces().map(|to| {
+            Rule::when([interface(Side::Out, to)], jump(names::TO_ATTACHED))
+                .comment("To workload, check workload is known.")
+        }));
+        rules.push(Rule::always(jump(names::CIDR_BLOCK)));
+        rules.extend(self.workload_interfaces().map(|from| {
+            Rule::when([interface(Side::In, from)], self.filter_allow())
+                .comment("To workload, mark has already been verified.")
+        }));
+        Chain::new(names::FORWARD, rules)
+    }
+
+    fn bpf_input(&self, version: IpVersion) -> Chain {
+        let deny = || Action::from(self.deny(Table::Filter));
+        let mut rules = vec![
+            Rule::when(
+                [mark_set(FALL_THROUGH), conntrack(Conntrack::RelatedOrEstablished)],
+                self.filter_allow(),
+            )
+            .comment("Accept packets from flows that pre-date BPF."),
+            Rule::when(
+                [mark_set(FALL_THROUGH), protocol(Protocol::TCP)],
+                Action::Reject(RejectWith::TcpReset),
+            )
+            .comment("REJECT/rst packets from unknown TCP flows."),
+            Rule::when([mark_set(FALL_THROUGH)], deny()).comment("Packets from unknown non-TCP flows."),
+        ];
+        rules.extend(self.tunnels_to_host(version));
+        for pattern in self.workload_interfaces() {
+            rules.extend([
+                Rule::when([interface(Side::In, pattern.clone()), mark_clear(SEEN)], deny()),
+                Rule::when([interface(Side::In, pattern)], Action::Goto(names::WORKLOAD_TO_HOST.into())),
+            ]);
+        }
+        Chain::new(names::INPUT, rules)
+    }
+
+    fn bpf_workload_to_host(&self, version: IpVersion) -> Chain {
+        let policy = vec![
+            Rule::when([conntrack(Conntrack::RelatedOrEstablished)], self.filter_allow()),
+            Rule::when([conntrack(Conntrack::Dnat)], jump(names::FROM_WORKLOAD_DISPATCH)),
+        ];
+        self.workload_to_host_by(version, policy)
+    }
+
+    fn bpf_output(&self) -> Chain {
+        let mut rules = vec![self.mark_established()];
+        rules.extend(self.workload_interfaces().map(|to| {
+            Rule::when([interface(Side::Out, to)], Action::SetMark(BYPASS))
+                .comment("The host may always reach its own workloads.")
+        }));
+        Chain::new(names::OUTPUT, rules)
+    }
+
+    /// Programs know by the mark that Linux knows the connection.
+    fn mark_established(&self) -> Rule {
+        Rule::when([conntrack(Conntrack::RelatedOrEstablished)], Action::SetMark(LINUX_ESTABLISHED))
+            .comment("Mark pre-established flows.")
+    }
+}

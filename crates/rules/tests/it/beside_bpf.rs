@@ -1,0 +1,108 @@
+//! What is left for netfilter where eBPF programs judge packets: by mark, interface and what Linux knows of the connection.
+
+use rules::names;
+use rules::simulate::{Packet, Simulation, Tracking, Verdict};
+use rules::tree::{Action, Chain, IpVersion, Rule, Table};
+use rules::{Backend, EndpointToHost, Marks, Renderer, RulesConfig};
+
+const SEEN: u32 = 0x0100_0000;
+const BYPASS: u32 = 0x0300_0000;
+const FALL_THROUGH: u32 = 0x0500_0000;
+const ESTABLISHED: u32 = 0x0800_0000;
+
+fn simulation(backend: Backend, version: IpVersion) -> Simulation {
+    let renderer = Renderer::new(RulesConfig {
+        backend,
+        marks: Marks::beside_bpf(0xffff_0000, false).expect("bits"),
+        endpoint_to_host_action: EndpointToHost::Return,
+        ..RulesConfig::default()
+    });
+    let mut simulation = Simulation::new(backend);
+    simulation.add_chains(renderer.fixed_chains_beside_bpf(Table::Filter, version));
+    let dispatch = renderer.attached_dispatch(&["cali1".into()].into());
+    simulation.add_chains(dispatch.chains);
+    simulation.add_maps(dispatch.maps);
+    // The chains of policy deny everything: whoever passes does not meet them.
+    let deny = |name| Chain::new(name, vec![Rule::always(Action::Drop)]);
+    simulation.add_chains([
+        deny(names::FROM_WORKLOAD_DISPATCH),
+        deny(names::TO_WORKLOAD_DISPATCH),
+        Chain::new(names::FROM_HOST_ENDPOINT_FORWARD, Vec::new()),
+        Chain::new(names::TO_HOST_ENDPOINT_FORWARD, Vec::new()),
+        Chain::new(names::CIDR_BLOCK, Vec::new()),
+    ]);
+    simulation
+}
+
+/// Chain, interfaces, mark, what Linux knows, whether the destination was translated; verdict and mark afterwards.
+type Case = (&'static str, (&'static str, &'static str), u32, Tracking, bool, Verdict, u32);
+
+#[test]
+fn marks_decide() {
+    use Tracking::{Established, New};
+    use Verdict::{Accept, Continue, Drop, Reject};
+    let (forward, input, output) = (names::FORWARD, names::INPUT, names::OUTPUT);
+    let cases: &[Case] = &[
+        (forward, ("cali1", "eth0"), BYPASS, New, false, Accept, BYPASS),
+        (forward, ("cali1", "eth0"), SEEN, New, false, Accept, SEEN),
+        (forward, ("cali1", "eth0"), 0, New, false, Drop, 0),
+        (forward, ("eth0", "cali1"), SEEN, New, false, Accept, SEEN),
+        (forward, ("eth0", "cali1"), 0, New, false, Accept, 0),
+        (forward, ("eth0", "cali2"), SEEN, New, false, Drop, SEEN),
+        (forward, ("cali1", "cali2"), SEEN, New, false, Drop, SEEN),
+        (forward, ("cali1", "eth0"), FALL_THROUGH, New, false, Drop, FALL_THROUGH),
+        (forward, ("cali1", "eth0"), FALL_THROUGH, Established, false, Accept, FALL_THROUGH | ESTABLISHED),
+        (forward, ("eth0", "cali1"), SEEN, Established, false, Accept, SEEN | ESTABLISHED),
+        // Somebody translated the destination after programs saw it: policy once more.
+        (forward, ("cali1", "eth0"), SEEN, New, true, Drop, SEEN),
+        (forward, ("eth0", "cali1"), SEEN, New, true, Drop, SEEN),
+        (forward, ("eth0", "eth1"), SEEN, New, true, Continue, SEEN),
+        (forward, ("eth0", "eth1"), 0, New, false, Continue, 0),
+        (input, ("eth0", ""), FALL_THROUGH, Established, false, Accept, FALL_THROUGH),
+        (input, ("eth0", ""), FALL_THROUGH, New, false, Reject, FALL_THROUGH),
+        (input, ("eth0", ""), SEEN, New, false, Continue, SEEN),
+        (input, ("cali1", ""), 0, New, false, Drop, 0),
+        (input, ("cali1", ""), SEEN, New, false, Continue, SEEN),
+        (input, ("cali1", ""), SEEN, Established, false, Accept, SEEN),
+        (input, ("cali1", ""), SEEN, New, true, Drop, SEEN),
+        (output, ("", "cali1"), 0, New, false, Continue, BYPASS),
+        (output, ("", "eth0"), 0, Established, false, Continue, ESTABLISHED),
+        (output, ("", "eth0"), 0, New, false, Continue, 0),
+    ];
+    for backend in [Backend::Nftables, Backend::Iptables] {
+        let mut simulation = simulation(backend, IpVersion::V4);
+        for (number, (chain, (from, to), mark, tracking, is_translated, expected, left)) in cases.iter().enumerate() {
+            let mut packet = Packet {
+                in_interface: (*from).into(),
+                out_interface: (*to).into(),
+                mark: *mark,
+                tracking: *tracking,
+                is_translated: *is_translated,
+                ports: (40000, 80),
+                ..Packet::new([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), 6)
+            };
+            let verdict = simulation.run(chain, &mut packet);
+            assert_eq!(verdict, Ok(*expected), "{backend:?}, case {number}: {chain} {from} {to} {mark:#x}");
+            assert_eq!(packet.mark, *left, "{backend:?}, case {number}: {chain} {from} {to} {mark:#x}");
+        }
+    }
+}
+
+/// Who is where on a wire is for the host to hear, and not to be handed on.
+#[test]
+fn neighbour_discovery_is_not_forwarded() {
+    for backend in [Backend::Nftables, Backend::Iptables] {
+        let mut simulation = simulation(backend, IpVersion::V6);
+        let address = |text: &str| text.parse().expect("an address");
+        for (icmp, expected) in [((135, 0), Verdict::Drop), ((128, 0), Verdict::Accept)] {
+            let mut packet = Packet {
+                in_interface: "cali1".into(),
+                out_interface: "eth0".into(),
+                mark: SEEN,
+                icmp,
+                ..Packet::new(address("fd00::1"), address("fd00::2"), 58)
+            };
+            assert_eq!(simulation.run(names::FORWARD, &mut packet), Ok(expected), "{backend:?} {icmp:?}");
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The same with eBPF programs: the table of cases, random policies, and what happens to packets when programs come and go.
+
+use super::faults::{guarded, policy, under_traffic};
+use super::plan::Flavour;
+use super::site::Site;
+use super::{random, whole_table};
+use anyhow::{Context as _, Result, ensure};
+use serde_json::json;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+
+#[test]
+fn table_with_ebpf() -> Result<()> {
+    whole_table(Flavour::Ebpf, &[])
+}
+
+#[test]
+fn random_policies_with_ebpf() -> Result<()> {
+    random::packets_and_evaluator_agree(Flavour::Ebpf, &[])
+}
+
+#[test]
+fn random_policies_with_ebpf_and_iptables() -> Result<()> {
+    random::packets_and_evaluator_agree(Flavour::EbpfIptables, &[])
+}
+
+/// A connection between two pods that stays open.
+struct Held {
+    ends: [TcpStream; 2],
+}
+
+impl Held {
+    const PORT: u16 = 5050;
+
+    fn open(site: &Site, from: &str, to: &str) -> Result<Self> {
+        let rules = json!([{"action": "Allow", "protocol": "TCP", "destination": {"ports": [Self::PORT]}}]);
+        site.put(policy("held", 10, &rules)?)?;
+        let target = SocketAddr::new(site.address(to, false), Self::PORT);
+        let listener = site.namespace(to).run(|| TcpListener::bind(target))??;
+        listener.set_nonblocking(true)?;
+        let client = testkit::eventually("a connection that policy allows", || {
+            let moment = std::time::Duration::from_millis(500);
+            site.namespace(from).run(|| TcpStream::connect_timeout(&target, moment)).ok()?.ok()
+        })?;
+        let (server, _) = testkit::eventually("the connection to arrive", || listener.accept().ok())?;
+        server.set_nonblocking(false)?;
+        for end in [&client, &server] {
+            end.set_read_timeout(Some(testkit::PATIENCE))?;
+        }
+        Ok(Self { ends: [client, server] })
+    }
+
+    /// A word each way.
+    fn talk(&mut self, when: &str) -> Result<()> {
+        let [client, server] = &mut self.ends;
+        let mut word = [0; 4];
+        for (from, to) in [(&mut *client, &mut *server), (&mut *server, &mut *client)] {
+            from.write_all(b"ping").with_context(|| format!("{when}: the connection is cut"))?;
+            to.read_exact(&mut word).with_context(|| format!("{when}: the connection is cut"))?;
+            ensure!(&word == b"ping");
+        }
+        Ok(())
+    }
+}
+
+/// Programs in the place of rules, rules in the place of programs, and Felix ending in both ways meanwhile: no packet passes that is
+/// denied, connections live, and nothing of programs is left.
+#[test]
+fn there_and_back() -> Result<()> {
+    let (site, questions, wanted) = guarded(Flavour::Nftables, &[])?;
+    let mut held = Held::open(&site, "b", "a")?;
+    held.talk("before")?;
+    let becomes = |flavour: Flavour, kill: bool| -> Result<()> {
+        site.end_felix("n1", kill)?;
+        site.start_felix_as("n1", flavour)?;
+        site.wait_until_ready("n1")
+    };
+    under_traffic(&site, &questions, &wanted, || {
+        becomes(Flavour::Ebpf, false)?;
+        held.talk("with programs")?;
+        ensure!(site.pins("n1").iter().any(|pin| pin.ends_with("bpfp_row")), "{:?}", site.pins("n1"));
+        becomes(Flavour::Ebpf, true)?;
+        held.talk("with programs, after a kill")?;
+        becomes(Flavour::EbpfIptables, true)?;
+        held.talk("with programs and iptables")?;
+        becomes(Flavour::Nftables, true)?;
+        held.talk("without programs")
+    })?;
+    testkit::eventually("programs and maps to go", || site.pins("n1").is_empty())?;
+    let left = site.namespace("n1").shell("tc filter show dev eth0 ingress; tc qdisc show | grep clsact || true")?;
+    ensure!(left.is_empty(), "{left}");
+    site.wait_for(&questions, &wanted)
+}
+
+/// While no Felix runs at all, programs judge packets as they were told.
+#[test]
+fn programs_judge_without_felix() -> Result<()> {
+    let (site, questions, wanted) = guarded(Flavour::Ebpf, &[])?;
+    let mut held = Held::open(&site, "b", "a")?;
+    under_traffic(&site, &questions, &wanted, || {
+        site.end_felix("n1", true)?;
+        site.end_felix("n2", false)?;
+        for _ in 0..5 {
+            held.talk("without Felix")?;
+            site.wait_for(&questions, &wanted)?;
+        }
+        Ok(())
+    })?;
+    Ok(())
+}
+
+/// A node that was asked for what is not there is not ready, and says what that is.
+#[test]
+fn what_is_not_there_is_named() -> Result<()> {
+    let (site, ..) = guarded(Flavour::Nftables, &[("FELIX_BPFEXTERNALSERVICEMODE", "dsr")])?;
+    site.end_felix("n1", false)?;
+    site.start_felix_as("n1", Flavour::Ebpf)?;
+    let reason = "BPFExternalServiceMode asks for something that is not there yet";
+    testkit::eventually("the reason in the node's readiness", || {
+        site.ask("n1", 9099, "/readiness").is_ok_and(|page| page.contains("503") && page.contains(reason))
+    })
+    .with_context(|| format!("{:?}\n{}", site.ask("n1", 9099, "/readiness"), site.felix_log("n1")))?;
+    Ok(())
+}
