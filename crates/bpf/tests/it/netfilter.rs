@@ -153,14 +153,13 @@ fn talk(from: &Namespace, to: &Namespace, at: [u8; 4], target: ([u8; 4], u16)) -
     let (mut server, peer) = testkit::eventually("the connection to arrive", || listener.accept().ok())?;
     server.set_nonblocking(false)?;
     let mut word = [0; 4];
-    for (first, second) in [(&mut client, &mut server)] {
-        first.set_read_timeout(Some(testkit::PATIENCE))?;
-        second.set_read_timeout(Some(testkit::PATIENCE))?;
-        first.write_all(b"ping")?;
-        second.read_exact(&mut word)?;
-        second.write_all(b"pong")?;
-        first.read_exact(&mut word)?;
+    for stream in [&client, &server] {
+        stream.set_read_timeout(Some(testkit::PATIENCE))?;
     }
+    client.write_all(b"ping")?;
+    server.read_exact(&mut word)?;
+    server.write_all(b"pong")?;
+    client.read_exact(&mut word)?;
     ensure!(&word == b"pong");
 
     Ok([peer.ip(), exchange(from, to, at, target)?])
