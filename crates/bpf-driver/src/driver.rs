@@ -161,6 +161,7 @@ impl Driver {
         &mut self,
         wanted: &BTreeMap<Text, Interface>,
         there: &BTreeSet<u32>,
+        now: Instant,
     ) -> Vec<(Text, Error)> {
         let mut failures = Vec::new();
         for (name, Interface { index, kind }) in wanted {
@@ -182,12 +183,18 @@ impl Driver {
             true => self
                 .attachments
                 .keep_only(&indices, there)
-                .and_then(|()| self.programs.forget_old())
+                .and_then(|()| self.programs.forget_old(now))
                 .and_then(|()| self.count_only(&indices)),
             false => Ok(()),
         };
         failures.extend(rest.err().map(|error| (Text::from("interfaces that have no programs any more"), error)));
         failures
+    }
+
+    /// When to attach again even if nothing changes: what programs of an earlier process found each other by is still there.
+    #[must_use]
+    pub fn again_in(&self, now: Instant) -> Option<std::time::Duration> {
+        self.programs.forgets_at().map(|at| at.saturating_duration_since(now))
     }
 
     /// Whether an interface has its programs.

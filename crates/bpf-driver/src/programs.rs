@@ -11,9 +11,13 @@ use bpf::interface::{ENTRY, Interface, Version};
 use bpf::{Loaded, Map, Object, Program};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// What the names of the generations' folders begin with.
 const GENERATION: &str = "generation_";
+
+/// A packet is judged in microseconds.
+const GRACE: Duration = Duration::from_millis(100);
 
 /// What kind of interface it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,6 +78,8 @@ pub(crate) struct Programs {
     generation: PathBuf,
     has_old: bool,
     found_old: bool,
+    /// When every interface had a new program.
+    replaced_at: Option<Instant>,
 }
 
 impl Programs {
@@ -87,7 +93,7 @@ impl Programs {
         let generation = folder.join(format!("{GENERATION}{next}"));
         files::make_folder(&generation)?;
         let has_old = !numbers.is_empty();
-        Ok(Self { objects, loaded: BTreeMap::new(), scratch: BTreeMap::new(), generation, has_old, found_old: has_old })
+        Ok(Self { objects, loaded: BTreeMap::new(), scratch: BTreeMap::new(), generation, has_old, found_old: has_old, replaced_at: None })
     }
 
     /// The IP versions that there are programs for.
@@ -142,11 +148,19 @@ impl Programs {
         self.found_old
     }
 
-    /// No interface has a program of an earlier process any more.
-    pub(crate) fn forget_old(&mut self) -> Result<(), Error> {
-        if !std::mem::take(&mut self.has_old) {
+    /// When what old programs found each other by can go.
+    pub(crate) fn forgets_at(&self) -> Option<Instant> {
+        self.replaced_at.filter(|_| self.has_old).map(|at| at + GRACE)
+    }
+
+    /// No interface has a program of an earlier process any more: what those found each other by goes, when no packet can be in
+    /// one any more.
+    pub(crate) fn forget_old(&mut self, now: Instant) -> Result<(), Error> {
+        self.replaced_at.get_or_insert(now);
+        if self.forgets_at().is_none_or(|at| now < at) {
             return Ok(());
         }
+        self.has_old = false;
         let Some(parent) = self.generation.parent() else { return Ok(()) };
         for name in files::names(parent) {
             let old = parent.join(&name);

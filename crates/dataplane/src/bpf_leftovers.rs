@@ -50,13 +50,18 @@ impl<K: Kernel, T: TrafficControl> BpfLeftovers<K, T> {
         Self { kernel, control, remove_filters: Box::new(remove_filters), pins }
     }
 
-    /// Removes everything; what cannot be removed is an error, which does not keep the rest from being removed.
-    pub(crate) fn remove(&mut self) -> Result<(), ApplyError> {
+    /// Removes everything; what cannot be removed is an error, which does not keep the rest from being removed. False where links
+    /// of programs went: the kernel takes these off interfaces a little later, and until then they need their maps.
+    pub(crate) fn remove(&mut self) -> Result<bool, ApplyError> {
         let mut failures = Vec::new();
         let mut found = self.remove_filters(&mut failures);
         if let Some(root) = &self.pins {
             for folder in LINK_FOLDERS {
                 found |= remove_pins(&root.join(folder), Pins::All, &mut failures);
+            }
+            if found && failures.is_empty() {
+                tracing::warn!("removed programs of a BPF dataplane that ran here before");
+                return Ok(false);
             }
             found |= remove_pins(root, Pins::Ours, &mut failures);
             if is_own_folder(root) {
@@ -67,11 +72,11 @@ impl<K: Kernel, T: TrafficControl> BpfLeftovers<K, T> {
         }
         found |= self.remove_device(&mut failures);
         if found {
-            tracing::warn!("removed programs, pins and devices of a BPF dataplane that ran here before");
+            tracing::warn!("removed pins and devices of a BPF dataplane that ran here before");
             self.report_xdp();
         }
         match failures.as_slice() {
-            [] => Ok(()),
+            [] => Ok(true),
             _ => Err(ApplyError::Refused {
                 table: "what a BPF dataplane left".to_owned(),
                 reason: failures.join("; "),
@@ -286,7 +291,10 @@ mod tests {
         let mut leftovers = BpfLeftovers::new(kernel, control, Some(root.clone()));
         let (one_by_one, asked) = std::sync::mpsc::channel();
         leftovers.remove_filters = Box::new(move |index| one_by_one.send(index).map_err(|error| error.to_string()));
-        leftovers.remove().expect("removed");
+        assert!(!leftovers.remove().expect("programs are taken off first"));
+        assert!(root.join("tc/globals/generation_3/cali_programs_host_ingress_v4").exists());
+        leftovers.control.devices.clear();
+        assert!(leftovers.remove().expect("removed"));
         assert_eq!(leftovers.control.removed, [Operation::DeleteIngress(10)]);
         assert_eq!(asked.try_iter().collect::<Vec<_>>(), [7], "beside somebody else's");
         let left = ["calico/sockmap/cali_sock", "mine", "netns-4026531840/tc/globals/bpfp_row", "tc/globals/cilium_calls"];

@@ -68,7 +68,7 @@ impl Remains for Leftover {
                 }
                 driver.remove_table().map(|()| true)
             }
-            Self::Bpf(leftovers) => leftovers.remove().map(|()| true),
+            Self::Bpf(leftovers) => leftovers.remove(),
         }
     }
 }

@@ -57,8 +57,10 @@ pub(super) struct Bpf {
     is_complete: bool,
     is_on: bool,
     attached: BTreeSet<Text>,
-    /// Why the last attempt was not complete.
+    /// Why the last attempt to write policy was not complete.
     trouble: Option<String>,
+    /// An interface that should have programs and has not.
+    without: Option<String>,
 }
 
 impl Bpf {
@@ -105,6 +107,7 @@ impl Bpf {
             is_on: false,
             attached: BTreeSet::new(),
             trouble: None,
+            without: None,
         })
     }
 
@@ -132,7 +135,10 @@ impl Bpf {
     pub(super) fn problem(&self) -> Option<String> {
         let denied = self.policies.problems().next();
         let denied = denied.map(|(id, why)| format!("packets of {id:?} are denied: {why}"));
-        let all: Vec<String> = self.limits.all().chain(self.trouble.clone()).chain(denied).collect();
+        let waits = self.driver.is_some() && !self.is_on && self.trouble.is_none() && self.without.is_none();
+        let waits = waits.then(|| "interfaces have no programs yet, and netfilter enforces policy".to_owned());
+        let now = [self.trouble.clone(), self.without.clone(), denied, waits].into_iter().flatten();
+        let all: Vec<String> = self.limits.all().chain(now).collect();
         (!all.is_empty()).then(|| format!("eBPF: {}", all.join("; ")))
     }
 
@@ -195,7 +201,7 @@ impl Bpf {
             return outcome;
         }
         if rules_are_written || driver.found_programs() {
-            self.attach(&wanted, owners, &mut outcome);
+            self.attach(&wanted, owners, now, &mut outcome);
         } else {
             outcome.again_in = Some(Duration::ZERO);
         }
@@ -206,15 +212,16 @@ impl Bpf {
         &mut self,
         wanted: &BTreeMap<Text, Interface>,
         owners: &Owners<'_>,
+        now: Instant,
         outcome: &mut Outcome,
     ) {
         let Some(driver) = &mut self.driver else { return };
         let there: BTreeSet<u32> = owners.interfaces.indices().collect();
-        let failures = driver.attach(wanted, &there);
+        let failures = driver.attach(wanted, &there, now);
+        outcome.again_in = outcome.again_in.into_iter().chain(driver.again_in(now)).min();
         let is_everywhere = failures.is_empty();
-        for (name, error) in failures {
-            outcome.failures.push(format!("eBPF programs of {name}: {error}"));
-        }
+        outcome.failures.extend(failures.iter().map(|(name, error)| format!("eBPF programs of {name}: {error}")));
+        self.without = outcome.failures.last().filter(|_| !is_everywhere).cloned();
         let attached: BTreeSet<Text> = wanted
             .iter()
             .filter(|(name, interface)| (owners.is_workload)(name) && driver.has_programs(**interface))

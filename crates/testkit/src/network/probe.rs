@@ -258,6 +258,8 @@ fn raw(probe: &Probe<'_>, source: IpAddr, v6: bool, protocol: u8, packet: &[u8])
 fn sent_or_refused(socket: &OwnedFd, packet: &[u8], to: SocketAddr) -> Result<()> {
     match sendto(socket, packet, SendFlags::empty(), &to) {
         Ok(_) | Err(Errno::PERM | Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::CONNREFUSED) => Ok(()),
+        // A program on the interface dropped it.
+        Err(Errno::NOBUFS) => Ok(()),
         Err(error) => Err(error).with_context(|| format!("sending to {to}")),
     }
 }

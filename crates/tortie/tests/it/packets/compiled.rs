@@ -51,8 +51,8 @@ fn many_rules() -> serde_json::Value {
 /// How many chains of lists of policies and how many unions a host has.
 fn compiled_parts(site: &Site, flavour: Flavour) -> Result<(usize, usize)> {
     let (chains, sets) = match flavour {
-        Flavour::Nftables => ("nft list chains ip", "nft list sets ip"),
-        Flavour::IptablesNft | Flavour::IptablesLegacy => ("iptables-nft-save", "ipset -n list"),
+        Flavour::Nftables | Flavour::Ebpf => ("nft list chains ip", "nft list sets ip"),
+        _ => ("iptables-nft-save", "ipset -n list"),
     };
     let host = site.namespace("n1");
     let [chains, sets] = [chains, sets].map(|script| host.shell(script));

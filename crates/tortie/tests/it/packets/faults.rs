@@ -500,10 +500,10 @@ fn another_packet_filter() -> Result<()> {
     for flavour in [Flavour::IptablesNft, Flavour::Nftables, Flavour::IptablesLegacy, Flavour::Nftables] {
         // Rules about ARP need nftables, whatever else is used.
         let others = match flavour {
-            Flavour::Nftables => {
+            Flavour::Nftables | Flavour::Ebpf => {
                 "iptables-nft-save; ip6tables-nft-save; iptables-legacy-save; ip6tables-legacy-save; ipset -n list"
             }
-            Flavour::IptablesNft => {
+            Flavour::IptablesNft | Flavour::EbpfIptables => {
                 "nft list tables | grep -v arp; iptables-legacy-save; ip6tables-legacy-save"
             }
             Flavour::IptablesLegacy => "nft list tables | grep -v arp; iptables-nft-save; ip6tables-nft-save",
