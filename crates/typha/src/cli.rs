@@ -20,6 +20,7 @@ pub struct Arguments {
 /// # Errors
 /// Those of [`run::run`].
 pub fn main(arguments: &Arguments, version: &str) -> Result<ExitCode> {
+    telemetry::memory::join_small_pieces();
     let log = Log::start(LevelFilter::INFO);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {

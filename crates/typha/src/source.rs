@@ -9,7 +9,7 @@ use model::feed::FeedEntry;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 use typha_wire::SyncerType;
-use typha_wire::entries::{Encoded, encode};
+use typha_wire::entries::Encoder;
 
 /// What the store is like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,17 +52,14 @@ pub fn follow(backend: &Arc<dyn Backend>, feed: &Arc<Feed>, options: SourceOptio
 #[must_use]
 pub fn inputs(entries: &[FeedEntry]) -> Vec<Input> {
     let mut inputs = Vec::with_capacity(entries.len());
+    let mut encoder = Encoder::default();
     for entry in entries {
-        match encode(entry) {
+        let encoded = encoder.encode(entry, |path, value, version| {
             // Feeds do not carry the store's versions; resources carry their own.
-            Ok(encoded) => {
-                inputs.extend(encoded.iter().map(|Encoded { path, value, resource_version: version }| {
-                    Input::new(path, value.as_deref(), version, version)
-                }));
-            }
-            Err(error) => {
-                tracing::error!(key = %entry.key(), %error, "an entry cannot be sent to clients");
-            }
+            inputs.push(Input::new(path, value, version, version));
+        });
+        if let Err(error) = encoded {
+            tracing::error!(key = %entry.key(), %error, "an entry cannot be sent to clients");
         }
     }
     inputs

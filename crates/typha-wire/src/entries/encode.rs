@@ -1,18 +1,11 @@
 //! From entries to keys and values.
 
-use super::wire;
-use api::scalars::{self, GoFloat};
-use api::{IPIPMode, Resource, VXLANMode};
-use ipnet::IpNet;
-use model::feed::{
-    EndpointPort, FeedEntry, HostEndpoint, IcmpMatch, IpPool, Nat, NetworkSet, Policy, PolicyType, Port,
-    ProfileRules, Protocol, Rule, RuleAction, RuleEnd, Tier, Wireguard, WorkloadEndpoint,
-};
-use model::{Key, KeyError, V1Key};
-use selector::Selector;
+use super::forms::{host, policy, pool, profile_rules, set, tier, wireguard, workload};
+use super::path::put_path;
+use api::Resource;
+use model::feed::FeedEntry;
+use model::{KeyError, V1Key};
 use serde::Serialize;
-use std::borrow::Cow;
-use std::net::IpAddr;
 
 /// An entry as it is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,71 +34,131 @@ pub enum EncodeError {
 /// # Errors
 /// When the entry cannot be written: a mistake of whoever made it.
 pub fn encode(entry: &FeedEntry) -> Result<Vec<Encoded>, EncodeError> {
-    let path = Key::from(entry.key()).path()?;
-    let mut resource_version = String::new();
     let mut all = Vec::with_capacity(1);
-    let mut resource = |resource: Resource| {
-        let mut resource = resource;
-        resource_version = std::mem::take(&mut resource.metadata_mut().resource_version);
-        resource.to_json().map(escaped)
-    };
-    let value = match entry {
-        FeedEntry::Ready(_, value) => value.map(|ready| Ok(ready.to_string().into_bytes())),
-        FeedEntry::GlobalConfig(_, value) | FeedEntry::HostConfig(_, value) => {
-            value.as_ref().map(|text| Ok(text.clone().into_bytes()))
-        }
-        FeedEntry::Policy(_, value) => value.as_ref().map(|value| json(&policy(value))),
-        FeedEntry::Tier(_, value) => value.as_ref().map(|value| json(&tier(value))),
-        FeedEntry::ProfileRules(_, value) => value.as_ref().map(|value| json(&profile_rules(value))),
-        FeedEntry::Profile(name, value) => {
-            let labels = value.as_ref().map(|profile| &profile.spec.labels_to_apply);
-            let labels = labels.filter(|labels| !labels.is_empty()).map(json).transpose()?;
-            let path = V1Key::ProfileLabels { name: name.clone() }.path()?;
-            all.push(Encoded { path, value: labels, resource_version: String::new() });
-            value.as_ref().map(|profile| resource((**profile).clone().into()))
-        }
-        FeedEntry::WorkloadEndpoint(_, value) => value.as_ref().map(|value| json(&workload(value))),
-        FeedEntry::HostEndpoint(_, value) => value.as_ref().map(|value| json(&host(value))),
-        FeedEntry::NetworkSet(_, value) => value.as_ref().map(|value| json(&set(value))),
-        FeedEntry::IpPool(_, value) => value.as_ref().map(|value| json(&pool(value))),
-        FeedEntry::Wireguard(_, value) => value.as_ref().map(|value| json(&wireguard(value))),
-        FeedEntry::Block(_, value) => value.as_ref().map(|block| json(&**block)),
-        FeedEntry::BlockAffinity(_, value) => value.as_ref().map(json),
-        FeedEntry::Node(_, value) => value.as_ref().map(|value| resource((**value).clone().into())),
-        FeedEntry::BgpConfiguration(_, value) => {
-            value.as_ref().map(|value| resource((**value).clone().into()))
-        }
-        FeedEntry::BgpPeer(_, value) => value.as_ref().map(|value| resource((**value).clone().into())),
-        FeedEntry::BgpFilter(_, value) => value.as_ref().map(|value| resource((**value).clone().into())),
-        FeedEntry::Service(_, value) => value.as_ref().map(|value| resource((**value).clone().into())),
-        FeedEntry::EndpointSlice(_, value) => value.as_ref().map(|value| resource((**value).clone().into())),
-        FeedEntry::LiveMigration(_, value) => value.as_ref().map(|value| resource((**value).clone().into())),
-        FeedEntry::FelixConfiguration(_, value) => {
-            value.as_ref().map(|value| resource((**value).clone().into()))
-        }
-        FeedEntry::NodeStatus(_, value) => value.as_ref().map(|value| resource((**value).clone().into())),
-        FeedEntry::Resource(_, value) => value.as_ref().map(|value| resource((**value).clone())),
-    };
-    let value = value.transpose()?;
-    all.push(Encoded { path, value, resource_version });
+    Encoder::default().encode(entry, |path, value, resource_version| {
+        all.push(Encoded {
+            path: path.to_owned(),
+            value: value.map(<[u8]>::to_vec),
+            resource_version: resource_version.to_owned(),
+        });
+    })?;
     Ok(all)
 }
 
-/// What most values fit in.
-const USUAL_LENGTH: usize = 640;
+/// Room for one entry after the other: whoever keeps another form of them need not allocate this one.
+#[derive(Debug, Default)]
+pub struct Encoder {
+    path: String,
+    value: Vec<u8>,
+}
+
+impl Encoder {
+    /// Hands over what is sent for an entry, in the order of [`encode`]: path, value (none when it is gone), and the version
+    /// that was taken out of a resource.
+    ///
+    /// # Errors
+    /// As [`encode`].
+    pub fn encode(
+        &mut self,
+        entry: &FeedEntry,
+        mut put: impl FnMut(&str, Option<&[u8]>, &str),
+    ) -> Result<(), EncodeError> {
+        let Self { path, value: out } = self;
+        put_path(entry.key(), path)?;
+        out.clear();
+        let mut resource_version = String::new();
+        // Of a profile.
+        let mut labels = None;
+        let mut resource = |resource: Resource, out: &mut Vec<u8>| {
+            let mut resource = resource;
+            resource_version = std::mem::take(&mut resource.metadata_mut().resource_version);
+            *out = escaped(resource.to_json()?);
+            Ok(())
+        };
+        let value = match entry {
+            FeedEntry::Ready(_, value) => value.map(|ready| {
+                out.extend_from_slice(ready.to_string().as_bytes());
+                Ok(())
+            }),
+            FeedEntry::GlobalConfig(_, value) | FeedEntry::HostConfig(_, value) => {
+                value.as_ref().map(|text| {
+                    out.extend_from_slice(text.as_bytes());
+                    Ok(())
+                })
+            }
+            FeedEntry::Policy(_, value) => value.as_ref().map(|value| json(&policy(value), out)),
+            FeedEntry::Tier(_, value) => value.as_ref().map(|value| json(&tier(value), out)),
+            FeedEntry::ProfileRules(_, value) => value.as_ref().map(|value| json(&profile_rules(value), out)),
+            FeedEntry::Profile(name, value) => {
+                let own = value.as_ref().map(|profile| &profile.spec.labels_to_apply);
+                let own = own.filter(|labels| !labels.is_empty());
+                let path = V1Key::ProfileLabels { name: name.clone() }.path()?;
+                own.map(|labels| json(labels, out)).transpose()?;
+                labels = Some((path, own.map(|_| std::mem::take(out))));
+                value.as_ref().map(|profile| resource((**profile).clone().into(), out))
+            }
+            FeedEntry::WorkloadEndpoint(_, value) => value.as_ref().map(|value| json(&workload(value), out)),
+            FeedEntry::HostEndpoint(_, value) => value.as_ref().map(|value| json(&host(value), out)),
+            FeedEntry::NetworkSet(_, value) => value.as_ref().map(|value| json(&set(value), out)),
+            FeedEntry::IpPool(_, value) => value.as_ref().map(|value| json(&pool(value), out)),
+            FeedEntry::Wireguard(_, value) => value.as_ref().map(|value| json(&wireguard(value), out)),
+            FeedEntry::Block(_, value) => value.as_ref().map(|block| json(&**block, out)),
+            FeedEntry::BlockAffinity(_, value) => value.as_ref().map(|value| json(value, out)),
+            FeedEntry::Node(_, value) => value.as_ref().map(|value| resource((**value).clone().into(), out)),
+            FeedEntry::BgpConfiguration(_, value) => {
+                value.as_ref().map(|value| resource((**value).clone().into(), out))
+            }
+            FeedEntry::BgpPeer(_, value) => {
+                value.as_ref().map(|value| resource((**value).clone().into(), out))
+            }
+            FeedEntry::BgpFilter(_, value) => {
+                value.as_ref().map(|value| resource((**value).clone().into(), out))
+            }
+            FeedEntry::Service(_, value) => {
+                value.as_ref().map(|value| resource((**value).clone().into(), out))
+            }
+            FeedEntry::EndpointSlice(_, value) => {
+                value.as_ref().map(|value| resource((**value).clone().into(), out))
+            }
+            FeedEntry::LiveMigration(_, value) => {
+                value.as_ref().map(|value| resource((**value).clone().into(), out))
+            }
+            FeedEntry::FelixConfiguration(_, value) => {
+                value.as_ref().map(|value| resource((**value).clone().into(), out))
+            }
+            FeedEntry::NodeStatus(_, value) => {
+                value.as_ref().map(|value| resource((**value).clone().into(), out))
+            }
+            FeedEntry::Resource(_, value) => value.as_ref().map(|value| resource((**value).clone(), out)),
+        };
+        let value = value.transpose()?.map(|()| out.as_slice());
+        if let Some((path, labels)) = labels {
+            put(&path, labels.as_deref(), "");
+        }
+        put(path, value, &resource_version);
+        Ok(())
+    }
+}
 
 /// JSON as Go writes it: characters that could end a script in a page are escaped.
-fn json<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, serde_json::Error> {
-    let mut json = Vec::with_capacity(USUAL_LENGTH);
-    serde_json::to_writer(&mut json, value)?;
-    Ok(escaped(json))
+fn json<T: Serialize + ?Sized>(value: &T, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
+    out.clear();
+    serde_json::to_writer(&mut *out, value)?;
+    if has_special(out) {
+        *out = escaped(std::mem::take(out));
+    }
+    Ok(())
+}
+
+/// Whether there is anything to escape. A whole chunk is looked at without a branch, which is many bytes at once for the
+/// processor.
+fn has_special(json: &[u8]) -> bool {
+    let is_special = |byte: u8| matches!(byte, b'<' | b'>' | b'&' | 0xe2);
+    json.chunks(64).any(|chunk| chunk.iter().fold(false, |found, byte| found | is_special(*byte)))
 }
 
 fn escaped(json: Vec<u8>) -> Vec<u8> {
-    let is_special = |byte: u8| matches!(byte, b'<' | b'>' | b'&' | 0xe2);
-    // A whole chunk is looked at without a branch, which is many bytes at once for the processor.
-    let has_special = |chunk: &[u8]| chunk.iter().fold(false, |found, byte| found | is_special(*byte));
-    if !json.chunks(64).any(has_special) {
+    if !has_special(&json) {
         return json;
     }
     let mut out = Vec::with_capacity(json.len() + 16);
@@ -125,229 +178,14 @@ fn escaped(json: Vec<u8>) -> Vec<u8> {
     out
 }
 
-fn texts<T: ToString>(values: &[T]) -> Vec<String> {
-    values.iter().map(ToString::to_string).collect()
-}
-
-fn nets(nets: &[IpNet]) -> Vec<String> {
-    nets.iter().map(|net| net.trunc().to_string()).collect()
-}
-
-/// Where Go has `null` for a list without elements.
-fn or_null<T>(values: Vec<T>) -> Option<Vec<T>> {
-    (!values.is_empty()).then_some(values)
-}
-
-fn policy(policy: &Policy) -> wire::Policy {
-    wire::Policy {
-        namespace: policy.namespace.clone(),
-        tier: policy.tier.clone(),
-        order: policy.order.map(GoFloat),
-        inbound_rules: policy.inbound_rules.iter().map(rule).collect(),
-        outbound_rules: policy.outbound_rules.iter().map(rule).collect(),
-        selector: policy.selector.canonical().to_owned(),
-        untracked: policy.do_not_track,
-        pre_dnat: policy.pre_dnat,
-        apply_on_forward: policy.apply_on_forward,
-        types: policy
-            .types
-            .iter()
-            .map(|one| match one {
-                PolicyType::Ingress => "ingress".to_owned(),
-                PolicyType::Egress => "egress".to_owned(),
-            })
-            .collect(),
-        performance_hints: policy.performance_hints.clone(),
-        staged_action: policy.staged_action.as_ref().map(ToString::to_string),
-    }
-}
-
-fn profile_rules(rules: &ProfileRules) -> wire::ProfileRules {
-    wire::ProfileRules {
-        inbound_rules: rules.inbound_rules.iter().map(rule).collect(),
-        outbound_rules: rules.outbound_rules.iter().map(rule).collect(),
-    }
-}
-
-fn rule(rule: &Rule) -> wire::Rule {
-    let (source, destination) = (&rule.source, &rule.destination);
-    let service = |end: &RuleEnd| end.service.clone().unwrap_or_default();
-    let ((src_service_ns, src_service), (dst_service_ns, dst_service)) =
-        (service(source), service(destination));
-    let original = |end: &RuleEnd| end.original.as_deref().cloned().unwrap_or_default();
-    let (from, to) = (original(source), original(destination));
-    wire::Rule {
-        action: rule.action.as_str().to_owned(),
-        ip_version: rule.ip_version.map(model::IpVersion::number),
-        protocol: rule.protocol.map(protocol),
-        not_protocol: rule.not_protocol.map(protocol),
-        icmp_type: icmp_type(rule.icmp),
-        icmp_code: icmp_code(rule.icmp),
-        not_icmp_type: icmp_type(rule.not_icmp),
-        not_icmp_code: icmp_code(rule.not_icmp),
-        src_nets: nets(&source.nets),
-        src_selector: text(source.selector.as_ref()),
-        src_ports: rule_ports(&source.ports),
-        src_service,
-        src_service_ns,
-        dst_selector: text(destination.selector.as_ref()),
-        dst_nets: nets(&destination.nets),
-        dst_ports: rule_ports(&destination.ports),
-        dst_service,
-        dst_service_ns,
-        not_src_nets: nets(&source.not_nets),
-        not_src_selector: text(source.not_selector.as_ref()),
-        not_src_ports: rule_ports(&source.not_ports),
-        not_dst_selector: text(destination.not_selector.as_ref()),
-        not_dst_nets: nets(&destination.not_nets),
-        not_dst_ports: rule_ports(&destination.not_ports),
-        orig_src_selector: from.selector,
-        orig_src_namespace_selector: from.namespace_selector,
-        orig_dst_selector: to.selector,
-        orig_dst_namespace_selector: to.namespace_selector,
-        not_orig_src_selector: from.not_selector,
-        not_orig_dst_selector: to.not_selector,
-        orig_src_service_acct_names: from.service_account_names,
-        orig_src_service_acct_selector: from.service_account_selector,
-        orig_dst_service_acct_names: to.service_account_names,
-        orig_dst_service_acct_selector: to.service_account_selector,
-        http: rule.http.clone(),
-        metadata: (!rule.annotations.is_empty())
-            .then(|| wire::RuleMetadata { annotations: rule.annotations.clone() }),
-        ..wire::Rule::default()
-    }
-}
-
-fn protocol(protocol: Protocol) -> wire::Protocol {
-    match protocol {
-        Protocol::Number(number) => wire::Protocol::Number(number),
-        named => wire::Protocol::Name(named.to_string().to_ascii_lowercase()),
-    }
-}
-
-fn text(selector: Option<&Selector>) -> String {
-    selector.map(|selector| selector.canonical().to_owned()).unwrap_or_default()
-}
-
-fn icmp_type(icmp: Option<IcmpMatch>) -> Option<i64> {
-    icmp.map(|icmp| i64::from(icmp.icmp_type))
-}
-
-fn icmp_code(icmp: Option<IcmpMatch>) -> Option<i64> {
-    icmp.and_then(|icmp| icmp.code).map(i64::from)
-}
-
-fn rule_ports(ports: &[Port]) -> Vec<scalars::Port> {
-    let port = |port: &Port| match port {
-        Port::Range(range) => scalars::Port::Range { min: range.first, max: range.last },
-        Port::Named(name) => scalars::Port::Named(name.clone()),
-    };
-    ports.iter().map(port).collect()
-}
-
-fn tier(tier: &Tier) -> wire::Tier {
-    // The API's words here, not those of rules.
-    let default_action = match tier.default_action {
-        RuleAction::Pass => "Pass",
-        RuleAction::Allow => "Allow",
-        RuleAction::Log => "Log",
-        RuleAction::Deny => "Deny",
-    };
-    wire::Tier { order: tier.order.map(GoFloat), default_action: default_action.to_owned() }
-}
-
-fn ports(ports: &[EndpointPort]) -> Vec<wire::EndpointPort> {
-    let port = |port: &EndpointPort| wire::EndpointPort {
-        name: port.name.clone(),
-        protocol: protocol(port.protocol),
-        port: port.port,
-    };
-    ports.iter().map(port).collect()
-}
-
-fn workload(endpoint: &WorkloadEndpoint) -> wire::WorkloadEndpoint<'_> {
-    let nat = |nat: &Nat| wire::Nat { int_ip: nat.internal.to_string(), ext_ip: nat.external.to_string() };
-    wire::WorkloadEndpoint {
-        state: endpoint.state.as_str().into(),
-        name: endpoint.name.as_str().into(),
-        active_instance_id: endpoint.active_instance_id.as_str().into(),
-        mac: (!endpoint.mac.is_empty()).then(|| endpoint.mac.as_str().into()),
-        profile_ids: (!endpoint.profile_ids.is_empty()).then(|| endpoint.profile_ids.as_slice().into()),
-        ipv4_nets: or_null(nets(&endpoint.ipv4_nets)),
-        ipv6_nets: or_null(nets(&endpoint.ipv6_nets)),
-        ipv4_nat: endpoint.ipv4_nat.iter().map(nat).collect(),
-        ipv6_nat: endpoint.ipv6_nat.iter().map(nat).collect(),
-        labels: Cow::Borrowed(&endpoint.labels),
-        ports: ports(&endpoint.ports),
-        generate_name: endpoint.generate_name.as_str().into(),
-        allow_spoofed_source_prefixes: nets(&endpoint.allow_spoofed_source_prefixes),
-        annotations: Cow::Borrowed(&endpoint.annotations),
-        qos_controls: endpoint.qos_controls.clone(),
-    }
-}
-
-fn host(endpoint: &HostEndpoint) -> wire::HostEndpoint {
-    wire::HostEndpoint {
-        name: endpoint.name.clone(),
-        expected_ipv4_addrs: texts(&endpoint.expected_ipv4_addrs),
-        expected_ipv6_addrs: texts(&endpoint.expected_ipv6_addrs),
-        labels: (!endpoint.labels.is_empty()).then(|| endpoint.labels.clone()),
-        profile_ids: endpoint.profile_ids.clone(),
-        ports: ports(&endpoint.ports),
-        qos_controls: endpoint.qos_controls.clone(),
-    }
-}
-
-fn set(set: &NetworkSet) -> wire::NetworkSet {
-    wire::NetworkSet {
-        nets: nets(&set.nets),
-        labels: (!set.labels.is_empty()).then(|| set.labels.clone()),
-        profile_ids: set.profile_ids.clone(),
-    }
-}
-
-fn pool(pool: &IpPool) -> wire::IpPool {
-    let ipip_mode = match pool.ipip_mode {
-        IPIPMode::Always => "always",
-        IPIPMode::CrossSubnet => "cross-subnet",
-        IPIPMode::Never | IPIPMode::Unset | IPIPMode::Other(_) => "",
-    };
-    let vxlan_mode = match pool.vxlan_mode {
-        VXLANMode::Always => "always",
-        VXLANMode::CrossSubnet => "cross-subnet",
-        VXLANMode::Never | VXLANMode::Unset | VXLANMode::Other(_) => "",
-    };
-    wire::IpPool {
-        cidr: pool.cidr.to_string(),
-        ipip: pool.ipip_interface.clone(),
-        ipip_mode: ipip_mode.to_owned(),
-        vxlan_mode: vxlan_mode.to_owned(),
-        masquerade: pool.masquerade,
-        ipam: pool.ipam,
-        disabled: pool.disabled,
-        disable_bgp_export: pool.disable_bgp_export,
-        assignment_mode: if pool.assigned_automatically { "Automatic" } else { "Manual" }.to_owned(),
-        allowed_uses: texts(&pool.allowed_uses),
-    }
-}
-
-fn wireguard(wireguard: &Wireguard) -> wire::Wireguard {
-    wire::Wireguard {
-        interface_ipv4: wireguard.interface_ipv4.as_ref().map(IpAddr::to_string),
-        public_key: wireguard.public_key.clone(),
-        interface_ipv6: wireguard.interface_ipv6.as_ref().map(IpAddr::to_string),
-        public_key_v6: wireguard.public_key_v6.clone(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     #[test]
     fn go_escapes_what_html_would_read() {
         let text = "a<b>&\u{2028}é\u{20ac}";
-        let json = String::from_utf8(json(&text).unwrap()).unwrap();
+        let mut json = b"what was there before".to_vec();
+        super::json(text, &mut json).unwrap();
+        let json = String::from_utf8(json).unwrap();
         assert_eq!(json, "\"a\\u003cb\\u003e\\u0026\\u2028é\u{20ac}\"");
         assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);
     }
