@@ -113,11 +113,7 @@ impl Attachments {
     }
 
     /// Takes programs off every interface but these, and forgets those that are gone. `there` are all interfaces.
-    pub(crate) fn keep_only(
-        &mut self,
-        wanted: &BTreeSet<u32>,
-        there: &BTreeSet<u32>,
-    ) -> Result<(), Error> {
+    pub(crate) fn keep_only(&mut self, wanted: &BTreeSet<u32>, there: &BTreeSet<u32>) -> Result<(), Error> {
         let left: Vec<u32> = self.attached.keys().filter(|index| !wanted.contains(index)).copied().collect();
         for index in left.iter().filter(|index| self.way == Way::Filters && there.contains(index)) {
             remove_filters(*index)?;
@@ -157,7 +153,9 @@ fn is_ours(filter: &Filter) -> bool {
 
 /// The first of as many places in a row that nobody else has.
 fn first_free(others: &BTreeSet<u16>, needed: u16) -> u16 {
-    (1..=u16::MAX - needed).find(|first| !(*first..first + needed).any(|one| others.contains(&one))).unwrap_or(1)
+    (1..=u16::MAX - needed)
+        .find(|first| !(*first..first + needed).any(|one| others.contains(&one)))
+        .unwrap_or(1)
 }
 
 fn filter(index: u32, kind: Kind, hook: Hook, programs: &Programs) -> Result<(), Error> {
@@ -185,7 +183,8 @@ pub fn remove_filters(index: u32) -> Result<(), Error> {
     let mut filters = Filters::open()?;
     for hook in Hook::BOTH {
         // An interface that went meanwhile has none.
-        for old in filters.list(index, direction(hook)).unwrap_or_default().iter().filter(|one| is_ours(one)) {
+        for old in filters.list(index, direction(hook)).unwrap_or_default().iter().filter(|one| is_ours(one))
+        {
             filters.detach(index, direction(hook), old.priority)?;
         }
     }
@@ -200,9 +199,14 @@ mod tests {
 
     #[test]
     fn places_of_others_are_left_alone() {
-        for (others, needed, expected) in
-            [(vec![], 2, 1), (vec![1], 2, 2), (vec![2], 2, 3), (vec![2], 1, 1), (vec![1, 4], 2, 2), (vec![1, 3], 2, 4)]
-        {
+        for (others, needed, expected) in [
+            (vec![], 2, 1),
+            (vec![1], 2, 2),
+            (vec![2], 2, 3),
+            (vec![2], 1, 1),
+            (vec![1, 4], 2, 2),
+            (vec![1, 3], 2, 4),
+        ] {
             assert_eq!(first_free(&others.iter().copied().collect(), needed), expected, "{others:?}");
         }
     }

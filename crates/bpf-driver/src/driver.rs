@@ -18,7 +18,6 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 const COUNTERS: &str = "cali_counters6";
-const RULE_COUNTERS: &str = "cali_rule_ctrs2";
 const HOOKS: [u32; 2] = [0, 1];
 /// Where packets that policy denied are counted.
 const DENIED: usize = 4;
@@ -187,7 +186,8 @@ impl Driver {
                 .and_then(|()| self.count_only(&indices)),
             false => Ok(()),
         };
-        failures.extend(rest.err().map(|error| (Text::from("interfaces that have no programs any more"), error)));
+        failures
+            .extend(rest.err().map(|error| (Text::from("interfaces that have no programs any more"), error)));
         failures
     }
 
@@ -244,14 +244,5 @@ impl Driver {
             sum += counters.get(&CounterKey { device, hook })?.iter().map(|one| one.0[DENIED]).sum::<u64>();
         }
         Ok(sum)
-    }
-
-    /// How often a rule decided, by its name in counters (see `bpf_policy::rule_id`).
-    ///
-    /// # Errors
-    /// When the kernel refuses.
-    pub fn hits(&self, rule: u64) -> Result<u64, Error> {
-        let map = self.maps.get(RULE_COUNTERS).ok_or(Error::Missing("map of rules' counters"))?;
-        Ok(PerCpu::<u64, u64>::new(map)?.get(&rule)?.iter().sum())
     }
 }

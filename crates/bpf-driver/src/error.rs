@@ -15,7 +15,9 @@ pub enum Error {
         reason: std::io::Error,
     },
     /// A table has more entries than its map has room for. What was in the maps before stays.
-    #[error("the policy needs {wanted} entries in {map}, which has room for {room}: the last policy that fitted stays")]
+    #[error(
+        "the policy needs {wanted} entries in {map}, which has room for {room}: the last policy that fitted stays"
+    )]
     TooMany {
         /// The map.
         map: &'static str,

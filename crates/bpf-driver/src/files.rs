@@ -52,8 +52,10 @@ fn own_folder(files: &Path) -> Result<PathBuf, Error> {
 
 /// Makes a folder with those above it.
 pub(crate) fn make_folder(folder: &Path) -> Result<(), Error> {
-    fs::create_dir_all(folder)
-        .map_err(|reason| Error::File { what: format!("cannot make the folder {}", folder.display()), reason })
+    fs::create_dir_all(folder).map_err(|reason| Error::File {
+        what: format!("cannot make the folder {}", folder.display()),
+        reason,
+    })
 }
 
 /// Removes a pin; one that is not there does not matter.

@@ -93,7 +93,15 @@ impl Programs {
         let generation = folder.join(format!("{GENERATION}{next}"));
         files::make_folder(&generation)?;
         let has_old = !numbers.is_empty();
-        Ok(Self { objects, loaded: BTreeMap::new(), scratch: BTreeMap::new(), generation, has_old, found_old: has_old, replaced_at: None })
+        Ok(Self {
+            objects,
+            loaded: BTreeMap::new(),
+            scratch: BTreeMap::new(),
+            generation,
+            has_old,
+            found_old: has_old,
+            replaced_at: None,
+        })
     }
 
     /// The IP versions that there are programs for.
@@ -120,8 +128,7 @@ impl Programs {
                 let own = self.scratch.iter().filter(|((of, _), _)| *of == number(version));
                 shared.extend(own.map(|((_, name), map)| (name.as_str(), map)));
                 let mut loaded = interface.load(object.clone(), &shared)?;
-                let name =
-                    format!("cali_programs_{}_{}_v{}", kind.word(), hook.word(), number(version));
+                let name = format!("cali_programs_{}_{}_v{}", kind.word(), hook.word(), number(version));
                 loaded.map("cali_programs")?.pin(&self.generation.join(name))?;
                 for (name, map) in std::mem::take(&mut loaded.maps) {
                     match name.as_str() {

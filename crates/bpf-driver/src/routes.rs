@@ -59,11 +59,13 @@ pub fn routes(facts: &Facts) -> Elements {
         if let Some((flags, way)) = route(facts, &net) {
             match net {
                 IpNet::V4(net) => {
-                    let key = RouteKey::<V4> { bits: net.prefix_len().into(), address: net.network().octets() };
+                    let key =
+                        RouteKey::<V4> { bits: net.prefix_len().into(), address: net.network().octets() };
                     elements[0].insert(key.bytes(), entry::<V4>(flags, way).bytes());
                 }
                 IpNet::V6(net) => {
-                    let key = RouteKey::<V6> { bits: net.prefix_len().into(), address: net.network().octets() };
+                    let key =
+                        RouteKey::<V6> { bits: net.prefix_len().into(), address: net.network().octets() };
                     elements[1].insert(key.bytes(), entry::<V6>(flags, way).bytes());
                 }
             }
@@ -78,7 +80,9 @@ fn entry<F: Family>(flags: u32, way: Way) -> Entry<F> {
         Way::None => {}
         Way::Interface(index) => next_hop.as_mut()[..4].copy_from_slice(&index.to_ne_bytes()),
         Way::By(IpAddr::V4(address)) if F::WIDTH == 4 => next_hop.as_mut().copy_from_slice(&address.octets()),
-        Way::By(IpAddr::V6(address)) if F::WIDTH == 16 => next_hop.as_mut().copy_from_slice(&address.octets()),
+        Way::By(IpAddr::V6(address)) if F::WIDTH == 16 => {
+            next_hop.as_mut().copy_from_slice(&address.octets())
+        }
         // A node of the other IP version leads nowhere.
         Way::By(_) => {}
     }

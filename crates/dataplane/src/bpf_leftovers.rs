@@ -290,14 +290,20 @@ mod tests {
         };
         let mut leftovers = BpfLeftovers::new(kernel, control, Some(root.clone()));
         let (one_by_one, asked) = std::sync::mpsc::channel();
-        leftovers.remove_filters = Box::new(move |index| one_by_one.send(index).map_err(|error| error.to_string()));
+        leftovers.remove_filters =
+            Box::new(move |index| one_by_one.send(index).map_err(|error| error.to_string()));
         assert!(!leftovers.remove().expect("programs are taken off first"));
         assert!(root.join("tc/globals/generation_3/cali_programs_host_ingress_v4").exists());
         leftovers.control.devices.clear();
         assert!(leftovers.remove().expect("removed"));
         assert_eq!(leftovers.control.removed, [Operation::DeleteIngress(10)]);
         assert_eq!(asked.try_iter().collect::<Vec<_>>(), [7], "beside somebody else's");
-        let left = ["calico/sockmap/cali_sock", "mine", "netns-4026531840/tc/globals/bpfp_row", "tc/globals/cilium_calls"];
+        let left = [
+            "calico/sockmap/cali_sock",
+            "mine",
+            "netns-4026531840/tc/globals/bpfp_row",
+            "tc/globals/cilium_calls",
+        ];
         assert_eq!(pins(&root), left);
         assert!(!root.join("tc/globals/generation_3").exists());
         let names: Vec<String> =

@@ -93,7 +93,9 @@ pub(crate) fn check_kernel(topology: &Topology, scratch: &Path) -> Result<()> {
     }
     // A device that is not there: the machine's are left alone.
     if topology.dataplane == Dataplane::Ebpf && !bpf::probe::features(u32::MAX).classifiers {
-        bail!("this kernel does not let this user load eBPF programs: be root, or choose --dataplane nftables");
+        bail!(
+            "this kernel does not let this user load eBPF programs: be root, or choose --dataplane nftables"
+        );
     }
     Ok(())
 }

@@ -16,7 +16,9 @@ pub enum MarkError {
         needed: u32,
     },
     /// Bits are missing that eBPF programs use.
-    #[error("the mark mask {mask:#x} must have all bits of {needed:#x}, by which eBPF programs and rules talk")]
+    #[error(
+        "the mark mask {mask:#x} must have all bits of {needed:#x}, by which eBPF programs and rules talk"
+    )]
     NotForBpf {
         /// The mask.
         mask: u32,

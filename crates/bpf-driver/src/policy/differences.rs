@@ -88,7 +88,10 @@ pub(super) fn class_differences(found: &Tables, wanted: &Tables) -> BTreeMap<&'s
 }
 
 /// Takes lists that nobody has out of the tables; the keys of what they had, by map.
-pub(super) fn split_dead(tables: &mut Tables, lives: impl Fn(ListId) -> bool) -> BTreeMap<&'static str, Vec<Vec<u8>>> {
+pub(super) fn split_dead(
+    tables: &mut Tables,
+    lives: impl Fn(ListId) -> bool,
+) -> BTreeMap<&'static str, Vec<Vec<u8>>> {
     fn split<K: Bytes + Ord + Clone, V: Clone + PartialEq>(
         table: &mut Table<K, V>,
         lives: impl Fn(&K) -> bool,

@@ -27,7 +27,8 @@ impl Host {
              link add other type veth peer name other1\nlink set cali1 up\nlink set eth.0 up\nlink set other up",
         )?;
         let files = tempfile::tempdir()?;
-        mount("test", files.path(), "bpf", MountFlags::empty(), None).context("mounting a BPF file system")?;
+        mount("test", files.path(), "bpf", MountFlags::empty(), None)
+            .context("mounting a BPF file system")?;
         Ok(Self { namespace, files, way })
     }
 
@@ -58,8 +59,10 @@ impl Host {
 
     fn attach(&self, driver: &mut Driver, names: &[(&str, Kind)]) -> Result<()> {
         let wanted = self.wanted(names)?;
-        let there: BTreeSet<u32> =
-            ["lo", "cali1", "eth.0", "other"].map(|name| self.index(name)).into_iter().collect::<Result<_>>()?;
+        let there: BTreeSet<u32> = ["lo", "cali1", "eth.0", "other"]
+            .map(|name| self.index(name))
+            .into_iter()
+            .collect::<Result<_>>()?;
         // Once more when what an earlier process left can go.
         for seconds in [0, 1] {
             let now = Instant::now() + Duration::from_secs(seconds);
@@ -75,14 +78,19 @@ impl Host {
         if self.way == Way::Links {
             let plain: String = device.chars().filter(|letter| *letter != '.').collect();
             let start = format!("{plain}_{index}_");
-            let pins = names(&self.files.path().join("tcx")).into_iter().filter(|pin| pin.starts_with(&start));
-            return pins.map(|pin| Ok(Link::open(&self.files.path().join("tcx").join(pin))?.program_id()?)).collect();
+            let pins =
+                names(&self.files.path().join("tcx")).into_iter().filter(|pin| pin.starts_with(&start));
+            return pins
+                .map(|pin| Ok(Link::open(&self.files.path().join("tcx").join(pin))?.program_id()?))
+                .collect();
         }
         let listed = self.namespace.run(|| -> Result<Vec<u32>> {
             let mut filters = Filters::open()?;
             let mut found = Vec::new();
             for direction in [Direction::Ingress, Direction::Egress] {
-                found.extend(filters.list(index, direction)?.into_iter().filter(|one| one.name == "cali_tc_main"));
+                found.extend(
+                    filters.list(index, direction)?.into_iter().filter(|one| one.name == "cali_tc_main"),
+                );
             }
             Ok(found.into_iter().map(|one| one.program).collect())
         })?;

@@ -158,7 +158,12 @@ fn watched(
         for (place, verdict) in now.iter().enumerate() {
             prop_assert!(
                 *verdict == before[place] || *verdict == after[place],
-                "step {} of {}: {:?}, before {:?}, after {:?}", step, seen.len(), verdict, before[place], after[place]
+                "step {} of {}: {:?}, before {:?}, after {:?}",
+                step,
+                seen.len(),
+                verdict,
+                before[place],
+                after[place]
             );
         }
     }

@@ -9,6 +9,7 @@
 //! It refuses to hide what is missing: every reason is named in the node's readiness.
 
 mod limits;
+mod round;
 mod wanted;
 
 use crate::managers::Interfaces;
@@ -136,7 +137,8 @@ impl Bpf {
         let denied = self.policies.problems().next();
         let denied = denied.map(|(id, why)| format!("packets of {id:?} are denied: {why}"));
         let waits = self.driver.is_some() && !self.is_on && self.trouble.is_none() && self.without.is_none();
-        let waits = waits.then(|| "interfaces have no programs yet, and netfilter enforces policy".to_owned());
+        let waits =
+            waits.then(|| "interfaces have no programs yet, and netfilter enforces policy".to_owned());
         let now = [self.trouble.clone(), self.without.clone(), denied, waits].into_iter().flatten();
         let all: Vec<String> = self.limits.all().chain(now).collect();
         (!all.is_empty()).then(|| format!("eBPF: {}", all.join("; ")))
@@ -220,7 +222,9 @@ impl Bpf {
         let failures = driver.attach(wanted, &there, now);
         outcome.again_in = outcome.again_in.into_iter().chain(driver.again_in(now)).min();
         let is_everywhere = failures.is_empty();
-        outcome.failures.extend(failures.iter().map(|(name, error)| format!("eBPF programs of {name}: {error}")));
+        outcome
+            .failures
+            .extend(failures.iter().map(|(name, error)| format!("eBPF programs of {name}: {error}")));
         self.without = outcome.failures.last().filter(|_| !is_everywhere).cloned();
         let attached: BTreeSet<Text> = wanted
             .iter()

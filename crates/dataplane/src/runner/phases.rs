@@ -12,8 +12,7 @@
 
 use super::Loop;
 use super::answers::{self, Place, Places};
-use super::bpf::Owners;
-use crate::managers::{self, Judge, News};
+use crate::managers::{self, News};
 use messages::{FromDataplane, HostEndpoint, Text, TierInfo, WorkloadEndpoint};
 use netfilter::driver::RuleDriver;
 use netfilter::refused::Refused;
@@ -37,7 +36,7 @@ pub(super) struct Round {
 }
 
 impl Round {
-    fn again(&mut self, when: Option<Duration>) {
+    pub(super) fn again(&mut self, when: Option<Duration>) {
         self.again_in = self.again_in.into_iter().chain(when).min();
     }
 
@@ -84,7 +83,7 @@ impl Loop {
     }
 
     /// Has managers write what changed, and drivers take it.
-    fn write_desired(&mut self, now: Instant) {
+    pub(super) fn write_desired(&mut self, now: Instant) {
         self.roster.write(&mut self.world, now, &mut self.desired);
         self.drivers.take(&mut self.desired);
     }
@@ -189,45 +188,6 @@ impl Loop {
             let ipv6 = wireguard.version() == IpVersion::V6;
             (self.reports)(FromDataplane::WireguardStatus { public_key, ipv6 });
         }
-    }
-
-    /// Brings policy to the programs of the eBPF dataplane, and these onto interfaces. Rules follow: they leave policy to the
-    /// programs as soon as every interface has them.
-    fn run_programs(&mut self, now: Instant, round: &mut Round) {
-        let Some(bpf) = &mut self.bpf else { return };
-        let world = &self.world;
-        let outcome = bpf.apply(
-            &Owners {
-                interfaces: &world.interfaces,
-                is_workload: &|name| world.is_workload(name),
-                workloads: self.roster.workloads.by_interface(),
-                hosts: self.roster.hosts.by_interface(),
-            },
-            self.rules_are_written,
-            now,
-        );
-        if bpf.is_possible() {
-            self.world.judge = if bpf.is_on() { Judge::Programs } else { Judge::RulesBeforePrograms };
-        }
-        if let Some((workloads, denied)) = bpf.figures() {
-            let metrics = &self.settings.metrics;
-            metrics.set(
-                "felix_bpf_happy_dataplane_endpoints",
-                "Number of BPF endpoints that are successfully programmed.",
-                super::backend::number(workloads),
-            );
-            metrics.set(
-                "felix_bpf_denied_packets",
-                "Number of packets that policy denied on the interfaces that have eBPF programs now.",
-                super::backend::number(usize::try_from(denied).unwrap_or(usize::MAX)),
-            );
-        }
-        round.again(outcome.again_in);
-        round.failures.extend(outcome.failures);
-        for (name, is_attached) in &outcome.attached {
-            self.roster.hear(&News::Attached(name, *is_attached), now, &mut self.desired);
-        }
-        self.write_desired(now);
     }
 
     /// Returns the planes whose rules are not as they should be.

@@ -2,10 +2,10 @@
 
 use crate::desired::Desired;
 use crate::managers::{
-    AllHosts, AttachedWorkloads, ClusterRoutes, ClusterRoutesSettings, CompiledPolicies, Dscp, FixedChains, FloatingAddresses,
-    FlowTables, HostEndpoints, IpSets, IpipDevice, Manager, MarkDispatch, Migrations, Mtus, News, Policies,
-    Pools, ServiceLoop, SubnetNeighbours, ThisHost, VxlanManager, VxlanSettings, WireguardManager,
-    WireguardSettings, WorkloadSettings, Workloads, World, vxlan_device,
+    AllHosts, AttachedWorkloads, ClusterRoutes, ClusterRoutesSettings, CompiledPolicies, Dscp, FixedChains,
+    FloatingAddresses, FlowTables, HostEndpoints, IpSets, IpipDevice, Manager, MarkDispatch, Migrations,
+    Mtus, News, Policies, Pools, ServiceLoop, SubnetNeighbours, ThisHost, VxlanManager, VxlanSettings,
+    WireguardManager, WireguardSettings, WorkloadSettings, Workloads, World, vxlan_device,
 };
 use crate::settings::DataplaneSettings;
 use felix_config::Config;

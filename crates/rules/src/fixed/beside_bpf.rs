@@ -12,8 +12,8 @@ use crate::renderer::{
     Renderer, conntrack, interface, jump, mark_clear, mark_set, protocol, protocol_number,
 };
 use crate::tree::{
-    Action, Chain, Conntrack, InterfacePattern, IpVersion, Match, Protocol, RejectWith, Rule, Side, Table, Text,
-    VerdictMap,
+    Action, Chain, Conntrack, InterfacePattern, IpVersion, Match, Protocol, RejectWith, Rule, Side, Table,
+    Text, VerdictMap,
 };
 use std::collections::BTreeSet;
 

@@ -71,7 +71,9 @@ fn marks_decide() {
     ];
     for backend in [Backend::Nftables, Backend::Iptables] {
         let mut simulation = simulation(backend, IpVersion::V4);
-        for (number, (chain, (from, to), mark, tracking, is_translated, expected, left)) in cases.iter().enumerate() {
+        for (number, (chain, (from, to), mark, tracking, is_translated, expected, left)) in
+            cases.iter().enumerate()
+        {
             let mut packet = Packet {
                 in_interface: (*from).into(),
                 out_interface: (*to).into(),

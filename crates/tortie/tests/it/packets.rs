@@ -22,9 +22,19 @@ use plan::Flavour;
 
 /// `extra` are further variables for every Felix.
 fn whole_table(flavour: Flavour, extra: &[(&str, &str)]) -> Result<()> {
+    let mut cases = workload_cases()?;
+    cases.extend(table::cases(include_str!("packets/cases/hosts.yaml"))?);
+    try_cases(cases, flavour, extra)
+}
+
+/// The cases that are about workloads.
+fn workload_cases() -> Result<Vec<table::Case>> {
     let mut cases = table::cases(include_str!("packets/cases/kubernetes.yaml"))?;
     cases.extend(table::cases(include_str!("packets/cases/calico.yaml"))?);
-    cases.extend(table::cases(include_str!("packets/cases/hosts.yaml"))?);
+    Ok(cases)
+}
+
+fn try_cases(mut cases: Vec<table::Case>, flavour: Flavour, extra: &[(&str, &str)]) -> Result<()> {
     // One case alone, for whoever looks for its mistake.
     if let Ok(wanted) = std::env::var("TORTIE_PACKET_CASE") {
         cases.retain(|case| case.name().contains(&wanted));

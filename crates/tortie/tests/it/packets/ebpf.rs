@@ -3,15 +3,26 @@
 use super::faults::{guarded, policy, under_traffic};
 use super::plan::Flavour;
 use super::site::Site;
-use super::{random, whole_table};
+use super::{random, try_cases, workload_cases};
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
+/// Cases that ask for two kinds of ICMP between the same two pods: programs know such packets by their ends alone, as with Calico, so
+/// the one that is allowed lets the other through.
+const SAME_ENDS: [&str; 3] =
+    ["types of ICMP", "a code of ICMP that is another", "types of ICMP that a rule excludes"];
+
+/// Those about host endpoints are left to random policies: what these do to tunnels and translated packets on the same interface needs
+/// programs that know both.
 #[test]
-fn table_with_ebpf() -> Result<()> {
-    whole_table(Flavour::Ebpf, &[])
+fn table_of_workloads_with_ebpf() -> Result<()> {
+    let mut cases = workload_cases()?;
+    let all = cases.len();
+    cases.retain(|case| !SAME_ENDS.contains(&case.name()));
+    ensure!(cases.len() + SAME_ENDS.len() == all, "a case has another name");
+    try_cases(cases, Flavour::Ebpf, &[])
 }
 
 #[test]
@@ -70,9 +81,12 @@ fn there_and_back() -> Result<()> {
     let (site, questions, wanted) = guarded(Flavour::Nftables, &[])?;
     let held = Held::open(&site, "b", "a")?;
     held.talk("before")?;
-    for (flavour, kill) in
-        [(Flavour::Ebpf, false), (Flavour::Ebpf, true), (Flavour::EbpfIptables, true), (Flavour::Nftables, true)]
-    {
+    for (flavour, kill) in [
+        (Flavour::Ebpf, false),
+        (Flavour::Ebpf, true),
+        (Flavour::EbpfIptables, true),
+        (Flavour::Nftables, true),
+    ] {
         under_traffic(&site, &questions, &wanted, || {
             site.end_felix("n1", kill)?;
             site.start_felix_as("n1", flavour)?;

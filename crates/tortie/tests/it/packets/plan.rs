@@ -23,8 +23,12 @@ pub(crate) enum Flavour {
 impl Flavour {
     pub(crate) fn variables(self) -> Vec<(&'static str, &'static str)> {
         let filter = match self {
-            Self::Nftables | Self::Ebpf => [("FELIX_NFTABLESMODE", "Enabled"), ("FELIX_IPTABLESBACKEND", "auto")],
-            Self::IptablesNft | Self::EbpfIptables => [("FELIX_NFTABLESMODE", "Disabled"), ("FELIX_IPTABLESBACKEND", "nft")],
+            Self::Nftables | Self::Ebpf => {
+                [("FELIX_NFTABLESMODE", "Enabled"), ("FELIX_IPTABLESBACKEND", "auto")]
+            }
+            Self::IptablesNft | Self::EbpfIptables => {
+                [("FELIX_NFTABLESMODE", "Disabled"), ("FELIX_IPTABLESBACKEND", "nft")]
+            }
             Self::IptablesLegacy => [("FELIX_NFTABLESMODE", "Disabled"), ("FELIX_IPTABLESBACKEND", "legacy")],
         };
         // The map of connections takes its memory from the beginning.

@@ -221,7 +221,8 @@ impl Site {
         arguments.extend(self.environment(node, flavour));
         // Pins are a host's, and there when Felix starts again: `/sys` is new in every `ip netns exec`.
         let pins = self.pins_of(node)?;
-        let script = "mount -t tmpfs tmpfs /var/lib && mount --bind \"$1\" /sys/fs/bpf && shift && exec \"$@\"";
+        let script =
+            "mount -t tmpfs tmpfs /var/lib && mount --bind \"$1\" /sys/fs/bpf && shift && exec \"$@\"";
         let pins = pins.display().to_string();
         arguments.extend(["sh", "-c", script, "sh", &pins, TORTIE, "felix"].map(str::to_owned));
         let ip = testkit::program("ip", "install Debian's iproute2")?;
@@ -252,7 +253,8 @@ impl Site {
     pub(crate) fn forget_connections(&self) -> Result<()> {
         for node in &self.plan.nodes {
             let pins = self.pins(&node.name).into_iter();
-            for pin in pins.filter(|pin| ["cali_v4_ct4", "cali_v6_ct4"].iter().any(|map| pin.ends_with(map))) {
+            for pin in pins.filter(|pin| ["cali_v4_ct4", "cali_v6_ct4"].iter().any(|map| pin.ends_with(map)))
+            {
                 let map = bpf::Map::open(&pin)?;
                 map.remove_many(&map.keys()?)?;
             }

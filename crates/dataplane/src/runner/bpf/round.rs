@@ -1,0 +1,49 @@
+//! The part of a round that is about eBPF programs.
+
+use super::Owners;
+use crate::managers::{Judge, News};
+use crate::runner::Loop;
+use crate::runner::backend::number;
+use crate::runner::phases::Round;
+use std::time::Instant;
+
+impl Loop {
+    /// Brings policy to the programs of the eBPF dataplane, and these onto interfaces. Rules follow: they leave policy to the
+    /// programs as soon as every interface has them.
+    pub(in crate::runner) fn run_programs(&mut self, now: Instant, round: &mut Round) {
+        let Some(bpf) = &mut self.bpf else { return };
+        let world = &self.world;
+        let outcome = bpf.apply(
+            &Owners {
+                interfaces: &world.interfaces,
+                is_workload: &|name| world.is_workload(name),
+                workloads: self.roster.workloads.by_interface(),
+                hosts: self.roster.hosts.by_interface(),
+            },
+            self.rules_are_written,
+            now,
+        );
+        if bpf.is_possible() {
+            self.world.judge = if bpf.is_on() { Judge::Programs } else { Judge::RulesBeforePrograms };
+        }
+        if let Some((workloads, denied)) = bpf.figures() {
+            let metrics = &self.settings.metrics;
+            metrics.set(
+                "felix_bpf_happy_dataplane_endpoints",
+                "Number of BPF endpoints that are successfully programmed.",
+                number(workloads),
+            );
+            metrics.set(
+                "felix_bpf_denied_packets",
+                "Number of packets that policy denied on the interfaces that have eBPF programs now.",
+                number(usize::try_from(denied).unwrap_or(usize::MAX)),
+            );
+        }
+        round.again(outcome.again_in);
+        round.failures.extend(outcome.failures);
+        for (name, is_attached) in &outcome.attached {
+            self.roster.hear(&News::Attached(name, *is_attached), now, &mut self.desired);
+        }
+        self.write_desired(now);
+    }
+}
