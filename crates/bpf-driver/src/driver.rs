@@ -7,13 +7,16 @@ use crate::maps::{Maps, Plain};
 use crate::policy::{Applied, PolicyMaps};
 use crate::programs::{Kind, Programs};
 use crate::routes::Elements;
+use crate::sweeper::Sweeper;
 use bpf::interface::Version;
 use bpf::layout::network::{CounterKey, Counters};
 use bpf::{Layout as _, PerCpu, probe};
+use bpf_conntrack::Timeouts;
 use bpf_policy::layout::{Lists, ListsKey};
 use bpf_policy::{Policies, Tables};
 use messages::Text;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -35,6 +38,8 @@ pub struct Settings {
     pub sizes: BTreeMap<String, u32>,
     /// A device on which a program that does nothing is tried.
     pub scratch_device: u32,
+    /// How long connections without packets are remembered.
+    pub timeouts: Timeouts,
 }
 
 /// An interface that has programs.
@@ -57,6 +62,7 @@ pub struct Driver {
     failsafes: [Plain; 2],
     counted: BTreeSet<u32>,
     is_counted: bool,
+    sweeper: Sweeper,
 }
 
 impl Driver {
@@ -92,6 +98,7 @@ impl Driver {
             maps.open(&root, &mut object, &settings.sizes)?;
             objects.push((version, object));
         }
+        let sweeper = Sweeper::start(&root, settings.with_v6, settings.timeouts)?;
         let mut programs = Programs::new(&root, objects)?;
         programs.load(Kind::Workload, &maps)?;
         Ok(Self {
@@ -103,6 +110,7 @@ impl Driver {
             failsafes: ["cali_v4_fsafes2", "cali_v6_fsafes2"].map(Plain::new),
             counted: BTreeSet::new(),
             is_counted: false,
+            sweeper,
         })
     }
 
@@ -116,6 +124,11 @@ impl Driver {
     #[must_use]
     pub fn found_programs(&self) -> bool {
         self.programs.found_old()
+    }
+
+    /// TCP connections of workloads that are gone are reset with their next packet.
+    pub fn workloads_removed(&self, addresses: Vec<IpAddr>) {
+        self.sweeper.workloads_removed(addresses);
     }
 
     /// Others may have changed the maps: they are read again.

@@ -5,6 +5,7 @@
 //!   any [`Store`], so that the order itself is tested without a kernel.
 //! - [`routes`]: what `cali_v4_routes` and its like should hold, as values.
 //! - `attachments`: programs on interfaces by pinned links, or by filters where a kernel has no such links.
+//! - `sweeper`: connections that have ended leave their maps.
 //! - `files`: where pins are.
 //!
 //! What is wanted is a value, and what is written is a difference of values. It refuses to decide which interfaces have
@@ -21,6 +22,7 @@ mod programs;
 mod reading;
 pub mod routes;
 mod store;
+mod sweeper;
 
 pub use attachments::{Way, remove_filters};
 pub use driver::{Driver, Interface, Settings};

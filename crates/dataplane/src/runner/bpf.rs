@@ -164,7 +164,12 @@ impl Bpf {
                 let nets = endpoint.ipv4_nets.iter().chain(&endpoint.ipv6_nets);
                 self.nets.insert(id.clone(), nets.copied().collect());
             }
-            ToDataplane::WorkloadEndpointRemove(id) => _ = self.nets.remove(id),
+            ToDataplane::WorkloadEndpointRemove(id) => {
+                let nets = self.nets.remove(id).unwrap_or_default();
+                if let Some(driver) = &self.driver {
+                    driver.workloads_removed(nets.iter().map(IpNet::addr).collect());
+                }
+            }
             _ => {}
         }
     }

@@ -1,6 +1,7 @@
 //! Which interfaces have programs and which lists they have; settings of the driver. Pure.
 
 use super::Owners;
+use bpf_conntrack::Timeouts;
 use bpf_driver::routes::{Elements, Failsafe, failsafes as elements};
 use bpf_driver::{Interface, Kind, Settings, Way};
 use bpf_policy::layout::{Lists, ListsKey};
@@ -32,7 +33,12 @@ pub(super) fn driver_settings(
         }
     }
     let way = (config.bpf_attach_type == AttachType::Tc).then_some(Way::Filters);
-    Settings { pins, with_v6, way, sizes, scratch_device: loopback }
+    let (timeouts, problems) = Timeouts::read(&config.bpf_conntrack_timeouts, |name| {
+        let text = std::fs::read_to_string(format!("/proc/sys/net/netfilter/{name}")).ok()?;
+        text.trim().parse().ok()
+    });
+    problems.iter().for_each(|problem| tracing::warn!("{problem}"));
+    Settings { pins, with_v6, way, sizes, scratch_device: loopback, timeouts }
 }
 
 /// Ports that always work.

@@ -1,0 +1,139 @@
+//! Takes out connections that have ended, every ten seconds, in a thread of its own: a pass over a large map must not hold up
+//! policy.
+//!
+//! It refuses to ask about services: whoever serves them knows which backends are gone.
+
+use crate::error::Error;
+use crate::maps::folder;
+use bpf::Map;
+use bpf::layout::{Family, V4, V6};
+use bpf_conntrack::{Destinations, Paced, Sweep, Timeouts, sweep};
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
+use std::time::{Duration, Instant};
+
+/// How long a pass waits after the one before, as Calico's.
+const PAUSE: Duration = Duration::from_secs(10);
+/// After a batch of entries the thread sleeps for as long as the batch took, so that a pass has at most half a core.
+const SHARE: u32 = 1;
+
+/// The thread. It ends when this value is dropped.
+#[derive(Debug)]
+pub(crate) struct Sweeper {
+    removed: Sender<Vec<IpAddr>>,
+}
+
+impl Sweeper {
+    /// Opens the maps of connections by their pins, and begins.
+    pub(crate) fn start(root: &Path, with_v6: bool, timeouts: Timeouts) -> Result<Self, Error> {
+        let folder = folder(root);
+        let v4 = Map::open(&folder.join("cali_v4_ct4"))?;
+        let v6 = with_v6.then(|| Map::open(&folder.join("cali_v6_ct4"))).transpose()?;
+        let (removed, news) = channel();
+        let work = move || {
+            let mut sweeps = (Sweep::<V4>::new(timeouts), Sweep::<V6>::new(timeouts));
+            while let Some(addresses) = wait(&news) {
+                sweeps.0.workloads_removed(addresses.iter().filter_map(|address| match address {
+                    IpAddr::V4(address) => Some(address.octets()),
+                    IpAddr::V6(_) => None,
+                }));
+                sweeps.1.workloads_removed(addresses.iter().filter_map(|address| match address {
+                    IpAddr::V6(address) => Some(address.octets()),
+                    IpAddr::V4(_) => None,
+                }));
+                pass(&v4, &mut sweeps.0);
+                v6.iter().for_each(|map| pass(map, &mut sweeps.1));
+            }
+        };
+        let thread = std::thread::Builder::new().name("conntrack-sweep".into()).spawn(work);
+        thread.map_err(|error| Error::File {
+            what: "starting a thread for connections".to_owned(),
+            reason: error,
+        })?;
+        Ok(Self { removed })
+    }
+
+    /// TCP connections of these addresses are reset with their next packet.
+    pub(crate) fn workloads_removed(&self, addresses: Vec<IpAddr>) {
+        // A thread that is gone has said why.
+        let _ = self.removed.send(addresses);
+    }
+}
+
+/// Waits for the next pass; what was removed meanwhile, or nothing if it is time to end.
+fn wait(news: &Receiver<Vec<IpAddr>>) -> Option<Vec<IpAddr>> {
+    let until = Instant::now() + PAUSE;
+    let mut all = Vec::new();
+    loop {
+        match news.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(addresses) => all.extend(addresses),
+            Err(RecvTimeoutError::Timeout) => break,
+            Err(RecvTimeoutError::Disconnected) => return None,
+        }
+    }
+    loop {
+        match news.try_recv() {
+            Ok(addresses) => all.extend(addresses),
+            Err(TryRecvError::Empty) => return Some(all),
+            Err(TryRecvError::Disconnected) => return None,
+        }
+    }
+}
+
+fn pass<F: Family>(map: &Map, sweeps: &mut Sweep<F>) {
+    match sweep(map, sweeps, &NoServices, &mut Breath(Instant::now())) {
+        Ok(report) if !report.deleted.is_empty() || report.resets > 0 => {
+            tracing::debug!(?report, version = F::NUMBER, "connections that have ended");
+        }
+        Ok(_) => {}
+        Err(error) => tracing::warn!(%error, "connections cannot be looked through; trying again"),
+    }
+}
+
+/// The clock of programs, and a breath after each batch.
+struct Breath(Instant);
+
+impl Paced for Breath {
+    fn now(&self) -> u64 {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let nanoseconds = i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec);
+        u64::try_from(nanoseconds).unwrap_or_default()
+    }
+
+    fn after_batch(&mut self, _: usize) -> bool {
+        std::thread::sleep(self.0.elapsed() * SHARE);
+        self.0 = Instant::now();
+        true
+    }
+}
+
+/// Nothing is a service's.
+struct NoServices;
+
+impl<F: Family> Destinations<F> for NoServices {
+    fn has_backend(&self, _: (F::Address, u16), _: (F::Address, u16), _: u8) -> bool {
+        true
+    }
+
+    fn is_service(&self, _: F::Address, _: u16, _: u8) -> bool {
+        false
+    }
+
+    fn generation(&self) -> u64 {
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_thread_ends_with_its_value() {
+        let (sender, news) = channel();
+        sender.send(vec![IpAddr::from([10, 0, 0, 1])]).unwrap();
+        drop(sender);
+        assert_eq!(wait(&news), None);
+    }
+}
