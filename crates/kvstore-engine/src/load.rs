@@ -19,6 +19,10 @@ use super::{
     shared::{file_path, new_file_path, snapshot_path},
 };
 
+/// The highest revision, and place within one, of a store. None comes near; beyond them counting on would overflow.
+const HIGHEST: i64 = i64::MAX / 2;
+const HIGHEST_SUB: u32 = u32::MAX / 4;
+
 /// The store as the file describes it.
 pub(super) struct Loaded {
     pub(super) log: LogFile,
@@ -130,6 +134,7 @@ impl Replay {
     }
 
     fn record(&mut self, record: &Record, place: Place, length: u32) -> Result<(), String> {
+        check(record, self.revision)?;
         match record {
             Record::Put { sub, kv } => {
                 let entry = Entry::new(kv.mod_revision, *sub, false, length, place);
@@ -162,5 +167,80 @@ impl Replay {
         self.index.push(key, entry, create, version);
         self.revision = self.revision.max(entry.revision);
         Ok(())
+    }
+}
+
+/// A record can be intact and still say what no store says: a file may come from anywhere. `newest` is the revision before it.
+fn check(record: &Record, newest: i64) -> Result<(), String> {
+    let (revision, sub, lowest) = match record {
+        Record::Put { sub, kv } => (kv.mod_revision, *sub, 1),
+        Record::Delete { revision, sub, .. } => (*revision, *sub, 1),
+        Record::State { revision, .. } | Record::Compact { revision } => (*revision, 0, 0),
+        Record::LeaseGrant { .. } | Record::LeaseRevoke { .. } | Record::Alarm { .. } => return Ok(()),
+    };
+    let fits = match record {
+        Record::Put { kv, .. } => {
+            // A revision writes a key once at most.
+            (1..=revision).contains(&kv.create_revision)
+                && (1..=revision - kv.create_revision + 1).contains(&kv.version)
+        }
+        Record::State { compacted, .. } => (0..=revision).contains(compacted),
+        // Everything that could be read now would count as compacted, and readers would ask again for ever.
+        Record::Compact { .. } => revision <= newest,
+        _ => true,
+    };
+    if fits && (lowest..=HIGHEST).contains(&revision) && sub <= HIGHEST_SUB {
+        return Ok(());
+    }
+    Err(format!("a record of revision {revision} has numbers that no store has"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{log::FRAME_HEADER, types::KeyValue};
+    use super::*;
+
+    fn load_one(record: &Record) -> Result<Loaded, OpenError> {
+        let folder = testkit::Folder::new("load").unwrap();
+        let path = folder.path().join("tortie.db");
+        let mut log = LogFile::create(&path, 1, 2).unwrap();
+        let mut frame = vec![0; FRAME_HEADER];
+        record.encode(&mut frame);
+        assert!(log.append(&mut frame).is_ok());
+        load_file(&path)
+    }
+
+    #[test]
+    fn numbers_that_no_store_has_are_damage() {
+        let put = |mod_revision, create_revision, version, sub| Record::Put {
+            sub,
+            kv: KeyValue { key: "k".into(), mod_revision, create_revision, version, ..KeyValue::default() },
+        };
+        let delete = |revision, sub| Record::Delete { revision, sub, key: "k".into() };
+        let state = |revision, compacted| Record::State { revision, compacted };
+        let compact = |revision| Record::Compact { revision };
+        for good in [put(2, 2, 1, 0), put(9, 2, 5, 7), delete(3, 1), state(1, 0), state(9, 9), compact(1)] {
+            assert!(load_one(&good).is_ok(), "{good:?}");
+        }
+        for bad in [
+            put(i64::MAX, 2, 1, 0),
+            put(0, 0, 1, 0),
+            put(-5, -5, 1, 0),
+            put(2, 3, 1, 0),
+            put(2, 2, i64::MAX, 0),
+            put(9, 2, 9, 0),
+            put(2, 2, 0, 0),
+            put(2, 2, 1, 1 << 31),
+            delete(i64::MAX, 0),
+            delete(2, u32::MAX),
+            state(i64::MAX, 0),
+            state(3, 4),
+            state(3, -1),
+            compact(i64::MAX),
+            compact(-1),
+            compact(5),
+        ] {
+            assert!(matches!(load_one(&bad), Err(OpenError::Damaged { .. })), "{bad:?}");
+        }
     }
 }
