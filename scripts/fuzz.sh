@@ -6,6 +6,8 @@ cd "$(dirname "$0")/.."
 command -v rustup >/dev/null || { echo "fuzz: rustup is needed, for a nightly Rust beside the project's own" >&2; exit 1; }
 rustup toolchain list | grep -q '^nightly' || rustup toolchain install nightly --profile minimal
 command -v cargo-fuzz >/dev/null || cargo install --locked cargo-fuzz
+# A fuzzed store syncs thousands of times a second: keep it in memory where there is a folder for that.
+[ -w /dev/shm ] && export TMPDIR=/dev/shm
 # Plain `cargo` below this folder is the project's own; the subcommand is asked of the nightly one.
 crates=("$@")
 if [ ${#crates[@]} -eq 0 ]; then
@@ -16,7 +18,7 @@ for crate in "${crates[@]}"; do
   cd "crates/$crate"
   for target in $(cargo +nightly fuzz list); do
     echo "== $crate: $target"
-    cargo +nightly fuzz run "$target" -- -max_total_time="${FUZZ_SECONDS:-60}" -rss_limit_mb=4096
+    cargo +nightly fuzz run "$target" -- -max_total_time="${FUZZ_SECONDS:-60}" -rss_limit_mb=4096 -malloc_limit_mb=256
   done
   cd ../..
 done
