@@ -350,7 +350,7 @@ fn pod(index: usize) -> impl Strategy<Value = Resource> {
     )
 }
 
-fn host_endpoint(node: &'static str, number: u8) -> impl Strategy<Value = Resource> {
+pub(crate) fn host_endpoint(node: &'static str, number: u8) -> impl Strategy<Value = Resource> {
     let port = (text(&["http", "dns"]), select(vec![80_u16, 53])).prop_map(|(name, port)| EndpointPort {
         name,
         protocol: Protocol::Tcp,

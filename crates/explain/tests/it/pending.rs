@@ -1,9 +1,9 @@
 //! The evaluator of flow logs: on random clusters it comes to the same verdicts about pods and hosts as the explanations, whose
 //! code it does not share.
 
-use crate::clusters::{PODS, resources};
+use crate::clusters::{PODS, host_endpoint, resources};
 use crate::kernel::{entries, is_fed};
-use api::Kind;
+use api::{Kind, Resource};
 use calc::{CalcGraph, GraphConfig};
 use explain::{Cluster, Hook, Outcome, Protocol, Query, Verdict, World};
 use flows::collector::Tuple;
@@ -178,18 +178,36 @@ proptest! {
             );
         }
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, max_shrink_iters: 4096, ..ProptestConfig::default() })]
 
     #[test]
     fn the_evaluator_of_flows_agrees_about_hosts(
         resources in resources(),
+        hosts in (host_endpoint("h1", 1), host_endpoint("h2", 2)),
+        places in proptest::collection::vec(0..4_u8, 8),
         questions in proptest::collection::vec(host_question(), 60),
     ) {
         let mut cluster = Cluster::new();
-        let is_staged = |kind| kind == Kind::StagedGlobalNetworkPolicy;
-        resources
-            .into_iter()
-            .filter(|resource| !is_staged(resource.kind()))
-            .for_each(|resource| cluster.add(resource));
+        let mut places = places.into_iter().cycle();
+        for mut resource in resources {
+            // Staged policies count only for the evaluator, and policy of all places is as likely as any other.
+            match &mut resource {
+                Resource::StagedGlobalNetworkPolicy(_) | Resource::HostEndpoint(_) => continue,
+                Resource::GlobalNetworkPolicy(policy) => {
+                    let place = places.next();
+                    policy.spec.do_not_track = place == Some(0);
+                    policy.spec.pre_dnat = place == Some(1);
+                    policy.spec.apply_on_forward |= place < Some(2);
+                }
+                _ => {}
+            }
+            cluster.add(resource);
+        }
+        cluster.add(hosts.0);
+        cluster.add(hosts.1);
         let world = World::new(&cluster);
         let mut nodes = [("h1", 1), ("h2", 2)].map(|(host, number)| (Node::of(host, &cluster), number));
         for HostQuestion { node, direction, v6, outside, protocol, ports, icmp } in questions {
