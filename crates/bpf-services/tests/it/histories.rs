@@ -160,7 +160,14 @@ fn addresses_of_nodes_come_and_go() {
     assert_eq!(remote(&maps), ["192.168.0.2:30080/TCP 1(0) [10.1.0.2:8080]"]);
     maps.write(&services.apply([host("there", "192.168.0.3")]));
     assert_eq!(remote(&maps), ["192.168.0.3:30080/TCP 1(0) [10.1.0.2:8080]"]);
+    let id = |maps: &Maps<V4>| {
+        let remote = maps.0.frontends.iter().find(|(key, _)| key.address == [192, 168, 0, 3]);
+        remote.map(|(_, value)| value.id)
+    };
+    let before = id(&maps);
     maps.write(&services.apply([Update::Host("there".to_owned(), None)]));
     assert_eq!(remote(&maps), Vec::<String>::new());
     assert_eq!(maps.left_over(), []);
+    maps.write(&services.apply([host("there", "192.168.0.3")]));
+    assert!(before.is_some() && id(&maps).is_some() && id(&maps) != before, "its number was given back");
 }
