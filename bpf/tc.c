@@ -110,7 +110,7 @@ INLINE int arrive(struct __sk_buff *buffer, struct packet *packet)
 	if (packet->flags & PACKET_NAT) {
 		packet->tuple.destination = packet->target.destination;
 		packet->tuple.destination_port = packet->target.destination_port;
-	} else {
+	} else if (!(packet->flags & PACKET_KNOWN)) {
 		switch (find_service(packet)) {
 		case SERVICE_DROPS:
 			return drop(buffer, REASON_SOURCE);
@@ -215,8 +215,9 @@ SECTION("classifier") int cali_tc_main(struct __sk_buff *buffer)
 			return drop(buffer, REASON_SOURCE);
 		if (path == PATH_LENT)
 			packet->flags |= PACKET_UNTRACKED;
-		if (leg)
-			leg->ifindex = path == PATH_RIGHT ? buffer->ifindex : 0;
+		u32 ifindex = path == PATH_RIGHT ? buffer->ifindex : 0;
+		if (leg && leg->ifindex != ifindex)
+			leg->ifindex = ifindex;
 	}
 	switch (connection) {
 	case CONNECTION_CONFIRMED:
