@@ -1,7 +1,8 @@
 //! The same on an older kernel, Debian 12's 6.1: one without tcx, and with a verifier of 2022.
 
-use crate::{objects, random, traffic};
+use crate::{objects, random, services, traffic};
 use bpf::interface::Version;
+use bpf::layout::{V4, V6};
 use testkit::guest::Guest;
 
 #[test]
@@ -13,6 +14,9 @@ fn an_older_kernel_takes_the_programs() {
             objects::load(version, 4).expect("programs");
             random::agree(version, 4).expect("the same verdicts");
         }
+        objects::load_sockets().expect("programs of sockets");
+        services::local::<V4>().expect("a service of IPv4");
+        services::local::<V6>().expect("a service of IPv6");
         traffic::walk("old", false).expect("connections");
     });
 }

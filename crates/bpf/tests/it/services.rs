@@ -35,7 +35,7 @@ fn a_workload_reaches_a_backend_of_its_node_and_gets_answers_from_the_service() 
     both([local::<V4>, local::<V6>])
 }
 
-fn local<F: World>() -> Result<()> {
+pub(crate) fn local<F: World>() -> Result<()> {
     for protocol in [TCP, UDP] {
         let bench = F::bench()?;
         let workload = F::workload(&bench, &Options::default())?;
