@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 /// A stub is looked after by the entry with the state, which goes with it. Whether that one is still there is asked in one of
 /// so many passes: only the kernel's forgetting leaves a stub alone, and a program that meets one deletes it.
-const PASSES: u64 = 8;
+const PASSES: u64 = 32;
 
 /// Why an entry goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
