@@ -81,7 +81,7 @@ fn entry<F: Family>(flags: u32, way: Way) -> Entry<F> {
         Way::Interface(index) => next_hop.as_mut()[..4].copy_from_slice(&index.to_ne_bytes()),
         Way::By(IpAddr::V4(address)) if F::WIDTH == 4 => next_hop.as_mut().copy_from_slice(&address.octets()),
         Way::By(IpAddr::V6(address)) if F::WIDTH == 16 => {
-            next_hop.as_mut().copy_from_slice(&address.octets())
+            next_hop.as_mut().copy_from_slice(&address.octets());
         }
         // A node of the other IP version leads nowhere.
         Way::By(_) => {}

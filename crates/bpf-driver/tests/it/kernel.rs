@@ -84,7 +84,7 @@ impl Host {
                 .map(|pin| Ok(Link::open(&self.files.path().join("tcx").join(pin))?.program_id()?))
                 .collect();
         }
-        let listed = self.namespace.run(|| -> Result<Vec<u32>> {
+        self.namespace.run(|| -> Result<Vec<u32>> {
             let mut filters = Filters::open()?;
             let mut found = Vec::new();
             for direction in [Direction::Ingress, Direction::Egress] {
@@ -93,8 +93,7 @@ impl Host {
                 );
             }
             Ok(found.into_iter().map(|one| one.program).collect())
-        })?;
-        listed
+        })?
     }
 }
 

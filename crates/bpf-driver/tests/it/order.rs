@@ -102,7 +102,7 @@ fn verdicts(contents: &Contents, packets: &[Packet]) -> Vec<Verdict> {
     let mut all = Vec::new();
     for packet in packets {
         let family = if packet.source.is_ipv6() { 6 } else { 4 };
-        for ifindex in 1..=WORKLOADS.len() as u32 {
+        for (ifindex, _) in (1..).zip(WORKLOADS) {
             let lists = lists.get(&ListsKey { ifindex, family }).copied().unwrap_or_default();
             for list in [lists.ingress, lists.egress] {
                 all.push(if list == 0 { Verdict::Deny } else { evaluate(&tables, list, packet).verdict });

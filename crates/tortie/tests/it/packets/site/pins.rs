@@ -20,13 +20,14 @@ impl Pins {
         &self.0
     }
 
-    /// All pins, with the folders below.
+    /// All pins, with those in the folders below; the kernel's own files are none.
     pub(super) fn all(&self) -> Vec<PathBuf> {
         let (mut open, mut found) = (vec![self.0.clone()], Vec::new());
         while let Some(folder) = open.pop() {
             for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
                 match entry.path() {
                     path if path.is_dir() => open.push(path),
+                    path if path.extension().is_some_and(|end| end == "debug") => {}
                     path => found.push(path),
                 }
             }
