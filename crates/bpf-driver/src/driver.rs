@@ -8,7 +8,7 @@ use crate::policy::{Applied, PolicyMaps};
 use crate::programs::{Kind, Programs};
 use crate::routes::Elements;
 use crate::sweeper::Sweeper;
-use bpf::interface::Version;
+use bpf::interface::{Options, Version};
 use bpf::layout::network::{CounterKey, Counters};
 use bpf::{Layout as _, PerCpu, probe};
 use bpf_conntrack::Timeouts;
@@ -38,6 +38,8 @@ pub struct Settings {
     pub sizes: BTreeMap<String, u32>,
     /// A device on which a program that does nothing is tried.
     pub scratch_device: u32,
+    /// What the node is configured to do, as programs have it.
+    pub options: Options,
     /// How long connections without packets are remembered.
     pub timeouts: Timeouts,
 }
@@ -99,7 +101,7 @@ impl Driver {
             objects.push((version, object));
         }
         let sweeper = Sweeper::start(&root, settings.with_v6, settings.timeouts)?;
-        let mut programs = Programs::new(&root, objects)?;
+        let mut programs = Programs::new(&root, objects, settings.options)?;
         programs.load(Kind::Workload, &maps)?;
         Ok(Self {
             maps,

@@ -7,7 +7,7 @@
 use crate::error::Error;
 use crate::files;
 use crate::maps::{Maps, folder};
-use bpf::interface::{ENTRY, Interface, Version};
+use bpf::interface::{self, ENTRY, Interface, Options, ReversePath, Version};
 use bpf::{Loaded, Map, Object, Program};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,8 +24,10 @@ const GRACE: Duration = Duration::from_millis(100);
 pub enum Kind {
     /// A workload's.
     Workload,
-    /// The host's, or a tunnel's with Ethernet headers.
+    /// The host's.
     Host,
+    /// A tunnel's between nodes, with Ethernet headers.
+    Tunnel,
     /// A tunnel's without.
     Layer3,
 }
@@ -35,6 +37,7 @@ impl Kind {
         match self {
             Self::Workload => "workload",
             Self::Host => "host",
+            Self::Tunnel => "tunnel",
             Self::Layer3 => "layer3",
         }
     }
@@ -72,6 +75,8 @@ pub(crate) fn number(version: Version) -> u8 {
 #[derive(Debug)]
 pub(crate) struct Programs {
     objects: Vec<(Version, Object)>,
+    /// What the node is configured to do.
+    options: Options,
     loaded: BTreeMap<(Kind, Hook, u8), Loaded>,
     /// Maps that the programs of an IP version share and that are not kept.
     scratch: BTreeMap<(u8, String), Map>,
@@ -84,7 +89,7 @@ pub(crate) struct Programs {
 
 impl Programs {
     /// None yet.
-    pub(crate) fn new(root: &Path, objects: Vec<(Version, Object)>) -> Result<Self, Error> {
+    pub(crate) fn new(root: &Path, objects: Vec<(Version, Object)>, options: Options) -> Result<Self, Error> {
         let folder = folder(root);
         let numbers = files::names(&folder).into_iter();
         let numbers: Vec<u64> =
@@ -95,6 +100,7 @@ impl Programs {
         let has_old = !numbers.is_empty();
         Ok(Self {
             objects,
+            options,
             loaded: BTreeMap::new(),
             scratch: BTreeMap::new(),
             generation,
@@ -127,7 +133,7 @@ impl Programs {
                 let mut shared = maps.all();
                 let own = self.scratch.iter().filter(|((of, _), _)| *of == number(version));
                 shared.extend(own.map(|((_, name), map)| (name.as_str(), map)));
-                let mut loaded = interface.load(object.clone(), &shared)?;
+                let mut loaded = interface.load_with(object.clone(), &self.options_of(kind), &shared)?;
                 let name = format!("cali_programs_{}_{}_v{}", kind.word(), hook.word(), number(version));
                 loaded.map("cali_programs")?.pin(&self.generation.join(name))?;
                 for (name, map) in std::mem::take(&mut loaded.maps) {
@@ -142,6 +148,17 @@ impl Programs {
             }
         }
         Ok(())
+    }
+
+    /// What is configured, as far as it is about a kind of interface.
+    fn options_of(&self, kind: Kind) -> Options {
+        let is_tunnel = matches!(kind, Kind::Tunnel | Kind::Layer3);
+        Options {
+            kind: if is_tunnel { interface::Kind::Tunnel } else { interface::Kind::Plain },
+            // Those of workloads are always checked, and what comes out of a tunnel was checked where it went in.
+            reverse_path: if kind == Kind::Host { self.options.reverse_path } else { ReversePath::Any },
+            ..self.options
+        }
     }
 
     /// The program that is attached.

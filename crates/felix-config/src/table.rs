@@ -358,7 +358,7 @@ parameters! {
     /// Where expired entries of BPF connection tracking are removed.
     bpf_conntrack_mode: ConntrackCleanup = choice::<ConntrackCleanup>(), "BPFConntrackCleanupMode", "Auto" <- "bpfConntrackMode", idle;
     /// How long BPF connection tracking keeps entries.
-    bpf_conntrack_timeouts: BTreeMap<String, String> = KeyValues, "BPFConntrackTimeouts", "CreationGracePeriod=10s,TCPSynSent=20s,TCPEstablished=1h,TCPFinsSeen=Auto,TCPResetSeen=40s,UDPTimeout=60s,GenericTimeout=10m,ICMPTimeout=5s" <- "bpfConntrackTimeouts" ConntrackTimeouts, idle;
+    bpf_conntrack_timeouts: BTreeMap<String, String> = KeyValues, "BPFConntrackTimeouts", "CreationGracePeriod=10s,TCPSynSent=20s,TCPEstablished=1h,TCPFinsSeen=Auto,TCPResetSeen=40s,UDPTimeout=60s,GenericTimeout=10m,ICMPTimeout=5s" <- "bpfConntrackTimeouts" ConntrackTimeouts;
     /// How long the BPF dataplane waits for the fragments of a packet; the kernel's own value when there is
     /// none.
     bpf_ip_frag_timeout: Interval = SECONDS, "BPFIPFragTimeout", "0" <- "bpfIPFragTimeout" Seconds, idle;
@@ -390,13 +390,13 @@ parameters! {
     /// A mark set on connections from outside to a local service.
     bpf_ext_to_service_connmark: i64 = ANY_INT, "BPFExtToServiceConnmark", "0" <- "bpfExtToServiceConnmark", idle;
     /// The source ports used when two clients collide.
-    bpf_psnat_ports: Option<PortRange> = PortRangeKind, "BPFPSNATPorts", "20000:29999" <- "bpfPSNATPorts", idle;
+    bpf_psnat_ports: Option<PortRange> = PortRangeKind, "BPFPSNATPorts", "20000:29999" <- "bpfPSNATPorts";
     /// Whether workload and service traffic skips the kernel's connection tracking.
     bpf_host_conntrack_bypass: bool = Bool, "BPFHostConntrackBypass", "false" <- "bpfHostConntrackBypass", idle;
     /// Whether fragments from outside that arrive out of order are put together.
     bpf_ip_fragment_reassembly_enabled: bool = Bool, "BPFIPFragmentReassemblyEnabled", "true" <- "bpfIPFragmentReassemblyEnabled", idle;
     /// How strictly source addresses are checked on host interfaces.
-    bpf_enforce_rpf: ReversePathFilter = choice::<ReversePathFilter>(), "BPFEnforceRPF", "Loose" <- "bpfEnforceRPF", mandatory idle;
+    bpf_enforce_rpf: ReversePathFilter = choice::<ReversePathFilter>(), "BPFEnforceRPF", "Loose" <- "bpfEnforceRPF", mandatory;
     /// Whether details of policy programs are kept for inspection.
     bpf_policy_debug_enabled: bool = Bool, "BPFPolicyDebugEnabled", "true" <- "bpfPolicyDebugEnabled", idle;
     /// Interfaces whose traffic the kernel tracks all the same.

@@ -44,6 +44,7 @@ impl Host {
             way: Some(self.way),
             sizes: ["cali_v4_ct4", "cali_v6_ct4"].map(|map| (map.to_owned(), 1024)).into(),
             scratch_device: self.index("lo")?,
+            ..Settings::default()
         };
         let driver = self.namespace.run(|| Driver::open(&settings))??;
         ensure!(driver.way() == self.way, "this kernel cannot attach by {:?}", self.way);

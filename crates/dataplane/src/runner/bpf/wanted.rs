@@ -1,12 +1,13 @@
 //! Which interfaces have programs and which lists they have; settings of the driver. Pure.
 
 use super::Owners;
+use bpf::interface::{Options, ReversePath};
 use bpf_conntrack::Timeouts;
 use bpf_driver::routes::{Elements, Failsafe, failsafes as elements};
 use bpf_driver::{Interface, Kind, Settings, Way};
 use bpf_policy::layout::{Lists, ListsKey};
 use bpf_policy::{EndpointId, Tables};
-use felix_config::choices::AttachType;
+use felix_config::choices::{AttachType, NatExclusions, ReversePathFilter};
 use felix_config::{Config, Pattern, PortProtocol, ProtoPort};
 use messages::Text;
 use rules::names::ANY_INTERFACE;
@@ -38,7 +39,30 @@ pub(super) fn driver_settings(
         text.trim().parse().ok()
     });
     problems.iter().for_each(|problem| tracing::warn!("{problem}"));
-    Settings { pins, with_v6, way, sizes, scratch_device: loopback, timeouts }
+    Settings { pins, with_v6, way, sizes, scratch_device: loopback, options: options(config), timeouts }
+}
+
+/// What programs are told of the configuration.
+fn options(config: &Config) -> Options {
+    let port = |port: i64| u16::try_from(port).unwrap_or_default();
+    let defaults = Options::default();
+    Options {
+        reverse_path: match config.bpf_enforce_rpf {
+            ReversePathFilter::Disabled | ReversePathFilter::Unset => ReversePath::Any,
+            ReversePathFilter::Loose => ReversePath::Loose,
+            ReversePathFilter::Strict => ReversePath::Strict,
+        },
+        keeps_host_sources: config.nat_outgoing_exclusions == NatExclusions::IpPoolsAndHostIps,
+        allows_ipip: config.allow_ipip_packets_from_workloads,
+        allows_vxlan: config.allow_vxlan_packets_from_workloads,
+        vxlan_port: port(config.vxlan_port),
+        vxlan_network: u32::try_from(config.vxlan_vni).unwrap_or_default(),
+        wireguard_port: if config.wireguard_enabled { port(config.wireguard_listening_port) } else { 0 },
+        spare_ports: config.bpf_psnat_ports.map_or(defaults.spare_ports, |range| {
+            (range.min, range.max.saturating_sub(range.min).saturating_add(1))
+        }),
+        ..defaults
+    }
 }
 
 /// Ports that always work.
@@ -76,8 +100,8 @@ pub(super) struct Patterns {
 impl Patterns {
     pub(super) fn new(config: &Config) -> Self {
         let mut tunnels = vec![
-            (Text::from(VXLAN_INTERFACE), Kind::Host),
-            (Text::from(VXLAN_INTERFACE_V6), Kind::Host),
+            (Text::from(VXLAN_INTERFACE), Kind::Tunnel),
+            (Text::from(VXLAN_INTERFACE_V6), Kind::Tunnel),
             (Text::from(IPIP_INTERFACE), Kind::Layer3),
         ];
         let encrypted = [&config.wireguard_interface_name, &config.wireguard_interface_name_v6];
@@ -129,7 +153,7 @@ pub(super) fn lists(
     for (name, interface) in wanted {
         let id = match interface.kind {
             Kind::Workload => owners.workloads.get(name).cloned().map(EndpointId::Workload),
-            Kind::Host | Kind::Layer3 => {
+            Kind::Host | Kind::Tunnel | Kind::Layer3 => {
                 let id = owners.hosts.get(name).or_else(|| owners.hosts.get(ANY_INTERFACE));
                 id.cloned().map(EndpointId::Host)
             }
