@@ -65,7 +65,7 @@ impl Held {
     fn talk(&self, when: &str) -> Result<()> {
         let [client, server] = &self.ends;
         let mut word = [0; 4];
-        for (mut from, mut to) in [(&*client, &*server), (&*server, &*client)] {
+        for (mut from, mut to) in [(client, server), (server, client)] {
             from.write_all(b"ping").with_context(|| format!("{when}: the connection is cut"))?;
             to.read_exact(&mut word).with_context(|| format!("{when}: the connection is cut"))?;
             ensure!(&word == b"ping");
