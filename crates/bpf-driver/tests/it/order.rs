@@ -193,7 +193,7 @@ fn change(state: &mut State, changes: &[(usize, Policy)]) -> Vec<ToDataplane> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 8, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 4, ..ProptestConfig::default() })]
 
     #[test]
     fn policies_that_change_hold_before_or_after_at_every_element(
