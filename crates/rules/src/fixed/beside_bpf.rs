@@ -156,12 +156,7 @@ impl Renderer {
     }
 
     fn bpf_output(&self) -> Chain {
-        let mut rules = vec![self.mark_established()];
-        rules.extend(self.workload_interfaces().map(|to| {
-            Rule::when([interface(Side::Out, to)], Action::SetMark(BYPASS))
-                .comment("The host may always reach its own workloads.")
-        }));
-        Chain::new(names::OUTPUT, rules)
+        Chain::new(names::OUTPUT, vec![self.mark_established()])
     }
 
     /// Programs know by the mark that Linux knows the connection.

@@ -65,7 +65,7 @@ fn marks_decide() {
         (input, ("cali1", ""), SEEN, New, false, Continue, SEEN),
         (input, ("cali1", ""), SEEN, Established, false, Accept, SEEN),
         (input, ("cali1", ""), SEEN, New, true, Drop, SEEN),
-        (output, ("", "cali1"), 0, New, false, Continue, BYPASS),
+        (output, ("", "cali1"), 0, New, false, Continue, 0),
         (output, ("", "eth0"), 0, Established, false, Continue, ESTABLISHED),
         (output, ("", "eth0"), 0, New, false, Continue, 0),
     ];
