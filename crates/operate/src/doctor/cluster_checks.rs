@@ -96,8 +96,8 @@ fn bpf(facts: &ClusterFacts) -> Finding {
     match felix(facts).and_then(|felix| felix.pointer("/spec/bpfEnabled")) {
         Some(Value::Bool(true)) => Finding::problem(
             "eBPF",
-            "bpfEnabled is true, and eBPF is not part of this version",
-            "set bpfEnabled: false in the FelixConfiguration default, and let kube-proxy run on every node, before nodes are swapped",
+            "bpfEnabled is true, and this version serves no services in eBPF",
+            "let kube-proxy run on every node before nodes are swapped; with it, eBPF programs enforce policy and kube-proxy serves services",
         ),
         _ => Finding::ok("eBPF", "not in use"),
     }

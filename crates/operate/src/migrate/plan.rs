@@ -148,7 +148,7 @@ fn preflight(facts: &Facts, set: &Value, request: &Request, plan: &mut Plan) {
         && !request.is_back
     {
         plan.refusals.push(
-            "this cluster filters with eBPF, which is not part of this version: set bpfEnabled: false in the FelixConfiguration \
+            "this cluster serves services in eBPF, which this version cannot do yet: set bpfEnabled: false in the FelixConfiguration \
              default first, and let kube-proxy run again"
                 .to_owned(),
         );

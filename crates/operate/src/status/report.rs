@@ -168,8 +168,7 @@ fn dataplane(facts: &Facts, report: &mut Report) {
         report.dataplane = "eBPF".to_owned();
         report.dataplane_reason = format!("{reason}: {value}");
         report.problems.push(
-            "eBPF is asked for, and not part of this version: nodes of ours filter with nftables or iptables"
-                .to_owned(),
+            "eBPF programs enforce policy, and not services: kube-proxy has to run on every node".to_owned(),
         );
         return;
     }

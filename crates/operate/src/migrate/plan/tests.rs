@@ -231,7 +231,7 @@ fn what_stands_in_the_way_is_named() {
     let cases: [(&str, Break); 6] = [
         ("there is no Calico to swap", |facts| facts.daemon_set = None),
         ("operator owns these objects", |facts| facts.has_operator = true),
-        ("filters with eBPF", |facts| facts.felix = Some(json!({"spec": {"bpfEnabled": true}}))),
+        ("serves services in eBPF", |facts| facts.felix = Some(json!({"spec": {"bpfEnabled": true}}))),
         ("not ready on a", |facts| facts.pods[1]["status"] = json!({})),
         ("there is no image \"hardened-calico\" of ours", |facts| {
             facts.daemon_set.as_mut().unwrap()["spec"]["template"]["spec"]["containers"][0]["image"] =

@@ -65,7 +65,7 @@ fn each_problem_is_named() {
         ("datastore is locked", |facts| {
             facts.cluster_information = Some(json!({"spec": {"datastoreReady": false}}));
         }),
-        ("eBPF is asked for", |facts| {
+        ("kube-proxy has to run on every node", |facts| {
             facts.felix = vec![json!({"metadata": {"name": "default"}, "spec": {"bpfEnabled": true}})];
         }),
         ("there is no IP pool", |facts| facts.pools.clear()),
