@@ -7,7 +7,7 @@
 use super::Namespace;
 use super::packets::{icmp, payload, sctp_init, tag};
 use super::station::{Arrival, OTHER, Station, raw_socket};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
@@ -197,11 +197,38 @@ fn arrival(probe: &Probe<'_>, tag: u16) -> Arrival {
     (v6, probe.traffic.protocol(v6), tag)
 }
 
-fn send(probe: &Probe<'_>) -> Result<Sent> {
-    // Below what kernels choose by themselves, and each number again only after thousands of others.
+/// How often a connection is tried whose ends an earlier one still has, and how long it waits for that one to go.
+const TRIES: usize = 100;
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// The number by which an arrival is known: below what kernels choose by themselves, and each number again only after thousands
+/// of others.
+fn next_tag() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    let own = 10_000 + NEXT.fetch_add(1, Ordering::Relaxed) % 20_000;
-    let tag = probe.source_port.unwrap_or(own);
+    10_000 + NEXT.fetch_add(1, Ordering::Relaxed) % 20_000
+}
+
+/// Begins a connection; `None` when an earlier one still has the same ends.
+fn connected(probe: &Probe<'_>, source: IpAddr, tag: u16, port: u16) -> Result<Option<OwnedFd>> {
+    let family = if probe.to.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    // Closing resets, so that the port is free at once.
+    sockopt::set_socket_linger(&socket, Some(Duration::ZERO))?;
+    bind(&socket, &SocketAddr::new(source, tag)).with_context(|| format!("binding {source} {tag}"))?;
+    match connect(&socket, &SocketAddr::new(probe.to, port)) {
+        // Refusals by the sender's own host come at once, as errors of these kinds.
+        Ok(()) | Err(Errno::INPROGRESS | Errno::PERM | Errno::HOSTUNREACH | Errno::NETUNREACH) => {
+            Ok(Some(socket))
+        }
+        Err(Errno::ADDRNOTAVAIL) => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("connecting to {}", probe.to)),
+    }
+}
+
+fn send(probe: &Probe<'_>) -> Result<Sent> {
+    let mut tag = probe.source_port.unwrap_or_else(next_tag);
     let v6 = probe.to.is_ipv6();
     probe.receiver.forget(arrival(probe, tag));
     let (family, any) = if v6 {
@@ -213,18 +240,20 @@ fn send(probe: &Probe<'_>) -> Result<Sent> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = match probe.traffic {
         Traffic::Tcp(port) => {
-            let socket = socket_with(family, SocketType::STREAM, flags, None)?;
-            sockopt::set_socket_reuseaddr(&socket, true)?;
-            // Closing resets, so that the port is free at once.
-            sockopt::set_socket_linger(&socket, Some(Duration::ZERO))?;
-            bind(&socket, &SocketAddr::new(source, tag))
-                .with_context(|| format!("binding {source} {tag}"))?;
-            match connect(&socket, &SocketAddr::new(probe.to, port)) {
-                // Refusals by the sender's own host come at once, as errors of these kinds.
-                Ok(()) | Err(Errno::INPROGRESS | Errno::PERM | Errno::HOSTUNREACH | Errno::NETUNREACH) => {}
-                Err(error) => return Err(error).with_context(|| format!("connecting to {}", probe.to)),
+            let mut tries = 0..TRIES;
+            loop {
+                if let Some(socket) = connected(probe, source, tag, port)? {
+                    break socket;
+                }
+                if tries.next().is_none() {
+                    bail!("connecting to {} from port {tag}: an earlier connection does not go", probe.to);
+                }
+                if probe.source_port.is_none() {
+                    tag = next_tag();
+                    probe.receiver.forget(arrival(probe, tag));
+                }
+                std::thread::sleep(PAUSE);
             }
-            socket
         }
         Traffic::Udp(port) => {
             let socket = socket_with(family, SocketType::DGRAM, flags, None)?;
