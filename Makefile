@@ -28,10 +28,11 @@ define put_into
 endef
 
 # At a fixed address: a plugin lives for milliseconds, and moving a program of this size elsewhere takes two of them. A panic
-# ends the program, so tables for unwinding are of no use; functions that are equal to the byte are kept once.
+# ends the program, so tables for unwinding are of no use, except those of the unwinder itself: an error that notes where it was made
+# (RUST_BACKTRACE=1) would end the program without them. Functions that are equal to the byte are kept once.
 build: ## Build the release binary and its links into dist/ (about a quarter of an hour on two cores).
 	$(if $(filter arm64,$(ARCH)),@scripts/cross-arm64.sh)
-	RUSTFLAGS="-C target-feature=+crt-static -C relocation-model=static -C force-unwind-tables=no -C link-arg=-Wl,-T,$(CURDIR)/scripts/no-unwinding.ld $(FOLD)" $(CARGO) build --release --locked --target $(TARGET) -p tortie
+	RUSTFLAGS="-C target-feature=+crt-static -C relocation-model=static -C force-unwind-tables=no $(FOLD)" $(CARGO) build --release --locked --target $(TARGET) -p tortie
 	$(call put_into,$(DIST),$(OUT)/$(TARGET)/release/tortie)
 	@ls -l $(DIST)
 
