@@ -3,6 +3,7 @@
 use crate::maps::{Failure, Maps};
 use crate::text;
 use bpf::layout::Family;
+use bpf::layout::devices::{Neighbour, NeighbourKey};
 use clap::Subcommand;
 use serde_json::{Value as Json, json};
 use std::io::Write;
@@ -34,13 +35,9 @@ pub(crate) fn run<F: Family>(
     all.sort_unstable();
     let mut objects = Vec::new();
     for (key, value) in &all {
-        text::sized(&name, key, F::WIDTH + 4)?;
-        text::sized(&name, value, 12)?;
-        let mut bytes = F::Address::default();
-        bytes.as_mut().copy_from_slice(&key[..F::WIDTH]);
-        let address = text::ip::<F>(&bytes);
-        let device: u32 = bpf::Layout::read(&key[F::WIDTH..]);
-        let (source, destination) = (mac(&value[..6]), mac(&value[6..]));
+        let NeighbourKey::<F> { address, device } = text::read(&name, key)?;
+        let Neighbour { source, destination } = text::read(&name, value)?;
+        let (address, source, destination) = (text::ip::<F>(&address), mac(&source), mac(&destination));
         if as_json {
             objects.push(json!({
                 "ifindex": device, "ip": address.to_string(), "src_mac": source, "dst_mac": destination,

@@ -5,6 +5,7 @@
 
 use crate::maps::{Failure, Maps};
 use crate::{interfaces, text};
+use bpf::layout::devices::flags;
 use bpf_policy::layout::{
     Action, Bytes as _, ListId, Lists, ListsKey, RuleEntry, RuleKey, Segment, SegmentKey,
 };
@@ -52,7 +53,7 @@ pub(crate) fn run(
     // Without its state a device is known by its name only.
     let is_workload = interfaces::read(maps).map_or_else(
         |_| interface.starts_with("cali"),
-        |all| all.iter().any(|device| device.index == index && device.flags & 1 != 0),
+        |all| all.get(&index).is_some_and(|device| device.flags & flags::WORKLOAD != 0),
     );
     for (one, name) in [(Hook::Ingress, "ingress"), (Hook::Egress, "egress"), (Hook::Xdp, "xdp")] {
         if *hook != one && *hook != Hook::All {

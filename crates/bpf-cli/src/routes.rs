@@ -3,6 +3,10 @@
 use crate::maps::{Failure, Maps};
 use crate::text;
 use bpf::Layout as _;
+use bpf::layout::network::flags::{
+    DROP, HOST, IN_POOL, LOCAL, NAT_OUTGOING, NO_DIRECT_RETURN, REJECT, SAME_SUBNET, SKIP_REDIRECT, TUNNELED,
+    WORKLOAD,
+};
 use bpf::layout::network::{Route, RouteKey};
 use bpf::layout::{Family, V4, V6};
 use clap::{Subcommand, ValueEnum};
@@ -11,11 +15,7 @@ use serde_json::{Value as Json, json};
 use std::io::Write;
 use std::net::IpAddr;
 
-const WORKLOAD: u32 = 0x4;
-const LOCAL: u32 = 0x8;
-const HOST: u32 = 0x10;
-const TUNNELED: u32 = 0x40;
-const BLACK_HOLES: u32 = 0x300;
+const BLACK_HOLES: u32 = DROP | REJECT;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Side {
@@ -56,12 +56,12 @@ pub(crate) enum Command {
 
 /// The names of bits; text has them in this order too.
 const FLAGS: [(u32, &str); 6] = [
-    (0x1, "in-pool"),
-    (0x2, "nat-out"),
-    (0x20, "same-subnet"),
-    (0x80, "no-dsr"),
+    (IN_POOL, "in-pool"),
+    (NAT_OUTGOING, "nat-out"),
+    (SAME_SUBNET, "same-subnet"),
+    (NO_DIRECT_RETURN, "no-dsr"),
     (TUNNELED, "tunneled"),
-    (0x800, "skip-ingress-redir"),
+    (SKIP_REDIRECT, "skip-ingress-redir"),
 ];
 
 /// Adding and deleting take the IP version of the network, dumping that of the flag.

@@ -18,19 +18,3 @@ pub use nat::Destinations;
 pub use pass::{Paced, sweep};
 pub use sweep::{Reason, Report, Sweep, Verdict};
 pub use timeouts::Timeouts;
-
-/// Bits of an entry's flags, beside those of [`bpf::layout::conntrack::flags`].
-pub mod flags {
-    /// The reply goes from the backend's node to the client, so only one direction is seen here.
-    pub const DSR_FORWARD: u32 = 0x2;
-    /// A node port's packets that were sent on to another node.
-    pub const NODE_PORT_FORWARD: u32 = 0x4;
-    /// From outside to a backend on this node.
-    pub const EXTERNAL_LOCAL: u32 = 0x40;
-    /// The host's own source port was changed.
-    pub const HOST_PORT_CHANGED: u32 = 0x200;
-    /// The backend was chosen by Maglev.
-    pub const MAGLEV: u32 = 0x1_0000;
-    /// The next packet is answered with a TCP reset.
-    pub const SEND_RESET: u32 = 0x2_0000;
-}

@@ -1,10 +1,9 @@
 //! Whether a flow with state has ended: by its protocol, what was seen of TCP, and how long ago.
 
-use crate::flags;
 use crate::sweep::Reason;
 use crate::timeouts::Timeouts;
 use bpf::layout::Family;
-use bpf::layout::conntrack::Tracking;
+use bpf::layout::conntrack::{Tracking, flags};
 
 /// Residual packets after a reset keep an entry this long at most.
 pub(crate) const AFTER_RESET: u64 = 120 * 1_000_000_000;
@@ -26,7 +25,7 @@ pub enum TcpState {
 #[must_use]
 pub fn tcp_state<F: Family>(tracking: &Tracking<F>, bits: u32) -> TcpState {
     let (there, back) = (&tracking.a_to_b, &tracking.b_to_a);
-    let sees_one_side = bits & flags::DSR_FORWARD != 0;
+    let sees_one_side = bits & flags::DIRECT_RETURN != 0;
     if there.fin && back.fin || sees_one_side && (there.fin || back.fin) {
         TcpState::Closed
     } else if there.rst || back.rst {
@@ -51,7 +50,7 @@ pub(crate) fn ended<F: Family>(
     match protocol {
         6 => {
             let (there, back) = (&tracking.a_to_b, &tracking.b_to_a);
-            let sees_one_side = bits & flags::DSR_FORWARD != 0;
+            let sees_one_side = bits & flags::DIRECT_RETURN != 0;
             let is_reset = there.rst || back.rst;
             let is_closed = there.fin && back.fin || sees_one_side && (there.fin || back.fin);
             let is_established = there.syn && there.ack && back.syn && back.ack || sees_one_side;

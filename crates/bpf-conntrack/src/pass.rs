@@ -1,11 +1,10 @@
 //! One pass over a map: reads in batches, decides, and deletes what is still as it was.
 
-use crate::flags;
 use crate::nat::Destinations;
 use crate::sweep::{Glance, Reason, Report, Sweep, Verdict, stub};
 use bpf::Layout as _;
 use bpf::layout::Family;
-use bpf::layout::conntrack::{Entry, Key, Value};
+use bpf::layout::conntrack::{Entry, Key, Value, flags};
 
 /// The clock, and the breath between batches: a pass as long as the caller wants it to be, in steps of one batch.
 pub trait Paced {

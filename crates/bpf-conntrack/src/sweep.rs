@@ -5,7 +5,7 @@ use crate::nat::{self, Destinations};
 use crate::timeouts::Timeouts;
 use bpf::Layout as _;
 use bpf::layout::Family;
-use bpf::layout::conntrack::{Entry, Key, Tracking, Value, flags::SOURCE_IS_B};
+use bpf::layout::conntrack::{Entry, Key, Tracking, Value, flags, flags::SOURCE_IS_B};
 use hashbrown::HashSet;
 use std::collections::BTreeMap;
 
@@ -188,7 +188,7 @@ impl<F: Family> Sweep<F> {
     fn wants_reset(&self, key: &Key<F>, value: &Value<F>) -> bool {
         key.protocol == 6
             && !self.removed.is_empty()
-            && value.flags & crate::flags::SEND_RESET == 0
+            && value.flags & flags::SEND_RESET == 0
             && (self.removed.contains(&key.address_a) || self.removed.contains(&key.address_b))
     }
 

@@ -4,8 +4,8 @@ use super::Entries;
 use crate::maps::Failure;
 use crate::text;
 use bpf::layout::Family;
-use bpf::layout::conntrack::{Entry, Key, Leg, Tracking, Value, flags::SOURCE_IS_B};
-use bpf_conntrack::{TcpState, flags, tcp_state};
+use bpf::layout::conntrack::{Entry, Key, Leg, Tracking, Value, flags, flags::SOURCE_IS_B};
+use bpf_conntrack::{TcpState, tcp_state};
 use serde_json::{Value as Json, json};
 use std::io::Write;
 

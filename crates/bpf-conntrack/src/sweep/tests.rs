@@ -1,9 +1,9 @@
 //! Entries and what becomes of them: the families of Calico's test data, as a table.
 
 use super::*;
-use crate::flags as bits;
 use bpf::layout::V4;
 use bpf::layout::conntrack::Leg;
+use bpf::layout::conntrack::flags as bits;
 
 const NOW: u64 = 1_000_000 * SECOND;
 const SECOND: u64 = 1_000_000_000;
@@ -72,9 +72,9 @@ fn flows_end_by_protocol_and_state() {
         (6, "sar", "sa", 0, 401, Some(Reason::Reset)),
         (6, "s", "r", 0, 201, Some(Reason::NotEstablished)),
         // Only one direction is seen: its FIN is enough, and it counts as established.
-        (6, "saf", "", bits::DSR_FORWARD, 301, Some(Reason::Closed)),
-        (6, "sa", "", bits::DSR_FORWARD, 35_999, None),
-        (6, "sa", "", bits::DSR_FORWARD, 36_001, Some(Reason::Established)),
+        (6, "saf", "", bits::DIRECT_RETURN, 301, Some(Reason::Closed)),
+        (6, "sa", "", bits::DIRECT_RETURN, 35_999, None),
+        (6, "sa", "", bits::DIRECT_RETURN, 36_001, Some(Reason::Established)),
         (17, "", "", 0, 599, None),
         (17, "", "", 0, 601, Some(Reason::Udp)),
         (1, "", "", 0, 49, None),

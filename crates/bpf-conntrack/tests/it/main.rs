@@ -3,9 +3,9 @@
 use anyhow::{Context as _, Result};
 use bpf::Layout as _;
 use bpf::layout::V4;
-use bpf::layout::conntrack::{Entry, Key, Leg, Tracking, Value};
+use bpf::layout::conntrack::{Entry, Key, Leg, Tracking, Value, flags};
 use bpf::{Definition, Kind, Map, Table};
-use bpf_conntrack::{Destinations, Paced, Reason, Report, Sweep, Timeouts, flags, sweep};
+use bpf_conntrack::{Destinations, Paced, Reason, Report, Sweep, Timeouts, sweep};
 use std::collections::BTreeMap;
 
 const SECOND: u64 = 1_000_000_000;
@@ -89,7 +89,7 @@ fn a_flow_with_nat_goes_with_its_own_stub_only() -> Result<()> {
     let reverse = |port, backend: [u8; 4]| {
         let key = Key::<V4>::new(17, ([10, 0, 0, 9], port), (backend, 53));
         let nat = Tracking { original_address: service.0, original_port: service.1, ..Tracking::default() };
-        let flags = if key.1 { bpf::layout::conntrack::flags::SOURCE_IS_B } else { 0 };
+        let flags = if key.1 { flags::SOURCE_IS_B } else { 0 };
         (key.0, Value { flags, ..udp(61, Entry::Reverse(nat)) })
     };
     let (gone, state_of_gone) = reverse(1, [10, 1, 1, 1]);
