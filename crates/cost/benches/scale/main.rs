@@ -36,7 +36,7 @@ fn main() -> Result<()> {
             Ok("typha") => run::hub(nodes, &folder)?,
             _ => run::member(nodes, &folder)?,
         };
-        println!("{}", serde_json::to_string(&figures.to_values())?);
+        println!("{}", serde_json::to_string(&figures)?);
         return Ok(());
     }
     let folder = Folder::new("scale")?;
@@ -63,6 +63,5 @@ fn part(name: &str, nodes: usize, folder: &Folder) -> Result<Figures> {
     command.env(SIZE, nodes.to_string()).env(PART, name).env(FOLDER, folder.path());
     let output = command.output()?;
     ensure!(output.status.success(), "{name}, {nodes} nodes: {}", String::from_utf8_lossy(&output.stderr));
-    let values: Vec<f64> = serde_json::from_slice(&output.stdout)?;
-    Figures::from_values(nodes, &values).context("a figure is missing")
+    serde_json::from_slice(&output.stdout).context("figures")
 }

@@ -2,6 +2,7 @@
 
 use anyhow::{Result, ensure};
 use cost::{Cluster, Hub, Member};
+use serde::{Deserialize, Serialize};
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -20,7 +21,7 @@ const SNAPSHOT: &str = "snapshot";
 const CHANGES: &str = "changes.json";
 
 /// What one size takes.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Figures {
     pub(crate) nodes: usize,
     pub(crate) pods: f64,
@@ -47,73 +48,6 @@ pub(crate) struct Figures {
     /// Of a node, for each second of the cluster's life.
     pub(crate) node_seconds: f64,
     pub(crate) node_messages: f64,
-}
-
-impl Figures {
-    /// The figures without the size, in order.
-    pub(crate) fn to_values(self) -> [f64; 16] {
-        [
-            self.pods,
-            self.policies,
-            self.entries,
-            self.raw,
-            self.compressed,
-            self.snapshot_seconds,
-            self.hub_bytes,
-            self.hub_seconds,
-            self.client_bytes,
-            self.client_messages,
-            self.client_seconds,
-            self.join_seconds,
-            self.join_messages,
-            self.node_bytes,
-            self.node_seconds,
-            self.node_messages,
-        ]
-    }
-
-    pub(crate) fn from_values(nodes: usize, values: &[f64]) -> Option<Self> {
-        let &[
-            pods,
-            policies,
-            entries,
-            raw,
-            compressed,
-            snapshot_seconds,
-            hub_bytes,
-            hub_seconds,
-            client_bytes,
-            client_messages,
-            client_seconds,
-            join_seconds,
-            join_messages,
-            node_bytes,
-            node_seconds,
-            node_messages,
-        ] = values
-        else {
-            return None;
-        };
-        Some(Self {
-            nodes,
-            pods,
-            policies,
-            entries,
-            raw,
-            compressed,
-            snapshot_seconds,
-            hub_bytes,
-            hub_seconds,
-            client_bytes,
-            client_messages,
-            client_seconds,
-            join_seconds,
-            join_messages,
-            node_bytes,
-            node_seconds,
-            node_messages,
-        })
-    }
 }
 
 /// The processor's seconds of this thread so far.
