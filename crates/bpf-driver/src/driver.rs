@@ -14,7 +14,7 @@ use bpf::{Layout as _, PerCpu, probe};
 use bpf_conntrack::Timeouts;
 use bpf_policy::layout::{Lists, ListsKey};
 use bpf_policy::{Policies, Tables};
-use messages::Text;
+use messages::{InterfaceName, Text};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -173,7 +173,7 @@ impl Driver {
     /// Gives these interfaces their programs and no others. `there` are the numbers of all interfaces. What failed, by name.
     pub fn attach(
         &mut self,
-        wanted: &BTreeMap<Text, Interface>,
+        wanted: &BTreeMap<InterfaceName, Interface>,
         there: &BTreeSet<u32>,
         now: Instant,
     ) -> Vec<(Text, Error)> {
@@ -188,7 +188,7 @@ impl Driver {
                 .and_then(|()| self.count(*index))
                 .and_then(|()| self.attachments.attach(name, *index, *kind, &self.programs));
             if let Err(error) = attached {
-                failures.push((name.clone(), error));
+                failures.push((name.text().clone(), error));
             }
         }
         let indices: BTreeSet<u32> = wanted.values().map(|interface| interface.index).collect();

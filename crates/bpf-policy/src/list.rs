@@ -14,7 +14,7 @@ use crate::layout::{
 };
 use crate::spec::{Kind, Spec};
 use hashbrown::HashSet;
-use messages::{Policy, PolicyId, Profile, Rule, Text};
+use messages::{Policy, PolicyId, Profile, ProfileName, Rule};
 use model::feed::RuleAction;
 use rules::nflog::{self, OwnerKind, Verdict};
 use rules::{Direction, names};
@@ -65,7 +65,7 @@ impl std::fmt::Display for TooLarge {
 /// Where policies and profiles are looked up.
 pub(crate) trait Owners {
     fn policy(&self, id: &PolicyId) -> Option<&Policy>;
-    fn profile(&self, name: &Text) -> Option<&Profile>;
+    fn profile(&self, name: &ProfileName) -> Option<&Profile>;
 }
 
 /// The name of a rule in counters: FNV-1a, 64 bit, of its NFLOG prefix.

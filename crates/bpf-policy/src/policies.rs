@@ -11,7 +11,7 @@ use crate::slab::Slab;
 use crate::spec::{self, Spec, Specs};
 use crate::tables::{EndpointId, EndpointLists, Tables};
 use hashbrown::{HashMap, HashSet};
-use messages::{IpSetId, IpSetMember, Policy, PolicyId, Profile, Text, ToDataplane};
+use messages::{IpSetId, IpSetMember, Policy, PolicyId, Profile, ProfileName, ToDataplane};
 use model::IpVersion;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -40,13 +40,13 @@ pub struct Policies {
 #[derive(Debug, Default)]
 struct Known {
     policies: HashMap<PolicyId, Arc<Policy>>,
-    profiles: HashMap<Text, Arc<Profile>>,
+    profiles: HashMap<ProfileName, Arc<Profile>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Owner {
     Policy(PolicyId),
-    Profile(Text),
+    Profile(ProfileName),
 }
 
 #[derive(Debug)]
@@ -76,7 +76,7 @@ impl Owners for Known {
         self.policies.get(id).map(|policy| &**policy)
     }
 
-    fn profile(&self, name: &Text) -> Option<&Profile> {
+    fn profile(&self, name: &ProfileName) -> Option<&Profile> {
         self.profiles.get(name).map(|profile| &**profile)
     }
 }

@@ -1,7 +1,7 @@
 //! What an endpoint asks of a list: which tiers with which policies, which profiles. Endpoints with equal specs share a list
 //! without its being made again.
 
-use messages::{HostEndpoint, PolicyId, Text, TierInfo, WorkloadEndpoint};
+use messages::{HostEndpoint, PolicyId, ProfileName, TierInfo, TierName, WorkloadEndpoint};
 use model::IpVersion;
 use model::feed::RuleAction;
 use rules::{Direction, names};
@@ -24,7 +24,7 @@ pub(crate) enum Kind {
 /// The policies of a tier for one direction.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct TierSpec {
-    pub(crate) name: String,
+    pub(crate) name: TierName,
     pub(crate) policies: Vec<PolicyId>,
     /// What happens at its end: [`RuleAction::Pass`], or anything else to deny.
     pub(crate) end: RuleAction,
@@ -37,7 +37,7 @@ pub(crate) struct Spec {
     pub(crate) direction: Direction,
     pub(crate) version: IpVersion,
     pub(crate) tiers: Vec<TierSpec>,
-    pub(crate) profiles: Vec<Text>,
+    pub(crate) profiles: Vec<ProfileName>,
 }
 
 /// The lists that an endpoint asks for, in the order of [`crate::layout::Lists`].
@@ -83,7 +83,7 @@ pub(crate) fn host(endpoint: &HostEndpoint, version: IpVersion) -> Specs {
     specs
 }
 
-fn normal(tiers: &[TierInfo], profiles: &[Text], version: IpVersion) -> Specs {
+fn normal(tiers: &[TierInfo], profiles: &[ProfileName], version: IpVersion) -> Specs {
     let spec = |direction, staged| Spec {
         kind: Kind::Normal,
         direction,

@@ -8,7 +8,7 @@ use crate::layout::{
 };
 use crate::list::List;
 use ipnet::IpNet;
-use messages::{Text, WorkloadEndpointId};
+use messages::{HostEndpointName, WorkloadEndpointId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -25,7 +25,7 @@ pub enum EndpointId {
     /// A workload.
     Workload(WorkloadEndpointId),
     /// A host endpoint, by its name.
-    Host(Text),
+    Host(HostEndpointName),
 }
 
 /// The lists of an endpoint.

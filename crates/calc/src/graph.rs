@@ -9,7 +9,7 @@ use crate::sequencer::{MemberSource, Sequencer, SetIndex, Source};
 use crate::service_index::ServiceIndex;
 use crate::set_matcher::{Output, SetMatcher};
 use crate::stats::{HostCounts, Stats};
-use messages::{IpSetMember, Policy, PolicyId, Text, ToDataplane, WorkloadEndpointId};
+use messages::{HostEndpointName, IpSetMember, Policy, PolicyId, Text, ToDataplane, WorkloadEndpointId};
 use model::feed::{FeedEntry, HostEndpoint, NetworkSet, Status, TextMap, WorkloadEndpoint};
 use model::v1::{HostEndpointKey, WorkloadEndpointKey};
 
@@ -277,7 +277,10 @@ impl CalcGraph {
         let put = self.population.put(&item, &endpoint.labels, &endpoint.profile_ids, &packed);
         self.scratch = packed;
         if key.host == self.config.host {
-            self.put_local(&put, LocalEndpoint::Host(Text::from(key.endpoint.as_str()), endpoint));
+            self.put_local(
+                &put,
+                LocalEndpoint::Host(HostEndpointName::from(key.endpoint.as_str()), endpoint),
+            );
         }
         self.put_item(&item, put);
     }

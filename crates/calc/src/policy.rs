@@ -294,7 +294,7 @@ impl ActiveRules {
         let (namespace, unpacked) = row.unpack(id, selector, &registry.names(&active.sets));
         let mut message = Policy {
             namespace,
-            tier: tier_name(&self.table, row.tier),
+            tier: tier_name(&self.table, row.tier).into(),
             inbound_rules: unpacked.inbound,
             outbound_rules: unpacked.outbound,
             untracked: row.flags.has(Flags::DO_NOT_TRACK),

@@ -15,9 +15,9 @@ use api::{KubernetesEndpointSlice, KubernetesService};
 use coalescer::Coalescer;
 use ipnet::IpNet;
 use messages::{
-    Encapsulation, GlobalBgpConfig, HostEndpoint, HostMetadata, IpamPool, NodeName, Policy, PolicyId,
-    Profile, Route, Service, Text, ToDataplane, VxlanTunnelEndpoint, WireguardEndpoint, WireguardEndpointV6,
-    WorkloadEndpoint, WorkloadEndpointId,
+    Encapsulation, GlobalBgpConfig, HostEndpoint, HostEndpointName, HostMetadata, IpamPool, NodeName, Policy,
+    PolicyId, Profile, ProfileName, Route, Service, Text, ToDataplane, VxlanTunnelEndpoint,
+    WireguardEndpoint, WireguardEndpointV6, WorkloadEndpoint, WorkloadEndpointId,
 };
 use model::feed::NamespacedName;
 use std::collections::BTreeMap;
@@ -30,9 +30,9 @@ pub struct Sequencer {
     pub(crate) ip_sets: IpSets,
     /// Rules are large, so a policy's message is made when it is sent.
     policies: Coalescer<PolicyId, ()>,
-    profiles: Coalescer<Text, Arc<Profile>>,
+    profiles: Coalescer<ProfileName, Arc<Profile>>,
     workload_endpoints: Coalescer<WorkloadEndpointId, Box<WorkloadEndpoint>>,
-    host_endpoints: Coalescer<Text, Box<HostEndpoint>>,
+    host_endpoints: Coalescer<HostEndpointName, Box<HostEndpoint>>,
     service_accounts: Coalescer<(Text, Text), PackedMap>,
     namespaces: Coalescer<Text, PackedMap>,
     routes: Coalescer<IpNet, Route>,
@@ -60,12 +60,12 @@ impl Sequencer {
     }
 
     /// A local endpoint has this profile.
-    pub fn profile_update(&mut self, name: Text, profile: Arc<Profile>) {
+    pub fn profile_update(&mut self, name: ProfileName, profile: Arc<Profile>) {
         self.profiles.update(name, profile);
     }
 
     /// No local endpoint has this profile.
-    pub fn profile_remove(&mut self, name: &Text) {
+    pub fn profile_remove(&mut self, name: &ProfileName) {
         self.profiles.remove(name);
     }
 
@@ -80,12 +80,12 @@ impl Sequencer {
     }
 
     /// A host endpoint of this host is now this.
-    pub fn host_endpoint_update(&mut self, name: Text, endpoint: Box<HostEndpoint>) {
+    pub fn host_endpoint_update(&mut self, name: HostEndpointName, endpoint: Box<HostEndpoint>) {
         self.host_endpoints.update(name, endpoint);
     }
 
     /// A host endpoint of this host is gone.
-    pub fn host_endpoint_remove(&mut self, name: &Text) {
+    pub fn host_endpoint_remove(&mut self, name: &HostEndpointName) {
         self.host_endpoints.remove(name);
     }
 

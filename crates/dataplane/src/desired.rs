@@ -5,13 +5,13 @@
 //! drivers hold beside what is in the kernel. It knows neither drivers nor the kernel.
 
 use delta::Changes;
-use messages::{NodeName, Text};
+use messages::{InterfaceName, NodeName};
 use netfilter::desired::{RuleChanges, SetChanges};
 use routing::limits::Limits;
 use routing::routes::device::TunnelDevice;
 use routing::routes::{RouteChanges, TunnelPeer};
 use routing::wireguard::WireguardChanges;
-use rules::tree::{Chain, IpVersion, Table};
+use rules::tree::{Chain, ChainName, IpVersion, Table};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
@@ -24,11 +24,11 @@ pub(crate) struct Desired {
     /// Rules about ARP.
     pub(crate) arp: RuleChanges,
     /// Tunnel devices by name.
-    pub(crate) devices: Changes<Text, TunnelDevice>,
+    pub(crate) devices: Changes<InterfaceName, TunnelDevice>,
     /// Limits of bandwidth by workloads' interfaces.
-    pub(crate) limits: Changes<Text, Limits>,
+    pub(crate) limits: Changes<InterfaceName, Limits>,
     /// How workloads' interfaces are set up.
-    pub(crate) interfaces: Changes<Text, WantedInterface>,
+    pub(crate) interfaces: Changes<InterfaceName, WantedInterface>,
 }
 
 /// What is wanted of one IP version.
@@ -89,7 +89,7 @@ impl Desired {
     }
 
     /// Takes a definition back in every IP version.
-    pub(crate) fn undefine(&mut self, layer: Table, name: &Text) {
+    pub(crate) fn undefine(&mut self, layer: Table, name: &ChainName) {
         self.versions.iter_mut().for_each(|one| one.rules.undefine(layer, name.clone()));
     }
 }

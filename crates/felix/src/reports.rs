@@ -6,7 +6,7 @@
 
 use datastore::{Backend, Error};
 use felix_config::Config;
-use messages::{FromDataplane, Text, WorkloadEndpointId};
+use messages::{FromDataplane, HostEndpointName, Text, WorkloadEndpointId};
 use model::{EndpointStatus, Key, KvPair, StatusReport, Value, region_string};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ pub(crate) use latest::Latest;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Subject {
     Workload(WorkloadEndpointId),
-    Host(Text),
+    Host(HostEndpointName),
     InSync,
 }
 

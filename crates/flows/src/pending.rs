@@ -21,7 +21,10 @@ use crate::collector::Tuple;
 use crate::key::{Action, Direction, Text};
 use crate::trace::{Decider, PolicyHit, PolicyKind, PolicyName};
 use hashbrown::HashMap;
-use messages::{HostEndpoint, PolicyId, TierInfo, ToDataplane, WorkloadEndpoint, WorkloadEndpointId};
+use messages::{
+    HostEndpoint, HostEndpointName, PolicyId, ProfileName, TierInfo, ToDataplane, WorkloadEndpoint,
+    WorkloadEndpointId,
+};
 use model::feed::RuleAction;
 use rule::{CompiledRule, Head};
 use rules::names::short_kind;
@@ -126,7 +129,7 @@ pub enum LocalEndpoint {
     /// A workload.
     Workload(WorkloadEndpointId),
     /// A host endpoint.
-    Host(Text),
+    Host(HostEndpointName),
 }
 
 /// What applies to an endpoint.
@@ -149,7 +152,7 @@ struct Question {
 pub struct Evaluator {
     sets: Sets,
     policies: Slots<PolicyId, Compiled>,
-    profiles: Slots<Text, Compiled>,
+    profiles: Slots<ProfileName, Compiled>,
     endpoints: Slots<LocalEndpoint, Endpoint>,
     generation: u64,
     /// Whether a rule looks at source ports; otherwise answers hold for all of them.
@@ -314,14 +317,14 @@ impl Evaluator {
         let tiers = tiers.iter().filter(|tier| !side(tier).is_empty());
         tiers
             .map(|tier| TierSteps {
-                tier: Text::from(tier.name.as_str()),
+                tier: tier.name.text().clone(),
                 default_action: decides.then(|| action(tier.default_action)),
                 policies: side(tier).iter().map(|id| self.policies.slot(id)).collect(),
             })
             .collect()
     }
 
-    fn profiles(&mut self, names: &[Text]) -> Vec<Slot> {
+    fn profiles(&mut self, names: &[ProfileName]) -> Vec<Slot> {
         names.iter().map(|name| self.profiles.slot(name)).collect()
     }
 }

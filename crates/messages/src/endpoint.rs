@@ -1,6 +1,6 @@
 //! Endpoints of this host, with the policies that apply to them in order.
 
-use crate::{PolicyId, Text};
+use crate::{InterfaceName, PolicyId, ProfileName, Text, TierName};
 use api::QoSControls;
 use ipnet::IpNet;
 use model::feed::RuleAction;
@@ -22,7 +22,7 @@ pub struct WorkloadEndpointId {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TierInfo {
     /// The tier.
-    pub name: String,
+    pub name: TierName,
     /// What happens at its end: [`RuleAction::Deny`] or [`RuleAction::Pass`].
     pub default_action: RuleAction,
     /// The policies for packets to the endpoint, in order.
@@ -37,11 +37,11 @@ pub struct WorkloadEndpoint {
     /// Whether it is in use: `active`.
     pub state: String,
     /// The host's interface.
-    pub name: String,
+    pub name: InterfaceName,
     /// The hardware address of the workload's side; empty when it is not known.
     pub mac: String,
     /// The profiles, the first first.
-    pub profile_ids: Vec<Text>,
+    pub profile_ids: Vec<ProfileName>,
     /// The IPv4 addresses.
     pub ipv4_nets: Vec<IpNet>,
     /// The IPv6 addresses.
@@ -108,7 +108,7 @@ pub struct HostEndpoint {
     /// The interface, `*` for all, or empty: then it is found by its addresses.
     pub name: String,
     /// The profiles, the first first.
-    pub profile_ids: Vec<Text>,
+    pub profile_ids: Vec<ProfileName>,
     /// Ordinary policy, in order.
     pub tiers: Vec<TierInfo>,
     /// Policy before connection tracking.

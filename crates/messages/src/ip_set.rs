@@ -1,12 +1,8 @@
 //! Sets of addresses, networks, and addresses with ports.
 
-use crate::Text;
 use ipnet::IpNet;
 use std::fmt;
 use std::net::IpAddr;
-
-/// The identity of a set: `s:…` (selector), `n:…` (named port), `svc:…`, `svcnoport:…`, or a fixed name.
-pub type IpSetId = Text;
 
 /// What kind of members a set has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

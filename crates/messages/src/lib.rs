@@ -13,8 +13,8 @@ mod rule;
 pub use endpoint::{
     HostEndpoint, LiveMigrationRole, Nat, QosPolicy, TierInfo, WorkloadEndpoint, WorkloadEndpointId,
 };
-pub use ip_set::{IpSetId, IpSetMember, IpSetType};
-pub use names::NodeName;
+pub use ip_set::{IpSetMember, IpSetType};
+pub use names::{HostEndpointName, InterfaceName, IpSetId, NodeName, ProfileName, TierName};
 pub use network::{
     Encapsulation, GlobalBgpConfig, HostMetadata, IpPoolType, IpamPool, Route, RouteTypes, Service,
     TunnelType, VxlanTunnelEndpoint, WireguardEndpoint, WireguardEndpointV6,
@@ -60,17 +60,17 @@ pub enum ToDataplane {
     /// The policy applies to no local endpoint any more.
     PolicyRemove(PolicyId),
     /// A profile that a local endpoint has.
-    ProfileUpdate(Text, Arc<Profile>),
+    ProfileUpdate(ProfileName, Arc<Profile>),
     /// No local endpoint has the profile any more.
-    ProfileRemove(Text),
+    ProfileRemove(ProfileName),
     /// A local workload endpoint.
     WorkloadEndpointUpdate(WorkloadEndpointId, Box<WorkloadEndpoint>),
     /// It is gone.
     WorkloadEndpointRemove(WorkloadEndpointId),
     /// A host endpoint of this host.
-    HostEndpointUpdate(Text, Box<HostEndpoint>),
+    HostEndpointUpdate(HostEndpointName, Box<HostEndpoint>),
     /// It is gone.
-    HostEndpointRemove(Text),
+    HostEndpointRemove(HostEndpointName),
     /// The labels of a service account: namespace, name, labels.
     ServiceAccountUpdate(Text, Text, BTreeMap<String, String>),
     /// It is gone.
@@ -139,7 +139,7 @@ pub enum FromDataplane {
         endpoint: Option<Arc<WorkloadEndpoint>>,
     },
     /// The state of a host endpoint: `up`, `down` or `error`; none when it is gone.
-    HostEndpointStatus(Text, Option<&'static str>),
+    HostEndpointStatus(HostEndpointName, Option<&'static str>),
     /// A virtual machine that was to move here is here, or its migration is over.
     MachineArrived {
         /// The endpoint that it has now.

@@ -1,43 +1,80 @@
 //! Names that are more than a text: a node's name cannot be taken for that of an interface or a chain.
 
-use crate::Text;
-use std::borrow::Borrow;
-use std::fmt;
-use std::ops::Deref;
+/// Declares types for names: each holds a shared text, is cheap to clone, and is read as a text. Another kind of name does
+/// not become one by itself.
+#[macro_export]
+macro_rules! name_types {
+    ($($(#[$doc:meta])+ $name:ident;)+) => {$(
+        $(#[$doc])+
+        #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name($crate::Text);
 
-/// The name of a node, as Calico knows it. Cheap to clone.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NodeName(Text);
+        impl $name {
+            /// The name as a text.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
 
-impl Deref for NodeName {
-    type Target = str;
+            /// The name as a text that shares its bytes.
+            #[must_use]
+            pub fn text(&self) -> &$crate::Text {
+                &self.0
+            }
+        }
 
-    fn deref(&self) -> &str {
-        &self.0
-    }
+        impl ::std::ops::Deref for $name {
+            type Target = str;
+
+            fn deref(&self) -> &str {
+                &self.0
+            }
+        }
+
+        // The order and the hash are those of the text, so that a map can be asked with a text.
+        impl ::std::borrow::Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl ::std::convert::AsRef<str> for $name {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl<T: Into<$crate::Text>> From<T> for $name {
+            fn from(name: T) -> Self {
+                Self(name.into())
+            }
+        }
+
+        impl ::std::fmt::Display for $name {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl ::std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                ::std::fmt::Debug::fmt(&*self.0, f)
+            }
+        }
+    )+};
 }
 
-// The order and the hash are those of the text, so that a map can be asked with a text.
-impl Borrow<str> for NodeName {
-    fn borrow(&self) -> &str {
-        &self.0
-    }
-}
-
-impl<T: Into<Text>> From<T> for NodeName {
-    fn from(name: T) -> Self {
-        Self(name.into())
-    }
-}
-
-impl fmt::Display for NodeName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl fmt::Debug for NodeName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&*self.0, f)
-    }
+name_types! {
+    /// The name of a node, as Calico knows it.
+    NodeName;
+    /// The name of a network interface of this host.
+    InterfaceName;
+    /// The name of a profile.
+    ProfileName;
+    /// The name of a tier.
+    TierName;
+    /// The name of a host endpoint.
+    HostEndpointName;
+    /// The identity of a set: `s:…` (selector), `n:…` (named port), `svc:…`, `svcnoport:…`, or a fixed name.
+    IpSetId;
 }

@@ -1,6 +1,6 @@
 //! Policies and profiles whose selectors, services and named ports have become names of sets.
 
-use crate::{IpSetId, Text};
+use crate::{IpSetId, Text, TierName};
 use api::HTTPMatch;
 use api::scalars::Protocol;
 use ipnet::IpNet;
@@ -19,7 +19,7 @@ pub struct Policy {
     /// The namespace; empty for global kinds.
     pub namespace: String,
     /// The tier.
-    pub tier: String,
+    pub tier: TierName,
     /// The rules for packets to the endpoint.
     pub inbound_rules: Vec<Rule>,
     /// The rules for packets from the endpoint.

@@ -7,13 +7,13 @@
 #![expect(clippy::print_stdout, reason = "the table is this program's output")]
 
 use anyhow::{Context, Result, ensure};
-use messages::Text;
 use netfilter::RuleDriver;
 use netfilter::nftables::Driver;
 use netlink::namespace::Namespace;
 use netlink::netfilter::nft::Client;
 use netlink::netfilter::watch::Watch;
 use rules::nftables::{Family, comment, hashes, rule_text};
+use rules::tree::ChainName;
 use rules::tree::{Action, Chain, Match, Rule, Table};
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -73,7 +73,7 @@ fn chain(index: u32, mark: u32) -> Chain {
 fn want(driver: &mut Driver<Client>) {
     for index in 0..WORKLOADS {
         driver.update_chain(Table::Filter, chain(index, 0));
-        let name: Text = format!("cali-tw-{index}").into();
+        let name: ChainName = format!("cali-tw-{index}").into();
         driver.set_map_entry(
             Table::Filter,
             "cali-to-wl-dispatch",

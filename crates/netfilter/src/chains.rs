@@ -5,29 +5,31 @@
 //! make it one that drops. A chain can also be kept, which is as if something led to it. References are counted along
 //! wanted chains only, so that a group of chains that lead only to each other is not wanted.
 
-use messages::Text;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a chain is defined as. Where it leads to is asked when it begins or ceases to be wanted; nobody keeps a list, because
 /// many chains are defined in layers where nothing ever leads to them.
 pub(crate) trait Content {
+    /// How chains are named where this is.
+    type Name: Clone + Ord;
+
     /// The chains that it leads to, with repetitions.
-    fn targets(&self) -> Vec<Text>;
+    fn targets(&self) -> Vec<Self::Name>;
 }
 
 /// Defined chains, references between them, and which of them changed.
 #[derive(Clone, Debug)]
-pub(crate) struct Chains<C> {
-    definitions: BTreeMap<Text, C>,
-    references: BTreeMap<Text, usize>,
-    dirty: BTreeSet<Text>,
+pub(crate) struct Chains<C: Content> {
+    definitions: BTreeMap<C::Name, C>,
+    references: BTreeMap<C::Name, usize>,
+    dirty: BTreeSet<C::Name>,
     /// Something leads there, and nobody said what it is.
-    undefined: BTreeSet<Text>,
+    undefined: BTreeSet<C::Name>,
     /// Wanted even where nothing leads there.
-    kept: BTreeSet<Text>,
+    kept: BTreeSet<C::Name>,
 }
 
-impl<C> Default for Chains<C> {
+impl<C: Content> Default for Chains<C> {
     fn default() -> Self {
         Self {
             definitions: BTreeMap::new(),
@@ -52,7 +54,7 @@ pub(crate) enum Wanted<'a, C> {
 
 impl<C: Content> Chains<C> {
     /// Defines a chain, or defines it again.
-    pub(crate) fn define(&mut self, name: Text, content: C) {
+    pub(crate) fn define(&mut self, name: C::Name, content: C) {
         let wanted = self.is_referenced(&name);
         // The new ones first, so that what stays referenced is not taken for gone.
         if wanted {
@@ -67,7 +69,7 @@ impl<C: Content> Chains<C> {
     }
 
     /// Whether a chain is wanted for as long as it is defined, even where nothing leads to it.
-    pub(crate) fn keep(&mut self, name: &Text, keep: bool) {
+    pub(crate) fn keep(&mut self, name: &C::Name, keep: bool) {
         match keep {
             true if self.kept.insert(name.clone()) => self.reference(name),
             false if self.kept.remove(name) => self.dereference(name),
@@ -76,7 +78,7 @@ impl<C: Content> Chains<C> {
     }
 
     /// Takes a definition back. Nobody keeps the chain any more.
-    pub(crate) fn undefine(&mut self, name: &str) {
+    pub(crate) fn undefine(&mut self, name: &C::Name) {
         if let Some(name) = self.kept.take(name) {
             self.dereference(&name);
         }
@@ -89,7 +91,7 @@ impl<C: Content> Chains<C> {
     }
 
     /// Something leads to this chain.
-    pub(crate) fn reference(&mut self, name: &Text) {
+    pub(crate) fn reference(&mut self, name: &C::Name) {
         if let Some(count) = self.references.get_mut(name) {
             *count += 1;
             return;
@@ -106,12 +108,12 @@ impl<C: Content> Chains<C> {
     }
 
     /// The name as the definition has it: one text in memory and not several alike.
-    fn known(&self, name: &Text) -> Text {
+    fn known(&self, name: &C::Name) -> C::Name {
         self.definitions.get_key_value(name).map_or(name, |(known, _)| known).clone()
     }
 
     /// One less leads to this chain.
-    pub(crate) fn dereference(&mut self, name: &Text) {
+    pub(crate) fn dereference(&mut self, name: &C::Name) {
         let Some(count) = self.references.get_mut(name) else { return };
         *count -= 1;
         if *count == 0 {
@@ -124,16 +126,16 @@ impl<C: Content> Chains<C> {
         }
     }
 
-    fn targets_of(&self, name: &str) -> Vec<Text> {
+    fn targets_of(&self, name: &C::Name) -> Vec<C::Name> {
         self.definitions.get(name).map(Content::targets).unwrap_or_default()
     }
 
-    fn is_referenced(&self, name: &str) -> bool {
+    fn is_referenced(&self, name: &C::Name) -> bool {
         self.references.contains_key(name)
     }
 
     /// What should be under this name.
-    pub(crate) fn wanted(&self, name: &str) -> Wanted<'_, C> {
+    pub(crate) fn wanted(&self, name: &C::Name) -> Wanted<'_, C> {
         match (self.is_referenced(name), self.definitions.get(name)) {
             (true, Some(content)) => Wanted::Defined(content),
             (true, None) => Wanted::Undefined,
@@ -142,17 +144,17 @@ impl<C: Content> Chains<C> {
     }
 
     /// The content of a definition, wanted or not.
-    pub(crate) fn definition(&self, name: &str) -> Option<&C> {
+    pub(crate) fn definition(&self, name: &C::Name) -> Option<&C> {
         self.definitions.get(name)
     }
 
     /// All definitions that are wanted.
-    pub(crate) fn all_wanted(&self) -> impl Iterator<Item = (&Text, &C)> {
+    pub(crate) fn all_wanted(&self) -> impl Iterator<Item = (&C::Name, &C)> {
         self.references.keys().filter_map(|name| self.definitions.get_key_value(name))
     }
 
     /// The names of chains that are wanted and that nobody defined, in order.
-    pub(crate) fn undefined(&self) -> impl Iterator<Item = &Text> {
+    pub(crate) fn undefined(&self) -> impl Iterator<Item = &C::Name> {
         self.undefined.iter()
     }
 
@@ -162,17 +164,17 @@ impl<C: Content> Chains<C> {
     }
 
     /// The chains that may have changed since they were programmed.
-    pub(crate) fn dirty(&self) -> &BTreeSet<Text> {
+    pub(crate) fn dirty(&self) -> &BTreeSet<C::Name> {
         &self.dirty
     }
 
     /// Marks a chain as changed.
-    pub(crate) fn mark(&mut self, name: Text) {
+    pub(crate) fn mark(&mut self, name: C::Name) {
         self.dirty.insert(name);
     }
 
     /// A chain is programmed.
-    pub(crate) fn unmark(&mut self, name: &str) {
+    pub(crate) fn unmark(&mut self, name: &C::Name) {
         self.dirty.remove(name);
     }
 
@@ -182,8 +184,8 @@ impl<C: Content> Chains<C> {
     }
 
     /// `names` with each chain after those that it leads to, as far as that is possible.
-    pub(crate) fn targets_first<'a>(&'a self, names: impl IntoIterator<Item = &'a Text>) -> Vec<Text> {
-        let names: BTreeSet<&Text> = names.into_iter().collect();
+    pub(crate) fn targets_first<'a>(&'a self, names: impl IntoIterator<Item = &'a C::Name>) -> Vec<C::Name> {
+        let names: BTreeSet<&C::Name> = names.into_iter().collect();
         let (mut visited, mut order) = (BTreeSet::new(), Vec::new());
         for name in &names {
             self.visit(name, &names, &mut visited, &mut order);
@@ -192,7 +194,7 @@ impl<C: Content> Chains<C> {
     }
 
     /// The steps from a chain to a target that close a circle, among chains that are wanted.
-    pub(crate) fn circles(&self) -> Vec<(Text, Text)> {
+    pub(crate) fn circles(&self) -> Vec<(C::Name, C::Name)> {
         let (mut done, mut found) = (BTreeSet::new(), Vec::new());
         for name in self.references.keys() {
             self.follow(name, &mut Vec::new(), &mut done, &mut found);
@@ -202,10 +204,10 @@ impl<C: Content> Chains<C> {
 
     fn follow(
         &self,
-        name: &Text,
-        path: &mut Vec<Text>,
-        done: &mut BTreeSet<Text>,
-        found: &mut Vec<(Text, Text)>,
+        name: &C::Name,
+        path: &mut Vec<C::Name>,
+        done: &mut BTreeSet<C::Name>,
+        found: &mut Vec<(C::Name, C::Name)>,
     ) {
         if done.contains(name) {
             return;
@@ -224,10 +226,10 @@ impl<C: Content> Chains<C> {
 
     fn visit(
         &self,
-        name: &Text,
-        names: &BTreeSet<&Text>,
-        visited: &mut BTreeSet<Text>,
-        order: &mut Vec<Text>,
+        name: &C::Name,
+        names: &BTreeSet<&C::Name>,
+        visited: &mut BTreeSet<C::Name>,
+        order: &mut Vec<C::Name>,
     ) {
         if !visited.insert(name.clone()) {
             return;
@@ -244,18 +246,20 @@ impl<C: Content> Chains<C> {
 #[cfg(test)]
 mod tests {
     use super::{Chains, Content, Wanted};
-    use messages::Text;
+    use rules::tree::ChainName;
 
     #[derive(Debug, PartialEq)]
-    struct Leads(u8, Vec<Text>);
+    struct Leads(u8, Vec<ChainName>);
 
     impl Content for Leads {
-        fn targets(&self) -> Vec<Text> {
+        type Name = ChainName;
+
+        fn targets(&self) -> Vec<ChainName> {
             self.1.clone()
         }
     }
 
-    fn text(name: &str) -> Text {
+    fn text(name: &str) -> ChainName {
         name.into()
     }
 
@@ -275,19 +279,22 @@ mod tests {
         assert_eq!((wanted(&chains).as_str(), chains.dirty().len()), ("", 0));
         chains.reference(&text("endpoint"));
         assert_eq!(wanted(&chains), "endpoint policy profile");
-        assert_eq!((chains.wanted("profile"), undefined(&chains).as_str()), (Wanted::Undefined, "profile"));
-        assert_eq!(chains.wanted("policy"), Wanted::Defined(&Leads(1, vec![])));
+        assert_eq!(
+            (chains.wanted(&text("profile")), undefined(&chains).as_str()),
+            (Wanted::Undefined, "profile")
+        );
+        assert_eq!(chains.wanted(&text("policy")), Wanted::Defined(&Leads(1, vec![])));
         chains.clear_dirty();
         chains.define(text("endpoint"), Leads(3, vec![text("policy")]));
         assert_eq!(chains.dirty().iter().map(|name| &**name).collect::<Vec<_>>(), ["endpoint", "profile"]);
-        assert_eq!((chains.wanted("profile"), undefined(&chains).as_str()), (Wanted::No, ""));
-        chains.undefine("policy");
+        assert_eq!((chains.wanted(&text("profile")), undefined(&chains).as_str()), (Wanted::No, ""));
+        chains.undefine(&text("policy"));
         assert_eq!(undefined(&chains), "policy");
         chains.define(text("policy"), Leads(1, vec![]));
         assert_eq!(undefined(&chains), "");
         chains.dereference(&text("endpoint"));
         assert_eq!(wanted(&chains), "");
-        assert_eq!(chains.definition("policy"), Some(&Leads(1, vec![])));
+        assert_eq!(chains.definition(&text("policy")), Some(&Leads(1, vec![])));
     }
 
     #[test]
@@ -297,7 +304,7 @@ mod tests {
         for _ in 0..2 {
             chains.keep(&text("policy"), true);
             assert_eq!(
-                (wanted(&chains).as_str(), chains.wanted("policy")),
+                (wanted(&chains).as_str(), chains.wanted(&text("policy"))),
                 ("other policy", Wanted::Defined(&Leads(1, vec![text("other")])))
             );
         }
@@ -311,7 +318,7 @@ mod tests {
         chains.keep(&text("policy"), true);
         chains.dereference(&text("policy"));
         chains.clear_dirty();
-        chains.undefine("policy");
+        chains.undefine(&text("policy"));
         assert_eq!((wanted(&chains).as_str(), undefined(&chains).as_str()), ("", ""));
         assert!(chains.dirty().contains("policy"), "it is removed");
         chains.define(text("policy"), Leads(1, vec![]));
@@ -324,8 +331,8 @@ mod tests {
         chains.define(text("a"), Leads(1, vec![text("b")]));
         chains.define(text("b"), Leads(2, vec![text("a")]));
         assert_eq!(wanted(&chains), "");
-        chains.undefine("a");
-        chains.undefine("nobody");
+        chains.undefine(&text("a"));
+        chains.undefine(&text("nobody"));
         assert_eq!(wanted(&chains), "");
     }
 

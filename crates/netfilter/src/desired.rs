@@ -6,8 +6,8 @@
 use crate::driver::RuleDriver;
 use crate::ipsets::IpSetDriver;
 use delta::Changes;
-use messages::{IpSetMember, IpSetType, Text};
-use rules::tree::{Chain, KernelChain, Table, VerdictMap};
+use messages::{InterfaceName, IpSetId, IpSetMember, IpSetType};
+use rules::tree::{Chain, ChainName, KernelChain, MapName, Table, VerdictMap};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -24,9 +24,9 @@ pub struct WantedChain {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MapChange {
     /// All its entries.
-    Whole(BTreeMap<Text, Text>),
+    Whole(BTreeMap<InterfaceName, ChainName>),
     /// Some of its entries: interface and chain, or none.
-    Entries(BTreeMap<Text, Option<Text>>),
+    Entries(BTreeMap<InterfaceName, Option<ChainName>>),
 }
 
 /// What is wanted of a set.
@@ -49,13 +49,13 @@ pub enum SetChange {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleChanges {
     /// Chains by layer and name.
-    pub chains: Changes<(Table, Text), WantedChain>,
+    pub chains: Changes<(Table, ChainName), WantedChain>,
     /// What is put into the kernel's own chains.
     pub hooks: BTreeMap<(Table, &'static str), KernelChain>,
     /// Dispatch maps by layer and name.
-    pub maps: BTreeMap<(Table, Text), MapChange>,
+    pub maps: BTreeMap<(Table, MapName), MapChange>,
     /// The devices that the flow table covers, if that changed.
-    pub flow_devices: Option<BTreeSet<Text>>,
+    pub flow_devices: Option<BTreeSet<InterfaceName>>,
 }
 
 impl RuleChanges {
@@ -75,7 +75,7 @@ impl RuleChanges {
     }
 
     /// Takes a definition back.
-    pub fn undefine(&mut self, layer: Table, name: Text) {
+    pub fn undefine(&mut self, layer: Table, name: ChainName) {
         self.chains.set((layer, name), None);
     }
 
@@ -90,7 +90,13 @@ impl RuleChanges {
     }
 
     /// Sets or, with `None`, removes one entry of a map.
-    pub fn set_map_entry(&mut self, layer: Table, map: &str, interface: &Text, chain: Option<Text>) {
+    pub fn set_map_entry(
+        &mut self,
+        layer: Table,
+        map: &str,
+        interface: &InterfaceName,
+        chain: Option<ChainName>,
+    ) {
         let change = self.maps.entry((layer, map.into()));
         match (change.or_insert_with(|| MapChange::Entries(BTreeMap::new())), chain) {
             (MapChange::Whole(entries), Some(chain)) => _ = entries.insert(interface.clone(), chain),
@@ -131,7 +137,7 @@ impl RuleChanges {
 
 /// What is wanted of sets of one IP version, by their ids.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SetChanges(pub BTreeMap<Text, SetChange>);
+pub struct SetChanges(pub BTreeMap<IpSetId, SetChange>);
 
 impl SetChanges {
     /// Defines a set with all its members.

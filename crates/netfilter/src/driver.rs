@@ -4,8 +4,8 @@
 //! brings the kernel there. Both backends take the same tree of rules. Nothing is written before `apply`.
 
 use crate::refused::{Refused, SetFaults};
-use messages::Text;
-use rules::tree::{Chain, KernelChain, Table, VerdictMap};
+use messages::InterfaceName;
+use rules::tree::{Chain, ChainName, KernelChain, Table, VerdictMap};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
@@ -51,10 +51,10 @@ pub trait RuleDriver {
     fn update_chain(&mut self, layer: Table, chain: Chain);
 
     /// Sets whether a defined chain is programmed even when nothing leads to it. Off for a new chain.
-    fn keep_chain(&mut self, layer: Table, name: &Text, keep: bool);
+    fn keep_chain(&mut self, layer: Table, name: &ChainName, keep: bool);
 
     /// Takes a definition back.
-    fn remove_chain(&mut self, layer: Table, name: &str);
+    fn remove_chain(&mut self, layer: Table, name: &ChainName);
 
     /// Sets what is put into one of the kernel's own chains.
     fn set_kernel_chain(&mut self, layer: Table, chain: KernelChain);
@@ -63,7 +63,13 @@ pub trait RuleDriver {
     fn update_map(&mut self, layer: Table, map: VerdictMap);
 
     /// Sets or, with `None`, removes one entry of a map, which is defined if it was not.
-    fn set_map_entry(&mut self, layer: Table, map: &str, interface: &Text, chain: Option<&Text>);
+    fn set_map_entry(
+        &mut self,
+        layer: Table,
+        map: &str,
+        interface: &InterfaceName,
+        chain: Option<&ChainName>,
+    );
 
     /// Takes a map back.
     fn remove_map(&mut self, layer: Table, name: &str);
@@ -91,7 +97,7 @@ pub trait RuleDriver {
     fn refused(&self) -> Vec<Refused>;
 
     /// The devices that the flow table covers; `None` for no flow table. Only nftables has one.
-    fn set_flow_devices(&mut self, _devices: Option<BTreeSet<Text>>) {}
+    fn set_flow_devices(&mut self, _devices: Option<BTreeSet<InterfaceName>>) {}
 
     /// What the driver did so far.
     fn figures(&self) -> Vec<DriverFigure> {

@@ -16,7 +16,8 @@ pub use nft::{NftSetKernel, NftSets};
 
 use crate::driver::{Applied, ApplyError};
 use crate::refused::{Part, Refused, SetFault};
-use messages::{IpSetMember, IpSetType, Text};
+use messages::{IpSetMember, IpSetType};
+use rules::tree::SetName;
 use std::collections::BTreeMap;
 
 /// Counters of what a driver did, with the names of Felix's metrics.
@@ -33,13 +34,13 @@ pub struct Metrics {
 }
 
 /// What was refused: a set or a member of it, and why.
-type RefusedMembers<M> = BTreeMap<(Text, Option<M>), String>;
+type RefusedMembers<M> = BTreeMap<(SetName, Option<M>), String>;
 
 /// What was refused, in words and in order.
 fn describe_refused<M>(refused: &RefusedMembers<M>, describe: impl Fn(&M) -> String) -> Vec<Refused> {
-    let one = |((name, member), reason): (&(Text, Option<M>), &String)| Refused {
+    let one = |((name, member), reason): (&(SetName, Option<M>), &String)| Refused {
         layer: None,
-        name: name.clone(),
+        name: name.text().clone(),
         part: member.as_ref().map(|member| Part::Member(describe(member))),
         reason: reason.clone(),
     };
@@ -49,7 +50,10 @@ fn describe_refused<M>(refused: &RefusedMembers<M>, describe: impl Fn(&M) -> Str
 }
 
 /// The sets that are not as they should be, given whether a member of a set is wanted.
-fn faults<M>(refused: &RefusedMembers<M>, is_wanted: impl Fn(&Text, &M) -> bool) -> BTreeMap<Text, SetFault> {
+fn faults<M>(
+    refused: &RefusedMembers<M>,
+    is_wanted: impl Fn(&SetName, &M) -> bool,
+) -> BTreeMap<SetName, SetFault> {
     let mut faults = BTreeMap::new();
     for (name, member) in refused.keys() {
         let lacks = member.as_ref().is_some_and(|member| is_wanted(name, member));
@@ -97,7 +101,7 @@ pub trait IpSetDriver {
     fn refused(&self) -> Vec<Refused>;
 
     /// The sets that are in the kernel other than they should be, by the kernel's names.
-    fn faults(&self) -> BTreeMap<Text, SetFault>;
+    fn faults(&self) -> BTreeMap<SetName, SetFault>;
 
     /// What was done so far.
     fn metrics(&self) -> Metrics;

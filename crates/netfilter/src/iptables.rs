@@ -24,8 +24,9 @@ pub use table::TableMetrics;
 use crate::driver::{Applied, ApplyError, DriverFigure, RuleDriver, number, total};
 use crate::refused::{Refused, SetFaults};
 use api::ChainInsert;
-use messages::Text;
+use messages::InterfaceName;
 use netlink::netfilter::nft;
+use rules::tree::ChainName;
 use rules::tree::{Chain, IpVersion, KernelChain, Table, VerdictMap};
 use std::time::{Duration, Instant};
 use table::TableDriver;
@@ -118,13 +119,13 @@ impl<C: Commands> RuleDriver for Driver<C> {
         }
     }
 
-    fn keep_chain(&mut self, layer: Table, name: &Text, keep: bool) {
+    fn keep_chain(&mut self, layer: Table, name: &ChainName, keep: bool) {
         if let Some(table) = self.table(layer) {
             table.keep_chain(name, keep);
         }
     }
 
-    fn remove_chain(&mut self, layer: Table, name: &str) {
+    fn remove_chain(&mut self, layer: Table, name: &ChainName) {
         if let Some(table) = self.table(layer) {
             table.remove_chain(name);
         }
@@ -138,7 +139,7 @@ impl<C: Commands> RuleDriver for Driver<C> {
 
     fn update_map(&mut self, _: Table, _: VerdictMap) {}
 
-    fn set_map_entry(&mut self, _: Table, _: &str, _: &Text, _: Option<&Text>) {}
+    fn set_map_entry(&mut self, _: Table, _: &str, _: &InterfaceName, _: Option<&ChainName>) {}
 
     fn remove_map(&mut self, _: Table, _: &str) {}
 

@@ -25,12 +25,12 @@ use crate::chains::{Chains, Wanted};
 use crate::driver::{Applied, ApplyError, DriverFigure, RuleDriver, number, total};
 use crate::refused::{Closed, NOT_DEFINED, Part, Refused, SetFaults, undefined_body};
 use delta::Retry;
-use layout::{base_chains, full_name};
-use messages::Text;
+use layout::{FullChainName, FullMapName, base_chains, full_chain, full_map};
+use messages::InterfaceName;
 use netlink::netfilter::nft;
 use plan::{FlowTable, in_kernel};
 use rules::nftables::{Family, rule_text};
-use rules::tree::{Chain, KernelChain, Table, VerdictMap};
+use rules::tree::{Chain, ChainName, KernelChain, Table, VerdictMap};
 use state::{Actual, Body, MapState, short_name};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -64,18 +64,18 @@ pub struct Driver<K> {
     refresh: Option<Duration>,
     read_at: Option<Instant>,
     chains: Chains<Body>,
-    maps: BTreeMap<Text, MapState>,
+    maps: BTreeMap<FullMapName, MapState>,
     flow: FlowTable,
     actual: Actual,
     in_sync: bool,
-    closed: BTreeMap<Text, Closed>,
+    closed: BTreeMap<FullChainName, Closed>,
     /// Sets that are not as they should be.
     faults: SetFaults,
     /// When what is closed is tried again.
     retry: Retry,
     /// Chains that drop while those at fault are looked for.
-    suspects: BTreeSet<Text>,
-    refused_entries: BTreeMap<(Text, Text), String>,
+    suspects: BTreeSet<FullChainName>,
+    refused_entries: BTreeMap<(FullMapName, InterfaceName), String>,
     metrics: Metrics,
 }
 
@@ -85,7 +85,7 @@ impl<K: Kernel> Driver<K> {
     pub fn new(kernel: K, family: Family, refresh: Option<Duration>) -> Self {
         let mut chains = Chains::default();
         for (layer, name, base) in base_chains(family) {
-            let name = full_name(layer, name);
+            let name = full_chain(layer, name);
             let nothing = Body { layer, rules: Arc::default(), appended_from: 0, base: Some(base) };
             chains.define(name.clone(), nothing);
             chains.reference(&name);
@@ -172,7 +172,7 @@ impl<K: Kernel> Driver<K> {
         if !actual.flow_table || self.read_at.is_none() {
             self.flow.programmed.clear();
         }
-        let names: BTreeSet<&Text> = self.actual.chains.keys().chain(actual.chains.keys()).collect();
+        let names: BTreeSet<&FullChainName> = self.actual.chains.keys().chain(actual.chains.keys()).collect();
         for name in names {
             let (before, now) = (self.actual.chains.get(name), actual.chains.get(name));
             if before.map(|chain| (&chain.hashes, &chain.base))
@@ -193,7 +193,7 @@ impl<K: Kernel> Driver<K> {
 
 impl<K: Kernel> RuleDriver for Driver<K> {
     fn update_chain(&mut self, layer: Table, chain: Chain) {
-        let name = full_name(layer, &chain.name);
+        let name = full_chain(layer, &chain.name);
         if self.chains.definition(&name).is_some_and(|body| body.rules == chain.rules) {
             return;
         }
@@ -202,18 +202,18 @@ impl<K: Kernel> RuleDriver for Driver<K> {
         self.chains.define(name, body);
     }
 
-    fn keep_chain(&mut self, layer: Table, name: &Text, keep: bool) {
-        self.chains.keep(&full_name(layer, name), keep);
+    fn keep_chain(&mut self, layer: Table, name: &ChainName, keep: bool) {
+        self.chains.keep(&full_chain(layer, name), keep);
     }
 
-    fn remove_chain(&mut self, layer: Table, name: &str) {
-        let name = full_name(layer, name);
+    fn remove_chain(&mut self, layer: Table, name: &ChainName) {
+        let name = full_chain(layer, name);
         self.closed.remove(&name);
         self.chains.undefine(&name);
     }
 
     fn set_kernel_chain(&mut self, layer: Table, chain: KernelChain) {
-        let name = full_name(layer, chain.name);
+        let name = full_chain(layer, chain.name);
         let Some(base) = self.chains.definition(&name).and_then(|body| body.base) else {
             tracing::error!(table = %self.table, chain = chain.name, "there is no such base chain");
             return;
@@ -226,8 +226,8 @@ impl<K: Kernel> RuleDriver for Driver<K> {
     }
 
     fn update_map(&mut self, layer: Table, map: VerdictMap) {
-        let name = full_name(layer, &map.name);
-        let present: Vec<Text> = self
+        let name = full_map(layer, &map.name);
+        let present: Vec<InterfaceName> = self
             .maps
             .get(&name)
             .into_iter()
@@ -244,9 +244,15 @@ impl<K: Kernel> RuleDriver for Driver<K> {
         }
     }
 
-    fn set_map_entry(&mut self, layer: Table, map: &str, interface: &Text, chain: Option<&Text>) {
-        let name = full_name(layer, map);
-        let chain = chain.map(|chain| full_name(layer, chain));
+    fn set_map_entry(
+        &mut self,
+        layer: Table,
+        map: &str,
+        interface: &InterfaceName,
+        chain: Option<&ChainName>,
+    ) {
+        let name = full_map(layer, map);
+        let chain = chain.map(|chain| full_chain(layer, chain));
         let state = self.maps.entry(name.clone()).or_default();
         state.wanted = true;
         let before = state.entries.desired(interface).cloned();
@@ -274,10 +280,10 @@ impl<K: Kernel> RuleDriver for Driver<K> {
     }
 
     fn remove_map(&mut self, layer: Table, name: &str) {
-        let name = full_name(layer, name);
+        let name = full_map(layer, name);
         let Some(state) = self.maps.get_mut(&name) else { return };
         state.wanted = false;
-        let entries: Vec<(Text, Text)> = state
+        let entries: Vec<(InterfaceName, FullChainName)> = state
             .entries
             .all_desired()
             .map(|(interface, chain)| (interface.clone(), chain.clone()))
@@ -305,7 +311,7 @@ impl<K: Kernel> RuleDriver for Driver<K> {
         let concerned =
             |body: &Body| before.concern(&body.rules, in_kernel) || now.concern(&body.rules, in_kernel);
         let wanted = self.chains.all_wanted().filter(|(_, body)| concerned(body));
-        let changed: Vec<Text> = wanted.map(|(name, _)| name.clone()).collect();
+        let changed: Vec<FullChainName> = wanted.map(|(name, _)| name.clone()).collect();
         changed.into_iter().for_each(|name| self.chains.mark(name));
     }
 
@@ -333,7 +339,8 @@ impl<K: Kernel> RuleDriver for Driver<K> {
             self.read(now)?;
         }
         let wrote = self.write(now)?;
-        let impossible = |(_, interface): &(Text, Text)| nft::Key::interface(interface).is_none();
+        let impossible =
+            |(_, interface): &(FullMapName, InterfaceName)| nft::Key::interface(interface).is_none();
         let is_refused = !self.closed.is_empty()
             || self.flow.refused
             || self.refused_entries.keys().any(|entry| !impossible(entry));
@@ -385,7 +392,7 @@ impl<K: Kernel> RuleDriver for Driver<K> {
         all
     }
 
-    fn set_flow_devices(&mut self, devices: Option<BTreeSet<Text>>) {
+    fn set_flow_devices(&mut self, devices: Option<BTreeSet<InterfaceName>>) {
         self.flow.devices = devices;
         self.flow.refused = false;
     }

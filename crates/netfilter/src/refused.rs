@@ -6,7 +6,7 @@
 
 use messages::Text;
 use rules::names::RUN_ALLOW;
-use rules::tree::{Action, Match, Rule, Table};
+use rules::tree::{Action, Match, Rule, SetName, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -155,7 +155,7 @@ pub enum SetFault {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SetFaults {
     /// The sets, by the kernel's names.
-    pub sets: BTreeMap<Text, SetFault>,
+    pub sets: BTreeMap<SetName, SetFault>,
     /// The bit of the mark by which rules of policies let pass.
     pub accept: u32,
 }
@@ -167,8 +167,8 @@ impl SetFaults {
         &self,
         layer: Table,
         rules: &[Rule],
-        kernel: impl Fn(&Text) -> Text,
-    ) -> Option<(usize, Text)> {
+        kernel: impl Fn(&SetName) -> SetName,
+    ) -> Option<(usize, SetName)> {
         // Translation lets nothing through.
         if self.sets.is_empty() || layer == Table::Nat {
             return None;
@@ -179,7 +179,7 @@ impl SetFaults {
         })
     }
 
-    fn is_unsafe(&self, rule: &Rule, one: &Match, kernel: &impl Fn(&Text) -> Text) -> Option<Text> {
+    fn is_unsafe(&self, rule: &Rule, one: &Match, kernel: &impl Fn(&SetName) -> SetName) -> Option<SetName> {
         let (Match::IpSet { name, negated, .. } | Match::IpPortSet { name, negated, .. }) = one else {
             return None;
         };
@@ -194,7 +194,7 @@ impl SetFaults {
     }
 
     /// Whether any of these rules names one of the sets.
-    pub(crate) fn concern(&self, rules: &[Rule], kernel: impl Fn(&Text) -> Text) -> bool {
+    pub(crate) fn concern(&self, rules: &[Rule], kernel: impl Fn(&SetName) -> SetName) -> bool {
         rules.iter().flat_map(|rule| &rule.matches).any(|one| match one {
             Match::IpSet { name, .. } | Match::IpPortSet { name, .. } => {
                 self.sets.contains_key(&kernel(name))

@@ -6,7 +6,7 @@
 //! touch interfaces that no endpoint has.
 
 use crate::limits::{Bandwidth, DEVICE_PREFIX, Limit, device_name};
-use messages::Text;
+use messages::InterfaceName;
 use netlink::tc::{Bucket, INGRESS, Operation, Queue, ROOT, TrafficControl};
 use netlink::{DeviceKind, Error, Kernel, Link, LinkRef, NewLink, first_failure};
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,7 +62,7 @@ impl<T: TrafficControl> BandwidthDriver<T> {
         &mut self,
         kernel: &mut dyn Kernel,
         bandwidth: &mut Bandwidth,
-        endpoints: impl FnOnce() -> BTreeSet<Text>,
+        endpoints: impl FnOnce() -> BTreeSet<InterfaceName>,
     ) -> Vec<String> {
         if bandwidth.is_clean() && self.is_swept {
             return Vec::new();
@@ -248,7 +248,7 @@ fn delete_link(kernel: &mut dyn Kernel, name: &str) -> Result<(), Error> {
 mod tests {
     use super::BandwidthDriver;
     use crate::limits::{Bandwidth, Limit, Limits, device_name};
-    use messages::Text;
+    use messages::InterfaceName;
     use netlink::tc::{Bucket, Filter, INGRESS, Operation, Queue, ROOT, TrafficControl};
     use netlink::{Error, FakeKernel, Kernel as _};
     use std::collections::BTreeSet;
@@ -312,7 +312,7 @@ mod tests {
         kernel: FakeKernel,
         driver: BandwidthDriver<Fake>,
         bandwidth: Bandwidth,
-        endpoints: BTreeSet<Text>,
+        endpoints: BTreeSet<InterfaceName>,
     }
 
     impl World {

@@ -7,7 +7,7 @@
 
 use api::QoSControls;
 use delta::Changes;
-use messages::Text;
+use messages::InterfaceName;
 use netlink::tc::Bucket;
 use sha2::{Digest as _, Sha512};
 use std::collections::{BTreeMap, BTreeSet};
@@ -128,13 +128,13 @@ pub fn device_name(interface: &str) -> String {
 /// The limits of all workloads, and whose have to be looked at.
 #[derive(Clone, Debug, Default)]
 pub struct Bandwidth {
-    wanted: BTreeMap<Text, Limits>,
-    dirty: BTreeSet<Text>,
+    wanted: BTreeMap<InterfaceName, Limits>,
+    dirty: BTreeSet<InterfaceName>,
 }
 
 impl Bandwidth {
     /// An endpoint with this interface is there.
-    pub fn set(&mut self, interface: &Text, limits: Limits) {
+    pub fn set(&mut self, interface: &InterfaceName, limits: Limits) {
         let old = match limits.is_none() {
             true => self.wanted.remove(interface).unwrap_or_default(),
             false => self.wanted.insert(interface.clone(), limits).unwrap_or_default(),
@@ -145,14 +145,14 @@ impl Bandwidth {
     }
 
     /// Takes over what is wanted, by interface; nothing is left.
-    pub fn take(&mut self, changes: &mut Changes<Text, Limits>) {
+    pub fn take(&mut self, changes: &mut Changes<InterfaceName, Limits>) {
         for (interface, limits) in std::mem::take(changes) {
             self.set(&interface, limits.unwrap_or_default());
         }
     }
 
     /// An interface came, went or changed.
-    pub fn interface_changed(&mut self, name: &Text) {
+    pub fn interface_changed(&mut self, name: &InterfaceName) {
         if self.wanted.contains_key(name) {
             self.dirty.insert(name.clone());
         }
@@ -165,17 +165,17 @@ impl Bandwidth {
     }
 
     /// The interfaces with limits.
-    pub fn limited(&self) -> impl Iterator<Item = &Text> {
+    pub fn limited(&self) -> impl Iterator<Item = &InterfaceName> {
         self.wanted.keys()
     }
 
     /// The interfaces that have to be looked at.
-    pub fn take_dirty(&mut self) -> BTreeSet<Text> {
+    pub fn take_dirty(&mut self) -> BTreeSet<InterfaceName> {
         std::mem::take(&mut self.dirty)
     }
 
     /// An interface has to be looked at again.
-    pub fn keep_dirty(&mut self, interface: Text) {
+    pub fn keep_dirty(&mut self, interface: InterfaceName) {
         self.dirty.insert(interface);
     }
 

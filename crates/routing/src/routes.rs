@@ -30,7 +30,7 @@ pub use ownership::{Ownership, PROTOCOL_BIRD, PROTOCOL_BOOT, PROTOCOL_CALICO};
 pub use table::{RouteTable, TableSettings};
 
 use ipnet::IpNet;
-use messages::Text;
+use messages::InterfaceName;
 use netlink::MacAddress;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -84,7 +84,7 @@ impl RouteClass {
 }
 
 /// The device of a route, by name; none for routes that drop.
-pub type Device = Option<Text>;
+pub type Device = Option<InterfaceName>;
 
 /// What tells two routes of a table apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

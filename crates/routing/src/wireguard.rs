@@ -20,7 +20,7 @@ mod rule;
 use crate::routes::{ConnectionCleanup, Outcome, Ownership, RouteChanges, RouteTable, TableSettings};
 use delta::{Changes, Delta};
 use ipnet::IpNet;
-use messages::Text;
+use messages::InterfaceName;
 use netlink::wireguard::{Device, Devices, Peer, PrivateKey, PublicKey};
 use netlink::{Family, Kernel, sysctl};
 use rules::tree::IpVersion;
@@ -34,7 +34,7 @@ pub struct KernelSettings {
     /// The IP version.
     pub version: IpVersion,
     /// The device.
-    pub interface: Text,
+    pub interface: InterfaceName,
     /// The UDP port.
     pub port: u16,
     /// Whether packets of the hosts themselves are encrypted too.
@@ -233,7 +233,7 @@ impl Wireguard {
 
     /// The device.
     #[must_use]
-    pub fn interface(&self) -> &Text {
+    pub fn interface(&self) -> &InterfaceName {
         &self.settings.interface
     }
 
@@ -257,7 +257,7 @@ impl Wireguard {
     }
 
     /// An interface is there, up or not, or gone.
-    pub fn interface_is(&mut self, name: &Text, index: Option<u32>, up: bool, now: Instant) {
+    pub fn interface_is(&mut self, name: &InterfaceName, index: Option<u32>, up: bool, now: Instant) {
         // The table has routes by no other device.
         if *name != self.settings.interface {
             return;

@@ -3,7 +3,9 @@
 
 use crate::names::{self, Backend, EndpointChain};
 use crate::renderer::{Renderer, interface, jump};
-use crate::tree::{Action, Chain, InterfacePattern, KernelChain, Match, Rule, Side, Text, VerdictMap};
+use crate::tree::{
+    Action, Chain, InterfaceName, InterfacePattern, KernelChain, Match, Rule, Side, VerdictMap,
+};
 use ipnet::IpNet;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -38,7 +40,7 @@ impl Renderer {
 
     /// To the chains of workloads with IPv4 addresses.
     #[must_use]
-    pub fn arp_dispatch(&self, interfaces: &BTreeSet<Text>) -> (Chain, VerdictMap) {
+    pub fn arp_dispatch(&self, interfaces: &BTreeSet<InterfaceName>) -> (Chain, VerdictMap) {
         let lookup = Match::InterfaceMap { side: Side::Out, map: names::ARP_DISPATCH.into() };
         let lookup = Rule { matches: vec![lookup], action: None, comments: Vec::new() };
         let entries = interfaces

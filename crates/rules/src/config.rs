@@ -3,7 +3,7 @@
 
 use crate::marks::Marks;
 use crate::names::Backend;
-use crate::tree::{InterfacePattern, PortRange, Protocol, Rate, Text};
+use crate::tree::{InterfaceName, InterfacePattern, PortRange, Protocol, Rate, Text};
 use api::{Allowed, Denied, EndpointToHost, ServiceLoopAction};
 use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -42,7 +42,7 @@ pub struct Wireguard {
     /// Whether it is used.
     pub enabled: bool,
     /// The device.
-    pub interface: Text,
+    pub interface: InterfaceName,
     /// The port that it listens on.
     pub port: u16,
 }

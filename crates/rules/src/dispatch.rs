@@ -5,7 +5,7 @@
 
 use crate::names::{self, Backend, EndpointChain};
 use crate::renderer::{Renderer, goto, interface};
-use crate::tree::{Action, Chain, InterfacePattern, Match, Rule, Side, Table, Text, VerdictMap};
+use crate::tree::{Action, Chain, InterfaceName, InterfacePattern, Match, Rule, Side, Table, VerdictMap};
 use std::collections::BTreeSet;
 
 /// Chains, and the maps that they look up.
@@ -21,7 +21,7 @@ pub struct Dispatch {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostInterfaces {
     /// The interfaces.
-    pub names: BTreeSet<Text>,
+    pub names: BTreeSet<InterfaceName>,
     /// Whether an endpoint for all interfaces takes those that are not named.
     pub any: bool,
 }
@@ -39,7 +39,7 @@ struct Root<'a> {
 impl Renderer {
     /// To the chains of workloads. Packets of workload interfaces that are not known are refused.
     #[must_use]
-    pub fn workload_dispatch(&self, interfaces: &BTreeSet<Text>) -> Dispatch {
+    pub fn workload_dispatch(&self, interfaces: &BTreeSet<InterfaceName>) -> Dispatch {
         let mut dispatch = Dispatch::default();
         for (chain, side, target) in [
             (names::FROM_WORKLOAD_DISPATCH, Side::In, EndpointChain::FromWorkload),
@@ -91,7 +91,7 @@ impl Renderer {
 
     /// The raw table's chains to host endpoints with policy before connection tracking. There is none for all interfaces.
     #[must_use]
-    pub fn raw_host_dispatch(&self, interfaces: &BTreeSet<Text>) -> Vec<Chain> {
+    pub fn raw_host_dispatch(&self, interfaces: &BTreeSet<InterfaceName>) -> Vec<Chain> {
         let interfaces = HostInterfaces { names: interfaces.clone(), any: false };
         let mut chains =
             self.host_tree(&interfaces, names::FROM_HOST_ENDPOINT, Side::In, EndpointChain::FromHost, false);
@@ -127,15 +127,19 @@ impl Renderer {
     }
 
     /// The children, then the root.
-    fn dispatch_tree(&self, interfaces: &BTreeSet<Text>, root: &Root<'_>) -> Vec<Chain> {
+    fn dispatch_tree(&self, interfaces: &BTreeSet<InterfaceName>, root: &Root<'_>) -> Vec<Chain> {
         let (mut chains, rules) = self.dispatch_branches(interfaces, root);
         chains.push(Chain::new(root.chain, rules));
         chains
     }
 
     /// The children, and the rules of the root.
-    fn dispatch_branches(&self, interfaces: &BTreeSet<Text>, root: &Root<'_>) -> (Vec<Chain>, Vec<Rule>) {
-        let direct = |name: &Text| {
+    fn dispatch_branches(
+        &self,
+        interfaces: &BTreeSet<InterfaceName>,
+        root: &Root<'_>,
+    ) -> (Vec<Chain>, Vec<Rule>) {
+        let direct = |name: &InterfaceName| {
             let to = self.backend().endpoint_chain(root.target, name);
             Rule::when([interface(root.side, InterfacePattern::exact(name.clone()))], Action::Goto(to))
         };
@@ -173,8 +177,8 @@ impl Renderer {
     pub fn endpoint_mark_dispatch(
         &self,
         marks: &mut crate::endpoint_marks::EndpointMarks,
-        workloads: &BTreeSet<Text>,
-        hosts: &BTreeSet<Text>,
+        workloads: &BTreeSet<InterfaceName>,
+        hosts: &BTreeSet<InterfaceName>,
     ) -> Vec<Chain> {
         let mask = marks.mask();
         let mut chains = Vec::new();
@@ -216,12 +220,12 @@ impl Renderer {
 }
 
 /// The names that interfaces can have. Packets of others are treated as those of an interface without endpoint.
-fn known(names: &BTreeSet<Text>) -> Vec<&Text> {
+fn known(names: &BTreeSet<InterfaceName>) -> Vec<&InterfaceName> {
     names.iter().filter(|name| names::is_interface(name)).collect()
 }
 
 /// What all names begin with. Names are sorted, so the first and the last decide.
-fn common_prefix<'a>(names: &[&'a Text]) -> &'a str {
+fn common_prefix<'a>(names: &[&'a InterfaceName]) -> &'a str {
     let (Some(first), Some(last)) = (names.first(), names.last()) else { return "" };
     let length = first.chars().zip(last.chars()).take_while(|(one, other)| one == other);
     &first[..length.map(|(one, _)| one.len_utf8()).sum()]

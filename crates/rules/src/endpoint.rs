@@ -7,10 +7,12 @@ use crate::renderer::{
     IPIP, Renderer, UDP, conntrack, interface, jump, mark_clear, one_port, protocol_number,
 };
 use crate::tree::{
-    Action, Chain, Conntrack, End, InterfacePattern, IpVersion, Match, Rule, Side, Table, Text,
+    Action, Chain, ChainName, Conntrack, End, InterfaceName, InterfacePattern, IpVersion, Match, Rule, Side,
+    Table,
 };
 use api::QoSControls;
 use ipnet::IpNet;
+use messages::ProfileName;
 use model::feed::RuleAction;
 use std::collections::BTreeMap;
 
@@ -27,7 +29,7 @@ pub struct WorkloadChains<'a> {
     /// The tiers, in order.
     pub tiers: &'a [TierGroups],
     /// The profiles, in order.
-    pub profiles: &'a [Text],
+    pub profiles: &'a [ProfileName],
     /// Limits.
     pub qos: Option<&'a QoSControls>,
 }
@@ -53,7 +55,7 @@ struct Wanted<'a> {
     direction: Direction,
     kind: Kind,
     tiers: &'a [TierGroups],
-    profiles: &'a [Text],
+    profiles: &'a [ProfileName],
     qos: Option<&'a QoSControls>,
     allow: Action,
     failsafe: bool,
@@ -110,7 +112,7 @@ impl Renderer {
         interface: &str,
         tiers: &[TierGroups],
         forward_tiers: &[TierGroups],
-        profiles: &[Text],
+        profiles: &[ProfileName],
     ) -> [Chain; 4] {
         let chain = |chain, direction, kind| {
             self.endpoint_chain(&Wanted {
@@ -143,7 +145,7 @@ impl Renderer {
         &self,
         interface: &str,
         tiers: &[TierGroups],
-        profiles: &[Text],
+        profiles: &[ProfileName],
     ) -> Chain {
         self.endpoint_chain(&Wanted {
             table: Table::Mangle,
@@ -205,7 +207,7 @@ impl Renderer {
 
     /// The chain that lets interfaces use source addresses besides their own.
     #[must_use]
-    pub fn rpf_skip_chain(&self, allowed: &BTreeMap<Text, Vec<IpNet>>, version: IpVersion) -> Chain {
+    pub fn rpf_skip_chain(&self, allowed: &BTreeMap<InterfaceName, Vec<IpNet>>, version: IpVersion) -> Chain {
         let rules = allowed.iter().flat_map(|(name, nets)| {
             nets.iter().filter(|net| IpVersion::of(net) == version).map(|net| {
                 let from = interface(Side::In, InterfacePattern::exact(name.clone()));
@@ -344,7 +346,7 @@ impl Renderer {
     }
 
     /// The chains of a tier's policies, in order.
-    fn policy_targets(&self, wanted: &Wanted<'_>, tier: &TierGroups) -> Vec<Text> {
+    fn policy_targets(&self, wanted: &Wanted<'_>, tier: &TierGroups) -> Vec<ChainName> {
         if wanted.compiled {
             return tier
                 .sequence(wanted.direction)

@@ -6,10 +6,10 @@
 use crate::names::{Direction, is_staged};
 use crate::policy::PolicySequence;
 use crate::renderer::{Renderer, jump, mark_clear, mark_not_clear};
-use crate::tree::{Action, Chain, Rule, Text};
+use crate::tree::{Action, Chain, ChainName, Rule, Text};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use messages::{PolicyId, TierInfo};
+use messages::{PolicyId, TierInfo, TierName};
 use model::feed::RuleAction;
 use sha3::{Digest, Sha3_224};
 
@@ -31,7 +31,7 @@ pub struct PolicyGroup {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TierGroups {
     /// The tier.
-    pub name: Text,
+    pub name: TierName,
     /// What happens at its end.
     pub default_action: RuleAction,
     /// For packets to the endpoint.
@@ -71,7 +71,7 @@ impl PolicyGroup {
 
     /// The group's chain.
     #[must_use]
-    pub fn chain_name(&self) -> Text {
+    pub fn chain_name(&self) -> ChainName {
         let mut hash = Sha3_224::new();
         let direction = match self.direction {
             Direction::Inbound => "inbound",
@@ -113,7 +113,7 @@ impl TierGroups {
         tiers
             .iter()
             .map(|tier| Self {
-                name: tier.name.as_str().into(),
+                name: tier.name.clone(),
                 default_action: tier.default_action,
                 ingress: groups(&tier.ingress_policies, Direction::Inbound),
                 egress: groups(&tier.egress_policies, Direction::Outbound),

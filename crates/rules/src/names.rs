@@ -1,6 +1,6 @@
 //! Names of chains, maps and sets. Other programs (and the other make of Felix) look for them, so each is Calico's.
 
-use crate::tree::{IpVersion, Text};
+use crate::tree::{ChainName, IpVersion, SetName};
 use api::Kind;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -183,19 +183,19 @@ impl Backend {
 
     /// The chain of an endpoint.
     #[must_use]
-    pub fn endpoint_chain(self, chain: EndpointChain, interface: &str) -> Text {
+    pub fn endpoint_chain(self, chain: EndpointChain, interface: &str) -> ChainName {
         limited_id(chain.prefix(), interface, self.max_chain_name()).into()
     }
 
     /// The chain of a policy.
     #[must_use]
-    pub fn policy_chain(self, direction: Direction, policy: &PolicyKey) -> Text {
+    pub fn policy_chain(self, direction: Direction, policy: &PolicyKey) -> ChainName {
         limited_id(direction.policy_prefix(), &policy_id(policy), self.max_chain_name()).into()
     }
 
     /// The chain of a profile.
     #[must_use]
-    pub fn profile_chain(self, direction: Direction, profile: &str) -> Text {
+    pub fn profile_chain(self, direction: Direction, profile: &str) -> ChainName {
         limited_id(direction.profile_prefix(), profile, self.max_chain_name()).into()
     }
 }
@@ -260,7 +260,7 @@ pub fn policy_id(policy: &PolicyKey) -> String {
 
 /// The kernel's name of a set.
 #[must_use]
-pub fn ip_set(version: IpVersion, id: &str) -> Text {
+pub fn ip_set(version: IpVersion, id: &str) -> SetName {
     const MAX: usize = 31;
     let mut name = format!("cali{version}0{id}");
     if name.len() > MAX {

@@ -16,7 +16,7 @@ pub use compiled::{CompiledPolicies, PolicySequence, UnionSet};
 use crate::names::{Direction, is_staged, policy_id};
 use crate::nflog::{self, OwnerKind, Verdict};
 use crate::renderer::{Renderer, mark_set};
-use crate::tree::{Action, Chain, IpVersion, Match, Rule, Table, Text};
+use crate::tree::{Action, Chain, ChainName, IpVersion, Match, Rule, Table, Text};
 use api::Denied;
 use conditions::Conditions;
 use messages::{Policy, Profile};
@@ -116,7 +116,7 @@ impl Renderer {
     /// that is everywhere.
     fn place(
         &self,
-        name: &Text,
+        name: &ChainName,
         tables: &[Table],
         rules: &[messages::Rule],
         version: IpVersion,

@@ -3,8 +3,8 @@
 use crate::config::RulesConfig;
 use crate::names::{Backend, sets};
 use crate::tree::{
-    Action, Conntrack, End, InterfacePattern, IpVersion, Match, PortRange, Protocol, RejectWith, Rule, Side,
-    Table, Text,
+    Action, ChainName, Conntrack, End, InterfacePattern, IpVersion, Match, PortRange, Protocol, RejectWith,
+    Rule, Side, Table, Text,
 };
 use crate::{names, tree::NfLogSize};
 use api::{Allowed, Denied};
@@ -125,11 +125,11 @@ impl Rule {
     }
 }
 
-pub(crate) fn jump(chain: impl Into<Text>) -> Action {
+pub(crate) fn jump(chain: impl Into<ChainName>) -> Action {
     Action::Jump(chain.into())
 }
 
-pub(crate) fn goto(chain: impl Into<Text>) -> Action {
+pub(crate) fn goto(chain: impl Into<ChainName>) -> Action {
     Action::Goto(chain.into())
 }
 

@@ -4,7 +4,10 @@
 //! connections: whoever asks says what those would have found.
 
 use crate::names::Backend;
-use crate::tree::{Action, Chain, Conntrack, End, Match, PortRange, Protocol, Rule, Side, Text, VerdictMap};
+use crate::tree::{
+    Action, Chain, ChainName, Conntrack, End, InterfaceName, MapName, Match, PortRange, Protocol, Rule,
+    SetName, Side, Text, VerdictMap,
+};
 use messages::IpSetMember;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -17,16 +20,16 @@ const MAX_DEPTH: usize = 16;
 pub enum SimulateError {
     /// A rule goes to a chain that is not there.
     #[error("there is no chain {0}")]
-    NoChain(Text),
+    NoChain(ChainName),
     /// A rule names a set that is not there.
     #[error("there is no set {0}")]
-    NoSet(Text),
+    NoSet(SetName),
     /// A rule looks up a map that is not there.
     #[error("there is no map {0}")]
-    NoMap(Text),
+    NoMap(MapName),
     /// Chains jump in a circle, or too deep.
     #[error("chain {0} is too deep")]
-    TooDeep(Text),
+    TooDeep(ChainName),
     /// A match that needs another one before it.
     #[error("a match on ports or ICMP has no protocol before it")]
     NoProtocol,
@@ -60,9 +63,9 @@ pub struct Packet {
     /// Type and code, where it is ICMP.
     pub icmp: (u8, u8),
     /// The interface it came in by; empty for the host's own.
-    pub in_interface: Text,
+    pub in_interface: InterfaceName,
     /// The interface it leaves by; empty for the host's own.
-    pub out_interface: Text,
+    pub out_interface: InterfaceName,
     /// The mark.
     pub mark: u32,
     /// What connection tracking knows.
@@ -87,8 +90,8 @@ impl Packet {
             protocol,
             ports: (0, 0),
             icmp: (0, 0),
-            in_interface: Text::default(),
-            out_interface: Text::default(),
+            in_interface: InterfaceName::default(),
+            out_interface: InterfaceName::default(),
             mark: 0,
             tracking: Tracking::New,
             is_translated: false,
@@ -114,7 +117,7 @@ impl Packet {
         })
     }
 
-    fn interface(&self, side: Side) -> &Text {
+    fn interface(&self, side: Side) -> &InterfaceName {
         match side {
             Side::In => &self.in_interface,
             Side::Out => &self.out_interface,
@@ -140,9 +143,9 @@ pub enum Verdict {
 pub struct Simulation {
     /// Whose semantics apply.
     pub backend: Backend,
-    chains: BTreeMap<Text, Chain>,
-    maps: BTreeMap<Text, VerdictMap>,
-    sets: BTreeMap<Text, Vec<IpSetMember>>,
+    chains: BTreeMap<ChainName, Chain>,
+    maps: BTreeMap<MapName, VerdictMap>,
+    sets: BTreeMap<SetName, Vec<IpSetMember>>,
     /// What log rules wrote, in order.
     pub logged: Vec<Text>,
 }
@@ -165,7 +168,7 @@ impl Simulation {
     }
 
     /// Adds a set by the kernel's name; one of the same name is replaced.
-    pub fn add_set(&mut self, name: Text, members: Vec<IpSetMember>) {
+    pub fn add_set(&mut self, name: SetName, members: Vec<IpSetMember>) {
         self.sets.insert(name, members);
     }
 
@@ -182,8 +185,8 @@ impl Simulation {
 
     fn walk(
         &mut self,
-        chains: &BTreeMap<Text, Chain>,
-        name: &Text,
+        chains: &BTreeMap<ChainName, Chain>,
+        name: &ChainName,
         packet: &mut Packet,
         depth: usize,
     ) -> Result<Verdict, SimulateError> {
@@ -339,7 +342,7 @@ impl Simulation {
         })
     }
 
-    fn set(&self, name: &Text) -> Result<&[IpSetMember], SimulateError> {
+    fn set(&self, name: &SetName) -> Result<&[IpSetMember], SimulateError> {
         self.sets.get(name).map(Vec::as_slice).ok_or_else(|| SimulateError::NoSet(name.clone()))
     }
 }

@@ -9,12 +9,21 @@
 //! Nothing here decides anything, and nothing here knows Calico's policies.
 
 use ipnet::IpNet;
-pub use messages::{PortRange, Text};
+pub use messages::{InterfaceName, PortRange, Text};
 pub use model::IpVersion;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
+
+messages::name_types! {
+    /// The name of a chain, without the table's name before it.
+    ChainName;
+    /// The name of a set in the kernel, as the ipset backend writes it.
+    SetName;
+    /// The name of a map from interfaces to chains, without the table's name before it.
+    MapName;
+}
 
 /// The tables of iptables; in nftables the layers of the one table `calico`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -54,8 +63,8 @@ impl fmt::Display for Table {
 /// A chain of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chain {
-    /// The name, without the table's name before it.
-    pub name: Text,
+    /// The name.
+    pub name: ChainName,
     /// The rules, in order. The same chain can be in several tables, and there are thousands.
     pub rules: Arc<[Rule]>,
 }
@@ -101,8 +110,8 @@ pub struct InterfacePattern {
 impl InterfacePattern {
     /// Exactly this interface.
     #[must_use]
-    pub fn exact(name: impl Into<Text>) -> Self {
-        Self { name: name.into(), is_prefix: false }
+    pub fn exact(name: impl Into<InterfaceName>) -> Self {
+        Self { name: name.into().text().clone(), is_prefix: false }
     }
 
     /// All interfaces whose name begins so.
@@ -258,8 +267,8 @@ pub enum Match {
     InterfaceMap {
         /// Of which side.
         side: Side,
-        /// The map, named without the table's name before it.
-        map: Text,
+        /// The map.
+        map: MapName,
     },
     /// The bits of the mark under the mask.
     Mark {
@@ -298,7 +307,7 @@ pub enum Match {
         /// Of which end.
         end: End,
         /// The set.
-        name: Text,
+        name: SetName,
         /// Not in it.
         negated: bool,
     },
@@ -307,7 +316,7 @@ pub enum Match {
         /// Of which end.
         end: End,
         /// The set.
-        name: Text,
+        name: SetName,
         /// Not in it.
         negated: bool,
     },
@@ -392,9 +401,9 @@ pub enum Action {
     /// Back to the chain that jumped here.
     Return,
     /// On in that chain, then back here.
-    Jump(Text),
+    Jump(ChainName),
     /// On in that chain, and not back here.
-    Goto(Text),
+    Goto(ChainName),
     /// A line in the kernel's log, beginning with this text and `: `. Level 5 with iptables, info with nftables.
     Log {
         /// The beginning.
@@ -486,7 +495,7 @@ pub enum Action {
 impl Action {
     /// The chain that this goes to, if it goes to one.
     #[must_use]
-    pub fn target(&self) -> Option<&Text> {
+    pub fn target(&self) -> Option<&ChainName> {
         match self {
             Self::Jump(chain) | Self::Goto(chain) => Some(chain),
             _ => None,
@@ -497,7 +506,7 @@ impl Action {
 impl Rule {
     /// The chain that this goes to, if it goes to one.
     #[must_use]
-    pub fn target(&self) -> Option<&Text> {
+    pub fn target(&self) -> Option<&ChainName> {
         self.action.as_ref()?.target()
     }
 }
@@ -505,17 +514,17 @@ impl Rule {
 impl Chain {
     /// A chain of these rules.
     #[must_use]
-    pub fn new(name: impl Into<Text>, rules: Vec<Rule>) -> Self {
+    pub fn new(name: impl Into<ChainName>, rules: Vec<Rule>) -> Self {
         Self { name: name.into(), rules: rules.into() }
     }
 
     /// The chains that rules of this one go to, with repetitions.
-    pub fn targets(&self) -> impl Iterator<Item = &Text> {
+    pub fn targets(&self) -> impl Iterator<Item = &ChainName> {
         self.rules.iter().filter_map(Rule::target)
     }
 
     /// The sets that rules of this one name, with repetitions.
-    pub fn ip_sets(&self) -> impl Iterator<Item = &Text> {
+    pub fn ip_sets(&self) -> impl Iterator<Item = &SetName> {
         self.rules.iter().flat_map(|rule| &rule.matches).filter_map(|one| match one {
             Match::IpSet { name, .. } | Match::IpPortSet { name, .. } => Some(name),
             _ => None,
@@ -523,7 +532,7 @@ impl Chain {
     }
 
     /// The maps that rules of this one look up, with repetitions.
-    pub fn maps(&self) -> impl Iterator<Item = &Text> {
+    pub fn maps(&self) -> impl Iterator<Item = &MapName> {
         self.rules.iter().flat_map(|rule| &rule.matches).filter_map(|one| match one {
             Match::InterfaceMap { map, .. } => Some(map),
             _ => None,
@@ -534,10 +543,10 @@ impl Chain {
 /// A map from interface to chain; only nftables. A packet of an interface that is in it goes to the chain for good.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerdictMap {
-    /// The name, without the table's name before it.
-    pub name: Text,
-    /// Interface and chain, the chain without the table's name before it.
-    pub entries: BTreeMap<Text, Text>,
+    /// The name.
+    pub name: MapName,
+    /// Interface and chain.
+    pub entries: BTreeMap<InterfaceName, ChainName>,
 }
 
 /// What is put into one of the kernel's own chains.

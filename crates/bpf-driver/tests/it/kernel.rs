@@ -5,7 +5,7 @@ use bpf::clsact::{Direction, Filters};
 use bpf::{Link, Map, Program, ProgramKind, Source, probe};
 use bpf_driver::{Driver, Interface, Kind, Settings, Way};
 use bpf_policy::Policies;
-use messages::Text;
+use messages::InterfaceName;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -51,9 +51,9 @@ impl Host {
         Ok(driver)
     }
 
-    fn wanted(&self, names: &[(&str, Kind)]) -> Result<BTreeMap<Text, Interface>> {
+    fn wanted(&self, names: &[(&str, Kind)]) -> Result<BTreeMap<InterfaceName, Interface>> {
         let one = |(name, kind): &(&str, Kind)| -> Result<_> {
-            Ok((Text::from(*name), Interface { index: self.index(name)?, kind: *kind }))
+            Ok((InterfaceName::from(*name), Interface { index: self.index(name)?, kind: *kind }))
         };
         names.iter().map(one).collect()
     }

@@ -32,7 +32,7 @@ fn simulation(state: &State, backend: Backend, table: Table, version: IpVersion)
         policies: state.policies.clone(),
         profiles: state.profiles.iter().map(|(name, profile)| (name.clone(), (**profile).clone())).collect(),
         workloads: state.workloads.values().cloned().collect(),
-        hosts: state.hosts.clone(),
+        hosts: state.hosts.iter().map(|(name, host)| (name.text().clone().into(), host.clone())).collect(),
         ..World::default()
     };
     let rendered = world.render(table, version);

@@ -6,7 +6,7 @@ use crate::state::{
     policy_id, profile, profile_id, set_type, state, workload, workload_id,
 };
 use bpf_policy::{Policies, Table, Tables};
-use messages::{HostEndpoint, IpSetMember, Policy, Profile, Text, ToDataplane, WorkloadEndpoint};
+use messages::{HostEndpoint, HostEndpointName, IpSetMember, Policy, Profile, ToDataplane, WorkloadEndpoint};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -108,7 +108,7 @@ fn apply(state: &mut State, change: Change) -> Option<ToDataplane> {
             }
         }
         Change::Host(name, endpoint) => {
-            let id = Text::from(name);
+            let id = HostEndpointName::from(name);
             match endpoint {
                 Some(endpoint) => {
                     state.hosts.insert(id.clone(), (*endpoint).clone());

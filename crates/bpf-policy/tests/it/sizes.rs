@@ -31,7 +31,7 @@ fn rules(count: usize, action: impl Fn(usize) -> RuleAction) -> Vec<Rule> {
 
 fn tier(name: &str, default_action: RuleAction, policy: &str) -> TierInfo {
     TierInfo {
-        name: name.to_owned(),
+        name: name.into(),
         default_action,
         ingress_policies: vec![id(policy)],
         egress_policies: Vec::new(),
@@ -42,7 +42,7 @@ fn state(policies: Vec<(&str, Vec<Rule>)>, tiers: Vec<TierInfo>) -> State {
     let policy = |rules| Arc::new(Policy { inbound_rules: rules, ..Policy::default() });
     let endpoint = WorkloadEndpoint {
         state: "active".to_owned(),
-        name: "cali1".to_owned(),
+        name: "cali1".into(),
         tiers,
         ..WorkloadEndpoint::default()
     };

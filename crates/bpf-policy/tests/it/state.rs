@@ -6,8 +6,8 @@ use api::scalars::{IntOrString, Protocol};
 use bpf_policy::Policies;
 use ipnet::IpNet;
 use messages::{
-    HostEndpoint, IcmpMatch, IpSetMember, IpSetType, Policy, PolicyId, PortRange, Profile, Rule, RuleEnd,
-    Text, TierInfo, ToDataplane, WorkloadEndpoint, WorkloadEndpointId,
+    HostEndpoint, HostEndpointName, IcmpMatch, IpSetId, IpSetMember, IpSetType, Policy, PolicyId, PortRange,
+    Profile, ProfileName, Rule, RuleEnd, TierInfo, ToDataplane, WorkloadEndpoint, WorkloadEndpointId,
 };
 use model::IpVersion;
 use model::feed::RuleAction;
@@ -30,11 +30,11 @@ pub(crate) const HOSTS: [&str; 2] = ["eth0", "eth1"];
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct State {
-    pub(crate) sets: BTreeMap<Text, BTreeSet<IpSetMember>>,
+    pub(crate) sets: BTreeMap<IpSetId, BTreeSet<IpSetMember>>,
     pub(crate) policies: BTreeMap<PolicyId, Arc<Policy>>,
-    pub(crate) profiles: BTreeMap<Text, Arc<Profile>>,
+    pub(crate) profiles: BTreeMap<ProfileName, Arc<Profile>>,
     pub(crate) workloads: BTreeMap<WorkloadEndpointId, WorkloadEndpoint>,
-    pub(crate) hosts: BTreeMap<Text, HostEndpoint>,
+    pub(crate) hosts: BTreeMap<HostEndpointName, HostEndpoint>,
 }
 
 impl State {
@@ -91,7 +91,7 @@ pub(crate) fn policy_id(number: usize) -> PolicyId {
     Arc::new(PolicyKey { kind, namespace: String::new(), name: format!("policy-{number}") })
 }
 
-pub(crate) fn profile_id(number: usize) -> Text {
+pub(crate) fn profile_id(number: usize) -> ProfileName {
     format!("profile-{number}").into()
 }
 
@@ -147,7 +147,7 @@ fn port_range() -> impl Strategy<Value = PortRange> {
 }
 
 fn rule_end(is_destination: bool) -> BoxedStrategy<RuleEnd> {
-    let text = |names: &[&'static str]| select(names.to_vec()).prop_map(Text::from);
+    let text = |names: &[&'static str]| select(names.to_vec()).prop_map(IpSetId::from);
     let sets = move || text(&ADDRESS_SETS);
     let port_sets = move || text(&PORT_SETS);
     let nets = || few(select(networks()), 3);
@@ -271,7 +271,7 @@ fn tiers() -> BoxedStrategy<Vec<TierInfo>> {
             };
             let tier =
                 |(number, (ingress, egress, pass)): (usize, (Vec<Index>, Vec<Index>, bool))| TierInfo {
-                    name: format!("tier-{number}"),
+                    name: format!("tier-{number}").into(),
                     default_action: if pass { RuleAction::Pass } else { RuleAction::Deny },
                     ingress_policies: chosen(&ingress),
                     egress_policies: chosen(&egress),
@@ -281,7 +281,7 @@ fn tiers() -> BoxedStrategy<Vec<TierInfo>> {
         .boxed()
 }
 
-fn profile_ids() -> impl Strategy<Value = Vec<Text>> {
+fn profile_ids() -> impl Strategy<Value = Vec<ProfileName>> {
     proptest::sample::subsequence((0..PROFILES).map(profile_id).collect::<Vec<_>>(), 0..=PROFILES)
 }
 
@@ -289,7 +289,7 @@ pub(crate) fn workload(name: &'static str) -> BoxedStrategy<WorkloadEndpoint> {
     (tiers(), profile_ids(), prop::bool::weighted(0.95))
         .prop_map(move |(tiers, profile_ids, active)| WorkloadEndpoint {
             state: if active { "active" } else { "inactive" }.to_owned(),
-            name: name.to_owned(),
+            name: name.into(),
             profile_ids,
             tiers,
             ..WorkloadEndpoint::default()
@@ -324,13 +324,13 @@ pub(crate) fn state() -> impl Strategy<Value = State> {
     )
         .prop_map(
             |((a, b, c, nets, web, dns), (policies, profiles), (one, two, three), (first, second))| {
-                let ids = ADDRESS_SETS.into_iter().chain(PORT_SETS).map(Text::from);
+                let ids = ADDRESS_SETS.into_iter().chain(PORT_SETS).map(IpSetId::from);
                 State {
                     sets: ids.zip([a, b, c, nets, web, dns]).collect(),
                     policies: (0..).map(policy_id).zip(policies.into_iter().map(Arc::new)).collect(),
                     profiles: (0..).map(profile_id).zip(profiles.into_iter().map(Arc::new)).collect(),
                     workloads: WORKLOADS.map(workload_id).into_iter().zip([one, two, three]).collect(),
-                    hosts: HOSTS.map(Text::from).into_iter().zip([first, second]).collect(),
+                    hosts: HOSTS.map(HostEndpointName::from).into_iter().zip([first, second]).collect(),
                 }
             },
         )

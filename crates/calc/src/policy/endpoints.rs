@@ -5,7 +5,8 @@ use super::order::PolicyOrder;
 use super::table::{Flags, PolicyTable};
 use api::QoSControls;
 use messages::{
-    HostEndpoint, Nat, PolicyId, QosPolicy, Text, TierInfo, WorkloadEndpoint, WorkloadEndpointId,
+    HostEndpoint, HostEndpointName, Nat, PolicyId, ProfileName, QosPolicy, TierInfo, WorkloadEndpoint,
+    WorkloadEndpointId,
 };
 use model::feed::{self, RuleAction};
 
@@ -13,7 +14,7 @@ use model::feed::{self, RuleAction};
 #[derive(Debug, PartialEq)]
 pub(crate) enum LocalEndpoint {
     Workload(WorkloadEndpointId, Box<feed::WorkloadEndpoint>),
-    Host(Text, Box<feed::HostEndpoint>),
+    Host(HostEndpointName, Box<feed::HostEndpoint>),
 }
 
 impl LocalEndpoint {
@@ -45,8 +46,11 @@ impl Tiers {
             if of_this.is_empty() {
                 continue;
             }
-            let info =
-                |default_action| TierInfo { name: tier.name.clone(), default_action, ..TierInfo::default() };
+            let info = |default_action| TierInfo {
+                name: tier.name.as_str().into(),
+                default_action,
+                ..TierInfo::default()
+            };
             // Policies before connection tracking or NAT do not end the matter: ordinary policy comes after them.
             let (mut untracked, mut pre_dnat) = (info(RuleAction::Pass), info(RuleAction::Pass));
             let (mut forward, mut normal) = (info(tier.default_action), info(tier.default_action));
@@ -97,9 +101,9 @@ pub(crate) fn workload(
 ) -> Box<WorkloadEndpoint> {
     Box::new(WorkloadEndpoint {
         state: endpoint.state.clone(),
-        name: endpoint.name.clone(),
+        name: endpoint.name.as_str().into(),
         mac: endpoint.mac.clone(),
-        profile_ids: texts(&endpoint.profile_ids),
+        profile_ids: profiles(&endpoint.profile_ids),
         ipv4_nets: endpoint.ipv4_nets.clone(),
         ipv6_nets: endpoint.ipv6_nets.clone(),
         tiers: tiers.normal,
@@ -121,7 +125,7 @@ pub(crate) fn workload(
 pub(crate) fn host(endpoint: &feed::HostEndpoint, tiers: Tiers) -> Box<HostEndpoint> {
     Box::new(HostEndpoint {
         name: endpoint.name.clone(),
-        profile_ids: texts(&endpoint.profile_ids),
+        profile_ids: profiles(&endpoint.profile_ids),
         tiers: tiers.normal,
         untracked_tiers: tiers.untracked,
         pre_dnat_tiers: tiers.pre_dnat,
@@ -132,8 +136,8 @@ pub(crate) fn host(endpoint: &feed::HostEndpoint, tiers: Tiers) -> Box<HostEndpo
     })
 }
 
-fn texts(names: &[String]) -> Vec<Text> {
-    names.iter().map(|name| Text::from(name.as_str())).collect()
+fn profiles(names: &[String]) -> Vec<ProfileName> {
+    names.iter().map(|name| ProfileName::from(name.as_str())).collect()
 }
 
 fn nat(addresses: &[feed::Nat]) -> Vec<Nat> {

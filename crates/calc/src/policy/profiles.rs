@@ -9,7 +9,7 @@ use crate::rules::{SetRegistry, fill_in_rule_ids};
 use crate::sequencer::{Sequencer, SetIndex};
 use crate::slab::{Slab, row_id};
 use hashbrown::HashMap;
-use messages::{Profile, Rule, Text};
+use messages::{Profile, ProfileName, Rule};
 use model::feed::{ProfileRules, RuleAction};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -39,8 +39,8 @@ pub(crate) struct Profiles {
     rules: Slab<SharedRules, RulesId>,
     by_content: HashMap<Arc<[u8]>, RulesId>,
     by_profile: HashMap<ParentId, RulesId>,
-    used: BTreeMap<Text, UsedProfile>,
-    stale: BTreeSet<Text>,
+    used: BTreeMap<ProfileName, UsedProfile>,
+    stale: BTreeSet<ProfileName>,
 }
 
 impl Profiles {
@@ -117,7 +117,7 @@ impl Profiles {
             if let Some(used) = self.used.get_mut(name.as_str()) {
                 used.endpoints += 1;
             } else {
-                let name = Text::from(name.as_str());
+                let name = ProfileName::from(name.as_str());
                 self.stale.insert(name.clone());
                 self.used.insert(name, UsedProfile { endpoints: 1, sets: None });
             }
@@ -130,7 +130,7 @@ impl Profiles {
             if let Some(used) = self.used.get_mut(name.as_str()) {
                 used.endpoints -= 1;
                 if used.endpoints == 0 {
-                    self.stale.insert(Text::from(name.as_str()));
+                    self.stale.insert(ProfileName::from(name.as_str()));
                 }
             }
         }

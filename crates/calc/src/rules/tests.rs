@@ -4,14 +4,14 @@ use super::{SetList, SetRegistry, fill_in_rule_ids};
 use crate::population::PortProtocol;
 use api::scalars::Protocol;
 use api::{HTTPMatch, HTTPPath};
-use messages::{IcmpMatch, OriginalEnd, PortRange, Rule, RuleEnd, Text};
+use messages::{IcmpMatch, IpSetId, OriginalEnd, PortRange, Rule, RuleEnd};
 use model::IpVersion;
 use model::feed::{self, Port, RuleAction};
 use selector::Selector;
 use std::collections::BTreeMap;
 
-fn texts(texts: &[&str]) -> Vec<Text> {
-    texts.iter().map(|text| Text::from(*text)).collect()
+fn texts(texts: &[&str]) -> Vec<IpSetId> {
+    texts.iter().map(|text| IpSetId::from(*text)).collect()
 }
 
 fn ports(ports: &[(u16, u16)]) -> Vec<PortRange> {

@@ -58,13 +58,13 @@ impl<K: Ord + Clone, V> Coalescer<K, V> {
 #[cfg(test)]
 mod tests {
     use super::Coalescer;
-    use messages::{Text, ToDataplane};
+    use messages::{ProfileName, ToDataplane};
 
-    fn flush(buffer: &mut Coalescer<Text, u16>) -> Vec<String> {
+    fn flush(buffer: &mut Coalescer<ProfileName, u16>) -> Vec<String> {
         let mut out = Vec::new();
         let mut sink = |message| out.push(message);
         buffer.flush_removes(&mut sink, ToDataplane::ProfileRemove);
-        buffer.flush_updates(&mut sink, |name, _| ToDataplane::NamespaceRemove(name));
+        buffer.flush_updates(&mut sink, |name, _| ToDataplane::NamespaceRemove(name.text().clone()));
         out.iter()
             .map(|message| match message {
                 ToDataplane::ProfileRemove(name) => format!("-{name}"),
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn only_the_last_word_is_sent_and_only_if_it_is_news() {
-        let (a, b): (Text, Text) = ("a".into(), "b".into());
+        let (a, b): (ProfileName, ProfileName) = ("a".into(), "b".into());
         let mut buffer = Coalescer::default();
         buffer.update(a.clone(), 1);
         buffer.update(b.clone(), 1);

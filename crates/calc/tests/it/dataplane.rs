@@ -2,8 +2,8 @@
 //! nothing names what is not there, and nothing goes that is still named.
 
 use messages::{
-    HostEndpoint, IpSetId, IpSetMember, IpSetType, Policy, PolicyId, Profile, Rule, Text, TierInfo,
-    ToDataplane, WorkloadEndpoint, WorkloadEndpointId,
+    HostEndpoint, HostEndpointName, IpSetId, IpSetMember, IpSetType, Policy, PolicyId, Profile, ProfileName,
+    Rule, TierInfo, ToDataplane, WorkloadEndpoint, WorkloadEndpointId,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use std::sync::Arc;
 pub(crate) struct PolicyState {
     pub(crate) sets: BTreeMap<IpSetId, (IpSetType, BTreeSet<IpSetMember>)>,
     pub(crate) policies: BTreeMap<PolicyId, Policy>,
-    pub(crate) profiles: BTreeMap<Text, Profile>,
+    pub(crate) profiles: BTreeMap<ProfileName, Profile>,
     pub(crate) workloads: BTreeMap<WorkloadEndpointId, WorkloadEndpoint>,
-    pub(crate) hosts: BTreeMap<Text, HostEndpoint>,
+    pub(crate) hosts: BTreeMap<HostEndpointName, HostEndpoint>,
 }
 
 /// The state, and the other half of it as texts.
@@ -138,7 +138,7 @@ impl PolicyState {
         policy.map(|(id, _)| id.to_string()).or_else(|| profile.map(|(name, _)| name.to_string()))
     }
 
-    fn check_endpoint(&self, profiles: &[Text], tiers: &[TierInfo]) {
+    fn check_endpoint(&self, profiles: &[ProfileName], tiers: &[TierInfo]) {
         for profile in profiles {
             assert!(self.profiles.contains_key(profile), "an endpoint names unknown profile {profile}");
         }

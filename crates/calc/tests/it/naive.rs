@@ -5,8 +5,8 @@ use crate::dataplane::PolicyState;
 use crate::world::World;
 use ipnet::IpNet;
 use messages::{
-    HostEndpoint, IpSetId, IpSetMember, IpSetType, OriginalEnd, Policy, PolicyId, PortRange, Profile, Rule,
-    RuleEnd, Text, TierInfo, WorkloadEndpoint, WorkloadEndpointId,
+    HostEndpoint, HostEndpointName, IpSetId, IpSetMember, IpSetType, OriginalEnd, Policy, PolicyId,
+    PortRange, Profile, ProfileName, Rule, RuleEnd, Text, TierInfo, WorkloadEndpoint, WorkloadEndpointId,
 };
 use model::IpVersion;
 use model::feed::{self, FeedEntry, FeedKey, PolicyType, Port, Protocol, RuleAction};
@@ -56,7 +56,7 @@ pub(crate) fn expected(world: &World, host: &str, suppress_overlaps: bool) -> Po
             inbound_rules: naive.rules(&rules.inbound_rules),
             outbound_rules: naive.rules(&rules.outbound_rules),
         };
-        state.profiles.insert(Text::from(name.as_str()), profile);
+        state.profiles.insert(ProfileName::from(name.as_str()), profile);
     }
     let ordered = naive.ordered_policies();
     for (key, policy) in &ordered {
@@ -78,7 +78,7 @@ pub(crate) fn expected(world: &World, host: &str, suppress_overlaps: bool) -> Po
                 state.workloads.insert(id, workload_message(value, tiers.normal));
             }
             FeedEntry::HostEndpoint(key, Some(value)) => {
-                state.hosts.insert(Text::from(key.endpoint.as_str()), host_message(value, tiers));
+                state.hosts.insert(HostEndpointName::from(key.endpoint.as_str()), host_message(value, tiers));
             }
             _ => unreachable!("only endpoints are local"),
         }
@@ -205,7 +205,8 @@ impl<'a> Naive<'a> {
         for name in names {
             let action = self.tier(&name).map_or(RuleAction::Deny, |tier| tier.default_action);
             let here = |choose: &dyn Fn(&feed::Policy) -> bool, egress: bool, action: RuleAction| {
-                let mut tier = TierInfo { name: name.clone(), default_action: action, ..TierInfo::default() };
+                let mut tier =
+                    TierInfo { name: name.clone().into(), default_action: action, ..TierInfo::default() };
                 for (key, policy) in ordered {
                     if tier_of(policy) != name || !choose(policy) || !self.applies(policy, endpoint) {
                         continue;
@@ -237,7 +238,7 @@ impl<'a> Naive<'a> {
     fn policy(&mut self, policy: &feed::Policy) -> Policy {
         Policy {
             namespace: policy.namespace.clone(),
-            tier: if policy.tier.is_empty() { "default".into() } else { policy.tier.clone() },
+            tier: if policy.tier.is_empty() { "default".into() } else { policy.tier.clone().into() },
             inbound_rules: self.rules(&policy.inbound_rules),
             outbound_rules: self.rules(&policy.outbound_rules),
             untracked: policy.do_not_track,
@@ -433,14 +434,14 @@ fn profiles_of(entry: &FeedEntry) -> &[String] {
     }
 }
 
-fn texts(names: &[String]) -> Vec<Text> {
-    names.iter().map(|name| Text::from(name.as_str())).collect()
+fn texts(names: &[String]) -> Vec<ProfileName> {
+    names.iter().map(|name| ProfileName::from(name.as_str())).collect()
 }
 
 fn workload_message(it: &feed::WorkloadEndpoint, tiers: Vec<TierInfo>) -> WorkloadEndpoint {
     WorkloadEndpoint {
         state: it.state.clone(),
-        name: it.name.clone(),
+        name: it.name.clone().into(),
         mac: it.mac.clone(),
         profile_ids: texts(&it.profile_ids),
         ipv4_nets: it.ipv4_nets.clone(),

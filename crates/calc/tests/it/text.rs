@@ -352,7 +352,7 @@ fn render_end(out: &mut String, prefix: &str, end: &RuleEnd) {
             let _ = write!(out, " {prefix}{name}={}", values.join(","));
         }
     };
-    let texts = |values: &[messages::Text]| values.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let texts = |values: &[messages::IpSetId]| values.iter().map(ToString::to_string).collect::<Vec<_>>();
     let ports = |ports: &[PortRange]| {
         ports.iter().map(|port| format!("{}:{}", port.first, port.last)).collect::<Vec<_>>()
     };

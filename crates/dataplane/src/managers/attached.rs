@@ -3,8 +3,8 @@
 use super::{Manager, News, World};
 use crate::desired::Desired;
 use delta::Changes;
-use messages::Text;
-use rules::tree::Table;
+use messages::InterfaceName;
+use rules::tree::{ChainName, Table};
 use rules::{Backend, names};
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -12,8 +12,8 @@ use std::time::Instant;
 /// The workloads' interfaces that have programs.
 #[derive(Debug, Default)]
 pub(crate) struct AttachedWorkloads {
-    attached: BTreeSet<Text>,
-    changed: Changes<Text, ()>,
+    attached: BTreeSet<InterfaceName>,
+    changed: Changes<InterfaceName, ()>,
     is_written: bool,
 }
 
@@ -35,7 +35,7 @@ impl Manager for AttachedWorkloads {
             // One entry for each, however many there are.
             for (name, is_attached) in changed {
                 for one in &mut desired.versions {
-                    let chain = is_attached.map(|()| Text::from(names::ATTACHED));
+                    let chain = is_attached.map(|()| ChainName::from(names::ATTACHED));
                     one.rules.set_map_entry(Table::Filter, names::TO_ATTACHED, &name, chain);
                 }
             }

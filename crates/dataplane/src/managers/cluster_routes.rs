@@ -6,7 +6,7 @@
 use super::{Interfaces, Manager, News, World, host_address};
 use crate::desired::Desired;
 use ipnet::IpNet;
-use messages::{IpPoolType, NodeName, Route, RouteTypes, Text};
+use messages::{InterfaceName, IpPoolType, NodeName, Route, RouteTypes};
 use routing::routes::{Device, RouteClass, RouteKey, Target, Way};
 use rules::tree::IpVersion;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,7 +23,7 @@ pub(crate) struct ClusterRoutesSettings {
     /// The pools.
     pub(crate) pool_type: IpPoolType,
     /// The tunnel device; none without encapsulation.
-    pub(crate) tunnel_device: Option<Text>,
+    pub(crate) tunnel_device: Option<InterfaceName>,
     /// The largest packet by the tunnel.
     pub(crate) tunnel_mtu: Option<u32>,
     /// The protocol number of routes that are not by the tunnel device of VXLAN.
@@ -39,7 +39,7 @@ pub(crate) struct ClusterRoutes {
     /// Where the tunnel to each node leads: its tunnel device's address, or with IP in IP its own.
     gateways: BTreeMap<NodeName, IpAddr>,
     parent_address: Option<IpAddr>,
-    parent_device: Option<Text>,
+    parent_device: Option<InterfaceName>,
     placed: BTreeMap<IpNet, (RouteClass, Device)>,
     changed: BTreeSet<IpNet>,
     /// Whether the device with the parent address has to be looked for.

@@ -9,8 +9,8 @@ use super::unions::{SetMembers, Unions};
 use super::{Manager, News, World};
 use crate::desired::Desired;
 use ipnet::IpNet;
-use messages::{IpSetMember, IpSetType, Policy, PolicyId, Text};
-use rules::tree::Table;
+use messages::{IpSetId, IpSetMember, IpSetType, Policy, PolicyId};
+use rules::tree::{ChainName, Table};
 use rules::{PolicySequence, Renderer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,9 +27,9 @@ const LARGE: usize = 1024;
 struct Programmed {
     policies: Vec<PolicyId>,
     /// The sets whose size matters.
-    sets: BTreeSet<Text>,
+    sets: BTreeSet<IpSetId>,
     /// By IP version, in the order of [`Desired::versions`].
-    versions: Vec<(BTreeSet<Text>, BTreeSet<Text>)>,
+    versions: Vec<(BTreeSet<ChainName>, BTreeSet<IpSetId>)>,
 }
 
 /// All lists of policies.
@@ -38,14 +38,14 @@ pub(crate) struct CompiledPolicies {
     renderer: Arc<Renderer>,
     policies: BTreeMap<PolicyId, Arc<Policy>>,
     sets: SetMembers,
-    large: BTreeSet<Text>,
-    programmed: BTreeMap<Text, Programmed>,
-    by_policy: BTreeMap<PolicyId, BTreeSet<Text>>,
-    by_set: BTreeMap<Text, BTreeSet<Text>>,
+    large: BTreeSet<IpSetId>,
+    programmed: BTreeMap<ChainName, Programmed>,
+    by_policy: BTreeMap<PolicyId, BTreeSet<ChainName>>,
+    by_set: BTreeMap<IpSetId, BTreeSet<ChainName>>,
     /// By IP version, in the order of [`Desired::versions`].
     unions: Vec<Unions>,
     /// Lists that have to be compiled again.
-    dirty: BTreeSet<Text>,
+    dirty: BTreeSet<ChainName>,
     is_begun: bool,
 }
 
@@ -76,7 +76,7 @@ impl CompiledPolicies {
     }
 
     /// A set with all its members, or none when it is gone.
-    fn set(&mut self, id: &Text, members: Option<(IpSetType, &[IpSetMember])>, desired: &mut Desired) {
+    fn set(&mut self, id: &IpSetId, members: Option<(IpSetType, &[IpSetMember])>, desired: &mut Desired) {
         let new: BTreeSet<IpNet> = match members {
             Some((IpSetType::Ip | IpSetType::Net, members)) => networks(members).collect(),
             Some((IpSetType::IpAndPort, _)) => return,
@@ -93,7 +93,13 @@ impl CompiledPolicies {
         self.measure(id);
     }
 
-    fn members(&mut self, id: &Text, added: &[IpSetMember], removed: &[IpSetMember], desired: &mut Desired) {
+    fn members(
+        &mut self,
+        id: &IpSetId,
+        added: &[IpSetMember],
+        removed: &[IpSetMember],
+        desired: &mut Desired,
+    ) {
         let Some(set) = self.sets.get_mut(id) else { return };
         let removed: Vec<IpNet> = networks(removed).filter(|net| set.remove(net)).collect();
         let added: Vec<IpNet> = networks(added).filter(|net| set.insert(*net)).collect();
@@ -101,14 +107,14 @@ impl CompiledPolicies {
         self.measure(id);
     }
 
-    fn change_unions(&mut self, id: &Text, added: &[IpNet], removed: &[IpNet], desired: &mut Desired) {
+    fn change_unions(&mut self, id: &IpSetId, added: &[IpNet], removed: &[IpNet], desired: &mut Desired) {
         for (unions, desired) in self.unions.iter_mut().zip(&mut desired.versions) {
             unions.change(id, added, removed, desired);
         }
     }
 
     /// Sees whether a set became large, or small again: well below, so that one member does not decide each time.
-    fn measure(&mut self, id: &Text) {
+    fn measure(&mut self, id: &IpSetId) {
         let size = self.sets.get(id).map_or(0, BTreeSet::len);
         let changed = match self.large.contains(id) {
             false => size > LARGE && self.large.insert(id.clone()),
@@ -123,10 +129,10 @@ impl CompiledPolicies {
     /// compiled in the same pass may name them.
     fn program(
         &mut self,
-        name: &Text,
+        name: &ChainName,
         sequence: Option<&PolicySequence>,
         desired: &mut Desired,
-    ) -> Vec<(usize, Text)> {
+    ) -> Vec<(usize, IpSetId)> {
         let mut new = Programmed::default();
         if let Some(sequence) = sequence {
             new.policies.clone_from(&sequence.policies);
@@ -166,8 +172,8 @@ impl CompiledPolicies {
 
 /// Replaces what an index says about a name.
 fn reindex<'a, K: Ord + Clone + 'a>(
-    index: &mut BTreeMap<K, BTreeSet<Text>>,
-    name: &Text,
+    index: &mut BTreeMap<K, BTreeSet<ChainName>>,
+    name: &ChainName,
     old: impl Iterator<Item = &'a K>,
     new: impl Iterator<Item = &'a K>,
 ) {

@@ -3,7 +3,9 @@
 use super::{CountedSet, Manager, News, World};
 use crate::desired::{Desired, VersionDesired};
 use ipnet::IpNet;
-use messages::{HostEndpoint, IpSetMember, IpSetType, QosPolicy, Text, WorkloadEndpoint, WorkloadEndpointId};
+use messages::{
+    HostEndpoint, HostEndpointName, IpSetMember, IpSetType, QosPolicy, WorkloadEndpoint, WorkloadEndpointId,
+};
 use rules::DscpRule;
 use rules::names::sets;
 use rules::tree::{IpVersion, Table};
@@ -15,7 +17,7 @@ use std::time::Instant;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Endpoint {
     Workload(WorkloadEndpointId),
-    Host(Text),
+    Host(HostEndpointName),
 }
 
 /// The marks of one IP version.
@@ -49,7 +51,12 @@ impl Dscp {
         self.set(Endpoint::Workload(id.clone()), &marks, desired);
     }
 
-    fn update_host(&mut self, id: &Text, endpoint: Option<&HostEndpoint>, desired: &mut VersionDesired) {
+    fn update_host(
+        &mut self,
+        id: &HostEndpointName,
+        endpoint: Option<&HostEndpoint>,
+        desired: &mut VersionDesired,
+    ) {
         let addresses = endpoint.into_iter().flat_map(|endpoint| match self.version {
             IpVersion::V4 => &endpoint.expected_ipv4_addrs,
             IpVersion::V6 => &endpoint.expected_ipv6_addrs,

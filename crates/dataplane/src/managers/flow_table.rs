@@ -7,7 +7,10 @@ use super::{CountedSet, Manager, News, World};
 use crate::desired::{Desired, VersionDesired};
 use felix_config::Pattern;
 use ipnet::IpNet;
-use messages::{HostEndpoint, IpSetMember, IpSetType, Text, WorkloadEndpoint, WorkloadEndpointId};
+use messages::{
+    HostEndpoint, HostEndpointName, InterfaceName, IpSetMember, IpSetType, WorkloadEndpoint,
+    WorkloadEndpointId,
+};
 use rules::names::sets;
 use rules::tree::IpVersion;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,19 +21,23 @@ use std::time::Instant;
 #[derive(Debug)]
 pub(crate) struct FlowTables {
     version: IpVersion,
-    tunnels: Vec<Text>,
+    tunnels: Vec<InterfaceName>,
     pattern: Option<Pattern>,
     set: CountedSet,
     excluded: BTreeMap<String, Vec<IpSetMember>>,
-    devices: BTreeSet<Text>,
+    devices: BTreeSet<InterfaceName>,
     /// Interfaces that may have come or gone.
-    unsettled: BTreeSet<Text>,
+    unsettled: BTreeSet<InterfaceName>,
     is_started: bool,
 }
 
 impl FlowTables {
     /// A flow table that covers these tunnel devices, interfaces that match, and those of workloads.
-    pub(crate) fn new(tunnels: Vec<Text>, pattern: Option<Pattern>, desired: &mut VersionDesired) -> Self {
+    pub(crate) fn new(
+        tunnels: Vec<InterfaceName>,
+        pattern: Option<Pattern>,
+        desired: &mut VersionDesired,
+    ) -> Self {
         let set = CountedSet::new(sets::NO_FLOW_OFFLOAD, IpSetType::Ip, &[], desired);
         Self {
             version: desired.version,
@@ -64,7 +71,12 @@ impl FlowTables {
         );
     }
 
-    fn update_host(&mut self, id: &Text, endpoint: Option<&HostEndpoint>, desired: &mut VersionDesired) {
+    fn update_host(
+        &mut self,
+        id: &HostEndpointName,
+        endpoint: Option<&HostEndpoint>,
+        desired: &mut VersionDesired,
+    ) {
         let marked = endpoint.filter(|endpoint| !endpoint.qos_policies.is_empty());
         let addresses = marked.into_iter().flat_map(|endpoint| match self.version {
             IpVersion::V4 => &endpoint.expected_ipv4_addrs,

@@ -2,7 +2,8 @@
 //! last.
 
 use crate::desired::Desired;
-use messages::Text;
+use messages::InterfaceName;
+use rules::tree::ChainName;
 use rules::tree::Table;
 use rules::{Direction, PolicySequence, Renderer, TierGroups};
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,17 +14,17 @@ const LAYERS: [Table; 3] = [Table::Raw, Table::Mangle, Table::Filter];
 /// Which interface has which groups, or which compiled lists of policies in their place.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
-    users: BTreeMap<Text, usize>,
-    by_interface: BTreeMap<Text, Vec<Text>>,
-    sequences: BTreeMap<Text, PolicySequence>,
-    changed_sequences: BTreeSet<Text>,
+    users: BTreeMap<ChainName, usize>,
+    by_interface: BTreeMap<InterfaceName, Vec<ChainName>>,
+    sequences: BTreeMap<ChainName, PolicySequence>,
+    changed_sequences: BTreeSet<ChainName>,
 }
 
 impl Groups {
     /// Says which groups an interface has.
     pub(crate) fn set<'a>(
         &mut self,
-        interface: &Text,
+        interface: &InterfaceName,
         tiers: impl IntoIterator<Item = &'a TierGroups>,
         renderer: &Renderer,
         desired: &mut Desired,
@@ -43,7 +44,12 @@ impl Groups {
     }
 
     /// Says which lists of policies an interface has, where these are compiled.
-    pub(crate) fn set_compiled(&mut self, interface: &Text, tiers: &[TierGroups], desired: &mut Desired) {
+    pub(crate) fn set_compiled(
+        &mut self,
+        interface: &InterfaceName,
+        tiers: &[TierGroups],
+        desired: &mut Desired,
+    ) {
         let mut names = Vec::new();
         for sequence in tiers.iter().flat_map(|tier| {
             [Direction::Inbound, Direction::Outbound].into_iter().filter_map(|way| tier.sequence(way))
@@ -58,14 +64,14 @@ impl Groups {
         self.replace(interface, names, desired);
     }
 
-    fn is_first_user(&mut self, name: &Text) -> bool {
+    fn is_first_user(&mut self, name: &ChainName) -> bool {
         let users = self.users.entry(name.clone()).or_default();
         *users += 1;
         *users == 1
     }
 
     /// Takes back what the interface had before.
-    fn replace(&mut self, interface: &Text, names: Vec<Text>, desired: &mut Desired) {
+    fn replace(&mut self, interface: &InterfaceName, names: Vec<ChainName>, desired: &mut Desired) {
         let old = match names.is_empty() {
             true => self.by_interface.remove(interface),
             false => self.by_interface.insert(interface.clone(), names),
@@ -86,7 +92,7 @@ impl Groups {
     }
 
     /// The chains of an interface's groups and lists.
-    pub(crate) fn of(&self, interface: &str) -> impl Iterator<Item = &Text> {
+    pub(crate) fn of(&self, interface: &str) -> impl Iterator<Item = &ChainName> {
         self.by_interface.get(interface).into_iter().flatten()
     }
 
@@ -96,7 +102,7 @@ impl Groups {
     }
 
     /// The lists that came or went since the last call.
-    pub(crate) fn take_changed_sequences(&mut self) -> BTreeSet<Text> {
+    pub(crate) fn take_changed_sequences(&mut self) -> BTreeSet<ChainName> {
         std::mem::take(&mut self.changed_sequences)
     }
 }

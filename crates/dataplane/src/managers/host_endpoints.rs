@@ -6,7 +6,7 @@
 use super::workloads::tiers_use;
 use super::{ChainSet, Interfaces, Manager, News, World};
 use crate::desired::Desired;
-use messages::{HostEndpoint, PolicyId, Text, TierInfo};
+use messages::{HostEndpoint, HostEndpointName, InterfaceName, PolicyId, TierInfo};
 use rules::names::ANY_INTERFACE;
 use rules::tree::{Chain, Table};
 use rules::{HostInterfaces, TierGroups};
@@ -18,20 +18,20 @@ use std::time::Instant;
 /// All host endpoints of this host.
 #[derive(Debug, Default)]
 pub(crate) struct HostEndpoints {
-    endpoints: BTreeMap<Text, Arc<HostEndpoint>>,
-    by_interface: BTreeMap<Text, Text>,
+    endpoints: BTreeMap<HostEndpointName, Arc<HostEndpoint>>,
+    by_interface: BTreeMap<InterfaceName, HostEndpointName>,
     chains: ChainSet,
     changed: bool,
     started: bool,
-    status_changed: BTreeSet<Text>,
+    status_changed: BTreeSet<HostEndpointName>,
 }
 
 /// Which endpoint each interface has; [`ANY_INTERFACE`] stands for all others.
 #[must_use]
 pub(super) fn resolve<'a>(
-    endpoints: &BTreeMap<Text, Arc<HostEndpoint>>,
-    interfaces: impl Iterator<Item = (&'a Text, &'a BTreeSet<IpAddr>)>,
-) -> BTreeMap<Text, Text> {
+    endpoints: &BTreeMap<HostEndpointName, Arc<HostEndpoint>>,
+    interfaces: impl Iterator<Item = (&'a InterfaceName, &'a BTreeSet<IpAddr>)>,
+) -> BTreeMap<InterfaceName, HostEndpointName> {
     let mut found = BTreeMap::new();
     for (interface, addresses) in interfaces {
         let fits = |endpoint: &HostEndpoint| match endpoint.name.as_str() {
@@ -55,7 +55,7 @@ pub(super) fn resolve<'a>(
 }
 
 impl HostEndpoints {
-    fn update(&mut self, id: &Text, endpoint: Option<&Arc<HostEndpoint>>) {
+    fn update(&mut self, id: &HostEndpointName, endpoint: Option<&Arc<HostEndpoint>>) {
         match endpoint {
             Some(endpoint) => _ = self.endpoints.insert(id.clone(), Arc::clone(endpoint)),
             None => _ = self.endpoints.remove(id),
@@ -71,13 +71,13 @@ impl HostEndpoints {
     }
 
     /// Which endpoint each interface has; [`ANY_INTERFACE`] stands for all others.
-    pub(crate) fn by_interface(&self) -> &BTreeMap<Text, Text> {
+    pub(crate) fn by_interface(&self) -> &BTreeMap<InterfaceName, HostEndpointName> {
         &self.by_interface
     }
 
     /// The interfaces with an endpoint of their own.
     #[must_use]
-    pub(crate) fn interfaces(&self) -> BTreeSet<Text> {
+    pub(crate) fn interfaces(&self) -> BTreeSet<InterfaceName> {
         self.by_interface.keys().filter(|name| &***name != ANY_INTERFACE).cloned().collect()
     }
 
@@ -102,7 +102,7 @@ impl HostEndpoints {
             world.marks.release(interface);
         }
         let with = |wanted: &dyn Fn(&HostEndpoint) -> bool| {
-            let named: BTreeSet<Text> = new
+            let named: BTreeSet<InterfaceName> = new
                 .iter()
                 .filter(|(_, id)| self.endpoints.get(*id).is_some_and(|endpoint| wanted(endpoint)))
                 .map(|(interface, _)| interface.clone())
@@ -127,8 +127,8 @@ impl HostEndpoints {
     }
 
     /// Reports every endpoint again that one of these tests is true for.
-    pub(crate) fn mark_status(&mut self, changed: impl Fn(&HostEndpoint, &[&Text]) -> bool) {
-        let ids: Vec<Text> = self
+    pub(crate) fn mark_status(&mut self, changed: impl Fn(&HostEndpoint, &[&InterfaceName]) -> bool) {
+        let ids: Vec<HostEndpointName> = self
             .endpoints
             .iter()
             .filter(|(id, endpoint)| changed(endpoint, &self.interfaces_of(id)))
@@ -137,7 +137,7 @@ impl HostEndpoints {
         self.status_changed.extend(ids);
     }
 
-    fn interfaces_of(&self, id: &Text) -> Vec<&Text> {
+    fn interfaces_of(&self, id: &HostEndpointName) -> Vec<&InterfaceName> {
         self.by_interface.iter().filter(|(_, one)| *one == id).map(|(name, _)| name).collect()
     }
 
@@ -145,15 +145,15 @@ impl HostEndpoints {
     pub(crate) fn take_statuses(
         &mut self,
         interfaces: &Interfaces,
-        is_refused: impl Fn(&HostEndpoint, &[&Text]) -> bool,
-    ) -> Vec<(Text, Option<&'static str>)> {
+        is_refused: impl Fn(&HostEndpoint, &[&InterfaceName]) -> bool,
+    ) -> Vec<(HostEndpointName, Option<&'static str>)> {
         let changed = std::mem::take(&mut self.status_changed);
         changed
             .into_iter()
             .map(|id| {
                 let status = self.endpoints.get(&id).map(|endpoint| {
                     let names = self.interfaces_of(&id);
-                    let is_up = |name: &&Text| &***name == ANY_INTERFACE || interfaces.is_up(name);
+                    let is_up = |name: &&InterfaceName| &***name == ANY_INTERFACE || interfaces.is_up(name);
                     match names.is_empty() || is_refused(endpoint, &names) {
                         true => "error",
                         false if names.iter().all(is_up) => "up",
@@ -168,7 +168,7 @@ impl HostEndpoints {
 
 /// The chains of an endpoint on an interface.
 fn write_endpoint(
-    (interface, id, endpoint): (&Text, &Text, &HostEndpoint),
+    (interface, id, endpoint): (&InterfaceName, &HostEndpointName, &HostEndpoint),
     world: &mut World,
     desired: &mut Desired,
     chains: &mut Vec<(Table, Chain)>,

@@ -4,7 +4,7 @@
 //! address counts too. Interfaces that are excluded by settings have no addresses.
 
 use felix_config::Pattern;
-use messages::Text;
+use messages::InterfaceName;
 use netlink::{Event, Link, Route, RouteKind, TABLE_LOCAL};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use std::net::IpAddr;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Interface {
     /// Its name.
-    pub(crate) name: Text,
+    pub(crate) name: InterfaceName,
     /// Whether it can carry packets.
     pub(crate) up: bool,
     /// The largest packet.
@@ -40,9 +40,9 @@ pub(crate) enum InterfaceState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum InterfaceNews {
     /// An interface came, went, or changed its state.
-    State(Text, InterfaceState),
+    State(InterfaceName, InterfaceState),
     /// The addresses of an interface changed.
-    Addresses(Text),
+    Addresses(InterfaceName),
 }
 
 /// All interfaces.
@@ -50,7 +50,7 @@ pub(crate) enum InterfaceNews {
 pub(crate) struct Interfaces {
     excluded: Vec<Pattern>,
     by_index: BTreeMap<u32, Interface>,
-    by_name: BTreeMap<Text, u32>,
+    by_name: BTreeMap<InterfaceName, u32>,
 }
 
 impl Interfaces {
@@ -157,7 +157,7 @@ impl Interfaces {
     }
 
     fn link(&mut self, link: &Link, news: &mut Vec<InterfaceNews>) {
-        let name: Text = link.name.as_str().into();
+        let name: InterfaceName = link.name.as_str().into();
         let old = self.by_index.get(&link.index);
         if old.is_some_and(|old| old.name != name) {
             // A new name: for everybody else that is another interface.
@@ -216,7 +216,7 @@ fn is_local(route: &Route) -> bool {
 mod tests {
     use super::{InterfaceNews, InterfaceState, Interfaces};
     use felix_config::Pattern;
-    use messages::Text;
+    use messages::InterfaceName;
     use netlink::{Event, Link, Route, RouteKind, TABLE_LOCAL};
 
     fn link(index: u32, name: &str, running: bool) -> Link {
@@ -229,7 +229,7 @@ mod tests {
     }
 
     fn state(name: &str, state: InterfaceState) -> InterfaceNews {
-        InterfaceNews::State(Text::from(name), state)
+        InterfaceNews::State(InterfaceName::from(name), state)
     }
 
     #[test]

@@ -13,7 +13,7 @@
 
 use super::{Manager, News, World};
 use crate::desired::Desired;
-use messages::{LiveMigrationRole, Text, WorkloadEndpoint, WorkloadEndpointId};
+use messages::{InterfaceName, LiveMigrationRole, Text, WorkloadEndpoint, WorkloadEndpointId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,7 @@ pub(crate) enum Routing {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
     /// The machine of this name moves here, and will be behind this interface.
-    Target { interface: Text, machine: Text },
+    Target { interface: InterfaceName, machine: Text },
     /// It said that it is here, and the migration is not over yet.
     Here,
     /// It is here, and routes settle until then.
@@ -108,7 +108,7 @@ impl Migrations {
     }
 
     /// The endpoints whose machines have not come yet, and the interfaces behind which they will announce themselves.
-    pub(crate) fn awaited(&self) -> impl Iterator<Item = (&WorkloadEndpointId, &Text)> {
+    pub(crate) fn awaited(&self) -> impl Iterator<Item = (&WorkloadEndpointId, &InterfaceName)> {
         self.states.iter().filter_map(|(id, state)| match state {
             State::Target { interface, .. } => Some((id, interface)),
             State::Here | State::Settling(_) => None,
@@ -200,7 +200,7 @@ mod tests {
 
     fn endpoint(role: Role, interface: &str) -> WorkloadEndpoint {
         WorkloadEndpoint {
-            name: interface.to_owned(),
+            name: interface.into(),
             live_migration_role: role,
             live_migration_vmi_name: "db".to_owned(),
             ..WorkloadEndpoint::default()

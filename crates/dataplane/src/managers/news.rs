@@ -2,9 +2,9 @@
 
 use ipnet::IpNet;
 use messages::{
-    GlobalBgpConfig, HostEndpoint, HostMetadata, IpSetMember, IpSetType, IpamPool, NodeName, Policy,
-    PolicyId, Profile, Route, Service, Text, ToDataplane, VxlanTunnelEndpoint, WorkloadEndpoint,
-    WorkloadEndpointId,
+    GlobalBgpConfig, HostEndpoint, HostEndpointName, HostMetadata, InterfaceName, IpSetId, IpSetMember,
+    IpSetType, IpamPool, NodeName, Policy, PolicyId, Profile, ProfileName, Route, Service, ToDataplane,
+    VxlanTunnelEndpoint, WorkloadEndpoint, WorkloadEndpointId,
 };
 use netlink::wireguard::PublicKey;
 use rules::tree::IpVersion;
@@ -15,17 +15,17 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum News<'a> {
     /// A set with all its members.
-    Set(&'a Text, Option<(IpSetType, &'a [IpSetMember])>),
+    Set(&'a IpSetId, Option<(IpSetType, &'a [IpSetMember])>),
     /// Members that come to a set, and those that go.
-    Members(&'a Text, &'a [IpSetMember], &'a [IpSetMember]),
+    Members(&'a IpSetId, &'a [IpSetMember], &'a [IpSetMember]),
     /// A policy.
     Policy(&'a PolicyId, Option<&'a Arc<Policy>>),
     /// A profile.
-    Profile(&'a Text, Option<&'a Profile>),
+    Profile(&'a ProfileName, Option<&'a Profile>),
     /// A workload endpoint of this host.
     Workload(&'a WorkloadEndpointId, Option<&'a Arc<WorkloadEndpoint>>),
     /// A host endpoint of this host.
-    Host(&'a Text, Option<&'a Arc<HostEndpoint>>),
+    Host(&'a HostEndpointName, Option<&'a Arc<HostEndpoint>>),
     /// Where a range of addresses is.
     Route(&'a IpNet, Option<&'a Route>),
     /// The VXLAN tunnel end of a node.
@@ -41,13 +41,13 @@ pub(crate) enum News<'a> {
     /// A service, by namespace and name.
     Service(&'a str, &'a str, Option<&'a Service>),
     /// An interface came, went, or changed its state.
-    Interface(&'a Text),
+    Interface(&'a InterfaceName),
     /// The addresses of an interface changed, and it is not a workload's.
     Addresses,
     /// A workload's interface is set up.
-    SetUp(&'a Text),
+    SetUp(&'a InterfaceName),
     /// A workload's interface has its eBPF programs, or has not any more.
-    Attached(&'a Text, bool),
+    Attached(&'a InterfaceName, bool),
     /// A machine that was to move here announced itself.
     Announced(&'a WorkloadEndpointId),
     /// The kernel's key of our own WireGuard device.

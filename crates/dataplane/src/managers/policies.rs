@@ -8,7 +8,7 @@ use crate::desired::{Desired, VersionDesired};
 use api::PolicyPerformanceHint;
 use delta::Changes;
 use messages::{Policy, PolicyId, Profile, Text};
-use rules::tree::Table;
+use rules::tree::{ChainName, Table};
 use rules::{Direction, PlacedChain, Renderer};
 use std::sync::Arc;
 use std::time::Instant;
@@ -58,7 +58,7 @@ impl Policies {
 }
 
 /// Defines chains where they belong, and nowhere else. Only in the main layer are they kept, as with Calico's Felix.
-fn publish(desired: &mut VersionDesired, names: &[Text; 2], placed: &[PlacedChain], keep: bool) {
+fn publish(desired: &mut VersionDesired, names: &[ChainName; 2], placed: &[PlacedChain], keep: bool) {
     for layer in LAYERS {
         for name in names {
             match placed.iter().find(|one| one.chain.name == *name && one.tables.contains(&layer)) {

@@ -9,8 +9,8 @@ use crate::desired::{Desired, VersionDesired, WantedInterface};
 use api::{IPIPMode, IPPoolAllowedUse, Kind, VXLANMode};
 use ipnet::IpNet;
 use messages::{
-    GlobalBgpConfig, HostEndpoint, HostMetadata, IpPoolType, IpSetMember, IpSetType, IpamPool, Nat, Policy,
-    PolicyId, QosPolicy, Route, RouteTypes, Text, TierInfo, TunnelType, VxlanTunnelEndpoint,
+    GlobalBgpConfig, HostEndpoint, HostMetadata, InterfaceName, IpPoolType, IpSetMember, IpSetType, IpamPool,
+    Nat, Policy, PolicyId, QosPolicy, Route, RouteTypes, TierInfo, TunnelType, VxlanTunnelEndpoint,
     WorkloadEndpoint, WorkloadEndpointId,
 };
 use model::feed::RuleAction;
@@ -20,7 +20,7 @@ use netfilter::ipsets::{IpSetDriver, Metrics};
 use netfilter::refused::Refused;
 use netlink::{FakeKernel, Family, Kernel as _, Link, RouteFilter, RouteKind, TABLE_LOCAL, TABLE_MAIN};
 use routing::routes::{ConnectionCleanup, Ownership, PROTOCOL_BOOT, RouteTable, TableSettings};
-use rules::tree::{Chain, IpVersion, KernelChain, Table, VerdictMap};
+use rules::tree::{Chain, ChainName, IpVersion, KernelChain, MapName, SetName, Table, VerdictMap};
 use rules::{Backend, Renderer, RulesConfig};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -30,9 +30,9 @@ use std::time::{Duration, Instant};
 /// What a driver was told.
 #[derive(Debug, Default)]
 struct Told {
-    chains: BTreeMap<(Table, Text), Chain>,
-    kept: BTreeSet<(Table, Text)>,
-    maps: BTreeMap<Text, BTreeSet<Text>>,
+    chains: BTreeMap<(Table, ChainName), Chain>,
+    kept: BTreeSet<(Table, ChainName)>,
+    maps: BTreeMap<MapName, BTreeSet<InterfaceName>>,
     sets: BTreeMap<String, BTreeSet<String>>,
     log: Vec<String>,
 }
@@ -67,7 +67,7 @@ impl RuleDriver for Notes {
         }
     }
 
-    fn keep_chain(&mut self, layer: Table, name: &Text, keep: bool) {
+    fn keep_chain(&mut self, layer: Table, name: &ChainName, keep: bool) {
         let mut told = self.told();
         assert!(told.chains.contains_key(&(layer, name.clone())), "{name} is defined");
         let changed = if keep {
@@ -80,10 +80,10 @@ impl RuleDriver for Notes {
         }
     }
 
-    fn remove_chain(&mut self, layer: Table, name: &str) {
+    fn remove_chain(&mut self, layer: Table, name: &ChainName) {
         let mut told = self.told();
-        told.kept.remove(&(layer, name.into()));
-        if told.chains.remove(&(layer, name.into())).is_some() {
+        told.kept.remove(&(layer, name.clone()));
+        if told.chains.remove(&(layer, name.clone())).is_some() {
             told.log.push(format!("-{layer} {name}"));
         }
     }
@@ -94,7 +94,7 @@ impl RuleDriver for Notes {
         self.told().maps.insert(map.name, map.entries.into_keys().collect());
     }
 
-    fn set_map_entry(&mut self, _: Table, map: &str, interface: &Text, chain: Option<&Text>) {
+    fn set_map_entry(&mut self, _: Table, map: &str, interface: &InterfaceName, chain: Option<&ChainName>) {
         let mut told = self.told();
         let entries = told.maps.entry(map.into()).or_default();
         match chain {
@@ -160,7 +160,7 @@ impl IpSetDriver for Notes {
         Vec::new()
     }
 
-    fn faults(&self) -> BTreeMap<Text, netfilter::refused::SetFault> {
+    fn faults(&self) -> BTreeMap<SetName, netfilter::refused::SetFault> {
         BTreeMap::new()
     }
 
@@ -279,7 +279,7 @@ impl Scene {
     }
 
     /// The interfaces that are to be set up since the last call, and how.
-    fn interfaces(&mut self) -> Vec<(Text, Option<WantedInterface>)> {
+    fn interfaces(&mut self) -> Vec<(InterfaceName, Option<WantedInterface>)> {
         std::mem::take(&mut self.desired.interfaces).into_iter().collect()
     }
 
@@ -306,7 +306,7 @@ fn nets(texts: &[&str]) -> Vec<IpNet> {
 fn workload(interface: &str, addresses: &[&str]) -> WorkloadEndpoint {
     WorkloadEndpoint {
         state: "active".to_owned(),
-        name: interface.to_owned(),
+        name: interface.into(),
         ipv4_nets: nets(addresses),
         ..WorkloadEndpoint::default()
     }
@@ -322,7 +322,7 @@ fn policy_id(name: &str) -> PolicyId {
 
 fn tier(policies: &[&str]) -> TierInfo {
     TierInfo {
-        name: "default".to_owned(),
+        name: "default".into(),
         default_action: RuleAction::Deny,
         ingress_policies: policies.iter().map(|name| policy_id(name)).collect(),
         egress_policies: Vec::new(),
@@ -330,7 +330,7 @@ fn tier(policies: &[&str]) -> TierInfo {
 }
 
 fn policy(selector: &str) -> Policy {
-    Policy { tier: "default".to_owned(), original_selector: selector.to_owned(), ..Policy::default() }
+    Policy { tier: "default".into(), original_selector: selector.to_owned(), ..Policy::default() }
 }
 
 #[test]
@@ -455,7 +455,7 @@ fn endpoints_that_are_off_or_have_impossible_names_get_no_routes() {
     scene.workload(&mut workloads, &id("odd"), Some(workload("../../kernel", &["10.0.0.2/32"])));
     scene.write(&mut workloads);
     assert_eq!(scene.routes(), [""; 0]);
-    assert_eq!(scene.interfaces(), [(Text::from("cali1"), Some(WantedInterface::default()))]);
+    assert_eq!(scene.interfaces(), [(InterfaceName::from("cali1"), Some(WantedInterface::default()))]);
     let status: Vec<_> = workloads.take_statuses(&scene.world.interfaces, |_| true, |_| false);
     let status: Vec<_> =
         status.into_iter().map(|(id, status)| (id.workload, status.map(|one| one.0))).collect();

@@ -5,12 +5,12 @@
 
 use crate::desired::VersionDesired;
 use ipnet::IpNet;
-use messages::{IpSetMember, IpSetType, Text};
+use messages::{IpSetId, IpSetMember, IpSetType};
 use rules::UnionSet;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The members of all sets of addresses, as networks of both IP versions.
-pub(super) type SetMembers = BTreeMap<Text, BTreeSet<IpNet>>;
+pub(super) type SetMembers = BTreeMap<IpSetId, BTreeSet<IpNet>>;
 
 #[derive(Debug)]
 struct Union {
@@ -22,8 +22,8 @@ struct Union {
 /// All unions of one IP version.
 #[derive(Debug, Default)]
 pub(super) struct Unions {
-    all: BTreeMap<Text, Union>,
-    by_set: BTreeMap<Text, BTreeSet<Text>>,
+    all: BTreeMap<IpSetId, Union>,
+    by_set: BTreeMap<IpSetId, BTreeSet<IpSetId>>,
 }
 
 impl Unions {
@@ -51,7 +51,7 @@ impl Unions {
     }
 
     /// One chain less names the union.
-    pub(super) fn release(&mut self, id: &Text, desired: &mut VersionDesired) {
+    pub(super) fn release(&mut self, id: &IpSetId, desired: &mut VersionDesired) {
         let Some(union) = self.all.get_mut(id) else { return };
         union.users -= 1;
         if union.users > 0 {
@@ -72,7 +72,7 @@ impl Unions {
     /// Members came to a set and went from it. Networks of the other IP version are passed over.
     pub(super) fn change(
         &mut self,
-        set: &Text,
+        set: &IpSetId,
         added: &[IpNet],
         removed: &[IpNet],
         desired: &mut VersionDesired,

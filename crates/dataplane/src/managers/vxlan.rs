@@ -3,7 +3,7 @@
 use super::{ClusterRoutes, ClusterRoutesSettings, CountedSet, Interfaces, Manager, News, World};
 use crate::desired::{Desired, VersionDesired};
 use ipnet::IpNet;
-use messages::{IpPoolType, IpSetMember, IpSetType, NodeName, Text, VxlanTunnelEndpoint};
+use messages::{InterfaceName, IpPoolType, IpSetMember, IpSetType, NodeName, VxlanTunnelEndpoint};
 use netlink::{MacAddress, Vxlan};
 use routing::routes::TunnelPeer;
 use routing::routes::device::{TunnelDevice, TunnelKind};
@@ -44,7 +44,7 @@ struct End {
 pub(crate) struct VxlanManager {
     settings: VxlanSettings,
     version: IpVersion,
-    device: Text,
+    device: InterfaceName,
     peers: BTreeMap<NodeName, End>,
     own: Option<End>,
     sources: CountedSet,
@@ -57,7 +57,7 @@ impl VxlanManager {
     /// No peers; the set of hosts is defined.
     pub(crate) fn new(settings: VxlanSettings, desired: &mut VersionDesired) -> Self {
         let version = desired.version;
-        let device = Text::from(vxlan_device(version));
+        let device = InterfaceName::from(vxlan_device(version));
         let sources = CountedSet::new(sets::ALL_VXLAN, IpSetType::Net, &settings.external, desired);
         let routes = ClusterRoutes::new(ClusterRoutesSettings {
             host: settings.host.clone(),

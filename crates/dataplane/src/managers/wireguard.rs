@@ -7,7 +7,7 @@
 use super::{Manager, News, World, host_address};
 use crate::desired::{Desired, VersionDesired};
 use ipnet::IpNet;
-use messages::{NodeName, Route, RouteTypes, Text};
+use messages::{InterfaceName, NodeName, Route, RouteTypes};
 use netlink::wireguard::PublicKey;
 use routing::routes::{Device, RouteClass, RouteKey, Target, Way};
 use routing::wireguard::WantedPeer;
@@ -24,7 +24,7 @@ pub(crate) struct WireguardSettings {
     /// The IP version.
     pub(crate) version: IpVersion,
     /// The device.
-    pub(crate) interface: Text,
+    pub(crate) interface: InterfaceName,
     /// The UDP port, of this host and of all others.
     pub(crate) port: u16,
     /// Whether packets of the hosts themselves are encrypted too.

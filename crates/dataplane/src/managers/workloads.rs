@@ -10,7 +10,7 @@ use super::{ChainSet, Interfaces, Manager, News, World};
 use crate::desired::{Desired, Peering, WantedInterface};
 use api::words::OPENSTACK;
 use ipnet::IpNet;
-use messages::{GlobalBgpConfig, PolicyId, Text, TierInfo, WorkloadEndpoint, WorkloadEndpointId};
+use messages::{GlobalBgpConfig, InterfaceName, PolicyId, TierInfo, WorkloadEndpoint, WorkloadEndpointId};
 use netlink::MacAddress;
 use routing::limits::Limits;
 use routing::routes::{RouteClass, RouteKey, Target, Way};
@@ -39,11 +39,11 @@ pub(crate) struct Workloads {
     settings: WorkloadSettings,
     pending: BTreeMap<WorkloadEndpointId, Option<Arc<WorkloadEndpoint>>>,
     active: BTreeMap<WorkloadEndpointId, Arc<WorkloadEndpoint>>,
-    by_interface: BTreeMap<Text, WorkloadEndpointId>,
+    by_interface: BTreeMap<InterfaceName, WorkloadEndpointId>,
     shadowed: BTreeMap<WorkloadEndpointId, Arc<WorkloadEndpoint>>,
     status_changed: BTreeSet<WorkloadEndpointId>,
     /// Source addresses beside their own that workloads may use.
-    allowed_sources: BTreeMap<Text, Vec<IpNet>>,
+    allowed_sources: BTreeMap<InterfaceName, Vec<IpNet>>,
     allowed_sources_changed: bool,
     peering_addresses: [Option<IpAddr>; 2],
     dispatch: ChainSet,
@@ -114,7 +114,7 @@ impl Workloads {
         world: &mut World,
         desired: &mut Desired,
     ) {
-        let interface = Text::from(endpoint.name.as_str());
+        let interface = endpoint.name.clone();
         self.shadowed.remove(&id);
         if !names::is_interface(&interface) {
             tracing::error!(?id, %interface, "an endpoint's interface has a name that no interface can have");
@@ -178,7 +178,7 @@ impl Workloads {
         desired: &mut Desired,
     ) -> Option<Arc<WorkloadEndpoint>> {
         let old = self.active.remove(id)?;
-        let interface = Text::from(old.name.as_str());
+        let interface = old.name.clone();
         if self.by_interface.get(&interface) != Some(id) {
             return Some(old);
         }
@@ -209,7 +209,7 @@ impl Workloads {
 
     fn write_chains(
         &mut self,
-        interface: &Text,
+        interface: &InterfaceName,
         endpoint: &WorkloadEndpoint,
         world: &mut World,
         desired: &mut Desired,
@@ -243,7 +243,7 @@ impl Workloads {
     fn write_routes(
         &mut self,
         id: &WorkloadEndpointId,
-        interface: &Text,
+        interface: &InterfaceName,
         endpoint: &WorkloadEndpoint,
         world: &World,
         desired: &mut Desired,
@@ -281,7 +281,7 @@ impl Workloads {
     }
 
     /// With nftables the way to an endpoint is one entry of a map.
-    fn enter_maps(&mut self, interface: &Text, present: bool, world: &World, desired: &mut Desired) {
+    fn enter_maps(&mut self, interface: &InterfaceName, present: bool, world: &World, desired: &mut Desired) {
         if world.renderer.backend() == Backend::Iptables || !self.maps_defined {
             self.dispatch_changed = true;
             return;
@@ -306,7 +306,7 @@ impl Workloads {
         let chains = dispatch.chains.into_iter().map(|chain| (Table::Filter, chain)).collect();
         self.dispatch.publish(desired, chains);
         if !self.maps_defined {
-            let has_v4 = |name: &&Text| {
+            let has_v4 = |name: &&InterfaceName| {
                 let endpoint = self.by_interface.get(*name).and_then(|id| self.active.get(id));
                 endpoint.is_some_and(|endpoint| !endpoint.ipv4_nets.is_empty())
             };
@@ -336,7 +336,7 @@ impl Workloads {
     }
 
     /// Who has which interface.
-    pub(crate) fn by_interface(&self) -> &BTreeMap<Text, WorkloadEndpointId> {
+    pub(crate) fn by_interface(&self) -> &BTreeMap<InterfaceName, WorkloadEndpointId> {
         &self.by_interface
     }
 

@@ -1,7 +1,7 @@
 //! What managers share: the renderer, the host's interfaces, and what one manager works out that others depend on.
 
 use super::{Groups, Interfaces, Routing};
-use messages::{PolicyId, Text, WorkloadEndpointId};
+use messages::{InterfaceName, PolicyId, Text, WorkloadEndpointId};
 use rules::{EndpointMarks, Renderer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,9 +27,9 @@ pub(crate) struct World {
     /// Who judges packets.
     pub(crate) judge: Judge,
     /// The interfaces of workload endpoints.
-    pub(crate) workloads: BTreeSet<Text>,
+    pub(crate) workloads: BTreeSet<InterfaceName>,
     /// The interfaces with a host endpoint of their own.
-    pub(crate) hosts: BTreeSet<Text>,
+    pub(crate) hosts: BTreeSet<InterfaceName>,
     /// What changed of all this since managers wrote last.
     pub(crate) changed: Changed,
     /// When managers want to write again even if nothing is heard.
@@ -56,7 +56,7 @@ pub(crate) struct Changed {
     /// Workloads whose routes are made in another way.
     pub(crate) routing: BTreeSet<WorkloadEndpointId>,
     /// Interfaces that began or ceased to be a workload endpoint's.
-    pub(crate) workloads: BTreeSet<Text>,
+    pub(crate) workloads: BTreeSet<InterfaceName>,
     /// Whether other interfaces have host endpoints.
     pub(crate) hosts: bool,
 }

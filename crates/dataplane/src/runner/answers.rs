@@ -5,7 +5,7 @@
 //! only where it is asked for, and sleeps until somebody asks or tells.
 
 use ipnet::IpNet;
-use messages::Text;
+use messages::InterfaceName;
 use netlink::discovery::{arp, ndp};
 use netlink::{Family, MacAddress};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -32,14 +32,14 @@ pub(super) struct Place {
 }
 
 /// What is answered, by device and IP version.
-pub(super) type Places = BTreeMap<(Text, Family), Place>;
+pub(super) type Places = BTreeMap<(InterfaceName, Family), Place>;
 
 /// Those of the addresses that are inside of a network of an interface, by interface.
 pub(super) fn inside<'a>(
     addresses: &BTreeSet<IpAddr>,
-    networks: impl Iterator<Item = (&'a Text, IpNet)>,
-) -> BTreeMap<Text, BTreeSet<IpAddr>> {
-    let mut wanted: BTreeMap<Text, BTreeSet<IpAddr>> = BTreeMap::new();
+    networks: impl Iterator<Item = (&'a InterfaceName, IpNet)>,
+) -> BTreeMap<InterfaceName, BTreeSet<IpAddr>> {
+    let mut wanted: BTreeMap<InterfaceName, BTreeSet<IpAddr>> = BTreeMap::new();
     for (interface, network) in networks {
         let mut inside = addresses.iter().filter(|address| network.contains(*address)).copied().peekable();
         if inside.peek().is_some() {
@@ -111,7 +111,7 @@ impl AsFd for Socket {
 #[derive(Debug, Default)]
 struct Responder {
     wanted: Places,
-    open: BTreeMap<(Text, Family), (Place, Socket)>,
+    open: BTreeMap<(InterfaceName, Family), (Place, Socket)>,
 }
 
 impl Responder {
@@ -267,12 +267,12 @@ fn tell_all(socket: &Socket, address: IpAddr, mac: MacAddress) -> netlink::Resul
 mod tests {
     use super::inside;
     use ipnet::IpNet;
-    use messages::Text;
+    use messages::InterfaceName;
     use std::net::IpAddr;
 
     #[test]
     fn addresses_are_answered_where_their_network_is() {
-        let interfaces: [(Text, &str); 4] = [
+        let interfaces: [(InterfaceName, &str); 4] = [
             ("eth0".into(), "10.65.0.1/24"),
             ("eth0".into(), "10.65.0.1/32"),
             ("eth1".into(), "10.65.1.1/24"),

@@ -19,7 +19,7 @@ use bpf_driver::{Driver, Error, Interface};
 use bpf_policy::Policies;
 use ipnet::IpNet;
 use limits::Limits;
-use messages::{Text, ToDataplane, WorkloadEndpointId};
+use messages::{HostEndpointName, InterfaceName, ToDataplane, WorkloadEndpointId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -30,16 +30,16 @@ pub(super) struct Owners<'a> {
     pub(super) interfaces: &'a Interfaces,
     pub(super) is_workload: &'a dyn Fn(&str) -> bool,
     /// Workloads by interface.
-    pub(super) workloads: &'a BTreeMap<Text, WorkloadEndpointId>,
+    pub(super) workloads: &'a BTreeMap<InterfaceName, WorkloadEndpointId>,
     /// Host endpoints by interface; one for all others among them.
-    pub(super) hosts: &'a BTreeMap<Text, Text>,
+    pub(super) hosts: &'a BTreeMap<InterfaceName, HostEndpointName>,
 }
 
 /// What changed for the others.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Outcome {
     /// Workloads' interfaces that have their programs now, or have not any more.
-    pub(super) attached: Vec<(Text, bool)>,
+    pub(super) attached: Vec<(InterfaceName, bool)>,
     pub(super) failures: Vec<String>,
     pub(super) again_in: Option<Duration>,
 }
@@ -57,7 +57,7 @@ pub(super) struct Bpf {
     /// Whether policy was complete with the last attempt.
     is_complete: bool,
     is_on: bool,
-    attached: BTreeSet<Text>,
+    attached: BTreeSet<InterfaceName>,
     /// Why the last attempt to write policy was not complete.
     trouble: Option<String>,
     /// An interface that should have programs and has not.
@@ -217,7 +217,7 @@ impl Bpf {
 
     fn attach(
         &mut self,
-        wanted: &BTreeMap<Text, Interface>,
+        wanted: &BTreeMap<InterfaceName, Interface>,
         owners: &Owners<'_>,
         now: Instant,
         outcome: &mut Outcome,
@@ -231,7 +231,7 @@ impl Bpf {
             .failures
             .extend(failures.iter().map(|(name, error)| format!("eBPF programs of {name}: {error}")));
         self.without = outcome.failures.last().filter(|_| !is_everywhere).cloned();
-        let attached: BTreeSet<Text> = wanted
+        let attached: BTreeSet<InterfaceName> = wanted
             .iter()
             .filter(|(name, interface)| (owners.is_workload)(name) && driver.has_programs(**interface))
             .map(|(name, _)| name.clone())

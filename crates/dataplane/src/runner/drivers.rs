@@ -3,7 +3,7 @@
 use super::interface_setup::InterfaceSetup;
 use crate::desired::Desired;
 use crate::managers::InterfaceState;
-use messages::Text;
+use messages::InterfaceName;
 use netfilter::PacketFilter;
 use netfilter::driver::RuleDriver;
 use netfilter::nftables;
@@ -87,7 +87,13 @@ impl Drivers {
     }
 
     /// An interface came, went, or changed its state.
-    pub(super) fn interface(&mut self, name: &Text, state: InterfaceState, is_workload: bool, now: Instant) {
+    pub(super) fn interface(
+        &mut self,
+        name: &InterfaceName,
+        state: InterfaceState,
+        is_workload: bool,
+        now: Instant,
+    ) {
         let (index, up) = match state {
             InterfaceState::Present { index, up } => (Some(index), up),
             InterfaceState::Absent => (None, false),
@@ -112,7 +118,7 @@ impl Drivers {
     }
 
     /// The addresses of an interface that is not a workload's changed.
-    pub(super) fn addresses(&mut self, name: &Text) {
+    pub(super) fn addresses(&mut self, name: &InterfaceName) {
         self.devices.interface_changed(name);
         self.answers_changed = true;
     }

@@ -7,7 +7,7 @@ use super::drivers::Plane;
 use crate::desired::{Peering, WantedInterface};
 use crate::managers::Interfaces;
 use delta::Changes;
-use messages::Text;
+use messages::InterfaceName;
 use netlink::interface_settings::{Setting, workload_settings};
 use netlink::{Family, sysctl};
 use rules::names;
@@ -17,8 +17,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// What is wanted of interfaces, and which are not set up.
 #[derive(Debug)]
 pub(super) struct InterfaceSetup {
-    wanted: BTreeMap<Text, WantedInterface>,
-    unsettled: BTreeSet<Text>,
+    wanted: BTreeMap<InterfaceName, WantedInterface>,
+    unsettled: BTreeSet<InterfaceName>,
     /// What the kernel checks of sources on new interfaces.
     reverse_path: String,
 }
@@ -29,7 +29,11 @@ impl InterfaceSetup {
     }
 
     /// Takes over what is wanted; nothing is left.
-    pub(super) fn take(&mut self, changes: &mut Changes<Text, WantedInterface>, planes: &mut [Plane]) {
+    pub(super) fn take(
+        &mut self,
+        changes: &mut Changes<InterfaceName, WantedInterface>,
+        planes: &mut [Plane],
+    ) {
         for (name, wanted) in std::mem::take(changes) {
             match wanted {
                 Some(wanted) => {
@@ -47,7 +51,7 @@ impl InterfaceSetup {
     }
 
     /// An interface came up, went down or away.
-    pub(super) fn interface_changed(&mut self, name: &Text, up: bool, is_workload: bool) {
+    pub(super) fn interface_changed(&mut self, name: &InterfaceName, up: bool, is_workload: bool) {
         if up && (is_workload || self.wanted.contains_key(name)) {
             self.unsettled.insert(name.clone());
         }
@@ -64,7 +68,7 @@ impl InterfaceSetup {
         &mut self,
         interfaces: &Interfaces,
         planes: &mut [Plane],
-    ) -> (Vec<Text>, Vec<String>) {
+    ) -> (Vec<InterfaceName>, Vec<String>) {
         self.unsettled.retain(|name| interfaces.is_up(name));
         let versions: Vec<IpVersion> = planes.iter().map(|plane| plane.version).collect();
         let (mut done, mut failures) = (Vec::new(), Vec::new());
@@ -110,7 +114,11 @@ fn configure(name: &str, versions: &[IpVersion], reverse_path: &str) -> Result<(
     Ok(())
 }
 
-fn set_peering(name: &Text, wanted: &WantedInterface, planes: &mut [Plane]) -> Result<(), &'static str> {
+fn set_peering(
+    name: &InterfaceName,
+    wanted: &WantedInterface,
+    planes: &mut [Plane],
+) -> Result<(), &'static str> {
     for plane in planes {
         let address = match wanted.peering[usize::from(plane.is_v6())] {
             Peering::None => None,

@@ -19,7 +19,7 @@ use super::{Loop, Refreshes, wireguard_figures};
 use crate::desired::Desired;
 use crate::managers::{ASSUMED_MTU, Interfaces, Mtus, World, host_mtu};
 use crate::settings::DataplaneSettings;
-use messages::{FromDataplane, Text};
+use messages::{FromDataplane, InterfaceName};
 use netlink::netfilter::conntrack;
 use netlink::{Handle, Interests, Kernel as _, Monitor, sysctl};
 use routing::bandwidth::BandwidthDriver;
@@ -92,7 +92,7 @@ impl Loop {
         };
         let now = Instant::now();
         let versions: Vec<IpVersion> = planes.iter().map(|plane| plane.version).collect();
-        let encrypting: Vec<(IpVersion, Text)> = planes
+        let encrypting: Vec<(IpVersion, InterfaceName)> = planes
             .iter()
             .filter_map(|plane| plane.wireguard.as_ref())
             .filter(|one| one.is_enabled())

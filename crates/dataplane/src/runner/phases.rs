@@ -13,13 +13,13 @@
 use super::Loop;
 use super::answers::{self, Place, Places};
 use crate::managers::{self, News};
-use messages::{FromDataplane, HostEndpoint, Text, TierInfo, WorkloadEndpoint};
+use messages::{FromDataplane, HostEndpoint, InterfaceName, ProfileName, Text, TierInfo, WorkloadEndpoint};
 use netfilter::driver::RuleDriver;
 use netfilter::refused::Refused;
 use netlink::{MacAddress, sysctl};
 use routing::routes::Outcome;
 use rules::names::EndpointChain;
-use rules::tree::IpVersion;
+use rules::tree::{ChainName, IpVersion};
 use rules::{Backend, Direction};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -276,12 +276,12 @@ impl Loop {
         // Interfaces of pods are not subnets, and those that are left out have no addresses that we know of. On one that
         // comes up everything is announced, because for one that is down nothing is wanted.
         let hosts = links.iter().filter(|link| !link.loopback && !self.world.is_workload(&link.name));
-        let hosts: BTreeMap<u32, (Text, MacAddress)> = hosts
+        let hosts: BTreeMap<u32, (InterfaceName, MacAddress)> = hosts
             .filter(|link| {
                 let known = self.world.interfaces.get(&link.name);
                 known.is_some_and(|known| known.up && !known.addresses.is_empty())
             })
-            .filter_map(|link| Some((link.index, (Text::from(link.name.as_str()), link.mac?))))
+            .filter_map(|link| Some((link.index, (InterfaceName::from(link.name.as_str()), link.mac?))))
             .collect();
         let mut places = Places::new();
         for plane in &self.drivers.planes {
@@ -317,11 +317,12 @@ impl Loop {
         let chains = Chains { backend: self.world.renderer.backend(), names: &concerned };
         let groups = &self.world.groups;
         self.roster.workloads.mark_status(|endpoint| {
-            chains.of_workload(endpoint) || groups.of(&endpoint.name).any(|name| concerned.contains(name))
+            chains.of_workload(endpoint)
+                || groups.of(&endpoint.name).any(|name| concerned.contains(name.text()))
         });
         self.roster.hosts.mark_status(|endpoint, interfaces| {
             chains.of_host(endpoint, interfaces)
-                || interfaces.iter().any(|one| groups.of(one).any(|name| concerned.contains(name)))
+                || interfaces.iter().any(|one| groups.of(one).any(|name| concerned.contains(name.text())))
         });
     }
 
@@ -331,7 +332,8 @@ impl Loop {
         let (chains, bpf) = (Chains { backend: world.renderer.backend(), names }, self.bpf.as_ref());
         let is_set_up = |name: &str| setup.is_set_up(name) && bpf.is_none_or(|bpf| bpf.is_ready(name));
         let workloads = self.roster.workloads.take_statuses(&world.interfaces, is_set_up, |endpoint| {
-            chains.of_workload(endpoint) || world.groups.of(&endpoint.name).any(|name| names.contains(name))
+            chains.of_workload(endpoint)
+                || world.groups.of(&endpoint.name).any(|name| names.contains(name.text()))
         });
         for (id, status) in workloads {
             let (status, endpoint) =
@@ -340,7 +342,7 @@ impl Loop {
         }
         let hosts = self.roster.hosts.take_statuses(&world.interfaces, |endpoint, interfaces| {
             chains.of_host(endpoint, interfaces)
-                || interfaces.iter().any(|one| world.groups.of(one).any(|name| names.contains(name)))
+                || interfaces.iter().any(|one| world.groups.of(one).any(|name| names.contains(name.text())))
         });
         for (id, status) in hosts {
             (self.reports)(FromDataplane::HostEndpointStatus(id, status));
@@ -355,26 +357,30 @@ struct Chains<'a> {
 }
 
 impl Chains<'_> {
+    fn has(&self, chain: &ChainName) -> bool {
+        self.names.contains(chain.text())
+    }
+
     fn of_workload(&self, endpoint: &WorkloadEndpoint) -> bool {
         if self.names.is_empty() {
             return false;
         }
         let own = [EndpointChain::ToWorkload, EndpointChain::FromWorkload]
             .map(|chain| self.backend.endpoint_chain(chain, &endpoint.name));
-        own.iter().any(|name| self.names.contains(name))
+        own.iter().any(|name| self.has(name))
             || self.of_tiers(&endpoint.tiers)
             || self.of_profiles(&endpoint.profile_ids)
     }
 
-    fn of_host(&self, endpoint: &HostEndpoint, interfaces: &[&Text]) -> bool {
+    fn of_host(&self, endpoint: &HostEndpoint, interfaces: &[&InterfaceName]) -> bool {
         use EndpointChain::{FromHost, FromHostForward, ToHost, ToHostForward};
         if self.names.is_empty() {
             return false;
         }
-        let own = |interface: &&Text| {
+        let own = |interface: &&InterfaceName| {
             [ToHost, FromHost, ToHostForward, FromHostForward]
                 .iter()
-                .any(|chain| self.names.contains(&self.backend.endpoint_chain(*chain, interface)))
+                .any(|chain| self.has(&self.backend.endpoint_chain(*chain, interface)))
         };
         interfaces.iter().any(own)
             || managers::all_tiers(endpoint).any(|tiers| self.of_tiers(tiers))
@@ -387,14 +393,14 @@ impl Chains<'_> {
             let egress = tier.egress_policies.iter().map(|policy| (Direction::Outbound, policy));
             ingress
                 .chain(egress)
-                .any(|(direction, policy)| self.names.contains(&self.backend.policy_chain(direction, policy)))
+                .any(|(direction, policy)| self.has(&self.backend.policy_chain(direction, policy)))
         })
     }
 
-    fn of_profiles(&self, profiles: &[Text]) -> bool {
+    fn of_profiles(&self, profiles: &[ProfileName]) -> bool {
         let mut chains = profiles.iter().flat_map(|profile| {
             [Direction::Inbound, Direction::Outbound].map(|way| self.backend.profile_chain(way, profile))
         });
-        chains.any(|name| self.names.contains(&name))
+        chains.any(|name| self.has(&name))
     }
 }

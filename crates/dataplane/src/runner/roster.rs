@@ -9,7 +9,7 @@ use crate::managers::{
 };
 use crate::settings::DataplaneSettings;
 use felix_config::Config;
-use messages::{IpPoolType, NodeName, Text};
+use messages::{InterfaceName, IpPoolType, NodeName};
 use routing::routes::device::{TunnelDevice, TunnelKind};
 use routing::routes::{PROTOCOL_BOOT, PROTOCOL_CALICO};
 use rules::tree::IpVersion;
@@ -33,7 +33,7 @@ impl Roster {
         settings: &DataplaneSettings,
         renderer: &Arc<Renderer>,
         mtus: &Mtus,
-        encrypting: &[(IpVersion, Text)],
+        encrypting: &[(IpVersion, InterfaceName)],
         beside_bpf: bool,
         desired: &mut Desired,
     ) -> Self {
@@ -107,7 +107,7 @@ fn of_version(
     renderer: &Arc<Renderer>,
     version: IpVersion,
     mtus: &Mtus,
-    encrypting: Option<&Text>,
+    encrypting: Option<&InterfaceName>,
     desired: &mut Desired,
 ) -> Vec<Box<dyn Manager + Send>> {
     let (config, need, rules) = (&*settings.config, &settings.encapsulation, renderer.config());
@@ -131,7 +131,7 @@ fn of_version(
         let external: &[_] = if v6 { &[] } else { &config.external_nodes_cidr_list };
         all.push(Box::new(AllHosts::new(external, desired)));
     }
-    let mut tunnels: Vec<Text> = Vec::new();
+    let mut tunnels: Vec<InterfaceName> = Vec::new();
     if has_vxlan(settings, version) {
         tunnels.push(vxlan_device(version).into());
         let vxlan = VxlanSettings {

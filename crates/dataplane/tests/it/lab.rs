@@ -301,7 +301,10 @@ pub(crate) fn messages(backend: Backend) -> Vec<ToDataplane> {
         messages.push(ToDataplane::WorkloadEndpointUpdate(workload_id(place + 1), Box::new(endpoint)));
     }
     for (name, endpoint) in world.hosts {
-        messages.push(ToDataplane::HostEndpointUpdate(Text::from(format!("n1-{name}")), Box::new(endpoint)));
+        messages.push(ToDataplane::HostEndpointUpdate(
+            Text::from(format!("n1-{name}")).into(),
+            Box::new(endpoint),
+        ));
     }
     let remote = Route {
         dst_node_name: Some("n2".into()),

@@ -247,7 +247,7 @@ fn one_endpoint_more_is_one_small_change() {
     let mut all = messages(Backend::Nftables);
     let template = workloads(Backend::Nftables).swap_remove(0);
     let endpoint = |number: usize| WorkloadEndpoint {
-        name: format!("calix{number:05}"),
+        name: format!("calix{number:05}").into(),
         ipv4_nets: vec![format!("10.70.{}.{}/32", number / 250, number % 250).parse().expect("a network")],
         ..template.clone()
     };
@@ -409,7 +409,7 @@ fn a_policy_that_every_node_needs_is_there_before_any_endpoint_has_it() {
             };
             let rule = messages::Rule { action: model::feed::RuleAction::Allow, ..messages::Rule::default() };
             let policy = messages::Policy {
-                tier: "default".to_owned(),
+                tier: "default".into(),
                 inbound_rules: vec![rule],
                 performance_hints: hints.iter().map(|hint| (*hint).to_owned()).collect(),
                 ..messages::Policy::default()

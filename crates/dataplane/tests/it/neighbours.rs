@@ -133,7 +133,7 @@ fn pod() -> ToDataplane {
     let net = |text: &str| text.parse::<std::net::IpAddr>().expect("an address").into();
     let endpoint = WorkloadEndpoint {
         state: "active".to_owned(),
-        name: "cali00000000001".to_owned(),
+        name: "cali00000000001".into(),
         profile_ids: vec!["open".into()],
         ipv4_nets: vec![net(POD[0])],
         ipv6_nets: vec![net(POD[1])],

@@ -4,7 +4,8 @@
 use api::{Kind, Resource};
 use calc::{CalcGraph, GraphConfig};
 use messages::{
-    HostEndpoint, IpSetId, IpSetMember, Policy, PolicyId, Profile, TierInfo, ToDataplane, WorkloadEndpoint,
+    HostEndpoint, InterfaceName, IpSetId, IpSetMember, Policy, PolicyId, Profile, ProfileName, TierInfo,
+    ToDataplane, WorkloadEndpoint,
 };
 use model::ResourceKey;
 use model::convert::{Faults, endpoint, policy, set};
@@ -76,10 +77,10 @@ pub(crate) fn entries(resource: &Resource) -> Vec<FeedEntry> {
 struct State {
     sets: BTreeMap<IpSetId, BTreeSet<IpSetMember>>,
     policies: BTreeMap<PolicyId, Arc<Policy>>,
-    profiles: BTreeMap<Text, Arc<Profile>>,
+    profiles: BTreeMap<ProfileName, Arc<Profile>>,
     workloads: Vec<WorkloadEndpoint>,
     /// By interface.
-    hosts: BTreeMap<Text, HostEndpoint>,
+    hosts: BTreeMap<InterfaceName, HostEndpoint>,
 }
 
 impl State {
@@ -126,7 +127,7 @@ impl State {
     }
 
     fn interfaces(&self, wanted: impl Fn(&HostEndpoint) -> bool) -> HostInterfaces {
-        let all: BTreeSet<Text> =
+        let all: BTreeSet<InterfaceName> =
             self.hosts.iter().filter(|(_, host)| wanted(host)).map(|(name, _)| name.clone()).collect();
         HostInterfaces {
             any: all.contains(names::ANY_INTERFACE),
@@ -176,7 +177,7 @@ impl State {
                         &host.profile_ids,
                     ));
                 }
-                let interfaces = self.workloads.iter().map(|one| Text::from(one.name.as_str())).collect();
+                let interfaces = self.workloads.iter().map(|one| one.name.clone()).collect();
                 let dispatch = renderer.workload_dispatch(&interfaces);
                 chains.extend(dispatch.chains);
                 simulation.add_maps(dispatch.maps);

@@ -100,7 +100,7 @@ impl Node {
             node.evaluator.take(&message);
             match message {
                 ToDataplane::WorkloadEndpointUpdate(id, endpoint) => {
-                    node.workloads.insert(endpoint.name, LocalEndpoint::Workload(id));
+                    node.workloads.insert(endpoint.name.to_string(), LocalEndpoint::Workload(id));
                 }
                 ToDataplane::HostEndpointUpdate(name, _) => node.host = Some(LocalEndpoint::Host(name)),
                 _ => {}

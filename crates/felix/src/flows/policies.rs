@@ -6,7 +6,7 @@ use flows::collector::{End, EndKind};
 use flows::nflog::{Owner, Prefix, PrefixTable};
 use flows::pending::{no_profile, policy_name, profile_name};
 use flows::{Action, Decider, Direction, PolicyHit, PolicyName, Text};
-use messages::{PolicyId, Rule, TierInfo, ToDataplane};
+use messages::{HostEndpointName, PolicyId, ProfileName, Rule, TierInfo, ToDataplane};
 use model::feed::RuleAction;
 use rules::names::{is_staged, policy_id};
 use std::collections::{BTreeMap, HashMap};
@@ -31,12 +31,12 @@ type Triggers = BTreeMap<(Direction, Text), PolicyName>;
 pub(super) struct Policies {
     /// By what stands in texts: `np/namespace/name`.
     known: HashMap<Text, Known>,
-    profiles: HashMap<Text, Vec<Prefix>>,
+    profiles: HashMap<ProfileName, Vec<Prefix>>,
     prefixes: PrefixTable,
     /// By workload.
     of_workloads: HashMap<Text, Triggers>,
     /// By host endpoint, all of this host.
-    of_hosts: BTreeMap<Text, Triggers>,
+    of_hosts: BTreeMap<HostEndpointName, Triggers>,
 }
 
 impl Policies {
@@ -61,7 +61,7 @@ impl Policies {
             }
             ToDataplane::ProfileUpdate(name, profile) => {
                 self.forget_profile(name);
-                let owner = |rule| Owner::Profile { name: name.clone(), rule };
+                let owner = |rule| Owner::Profile { name: name.text().clone(), rule };
                 let odd = self.note_odd(&owner, &profile.inbound_rules, &profile.outbound_rules);
                 self.profiles.insert(name.clone(), odd);
             }
@@ -171,7 +171,7 @@ impl Policies {
         }
     }
 
-    fn forget_profile(&mut self, name: &Text) {
+    fn forget_profile(&mut self, name: &ProfileName) {
         for prefix in self.profiles.remove(name).unwrap_or_default() {
             self.prefixes.remove(&prefix);
         }
@@ -181,7 +181,7 @@ impl Policies {
     fn triggers<'a>(&mut self, tiers: impl Iterator<Item = &'a TierInfo>) -> Triggers {
         let mut triggers = Triggers::new();
         for tier in tiers {
-            let name = Text::from(tier.name.as_str());
+            let name = tier.name.text().clone();
             for (direction, policies) in
                 [(Direction::Ingress, &tier.ingress_policies), (Direction::Egress, &tier.egress_policies)]
             {

@@ -48,7 +48,7 @@ pub(crate) fn policy_update(id: &PolicyId, policy: &Policy) -> wire::ToDataplane
             namespace: policy.namespace.clone(),
             original_selector: policy.original_selector.clone(),
             perf_hints: policy.performance_hints.clone(),
-            tier: policy.tier.clone(),
+            tier: policy.tier.to_string(),
         }),
     }))
 }
@@ -74,7 +74,7 @@ fn workload(endpoint: &WorkloadEndpoint) -> wire::WorkloadEndpoint {
     let controls = endpoint.qos_controls.as_deref();
     wire::WorkloadEndpoint {
         state: endpoint.state.clone(),
-        name: endpoint.name.clone(),
+        name: endpoint.name.to_string(),
         mac: endpoint.mac.clone(),
         profile_ids: endpoint.profile_ids.iter().map(ToString::to_string).collect(),
         ipv4_nets: nets(&endpoint.ipv4_nets),
@@ -109,7 +109,7 @@ fn workload(endpoint: &WorkloadEndpoint) -> wire::WorkloadEndpoint {
 
 fn tier(tier: &TierInfo) -> wire::TierInfo {
     wire::TierInfo {
-        name: tier.name.clone(),
+        name: tier.name.to_string(),
         ingress_policies: tier.ingress_policies.iter().map(policy_id).collect(),
         egress_policies: tier.egress_policies.iter().map(policy_id).collect(),
         default_action: match tier.default_action {

@@ -10,8 +10,8 @@ use super::convert::{
 };
 use super::wire::{self, Payload};
 use messages::{
-    IpSetId, IpSetMember, IpSetType, Policy, PolicyId, Profile, Text, ToDataplane, WorkloadEndpoint,
-    WorkloadEndpointId,
+    IpSetId, IpSetMember, IpSetType, Policy, PolicyId, Profile, ProfileName, Text, ToDataplane,
+    WorkloadEndpoint, WorkloadEndpointId,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -37,7 +37,7 @@ struct Client {
     connection: Connection,
     sets: BTreeSet<IpSetId>,
     policies: BTreeSet<PolicyId>,
-    profiles: BTreeSet<Text>,
+    profiles: BTreeSet<ProfileName>,
 }
 
 /// All that was said, and who was told.
@@ -46,7 +46,7 @@ pub(crate) struct Processor {
     in_sync: bool,
     endpoints: BTreeMap<WorkloadEndpointId, Box<WorkloadEndpoint>>,
     policies: BTreeMap<PolicyId, Arc<Policy>>,
-    profiles: BTreeMap<Text, Arc<Profile>>,
+    profiles: BTreeMap<ProfileName, Arc<Profile>>,
     sets: BTreeMap<IpSetId, (IpSetType, BTreeSet<IpSetMember>)>,
     service_accounts: BTreeMap<(Text, Text), BTreeMap<String, String>>,
     namespaces: BTreeMap<Text, BTreeMap<String, String>>,
@@ -118,7 +118,7 @@ impl Processor {
                 Vec::new()
             }
             ToDataplane::ProfileUpdate(name, profile) => {
-                self.profiles.insert(Arc::clone(name), Arc::clone(profile));
+                self.profiles.insert(name.clone(), Arc::clone(profile));
                 self.for_users(
                     |endpoint| endpoint.profile_ids.contains(name),
                     |client| {
@@ -131,7 +131,7 @@ impl Processor {
                 Vec::new()
             }
             ToDataplane::IpSetUpdate { id, set_type, members } => {
-                self.sets.insert(Arc::clone(id), (*set_type, members.iter().copied().collect()));
+                self.sets.insert(id.clone(), (*set_type, members.iter().copied().collect()));
                 self.to_users_of_set(id, |processor| processor.whole_set(id))
             }
             ToDataplane::IpSetDelta { id, added, removed } => {
@@ -238,7 +238,7 @@ impl Processor {
             .filter(|id| self.policies.contains_key(*id))
             .cloned()
             .collect();
-        let profiles: BTreeSet<Text> =
+        let profiles: BTreeSet<ProfileName> =
             endpoint.profile_ids.iter().filter(|name| self.profiles.contains_key(*name)).cloned().collect();
         let mut sets: BTreeSet<IpSetId> = BTreeSet::new();
         for policy in policies.iter().filter_map(|id| self.policies.get(id)) {
@@ -359,7 +359,7 @@ mod tests {
 
     fn endpoint(policies: &[&str]) -> WorkloadEndpoint {
         let tier = TierInfo {
-            name: "default".to_owned(),
+            name: "default".into(),
             ingress_policies: policies.iter().map(|name| key(name)).collect(),
             ..TierInfo::default()
         };

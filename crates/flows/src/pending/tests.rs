@@ -2,7 +2,7 @@
 
 use super::*;
 use api::Kind;
-use messages::{IcmpMatch, IpSetMember, IpSetType, PortRange, Profile, Rule, RuleEnd};
+use messages::{IcmpMatch, IpSetId, IpSetMember, IpSetType, PortRange, Profile, ProfileName, Rule, RuleEnd};
 use model::IpVersion;
 use model::v1::PolicyKey;
 
@@ -40,7 +40,7 @@ fn policy(id: &PolicyId, rules: &[Rule]) -> ToDataplane {
 fn tier(name: &str, default_action: RuleAction, policies: &[&PolicyId]) -> TierInfo {
     let policies: Vec<PolicyId> = policies.iter().map(|id| Arc::clone(id)).collect();
     TierInfo {
-        name: name.to_owned(),
+        name: name.into(),
         default_action,
         ingress_policies: policies.clone(),
         egress_policies: policies,
@@ -48,7 +48,7 @@ fn tier(name: &str, default_action: RuleAction, policies: &[&PolicyId]) -> TierI
 }
 
 fn endpoint(tiers: Vec<TierInfo>, profiles: &[&str]) -> ToDataplane {
-    let profile_ids = profiles.iter().map(|name| Text::from(*name)).collect();
+    let profile_ids = profiles.iter().map(|name| ProfileName::from(*name)).collect();
     let endpoint = WorkloadEndpoint { tiers, profile_ids, ..WorkloadEndpoint::default() };
     ToDataplane::WorkloadEndpointUpdate(workload_id(), Box::new(endpoint))
 }
@@ -99,7 +99,7 @@ fn clauses() {
     let protocol = |name: &str| Some(api::scalars::Protocol::from_name(name));
     let nets = |text: &str| vec![text.parse().unwrap()];
     let ports = |first, last| vec![PortRange { first, last }];
-    let set = |name: &str| vec![Text::from(name)];
+    let set = |name: &str| vec![IpSetId::from(name)];
     let icmp = |icmp_type, code| Some(IcmpMatch { icmp_type, code });
     let any = Rule::default;
     let end = RuleEnd::default;

@@ -2,9 +2,9 @@
 
 use anyhow::{Result, ensure};
 use api::Kind;
+use flows::Direction;
 use flows::collector::Tuple;
 use flows::pending::{Evaluator, LocalEndpoint};
-use flows::{Direction, Text};
 use messages::{
     PolicyId, PortRange, Rule, RuleEnd, TierInfo, ToDataplane, WorkloadEndpoint, WorkloadEndpointId,
 };
@@ -126,7 +126,7 @@ pub(crate) fn pending(report: &mut Report) -> Result<()> {
     let id =
         WorkloadEndpointId { orchestrator: "k8s".into(), workload: "ns/pod".into(), endpoint: "eth0".into() };
     let tier = TierInfo { name: "default".into(), ingress_policies: policies, ..TierInfo::default() };
-    let profile_ids = vec![Text::from("kns.ns")];
+    let profile_ids = vec!["kns.ns".into()];
     let endpoint = WorkloadEndpoint { tiers: vec![tier], profile_ids, ..WorkloadEndpoint::default() };
     evaluator.take(&ToDataplane::WorkloadEndpointUpdate(id.clone(), Box::new(endpoint)));
     let id = LocalEndpoint::Workload(id);

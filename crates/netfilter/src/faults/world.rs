@@ -99,7 +99,7 @@ impl World {
         }
         self.filter.rules.set_kernel_chain(Table::Filter, hook());
         for name in before.chains.keys().filter(|name| !next.chains.contains_key(*name)) {
-            self.filter.rules.remove_chain(Table::Filter, name);
+            self.filter.rules.remove_chain(Table::Filter, &(*name).into());
         }
         for id in before.sets.keys().filter(|id| !next.sets.contains_key(*id)) {
             self.filter.sets.remove_set(id);

@@ -8,11 +8,12 @@ use crate::driver::{Applied, ApplyError};
 use crate::refused::{Refused, SetFault};
 use delta::{Operation, SetDelta};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use messages::{IpSetMember, IpSetType, Text};
+use messages::{IpSetMember, IpSetType};
 use netlink::netfilter::ipset::{self, Member, SetFound, SetHeader, SetType};
 use netlink::netfilter::{Error, Refusal, Result};
 use rules::names::ip_set;
 use rules::tree::IpVersion;
+use rules::tree::SetName;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -113,8 +114,8 @@ pub struct KernelSets<K> {
     kernel: K,
     version: IpVersion,
     max_elements: u32,
-    sets: BTreeMap<Text, State>,
-    dirty: BTreeSet<Text>,
+    sets: BTreeMap<SetName, State>,
+    dirty: BTreeSet<SetName>,
     in_sync: bool,
     held: bool,
     next_temporary: u64,
@@ -158,7 +159,7 @@ impl<K: SetKernel> KernelSets<K> {
     }
 
     /// The members as the kernel can hold them: a network of length 0 is its two halves.
-    fn desire(&mut self, name: &Text, member: &IpSetMember, present: bool) {
+    fn desire(&mut self, name: &SetName, member: &IpSetMember, present: bool) {
         if member.is_ipv6() != self.is_v6() {
             return;
         }
@@ -202,8 +203,8 @@ impl<K: SetKernel> KernelSets<K> {
     }
 
     fn read(&mut self) -> Result<()> {
-        let names: BTreeSet<Text> =
-            self.kernel.names()?.into_iter().filter(|name| self.owns(name)).map(Text::from).collect();
+        let names: BTreeSet<SetName> =
+            self.kernel.names()?.into_iter().filter(|name| self.owns(name)).map(SetName::from).collect();
         for (name, state) in &mut self.sets {
             if !names.contains(name) && state.actual.is_some() {
                 state.actual = None;
@@ -226,7 +227,7 @@ impl<K: SetKernel> KernelSets<K> {
     }
 
     /// Brings one set to its desired state; true when anything was written.
-    fn write(&mut self, name: &Text) -> Result<bool> {
+    fn write(&mut self, name: &SetName) -> Result<bool> {
         self.refused.retain(|(set, _), _| set != name);
         let Some(state) = self.sets.get(name) else { return Ok(false) };
         let Some(header) = state.wanted else { return Ok(false) };
@@ -262,7 +263,7 @@ impl<K: SetKernel> KernelSets<K> {
     }
 
     /// Makes a set under `as_name` with all members that `name` should have.
-    fn create_filled(&mut self, name: &Text, as_name: &str, header: &SetHeader) -> Result<()> {
+    fn create_filled(&mut self, name: &SetName, as_name: &str, header: &SetHeader) -> Result<()> {
         self.kernel.create(as_name, header)?;
         self.metrics.operations += 1;
         let members: Vec<Member> = self
@@ -280,7 +281,7 @@ impl<K: SetKernel> KernelSets<K> {
     }
 
     /// Changes the members of a set that is otherwise right.
-    fn update(&mut self, name: &Text) -> Result<bool> {
+    fn update(&mut self, name: &SetName) -> Result<bool> {
         let Some(state) = self.sets.get(name) else { return Ok(false) };
         let (mut added, mut removed) = (Vec::new(), Vec::new());
         for operation in state.members.pending() {
@@ -325,7 +326,7 @@ impl<K: SetKernel> KernelSets<K> {
         Ok(true)
     }
 
-    fn note_refused(&mut self, name: &Text, refused: Vec<(Member, Refusal)>) {
+    fn note_refused(&mut self, name: &SetName, refused: Vec<(Member, Refusal)>) {
         for (member, refusal) in refused {
             tracing::warn!(set = %name, member = %describe(&member), %refusal, "the kernel refused a member");
             self.refused.insert((name.clone(), Some(member)), refusal.to_string());
@@ -439,7 +440,7 @@ impl<K: SetKernel> IpSetDriver for KernelSets<K> {
     }
 
     fn apply_deletions(&mut self) -> std::result::Result<Applied, ApplyError> {
-        let unwanted: Vec<Text> = self
+        let unwanted: Vec<SetName> = self
             .sets
             .iter()
             .filter(|(_, state)| state.wanted.is_none() && state.actual.is_some())
@@ -468,7 +469,7 @@ impl<K: SetKernel> IpSetDriver for KernelSets<K> {
         super::describe_refused(&self.refused, describe)
     }
 
-    fn faults(&self) -> BTreeMap<Text, SetFault> {
+    fn faults(&self) -> BTreeMap<SetName, SetFault> {
         super::faults(&self.refused, |name, member| {
             self.sets.get(name).is_some_and(|state| state.members.desired(member).is_some())
         })

@@ -10,7 +10,7 @@ use crate::nftables::transient;
 use crate::refused::{Refused, SetFault};
 use delta::{Operation, SetDelta};
 use ipnet::IpNet;
-use messages::{IpSetMember, IpSetType, Text};
+use messages::{IpSetMember, IpSetType};
 use netlink::netfilter::nft::{
     Change, Client, CommitRefused, Element, ElementFound, Family, Key, KeyType, Set, SetFound, Table,
 };
@@ -18,6 +18,7 @@ use netlink::netfilter::{Error, Result};
 use rules::names::ip_set;
 use rules::nftables::{TABLE_NAME, set_name};
 use rules::tree::IpVersion;
+use rules::tree::SetName;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -77,8 +78,8 @@ struct State {
 #[derive(Clone, Debug)]
 enum Origin {
     Table,
-    Set(Text),
-    Members(Text, Vec<Element>),
+    Set(SetName),
+    Members(SetName, Vec<Element>),
 }
 
 /// The driver of one IP version's sets in our nftables table.
@@ -87,16 +88,16 @@ pub struct NftSets<K> {
     kernel: K,
     version: IpVersion,
     table: Table,
-    sets: BTreeMap<Text, State>,
-    dirty: BTreeSet<Text>,
+    sets: BTreeMap<SetName, State>,
+    dirty: BTreeSet<SetName>,
     in_sync: bool,
     held: bool,
     refused: super::RefusedMembers<Element>,
     /// Sets that are emptied and filled in the same transaction: kernels before 6.x confuse ranges that go and ranges that
     /// come in their place.
-    rebuilt: BTreeSet<Text>,
+    rebuilt: BTreeSet<SetName>,
     /// Sets of which each member is a change of its own, because one of them was refused.
-    separate: BTreeSet<Text>,
+    separate: BTreeSet<SetName>,
     metrics: Metrics,
 }
 
@@ -127,7 +128,7 @@ impl<K: NftSetKernel> NftSets<K> {
         &mut self.kernel
     }
 
-    fn name(&self, id: &str) -> Text {
+    fn name(&self, id: &str) -> SetName {
         set_name(&ip_set(self.version, id)).into()
     }
 
@@ -142,7 +143,7 @@ impl<K: NftSetKernel> NftSets<K> {
         Kind { key, interval: set_type == IpSetType::Net }
     }
 
-    fn desire(&mut self, name: &Text, member: &IpSetMember, present: bool) {
+    fn desire(&mut self, name: &SetName, member: &IpSetMember, present: bool) {
         if member.is_ipv6() != (self.version == IpVersion::V6) {
             return;
         }
@@ -184,7 +185,7 @@ impl<K: NftSetKernel> NftSets<K> {
     }
 
     fn read(&mut self) -> Result<()> {
-        let mut found: BTreeMap<Text, (SetFound, Vec<ElementFound>)> = self
+        let mut found: BTreeMap<SetName, (SetFound, Vec<ElementFound>)> = self
             .kernel
             .read_sets(&self.table)?
             .into_iter()
@@ -225,13 +226,18 @@ impl<K: NftSetKernel> NftSets<K> {
                 continue;
             }
             if state.actual.is_none() {
-                let set = Set { name: name.clone(), key: kind.key, interval: kind.interval, verdicts: false };
+                let set = Set {
+                    name: name.text().clone(),
+                    key: kind.key,
+                    interval: kind.interval,
+                    verdicts: false,
+                };
                 changes.push(Change::AddSet(set));
                 origins.push(Origin::Set(name.clone()));
             }
             let (mut added, mut removed) = (Vec::new(), Vec::new());
             if self.rebuilt.contains(name) && state.actual.is_some() {
-                changes.push(Change::FlushSet(name.clone()));
+                changes.push(Change::FlushSet(name.text().clone()));
                 origins.push(Origin::Set(name.clone()));
                 added.extend(state.members.all_desired().map(|(element, ())| element.clone()));
             } else {
@@ -247,7 +253,7 @@ impl<K: NftSetKernel> NftSets<K> {
             let size = if self.separate.contains(name) { 1 } else { usize::MAX };
             for (all, add) in [(removed, false), (added, true)] {
                 for part in all.chunks(size.min(all.len().max(1))) {
-                    let (set, elements) = (name.clone(), part.to_vec());
+                    let (set, elements) = (name.text().clone(), part.to_vec());
                     origins.push(Origin::Members(name.clone(), elements.clone()));
                     changes.push(match add {
                         true => Change::AddElements { set, elements },
@@ -432,7 +438,7 @@ impl<K: NftSetKernel> IpSetDriver for NftSets<K> {
     }
 
     fn apply_deletions(&mut self) -> std::result::Result<Applied, ApplyError> {
-        let mut unwanted: Vec<Text> = self
+        let mut unwanted: Vec<SetName> = self
             .sets
             .iter()
             .filter(|(_, state)| state.wanted.is_none() && state.actual.is_some())
@@ -440,7 +446,8 @@ impl<K: NftSetKernel> IpSetDriver for NftSets<K> {
             .collect();
         let mut applied = Applied::default();
         while !unwanted.is_empty() {
-            let changes: Vec<Change> = unwanted.iter().map(|name| Change::DeleteSet(name.clone())).collect();
+            let changes: Vec<Change> =
+                unwanted.iter().map(|name| Change::DeleteSet(name.text().clone())).collect();
             self.metrics.calls += 1;
             match self.kernel.commit(&self.table, &changes)? {
                 Ok(()) => {
@@ -483,7 +490,7 @@ impl<K: NftSetKernel> IpSetDriver for NftSets<K> {
         super::describe_refused(&self.refused, describe)
     }
 
-    fn faults(&self) -> BTreeMap<Text, SetFault> {
+    fn faults(&self) -> BTreeMap<SetName, SetFault> {
         super::faults(&self.refused, |name, member| {
             self.sets.get(name).is_some_and(|state| state.members.desired(member).is_some())
         })

@@ -5,9 +5,9 @@
 //! needed the program has to be asked.
 
 use super::save::{Mark, Saved, SavedRule, hash_at_start, is_ours};
-use messages::Text;
 use netlink::netfilter::{Result, nft};
 use rules::hash::RuleHash;
+use rules::tree::ChainName;
 use rules::tree::{IpVersion, Table};
 
 /// Chains by which Kubernetes marks the variant that it uses, all in the table `mangle`.
@@ -26,8 +26,9 @@ pub(super) fn table(version: IpVersion, layer: Table) -> nft::Table {
 pub(super) fn look(client: &mut nft::Client, version: IpVersion, layer: Table) -> Result<Option<Saved>> {
     let table = table(version, layer);
     let names = client.chains(&table)?;
-    let mut saved: Saved = names.iter().map(|chain| (Text::from(chain.name.as_str()), Vec::new())).collect();
-    let mut last: Option<Text> = None;
+    let mut saved: Saved =
+        names.iter().map(|chain| (ChainName::from(chain.name.as_str()), Vec::new())).collect();
+    let mut last: Option<ChainName> = None;
     let rules = client.look_at_rules(&table, None, |rule| {
         // The rules of a chain follow each other.
         let chain = last.take().filter(|last| **last == *rule.chain).unwrap_or_else(|| rule.chain.into());

@@ -13,9 +13,9 @@ use super::save::{Mark, Saved, SavedRule, is_ours};
 use crate::chains::{Chains, Wanted};
 use crate::refused::{Closed, SetFaults, undefined_body};
 use api::ChainInsert;
-use messages::Text;
 use rules::hash::RuleHash;
 use rules::iptables::{appended_hashes, hashes, render_append, render_insert, render_replace};
+use rules::tree::ChainName;
 use rules::tree::{KernelChain, Rule, Table};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,9 +31,9 @@ pub(super) enum Origin {
     /// Nothing that could be at fault by itself.
     Frame,
     /// The chain itself.
-    Chain(Text),
+    Chain(ChainName),
     /// The rule at this place of what is written to the chain.
-    Rule(Text, usize),
+    Rule(ChainName, usize),
 }
 
 /// All that a plan depends on.
@@ -42,10 +42,10 @@ pub(super) struct View<'a> {
     pub(super) backend: Backend,
     pub(super) insert_mode: ChainInsert,
     pub(super) chains: &'a Chains<Arc<[Rule]>>,
-    pub(super) hooks: &'a BTreeMap<Text, KernelChain>,
-    pub(super) dirty_hooks: &'a BTreeSet<Text>,
+    pub(super) hooks: &'a BTreeMap<ChainName, KernelChain>,
+    pub(super) dirty_hooks: &'a BTreeSet<ChainName>,
     pub(super) actual: &'a Saved,
-    pub(super) closed: &'a BTreeMap<Text, Closed>,
+    pub(super) closed: &'a BTreeMap<ChainName, Closed>,
     pub(super) faults: &'a SetFaults,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct Plan {
     /// What each line is for, from the first one.
     pub(super) origins: Vec<Origin>,
     /// The chains afterwards; `None` for those that are gone.
-    pub(super) chains: Vec<(Text, Option<Vec<SavedRule>>)>,
+    pub(super) chains: Vec<(ChainName, Option<Vec<SavedRule>>)>,
     /// How many lines change something.
     pub(super) lines: u64,
     table: &'static str,
@@ -81,7 +81,7 @@ impl Plan {
     }
 
     /// Replaces, removes and appends rules of a chain of ours.
-    fn write(&mut self, name: &Text, rules: &[Rule], hashes: &[RuleHash], actual: &[SavedRule]) {
+    fn write(&mut self, name: &ChainName, rules: &[Rule], hashes: &[RuleHash], actual: &[SavedRule]) {
         for (place, (rule, hash)) in rules.iter().zip(hashes).enumerate() {
             let origin = Origin::Rule(name.clone(), place);
             match actual.get(place) {
@@ -99,7 +99,7 @@ impl Plan {
     }
 
     /// Makes new chains in a transaction of their own, which need not wait for the rest.
-    fn make(&mut self, chains: &[(Text, Cow<'_, [Rule]>)], send: &mut dyn FnMut(String)) {
+    fn make(&mut self, chains: &[(ChainName, Cow<'_, [Rule]>)], send: &mut dyn FnMut(String)) {
         for (name, _) in chains {
             self.line(&format!(":{name} - -"), Origin::Chain(name.clone()));
         }
@@ -128,7 +128,7 @@ impl Plan {
 
 impl<'a> View<'a> {
     /// What should be in a chain of ours; `None` for no chain.
-    pub(super) fn target(&self, name: &Text) -> Option<Cow<'a, [Rule]>> {
+    pub(super) fn target(&self, name: &ChainName) -> Option<Cow<'a, [Rule]>> {
         let rules = match self.chains.wanted(name) {
             Wanted::No => return None,
             Wanted::Defined(rules) => Cow::Borrowed(&**rules),
@@ -203,12 +203,12 @@ impl<'a> View<'a> {
 
     /// Makes chains that are new, each not before those that it leads to; returns which. What leads to a chain that is not
     /// there yet is left for the transaction that counts, and so is everything where there is little to do.
-    fn write_early(&self, plan: &mut Plan, send: &mut dyn FnMut(String)) -> BTreeSet<Text> {
+    fn write_early(&self, plan: &mut Plan, send: &mut dyn FnMut(String)) -> BTreeSet<ChainName> {
         let mut done = BTreeSet::new();
         if !self.is_large() {
             return done;
         }
-        let new = |name: &&Text| !self.actual.contains_key(*name);
+        let new = |name: &&ChainName| !self.actual.contains_key(*name);
         let (mut section, mut lines) = (Vec::new(), 0);
         for name in self.chains.targets_first(self.chains.dirty().iter().filter(new)) {
             let Some(target) = self.target(&name) else { continue };
@@ -231,11 +231,11 @@ impl<'a> View<'a> {
     }
 
     /// What a chain that is not ours should hold, with the rules that others have in it now.
-    pub(super) fn hook_after(&self, name: &Text, actual: &[SavedRule]) -> Vec<SavedRule> {
+    pub(super) fn hook_after(&self, name: &ChainName, actual: &[SavedRule]) -> Vec<SavedRule> {
         self.with_others(name, &self.hook_rules(name), actual)
     }
 
-    fn with_others(&self, name: &Text, hook: &HookRules<'_>, actual: &[SavedRule]) -> Vec<SavedRule> {
+    fn with_others(&self, name: &ChainName, hook: &HookRules<'_>, actual: &[SavedRule]) -> Vec<SavedRule> {
         let foreign = actual.iter().filter(|rule| rule.mark == Mark::Foreign).count();
         let ours = |(rules, hashes): &(Cow<'_, [Rule]>, Vec<RuleHash>)| -> Vec<SavedRule> {
             let one = |(rule, hash): (&Rule, &RuleHash)| {
@@ -254,7 +254,7 @@ impl<'a> View<'a> {
     }
 
     /// Removes all rules of ours from a chain that is not, and puts in those that should be there.
-    fn write_hook(&self, name: &Text, plan: &mut Plan) {
+    fn write_hook(&self, name: &ChainName, plan: &mut Plan) {
         let actual = self.actual.get(name).map_or(&[][..], Vec::as_slice);
         let hook = self.hook_rules(name);
         let expected = self.with_others(name, &hook, actual);
@@ -283,7 +283,7 @@ impl<'a> View<'a> {
     }
 
     /// What is inserted into and appended to a chain that is not ours.
-    fn hook_rules(&self, name: &Text) -> HookRules<'a> {
+    fn hook_rules(&self, name: &ChainName) -> HookRules<'a> {
         let (inserted, appended) = match (self.hooks.get(name), self.closed.get(name)) {
             (None, _) => (Cow::default(), Cow::default()),
             (Some(hook), None) => {
@@ -315,7 +315,7 @@ pub(super) fn same_marks(one: &[SavedRule], other: &[SavedRule]) -> bool {
 }
 
 /// The chains that are not ours and hold rules of ours.
-pub(super) fn hooked_chains(saved: &Saved) -> impl Iterator<Item = &Text> {
+pub(super) fn hooked_chains(saved: &Saved) -> impl Iterator<Item = &ChainName> {
     saved
         .iter()
         .filter(|(name, rules)| !is_ours(name) && rules.iter().any(|rule| rule.mark != Mark::Foreign))

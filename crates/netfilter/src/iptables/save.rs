@@ -3,8 +3,8 @@
 //! A rule is ours by the hash in its comment, or because it leads to a chain of ours, as rules of versions before hashes
 //! do. The text of foreign rules is not kept.
 
-use messages::Text;
 use rules::hash::{COMMENT_PREFIX, RuleHash};
+use rules::tree::ChainName;
 use std::collections::BTreeMap;
 
 /// The beginnings of names that our chains have or once had.
@@ -41,7 +41,7 @@ pub struct SavedRule {
 }
 
 /// The chains of a table with their rules.
-pub(super) type Saved = BTreeMap<Text, Vec<SavedRule>>;
+pub(super) type Saved = BTreeMap<ChainName, Vec<SavedRule>>;
 
 /// Whether a chain of this name is ours.
 pub(super) fn is_ours(chain: &str) -> bool {

@@ -12,7 +12,7 @@ use crate::driver::ApplyError;
 use crate::refused::{Closed, NOT_DEFINED, Part, Refused, SetFaults};
 use api::ChainInsert;
 use delta::Retry;
-use messages::Text;
+use rules::tree::ChainName;
 use rules::tree::{Chain, KernelChain, Rule, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -64,8 +64,8 @@ pub(super) struct TableDriver {
     refresh: Option<Duration>,
     first_check: Duration,
     chains: Chains<Arc<[Rule]>>,
-    hooks: BTreeMap<Text, KernelChain>,
-    dirty_hooks: BTreeSet<Text>,
+    hooks: BTreeMap<ChainName, KernelChain>,
+    dirty_hooks: BTreeSet<ChainName>,
     actual: Saved,
     in_sync: bool,
     read_at: Option<Instant>,
@@ -73,7 +73,7 @@ pub(super) struct TableDriver {
     check: Option<(Instant, Duration)>,
     /// How long the helper programs take: where they are slow, the table is looked at less soon.
     slowest: Duration,
-    closed: BTreeMap<Text, Closed>,
+    closed: BTreeMap<ChainName, Closed>,
     /// Sets that are not as they should be.
     faults: SetFaults,
     /// When what is closed is tried again.
@@ -112,11 +112,11 @@ impl TableDriver {
         self.chains.define(chain.name, chain.rules);
     }
 
-    pub(super) fn keep_chain(&mut self, name: &Text, keep: bool) {
+    pub(super) fn keep_chain(&mut self, name: &ChainName, keep: bool) {
         self.chains.keep(name, keep);
     }
 
-    pub(super) fn remove_chain(&mut self, name: &str) {
+    pub(super) fn remove_chain(&mut self, name: &ChainName) {
         self.closed.remove(name);
         self.chains.undefine(name);
     }
@@ -126,12 +126,12 @@ impl TableDriver {
             tracing::error!(table = %self.layer, chain = hook.name, "the kernel has no such chain");
             return;
         }
-        let name: Text = hook.name.into();
+        let name: ChainName = hook.name.into();
         self.closed.remove(&name);
-        let new: Vec<Text> = targets(&hook.inserted).chain(targets(&hook.appended)).collect();
+        let new: Vec<ChainName> = targets(&hook.inserted).chain(targets(&hook.appended)).collect();
         new.iter().for_each(|target| self.chains.reference(target));
         if let Some(old) = self.hooks.insert(name.clone(), hook) {
-            let old: Vec<Text> = targets(&old.inserted).chain(targets(&old.appended)).collect();
+            let old: Vec<ChainName> = targets(&old.inserted).chain(targets(&old.appended)).collect();
             old.iter().for_each(|target| self.chains.dereference(target));
         }
         self.dirty_hooks.insert(name);
@@ -153,7 +153,7 @@ impl TableDriver {
         let before = std::mem::replace(&mut self.faults, faults.clone());
         let concerned =
             |rules: &[Rule]| before.concern(rules, Clone::clone) || self.faults.concern(rules, Clone::clone);
-        let changed: Vec<Text> = self
+        let changed: Vec<ChainName> = self
             .chains
             .all_wanted()
             .filter(|(_, rules)| concerned(rules))
@@ -227,7 +227,7 @@ impl TableDriver {
         };
         self.took(started);
         let first = self.read_at.is_none();
-        let names: BTreeSet<&Text> = self.actual.keys().chain(saved.keys()).collect();
+        let names: BTreeSet<&ChainName> = self.actual.keys().chain(saved.keys()).collect();
         for name in names.into_iter().filter(|name| is_ours(name)) {
             let marks = |saved: &Saved| {
                 saved.get(name).map(|rules| rules.iter().map(|rule| rule.mark).collect::<Vec<_>>())
@@ -261,7 +261,7 @@ impl TableDriver {
     /// of ours are there than should be: their text is needed to delete them, and only `iptables-save` prints it.
     fn with_words(&self, mut seen: Saved) -> Option<Saved> {
         let view = self.view();
-        let hooked: Vec<Text> = hooked_chains(&seen).cloned().collect();
+        let hooked: Vec<ChainName> = hooked_chains(&seen).cloned().collect();
         for name in hooked {
             let found = seen.get_mut(&name)?;
             let expected = view.hook_after(&name, found);
@@ -364,7 +364,7 @@ impl TableDriver {
             } else {
                 tried_apart = true;
                 let written = plan.chains.iter().filter(|(name, rules)| rules.is_some() && is_ours(name));
-                let suspects: Vec<Text> = written.map(|(name, _)| name.clone()).collect();
+                let suspects: Vec<ChainName> = written.map(|(name, _)| name.clone()).collect();
                 self.try_apart(commands, &suspects)?;
                 self.read(commands, now)?;
             }
@@ -382,7 +382,7 @@ impl TableDriver {
                     index.and_then(|index| Some(Part::Rule(index, rule_text(name, rules.get(index)?))));
                 all.push(Refused {
                     layer: Some(self.layer),
-                    name: name.clone(),
+                    name: name.text().clone(),
                     part,
                     reason: reason.clone(),
                 });
@@ -393,12 +393,12 @@ impl TableDriver {
                 let Some((index, set)) = self.faults.first(self.layer, rules, Clone::clone) else { continue };
                 let part = rules.get(index).map(|rule| Part::Rule(index, rule_text(name, rule)));
                 let (layer, reason) = (Some(self.layer), SetFaults::reason(&set));
-                all.push(Refused { layer, name: name.clone(), part, reason });
+                all.push(Refused { layer, name: name.text().clone(), part, reason });
             }
         }
         for name in self.chains.undefined() {
             let reason = NOT_DEFINED.to_owned();
-            all.push(Refused { layer: Some(self.layer), name: name.clone(), part: None, reason });
+            all.push(Refused { layer: Some(self.layer), name: name.text().clone(), part: None, reason });
         }
     }
 }
@@ -421,12 +421,14 @@ fn carry_out(view: &View<'_>, commands: &mut impl Commands) -> (Plan, Result<(),
 }
 
 impl Content for Arc<[Rule]> {
-    fn targets(&self) -> Vec<Text> {
+    type Name = ChainName;
+
+    fn targets(&self) -> Vec<ChainName> {
         targets(self).collect()
     }
 }
 
-fn targets(rules: &[Rule]) -> impl Iterator<Item = Text> {
+fn targets(rules: &[Rule]) -> impl Iterator<Item = ChainName> {
     rules.iter().filter_map(Rule::target).cloned()
 }
 

@@ -3,9 +3,9 @@
 use super::{Backend, CommandFailed, Commands, Driver, Settings};
 use crate::driver::RuleDriver;
 use api::ChainInsert;
-use messages::Text;
 use proptest::prelude::*;
 use rules::iptables::{appended_hashes, hashes, render_append};
+use rules::tree::ChainName;
 use rules::tree::{Action, Chain, IpVersion, KernelChain, Rule, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -165,7 +165,7 @@ fn rule(action: Action) -> Rule {
     Rule { matches: vec![], action: Some(action), comments: vec![] }
 }
 
-fn hook(targets: impl IntoIterator<Item = Text>) -> KernelChain {
+fn hook(targets: impl IntoIterator<Item = ChainName>) -> KernelChain {
     let inserted = targets.into_iter().map(|target| rule(Action::Jump(target))).collect();
     KernelChain { name: "FORWARD", inserted, appended: vec![rule(Action::Accept)] }
 }
@@ -206,7 +206,7 @@ fn the_second_time_nothing_is_read_or_written() {
 fn a_chain_that_is_kept_needs_nothing_that_leads_to_it() {
     for backend in [Backend::Nft, Backend::Legacy] {
         let mut driver = driver(backend);
-        let kept = Text::from("cali-pi-kept");
+        let kept = ChainName::from("cali-pi-kept");
         for name in ["cali-pi-kept", "cali-pi-unused"] {
             driver.update_chain(Table::Filter, Chain::new(name, vec![rule(Action::Drop)]));
         }
@@ -357,7 +357,7 @@ fn an_odd_failure_leaves_nothing_open_and_heals() {
             for name in names {
                 driver.update_chain(Table::Filter, Chain::new(name, body(1)));
             }
-            driver.set_kernel_chain(Table::Filter, hook(names.map(Text::from)));
+            driver.set_kernel_chain(Table::Filter, hook(names.map(ChainName::from)));
             assert!(apply(&mut driver));
             for name in names {
                 driver.update_chain(Table::Filter, Chain::new(name, body(2)));
@@ -404,7 +404,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn name(index: u8) -> Text {
+fn name(index: u8) -> ChainName {
     format!("cali-{index}").into()
 }
 
@@ -484,7 +484,7 @@ fn check(
             open.extend(rules.filter(|kind| (5..=7).contains(*kind)).map(|kind| (index + 1).max(*kind)));
         }
     }
-    let refused: BTreeSet<Text> = driver.refused().into_iter().map(|one| one.name).collect();
+    let refused: BTreeSet<ChainName> = driver.refused().into_iter().map(|one| one.name.into()).collect();
     let filter = driver.commands().tables["filter"].clone();
     let text = |chain: &str, rule: &Rule, hash| {
         render_append(chain, rule, hash)

@@ -1,9 +1,15 @@
 //! The base chains of our tables: where the kernel's packets come in. Calico's names and priorities.
 
-use messages::Text;
 use netlink::netfilter::nft::{self, BaseChain, ChainKind, Hook};
 use rules::nftables::{Family, chain_name};
 use rules::tree::Table;
+
+messages::name_types! {
+    /// The name of a chain in the table that all layers share: the layer comes first.
+    FullChainName;
+    /// The name of a map in the table that all layers share: the layer comes first.
+    FullMapName;
+}
 
 /// The family in netlink's terms.
 pub(super) const fn netlink_family(family: Family) -> nft::Family {
@@ -52,8 +58,13 @@ pub(super) fn base_chains(family: Family) -> Vec<(Table, &'static str, BaseChain
     ]
 }
 
-/// The name of a chain or map in the table that all layers share.
-pub(super) fn full_name(layer: Table, name: &str) -> Text {
+/// The full name of a layer's chain.
+pub(super) fn full_chain(layer: Table, name: &str) -> FullChainName {
+    chain_name(layer, name).into()
+}
+
+/// The full name of a layer's map.
+pub(super) fn full_map(layer: Table, name: &str) -> FullMapName {
     chain_name(layer, name).into()
 }
 

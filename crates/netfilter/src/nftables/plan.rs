@@ -4,18 +4,19 @@
 //! them, entries of maps are gone before the chains they lead to, and what is no longer wanted goes last.
 
 use super::expressions::expressions;
-use super::layout::layer_of;
+use super::layout::{FullChainName, FullMapName, layer_of};
 use super::state::{Actual, Body, ChainState, MapState, entry};
 use crate::chains::{Chains, Wanted};
 use crate::refused::{Closed, SetFaults, undefined_body};
 use delta::Operation;
-use messages::Text;
+use messages::InterfaceName;
 use netlink::netfilter::nft::{self, Change, Element, Key, KeyType, Set};
 use rules::hash::RuleHash;
 use rules::nftables::{Family, TABLE_NAME, comment, set_name};
-use rules::tree::Rule;
+use rules::tree::{Rule, SetName};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// The priority of our flow table at the ingress hook.
 const FLOW_PRIORITY: i32 = 0;
@@ -26,13 +27,13 @@ pub(super) enum Origin {
     /// The table, or something that makes room.
     Table,
     /// The chain itself.
-    Chain(Text),
+    Chain(FullChainName),
     /// The rule at this place of what is written to the chain.
-    Rule(Text, usize),
+    Rule(FullChainName, usize),
     /// The map itself.
-    Map(Text),
+    Map(FullMapName),
     /// Entries of a map.
-    Entries(Text, Vec<Text>),
+    Entries(FullMapName, Vec<InterfaceName>),
     /// The flow table.
     FlowTable,
 }
@@ -40,8 +41,8 @@ pub(super) enum Origin {
 /// Which devices the flow table should cover.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FlowTable {
-    pub(super) devices: Option<BTreeSet<Text>>,
-    pub(super) programmed: BTreeSet<Text>,
+    pub(super) devices: Option<BTreeSet<InterfaceName>>,
+    pub(super) programmed: BTreeSet<InterfaceName>,
     pub(super) refused: bool,
 }
 
@@ -49,16 +50,16 @@ pub(super) struct FlowTable {
 pub(super) struct View<'a> {
     pub(super) family: Family,
     pub(super) chains: &'a Chains<Body>,
-    pub(super) maps: &'a BTreeMap<Text, MapState>,
+    pub(super) maps: &'a BTreeMap<FullMapName, MapState>,
     pub(super) actual: &'a Actual,
-    pub(super) closed: &'a BTreeMap<Text, Closed>,
+    pub(super) closed: &'a BTreeMap<FullChainName, Closed>,
     pub(super) faults: &'a SetFaults,
-    pub(super) refused_entries: &'a BTreeMap<(Text, Text), String>,
+    pub(super) refused_entries: &'a BTreeMap<(FullMapName, InterfaceName), String>,
     /// Chains that drop until it is known whether they are at fault.
-    pub(super) suspects: &'a BTreeSet<Text>,
+    pub(super) suspects: &'a BTreeSet<FullChainName>,
     pub(super) flow: &'a FlowTable,
     /// Only these chains, and nothing is removed.
-    pub(super) only: Option<&'a BTreeSet<Text>>,
+    pub(super) only: Option<&'a BTreeSet<FullChainName>>,
     /// One change for each entry of a map, so that a refusal names one.
     pub(super) separate_entries: bool,
     /// The hashes of targets that were looked at already.
@@ -66,7 +67,7 @@ pub(super) struct View<'a> {
 }
 
 /// The hashes of chains' rules as they should be. A hash covers all rules before it, so none is worked out twice.
-pub(super) type Hashed = BTreeMap<Text, Vec<RuleHash>>;
+pub(super) type Hashed = BTreeMap<FullChainName, Vec<RuleHash>>;
 
 /// What a chain should be in the kernel.
 pub(super) struct Target<'a> {
@@ -80,7 +81,7 @@ pub(super) struct Plan {
     pub(super) changes: Vec<Change>,
     pub(super) origins: Vec<Origin>,
     /// The chains after the transaction; `None` for those that are gone.
-    pub(super) chains: Vec<(Text, Option<ChainState>)>,
+    pub(super) chains: Vec<(FullChainName, Option<ChainState>)>,
 }
 
 impl Plan {
@@ -92,12 +93,12 @@ impl Plan {
 
 impl<'a> View<'a> {
     /// Whether a chain that is in the kernel stays as it is: it is wanted, and cannot be made as it should be.
-    fn stays(&self, name: &Text) -> bool {
+    fn stays(&self, name: &FullChainName) -> bool {
         self.closed.get(name).is_some_and(|closed| closed.absent) && self.chains.wanted(name) != Wanted::No
     }
 
     /// What should be under a chain's name; `None` for nothing.
-    pub(super) fn target(&self, name: &Text) -> Option<Target<'a>> {
+    pub(super) fn target(&self, name: &FullChainName) -> Option<Target<'a>> {
         let closed = self.closed.get(name);
         if closed.is_some_and(|closed| closed.absent) {
             return None;
@@ -131,13 +132,13 @@ impl<'a> View<'a> {
     }
 
     /// The chains that may have to be changed.
-    fn candidates(&self) -> impl Iterator<Item = &'a Text> {
+    fn candidates(&self) -> impl Iterator<Item = &'a FullChainName> {
         self.only.unwrap_or(self.chains.dirty()).iter()
     }
 
     /// The chains that are written again because a map has to be made again. Whoever made such a map also made rules that we
     /// do not know, so these are all chains. Only as a whole: what is emptied is filled in the same transaction.
-    fn users_of_wrong_maps(&self) -> BTreeSet<Text> {
+    fn users_of_wrong_maps(&self) -> BTreeSet<FullChainName> {
         let is_wrong = self.only.is_none() && self.maps.values().any(|map| map.exists && map.wrong);
         if is_wrong { self.actual.chains.keys().cloned().collect() } else { BTreeSet::new() }
     }
@@ -148,13 +149,13 @@ impl<'a> View<'a> {
         self.add_flow_table(&mut plan);
         let forced = self.users_of_wrong_maps();
         for name in &forced {
-            plan.push(Change::FlushChain(name.clone()), Origin::Chain(name.clone()));
+            plan.push(Change::FlushChain(name.text().clone()), Origin::Chain(name.clone()));
         }
         self.add_maps(&mut plan);
 
-        let mut writes: Vec<(&Text, Target<'_>)> = Vec::new();
-        let mut removals: Vec<&Text> = Vec::new();
-        let candidates: BTreeSet<&Text> = self.candidates().chain(&forced).collect();
+        let mut writes: Vec<(&FullChainName, Target<'_>)> = Vec::new();
+        let mut removals: Vec<&FullChainName> = Vec::new();
+        let candidates: BTreeSet<&FullChainName> = self.candidates().chain(&forced).collect();
         for name in candidates {
             match (self.target(name), self.actual.chains.get(name)) {
                 (None, None) => {}
@@ -177,7 +178,7 @@ impl<'a> View<'a> {
             removals.clear();
         }
         for name in &removals {
-            plan.push(Change::FlushChain((*name).clone()), Origin::Chain((*name).clone()));
+            plan.push(Change::FlushChain(name.text().clone()), Origin::Chain((*name).clone()));
         }
         for (name, target) in writes {
             let known = self
@@ -199,7 +200,7 @@ impl<'a> View<'a> {
         if self.only.is_none() {
             self.add_entries(&mut plan);
             for name in removals {
-                plan.push(Change::DeleteChain(name.clone()), Origin::Chain(name.clone()));
+                plan.push(Change::DeleteChain(name.text().clone()), Origin::Chain(name.clone()));
                 plan.chains.push((name.clone(), None));
             }
             self.remove_rest(&mut plan);
@@ -216,13 +217,10 @@ impl<'a> View<'a> {
         if self.actual.flow_table && *devices == self.flow.programmed {
             return;
         }
-        let change = |devices: Vec<Text>| Change::AddFlowTable {
-            name: TABLE_NAME.into(),
-            priority: FLOW_PRIORITY,
-            devices,
-        };
-        plan.push(change(devices.difference(&self.flow.programmed).cloned().collect()), Origin::FlowTable);
-        let gone: Vec<Text> = self.flow.programmed.difference(devices).cloned().collect();
+        let new = texts(devices.difference(&self.flow.programmed));
+        let change = Change::AddFlowTable { name: TABLE_NAME.into(), priority: FLOW_PRIORITY, devices: new };
+        plan.push(change, Origin::FlowTable);
+        let gone = texts(self.flow.programmed.difference(devices));
         if !gone.is_empty() {
             let change =
                 Change::DeleteFlowDevices { name: TABLE_NAME.into(), priority: FLOW_PRIORITY, devices: gone };
@@ -234,32 +232,48 @@ impl<'a> View<'a> {
         for (name, map) in self.maps.iter().filter(|(_, map)| map.wanted) {
             let replace = map.exists && map.wrong && self.only.is_none();
             if replace {
-                plan.push(Change::DeleteSet(name.clone()), Origin::Map(name.clone()));
+                plan.push(Change::DeleteSet(name.text().clone()), Origin::Map(name.clone()));
             }
             if !map.exists || replace {
-                let set =
-                    Set { name: name.clone(), key: KeyType::InterfaceName, interval: false, verdicts: true };
+                let set = Set {
+                    name: name.text().clone(),
+                    key: KeyType::InterfaceName,
+                    interval: false,
+                    verdicts: true,
+                };
                 plan.push(Change::AddSet(set), Origin::Map(name.clone()));
             }
         }
     }
 
-    fn add_chain(&self, name: &Text, target: &Target<'_>, actual: Option<&ChainState>, plan: &mut Plan) {
+    fn add_chain(
+        &self,
+        name: &FullChainName,
+        target: &Target<'_>,
+        actual: Option<&ChainState>,
+        plan: &mut Plan,
+    ) {
         let base = target.body.base;
         match actual {
             Some(actual) if actual.is_at(base.as_ref()) => return,
             // Attached elsewhere: a chain cannot be moved, only made again.
             Some(_) => {
-                plan.push(Change::FlushChain(name.clone()), Origin::Chain(name.clone()));
-                plan.push(Change::DeleteChain(name.clone()), Origin::Chain(name.clone()));
+                plan.push(Change::FlushChain(name.text().clone()), Origin::Chain(name.clone()));
+                plan.push(Change::DeleteChain(name.text().clone()), Origin::Chain(name.clone()));
             }
             None => {}
         }
-        plan.push(Change::AddChain { name: name.clone(), base }, Origin::Chain(name.clone()));
+        plan.push(Change::AddChain { name: name.text().clone(), base }, Origin::Chain(name.clone()));
     }
 
     /// Keeps the rules that are right already, which are always the first ones, and writes the others.
-    fn write_rules(&self, name: &Text, target: &Target<'_>, known: Option<&ChainState>, plan: &mut Plan) {
+    fn write_rules(
+        &self,
+        name: &FullChainName,
+        target: &Target<'_>,
+        known: Option<&ChainState>,
+        plan: &mut Plan,
+    ) {
         let mut kept = 0;
         if let Some(known) = known {
             let same =
@@ -269,13 +283,13 @@ impl<'a> View<'a> {
                 match &known.handles {
                     Some(handles) if kept > 0 => {
                         for handle in handles.iter().skip(kept) {
-                            let change = Change::DeleteRule { chain: name.clone(), handle: *handle };
+                            let change = Change::DeleteRule { chain: name.text().clone(), handle: *handle };
                             plan.push(change, Origin::Chain(name.clone()));
                         }
                     }
                     _ => {
                         kept = 0;
-                        plan.push(Change::FlushChain(name.clone()), Origin::Chain(name.clone()));
+                        plan.push(Change::FlushChain(name.text().clone()), Origin::Chain(name.clone()));
                     }
                 }
             }
@@ -286,9 +300,9 @@ impl<'a> View<'a> {
         }
     }
 
-    fn rule(&self, chain: &Text, target: &Target<'_>, rule: &Rule, hash: RuleHash) -> nft::Rule {
+    fn rule(&self, chain: &FullChainName, target: &Target<'_>, rule: &Rule, hash: RuleHash) -> nft::Rule {
         nft::Rule {
-            chain: chain.clone(),
+            chain: chain.text().clone(),
             expressions: expressions(target.body.layer, self.family, rule),
             comment: comment(rule, hash).into(),
         }
@@ -297,7 +311,7 @@ impl<'a> View<'a> {
     fn remove_entries(&self, plan: &mut Plan) {
         for (name, map) in self.maps.iter().filter(|(_, map)| map.exists) {
             if !map.wanted {
-                plan.push(Change::FlushSet(name.clone()), Origin::Map(name.clone()));
+                plan.push(Change::FlushSet(name.text().clone()), Origin::Map(name.clone()));
             }
             if !map.wanted || map.wrong {
                 continue;
@@ -333,21 +347,21 @@ impl<'a> View<'a> {
 
     fn push_entries(
         &self,
-        map: &Text,
-        entries: &[(Text, Element)],
+        map: &FullMapName,
+        entries: &[(InterfaceName, Element)],
         plan: &mut Plan,
-        change: impl Fn(Text, Vec<Element>) -> Change,
+        change: impl Fn(Arc<str>, Vec<Element>) -> Change,
     ) {
         let size = if self.separate_entries { 1 } else { usize::MAX };
         for part in entries.chunks(size.min(entries.len().max(1))) {
             let (names, elements) = part.iter().cloned().unzip();
-            plan.push(change(map.clone(), elements), Origin::Entries(map.clone(), names));
+            plan.push(change(map.text().clone(), elements), Origin::Entries(map.clone(), names));
         }
     }
 
     fn remove_rest(&self, plan: &mut Plan) {
         for (name, _) in self.maps.iter().filter(|(_, map)| map.exists && !map.wanted) {
-            plan.push(Change::DeleteSet(name.clone()), Origin::Map(name.clone()));
+            plan.push(Change::DeleteSet(name.text().clone()), Origin::Map(name.clone()));
         }
         if self.actual.flow_table && self.flow.devices.is_none() {
             plan.push(Change::DeleteFlowTable(TABLE_NAME.into()), Origin::FlowTable);
@@ -355,8 +369,12 @@ impl<'a> View<'a> {
     }
 }
 
+fn texts<'a>(devices: impl Iterator<Item = &'a InterfaceName>) -> Vec<Arc<str>> {
+    devices.map(|device| device.text().clone()).collect()
+}
+
 /// The kernel's name for a set that a rule names.
-pub(super) fn in_kernel(set: &Text) -> Text {
+pub(super) fn in_kernel(set: &SetName) -> SetName {
     set_name(set).into()
 }
 

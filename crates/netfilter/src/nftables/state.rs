@@ -1,10 +1,10 @@
 //! What is in the table, as far as the driver knows, and what should be.
 
 use super::kernel::Snapshot;
-use super::layout::{full_name, layer_of};
+use super::layout::{FullChainName, FullMapName, full_chain, layer_of};
 use crate::chains::Content;
 use delta::Delta;
-use messages::Text;
+use messages::{InterfaceName, Text};
 use netlink::netfilter::nft::{BaseChain, Element, ElementFound, Key, KeyType, RuleFound, Verdict};
 use rules::hash::{COMMENT_PREFIX, RuleHash};
 use rules::nftables::{Family, appended_hashes, hashes};
@@ -78,7 +78,7 @@ fn hash_of(comment: Option<&str>) -> Option<RuleHash> {
 #[derive(Clone, Debug, Default)]
 pub(super) struct MapState {
     /// Interface and full name of the chain. An entry of another form is there with an empty name.
-    pub(super) entries: Delta<Text, Text>,
+    pub(super) entries: Delta<InterfaceName, FullChainName>,
     pub(super) wanted: bool,
     pub(super) exists: bool,
     /// It exists with another type of keys or values.
@@ -88,7 +88,7 @@ pub(super) struct MapState {
 /// What is in the table.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Actual {
-    pub(super) chains: BTreeMap<Text, ChainState>,
+    pub(super) chains: BTreeMap<FullChainName, ChainState>,
     pub(super) flow_table: bool,
     /// How many rules all chains have.
     pub(super) rules: usize,
@@ -96,7 +96,7 @@ pub(super) struct Actual {
 
 impl Actual {
     /// What a chain is now; `None` for gone.
-    pub(super) fn set(&mut self, name: Text, chain: Option<ChainState>) {
+    pub(super) fn set(&mut self, name: FullChainName, chain: Option<ChainState>) {
         self.rules += chain.as_ref().map_or(0, |chain| chain.hashes.len());
         let before = match chain {
             Some(chain) => self.chains.insert(name, chain),
@@ -109,13 +109,13 @@ impl Actual {
     pub(super) fn from_snapshot(
         snapshot: &Snapshot,
         flow_table: &str,
-        maps: &mut BTreeMap<Text, MapState>,
+        maps: &mut BTreeMap<FullMapName, MapState>,
     ) -> Self {
         let mut by_chain: BTreeMap<&str, Vec<&RuleFound>> = BTreeMap::new();
         for rule in &snapshot.rules {
             by_chain.entry(&rule.chain).or_default().push(rule);
         }
-        let chains: BTreeMap<Text, ChainState> = snapshot
+        let chains: BTreeMap<FullChainName, ChainState> = snapshot
             .chains
             .iter()
             .map(|chain| {
@@ -144,9 +144,9 @@ impl Actual {
     }
 }
 
-fn read_entry(element: &ElementFound) -> Option<(Text, Text)> {
+fn read_entry(element: &ElementFound) -> Option<(InterfaceName, FullChainName)> {
     let (key, chain) = match element {
-        ElementFound::Known(Element::Verdict(key, Verdict::Goto(chain))) => (key, chain.clone()),
+        ElementFound::Known(Element::Verdict(key, Verdict::Goto(chain))) => (key, chain.clone().into()),
         ElementFound::Known(Element::Verdict(key, _) | Element::Single(key) | Element::Range(key, _))
         | ElementFound::Foreign(key) => (key, "".into()),
     };
@@ -154,14 +154,16 @@ fn read_entry(element: &ElementFound) -> Option<(Text, Text)> {
 }
 
 /// The entry of a map, in the kernel's terms; `None` for a name that no interface can have.
-pub(super) fn entry(interface: &str, chain: &Text) -> Option<Element> {
-    Some(Element::Verdict(Key::interface(interface)?, Verdict::Goto(chain.clone())))
+pub(super) fn entry(interface: &str, chain: &FullChainName) -> Option<Element> {
+    Some(Element::Verdict(Key::interface(interface)?, Verdict::Goto(chain.text().clone())))
 }
 
 impl Content for Body {
-    fn targets(&self) -> Vec<Text> {
+    type Name = FullChainName;
+
+    fn targets(&self) -> Vec<FullChainName> {
         let targets = self.rules.iter().filter_map(Rule::target);
-        targets.map(|target| full_name(self.layer, target)).collect()
+        targets.map(|target| full_chain(self.layer, target)).collect()
     }
 }
 

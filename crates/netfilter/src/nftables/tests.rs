@@ -2,7 +2,7 @@
 
 use super::{Driver, Kernel, Snapshot};
 use crate::driver::{ApplyError, RuleDriver};
-use messages::Text;
+use messages::InterfaceName;
 use netlink::netfilter::nft::{
     ChainFound, Change, CommitRefused, Element, ElementFound, Expression, KeyType, RuleFound, SetFound,
     Table as NftTable, Verdict,
@@ -10,7 +10,7 @@ use netlink::netfilter::nft::{
 use netlink::netfilter::{Error, Refusal, Result};
 use proptest::prelude::*;
 use rules::nftables::{Family, chain_name, comment, hashes};
-use rules::tree::{Action, Chain, KernelChain, Match, Rule, Table, VerdictMap};
+use rules::tree::{Action, Chain, ChainName, KernelChain, Match, Rule, Table, VerdictMap};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
@@ -230,7 +230,7 @@ fn rule(action: Action) -> Rule {
     Rule { matches: vec![], action: Some(action), comments: vec![] }
 }
 
-fn hook(targets: impl IntoIterator<Item = Text>) -> KernelChain {
+fn hook(targets: impl IntoIterator<Item = ChainName>) -> KernelChain {
     let inserted = targets.into_iter().map(|target| rule(Action::Jump(target))).collect();
     KernelChain { name: "FORWARD", inserted, appended: vec![rule(Action::Accept)] }
 }
@@ -279,7 +279,7 @@ fn one_transaction_at_first_and_only_what_changed_afterwards() {
 #[test]
 fn a_chain_that_is_kept_needs_nothing_that_leads_to_it() {
     let mut driver = driver();
-    let kept = Text::from("cali-pi-kept");
+    let kept = ChainName::from("cali-pi-kept");
     for name in ["cali-pi-kept", "cali-pi-unused"] {
         driver.update_chain(Table::Filter, Chain::new(name, vec![rule(Action::Drop)]));
     }
@@ -378,7 +378,7 @@ fn a_chain_that_cannot_be_made_closes_those_that_lead_to_it() {
 fn failures_of_the_moment_blame_nobody() {
     let mut driver = driver();
     driver.update_chain(Table::Filter, Chain::new("cali-x", vec![rule(Action::Drop)]));
-    driver.set_kernel_chain(Table::Filter, hook([Text::from("cali-x")]));
+    driver.set_kernel_chain(Table::Filter, hook([ChainName::from("cali-x")]));
     driver.kernel().fail_with = vec![12];
     let error = driver.apply(Instant::now()).expect_err("no memory");
     assert!(matches!(error, ApplyError::Netfilter(Error::Refused { .. })), "{error}");
@@ -395,7 +395,7 @@ fn failures_of_the_moment_blame_nobody() {
 fn what_was_refused_is_tried_again_by_its_own_clock() {
     let mut driver = driver();
     driver.update_chain(Table::Filter, Chain::new("cali-x", vec![rule(Action::SetMark(BAD))]));
-    driver.set_kernel_chain(Table::Filter, hook([Text::from("cali-x")]));
+    driver.set_kernel_chain(Table::Filter, hook([ChainName::from("cali-x")]));
     let start = Instant::now();
     // The table may be read for other reasons as often as it likes: that does not put it off.
     let mut due = start;
@@ -435,7 +435,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn name(index: u8) -> Text {
+fn name(index: u8) -> ChainName {
     format!("cali-{index}").into()
 }
 
@@ -475,7 +475,7 @@ proptest! {
                     hooks = targets;
                 }
                 Step::Entry(interface, chain) => {
-                    let key: Text = format!("cali{interface}").into();
+                    let key: InterfaceName = format!("cali{interface}").into();
                     driver.set_map_entry(Table::Filter, "cali-map", &key, chain.map(name).as_ref());
                     match chain { Some(chain) => entries.insert(key, chain), None => entries.remove(&key) };
                 }
@@ -504,7 +504,7 @@ fn check(
     driver: &mut Driver<Fake>,
     chains: &BTreeMap<u8, Vec<u8>>,
     hooks: &[u8],
-    entries: &BTreeMap<Text, u8>,
+    entries: &BTreeMap<InterfaceName, u8>,
 ) -> std::result::Result<(), TestCaseError> {
     let mut open: Vec<u8> = hooks.iter().chain(entries.values()).copied().collect();
     let mut wanted = BTreeSet::new();
@@ -530,7 +530,7 @@ fn check(
         let hashes = hashes(Table::Filter, Family::Ip, &full, &rules);
         expected.insert(full, rules.iter().zip(hashes).map(|(rule, hash)| comment(rule, hash)).collect());
     }
-    let refused: BTreeSet<Text> = driver.refused().into_iter().map(|one| one.name).collect();
+    let refused: BTreeSet<ChainName> = driver.refused().into_iter().map(|one| one.name.into()).collect();
     prop_assert_eq!(&refused, &at_fault);
     let tables = &driver.kernel().tables;
     let ours =
@@ -572,7 +572,7 @@ fn a_condition_that_only_a_map_decides_needs_its_map() {
         comments: vec![],
     };
     driver.update_chain(Table::Filter, Chain::new("cali-dispatch", vec![vmap]));
-    driver.set_kernel_chain(Table::Filter, hook([Text::from("cali-dispatch")]));
+    driver.set_kernel_chain(Table::Filter, hook([ChainName::from("cali-dispatch")]));
     assert!(apply(&mut driver));
     assert_eq!(driver.refused()[0].name, "cali-dispatch".into());
     driver.update_map(Table::Filter, VerdictMap { name: "cali-from".into(), entries: BTreeMap::new() });

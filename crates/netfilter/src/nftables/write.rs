@@ -9,13 +9,13 @@
 
 use super::Driver;
 use super::kernel::Kernel;
-use super::layout::{full_name, layer_of};
+use super::layout::{FullChainName, full_chain, layer_of};
 use super::plan::{Hashed, Origin, Plan, View};
 use super::state::ChainState;
 use crate::chains::Wanted;
 use crate::driver::ApplyError;
 use crate::refused::{CIRCLE, Closed};
-use messages::Text;
+use messages::InterfaceName;
 use netlink::netfilter::nft::{self, CommitRefused};
 use netlink::netfilter::{Error, Refusal};
 use rules::tree::Rule;
@@ -34,7 +34,7 @@ const TOO_DEEP: [i32; 2] = [31, 40];
 impl<K: Kernel> Driver<K> {
     fn view<'a>(
         &'a self,
-        only: Option<&'a BTreeSet<Text>>,
+        only: Option<&'a BTreeSet<FullChainName>>,
         separate_entries: bool,
         hashed: &'a Hashed,
     ) -> View<'a> {
@@ -55,11 +55,11 @@ impl<K: Kernel> Driver<K> {
     }
 
     /// Reads the handles of chains of which only the end will be written again. Returns the hashes that this took.
-    fn learn_handles(&mut self, only: Option<&BTreeSet<Text>>) -> Result<Hashed, ApplyError> {
+    fn learn_handles(&mut self, only: Option<&BTreeSet<FullChainName>>) -> Result<Hashed, ApplyError> {
         let mut hashed = Hashed::new();
         let nothing = Hashed::new();
         let view = self.view(only, false, &nothing);
-        let wanted: Vec<Text> = only
+        let wanted: Vec<FullChainName> = only
             .unwrap_or(self.chains.dirty())
             .iter()
             .filter(|name| {
@@ -90,7 +90,7 @@ impl<K: Kernel> Driver<K> {
     /// Plans and commits; the refusal, if there is one, comes back with the plan.
     fn attempt(
         &mut self,
-        only: Option<&BTreeSet<Text>>,
+        only: Option<&BTreeSet<FullChainName>>,
         separate_entries: bool,
     ) -> Result<Result<bool, (Plan, CommitRefused)>, ApplyError> {
         let hashed = self.learn_handles(only)?;
@@ -127,7 +127,7 @@ impl<K: Kernel> Driver<K> {
                 continue;
             }
             let refused = &self.refused_entries;
-            let done: Vec<Text> = map
+            let done: Vec<InterfaceName> = map
                 .entries
                 .pending()
                 .map(|operation| match operation {
@@ -210,7 +210,7 @@ impl<K: Kernel> Driver<K> {
         for (chain, target) in self.chains.circles() {
             let Some(body) = self.chains.definition(&chain) else { continue };
             let leads_back =
-                |rule: &Rule| rule.target().is_some_and(|name| full_name(body.layer, name) == target);
+                |rule: &Rule| rule.target().is_some_and(|name| full_chain(body.layer, name) == target);
             let Some(place) = body.rules.iter().position(leads_back) else { continue };
             if !self.closed.contains_key(&chain) {
                 progress |= self.close(&chain, Some(place), CIRCLE.to_owned());
@@ -219,7 +219,7 @@ impl<K: Kernel> Driver<K> {
         progress
     }
 
-    fn close(&mut self, chain: &Text, place: Option<usize>, reason: String) -> bool {
+    fn close(&mut self, chain: &FullChainName, place: Option<usize>, reason: String) -> bool {
         let (layer, rules) = match self.chains.wanted(chain) {
             Wanted::Defined(body) => (body.layer, Arc::clone(&body.rules)),
             Wanted::Undefined | Wanted::No => (layer_of(chain), Arc::default()),
@@ -230,7 +230,7 @@ impl<K: Kernel> Driver<K> {
     }
 
     /// Opens chains that are under suspicion in ever smaller groups, until those at fault are alone. The others drop meanwhile.
-    fn narrow(&mut self, names: &[Text], separate_entries: &mut bool) -> Result<(), ApplyError> {
+    fn narrow(&mut self, names: &[FullChainName], separate_entries: &mut bool) -> Result<(), ApplyError> {
         for name in names {
             self.suspects.remove(name);
         }
@@ -264,19 +264,19 @@ impl<K: Kernel> Driver<K> {
     /// Makes chains that are not in the kernel yet, each after those it leads to. No packet comes by them before the last
     /// transaction, which is made of everything else, leads to them. What is refused here is left to that one.
     fn make_new_chains(&mut self) -> Result<bool, ApplyError> {
-        let is_new = |name: &&Text| {
+        let is_new = |name: &&FullChainName| {
             let base = self.chains.definition(name).is_some_and(|body| body.base.is_some());
             !base && !self.actual.chains.contains_key(*name) && self.chains.wanted(name) != Wanted::No
         };
-        let new: Vec<&Text> = self.chains.dirty().iter().filter(is_new).collect();
-        let rules = |name: &Text| self.chains.definition(name).map_or(0, |body| body.rules.len());
+        let new: Vec<&FullChainName> = self.chains.dirty().iter().filter(is_new).collect();
+        let rules = |name: &FullChainName| self.chains.definition(name).map_or(0, |body| body.rules.len());
         if new.len() <= NEW_CHAINS_AT_ONCE
             && new.iter().map(|name| rules(name)).sum::<usize>() <= NEW_RULES_AT_ONCE
         {
             return Ok(false);
         }
         let order = self.chains.targets_first(new);
-        let mut parts: Vec<BTreeSet<Text>> = Vec::new();
+        let mut parts: Vec<BTreeSet<FullChainName>> = Vec::new();
         let mut room = 0_usize;
         for name in order {
             match parts.last_mut().filter(|part| room > 0 && part.len() < NEW_CHAINS_AT_ONCE) {
@@ -337,7 +337,7 @@ impl<K: Kernel> Driver<K> {
                 }
                 narrowed = true;
                 let written = plan.chains.into_iter().filter(|(_, state)| state.is_some());
-                let written: BTreeSet<Text> = written.map(|(name, _)| name).collect();
+                let written: BTreeSet<FullChainName> = written.map(|(name, _)| name).collect();
                 let order = self.chains.targets_first(&written);
                 self.suspects = written;
                 self.narrow(&[], &mut separate_entries)?;

@@ -2,6 +2,7 @@
 
 use crate::host::Host;
 use crate::takeover::{nft_driver, nft_sets, want_sets, want_shop};
+use messages::InterfaceName;
 use netfilter::ipsets::IpSetDriver;
 use netfilter::nftables::Driver;
 use netfilter::{Part, RuleDriver};
@@ -9,7 +10,7 @@ use netlink::netfilter::nft::{self, Client};
 use netlink::netfilter::watch::{LaterWatch, Watch};
 use rules::Backend;
 use rules::nftables::Family;
-use rules::tree::{Action, Chain, End, KernelChain, Match, Rule, Table, Text, VerdictMap};
+use rules::tree::{Action, Chain, ChainName, End, KernelChain, Match, Rule, Table, VerdictMap};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -199,13 +200,13 @@ fn thousands_of_rules_and_small_changes() {
         let rules = (0..20).map(|bit| rule(Action::SetMark(first + bit))).collect();
         Chain::new(format!("cali-pi-{index}"), rules)
     };
-    let name = |index: u32| Text::from(format!("cali-fw-{index}"));
+    let name = |index: u32| ChainName::from(format!("cali-fw-{index}"));
     let mut entries = std::collections::BTreeMap::new();
     for index in 0..1000 {
         driver.update_chain(Table::Filter, chain(index, 1));
         let jump = rule(Action::Jump(format!("cali-pi-{index}").into()));
         driver.update_chain(Table::Filter, Chain::new(name(index), vec![jump]));
-        entries.insert(Text::from(format!("cali{index}")), name(index));
+        entries.insert(InterfaceName::from(format!("cali{index}")), name(index));
     }
     driver.update_map(Table::Filter, VerdictMap { name: "cali-from-wl-dispatch".into(), entries });
     assert!(apply(&mut driver));

@@ -6,7 +6,7 @@
 use super::{Outcome, Ownership};
 use delta::{Delta, Operation as Pending};
 use ipnet::IpNet;
-use messages::Text;
+use messages::InterfaceName;
 use netlink::{Address, Errno, Family, Kernel, Operation};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -18,12 +18,12 @@ const SCOPE_LINK: u8 = 253;
 #[derive(Debug)]
 pub struct LinkAddresses {
     family: Family,
-    addresses: Delta<(Text, IpNet), ()>,
-    desired: BTreeMap<Text, IpNet>,
-    devices: BTreeMap<Text, u32>,
+    addresses: Delta<(InterfaceName, IpNet), ()>,
+    desired: BTreeMap<InterfaceName, IpNet>,
+    devices: BTreeMap<InterfaceName, u32>,
     in_sync: bool,
     /// Interfaces that came up since the addresses were read.
-    unread: BTreeSet<Text>,
+    unread: BTreeSet<InterfaceName>,
 }
 
 impl LinkAddresses {
@@ -41,7 +41,7 @@ impl LinkAddresses {
     }
 
     /// Sets or, with `None`, removes the address of an interface.
-    pub fn set(&mut self, interface: &Text, address: Option<IpAddr>) {
+    pub fn set(&mut self, interface: &InterfaceName, address: Option<IpAddr>) {
         let new = address
             .filter(|address| Family::of(address) == self.family)
             .map(|address| IpNet::new_assert(address, self.family.host_prefix()));
@@ -61,7 +61,7 @@ impl LinkAddresses {
     }
 
     /// An interface is there, or not.
-    pub fn device_is(&mut self, name: &Text, index: Option<u32>) {
+    pub fn device_is(&mut self, name: &InterfaceName, index: Option<u32>) {
         match index {
             Some(index) => {
                 if self.devices.insert(name.clone(), index) != Some(index) && self.desired.contains_key(name)
@@ -91,7 +91,8 @@ impl LinkAddresses {
         if self.in_sync && self.unread.is_empty() {
             return Ok(());
         }
-        let names: BTreeMap<u32, &Text> = self.devices.iter().map(|(name, index)| (*index, name)).collect();
+        let names: BTreeMap<u32, &InterfaceName> =
+            self.devices.iter().map(|(name, index)| (*index, name)).collect();
         let found = kernel.addresses(Some(self.family), None)?;
         let ours = found.into_iter().filter_map(|address| {
             let name = names.get(&address.index).filter(|name| ownership.is_workload(name))?;

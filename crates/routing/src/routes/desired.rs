@@ -3,7 +3,7 @@
 
 use super::{Device, RouteClass, RouteKey, RouteTable, Target};
 use delta::Changes;
-use messages::Text;
+use messages::InterfaceName;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -22,7 +22,7 @@ pub struct RouteChanges {
     /// Routes by who wants them and by which device.
     pub places: BTreeMap<(RouteClass, Device), PlaceChange>,
     /// Workloads' interfaces behind which BGP is spoken: routes there may be the speaker's.
-    pub bgp_interfaces: Changes<Text, ()>,
+    pub bgp_interfaces: Changes<InterfaceName, ()>,
 }
 
 impl RouteChanges {

@@ -4,7 +4,7 @@
 use super::Outcome;
 use delta::{Changes, Retry};
 use ipnet::IpNet;
-use messages::Text;
+use messages::InterfaceName;
 use netlink::{
     Address, DeviceKind, Error, Family, Kernel, Link, LinkChange, LinkRef, MacAddress, NewLink, Operation,
     Vxlan, first_failure,
@@ -151,15 +151,15 @@ impl TunnelDevice {
 /// The tunnel devices that are wanted. They are looked at when something about them changed.
 #[derive(Debug, Default)]
 pub struct TunnelDevices {
-    wanted: BTreeMap<Text, TunnelDevice>,
-    unsettled: BTreeSet<Text>,
+    wanted: BTreeMap<InterfaceName, TunnelDevice>,
+    unsettled: BTreeSet<InterfaceName>,
     /// Those that the kernel cannot make.
-    unsupported: BTreeSet<Text>,
+    unsupported: BTreeSet<InterfaceName>,
 }
 
 impl TunnelDevices {
     /// Takes over what is wanted; nothing is left. A device that is not wanted any more is left alone.
-    pub fn take(&mut self, changes: &mut Changes<Text, TunnelDevice>) {
+    pub fn take(&mut self, changes: &mut Changes<InterfaceName, TunnelDevice>) {
         for (name, device) in std::mem::take(changes) {
             match device {
                 Some(device) => {
@@ -175,7 +175,7 @@ impl TunnelDevices {
     }
 
     /// An interface came, went or changed.
-    pub fn interface_changed(&mut self, name: &Text) {
+    pub fn interface_changed(&mut self, name: &InterfaceName) {
         if self.wanted.contains_key(name) {
             self.unsettled.insert(name.clone());
         }

@@ -6,7 +6,7 @@
 
 use super::Outcome;
 use delta::{Delta, Operation as Pending};
-use messages::{NodeName, Text};
+use messages::{InterfaceName, NodeName};
 use netlink::{Errno, Family, Kernel, MacAddress, Neighbour, NeighbourState, Operation};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -26,7 +26,7 @@ pub struct TunnelPeer {
 #[derive(Debug)]
 pub struct TunnelNeighbours {
     family: Family,
-    device: Text,
+    device: InterfaceName,
     index: Option<u32>,
     peers: BTreeMap<NodeName, TunnelPeer>,
     /// Who says to have an address: for a while it may be more than one.
@@ -40,7 +40,7 @@ pub struct TunnelNeighbours {
 impl TunnelNeighbours {
     /// A device without peers.
     #[must_use]
-    pub fn new(family: Family, device: Text) -> Self {
+    pub fn new(family: Family, device: InterfaceName) -> Self {
         Self {
             family,
             device,

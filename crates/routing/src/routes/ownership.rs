@@ -3,7 +3,7 @@
 //! Calico began with a protocol number that everybody uses ("boot"), so a route is ours when it has the number that only
 //! we use, or leads to a device that is ours.
 
-use messages::Text;
+use messages::{InterfaceName, Text};
 use netlink::Route;
 use std::collections::BTreeSet;
 
@@ -26,11 +26,11 @@ pub struct Ownership {
     /// The protocol number of routes to workloads (`DeviceRouteProtocol`).
     pub device_protocol: u8,
     /// Devices that are ours with all their routes.
-    pub own_devices: Vec<Text>,
+    pub own_devices: Vec<InterfaceName>,
     /// The device whose routes by BIRD are ours too, since we make the cluster's routes on it.
-    pub bird_device: Option<Text>,
+    pub bird_device: Option<InterfaceName>,
     /// Interfaces of workloads that speak BGP themselves: what BIRD has there is BIRD's.
-    pub bgp_interfaces: BTreeSet<Text>,
+    pub bgp_interfaces: BTreeSet<InterfaceName>,
 }
 
 impl Ownership {

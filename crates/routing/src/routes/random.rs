@@ -3,7 +3,7 @@
 
 use super::tests::{Recorder, settings};
 use super::{RouteClass, RouteKey, RouteTable, Target, Way};
-use messages::Text;
+use messages::InterfaceName;
 use netlink::{Errno, FakeKernel, Family, Kernel as _, LinkChange, LinkRef, Operation, Route, RouteFilter};
 use proptest::prelude::*;
 use std::collections::btree_map::Entry;
@@ -101,13 +101,13 @@ proptest! {
                     if let Entry::Vacant(entry) = naive.devices.entry(device) {
                         let index = kernel.with_link(DEVICES[device], "veth");
                         entry.insert((index, true));
-                        table.device_is(&Text::from(DEVICES[device]), index, true, now);
+                        table.device_is(&InterfaceName::from(DEVICES[device]), index, true, now);
                     }
                 }
                 Step::Delete(device) => {
                     if let Some((index, _)) = naive.devices.remove(&device) {
                         kernel.apply(&[Operation::DeleteLink(LinkRef::Index(index))]);
-                        table.device_gone(&Text::from(DEVICES[device]));
+                        table.device_gone(&InterfaceName::from(DEVICES[device]));
                     }
                 }
                 Step::UpDown(device, up) => {
@@ -115,7 +115,7 @@ proptest! {
                         *is_up = up;
                         let change = LinkChange { up: Some(up), ..LinkChange::default() };
                         kernel.apply(&[Operation::ChangeLink(LinkRef::Index(*index), change)]);
-                        table.device_is(&Text::from(DEVICES[device]), *index, up, now);
+                        table.device_is(&InterfaceName::from(DEVICES[device]), *index, up, now);
                     }
                 }
                 Step::SomebodyDeletes(place) => {

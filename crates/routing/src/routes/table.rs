@@ -10,7 +10,7 @@ mod apply;
 
 use super::{Device, Ownership, RouteClass, RouteKey, Target, Way};
 use delta::Delta;
-use messages::Text;
+use messages::InterfaceName;
 use netlink::{Family, MacAddress, Route, RouteKind, Scope};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -57,18 +57,18 @@ pub struct RouteTable {
     settings: TableSettings,
     wanted: BTreeMap<(RouteClass, Device), BTreeMap<RouteKey, Target>>,
     wanted_by: BTreeMap<RouteKey, BTreeSet<(RouteClass, Device)>>,
-    devices: BTreeMap<Text, (u32, bool)>,
-    names: BTreeMap<u32, Text>,
+    devices: BTreeMap<InterfaceName, (u32, bool)>,
+    names: BTreeMap<u32, InterfaceName>,
     routes: Delta<RouteKey, Route>,
-    neighbours: BTreeMap<Text, BTreeMap<IpAddr, MacAddress>>,
-    dirty_neighbours: BTreeSet<Text>,
+    neighbours: BTreeMap<InterfaceName, BTreeMap<IpAddr, MacAddress>>,
+    dirty_neighbours: BTreeSet<InterfaceName>,
     /// Which device an address of its own route is on: as it should be, and as connections know it.
     address_owners: Delta<IpAddr, OwnerKey>,
     grace: BTreeMap<u32, Grace>,
     read_all: bool,
-    read_devices: BTreeSet<Text>,
+    read_devices: BTreeSet<InterfaceName>,
     /// Devices that are up as far as events say, though the kernel refused a route by them.
-    doubted: BTreeSet<Text>,
+    doubted: BTreeSet<InterfaceName>,
 }
 
 /// An owner in comparable form: number, class.
@@ -208,7 +208,7 @@ impl RouteTable {
         }
     }
 
-    fn set_neighbours(&mut self, device: &Text, targets: &BTreeMap<RouteKey, Target>) {
+    fn set_neighbours(&mut self, device: &InterfaceName, targets: &BTreeMap<RouteKey, Target>) {
         if !self.settings.static_neighbours {
             return;
         }
@@ -224,7 +224,7 @@ impl RouteTable {
     }
 
     /// A device is there, up or down.
-    pub fn device_is(&mut self, name: &Text, index: u32, up: bool, now: Instant) {
+    pub fn device_is(&mut self, name: &InterfaceName, index: u32, up: bool, now: Instant) {
         self.grace.entry(index).or_insert(Grace { first_seen: now, over: false });
         if let Some((old, _)) = self.devices.insert(name.clone(), (index, up))
             && old != index
@@ -241,7 +241,7 @@ impl RouteTable {
     }
 
     /// A device is gone.
-    pub fn device_gone(&mut self, name: &Text) {
+    pub fn device_gone(&mut self, name: &InterfaceName) {
         if let Some((index, _)) = self.devices.remove(name) {
             self.names.remove(&index);
             self.grace.remove(&index);
@@ -270,12 +270,12 @@ impl RouteTable {
         }
     }
 
-    fn choose_all_of(&mut self, device: &Text) {
+    fn choose_all_of(&mut self, device: &InterfaceName) {
         self.wanted_of(device).into_iter().for_each(|key| self.choose(key));
     }
 
     /// The destinations that anybody wants by a device.
-    fn wanted_of(&self, device: &Text) -> BTreeSet<RouteKey> {
+    fn wanted_of(&self, device: &InterfaceName) -> BTreeSet<RouteKey> {
         RouteClass::ALL
             .iter()
             .filter_map(|class| self.wanted.get(&(*class, Some(device.clone()))))

@@ -5,7 +5,7 @@ use super::{
     ConnectionCleanup, Device, LinkAddresses, Outcome, Ownership, PROTOCOL_BOOT, RouteClass, RouteKey,
     RouteTable, TableSettings, Target, TunnelNeighbours, TunnelPeer, Way,
 };
-use messages::Text;
+use messages::InterfaceName;
 use netlink::{
     Address, Errno, FakeKernel, Family, Kernel as _, LinkChange, MacAddress, Neighbour, Operation, Route,
     RouteFilter, RouteKind, Scope, TABLE_MAIN, Vxlan,
@@ -97,7 +97,7 @@ pub(super) fn key(destination: &str) -> RouteKey {
 }
 
 fn named(name: &str) -> Device {
-    Some(Text::from(name))
+    Some(InterfaceName::from(name))
 }
 
 #[test]

@@ -12,8 +12,8 @@ use crate::renderer::{
     Renderer, conntrack, interface, jump, mark_clear, mark_set, protocol, protocol_number,
 };
 use crate::tree::{
-    Action, Chain, Conntrack, InterfacePattern, IpVersion, Match, Protocol, RejectWith, Rule, Side, Table,
-    Text, VerdictMap,
+    Action, Chain, ChainName, Conntrack, InterfaceName, InterfacePattern, IpVersion, Match, Protocol,
+    RejectWith, Rule, Side, Table, VerdictMap,
 };
 use std::collections::BTreeSet;
 
@@ -58,13 +58,13 @@ impl Renderer {
 
     /// To workloads whose interfaces have programs; packets to others are refused.
     #[must_use]
-    pub fn attached_dispatch(&self, interfaces: &BTreeSet<Text>) -> Dispatch {
+    pub fn attached_dispatch(&self, interfaces: &BTreeSet<InterfaceName>) -> Dispatch {
         let unknown =
             Rule::always(self.deny(Table::Filter).into()).comment("To workload without a BPF program");
         let allow = || self.filter_allow();
         match self.backend() {
             Backend::Iptables => {
-                let one = |name: &Text| {
+                let one = |name: &InterfaceName| {
                     Rule::when([interface(Side::Out, InterfacePattern::exact(name.clone()))], allow())
                 };
                 let rules = interfaces.iter().map(one).chain([unknown]).collect();
@@ -73,7 +73,7 @@ impl Renderer {
             Backend::Nftables => {
                 let lookup = Match::InterfaceMap { side: Side::Out, map: names::TO_ATTACHED.into() };
                 let lookup = Rule { matches: vec![lookup], action: None, comments: Vec::new() };
-                let target = Text::from(names::ATTACHED);
+                let target = ChainName::from(names::ATTACHED);
                 let entries = interfaces.iter().map(|name| (name.clone(), target.clone())).collect();
                 Dispatch {
                     chains: vec![

@@ -2,7 +2,9 @@
 
 use crate::names;
 use crate::renderer::{Renderer, UDP, interface, jump, local, one_port, protocol, protocol_number};
-use crate::tree::{Action, Chain, End, InterfacePattern, IpVersion, Match, Protocol, Rule, Side, Text};
+use crate::tree::{
+    Action, Chain, End, InterfaceName, InterfacePattern, IpVersion, Match, Protocol, Rule, Side,
+};
 use ipnet::{IpNet, Ipv4Net};
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -67,9 +69,9 @@ impl Renderer {
         Chain::new(names::POSTROUTING, rules)
     }
 
-    fn tunnel_interfaces(&self, version: IpVersion) -> Vec<Text> {
+    fn tunnel_interfaces(&self, version: IpVersion) -> Vec<InterfaceName> {
         let config = &self.config;
-        let candidates: [(bool, Text); 3] = match version {
+        let candidates: [(bool, InterfaceName); 3] = match version {
             IpVersion::V4 => [
                 (config.ipip_enabled && config.ipip_tunnel_address.is_some(), IPIP_INTERFACE.into()),
                 (config.vxlan_enabled && config.vxlan_tunnel_address.is_some(), VXLAN_INTERFACE.into()),

@@ -3,7 +3,7 @@
 use crate::names;
 use crate::renderer::{Renderer, interface, jump, mark_clear, mark_set, one_port, protocol};
 use crate::tree::{
-    Action, Chain, End, InterfacePattern, IpVersion, Match, Protocol, Rule, Side, Table, Text,
+    Action, Chain, End, InterfaceName, InterfacePattern, IpVersion, Match, Protocol, Rule, Side, Table,
 };
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -80,7 +80,7 @@ impl Renderer {
         let config = &self.config;
         let own = ["lo".into(), config.wireguard.interface.clone(), config.wireguard_v6.interface.clone()]
             .into_iter()
-            .filter(|name: &Text| !name.is_empty())
+            .filter(|name: &InterfaceName| !name.is_empty())
             .map(InterfacePattern::exact);
         let mut rules: Vec<_> = own
             .chain(self.workload_interfaces())

@@ -10,7 +10,7 @@
 
 use super::conditions::{Conditions, EndConditions};
 use crate::renderer::{Renderer, mark_clear, protocol};
-use crate::tree::{Action, End, IpVersion, Match, PortRange, Protocol, Rule, Text};
+use crate::tree::{Action, End, IpVersion, Match, PortRange, Protocol, Rule, SetName};
 use ipnet::IpNet;
 use messages::IcmpMatch;
 use std::sync::Arc;
@@ -137,7 +137,7 @@ fn port_entries(
     end: &EndConditions,
     transport: Option<Protocol>,
     portions: Vec<Arc<[PortRange]>>,
-    named: &[Text],
+    named: &[SetName],
 ) -> Vec<Vec<Match>> {
     let end = end.end;
     let numbered = portions.into_iter().map(|ports| {

@@ -19,12 +19,12 @@ use super::conditions::Conditions;
 use super::{OwnerKind, log_prefix};
 use crate::names::{Direction, RUN_ALLOW, RUN_DENY, RUN_PASS, policy_id};
 use crate::renderer::{Renderer, goto, jump, mark_not_clear, protocol_number};
-use crate::tree::{Action, Chain, End, IpVersion, Match, Rule, Table, Text};
+use crate::tree::{Action, Chain, ChainName, End, IpVersion, Match, Rule, Table};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use classes::{Class, Sources};
 use ipnet::IpNet;
-use messages::{Policy, PolicyId};
+use messages::{IpSetId, Policy, PolicyId};
 use model::feed::RuleAction;
 use model::v1::PolicyKey;
 use sha2::{Digest, Sha224};
@@ -50,12 +50,12 @@ pub struct PolicySequence {
 impl PolicySequence {
     /// The chain that packets are sent to.
     #[must_use]
-    pub fn chain_name(&self) -> Text {
+    pub fn chain_name(&self) -> ChainName {
         self.part_name("")
     }
 
     /// A chain that this one leads to.
-    fn part_name(&self, part: &str) -> Text {
+    fn part_name(&self, part: &str) -> ChainName {
         let mut text = format!("{}\n{part}\n", self.direction.as_str());
         for policy in &self.policies {
             text.push_str(&policy_id(policy));
@@ -74,11 +74,11 @@ impl PolicySequence {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnionSet {
     /// Its id, as other sets have.
-    pub id: Text,
+    pub id: IpSetId,
     /// The networks that are always in it.
     pub nets: BTreeSet<IpNet>,
     /// The ids of the sets whose members are in it.
-    pub sets: BTreeSet<Text>,
+    pub sets: BTreeSet<IpSetId>,
 }
 
 /// What the policies of a sequence are compiled into.
@@ -87,9 +87,9 @@ pub struct CompiledPolicies {
     /// The chains; the first has the sequence's name.
     pub chains: Vec<Chain>,
     /// The unions that they name, by id.
-    pub unions: BTreeMap<Text, UnionSet>,
+    pub unions: BTreeMap<IpSetId, UnionSet>,
     /// The sets that would be, or are, in a union, depending on their size.
-    pub sets: BTreeSet<Text>,
+    pub sets: BTreeSet<IpSetId>,
 }
 
 /// A part of a sequence that comes after all before it.
@@ -273,7 +273,7 @@ fn lookups(
     }
     compiled.sets.extend(sources.sets.iter().cloned());
     let set = |id: &str| Some(crate::renderer::ip_set(version, end, id, false));
-    let (large, small): (BTreeSet<Text>, BTreeSet<Text>) =
+    let (large, small): (BTreeSet<IpSetId>, BTreeSet<IpSetId>) =
         sources.sets.into_iter().partition(|id| is_large(id));
     let mut all: Vec<Option<Match>> = large.iter().map(|id| set(id)).collect();
     if small.len() + sources.nets.len() <= FEW_SOURCES {
@@ -289,7 +289,7 @@ fn lookups(
 }
 
 /// Divides sources over unions, each by its own name, so that a change of one leaves the other unions alone.
-fn unions(sets: BTreeSet<Text>, nets: BTreeSet<IpNet>) -> Vec<UnionSet> {
+fn unions(sets: BTreeSet<IpSetId>, nets: BTreeSet<IpNet>) -> Vec<UnionSet> {
     let count = (sets.len() + nets.len()).div_ceil(SOURCES_IN_UNION).next_power_of_two().min(MAX_UNIONS);
     let place = |name: &str| usize::from(Sha224::digest(name)[0]) % count;
     let mut all = vec![(BTreeSet::new(), BTreeSet::new()); count];
@@ -299,8 +299,8 @@ fn unions(sets: BTreeSet<Text>, nets: BTreeSet<IpNet>) -> Vec<UnionSet> {
     for net in nets {
         all[place(&net.to_string())].1.insert(net);
     }
-    let union = |(sets, nets): (BTreeSet<Text>, BTreeSet<IpNet>)| {
-        let names = sets.iter().map(|id: &Text| id.to_string()).chain(nets.iter().map(IpNet::to_string));
+    let union = |(sets, nets): (BTreeSet<IpSetId>, BTreeSet<IpNet>)| {
+        let names = sets.iter().map(|id: &IpSetId| id.to_string()).chain(nets.iter().map(IpNet::to_string));
         let text = names.collect::<Vec<_>>().join("\n");
         // The kernel's names of sets have room for so much.
         UnionSet { id: format!("u:{}", short_hash(&text, 23)).into(), nets, sets }

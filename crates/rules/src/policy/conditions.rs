@@ -15,10 +15,10 @@
 
 use crate::names::{self, Backend};
 use crate::renderer::{icmp_number, protocol};
-use crate::tree::{End, IpVersion, Match, PortRange, Protocol, Text};
+use crate::tree::{End, IpVersion, Match, PortRange, Protocol, SetName};
 use api::scalars::Protocol as RuleProtocol;
 use ipnet::IpNet;
-use messages::{IcmpMatch, Rule, RuleEnd};
+use messages::{IcmpMatch, IpSetId, Rule, RuleEnd};
 use model::feed::RuleAction;
 use std::sync::Arc;
 
@@ -40,11 +40,11 @@ pub(super) struct EndConditions {
     pub(super) not_nets: Vec<IpNet>,
     pub(super) ports: Vec<PortRange>,
     pub(super) not_ports: Vec<PortRange>,
-    pub(super) named_ports: Vec<Text>,
-    pub(super) not_named_ports: Vec<Text>,
-    pub(super) sets: Vec<Text>,
-    port_sets: Vec<Text>,
-    not_sets: Vec<Text>,
+    pub(super) named_ports: Vec<SetName>,
+    pub(super) not_named_ports: Vec<SetName>,
+    pub(super) sets: Vec<SetName>,
+    port_sets: Vec<SetName>,
+    not_sets: Vec<SetName>,
 }
 
 impl Conditions {
@@ -180,7 +180,7 @@ fn readable(protocol: &RuleProtocol) -> Option<Protocol> {
 
 impl EndConditions {
     fn of(rule: &RuleEnd, end: End, version: IpVersion) -> Option<Self> {
-        let named = |ids: &[Text]| ids.iter().map(|id| names::ip_set(version, id)).collect::<Vec<_>>();
+        let named = |ids: &[IpSetId]| ids.iter().map(|id| names::ip_set(version, id)).collect::<Vec<_>>();
         let ordered = |ports: &[PortRange]| {
             ports.iter().filter(|range| range.first <= range.last).copied().collect::<Vec<_>>()
         };
@@ -216,7 +216,7 @@ impl EndConditions {
         let end = self.end;
         matches.extend(self.nets.iter().map(|net| Match::Net { end, net: *net, negated: false }));
         matches.extend(self.sets.iter().map(|name| Match::IpSet { end, name: name.clone(), negated: false }));
-        let port_set = |name: &Text| Match::IpPortSet { end, name: name.clone(), negated: false };
+        let port_set = |name: &SetName| Match::IpPortSet { end, name: name.clone(), negated: false };
         matches.extend(self.port_sets.iter().map(port_set));
         if !self.ports.is_empty() {
             matches.push(Match::Ports { end, ports: Arc::from(&self.ports[..]), negated: false });
@@ -234,7 +234,7 @@ impl EndConditions {
         }));
         let splits = super::split_ports(&self.not_ports).into_iter();
         matches.extend(splits.map(|ports| Match::Ports { end, ports, negated: true }));
-        let port_set = |name: &Text| Match::IpPortSet { end, name: name.clone(), negated: true };
+        let port_set = |name: &SetName| Match::IpPortSet { end, name: name.clone(), negated: true };
         matches.extend(self.not_named_ports.iter().map(port_set));
     }
 }

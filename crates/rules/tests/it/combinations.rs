@@ -5,11 +5,14 @@ use crate::kernel::{self, Program, Sets};
 use crate::shapes;
 use crate::world::World;
 use api::{Kind, QoSControls};
-use messages::{HostEndpoint, IpSetMember, Policy, PolicyId, Profile, TierInfo, WorkloadEndpoint};
+use messages::{
+    HostEndpoint, InterfaceName, IpSetMember, Policy, PolicyId, Profile, ProfileName, TierInfo,
+    WorkloadEndpoint,
+};
 use model::feed::RuleAction;
 use model::v1::PolicyKey;
 use rules::names::{self, sets};
-use rules::tree::{InterfacePattern, IpVersion, Protocol, Rate, RateUnit, Table, Text};
+use rules::tree::{InterfacePattern, IpVersion, Protocol, Rate, RateUnit, Table};
 use rules::{Allowed, Denied, DscpRule, EndpointToHost, FailsafePort, Marks, OpenStack, RulesConfig};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -52,7 +55,7 @@ fn pairs_world(program: Program) -> World {
             }
             let action = turn.next().unwrap_or_default();
             let policy = Policy {
-                tier: "default".to_owned(),
+                tier: "default".into(),
                 inbound_rules: vec![shapes::pair(first, second, action)],
                 ..Policy::default()
             };
@@ -92,7 +95,7 @@ fn everything_world(program: Program, deny: Denied, allow: Allowed) -> World {
     let rules = || ACTIONS.map(rule).to_vec();
     let policy = |untracked, pre_dnat| {
         Arc::new(Policy {
-            tier: "default".to_owned(),
+            tier: "default".into(),
             inbound_rules: rules(),
             outbound_rules: rules(),
             untracked,
@@ -104,13 +107,13 @@ fn everything_world(program: Program, deny: Denied, allow: Allowed) -> World {
     let names: Vec<PolicyId> = (0..12).map(|index| id(&format!("policy-{index}"))).collect();
     let long = id(&"long.".repeat(50));
     let tier = |policies: &[PolicyId]| TierInfo {
-        name: "default".to_owned(),
+        name: "default".into(),
         default_action: RuleAction::Deny,
         ingress_policies: policies.to_vec(),
         egress_policies: policies.to_vec(),
     };
     let with_long: Vec<_> = names.iter().cloned().chain([long.clone()]).collect();
-    let profiles: Vec<Text> = vec!["kns.default".into()];
+    let profiles: Vec<ProfileName> = vec!["kns.default".into()];
     let qos = QoSControls {
         ingress_packet_rate: 1000,
         ingress_packet_burst: 10,
@@ -120,7 +123,7 @@ fn everything_world(program: Program, deny: Denied, allow: Allowed) -> World {
     };
     let workload = |name: &str, state: &str| WorkloadEndpoint {
         state: state.to_owned(),
-        name: name.to_owned(),
+        name: name.into(),
         profile_ids: profiles.clone(),
         tiers: vec![tier(&with_long)],
         qos_controls: Some(Box::new(qos.clone())),
@@ -215,7 +218,7 @@ fn everything_world(program: Program, deny: Denied, allow: Allowed) -> World {
             .map(|(source, _)| DscpRule { source, value: 46 })
             .collect(),
         allowed_sources: BTreeMap::from([(
-            Text::from("cali1"),
+            InterfaceName::from("cali1"),
             ["8.8.8.8/32", "fd08::/16"].map(|net| net.parse().expect("a network")).to_vec(),
         )]),
     }

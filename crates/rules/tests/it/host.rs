@@ -5,7 +5,7 @@ use crate::shop;
 use messages::IpSetMember;
 use rules::names::{self, sets};
 use rules::simulate::{Packet, Simulation, Tracking, Verdict};
-use rules::tree::{IpVersion, Table, Text};
+use rules::tree::{InterfaceName, IpVersion, Table};
 use rules::{Backend, Marks};
 
 fn simulation(backend: Backend, table: Table) -> Simulation {
@@ -96,8 +96,8 @@ fn run(
     let parse = |text: &str| text.parse().expect("an address");
     let mut packet = Packet {
         ports: case.ports,
-        in_interface: Text::from(case.from.1),
-        out_interface: Text::from(case.to.1),
+        in_interface: InterfaceName::from(case.from.1),
+        out_interface: InterfaceName::from(case.to.1),
         local: (case.from.0 == HOST, case.to.0 == HOST),
         ..Packet::new(parse(case.from.0), parse(case.to.0), case.protocol)
     };

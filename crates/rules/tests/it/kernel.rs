@@ -2,7 +2,7 @@
 
 use crate::world::{Rendered, World};
 use messages::IpSetMember;
-use rules::tree::{Chain, IpVersion, Rule, Table, Text};
+use rules::tree::{Chain, IpVersion, Rule, SetName, Table};
 use rules::{Backend, iptables, nftables};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// Sets by the kernel's name. All of them exist before rules are programmed.
-pub(crate) type Sets = BTreeMap<Text, Vec<IpSetMember>>;
+pub(crate) type Sets = BTreeMap<SetName, Vec<IpSetMember>>;
 
 /// Which program takes the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,8 @@ use api::Kind;
 use api::scalars::{IntOrString, Protocol};
 use ipnet::IpNet;
 use messages::{
-    IcmpMatch, IpSetMember, Policy, PolicyId, PortRange, Profile, Rule, RuleEnd, TierInfo, WorkloadEndpoint,
+    IcmpMatch, IpSetId, IpSetMember, Policy, PolicyId, PortRange, Profile, ProfileName, Rule, RuleEnd,
+    TierInfo, WorkloadEndpoint,
 };
 use model::feed::RuleAction;
 use model::v1::PolicyKey;
@@ -16,7 +17,7 @@ use proptest::option::weighted;
 use proptest::prelude::*;
 use proptest::sample::select;
 use rules::simulate::{Packet, Simulation, Tracking, Verdict};
-use rules::tree::{Action, IpVersion, Table, Text};
+use rules::tree::{Action, IpVersion, Table};
 use rules::{Allowed, Backend, Denied, Direction, Marks, RulesConfig, names};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -91,11 +92,11 @@ fn sets() -> naive::Sets {
     .collect()
 }
 
-fn address_sets() -> impl Strategy<Value = Text> {
+fn address_sets() -> impl Strategy<Value = IpSetId> {
     select(vec!["s:low", "s:first", "s:none"]).prop_map(Into::into)
 }
 
-fn port_sets() -> impl Strategy<Value = Text> {
+fn port_sets() -> impl Strategy<Value = IpSetId> {
     select(vec!["n:web", "n:dns"]).prop_map(Into::into)
 }
 
@@ -297,7 +298,7 @@ fn world() -> impl Strategy<Value = World> {
                     (Arc::new(PolicyKey { kind, namespace: String::new(), name }), Arc::new(policy))
                 })
                 .collect();
-            let profiles: Vec<(Text, Profile)> = profiles
+            let profiles: Vec<(ProfileName, Profile)> = profiles
                 .into_iter()
                 .enumerate()
                 .map(|(index, (inbound_rules, outbound_rules))| {
@@ -313,13 +314,13 @@ fn world() -> impl Strategy<Value = World> {
                 .zip(INTERFACES)
                 .map(|((tiers, profile_ids, active), name)| WorkloadEndpoint {
                     state: if active { "active" } else { "inactive" }.to_owned(),
-                    name: name.to_owned(),
+                    name: name.into(),
                     profile_ids: profile_ids.iter().map(|index| index.get(&profiles).0.clone()).collect(),
                     tiers: tiers
                         .into_iter()
                         .enumerate()
                         .map(|(index, (ingress, egress, pass))| TierInfo {
-                            name: format!("tier-{index}"),
+                            name: format!("tier-{index}").into(),
                             default_action: if pass { RuleAction::Pass } else { RuleAction::Deny },
                             ingress_policies: chosen(ingress),
                             egress_policies: chosen(egress),
@@ -384,7 +385,7 @@ fn policy_allows(world: &World, packet: &Packet) -> bool {
         if !interface.starts_with("cali") {
             return true;
         }
-        let endpoint = world.workloads.iter().find(|workload| workload.name == interface);
+        let endpoint = world.workloads.iter().find(|workload| *workload.name == *interface);
         endpoint.is_some_and(|endpoint| naive::allows(world, endpoint, direction, packet, &sets))
     };
     side(&packet.in_interface, Direction::Outbound) && side(&packet.out_interface, Direction::Inbound)
@@ -425,7 +426,7 @@ fn world_of_rules(rules: Vec<Rule>) -> World {
     });
     let policy = Policy { inbound_rules: rules.clone(), outbound_rules: rules, ..Policy::default() };
     let tier = TierInfo {
-        name: "default".to_owned(),
+        name: "default".into(),
         default_action: RuleAction::Deny,
         ingress_policies: vec![id.clone()],
         egress_policies: vec![id.clone()],
@@ -434,7 +435,7 @@ fn world_of_rules(rules: Vec<Rule>) -> World {
         policies: BTreeMap::from([(id, Arc::new(policy))]),
         workloads: vec![WorkloadEndpoint {
             state: "active".to_owned(),
-            name: "cali1".to_owned(),
+            name: "cali1".into(),
             tiers: vec![tier],
             ..WorkloadEndpoint::default()
         }],
@@ -572,7 +573,7 @@ fn a_thousand_policies_are_few_lookups() {
 #[test]
 fn connection_tracking_comes_first() {
     let deny_all = TierInfo {
-        name: "default".to_owned(),
+        name: "default".into(),
         default_action: RuleAction::Deny,
         ingress_policies: vec![Arc::new(PolicyKey {
             kind: Kind::GlobalNetworkPolicy,
@@ -588,7 +589,7 @@ fn connection_tracking_comes_first() {
             policies: BTreeMap::from([policy]),
             workloads: vec![WorkloadEndpoint {
                 state: "active".to_owned(),
-                name: "cali1".to_owned(),
+                name: "cali1".into(),
                 tiers: vec![deny_all.clone()],
                 ..WorkloadEndpoint::default()
             }],

@@ -2,11 +2,11 @@
 
 use api::scalars::Protocol;
 use api::{HTTPMatch, scalars::IntOrString};
-use messages::{IcmpMatch, IpSetMember, PortRange, Rule, RuleEnd};
+use messages::{IcmpMatch, IpSetId, IpSetMember, PortRange, Rule, RuleEnd};
 use model::IpVersion;
 use model::feed::RuleAction;
 use rules::names;
-use rules::tree::Text;
+use rules::tree::SetName;
 use std::rc::Rc;
 
 /// The names of one end's fields, and where that end is.
@@ -20,7 +20,7 @@ pub(crate) struct Shape {
 }
 
 /// The sets that shapes name, with some members.
-pub(crate) fn sets(version: IpVersion) -> Vec<(Text, Vec<IpSetMember>)> {
+pub(crate) fn sets(version: IpVersion) -> Vec<(SetName, Vec<IpSetMember>)> {
     let (address, net) = match version {
         IpVersion::V4 => ("10.0.0.1", "10.1.0.0/16"),
         IpVersion::V6 => ("fd00::1", "fd01::/16"),
@@ -37,7 +37,7 @@ pub(crate) fn sets(version: IpVersion) -> Vec<(Text, Vec<IpSetMember>)> {
     sets
 }
 
-fn named(count: usize) -> Vec<Text> {
+fn named(count: usize) -> Vec<IpSetId> {
     (0..count).map(|index| format!("n:{index}").into()).collect()
 }
 

@@ -10,7 +10,7 @@ use messages::{
 use model::IpVersion;
 use model::feed::RuleAction;
 use model::v1::PolicyKey;
-use rules::tree::Text;
+use rules::tree::InterfaceName;
 use rules::{Backend, EndpointToHost, RulesConfig};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ fn ports(ports: &[(u16, u16)]) -> Vec<PortRange> {
 
 fn tier(name: &str, ingress: &[&PolicyId], egress: &[&PolicyId]) -> TierInfo {
     TierInfo {
-        name: name.to_owned(),
+        name: name.into(),
         default_action: RuleAction::Deny,
         ingress_policies: ingress.iter().map(|id| (*id).clone()).collect(),
         egress_policies: egress.iter().map(|id| (*id).clone()).collect(),
@@ -55,7 +55,7 @@ pub(crate) fn world(backend: Backend) -> World {
     let to_nets = |list: &[&str]| RuleEnd { nets: nets(list), ..RuleEnd::default() };
 
     let block_list_policy = Policy {
-        tier: "security".to_owned(),
+        tier: "security".into(),
         original_selector: "all()".to_owned(),
         inbound_rules: vec![Rule { source: from_set("s:PXyzBfQ3KPvs-S88FMY1DW-"), ..rule(Deny) }, rule(Pass)],
         outbound_rules: vec![
@@ -71,7 +71,7 @@ pub(crate) fn world(backend: Backend) -> World {
     };
     let web_policy = Policy {
         namespace: "shop".to_owned(),
-        tier: "default".to_owned(),
+        tier: "default".into(),
         original_selector: "app == 'web'".to_owned(),
         inbound_rules: vec![
             Rule {
@@ -94,7 +94,7 @@ pub(crate) fn world(backend: Backend) -> World {
     };
     let db_policy = Policy {
         namespace: "shop".to_owned(),
-        tier: "default".to_owned(),
+        tier: "default".into(),
         original_selector: "app == 'db'".to_owned(),
         inbound_rules: vec![Rule {
             protocol: Some(Protocol::Tcp),
@@ -117,7 +117,7 @@ pub(crate) fn world(backend: Backend) -> World {
         ..Policy::default()
     };
     let host_policy = |inbound_rules, outbound_rules| Policy {
-        tier: "default".to_owned(),
+        tier: "default".into(),
         original_selector: "role == 'node'".to_owned(),
         inbound_rules,
         outbound_rules,
@@ -159,7 +159,7 @@ pub(crate) fn world(backend: Backend) -> World {
     let security = || tier("security", &[&block_list], &[&block_list]);
     let workload = |name: &str, tiers| WorkloadEndpoint {
         state: "active".to_owned(),
-        name: name.to_owned(),
+        name: name.into(),
         profile_ids: vec!["kns.shop".into(), "ksa.shop.default".into()],
         tiers,
         ..WorkloadEndpoint::default()
@@ -177,7 +177,7 @@ pub(crate) fn world(backend: Backend) -> World {
             workload("cali12345678903", vec![security()]),
         ],
         hosts: BTreeMap::from([(
-            Text::from("eth0"),
+            InterfaceName::from("eth0"),
             HostEndpoint {
                 name: "eth0".to_owned(),
                 tiers: vec![security(), tier("default", &[&ssh], &[&ssh])],
@@ -240,7 +240,7 @@ pub(crate) fn cluster_node() -> World {
             Arc::new(Policy { namespace: "shop".to_owned(), inbound_rules, ..Policy::default() }),
         )]),
         workloads: vec![WorkloadEndpoint {
-            name: "cali751425ce827".to_owned(),
+            name: "cali751425ce827".into(),
             tiers: vec![tier("default", &[&policy], &[])],
             ..shop.workloads[0].clone()
         }],

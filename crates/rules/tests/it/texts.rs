@@ -1,9 +1,10 @@
 //! Chains that the golden files do not have, as the texts that Calico writes for them.
 
 use api::QoSControls;
+use messages::InterfaceName;
 use model::feed::RuleAction;
 use rules::names;
-use rules::tree::{Chain, IpVersion, Table, Text};
+use rules::tree::{Chain, IpVersion, Table};
 use rules::{
     Backend, Denied, DscpRule, EndpointMarks, Features, HostInterfaces, Marks, OpenStack, Renderer,
     RulesConfig, ServiceLoopAction, Wireguard, WorkloadChains, iptables, nftables,
@@ -130,7 +131,7 @@ fn lists_of_addresses() {
         lines(&renderer.egress_dscp_chain(&marks, IpVersion::V4)),
         ["--source 10.0.0.10 --jump DSCP --set-dscp 46", "--source 10.0.0.2 --jump DSCP --set-dscp 20"]
     );
-    let allowed = BTreeMap::from([(Text::from("cali1"), nets.to_vec())]);
+    let allowed = BTreeMap::from([(InterfaceName::from("cali1"), nets.to_vec())]);
     assert_eq!(
         lines(&renderer.rpf_skip_chain(&allowed, IpVersion::V6)),
         ["--in-interface cali1 --source fd96::/112 --jump ACCEPT"]
@@ -259,7 +260,8 @@ fn tunnels_and_openstack() {
 #[test]
 fn dispatch_for_all_interfaces_and_by_character() {
     let renderer = iptables_with(|_| ());
-    let interfaces = |names: &[&str]| -> BTreeSet<Text> { names.iter().map(|name| (*name).into()).collect() };
+    let interfaces =
+        |names: &[&str]| -> BTreeSet<InterfaceName> { names.iter().map(|name| (*name).into()).collect() };
     let hosts = HostInterfaces { names: interfaces(&["eth0", "eth1", "ens1"]), any: true };
     let chains = renderer.mangle_host_dispatch(&HostInterfaces::default(), &hosts);
     let all: Vec<_> = chains.iter().map(|chain| (&*chain.name, lines(chain))).collect();
@@ -310,8 +312,9 @@ fn marks_of_endpoints() {
         config.marks = Marks::from_mask(0xffff_0000, false, true).unwrap_or_default();
     });
     let mut marks = EndpointMarks::new(&renderer.config().marks);
-    let workloads: BTreeSet<Text> = ["cali1", "cali1a", "cali2"].into_iter().map(Into::into).collect();
-    let hosts: BTreeSet<Text> = BTreeSet::from(["eth0".into()]);
+    let workloads: BTreeSet<InterfaceName> =
+        ["cali1", "cali1a", "cali2"].into_iter().map(Into::into).collect();
+    let hosts: BTreeSet<InterfaceName> = BTreeSet::from(["eth0".into()]);
     let chains = renderer.endpoint_mark_dispatch(&mut marks, &workloads, &hosts);
     let [child, set, from] = &chains[..] else { panic!("three chains: {chains:?}") };
     assert_eq!(&*child.name, "cali-set-endpoint-mark-wep-1");

@@ -1,8 +1,10 @@
 //! Everything that is rendered for one host: what the managers of the dataplane will do, in the simplest form.
 
 use ipnet::IpNet;
-use messages::{HostEndpoint, Policy, PolicyId, Profile, TierInfo, WorkloadEndpoint};
-use rules::tree::{Chain, IpVersion, KernelChain, Table, Text, VerdictMap};
+use messages::{
+    HostEndpoint, InterfaceName, IpSetId, Policy, PolicyId, Profile, ProfileName, TierInfo, WorkloadEndpoint,
+};
+use rules::tree::{Chain, ChainName, IpVersion, KernelChain, Table, Text, VerdictMap};
 use rules::{
     Backend, Direction, DscpRule, EndpointMarks, HostInterfaces, PlacedChain, PolicyGroup, Renderer,
     RulesConfig, TierGroups, UnionSet, WorkloadChains,
@@ -15,23 +17,23 @@ use std::sync::Arc;
 pub(crate) struct World {
     pub(crate) config: RulesConfig,
     pub(crate) policies: BTreeMap<PolicyId, Arc<Policy>>,
-    pub(crate) profiles: BTreeMap<Text, Profile>,
+    pub(crate) profiles: BTreeMap<ProfileName, Profile>,
     pub(crate) workloads: Vec<WorkloadEndpoint>,
     /// By interface, or [`rules::names::ANY_INTERFACE`].
-    pub(crate) hosts: BTreeMap<Text, HostEndpoint>,
+    pub(crate) hosts: BTreeMap<InterfaceName, HostEndpoint>,
     pub(crate) nat_outgoing: bool,
     /// By external address.
     pub(crate) floating: BTreeMap<IpAddr, IpAddr>,
     pub(crate) service_ranges: Vec<IpNet>,
     pub(crate) dscp: Vec<DscpRule>,
-    pub(crate) allowed_sources: BTreeMap<Text, Vec<IpNet>>,
+    pub(crate) allowed_sources: BTreeMap<InterfaceName, Vec<IpNet>>,
 }
 
 pub(crate) struct Rendered {
     pub(crate) kernel: Vec<KernelChain>,
-    pub(crate) chains: BTreeMap<Text, Chain>,
+    pub(crate) chains: BTreeMap<ChainName, Chain>,
     pub(crate) maps: Vec<VerdictMap>,
-    pub(crate) unions: BTreeMap<Text, UnionSet>,
+    pub(crate) unions: BTreeMap<IpSetId, UnionSet>,
 }
 
 impl World {
@@ -44,7 +46,7 @@ impl World {
     }
 
     fn host_interfaces(&self, wanted: impl Fn(&HostEndpoint) -> bool) -> HostInterfaces {
-        let all: BTreeSet<Text> =
+        let all: BTreeSet<InterfaceName> =
             self.hosts.iter().filter(|(_, host)| wanted(host)).map(|(name, _)| name.clone()).collect();
         HostInterfaces {
             any: all.contains(rules::names::ANY_INTERFACE),
@@ -99,7 +101,7 @@ impl World {
                     ));
                     chains.push(renderer.set_endpoint_mark_chain(name, marks.get(name)));
                 }
-                let interfaces = self.workloads.iter().map(|one| Text::from(one.name.as_str())).collect();
+                let interfaces = self.workloads.iter().map(|one| one.name.clone()).collect();
                 let dispatch = renderer.workload_dispatch(&interfaces);
                 chains.extend(dispatch.chains);
                 maps.extend(dispatch.maps);
@@ -153,7 +155,7 @@ impl World {
         tiers: &[TierGroups],
         version: IpVersion,
         chains: &mut Vec<Chain>,
-        unions: &mut BTreeMap<Text, UnionSet>,
+        unions: &mut BTreeMap<IpSetId, UnionSet>,
     ) {
         chains.extend(renderer.verdict_chains());
         for tier in tiers {
@@ -180,7 +182,7 @@ impl World {
 impl Rendered {
     /// Only the chains that packets can get to, as drivers program them.
     pub(crate) fn programmed(mut self) -> Self {
-        let mut open: Vec<Text> = self
+        let mut open: Vec<ChainName> = self
             .kernel
             .iter()
             .flat_map(|chain| chain.inserted.iter().chain(&chain.appended))

@@ -4,7 +4,7 @@ use super::super::{CompiledPolicies, Interfaces, Manager, News, World};
 use super::LARGE;
 use crate::desired::Desired;
 use api::Kind;
-use messages::{IpSetMember, IpSetType, Policy, PolicyId, PortRange, Rule, RuleEnd, Text, TierInfo};
+use messages::{IpSetId, IpSetMember, IpSetType, Policy, PolicyId, PortRange, Rule, RuleEnd, TierInfo};
 use model::feed::RuleAction;
 use model::v1::PolicyKey;
 use rules::tree::IpVersion;
@@ -29,7 +29,7 @@ fn policy_id(index: usize) -> PolicyId {
     })
 }
 
-fn set_id(index: usize) -> Text {
+fn set_id(index: usize) -> IpSetId {
     format!("s:{index}").into()
 }
 
@@ -52,7 +52,7 @@ fn policy(index: usize, port: u16) -> Arc<Policy> {
 
 fn tiers() -> Vec<TierGroups> {
     let tier = TierInfo {
-        name: "default".to_owned(),
+        name: "default".into(),
         default_action: RuleAction::Deny,
         ingress_policies: (0..POLICIES).map(policy_id).collect(),
         egress_policies: Vec::new(),

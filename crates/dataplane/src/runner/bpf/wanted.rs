@@ -9,7 +9,7 @@ use bpf_policy::layout::{Lists, ListsKey};
 use bpf_policy::{EndpointId, Tables};
 use felix_config::choices::{AttachType, NatExclusions, ReversePathFilter};
 use felix_config::{Config, Pattern, PortProtocol, ProtoPort};
-use messages::Text;
+use messages::InterfaceName;
 use rules::names::ANY_INTERFACE;
 use rules::{IPIP_INTERFACE, VXLAN_INTERFACE, VXLAN_INTERFACE_V6};
 use std::collections::BTreeMap;
@@ -94,18 +94,18 @@ pub(super) fn say_who_serves(config: &Config) {
 pub(super) struct Patterns {
     data: Option<Pattern>,
     layer_3: Option<Pattern>,
-    tunnels: Vec<(Text, Kind)>,
+    tunnels: Vec<(InterfaceName, Kind)>,
 }
 
 impl Patterns {
     pub(super) fn new(config: &Config) -> Self {
         let mut tunnels = vec![
-            (Text::from(VXLAN_INTERFACE), Kind::Tunnel),
-            (Text::from(VXLAN_INTERFACE_V6), Kind::Tunnel),
-            (Text::from(IPIP_INTERFACE), Kind::Layer3),
+            (InterfaceName::from(VXLAN_INTERFACE), Kind::Tunnel),
+            (InterfaceName::from(VXLAN_INTERFACE_V6), Kind::Tunnel),
+            (InterfaceName::from(IPIP_INTERFACE), Kind::Layer3),
         ];
         let encrypted = [&config.wireguard_interface_name, &config.wireguard_interface_name_v6];
-        tunnels.extend(encrypted.map(|name| (Text::from(name.as_str()), Kind::Layer3)));
+        tunnels.extend(encrypted.map(|name| (InterfaceName::from(name.as_str()), Kind::Layer3)));
         Self {
             data: config.bpf_data_iface_pattern.clone(),
             layer_3: config.bpf_l3_iface_pattern.clone(),
@@ -115,7 +115,7 @@ impl Patterns {
 
     /// The interfaces that have programs: workloads', those of the pattern, tunnels; beyond Calico those with a host endpoint,
     /// because nobody else enforces its policy, and with an endpoint for all interfaces every one that has an address.
-    pub(super) fn interfaces(&self, owners: &Owners<'_>) -> BTreeMap<Text, Interface> {
+    pub(super) fn interfaces(&self, owners: &Owners<'_>) -> BTreeMap<InterfaceName, Interface> {
         let matches = |pattern: &Option<Pattern>, name: &str| {
             pattern.as_ref().is_some_and(|pattern| pattern.is_match(name))
         };
@@ -146,7 +146,7 @@ impl Patterns {
 /// Which interface has which lists.
 pub(super) fn lists(
     tables: &Tables,
-    wanted: &BTreeMap<Text, Interface>,
+    wanted: &BTreeMap<InterfaceName, Interface>,
     owners: &Owners<'_>,
 ) -> BTreeMap<ListsKey, Lists> {
     let mut all = BTreeMap::new();

@@ -8,8 +8,8 @@ use super::TableDriver;
 use crate::chains::Wanted;
 use crate::driver::ApplyError;
 use crate::refused::CIRCLE;
-use messages::Text;
 use rules::iptables::{hashes, render_append};
+use rules::tree::ChainName;
 use rules::tree::{Action, Rule};
 use std::collections::BTreeSet;
 
@@ -47,14 +47,14 @@ impl TableDriver {
         progress
     }
 
-    fn close(&mut self, name: &Text, place: Option<usize>, reason: String) -> bool {
+    fn close(&mut self, name: &ChainName, place: Option<usize>, reason: String) -> bool {
         tracing::warn!(table = %self.layer, chain = %name, ?place, reason, "iptables refused a rule");
         let rules = self.rules_of(name);
         self.closed.entry(name.clone()).or_default().refuse(self.layer, &rules, place, reason)
     }
 
     /// The rules that a chain should have.
-    pub(super) fn rules_of(&self, name: &Text) -> Vec<Rule> {
+    pub(super) fn rules_of(&self, name: &ChainName) -> Vec<Rule> {
         if let Some(hook) = self.hooks.get(name) {
             return hook.inserted.iter().chain(&hook.appended).cloned().collect();
         }
@@ -71,7 +71,7 @@ impl TableDriver {
     pub(super) fn try_apart(
         &mut self,
         commands: &mut impl Commands,
-        names: &[Text],
+        names: &[ChainName],
     ) -> Result<(), ApplyError> {
         let bodies: Vec<Vec<Rule>> = names.iter().map(|name| self.body_of(name)).collect();
         if names.is_empty() || self.trial(commands, &bodies)?.is_none() {
@@ -88,12 +88,16 @@ impl TableDriver {
     }
 
     /// What would be written for a chain.
-    fn body_of(&self, name: &Text) -> Vec<Rule> {
+    fn body_of(&self, name: &ChainName) -> Vec<Rule> {
         self.view().target(name).map_or_else(Vec::new, std::borrow::Cow::into_owned)
     }
 
     /// Closes one rule after the other until the rest of the chain is taken.
-    fn close_refused_rules(&mut self, commands: &mut impl Commands, name: &Text) -> Result<(), ApplyError> {
+    fn close_refused_rules(
+        &mut self,
+        commands: &mut impl Commands,
+        name: &ChainName,
+    ) -> Result<(), ApplyError> {
         let nothing = [Rule { matches: Vec::new(), action: Some(Action::Return), comments: Vec::new() }];
         if let Some(failed) = self.trial(commands, &[nothing.to_vec()])? {
             return Err(failed.into());
@@ -127,7 +131,8 @@ impl TableDriver {
         bodies: &[Vec<Rule>],
     ) -> Result<Option<CommandFailed>, ApplyError> {
         let targets = bodies.iter().flatten().filter_map(Rule::target);
-        let missing: BTreeSet<&Text> = targets.filter(|target| !self.actual.contains_key(*target)).collect();
+        let missing: BTreeSet<&ChainName> =
+            targets.filter(|target| !self.actual.contains_key(*target)).collect();
         let input = trial_input(self.layer.as_str(), &missing, bodies);
         self.metrics.restore_calls += 1;
         self.in_sync = false;
@@ -143,7 +148,7 @@ impl TableDriver {
 
 /// Makes chains with these rules and those that they lead to, and then removes all of them: what they lead to is made by the
 /// transaction that counts. The nft variant counts references as they were when a transaction began, so it takes three.
-fn trial_input(table: &str, missing: &BTreeSet<&Text>, bodies: &[Vec<Rule>]) -> String {
+fn trial_input(table: &str, missing: &BTreeSet<&ChainName>, bodies: &[Vec<Rule>]) -> String {
     let names: Vec<String> = (0..bodies.len()).map(|place| format!("{TRIAL}{place}")).collect();
     let declare = |lines: &mut Vec<String>| lines.extend(names.iter().map(|name| format!(":{name} - -")));
     let mut lines = vec![format!("*{table}")];

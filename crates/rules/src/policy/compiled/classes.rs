@@ -2,9 +2,9 @@
 
 use super::super::conditions::{Conditions, EndConditions};
 use crate::names::Direction;
-use crate::tree::{PortRange, Protocol, Text};
+use crate::tree::{PortRange, Protocol};
 use ipnet::IpNet;
-use messages::Rule;
+use messages::{IpSetId, Rule};
 use std::collections::BTreeSet;
 
 /// Protocol and destination ports, the ports in order and apart. Without ports any will do.
@@ -21,7 +21,7 @@ pub(super) struct Sources {
     pub(super) any: bool,
     pub(super) nets: BTreeSet<IpNet>,
     /// Sets by their ids.
-    pub(super) sets: BTreeSet<Text>,
+    pub(super) sets: BTreeSet<IpSetId>,
 }
 
 impl Sources {

@@ -6,7 +6,7 @@
 
 use super::super::split_ports;
 use crate::renderer::{goto, protocol_number};
-use crate::tree::{Action, Chain, End, Match, PortRange, Rule, Text};
+use crate::tree::{Action, Chain, ChainName, End, Match, PortRange, Rule};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -47,8 +47,8 @@ pub(super) fn tree(
     protocol: u8,
     entries: &[Entry],
     then: &Action,
-    name: impl Fn(usize, usize) -> Text,
-) -> Option<(Text, Vec<Chain>)> {
+    name: impl Fn(usize, usize) -> ChainName,
+) -> Option<(ChainName, Vec<Chain>)> {
     let in_list: usize =
         entries.iter().map(|entry| split_ports(&entry.ports).len() * entry.sources.len()).sum();
     if in_list <= FEW_RULES {
@@ -64,7 +64,7 @@ pub(super) fn tree(
         return None;
     }
     let mut chains = Vec::new();
-    let mut above: Vec<(PortRange, Text)> = Vec::new();
+    let mut above: Vec<(PortRange, ChainName)> = Vec::new();
     for (place, part) in segments.chunks(FAN_OUT).enumerate() {
         let mut rules = Vec::new();
         for (range, classes) in part {
@@ -122,14 +122,14 @@ fn segments(entries: &[Entry]) -> Vec<(PortRange, Vec<usize>)> {
 #[cfg(test)]
 mod tests {
     use super::{Entry, PortRange, segments, tree};
-    use crate::tree::{Action, Text};
+    use crate::tree::{Action, ChainName};
 
     fn entry(list: &[(u16, u16)]) -> Entry {
         let ports = list.iter().map(|&(first, last)| PortRange { first, last }).collect();
         Entry { ports, sources: vec![None] }
     }
 
-    fn name(level: usize, place: usize) -> Text {
+    fn name(level: usize, place: usize) -> ChainName {
         format!("{level}-{place}").into()
     }
 
