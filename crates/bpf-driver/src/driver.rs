@@ -7,6 +7,8 @@ use crate::maps::{Maps, Plain};
 use crate::policy::{Applied, PolicyMaps};
 use crate::programs::{Kind, Programs};
 use crate::routes::Elements;
+use crate::serving::Serving;
+use crate::sockets::{SocketPrograms, Sockets};
 use crate::sweeper::Sweeper;
 use bpf::interface::{Options, Version};
 use bpf::layout::network::{CounterKey, Counters};
@@ -40,8 +42,14 @@ pub struct Settings {
     pub scratch_device: u32,
     /// What the node is configured to do, as programs have it.
     pub options: Options,
+    /// The node's addresses in its tunnels, IPv4 and IPv6.
+    pub tunnel_addresses: [Option<IpAddr>; 2],
     /// How long connections without packets are remembered.
     pub timeouts: Timeouts,
+    /// What services are worked out with; none where somebody else serves them.
+    pub services: Option<bpf_services::Settings>,
+    /// The sockets that get backends themselves.
+    pub sockets: Option<Sockets>,
 }
 
 /// An interface that has programs.
@@ -56,7 +64,7 @@ pub struct Interface {
 /// The driver.
 #[derive(Debug)]
 pub struct Driver {
-    maps: Maps,
+    pub(crate) maps: Maps,
     programs: Programs,
     attachments: Attachments,
     policy: PolicyMaps,
@@ -65,6 +73,8 @@ pub struct Driver {
     counted: BTreeSet<u32>,
     is_counted: bool,
     sweeper: Sweeper,
+    pub(crate) serving: Option<Serving>,
+    sockets: SocketPrograms,
 }
 
 impl Driver {
@@ -94,14 +104,26 @@ impl Driver {
         let root = files::root(settings.pins.as_deref())?;
         let mut maps = Maps::default();
         let mut objects = Vec::new();
-        let versions = [Version::V4].into_iter().chain(settings.with_v6.then_some(Version::V6));
-        for version in versions {
+        let versions: Vec<Version> =
+            [Version::V4].into_iter().chain(settings.with_v6.then_some(Version::V6)).collect();
+        for version in versions.iter().copied() {
             let mut object = version.object()?;
             maps.open(&root, &mut object, &settings.sizes)?;
             objects.push((version, object));
         }
-        let sweeper = Sweeper::start(&root, settings.with_v6, settings.timeouts)?;
-        let mut programs = Programs::new(&root, objects, settings.options)?;
+        let sockets = settings.sockets.clone();
+        let sockets = SocketPrograms::new(
+            &root,
+            sockets,
+            &versions,
+            features.answers,
+            &mut maps,
+            &settings.sizes,
+        )?;
+        let serving = settings.services.as_ref().map(|one| Serving::new(one, settings.with_v6));
+        let services = serving.as_ref().map(Serving::shared);
+        let sweeper = Sweeper::start(&root, settings.with_v6, settings.timeouts, services)?;
+        let mut programs = Programs::new(&root, objects, settings.options, settings.tunnel_addresses)?;
         programs.load(Kind::Workload, &maps)?;
         Ok(Self {
             maps,
@@ -113,6 +135,8 @@ impl Driver {
             counted: BTreeSet::new(),
             is_counted: false,
             sweeper,
+            serving,
+            sockets,
         })
     }
 
@@ -137,6 +161,7 @@ impl Driver {
     pub fn invalidate(&mut self) {
         self.policy.invalidate();
         self.routes.iter_mut().chain(&mut self.failsafes).for_each(Plain::invalidate);
+        self.serving.iter_mut().for_each(Serving::invalidate);
     }
 
     /// Brings the maps of policy to what it says.
@@ -204,6 +229,14 @@ impl Driver {
         failures
             .extend(rest.err().map(|error| (Text::from("interfaces that have no programs any more"), error)));
         failures
+    }
+
+    /// Has sockets get backends themselves, or not any more. Services must have been written before.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn attach_sockets(&mut self) -> Result<(), Error> {
+        self.sockets.attach(&self.maps)
     }
 
     /// When to attach again even if nothing changes: what programs of an earlier process found each other by is still there.

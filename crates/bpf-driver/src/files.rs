@@ -91,7 +91,7 @@ fn is_mounted(path: &Path) -> bool {
 }
 
 /// Whether this thread is in the network namespace of the first process: that of the machine, or of the pod that shares it.
-fn is_machines_network() -> bool {
+pub(crate) fn is_machines_network() -> bool {
     let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/net")).ok();
     namespace("1").is_some_and(|first| namespace("thread-self") == Some(first))
 }

@@ -5,6 +5,7 @@
 //!   any [`Store`], so that the order itself is tested without a kernel.
 //! - [`routes`]: what `cali_v4_routes` and its like should hold, as values.
 //! - `attachments`: programs on interfaces by pinned links, or by filters where a kernel has no such links.
+//! - `services`, `serving`: services into the NAT maps; `sockets`: the programs by which sockets of the host get backends.
 //! - `sweeper`: connections that have ended leave their maps.
 //! - `files`: where pins are.
 //!
@@ -21,6 +22,9 @@ mod policy;
 mod programs;
 mod reading;
 pub mod routes;
+mod services;
+mod serving;
+pub mod sockets;
 mod store;
 mod sweeper;
 

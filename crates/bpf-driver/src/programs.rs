@@ -10,6 +10,7 @@ use crate::maps::{Maps, folder};
 use bpf::interface::{self, ENTRY, Interface, Options, ReversePath, Version};
 use bpf::{Loaded, Map, Object, Program};
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -30,6 +31,10 @@ pub enum Kind {
     Tunnel,
     /// A tunnel's without.
     Layer3,
+    /// `lo`, where the host meets its own ports.
+    Loopback,
+    /// `bpfout.cali`, where the host's own packets to services come in.
+    Services,
 }
 
 impl Kind {
@@ -39,6 +44,8 @@ impl Kind {
             Self::Host => "host",
             Self::Tunnel => "tunnel",
             Self::Layer3 => "layer3",
+            Self::Loopback => "loopback",
+            Self::Services => "services",
         }
     }
 }
@@ -77,6 +84,8 @@ pub(crate) struct Programs {
     objects: Vec<(Version, Object)>,
     /// What the node is configured to do.
     options: Options,
+    /// The node's addresses in its tunnels, IPv4 and IPv6.
+    tunnel_addresses: [Option<IpAddr>; 2],
     loaded: BTreeMap<(Kind, Hook, u8), Loaded>,
     /// Maps that the programs of an IP version share and that are not kept.
     scratch: BTreeMap<(u8, String), Map>,
@@ -89,7 +98,12 @@ pub(crate) struct Programs {
 
 impl Programs {
     /// None yet.
-    pub(crate) fn new(root: &Path, objects: Vec<(Version, Object)>, options: Options) -> Result<Self, Error> {
+    pub(crate) fn new(
+        root: &Path,
+        objects: Vec<(Version, Object)>,
+        options: Options,
+        tunnel_addresses: [Option<IpAddr>; 2],
+    ) -> Result<Self, Error> {
         let folder = folder(root);
         let numbers = files::names(&folder).into_iter();
         let numbers: Vec<u64> =
@@ -101,6 +115,7 @@ impl Programs {
         Ok(Self {
             objects,
             options,
+            tunnel_addresses,
             loaded: BTreeMap::new(),
             scratch: BTreeMap::new(),
             generation,
@@ -133,7 +148,7 @@ impl Programs {
                 let mut shared = maps.all();
                 let own = self.scratch.iter().filter(|((of, _), _)| *of == number(version));
                 shared.extend(own.map(|((_, name), map)| (name.as_str(), map)));
-                let mut loaded = interface.load_with(object.clone(), &self.options_of(kind), &shared)?;
+                let mut loaded = interface.load_with(object.clone(), &self.options_of(kind, version), &shared)?;
                 let name = format!("cali_programs_{}_{}_v{}", kind.word(), hook.word(), number(version));
                 loaded.map("cali_programs")?.pin(&self.generation.join(name))?;
                 for (name, map) in std::mem::take(&mut loaded.maps) {
@@ -151,10 +166,17 @@ impl Programs {
     }
 
     /// What is configured, as far as it is about a kind of interface.
-    fn options_of(&self, kind: Kind) -> Options {
-        let is_tunnel = matches!(kind, Kind::Tunnel | Kind::Layer3);
+    fn options_of(&self, kind: Kind, version: Version) -> Options {
         Options {
-            kind: if is_tunnel { interface::Kind::Tunnel } else { interface::Kind::Plain },
+            kind: match kind {
+                Kind::Workload | Kind::Host => interface::Kind::Plain,
+                Kind::Tunnel | Kind::Layer3 => interface::Kind::Tunnel,
+                Kind::Loopback => interface::Kind::Loopback,
+                Kind::Services => interface::Kind::Services,
+            },
+            // Connections of TCP never come to services' addresses where sockets have backends; on `lo` most packets are none.
+            is_udp_only: self.options.is_udp_only && kind == Kind::Loopback,
+            tunnel_address: self.tunnel_addresses[usize::from(number(version) == 6)],
             // Those of workloads are always checked, and what comes out of a tunnel was checked where it went in.
             reverse_path: if kind == Kind::Host { self.options.reverse_path } else { ReversePath::Any },
             ..self.options

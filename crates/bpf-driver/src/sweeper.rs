@@ -1,10 +1,11 @@
 //! Takes out connections that have ended, every ten seconds, in a thread of its own: a pass over a large map must not hold up
-//! policy.
+//! policy. Flows to backends that services do not have any more are among them, and so are affinities that lead to them.
 //!
-//! It refuses to ask about services: whoever serves them knows which backends are gone.
+//! It refuses to hold services for longer than a question takes.
 
 use crate::error::Error;
 use crate::maps::folder;
+use crate::services::Shared;
 use bpf::Map;
 use bpf::layout::{Family, V4, V6};
 use bpf_conntrack::{Destinations, Paced, Sweep, Timeouts, sweep};
@@ -25,11 +26,18 @@ pub(crate) struct Sweeper {
 }
 
 impl Sweeper {
-    /// Opens the maps of connections by their pins, and begins.
-    pub(crate) fn start(root: &Path, with_v6: bool, timeouts: Timeouts) -> Result<Self, Error> {
+    /// Opens the maps of connections by their pins, and begins. `services` are those that programs serve.
+    pub(crate) fn start(
+        root: &Path,
+        with_v6: bool,
+        timeouts: Timeouts,
+        services: Option<(Shared<V4>, Option<Shared<V6>>)>,
+    ) -> Result<Self, Error> {
         let folder = folder(root);
-        let v4 = Map::open(&folder.join("cali_v4_ct4"))?;
-        let v6 = with_v6.then(|| Map::open(&folder.join("cali_v6_ct4"))).transpose()?;
+        let (of_v4, of_v6) = services.map_or((None, None), |(v4, v6)| (Some(v4), v6));
+        let v4 = Flows::open(&folder, ["cali_v4_ct4", "cali_v4_nat_aff"], of_v4)?;
+        let v6 = with_v6.then(|| Flows::open(&folder, ["cali_v6_ct4", "cali_v6_nat_aff"], of_v6));
+        let v6 = v6.transpose()?;
         let (removed, news) = channel();
         let work = move || {
             let mut sweeps = (Sweep::<V4>::new(timeouts), Sweep::<V6>::new(timeouts));
@@ -42,8 +50,8 @@ impl Sweeper {
                     IpAddr::V6(address) => Some(address.octets()),
                     IpAddr::V4(_) => None,
                 }));
-                pass(&v4, &mut sweeps.0);
-                v6.iter().for_each(|map| pass(map, &mut sweeps.1));
+                v4.pass(&mut sweeps.0);
+                v6.iter().for_each(|flows| flows.pass(&mut sweeps.1));
             }
         };
         let thread = std::thread::Builder::new().name("conntrack-sweep".into()).spawn(work);
@@ -81,13 +89,48 @@ fn wait(news: &Receiver<Vec<IpAddr>>) -> Option<Vec<IpAddr>> {
     }
 }
 
-fn pass<F: Family>(map: &Map, sweeps: &mut Sweep<F>) {
-    match sweep(map, sweeps, &NoServices, &mut Breath(Instant::now())) {
-        Ok(report) if !report.deleted.is_empty() || report.resets > 0 => {
-            tracing::debug!(?report, version = F::NUMBER, "connections that have ended");
+/// What one IP version has.
+struct Flows<F: Family> {
+    connections: Map,
+    affinities: Map,
+    services: Option<Shared<F>>,
+}
+
+impl<F: Family> Flows<F> {
+    fn open(
+        folder: &Path,
+        [connections, affinities]: [&str; 2],
+        services: Option<Shared<F>>,
+    ) -> Result<Self, Error> {
+        let open = |name: &str| Map::open(&folder.join(name));
+        Ok(Self { connections: open(connections)?, affinities: open(affinities)?, services })
+    }
+
+    fn pass(&self, sweeps: &mut Sweep<F>) {
+        let mut breath = Breath(Instant::now());
+        let report = match &self.services {
+            Some(services) => sweep(&self.connections, sweeps, services, &mut breath),
+            None => sweep(&self.connections, sweeps, &NoServices, &mut breath),
+        };
+        match report {
+            Ok(report) if !report.deleted.is_empty() || report.resets > 0 => {
+                tracing::debug!(?report, version = F::NUMBER, "connections that have ended");
+            }
+            Ok(_) => {}
+            Err(error) => tracing::warn!(%error, "connections cannot be looked through; trying again"),
         }
-        Ok(_) => {}
-        Err(error) => tracing::warn!(%error, "connections cannot be looked through; trying again"),
+        if let Err(error) = self.pass_affinities(breath.now()) {
+            tracing::warn!(%error, "clients that stay with a backend cannot be looked through; trying again");
+        }
+    }
+
+    fn pass_affinities(&self, now: u64) -> Result<(), Error> {
+        let Some(services) = &self.services else { return Ok(()) };
+        let stale = services.stale_affinities(&self.affinities.entries()?, now);
+        if !stale.is_empty() {
+            self.affinities.remove_many(&stale)?;
+        }
+        Ok(())
     }
 }
 
