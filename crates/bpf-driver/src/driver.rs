@@ -6,7 +6,7 @@ use crate::files;
 use crate::maps::{Maps, Plain};
 use crate::policy::{Applied, PolicyMaps};
 use crate::programs::{Kind, Programs};
-use crate::routes::Elements;
+use crate::routes::{Elements, Routes};
 use crate::serving::Serving;
 use crate::sockets::{SocketPrograms, Sockets};
 use crate::sweeper::Sweeper;
@@ -68,7 +68,6 @@ pub struct Driver {
     programs: Programs,
     attachments: Attachments,
     policy: PolicyMaps,
-    routes: [Plain; 2],
     failsafes: [Plain; 2],
     counted: BTreeSet<u32>,
     is_counted: bool,
@@ -112,14 +111,8 @@ impl Driver {
             objects.push((version, object));
         }
         let sockets = settings.sockets.clone();
-        let sockets = SocketPrograms::new(
-            &root,
-            sockets,
-            &versions,
-            features.answers,
-            &mut maps,
-            &settings.sizes,
-        )?;
+        let sockets =
+            SocketPrograms::new(&root, sockets, &versions, features.answers, &mut maps, &settings.sizes)?;
         let serving = settings.services.as_ref().map(|one| Serving::new(one, settings.with_v6));
         let services = serving.as_ref().map(Serving::shared);
         let sweeper = Sweeper::start(&root, settings.with_v6, settings.timeouts, services)?;
@@ -130,7 +123,6 @@ impl Driver {
             programs,
             attachments: Attachments::new(&root, way)?,
             policy: PolicyMaps::default(),
-            routes: ["cali_v4_routes", "cali_v6_routes"].map(Plain::new),
             failsafes: ["cali_v4_fsafes2", "cali_v6_fsafes2"].map(Plain::new),
             counted: BTreeSet::new(),
             is_counted: false,
@@ -160,7 +152,7 @@ impl Driver {
     /// Others may have changed the maps: they are read again.
     pub fn invalidate(&mut self) {
         self.policy.invalidate();
-        self.routes.iter_mut().chain(&mut self.failsafes).for_each(Plain::invalidate);
+        self.failsafes.iter_mut().for_each(Plain::invalidate);
         self.serving.iter_mut().for_each(Serving::invalidate);
     }
 
@@ -180,10 +172,9 @@ impl Driver {
     /// Brings the maps of routes to what is wanted.
     ///
     /// # Errors
-    /// When they do not fit, or the kernel refuses.
-    pub fn write_routes(&mut self, wanted: Elements) -> Result<(), Error> {
-        let mut maps = self.routes.iter_mut().zip(wanted);
-        maps.try_for_each(|(map, wanted)| map.apply(&mut self.maps, wanted))
+    /// As [`Routes::write`].
+    pub fn write_routes(&mut self, routes: &mut Routes) -> Result<usize, Error> {
+        routes.write(&mut self.maps)
     }
 
     /// Brings the maps of ports that always work to what is wanted.

@@ -148,7 +148,8 @@ impl Programs {
                 let mut shared = maps.all();
                 let own = self.scratch.iter().filter(|((of, _), _)| *of == number(version));
                 shared.extend(own.map(|((_, name), map)| (name.as_str(), map)));
-                let mut loaded = interface.load_with(object.clone(), &self.options_of(kind, version), &shared)?;
+                let mut loaded =
+                    interface.load_with(object.clone(), &self.options_of(kind, version), &shared)?;
                 let name = format!("cali_programs_{}_{}_v{}", kind.word(), hook.word(), number(version));
                 loaded.map("cali_programs")?.pin(&self.generation.join(name))?;
                 for (name, map) in std::mem::take(&mut loaded.maps) {

@@ -1,5 +1,9 @@
 //! What `cali_v4_routes`, `cali_v4_fsafes2` and those of IPv6 should hold: where addresses are, and ports that work whatever
-//! policy says. Values in, bytes out.
+//! policy says. Values in, bytes out; [`Routes`] follows changes, each at the price of the ranges that it is about.
+
+mod changes;
+
+pub use changes::Routes;
 
 use bpf::Layout as _;
 use bpf::layout::network::{FailsafeKey, Route as Entry, RouteKey, flags};
@@ -48,30 +52,49 @@ enum Way {
     Interface(u32),
 }
 
-/// The elements of the maps of routes.
+/// What is known of a range.
+type Known = (u32, Way);
+
+impl Facts {
+    /// Every range that something is known of.
+    fn nets(&self) -> BTreeSet<IpNet> {
+        let mut nets: BTreeSet<IpNet> = self.routes.keys().copied().collect();
+        nets.extend(self.workloads.keys());
+        nets.extend(self.host.iter().copied().map(IpNet::from));
+        nets
+    }
+}
+
+/// The elements of the maps of routes, worked out as a whole: what [`Routes`] must come to step by step.
 #[must_use]
 pub fn routes(facts: &Facts) -> Elements {
-    let mut keys: BTreeSet<IpNet> = facts.routes.keys().copied().collect();
-    keys.extend(facts.workloads.keys());
-    keys.extend(facts.host.iter().copied().map(IpNet::from));
     let mut elements = Elements::default();
-    for net in keys {
-        if let Some((flags, way)) = route(facts, &net) {
-            match net {
-                IpNet::V4(net) => {
-                    let key =
-                        RouteKey::<V4> { bits: net.prefix_len().into(), address: net.network().octets() };
-                    elements[0].insert(key.bytes(), entry::<V4>(flags, way).bytes());
-                }
-                IpNet::V6(net) => {
-                    let key =
-                        RouteKey::<V6> { bits: net.prefix_len().into(), address: net.network().octets() };
-                    elements[1].insert(key.bytes(), entry::<V6>(flags, way).bytes());
-                }
-            }
+    for net in facts.nets() {
+        if let Some(known) = route(facts, &net) {
+            elements[version(&net)].insert(key(&net), value(&net, known));
         }
     }
     elements
+}
+
+/// The map of a range: of IPv4 or of IPv6.
+fn version(net: &IpNet) -> usize {
+    usize::from(net.addr().is_ipv6())
+}
+
+fn key(net: &IpNet) -> Vec<u8> {
+    let bits = net.prefix_len().into();
+    match net {
+        IpNet::V4(net) => RouteKey::<V4> { bits, address: net.network().octets() }.bytes(),
+        IpNet::V6(net) => RouteKey::<V6> { bits, address: net.network().octets() }.bytes(),
+    }
+}
+
+fn value(net: &IpNet, (flags, way): Known) -> Vec<u8> {
+    match net {
+        IpNet::V4(_) => entry::<V4>(flags, way).bytes(),
+        IpNet::V6(_) => entry::<V6>(flags, way).bytes(),
+    }
 }
 
 fn entry<F: Family>(flags: u32, way: Way) -> Entry<F> {
@@ -90,7 +113,7 @@ fn entry<F: Family>(flags: u32, way: Way) -> Entry<F> {
 }
 
 /// What is known of a range; none where nobody asks.
-fn route(facts: &Facts, net: &IpNet) -> Option<(u32, Way)> {
+fn route(facts: &Facts, net: &IpNet) -> Option<Known> {
     let known = facts.routes.get(net);
     let mut bits = 0;
     if net.prefix_len() == net.max_prefix_len() && facts.host.contains(&net.addr()) {

@@ -107,7 +107,11 @@ impl<F: Family> ServiceMaps<F> {
                     let is_first = !std::mem::replace(&mut self.has_begun, true);
                     if is_first && !services.refused_ids().is_empty() {
                         let numbers = services.refused_ids();
-                        tracing::warn!(?numbers, version = F::NUMBER, "services shared numbers, and got new ones");
+                        tracing::warn!(
+                            ?numbers,
+                            version = F::NUMBER,
+                            "services shared numbers, and got new ones"
+                        );
                     }
                     changes
                 }

@@ -2,5 +2,6 @@
 
 mod kernel;
 mod order;
+mod routes;
 #[path = "../../../bpf-policy/tests/it/state.rs"]
 mod state;

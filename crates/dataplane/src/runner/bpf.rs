@@ -9,17 +9,17 @@
 //! It refuses to hide what is missing: every reason is named in the node's readiness.
 
 mod limits;
+mod places;
 mod round;
 mod wanted;
 
 use crate::managers::Interfaces;
 use crate::settings::DataplaneSettings;
-use bpf_driver::routes::{Facts, routes};
 use bpf_driver::{Driver, Error, Interface};
 use bpf_policy::Policies;
-use ipnet::IpNet;
 use limits::Limits;
 use messages::{HostEndpointName, InterfaceName, ToDataplane, WorkloadEndpointId};
+use places::Places;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -49,9 +49,7 @@ pub(super) struct Bpf {
     /// None where the kernel cannot do it.
     driver: Option<Driver>,
     policies: Policies,
-    facts: Facts,
-    nets: BTreeMap<WorkloadEndpointId, Vec<IpNet>>,
-    is_routed: bool,
+    places: Places,
     patterns: Patterns,
     limits: Limits,
     /// Whether policy was complete with the last attempt.
@@ -99,9 +97,7 @@ impl Bpf {
         Some(Self {
             driver,
             policies: Policies::default(),
-            facts: Facts { is_encrypted: config.wireguard_enabled, ..Facts::default() },
-            nets: BTreeMap::new(),
-            is_routed: false,
+            places: Places::new(config.wireguard_enabled),
             patterns: Patterns::new(config),
             limits,
             is_complete: false,
@@ -130,6 +126,7 @@ impl Bpf {
     /// Others may have changed the maps.
     pub(super) fn invalidate(&mut self) {
         self.driver.iter_mut().for_each(Driver::invalidate);
+        self.places.routes.invalidate();
     }
 
     /// Why the node is not ready, as far as it is about eBPF.
@@ -151,26 +148,9 @@ impl Bpf {
         }
         self.policies.update(message);
         self.limits.hear(message);
-        match message {
-            ToDataplane::RouteUpdate(route) => {
-                self.facts.routes.insert(route.dst, route.clone());
-                self.is_routed = false;
-            }
-            ToDataplane::RouteRemove(net) => {
-                self.facts.routes.remove(net);
-                self.is_routed = false;
-            }
-            ToDataplane::WorkloadEndpointUpdate(id, endpoint) => {
-                let nets = endpoint.ipv4_nets.iter().chain(&endpoint.ipv6_nets);
-                self.nets.insert(id.clone(), nets.copied().collect());
-            }
-            ToDataplane::WorkloadEndpointRemove(id) => {
-                let nets = self.nets.remove(id).unwrap_or_default();
-                if let Some(driver) = &self.driver {
-                    driver.workloads_removed(nets.iter().map(IpNet::addr).collect());
-                }
-            }
-            _ => {}
+        let gone = self.places.hear(message);
+        if let Some(driver) = self.driver.as_ref().filter(|_| !gone.is_empty()) {
+            driver.workloads_removed(gone);
         }
     }
 
@@ -179,7 +159,8 @@ impl Bpf {
         let mut outcome = Outcome::default();
         let Some(driver) = &mut self.driver else { return outcome };
         let wanted = self.patterns.interfaces(owners);
-        if let Err(error) = write_routes(driver, &mut self.facts, &self.nets, owners, &mut self.is_routed) {
+        self.places.follow(owners);
+        if let Err(error) = driver.write_routes(&mut self.places.routes) {
             outcome.failures.push(format!("routes of eBPF programs: {error}"));
         }
         let lists = |tables: &bpf_policy::Tables| wanted::lists(tables, &wanted, owners);
@@ -249,27 +230,4 @@ impl Bpf {
         let driver = self.driver.as_ref().filter(|_| self.is_on)?;
         Some((self.attached.len(), driver.denied().unwrap_or_default()))
     }
-}
-
-fn write_routes(
-    driver: &mut Driver,
-    facts: &mut Facts,
-    nets: &BTreeMap<WorkloadEndpointId, Vec<IpNet>>,
-    owners: &Owners<'_>,
-    is_routed: &mut bool,
-) -> Result<(), Error> {
-    let mut workloads = BTreeMap::new();
-    for (interface, id) in owners.workloads {
-        let index = owners.interfaces.index(interface).unwrap_or_default();
-        workloads.extend(nets.get(id).into_iter().flatten().map(|net| (*net, index)));
-    }
-    let hosts = owners.interfaces.all().filter(|one| !(owners.is_workload)(&one.name));
-    let host: BTreeSet<_> = hosts.flat_map(|one| &one.addresses).copied().collect();
-    if *is_routed && facts.workloads == workloads && facts.host == host {
-        return Ok(());
-    }
-    (facts.workloads, facts.host) = (workloads, host);
-    driver.write_routes(routes(facts))?;
-    *is_routed = true;
-    Ok(())
 }
