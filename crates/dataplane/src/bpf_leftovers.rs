@@ -10,12 +10,11 @@ use bpf_driver::files;
 use netfilter::driver::ApplyError;
 use netlink::tc::{Filter, Operation as Change, TrafficControl};
 use netlink::{Kernel, Operation, first_failure};
+use rules::SERVICES_DEVICE;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// One end of the pair of devices; the other goes with it.
-const DEVICE: &str = "bpfin.cali";
 /// Folders in which Calico pins links of programs, and nothing else.
 const LINK_FOLDERS: [&str; 2] = ["tcx", "netkit"];
 /// Pins of something else that is Calico's.
@@ -117,7 +116,7 @@ impl<K: Kernel, T: TrafficControl> BpfLeftovers<K, T> {
     }
 
     fn remove_device(&mut self, failures: &mut Vec<String>) -> bool {
-        let outcome = self.kernel.link(&DEVICE.into()).and_then(|link| match link {
+        let outcome = self.kernel.link(&SERVICES_DEVICE.into()).and_then(|link| match link {
             Some(link) if link.kind == "veth" => {
                 first_failure(self.kernel.apply(&[Operation::DeleteLink(link.index.into())])).map(|()| true)
             }

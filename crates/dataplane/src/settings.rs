@@ -21,6 +21,8 @@ pub struct DataplaneSettings {
     pub config: Arc<Config>,
     /// What the pools ask for, as it is known at the start.
     pub encapsulation: Encapsulation,
+    /// Whether messages have the services of Kubernetes whole, so that eBPF programs can serve them.
+    pub has_services: bool,
     /// How the loop shows that it is alive and ready.
     pub pulse: Pulse,
     /// Where figures go.

@@ -92,6 +92,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ended> {
         host: config.felix_hostname.clone(),
         config: Arc::clone(&config),
         encapsulation,
+        has_services: kubernetes,
         pulse: dataplane_pulse,
         metrics: metrics.clone(),
     };
@@ -141,7 +142,11 @@ pub async fn run(arguments: &Arguments) -> Result<Ended> {
     };
     let typha_health = health.clone();
     let calculation = Calculation {
-        graph: graph_config(&config, &encapsulation, running.suppress_overlaps()),
+        graph: GraphConfig {
+            // Without Kubernetes there are none.
+            serves_services: config.bpf_enabled && kubernetes,
+            ..graph_config(&config, &encapsulation, running.suppress_overlaps())
+        },
         resolver,
         encapsulation,
         dataplane: running.sender(),
@@ -214,7 +219,6 @@ fn graph_config(config: &Config, encapsulation: &Encapsulation, suppress_overlap
         suppress_overlaps,
         allows_source_spoofing: config.workload_source_spoofing == felix_config::choices::SourceSpoofing::Any,
         istio_ambient: config.istio_ambient_mode == felix_config::choices::Switch::Enabled,
-        // The driver of the eBPF dataplane sets it when it is there.
         serves_services: false,
         network: NetworkSettings {
             route_source: config.route_source,

@@ -40,6 +40,8 @@ use std::time::Duration;
 pub enum RouteClass {
     /// To a workload of this host.
     LocalWorkload,
+    /// To a service, for the host's own packets: to the device where eBPF programs give them a backend.
+    Service,
     /// By the WireGuard device, or not by it; in a table of its own.
     Wireguard,
     /// To a node of the same subnet, in a pool with VXLAN.
@@ -62,8 +64,9 @@ pub enum RouteClass {
 
 impl RouteClass {
     /// All of them, in order.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::LocalWorkload,
+        Self::Service,
         Self::Wireguard,
         Self::VxlanSameSubnet,
         Self::VxlanTunnel,
@@ -114,6 +117,8 @@ pub struct Target {
     pub mtu: Option<u32>,
     /// The hardware address of the neighbour, where it is known.
     pub mac: Option<MacAddress>,
+    /// The source address that it suggests; none for the table's.
+    pub source: Option<IpAddr>,
 }
 
 /// The way of a route.
@@ -133,7 +138,7 @@ impl Target {
     /// A target with defaults.
     #[must_use]
     pub const fn new(way: Way) -> Self {
-        Self { way, protocol: None, mtu: None, mac: None }
+        Self { way, protocol: None, mtu: None, mac: None, source: None }
     }
 }
 

@@ -6,6 +6,10 @@ pub(crate) const MASK: u32 = 0x1ff0_0000;
 pub(crate) const SEEN: u32 = 0x0100_0000;
 /// Both ends' policies allow it.
 pub(crate) const BYPASS: u32 = 0x0300_0000;
+/// The sender is hidden behind this host.
+pub(crate) const MASQUERADE: u32 = 0x0360_0000;
+/// The bits that tell such marks from each other.
+pub(crate) const KIND: u32 = 0x03f0_0000;
 /// In the middle of a connection that programs do not know.
 pub(crate) const FALL_THROUGH: u32 = 0x0500_0000;
 /// Netfilter knows the connection.

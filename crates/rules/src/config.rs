@@ -130,6 +130,8 @@ pub struct RulesConfig {
 
     /// Whether known connections take the flow table; only with nftables.
     pub flow_offload: bool,
+    /// Whether eBPF programs serve services, where they judge packets: nobody else translates destinations then.
+    pub bpf_serves: bool,
     /// Whether verdicts are reported for flow logs.
     pub flow_logs: bool,
     /// Whether the policies of workload endpoints become few lookups in the place of a chain each. Not while verdicts are
@@ -180,6 +182,7 @@ impl Default for RulesConfig {
             nat_outgoing_exclude_hosts: false,
             service_loop_prevention: ServiceLoopAction::Drop,
             flow_offload: false,
+            bpf_serves: false,
             flow_logs: false,
             compile_policies: false,
             istio_ambient_dscp: None,

@@ -1,6 +1,6 @@
 //! Chains that depend on settings alone, and the rules in the kernel's own chains that lead to them.
 
-mod beside_bpf;
+pub(crate) mod beside_bpf;
 mod failsafe;
 mod filter;
 mod forwarding;

@@ -36,6 +36,7 @@ pub use config::{FailsafePort, Features, OpenStack, RulesConfig, Wireguard};
 pub use dispatch::{Dispatch, HostInterfaces};
 pub use endpoint::WorkloadChains;
 pub use endpoint_marks::EndpointMarks;
+pub use fixed::beside_bpf::{SERVICES_DEVICE, SERVICES_DEVICE_END};
 pub use fixed::nat::{IPIP_INTERFACE, VXLAN_INTERFACE, VXLAN_INTERFACE_V6};
 pub use group::{PolicyGroup, TierGroups};
 pub use hash::RuleHash;

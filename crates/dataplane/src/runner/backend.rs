@@ -22,7 +22,7 @@ use netlink::{Family, TABLE_MAIN};
 use routing::routes::{LinkAddresses, Ownership, PROTOCOL_BOOT, RouteTable, TableSettings, TunnelNeighbours};
 use routing::wireguard::{KernelSettings, Wireguard};
 use rules::tree::IpVersion;
-use rules::{Backend, IPIP_INTERFACE, Marks, Renderer, VXLAN_INTERFACE, VXLAN_INTERFACE_V6};
+use rules::{Backend, IPIP_INTERFACE, Marks, Renderer, SERVICES_DEVICE, VXLAN_INTERFACE, VXLAN_INTERFACE_V6};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -100,6 +100,7 @@ pub(super) fn open(
         rules.marks = Marks::beside_bpf(config.tables(nftables).mark_mask, wireguard)?;
         // A connection in the flow table would not meet the chains that tell programs what Linux knows.
         rules.flow_offload = false;
+        rules.bpf_serves = settings.has_services;
     } else if has_ipvs && !nftables {
         tracing::info!("kube-proxy uses IPVS");
         rules.ipvs_support = true;
@@ -262,7 +263,10 @@ fn plane(
                 workload_prefixes: config.interface_prefixes().map(Text::from).collect(),
                 all_workload_routes: config.remove_external_routes,
                 device_protocol: u8::try_from(config.device_route_protocol).unwrap_or(PROTOCOL_BOOT),
-                own_devices: vec![if v6 { VXLAN_INTERFACE_V6 } else { VXLAN_INTERFACE }.into()],
+                own_devices: vec![
+                    if v6 { VXLAN_INTERFACE_V6 } else { VXLAN_INTERFACE }.into(),
+                    SERVICES_DEVICE.into(),
+                ],
                 bird_device: (!v6 && config.programs_ipip_routes()).then(|| IPIP_INTERFACE.into()),
                 bgp_interfaces: BTreeSet::new(),
             },

@@ -8,10 +8,15 @@
 //!
 //! It refuses to hide what is missing: every reason is named in the node's readiness.
 
+mod health;
+mod host_path;
 mod limits;
 mod places;
 mod round;
+mod serving;
 mod wanted;
+
+pub(super) use host_path::HostPath;
 
 use crate::managers::Interfaces;
 use crate::settings::DataplaneSettings;
@@ -19,7 +24,9 @@ use bpf_driver::{Driver, Error, Interface};
 use bpf_policy::Policies;
 use limits::Limits;
 use messages::{HostEndpointName, InterfaceName, ToDataplane, WorkloadEndpointId};
+use netlink::Kernel;
 use places::Places;
+use serving::Serving;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -60,6 +67,10 @@ pub(super) struct Bpf {
     trouble: Option<String>,
     /// An interface that should have programs and has not.
     without: Option<String>,
+    /// How the host reaches services, where programs serve them.
+    host_path: Option<HostPath>,
+    /// None where somebody else serves services.
+    serving: Option<Serving>,
 }
 
 impl Bpf {
@@ -69,13 +80,23 @@ impl Bpf {
         pins: Option<PathBuf>,
         with_v6: bool,
         loopback: u32,
+        mtu: u32,
     ) -> Option<Self> {
         let config = &*settings.config;
         if !config.bpf_enabled {
             return None;
         }
-        let opened = Driver::open(&wanted::driver_settings(config, pins, with_v6, loopback));
         let mut limits = Limits::new(config);
+        let mut wanted = wanted::driver_settings(config, pins, with_v6, loopback);
+        let path = settings.has_services.then(|| {
+            let (path, refused) = wanted::serve(&mut wanted, config, &settings.host);
+            if let Some(reason) = refused {
+                tracing::error!("{reason}");
+                limits.refuse(reason);
+            }
+            path
+        });
+        let opened = Driver::open(&wanted);
         let driver = match opened {
             Ok(mut driver) => {
                 tracing::info!(way = ?driver.way(), "policy will be enforced by eBPF programs");
@@ -91,21 +112,29 @@ impl Bpf {
                 None
             }
         };
-        if driver.is_some() {
-            wanted::say_who_serves(config);
+        let path = path.filter(|_| driver.is_some());
+        if driver.is_some() && path.is_none() {
+            tracing::warn!("without Kubernetes' services, eBPF programs leave destinations alone");
         }
         Some(Self {
             driver,
             policies: Policies::default(),
             places: Places::new(config.wireguard_enabled),
-            patterns: Patterns::new(config),
+            patterns: Patterns::new(config, path.is_some_and(|path| path.devices.is_some())),
             limits,
             is_complete: false,
             is_on: false,
             attached: BTreeSet::new(),
             trouble: None,
             without: None,
+            host_path: path,
+            serving: path.map(|path| Serving::new(config, &settings.host, path, mtu, with_v6)),
         })
+    }
+
+    /// How the host reaches services, where programs serve them.
+    pub(super) fn host_path(&self) -> Option<HostPath> {
+        self.host_path
     }
 
     /// Whether the kernel can do it.
@@ -136,15 +165,17 @@ impl Bpf {
         let waits = self.driver.is_some() && !self.is_on && self.trouble.is_none() && self.without.is_none();
         let waits =
             waits.then(|| "interfaces have no programs yet, and netfilter enforces policy".to_owned());
-        let now = [self.trouble.clone(), self.without.clone(), denied, waits].into_iter().flatten();
+        let services = self.serving.as_ref().and_then(|serving| serving.trouble.clone());
+        let now = [self.trouble.clone(), self.without.clone(), services, denied, waits].into_iter().flatten();
         let all: Vec<String> = self.limits.all().chain(now).collect();
         (!all.is_empty()).then(|| format!("eBPF: {}", all.join("; ")))
     }
 
     /// Takes a message.
     pub(super) fn hear(&mut self, message: &ToDataplane) {
-        if self.driver.is_none() {
-            return;
+        let Some(driver) = &mut self.driver else { return };
+        if let Some(serving) = &mut self.serving {
+            serving.hear(message, driver);
         }
         self.policies.update(message);
         self.limits.hear(message);
@@ -155,7 +186,13 @@ impl Bpf {
     }
 
     /// Brings maps and interfaces to what is wanted. `rules_are_written`: netfilter tells programs what Linux knows.
-    pub(super) fn apply(&mut self, owners: &Owners<'_>, rules_are_written: bool, now: Instant) -> Outcome {
+    pub(super) fn apply(
+        &mut self,
+        owners: &Owners<'_>,
+        kernel: &mut dyn Kernel,
+        rules_are_written: bool,
+        now: Instant,
+    ) -> Outcome {
         let mut outcome = Outcome::default();
         let Some(driver) = &mut self.driver else { return outcome };
         let wanted = self.patterns.interfaces(owners);
@@ -163,12 +200,15 @@ impl Bpf {
         if let Err(error) = driver.write_routes(&mut self.places.routes) {
             outcome.failures.push(format!("routes of eBPF programs: {error}"));
         }
+        if let Some(serving) = &mut self.serving {
+            serving.apply(driver, owners, kernel, &wanted, now, &mut outcome);
+        }
         let lists = |tables: &bpf_policy::Tables| wanted::lists(tables, &wanted, owners);
         match driver.write_policy(&mut self.policies, lists, now) {
             Ok(applied) => {
                 self.is_complete |= applied.is_complete;
                 self.trouble = None;
-                outcome.again_in = applied.again_in;
+                outcome.again_in = outcome.again_in.into_iter().chain(applied.again_in).min();
                 if applied.changes > 0 {
                     tracing::debug!(changes = applied.changes, "wrote policy for eBPF programs");
                 }
@@ -185,7 +225,7 @@ impl Bpf {
         }
         // A program without policy would deny what is allowed, and one that is not told what Linux knows would cut connections;
         // those that an earlier process attached have both.
-        if !self.is_complete {
+        if !self.is_complete || self.serving.as_ref().is_some_and(|serving| !serving.is_complete()) {
             return outcome;
         }
         if rules_are_written || driver.found_programs() {

@@ -70,8 +70,9 @@ impl Loop {
         write_mtu(&machine.mtu_file, mtus.pod, config.require_mtu_file)?;
         let loopback = links.iter().find(|link| link.loopback).map_or(1, |link| link.index);
         let with_v6 = config.ipv6_support && backend::kernel_has_v6();
-        let bpf = Bpf::open(&settings, machine.bpf_pins.clone(), with_v6, loopback);
+        let bpf = Bpf::open(&settings, machine.bpf_pins.clone(), with_v6, loopback, mtus.pod);
         let beside_bpf = bpf.as_ref().is_some_and(Bpf::is_possible);
+        let host_path = bpf.as_ref().and_then(Bpf::host_path);
         let Opened { renderer, planes, arp, leftovers, watched, own_ports, own_commits } =
             backend::open(&settings, machine, has_ipvs, &mtus, beside_bpf)?;
         let renderer = Arc::new(renderer);
@@ -99,14 +100,19 @@ impl Loop {
             .map(|one| (one.version(), one.interface().clone()))
             .collect();
         let mut desired = Desired::new(&versions);
-        let roster = Roster::new(&settings, &renderer, &mtus, &encrypting, beside_bpf, &mut desired);
+        let roster =
+            Roster::new(&settings, &renderer, &mtus, &encrypting, beside_bpf, host_path, &mut desired);
         let figures = Figures::new(&settings.metrics);
         if config.prometheus_wire_guard_metrics_enabled && !encrypting.is_empty() {
             let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
             let devices = encrypting.iter().map(|(_, device)| device.to_string()).collect();
             wireguard_figures::watch(&settings.metrics, &name, devices);
         }
-        let reverse_path = sysctl::read("net/ipv4/conf/default/rp_filter").unwrap_or_else(|_| "1".to_owned());
+        let reverse_path = match host_path {
+            // Programs check sources, and answers to the host have a service's.
+            Some(_) => "0".to_owned(),
+            None => sysctl::read("net/ipv4/conf/default/rp_filter").unwrap_or_else(|_| "1".to_owned()),
+        };
         let answers = roster::answers_neighbours(&config).then(Answers::start).transpose()?;
         let announce = config.local_subnet_l2_reachability_refresh_interval.positive();
         let need = &settings.encapsulation;

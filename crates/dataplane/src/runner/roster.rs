@@ -1,11 +1,12 @@
 //! All managers: which there are with these settings, and the order in which they write.
 
+use super::bpf::HostPath;
 use crate::desired::Desired;
 use crate::managers::{
     AllHosts, AttachedWorkloads, ClusterRoutes, ClusterRoutesSettings, CompiledPolicies, Dscp, FixedChains,
     FloatingAddresses, FlowTables, HostEndpoints, IpSets, IpipDevice, Manager, MarkDispatch, Migrations,
-    Mtus, News, Policies, Pools, ServiceLoop, SubnetNeighbours, ThisHost, VxlanManager, VxlanSettings,
-    WireguardManager, WireguardSettings, WorkloadSettings, Workloads, World, vxlan_device,
+    Mtus, News, Policies, Pools, ServiceLoop, ServiceRoutes, SubnetNeighbours, ThisHost, VxlanManager,
+    VxlanSettings, WireguardManager, WireguardSettings, WorkloadSettings, Workloads, World, vxlan_device,
 };
 use crate::settings::DataplaneSettings;
 use felix_config::Config;
@@ -35,6 +36,7 @@ impl Roster {
         mtus: &Mtus,
         encrypting: &[(IpVersion, InterfaceName)],
         beside_bpf: bool,
+        services: Option<HostPath>,
         desired: &mut Desired,
     ) -> Self {
         let config = &*settings.config;
@@ -53,6 +55,10 @@ impl Roster {
         ];
         if beside_bpf {
             last.push(Box::new(AttachedWorkloads::default()));
+        }
+        if let Some(udp_only) = services.and_then(|path| path.devices) {
+            let (host, excluded) = (settings.host.as_str().into(), config.bpf_exclude_cidrs_from_nat.clone());
+            last.push(Box::new(ServiceRoutes::new(host, udp_only, excluded, cluster_protocol(config))));
         }
         if renderer.compiles_policies() {
             last.push(Box::new(CompiledPolicies::new(Arc::clone(renderer))));

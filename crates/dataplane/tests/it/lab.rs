@@ -61,6 +61,7 @@ pub(crate) fn settings(config: Config, encapsulation: Encapsulation, metrics: &M
         host: "n1".to_owned(),
         config: Arc::new(config),
         encapsulation,
+        has_services: true,
         pulse: Pulse::new(),
         metrics: metrics.clone(),
     }

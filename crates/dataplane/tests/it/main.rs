@@ -7,6 +7,7 @@ mod loop_cases;
 mod migration;
 mod neighbours;
 mod runner;
+mod services;
 mod wireguard;
 
 // Hosts and captures that the packet filters are tested with.

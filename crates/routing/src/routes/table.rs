@@ -343,7 +343,7 @@ impl RouteTable {
             table: self.settings.table,
             protocol: target.protocol.unwrap_or(self.settings.ownership.device_protocol),
             metric: Some(key.metric),
-            source: self.settings.source,
+            source: target.source.or(self.settings.source),
             onlink: matches!(target.way, Way::Gateway(_)),
             mtu: target.mtu,
             ..Route::new(key.destination)

@@ -1,11 +1,12 @@
 //! What is left for netfilter where eBPF programs judge packets: connections from before the programs, packets that no program
 //! has seen, and the host's own NAT.
 //!
-//! Programs see packets before destinations are translated, so policy meets connections that somebody else translated
-//! (kube-proxy) once more here, where both ends are known. Nothing else goes through the chains of policy.
+//! Where programs serve services, no chain of policy is left. Where somebody else does (kube-proxy), programs see packets before
+//! their destinations are translated, so policy meets such connections once more here, where both ends are known. Nothing else goes
+//! through the chains of policy.
 
 use super::filter::ROUTER_ICMPV6;
-use crate::bpf_marks::{BYPASS, FALL_THROUGH, LINUX_ESTABLISHED, SEEN};
+use crate::bpf_marks::{BYPASS, FALL_THROUGH, KIND, LINUX_ESTABLISHED, MASQUERADE, SEEN};
 use crate::dispatch::Dispatch;
 use crate::names::{self, Backend};
 use crate::renderer::{
@@ -17,20 +18,29 @@ use crate::tree::{
 };
 use std::collections::BTreeSet;
 
+/// The device by which the host's own packets to services leave, and where routes to services lead.
+pub const SERVICES_DEVICE: &str = "bpfin.cali";
+/// Its other end, where programs give them a backend.
+pub const SERVICES_DEVICE_END: &str = "bpfout.cali";
+
 impl Renderer {
     /// The chains of a table that depend on settings alone, where eBPF programs judge packets. They have the names of those
     /// without.
     #[must_use]
     pub fn fixed_chains_beside_bpf(&self, table: Table, version: IpVersion) -> Vec<Chain> {
+        // For packets that go elsewhere than they wanted to when programs saw them.
+        let translated =
+            (!self.config().bpf_serves).then(|| Chain::new(names::TRANSLATED, self.forwarded_policy()));
         let own = match table {
-            Table::Filter => vec![
+            Table::Filter => [
                 self.bpf_forward(version),
                 self.bpf_input(version),
                 self.bpf_output(),
                 self.bpf_workload_to_host(version),
-                // For packets that go elsewhere than they wanted to when programs saw them.
-                Chain::new(names::TRANSLATED, self.forwarded_policy()),
-            ],
+            ]
+            .into_iter()
+            .chain(translated)
+            .collect(),
             // Policy before destination NAT is a program's, and so is that of the host's own packets after it.
             Table::Mangle => vec![
                 Chain::new(names::PREROUTING, Vec::new()),
@@ -40,8 +50,35 @@ impl Renderer {
         };
         let is_own = |chain: &Chain| own.iter().any(|one| one.name == chain.name);
         let others = self.fixed_chains(table, version).into_iter().filter(|chain| !is_own(chain));
-        let others: Vec<Chain> = others.collect();
+        let others: Vec<Chain> = others.map(|chain| self.serving(table, chain)).collect();
         others.into_iter().chain(own).collect()
+    }
+
+    /// A chain as it is where programs serve services.
+    fn serving(&self, table: Table, chain: Chain) -> Chain {
+        let rules = chain.rules.iter().cloned();
+        let rules: Vec<Rule> = match (table, &*chain.name) {
+            _ if !self.config().bpf_serves => return chain,
+            // Programs checked the source. That of an answer to the host may be a service by now, and nobody has a way to it.
+            (Table::Raw, names::PREROUTING) => rules
+                .map(|rule| match rule.matches.contains(&Match::ReversePathFailed) {
+                    true => {
+                        let matches = [mark_clear(SEEN)].into_iter().chain(rule.matches.iter().cloned());
+                        Rule { matches: matches.collect(), ..rule }
+                    }
+                    false => rule,
+                })
+                .collect(),
+            // Backends elsewhere, and a workload that reaches itself, answer to this host.
+            (Table::Nat, names::POSTROUTING) => {
+                let hidden = Match::Mark { value: MASQUERADE, mask: KIND, negated: false };
+                let random_fully = self.config().features.masquerade_random_fully;
+                let masquerade = Rule::when([hidden], Action::Masquerade { ports: None, random_fully });
+                [masquerade].into_iter().chain(rules).collect()
+            }
+            _ => return chain,
+        };
+        Chain::new(chain.name, rules)
     }
 
     /// The chains without, for the time until every interface has its programs: those that have some need to be told what Linux
@@ -107,9 +144,13 @@ impl Renderer {
             Rule::when([mark_set(FALL_THROUGH), unknown], deny())
                 .comment("Packets of flows that neither BPF programs nor Linux know."),
             self.mark_established(),
-            Rule::when([conntrack(Conntrack::Dnat)], jump(names::TRANSLATED))
-                .comment("Policy for destinations that programs do not see."),
         ]);
+        if !self.config().bpf_serves {
+            rules.push(
+                Rule::when([conntrack(Conntrack::Dnat)], jump(names::TRANSLATED))
+                    .comment("Policy for destinations that programs do not see."),
+            );
+        }
         rules.extend(self.workload_interfaces().map(|to| {
             Rule::when([interface(Side::Out, to)], jump(names::TO_ATTACHED))
                 .comment("To workload, check workload is known.")
@@ -119,6 +160,7 @@ impl Renderer {
             Rule::when([interface(Side::In, from)], self.filter_allow())
                 .comment("To workload, mark has already been verified.")
         }));
+        rules.extend(self.from_services());
         Chain::new(names::FORWARD, rules)
     }
 
@@ -144,14 +186,22 @@ impl Renderer {
                 Rule::when([interface(Side::In, pattern)], Action::Goto(names::WORKLOAD_TO_HOST.into())),
             ]);
         }
+        rules.extend(self.from_services());
         Chain::new(names::INPUT, rules)
     }
 
+    /// The host's own packets to services' backends.
+    fn from_services(&self) -> Option<Rule> {
+        let from = interface(Side::In, InterfacePattern::exact(SERVICES_DEVICE_END));
+        let rule = || Rule::when([from], self.filter_allow()).comment("From the host to a service.");
+        self.config().bpf_serves.then(rule)
+    }
+
     fn bpf_workload_to_host(&self, version: IpVersion) -> Chain {
-        let policy = vec![
-            Rule::when([conntrack(Conntrack::RelatedOrEstablished)], self.filter_allow()),
-            Rule::when([conntrack(Conntrack::Dnat)], jump(names::FROM_WORKLOAD_DISPATCH)),
-        ];
+        let mut policy = vec![Rule::when([conntrack(Conntrack::RelatedOrEstablished)], self.filter_allow())];
+        if !self.config().bpf_serves {
+            policy.push(Rule::when([conntrack(Conntrack::Dnat)], jump(names::FROM_WORKLOAD_DISPATCH)));
+        }
         self.workload_to_host_by(version, policy)
     }
 

@@ -10,11 +10,12 @@ const BYPASS: u32 = 0x0300_0000;
 const FALL_THROUGH: u32 = 0x0500_0000;
 const ESTABLISHED: u32 = 0x0800_0000;
 
-fn simulation(backend: Backend, version: IpVersion) -> Simulation {
+fn simulation(backend: Backend, version: IpVersion, bpf_serves: bool) -> Simulation {
     let renderer = Renderer::new(RulesConfig {
         backend,
         marks: Marks::beside_bpf(0xffff_0000, false).expect("bits"),
         endpoint_to_host_action: EndpointToHost::Return,
+        bpf_serves,
         ..RulesConfig::default()
     });
     let mut simulation = Simulation::new(backend);
@@ -70,7 +71,7 @@ fn marks_decide() {
         (output, ("", "eth0"), 0, New, false, Continue, 0),
     ];
     for backend in [Backend::Nftables, Backend::Iptables] {
-        let mut simulation = simulation(backend, IpVersion::V4);
+        let mut simulation = simulation(backend, IpVersion::V4, false);
         for (number, (chain, (from, to), mark, tracking, is_translated, expected, left)) in
             cases.iter().enumerate()
         {
@@ -90,11 +91,41 @@ fn marks_decide() {
     }
 }
 
+/// Where programs serve services no chain of policy is met, and the host's own packets to backends pass.
+#[test]
+fn no_policy_is_left_where_programs_serve_services() {
+    use Verdict::{Accept, Continue, Drop};
+    for backend in [Backend::Nftables, Backend::Iptables] {
+        for (serves, chain, from, to, is_translated, expected) in [
+            (false, names::FORWARD, "cali1", "eth0", true, Drop),
+            (true, names::FORWARD, "cali1", "eth0", true, Accept),
+            (true, names::FORWARD, "eth0", "cali1", true, Accept),
+            (true, names::FORWARD, "eth0", "cali2", true, Drop),
+            (false, names::FORWARD, "bpfout.cali", "eth0", false, Continue),
+            (true, names::FORWARD, "bpfout.cali", "eth0", false, Accept),
+            (true, names::FORWARD, "bpfout.cali", "cali2", false, Drop),
+            (true, names::INPUT, "bpfout.cali", "", false, Accept),
+            (true, names::INPUT, "cali1", "", true, Continue),
+        ] {
+            let mut packet = Packet {
+                in_interface: from.into(),
+                out_interface: to.into(),
+                mark: SEEN,
+                is_translated,
+                ports: (40000, 80),
+                ..Packet::new([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), 6)
+            };
+            let verdict = simulation(backend, IpVersion::V4, serves).run(chain, &mut packet);
+            assert_eq!(verdict, Ok(expected), "{backend:?} {serves} {chain} {from} {to}");
+        }
+    }
+}
+
 /// Who is where on a wire is for the host to hear, and not to be handed on.
 #[test]
 fn neighbour_discovery_is_not_forwarded() {
     for backend in [Backend::Nftables, Backend::Iptables] {
-        let mut simulation = simulation(backend, IpVersion::V6);
+        let mut simulation = simulation(backend, IpVersion::V6, false);
         let address = |text: &str| text.parse().expect("an address");
         for (icmp, expected) in [((135, 0), Verdict::Drop), ((128, 0), Verdict::Accept)] {
             let mut packet = Packet {

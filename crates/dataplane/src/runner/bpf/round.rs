@@ -20,6 +20,7 @@ impl Loop {
                 workloads: self.roster.workloads.by_interface(),
                 hosts: self.roster.hosts.by_interface(),
             },
+            &mut *self.kernel,
             self.rules_are_written,
             now,
         );

@@ -1,21 +1,25 @@
 //! Which interfaces have programs and which lists they have; settings of the driver. Pure.
 
 use super::Owners;
+use super::host_path::HostPath;
 use bpf::interface::{Options, ReversePath};
 use bpf_conntrack::Timeouts;
 use bpf_driver::routes::{Elements, Failsafe, failsafes as elements};
+use bpf_driver::sockets;
+use bpf_driver::sockets::Sockets;
 use bpf_driver::{Interface, Kind, Settings, Way};
 use bpf_policy::layout::{Lists, ListsKey};
 use bpf_policy::{EndpointId, Tables};
-use felix_config::choices::{AttachType, NatExclusions, ReversePathFilter};
+use felix_config::choices::{AttachType, ConnectTimeLoadBalancing, NatExclusions, ReversePathFilter};
 use felix_config::{Config, Pattern, PortProtocol, ProtoPort};
 use messages::InterfaceName;
 use rules::names::ANY_INTERFACE;
-use rules::{IPIP_INTERFACE, VXLAN_INTERFACE, VXLAN_INTERFACE_V6};
+use rules::{IPIP_INTERFACE, SERVICES_DEVICE, SERVICES_DEVICE_END, VXLAN_INTERFACE, VXLAN_INTERFACE_V6};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 const LOOPBACK: &str = "lo";
+const SECOND: u64 = 1_000_000_000;
 
 /// What the driver is opened with. Names of attachments other than these are asked of the kernel.
 pub(super) fn driver_settings(
@@ -28,6 +32,9 @@ pub(super) fn driver_settings(
     for (maps, size) in [
         (["cali_v4_ct4", "cali_v6_ct4"], config.bpf_map_size_conntrack),
         (["cali_v4_routes", "cali_v6_routes"], config.bpf_map_size_route),
+        (["cali_v4_nat_fe3", "cali_v6_nat_fe3"], config.bpf_map_size_nat_frontend),
+        (["cali_v4_nat_be", "cali_v6_nat_be"], config.bpf_map_size_nat_backend),
+        (["cali_v4_nat_aff", "cali_v6_nat_aff"], config.bpf_map_size_nat_affinity),
     ] {
         if let Some(size) = u32::try_from(size).ok().filter(|size| *size > 0) {
             sizes.extend(maps.map(|map| (map.to_owned(), size)));
@@ -39,7 +46,45 @@ pub(super) fn driver_settings(
         text.trim().parse().ok()
     });
     problems.iter().for_each(|problem| tracing::warn!("{problem}"));
-    Settings { pins, with_v6, way, sizes, scratch_device: loopback, options: options(config), timeouts }
+    Settings {
+        pins,
+        with_v6,
+        way,
+        sizes,
+        scratch_device: loopback,
+        options: options(config),
+        timeouts,
+        ..Settings::default()
+    }
+}
+
+/// Has the driver serve services. How the host reaches them, and why sockets cannot if they should.
+pub(super) fn serve(settings: &mut Settings, config: &Config, host: &str) -> (HostPath, Option<String>) {
+    let is_asked = config.bpf_connect_time_load_balancing != ConnectTimeLoadBalancing::Disabled;
+    let group = match is_asked {
+        true => sockets::group(&config.cgroup_v2_path, &config.debug_bpf_cgroup_v2),
+        false => Ok(None),
+    };
+    let (group, refused) = match group {
+        Ok(group) => (group, None),
+        Err(error) => (None, Some(format!("sockets do not get backends of services: {error}"))),
+    };
+    let path = HostPath::new(config, group.is_some());
+    let udp_seconds = u32::try_from(settings.timeouts.udp / SECOND).unwrap_or(u32::MAX);
+    settings.sockets =
+        path.sockets.zip(group).map(|(excludes_udp, group)| Sockets { group, excludes_udp, udp_seconds });
+    settings.services = Some(bpf_services::Settings {
+        node: host.to_owned(),
+        excluded: config.bpf_exclude_cidrs_from_nat.clone(),
+        // Programs have no tables of Maglev.
+        maglev_services: 0,
+        maglev_endpoints: 1,
+        udp_affinity: if path.sockets == Some(false) { udp_seconds } else { 0 },
+    });
+    settings.options.is_udp_only = path.devices == Some(true);
+    let v4 = config.ipv4_vxlan_tunnel_addr.or(config.ipip_tunnel_addr);
+    settings.tunnel_addresses = [v4.map(Into::into), config.ipv6_vxlan_tunnel_addr.map(Into::into)];
+    (path, refused)
 }
 
 /// What programs are told of the configuration.
@@ -81,24 +126,18 @@ pub(super) fn failsafes(config: &Config) -> Elements {
     elements(&inbound.chain(outbound).collect::<Vec<_>>())
 }
 
-/// Services are still somebody else's.
-pub(super) fn say_who_serves(config: &Config) {
-    tracing::warn!("eBPF programs do not serve services yet: kube-proxy has to go on running");
-    if config.bpf_kube_proxy_iptables_cleanup_enabled {
-        tracing::warn!("BPFKubeProxyIptablesCleanupEnabled: kube-proxy's rules are left where they are");
-    }
-}
-
 /// Which interfaces have programs.
 #[derive(Debug)]
 pub(super) struct Patterns {
     data: Option<Pattern>,
     layer_3: Option<Pattern>,
     tunnels: Vec<(InterfaceName, Kind)>,
+    /// Whether the host's packets to services go through devices.
+    has_services: bool,
 }
 
 impl Patterns {
-    pub(super) fn new(config: &Config) -> Self {
+    pub(super) fn new(config: &Config, has_services: bool) -> Self {
         let mut tunnels = vec![
             (InterfaceName::from(VXLAN_INTERFACE), Kind::Tunnel),
             (InterfaceName::from(VXLAN_INTERFACE_V6), Kind::Tunnel),
@@ -110,6 +149,7 @@ impl Patterns {
             data: config.bpf_data_iface_pattern.clone(),
             layer_3: config.bpf_l3_iface_pattern.clone(),
             tunnels,
+            has_services,
         }
     }
 
@@ -121,9 +161,16 @@ impl Patterns {
         };
         let has_any = owners.hosts.contains_key(ANY_INTERFACE);
         let mut wanted = BTreeMap::new();
-        for interface in owners.interfaces.all().filter(|one| &*one.name != LOOPBACK) {
+        for interface in owners.interfaces.all() {
             let name = &interface.name;
-            let kind = if (owners.is_workload)(name) {
+            let kind = if [LOOPBACK, SERVICES_DEVICE, SERVICES_DEVICE_END].contains(&&**name) {
+                match &**name {
+                    LOOPBACK => Some(Kind::Loopback),
+                    SERVICES_DEVICE_END => Some(Kind::Services),
+                    _ => None,
+                }
+                .filter(|_| self.has_services)
+            } else if (owners.is_workload)(name) {
                 Some(Kind::Workload)
             } else if let Some((_, kind)) = self.tunnels.iter().find(|(tunnel, _)| tunnel == name) {
                 Some(*kind)
@@ -157,6 +204,8 @@ pub(super) fn lists(
                 let id = owners.hosts.get(name).or_else(|| owners.hosts.get(ANY_INTERFACE));
                 id.cloned().map(EndpointId::Host)
             }
+            // The host's packets meet policy where they really leave.
+            Kind::Loopback | Kind::Services => None,
         };
         let Some(found) = id.and_then(|id| tables.endpoints.get(&id)) else { continue };
         for (family, lists) in [(4, found.v4), (6, found.v6)] {

@@ -1,0 +1,193 @@
+//! Load balancers ask every node over HTTP whether it has endpoints of a service (`healthCheckNodePort`), and whether services are
+//! served at all (`BPFKubeProxyHealthzPort`). One thread answers, in the words of kube-proxy.
+//!
+//! It refuses to wait for a client for longer than a moment, and to give up a port that somebody else still has.
+
+use bpf_services::HealthCheck;
+use jiff::Timestamp;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::collections::BTreeMap;
+use std::io::{self, Read as _, Write as _};
+use std::net::{Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How long a client may take.
+const MOMENT: Duration = Duration::from_millis(500);
+/// How soon a port is tried again that somebody has.
+const PAUSE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+/// More than a question needs.
+const MOST: usize = 4096;
+
+#[derive(Debug)]
+struct State {
+    /// Where it is said whether services are served.
+    port: Option<u16>,
+    checks: BTreeMap<u16, HealthCheck>,
+    is_healthy: bool,
+    updated: Timestamp,
+}
+
+/// The ports. The thread ends with this value.
+#[derive(Debug)]
+pub(super) struct HealthPorts {
+    state: Arc<Mutex<State>>,
+    wake: UnixStream,
+}
+
+impl HealthPorts {
+    /// Starts the thread, in the network of this one.
+    pub(super) fn start(port: Option<u16>) -> io::Result<Self> {
+        let state = State { port, checks: BTreeMap::new(), is_healthy: false, updated: Timestamp::now() };
+        let state = Arc::new(Mutex::new(state));
+        let (wake, woken) = UnixStream::pair()?;
+        wake.set_nonblocking(true)?;
+        woken.set_nonblocking(true)?;
+        let shared = Arc::clone(&state);
+        std::thread::Builder::new()
+            .name("service-health".to_owned())
+            .spawn(move || serve(&shared, &woken))?;
+        Ok(Self { state, wake })
+    }
+
+    /// What is answered from now on.
+    pub(super) fn tell(&self, checks: Vec<HealthCheck>, is_healthy: bool) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.checks = checks.into_iter().map(|check| (check.port, check)).collect();
+        state.is_healthy = is_healthy;
+        state.updated = Timestamp::now();
+        drop(state);
+        // A thread that is behind has been woken already.
+        let _ = (&self.wake).write(&[0]);
+    }
+}
+
+fn serve(state: &Mutex<State>, woken: &UnixStream) {
+    let mut listeners: BTreeMap<u16, TcpListener> = BTreeMap::new();
+    loop {
+        let wanted: Vec<u16> = {
+            let state = state.lock().unwrap_or_else(PoisonError::into_inner);
+            state.port.iter().chain(state.checks.keys()).copied().collect()
+        };
+        listeners.retain(|port, _| wanted.contains(port));
+        for port in &wanted {
+            if !listeners.contains_key(port) {
+                match listen(*port) {
+                    Ok(listener) => _ = listeners.insert(*port, listener),
+                    Err(error) => {
+                        tracing::warn!(port, %error, "load balancers are not answered; trying again")
+                    }
+                }
+            }
+        }
+        let timeout = (listeners.len() < wanted.len()).then_some(&PAUSE);
+        let ready: Vec<bool> = {
+            let mut all: Vec<PollFd<'_>> = vec![PollFd::new(woken, PollFlags::IN)];
+            all.extend(listeners.values().map(|listener| PollFd::new(listener, PollFlags::IN)));
+            // An interrupted wait only means another look.
+            let _ = poll(&mut all, timeout);
+            all.iter().map(|one| !one.revents().is_empty()).collect()
+        };
+        if ready.first() == Some(&true) {
+            let mut bytes = [0; 64];
+            match (&*woken).read(&mut bytes) {
+                Ok(0) => return,
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return,
+                _ => {}
+            }
+        }
+        for ((port, listener), _) in listeners.iter().zip(&ready[1..]).filter(|(_, is_ready)| **is_ready) {
+            if let Ok((stream, _)) = listener.accept() {
+                let answer = answer(&state.lock().unwrap_or_else(PoisonError::into_inner), *port);
+                // A client that is gone needs no answer.
+                let _ = talk(stream, &answer);
+            }
+        }
+    }
+}
+
+/// On all addresses of both IP versions, where the kernel has both.
+fn listen(port: u16) -> io::Result<TcpListener> {
+    let listener = match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)) {
+        Ok(listener) => listener,
+        Err(_) => TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))?,
+    };
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+fn talk(mut stream: TcpStream, answer: &str) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(MOMENT))?;
+    stream.set_write_timeout(Some(MOMENT))?;
+    let (mut question, mut part) = (Vec::new(), [0; 512]);
+    while question.len() < MOST && !question.windows(4).any(|end| end == b"\r\n\r\n") {
+        match stream.read(&mut part)? {
+            0 => break,
+            count => question.extend_from_slice(&part[..count]),
+        }
+    }
+    stream.write_all(answer.as_bytes())
+}
+
+fn answer(state: &State, port: u16) -> String {
+    let (status, body, more) = match state.checks.get(&port) {
+        Some(check) => {
+            let (status, body) = check.answer(state.is_healthy);
+            let weight = format!("X-Load-Balancing-Endpoint-Weight: {}\r\n", check.endpoints);
+            (status, body, weight)
+        }
+        None => {
+            let status = if state.is_healthy { 200 } else { 503 };
+            let body = format!(
+                "{{\"lastUpdated\": \"{}\",\"currentTime\": \"{}\", \"nodeEligible\": true}}",
+                state.updated,
+                Timestamp::now()
+            );
+            (status, body, String::new())
+        }
+    };
+    let reason = if status == 200 { "OK" } else { "Service Unavailable" };
+    format!(
+        "HTTP/1.1 {status} {reason}\r\nContent-Type: application/json\r\nX-Content-Type-Options: nosniff\r\n\
+         {more}Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(port: u16) -> Option<String> {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok()?;
+        stream.set_read_timeout(Some(testkit::PATIENCE)).ok()?;
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).ok()?;
+        Some(text).filter(|text| !text.is_empty())
+    }
+
+    #[test]
+    fn load_balancers_are_told_what_this_node_has() {
+        let [own, service] = [(); 2].map(|()| testkit::free_port().expect("a port"));
+        let ports = HealthPorts::start(Some(own)).expect("a thread");
+        let check =
+            |endpoints| HealthCheck { namespace: "ns".into(), name: "one".into(), port: service, endpoints };
+        let says = |port, words: &[&str]| {
+            testkit::eventually("the answer", || {
+                ask(port).is_some_and(|text| words.iter().all(|word| text.contains(word)))
+            })
+            .expect("an answer");
+        };
+        says(own, &["503 ", "nodeEligible"]);
+        ports.tell(vec![check(2)], true);
+        says(own, &["200 OK", "lastUpdated"]);
+        says(service, &["200 OK", "Endpoint-Weight: 2", "\"localEndpoints\": 2"]);
+        ports.tell(vec![check(0)], true);
+        says(service, &["503 ", "\"localEndpoints\": 0"]);
+        ports.tell(Vec::new(), true);
+        testkit::eventually("the port to be given back", || ask(service).is_none()).expect("closed");
+    }
+}
