@@ -4,6 +4,8 @@
 #   kubernetes-binaries.sh           kube-apiserver and kubectl, which many tests need
 #   kubernetes-binaries.sh cluster   what else a cluster runs (`make e2e`)
 #   kubernetes-binaries.sh suite     Kubernetes' own end-to-end tests and the program in their pods (`make e2e E2E=suite`)
+#   kubernetes-binaries.sh dns       CoreDNS, the cluster's name server (`make e2e`)
+#   kubernetes-binaries.sh helm      Helm, which renders our chart in a test
 #
 # Prints the directory that holds the binaries. Tests find it by the same rule (crates/testkit), or through
 # TORTIE_KUBERNETES_BIN. The cache is keyed by version; a half-finished build is never visible in it, because the
@@ -11,17 +13,21 @@
 set -euo pipefail
 
 version="${KUBERNETES_VERSION:-v1.36.3}"
+coredns_version="${COREDNS_VERSION:-v1.14.7}"
+helm_version="${HELM_VERSION:-v3.20.2}"
 cache_root="${TORTIE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/tortie}"
+target="$cache_root/kubernetes-$version${1:+-$1}"
 case "${1:-}" in
   '') programs=(kube-apiserver kubectl) ;;
   cluster) programs=(kubelet kube-controller-manager kube-scheduler kube-proxy) ;;
   suite) programs=(agnhost e2e.test) ;;
+  dns) programs=(coredns) target="$cache_root/coredns-$coredns_version" ;;
+  helm) programs=(helm) target="$cache_root/helm-$helm_version" ;;
   *)
-    echo "kubernetes-binaries: unknown group '$1'; known are cluster and suite, and none" >&2
+    echo "kubernetes-binaries: unknown group '$1'; known are cluster, suite, dns and helm, and none" >&2
     exit 2
     ;;
 esac
-target="$cache_root/kubernetes-$version${1:+-$1}"
 
 complete() {
   for program in "${programs[@]}"; do [ -x "$target/$program" ] || return 1; done
@@ -51,6 +57,45 @@ retry() {
   done
   return 1
 }
+
+# Moves what was built into place.
+finish() {
+  rm -rf "$target"
+  mv out "$target"
+  echo "$target"
+  exit 0
+}
+
+# Programs that are a module of their own: their version, and a main package in this folder if they need one.
+case "${1:-}" in
+  dns)
+    echo "kubernetes-binaries: building CoreDNS $coredns_version (a few minutes, once)" >&2
+    printf 'module tortie.invalid/coredns\n\ngo 1.26.0\n\nrequire github.com/coredns/coredns %s\n' "$coredns_version" >go.mod
+    {
+      printf 'package main\n\nimport (\n\t"github.com/coredns/coredns/coremain"\n'
+      # What kubeadm's configuration names, without the many for clouds and their libraries.
+      for plugin in cache errors forward health kubernetes loadbalance log loop metrics ready reload; do
+        printf '\t_ "github.com/coredns/coredns/plugin/%s"\n' "$plugin"
+      done
+      printf ')\n\nfunc main() { coremain.Run() }\n'
+    } >main.go
+    retry go mod tidy -e >&2
+    mkdir out
+    retry env CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o out/coredns .
+    finish
+    ;;
+  helm)
+    echo "kubernetes-binaries: building Helm $helm_version (a few minutes, once)" >&2
+    printf 'module tortie.invalid/helm\n\ngo 1.26.0\n' >go.mod
+    printf '//go:build tools\n\npackage tools\n\nimport _ "helm.sh/helm/v3/cmd/helm"\n' >tools.go
+    retry go get "helm.sh/helm/v3@$helm_version"
+    retry go mod tidy -e >&2
+    mkdir out
+    retry env CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X helm.sh/helm/v3/internal/version.version=$helm_version" \
+      -o out/helm helm.sh/helm/v3/cmd/helm
+    finish
+    ;;
+esac
 
 echo "kubernetes-binaries: building Kubernetes $version (about ten minutes on two cores, once): ${programs[*]}" >&2
 cat > go.mod <<MOD
@@ -94,6 +139,4 @@ for program in "${programs[@]}"; do
     *) retry go build "${flags[@]}" -o "out/$program" "$(package_of "$program")" ;;
   esac
 done
-rm -rf "$target"
-mv out "$target"
-echo "$target"
+finish

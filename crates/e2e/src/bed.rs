@@ -1,14 +1,15 @@
 //! The whole bed: a control plane, two nodes, and what is installed on them. Dropping it removes everything.
 
-use crate::control_plane::ControlPlane;
+use crate::control_plane::{ControlPlane, PORT};
+use crate::dns;
 use crate::images;
-use crate::manifest::with_our_images;
+use crate::manifest::with_images;
 use crate::node::{Node, PAUSE};
-use crate::settings::Settings;
+use crate::settings::{Proxy, Settings};
 use crate::waiting::until;
 use crate::wires;
 use anyhow::{Context, Result, ensure};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -40,7 +41,7 @@ impl Bed {
             settings.families,
         )?;
         let mut archives = vec![settings.images.clone()];
-        let helpers = [("helpers", images::helpers(PAUSE)?)];
+        let helpers = [("helpers", images::helpers(PAUSE)?), ("name-server", images::name_server()?)];
         for (name, bytes) in helpers.iter().chain(more) {
             let path = folder.path().join(format!("{name}.tar"));
             std::fs::write(&path, bytes)?;
@@ -60,7 +61,7 @@ impl Bed {
     }
 
     /// Applies the manifest, and waits until nodes and components are ready. How long that took.
-    pub(crate) fn install(&mut self, settings: &Settings) -> Result<Duration> {
+    pub(crate) fn install(&mut self, settings: &Settings) -> Result<Took> {
         until("nodes to register", || -> Result<()> {
             self.check_running()?;
             let nodes = self.plane.get(&["nodes"])?;
@@ -71,12 +72,19 @@ impl Bed {
         if has_foreign_routes(&manifest) {
             self.foreign_routes()?;
         }
+        until("the namespace kube-system", || {
+            self.apply(&dns::objects(&self.plane.families.name_server()))?;
+            if settings.proxy == Proxy::None { self.apply(&[api_address(&self.plane)]) } else { Ok(()) }
+        })?;
         let start = Instant::now();
         // Definitions first: objects of their kinds may follow in the same file.
         self.plane.kubectl_with_input(
             &["apply", "--server-side", "--force-conflicts", "-f", "-"],
-            &with_our_images(&manifest),
+            &with_images(&manifest, settings.source),
         )?;
+        if settings.proxy == Proxy::None {
+            self.services_by_bpf()?;
+        }
         until("nodes to be ready", || -> Result<()> {
             self.check_running()?;
             let nodes = self.plane.get(&["nodes"])?;
@@ -85,8 +93,20 @@ impl Bed {
             }
             Ok(())
         })?;
+        let nodes = start.elapsed();
         self.settled("kube-system")?;
-        Ok(start.elapsed())
+        Ok(Took { nodes, everything: start.elapsed() })
+    }
+
+    /// Switches the eBPF dataplane on, as users of Calico do.
+    fn services_by_bpf(&self) -> Result<()> {
+        until("the definition of FelixConfiguration", || {
+            let kind = self.kind("felixconfigurations")?;
+            let version =
+                if kind.contains(".crd.") { "crd.projectcalico.org/v1" } else { "projectcalico.org/v3" };
+            self.apply(&[json!({"apiVersion": version, "kind": "FelixConfiguration",
+                "metadata": {"name": "default"}, "spec": {"bpfEnabled": true}})])
+        })
     }
 
     /// The other half of a network whose manifest has policy only: routes to every node's range of pod addresses, on nodes as
@@ -213,6 +233,22 @@ impl Bed {
         }
         Ok(())
     }
+}
+
+/// How long an installation took, from apply on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Took {
+    /// Until all nodes were ready.
+    pub(crate) nodes: Duration,
+    /// Until everything in `kube-system` was.
+    pub(crate) everything: Duration,
+}
+
+/// Where the API is without services, as Calico's manifests take it.
+fn api_address(plane: &ControlPlane) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "kubernetes-services-endpoint", "namespace": "kube-system"},
+        "data": {"KUBERNETES_SERVICE_HOST": plane.families.api().to_string(), "KUBERNETES_SERVICE_PORT": PORT.to_string()}})
 }
 
 /// The manifest that is installed: the user's, or ours.

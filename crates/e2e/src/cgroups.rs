@@ -33,6 +33,12 @@ impl ControlGroups {
         Ok(groups)
     }
 
+    /// The group in the hierarchy of the second version beside those of the first, if this machine has both: programs that
+    /// are attached there concern everything below.
+    pub(crate) fn unified(&self) -> Option<PathBuf> {
+        self.folders.iter().find(|folder| folder.starts_with(Path::new(ROOT).join("unified"))).cloned()
+    }
+
     /// The path that a kubelet takes as its root.
     pub(crate) fn path(&self) -> String {
         format!("/{}", self.name)

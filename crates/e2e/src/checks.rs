@@ -1,11 +1,12 @@
-//! What must hold on a cluster that has ours installed: pods reach each other across nodes, services lead to them, policy is
-//! enforced and taken back, a port of a node leads to its pod, and nothing restarted on the way.
+//! What must hold on a cluster that has ours installed: pods reach each other across nodes, services and their names lead to them,
+//! policy is enforced and taken back, a port of a node leads to its pod, and nothing restarted on the way.
 
 mod images;
 
 use crate::bed::{Bed, items, name};
 use crate::manifest::{REGISTRY, TAG};
 use crate::pods::{Pod, Target};
+use crate::waiting::until;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use std::time::Instant;
@@ -15,9 +16,10 @@ const NAMESPACES: [&str; 2] = ["e2e-blue", "e2e-green"];
 type Check = (&'static str, fn(&mut Bed, &World) -> Result<String>);
 
 /// The checks in their order: later ones stand on the pods of earlier ones.
-const CHECKS: [Check; 8] = [
+const CHECKS: [Check; 9] = [
     ("pods reach each other, and nodes", everybody),
     ("services lead to pods", services),
+    ("names lead to services", names),
     ("a port of the node leads to its pod", host_port),
     ("a default deny holds, and an allow opens it", policy),
     ("Calico's own policy holds over the namespaces'", global_policy),
@@ -110,6 +112,27 @@ fn services(bed: &mut Bed, world: &World) -> Result<String> {
     }
     let count = bed.expect("services", &world.pods, &targets, |_, _| true)?;
     Ok(format!("{count} connections"))
+}
+
+/// Every pod asks the cluster's DNS for the service of the check before.
+fn names(bed: &mut Bed, world: &World) -> Result<String> {
+    let namespace = NAMESPACES[1];
+    let name = format!("one.{namespace}.svc.cluster.local");
+    let object = bed.plane.get(&["service", "-n", namespace, "one"])?;
+    let address = object["spec"]["clusterIP"].as_str().context("a service has an address")?;
+    let mut count = 0;
+    for pod in &world.pods {
+        until(&format!("{} to find {name}", pod.full_name()), || {
+            let server = bed.plane.families.name_server();
+            let words = ["exec", "-n", pod.namespace, pod.name, "--", "nslookup", &name, &server];
+            let output = bed.plane.try_kubectl(&words, "")?;
+            let said = String::from_utf8_lossy(&output.stdout).into_owned();
+            ensure!(said.contains(address), "{said}{}", String::from_utf8_lossy(&output.stderr));
+            Ok(())
+        })?;
+        count += 1;
+    }
+    Ok(format!("{count} pods"))
 }
 
 fn host_port(bed: &mut Bed, world: &World) -> Result<String> {

@@ -11,7 +11,8 @@ use testkit::{Authority, Etcd, EtcdOptions, Process, finish, kubernetes_program,
 
 /// A name of the API that only a name server or `/etc/hosts` knows.
 pub(crate) const SERVER_NAME: &str = "api.tortie.test";
-const PORT: u16 = 6443;
+/// Where the API listens.
+pub(crate) const PORT: u16 = 6443;
 
 /// The running control plane.
 #[derive(Debug)]

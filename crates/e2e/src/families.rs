@@ -9,6 +9,7 @@ const NODES_V4: &str = "10.88.0";
 const NODES_V6: &str = "fd88:";
 const PODS: [&str; 2] = ["192.168.0.0/16", "fd00:192:168::/48"];
 const SERVICES: [&str; 2] = ["10.96.0.0/16", "fd00:10:96::/112"];
+const NAME_SERVERS: [&str; 2] = ["10.96.0.10", "fd00:10:96::a"];
 
 /// The IP versions of pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +53,11 @@ impl Families {
     /// The ranges of services' addresses, separated by commas.
     pub(crate) fn service_ranges(self) -> String {
         self.of_cluster(SERVICES).join(",")
+    }
+
+    /// The address of the service that is the cluster's name server.
+    pub(crate) fn name_server(self) -> String {
+        self.of_cluster(NAME_SERVERS).swap_remove(0)
     }
 
     /// The control plane's addresses on the switch; the first one is what everybody uses.
@@ -115,6 +121,8 @@ mod tests {
         assert_eq!(Families::V4.reached_at(1), ["10.88.0.11"]);
         assert_eq!(Families::Dual.reached_at(2), ["10.88.0.12", "fd88::12"]);
         assert_eq!(Families::V6.control_plane(), ["fd88::1"]);
+        assert_eq!(Families::V6.name_server(), "fd00:10:96::a");
+        assert_eq!(Families::Dual.name_server(), "10.96.0.10");
         assert_eq!(Families::V6.api().to_string(), "fd88::1");
         assert_eq!(Families::V6.pod_ranges(), "fd00:192:168::/48");
         assert_eq!(with_prefix("fd88::11"), "fd88::11/64");

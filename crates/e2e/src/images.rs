@@ -1,9 +1,12 @@
 //! Images for the pods of this bed, without a registry: busybox, under the names of what holds a pod's namespaces and of the
-//! pods that talk.
+//! pods that talk; the cluster's name server; what Kubernetes' own tests run.
 
+use crate::tools;
 use anyhow::{Context, Result};
 use oci::{Effort, Entries, Entry, Image};
 use std::borrow::Cow;
+use std::path::Path;
+use testkit::guest::libraries_of;
 use testkit::{kubernetes_program, program};
 
 /// The image of pods that talk.
@@ -12,29 +15,14 @@ pub(crate) const BUSYBOX: &str = "tortie.test/busybox:1";
 /// The image that stands in for flannel: the bed makes the routes that flannel would make, so that it has nothing to do.
 pub(crate) const FLANNEL: &str = "tortie.test/flannel:1";
 
-/// What Kubernetes' own tests call `curl` in their pods, over busybox: one GET of an HTTP address, its body as the answer. It refuses
-/// nothing, and takes no notice of flags other than those for time.
-const CURL: &str = r#"#!/bin/sh
-time=30
-while [ $# -gt 0 ]; do
-  case $1 in
-    --connect-timeout|--max-time|-m) time=$2; shift ;;
-    --interface|-o|-w|-H|-X) shift ;;
-    -*) ;;
-    *) rest=${1#http://} ;;
-  esac
-  shift
-done
-place=${rest%%/*} path=/
-[ "$place" = "$rest" ] || path=/${rest#*/}
-host=${place%:*} port=${place##*:}
-[ "$host" != "$place" ] || port=80
-host=${host#[} host=${host%]}
-answer=$(printf 'GET %s HTTP/1.0\r\nHost: %s\r\nConnection: close\r\n\r\n' "$path" "$place" |
-  timeout $((time + 10)) busybox nc -w "$time" "$host" "$port" | tr -d '\r') || exit 7
-[ -n "$answer" ] || exit 52
-printf '%s\n' "$answer" | sed '1,/^$/d'
-"#;
+/// The image of pods that talk while something is swapped under them.
+pub(crate) const TRAFFIC: &str = "tortie.test/traffic:1";
+
+/// The image of the cluster's name server.
+pub(crate) const COREDNS: &str = "tortie.test/coredns:1";
+
+/// Where this program finds names: glibc asks for a file that says so.
+const NAME_SERVICES: &[u8] = b"hosts: files dns\n";
 
 /// The archive with the images that every bed needs.
 pub(crate) fn helpers(pause: &str) -> Result<Vec<u8>> {
@@ -65,92 +53,102 @@ pub(crate) fn helpers(pause: &str) -> Result<Vec<u8>> {
     oci::write(&[oci::layer(&entries)?], &images, Effort::Fast)
 }
 
-fn busybox() -> Result<Vec<u8>> {
+pub(crate) fn busybox() -> Result<Vec<u8>> {
     let path = program("busybox", "install Debian's busybox-static (`make setup` does)")?;
     std::fs::read(&path).with_context(|| format!("reading {}", path.display()))
 }
 
-/// The archive with the program in the pods of Kubernetes' own tests, under these names.
-pub(crate) fn agnhost(references: &[String]) -> Result<Vec<u8>> {
-    let agnhost = kubernetes_program("agnhost")?;
-    let agnhost = std::fs::read(&agnhost).with_context(|| format!("reading {}", agnhost.display()))?;
-    let busybox = busybox()?;
+/// The archive with the cluster's name server.
+pub(crate) fn name_server() -> Result<Vec<u8>> {
     let mut entries = root();
-    let files = [("agnhost", agnhost.as_slice()), ("bin/busybox", &busybox), ("bin/curl", CURL.as_bytes())];
-    for (path, bytes) in files {
-        entries.insert(path.to_owned(), Entry::File { mode: 0o755, bytes: Cow::Borrowed(bytes) });
-    }
-    for name in
-        ["cat", "echo", "grep", "printf", "sed", "seq", "sh", "sleep", "test", "timeout", "tr", "xargs"]
-    {
-        entries.insert(format!("bin/{name}"), Entry::Link("busybox".to_owned()));
-    }
-    let image = |reference: &String| Image {
-        reference: reference.clone(),
+    add_file(&mut entries, "coredns", &kubernetes_program("coredns")?)?;
+    let image = Image {
+        reference: COREDNS.to_owned(),
         layers: vec![0],
-        entry_point: vec!["/agnhost"],
-        command: vec!["pause"],
+        entry_point: vec!["/coredns"],
         user: "0:0",
         folder: "/",
-        environment: vec!["PATH=/bin:/"],
         ..Image::default()
+    };
+    oci::write(&[oci::layer(&entries)?], &[image], Effort::Fast)
+}
+
+/// The archive with the program in the pods of Kubernetes' own tests, under the names that they ask for: `agnhost`, and beside it
+/// busybox and this program as the tools that tests run there. It stands in for other images where these only have to run.
+pub(crate) fn suite(references: &[String]) -> Result<Vec<u8>> {
+    let mut entries = own_tools()?;
+    add_file(&mut entries, "agnhost", &kubernetes_program("agnhost")?)?;
+    entries.insert("bin/busybox".to_owned(), Entry::File { mode: 0o755, bytes: busybox()?.into() });
+    for name in [
+        "awk", "cat", "chmod", "cp", "cut", "date", "echo", "env", "false", "grep", "head", "hostname", "id",
+        "ip", "ls", "mkdir", "mv", "nslookup", "ping", "printf", "ps", "pwd", "rm", "sed", "seq", "sh",
+        "sleep", "sort", "tail", "test", "timeout", "touch", "tr", "true", "uniq", "wc", "wget", "xargs",
+    ] {
+        entries.insert(format!("bin/{name}"), Entry::Link("busybox".to_owned()));
+    }
+    let image = |reference: &String| {
+        let (entry_point, command) = match reference {
+            it if it.contains("/busybox:") => (vec![], vec!["/bin/sh"]),
+            it if it.contains("/nginx:") => (vec!["/agnhost"], vec!["netexec", "--http-port=80"]),
+            _ => (vec!["/agnhost"], vec!["pause"]),
+        };
+        Image {
+            reference: reference.clone(),
+            layers: vec![0],
+            entry_point,
+            command,
+            user: "0:0",
+            folder: "/",
+            environment: vec!["PATH=/bin:/"],
+            ..Image::default()
+        }
     };
     let images: Vec<Image<'_>> = references.iter().map(image).collect();
     oci::write(&[oci::layer(&entries)?], &images, Effort::Fast)
 }
 
+/// The archive with the image of pods that talk while something is swapped under them.
+pub(crate) fn traffic() -> Result<Vec<u8>> {
+    let image = Image {
+        reference: TRAFFIC.to_owned(),
+        layers: vec![0],
+        entry_point: vec!["/bin/traffic"],
+        user: "0:0",
+        folder: "/",
+        ..Image::default()
+    };
+    oci::write(&[oci::layer(&own_tools()?)?], &[image], Effort::Fast)
+}
+
+/// This program under the names of its tools, with its libraries.
+fn own_tools() -> Result<Entries<'static>> {
+    let own = std::env::current_exe().context("finding this program")?;
+    let mut entries = root();
+    add_file(&mut entries, "bin/e2e", &own)?;
+    for library in libraries_of(&own)? {
+        add_file(&mut entries, library.display().to_string().trim_start_matches('/'), &library)?;
+    }
+    for name in tools::NAMES {
+        entries.insert(format!("bin/{name}"), Entry::Link("e2e".to_owned()));
+    }
+    let bytes = Cow::Borrowed(NAME_SERVICES);
+    entries.insert("etc/nsswitch.conf".to_owned(), Entry::File { mode: 0o644, bytes });
+    Ok(entries)
+}
+
+/// Adds a program or a library of this machine.
+pub(crate) fn add_file(entries: &mut Entries<'_>, at: &str, path: &Path) -> Result<()> {
+    let bytes = std::fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+    entries.insert(at.to_owned(), Entry::File { mode: 0o755, bytes: Cow::Owned(bytes) });
+    Ok(())
+}
+
 /// Folders that a runtime and programs expect.
-fn root() -> Entries<'static> {
+pub(crate) fn root() -> Entries<'static> {
     let folder = |path: &str, mode| (path.to_owned(), Entry::Folder { mode, owner: 0 });
     ["dev", "etc", "proc", "sys"]
         .map(|path| folder(path, 0o755))
         .into_iter()
         .chain([folder("tmp", 0o1777)])
         .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::CURL;
-    use std::io::{Read as _, Write as _};
-    use std::net::TcpListener;
-    use std::process::Command;
-
-    /// The script as pods run it, but for the names of busybox.
-    #[test]
-    fn what_stands_in_for_curl_prints_the_body() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let place = listener.local_addr().unwrap();
-        let server = std::thread::spawn(move || {
-            let (mut stream, _) = listener.accept().unwrap();
-            stream.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
-            let mut asked = Vec::new();
-            let mut buffer = [0; 512];
-            while !asked.ends_with(b"\r\n\r\n") {
-                let length = stream.read(&mut buffer).unwrap();
-                assert!(length > 0, "the question ended early");
-                asked.extend_from_slice(&buffer[..length]);
-            }
-            stream.write_all(b"HTTP/1.0 200 OK\r\nA: b\r\n\r\nthe body").unwrap();
-            String::from_utf8(asked).unwrap()
-        });
-        let output = Command::new("sh")
-            .args([
-                "-c",
-                CURL,
-                "curl",
-                "-g",
-                "-q",
-                "-s",
-                "--connect-timeout",
-                "20",
-                "--interface",
-                "192.0.2.1",
-            ])
-            .arg(format!("http://{place}/dial?a=b&c=d"))
-            .output()
-            .unwrap();
-        assert_eq!(String::from_utf8_lossy(&output.stdout), "the body\n", "{output:?}");
-        assert!(server.join().unwrap().starts_with("GET /dial?a=b&c=d HTTP/1.0\r\n"));
-    }
 }

@@ -13,7 +13,7 @@ use testkit::{Process, program};
 
 /// Runs as the first process of the machine: makes the root, moves into it, and stays.
 const FIRST_PROCESS: &str = r#"set -e
-folder=$1 name=$2
+folder=$1 name=$2 name_server=$3
 hostname "$name"
 mount -t tmpfs changes "$folder/changes"
 mkdir "$folder/changes/upper" "$folder/changes/work" "$folder/changes/root"
@@ -21,7 +21,7 @@ mount -t overlay root -o "lowerdir=/,upperdir=$folder/changes/upper,workdir=$fol
 cd "$folder/changes/root"
 rm -rf opt/cni etc/cni var/lib/cni var/lib/calico var/lib/kubelet var/lib/containerd var/log
 mkdir -p opt/cni/bin etc/cni/net.d etc/calico var/lib/cni var/lib/calico var/lib/kubelet var/lib/containerd var/log/pods lib/modules "./$folder" previous-root
-printf 'nameserver 10.96.0.10\n' >etc/resolv.conf
+printf 'nameserver %s\n' "$name_server" >etc/resolv.conf
 printf '127.0.0.1 localhost\n::1 localhost\n' >etc/hosts
 mount -t proc proc proc
 mount -t sysfs sysfs sys
@@ -39,6 +39,21 @@ touch /run/ready
 while :; do sleep 3600 & wait $!; done
 "#;
 
+/// Moves itself into a control group, and becomes the program that follows.
+const JOIN: &str = r#"echo 0 >"$1/cgroup.procs" && shift && exec "$@""#;
+
+/// What a machine is made of besides its name.
+#[derive(Clone, Debug)]
+pub(crate) struct Parts<'a> {
+    pub(crate) network: &'a Namespace,
+    /// An empty folder for its files and logs.
+    pub(crate) folder: &'a Path,
+    /// The address of the cluster's name server.
+    pub(crate) name_server: &'a str,
+    /// The control group that is to be the root of those on this machine; none to leave them as they are.
+    pub(crate) group: Option<PathBuf>,
+}
+
 /// A machine. What runs in it ends with this value.
 #[derive(Debug)]
 pub(crate) struct Machine {
@@ -46,14 +61,17 @@ pub(crate) struct Machine {
     /// Its first process, as this machine numbers it.
     first: u32,
     folder: PathBuf,
+    group: Option<PathBuf>,
 }
 
 impl Machine {
-    /// Starts it in this network; `folder` is an empty folder for its files and logs.
-    pub(crate) fn start(name: &str, network: &Namespace, folder: &Path) -> Result<Self> {
+    /// Starts it.
+    pub(crate) fn start(name: &str, parts: Parts<'_>) -> Result<Self> {
+        let Parts { network, folder, name_server, group } = parts;
         for part in ["changes", "kubelet", "containerd"] {
             std::fs::create_dir_all(folder.join(part))?;
         }
+        let cgroup = if group.is_some() { "--cgroup" } else { "--pid" };
         let words = [
             &format!("--net=/var/run/netns/{}", network.name()),
             "unshare",
@@ -64,16 +82,17 @@ impl Machine {
             "--fork",
             "--kill-child",
             "--propagation=private",
+            cgroup,
             "sh",
             "-c",
             FIRST_PROCESS,
             "first-process",
             &folder.display().to_string(),
             name,
+            name_server,
         ];
-        let nsenter = program("nsenter", "install Debian's util-linux")?;
-        let mut keeper =
-            Process::start(&nsenter, &words.map(str::to_owned), &folder.join("first-process.log"))?;
+        let words = words.map(str::to_owned).to_vec();
+        let mut keeper = start(group.as_deref(), words, &folder.join("first-process.log"))?;
         let id = keeper.id();
         let first = until("the machine's first process", || -> Result<u32> {
             keeper.check_running()?;
@@ -82,7 +101,7 @@ impl Machine {
             ensure!(Path::new(&format!("/proc/{first}/root/run/ready")).exists(), "it is not ready");
             Ok(first.parse()?)
         })?;
-        Ok(Self { keeper, first, folder: folder.to_owned() })
+        Ok(Self { keeper, first, folder: folder.to_owned(), group })
     }
 
     /// Where its files and logs are, by the same path inside and outside.
@@ -92,7 +111,8 @@ impl Machine {
 
     fn words(&self) -> Vec<String> {
         let mut words = vec!["-t".to_owned(), self.first.to_string()];
-        words.extend(["-m", "-u", "-i", "-n", "-p", "--"].map(str::to_owned));
+        let cgroup = if self.group.is_some() { "-C" } else { "-p" };
+        words.extend(["-m", "-u", "-i", "-n", "-p", cgroup, "--"].map(str::to_owned));
         words
     }
 
@@ -102,8 +122,7 @@ impl Machine {
         let mut words = self.words();
         words.push(program_path.display().to_string());
         words.extend_from_slice(arguments);
-        let nsenter = program("nsenter", "install Debian's util-linux")?;
-        Process::start(&nsenter, &words, &self.folder.join(format!("{name}.log")))
+        start(self.group.as_deref(), words, &self.folder.join(format!("{name}.log")))
     }
 
     /// Runs a program there to its end.
@@ -130,4 +149,13 @@ impl Machine {
     pub(crate) fn check_running(&mut self) -> Result<()> {
         self.keeper.check_running()
     }
+}
+
+/// Starts `nsenter` with these words, in a control group if one is named: what it starts is in the same one.
+fn start(group: Option<&Path>, words: Vec<String>, log: &Path) -> Result<Process> {
+    let nsenter = program("nsenter", "install Debian's util-linux")?;
+    let Some(group) = group else { return Process::start(&nsenter, &words, log) };
+    let before = ["-c", JOIN, "join", &group.display().to_string(), &nsenter.display().to_string()];
+    let words: Vec<String> = before.into_iter().map(str::to_owned).chain(words).collect();
+    Process::start(&program("sh", "install a shell")?, &words, log)
 }

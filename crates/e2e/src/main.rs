@@ -6,6 +6,7 @@
 //! e2e components      the API server, Goldmane and the page started by our manifest, then every check
 //! e2e components v3   custom resources of projectcalico.org/v3 with their webhooks, and Typha, then every check
 //! e2e figures   how long pods take to start beside the reference plugin, and memory
+//! e2e swap      Calico's own programs for ours and back under traffic
 //! e2e suite     a part of Kubernetes' own tests; `suite all`, or `suite EXPRESSION` for those with such a name
 //! ```
 //!
@@ -19,6 +20,7 @@ mod cgroups;
 mod checks;
 mod components;
 mod control_plane;
+mod dns;
 mod families;
 mod figures;
 mod images;
@@ -26,15 +28,19 @@ mod machine;
 mod manifest;
 mod names;
 mod node;
+mod peer;
 mod pods;
 mod settings;
 mod suite;
+mod swap;
+mod tools;
 mod waiting;
 mod wires;
 
 use anyhow::{Context, Result, bail};
 use bed::Bed;
 use components::Components;
+use manifest::Source;
 use settings::Settings;
 use std::path::Path;
 use std::process::ExitCode;
@@ -47,6 +53,12 @@ const LOGS: &str = "target/e2e";
 const REPORT: &str = "target/e2e-suite";
 
 fn main() -> ExitCode {
+    let mut words = std::env::args();
+    let name = words.next().unwrap_or_default();
+    let name = name.rsplit('/').next().unwrap_or_default();
+    if let Some(code) = tools::by_name(name, &words.collect::<Vec<_>>()) {
+        return code;
+    }
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -66,18 +78,26 @@ fn run() -> Result<()> {
         ["components", "v3"] => with_components(&settings, Components::V3Definitions),
         ["up"] => with_bed(&settings, &[], look_around),
         ["figures"] => with_prepared_bed(&settings, &[], figures::reference, figures::run),
+        ["swap"] => run_swap(settings),
         ["suite"] => run_suite(&settings, &Choice::Part),
         ["suite", "all"] => run_suite(&settings, &Choice::All),
         ["suite", expression] => run_suite(&settings, &Choice::Named((*expression).to_owned())),
         other => bail!(
-            "unknown words {other:?}; known are: nothing, components, components v3, up, figures, suite, suite all, suite EXPRESSION"
+            "unknown words {other:?}; known are: nothing, components, components v3, up, figures, swap, suite, suite all, suite EXPRESSION"
         ),
     }
 }
 
 fn run_suite(settings: &Settings, choice: &Choice) -> Result<()> {
-    let agnhost = images::agnhost(&suite::images()?)?;
-    with_bed(settings, &[("agnhost", agnhost)], |bed| suite::run(bed, choice, Path::new(REPORT)))
+    let images = images::suite(&suite::images()?)?;
+    with_bed(settings, &[("suite", images)], |bed| suite::run(bed, choice, Path::new(REPORT)))
+}
+
+/// Installs Calico's own programs, and swaps them.
+fn run_swap(mut settings: Settings) -> Result<()> {
+    let images = [("peer", peer::images(settings.peer.clone())?), ("traffic", images::traffic()?)];
+    settings.source = Source { registry: peer::REGISTRY, tag: peer::TAG };
+    with_bed(&settings, &images, swap::run)
 }
 
 fn with_components(settings: &Settings, components: Components) -> Result<()> {
@@ -109,7 +129,10 @@ fn with_prepared_bed(
         bed.install(&settings)
     });
     let outcome = outcome.and_then(|took| {
-        println!("e2e: installed, all nodes and components ready ({took:.1?} after apply)");
+        println!(
+            "e2e: installed: all nodes are ready {:.1?} after apply, all components and the cluster's DNS {:.1?}",
+            took.nodes, took.everything
+        );
         if bed.without_missing_tunnels()? {
             println!("e2e: this kernel has no IP in IP: pools are switched to plain routes");
         }

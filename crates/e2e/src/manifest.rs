@@ -7,6 +7,16 @@ pub(crate) const REGISTRY: &str = "tortie.test/calico";
 /// Their tag.
 pub(crate) const TAG: &str = "e2e";
 
+/// Where the images that are installed come from: a registry with its path, and a tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Source {
+    pub(crate) registry: &'static str,
+    pub(crate) tag: &'static str,
+}
+
+/// Ours.
+pub(crate) const OURS: Source = Source { registry: REGISTRY, tag: TAG };
+
 /// Our names, as Calico's.
 const NAMES: [&str; 10] = [
     "apiserver",
@@ -21,12 +31,12 @@ const NAMES: [&str; 10] = [
     "whisker-backend",
 ];
 
-/// The manifest with our images where Calico's stood, and what stands in for flannel; others stay.
-pub(crate) fn with_our_images(text: &str) -> String {
-    text.lines().map(|line| with_our_image(line).unwrap_or_else(|| line.to_owned()) + "\n").collect()
+/// The manifest with these images where Calico's stood, and what stands in for flannel; others stay.
+pub(crate) fn with_images(text: &str, source: Source) -> String {
+    text.lines().map(|line| with_image(line, source).unwrap_or_else(|| line.to_owned()) + "\n").collect()
 }
 
-fn with_our_image(line: &str) -> Option<String> {
+fn with_image(line: &str, source: Source) -> Option<String> {
     let (before, reference) = line.split_once("image:")?;
     if !before.trim_start_matches([' ', '-']).is_empty() {
         return None;
@@ -37,12 +47,12 @@ fn with_our_image(line: &str) -> Option<String> {
     if name == "flannel" {
         return Some(format!("{before}image: {FLANNEL}"));
     }
-    NAMES.contains(&name).then(|| format!("{before}image: {REGISTRY}/{name}:{TAG}"))
+    NAMES.contains(&name).then(|| format!("{before}image: {}/{name}:{}", source.registry, source.tag))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::with_our_images;
+    use super::{OURS, with_images};
 
     #[test]
     fn only_our_names_change() {
@@ -64,6 +74,6 @@ spec:
     # image: quay.io/calico/node:v1
     description: image: nothing
 ";
-        assert_eq!(with_our_images(text), expected);
+        assert_eq!(with_images(text, OURS), expected);
     }
 }

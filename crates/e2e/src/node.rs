@@ -1,8 +1,8 @@
-//! A node: a machine with containerd, kubelet and kube-proxy.
+//! A node: a machine with containerd, kubelet and, unless it is left out, kube-proxy.
 
 use crate::cgroups::ControlGroups;
 use crate::control_plane::ControlPlane;
-use crate::machine::Machine;
+use crate::machine::{Machine, Parts};
 use crate::settings::{Proxy, Settings};
 use crate::waiting::until;
 use crate::wires;
@@ -42,7 +42,14 @@ impl Node {
         std::fs::create_dir_all(&folder)?;
         let network = wires::node(id, number, plane.namespace(), plane.families)?;
         let groups = ControlGroups::new(&format!("{id}-{name}"))?;
-        let machine = Machine::start(&name, &network, &folder)?;
+        let parts = Parts {
+            network: &network,
+            folder: &folder,
+            name_server: &plane.families.name_server(),
+            // Our own balancing of services is attached to control groups: each node's to its own.
+            group: if settings.proxy == Proxy::None { groups.unified() } else { None },
+        };
+        let machine = Machine::start(&name, parts)?;
         let mut node = Self { name, machine, processes: Vec::new(), _groups: groups, _network: network };
         node.containerd()?;
         for image in images {
@@ -53,7 +60,9 @@ impl Node {
             std::fs::remove_file(copy)?;
         }
         node.kubelet(number, plane)?;
-        node.proxy(plane, settings.proxy)?;
+        if let Some(mode) = settings.proxy.word() {
+            node.proxy(plane, mode)?;
+        }
         Ok(node)
     }
 
@@ -103,7 +112,7 @@ impl Node {
             "failSwapOn": false,
             "localStorageCapacityIsolation": false,
             "makeIPTablesUtilChains": false,
-            "clusterDNS": ["10.96.0.10"],
+            "clusterDNS": [plane.families.name_server()],
             "clusterDomain": "cluster.local",
             "maxPods": 150,
             "evictionHard": {"memory.available": "1Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
@@ -127,7 +136,7 @@ impl Node {
         Ok(())
     }
 
-    fn proxy(&mut self, plane: &ControlPlane, mode: Proxy) -> Result<()> {
+    fn proxy(&mut self, plane: &ControlPlane, mode: &str) -> Result<()> {
         let kubeconfig = plane.kubeconfig(&format!("system:kube-proxy-{}", self.name), "system:masters")?;
         let files = self.take_in(&kubeconfig, plane)?;
         let process = self.machine.spawn(
@@ -135,7 +144,7 @@ impl Node {
             &[
                 format!("--kubeconfig={}", files.kubeconfig),
                 format!("--hostname-override={}", self.name),
-                format!("--proxy-mode={}", mode.word()),
+                format!("--proxy-mode={mode}"),
                 format!("--cluster-cidr={}", plane.families.pod_ranges()),
                 // Limits of the machine are not this node's to set.
                 "--conntrack-max-per-core=0".into(),

@@ -1,6 +1,8 @@
-//! What a run is asked for, by variables: the archive of images, the manifest, the mode of kube-proxy, IP versions.
+//! What a run is asked for, by variables: the archive of images, the manifest, the mode of kube-proxy, IP versions,
+//! Calico's own program for a swap.
 
 use crate::families::Families;
+use crate::manifest::{OURS, Source};
 use anyhow::{Context, Result, bail};
 use std::path::PathBuf;
 
@@ -9,14 +11,17 @@ use std::path::PathBuf;
 pub(crate) enum Proxy {
     Iptables,
     Nftables,
+    /// Nobody but our eBPF dataplane, without kube-proxy.
+    None,
 }
 
 impl Proxy {
-    /// The word that kube-proxy takes.
-    pub(crate) fn word(self) -> &'static str {
+    /// The word that kube-proxy takes; none where it does not run.
+    pub(crate) fn word(self) -> Option<&'static str> {
         match self {
-            Self::Iptables => "iptables",
-            Self::Nftables => "nftables",
+            Self::Iptables => Some("iptables"),
+            Self::Nftables => Some("nftables"),
+            Self::None => None,
         }
     }
 }
@@ -34,6 +39,10 @@ pub(crate) struct Settings {
     pub(crate) like: String,
     /// What it is printed with, as `KEY=VALUE`.
     pub(crate) chosen: Vec<String>,
+    /// Whose images are installed.
+    pub(crate) source: Source,
+    /// The folder with Calico's own program, for a swap.
+    pub(crate) peer: Option<PathBuf>,
     pub(crate) proxy: Proxy,
     pub(crate) families: Families,
 }
@@ -45,7 +54,8 @@ impl Settings {
         let proxy = match variable("TORTIE_E2E_PROXY").as_deref() {
             None | Some("" | "nftables") => Proxy::Nftables,
             Some("iptables") => Proxy::Iptables,
-            Some(other) => bail!("TORTIE_E2E_PROXY is {other:?}; known are nftables and iptables"),
+            Some("none") => Proxy::None,
+            Some(other) => bail!("TORTIE_E2E_PROXY is {other:?}; known are nftables, iptables and none"),
         };
         Ok(Self {
             images: path("TORTIE_E2E_IMAGES").context("TORTIE_E2E_IMAGES is not set; `make e2e` sets it")?,
@@ -60,6 +70,8 @@ impl Settings {
                 .split_whitespace()
                 .map(str::to_owned)
                 .collect(),
+            source: OURS,
+            peer: path("TORTIE_PEER_BIN"),
             proxy,
             families: Families::read(&variable("TORTIE_E2E_FAMILIES").unwrap_or_default())?,
         })
@@ -83,6 +95,7 @@ mod tests {
         let settings = given("iptables").unwrap();
         assert_eq!((settings.proxy, settings.manifest), (Proxy::Iptables, None));
         assert_eq!((settings.like.as_str(), settings.chosen.len()), ("calico-vxlan", 2));
+        assert_eq!(given("none").unwrap().proxy.word(), None);
         let error = given("ipvs").unwrap_err().to_string();
         assert!(error.contains("ipvs"), "{error}");
         let error = Settings::read(|_| None).unwrap_err().to_string();

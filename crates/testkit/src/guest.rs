@@ -181,7 +181,10 @@ fn strip(binary: &Path, to: &Path) -> Result<PathBuf> {
 }
 
 /// The shared libraries of an executable, and the loader; none for one without.
-fn libraries_of(path: &Path) -> Result<BTreeSet<PathBuf>> {
+///
+/// # Errors
+/// When one of them is missing on this machine.
+pub fn libraries_of(path: &Path) -> Result<BTreeSet<PathBuf>> {
     let ldd = program("ldd", "install Debian's libc-bin")?;
     let output = Command::new(ldd).arg(path).output().with_context(|| format!("ldd {}", path.display()))?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

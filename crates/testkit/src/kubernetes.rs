@@ -8,30 +8,33 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 const VERSION: &str = "v1.36.3";
+const COREDNS_VERSION: &str = "v1.14.7";
+const HELM_VERSION: &str = "v3.20.2";
 
 /// Finds a Kubernetes program in the cache that `scripts/kubernetes-binaries.sh` fills.
 ///
 /// # Errors
 /// When it is not there; the message says how to get it.
 pub fn kubernetes_program(name: &str) -> Result<PathBuf> {
-    let group = match name {
-        "kube-apiserver" | "kubectl" => "",
-        "agnhost" | "e2e.test" => "-suite",
-        _ => "-cluster",
+    let version = |variable: &str, own: &str| std::env::var(variable).unwrap_or_else(|_| own.to_owned());
+    let kubernetes = || format!("kubernetes-{}", version("KUBERNETES_VERSION", VERSION));
+    // The group that the script knows, and the folder that it makes for it.
+    let (group, made) = match name {
+        "kube-apiserver" | "kubectl" => ("", kubernetes()),
+        "agnhost" | "e2e.test" => ("suite", format!("{}-suite", kubernetes())),
+        "coredns" => ("dns", format!("coredns-{}", version("COREDNS_VERSION", COREDNS_VERSION))),
+        "helm" => ("helm", format!("helm-{}", version("HELM_VERSION", HELM_VERSION))),
+        _ => ("cluster", format!("{}-cluster", kubernetes())),
     };
     let folder = match std::env::var_os("TORTIE_KUBERNETES_BIN") {
         Some(folder) => PathBuf::from(folder),
-        None => {
-            let version = std::env::var("KUBERNETES_VERSION").unwrap_or_else(|_| VERSION.to_owned());
-            cache_root()?.join(format!("kubernetes-{version}{group}"))
-        }
+        None => cache_root()?.join(made),
     };
     let file = folder.join(name);
     if !file.is_file() {
         bail!(
-            "this test needs {}: run `make setup` (or `scripts/kubernetes-binaries.sh {}`) once",
-            file.display(),
-            group.trim_start_matches('-')
+            "this test needs {}: run `make setup` (or `scripts/kubernetes-binaries.sh {group}`) once",
+            file.display()
         );
     }
     Ok(file)
