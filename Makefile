@@ -57,7 +57,7 @@ test: setup ## Everything CI checks: formatting, lints, tidy, unit, property and
 # Images of the program as tests build it, with the libraries that it needs: a release takes a quarter of an hour to build.
 e2e: setup ## A real control plane and two kubelets with our images, and what must hold there (root; E2E=up to look around).
 	@scripts/kubernetes-binaries.sh cluster >/dev/null && scripts/kubernetes-binaries.sh dns >/dev/null
-	@$(if $(findstring suite,$(E2E)),scripts/kubernetes-binaries.sh suite >/dev/null)
+	@$(if $(findstring suite,$(E2E)),scripts/kubernetes-binaries.sh suite >/dev/null)$(if $(findstring chart,$(E2E)),scripts/kubernetes-binaries.sh helm >/dev/null)
 	$(CARGO) build --locked -p tortie -p e2e
 	$(CARGO) xtask image --registry=tortie.test/calico --tag=e2e --with-libraries=$(OUT)/debug/tortie --out=$(OUT)/e2e-images.tar
 	TORTIE_E2E_IMAGES=$(OUT)/e2e-images.tar TORTIE_E2E_PROGRAM=$(OUT)/debug/tortie $(OUT)/debug/e2e $(E2E)

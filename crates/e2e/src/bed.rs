@@ -1,5 +1,6 @@
 //! The whole bed: a control plane, two nodes, and what is installed on them. Dropping it removes everything.
 
+use crate::chart;
 use crate::control_plane::{ControlPlane, PORT};
 use crate::dns;
 use crate::images;
@@ -77,11 +78,15 @@ impl Bed {
             if settings.proxy == Proxy::None { self.apply(&[api_address(&self.plane)]) } else { Ok(()) }
         })?;
         let start = Instant::now();
-        // Definitions first: objects of their kinds may follow in the same file.
-        self.plane.kubectl_with_input(
-            &["apply", "--server-side", "--force-conflicts", "-f", "-"],
-            &with_images(&manifest, settings.source),
-        )?;
+        if let Some(chart) = &settings.chart {
+            chart::install(self, chart)?;
+        } else {
+            // Definitions first: objects of their kinds may follow in the same file.
+            self.plane.kubectl_with_input(
+                &["apply", "--server-side", "--force-conflicts", "-f", "-"],
+                &with_images(&manifest, settings.source),
+            )?;
+        }
         if settings.proxy == Proxy::None {
             self.services_by_bpf()?;
         }

@@ -79,6 +79,12 @@ pub(crate) fn suite(references: &[String]) -> Result<Vec<u8>> {
     let mut entries = own_tools()?;
     add_file(&mut entries, "agnhost", &kubernetes_program("agnhost")?)?;
     entries.insert("bin/busybox".to_owned(), Entry::File { mode: 0o755, bytes: busybox()?.into() });
+    // Not busybox' shell, which takes its own programs before those of the path.
+    let shell = std::fs::canonicalize("/bin/sh").context("finding the shell")?;
+    for library in libraries_of(&shell)? {
+        add_file(&mut entries, library.display().to_string().trim_start_matches('/'), &library)?;
+    }
+    add_file(&mut entries, "bin/sh", &shell)?;
     for name in [
         "awk", "cat", "chmod", "cp", "cut", "date", "echo", "env", "false", "grep", "head", "hostname", "id",
         "ip", "ls", "mkdir", "mv", "nslookup", "ping", "printf", "ps", "pwd", "rm", "sed", "seq", "sh",

@@ -6,6 +6,7 @@
 //! e2e components      the API server, Goldmane and the page started by our manifest, then every check
 //! e2e components v3   custom resources of projectcalico.org/v3 with their webhooks, and Typha, then every check
 //! e2e figures   how long pods take to start beside the reference plugin, and memory
+//! e2e chart     the Helm chart linted, rendered and compared, installed, upgraded and removed by Helm itself
 //! e2e swap      Calico's own programs for ours and back under traffic
 //! e2e suite     a part of Kubernetes' own tests; `suite all`, or `suite EXPRESSION` for those with such a name
 //! ```
@@ -17,6 +18,7 @@
 
 mod bed;
 mod cgroups;
+mod chart;
 mod checks;
 mod components;
 mod control_plane;
@@ -42,7 +44,7 @@ use bed::Bed;
 use components::Components;
 use manifest::Source;
 use settings::Settings;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 use suite::Choice;
@@ -78,12 +80,13 @@ fn run() -> Result<()> {
         ["components", "v3"] => with_components(&settings, Components::V3Definitions),
         ["up"] => with_bed(&settings, &[], look_around),
         ["figures"] => with_prepared_bed(&settings, &[], figures::reference, figures::run),
+        ["chart"] => run_chart(settings),
         ["swap"] => run_swap(settings),
         ["suite"] => run_suite(&settings, &Choice::Part),
         ["suite", "all"] => run_suite(&settings, &Choice::All),
         ["suite", expression] => run_suite(&settings, &Choice::Named((*expression).to_owned())),
         other => bail!(
-            "unknown words {other:?}; known are: nothing, components, components v3, up, figures, swap, suite, suite all, suite EXPRESSION"
+            "unknown words {other:?}; known are: nothing, components, components v3, up, figures, chart, swap, suite, suite all, suite EXPRESSION"
         ),
     }
 }
@@ -91,6 +94,21 @@ fn run() -> Result<()> {
 fn run_suite(settings: &Settings, choice: &Choice) -> Result<()> {
     let images = images::suite(&suite::images()?)?;
     with_bed(settings, &[("suite", images)], |bed| suite::run(bed, choice, Path::new(REPORT)))
+}
+
+/// The chart of this repository.
+fn run_chart(mut settings: Settings) -> Result<()> {
+    let chart = PathBuf::from("deploy/chart");
+    settings.chart = Some(chart.clone());
+    with_prepared_bed(
+        &settings,
+        &[],
+        |bed| {
+            waiting::until("the API of every kind", || bed.plane.kubectl(&["get", "nodes"]))?;
+            chart::compare(bed, &chart)
+        },
+        |bed| chart::run(bed, &chart),
+    )
 }
 
 /// Installs Calico's own programs, and swaps them.

@@ -35,6 +35,8 @@ pub(crate) struct Settings {
     pub(crate) program: PathBuf,
     /// A manifest of the user's, in which only `image:` is changed; without one, ours.
     pub(crate) manifest: Option<PathBuf>,
+    /// The folder of a Helm chart that is installed in the place of a manifest.
+    pub(crate) chart: Option<PathBuf>,
     /// Which of our manifests.
     pub(crate) like: String,
     /// What it is printed with, as `KEY=VALUE`.
@@ -62,6 +64,7 @@ impl Settings {
             program: path("TORTIE_E2E_PROGRAM")
                 .context("TORTIE_E2E_PROGRAM is not set; `make e2e` sets it")?,
             manifest: path("TORTIE_E2E_MANIFEST"),
+            chart: None,
             like: variable("TORTIE_E2E_LIKE")
                 .filter(|like| !like.is_empty())
                 .unwrap_or_else(|| "calico-vxlan".to_owned()),
