@@ -4,6 +4,7 @@
 mod images;
 
 use crate::bed::{Bed, items, name};
+use crate::documents;
 use crate::manifest::{REGISTRY, TAG};
 use crate::pods::{Pod, Target};
 use crate::waiting::until;
@@ -211,7 +212,7 @@ fn global_policy(bed: &mut Bed, world: &World) -> Result<String> {
     Ok(format!("{count} connections"))
 }
 
-/// `tortie status`, and `tortie connectivity test` with pods of its own.
+/// `tortie status`, `tortie connectivity test` with pods of its own, and `tortie doctor` on a node, as docs/install.md has it.
 fn tools(bed: &mut Bed, _: &World) -> Result<String> {
     let kubeconfig = bed.plane.admin().display().to_string();
     let image = format!("{REGISTRY}/node:{TAG}");
@@ -227,7 +228,22 @@ fn tools(bed: &mut Bed, _: &World) -> Result<String> {
             String::from_utf8_lossy(&output.stderr)
         );
     }
-    Ok("status, connectivity test".to_owned())
+    // The other node's kubelet stands in for a BGP speaker, which not every manifest has.
+    let other = bed.plane.families.node(2).swap_remove(0);
+    let other = if other.contains(':') { format!("[{other}]:10250") } else { format!("{other}:10250") };
+    for line in documents::lines("install.md", "tortie doctor --host")? {
+        let line = line.replace("10.0.0.2:179", &other);
+        let words: Vec<&str> = line.split_whitespace().skip(1).collect();
+        let program = bed.program.display().to_string();
+        let output = bed.nodes[0].machine.run(&program, &words)?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        ensure!(
+            output.status.success() && said.contains(&other),
+            "{line}: {said}{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+    Ok("status, connectivity test, doctor on a node".to_owned())
 }
 
 fn restarts(bed: &mut Bed, _: &World) -> Result<String> {

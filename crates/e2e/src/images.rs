@@ -87,8 +87,8 @@ pub(crate) fn suite(references: &[String]) -> Result<Vec<u8>> {
     add_file(&mut entries, "bin/sh", &shell)?;
     for name in [
         "awk", "cat", "chmod", "cp", "cut", "date", "echo", "env", "false", "grep", "head", "hostname", "id",
-        "ip", "ls", "mkdir", "mv", "nslookup", "ping", "printf", "ps", "pwd", "rm", "sed", "seq", "sh",
-        "sleep", "sort", "tail", "test", "timeout", "touch", "tr", "true", "uniq", "wc", "wget", "xargs",
+        "ip", "ls", "mkdir", "mv", "nslookup", "ping", "printf", "ps", "pwd", "rm", "sed", "seq", "sleep",
+        "sort", "tail", "test", "timeout", "touch", "tr", "true", "uniq", "wc", "wget", "xargs",
     ] {
         entries.insert(format!("bin/{name}"), Entry::Link("busybox".to_owned()));
     }

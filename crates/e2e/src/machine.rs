@@ -19,7 +19,7 @@ mount -t tmpfs changes "$folder/changes"
 mkdir "$folder/changes/upper" "$folder/changes/work" "$folder/changes/root"
 mount -t overlay root -o "lowerdir=/,upperdir=$folder/changes/upper,workdir=$folder/changes/work" "$folder/changes/root"
 cd "$folder/changes/root"
-rm -rf opt/cni etc/cni var/lib/cni var/lib/calico var/lib/kubelet var/lib/containerd var/log
+rm -rf opt/cni etc/cni etc/containerd var/lib/cni var/lib/calico var/lib/kubelet var/lib/containerd var/log
 mkdir -p opt/cni/bin etc/cni/net.d etc/calico var/lib/cni var/lib/calico var/lib/kubelet var/lib/containerd var/log/pods lib/modules "./$folder" previous-root
 printf 'nameserver %s\n' "$name_server" >etc/resolv.conf
 printf '127.0.0.1 localhost\n::1 localhost\n' >etc/hosts

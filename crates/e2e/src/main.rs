@@ -23,6 +23,7 @@ mod checks;
 mod components;
 mod control_plane;
 mod dns;
+mod documents;
 mod families;
 mod figures;
 mod images;

@@ -22,6 +22,8 @@ NODENAME=$(cat /var/lib/calico/nodename)
 export NODENAME
 calico component node allocate-tunnel-addrs --run-once || exit 1
 export FELIX_FELIXHOSTNAME=$NODENAME FELIX_DATASTORETYPE=$DATASTORE_TYPE
+# Built without libbpf, it cannot look for what an eBPF dataplane left.
+export FELIX_DebugSkipCTLBCleanup=true
 trap 'kill $(jobs -p) 2>/dev/null; exit 0' TERM INT
 while :; do calico component node node-services; sleep 1; done &
 while :; do calico component felix; sleep 1; done &

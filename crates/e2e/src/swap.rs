@@ -1,7 +1,8 @@
-//! Calico's programs are swapped for ours and back, node by node with `tortie migrate`, while pods talk: open connections stay, new
+//! Calico's programs are swapped for ours and back, node by node by the commands of docs/migrate.md, while pods talk: open connections stay, new
 //! ones come about, what policy denies stays denied, and no pod changes its address.
 
 use crate::bed::{Bed, items, name};
+use crate::documents;
 use crate::images::TRAFFIC;
 use crate::manifest::{REGISTRY, TAG};
 use crate::waiting::until;
@@ -28,14 +29,16 @@ pub(crate) fn run(bed: &mut Bed) -> Result<()> {
     let knockers: Vec<String> = (1..=bed.nodes.len()).map(|number| format!("knocker{number}")).collect();
     let expected = servers.len() * OPEN;
     let mut last = BTreeMap::new();
-    for (what, words) in [
-        ("with Calico", None),
-        ("Calico for ours", Some(["--registry", REGISTRY, "--tag", TAG].as_slice())),
-        ("and back", Some(["--back"].as_slice())),
-    ] {
+    // Nothing yet, then every command of the guide.
+    let commands = documents::lines("migrate.md", "tortie migrate from-calico")?;
+    for command in std::iter::once(None).chain(commands.iter().map(Some)) {
+        let what = command.map_or("with Calico", String::as_str);
         let start = Instant::now();
-        if let Some(words) = words {
-            migrate(bed, words).with_context(|| what.to_owned())?;
+        if let Some(command) = command {
+            migrate(bed, command).with_context(|| what.to_owned())?;
+            if command.contains("--dry-run") {
+                continue;
+            }
             bed.settled("kube-system")?;
         }
         let took = start.elapsed();
@@ -135,14 +138,19 @@ fn counts(bed: &Bed, pod: &str) -> Result<BTreeMap<String, u64>> {
     Ok(found)
 }
 
-fn migrate(bed: &Bed, words: &[&str]) -> Result<()> {
+/// Runs a command of the guide, with our node and our images in the place of its own.
+fn migrate(bed: &Bed, line: &str) -> Result<()> {
+    let line = line.replace("worker-1", &bed.nodes[0].name).replace("registry.example.org/tortie", REGISTRY);
+    let mut words: Vec<&str> = line.split_whitespace().skip(1).collect();
+    if line.contains("--registry") {
+        words.extend(["--tag", TAG]);
+    }
     let mut command = bed.plane.command(&bed.program)?;
-    command.args(["migrate", "from-calico", "--all", "--timeout", "4m", "--kubeconfig"]);
-    command.arg(bed.plane.admin()).args(words);
+    command.args(&words).args(["--timeout", "4m", "--kubeconfig"]).arg(bed.plane.admin());
     let output = testkit::finish(command, "")?;
     ensure!(
         output.status.success(),
-        "tortie migrate: {}{}",
+        "tortie {words:?}: {}{}",
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr)
     );
