@@ -18,6 +18,7 @@
 
 mod bpf_leftovers;
 mod desired;
+mod kube_proxy_rules;
 mod managers;
 pub mod runner;
 pub mod settings;

@@ -94,6 +94,8 @@ struct Loop {
     /// None where it is not asked for.
     bpf: Option<Bpf>,
     leftovers: Leftovers<Leftover>,
+    /// What kube-proxy left, once programs serve services.
+    kube_proxy: Leftovers<Leftover>,
     unused_tunnels: UnusedTunnels,
     kernel: Box<dyn Kernel + Send>,
     monitor: Monitor,

@@ -373,9 +373,9 @@ parameters! {
     /// Deprecated: see `BPFConnectTimeLoadBalancing`.
     bpf_connect_time_load_balancing_enabled: bool = Bool, "BPFConnectTimeLoadBalancingEnabled", "" <- "bpfConnectTimeLoadBalancingEnabled", idle;
     /// For which services addresses are translated when a socket connects.
-    bpf_connect_time_load_balancing: ConnectTimeLoadBalancing = choice::<ConnectTimeLoadBalancing>(), "BPFConnectTimeLoadBalancing", "TCP" <- "bpfConnectTimeLoadBalancing", mandatory idle;
+    bpf_connect_time_load_balancing: ConnectTimeLoadBalancing = choice::<ConnectTimeLoadBalancing>(), "BPFConnectTimeLoadBalancing", "TCP" <- "bpfConnectTimeLoadBalancing", mandatory;
     /// Whether the host's own traffic to services is translated per packet.
-    bpf_host_networked_nat_without_ctlb: Switch = choice::<Switch>(), "BPFHostNetworkedNATWithoutCTLB", "Enabled" <- "bpfHostNetworkedNATWithoutCTLB", mandatory idle;
+    bpf_host_networked_nat_without_ctlb: Switch = choice::<Switch>(), "BPFHostNetworkedNATWithoutCTLB", "Enabled" <- "bpfHostNetworkedNATWithoutCTLB", mandatory;
     /// How replies to clients outside the cluster travel: back through the node they came in by, or
     /// directly.
     bpf_external_service_mode: ExternalServiceMode = choice::<ExternalServiceMode>(), "BPFExternalServiceMode", "tunnel" <- "bpfExternalServiceMode", mandatory idle;
@@ -384,9 +384,9 @@ parameters! {
     /// Whether rules left over by kube-proxy are removed.
     bpf_kube_proxy_iptables_cleanup_enabled: bool = Bool, "BPFKubeProxyIptablesCleanupEnabled", "true" <- "bpfKubeProxyIptablesCleanupEnabled";
     /// The least time between two updates of service tables.
-    bpf_kube_proxy_min_sync_period: Interval = SECONDS, "BPFKubeProxyMinSyncPeriod", "1" <- "bpfKubeProxyMinSyncPeriod" Seconds, idle;
+    bpf_kube_proxy_min_sync_period: Interval = SECONDS, "BPFKubeProxyMinSyncPeriod", "1" <- "bpfKubeProxyMinSyncPeriod" Seconds;
     /// The port on which the built-in service proxy reports its health; 0 turns that off.
-    bpf_kube_proxy_healthz_port: i64 = ANY_INT, "BPFKubeProxyHealthzPort", "10256" <- "bpfKubeProxyHealthzPort", idle;
+    bpf_kube_proxy_healthz_port: i64 = ANY_INT, "BPFKubeProxyHealthzPort", "10256" <- "bpfKubeProxyHealthzPort";
     /// A mark set on connections from outside to a local service.
     bpf_ext_to_service_connmark: i64 = ANY_INT, "BPFExtToServiceConnmark", "0" <- "bpfExtToServiceConnmark", idle;
     /// The source ports used when two clients collide.
@@ -404,7 +404,7 @@ parameters! {
     /// Interfaces, as a regular expression, on which receive offload is turned off.
     bpf_disable_gro_for_ifaces: Option<Pattern> = RegularExpression, "BPFDisableGROForIfaces", "" <- "bpfDisableGROForIfaces", idle;
     /// Destinations that are never translated, such as a local DNS cache.
-    bpf_exclude_cidrs_from_nat: Vec<IpNet> = CidrList, "BPFExcludeCIDRsFromNAT", "" <- "bpfExcludeCIDRsFromNAT", idle;
+    bpf_exclude_cidrs_from_nat: Vec<IpNet> = CidrList, "BPFExcludeCIDRsFromNAT", "" <- "bpfExcludeCIDRsFromNAT";
     /// Whether packets go straight to the workload's side of its device.
     bpf_redirect_to_peer: RedirectToPeer = choice::<RedirectToPeer>(), "BPFRedirectToPeer", "Enabled" <- "bpfRedirectToPeer", mandatory idle;
     /// How BPF programs are attached to interfaces.
@@ -414,9 +414,9 @@ parameters! {
     /// Whether BPF programs are profiled.
     bpf_profiling: Switch = choice::<Switch>(), "BPFProfiling", "Disabled" <- "bpfProfiling", mandatory idle;
     /// Where the cgroup hierarchy is mounted, if not in the usual place.
-    cgroup_v2_path: String = TEXT, "CgroupV2Path", "" <- "cgroupV2Path", idle;
+    cgroup_v2_path: String = TEXT, "CgroupV2Path", "" <- "cgroupV2Path";
     /// The cgroup that the connect-time load balancer is attached to; for development.
-    debug_bpf_cgroup_v2: String = TEXT, "DebugBPFCgroupV2", "", local idle;
+    debug_bpf_cgroup_v2: String = TEXT, "DebugBPFCgroupV2", "", local;
     /// The most endpoints that a Maglev service may have.
     bpf_maglev_max_endpoints_per_service: i64 = Int(&[(1, 3000)]), "BPFMaglevMaxEndpointsPerService", "100" <- "bpfMaglevMaxEndpointsPerService", idle;
     /// The most Maglev services.
@@ -424,11 +424,11 @@ parameters! {
 }
 "BPF maps" {
     /// How many service addresses and ports the BPF maps can hold.
-    bpf_map_size_nat_frontend: i64 = ANY_INT, "BPFMapSizeNATFrontend", "65536" <- "bpfMapSizeNATFrontend", mandatory idle;
+    bpf_map_size_nat_frontend: i64 = ANY_INT, "BPFMapSizeNATFrontend", "65536" <- "bpfMapSizeNATFrontend", mandatory;
     /// How many service endpoints the BPF maps can hold.
-    bpf_map_size_nat_backend: i64 = ANY_INT, "BPFMapSizeNATBackend", "262144" <- "bpfMapSizeNATBackend", mandatory idle;
+    bpf_map_size_nat_backend: i64 = ANY_INT, "BPFMapSizeNATBackend", "262144" <- "bpfMapSizeNATBackend", mandatory;
     /// How many client affinities the BPF maps can hold.
-    bpf_map_size_nat_affinity: i64 = ANY_INT, "BPFMapSizeNATAffinity", "65536" <- "bpfMapSizeNATAffinity", mandatory idle;
+    bpf_map_size_nat_affinity: i64 = ANY_INT, "BPFMapSizeNATAffinity", "65536" <- "bpfMapSizeNATAffinity", mandatory;
     /// How many routes the BPF maps can hold.
     bpf_map_size_route: i64 = ANY_INT, "BPFMapSizeRoute", "262144" <- "bpfMapSizeRoute", mandatory;
     /// How many connections the BPF maps can hold.

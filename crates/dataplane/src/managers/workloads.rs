@@ -6,7 +6,7 @@
 //! have gets nothing, and is reported as faulty.
 
 use super::migration::Routing;
-use super::{ChainSet, Interfaces, Manager, News, World};
+use super::{ChainSet, Interfaces, Judge, Manager, News, World};
 use crate::desired::{Desired, Peering, WantedInterface};
 use api::words::OPENSTACK;
 use ipnet::IpNet;
@@ -48,6 +48,8 @@ pub(crate) struct Workloads {
     peering_addresses: [Option<IpAddr>; 2],
     dispatch: ChainSet,
     dispatch_changed: bool,
+    /// Whether rules lead to the chains of workloads: not where eBPF programs do everything.
+    has_ways: bool,
     maps_defined: bool,
 }
 
@@ -70,6 +72,7 @@ impl Workloads {
             peering_addresses: [None; 2],
             dispatch: ChainSet::default(),
             dispatch_changed: true,
+            has_ways: true,
             maps_defined: false,
         }
     }
@@ -292,14 +295,16 @@ impl Workloads {
         ] {
             let chain = Backend::Nftables.endpoint_chain(target, interface);
             for one in &mut desired.versions {
-                let chain = present.then(|| chain.clone());
+                let chain = (present && self.has_ways).then(|| chain.clone());
                 one.rules.set_map_entry(Table::Filter, map, interface, chain);
             }
         }
     }
 
     fn write_dispatch(&mut self, world: &World, desired: &mut Desired) {
-        let dispatch = world.renderer.workload_dispatch(&world.workloads);
+        let nobody = BTreeSet::new();
+        let workloads = if self.has_ways { &world.workloads } else { &nobody };
+        let dispatch = world.renderer.workload_dispatch(workloads);
         for one in &mut desired.versions {
             dispatch.maps.iter().for_each(|map| one.rules.set_map(Table::Filter, map.clone()));
         }
@@ -389,6 +394,8 @@ impl Manager for Workloads {
     }
 
     fn write(&mut self, world: &mut World, desired: &mut Desired) {
+        let has_ways = world.judge != Judge::Programs || !world.renderer.config().bpf_serves;
+        self.dispatch_changed |= std::mem::replace(&mut self.has_ways, has_ways) != has_ways;
         self.regroup(&world.changed.selectors);
         world.changed.routing.iter().for_each(|id| self.touch(id));
         while let Some((id, endpoint)) = self.pending.pop_first() {

@@ -5,6 +5,7 @@ use super::leftovers::Remains;
 use super::roster::has_vxlan;
 use super::{Machine, StartError};
 use crate::bpf_leftovers::BpfLeftovers;
+use crate::kube_proxy_rules::KubeProxyRules;
 use crate::managers::{Mtus, first_table, vxlan_device};
 use crate::settings::{DataplaneSettings, rules_config};
 use api::ChainInsert;
@@ -38,6 +39,8 @@ pub(super) struct Opened {
     pub(super) planes: Vec<Plane>,
     pub(super) arp: Option<nftables::Driver<nft::Client>>,
     pub(super) leftovers: Vec<Leftover>,
+    /// What goes once programs serve services.
+    pub(super) kube_proxy: Vec<Leftover>,
     /// The nftables tables in which others may disturb us, and the plane that is disturbed; none for ARP.
     pub(super) watched: Vec<(nft::Table, Option<usize>)>,
     /// The sockets by which we change nftables ourselves.
@@ -51,6 +54,7 @@ pub(super) enum Leftover {
     Sets(KernelSets<ipset::Client>),
     Nftables(Box<nftables::Driver<nft::Client>>),
     Bpf(Box<BpfLeftovers<netlink::Handle, netlink::tc::Client>>),
+    KubeProxy(Box<KubeProxyRules>),
 }
 
 impl Remains for Leftover {
@@ -69,6 +73,7 @@ impl Remains for Leftover {
                 driver.remove_table().map(|()| true)
             }
             Self::Bpf(leftovers) => leftovers.remove(),
+            Self::KubeProxy(rules) => rules.remove(),
         }
     }
 }
@@ -120,6 +125,7 @@ pub(super) fn open(
         planes: Vec::new(),
         arp: None,
         leftovers: Vec::new(),
+        kube_proxy: Vec::new(),
         watched: Vec::new(),
         own_ports: Vec::new(),
         own_commits: Vec::new(),
@@ -147,6 +153,9 @@ pub(super) fn open(
             let client = ipset::Client::open()?;
             opened.leftovers.push(Leftover::Sets(KernelSets::new(client, *version, set_size(config))));
         }
+    }
+    if beside_bpf && settings.has_services && config.bpf_kube_proxy_iptables_cleanup_enabled {
+        opened.kube_proxy.push(Leftover::KubeProxy(Box::new(KubeProxyRules::new(&versions, lock))));
     }
     if !beside_bpf {
         let (kernel, control) = (netlink::Handle::open()?, netlink::tc::Client::open()?);

@@ -73,7 +73,7 @@ impl Loop {
         let bpf = Bpf::open(&settings, machine.bpf_pins.clone(), with_v6, loopback, mtus.pod);
         let beside_bpf = bpf.as_ref().is_some_and(Bpf::is_possible);
         let host_path = bpf.as_ref().and_then(Bpf::host_path);
-        let Opened { renderer, planes, arp, leftovers, watched, own_ports, own_commits } =
+        let Opened { renderer, planes, arp, leftovers, kube_proxy, watched, own_ports, own_commits } =
             backend::open(&settings, machine, has_ipvs, &mtus, beside_bpf)?;
         let renderer = Arc::new(renderer);
         let others = Others::open(watched, own_ports, own_commits);
@@ -139,6 +139,7 @@ impl Loop {
             },
             bpf,
             leftovers: Leftovers::new(leftovers),
+            kube_proxy: Leftovers::new(kube_proxy),
             unused_tunnels,
             kernel: Box::new(kernel),
             monitor,

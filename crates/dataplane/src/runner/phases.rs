@@ -12,6 +12,7 @@
 
 use super::Loop;
 use super::answers::{self, Place, Places};
+use super::bpf::Bpf;
 use crate::managers::{self, News};
 use messages::{FromDataplane, HostEndpoint, InterfaceName, ProfileName, Text, TierInfo, WorkloadEndpoint};
 use netfilter::driver::RuleDriver;
@@ -69,6 +70,9 @@ impl Loop {
         // Until the new rules are there, the old ones are all that protects.
         if !round.rules_failed {
             round.again(self.leftovers.remove(now));
+            if self.bpf.as_ref().is_some_and(Bpf::is_on) {
+                round.again(self.kube_proxy.remove(now));
+            }
         }
         self.count_connections();
         self.destroy_sets(&rules_failed, &mut round);

@@ -12,7 +12,7 @@ use model::v1::PolicyKey;
 use node::{CLIENT, Mounted, NODE, Node, PODS, SERVICE, ask, endpoints, service, wait, workload};
 use serde_json::json;
 use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::process::Command;
 use std::sync::Arc;
 
@@ -66,9 +66,19 @@ fn nat(node: &Node) -> Result<[Vec<(Vec<u8>, Vec<u8>)>; 2]> {
 #[test]
 fn services_are_served_to_everybody() -> Result<()> {
     let mut node = Node::new()?;
+    // What kube-proxy left, beside what the kubelet has too.
+    node.host.feed("nft -f -", "table ip kube-proxy {\nchain services {\n}\n}\n")?;
+    node.host.shell(
+        "iptables-nft -t nat -N KUBE-SERVICES; iptables-nft -t nat -A OUTPUT -j KUBE-SERVICES; \
+         iptables-nft -t nat -N KUBE-MARK-MASQ; iptables-nft -t nat -A KUBE-SERVICES -j KUBE-MARK-MASQ",
+    )?;
     node.start(Node::config(), everything())?;
     node.wait_until_ready()?;
     check(&node)?;
+    testkit::eventually("kube-proxy's rules to go", || {
+        let rules = node.host.shell("nft list tables; iptables-nft-save -t nat").unwrap_or_default();
+        !rules.contains("kube-proxy") && !rules.contains("KUBE-SERVICES") && rules.contains("KUBE-MARK-MASQ")
+    })?;
     let health = page(&node, 10256)?;
     ensure!(health.starts_with("HTTP/1.1 200"), "{health}");
 
@@ -150,8 +160,15 @@ fn policy_is_about_backends() -> Result<()> {
         wait(&node.pods[0], how, (SERVICE, 80), &["b"]).context("only the backend is allowed")?;
     }
     // Netfilter has no chain of policy left.
-    let rules = node.host.shell("nft list table ip calico")?;
-    ensure!(!rules.contains("cali-translated") && !rules.contains("filter-cali-po"), "{rules}");
+    let is_bare = |rules: &str| {
+        !rules.contains("cali-translated")
+            && !rules.contains("chain filter-cali-po-")
+            && !rules.contains("cali-tw-")
+    };
+    testkit::eventually("chains of policy to go", || {
+        node.host.shell("nft list table ip calico").is_ok_and(|rules| is_bare(&rules))
+    })
+    .with_context(|| node.host.shell("nft list table ip calico").unwrap_or_default())?;
     Ok(())
 }
 
@@ -185,6 +202,27 @@ fn services_are_as_their_owners_want_them() -> Result<()> {
     node.host.batch("route add 198.51.100.7/32 via 192.0.2.9")?;
     wait(&node.client, "tcp", ([203, 0, 113, 7], 80), &["a", "b"])?;
     Ok(())
+}
+
+/// A flow of UDP that never ends leaves a backend that is gone.
+#[test]
+fn flows_of_udp_leave_backends_that_are_gone() -> Result<()> {
+    let mut node = Node::new()?;
+    let mut all = everything();
+    all.push(endpoints("one", &PORTS, &PODS[..1]));
+    node.start(Node::config(), all)?;
+    node.wait_until_ready()?;
+    let socket = node.client.run(|| UdpSocket::bind("0.0.0.0:0"))??;
+    socket.connect(SocketAddr::from((NODE, 30080)))?;
+    socket.set_read_timeout(Some(std::time::Duration::from_millis(500)))?;
+    let says = |name: &str| {
+        let mut answer = [0; 8];
+        let _ = socket.send(b"who?");
+        socket.recv(&mut answer).is_ok_and(|length| &answer[..length] == name.as_bytes())
+    };
+    testkit::eventually("the first backend", || says("a"))?;
+    node.send(vec![endpoints("one", &PORTS, &PODS[1..])])?;
+    testkit::eventually("the other backend", || says("b"))
 }
 
 /// Sockets of a control group get backends, of TCP only or of both; and not any more when they should not.

@@ -6,14 +6,10 @@ use messages::{ToDataplane, WorkloadEndpoint};
 use std::collections::BTreeMap;
 
 /// Parameters whose other values ask for less than there is, or for what is not used.
-const ASK_FOR_NOTHING: [&str; 9] = [
-    "BPFConnectTimeLoadBalancing",
+const ASK_FOR_NOTHING: [&str; 5] = [
     "BPFConnectTimeLoadBalancingEnabled",
     "BPFDisableUnprivileged",
-    "BPFHostNetworkedNATWithoutCTLB",
     "BPFIPFragmentReassemblyEnabled",
-    "BPFKubeProxyHealthzPort",
-    "BPFKubeProxyMinSyncPeriod",
     "BPFPolicyDebugEnabled",
     "BPFRedirectToPeer",
 ];
