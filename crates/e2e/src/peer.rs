@@ -42,8 +42,11 @@ exec calico component node health $flags
 "#;
 
 const INSTALL: &str = "#!/bin/sh\nexec calico component cni install\n";
-const CONTROLLERS: &str = "#!/bin/sh\nexec calico component kube-controllers \"$@\"\n";
-const STATUS: &str = "#!/bin/sh\nexec calico component kube-controllers kube-controllers-health \"$@\"\n";
+const CONTROLLERS: &str = "#!/bin/sh\nexec calico component kube-controllers --health-port=9440 \"$@\"\n";
+const STATUS: &str = r#"#!/bin/sh
+case $1 in -l) type=liveness ;; *) type=readiness ;; esac
+exec calico health --port=9440 --type=$type
+"#;
 
 /// Programs that Felix runs.
 const HELPERS: [&str; 14] = [

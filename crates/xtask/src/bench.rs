@@ -50,6 +50,9 @@ fn release(root: &Path) -> Result<PathBuf> {
     Ok(root.join("dist/tortie"))
 }
 
+/// The section of the page that another command writes (`make e2e E2E=figures`, by hand): it stays.
+const KEPT: &str = "\n## A real cluster\n";
+
 /// Runs all benchmarks and records them, or runs those of the crates named and records nothing. `compare BASE [CRATE...]` runs
 /// them in turns with those of another commit; `scale` writes the page about large clusters.
 pub(crate) fn run(root: &Path, arguments: &[&str]) -> Result<()> {
@@ -141,7 +144,13 @@ fn measure(root: &Path, only: &[&str]) -> Result<()> {
         write!(page, "\n## {heading}\n\n{}\n", rows.trim())?;
     }
     std::fs::create_dir_all(root.join("docs"))?;
-    std::fs::write(root.join("docs/benchmarks.md"), page)?;
+    let path = root.join("docs/benchmarks.md");
+    let before = std::fs::read_to_string(&path).unwrap_or_default();
+    if let Some((_, kept)) = before.split_once(KEPT) {
+        let kept = kept.split("\n## ").next().unwrap_or_default();
+        write!(page, "{KEPT}{}\n", kept.trim_end())?;
+    }
+    std::fs::write(&path, page)?;
     plots(root)?;
     println!("bench: recorded in docs/benchmarks.md");
     Ok(())
