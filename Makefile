@@ -4,8 +4,8 @@ CARGO ?= cargo
 # ARCH=arm64 builds for 64-bit ARM into dist/arm64: Rust's target and Debian's cross-compiler are fetched where they are missing.
 ARCH ?= amd64
 TARGET := $(if $(filter arm64,$(ARCH)),aarch64,x86_64)-unknown-linux-gnu
-# Debian's cross-linker knows no folding.
-FOLD := $(if $(filter arm64,$(ARCH)),,-C link-arg=-Wl,--icf=all)
+# Debian's cross-linker knows no folding, and was never tried without tables for unwinding.
+SMALLER := $(if $(filter arm64,$(ARCH)),,-C link-arg=-Wl,--icf=all -C link-arg=-Wl,-T,$(CURDIR)/scripts/no-unwinding.ld)
 DIST := $(if $(filter arm64,$(ARCH)),dist/arm64,dist)
 # Where cargo puts what it builds; CARGO_TARGET_DIR is honoured.
 OUT := $(or $(CARGO_TARGET_DIR),target)
@@ -28,11 +28,10 @@ define put_into
 endef
 
 # At a fixed address: a plugin lives for milliseconds, and moving a program of this size elsewhere takes two of them. A panic
-# ends the program, so tables for unwinding are of no use, except those of the unwinder itself: an error that notes where it was made
-# (RUST_BACKTRACE=1) would end the program without them. Functions that are equal to the byte are kept once.
+# ends the program, so tables for unwinding are of no use. Functions that are equal to the byte are kept once.
 build: ## Build the release binary and its links into dist/ (about a quarter of an hour on two cores).
 	$(if $(filter arm64,$(ARCH)),@scripts/cross-arm64.sh)
-	RUSTFLAGS="-C target-feature=+crt-static -C relocation-model=static -C force-unwind-tables=no $(FOLD)" $(CARGO) build --release --locked --target $(TARGET) -p tortie
+	RUSTFLAGS="-C target-feature=+crt-static -C relocation-model=static -C force-unwind-tables=no $(SMALLER)" $(CARGO) build --release --locked --target $(TARGET) -p tortie
 	$(call put_into,$(DIST),$(OUT)/$(TARGET)/release/tortie)
 	@ls -l $(DIST)
 

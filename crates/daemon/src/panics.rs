@@ -6,7 +6,29 @@
 //! The released program is built to abort on a panic. [`end_process`] makes every build behave the same, and gives the
 //! message the way of all messages: to the log's file and syslog, too.
 
+use std::os::unix::process::CommandExt as _;
 use std::panic::PanicHookInfo;
+use std::process::Command;
+
+/// What asks Rust to note a trace with errors and panics.
+const ASKS_FOR_TRACES: [&str; 2] = ["RUST_BACKTRACE", "RUST_LIB_BACKTRACE"];
+
+/// Starts the program once more without the variables that ask for traces, if it aborts on a panic: it is released without the
+/// tables that a walk over the stack needs, and without names that it could print. The attempt would end it at its first error.
+/// Call it before anything else.
+pub fn without_traces() {
+    if cfg!(not(panic = "abort")) || ASKS_FOR_TRACES.iter().all(|name| std::env::var_os(name).is_none()) {
+        return;
+    }
+    let mut arguments = std::env::args_os();
+    let mut again = Command::new("/proc/self/exe");
+    if let Some(name) = arguments.next() {
+        again.arg0(name);
+    }
+    ASKS_FOR_TRACES.iter().for_each(|name| _ = again.env_remove(name));
+    let error = again.args(arguments).exec();
+    eprintln!("tortie: RUST_BACKTRACE is set, and this program cannot start itself without it: {error}");
+}
 
 /// From now on a panic anywhere in this process is logged, and ends the process by SIGABRT.
 pub fn end_process() {

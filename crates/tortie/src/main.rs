@@ -246,6 +246,7 @@ enum CrdGroup {
 }
 
 fn main() -> ExitCode {
+    daemon::panics::without_traces();
     daemon::panics::end_process();
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let outcome = match names::choose(&arguments, std::env::var_os("CNI_COMMAND").as_ref()) {
