@@ -111,7 +111,11 @@ INLINE int arrive(struct __sk_buff *buffer, struct packet *packet)
 		packet->tuple.destination = packet->target.destination;
 		packet->tuple.destination_port = packet->target.destination_port;
 	} else if (!(packet->flags & PACKET_KNOWN)) {
-		switch (find_service(packet)) {
+		enum service service = find_service(packet);
+		/* The host's packets come here to be given a backend: another way would lead them here again. */
+		if (options.kind == KIND_SERVICES && service == SERVICE_NONE)
+			service = SERVICE_EMPTY;
+		switch (service) {
 		case SERVICE_DROPS:
 			return drop(buffer, REASON_SOURCE);
 		case SERVICE_EMPTY:

@@ -163,3 +163,6 @@ fn read<F: Family>(store: &impl Store) -> Result<Contents<F>, Error> {
         maglev: table(store, name::<F>(NatMap::Maglev))?,
     })
 }
+
+#[cfg(test)]
+mod tests;

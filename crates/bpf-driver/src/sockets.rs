@@ -56,6 +56,18 @@ pub fn group(given: &str, below: &str) -> Result<Option<PathBuf>, Error> {
     Ok(Some(path))
 }
 
+/// Attaches the programs before there is an agent, with what is in the maps; for TCP alone, which is what its API is spoken with.
+/// `root` is the folder of pins.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn attach_early(root: &Path, group: PathBuf, with_v6: bool) -> Result<(), Error> {
+    let sockets = Sockets { group, excludes_udp: true, udp_seconds: 0 };
+    let versions: Vec<Version> = [Version::V4].into_iter().chain(with_v6.then_some(Version::V6)).collect();
+    let (mut maps, sizes) = (Maps::default(), BTreeMap::new());
+    SocketPrograms::new(root, Some(sockets), &versions, false, &mut maps, &sizes)?.attach(&maps)
+}
+
 fn is_group(path: &Path) -> bool {
     statfs(path).is_ok_and(|found| u64::try_from(found.f_type).is_ok_and(|kind| kind & 0xffff_ffff == MAGIC))
 }

@@ -64,7 +64,7 @@ impl<K: Kernel, T: TrafficControl> BpfLeftovers<K, T> {
             }
             found |= remove_pins(root, Pins::Ours, &mut failures);
             if is_own_folder(root) {
-                for folder in ["tc/globals", "tc", "tcx", "netkit", ""] {
+                for folder in ["tc/globals", "tc", "tcx", "netkit", "ctlb", ""] {
                     let _ = fs::remove_dir(root.join(folder));
                 }
             }

@@ -5,7 +5,7 @@
 //! this runs before any other thread exists, and the process ends afterwards.
 //!
 //! With `KUBERNETES_SERVICE_IPS_PORTS` and `KUBERNETES_APISERVER_ENDPOINTS` the API's own service is written into the maps of
-//! the eBPF dataplane, so that a node without kube-proxy finds its API. No program is attached here: the agent does that.
+//! the eBPF dataplane, and sockets get its backends, so that a node without kube-proxy finds its API before there is an agent.
 
 use crate::context::Context;
 use rustix::fs::{Mode, OFlags};
@@ -41,8 +41,8 @@ type Step = fn(&Context) -> Result<(), InitError>;
 /// # Errors
 /// The first step that failed, unless only the best effort is wanted.
 pub fn run(context: &Context, best_effort: bool) -> Result<(), InitError> {
-    // The last one changes this process for good.
-    let steps: [Step; 3] = [mount_bpf, prepare_services, mount_cgroup];
+    // The third one changes this process for good.
+    let steps: [Step; 4] = [mount_bpf, prepare_services, mount_cgroup, attach_sockets];
     for step in steps {
         if let Err(error) = step(context) {
             if !best_effort {
@@ -67,16 +67,17 @@ fn mount_bpf(context: &Context) -> Result<(), InitError> {
     Ok(())
 }
 
-fn prepare_services(context: &Context) -> Result<(), InitError> {
+/// The addresses of the API's service, and those behind it.
+fn api_service(context: &Context) -> Option<(String, String)> {
     let value = |name: &str| {
         let value = context.environment.variable(name)?.to_string_lossy().into_owned();
         (!value.is_empty()).then_some(value)
     };
-    let (Some(services), Some(endpoints)) =
-        (value("KUBERNETES_SERVICE_IPS_PORTS"), value("KUBERNETES_APISERVER_ENDPOINTS"))
-    else {
-        return Ok(());
-    };
+    Some((value("KUBERNETES_SERVICE_IPS_PORTS")?, value("KUBERNETES_APISERVER_ENDPOINTS")?))
+}
+
+fn prepare_services(context: &Context) -> Result<(), InitError> {
+    let Some((services, endpoints)) = api_service(context) else { return Ok(()) };
     let failed = |reason: String| InitError { what: "writing the API's service", reason, exit_code: 4 };
     let mut maps = bpf_cli::Pinned::new(&context.path(BPF_FOLDER));
     bpf_cli::bootstrap(&services, &endpoints, &mut maps).map_err(|error| failed(error.to_string()))?;
@@ -84,7 +85,20 @@ fn prepare_services(context: &Context) -> Result<(), InitError> {
     Ok(())
 }
 
-/// The last step: afterwards this process is in the host's namespaces.
+/// Where control groups are mounted by now, in the host's namespaces or in those that share the folder.
+fn attach_sockets(context: &Context) -> Result<(), InitError> {
+    let Some((services, _)) = api_service(context) else { return Ok(()) };
+    let failed =
+        |reason: String| InitError { what: "giving sockets the API's backends", reason, exit_code: 4 };
+    let group = context.path(CGROUP_FOLDER);
+    // An address of IPv6 is in brackets.
+    bpf_driver::sockets::attach_early(&context.path(BPF_FOLDER), group, services.contains('['))
+        .map_err(|error| failed(error.to_string()))?;
+    tracing::info!("sockets of this host get the API's backends");
+    Ok(())
+}
+
+/// Afterwards this process is in the host's namespaces.
 fn mount_cgroup(context: &Context) -> Result<(), InitError> {
     let failed =
         |reason: String| InitError { what: "mounting the cgroup2 file system", reason, exit_code: 3 };

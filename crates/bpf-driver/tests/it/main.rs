@@ -3,5 +3,6 @@
 mod kernel;
 mod order;
 mod routes;
+mod sockets;
 #[path = "../../../bpf-policy/tests/it/state.rs"]
 mod state;

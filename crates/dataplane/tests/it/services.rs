@@ -9,7 +9,10 @@ use felix_config::choices::{ConnectTimeLoadBalancing, Switch};
 use messages::{Policy, PolicyId, Rule, RuleEnd, ToDataplane};
 use model::feed::RuleAction;
 use model::v1::PolicyKey;
-use node::{CLIENT, Mounted, NODE, Node, PODS, SERVICE, ask, endpoints, service, wait, workload};
+use node::{
+    CLIENT, Mounted, NODE, NODE6, Node, PODS, PODS6, SERVICE, SERVICE6, address6, ask, endpoints, service,
+    wait, workload,
+};
 use serde_json::json;
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
@@ -44,6 +47,7 @@ fn check(node: &Node) -> Result<()> {
         wait(&node.host, how, (OWN, 80), &["host"]).context("the host to itself by a service")?;
         wait(&node.pods[0], how, (EMPTY, 80), &["ConnectionRefused"]).context("a workload to no endpoint")?;
         wait(&node.host, how, (EMPTY, 80), &["ConnectionRefused"]).context("the host to no endpoint")?;
+        wait(&node.host, how, (SERVICE, 99), &["ConnectionRefused"]).context("the host to no port")?;
     }
     Ok(())
 }
@@ -92,7 +96,7 @@ fn services_are_served_to_everybody() -> Result<()> {
             wait(from, how, target, &[name]).with_context(|| format!("round {round}"))?;
         }
     }
-    node.send(vec![endpoints("one", &PORTS, &[])])?;
+    node.send(vec![endpoints("one", &PORTS, &PODS[..0])])?;
     wait(&node.client, "tcp", (NODE, 30080), &["ConnectionRefused"])?;
     node.send(vec![endpoints("one", &PORTS, &PODS)])?;
     check(&node)?;
@@ -126,6 +130,35 @@ fn services_are_served_to_everybody() -> Result<()> {
     })?;
     ensure!(ask(&node.pods[0], "tcp", (SERVICE, 80))? != "a");
     Ok(())
+}
+
+/// The same with IPv6, beside IPv4.
+#[test]
+fn services_of_ipv6_are_served() -> Result<()> {
+    let mut node = Node::new()?;
+    let pods = PODS6.map(address6);
+    let mut all = everything();
+    all.extend(service("six", address6(SERVICE6), &[("TCP", 80, 30086), ("UDP", 80, 30086)], &json!({})));
+    all.push(endpoints("six", &[("TCP", 80, 0), ("UDP", 80, 0)], &pods));
+    all.extend(service("none", address6("fd96::2"), &[("TCP", 80, 0), ("UDP", 80, 0)], &json!({})));
+    node.start(Config { ipv6_support: true, ..Node::config() }, all)?;
+    node.wait_until_ready()?;
+    check(&node).context("IPv4")?;
+    for how in ["tcp", "udp"] {
+        for from in [&node.pods[0], &node.host] {
+            wait(from, how, (address6(SERVICE6), 80), &["a", "b"]).context("to a service")?;
+            wait(from, how, (address6("fd96::2"), 80), &["ConnectionRefused"]).context("to no endpoint")?;
+        }
+        wait(&node.client, how, (address6(NODE6), 30086), &["a", "b"]).context("from outside")?;
+    }
+    Ok(())
+}
+
+/// Puts endpoints onto another node.
+fn elsewhere(message: ToDataplane) -> ToDataplane {
+    let ToDataplane::EndpointSliceObject(name, Some(mut slice)) = message else { return message };
+    slice.spec.0.endpoints.iter_mut().for_each(|endpoint| endpoint.node_name = Some("n2".into()));
+    ToDataplane::EndpointSliceObject(name, Some(slice))
 }
 
 /// A workload's egress policy is about backends: nothing says the service's address.
@@ -177,8 +210,9 @@ fn policy_is_about_backends() -> Result<()> {
 fn services_are_as_their_owners_want_them() -> Result<()> {
     let mut node = Node::new()?;
     let local = json!({"externalTrafficPolicy": "Local"});
-    let mut all = service("far", [10, 96, 1, 1], &[("TCP", 80, 30090)], &local);
-    all.push(endpoints("far", &[("TCP", 80, 0)], &[CLIENT]).clone());
+    let both = [("TCP", 80, 30090), ("UDP", 80, 30090)];
+    let mut all = service("far", [10, 96, 1, 1], &both, &local);
+    all.push(elsewhere(endpoints("far", &both, &[CLIENT])));
     let sticky = json!({"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 600}}});
     all.extend(service("sticky", [10, 96, 1, 2], &[("TCP", 80, 30091)], &sticky));
     all.push(endpoints("sticky", &[("TCP", 80, 0)], &PODS));
@@ -187,6 +221,12 @@ fn services_are_as_their_owners_want_them() -> Result<()> {
     all.push(endpoints("ranged", &[("TCP", 80, 0)], &PODS));
     node.start(Node::config(), all)?;
     node.wait_until_ready()?;
+    for how in ["tcp", "udp"] {
+        wait(&node.host, how, ([10, 96, 1, 1], 80), &["client"])
+            .context("the host to a backend elsewhere")?;
+    }
+    // No endpoint of this node: outside it is not served here.
+    wait(&node.client, "tcp", (NODE, 30090), &["ConnectionRefused"])?;
     wait(&node.pods[0], "tcp", ([10, 96, 1, 2], 80), &["a", "b"])?;
     let first = ask(&node.pods[0], "tcp", ([10, 96, 1, 2], 80))?;
     for _ in 0..10 {
@@ -238,6 +278,7 @@ fn sockets_get_backends_themselves() -> Result<()> {
         bpf_host_networked_nat_without_ctlb: by_packets,
         cgroup_v2_path: groups.path().display().to_string(),
         debug_bpf_cgroup_v2: below.clone(),
+        ipv6_support: true,
         ..Node::config()
     };
     // A service of TCP alone has no route in this mode: what reaches it is a socket's doing.
@@ -265,7 +306,8 @@ fn sockets_get_backends_themselves() -> Result<()> {
     testkit::eventually("sockets to get backends", || {
         ["a", "b"].contains(&by_socket(&node, "10.96.2.1").as_str())
     })?;
-    ensure!(pins(&node) == ["calico_connect_v4", "calico_connect_v46"], "{:?}", pins(&node));
+    let connect = ["calico_connect_v4", "calico_connect_v46", "calico_connect_v6"];
+    ensure!(pins(&node) == connect, "{:?}", pins(&node));
     wait(&node.host, "udp", (SERVICE, 80), &["a", "b"]).context("UDP by packets")?;
     let routes = node.host.shell("ip route show dev bpfin.cali")?;
     ensure!(routes.contains("10.96.0.1") && !routes.contains("10.96.2.1"), "{routes}");
@@ -274,7 +316,7 @@ fn sockets_get_backends_themselves() -> Result<()> {
     ensure!(["a", "b"].contains(&by_socket(&node, "10.96.2.1").as_str()));
     node.start(config(ConnectTimeLoadBalancing::Enabled, Switch::Enabled), all.clone())?;
     node.wait_until_ready()?;
-    testkit::eventually("programs for both", || pins(&node).len() == 6)?;
+    testkit::eventually("programs for both", || pins(&node).len() == 9)?;
     testkit::eventually("the devices to go", || {
         !node.host.shell("ip -o link").unwrap_or_default().contains("bpfin")
     })?;

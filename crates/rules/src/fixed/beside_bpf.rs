@@ -160,7 +160,7 @@ impl Renderer {
             Rule::when([interface(Side::In, from)], self.filter_allow())
                 .comment("To workload, mark has already been verified.")
         }));
-        rules.extend(self.from_services());
+        rules.extend(self.services_pass());
         Chain::new(names::FORWARD, rules)
     }
 
@@ -186,12 +186,12 @@ impl Renderer {
                 Rule::when([interface(Side::In, pattern)], Action::Goto(names::WORKLOAD_TO_HOST.into())),
             ]);
         }
-        rules.extend(self.from_services());
+        rules.extend(self.services_pass());
         Chain::new(names::INPUT, rules)
     }
 
     /// The host's own packets to services' backends.
-    fn from_services(&self) -> Option<Rule> {
+    fn services_pass(&self) -> Option<Rule> {
         let from = interface(Side::In, InterfacePattern::exact(SERVICES_DEVICE_END));
         let rule = || Rule::when([from], self.filter_allow()).comment("From the host to a service.");
         self.config().bpf_serves.then(rule)

@@ -28,6 +28,10 @@ pub(crate) const NODE: [u8; 4] = [192, 0, 2, 1];
 pub(crate) const CLIENT: [u8; 4] = [192, 0, 2, 9];
 pub(crate) const PODS: [[u8; 4]; 2] = [[10, 65, 0, 2], [10, 65, 0, 3]];
 pub(crate) const SERVICE: [u8; 4] = [10, 96, 0, 1];
+/// The same of IPv6.
+pub(crate) const NODE6: &str = "fd02::1";
+pub(crate) const PODS6: [&str; 2] = ["fd65::2", "fd65::3"];
+pub(crate) const SERVICE6: &str = "fd96::1";
 /// Where servers listen.
 pub(crate) const TARGET: u16 = 8080;
 /// How long an answer may take before it is asked again.
@@ -78,10 +82,12 @@ impl Node {
         host.set("net/ipv4/conf/default/rp_filter", "1")?;
         host.batch(&format!(
             "link set lo up\nlink add eth0 type veth peer name eth0 netns {}\nlink set eth0 up\n\
-             addr add 192.0.2.1/24 dev eth0",
+             addr add 192.0.2.1/24 dev eth0\naddr add {NODE6}/64 dev eth0 nodad",
             client.name()
         ))?;
-        client.batch("link set lo up\nlink set eth0 up\naddr add 192.0.2.9/24 dev eth0")?;
+        client.batch(
+            "link set lo up\nlink set eth0 up\naddr add 192.0.2.9/24 dev eth0\naddr add fd02::9/64 dev eth0 nodad",
+        )?;
         for (place, pod) in pods.iter().enumerate() {
             let address = IpAddr::from(PODS[place]);
             host.batch(&format!(
@@ -89,9 +95,11 @@ impl Node {
                  link set cali{place} up",
                 pod.name()
             ))?;
+            let address6 = PODS6[place];
             pod.batch(&format!(
                 "link set lo up\nlink set eth0 up\naddr add {address}/32 dev eth0\nroute add 169.254.1.1/32 dev eth0\n\
-                 route add default via 169.254.1.1\n\
+                 route add default via 169.254.1.1\naddr add {address6}/128 dev eth0 nodad\n\
+                 neigh add fe80::1 lladdr ee:ee:ee:ee:ee:ee dev eth0 nud permanent\nroute add default via fe80::1 dev eth0\n\
                  neigh add 169.254.1.1 lladdr ee:ee:ee:ee:ee:ee dev eth0 nud permanent"
             ))?;
         }
@@ -106,18 +114,22 @@ impl Node {
             client,
             pods,
         };
-        for (name, address) in [("a", PODS[0]), ("b", PODS[1]), ("host", NODE)] {
-            node.serve(name, address)?;
+        for (name, address) in [("a", PODS[0]), ("b", PODS[1]), ("host", NODE), ("client", CLIENT)] {
+            node.serve(name, address.into())?;
+        }
+        for (name, address) in [("a", PODS6[0]), ("b", PODS6[1]), ("host", NODE6)] {
+            node.serve(name, address.parse()?)?;
         }
         Ok(node)
     }
 
     /// A server that says its name.
-    fn serve(&mut self, name: &'static str, address: [u8; 4]) -> Result<()> {
+    fn serve(&mut self, name: &'static str, address: IpAddr) -> Result<()> {
         let at = SocketAddr::from((address, TARGET));
         let namespace = match name {
             "a" => &self.pods[0],
             "b" => &self.pods[1],
+            "client" => &self.client,
             _ => &self.host,
         };
         let (tcp, udp) = namespace.run(|| (TcpListener::bind(at), UdpSocket::bind(at)))?;
@@ -213,8 +225,8 @@ impl Drop for Node {
 }
 
 /// Asks once; the name of who answered, or why nobody did.
-pub(crate) fn ask(from: &Namespace, how: &str, target: ([u8; 4], u16)) -> Result<String> {
-    let target = SocketAddr::from(target);
+pub(crate) fn ask(from: &Namespace, how: &str, target: (impl Into<IpAddr>, u16)) -> Result<String> {
+    let target = SocketAddr::new(target.0.into(), target.1);
     let answer = from.run(|| -> std::io::Result<String> {
         let mut answer = [0; 64];
         if how == "tcp" {
@@ -224,7 +236,8 @@ pub(crate) fn ask(from: &Namespace, how: &str, target: ([u8; 4], u16)) -> Result
             let length = stream.read(&mut answer)?;
             return Ok(String::from_utf8_lossy(&answer[..length]).into_owned());
         }
-        let socket = UdpSocket::bind(SocketAddr::from(([0; 4], 0)))?;
+        let any: SocketAddr = if target.is_ipv4() { ([0; 4], 0).into() } else { ([0_u16; 8], 0).into() };
+        let socket = UdpSocket::bind(any)?;
         socket.set_read_timeout(Some(MOMENT))?;
         socket.connect(target)?;
         socket.send(b"who?")?;
@@ -235,14 +248,25 @@ pub(crate) fn ask(from: &Namespace, how: &str, target: ([u8; 4], u16)) -> Result
 }
 
 /// Asks until one of these answers.
-pub(crate) fn wait(from: &Namespace, how: &str, target: ([u8; 4], u16), wanted: &[&str]) -> Result<()> {
+pub(crate) fn wait(
+    from: &Namespace,
+    how: &str,
+    target: (impl Into<IpAddr>, u16),
+    wanted: &[&str],
+) -> Result<()> {
     let mut last = String::new();
+    let target: (IpAddr, u16) = (target.0.into(), target.1);
     let found = testkit::eventually("an answer", || {
         last = ask(from, how, target).unwrap_or_else(|error| error.to_string());
         wanted.contains(&last.as_str())
     });
     found.with_context(|| format!("{how} to {target:?}: {last:?} in the place of {wanted:?}"))?;
     Ok(())
+}
+
+/// An address of IPv6.
+pub(crate) fn address6(text: &str) -> IpAddr {
+    text.parse().expect("an address")
 }
 
 fn id(place: usize) -> WorkloadEndpointId {
@@ -265,6 +289,7 @@ pub(crate) fn workload(place: usize, egress: Option<&PolicyId>) -> ToDataplane {
         state: "active".into(),
         name: format!("cali{place}"),
         ipv4_nets: vec![IpAddr::from(PODS[place]).into()],
+        ipv6_nets: vec![address6(PODS6[place]).into()],
         profile_ids: vec!["allow".into()],
         tiers: egress.map(tier).into_iter().collect(),
         ..WorkloadEndpoint::default()
@@ -278,20 +303,26 @@ fn messages() -> Vec<ToDataplane> {
     let mut all = vec![ToDataplane::ProfileUpdate("allow".into(), Arc::new(profile))];
     for (place, address) in PODS.iter().enumerate() {
         all.push(workload(place, None));
-        all.push(ToDataplane::RouteUpdate(Route {
-            dst: IpAddr::from(*address).into(),
-            types: RouteTypes::LOCAL_WORKLOAD,
-            ip_pool_type: IpPoolType::NoEncap,
-            dst_node_name: Some("n1".into()),
-            dst_node_ip: Some(NODE.into()),
-            same_subnet: false,
-            nat_outgoing: false,
-            local_workload: true,
-            tunnel_type: TunnelType::default(),
-            borrowed: false,
-        }));
+        for address in [IpAddr::from(*address), address6(PODS6[place])] {
+            all.push(ToDataplane::RouteUpdate(Route {
+                dst: address.into(),
+                types: RouteTypes::LOCAL_WORKLOAD,
+                ip_pool_type: IpPoolType::NoEncap,
+                dst_node_name: Some("n1".into()),
+                dst_node_ip: Some(if address.is_ipv4() { NODE.into() } else { address6(NODE6) }),
+                same_subnet: false,
+                nat_outgoing: false,
+                local_workload: true,
+                tunnel_type: TunnelType::default(),
+                borrowed: false,
+            }));
+        }
     }
-    let host = HostMetadata { ipv4_addr: "192.0.2.1/24".into(), ..HostMetadata::default() };
+    let host = HostMetadata {
+        ipv4_addr: "192.0.2.1/24".into(),
+        ipv6_addr: format!("{NODE6}/64"),
+        ..HostMetadata::default()
+    };
     all.push(ToDataplane::HostMetadataUpdate("n1".into(), host));
     all
 }
@@ -303,11 +334,11 @@ fn name(name: &str) -> NamespacedName {
 /// A service with a port for TCP and one for UDP: `spec` adds to it or replaces.
 pub(crate) fn service(
     called: &str,
-    address: [u8; 4],
+    address: impl Into<IpAddr>,
     ports: &[(&str, u16, u16)],
     spec: &Value,
 ) -> Vec<ToDataplane> {
-    let address = IpAddr::from(address).to_string();
+    let address = address.into().to_string();
     let listed: Vec<Value> = ports
         .iter()
         .map(|(protocol, port, node)| {
@@ -345,18 +376,23 @@ pub(crate) fn service(
 }
 
 /// The endpoints of a service.
-pub(crate) fn endpoints(of: &str, ports: &[(&str, u16, u16)], addresses: &[[u8; 4]]) -> ToDataplane {
+pub(crate) fn endpoints<A: Into<IpAddr> + Copy>(
+    of: &str,
+    ports: &[(&str, u16, u16)],
+    addresses: &[A],
+) -> ToDataplane {
+    let version = if addresses.iter().any(|one| (*one).into().is_ipv6()) { "IPv6" } else { "IPv4" };
     let ports: Vec<Value> = ports
         .iter()
         .map(|(protocol, port, _)| json!({"name": format!("{protocol}-{port}"), "port": TARGET, "protocol": protocol}))
         .collect();
     let endpoints: Vec<Value> = addresses
         .iter()
-        .map(|address| json!({"addresses": [IpAddr::from(*address).to_string()], "nodeName": "n1", "conditions": {"ready": true}}))
+        .map(|address| json!({"addresses": [Into::<IpAddr>::into(*address).to_string()], "nodeName": "n1", "conditions": {"ready": true}}))
         .collect();
     let object = json!({
         "metadata": {"namespace": "ns", "name": format!("{of}-1"), "labels": {"kubernetes.io/service-name": of}},
-        "addressType": "IPv4", "endpoints": endpoints, "ports": ports,
+        "addressType": version, "endpoints": endpoints, "ports": ports,
     });
     let read: api::kubernetes::EndpointSlice = serde_json::from_value(object).expect("a slice");
     let object = KubernetesEndpointSlice {
