@@ -44,6 +44,7 @@ enum connection_type {
 enum entry_flag {
 	ENTRY_NAT_OUTGOING = 0x1,
 	ENTRY_SKIP_FIB = 0x8,
+	ENTRY_DIRECT = 0x20, /* between two workloads of this node, and Linux does not track it; Calico's programs ignore it */
 	ENTRY_EXTERNAL_LOCAL = 0x40,
 	ENTRY_VIA_SERVICES = 0x80,
 	ENTRY_SOURCE_IS_B = 0x100,

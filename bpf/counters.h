@@ -54,7 +54,7 @@ INLINE void count(struct __sk_buff *buffer, enum reason reason)
 INLINE int drop(struct __sk_buff *buffer, enum reason reason)
 {
 	count(buffer, reason);
-	if (options.tells_drops)
+	if (options.tells_drops || is_watched())
 		tell(buffer, reason, EVENT_DROPPED);
 	return TC_DROP;
 }

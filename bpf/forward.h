@@ -82,13 +82,18 @@ INLINE int forward(struct __sk_buff *buffer, struct packet *packet)
 	set_mark(buffer, packet->mark);
 	if (packet->mark != MARK_BYPASS || !settings.link_header || packet->entry_flags & (ENTRY_SKIP_FIB | ENTRY_OF_HOST))
 		return TC_NEXT;
-	if (options.redirects_to_peer && packet->peer && !(packet->entry_flags & ENTRY_SKIP_PEER)) {
+	/* Of a flow that Linux tracks it must see every packet, unless all are to pass by it. */
+	u32 direct = packet->entry_flags & ENTRY_DIRECT;
+	if (options.redirects_to_peer && packet->peer && (direct || options.redirects) &&
+	    !(packet->entry_flags & ENTRY_SKIP_PEER)) {
 		int verdict = redirect_peer(packet->peer, 0);
 		if (verdict == TC_REDIRECT) {
 			count(buffer, REASON_REDIRECT_PEER);
 			return verdict;
 		}
 	}
+	if (direct)
+		set_mark(buffer, MARK_NO_TRACKING);
 	if (options.redirects) {
 		int verdict = to_neighbour(buffer, packet);
 		if (verdict == TC_REDIRECT) {

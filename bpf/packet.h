@@ -46,11 +46,13 @@ struct options {
 	u32 ports;              /* how many they are */
 	u32 is_udp_only;        /* anything else passes */
 	u32 tells_drops;        /* as events */
+	u32 tells_flows;        /* what policy found, for flow logs */
+	u32 asks_untracked;     /* the interface has policy that is asked before connections are looked at */
 	u32 redirects;          /* forwards past the host's stack */
 	u32 redirects_to_peer;  /* and into a workload's namespace */
 	u32 tunnel_address[4];  /* the node's own in its tunnel; IPv4: the first word; 0: none */
 };
-ASSERT_SIZE(struct options, 80);
+ASSERT_SIZE(struct options, 88);
 const volatile struct options options = {.first_port = 20000, .ports = 10000};
 
 /* Whether a program is at the source's end of a packet's way through this node. The host's own packets to itself have no other. */
@@ -129,6 +131,26 @@ enum packet_flag {
 	PACKET_READ = 1 << 6,      /* `tuple` is this packet's */
 };
 
+/* What policy found about a packet, as flow logs are told it; `crates/bpf/src/layout/judged.rs` has the same fields. */
+#define JUDGED_HITS 16
+struct judged {
+	u64 time; /* of the clock that only goes forward */
+	u32 length;
+	u8 hook;
+	u8 family;
+	u8 protocol;
+	u8 hit_count; /* of which the first are told */
+	be32 source[4]; /* IPv4: the first */
+	be32 destination[4]; /* behind DNAT */
+	be32 original[4]; /* in front of it */
+	be16 source_port;
+	be16 destination_port;
+	be16 original_port;
+	u16 zero;
+	u64 hits[JUDGED_HITS];
+};
+ASSERT_SIZE(struct judged, 200);
+
 struct packet {
 	/* For and from policy; a test reads these. */
 	struct tuple tuple; /* as policy sees it: behind DNAT */
@@ -157,6 +179,7 @@ struct packet {
 	struct connection_key key;  /* of the entry with the state */
 	struct connection_key stub; /* of the one that leads to it */
 	struct fib_lookup fib;
+	struct judged judged;
 };
 
 MAP(cali_packet, MAP_PERCPU_ARRAY, u32, struct packet, 1, 0);
@@ -184,6 +207,7 @@ enum mark {
 	MARK_MASK = 0x1ff00000,
 	MARK_SEEN = 0x01000000,
 	MARK_SKIP_FIB = 0x01100000,
+	MARK_NO_TRACKING = 0x01400000, /* seen; Linux need not track it */
 	MARK_NAT_OUTGOING = 0x01800000,
 	MARK_BYPASS = 0x03000000,
 	MARK_BYPASS_FORWARD = 0x03300000,

@@ -70,7 +70,29 @@ INLINE u32 mark_of(u32 flags, int is_confirmed)
 		return MARK_NAT_OUTGOING;
 	if (is_confirmed)
 		return MARK_BYPASS;
+	if (settings.is_workload && flags & ENTRY_DIRECT)
+		return MARK_NO_TRACKING;
 	return flags & ENTRY_SKIP_FIB ? MARK_SKIP_FIB : MARK_SEEN;
+}
+
+/* The same of a flow that is known. An answer that changes where it leaves must be seen there. */
+INLINE u32 mark_of_known(const struct packet *packet)
+{
+	return mark_of(packet->entry_flags, packet->connection == CONNECTION_CONFIRMED && !(packet->flags & PACKET_ANSWER));
+}
+
+/* A packet in the middle of what is not known. A verdict, or 0: policy decides, and nothing is remembered. */
+INLINE int unknown(struct __sk_buff *buffer, struct packet *packet)
+{
+	/* Netfilter may know: a connection from before this program. */
+	if (!settings.is_leaving && (packet->connection == CONNECTION_MIDDLE || !settings.is_workload))
+		return pass(buffer, MARK_FALL_THROUGH);
+	/* Of a flow that came in without being tracked, only this side is known. */
+	int is_half_known = options.asks_untracked && is_seen(buffer);
+	if (settings.is_workload || (packet->connection == CONNECTION_INVALID && !is_half_known))
+		return drop(buffer, REASON_DENIED);
+	packet->flags |= PACKET_UNTRACKED;
+	return 0;
 }
 
 /* Looks whether a new flow is to a service, and where it then goes. */
@@ -223,13 +245,16 @@ SECTION("classifier") int cali_tc_main(struct __sk_buff *buffer)
 		if (leg && leg->ifindex != ifindex)
 			leg->ifindex = ifindex;
 	}
+	/* Policy without tracking comes first, whatever is known: the program that can ask it does the rest, too. */
+	if (options.asks_untracked && connection != CONNECTION_NEW && connection != CONNECTION_GONE) {
+		tail_call(buffer, &cali_programs, PROGRAM_POLICY);
+		return drop(buffer, REASON_DENIED);
+	}
 	switch (connection) {
 	case CONNECTION_CONFIRMED:
 	case CONNECTION_KNOWN:
 	case CONNECTION_RELATED: {
-		/* An answer that changes where it leaves must be seen there. */
-		int is_final = connection == CONNECTION_CONFIRMED && !(packet->flags & PACKET_ANSWER);
-		packet->mark = mark_of(packet->entry_flags, is_final);
+		packet->mark = mark_of_known(packet);
 		if (!(packet->flags & PACKET_NAT))
 			return forward(buffer, packet);
 		tail_call(buffer, &cali_programs, PROGRAM_TRANSLATE);
@@ -239,18 +264,12 @@ SECTION("classifier") int cali_tc_main(struct __sk_buff *buffer)
 		tail_call(buffer, &cali_programs, PROGRAM_RESET);
 		return drop(buffer, REASON_DENIED);
 	case CONNECTION_INVALID:
-		/* Netfilter may know what a host's packet is about. */
-		if (!settings.is_leaving && !settings.is_workload)
-			return pass(buffer, MARK_FALL_THROUGH);
-		return drop(buffer, REASON_DENIED);
-	case CONNECTION_MIDDLE:
-		/* The same: a connection from before this program. */
-		if (!settings.is_leaving)
-			return pass(buffer, MARK_FALL_THROUGH);
-		if (settings.is_workload)
-			return drop(buffer, REASON_DENIED);
-		packet->flags |= PACKET_UNTRACKED;
+	case CONNECTION_MIDDLE: {
+		int verdict = unknown(buffer, packet);
+		if (verdict)
+			return verdict;
 		break;
+	}
 	case CONNECTION_NEW:
 		break;
 	}
@@ -354,6 +373,51 @@ INLINE int is_from_host(struct __sk_buff *buffer, const struct packet *packet)
 	return (!is_seen(buffer) || (packet->entry_flags & ENTRY_VIA_SERVICES)) && is_this_host(&packet->tuple.source);
 }
 
+/* Policy that is asked about every packet, whatever is known of its flow: one that it allows is not tracked, and no other policy is
+ * asked. Forwarded packets meet it where they come in, and ports that always work never. A verdict, or 0: the packet is
+ * new, and the rest of policy decides. */
+INLINE int judge_untracked(struct __sk_buff *buffer, struct packet *packet)
+{
+	const struct tuple *tuple = &packet->tuple;
+	struct lists_key key = {.ifindex = buffer->ifindex, .family = FAMILY};
+	struct lists *lists = map_lookup(&bpfp_lists, &key);
+	u64 list = lists ? lists->ids[settings.is_leaving ? LIST_UNTRACKED_EGRESS : LIST_UNTRACKED_INGRESS] : 0;
+	const struct address *other_side = settings.is_leaving ? &tuple->destination : &tuple->source;
+	if (list && (!settings.is_leaving || is_from_host(buffer, packet)) &&
+	    !is_failsafe(tuple->protocol, packet->wire.destination_port, settings.is_leaving, other_side) &&
+	    !is_failsafe(tuple->protocol, tuple->source_port, !settings.is_leaving, other_side)) {
+		/* The addresses on the wire: where a service leads is of no interest. */
+		enum verdict verdict = packet->connection == CONNECTION_NEW ? evaluate_before(buffer, packet, list)
+									     : (enum verdict)evaluate(buffer, list);
+		count_hits(buffer, 0, 0);
+		if (packet->log)
+			tell(buffer, verdict == VERDICT_DENY ? REASON_DENIED : REASON_ALLOWED,
+			     verdict == VERDICT_DENY ? EVENT_LOGGED_DENIED : EVENT_LOGGED_ALLOWED);
+		if (verdict == VERDICT_DENY)
+			return drop(buffer, REASON_DENIED);
+		if (verdict == VERDICT_ALLOW) {
+			count(buffer, REASON_ALLOWED);
+			return pass(buffer, MARK_SEEN);
+		}
+		packet->hit_count = 0;
+		packet->log = 0;
+	}
+	switch (packet->connection) {
+	case CONNECTION_NEW:
+		return 0;
+	case CONNECTION_CONFIRMED:
+	case CONNECTION_KNOWN:
+	case CONNECTION_RELATED:
+		packet->mark = mark_of_known(packet);
+		if (packet->flags & PACKET_NAT &&
+		    (packet->flags & PACKET_INNER ? translate_error(buffer) : translate(buffer)))
+			return drop(buffer, REASON_CHECKSUM);
+		return forward(buffer, packet);
+	default:
+		return unknown(buffer, packet);
+	}
+}
+
 /* What else is known of a new flow: whether its source is hidden outside, and who looks for its way. */
 INLINE void find_way(struct packet *packet, u32 destination)
 {
@@ -373,6 +437,12 @@ INLINE void find_way(struct packet *packet, u32 destination)
 			packet->entry_flags |= ENTRY_SKIP_FIB;
 		if (packet->flags & PACKET_NAT && address_equal(&packet->tuple.source, &packet->tuple.destination))
 			packet->entry_flags |= ENTRY_MASQUERADE;
+		/* Nothing that Linux does to packets is wanted for these, so it need not know them. Flow logs know flows of ICMP as
+		 * Linux does, by their ids, which entries do not have. */
+		if (options.redirects_to_peer && packet->tuple.protocol != OWN_ICMP && has_flags(destination, ROUTE_LOCAL | ROUTE_WORKLOAD) &&
+		    !(packet->flags & (PACKET_NAT | PACKET_UNTRACKED)) &&
+		    !(packet->entry_flags & (ENTRY_SKIP_PEER | ENTRY_SKIP_FIB | ENTRY_NAT_OUTGOING)))
+			packet->entry_flags |= ENTRY_DIRECT;
 		return;
 	}
 	if (options.kind == KIND_SERVICES || options.kind == KIND_LOOPBACK) {
@@ -405,6 +475,11 @@ SECTION("classifier") int cali_tc_policy(struct __sk_buff *buffer)
 	packet->hit_count = 0;
 	packet->log = 0;
 	packet->pending = 0;
+	if (options.asks_untracked) {
+		int verdict = judge_untracked(buffer, packet);
+		if (verdict)
+			return verdict;
+	}
 
 	u32 destination = 0;
 	int is_host;
@@ -436,6 +511,8 @@ SECTION("classifier") int cali_tc_policy(struct __sk_buff *buffer)
 	}
 	enum verdict verdict = judge(buffer, packet, is_host);
 	count_hits(buffer, 0, 0);
+	if (options.tells_flows)
+		tell_judged(buffer);
 	if (packet->pending)
 		evaluate_pending(buffer, packet);
 	if (packet->log)

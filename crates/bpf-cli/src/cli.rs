@@ -1,7 +1,7 @@
 //! The command line.
 
 use crate::maps::{Failure, Maps};
-use crate::{arp, conntrack, counters, interfaces, nat, policy, routes, sets};
+use crate::{arp, conntrack, counters, interfaces, nat, policy, routes, sets, watch};
 use bpf::layout::{V4, V6};
 use clap::{Parser, Subcommand};
 use std::io::Write;
@@ -61,6 +61,8 @@ enum Command {
     Routes(routes::Command),
     /// Prints the version and exits
     Version,
+    /// Shows packets as they are dropped, with interface, reason and rule
+    Watch(watch::Command),
 }
 
 #[derive(Clone, Debug, Subcommand)]
@@ -97,5 +99,6 @@ pub fn run(
         Command::Policy(command) => policy::run(command, if arguments.ipv6 { 6 } else { 4 }, maps, out),
         Command::Routes(command) => of_family!(routes, command, json, maps, out),
         Command::Version => Ok(writeln!(out, "Version:            {version}")?),
+        Command::Watch(command) => watch::run(command, json, maps, out),
     }
 }

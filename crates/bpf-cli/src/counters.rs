@@ -56,6 +56,12 @@ const SHOWN: [(&str, &str, usize); 26] = [
     ("Total", "packets", 0),
 ];
 
+/// What a counter is called.
+pub(crate) fn caption(place: u32) -> &'static str {
+    let shown = SHOWN.iter().find(|(_, _, one)| u32::try_from(*one) == Ok(place));
+    shown.map_or("for a reason that is not known", |(_, caption, _)| caption)
+}
+
 /// The sums over processors at ingress, egress and XDP, where there are any.
 type Sums = [Option<[u64; 27]>; 3];
 

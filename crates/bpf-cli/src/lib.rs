@@ -19,6 +19,7 @@ mod policy;
 mod routes;
 mod sets;
 mod text;
+mod watch;
 
 pub use bootstrap::bootstrap;
 pub use cli::{Arguments, run};

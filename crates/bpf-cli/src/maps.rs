@@ -2,6 +2,7 @@
 
 use bpf::{Definition, Map};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +49,15 @@ pub trait Maps {
     /// # Errors
     /// When the kernel refuses.
     fn remove(&mut self, name: &str, keys: &[Vec<u8>]) -> Result<usize, Failure>;
+
+    /// Takes the oldest value out of a queue, if there is one.
+    ///
+    /// # Errors
+    /// When the queue is not there or cannot be read.
+    fn pop(&mut self, name: &str) -> Result<Option<Vec<u8>>, Failure>;
+
+    /// Waits; false if nobody has that time.
+    fn pause(&mut self, time: Duration) -> bool;
 
     /// How many entries a map has room for.
     ///
@@ -122,6 +132,15 @@ impl Maps for Pinned {
 
     fn remove(&mut self, name: &str, keys: &[Vec<u8>]) -> Result<usize, Failure> {
         Ok(self.open(name)?.remove_many(keys)?)
+    }
+
+    fn pop(&mut self, name: &str) -> Result<Option<Vec<u8>>, Failure> {
+        Ok(self.open(name)?.pop()?)
+    }
+
+    fn pause(&mut self, time: Duration) -> bool {
+        std::thread::sleep(time);
+        true
     }
 
     fn size(&self, name: &str) -> Result<u32, Failure> {

@@ -1,10 +1,10 @@
 //! `policy dump`: the lists of rules that packets of a device meet, with what was counted.
 //!
 //! Calico prints files beside its generated programs. Here the maps themselves are read: which list, in which order its rules
-//! are, what each does and how often it did. Names of policies are not in the maps, only the numbers that counters have.
+//! are, what each does and how often it did, and its NFLOG prefix where Felix has written it.
 
 use crate::maps::{Failure, Maps};
-use crate::{interfaces, text};
+use crate::{interfaces, text, watch};
 use bpf::layout::devices::flags;
 use bpf_policy::layout::{
     Action, Bytes as _, ListId, Lists, ListsKey, RuleEntry, RuleKey, Segment, SegmentKey,
@@ -146,7 +146,11 @@ fn show_rule(number: u32, rule: &RuleEntry, maps: &dyn Maps, out: &mut dyn Write
     for processor in value.chunks_exact(8) {
         hits = hits.wrapping_add(text::read(COUNTERS, processor)?);
     }
-    Ok(writeln!(out, "      Id: {:#018x}\n      Hit count: {hits}", rule.id)?)
+    writeln!(out, "      Id: {:#018x}", rule.id)?;
+    if let Some(name) = watch::rule_name(rule.id, maps) {
+        writeln!(out, "      Name: {name}")?;
+    }
+    Ok(writeln!(out, "      Hit count: {hits}")?)
 }
 
 fn not_ours(map: &str) -> Failure {

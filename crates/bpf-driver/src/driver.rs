@@ -3,12 +3,14 @@
 use crate::attachments::{Attachments, Way};
 use crate::error::Error;
 use crate::files;
+use crate::logs::{Logging, Logs, NAMES};
 use crate::maps::{Maps, Plain};
 use crate::policy::{Applied, PolicyMaps};
 use crate::programs::{Kind, Programs};
 use crate::routes::{Elements, Routes};
 use crate::serving::Serving;
 use crate::sockets::{SocketPrograms, Sockets};
+use crate::store::Store as _;
 use crate::sweeper::Sweeper;
 use bpf::interface::{Options, Version};
 use bpf::layout::network::{CounterKey, Counters};
@@ -50,6 +52,8 @@ pub struct Settings {
     pub services: Option<bpf_services::Settings>,
     /// The sockets that get backends themselves.
     pub sockets: Option<Sockets>,
+    /// What is written about packets.
+    pub logging: Logging,
 }
 
 /// An interface that has programs.
@@ -69,11 +73,13 @@ pub struct Driver {
     attachments: Attachments,
     policy: PolicyMaps,
     failsafes: [Plain; 2],
+    sources: [Plain; 2],
     counted: BTreeSet<u32>,
     is_counted: bool,
     sweeper: Sweeper,
     pub(crate) serving: Option<Serving>,
     sockets: SocketPrograms,
+    _logs: Logs,
 }
 
 impl Driver {
@@ -116,6 +122,12 @@ impl Driver {
         let serving = settings.services.as_ref().map(|one| Serving::new(one, settings.with_v6));
         let services = serving.as_ref().map(Serving::shared);
         let sweeper = Sweeper::start(&root, settings.with_v6, settings.timeouts, services)?;
+        // What an earlier process called its rules.
+        let names: Vec<Vec<u8>> = maps.read(NAMES)?.into_iter().map(|(key, _)| key).collect();
+        if !names.is_empty() {
+            maps.remove(NAMES, &names)?;
+        }
+        let logs = Logs::start(&root, settings.logging.clone())?;
         let mut programs = Programs::new(&root, objects, settings.options, settings.tunnel_addresses)?;
         programs.load(Kind::Workload, &maps)?;
         Ok(Self {
@@ -124,11 +136,13 @@ impl Driver {
             attachments: Attachments::new(&root, way)?,
             policy: PolicyMaps::default(),
             failsafes: ["cali_v4_fsafes2", "cali_v6_fsafes2"].map(Plain::new),
+            sources: ["cali_v4_sprefix", "cali_v6_sprefix"].map(Plain::new),
             counted: BTreeSet::new(),
             is_counted: false,
             sweeper,
             serving,
             sockets,
+            _logs: logs,
         })
     }
 
@@ -152,7 +166,7 @@ impl Driver {
     /// Others may have changed the maps: they are read again.
     pub fn invalidate(&mut self) {
         self.policy.invalidate();
-        self.failsafes.iter_mut().for_each(Plain::invalidate);
+        self.failsafes.iter_mut().chain(&mut self.sources).for_each(Plain::invalidate);
         self.serving.iter_mut().for_each(Serving::invalidate);
     }
 
@@ -184,6 +198,36 @@ impl Driver {
     pub fn write_failsafes(&mut self, wanted: Elements) -> Result<(), Error> {
         let mut maps = self.failsafes.iter_mut().zip(wanted);
         maps.try_for_each(|(map, wanted)| map.apply(&mut self.maps, wanted))
+    }
+
+    /// Brings the maps of networks that workloads may also send from to what is wanted.
+    ///
+    /// # Errors
+    /// When they do not fit, or the kernel refuses.
+    pub fn write_sources(&mut self, wanted: Elements) -> Result<(), Error> {
+        let mut maps = self.sources.iter_mut().zip(wanted);
+        maps.try_for_each(|(map, wanted)| map.apply(&mut self.maps, wanted))
+    }
+
+    /// Writes what rules are called, for whoever looks at counters and dropped packets; none for a rule that is forgotten.
+    ///
+    /// # Errors
+    /// When the kernel refuses: there is no room for all, say.
+    pub fn write_names(&mut self, names: &[(u64, Option<Text>)]) -> Result<(), Error> {
+        let value = |text: &Text| {
+            let mut bytes = [0; 64];
+            for (place, byte) in bytes.iter_mut().zip(text.bytes()) {
+                *place = byte;
+            }
+            bytes.to_vec()
+        };
+        let named = names.iter().filter_map(|(id, text)| Some((id.bytes(), value(text.as_ref()?))));
+        let gone = names.iter().filter(|(_, text)| text.is_none()).map(|(id, _)| id.bytes());
+        let (named, gone): (Vec<_>, Vec<_>) = (named.collect(), gone.collect());
+        if !gone.is_empty() {
+            self.maps.remove(NAMES, &gone)?;
+        }
+        if named.is_empty() { Ok(()) } else { self.maps.write(NAMES, &named) }
     }
 
     /// Gives these interfaces their programs and no others. `there` are the numbers of all interfaces. What failed, by name.

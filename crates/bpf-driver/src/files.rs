@@ -41,6 +41,15 @@ pub fn existing_root() -> Option<PathBuf> {
     }
 }
 
+/// Where a map of this network is pinned, once it is.
+///
+/// # Errors
+/// When this network has no pins yet.
+pub fn map(name: &str) -> Result<PathBuf, Error> {
+    let root = existing_root().ok_or(Error::Missing("folder of this network's pins"))?;
+    Ok(root.join("tc/globals").join(name))
+}
+
 fn own_folder(files: &Path) -> Result<PathBuf, Error> {
     if is_machines_network() {
         return Ok(files.to_owned());

@@ -6,6 +6,7 @@
 //! - [`routes`]: what `cali_v4_routes` and its like should hold, as values.
 //! - `attachments`: programs on interfaces by pinned links, or by filters where a kernel has no such links.
 //! - `services`, `serving`: services into the NAT maps; `sockets`: the programs by which sockets of the host get backends.
+//! - `logs`: lines about packets that met a rule that logs.
 //! - `sweeper`: connections that have ended leave their maps.
 //! - `files`: where pins are.
 //!
@@ -16,6 +17,7 @@ mod attachments;
 mod driver;
 mod error;
 pub mod files;
+mod logs;
 mod maps;
 mod plan;
 mod policy;
@@ -31,6 +33,7 @@ mod sweeper;
 pub use attachments::{Way, remove_filters};
 pub use driver::{Driver, Interface, Settings};
 pub use error::Error;
+pub use logs::Logging;
 pub use policy::{Applied, PolicyMaps};
 pub use programs::Kind;
 pub use store::Store;

@@ -27,6 +27,8 @@ pub enum Kind {
     Workload,
     /// The host's.
     Host,
+    /// The host's, with policy that is asked before connections are looked at.
+    Untracked,
     /// A tunnel's between nodes, with Ethernet headers.
     Tunnel,
     /// A tunnel's without.
@@ -42,6 +44,7 @@ impl Kind {
         match self {
             Self::Workload => "workload",
             Self::Host => "host",
+            Self::Untracked => "untracked",
             Self::Tunnel => "tunnel",
             Self::Layer3 => "layer3",
             Self::Loopback => "loopback",
@@ -170,7 +173,7 @@ impl Programs {
     fn options_of(&self, kind: Kind, version: Version) -> Options {
         Options {
             kind: match kind {
-                Kind::Workload | Kind::Host => interface::Kind::Plain,
+                Kind::Workload | Kind::Host | Kind::Untracked => interface::Kind::Plain,
                 Kind::Tunnel | Kind::Layer3 => interface::Kind::Tunnel,
                 Kind::Loopback => interface::Kind::Loopback,
                 Kind::Services => interface::Kind::Services,
@@ -179,7 +182,13 @@ impl Programs {
             is_udp_only: self.options.is_udp_only && kind == Kind::Loopback,
             tunnel_address: self.tunnel_addresses[usize::from(number(version) == 6)],
             // Those of workloads are always checked, and what comes out of a tunnel was checked where it went in.
-            reverse_path: if kind == Kind::Host { self.options.reverse_path } else { ReversePath::Any },
+            reverse_path: match kind {
+                Kind::Host | Kind::Untracked => self.options.reverse_path,
+                Kind::Workload | Kind::Tunnel | Kind::Layer3 | Kind::Loopback | Kind::Services => {
+                    ReversePath::Any
+                }
+            },
+            asks_untracked: kind == Kind::Untracked,
             ..self.options
         }
     }

@@ -6,6 +6,7 @@ mod changes;
 pub use changes::Routes;
 
 use bpf::Layout as _;
+use bpf::layout::devices::SourceKey;
 use bpf::layout::network::{FailsafeKey, Route as Entry, RouteKey, flags};
 use bpf::layout::{Family, V4, V6};
 use ipnet::IpNet;
@@ -18,18 +19,29 @@ pub type Elements = [BTreeMap<Vec<u8>, Vec<u8>>; 2];
 
 /// Reached through VXLAN.
 const VXLAN: u32 = 0x400;
+/// Packets must not be handed into the workload's namespace directly.
+const SKIP_REDIRECT: u32 = 0x800;
 
 /// What routes follow from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
     /// What the calculation says about ranges.
     pub routes: BTreeMap<IpNet, Route>,
-    /// The addresses of this host's workloads, each with the number of its interface; 0 while there is none.
-    pub workloads: BTreeMap<IpNet, u32>,
+    /// The addresses of this host's workloads.
+    pub workloads: BTreeMap<IpNet, Place>,
     /// The addresses of this host.
     pub host: BTreeSet<IpAddr>,
     /// Whether packets to other nodes' workloads are encrypted.
     pub is_encrypted: bool,
+}
+
+/// Where a workload of this host is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// The number of its interface; 0 while there is none.
+    pub index: u32,
+    /// Its packets must pass its interface, which limits them.
+    pub is_limited: bool,
 }
 
 /// A port that host endpoints never block.
@@ -133,8 +145,9 @@ fn route(facts: &Facts, net: &IpNet) -> Option<Known> {
     if is(RouteTypes::REMOTE_TUNNEL) {
         return Some((bits | flags::HOST | flags::TUNNELED | vxlan, node.map_or(Way::None, Way::By)));
     }
-    if let Some(index) = facts.workloads.get(net) {
-        return Some((bits | flags::LOCAL | flags::WORKLOAD, Way::Interface(*index)));
+    if let Some(place) = facts.workloads.get(net) {
+        let limited = if place.is_limited { SKIP_REDIRECT } else { 0 };
+        return Some((bits | flags::LOCAL | flags::WORKLOAD | limited, Way::Interface(place.index)));
     }
     if is(RouteTypes::REMOTE_HOST) {
         return Some((bits | flags::HOST, Way::By(node?)));
@@ -150,6 +163,21 @@ fn route(facts: &Facts, net: &IpNet) -> Option<Known> {
     // A block of this host says nothing that its workloads do not.
     let is_own_block = is(RouteTypes::LOCAL_WORKLOAD) && bits & flags::LOCAL == 0;
     (bits != 0 && !is_own_block).then_some((bits, Way::None))
+}
+
+/// The elements of the maps of networks that workloads may also send from; each with the number of the workload's interface.
+#[must_use]
+pub fn sources<'a>(lent: impl IntoIterator<Item = (u32, &'a IpNet)>) -> Elements {
+    let mut elements = Elements::default();
+    for (device, net) in lent {
+        let bits = net.prefix_len().into();
+        let key = match net {
+            IpNet::V4(net) => SourceKey::<V4> { bits, device, address: net.network().octets() }.bytes(),
+            IpNet::V6(net) => SourceKey::<V6> { bits, device, address: net.network().octets() }.bytes(),
+        };
+        elements[version(net)].insert(key, 1_u32.bytes());
+    }
+    elements
 }
 
 /// The elements of the maps of ports.
@@ -225,7 +253,12 @@ mod tests {
                 route("10.0.4.0/26", T::REMOTE_WORKLOAD, IpPoolType::Ipip, None),
             ]
             .into(),
-            workloads: [("10.0.1.3/32".parse().expect("a network"), 7)].into(),
+            workloads: [
+                ("10.0.1.3/32", Place { index: 7, is_limited: false }),
+                ("10.0.1.4/32", Place { index: 8, is_limited: true }),
+            ]
+            .map(|(net, place)| (net.parse().expect("a network"), place))
+            .into(),
             host: ["192.0.2.1", "10.0.1.0"].map(|text| text.parse().expect("an address")).into(),
             is_encrypted: false,
         };
@@ -233,6 +266,7 @@ mod tests {
             ("10.0.0.0/16", Some((0x3, [0; 4]))),
             ("10.0.1.0/26", None),
             ("10.0.1.3/32", Some((0xf, 7_u32.to_ne_bytes()))),
+            ("10.0.1.4/32", Some((0x80c, 8_u32.to_ne_bytes()))),
             ("10.0.1.0/32", Some((0x18, [0; 4]))),
             ("192.0.2.1/32", Some((0x18, [0; 4]))),
             ("10.0.2.0/26", Some((0x467, [192, 0, 2, 2]))),
@@ -245,6 +279,15 @@ mod tests {
         }
         let encrypted = Facts { is_encrypted: true, ..facts };
         assert_eq!(found(&encrypted, "10.0.3.0/26"), Some((0x47, [198, 51, 100, 3])));
+    }
+
+    #[test]
+    fn lent_networks_belong_to_one_interface() {
+        let nets: Vec<IpNet> =
+            ["10.1.2.3/8", "fd00::/64"].map(|text| text.parse().expect("a network")).into();
+        let [v4, v6] = sources(nets.iter().map(|net| (7, net)));
+        assert_eq!(v4, [(vec![40, 0, 0, 0, 7, 0, 0, 0, 10, 0, 0, 0], vec![1, 0, 0, 0])].into());
+        assert_eq!(v6.keys().map(Vec::len).collect::<Vec<_>>(), [24]);
     }
 
     #[test]

@@ -352,7 +352,7 @@ parameters! {
     /// Whether the kernel's strict JIT hardening is relaxed.
     bpf_jit_hardening: JitHardening = choice::<JitHardening>(), "BPFJITHardening", "Auto" <- "bpfJITHardening", mandatory idle;
     /// How much the BPF programs log to the trace pipe.
-    bpf_log_level: BpfLogLevel = choice::<BpfLogLevel>(), "BPFLogLevel", "off" <- "bpfLogLevel", mandatory idle;
+    bpf_log_level: BpfLogLevel = choice::<BpfLogLevel>(), "BPFLogLevel", "off" <- "bpfLogLevel", mandatory;
     /// How much the cleanup of BPF connection tracking logs.
     bpf_conntrack_log_level: ConntrackLogLevel = choice::<ConntrackLogLevel>(), "BPFConntrackLogLevel", "off" <- "bpfConntrackLogLevel", mandatory idle;
     /// Where expired entries of BPF connection tracking are removed.
@@ -406,7 +406,7 @@ parameters! {
     /// Destinations that are never translated, such as a local DNS cache.
     bpf_exclude_cidrs_from_nat: Vec<IpNet> = CidrList, "BPFExcludeCIDRsFromNAT", "" <- "bpfExcludeCIDRsFromNAT";
     /// Whether packets go straight to the workload's side of its device.
-    bpf_redirect_to_peer: RedirectToPeer = choice::<RedirectToPeer>(), "BPFRedirectToPeer", "Enabled" <- "bpfRedirectToPeer", mandatory idle;
+    bpf_redirect_to_peer: RedirectToPeer = choice::<RedirectToPeer>(), "BPFRedirectToPeer", "Enabled" <- "bpfRedirectToPeer", mandatory;
     /// How BPF programs are attached to interfaces.
     bpf_attach_type: AttachType = choice::<AttachType>(), "BPFAttachType", "Netkit" <- "bpfAttachType", mandatory;
     /// The size of the buffer for BPF events, in MB.

@@ -4,6 +4,8 @@
 pub(crate) const MASK: u32 = 0x1ff0_0000;
 /// A program has seen the packet.
 pub(crate) const SEEN: u32 = 0x0100_0000;
+/// A program has seen the packet, and nothing is gained by tracking it: it goes from one workload of this host to another.
+pub(crate) const NO_TRACKING: u32 = 0x0140_0000;
 /// Both ends' policies allow it.
 pub(crate) const BYPASS: u32 = 0x0300_0000;
 /// The sender is hidden behind this host.

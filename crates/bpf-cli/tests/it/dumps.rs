@@ -196,6 +196,9 @@ fn policy_dump_shows_the_lists_of_a_hook() {
             "cali_rule_ctrs2",
             [(5_u64.to_ne_bytes().to_vec(), [3_u64.to_ne_bytes(), (1_u64 << 33).to_ne_bytes()].concat())],
         );
+    let mut name = b"PPI0|gnp/p".to_vec();
+    name.resize(64, 0);
+    given = given.with("bpfp_names", [(5_u64.to_ne_bytes().to_vec(), name)]);
     given.devices = vec![(7, "cali1".to_owned())];
     let expected = "\
 IfaceName: cali1
@@ -203,6 +206,7 @@ Hook: egress
   List: 0x0000000000000011  (ingress policy)
     Rule: 0  Action: pass, on to rule 2
       Id: 0x0000000000000005
+      Name: PPI0|gnp/p
       Hit count: 8589934595
     Rule: 1  Action: log
     Rule: 2  Action: deny

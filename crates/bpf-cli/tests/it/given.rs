@@ -3,7 +3,8 @@
 use bpf::Definition;
 use bpf_cli::{Arguments, Failure, Maps, run};
 use clap::Parser as _;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 pub(crate) const SECOND: u64 = 1_000_000_000;
 pub(crate) const NOW: u64 = 1_000 * SECOND;
@@ -20,6 +21,9 @@ pub(crate) struct Given {
     pub(crate) devices: Vec<(u32, String)>,
     pub(crate) made: Vec<Definition>,
     pub(crate) detached: Vec<bool>,
+    pub(crate) queues: BTreeMap<String, VecDeque<Vec<u8>>>,
+    /// Values that were set, one after the other.
+    pub(crate) written: Vec<Vec<u8>>,
 }
 
 impl Given {
@@ -63,6 +67,7 @@ impl Maps for Given {
 
     fn set(&mut self, name: &str, key: &[u8], value: &[u8]) -> Result<(), Failure> {
         self.map(name)?;
+        self.written.push(value.to_vec());
         self.maps.entry(name.to_owned()).or_default().insert(key.to_vec(), value.to_vec());
         Ok(())
     }
@@ -71,6 +76,15 @@ impl Maps for Given {
         self.map(name)?;
         let map = self.maps.entry(name.to_owned()).or_default();
         Ok(keys.iter().filter(|key| map.remove(*key).is_some()).count())
+    }
+
+    fn pop(&mut self, name: &str) -> Result<Option<Vec<u8>>, Failure> {
+        let queue = self.queues.get_mut(name);
+        Ok(queue.ok_or_else(|| Failure::Wrong(format!("{name} is not there")))?.pop_front())
+    }
+
+    fn pause(&mut self, _: Duration) -> bool {
+        false
     }
 
     fn size(&self, name: &str) -> Result<u32, Failure> {

@@ -7,4 +7,5 @@ mod dumps;
 mod given;
 mod real;
 mod services;
+mod watched;
 mod writes;

@@ -1,6 +1,6 @@
 //! Routes step by step: what changed since the maps were written last, and only that, is worked out and written again.
 
-use super::{Facts, Known, key, route, value, version};
+use super::{Facts, Known, Place, key, route, value, version};
 use crate::error::Error;
 use crate::plan::Plan;
 use crate::store::Store;
@@ -15,10 +15,10 @@ const MAPS: [&str; 2] = ["cali_v4_routes", "cali_v6_routes"];
 #[derive(Debug, Default)]
 pub struct Routes {
     facts: Facts,
-    /// Who has a range: by range and interface its number. While two have one, the last counts.
-    holders: BTreeMap<IpNet, BTreeMap<InterfaceName, u32>>,
+    /// Who has a range, by range and interface. While two have one, the last counts.
+    holders: BTreeMap<IpNet, BTreeMap<InterfaceName, Place>>,
     /// The ranges of an interface.
-    held: BTreeMap<InterfaceName, (u32, Vec<IpNet>)>,
+    held: BTreeMap<InterfaceName, (Place, Vec<IpNet>)>,
     /// Ranges of which something changed.
     changed: BTreeSet<IpNet>,
     /// What is in the maps; none before they were read.
@@ -51,29 +51,29 @@ impl Routes {
     }
 
     /// An interface is a workload's with these addresses; without any it is nobody's.
-    pub fn set_workload(&mut self, interface: &InterfaceName, index: u32, nets: &[IpNet]) {
-        if self.held.get(interface).is_some_and(|(old, held)| *old == index && held == nets) {
+    pub fn set_workload(&mut self, interface: &InterfaceName, place: Place, nets: &[IpNet]) {
+        if self.held.get(interface).is_some_and(|(old, held)| *old == place && held == nets) {
             return;
         }
         for net in self.held.remove(interface).into_iter().flat_map(|(_, nets)| nets) {
             self.hold(net, interface, None);
         }
         for net in nets {
-            self.hold(*net, interface, Some(index));
+            self.hold(*net, interface, Some(place));
         }
         if !nets.is_empty() {
-            self.held.insert(interface.clone(), (index, nets.to_vec()));
+            self.held.insert(interface.clone(), (place, nets.to_vec()));
         }
     }
 
-    fn hold(&mut self, net: IpNet, interface: &InterfaceName, index: Option<u32>) {
+    fn hold(&mut self, net: IpNet, interface: &InterfaceName, place: Option<Place>) {
         let holders = self.holders.entry(net).or_default();
-        match index {
-            Some(index) => _ = holders.insert(interface.clone(), index),
+        match place {
+            Some(place) => _ = holders.insert(interface.clone(), place),
             None => _ = holders.remove(interface),
         }
         match holders.last_key_value() {
-            Some((_, index)) => _ = self.facts.workloads.insert(net, *index),
+            Some((_, place)) => _ = self.facts.workloads.insert(net, *place),
             None => {
                 self.holders.remove(&net);
                 self.facts.workloads.remove(&net);

@@ -1,6 +1,6 @@
 //! Routes that follow changes: equal to the whole, and each change at the price of what it is about.
 
-use bpf_driver::routes::{Routes, routes};
+use bpf_driver::routes::{Place, Routes, routes};
 use bpf_driver::{Error, Store};
 use ipnet::IpNet;
 use messages::{InterfaceName, IpPoolType, Route, RouteTypes, TunnelType};
@@ -84,6 +84,10 @@ fn route(dst: IpNet, types: RouteTypes, pool: IpPoolType, node: Option<IpAddr>) 
     }
 }
 
+fn place(index: u32) -> Place {
+    Place { index, is_limited: false }
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Set(Box<Route>),
@@ -128,15 +132,16 @@ proptest! {
     #[test]
     fn step_by_step_is_the_whole(steps in vec(step(), 1..40)) {
         let (mut followed, mut store) = (Routes::new(false), Fake::default());
-        let mut holders: BTreeMap<InterfaceName, (u32, Vec<IpNet>)> = BTreeMap::new();
+        let mut holders: BTreeMap<InterfaceName, (Place, Vec<IpNet>)> = BTreeMap::new();
         for step in steps.into_iter().chain([Step::Write]) {
             match step {
                 Step::Set(route) => followed.set(*route),
                 Step::Remove(net) => followed.remove(&net),
                 Step::Workload(name, index, nets) => {
                     let name = InterfaceName::from(format!("cali{name}"));
-                    followed.set_workload(&name, index, &nets);
-                    holders.insert(name, (index, nets));
+                    let place = Place { index, is_limited: index == 2 };
+                    followed.set_workload(&name, place, &nets);
+                    holders.insert(name, (place, nets));
                 }
                 Step::Host(addresses) => followed.set_host(addresses.into_iter().collect()),
                 Step::Invalidate => {
@@ -154,7 +159,7 @@ proptest! {
                     let mut facts = followed.facts().clone();
                     facts.workloads = holders
                         .values()
-                        .flat_map(|(index, nets)| nets.iter().map(|net| (*net, *index)))
+                        .flat_map(|(place, nets)| nets.iter().map(|net| (*net, *place)))
                         .collect();
                     prop_assert_eq!([store.of(0), store.of(1)], routes(&facts));
                 }
@@ -184,9 +189,9 @@ fn a_change_costs_what_it_has() {
         let pod: InterfaceName = "cali1".into();
         let nets = [net(false, 0x0300_0000, false), net(true, 1, false)];
         costs.push([
-            cost(&mut |routes| routes.set_workload(&pod, 7, &nets)),
-            cost(&mut |routes| routes.set_workload(&pod, 7, &nets)),
-            cost(&mut |routes| routes.set_workload(&pod, 8, &nets)),
+            cost(&mut |routes| routes.set_workload(&pod, place(7), &nets)),
+            cost(&mut |routes| routes.set_workload(&pod, place(7), &nets)),
+            cost(&mut |routes| routes.set_workload(&pod, place(8), &nets)),
             cost(&mut |routes| {
                 routes.set(route(
                     net(false, 64, true),
@@ -197,7 +202,7 @@ fn a_change_costs_what_it_has() {
             }),
             cost(&mut |routes| routes.remove(&net(false, 64, true))),
             cost(&mut |routes| routes.set_host([address(false, 0x0200_0001)].into())),
-            cost(&mut |routes| routes.set_workload(&pod, 0, &[])),
+            cost(&mut |routes| routes.set_workload(&pod, place(0), &[])),
             cost(&mut |_| {}),
         ]);
     }
@@ -210,15 +215,15 @@ fn what_does_not_fit_is_not_written_and_the_rest_makes_room() {
     let (mut followed, mut store) = (Routes::new(false), Fake { room: Some(2), ..Fake::default() });
     let pod: InterfaceName = "cali1".into();
     let nets: Vec<IpNet> = (0..3).map(|number| net(false, number, false)).collect();
-    followed.set_workload(&pod, 7, &nets[..2]);
+    followed.set_workload(&pod, place(7), &nets[..2]);
     followed.write(&mut store).unwrap();
-    followed.set_workload(&pod, 7, &nets);
+    followed.set_workload(&pod, place(7), &nets);
     assert!(matches!(followed.write(&mut store), Err(Error::TooMany { wanted: 3, room: 2, .. })));
     assert_eq!(store.of(0).len(), 2);
-    followed.set_workload(&pod, 7, &nets[1..]);
+    followed.set_workload(&pod, place(7), &nets[1..]);
     followed.write(&mut store).unwrap();
     // Old and new ones together would not fit: the old one goes first.
-    followed.set_workload(&pod, 7, &nets[..2]);
+    followed.set_workload(&pod, place(7), &nets[..2]);
     followed.write(&mut store).unwrap();
     assert_eq!(store.of(0), routes(followed.facts())[0]);
 }

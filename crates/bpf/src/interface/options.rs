@@ -62,6 +62,10 @@ pub struct Options {
     pub is_udp_only: bool,
     /// Packets that are dropped are told as events.
     pub tells_drops: bool,
+    /// What policy finds is told, for flow logs.
+    pub tells_flows: bool,
+    /// The interface has policy that is asked before connections are looked at.
+    pub asks_untracked: bool,
     /// Packets are forwarded past the host's stack.
     pub redirects: bool,
     /// And into a workload's namespace.
@@ -86,6 +90,8 @@ impl Default for Options {
             spare_ports: (20_000, 10_000),
             is_udp_only: false,
             tells_drops: false,
+            tells_flows: false,
+            asks_untracked: false,
             redirects: false,
             redirects_to_peer: false,
             tunnel_address: None,
@@ -104,7 +110,7 @@ fn address(address: Option<IpAddr>) -> [u8; 16] {
 }
 
 impl Options {
-    pub(super) const SIZE: usize = 80;
+    pub(super) const SIZE: usize = 88;
 
     /// The bytes of the C structure.
     pub(super) fn bytes(&self) -> Vec<u8> {
@@ -123,6 +129,8 @@ impl Options {
             self.spare_ports.1.into(),
             self.is_udp_only.into(),
             self.tells_drops.into(),
+            self.tells_flows.into(),
+            self.asks_untracked.into(),
             self.redirects.into(),
             self.redirects_to_peer.into(),
         ];
@@ -153,7 +161,7 @@ mod tests {
         let number = |place: usize| u32::read(&bytes[place * 4..place * 4 + 4]);
         assert_eq!([number(0), number(1), number(2)], [3, 2, 0]);
         assert_eq!([number(7), number(8), number(9)], [4789, 4096, 0]);
-        assert_eq!([number(10), number(11), number(14), number(15)], [20_000, 10_000, 0, 1]);
-        assert_eq!(bytes[64..], [0xfd; 16]);
+        assert_eq!([number(10), number(11), number(16), number(17)], [20_000, 10_000, 0, 1]);
+        assert_eq!(bytes[72..], [0xfd; 16]);
     }
 }

@@ -7,9 +7,10 @@ use Direction::{In, Out};
 use anyhow::Result;
 use bpf::interface::Options;
 use bpf::layout::event::{Event, EventKind};
+use bpf::layout::judged::Judged;
 use bpf::layout::nat::Frontend;
 use bpf::layout::{V4, V6};
-use bpf::{Layout as _, Queue};
+use bpf::{Layout, Queue};
 
 const DENIED: u32 = 4;
 const SHORT: u32 = 5;
@@ -17,12 +18,64 @@ const SOURCE: u32 = 11;
 const TCP: u8 = 6;
 
 fn events(bench: &Bench) -> Result<Vec<Event>> {
-    let queue = Queue::<Event>::new(bench.map("bpfp_events")?)?;
+    all(bench, "bpfp_events")
+}
+
+/// Everything in a queue, which is empty afterwards.
+fn all<V: Layout>(bench: &Bench, queue: &str) -> Result<Vec<V>> {
+    let queue = Queue::<V>::new(bench.map(queue)?)?;
     let mut all = Vec::new();
     while let Some(event) = queue.pop()? {
         all.push(event);
     }
     Ok(all)
+}
+
+/// Dropped packets are told while somebody watches, and no longer.
+#[test]
+fn who_watches_is_told_of_dropped_packets() -> Result<()> {
+    let bench = V4::bench()?;
+    bench.lists(&[(1, DENIES)])?;
+    let workload = V4::workload(&bench, &Options::default())?;
+    let packet = V4::frame(POD, BACKEND, 17, &udp(1, 2));
+    for (until, told) in [(0, 0), (u64::MAX, 1), (1, 0)] {
+        bench.map("bpfp_watched")?.set(&0_u32.bytes(), &until.bytes())?;
+        workload.send(In, &packet, 0)?;
+        assert_eq!(events(&bench)?.len(), told, "until {until}");
+    }
+    Ok(())
+}
+
+#[test]
+fn flow_logs_are_told_what_policy_found() -> Result<()> {
+    judges::<V4>()?;
+    judges::<V6>()
+}
+
+fn judges<F: World>() -> Result<()> {
+    let bench = F::bench()?;
+    let options = Options { tells_flows: true, ..Options::default() };
+    let (quiet, workload) = (F::workload(&bench, &Options::default())?, F::workload(&bench, &options)?);
+    F::frontend(&bench, (SERVICE, 80, TCP), None, Frontend { id: 1, count: 1, ..Frontend::default() })?;
+    F::backend(&bench, 1, 0, BACKEND, 8080)?;
+    let request = F::frame(POD, SERVICE, TCP, &tcp(4000, 80, SYN, 1, 0));
+    quiet.send(In, &F::frame(POD, BACKEND, 17, &udp(1, 2)), 0)?;
+    assert_eq!(all::<Judged>(&bench, "bpfp_flows")?, []);
+    workload.send(In, &request, 0)?;
+    // Known by now: policy is not asked again.
+    workload.send(In, &F::frame(POD, BACKEND, 17, &udp(1, 2)), 0)?;
+    bench.lists(&[(1, DENIES)])?;
+    let echo = [if F::NUMBER == 4 { 8 } else { 128 }, 0, 0, 0, 0x12, 0x34, 0, 1];
+    workload.send(In, &F::frame(POD, BACKEND, F::ICMP, &echo), 0)?;
+    let found = all::<Judged>(&bench, "bpfp_flows")?;
+    let facts: Vec<_> = found.iter().map(|one| (one.protocol, one.hits.clone(), one.hook)).collect();
+    assert_eq!(facts, [(TCP, vec![ALLOWS + 100], 0), (F::ICMP, vec![DENIES + 100], 0)]);
+    let (first, second) = (&found[0], &found[1]);
+    assert_eq!((first.source_port, first.destination_port, first.original_port), (4000, 8080, 80));
+    assert_ne!(first.destination, first.original);
+    assert_eq!(first.length as usize, request.len() - 14);
+    assert_eq!((second.source_port, second.destination_port >> 8), (0x1234, u16::from(echo[0])));
+    Ok(())
 }
 
 #[test]
@@ -87,7 +140,7 @@ fn rules_that_log_are_told_whatever_follows() -> Result<()> {
         let port = u16::try_from(list).unwrap();
         workload.send(In, &V4::frame(POD, BACKEND, 17, &udp(port, 2)), 0)?;
     }
-    let all = events(&bench)?;
+    let all = all::<Event>(&bench, "bpfp_logs")?;
     let facts: Vec<_> = all.iter().map(|event| (event.kind, event.rule, event.source_port)).collect();
     assert_eq!(facts, [(EventKind::LoggedAllowed, 150, 50), (EventKind::LoggedDenied, 151, 51)]);
     // Rules that do not log are not told.

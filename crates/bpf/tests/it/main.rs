@@ -13,5 +13,6 @@ mod paths;
 mod random;
 mod services;
 mod traffic;
+mod untracked;
 mod walks;
 mod world;

@@ -60,6 +60,8 @@ fn with_options(interface: Interface) -> Vec<(Interface, Options)> {
         keeps_host_sources: true,
         looks_up_sources: true,
         tells_drops: true,
+        tells_flows: true,
+        asks_untracked: !interface.is_workload,
         redirects: true,
         redirects_to_peer: true,
         vxlan_port: 4789,

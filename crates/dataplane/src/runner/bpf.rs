@@ -21,7 +21,7 @@ pub(super) use host_path::HostPath;
 use crate::managers::Interfaces;
 use crate::settings::DataplaneSettings;
 use bpf_driver::{Driver, Error, Interface};
-use bpf_policy::Policies;
+use bpf_policy::{Policies, RuleTexts};
 use limits::Limits;
 use messages::{HostEndpointName, InterfaceName, ToDataplane, WorkloadEndpointId};
 use netlink::Kernel;
@@ -57,6 +57,11 @@ pub(super) struct Bpf {
     driver: Option<Driver>,
     policies: Policies,
     places: Places,
+    /// What rules are called.
+    names: RuleTexts,
+    begun: Instant,
+    /// Host endpoints with policy that is asked before connections are looked at.
+    untracked: BTreeSet<HostEndpointName>,
     patterns: Patterns,
     limits: Limits,
     /// Whether policy was complete with the last attempt.
@@ -120,6 +125,9 @@ impl Bpf {
             driver,
             policies: Policies::default(),
             places: Places::new(config.wireguard_enabled),
+            names: RuleTexts::default(),
+            begun: Instant::now(),
+            untracked: BTreeSet::new(),
             patterns: Patterns::new(config, path.is_some_and(|path| path.devices.is_some())),
             limits,
             is_complete: false,
@@ -156,6 +164,7 @@ impl Bpf {
     pub(super) fn invalidate(&mut self) {
         self.driver.iter_mut().for_each(Driver::invalidate);
         self.places.routes.invalidate();
+        self.names.change_all();
     }
 
     /// Why the node is not ready, as far as it is about eBPF.
@@ -178,7 +187,17 @@ impl Bpf {
             serving.hear(message, driver);
         }
         self.policies.update(message);
+        self.names.hear(message);
         self.limits.hear(message);
+        match message {
+            ToDataplane::HostEndpointUpdate(id, endpoint) if !endpoint.untracked_tiers.is_empty() => {
+                self.untracked.insert(id.clone());
+            }
+            ToDataplane::HostEndpointUpdate(id, _) | ToDataplane::HostEndpointRemove(id) => {
+                self.untracked.remove(id);
+            }
+            _ => {}
+        }
         let gone = self.places.hear(message);
         if let Some(driver) = self.driver.as_ref().filter(|_| !gone.is_empty()) {
             driver.workloads_removed(gone);
@@ -195,10 +214,19 @@ impl Bpf {
     ) -> Outcome {
         let mut outcome = Outcome::default();
         let Some(driver) = &mut self.driver else { return outcome };
-        let wanted = self.patterns.interfaces(owners);
+        let wanted = self.patterns.interfaces(owners, &self.untracked);
         self.places.follow(owners);
         if let Err(error) = driver.write_routes(&mut self.places.routes) {
             outcome.failures.push(format!("routes of eBPF programs: {error}"));
+        }
+        if let Err(error) = driver.write_sources(self.places.sources(owners)) {
+            outcome.failures.push(format!("sources of eBPF programs: {error}"));
+        }
+        self.names
+            .tick(i64::try_from(now.saturating_duration_since(self.begun).as_secs()).unwrap_or(i64::MAX));
+        if let Err(error) = driver.write_names(&self.names.take_changed()) {
+            // Nothing depends on them but what people read.
+            tracing::warn!(%error, "names of rules for eBPF programs' counters");
         }
         if let Some(serving) = &mut self.serving {
             serving.apply(driver, owners, kernel, &wanted, now, &mut outcome);

@@ -6,7 +6,7 @@
 //! through the chains of policy.
 
 use super::filter::ROUTER_ICMPV6;
-use crate::bpf_marks::{BYPASS, FALL_THROUGH, KIND, LINUX_ESTABLISHED, MASQUERADE, SEEN};
+use crate::bpf_marks::{BYPASS, FALL_THROUGH, KIND, LINUX_ESTABLISHED, MASQUERADE, NO_TRACKING, SEEN};
 use crate::dispatch::Dispatch;
 use crate::names::{self, Backend};
 use crate::renderer::{
@@ -46,12 +46,13 @@ impl Renderer {
                 Chain::new(names::PREROUTING, Vec::new()),
                 Chain::new(names::POSTROUTING, self.dscp_marks(version)),
             ],
-            Table::Nat | Table::Raw => Vec::new(),
+            Table::Raw => vec![self.bpf_raw_prerouting(version)],
+            Table::Nat => Vec::new(),
         };
         let is_own = |chain: &Chain| own.iter().any(|one| one.name == chain.name);
         let others = self.fixed_chains(table, version).into_iter().filter(|chain| !is_own(chain));
-        let others: Vec<Chain> = others.map(|chain| self.serving(table, chain)).collect();
-        others.into_iter().chain(own).collect()
+        let others: Vec<Chain> = others.collect();
+        others.into_iter().chain(own).map(|chain| self.serving(table, chain)).collect()
     }
 
     /// A chain as it is where programs serve services.
@@ -195,6 +196,21 @@ impl Renderer {
         let from = interface(Side::In, InterfacePattern::exact(SERVICES_DEVICE_END));
         let rule = || Rule::when([from], self.filter_allow()).comment("From the host to a service.");
         self.config().bpf_serves.then(rule)
+    }
+
+    /// The chain without programs, behind what these say: sources of what they know were checked when it began.
+    fn bpf_raw_prerouting(&self, version: IpVersion) -> Chain {
+        let direct = Match::Mark { value: NO_TRACKING, mask: KIND, negated: false };
+        let first = [
+            Rule::when([direct.clone()], Action::NoTrack).comment("Between workloads of this host."),
+            Rule::when([direct], Action::Accept),
+            Rule::when([mark_set(BYPASS)], Action::Accept).comment("Pre-approved by BPF programs."),
+        ];
+        let usual = self.raw_prerouting(version);
+        let mut rules = usual.rules.to_vec();
+        // Behind the rule that clears the bits that only netfilter uses.
+        rules.splice(1..1, first);
+        Chain::new(usual.name.clone(), rules)
     }
 
     fn bpf_workload_to_host(&self, version: IpVersion) -> Chain {

@@ -22,7 +22,7 @@ impl Renderer {
         chains
     }
 
-    fn raw_prerouting(&self, version: IpVersion) -> Chain {
+    pub(super) fn raw_prerouting(&self, version: IpVersion) -> Chain {
         let marks = &self.config.marks;
         // Others' rules may come first and leave bits behind.
         let mut rules = vec![Rule::always(Action::ClearMark(marks.cleared()))];

@@ -23,7 +23,7 @@ use plan::Flavour;
 /// `extra` are further variables for every Felix.
 fn whole_table(flavour: Flavour, extra: &[(&str, &str)]) -> Result<()> {
     let mut cases = workload_cases()?;
-    cases.extend(table::cases(include_str!("packets/cases/hosts.yaml"))?);
+    cases.extend(host_cases()?);
     try_cases(cases, flavour, extra)
 }
 
@@ -32,6 +32,11 @@ fn workload_cases() -> Result<Vec<table::Case>> {
     let mut cases = table::cases(include_str!("packets/cases/kubernetes.yaml"))?;
     cases.extend(table::cases(include_str!("packets/cases/calico.yaml"))?);
     Ok(cases)
+}
+
+/// Those that are about hosts.
+fn host_cases() -> Result<Vec<table::Case>> {
+    table::cases(include_str!("packets/cases/hosts.yaml"))
 }
 
 fn try_cases(mut cases: Vec<table::Case>, flavour: Flavour, extra: &[(&str, &str)]) -> Result<()> {

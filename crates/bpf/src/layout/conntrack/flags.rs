@@ -8,6 +8,8 @@ pub const DIRECT_RETURN: u32 = 0x2;
 pub const NODE_PORT_FORWARD: u32 = 0x4;
 /// Packets go through the host's stack.
 pub const SKIP_FIB: u32 = 0x8;
+/// Between two workloads of this node, past Linux's connection tracking. Ours: Calico has this bit in reserve.
+pub const DIRECT: u32 = 0x20;
 /// A client outside the cluster and a backend of this node.
 pub const EXTERNAL_LOCAL: u32 = 0x40;
 /// From the host to a service, through `bpfout.cali`.
@@ -52,6 +54,7 @@ mod tests {
             (DIRECT_RETURN, 1),
             (NODE_PORT_FORWARD, 2),
             (SKIP_FIB, 3),
+            (DIRECT, 5),
             (EXTERNAL_LOCAL, 6),
             (VIA_NAT_INTERFACE, 7),
             (SOURCE_IS_B, 8),

@@ -6,12 +6,11 @@ use messages::{ToDataplane, WorkloadEndpoint};
 use std::collections::BTreeMap;
 
 /// Parameters whose other values ask for less than there is, or for what is not used.
-const ASK_FOR_NOTHING: [&str; 5] = [
+const ASK_FOR_NOTHING: [&str; 4] = [
     "BPFConnectTimeLoadBalancingEnabled",
     "BPFDisableUnprivileged",
     "BPFIPFragmentReassemblyEnabled",
     "BPFPolicyDebugEnabled",
-    "BPFRedirectToPeer",
 ];
 
 /// The reasons.
@@ -47,11 +46,6 @@ impl Limits {
                 self.note(format!("workload {}", id.workload), of_workload(endpoint));
             }
             ToDataplane::WorkloadEndpointRemove(id) => self.note(format!("workload {}", id.workload), None),
-            ToDataplane::HostEndpointUpdate(name, endpoint) => {
-                let untracked = !endpoint.untracked_tiers.is_empty();
-                self.note(format!("host endpoint {name}"), untracked.then_some("untracked policy"));
-            }
-            ToDataplane::HostEndpointRemove(name) => self.note(format!("host endpoint {name}"), None),
             _ => {}
         }
     }
@@ -77,9 +71,6 @@ impl Limits {
 }
 
 fn of_workload(endpoint: &WorkloadEndpoint) -> Option<&'static str> {
-    if !endpoint.allow_spoofed_source_prefixes.is_empty() {
-        return Some("source addresses of others");
-    }
     let limits = endpoint.qos_controls.as_deref()?;
     let rules = [
         limits.ingress_max_connections,
@@ -93,9 +84,10 @@ fn of_workload(endpoint: &WorkloadEndpoint) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::Limits;
+    use api::QoSControls;
     use felix_config::kinds::NoSurroundings;
     use felix_config::{Config, choices};
-    use messages::{HostEndpoint, TierInfo, ToDataplane, WorkloadEndpoint, WorkloadEndpointId};
+    use messages::{ToDataplane, WorkloadEndpoint, WorkloadEndpointId};
 
     fn reasons(limits: &Limits) -> Vec<String> {
         limits.all().collect()
@@ -116,11 +108,11 @@ mod tests {
         let more = Config {
             bpf_external_service_mode: choices::ExternalServiceMode::Dsr,
             bpf_host_conntrack_bypass: true,
-            bpf_log_level: choices::BpfLogLevel::Debug,
+            bpf_log_filters: [("all".to_owned(), "tcp".to_owned())].into(),
             ..plain
         };
         let found = reasons(&Limits::new(&more)).join("\n");
-        for name in ["BPFExternalServiceMode", "BPFHostConntrackBypass", "BPFLogLevel"] {
+        for name in ["BPFExternalServiceMode", "BPFHostConntrackBypass", "BPFLogFilters"] {
             assert!(found.contains(&format!("{name} asks for")), "{found}");
         }
     }
@@ -128,25 +120,20 @@ mod tests {
     #[test]
     fn endpoints_that_ask_for_what_is_not_there_are_named_until_they_do_not() {
         let mut limits = Limits::default();
-        let tier = TierInfo::default();
-        let host = HostEndpoint { untracked_tiers: vec![tier], ..HostEndpoint::default() };
-        limits.hear(&ToDataplane::HostEndpointUpdate("eth0".into(), Box::new(host)));
         let id = |name: &str| WorkloadEndpointId {
             orchestrator: "k8s".into(),
             workload: name.into(),
             endpoint: "eth0".into(),
         };
-        let spoofs = WorkloadEndpoint {
-            allow_spoofed_source_prefixes: vec!["10.0.0.0/8".parse().expect("a network")],
-            ..WorkloadEndpoint::default()
-        };
-        limits.hear(&ToDataplane::WorkloadEndpointUpdate(id("a"), Box::new(spoofs)));
+        let controls = QoSControls { ingress_packet_rate: 10, ..QoSControls::default() };
+        let limited =
+            WorkloadEndpoint { qos_controls: Some(Box::new(controls)), ..WorkloadEndpoint::default() };
+        limits.hear(&ToDataplane::WorkloadEndpointUpdate(id("a"), Box::new(limited.clone())));
+        limits.hear(&ToDataplane::WorkloadEndpointUpdate(id("b"), Box::new(limited)));
         let found = reasons(&limits);
-        assert_eq!(
-            found,
-            ["host endpoint eth0 asks for untracked policy, which is not there yet (and 1 more endpoints)"]
-        );
-        limits.hear(&ToDataplane::HostEndpointRemove("eth0".into()));
+        let expected = "workload a asks for limits of packets or connections, which is not there yet (and 1 more endpoints)";
+        assert_eq!(found, [expected]);
+        limits.hear(&ToDataplane::WorkloadEndpointRemove(id("b")));
         limits.hear(&ToDataplane::WorkloadEndpointUpdate(id("a"), Box::default()));
         assert_eq!(reasons(&limits), Vec::<String>::new());
     }

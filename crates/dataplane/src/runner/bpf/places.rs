@@ -1,8 +1,9 @@
-//! Where addresses are, for the programs: what the calculation says about ranges, this host's workloads and its own addresses.
+//! Where addresses are, for the programs: what the calculation says about ranges, this host's workloads and its own addresses;
+//! and which networks workloads may send from beside their own.
 //! A round looks at the interfaces of this host; of the cluster only at what changed. Pure.
 
 use super::Owners;
-use bpf_driver::routes::Routes;
+use bpf_driver::routes::{Elements, Place, Routes, sources};
 use ipnet::IpNet;
 use messages::{InterfaceName, ToDataplane, WorkloadEndpointId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,6 +14,10 @@ use std::net::IpAddr;
 pub(super) struct Places {
     pub(super) routes: Routes,
     nets: BTreeMap<WorkloadEndpointId, Vec<IpNet>>,
+    /// Networks of others, of the few that have any.
+    lent: BTreeMap<WorkloadEndpointId, Vec<IpNet>>,
+    /// Workloads whose interfaces limit what passes.
+    limited: BTreeSet<WorkloadEndpointId>,
     /// Interfaces of workloads that routes know.
     told: BTreeSet<InterfaceName>,
 }
@@ -20,7 +25,13 @@ pub(super) struct Places {
 impl Places {
     /// Nobody yet.
     pub(super) fn new(is_encrypted: bool) -> Self {
-        Self { routes: Routes::new(is_encrypted), nets: BTreeMap::new(), told: BTreeSet::new() }
+        Self {
+            routes: Routes::new(is_encrypted),
+            nets: BTreeMap::new(),
+            lent: BTreeMap::new(),
+            limited: BTreeSet::new(),
+            told: BTreeSet::new(),
+        }
     }
 
     /// Takes a message; the addresses of a workload that is gone.
@@ -31,8 +42,18 @@ impl Places {
             ToDataplane::WorkloadEndpointUpdate(id, endpoint) => {
                 let nets = endpoint.ipv4_nets.iter().chain(&endpoint.ipv6_nets);
                 self.nets.insert(id.clone(), nets.copied().collect());
+                match endpoint.qos_controls.is_some() {
+                    true => _ = self.limited.insert(id.clone()),
+                    false => _ = self.limited.remove(id),
+                }
+                match endpoint.allow_spoofed_source_prefixes.as_slice() {
+                    [] => _ = self.lent.remove(id),
+                    lent => _ = self.lent.insert(id.clone(), lent.to_vec()),
+                }
             }
             ToDataplane::WorkloadEndpointRemove(id) => {
+                self.lent.remove(id);
+                self.limited.remove(id);
                 return self.nets.remove(id).iter().flatten().map(IpNet::addr).collect();
             }
             _ => {}
@@ -40,12 +61,25 @@ impl Places {
         Vec::new()
     }
 
+    /// What workloads may send from beside their own addresses, once they have an interface.
+    pub(super) fn sources(&self, owners: &Owners<'_>) -> Elements {
+        if self.lent.is_empty() {
+            return Elements::default();
+        }
+        let lent = owners.workloads.iter().filter_map(|(interface, id)| {
+            let index = owners.interfaces.index(interface)?;
+            Some(self.lent.get(id)?.iter().map(move |net| (index, net)))
+        });
+        sources(lent.flatten())
+    }
+
     /// Interfaces, and whose they are, may have changed.
     pub(super) fn follow(&mut self, owners: &Owners<'_>) {
         for (interface, id) in owners.workloads {
             let index = owners.interfaces.index(interface).unwrap_or_default();
             let nets = self.nets.get(id).map(Vec::as_slice).unwrap_or_default();
-            self.routes.set_workload(interface, index, nets);
+            let place = Place { index, is_limited: self.limited.contains(id) };
+            self.routes.set_workload(interface, place, nets);
             if !self.told.contains(interface) {
                 self.told.insert(interface.clone());
             }
@@ -54,7 +88,7 @@ impl Places {
         self.told.retain(|interface| {
             let stays = owners.workloads.contains_key(interface);
             if !stays {
-                routes.set_workload(interface, 0, &[]);
+                routes.set_workload(interface, Place::default(), &[]);
             }
             stays
         });

@@ -7,15 +7,18 @@ use bpf_conntrack::Timeouts;
 use bpf_driver::routes::{Elements, Failsafe, failsafes as elements};
 use bpf_driver::sockets;
 use bpf_driver::sockets::Sockets;
-use bpf_driver::{Interface, Kind, Settings, Way};
+use bpf_driver::{Interface, Kind, Logging, Settings, Way};
 use bpf_policy::layout::{Lists, ListsKey};
 use bpf_policy::{EndpointId, Tables};
-use felix_config::choices::{AttachType, ConnectTimeLoadBalancing, NatExclusions, ReversePathFilter};
+use felix_config::choices::{
+    AttachType, BpfLogLevel, ConnectTimeLoadBalancing, NatExclusions, RedirectToPeer, ReversePathFilter,
+    SourceSpoofing,
+};
 use felix_config::{Config, Pattern, PortProtocol, ProtoPort};
-use messages::InterfaceName;
+use messages::{HostEndpointName, InterfaceName};
 use rules::names::ANY_INTERFACE;
 use rules::{IPIP_INTERFACE, SERVICES_DEVICE, SERVICES_DEVICE_END, VXLAN_INTERFACE, VXLAN_INTERFACE_V6};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 const LOOPBACK: &str = "lo";
@@ -46,6 +49,11 @@ pub(super) fn driver_settings(
         text.trim().parse().ok()
     });
     problems.iter().for_each(|problem| tracing::warn!("{problem}"));
+    let logging = Logging {
+        // What stands for a rule's own words is not known here.
+        prefix: config.log_prefix.split('%').next().unwrap_or_default().trim().to_owned(),
+        with_drops: config.bpf_log_level == BpfLogLevel::Debug,
+    };
     Settings {
         pins,
         with_v6,
@@ -54,6 +62,7 @@ pub(super) fn driver_settings(
         scratch_device: loopback,
         options: options(config),
         timeouts,
+        logging,
         ..Settings::default()
     }
 }
@@ -97,6 +106,10 @@ fn options(config: &Config) -> Options {
             ReversePathFilter::Loose => ReversePath::Loose,
             ReversePathFilter::Strict => ReversePath::Strict,
         },
+        tells_drops: config.bpf_log_level == BpfLogLevel::Debug,
+        tells_flows: config.logs_flows() && config.is_leader(),
+        redirects_to_peer: config.bpf_redirect_to_peer != RedirectToPeer::Disabled,
+        looks_up_sources: config.workload_source_spoofing == SourceSpoofing::Any,
         keeps_host_sources: config.nat_outgoing_exclusions == NatExclusions::IpPoolsAndHostIps,
         allows_ipip: config.allow_ipip_packets_from_workloads,
         allows_vxlan: config.allow_vxlan_packets_from_workloads,
@@ -155,7 +168,12 @@ impl Patterns {
 
     /// The interfaces that have programs: workloads', those of the pattern, tunnels; beyond Calico those with a host endpoint,
     /// because nobody else enforces its policy, and with an endpoint for all interfaces every one that has an address.
-    pub(super) fn interfaces(&self, owners: &Owners<'_>) -> BTreeMap<InterfaceName, Interface> {
+    /// Policy without tracking, of the endpoints in `untracked`, is for interfaces with an endpoint of their own.
+    pub(super) fn interfaces(
+        &self,
+        owners: &Owners<'_>,
+        untracked: &BTreeSet<HostEndpointName>,
+    ) -> BTreeMap<InterfaceName, Interface> {
         let matches = |pattern: &Option<Pattern>, name: &str| {
             pattern.as_ref().is_some_and(|pattern| pattern.is_match(name))
         };
@@ -180,7 +198,8 @@ impl Patterns {
                 let is_host = matches(&self.data, name)
                     || owners.hosts.contains_key(name)
                     || (has_any && !interface.addresses.is_empty());
-                is_host.then_some(Kind::Host)
+                let is_untracked = owners.hosts.get(name).is_some_and(|id| untracked.contains(id));
+                is_host.then_some(if is_untracked { Kind::Untracked } else { Kind::Host })
             };
             if let (Some(kind), Some(index)) = (kind, owners.interfaces.index(name)) {
                 wanted.insert(name.clone(), Interface { index, kind });
@@ -200,7 +219,7 @@ pub(super) fn lists(
     for (name, interface) in wanted {
         let id = match interface.kind {
             Kind::Workload => owners.workloads.get(name).cloned().map(EndpointId::Workload),
-            Kind::Host | Kind::Tunnel | Kind::Layer3 => {
+            Kind::Host | Kind::Untracked | Kind::Tunnel | Kind::Layer3 => {
                 let id = owners.hosts.get(name).or_else(|| owners.hosts.get(ANY_INTERFACE));
                 id.cloned().map(EndpointId::Host)
             }

@@ -3,7 +3,7 @@
 use super::faults::{guarded, policy, under_traffic};
 use super::plan::Flavour;
 use super::site::Site;
-use super::{random, try_cases, workload_cases};
+use super::{host_cases, random, try_cases, workload_cases};
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
 use std::io::{Read as _, Write as _};
@@ -14,8 +14,6 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 const SAME_ENDS: [&str; 3] =
     ["types of ICMP", "a code of ICMP that is another", "types of ICMP that a rule excludes"];
 
-/// Those about host endpoints are left to random policies: what these do to tunnels and translated packets on the same interface needs
-/// programs that know both.
 #[test]
 fn table_of_workloads_with_ebpf() -> Result<()> {
     let mut cases = workload_cases()?;
@@ -23,6 +21,11 @@ fn table_of_workloads_with_ebpf() -> Result<()> {
     cases.retain(|case| !SAME_ENDS.contains(&case.name()));
     ensure!(cases.len() + SAME_ENDS.len() == all, "a case has another name");
     try_cases(cases, Flavour::Ebpf, &[])
+}
+
+#[test]
+fn table_of_hosts_with_ebpf() -> Result<()> {
+    try_cases(host_cases()?, Flavour::Ebpf, &[])
 }
 
 #[test]
@@ -132,4 +135,23 @@ fn what_is_not_there_is_named() -> Result<()> {
     })
     .with_context(|| format!("{:?}\n{}", site.ask("n1", 9099, "/readiness"), site.felix_log("n1")))?;
     Ok(())
+}
+
+/// A rule that logs writes a line into Felix's log, and the line names the rule that decided.
+#[test]
+fn rules_that_log_write_lines() -> Result<()> {
+    let (site, ..) = guarded(Flavour::Ebpf, &[])?;
+    let web = json!({"ports": [83]});
+    site.put(policy(
+        "logs",
+        10,
+        &json!([{"action": "Log", "protocol": "TCP", "destination": web}, {"action": "Deny", "protocol": "TCP", "destination": web}]),
+    )?)?;
+    let asked = super::table::question("b a tcp/83 v4")?;
+    let parts = ["calico-packet OUT=cali", "PROTO=TCP", "DPT=83 denied by DPI1|gnp/"];
+    testkit::eventually("a line about a packet", || -> Result<bool> {
+        site.wait_for(&asked, &[false])?;
+        Ok(site.felix_log("n1").lines().any(|line| parts.iter().all(|part| line.contains(part))))
+    })
+    .with_context(|| site.felix_log("n1"))
 }

@@ -1,0 +1,197 @@
+//! Lines in the log about packets that met a rule that logs, and with `BPFLogLevel: Debug` about those that programs dropped. A
+//! thread takes them out of the programs' queues; the oldest make room there, so a flood costs nobody anything but lines.
+
+use crate::error::Error;
+use crate::maps::folder;
+use bpf::layout::event::{Event, EventKind};
+use bpf::{Layout as _, Map, Queue};
+use std::path::Path;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+const LOGGED: &str = "bpfp_logs";
+const DROPPED: &str = "bpfp_events";
+/// Names of rules by their numbers.
+pub(crate) const NAMES: &str = "bpfp_names";
+const PAUSE: Duration = Duration::from_millis(200);
+/// More lines in a second are counted, and not written.
+const MOST_LINES: usize = 100;
+
+/// What is written.
+#[derive(Clone, Debug, Default)]
+pub struct Logging {
+    /// What lines begin with.
+    pub prefix: String,
+    /// Packets that are dropped are written too.
+    pub with_drops: bool,
+}
+
+/// The thread. It ends when this value is dropped.
+#[derive(Debug)]
+pub(crate) struct Logs {
+    _life: Sender<()>,
+}
+
+impl Logs {
+    /// Opens the queues by their pins, and begins.
+    pub(crate) fn start(root: &Path, logging: Logging) -> Result<Self, Error> {
+        let folder = folder(root);
+        let logged = Map::open(&folder.join(LOGGED))?;
+        let dropped = logging.with_drops.then(|| Map::open(&folder.join(DROPPED))).transpose()?;
+        let names = Map::open(&folder.join(NAMES))?;
+        let (life, end) = channel();
+        let work = move || {
+            let mut pace = Pace { since: Instant::now(), written: 0, left_out: 0 };
+            while goes_on(&end) {
+                for map in [Some(&logged), dropped.as_ref()].into_iter().flatten() {
+                    if let Err(error) = write(map, &names, &logging.prefix, &mut pace) {
+                        tracing::warn!(%error, "what eBPF programs tell of packets cannot be read");
+                    }
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("bpf-logs".into()).spawn(work);
+        thread.map_err(|reason| Error::File {
+            what: "starting a thread for packets' lines".to_owned(),
+            reason,
+        })?;
+        Ok(Self { _life: life })
+    }
+}
+
+/// Waits a moment; false if it is time to end.
+fn goes_on(end: &Receiver<()>) -> bool {
+    matches!(end.recv_timeout(PAUSE), Err(RecvTimeoutError::Timeout))
+}
+
+/// How many lines were written in this second.
+struct Pace {
+    since: Instant,
+    written: usize,
+    left_out: usize,
+}
+
+impl Pace {
+    fn may_write(&mut self) -> bool {
+        if self.since.elapsed() >= Duration::from_secs(1) {
+            if self.left_out > 0 {
+                tracing::info!(packets = self.left_out, "more packets met rules that log than are written");
+            }
+            (self.since, self.written, self.left_out) = (Instant::now(), 0, 0);
+        }
+        self.written += 1;
+        if self.written > MOST_LINES {
+            self.left_out += 1;
+        }
+        self.written <= MOST_LINES
+    }
+}
+
+fn write(map: &Map, names: &Map, prefix: &str, pace: &mut Pace) -> Result<(), bpf::Error> {
+    let queue = Queue::<Event>::new(map)?;
+    // No more than there is room for: whoever fills it faster must not keep the thread for ever.
+    for _ in 0..map.definition().entries {
+        let Some(event) = queue.pop()? else { return Ok(()) };
+        if pace.may_write() {
+            let name = names.get(&event.rule.bytes())?.map(|bytes| rule_name(&bytes));
+            tracing::info!("{}", line(prefix, &event, &device(event.device), name.as_deref()));
+        }
+    }
+    Ok(())
+}
+
+/// The text of a value of `bpfp_names`.
+fn rule_name(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned()
+}
+
+fn device(index: u32) -> String {
+    use rustix::net::{AddressFamily, SocketType, netdevice, socket};
+    let ask = || netdevice::index_to_name(socket(AddressFamily::INET, SocketType::DGRAM, None)?, index);
+    ask().unwrap_or_else(|_| index.to_string())
+}
+
+/// A line about a packet, with the words that the kernel's log has.
+fn line(prefix: &str, event: &Event, device: &str, rule: Option<&str>) -> String {
+    let direction = if event.hook == 0 { "IN" } else { "OUT" };
+    let mut line = format!(
+        "{prefix}{}{direction}={device} SRC={} DST={} LEN={}",
+        if prefix.is_empty() || prefix.ends_with(' ') { "" } else { " " },
+        event.source,
+        event.destination,
+        event.length,
+    );
+    let name = match event.protocol {
+        1 => "ICMP".to_owned(),
+        6 => "TCP".to_owned(),
+        17 => "UDP".to_owned(),
+        58 => "ICMPv6".to_owned(),
+        132 => "SCTP".to_owned(),
+        other => other.to_string(),
+    };
+    line.push_str(&format!(" PROTO={name}"));
+    match event.protocol {
+        6 | 17 | 132 => line.push_str(&format!(" SPT={} DPT={}", event.source_port, event.destination_port)),
+        1 | 58 => {
+            let [kind, code] = event.destination_port.to_be_bytes();
+            line.push_str(&format!(" TYPE={kind} CODE={code}"));
+        }
+        _ => {}
+    }
+    line.push_str(match event.kind {
+        EventKind::LoggedAllowed => " allowed",
+        EventKind::LoggedDenied => " denied",
+        EventKind::Dropped => " dropped",
+        EventKind::Unknown(_) => "",
+    });
+    match (rule, event.rule) {
+        (Some(rule), _) => line.push_str(&format!(" by {rule}")),
+        (None, 0) => line.push_str(&format!(" (reason {})", event.reason)),
+        (None, rule) => line.push_str(&format!(" by rule {rule:016x}")),
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_say_what_became_of_a_packet_and_why() {
+        let event = Event {
+            time: 1,
+            rule: 255,
+            device: 3,
+            reason: 4,
+            length: 60,
+            hook: 0,
+            kind: EventKind::LoggedDenied,
+            protocol: 6,
+            source: [10, 0, 0, 1].into(),
+            destination: [10, 0, 0, 2].into(),
+            source_port: 4000,
+            destination_port: 80,
+            mark: 0,
+        };
+        let text = line("calico-packet", &event, "cali1", Some("DPI|default"));
+        assert_eq!(
+            text,
+            "calico-packet IN=cali1 SRC=10.0.0.1 DST=10.0.0.2 LEN=60 PROTO=TCP SPT=4000 DPT=80 denied by DPI|default"
+        );
+        let echo =
+            Event { protocol: 1, destination_port: 0x0800, hook: 1, kind: EventKind::LoggedAllowed, ..event };
+        let text = line("p: ", &echo, "eth0", None);
+        assert!(text.starts_with("p: OUT=eth0 "), "{text}");
+        assert!(text.ends_with("PROTO=ICMP TYPE=8 CODE=0 allowed by rule 00000000000000ff"), "{text}");
+        let spoofed = Event { rule: 0, reason: 11, kind: EventKind::Dropped, ..event };
+        assert!(line("", &spoofed, "3", None).ends_with("dropped (reason 11)"));
+        assert_eq!(rule_name(b"DRI\0\0"), "DRI");
+    }
+
+    #[test]
+    fn a_flood_is_counted_and_not_written() {
+        let mut pace = Pace { since: Instant::now() + Duration::from_secs(60), written: 0, left_out: 0 };
+        let written = (0..MOST_LINES + 5).filter(|_| pace.may_write()).count();
+        assert_eq!((written, pace.left_out), (MOST_LINES, 5));
+    }
+}
