@@ -77,6 +77,8 @@ pub struct Driver<K> {
     suspects: BTreeSet<FullChainName>,
     refused_entries: BTreeMap<(FullMapName, InterfaceName), String>,
     metrics: Metrics,
+    /// Whether base chains are left out while they have no rules.
+    only_used_hooks: bool,
 }
 
 impl<K: Kernel> Driver<K> {
@@ -107,7 +109,18 @@ impl<K: Kernel> Driver<K> {
             suspects: BTreeSet::new(),
             refused_entries: BTreeMap::new(),
             metrics: Metrics::default(),
+            only_used_hooks: false,
         }
+    }
+
+    /// Leaves base chains out for as long as they have no rules: every packet pays for each of them.
+    #[must_use]
+    pub fn with_only_used_hooks(mut self) -> Self {
+        for (layer, name, _) in base_chains(self.family) {
+            self.chains.dereference(&full_chain(layer, name));
+        }
+        self.only_used_hooks = true;
+        self
     }
 
     /// The table that belongs to this driver.
@@ -222,7 +235,12 @@ impl<K: Kernel> RuleDriver for Driver<K> {
         let appended_from = chain.inserted.len();
         let mut rules = chain.inserted;
         rules.extend(chain.appended);
-        self.chains.define(name, Body { layer, rules: rules.into(), appended_from, base: Some(base) });
+        let is_used = !rules.is_empty();
+        let body = Body { layer, rules: rules.into(), appended_from, base: Some(base) };
+        self.chains.define(name.clone(), body);
+        if self.only_used_hooks {
+            self.chains.keep(&name, is_used);
+        }
     }
 
     fn update_map(&mut self, layer: Table, map: VerdictMap) {

@@ -7,6 +7,7 @@ mod forwarding;
 mod mangle;
 pub(crate) mod nat;
 mod raw;
+mod short_way;
 
 use crate::names;
 use crate::renderer::{Renderer, jump};

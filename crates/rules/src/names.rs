@@ -68,6 +68,8 @@ pub const FORWARD_ENDPOINT_MARK: &str = "cali-forward-endpoint-mark";
 pub const WIREGUARD_INCOMING_MARK: &str = "cali-wireguard-incoming-mark";
 /// Workloads that may use other source addresses than their own.
 pub const RPF_SKIP: &str = "cali-rpf-skip";
+/// Packets of workloads that come from where their answers would not go; only on the short way.
+pub const RPF_FAILED: &str = "cali-rpf-failed";
 
 /// Where compiled policies send packets that may pass: it sets their mark.
 pub const RUN_ALLOW: &str = "cali-run-allow";

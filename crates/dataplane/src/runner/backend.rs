@@ -185,7 +185,10 @@ impl Opened {
                 IpVersion::V4 => rules::nftables::Family::Ip,
                 IpVersion::V6 => rules::nftables::Family::Ip6,
             };
-            let driver = nftables::Driver::new(self.client()?, family, refresh);
+            let mut driver = nftables::Driver::new(self.client()?, family, refresh);
+            if self.renderer.has_short_way() {
+                driver = driver.with_only_used_hooks();
+            }
             self.watched.push((driver.table().clone(), Some(self.planes.len())));
             let sets = NftSets::new(self.client()?, *version);
             self.planes.push(plane(config, *version, Box::new(driver), Box::new(sets)));

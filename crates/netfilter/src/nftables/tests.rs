@@ -304,6 +304,30 @@ fn a_chain_that_is_kept_needs_nothing_that_leads_to_it() {
 }
 
 #[test]
+fn base_chains_without_rules_are_left_out_where_that_is_asked_for() {
+    let base = |driver: &mut Driver<Fake>| -> Vec<String> {
+        let chains = driver.kernel().tables.chains.iter();
+        chains.filter(|(_, (base, _))| base.is_some()).map(|(name, _)| name.clone()).collect()
+    };
+    let mut all = driver();
+    apply(&mut all);
+    assert!(base(&mut all).len() > 10, "all of them, as Calico does");
+    // The same table, from now on with those that are used.
+    let kernel = std::mem::take(all.kernel());
+    let mut driver = Driver::new(kernel, Family::Ip, None).with_only_used_hooks();
+    driver.set_kernel_chain(Table::Filter, hook([]));
+    apply(&mut driver);
+    assert_eq!(base(&mut driver), ["filter-FORWARD"]);
+    let mangle = |inserted| KernelChain { name: "POSTROUTING", inserted, appended: vec![] };
+    driver.set_kernel_chain(Table::Mangle, mangle(vec![rule(Action::SetMark(1))]));
+    apply(&mut driver);
+    assert_eq!(base(&mut driver), ["filter-FORWARD", "mangle-POSTROUTING"]);
+    driver.set_kernel_chain(Table::Mangle, mangle(vec![]));
+    apply(&mut driver);
+    assert_eq!((base(&mut driver), driver.refused()), (vec!["filter-FORWARD".to_owned()], vec![]));
+}
+
+#[test]
 fn whatever_is_at_fault_without_a_name_is_found_by_halving() {
     let mut driver = driver();
     let bad = [3_usize, 20, 37];

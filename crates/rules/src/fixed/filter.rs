@@ -159,25 +159,32 @@ impl Renderer {
     }
 
     fn filter_forward(&self, version: IpVersion) -> Chain {
-        let mut rules = Vec::new();
-        if self.is_nftables() && self.config.flow_offload {
-            // Before dispatch, whose chains accept known connections for good. A connection in the flow table skips this
-            // chain and `POSTROUTING` for the rest of its life, so endpoints that need rules there are left out.
-            rules.push(
-                Rule::when(
-                    [
-                        conntrack(Conntrack::RelatedOrEstablished),
-                        ip_set(version, End::Source, sets::NO_FLOW_OFFLOAD, true),
-                        ip_set(version, End::Destination, sets::NO_FLOW_OFFLOAD, true),
-                    ],
-                    Action::FlowOffload,
-                )
-                .comment("Offload established Calico flows."),
-            );
-        }
+        let mut rules: Vec<Rule> = self.flow_offload(version).into_iter().collect();
         rules.extend(self.forwarded_policy());
         rules.push(Rule::always(jump(names::CIDR_BLOCK)));
         Chain::new(names::FORWARD, rules)
+    }
+
+    /// Before dispatch, whose chains accept known connections for good. A connection in the flow table skips `FORWARD` and
+    /// `POSTROUTING` for the rest of its life, so endpoints that need rules there are left out.
+    pub(super) fn flow_offload(&self, version: IpVersion) -> Option<Rule> {
+        let matches = [
+            conntrack(Conntrack::RelatedOrEstablished),
+            ip_set(version, End::Source, sets::NO_FLOW_OFFLOAD, true),
+            ip_set(version, End::Destination, sets::NO_FLOW_OFFLOAD, true),
+        ];
+        (self.is_nftables() && self.config.flow_offload)
+            .then(|| Rule::when(matches, Action::FlowOffload).comment("Offload established Calico flows."))
+    }
+
+    /// The policies of the workloads at both ends.
+    pub(super) fn workload_policy(&self) -> impl Iterator<Item = Rule> {
+        self.workload_interfaces().flat_map(|pattern| {
+            [
+                Rule::when([interface(Side::In, pattern.clone())], jump(names::FROM_WORKLOAD_DISPATCH)),
+                Rule::when([interface(Side::Out, pattern)], jump(names::TO_WORKLOAD_DISPATCH)),
+            ]
+        })
     }
 
     /// Policy for forwarded packets, of both ends.
@@ -188,12 +195,7 @@ impl Renderer {
             Rule::always(Action::ClearMark(marks.cleared() & !marks.accept)),
             Rule::when([mark_clear(marks.accept)], jump(names::FROM_HOST_ENDPOINT_FORWARD)),
         ];
-        for pattern in self.workload_interfaces() {
-            rules.extend([
-                Rule::when([interface(Side::In, pattern.clone())], jump(names::FROM_WORKLOAD_DISPATCH)),
-                Rule::when([interface(Side::Out, pattern)], jump(names::TO_WORKLOAD_DISPATCH)),
-            ]);
-        }
+        rules.extend(self.workload_policy());
         rules.push(Rule::always(jump(names::TO_HOST_ENDPOINT_FORWARD)));
         rules
     }

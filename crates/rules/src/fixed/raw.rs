@@ -24,15 +24,7 @@ impl Renderer {
 
     pub(super) fn raw_prerouting(&self, version: IpVersion) -> Chain {
         let marks = &self.config.marks;
-        // Others' rules may come first and leave bits behind.
-        let mut rules = vec![Rule::always(Action::ClearMark(marks.cleared()))];
-        let wireguard = [&self.config.wireguard, &self.config.wireguard_v6]
-            .iter()
-            .any(|one| one.enabled && !one.interface.is_empty());
-        if wireguard && self.config.wireguard_encrypt_host_traffic && marks.wireguard != 0 {
-            rules.push(Rule::always(jump(names::WIREGUARD_INCOMING_MARK)));
-        }
-        rules.extend(self.untracked_vxlan(version));
+        let mut rules = self.raw_beginning(version);
         let from_workload = marks.scratch0;
         rules.extend(
             self.workload_interfaces()
@@ -57,6 +49,21 @@ impl Renderer {
             Rule::when([self.accepted()], Action::Accept),
         ]);
         Chain::new(names::PREROUTING, rules)
+    }
+
+    /// What comes before all else in the raw table's `PREROUTING`.
+    pub(super) fn raw_beginning(&self, version: IpVersion) -> Vec<Rule> {
+        let marks = &self.config.marks;
+        // Others' rules may come first and leave bits behind.
+        let mut rules = vec![Rule::always(Action::ClearMark(marks.cleared()))];
+        let wireguard = [&self.config.wireguard, &self.config.wireguard_v6]
+            .iter()
+            .any(|one| one.enabled && !one.interface.is_empty());
+        if wireguard && self.config.wireguard_encrypt_host_traffic && marks.wireguard != 0 {
+            rules.push(Rule::always(jump(names::WIREGUARD_INCOMING_MARK)));
+        }
+        rules.extend(self.untracked_vxlan(version));
+        rules
     }
 
     fn raw_output(&self, version: IpVersion) -> Chain {

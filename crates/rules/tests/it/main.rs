@@ -10,5 +10,6 @@ mod naive;
 mod random;
 mod shapes;
 mod shop;
+mod short_way;
 mod texts;
 mod world;

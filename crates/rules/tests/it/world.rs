@@ -140,12 +140,18 @@ impl World {
                 }
                 chains.extend(renderer.raw_host_dispatch(&untracked));
                 chains.push(renderer.rpf_skip_chain(&self.allowed_sources, version));
+                chains.push(renderer.rpf_failed_chain());
             }
         }
         let not_inlined = groups.iter().filter(|group| !group.is_inlined());
         chains.extend(not_inlined.map(|group| renderer.group_chain(group)));
         let chains = chains.into_iter().map(|chain| (chain.name.clone(), chain)).collect();
-        Rendered { kernel: renderer.kernel_chains(table), chains, maps, unions }
+        let is_short = renderer.has_short_way() && self.hosts.is_empty() && self.dscp.is_empty();
+        let kernel = match is_short {
+            true => renderer.short_kernel_chains(table, version),
+            false => renderer.kernel_chains(table),
+        };
+        Rendered { kernel, chains, maps, unions }
     }
 
     /// The compiled policies of an endpoint. Some sets are large, whatever they have.
