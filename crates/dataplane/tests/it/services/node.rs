@@ -34,8 +34,9 @@ pub(crate) const PODS6: [&str; 2] = ["fd65::2", "fd65::3"];
 pub(crate) const SERVICE6: &str = "fd96::1";
 /// Where servers listen.
 pub(crate) const TARGET: u16 = 8080;
-/// How long an answer may take before it is asked again.
-const MOMENT: Duration = Duration::from_millis(700);
+/// How long an answer may take before it is asked again. A refusal that comes while the socket is still being connected counts only
+/// when the SYN is sent once more, a second later.
+const MOMENT: Duration = Duration::from_millis(2500);
 
 /// A file system at a folder of its own, unmounted with the value.
 pub(crate) struct Mounted(tempfile::TempDir);
