@@ -62,7 +62,10 @@ fn page(node: &Node, port: u16) -> Result<String> {
     Ok(text)
 }
 
-fn nat(node: &Node) -> Result<[Vec<(Vec<u8>, Vec<u8>)>; 2]> {
+/// Keys and values of a map.
+type Elements = Vec<(Vec<u8>, Vec<u8>)>;
+
+fn nat(node: &Node) -> Result<[Elements; 2]> {
     Ok([node.map("cali_v4_nat_fe3")?, node.map("cali_v4_nat_be")?])
 }
 

@@ -6,7 +6,7 @@
 use bpf_services::HealthCheck;
 use jiff::Timestamp;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -65,6 +65,8 @@ impl HealthPorts {
 
 fn serve(state: &Mutex<State>, woken: &UnixStream) {
     let mut listeners: BTreeMap<u16, TcpListener> = BTreeMap::new();
+    // Said once, and not with every attempt.
+    let mut refused = BTreeSet::new();
     loop {
         let wanted: Vec<u16> = {
             let state = state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -74,10 +76,14 @@ fn serve(state: &Mutex<State>, woken: &UnixStream) {
         for port in &wanted {
             if !listeners.contains_key(port) {
                 match listen(*port) {
-                    Ok(listener) => _ = listeners.insert(*port, listener),
-                    Err(error) => {
-                        tracing::warn!(port, %error, "load balancers are not answered; trying again")
+                    Ok(listener) => {
+                        refused.remove(port);
+                        listeners.insert(*port, listener);
                     }
+                    Err(error) if refused.insert(*port) => {
+                        tracing::warn!(port, %error, "load balancers are not answered; trying again");
+                    }
+                    Err(_) => {}
                 }
             }
         }
