@@ -35,15 +35,15 @@ fn programs_are_there_before_the_agent_and_can_be_replaced() -> Result<()> {
     let (files, groups) = (Mounted::new("bpf")?, Mounted::new("cgroup2")?);
     let group = Group(groups.0.path().join(format!("tortie-early-{}", std::process::id())));
     std::fs::create_dir(&group.0)?;
-    let program = |name: &str| -> Result<u32> {
+    let attached = |name: &str| -> Result<u32> {
         Ok(Link::open(&files.0.path().join("ctlb").join(name))?.program_id()?)
     };
     attach_early(files.0.path(), group.0.clone(), false)?;
-    let first = program("calico_connect_v4")?;
-    ensure!(program("calico_sendmsg_v4").is_err(), "UDP is left alone");
-    ensure!(program("calico_connect_v6").is_err(), "and so is IPv6");
+    let first = attached("calico_connect_v4")?;
+    ensure!(attached("calico_sendmsg_v4").is_err(), "UDP is left alone");
+    ensure!(attached("calico_connect_v6").is_err(), "and so is IPv6");
     ensure!(files.0.path().join("tc/globals/cali_v4_nat_fe3").exists());
     attach_early(files.0.path(), group.0.clone(), true)?;
-    ensure!(program("calico_connect_v4")? != first && program("calico_connect_v6").is_ok());
+    ensure!(attached("calico_connect_v4")? != first && attached("calico_connect_v6").is_ok());
     Ok(())
 }
