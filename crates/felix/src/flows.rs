@@ -3,7 +3,7 @@
 //! ```text
 //! feed, calculation ─► Tap ─► directory (names of addresses, policies)
 //!                                  │ asked
-//! kernel ─► readers (threads) ─► collector (a thread) ─► sinks ─► Goldmane, each interval
+//! rules, programs ─► readers (threads) ─► collector (a thread) ─► sinks ─► Goldmane, each interval
 //!           bounded, shedding                                └──► whoever listens on this node, each second
 //! ```
 //!
@@ -17,6 +17,7 @@ mod figures;
 mod interval;
 mod network_sets;
 mod policies;
+mod programs;
 mod readers;
 mod services;
 mod sinks;
@@ -59,6 +60,7 @@ pub(crate) struct Settings {
     socket: Option<PathBuf>,
     evaluates: bool,
     is_traced: bool,
+    has_programs: bool,
 }
 
 impl Settings {
@@ -86,6 +88,7 @@ impl Settings {
             socket: (config.flow_logs_local_reporter == Switch::Enabled).then(|| flows::local::SOCKET.into()),
             evaluates: config.flow_logs_policy_evaluation_mode == PolicyEvaluation::Continuous,
             is_traced: config.flow_logs_collector_debug_trace,
+            has_programs: config.bpf_enabled,
         })
     }
 }
@@ -145,7 +148,7 @@ pub(crate) fn start(
     let directory = Arc::new(Mutex::new(Directory::new(&settings.host, settings.evaluates)));
     let counts = Arc::new(Counts::default());
     counts.show(metrics);
-    let Settings { host, interval, target, socket, is_traced, .. } = settings;
+    let Settings { host, interval, target, socket, is_traced, has_programs, .. } = settings;
     let (sinks, tasks) = Sinks::start(&host, target, socket, &counts, metrics);
     let collector = Collector::new(Arc::clone(&directory), sinks, metrics, interval, is_traced);
     let pulse = Pulse::new();
@@ -156,7 +159,7 @@ pub(crate) fn start(
     std::thread::Builder::new().name("flows".to_owned()).spawn(move || {
         let (sender, inputs) = sync_channel(WAITING);
         let shared = Shared { collector: sender, counts, metrics, has_ended: Arc::clone(&has_ended) };
-        let is_listening = listen(&shared);
+        let is_listening = listen(&shared, has_programs);
         // Readers have their own; the collector ends with the last of them.
         drop(shared);
         if is_listening {
@@ -167,7 +170,7 @@ pub(crate) fn start(
 }
 
 /// Has the kernel count and report. Tries again while somebody else reads what is ours; false if the end comes first.
-fn listen(shared: &Shared) -> bool {
+fn listen(shared: &Shared, has_programs: bool) -> bool {
     if let Err(error) = netlink::sysctl::ensure(COUNTING, "1") {
         tracing::warn!(%error, "the kernel may not count packets of connections; flows have no figures then");
     }
@@ -176,7 +179,10 @@ fn listen(shared: &Shared) -> bool {
             return false;
         }
         match Sources::open() {
-            Ok(sources) => match sources.start(shared) {
+            Ok(sources) => match sources.start(shared).and_then(|()| match has_programs {
+                true => programs::start(shared),
+                false => Ok(()),
+            }) {
                 Ok(()) => return true,
                 Err(error) => tracing::error!(%error, "there are no threads to read flows with"),
             },

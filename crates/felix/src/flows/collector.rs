@@ -3,6 +3,7 @@
 use super::directory::Directory;
 use super::figures::{Counts, Measured};
 use super::interval::Interval;
+use super::programs;
 use super::readers::{Before, CountedConnection, Input, Reported};
 use super::sinks::Sinks;
 use flows::collector::{CollectedFlow, Connections, Traffic, Tuple};
@@ -103,6 +104,13 @@ impl Collector {
             Input::Packets(connections) => {
                 for connection in connections {
                     self.reported(&mut directory, &connection, now);
+                }
+            }
+            Input::Judged(packets) => {
+                for packet in &packets {
+                    if let Some(connection) = programs::reported(packet, &directory) {
+                        self.reported(&mut directory, &connection, now);
+                    }
                 }
             }
             Input::Translated(connections) => {

@@ -5,11 +5,12 @@ use super::endpoints::Endpoints;
 use super::network_sets::NetworkSets;
 use super::policies::Policies;
 use super::services::Services;
+use bpf_policy::RuleTexts;
 use flows::collector::{End, Tuple, World};
 use flows::nflog::Prefix;
 use flows::pending::Evaluator;
 use flows::{PolicyHit, Reporter, Service};
-use messages::ToDataplane;
+use messages::{Text, ToDataplane};
 use model::feed::FeedEntry;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -36,6 +37,8 @@ pub(super) struct Sizes {
 #[derive(Debug)]
 pub(super) struct Directory {
     pub(super) names: Names,
+    /// By their numbers, for what eBPF programs tell.
+    rules: RuleTexts,
     evaluator: Option<Evaluator>,
 }
 
@@ -48,7 +51,7 @@ impl Directory {
             services: Services::default(),
             policies: Policies::default(),
         };
-        Self { names, evaluator: evaluates.then(Evaluator::default) }
+        Self { names, rules: RuleTexts::default(), evaluator: evaluates.then(Evaluator::default) }
     }
 
     pub(super) fn entry(&mut self, entry: &FeedEntry) {
@@ -68,6 +71,7 @@ impl Directory {
             ToDataplane::HostMetadataRemove(name) => self.names.services.host(name, None),
             message => self.names.policies.take(message),
         }
+        self.rules.hear(message);
         if let Some(evaluator) = &mut self.evaluator {
             evaluator.take(message);
         }
@@ -77,6 +81,7 @@ impl Directory {
     pub(super) fn tick(&mut self, now: i64) {
         self.names.endpoints.tick(now);
         self.names.policies.tick(now);
+        self.rules.tick(now);
     }
 
     /// What would be decided about a connection at a local endpoint with staged policies. A host endpoint is the one that has
@@ -91,6 +96,11 @@ impl Directory {
     /// A number that changes whenever what would be decided may have changed; nothing if nobody asks.
     pub(super) fn generation(&self) -> Option<u64> {
         self.evaluator.as_ref().map(Evaluator::generation)
+    }
+
+    /// The text of a rule that eBPF programs tell by its number.
+    pub(super) fn rule(&self, id: u64) -> Option<&Text> {
+        self.rules.get(id)
     }
 
     /// What the text of a reported packet means.

@@ -4,6 +4,7 @@
 //! the whole connection table waits for the collector, because it can be late without losing anything.
 
 use super::figures::{Counts, GROUPS, Measured, ReaderFigures};
+use bpf::layout::judged::Judged;
 use flows::collector::{CountedTraffic, Traffic, Tuple};
 use netlink::Family;
 use netlink::netfilter::conntrack::{
@@ -22,9 +23,9 @@ use telemetry::Metrics;
 /// How long a reader waits before it looks whether it is to end.
 const WAIT: Duration = Duration::from_millis(200);
 /// How often the kernel's connections are read.
-const DUMP_INTERVAL: Duration = Duration::from_secs(5);
+pub(super) const DUMP_INTERVAL: Duration = Duration::from_secs(5);
 /// How many connections are handed on at once.
-const PART: usize = 1024;
+pub(super) const PART: usize = 1024;
 
 /// Where a connection was made to, before translation.
 pub(super) type Before = Option<(IpAddr, u16)>;
@@ -51,6 +52,8 @@ pub(super) struct CountedConnection {
 #[derive(Debug)]
 pub(super) enum Input {
     Packets(Vec<Reported>),
+    /// Packets that eBPF programs judged.
+    Judged(Vec<Judged>),
     /// Connections that began with a translated destination.
     Translated(Vec<CountedConnection>),
     Ended(Vec<CountedConnection>),
@@ -68,12 +71,12 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         self.has_ended.load(Ordering::Relaxed)
     }
 
     /// Hands something on if the collector has time for it.
-    fn offer(&self, input: Input) -> bool {
+    pub(super) fn offer(&self, input: Input) -> bool {
         match self.collector.try_send(input) {
             Ok(()) => true,
             Err(TrySendError::Full(_)) => false,
@@ -120,7 +123,7 @@ impl Sources {
     }
 }
 
-fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+pub(super) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     std::thread::Builder::new().name(name.to_owned()).spawn(work).map(drop)
 }
 
@@ -279,7 +282,7 @@ fn read_table(mut table: ConnectionTable, shared: &Shared) {
 }
 
 /// Hands something on, and waits for the collector if need be.
-fn send(input: Input, shared: &Shared) {
+pub(super) fn send(input: Input, shared: &Shared) {
     if shared.collector.send(input).is_err() {
         shared.has_ended.store(true, Ordering::Relaxed);
     }
