@@ -6,11 +6,12 @@ use messages::{ToDataplane, WorkloadEndpoint};
 use std::collections::BTreeMap;
 
 /// Parameters whose other values ask for less than there is, or for what is not used.
-const ASK_FOR_NOTHING: [&str; 4] = [
+const ASK_FOR_NOTHING: [&str; 5] = [
     "BPFConnectTimeLoadBalancingEnabled",
     "BPFDisableUnprivileged",
     "BPFIPFragmentReassemblyEnabled",
     "BPFPolicyDebugEnabled",
+    "BPFRedirectToPeer",
 ];
 
 /// The reasons.

@@ -11,8 +11,7 @@ use bpf_driver::{Interface, Kind, Logging, Settings, Way};
 use bpf_policy::layout::{Lists, ListsKey};
 use bpf_policy::{EndpointId, Tables};
 use felix_config::choices::{
-    AttachType, BpfLogLevel, ConnectTimeLoadBalancing, NatExclusions, RedirectToPeer, ReversePathFilter,
-    SourceSpoofing,
+    AttachType, BpfLogLevel, ConnectTimeLoadBalancing, NatExclusions, ReversePathFilter, SourceSpoofing,
 };
 use felix_config::{Config, Pattern, PortProtocol, ProtoPort};
 use messages::{HostEndpointName, InterfaceName};
@@ -108,7 +107,6 @@ fn options(config: &Config) -> Options {
         },
         tells_drops: config.bpf_log_level == BpfLogLevel::Debug,
         tells_flows: config.logs_flows() && config.is_leader(),
-        redirects_to_peer: config.bpf_redirect_to_peer != RedirectToPeer::Disabled,
         looks_up_sources: config.workload_source_spoofing == SourceSpoofing::Any,
         keeps_host_sources: config.nat_outgoing_exclusions == NatExclusions::IpPoolsAndHostIps,
         allows_ipip: config.allow_ipip_packets_from_workloads,
