@@ -6,6 +6,7 @@ use bpf::layout::conntrack::{Entry, Key, Leg, Tracking, Value};
 use bpf::{Definition, Kind, Map};
 use bpf_conntrack::{Destinations, Paced, Sweep, Timeouts, sweep};
 use std::time::Duration;
+use testkit::Report;
 
 const SECOND: u64 = 1_000_000_000;
 const NOW: u64 = 1_000_000 * SECOND;
@@ -85,11 +86,9 @@ fn timed<T>(work: impl FnOnce() -> bpf::Result<T>) -> bpf::Result<(Duration, T)>
 }
 
 #[expect(clippy::print_stdout, reason = "a benchmark's output is its result")]
-fn main() -> bpf::Result<()> {
+fn main() -> anyhow::Result<()> {
+    let mut report = Report::new("sweep");
     let entries: u32 = if std::env::args().any(|argument| argument == "--test") { 10_000 } else { 1_000_000 };
-    println!(
-        "flows | entries | reading only | first pass | pass in the long run | share of a core at one in {PERIOD:?}"
-    );
     for (name, with_nat) in [("without NAT", false), ("to services", true)] {
         let map = Map::create(Definition {
             name: "bench_ct".to_owned(),
@@ -118,9 +117,30 @@ fn main() -> bpf::Result<()> {
             })
         })?;
         let share = 100.0 * rest.as_secs_f64() / PERIOD.as_secs_f64();
-        println!(
-            "{name} | {seen} | {reading:.0?} | {first:.0?} ({deleted} deleted) | {rest:.0?} | {share:.1} %"
+        let what = format!("{seen} entries, {name}");
+        report.row(
+            &format!("{what}: first pass, {deleted} deleted"),
+            &format!("{first:.0?}"),
+            &format!("reading only: {reading:.0?}"),
+            &format!("{:.2}", first.as_secs_f64() / reading.as_secs_f64()),
+            "",
+        );
+        report.row(
+            &format!("{what}: pass in the long run"),
+            &format!("{rest:.0?}"),
+            &format!("reading only: {reading:.0?}"),
+            &format!("{:.2}", rest.as_secs_f64() / reading.as_secs_f64()),
+            "",
+        );
+        report.row(
+            &format!("{what}: share of a core at one pass in {PERIOD:?}"),
+            &format!("{share:.1} %"),
+            "",
+            "",
+            "below 5 %",
         );
     }
-    Ok(())
+    report.note("Processor time of the thread that sweeps.");
+    print!("{}", report.markdown());
+    report.record()
 }

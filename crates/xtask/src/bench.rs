@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The benchmarks: crate, bench name, heading.
-const BENCHES: [(&str, &str, &str); 18] = [
+const BENCHES: [(&str, &str, &str); 20] = [
     ("kvstore", "store", "Embedded store against etcd"),
     ("datastore", "list", "Listing and decoding policies"),
     ("calicoctl", "ctl", "calicoctl"),
@@ -30,6 +30,8 @@ const BENCHES: [(&str, &str, &str); 18] = [
     ("speaker", "speaker", "BGP: the speaker"),
     ("netfilter", "nftables", "nftables driver"),
     ("felix", "felix", "Felix"),
+    ("bpf-services", "services", "eBPF: services"),
+    ("bpf-conntrack", "sweep", "eBPF: sweep of connections"),
     ("typha", "typha", "Typha"),
     ("goldmane", "goldmane", "Goldmane"),
     ("apiserver", "apiserver", "API server"),

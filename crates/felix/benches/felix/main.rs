@@ -13,6 +13,7 @@
 mod cluster;
 mod compare;
 mod daemon;
+mod ebpf;
 mod host;
 mod packets;
 mod programming;
@@ -47,7 +48,7 @@ fn main() -> ExitCode {
 /// Starts this program again where it cannot disturb anybody.
 fn enter() -> Result<()> {
     let script = "mkdir -p /run/netns && mount -t tmpfs tmpfs /run/netns && mount -t tmpfs tmpfs /var/lib \
-                  && ip link set lo up && exec \"$@\"";
+                  && mount -t bpf bpf /sys/fs/bpf && ip link set lo up && exec \"$@\"";
     let status = Command::new("unshare")
         .args(["--net", "--mount", "--fork", "--kill-child", "sh", "-ec", script, "sh"])
         .arg(std::env::current_exe()?)
@@ -85,6 +86,7 @@ fn measure() -> Result<()> {
     let outcome = cluster::SHAPES
         .iter()
         .try_for_each(|shape| programming::measure(&runtime, shape, &wanted, &mut report))
+        .and_then(|()| ebpf::updates(&runtime, &wanted, &mut report))
         .and_then(|()| packets::measure(&runtime, &wanted, &mut report));
     report.note(
         "Start: from the start of the process until all chains are in the kernel, median of the rounds; CPU at that moment, with \

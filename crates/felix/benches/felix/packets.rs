@@ -6,6 +6,7 @@
 use crate::Wanted;
 use crate::cluster::{Cluster, HOST, endpoint, policy, policy_of};
 use crate::daemon::Felix;
+use crate::ebpf;
 use crate::host::{self, Filter, shell};
 use crate::traffic::{Pods, Speed};
 use crate::two_hosts;
@@ -29,9 +30,9 @@ const OTHERS: usize = if cfg!(debug_assertions) { 20 } else { 1000 };
 
 /// Policies that select the server and do not match, before one that does; others on the host; and what Calico's Felix got
 /// on one host without others.
-struct Case {
-    policies: usize,
-    others: usize,
+pub(crate) struct Case {
+    pub(crate) policies: usize,
+    pub(crate) others: usize,
     nftables: Speed,
     iptables: Speed,
 }
@@ -44,7 +45,7 @@ const fn speed(gigabits: f64, round_trip_us: f64, connections: f64) -> Speed {
 const CALICOS_PLAIN: Speed = speed(13.5, 7.0, 10_900.0);
 
 /// Throughput and round trip were taken without policies; established connections do not see them.
-const CASES: [Case; 4] = [
+pub(crate) const CASES: [Case; 4] = [
     Case { policies: 0, others: 0, nftables: speed(9.5, 14.0, 7700.0), iptables: speed(8.8, 15.0, 6700.0) },
     Case {
         policies: 0,
@@ -96,7 +97,7 @@ pub(crate) fn measure(runtime: &Runtime, wanted: &Wanted, report: &mut Report) -
     let modes =
         Filter::BOTH.into_iter().flat_map(|filter| [Mode::Chains, Mode::Compiled].map(|mode| (filter, mode)));
     let modes: Vec<(Filter, Mode)> = modes.filter(|(filter, mode)| wanted.has(&mode.name(*filter))).collect();
-    if modes.is_empty() {
+    if modes.is_empty() && !wanted.has(ebpf::PACKETS) {
         return Ok(());
     }
     host::make_uplink()?;
@@ -112,6 +113,9 @@ pub(crate) fn measure(runtime: &Runtime, wanted: &Wanted, report: &mut Report) -
     let far = two_hosts::Ground::make()?;
     let [floor, base] = take_turns([&tracked, &plain])?;
     rows(report, "two pods, connections tracked and no rules", floor, base, None);
+    if wanted.has(ebpf::PACKETS) {
+        ebpf::packets(runtime, &pods, &plain, report)?;
+    }
     for (filter, mode) in modes {
         for case in &CASES {
             let cluster = runtime.block_on(cluster(case))?;
@@ -157,7 +161,7 @@ fn without_felix(name: &str) -> Result<Pods> {
 }
 
 /// The two pods, policies that select the server, and others.
-async fn cluster(case: &Case) -> Result<Cluster> {
+pub(crate) async fn cluster(case: &Case) -> Result<Cluster> {
     let cluster = Cluster::start().await?;
     let pods = [("client", INTERFACES[0], CLIENT), ("server", INTERFACES[1], SERVER)];
     let pods = pods.map(|(name, interface, address)| pod(HOST, name, interface, address));
