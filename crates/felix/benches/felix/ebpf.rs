@@ -45,9 +45,9 @@ fn start(cluster: &Cluster) -> Result<Felix> {
     Felix::start_with(None, HOST, &cluster.etcd.endpoint(), Filter::Nftables, &SETTINGS)
 }
 
-/// Takes programs off interfaces, and all maps away: nothing else is pinned in this file system.
+/// Takes programs off interfaces, and all maps away; what else is in the file system is the kernel's.
 fn clean() -> Result<()> {
-    shell("find /sys/fs/bpf -mindepth 1 -delete", "")?;
+    shell("find /sys/fs/bpf -mindepth 1 -path '/sys/fs/bpf/netns-*' -delete", "")?;
     host::clean()
 }
 
