@@ -103,14 +103,15 @@ impl Bed {
         Ok(Took { nodes, everything: start.elapsed() })
     }
 
-    /// Switches the eBPF dataplane on, as users of Calico do.
+    /// Switches the eBPF dataplane on, as users of Calico do. The rules that stay beside it are for nftables: no kube-proxy says what this
+    /// cluster uses, and our image has no iptables.
     fn services_by_bpf(&self) -> Result<()> {
         until("the definition of FelixConfiguration", || {
             let kind = self.kind("felixconfigurations")?;
             let version =
                 if kind.contains(".crd.") { "crd.projectcalico.org/v1" } else { "projectcalico.org/v3" };
             self.apply(&[json!({"apiVersion": version, "kind": "FelixConfiguration",
-                "metadata": {"name": "default"}, "spec": {"bpfEnabled": true}})])
+                "metadata": {"name": "default"}, "spec": {"bpfEnabled": true, "nftablesMode": "Enabled"}})])
         })
     }
 
@@ -146,6 +147,16 @@ impl Bed {
             {
                 self.plane.namespace().batch(&format!("route replace {address} via {node}"))?;
             }
+        }
+        Ok(())
+    }
+
+    /// Leads the control plane's machine to the ranges of pods through the first node, as where it is a node itself: the API server
+    /// passes requests on to pods.
+    pub(crate) fn lead_to_ranges(&self) -> Result<()> {
+        let families = self.plane.families;
+        for (range, router) in families.pod_ranges().split(',').zip(families.node(1)) {
+            self.plane.namespace().batch(&format!("route replace {range} via {router}"))?;
         }
         Ok(())
     }

@@ -57,9 +57,10 @@ pub(crate) fn reference(bed: &Bed) -> Result<Vec<String>> {
 fn put_reference(bed: &Bed) -> Result<()> {
     for node in &bed.nodes {
         for plugin in PLUGINS {
+            // Ours may run at this moment: it stays as it is, and its name goes to the other one.
             let from = format!("/usr/lib/cni/{plugin}");
             node.machine
-                .must("cp", &[&from, &format!("/opt/cni/bin/{plugin}")])
+                .must("cp", &["--remove-destination", &from, &format!("/opt/cni/bin/{plugin}")])
                 .context("the reference plugins")?;
         }
         // The first in the order of names is taken.

@@ -37,9 +37,9 @@ const ALL: [&str; 9] = [
 ];
 
 /// What does not exist here: SCTP needs a kernel module on hosts, which the tests load through another image; a cloud; a way out to
-/// the Internet; more than two nodes; a kubelet that runs static pods; other images.
-const SKIPPED: &str = "SCTPConnectivity|Feature:SCTP|LinuxOnly.*SCTP|Windows|Disruptive|Slow|Internet connection|Feature:LoadBalancer|\
-                       Feature:Networking-Performance|should drop INVALID conntrack|kube-proxy.*static pod";
+/// the Internet; limits of a pod's storage, which this kubelet does not keep; other images.
+const SKIPPED: &str = "SCTP|Windows|Disruptive|Slow|Internet connection|Feature:LoadBalancer|Provider:GCE|evicted pods|\
+                       Feature:Networking-Performance|should drop INVALID conntrack";
 
 /// Which tests are run.
 #[derive(Clone, Debug)]
@@ -81,6 +81,7 @@ pub(crate) fn images() -> Result<Vec<String>> {
 /// Runs them; their report goes to standard output, and to a folder as JUnit's file.
 pub(crate) fn run(bed: &mut Bed, choice: &Choice, report: &Path) -> Result<()> {
     std::fs::create_dir_all(report)?;
+    bed.lead_to_ranges()?;
     let mut command = bed.plane.command(&kubernetes_program("e2e.test")?)?;
     command
         .arg("--provider=skeleton")
