@@ -17,12 +17,15 @@ use std::time::{Duration, Instant};
 const NAMESPACE: &str = "e2e-figures";
 const PODS: usize = 100;
 
-/// The reference plugin's configuration, with addresses that nothing else here has.
-const BRIDGE: &str = r#"{"cniVersion": "1.0.0", "name": "bridge", "plugins": [{"type": "bridge", "bridge": "cni0", "isGateway": true,
-"ipam": {"type": "host-local", "ranges": [[{"subnet": "10.77.0.0/16"}]], "routes": [{"dst": "0.0.0.0/0"}]}},
-{"type": "portmap", "capabilities": {"portMappings": true}}]}"#;
+/// The reference plugin's configuration, with addresses that nothing else here has, and programs under names that nobody else has.
+const BRIDGE: &str = r#"{"cniVersion": "1.0.0", "name": "bridge", "plugins": [{"type": "reference-bridge", "bridge": "cni0", "isGateway": true,
+"ipam": {"type": "reference-host-local", "ranges": [[{"subnet": "10.77.0.0/16"}]], "routes": [{"dst": "0.0.0.0/0"}]}},
+{"type": "reference-portmap", "capabilities": {"portMappings": true}}]}"#;
 
 const PLUGINS: [&str; 3] = ["bridge", "host-local", "portmap"];
+const SETTLE: Duration = Duration::from_secs(10);
+/// Both networks in turns, so often; the better round of each counts.
+const ROUNDS: usize = 2;
 const CONFIGURATION: &str = "/etc/cni/net.d/00-bridge.conflist";
 
 /// How long nodes take to be ready once they have the reference plugin's files, which are taken away again: the same question is
@@ -47,9 +50,7 @@ pub(crate) fn reference(bed: &Bed) -> Result<Vec<String>> {
         "e2e: with the reference plugin, nodes are ready {:.1?} after its files are there",
         start.elapsed()
     );
-    for node in &bed.nodes {
-        node.machine.must("sh", &["-c", &format!("rm -f {CONFIGURATION} /opt/cni/bin/*")])?;
-    }
+    take_reference(bed)?;
     all(false)?;
     Ok(Vec::new())
 }
@@ -57,14 +58,20 @@ pub(crate) fn reference(bed: &Bed) -> Result<Vec<String>> {
 fn put_reference(bed: &Bed) -> Result<()> {
     for node in &bed.nodes {
         for plugin in PLUGINS {
-            // Ours may run at this moment: it stays as it is, and its name goes to the other one.
-            let from = format!("/usr/lib/cni/{plugin}");
+            let (from, to) = (format!("/usr/lib/cni/{plugin}"), format!("/opt/cni/bin/reference-{plugin}"));
             node.machine
-                .must("cp", &["--remove-destination", &from, &format!("/opt/cni/bin/{plugin}")])
+                .must("cp", &["--remove-destination", &from, &to])
                 .context("the reference plugins")?;
         }
         // The first in the order of names is taken.
         node.machine.must("sh", &["-c", &format!("printf '%s' '{BRIDGE}' >{CONFIGURATION}")])?;
+    }
+    Ok(())
+}
+
+fn take_reference(bed: &Bed) -> Result<()> {
+    for node in &bed.nodes {
+        node.machine.must("rm", &["-f", CONFIGURATION])?;
     }
     Ok(())
 }
@@ -76,11 +83,24 @@ pub(crate) fn run(bed: &mut Bed) -> Result<()> {
         memory.push(resident(node)?);
     }
     bed.apply(&[json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})])?;
-    let ours = starts(bed)?;
-    put_reference(bed)?;
-    std::thread::sleep(Duration::from_secs(10));
-    let theirs = starts(bed)?;
-    println!("e2e: start of a pod's sandbox, {PODS} pods at once on {} nodes: p50, p99", bed.nodes.len());
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        ours.push(starts(bed)?);
+        put_reference(bed)?;
+        // containerd reads the folder when it is told of a change, or a moment later.
+        std::thread::sleep(SETTLE);
+        theirs.push(starts(bed)?);
+        take_reference(bed)?;
+        std::thread::sleep(SETTLE);
+    }
+    let better = |rounds: Vec<Vec<f64>>| {
+        rounds.into_iter().min_by(|one, other| percentile(one, 50).total_cmp(&percentile(other, 50)))
+    };
+    let (ours, theirs) = (better(ours).unwrap_or_default(), better(theirs).unwrap_or_default());
+    println!(
+        "e2e: start of a pod's sandbox, {PODS} pods at once on {} nodes, the better of {ROUNDS} rounds: p50, p99",
+        bed.nodes.len()
+    );
     for (name, all) in [("ours", &ours), ("bridge", &theirs)] {
         println!("e2e:   {name:<7} {:>6.0} ms {:>6.0} ms", percentile(all, 50), percentile(all, 99));
     }

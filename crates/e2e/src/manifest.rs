@@ -52,7 +52,7 @@ fn with_image(line: &str, source: Source) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{OURS, with_images};
+    use super::{OURS, Source, with_images};
 
     #[test]
     fn only_our_names_change() {
@@ -75,5 +75,22 @@ spec:
     description: image: nothing
 ";
         assert_eq!(with_images(text, OURS), expected);
+    }
+
+    /// What docs/migrate.md has for those who change their manifest themselves.
+    #[test]
+    fn the_command_of_the_guide_changes_the_same_lines() {
+        let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/migrate.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        let line = page.lines().find(|line| line.starts_with("sed -E")).expect("the guide has the command");
+        let (command, _) = line.split_once(" | kubectl apply").expect("it ends in kubectl");
+        let command = command.strip_suffix(" calico.yaml").expect("it reads calico.yaml");
+        let text = "  - image: quay.io/calico/node:v3.32.1\n    image: docker.io/calico/kube-controllers:v3.26.5\n    \
+                    image: docker.io/library/busybox:1\n";
+        let mut sed = std::process::Command::new("sh");
+        sed.args(["-c", command]);
+        let output = testkit::finish(sed, text).unwrap();
+        let wanted = Source { registry: "registry.example.org/tortie", tag: "v0.1.0" };
+        assert_eq!(String::from_utf8_lossy(&output.stdout), with_images(text, wanted), "{output:?}");
     }
 }
