@@ -88,7 +88,7 @@ pub(crate) fn suite(references: &[String]) -> Result<Vec<u8>> {
     for name in [
         "awk", "cat", "chmod", "cp", "cut", "date", "echo", "env", "false", "grep", "head", "hostname", "id",
         "ip", "ls", "mkdir", "mv", "nslookup", "ping", "printf", "ps", "pwd", "rm", "sed", "seq", "sleep",
-        "sort", "tail", "test", "timeout", "touch", "tr", "true", "uniq", "wc", "wget", "xargs",
+        "sort", "tail", "test", "timeout", "touch", "tr", "true", "uniq", "wc", "xargs",
     ] {
         entries.insert(format!("bin/{name}"), Entry::Link("busybox".to_owned()));
     }

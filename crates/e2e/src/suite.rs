@@ -37,9 +37,10 @@ const ALL: [&str; 9] = [
 ];
 
 /// What does not exist here: SCTP needs a kernel module on hosts, which the tests load through another image; a cloud; a way out to
-/// the Internet; limits of a pod's storage, which this kubelet does not keep; other images.
+/// the Internet; limits of a pod's storage, which this kubelet does not keep; the certificate in agnhost's own image, for proxies; other images.
 const SKIPPED: &str = "SCTP|Windows|Disruptive|Slow|Internet connection|Feature:LoadBalancer|Provider:GCE|evicted pods|\
-                       Feature:Networking-Performance|should drop INVALID conntrack";
+                       Feature:Networking-Performance|should drop INVALID conntrack|\
+                       should proxy through a service and a pod";
 
 /// Which tests are run.
 #[derive(Clone, Debug)]

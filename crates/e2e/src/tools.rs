@@ -1,4 +1,4 @@
-//! What runs in pods besides busybox: `nc`, `curl`, `dig` and `getent`, as far as Kubernetes' own tests use them, and the traffic under
+//! What runs in pods besides busybox: `nc`, `curl`, `wget`, `dig` and `getent`, as far as Kubernetes' own tests use them, and the traffic under
 //! which a swap happens.
 //!
 //! This program is in the images of those pods under these names. It refuses options that it does not know, so that a test which
@@ -14,7 +14,7 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::process::ExitCode;
 
 /// The names under which this program is something else.
-pub(crate) const NAMES: [&str; 5] = ["curl", "dig", "getent", "nc", "traffic"];
+pub(crate) const NAMES: [&str; 6] = ["curl", "dig", "getent", "nc", "traffic", "wget"];
 
 /// Runs as the program of this name; none for a name that is not one of these.
 pub(crate) fn by_name(name: &str, arguments: &[String]) -> Option<ExitCode> {
@@ -24,6 +24,7 @@ pub(crate) fn by_name(name: &str, arguments: &[String]) -> Option<ExitCode> {
         "getent" => getent(arguments),
         "nc" => nc::run(arguments),
         "traffic" => traffic::run(arguments),
+        "wget" => curl::run(&curl::of_wget(arguments)),
         _ => return None,
     };
     Some(ExitCode::from(code))

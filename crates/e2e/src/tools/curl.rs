@@ -38,6 +38,26 @@ pub(super) fn run(arguments: &[String]) -> u8 {
     }
 }
 
+/// The words of `wget` as those of `curl`: busybox' own falls over its resolver.
+pub(super) fn of_wget(arguments: &[String]) -> Vec<String> {
+    let mut words = arguments.iter();
+    let mut found = Vec::new();
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "-q" => {}
+            // Standard output is the only file.
+            "-O" | "-qO" => drop(words.next()),
+            "-qO-" | "-O-" => {}
+            "-T" => found.extend(["--max-time".to_owned(), words.next().cloned().unwrap_or_default()]),
+            other => match other.strip_prefix("--timeout=") {
+                Some(time) => found.extend(["--max-time".to_owned(), time.to_owned()]),
+                None => found.push(other.to_owned()),
+            },
+        }
+    }
+    found
+}
+
 fn read(arguments: &[String]) -> Result<Options, String> {
     let seconds = Duration::from_secs;
     let (mut connect, mut whole) = (seconds(120), seconds(120));
@@ -128,7 +148,7 @@ fn show(options: &Options, answer: &[u8]) -> u8 {
 
 #[cfg(test)]
 mod tests {
-    use super::{ask, read};
+    use super::{ask, of_wget, read};
     use std::io::{Read as _, Write as _};
     use std::net::TcpListener;
 
@@ -147,6 +167,8 @@ mod tests {
             let options = read(&words(&format!("-g -q -s --connect-timeout 2 {place}"))).unwrap();
             assert_eq!((options.host.as_str(), options.port, options.path.as_str()), (host, port, path));
         }
+        let options = read(&of_wget(&words("-q -O - -T 1 http://10.0.0.1:80"))).unwrap();
+        assert_eq!((options.host.as_str(), options.whole.as_secs()), ("10.0.0.1", 1));
         assert!(read(&words("https://name")).unwrap_err().contains("https"));
         assert!(read(&words("--fail-early http://name")).unwrap_err().contains("--fail-early"));
     }
