@@ -19,6 +19,11 @@ pub(crate) fn put_number(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
+/// How many bytes a number takes.
+pub(crate) fn number_len(number: u64) -> usize {
+    (64 - (number | 1).leading_zeros()).div_ceil(7) as usize
+}
+
 /// Appends a text or other bytes with their length before them.
 pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_number(out, bytes.len() as u64);
@@ -113,7 +118,7 @@ impl<'a> Reader<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Reader, put_bytes, put_net, put_number};
+    use super::{Reader, number_len, put_bytes, put_net, put_number};
     use proptest::prelude::*;
 
     proptest! {
@@ -123,6 +128,7 @@ mod tests {
             let v6 = ipnet::Ipv6Net::new(v6.0.into(), v6.1 % 129).unwrap().into();
             let mut out = Vec::new();
             put_number(&mut out, number);
+            prop_assert_eq!(out.len(), number_len(number));
             put_bytes(&mut out, &bytes);
             put_net(&mut out, &v4);
             put_net(&mut out, &v6);

@@ -45,6 +45,23 @@ impl<I: RowId> From<Vec<I>> for IdList<I> {
     }
 }
 
+impl<I: RowId> FromIterator<I> for IdList<I> {
+    /// In their order, without an allocation where they are few.
+    fn from_iter<T: IntoIterator<Item = I>>(ids: T) -> Self {
+        let mut rest = ids.into_iter();
+        let mut few = [I::from_number(0); 3];
+        let mut len = 0;
+        for (place, id) in few.iter_mut().zip(&mut rest) {
+            *place = id;
+            len += 1;
+        }
+        match rest.next() {
+            None => Self::Inline { len, ids: few },
+            Some(next) => Self::Heap(Box::new(few.into_iter().chain([next]).chain(rest).collect())),
+        }
+    }
+}
+
 impl<I: RowId> IdList<I> {
     /// The numbers, in their order.
     pub(crate) fn as_slice(&self) -> &[I] {

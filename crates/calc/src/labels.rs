@@ -8,8 +8,8 @@
 use crate::bytes::{Reader, put_bytes, put_number};
 use crate::symbols::{Symbol, Symbols};
 use hashbrown::{DefaultHashBuilder, HashTable};
-use std::collections::BTreeMap;
 use std::hash::BuildHasher;
+use std::ops::Range;
 
 /// The number of a set in [`LabelSets`]; the default is the empty set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -39,7 +39,8 @@ pub(crate) struct LabelSets {
     free: Vec<LabelSetId>,
     by_content: HashTable<LabelSetId>,
     hasher: DefaultHashBuilder,
-    scratch: Vec<(Symbol, usize)>,
+    scratch: Vec<(Symbol, Range<usize>)>,
+    values: Vec<u8>,
     packed: Vec<u8>,
 }
 
@@ -52,6 +53,7 @@ impl Default for LabelSets {
             by_content: HashTable::new(),
             hasher: DefaultHashBuilder::default(),
             scratch: Vec::new(),
+            values: Vec::new(),
             packed: Vec::new(),
         }
     }
@@ -59,29 +61,30 @@ impl Default for LabelSets {
 
 impl LabelSets {
     /// The set of these labels, with one more reference.
-    pub(crate) fn acquire(&mut self, labels: &BTreeMap<String, String>) -> LabelSetId {
-        if labels.is_empty() {
+    pub(crate) fn acquire<'l>(&mut self, labels: impl IntoIterator<Item = (&'l str, &'l str)>) -> LabelSetId {
+        self.scratch.clear();
+        self.values.clear();
+        for (name, value) in labels {
+            let start = self.values.len();
+            self.values.extend_from_slice(value.as_bytes());
+            self.scratch.push((self.names.acquire(name), start..self.values.len()));
+        }
+        if self.scratch.is_empty() {
             return LabelSetId::EMPTY;
         }
-        self.scratch.clear();
-        let values: Vec<&str> = labels.values().map(String::as_str).collect();
-        for (place, name) in labels.keys().enumerate() {
-            let symbol = self.names.acquire(name);
-            self.scratch.push((symbol, place));
-        }
-        self.scratch.sort_unstable();
+        self.scratch.sort_unstable_by_key(|(symbol, _)| *symbol);
         self.packed.clear();
-        for &(symbol, place) in &self.scratch {
+        for (symbol, value) in &self.scratch {
             put_number(&mut self.packed, symbol.0.into());
-            put_bytes(&mut self.packed, values.get(place).copied().unwrap_or_default().as_bytes());
+            put_bytes(&mut self.packed, self.values.get(value.clone()).unwrap_or_default());
         }
 
         let hash = self.hasher.hash_one(&*self.packed);
         let entries = &self.entries;
         if let Some(&id) = self.by_content.find(hash, |id| *entries[id.place()].bytes == *self.packed) {
             self.entries[id.place()].references += 1;
-            for &(symbol, _) in &self.scratch {
-                self.names.release(symbol);
+            for (symbol, _) in &self.scratch {
+                self.names.release(*symbol);
             }
             return id;
         }
@@ -168,11 +171,12 @@ impl<'a> Iterator for Labels<'a> {
 #[cfg(test)]
 mod tests {
     use super::{LabelSetId, LabelSets};
+    use model::feed;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    fn map(labels: &[(&str, &str)]) -> BTreeMap<String, String> {
-        labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    fn map(labels: &[(&str, &str)]) -> feed::Labels {
+        labels.iter().copied().collect()
     }
 
     #[test]
@@ -182,7 +186,7 @@ mod tests {
         assert_eq!(sets.acquire(&map(&[("b", ""), ("a", "1")])), a);
         let c = sets.acquire(&map(&[("a", "2")]));
         assert_ne!(a, c);
-        assert_eq!(sets.acquire(&BTreeMap::new()), LabelSetId::EMPTY);
+        assert_eq!(sets.acquire(&feed::Labels::default()), LabelSetId::EMPTY);
         assert_eq!((sets.len(), sets.names.len()), (2, 2));
         sets.release(a);
         sets.release(LabelSetId::EMPTY);
@@ -196,8 +200,8 @@ mod tests {
         #[test]
         fn absurd_labels_are_found(labels: BTreeMap<String, String>, other: BTreeMap<String, String>) {
             let mut sets = LabelSets::default();
-            let first = sets.acquire(&other);
-            let id = sets.acquire(&labels);
+            let first = sets.acquire(&feed::Labels::from(&other));
+            let id = sets.acquire(&feed::Labels::from(&labels));
             prop_assert_eq!(first == id, labels == other);
             for (name, value) in &labels {
                 let symbol = sets.names.find(name).unwrap();

@@ -16,6 +16,9 @@ use model::IpVersion;
 use model::feed::{self, Port, Protocol, RuleAction, TextMap};
 use selector::Selector;
 
+/// Room for the rules of most policies.
+const ROOM: usize = 256;
+
 /// Packs some texts, and the rules of both directions. `known` are texts that the reader will have.
 pub(crate) fn pack(
     known: &[&str],
@@ -32,8 +35,11 @@ pub(crate) fn pack(
             list.add_end(&rule.destination, protocol, true),
         ]);
     }
-    let mut writer = Writer { out: Vec::new(), texts: known.iter().map(|text| (*text).to_owned()).collect() };
-    writer.list(&list.into_specs(), Writer::set);
+    let specs = list.into_specs();
+    let mut writer =
+        Writer { out: Vec::with_capacity(ROOM), texts: Vec::with_capacity(known.len() + specs.len()) };
+    writer.texts.extend_from_slice(known);
+    writer.list(&specs, Writer::set);
     writer.list(texts, |writer, text| writer.text(text));
     let (of_inbound, of_outbound) = ends.split_at(inbound.len());
     for (rules, ends) in [(inbound, of_inbound), (outbound, of_outbound)] {
@@ -94,38 +100,38 @@ fn bit(condition: bool, bit: u64) -> u64 {
     if condition { bit } else { 0 }
 }
 
-struct Writer {
+struct Writer<'a> {
     out: Vec<u8>,
-    texts: Vec<String>,
+    texts: Vec<&'a str>,
 }
 
-impl Writer {
+impl<'a> Writer<'a> {
     fn number(&mut self, number: u64) {
         put_number(&mut self.out, number);
     }
 
-    fn text(&mut self, text: &str) {
-        if let Some(place) = self.texts.iter().position(|have| have == text) {
+    fn text(&mut self, text: &'a str) {
+        if let Some(place) = self.texts.iter().position(|have| *have == text) {
             self.number(place as u64 + 1);
         } else {
             self.number(0);
             put_bytes(&mut self.out, text.as_bytes());
-            self.texts.push(text.to_owned());
+            self.texts.push(text);
         }
     }
 
-    fn list<T>(&mut self, list: &[T], mut item: impl FnMut(&mut Self, &T)) {
+    fn list<'l, T>(&mut self, list: &'l [T], mut item: impl FnMut(&mut Self, &'l T)) {
         self.number(list.len() as u64);
         for entry in list {
             item(self, entry);
         }
     }
 
-    fn texts(&mut self, texts: &[String]) {
+    fn texts(&mut self, texts: &'a [String]) {
         self.list(texts, |writer, text| writer.text(text));
     }
 
-    fn map(&mut self, map: &TextMap) {
+    fn map(&mut self, map: &'a TextMap) {
         self.number(map.len() as u64);
         for (name, value) in map {
             self.text(name);
@@ -133,7 +139,7 @@ impl Writer {
         }
     }
 
-    fn set(&mut self, set: &SetSpec) {
+    fn set(&mut self, set: &'a SetSpec) {
         match set {
             SetSpec::Selector(selector) => {
                 self.number(0);
@@ -156,7 +162,7 @@ impl Writer {
         }
     }
 
-    fn rule(&mut self, rule: &feed::Rule, [source, destination]: &[EndSets; 2]) {
+    fn rule(&mut self, rule: &'a feed::Rule, [source, destination]: &[EndSets; 2]) {
         use rule_bits as bits;
         let action = match rule.action {
             RuleAction::Allow => 0,
@@ -219,7 +225,7 @@ impl Writer {
         }
     }
 
-    fn end(&mut self, end: &feed::RuleEnd, sets: &EndSets) {
+    fn end(&mut self, end: &'a feed::RuleEnd, sets: &EndSets) {
         use end_bits as bits;
         let (ports, not_ports) = (ranges(&end.ports), ranges(&end.not_ports));
         let lists = set_lists(sets);

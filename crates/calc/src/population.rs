@@ -10,7 +10,7 @@ mod key;
 pub(crate) use contribution::{Contribution, PortProtocol, pack_host, pack_network_set, pack_workload};
 pub(crate) use key::ItemKey;
 
-use crate::bytes::{Reader, put_bytes};
+use crate::bytes::{Reader, number_len, put_bytes};
 use crate::id_list::IdList;
 use crate::labels::{LabelSetId, LabelSets, Labels};
 use crate::matching::Labelled;
@@ -18,7 +18,7 @@ use crate::sequencer::SetIndex;
 use crate::slab::{Slab, row_id};
 use crate::symbols::{Symbol, Symbols};
 use hashbrown::{DefaultHashBuilder, HashTable};
-use std::collections::BTreeMap;
+use model::feed::{self, TextMap};
 use std::hash::BuildHasher;
 
 row_id! {
@@ -142,7 +142,7 @@ impl Population {
     pub(crate) fn put(
         &mut self,
         key: &ItemKey<'_>,
-        labels: &BTreeMap<String, String>,
+        labels: &feed::Labels,
         profiles: &[String],
         contribution: &[u8],
     ) -> Put {
@@ -150,8 +150,7 @@ impl Population {
         packed.clear();
         key.acquire(&mut self.words, &mut packed);
         let labels = self.labels.acquire(labels);
-        let parents =
-            IdList::from(profiles.iter().map(|name| self.get_or_add_parent(name)).collect::<Vec<_>>());
+        let parents = profiles.iter().map(|name| self.get_or_add_parent(name)).collect();
         let existing = self.find(&packed);
         let put = if let Some(id) = existing {
             key.release(&mut self.words);
@@ -320,12 +319,8 @@ impl Population {
 
     /// Gives a profile other labels. Returns the old ones, which the caller gives back with [`Population::forget`] after
     /// use; none if nothing changed.
-    pub(crate) fn set_parent_labels(
-        &mut self,
-        id: ParentId,
-        labels: &BTreeMap<String, String>,
-    ) -> Option<LabelSetId> {
-        let labels = self.labels.acquire(labels);
+    pub(crate) fn set_parent_labels(&mut self, id: ParentId, labels: &TextMap) -> Option<LabelSetId> {
+        let labels = self.labels.acquire(labels.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         let parent = self.parents.get_mut(id)?;
         if parent.labels == labels {
             self.labels.release(labels);
@@ -349,7 +344,7 @@ impl Population {
 }
 
 fn body(key: &[u8], contribution: &[u8]) -> Box<[u8]> {
-    let mut bytes = Vec::with_capacity(key.len() + contribution.len() + 2);
+    let mut bytes = Vec::with_capacity(number_len(key.len() as u64) + key.len() + contribution.len());
     put_bytes(&mut bytes, key);
     bytes.extend_from_slice(contribution);
     bytes.into_boxed_slice()

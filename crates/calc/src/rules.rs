@@ -16,8 +16,13 @@ use selector::Selector;
 /// The sets that the rules of one policy or profile name, each once, in the order in which they are named first.
 #[derive(Debug, Default)]
 pub(crate) struct SetList {
+    specs: Vec<SetSpec>,
+    /// Their places, once they are many.
     numbers: HashMap<SetSpec, usize>,
 }
+
+/// So many sets are compared one by one.
+const FEW: usize = 16;
 
 /// The sets that one end of a rule names, as places in a [`SetList`].
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -34,9 +39,7 @@ pub(crate) struct EndSets {
 impl SetList {
     /// The sets, in order.
     pub(crate) fn into_specs(self) -> Vec<SetSpec> {
-        let mut specs: Vec<(SetSpec, usize)> = self.numbers.into_iter().collect();
-        specs.sort_unstable_by_key(|(_, number)| *number);
-        specs.into_iter().map(|(spec, _)| spec).collect()
+        self.specs
     }
 
     /// The sets of one end of a rule. Named ports belong to a protocol, which is in the rule.
@@ -86,8 +89,22 @@ impl SetList {
     }
 
     fn add(&mut self, spec: SetSpec) -> usize {
-        let next = self.numbers.len();
-        *self.numbers.entry(spec).or_insert(next)
+        let next = self.specs.len();
+        let known = match next {
+            0..FEW => self.specs.iter().position(|have| *have == spec),
+            _ => self.numbers.get(&spec).copied(),
+        };
+        if let Some(place) = known {
+            return place;
+        }
+        self.specs.push(spec);
+        // From here on they are looked up.
+        if next + 1 == FEW {
+            self.numbers = self.specs.iter().cloned().zip(0..).collect();
+        } else if next >= FEW {
+            self.numbers.extend(self.specs.last().cloned().map(|spec| (spec, next)));
+        }
+        next
     }
 }
 

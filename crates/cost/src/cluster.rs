@@ -114,7 +114,7 @@ impl Cluster {
             name: format!("cali{slot:08x}{generation:02x}"),
             ipv4_nets: vec![IpNet::V4(Ipv4Net::from(Ipv4Addr::from(address)))],
             profile_ids: vec![format!("{NAMESPACE_PROFILE_PREFIX}{namespace_name}")],
-            labels: labels.map(|(name, value)| (name.to_owned(), value)).into(),
+            labels: labels.into(),
             generate_name: format!("app-{application}-5d4f8c7b9-"),
             ..feed::WorkloadEndpoint::default()
         };

@@ -27,6 +27,7 @@ pub fn main(arguments: &[OsString]) -> ExitCode {
         }
     };
     telemetry::memory::share_one_heap();
+    telemetry::memory::join_small_pieces();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         // Feeds, probes and reports; the work is done in threads of its own.
         .worker_threads(1)

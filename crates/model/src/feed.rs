@@ -6,10 +6,12 @@
 
 mod endpoint;
 mod entry;
+mod labels;
 mod policy;
 
 pub use endpoint::{EndpointPort, HostEndpoint, IpPool, Nat, NetworkSet, Wireguard, WorkloadEndpoint};
 pub use entry::{FeedEntry, FeedKey, FeedKeyRef, NamespacedName, ReadyFlag};
+pub use labels::Labels;
 pub use policy::{
     IcmpMatch, OriginalMatches, Policy, PolicyType, Port, PortRange, ProfileRules, Protocol, Rule,
     RuleAction, RuleEnd, Tier,
@@ -17,7 +19,7 @@ pub use policy::{
 
 use std::collections::BTreeMap;
 
-/// Labels, or anything else that is a map of texts.
+/// Annotations, or anything else that is a map of texts.
 pub type TextMap = BTreeMap<String, String>;
 
 /// How far a feed has come.

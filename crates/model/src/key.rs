@@ -382,5 +382,19 @@ fn escape(text: &str) -> String {
 
 /// The inverse of [`escape`].
 fn unescape(text: &str) -> String {
-    if text.contains('%') { text.replace("%2f", "/").replace("%25", "%") } else { text.to_owned() }
+    // Names of workloads have a slash, and there are as many of them as pods: one pass, one allocation.
+    let mut plain = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(place) = rest.find('%') {
+        plain.push_str(&rest[..place]);
+        let (character, length) = match rest.as_bytes().get(place + 1..place + 3) {
+            Some(b"2f") => ('/', 3),
+            Some(b"25") => ('%', 3),
+            _ => ('%', 1),
+        };
+        plain.push(character);
+        rest = &rest[place + length..];
+    }
+    plain.push_str(rest);
+    plain
 }

@@ -99,7 +99,7 @@ fn pod(number: usize, local: bool, namespace: &str, labels: BTreeMap<String, Str
     };
     let value = feed::WorkloadEndpoint {
         name: format!("cali{number}"),
-        labels,
+        labels: labels.into(),
         ipv4_nets: vec![address(number)],
         profile_ids: vec![format!("kns.{namespace}")],
         ..feed::WorkloadEndpoint::default()

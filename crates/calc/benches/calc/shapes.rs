@@ -195,7 +195,7 @@ fn endpoint(host: &str, number: usize, serial: usize) -> FeedEntry {
         .collect();
     labels.insert(MARKERS[seed % MARKERS.len()].to_owned(), "true".into());
     let value = feed::WorkloadEndpoint {
-        labels,
+        labels: labels.into(),
         ipv4_nets: vec![address(serial)],
         profile_ids: vec![format!("kns.namespace-{}", number % NAMESPACES)],
         ..feed::WorkloadEndpoint::default()
@@ -212,7 +212,7 @@ fn network_set(number: usize) -> [FeedEntry; 2] {
     let name = format!("network-set-{number}");
     let set = feed::NetworkSet {
         nets: (first..first + size).map(address).collect(),
-        labels: BTreeMap::from([("network-set-name".to_owned(), name.clone())]),
+        labels: [("network-set-name", &name)].into(),
         profile_ids: Vec::new(),
     };
     let policy = feed::Policy {

@@ -164,7 +164,7 @@ mod tests {
         fn it_means_what_the_selector_means(text in expression(), labels in labels()) {
             let selector = Selector::parse(&text).unwrap();
             let mut sets = LabelSets::default();
-            let id = sets.acquire(&labels);
+            let id = sets.acquire(&model::feed::Labels::from(&labels));
             let code = Code::compile(&selector, &mut sets.names);
             prop_assert_eq!(code.matches(&One(&sets, id)), selector.evaluate(&labels), "{}", text);
             code.release(&mut sets.names);

@@ -285,7 +285,7 @@ mod tests {
             ("1", map(&[("app", "db")]), vec!["p".to_owned()]),
             ("2", map(&[("ns", "n")]), vec![]),
         ] {
-            population.put(&ItemKey::NetworkSet { name }, &labels, &profiles, &[]);
+            population.put(&ItemKey::NetworkSet { name }, &labels.into(), &profiles, &[]);
         }
         let parent = population.get_or_add_parent("p");
         population.set_parent_labels(parent, &map(&[("ns", "n")]));
@@ -304,7 +304,7 @@ mod tests {
         assert_eq!(find("app != 'web'"), None, "it demands nothing");
 
         // What comes after the index was made is in it, too.
-        population.put(&ItemKey::NetworkSet { name: "3" }, &map(&[("app", "web")]), &[], &[]);
+        population.put(&ItemKey::NetworkSet { name: "3" }, &map(&[("app", "web")]).into(), &[], &[]);
         let labels = population.item(ItemId(3)).unwrap().labels;
         index.add_item(ItemId(3), population.labels.get(labels));
         let (chosen, found) = candidates(&mut index, &mut population, "app == 'web'").unwrap();

@@ -147,7 +147,6 @@ mod tests {
     use crate::labels::LabelSets;
     use crate::matching::{Code, ValueHasher, demands};
     use selector::Selector;
-    use std::collections::BTreeMap;
 
     const SELECTORS: [&str; 9] = [
         "a == 'x'",
@@ -175,8 +174,7 @@ mod tests {
         }
         assert_eq!(index.counts(), (6, 3));
         let mut candidates = |index: &SelectorIndex<u32>, labels: &[(&str, &str)]| {
-            let labels: BTreeMap<String, String> =
-                labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            let labels: model::feed::Labels = labels.iter().copied().collect();
             let id = sets.acquire(&labels);
             let mut found = Vec::new();
             index.candidates(sets.get(id), &mut found);
@@ -203,7 +201,7 @@ mod tests {
             let place = index.place_for(demands(&selector, &sets.names, &hasher).as_deref());
             index.insert(id, &place);
         }
-        let id = sets.acquire(&BTreeMap::from([("ns".to_owned(), "n".to_owned())]));
+        let id = sets.acquire([("ns", "n")]);
         let mut found = Vec::new();
         index.candidates(sets.get(id), &mut found);
         assert!(

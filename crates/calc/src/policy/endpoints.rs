@@ -151,6 +151,6 @@ fn marks(controls: Option<&QoSControls>) -> Vec<QosPolicy> {
 
 /// The name of the virtual machine in the workload: from the label that newer KubeVirt sets, or the older one.
 fn machine_name(endpoint: &feed::WorkloadEndpoint) -> String {
-    let label = |name| endpoint.labels.get(name).cloned();
+    let label = |name| endpoint.labels.get(name).map(str::to_owned);
     label("vmi.kubevirt.io/id").or_else(|| label("vm.kubevirt.io/name")).unwrap_or_default()
 }

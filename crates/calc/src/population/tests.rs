@@ -23,11 +23,12 @@ fn items_inherit_and_leave_nothing_behind() {
     let mut population = Population::default();
     let profiles = ["p1".to_owned(), "p2".to_owned()];
     let Put::New(a) =
-        population.put(&workload("a"), &map(&[("own", "1"), ("both", "mine")]), &profiles, b"x")
+        population.put(&workload("a"), &map(&[("own", "1"), ("both", "mine")]).into(), &profiles, b"x")
     else {
         panic!("it is new")
     };
-    let same = population.put(&workload("a"), &map(&[("own", "1"), ("both", "mine")]), &profiles, b"x");
+    let same =
+        population.put(&workload("a"), &map(&[("own", "1"), ("both", "mine")]).into(), &profiles, b"x");
     assert!(matches!(same, Put::Same(id) if id == a));
 
     for (profile, labels) in [("p1", map(&[("both", "p1")])), ("p2", map(&[("both", "p2"), ("far", "2")]))] {
@@ -38,7 +39,7 @@ fn items_inherit_and_leave_nothing_behind() {
     let got = ["own", "both", "far", "none"].map(|name| value(&population, a, name));
     assert_eq!(got, [Some("1".into()), Some("mine".into()), Some("2".into()), None]);
 
-    let Put::Changed(_, before) = population.put(&workload("a"), &map(&[]), &profiles, b"y") else {
+    let Put::Changed(_, before) = population.put(&workload("a"), &map(&[]).into(), &profiles, b"y") else {
         panic!("labels and contribution are others")
     };
     assert_eq!(
@@ -48,7 +49,10 @@ fn items_inherit_and_leave_nothing_behind() {
     population.forget(before.labels);
     assert_eq!(value(&population, a, "both"), Some("p1".into()), "the first profile wins");
 
-    assert!(matches!(population.put(&ItemKey::NetworkSet { name: "a" }, &map(&[]), &[], b""), Put::New(_)));
+    assert!(matches!(
+        population.put(&ItemKey::NetworkSet { name: "a" }, &map(&[]).into(), &[], b""),
+        Put::New(_)
+    ));
     assert!(population.remove(&workload("b")).is_none());
     let (_, item) = population.remove(&workload("a")).unwrap();
     population.forget(item.labels);
@@ -71,9 +75,11 @@ fn a_pinned_profile_stays_and_keeps_its_members_apart() {
     let pinned = population.get_or_add_parent("p");
     population.pin_parent(pinned);
     let twice = ["p".to_owned(), "p".to_owned()];
-    let Put::New(a) = population.put(&workload("a"), &map(&[]), &twice, b"") else { panic!("it is new") };
+    let Put::New(a) = population.put(&workload("a"), &map(&[]).into(), &twice, b"") else {
+        panic!("it is new")
+    };
     assert_eq!(population.parent(pinned).unwrap().items.as_slice(), [a]);
-    let put = population.put(&workload("a"), &map(&[]), &["q".to_owned()], b"");
+    let put = population.put(&workload("a"), &map(&[]).into(), &["q".to_owned()], b"");
     assert!(matches!(put, Put::Changed(..)));
     assert!(population.parent(pinned).unwrap().items.is_empty());
     assert_eq!(population.find_parent("p"), Some(pinned));

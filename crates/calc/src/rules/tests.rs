@@ -168,3 +168,19 @@ fn sets_are_shared_and_given_back() {
     registry.release(third[0]);
     assert_eq!((registry.take_idle().len(), registry.len()), (1, 0));
 }
+
+#[test]
+fn many_sets_are_found_again_and_keep_their_order() {
+    let mut list = SetList::default();
+    let end = |number: usize| feed::RuleEnd {
+        selector: Some(Selector::parse(&format!("app == 'a{number}'")).unwrap()),
+        ..feed::RuleEnd::default()
+    };
+    for _ in 0..2 {
+        for number in 0..40 {
+            let sets = list.add_end(&end(number), PortProtocol::Any, false);
+            assert_eq!(sets.addresses, [number]);
+        }
+    }
+    assert_eq!(list.into_specs().len(), 40);
+}

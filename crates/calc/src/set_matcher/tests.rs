@@ -35,7 +35,7 @@ impl Fixture {
         let mut packed = Vec::new();
         pack_network_set(&set, &mut packed);
         let profiles: Vec<String> = profiles.iter().map(|name| (*name).to_owned()).collect();
-        let put = self.population.put(&ItemKey::NetworkSet { name }, &map(labels), &profiles, &packed);
+        let put = self.population.put(&ItemKey::NetworkSet { name }, &map(labels).into(), &profiles, &packed);
         let mut output = Output { members: &mut self.members, told: &mut self.told };
         self.matcher.put(put, &mut self.population, &mut output);
     }

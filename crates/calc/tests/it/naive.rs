@@ -107,8 +107,9 @@ impl<'a> Naive<'a> {
         self.world.values().filter(is_local).collect()
     }
 
-    fn labels(&self, own: &Labels, profiles: &[String]) -> Labels {
-        let mut labels = own.clone();
+    fn labels(&self, own: &feed::Labels, profiles: &[String]) -> Labels {
+        let mut labels: Labels =
+            own.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         for name in profiles {
             if let Some(FeedEntry::Profile(_, Some(profile))) =
                 self.world.get(&FeedKey::Profile(name.clone()))

@@ -81,7 +81,7 @@ fn item() -> impl Strategy<Value = FeedEntry> {
                 name: "cali1".into(),
                 ipv4_nets,
                 ipv6_nets,
-                labels,
+                labels: labels.into(),
                 profile_ids,
                 ports,
                 ..feed::WorkloadEndpoint::default()
@@ -98,7 +98,7 @@ fn item() -> impl Strategy<Value = FeedEntry> {
                 name: endpoint.clone(),
                 expected_ipv4_addrs: Some(ip).filter(std::net::IpAddr::is_ipv4).into_iter().collect(),
                 expected_ipv6_addrs: Some(ip).filter(std::net::IpAddr::is_ipv6).into_iter().collect(),
-                labels,
+                labels: labels.into(),
                 profile_ids,
                 ports,
                 qos_controls: None,
@@ -109,7 +109,7 @@ fn item() -> impl Strategy<Value = FeedEntry> {
     let nets = prop::collection::vec(nets.prop_map(|net| net.parse().unwrap()), 0..4);
     let set =
         (text(&["s1", "n1/s1"]), nets, labels(), profiles()).prop_map(|(name, nets, labels, profile_ids)| {
-            let value = feed::NetworkSet { nets, labels, profile_ids };
+            let value = feed::NetworkSet { nets, labels: labels.into(), profile_ids };
             FeedEntry::NetworkSet(name, Some(Box::new(value)))
         });
     prop_oneof![3 => workload, 1 => host, 1 => set]

@@ -129,7 +129,7 @@ fn entry(words: &[String]) -> FeedEntry {
                 name: format!("cali{}", words[2].replace('/', "")),
                 ipv4_nets: net(|net| matches!(net, ipnet::IpNet::V4(_))),
                 ipv6_nets: net(|net| matches!(net, ipnet::IpNet::V6(_))),
-                labels: fields.map("labels"),
+                labels: fields.map("labels").into(),
                 profile_ids: fields.list("profiles"),
                 ports: fields.ports(),
                 ..feed::WorkloadEndpoint::default()
@@ -144,7 +144,7 @@ fn entry(words: &[String]) -> FeedEntry {
                 name: words[2].clone(),
                 expected_ipv4_addrs: addresses.iter().copied().filter(std::net::IpAddr::is_ipv4).collect(),
                 expected_ipv6_addrs: addresses.iter().copied().filter(std::net::IpAddr::is_ipv6).collect(),
-                labels: fields.map("labels"),
+                labels: fields.map("labels").into(),
                 profile_ids: fields.list("profiles"),
                 ports: fields.ports(),
                 qos_controls: None,
@@ -156,7 +156,7 @@ fn entry(words: &[String]) -> FeedEntry {
             let fields = Fields::new(&words[2..]);
             let value = feed::NetworkSet {
                 nets: fields.list("nets").iter().map(|net| net.parse().unwrap()).collect(),
-                labels: fields.map("labels"),
+                labels: fields.map("labels").into(),
                 profile_ids: fields.list("profiles"),
             };
             FeedEntry::NetworkSet(name.clone(), Some(Box::new(value)))

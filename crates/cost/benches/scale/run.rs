@@ -113,6 +113,9 @@ pub(crate) fn hub(nodes: usize, folder: &Path) -> Result<Figures> {
 
 /// A node's part, from what Typha's left in the folder.
 pub(crate) fn member(nodes: usize, folder: &Path) -> Result<Figures> {
+    // As Felix does.
+    telemetry::memory::share_one_heap();
+    telemetry::memory::join_small_pieces();
     let snapshot = std::fs::read(folder.join(SNAPSHOT))?;
     let messages: Vec<Vec<u8>> = serde_json::from_slice(&std::fs::read(folder.join(CHANGES))?)?;
     let before = heap::now();

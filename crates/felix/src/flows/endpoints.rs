@@ -7,7 +7,7 @@ use flows::pending::LocalEndpoint;
 use flows::{Labels, Text};
 use ipnet::IpNet;
 use messages::WorkloadEndpointId;
-use model::feed::{HostEndpoint, TextMap, WorkloadEndpoint};
+use model::feed::{self, HostEndpoint, WorkloadEndpoint};
 use model::v1::{HostEndpointKey, WorkloadEndpointKey};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -142,7 +142,7 @@ impl Endpoints {
     }
 }
 
-pub(super) fn labels(labels: &TextMap) -> Labels {
+pub(super) fn labels(labels: &feed::Labels) -> Labels {
     labels.iter().map(|(key, value)| Text::from(format!("{key}={value}"))).collect()
 }
 

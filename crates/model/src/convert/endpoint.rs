@@ -16,11 +16,17 @@ const ACTIVE: &str = "active";
 /// Labels that would pretend to come from a namespace or service account are dropped: a pod must not choose those.
 #[must_use]
 pub fn workload(endpoint: api::WorkloadEndpoint, faults: &mut Faults) -> Option<WorkloadEndpoint> {
-    let (metadata, spec) = (endpoint.metadata, endpoint.spec);
+    let (mut metadata, spec) = (endpoint.metadata, endpoint.spec);
     if spec.ip_networks.is_empty() {
         return None;
     }
     let (ipv4_nets, ipv6_nets) = by_family(networks("spec.ipNetworks", &spec.ip_networks, faults));
+    metadata.labels.retain(|label, _| {
+        !label.starts_with(NAMESPACE_LABEL_PREFIX) && !label.starts_with(SERVICE_ACCOUNT_LABEL_PREFIX)
+    });
+    if !spec.service_account_name.is_empty() {
+        metadata.labels.insert(LABEL_SERVICE_ACCOUNT.to_owned(), spec.service_account_name);
+    }
     let mut converted = WorkloadEndpoint {
         state: ACTIVE.to_owned(),
         name: spec.interface_name,
@@ -28,7 +34,7 @@ pub fn workload(endpoint: api::WorkloadEndpoint, faults: &mut Faults) -> Option<
         profile_ids: spec.profiles,
         ipv4_nets,
         ipv6_nets,
-        labels: metadata.labels,
+        labels: metadata.labels.into(),
         generate_name: metadata.generate_name,
         allow_spoofed_source_prefixes: networks(
             "spec.allowSpoofedSourcePrefixes",
@@ -39,12 +45,6 @@ pub fn workload(endpoint: api::WorkloadEndpoint, faults: &mut Faults) -> Option<
         qos_controls: spec.qos_controls.map(Box::new),
         ..WorkloadEndpoint::default()
     };
-    converted.labels.retain(|label, _| {
-        !label.starts_with(NAMESPACE_LABEL_PREFIX) && !label.starts_with(SERVICE_ACCOUNT_LABEL_PREFIX)
-    });
-    if !spec.service_account_name.is_empty() {
-        converted.labels.insert(LABEL_SERVICE_ACCOUNT.to_owned(), spec.service_account_name);
-    }
     for (index, nat) in spec.ip_nats.iter().enumerate() {
         match (nat.internal_ip.parse(), nat.external_ip.parse()) {
             (Ok(internal), Ok(external)) => {
@@ -69,7 +69,7 @@ pub fn host(endpoint: api::HostEndpoint, faults: &mut Faults) -> HostEndpoint {
     let (metadata, spec) = (endpoint.metadata, endpoint.spec);
     let mut converted = HostEndpoint {
         name: spec.interface_name,
-        labels: metadata.labels,
+        labels: metadata.labels.into(),
         profile_ids: spec.profiles,
         ..HostEndpoint::default()
     };
@@ -124,6 +124,10 @@ fn networks(place: &str, texts: &[IpOrCidr], faults: &mut Faults) -> Vec<IpNet> 
 }
 
 fn by_family(nets: Vec<IpNet>) -> (Vec<IpNet>, Vec<IpNet>) {
+    // Nearly all clusters have one family only.
+    if nets.iter().all(|net| matches!(net, IpNet::V4(_))) {
+        return (nets, Vec::new());
+    }
     nets.into_iter().partition(|net| matches!(net, IpNet::V4(_)))
 }
 

@@ -17,13 +17,17 @@ pub fn namespaced_set(set: api::NetworkSet, faults: &mut Faults) -> NetworkSet {
     let mut labels = set.metadata.labels;
     let profile_ids = vec![format!("{NAMESPACE_PROFILE_PREFIX}{namespace}")];
     labels.insert(LABEL_NAMESPACE.to_owned(), namespace);
-    NetworkSet { nets: nets(&set.spec.nets, faults), labels, profile_ids }
+    NetworkSet { nets: nets(&set.spec.nets, faults), labels: labels.into(), profile_ids }
 }
 
 /// A network set of no namespace.
 #[must_use]
 pub fn global_set(set: GlobalNetworkSet, faults: &mut Faults) -> NetworkSet {
-    NetworkSet { nets: nets(&set.spec.nets, faults), labels: set.metadata.labels, profile_ids: Vec::new() }
+    NetworkSet {
+        nets: nets(&set.spec.nets, faults),
+        labels: set.metadata.labels.into(),
+        profile_ids: Vec::new(),
+    }
 }
 
 fn nets(texts: &[IpOrCidr], faults: &mut Faults) -> Vec<IpNet> {

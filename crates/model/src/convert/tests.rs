@@ -370,8 +370,7 @@ fn workload_endpoints() {
     assert_eq!(text(&endpoint.ipv6_nets), ["fd00::1/128"]);
     assert_eq!(text(&endpoint.allow_spoofed_source_prefixes), ["8.8.8.0/24"]);
     assert_eq!((endpoint.state.as_str(), endpoint.mac.as_str()), ("active", "ee:ee:ee:ee:ee:01"));
-    let labels: Vec<(&str, &str)> =
-        endpoint.labels.iter().map(|(label, value)| (label.as_str(), value.as_str())).collect();
+    let labels: Vec<(&str, &str)> = endpoint.labels.iter().collect();
     // A pod cannot pretend to be in another namespace.
     assert_eq!(labels, [("app", "web"), ("projectcalico.org/serviceaccount", "default")]);
     assert_eq!((endpoint.ports.len(), endpoint.ipv4_nat.len(), endpoint.ipv6_nat.len()), (1, 1, 0));
@@ -399,7 +398,7 @@ fn host_endpoints_sets_pools_and_tiers() {
     let set = set::namespaced_set(*set, &mut faults);
     assert_eq!(set.nets.iter().map(ToString::to_string).collect::<Vec<_>>(), ["10.0.0.0/8", "1.1.1.1/32"]);
     assert_eq!(
-        (set.profile_ids, set.labels["projectcalico.org/namespace"].as_str()),
+        (set.profile_ids, set.labels.get("projectcalico.org/namespace").unwrap()),
         (vec!["kns.shop".to_owned()], "shop")
     );
 

@@ -1,6 +1,6 @@
 //! Endpoints, network sets, pools and WireGuard keys as they are calculated with.
 
-use super::{Protocol, TextMap};
+use super::{Labels, Protocol, TextMap};
 use api::{IPIPMode, IPPoolAllowedUse, QoSControls, VXLANMode};
 use ipnet::IpNet;
 use std::net::IpAddr;
@@ -27,7 +27,7 @@ pub struct WorkloadEndpoint {
     /// Second addresses, IPv6.
     pub ipv6_nat: Vec<Nat>,
     /// The labels.
-    pub labels: TextMap,
+    pub labels: Labels,
     /// The named ports.
     pub ports: Vec<EndpointPort>,
     /// The prefix that the workload's name was generated from.
@@ -70,7 +70,7 @@ pub struct HostEndpoint {
     /// The addresses it is found by and stands for, IPv6.
     pub expected_ipv6_addrs: Vec<IpAddr>,
     /// The labels.
-    pub labels: TextMap,
+    pub labels: Labels,
     /// The profiles, the first first.
     pub profile_ids: Vec<String>,
     /// The named ports.
@@ -85,7 +85,7 @@ pub struct NetworkSet {
     /// The networks.
     pub nets: Vec<IpNet>,
     /// The labels.
-    pub labels: TextMap,
+    pub labels: Labels,
     /// The profiles whose labels it inherits.
     pub profile_ids: Vec<String>,
 }

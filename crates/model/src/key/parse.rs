@@ -7,6 +7,9 @@ use ipnet::IpNet;
 /// What the paths of all resources begin with.
 const RESOURCES: &str = "/calico/resources/v3/projectcalico.org/";
 
+/// As many parts as paths have, with some more: so many need no allocation.
+const MOST_PARTS: usize = 12;
+
 /// See [`Key::parse`].
 pub(super) fn parse(path: &str) -> Option<Key> {
     // Most paths, and of all lists that can be long: no need to take the others apart.
@@ -21,8 +24,22 @@ pub(super) fn parse(path: &str) -> Option<Key> {
     }
     // Old keys are also known without the slash in front; v3 resources and the ready flag are not.
     let absolute = path.starts_with('/');
-    let parts: Vec<&str> = path.strip_prefix('/').unwrap_or(path).split('/').collect();
-    match parts.as_slice() {
+    let relative = path.strip_prefix('/').unwrap_or(path);
+    let (mut room, mut count) = ([""; MOST_PARTS], 0);
+    let mut parts = relative.split('/');
+    for (place, part) in room.iter_mut().zip(&mut parts) {
+        *place = part;
+        count += 1;
+    }
+    // Only a name of a setting can have so many slashes.
+    let all: Vec<&str>;
+    let parts = if parts.next().is_some() {
+        all = relative.split('/').collect();
+        &all
+    } else {
+        &room[..count]
+    };
+    match parts {
         ["calico", "ipam", "v2", rest @ ..] => ipam(rest),
         ["calico", "felix", version, rest @ ..] => felix(version, rest),
         ["calico", "v1", "Ready"] if !absolute => None,

@@ -471,6 +471,24 @@ fn any_v1_key() -> impl Strategy<Value = V1Key> {
     ]
 }
 
+#[test]
+fn names_of_settings_have_as_many_slashes_as_they_like() {
+    for count in [1, 7, 8, 9, 40] {
+        let name = vec!["a"; count].join("/");
+        let key = v1(V1Key::HostConfig(HostConfigKey { host: "h".into(), name: name.clone() }));
+        assert_eq!(Key::parse(&format!("/calico/v1/host/h/config/{name}")), Some(key), "{count}");
+    }
+}
+
+#[test]
+fn what_was_escaped_is_read() {
+    for (written, read) in
+        [("a%2fb", "a/b"), ("%252f", "%2f"), ("%25%2f%", "%/%"), ("%2", "%2"), ("%é2f", "%é2f"), ("", "")]
+    {
+        assert_eq!(unescape(written), read, "{written}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2048))]
 

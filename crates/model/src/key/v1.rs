@@ -298,7 +298,8 @@ pub(super) fn parse(parts: &[&str]) -> Option<V1Key> {
 }
 
 fn parse_policy(kind: &str, namespace: &str, name: &str) -> Option<PolicyKey> {
-    let kind = Kind::from_name(&unescape(kind)).filter(|kind| is_policy(*kind))?;
+    let kind = if kind.contains('%') { Kind::from_name(&unescape(kind)) } else { Kind::from_name(kind) };
+    let kind = kind.filter(|kind| is_policy(*kind))?;
     if name.is_empty() || kind.is_namespaced() == namespace.is_empty() {
         return None;
     }

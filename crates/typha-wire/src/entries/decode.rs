@@ -11,7 +11,9 @@ use model::feed::{
 };
 use model::{IpVersion, Key, ResourceKey, V1Key, Value};
 use selector::Selector;
-use serde::de::DeserializeOwned;
+use serde::Deserialize;
+use std::cell::RefCell;
+use std::hash::{BuildHasher as _, RandomState};
 use std::net::IpAddr;
 
 /// Why a value cannot be read.
@@ -170,7 +172,7 @@ fn v1_entry(key: V1Key, bytes: &[u8], path: &str) -> Result<Option<FeedEntry>, D
     }))
 }
 
-fn json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError> {
+fn json<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, DecodeError> {
     Ok(serde_json::from_slice(bytes)?)
 }
 
@@ -179,7 +181,7 @@ fn nets(texts: Vec<String>) -> Result<Vec<IpNet>, DecodeError> {
 }
 
 /// A network; an address alone stands for itself.
-fn net(text: &str) -> Result<IpNet, DecodeError> {
+pub(super) fn net(text: &str) -> Result<IpNet, DecodeError> {
     text.parse::<IpNet>()
         .or_else(|_| text.parse::<IpAddr>().map(IpNet::from))
         .map_err(|_| bad("a network", &text))
@@ -208,7 +210,48 @@ fn selector(text: &str) -> Result<Option<Selector>, DecodeError> {
     if text.is_empty() {
         return Ok(None);
     }
-    Selector::parse(text).map(Some).map_err(|_| bad("a selector", &text))
+    let parse = || Selector::parse(text).map_err(|_| bad("a selector", &text));
+    if text.len() > LONGEST_RECENT {
+        return parse().map(Some);
+    }
+    RECENT.with_borrow_mut(|recent| recent.get_or_parse(text, parse)).map(Some)
+}
+
+/// How many selectors are kept, and how long they may be.
+const RECENT_SELECTORS: usize = 64;
+const LONGEST_RECENT: usize = 512;
+
+thread_local! {
+    static RECENT: RefCell<Recent> = RefCell::default();
+}
+
+/// Selectors that were read last. Policies of one namespace come one after the other and name the same few endpoints.
+#[derive(Default)]
+struct Recent {
+    hasher: RandomState,
+    selectors: Vec<Option<Selector>>,
+}
+
+impl Recent {
+    /// Servers send selectors in their canonical form; one in another form is parsed every time.
+    fn get_or_parse(
+        &mut self,
+        text: &str,
+        parse: impl FnOnce() -> Result<Selector, DecodeError>,
+    ) -> Result<Selector, DecodeError> {
+        let hash = self.hasher.hash_one(text) % RECENT_SELECTORS as u64;
+        self.selectors.resize(RECENT_SELECTORS, None);
+        let place = usize::try_from(hash).ok().and_then(|place| self.selectors.get_mut(place));
+        let Some(place) = place else { return parse() };
+        if let Some(have) = place
+            && have.canonical() == text
+        {
+            return Ok(have.clone());
+        }
+        let parsed = parse()?;
+        *place = Some(parsed.clone());
+        Ok(parsed)
+    }
 }
 
 fn action(text: &str) -> Result<RuleAction, DecodeError> {
@@ -335,14 +378,14 @@ fn workload(endpoint: wire::WorkloadEndpoint<'_>) -> Result<WorkloadEndpoint, De
         active_instance_id: endpoint.active_instance_id.into_owned(),
         mac: endpoint.mac.unwrap_or_default().into_owned(),
         profile_ids: endpoint.profile_ids.unwrap_or_default().into_owned(),
-        ipv4_nets: nets(endpoint.ipv4_nets.unwrap_or_default())?,
-        ipv6_nets: nets(endpoint.ipv6_nets.unwrap_or_default())?,
+        ipv4_nets: endpoint.ipv4_nets.unwrap_or_default().0.into_owned(),
+        ipv6_nets: endpoint.ipv6_nets.unwrap_or_default().0.into_owned(),
         ipv4_nat: endpoint.ipv4_nat.into_iter().map(nat).collect::<Result<_, DecodeError>>()?,
         ipv6_nat: endpoint.ipv6_nat.into_iter().map(nat).collect::<Result<_, DecodeError>>()?,
         labels: endpoint.labels.into_owned(),
         ports: endpoint_ports(endpoint.ports)?,
         generate_name: endpoint.generate_name.into_owned(),
-        allow_spoofed_source_prefixes: nets(endpoint.allow_spoofed_source_prefixes)?,
+        allow_spoofed_source_prefixes: endpoint.allow_spoofed_source_prefixes.0.into_owned(),
         annotations: endpoint.annotations.into_owned(),
         qos_controls: endpoint.qos_controls,
     })

@@ -21,8 +21,8 @@ fn nets(nets: &[IpNet]) -> Vec<String> {
 }
 
 /// Where Go has `null` for a list without elements.
-fn or_null<T>(values: Vec<T>) -> Option<Vec<T>> {
-    (!values.is_empty()).then_some(values)
+fn or_null(nets: &[IpNet]) -> Option<wire::Nets<'_>> {
+    (!nets.is_empty()).then(|| wire::Nets(nets.into()))
 }
 
 pub(super) fn policy(policy: &Policy) -> wire::Policy {
@@ -160,14 +160,14 @@ pub(super) fn workload(endpoint: &WorkloadEndpoint) -> wire::WorkloadEndpoint<'_
         active_instance_id: endpoint.active_instance_id.as_str().into(),
         mac: (!endpoint.mac.is_empty()).then(|| endpoint.mac.as_str().into()),
         profile_ids: (!endpoint.profile_ids.is_empty()).then(|| endpoint.profile_ids.as_slice().into()),
-        ipv4_nets: or_null(nets(&endpoint.ipv4_nets)),
-        ipv6_nets: or_null(nets(&endpoint.ipv6_nets)),
+        ipv4_nets: or_null(&endpoint.ipv4_nets),
+        ipv6_nets: or_null(&endpoint.ipv6_nets),
         ipv4_nat: endpoint.ipv4_nat.iter().map(nat).collect(),
         ipv6_nat: endpoint.ipv6_nat.iter().map(nat).collect(),
         labels: Cow::Borrowed(&endpoint.labels),
         ports: ports(&endpoint.ports),
         generate_name: endpoint.generate_name.as_str().into(),
-        allow_spoofed_source_prefixes: nets(&endpoint.allow_spoofed_source_prefixes),
+        allow_spoofed_source_prefixes: wire::Nets(endpoint.allow_spoofed_source_prefixes.as_slice().into()),
         annotations: Cow::Borrowed(&endpoint.annotations),
         qos_controls: endpoint.qos_controls.clone(),
     }

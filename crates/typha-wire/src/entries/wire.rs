@@ -2,7 +2,10 @@
 
 use api::scalars::{GoFloat, Port};
 use api::{HTTPMatch, QoSControls};
-use serde::{Deserialize, Deserializer, Serialize};
+use ipnet::IpNet;
+use model::feed::Labels;
+use serde::de::{Error as _, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
@@ -12,6 +15,61 @@ fn null_or<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(deserialize
 }
 
 type Texts = Vec<String>;
+
+/// Networks, read from and written as text without a copy of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Nets<'a>(pub Cow<'a, [IpNet]>);
+
+impl Nets<'_> {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Serialize for Nets<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(|net| Shown(net.trunc())))
+    }
+}
+
+struct Shown(IpNet);
+
+impl Serialize for Shown {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Nets<'_> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(NetsReader).map(|nets| Self(Cow::Owned(nets)))
+    }
+}
+
+struct NetsReader;
+
+impl<'de> Visitor<'de> for NetsReader {
+    type Value = Vec<IpNet>;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a list of networks")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<IpNet>, A::Error> {
+        #[derive(Deserialize)]
+        struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+        let mut nets = Vec::new();
+        while let Some(Text(text)) = list.next_element()? {
+            let net = super::decode::net(&text).map_err(A::Error::custom)?;
+            if nets.is_empty() {
+                // Nearly always the only one.
+                nets.reserve_exact(1);
+            }
+            nets.push(net);
+        }
+        Ok(nets)
+    }
+}
 type Map = BTreeMap<String, String>;
 
 /// A protocol: a number, or a name in lower case.
@@ -182,24 +240,24 @@ pub struct WorkloadEndpoint<'a> {
     pub active_instance_id: Cow<'a, str>,
     pub mac: Option<Cow<'a, str>>,
     pub profile_ids: Option<Cow<'a, [String]>>,
-    pub ipv4_nets: Option<Texts>,
-    pub ipv6_nets: Option<Texts>,
+    pub ipv4_nets: Option<Nets<'a>>,
+    pub ipv6_nets: Option<Nets<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_or")]
     pub ipv4_nat: Vec<Nat>,
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_or")]
     pub ipv6_nat: Vec<Nat>,
     #[serde(deserialize_with = "null_or")]
-    pub labels: Cow<'a, Map>,
+    pub labels: Cow<'a, Labels>,
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_or")]
     pub ports: Vec<EndpointPort>,
     #[serde(skip_serializing_if = "str::is_empty")]
     pub generate_name: Cow<'a, str>,
     #[serde(
         rename = "allow_spoofed_source_ips",
-        skip_serializing_if = "Vec::is_empty",
+        skip_serializing_if = "Nets::is_empty",
         deserialize_with = "null_or"
     )]
-    pub allow_spoofed_source_prefixes: Texts,
+    pub allow_spoofed_source_prefixes: Nets<'a>,
     #[serde(skip_serializing_if = "Map::is_empty", deserialize_with = "null_or")]
     pub annotations: Cow<'a, Map>,
     #[serde(rename = "qosControls", skip_serializing_if = "Option::is_none")]
@@ -235,7 +293,7 @@ pub struct HostEndpoint {
     pub expected_ipv4_addrs: Texts,
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_or")]
     pub expected_ipv6_addrs: Texts,
-    pub labels: Option<Map>,
+    pub labels: Option<Labels>,
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_or")]
     pub profile_ids: Texts,
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_or")]
@@ -251,7 +309,7 @@ pub struct HostEndpoint {
 pub struct NetworkSet {
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_or")]
     pub nets: Texts,
-    pub labels: Option<Map>,
+    pub labels: Option<Labels>,
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_or")]
     pub profile_ids: Texts,
 }
