@@ -9,8 +9,10 @@ use std::path::Path;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// How long it takes at most until a folder that appeared is seen, and a change that the kernel did not report.
+/// How long it takes at most until a folder that appeared is seen.
 const LOOK: Duration = Duration::from_secs(10);
+/// And a change that the kernel did not report, in a folder that is there.
+const LOOK_AGAIN: Duration = Duration::from_secs(600);
 
 /// Follows the folder until the end.
 pub(crate) async fn follow(folder: &Path, events: mpsc::Sender<Event>, shutdown: Shutdown) {
@@ -31,6 +33,7 @@ pub(crate) async fn follow(folder: &Path, events: mpsc::Sender<Event>, shutdown:
                 tracing::warn!(folder = %folder.display(), %error, "endpoint status files cannot be read");
             }
         }
+        let pause = if watch.is_ok() { LOOK_AGAIN } else { LOOK };
         let changed = async {
             match watch {
                 Ok(mut watch) => drop(watch.changed().await),
@@ -39,7 +42,7 @@ pub(crate) async fn follow(folder: &Path, events: mpsc::Sender<Event>, shutdown:
         };
         tokio::select! {
             () = changed => {}
-            () = tokio::time::sleep(LOOK) => {}
+            () = tokio::time::sleep(pause) => {}
             () = shutdown.requested() => {}
         }
     }

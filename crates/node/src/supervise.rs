@@ -27,8 +27,9 @@ use std::time::{Duration, Instant};
 /// How long parts may take to end.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How often ended children are looked for, at the latest. Their end also wakes the loop.
-const LONGEST_WAIT: Duration = Duration::from_secs(1);
+/// How often ended children are looked for, at the latest. Their end wakes the loop, so this is only for what the kernel did not
+/// tell; an idle node should sleep.
+const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 /// Why a node does not run.
 #[derive(Debug, thiserror::Error)]

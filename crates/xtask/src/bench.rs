@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The benchmarks: crate, bench name, heading.
-const BENCHES: [(&str, &str, &str); 20] = [
+const BENCHES: [(&str, &str, &str); 21] = [
     ("kvstore", "store", "Embedded store against etcd"),
     ("datastore", "list", "Listing and decoding policies"),
     ("calicoctl", "ctl", "calicoctl"),
@@ -32,6 +32,7 @@ const BENCHES: [(&str, &str, &str); 20] = [
     ("felix", "felix", "Felix"),
     ("bpf-services", "services", "eBPF: services"),
     ("bpf-conntrack", "sweep", "eBPF: sweep of connections"),
+    ("cost", "node", "A node"),
     ("typha", "typha", "Typha"),
     ("goldmane", "goldmane", "Goldmane"),
     ("apiserver", "apiserver", "API server"),

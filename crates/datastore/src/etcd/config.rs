@@ -17,8 +17,8 @@ use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 /// How long the TLS handshake may take.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often a quiet connection is probed. Servers hang up on clients that probe more than every 5 s.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+/// How often a quiet connection is probed, as by Calico. Each probe wakes a process that has nothing else to do.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 /// How long the answer to a probe may take.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
