@@ -150,7 +150,10 @@ async fn native_objects(store: &KubernetesStore) -> Result<()> {
         let Some(FeedEntry::WorkloadEndpoint(_, Some(pod))) = known.values.get(&endpoint) else {
             bail!("no endpoint")
         };
-        ensure!(pod.labels["app"] == "web" && pod.profile_ids == ["kns.shop", "ksa.shop.web"], "{pod:?}");
+        ensure!(
+            pod.labels.get("app") == Some("web") && pod.profile_ids == ["kns.shop", "ksa.shop.web"],
+            "{pod:?}"
+        );
         ensure!(pod.ipv4_nets[0].to_string() == "10.1.2.3/32", "{pod:?}");
         let Some(FeedEntry::Policy(_, Some(policy))) = known.values.get(&policy) else { bail!("no policy") };
         ensure!(

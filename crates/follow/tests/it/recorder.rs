@@ -29,7 +29,7 @@ impl Known {
     pub(crate) fn sets(&self) -> BTreeMap<String, String> {
         let set = |entry: &FeedEntry| match entry {
             FeedEntry::NetworkSet(name, Some(set)) => {
-                Some((name.clone(), set.labels.get("version").cloned().unwrap_or_default()))
+                Some((name.clone(), set.labels.get("version").unwrap_or_default().to_owned()))
             }
             _ => None,
         };
