@@ -5,6 +5,7 @@
 //!
 //! Nothing here knows what the feed has already told: an output that is told a second time is swallowed by the cache.
 
+use crate::index::stamp;
 use api::{Kind, Resource};
 use model::convert::{self, Faults};
 use model::feed::{FeedEntry, FeedKey, NamespacedName, Policy};
@@ -27,8 +28,8 @@ pub struct Output {
     /// Whether all of it could be read. If not, what was told last stays in force, and this is a substitute that is reported
     /// only where nothing readable ever was.
     pub is_readable: bool,
-    /// The store's version of the object that this comes from.
-    pub revision: String,
+    /// The store's version of the object that this comes from, as a number.
+    pub revision: u64,
     /// Told even if the revision is the one that was told last: it may be another object's.
     pub replaces: bool,
 }
@@ -44,12 +45,7 @@ pub struct Outputs {
 
 impl Outputs {
     fn push(&mut self, entry: FeedEntry, revision: &str) {
-        self.entries.push(Output {
-            entry,
-            is_readable: true,
-            revision: revision.to_owned(),
-            replaces: false,
-        });
+        self.entries.push(Output { entry, is_readable: true, revision: stamp(revision), replaces: false });
     }
 
     /// An entry that could not be read.

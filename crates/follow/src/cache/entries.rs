@@ -5,7 +5,7 @@
 //! at all: any of those that are missing might be the one.
 
 use super::Contents;
-use crate::index::{Index, Known, stamp};
+use crate::index::{Index, Known};
 use crate::processor::{Output, Outputs, Processor};
 use datastore::{InvalidEntry, KvList, WatchEvent, own_revision};
 use model::feed::{FeedEntry, FeedKey};
@@ -35,6 +35,8 @@ pub struct Entries {
     index: Index,
     processor: Box<dyn Processor>,
     news: News,
+    /// Room for what comes of one entry.
+    outputs: Outputs,
     /// What cannot be read, and why; whether it was seen since the last list began.
     unread: BTreeMap<String, (String, bool)>,
     nameless: bool,
@@ -49,6 +51,7 @@ impl Entries {
             index: Index::new(),
             processor,
             news: News::default(),
+            outputs: Outputs::default(),
             unread: BTreeMap::new(),
             nameless: false,
             owes_deletes: false,
@@ -75,15 +78,18 @@ impl Entries {
 
     /// An entry is there.
     fn there(&mut self, pair: KvPair) {
-        let mut outputs = Outputs::default();
+        let mut outputs = std::mem::take(&mut self.outputs);
         let revision = own_revision(&pair.key, &pair.revision);
         self.processor.process(&pair.key, pair.value, revision, &mut outputs);
         if !outputs.faults.is_empty() {
-            self.note(pair.key.to_string(), outputs.faults.to_string());
+            self.note(pair.key.to_string(), std::mem::take(&mut outputs.faults).to_string());
         } else if !self.unread.is_empty() {
             self.readable_again(&pair.key.to_string());
         }
-        self.apply_all(outputs);
+        for output in outputs.entries.drain(..) {
+            self.apply(output);
+        }
+        self.outputs = outputs;
     }
 
     /// An entry is gone.
@@ -132,7 +138,7 @@ impl Entries {
     fn apply(&mut self, output: Output) {
         let Output { entry, is_readable, revision, replaces } = output;
         let place = self.index.find(entry.key());
-        let known = Known { stamp: stamp(&revision), degraded: !is_readable };
+        let known = Known { stamp: revision, degraded: !is_readable };
         match place {
             None if entry.is_gone() => return,
             None => self.index.insert(entry.key(), known),

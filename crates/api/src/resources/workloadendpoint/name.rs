@@ -187,14 +187,26 @@ fn split(name: &str) -> Vec<String> {
             if bytes.get(index + 1) == Some(&b'-') {
                 index += 1;
             } else {
-                parts.push(name[start..index].replace("--", "-"));
+                parts.push(plain(&name[start..index]));
                 start = index + 1;
             }
         }
         index += 1;
     }
-    parts.push(name[start.min(bytes.len())..].replace("--", "-"));
+    parts.push(plain(&name[start.min(bytes.len())..]));
     parts
+}
+
+/// A part with one `-` for each double one. There are as many names as pods: one allocation for each part.
+fn plain(part: &str) -> String {
+    let mut plain = String::with_capacity(part.len());
+    let mut rest = part;
+    while let Some(place) = rest.find("--") {
+        plain.push_str(&rest[..=place]);
+        rest = &rest[place + 2..];
+    }
+    plain.push_str(rest);
+    plain
 }
 
 #[cfg(test)]
