@@ -32,7 +32,7 @@ fn given() -> Given {
     let old = Event { time: NOW - SECOND, ..event(3, 255, 4) };
     let ping = Event { protocol: 1, destination_port: 0x0800, hook: 1, ..event(3, 7, 4) };
     let events = [old, event(3, 255, 4), event(4, 0, 11), ping];
-    given.queues.insert("bpfp_events".to_owned(), events.iter().map(|event| event.bytes()).collect());
+    given.queues.insert("bpfp_events".to_owned(), events.iter().map(bpf::Layout::bytes).collect());
     given
 }
 

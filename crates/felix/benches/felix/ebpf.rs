@@ -51,8 +51,11 @@ fn clean() -> Result<()> {
     host::clean()
 }
 
+/// A kind of figure, its unit, where it is, and its goal.
+type Row = (&'static str, &'static str, fn(&Speed) -> f64, &'static str);
+
 fn rows(report: &mut Report, what: &str, ours: Speed, plain: Speed) {
-    let rows: [(&str, &str, fn(&Speed) -> f64, &str); 3] = [
+    let rows: [Row; 3] = [
         ("throughput", "Gbit/s", |speed| speed.gigabits, "at least 0.95"),
         ("round trip", "µs", |speed| speed.round_trip_us, ""),
         ("new connections/s", "/s", |speed| speed.connections, "at least 0.9"),
