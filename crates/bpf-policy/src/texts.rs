@@ -160,8 +160,9 @@ impl RuleTexts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use api::Kind;
     use messages::{Policy, PolicyId, WorkloadEndpoint, WorkloadEndpointId};
-    use model::feed::PolicyKind;
+    use model::v1::PolicyKey;
     use std::sync::Arc;
 
     fn policy(actions: &[RuleAction]) -> ToDataplane {
@@ -171,7 +172,11 @@ mod tests {
     }
 
     fn id() -> PolicyId {
-        PolicyId { kind: PolicyKind::GlobalNetworkPolicy, name: "p".into(), namespace: "".into() }
+        Arc::new(PolicyKey {
+            kind: Kind::GlobalNetworkPolicy,
+            namespace: String::new(),
+            name: "p".to_owned(),
+        })
     }
 
     fn known(texts: &RuleTexts) -> Vec<String> {
