@@ -83,21 +83,32 @@ pub fn look(with_iptables: bool) -> Environment {
 }
 
 /// Whether nftables programs the rules, by the setting `NFTablesMode`: `Enabled`, `Disabled`, or `Auto`, which follows
-/// kube-proxy.
+/// kube-proxy. Where kube-proxy has no nftables and nobody has the program iptables, that leaves nftables.
 ///
 /// # Errors
 /// When kube-proxy's tables have to be looked for and cannot be.
-pub fn uses_nftables(mode: &str, find_kube_proxy: impl FnOnce() -> Result<bool>) -> Result<bool> {
+pub fn uses_nftables(
+    mode: &str,
+    find_kube_proxy: impl FnOnce() -> Result<bool>,
+    find_iptables: impl FnOnce() -> bool,
+) -> Result<bool> {
     let (nftables, reason) = match mode.to_ascii_lowercase().as_str() {
         "enabled" => (true, "by setting"),
         "disabled" => (false, "by setting"),
         _ => match find_kube_proxy()? {
             true => (true, "kube-proxy uses nftables"),
-            false => (false, "no kube-proxy with nftables found: iptables"),
+            false if find_iptables() => (false, "no kube-proxy with nftables found: iptables"),
+            false => (true, "no kube-proxy with nftables found, and no iptables"),
         },
     };
     tracing::info!(mode, nftables, reason, "packet filter chosen");
     Ok(nftables)
+}
+
+/// Whether the program `iptables-restore` can be run.
+#[must_use]
+pub fn find_iptables() -> bool {
+    Command::new("iptables-restore").arg("--version").output().is_ok()
 }
 
 /// Whether kube-proxy has a table with chains in nftables.
@@ -168,13 +179,15 @@ mod tests {
 
     #[test]
     fn the_setting_decides_and_auto_follows_kube_proxy() {
-        for (mode, kube_proxy, expected) in [
-            ("Enabled", false, true),
-            ("Disabled", true, false),
-            ("Auto", true, true),
-            ("auto", false, false),
+        for (mode, kube_proxy, iptables, expected) in [
+            ("Enabled", false, true, true),
+            ("Disabled", true, false, false),
+            ("Auto", true, true, true),
+            ("auto", false, true, false),
+            ("Auto", false, false, true),
         ] {
-            assert_eq!(uses_nftables(mode, || Ok(kube_proxy)), Ok(expected), "{mode} {kube_proxy}");
+            let found = uses_nftables(mode, || Ok(kube_proxy), || iptables);
+            assert_eq!(found, Ok(expected), "{mode} {kube_proxy} {iptables}");
         }
     }
 }

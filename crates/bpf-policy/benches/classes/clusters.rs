@@ -293,7 +293,7 @@ fn networks(random: &mut Random) -> Vec<FeedEntry> {
         let name = format!("set-{number}");
         let nets = (0..random.between(1, 40)).map(|_| net(random)).collect();
         let labels = BTreeMap::from([("set".to_owned(), format!("{}", number % 60))]);
-        let set = feed::NetworkSet { nets, labels, profile_ids: Vec::new() };
+        let set = feed::NetworkSet { nets, labels: labels.into(), profile_ids: Vec::new() };
         updates.push(FeedEntry::NetworkSet(name, Some(Box::new(set))));
     }
     for number in 0..random.between(1, 60) {

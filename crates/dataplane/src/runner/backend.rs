@@ -91,8 +91,11 @@ pub(super) fn open(
     beside_bpf: bool,
 ) -> Result<Opened, StartError> {
     let config = &*settings.config;
-    let nftables =
-        environment::uses_nftables(config.nftables_mode.as_str(), environment::find_kube_proxy_nftables)?;
+    let nftables = environment::uses_nftables(
+        config.nftables_mode.as_str(),
+        environment::find_kube_proxy_nftables,
+        environment::find_iptables,
+    )?;
     let mut found = environment::look(!nftables);
     for problem in environment::override_features(&mut found, &config.feature_detect_override) {
         tracing::warn!(problem, "FeatureDetectOverride");

@@ -278,6 +278,7 @@ fn collector(
         socket: socket.map(Path::to_owned),
         evaluates: true,
         is_traced: false,
+        has_programs: false,
     };
     let runtime = tokio::runtime::Handle::current();
     let started = host.host.run(|| {

@@ -94,11 +94,9 @@ fn felix(facts: &ClusterFacts) -> Option<&Value> {
 
 fn bpf(facts: &ClusterFacts) -> Finding {
     match felix(facts).and_then(|felix| felix.pointer("/spec/bpfEnabled")) {
-        Some(Value::Bool(true)) => Finding::problem(
-            "eBPF",
-            "bpfEnabled is true, and this version serves no services in eBPF",
-            "let kube-proxy run on every node before nodes are swapped; with it, eBPF programs enforce policy and kube-proxy serves services",
-        ),
+        Some(Value::Bool(true)) => {
+            Finding::ok("eBPF", "bpfEnabled is true: eBPF programs enforce policy and serve services")
+        }
         _ => Finding::ok("eBPF", "not in use"),
     }
 }

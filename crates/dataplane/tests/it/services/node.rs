@@ -288,7 +288,7 @@ pub(crate) fn workload(place: usize, egress: Option<&PolicyId>) -> ToDataplane {
     };
     let endpoint = WorkloadEndpoint {
         state: "active".into(),
-        name: format!("cali{place}"),
+        name: format!("cali{place}").into(),
         ipv4_nets: vec![IpAddr::from(PODS[place]).into()],
         ipv6_nets: vec![address6(PODS6[place]).into()],
         profile_ids: vec!["allow".into()],
