@@ -105,10 +105,10 @@ pub fn uses_nftables(
     Ok(nftables)
 }
 
-/// Whether the program `iptables-restore` can be run.
+/// Whether the program `iptables` can be run.
 #[must_use]
 pub fn find_iptables() -> bool {
-    Command::new("iptables-restore").arg("--version").output().is_ok()
+    Command::new("iptables").arg("--version").output().is_ok()
 }
 
 /// Whether kube-proxy has a table with chains in nftables.
