@@ -151,7 +151,7 @@ fn measure(root: &Path, only: &[&str]) -> Result<()> {
     let before = std::fs::read_to_string(&path).unwrap_or_default();
     if let Some((_, kept)) = before.split_once(KEPT) {
         let kept = kept.split("\n## ").next().unwrap_or_default();
-        write!(page, "{KEPT}{}\n", kept.trim_end())?;
+        writeln!(page, "{KEPT}{}", kept.trim_end())?;
     }
     std::fs::write(&path, page)?;
     plots(root)?;

@@ -1,22 +1,24 @@
 //! Load balancers ask every node over HTTP whether it has endpoints of a service (`healthCheckNodePort`), and whether services are
 //! served at all (`BPFKubeProxyHealthzPort`). One thread answers, in the words of kube-proxy.
 //!
-//! It refuses to wait for a client for longer than a moment, and to give up a port that somebody else still has.
+//! It refuses to let a client that says nothing keep others waiting, and to give up a port that somebody else still has.
 
 use bpf_services::HealthCheck;
 use jiff::Timestamp;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a client may take.
-const MOMENT: Duration = Duration::from_millis(500);
+const MOMENT: Duration = Duration::from_secs(2);
+/// How many may ask at once; the oldest makes room.
+const MOST_CLIENTS: usize = 64;
 /// How soon a port is tried again that somebody has.
-const PAUSE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+const PAUSE: Duration = Duration::from_secs(5);
 /// More than a question needs.
 const MOST: usize = 4096;
 
@@ -67,6 +69,7 @@ fn serve(state: &Mutex<State>, woken: &UnixStream) {
     let mut listeners: BTreeMap<u16, TcpListener> = BTreeMap::new();
     // Said once, and not with every attempt.
     let mut refused = BTreeSet::new();
+    let mut clients: VecDeque<Client> = VecDeque::new();
     loop {
         let wanted: Vec<u16> = {
             let state = state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -87,12 +90,15 @@ fn serve(state: &Mutex<State>, woken: &UnixStream) {
                 }
             }
         }
-        let timeout = (listeners.len() < wanted.len()).then_some(&PAUSE);
+        let pause = (listeners.len() < wanted.len()).then_some(PAUSE);
+        let ends = clients.front().map(|client| client.ends.saturating_duration_since(Instant::now()));
         let ready: Vec<bool> = {
             let mut all: Vec<PollFd<'_>> = vec![PollFd::new(woken, PollFlags::IN)];
             all.extend(listeners.values().map(|listener| PollFd::new(listener, PollFlags::IN)));
+            all.extend(clients.iter().map(|client| PollFd::new(&client.stream, PollFlags::IN)));
+            let timeout = pause.into_iter().chain(ends).min().and_then(|wait| Timespec::try_from(wait).ok());
             // An interrupted wait only means another look.
-            let _ = poll(&mut all, timeout);
+            let _ = poll(&mut all, timeout.as_ref());
             all.iter().map(|one| !one.revents().is_empty()).collect()
         };
         if ready.first() == Some(&true) {
@@ -103,13 +109,50 @@ fn serve(state: &Mutex<State>, woken: &UnixStream) {
                 _ => {}
             }
         }
-        for ((port, listener), _) in listeners.iter().zip(&ready[1..]).filter(|(_, is_ready)| **is_ready) {
-            if let Ok((stream, _)) = listener.accept() {
-                let answer = answer(&state.lock().unwrap_or_else(PoisonError::into_inner), *port);
-                // A client that is gone needs no answer.
-                let _ = talk(stream, &answer);
+        let (ports, asking) = ready[1..].split_at(listeners.len());
+        let now = Instant::now();
+        let mut asking = asking.iter();
+        clients.retain_mut(|client| {
+            let is_ready = asking.next() == Some(&true);
+            (!is_ready || client.listen(state)) && now < client.ends
+        });
+        for ((port, listener), _) in listeners.iter().zip(ports).filter(|(_, is_ready)| **is_ready) {
+            if let Ok((stream, _)) = listener.accept()
+                && stream.set_nonblocking(true).is_ok()
+            {
+                if clients.len() == MOST_CLIENTS {
+                    clients.pop_front();
+                }
+                clients.push_back(Client { stream, port: *port, question: Vec::new(), ends: now + MOMENT });
             }
         }
+    }
+}
+
+/// Somebody who asks, oldest first in a queue.
+struct Client {
+    stream: TcpStream,
+    port: u16,
+    question: Vec<u8>,
+    ends: Instant,
+}
+
+impl Client {
+    /// Reads what there is, and answers a whole question; whether more is to come.
+    fn listen(&mut self, state: &Mutex<State>) -> bool {
+        let mut part = [0; 512];
+        match self.stream.read(&mut part) {
+            Ok(0) => return false,
+            Ok(count) => self.question.extend_from_slice(&part[..count]),
+            Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
+        }
+        if self.question.len() < MOST && !self.question.windows(4).any(|end| end == b"\r\n\r\n") {
+            return true;
+        }
+        let answer = answer(&state.lock().unwrap_or_else(PoisonError::into_inner), self.port);
+        // It fits into what the kernel keeps for a new connection; a client that is gone needs none.
+        let _ = self.stream.write_all(answer.as_bytes());
+        false
     }
 }
 
@@ -121,20 +164,6 @@ fn listen(port: u16) -> io::Result<TcpListener> {
     };
     listener.set_nonblocking(true)?;
     Ok(listener)
-}
-
-fn talk(mut stream: TcpStream, answer: &str) -> io::Result<()> {
-    stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(MOMENT))?;
-    stream.set_write_timeout(Some(MOMENT))?;
-    let (mut question, mut part) = (Vec::new(), [0; 512]);
-    while question.len() < MOST && !question.windows(4).any(|end| end == b"\r\n\r\n") {
-        match stream.read(&mut part)? {
-            0 => break,
-            count => question.extend_from_slice(&part[..count]),
-        }
-    }
-    stream.write_all(answer.as_bytes())
 }
 
 fn answer(state: &State, port: u16) -> String {
@@ -191,6 +220,11 @@ mod tests {
         ports.tell(vec![check(2)], true);
         says(own, &["200 OK", "lastUpdated"]);
         says(service, &["200 OK", "Endpoint-Weight: 2", "\"localEndpoints\": 2"]);
+        // Those who only connect do not keep others waiting.
+        let silent: Vec<_> =
+            (0..100).map(|_| TcpStream::connect((Ipv4Addr::LOCALHOST, own)).expect("a connection")).collect();
+        says(own, &["200 OK"]);
+        drop(silent);
         ports.tell(vec![check(0)], true);
         says(service, &["503 ", "\"localEndpoints\": 0"]);
         ports.tell(Vec::new(), true);
