@@ -103,15 +103,14 @@ impl Bed {
         Ok(Took { nodes, everything: start.elapsed() })
     }
 
-    /// Switches the eBPF dataplane on, as users of Calico do. The rules that stay beside it are for nftables: no kube-proxy says what this
-    /// cluster uses, and our image has no iptables.
+    /// Switches the eBPF dataplane on, as users of Calico do.
     fn services_by_bpf(&self) -> Result<()> {
         until("the definition of FelixConfiguration", || {
             let kind = self.kind("felixconfigurations")?;
             let version =
                 if kind.contains(".crd.") { "crd.projectcalico.org/v1" } else { "projectcalico.org/v3" };
             self.apply(&[json!({"apiVersion": version, "kind": "FelixConfiguration",
-                "metadata": {"name": "default"}, "spec": {"bpfEnabled": true, "nftablesMode": "Enabled"}})])
+                "metadata": {"name": "default"}, "spec": {"bpfEnabled": true}})])
         })
     }
 

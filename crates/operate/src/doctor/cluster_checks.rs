@@ -371,10 +371,6 @@ mod tests {
                 facts.definitions[0]["status"] = json!({"storedVersions": ["v1", "v2"]});
             }),
             ("operator", Level::Warning, "changes its objects back", |facts| facts.has_operator = true),
-            ("eBPF", Level::Problem, "bpfEnabled is true", |facts| {
-                facts.status.felix =
-                    vec![json!({"metadata": {"name": "default"}, "spec": {"bpfEnabled": true}})];
-            }),
             ("kube-proxy", Level::Warning, "both kinds of rules", |facts| {
                 facts.status.felix =
                     vec![json!({"metadata": {"name": "default"}, "spec": {"nftablesMode": "Disabled"}})];

@@ -148,8 +148,8 @@ fn preflight(facts: &Facts, set: &Value, request: &Request, plan: &mut Plan) {
         && !request.is_back
     {
         plan.refusals.push(
-            "this cluster serves services in eBPF, which this version cannot do yet: set bpfEnabled: false in the FelixConfiguration \
-             default first, and let kube-proxy run again"
+            "this cluster serves services in eBPF, and a swap of Calico's programs for ours was never tried: set bpfEnabled: false in \
+             the FelixConfiguration default first, let kube-proxy run meanwhile, and switch it on again afterwards"
                 .to_owned(),
         );
     }

@@ -167,19 +167,24 @@ impl Renderer {
 
     fn bpf_input(&self, version: IpVersion) -> Chain {
         let deny = || Action::from(self.deny(Table::Filter));
-        let mut rules = vec![
-            Rule::when(
-                [mark_set(FALL_THROUGH), conntrack(Conntrack::RelatedOrEstablished)],
-                self.filter_allow(),
-            )
-            .comment("Accept packets from flows that pre-date BPF."),
-            Rule::when(
-                [mark_set(FALL_THROUGH), protocol(Protocol::TCP)],
-                Action::Reject(RejectWith::TcpReset),
-            )
-            .comment("REJECT/rst packets from unknown TCP flows."),
+        let known = Rule::when(
+            [mark_set(FALL_THROUGH), conntrack(Conntrack::RelatedOrEstablished)],
+            self.filter_allow(),
+        )
+        .comment("Accept packets from flows that pre-date BPF.");
+        let mut rules = vec![known];
+        rules.extend(self.workload_interfaces().map(|from| {
+            let unknown = [mark_set(FALL_THROUGH), protocol(Protocol::TCP), interface(Side::In, from)];
+            Rule::when(unknown, Action::Reject(RejectWith::TcpReset))
+                .comment("REJECT/rst packets from unknown TCP flows.")
+        }));
+        rules.extend([
+            // Such packets begin nothing. A connection that was silent since before Linux tracked any is known to its socket alone
+            // (the agent's own watches are like that); without a socket the kernel answers with a reset itself.
+            Rule::when([mark_set(FALL_THROUGH), protocol(Protocol::TCP)], self.filter_allow())
+                .comment("TCP flows that only sockets know; others are reset by the kernel."),
             Rule::when([mark_set(FALL_THROUGH)], deny()).comment("Packets from unknown non-TCP flows."),
-        ];
+        ]);
         rules.extend(self.tunnels_to_host(version));
         for pattern in self.workload_interfaces() {
             rules.extend([
