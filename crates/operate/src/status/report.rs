@@ -167,9 +167,6 @@ fn dataplane(facts: &Facts, report: &mut Report) {
     if let Some((value, reason)) = bpf.filter(|(value, _)| value.eq_ignore_ascii_case("true")) {
         report.dataplane = "eBPF".to_owned();
         report.dataplane_reason = format!("{reason}: {value}");
-        report.problems.push(
-            "eBPF programs enforce policy, and not services: kube-proxy has to run on every node".to_owned(),
-        );
         return;
     }
     let mode = parameter(facts, "nftablesMode", "FELIX_NFTABLESMODE");

@@ -59,14 +59,11 @@ fn a_cluster_that_is_well() {
 #[test]
 fn each_problem_is_named() {
     type Break = fn(&mut Facts);
-    let cases: [(&str, Break); 9] = [
+    let cases: [(&str, Break); 8] = [
         ("nothing is installed", |facts| facts.workloads.clear()),
         ("0 ready", |facts| facts.workloads[0]["status"]["numberAvailable"] = json!(0)),
         ("datastore is locked", |facts| {
             facts.cluster_information = Some(json!({"spec": {"datastoreReady": false}}));
-        }),
-        ("kube-proxy has to run on every node", |facts| {
-            facts.felix = vec![json!({"metadata": {"name": "default"}, "spec": {"bpfEnabled": true}})];
         }),
         ("there is no IP pool", |facts| facts.pools.clear()),
         ("BGP: n1 has no IPv4 session with 10.0.0.9 (Idle)", |facts| {
