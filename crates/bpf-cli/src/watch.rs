@@ -5,7 +5,7 @@ use crate::counters::caption;
 use crate::maps::{Failure, Maps};
 use crate::text;
 use bpf::Layout as _;
-use bpf::layout::event::Event;
+use bpf::layout::event::{self, Event};
 use clap::Args;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -59,7 +59,7 @@ pub(crate) fn run(
 /// The NFLOG prefix of a rule that programs know by this number. Programs of an earlier version have no such map.
 pub(crate) fn rule_name(rule: u64, maps: &dyn Maps) -> Option<String> {
     let bytes = maps.get(NAMES, &rule.bytes()).ok().flatten()?;
-    Some(String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_owned())
+    Some(event::rule_name(&bytes))
 }
 
 fn show(

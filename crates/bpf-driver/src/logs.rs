@@ -3,7 +3,7 @@
 
 use crate::error::Error;
 use crate::maps::folder;
-use bpf::layout::event::{Event, EventKind};
+use bpf::layout::event::{Event, EventKind, rule_name};
 use bpf::{Layout as _, Map, Queue};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -98,11 +98,6 @@ fn write(map: &Map, names: &Map, prefix: &str, pace: &mut Pace) -> Result<(), bp
         }
     }
     Ok(())
-}
-
-/// The text of a value of `bpfp_names`.
-fn rule_name(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned()
 }
 
 fn device(index: u32) -> String {

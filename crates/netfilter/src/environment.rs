@@ -3,7 +3,7 @@
 //! Decisions are pure functions of what was found; functions that look have `look` or `find` in their names. A version that
 //! cannot be read counts as an old one without any optional feature.
 
-use crate::iptables::parse_version;
+use crate::iptables::{is_installed, parse_version};
 use netlink::netfilter::{Result, nft};
 use rules::Features;
 use std::collections::BTreeMap;
@@ -105,10 +105,10 @@ pub fn uses_nftables(
     Ok(nftables)
 }
 
-/// Whether the program `iptables` can be run.
+/// Whether the program `iptables` is there.
 #[must_use]
 pub fn find_iptables() -> bool {
-    Command::new("iptables").arg("--version").output().is_ok()
+    is_installed("iptables")
 }
 
 /// Whether kube-proxy has a table with chains in nftables.

@@ -17,6 +17,7 @@ mod table;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub(crate) use backend::is_installed;
 pub use backend::{Backend, Found, choose, parse_version, probe};
 pub use commands::{CommandFailed, Commands, Programs};
 pub use table::TableMetrics;

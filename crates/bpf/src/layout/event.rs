@@ -118,6 +118,12 @@ impl Layout for Event {
     }
 }
 
+/// The text of a value of `bpfp_names`, where rules have their names by the numbers that events have.
+#[must_use]
+pub fn rule_name(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -96,6 +96,17 @@ impl Cluster {
         Ok(cluster)
     }
 
+    /// Starts an etcd with the endpoints and policies of a shape.
+    pub(crate) async fn of(shape: &Shape) -> Result<Self> {
+        let (policies, local, remote) = shape.for_this_build();
+        let cluster = Self::start().await?;
+        let endpoints = (0..local + remote).map(|number| endpoint(number, local));
+        cluster.write(endpoints.collect::<Result<_>>()?).await?;
+        let all = (0..policies).map(|number| policy(number, local, 8000));
+        cluster.write(all.collect::<Result<_>>()?).await?;
+        Ok(cluster)
+    }
+
     /// Writes entries, many at once.
     pub(crate) async fn write(&self, entries: Vec<KvPair>) -> Result<()> {
         for some in entries.chunks(BATCH) {

@@ -4,7 +4,7 @@
 //! It refuses to measure before programs judge packets: Felix is not ready until then.
 
 use crate::Wanted;
-use crate::cluster::{Cluster, HOST, SHAPES, endpoint, interface, policy};
+use crate::cluster::{Cluster, HOST, SHAPES, interface, policy};
 use crate::daemon::Felix;
 use crate::host::{self, Filter, shell};
 use crate::packets::{CASES, cluster, take_turns};
@@ -78,14 +78,7 @@ pub(crate) fn updates(runtime: &Runtime, wanted: &Wanted, report: &mut Report) -
         return Ok(());
     }
     let (policies, local, remote) = shape.for_this_build();
-    let cluster = runtime.block_on(async {
-        let cluster = Cluster::start().await?;
-        let endpoints = (0..local + remote).map(|number| endpoint(number, local));
-        cluster.write(endpoints.collect::<Result<_>>()?).await?;
-        let all = (0..policies).map(|number| policy(number, local, 8000));
-        cluster.write(all.collect::<Result<_>>()?).await?;
-        anyhow::Ok(cluster)
-    })?;
+    let cluster = runtime.block_on(Cluster::of(shape))?;
     host::make_uplink()?;
     host::make_interfaces((0..local).map(interface))?;
     let mut felix = start(&cluster)?;

@@ -1,7 +1,7 @@
 //! From the datastore to the kernel: a whole cluster, then one change at a time, then nothing.
 
 use crate::Wanted;
-use crate::cluster::{Calico, Cluster, Shape, endpoint, interface, policy};
+use crate::cluster::{Calico, Cluster, Shape, interface, policy};
 use crate::daemon::Felix;
 use crate::host::{self, Filter};
 use anyhow::{Context as _, Result, ensure};
@@ -27,15 +27,8 @@ pub(crate) fn measure(runtime: &Runtime, shape: &Shape, wanted: &Wanted, report:
     if !names.iter().any(|name| wanted.has(name)) {
         return Ok(());
     }
-    let (policies, local, remote) = shape.for_this_build();
-    let cluster = runtime.block_on(async {
-        let cluster = Cluster::start().await?;
-        let endpoints = (0..local + remote).map(|number| endpoint(number, local));
-        cluster.write(endpoints.collect::<Result<_>>()?).await?;
-        let all = (0..policies).map(|number| policy(number, local, 8000));
-        cluster.write(all.collect::<Result<_>>()?).await?;
-        anyhow::Ok(cluster)
-    })?;
+    let (_, local, _) = shape.for_this_build();
+    let cluster = runtime.block_on(Cluster::of(shape))?;
     host::make_uplink()?;
     host::make_interfaces((0..local).map(interface))?;
     for (filter, name) in Filter::BOTH.into_iter().zip(&names) {

@@ -160,7 +160,7 @@ fn count_rules(printed: &str) -> usize {
 }
 
 /// Whether a program is on the search path.
-pub(super) fn is_installed(program: &str) -> bool {
+pub(crate) fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
 }
