@@ -11,6 +11,7 @@
 //! history to read from. Status reports and endpoint states have no place here; writing them is refused.
 
 mod config;
+mod connecting;
 mod custom;
 mod feed;
 mod group;

@@ -4,6 +4,7 @@
 //! it read when it was made. So a refusal (401) or a connection that cannot be made leads to a new client from the
 //! files as they are then, at most every few seconds. Requests in flight keep the old one until they end.
 
+use super::connecting;
 use futures::future::BoxFuture;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -35,7 +36,7 @@ pub(super) struct Made {
 
 impl Renewing {
     pub(super) fn new(config: kube::Config, renewal: Renewal) -> Result<Self, kube::Error> {
-        let current = RwLock::new(Made { client: plain(config)?, number: 0 });
+        let current = RwLock::new(Made { client: connecting::client(config)?, number: 0 });
         Ok(Self { renewal, current, turn: Mutex::new(None) })
     }
 
@@ -55,7 +56,7 @@ impl Renewing {
         }
         *last = Some(Instant::now());
         let made = match (self.renewal)().await {
-            Ok(config) => plain(config).map_err(|error| error.to_string()),
+            Ok(config) => connecting::client(config).map_err(|error| error.to_string()),
             Err(reason) => Err(reason),
         };
         match made {
@@ -70,10 +71,4 @@ impl Renewing {
             }
         }
     }
-}
-
-fn plain(mut config: kube::Config) -> Result<kube::Client, kube::Error> {
-    // The library's own way repeats writes that may have been carried out, and for minutes.
-    config.default_retry = false;
-    kube::Client::try_from(config)
 }
