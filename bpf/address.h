@@ -31,6 +31,14 @@ struct address {
 	be32 words[WORDS];
 };
 
+INLINE int is_zero(const struct address *address)
+{
+	u32 bits = 0;
+	for (int i = 0; i < WORDS; i++)
+		bits |= address->words[i];
+	return !bits;
+}
+
 INLINE int address_equal(const struct address *left, const struct address *right)
 {
 	int equal = 1;

@@ -74,7 +74,8 @@ INLINE int choose(struct bpf_sock_addr *call, u8 protocol, struct address *desti
 	};
 	struct frontend_key key;
 	struct backend backend = {};
-	enum service service = find_backend(&question, &key, &backend);
+	const struct frontend *frontend = find_frontend(&question, &key);
+	enum service service = frontend ? choose_backend(&question, frontend, &backend) : SERVICE_NONE;
 	if (service == SERVICE_EMPTY)
 		return -1;
 	if (service != SERVICE_FOUND)

@@ -43,6 +43,8 @@ enum connection_type {
 
 enum entry_flag {
 	ENTRY_NAT_OUTGOING = 0x1,
+	ENTRY_ANSWERED_ELSEWHERE = 0x2, /* by the backend's node: packets of one side only come here */
+	ENTRY_FORWARDED = 0x4,          /* to the backend's node, in envelopes: nothing changes here */
 	ENTRY_SKIP_FIB = 0x8,
 	ENTRY_DIRECT = 0x20, /* between two workloads of this node, and Linux does not track it; Calico's programs ignore it */
 	ENTRY_EXTERNAL_LOCAL = 0x40,
@@ -52,7 +54,9 @@ enum entry_flag {
 	ENTRY_MASQUERADE = 0x400,
 	ENTRY_NODE_PORT_LOOP = 0x800,
 	ENTRY_NODE_PORT_REMOTE = 0x1000,
+	ENTRY_ANSWERS_BACK = 0x2000, /* its client does not take answers from another node */
 	ENTRY_SKIP_PEER = 0x4000,
+	ENTRY_MAGLEV = 0x10000, /* its backend follows from its addresses: any node can go on with it, policy permitting */
 	ENTRY_GONE = 0x20000,
 	/* The host itself is the first side: answers change back where they come in. */
 	ENTRY_OF_HOST = ENTRY_VIA_SERVICES | ENTRY_HOST_PORT_CHANGED | ENTRY_NODE_PORT_LOOP | ENTRY_NODE_PORT_REMOTE,
@@ -134,7 +138,7 @@ INLINE int has_state(const struct connection_value *value)
 
 INLINE u32 flags_of(const struct connection_value *value)
 {
-	return value->flags | (u32)value->flags2 << 8;
+	return value->flags | (u32)value->flags2 << 8 | (u32)value->flags3 << 16;
 }
 
 /* How a flow was found. */
@@ -260,13 +264,42 @@ INLINE void count_packet(struct __sk_buff *buffer, struct leg *leg, u32 flags)
 	leg->bytes += buffer->len;
 }
 
+/* Packets of a flow come from the node that its first one came from. Another one can only go on with a flow of Maglev's. */
+INLINE void check_envelope(struct packet *packet, struct connection_value *value, u32 flags)
+{
+	if (address_equal(&packet->tunnel, &value->tunnel))
+		return;
+	if (flags & ENTRY_MAGLEV && !(flags & ENTRY_FORWARDED))
+		value->tunnel = packet->tunnel;
+	else if (!is_zero(&value->tunnel))
+		packet->flags |= PACKET_MISLED;
+}
+
+/* Whether a packet of a flow with NAT goes on in an envelope: a request to the backend's node, or an answer to the one that the
+ * client asked. On a device without Ethernet headers there are none, and an answer leaves by itself. */
+INLINE int goes_in_envelope(const struct connection_value *value, u32 flags, int is_request)
+{
+	if (!settings.link_header || is_zero(&value->tunnel))
+		return 0;
+	if (is_request)
+		return (flags & ENTRY_FORWARDED) != 0;
+	return !(flags & ENTRY_FORWARDED) && (!options.answers_directly || flags & ENTRY_ANSWERS_BACK);
+}
+
 /* Finds the packet's flow, and what it becomes by it. `leg` gets that of the packet's direction if its path must be checked. */
 INLINE enum connection track(struct __sk_buff *buffer, struct packet *packet, const struct tuple *tuple, struct leg **leg)
 {
 	struct found found = find_connection(packet, tuple->protocol, &packet->wire);
 	struct connection_value *value = found.value;
-	if (value && found.by_stub && !is_first_side(value, &packet->wire))
-		value = NULL;
+	if (value && found.by_stub && !is_first_side(value, &packet->wire)) {
+		/* An answer that the backend's node has changed back. */
+		if (packet->flags & PACKET_UNWRAPPED && flags_of(value) & ENTRY_FORWARDED) {
+			found.is_a_to_b = !found.is_a_to_b;
+			packet->flags |= PACKET_RETURNS;
+		} else {
+			value = NULL;
+		}
+	}
 	/* A later fragment has no flags, and opens nothing. */
 	int is_tcp = tuple->protocol == PROTOCOL_TCP;
 	if (!value) {
@@ -287,22 +320,30 @@ INLINE enum connection track(struct __sk_buff *buffer, struct packet *packet, co
 	u32 flags = flags_of(value);
 	packet->entry_flags = flags;
 	packet->flags |= PACKET_KNOWN;
-	if (changes_here(&found, !(own->bits & LEG_OPENER))) {
+	if (packet->flags & PACKET_UNWRAPPED)
+		check_envelope(packet, value, flags);
+	else
+		packet->tunnel = value->tunnel;
+	if (packet->flags & PACKET_RETURNS) {
+		/* As it is. */
+	} else if (changes_here(&found, !(own->bits & LEG_OPENER))) {
 		if (found.by_stub)
 			behind_nat(&packet->target, &packet->key, flags);
 		else
 			in_front_of_nat(&packet->target, value);
 		packet->flags |= PACKET_NAT;
+		if (goes_in_envelope(value, flags, found.by_stub))
+			packet->flags |= PACKET_WRAP;
 	} else if (value->type == TYPE_NAT_REVERSE && !(own->bits & LEG_OPENER)) {
 		packet->flags |= PACKET_ANSWER;
 	}
 	u32 approved = is_source_side() ? own->bits : other->bits;
 	if (!(approved & LEG_APPROVED))
-		return is_tcp && !is_opening(tuple) ? CONNECTION_INVALID : CONNECTION_NEW;
+		return is_tcp && !is_opening(tuple) && !(flags & ENTRY_MAGLEV) ? CONNECTION_INVALID : CONNECTION_NEW;
 	/* The SYN meets policy each time: it may have changed since the last one. */
 	if (is_tcp && is_opening(tuple))
 		return CONNECTION_NEW;
-	if (is_tcp && !settings.is_leaving && value->flags3 & ENTRY_GONE >> 16)
+	if (is_tcp && !settings.is_leaving && flags & ENTRY_GONE)
 		return CONNECTION_GONE;
 
 	u64 now = time_ns();
@@ -346,10 +387,20 @@ INLINE enum connection track_related(struct __sk_buff *buffer, struct packet *pa
 	 * about has the service's address as its source, or it was never changed. */
 	int is_answer = found.by_stub ? !address_equal(&inner.destination, &value->original)
 				      : (own->bits & LEG_OPENER) != 0;
+	u32 flags = flags_of(value);
+	packet->entry_flags = flags;
+	if (packet->flags & PACKET_UNWRAPPED && !address_equal(&packet->tunnel, &value->tunnel))
+		return CONNECTION_INVALID;
+	if (flags & ENTRY_FORWARDED) {
+		/* The other node knows more. */
+		packet->flags |= packet->flags & PACKET_UNWRAPPED ? PACKET_RETURNS : PACKET_WRAP;
+		packet->tunnel = value->tunnel;
+		return CONNECTION_RELATED;
+	}
 	if (is_answer && changes_here(&found, is_answer)) {
 		if (found.by_stub) {
 			struct ends turned;
-			behind_nat(&turned, &packet->key, flags_of(value));
+			behind_nat(&turned, &packet->key, flags);
 			packet->target.source = turned.destination;
 			packet->target.source_port = turned.destination_port;
 			packet->target.destination = turned.source;
@@ -362,7 +413,6 @@ INLINE enum connection track_related(struct __sk_buff *buffer, struct packet *pa
 		}
 		packet->flags |= PACKET_NAT | PACKET_INNER;
 	}
-	packet->entry_flags = flags_of(value);
 	return CONNECTION_RELATED;
 }
 

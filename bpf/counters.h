@@ -15,6 +15,7 @@ enum reason {
 	REASON_SHORT = 5,
 	REASON_CHECKSUM = 6,
 	REASON_MALFORMED = 8,
+	REASON_WRAP = 9,
 	REASON_ENVELOPE = 10, /* of a tunnel that is not ours */
 	REASON_SOURCE = 11,
 	REASON_NO_BACKEND = 12, /* Calico's tool calls it an unknown route */

@@ -15,9 +15,11 @@
 #if FAMILY == 4
 #define IP_HEADER 20
 #define ERROR_PORT_UNREACHABLE 0x0303
+#define ERROR_TOO_BIG 0x0304
 #else
 #define IP_HEADER 40
 #define ERROR_PORT_UNREACHABLE 0x0104
+#define ERROR_TOO_BIG 0x0200
 #endif
 /* What of the packet is sent back: its IP header and this much. Less of a TCP header than all of it is not taken: its checksum
  * may not be there yet. */
@@ -108,6 +110,11 @@ INLINE int send_error(struct __sk_buff *buffer, struct packet *packet)
 	    adjust_room(buffer, sizeof headers, ROOM_BEHIND_ETHERNET, 0) ||
 	    store_bytes(buffer, settings.link_header, &headers, sizeof headers, 0) || swap_ethernet(buffer))
 		return -1;
+	/* The sender of one that leaves is behind this node: the error comes in as if from outside. */
+	if (settings.is_leaving) {
+		set_mark(buffer, 0);
+		return redirect(buffer->ifindex, REDIRECT_IN);
+	}
 	/* Its way out is not asked about it. */
 	set_mark(buffer, MARK_BYPASS);
 	return redirect(buffer->ifindex, 0);

@@ -35,18 +35,19 @@ INLINE int take_hop(struct __sk_buff *buffer, u32 network)
 	return store_bytes(buffer, network + LIFE_AT, &left, sizeof left, 0);
 }
 
-INLINE int to_neighbour(struct __sk_buff *buffer, struct packet *packet)
+/* To an address by the kernel's routes. `TC_REDIRECT`, or something else where it has no way or no life left. */
+INLINE int to_neighbour_of(struct __sk_buff *buffer, struct packet *packet, const struct ends *ends, u8 protocol)
 {
 	struct fib_lookup *fib = &packet->fib;
 	__builtin_memset(fib, 0, sizeof *fib);
 	fib->family = FAMILY == 4 ? SOCKETS_IPV4 : SOCKETS_IPV6;
 	fib->ifindex = buffer->ifindex;
-	fib->protocol = packet->tuple.protocol;
-	fib->source_port = packet->target.source_port;
-	fib->destination_port = packet->target.destination_port;
+	fib->protocol = protocol;
+	fib->source_port = ends->source_port;
+	fib->destination_port = ends->destination_port;
 	for (int i = 0; i < WORDS; i++) {
-		fib->source[i] = packet->target.source.words[i];
-		fib->destination[i] = packet->target.destination.words[i];
+		fib->source[i] = ends->source.words[i];
+		fib->destination[i] = ends->destination.words[i];
 	}
 	long answer = look_up_fib(buffer, fib, sizeof *fib, FIB_SKIP_NEIGHBOUR);
 	if ((answer != FIB_FOUND && answer != FIB_NO_NEIGHBOUR) || take_hop(buffer, packet->network))
@@ -55,6 +56,11 @@ INLINE int to_neighbour(struct __sk_buff *buffer, struct packet *packet)
 	for (int i = 0; i < WORDS; i++)
 		next.address[i] = fib->destination[i];
 	return redirect_neighbour(fib->ifindex, &next, sizeof next, 0);
+}
+
+INLINE int to_neighbour(struct __sk_buff *buffer, struct packet *packet)
+{
+	return to_neighbour_of(buffer, packet, &packet->target, packet->tuple.protocol);
 }
 
 /* The host's own packet to a service, on the interface by which it talks to itself: it leaves for the backend from here, as if
@@ -79,6 +85,16 @@ INLINE int forward(struct __sk_buff *buffer, struct packet *packet)
 		return leave_loopback(buffer, packet);
 	if (settings.is_leaving)
 		return TC_NEXT;
+	/* An answer that came in an envelope. Linux has not seen what it answers. */
+	if (packet->flags & PACKET_RETURNS) {
+		struct ends ends;
+		wire_of(&ends, &packet->tuple);
+		set_mark(buffer, MARK_BYPASS_FORWARD);
+		int verdict = to_neighbour_of(buffer, packet, &ends, packet->tuple.protocol);
+		if (verdict == TC_REDIRECT)
+			count(buffer, REASON_REDIRECT_NEIGHBOUR);
+		return verdict;
+	}
 	set_mark(buffer, packet->mark);
 	if (packet->mark != MARK_BYPASS || !settings.link_header || packet->entry_flags & (ENTRY_SKIP_FIB | ENTRY_OF_HOST))
 		return TC_NEXT;

@@ -74,6 +74,21 @@ struct __sk_buff {
 	u32 tc_classid;
 	u32 data;
 	u32 data_end;
+	u32 napi_id;
+	u32 family;
+	u32 remote_ip4;
+	u32 local_ip4;
+	u32 remote_ip6[4];
+	u32 local_ip6[4];
+	u32 remote_port;
+	u32 local_port;
+	u32 data_meta;
+	u64 flow_keys;
+	u64 tstamp;
+	u32 wire_len;
+	u32 gso_segs;
+	u64 sk;
+	u32 gso_size; /* of the parts that a packet is cut into; 0: it is not */
 };
 
 /* A system call that names an address. */
@@ -169,6 +184,15 @@ static long (*const change_tail)(struct __sk_buff *buffer, u32 length, u64 flags
 static u64 (*const socket_cookie)(void *context) = (void *)46;
 static long (*const adjust_room)(struct __sk_buff *buffer, int difference, u32 mode, u64 flags) = (void *)50;
 #define ROOM_BEHIND_ETHERNET 1
+/* What the room is for. */
+enum room_flag {
+	ROOM_KEEPS_PARTS = 1 << 0, /* the size of a packet's parts */
+	ROOM_IPV4 = 1 << 1,
+	ROOM_IPV6 = 1 << 2,
+	ROOM_UDP = 1 << 4,
+};
+#define ROOM_ETHERNET(length) ((u64)(length) << 56)
+#define REDIRECT_IN 1
 static long (*const look_up_fib)(void *context, struct fib_lookup *lookup, int length, u32 flags) = (void *)69;
 
 static long (*const map_push)(void *map, const void *value, u64 flags) = (void *)87;

@@ -50,9 +50,11 @@ struct options {
 	u32 asks_untracked;     /* the interface has policy that is asked before connections are looked at */
 	u32 redirects;          /* forwards past the host's stack */
 	u32 redirects_to_peer;  /* and into a workload's namespace */
+	u32 maglev_places;      /* of a service's table; 0: there are no tables */
+	u32 answers_directly;   /* backends' nodes answer clients themselves */
 	u32 tunnel_address[4];  /* the node's own in its tunnel; IPv4: the first word; 0: none */
 };
-ASSERT_SIZE(struct options, 88);
+ASSERT_SIZE(struct options, 96);
 const volatile struct options options = {.first_port = 20000, .ports = 10000};
 
 /* Whether a program is at the source's end of a packet's way through this node. The host's own packets to itself have no other. */
@@ -129,6 +131,11 @@ enum packet_flag {
 	PACKET_ANSWER = 1 << 4,    /* of a flow with NAT, and behind it: to be changed where it leaves */
 	PACKET_KNOWN = 1 << 5,     /* there is an entry of its flow */
 	PACKET_READ = 1 << 6,      /* `tuple` is this packet's */
+	PACKET_WRAP = 1 << 7,      /* goes to the node `tunnel` in an envelope */
+	PACKET_UNWRAPPED = 1 << 8, /* came out of one, from there */
+	PACKET_RETURNS = 1 << 9,   /* an answer from there: to be sent on to the client */
+	PACKET_MISLED = 1 << 10,   /* from another node than its flow's */
+	PACKET_STAYS = 1 << 11,    /* of a service whose backends another node would not find */
 };
 
 /* What policy found about a packet, as flow logs are told it; `crates/bpf/src/layout/judged.rs` has the same fields. */
@@ -178,6 +185,8 @@ struct packet {
 	be32 error_rest;    /* and the word behind the checksum */
 	struct connection_key key;  /* of the entry with the state */
 	struct connection_key stub; /* of the one that leads to it */
+	struct address tunnel;      /* the other node of an envelope; 0: none */
+	u32 is_unwrapped;           /* for the first program, by the one that calls it again */
 	struct fib_lookup fib;
 	struct judged judged;
 };

@@ -51,7 +51,7 @@ INLINE enum path workload_path(const struct address *source, u32 ifindex)
 	struct route *route = find_route(source);
 	if (route && has_flags(route->flags, ROUTE_LOCAL | ROUTE_WORKLOAD) && route->ifindex == ifindex)
 		return PATH_RIGHT;
-	if (options.looks_up_sources && !route) {
+	if (options.looks_up_sources && (!route || route->flags == ROUTE_ANSWERS_BACK)) {
 		struct source_key key = {.prefix = 32 + ADDRESS_BITS, .ifindex = ifindex, .address = *source};
 		if (map_lookup(&NAME(sprefix), &key))
 			return PATH_LENT;

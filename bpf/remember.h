@@ -42,16 +42,26 @@ INLINE void begin(struct __sk_buff *buffer, const struct packet *packet, struct 
 	own->packets = 1;
 	own->sequence = tuple->sequence;
 	own->bits = LEG_OPENER | (is_source_side() ? approval : 0);
+	fresh->tunnel = packet->tunnel;
+	/* The backend's own policy is asked on its node. */
+	if (flags & ENTRY_FORWARDED)
+		other->bits = LEG_APPROVED;
 	if (tuple->tcp_flags & TCP_SYN)
 		own->bits |= LEG_SYN;
+	/* Taken over in the middle: both sides have greeted each other elsewhere. */
+	if (flags & ENTRY_MAGLEV && tuple->protocol == PROTOCOL_TCP && !is_opening(tuple)) {
+		own->bits |= LEG_SYN | LEG_ACK;
+		other->bits |= LEG_SYN | LEG_ACK;
+	}
 	if (!is_source_side())
-		other->bits = approval;
+		other->bits |= approval;
 	else if (!settings.is_leaving)
 		own->ifindex = buffer->ifindex;
 	if (!is_a_to_b)
 		flags |= ENTRY_SOURCE_IS_B;
 	fresh->flags = flags;
 	fresh->flags2 = flags >> 8;
+	fresh->flags3 = flags >> 16;
 	if (packet->flags & PACKET_NAT) {
 		fresh->type = TYPE_NAT_REVERSE;
 		fresh->original = packet->wire.destination;

@@ -12,6 +12,7 @@ enum route_flags {
 	ROUTE_LOCAL = 0x8,
 	ROUTE_HOST = 0x10,
 	ROUTE_TUNNELED = 0x40,
+	ROUTE_ANSWERS_BACK = 0x80, /* answers take the way of their questions */
 	ROUTE_BLACKHOLE_DROP = 0x100,
 	ROUTE_BLACKHOLE_REJECT = 0x200,
 	ROUTE_SKIP_REDIRECT = 0x800,

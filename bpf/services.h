@@ -92,6 +92,7 @@ struct question {
 	u8 protocol;
 	u8 is_inside;     /* from a workload or host of the cluster */
 	u8 any_node;      /* a port of any node is a service's */
+	u8 is_local;      /* only backends of this node count; the address may be one of another node that nobody else knows */
 	u32 affinity;     /* seconds that the caller wants, whatever the service says */
 };
 
@@ -104,29 +105,26 @@ INLINE struct frontend *find_frontend(const struct question *question, struct fr
 	key->source = question->client;
 	key->zero = 0;
 	struct frontend *frontend = map_lookup(&NAME(nat_fe3), key);
-	if (frontend || !question->any_node)
+	if (frontend || !(question->any_node || question->is_local))
 		return frontend;
 	/* A port of another node: taken to a backend from here, without the detour. All ones is every node. */
-	if (!(route_flags(&question->address) & ROUTE_HOST))
+	if (!question->is_local && !(route_flags(&question->address) & ROUTE_HOST))
 		return NULL;
 	for (int i = 0; i < WORDS; i++)
 		key->address.words[i] = 0xffffffff;
 	return map_lookup(&NAME(nat_fe3), key);
 }
 
-/* Chooses a backend. `key` is memory to work with. */
-INLINE enum service find_backend(const struct question *question, struct frontend_key *key, struct backend *backend)
+/* Chooses a backend. */
+INLINE enum service choose_backend(const struct question *question, const struct frontend *frontend, struct backend *backend)
 {
-	struct frontend *frontend = find_frontend(question, key);
-	if (!frontend)
-		return SERVICE_NONE;
 	u32 count = frontend->count;
 	u32 flags = frontend->flags;
 	if (count == FRONTEND_DROPS)
 		return SERVICE_DROPS;
 	if (flags & FRONTEND_EXCLUDED)
 		return SERVICE_EXCLUDED;
-	if (flags & (question->is_inside ? FRONTEND_INTERNAL_LOCAL : FRONTEND_EXTERNAL_LOCAL))
+	if (question->is_local || flags & (question->is_inside ? FRONTEND_INTERNAL_LOCAL : FRONTEND_EXTERNAL_LOCAL))
 		count = frontend->local;
 	if (!count)
 		return SERVICE_EMPTY;

@@ -16,11 +16,13 @@
 #include "paths.h"
 #include "tunnels.h"
 #include "services.h"
+#include "maglev.h"
 #include "conntrack.h"
 #include "remember.h"
 #include "translate.h"
 #include "errors.h"
 #include "forward.h"
+#include "wrap.h"
 #include "reset.h"
 #include "policy.h"
 
@@ -32,6 +34,8 @@ enum program {
 	PROGRAM_TRANSLATE,
 	PROGRAM_ERROR,
 	PROGRAM_RESET,
+	PROGRAM_UNWRAP,
+	PROGRAM_MAIN,
 	PROGRAMS,
 };
 
@@ -41,6 +45,12 @@ struct {
 	MEMBER_NUMBER(key_size, sizeof(u32));
 	MEMBER_NUMBER(value_size, sizeof(u32));
 } cali_programs SECTION(".maps");
+
+/* Envelopes of clients' packets come to the host's own interfaces. */
+INLINE int may_unwrap(void)
+{
+	return !settings.is_workload && !settings.is_leaving && settings.link_header && options.kind == KIND_PLAIN;
+}
 
 /* The packet goes on: to programs behind this one, and then to where it wants to. */
 INLINE int pass(struct __sk_buff *buffer, u32 mark)
@@ -109,20 +119,44 @@ INLINE enum service find_service(struct packet *packet)
 		.protocol = protocol,
 		.is_inside = 1,
 		.any_node = settings.is_workload || options.kind == KIND_SERVICES || options.kind == KIND_LOOPBACK,
+		.is_local = (packet->flags & PACKET_UNWRAPPED) != 0,
 	};
 	if (!settings.is_workload && options.kind != KIND_SERVICES && options.kind != KIND_LOOPBACK)
 		question.is_inside = (route_flags(&tuple->source) & (ROUTE_HOST | ROUTE_WORKLOAD)) != 0;
 	struct frontend_key key;
 	struct backend backend = {};
-	enum service service = find_backend(&question, &key, &backend);
+	const struct frontend *frontend = find_frontend(&question, &key);
+	if (!frontend)
+		return SERVICE_NONE;
+	enum service service;
+	if (is_by_table(frontend)) {
+		service = choose_by_table(tuple, frontend->id, &backend);
+		packet->entry_flags |= ENTRY_MAGLEV;
+	} else {
+		/* In the middle of a connection it is too late to choose. */
+		service = packet->connection == CONNECTION_MIDDLE ? SERVICE_NONE
+								   : choose_backend(&question, frontend, &backend);
+	}
 	if (service != SERVICE_FOUND)
 		return service;
+	/* Another node has other backends under the port of this one. */
+	if (frontend->flags & FRONTEND_INTERNAL_LOCAL)
+		packet->flags |= PACKET_STAYS;
 	tuple->destination = backend.address;
 	tuple->destination_port = NETWORK16(backend.port);
 	packet->target.destination = tuple->destination;
 	packet->target.destination_port = tuple->destination_port;
 	packet->flags |= PACKET_NAT;
 	return service;
+}
+
+/* The middle of something that no table leads anywhere: as without tables. */
+INLINE int left_alone(struct __sk_buff *buffer, struct packet *packet)
+{
+	if (!options.asks_untracked)
+		return unknown(buffer, packet);
+	tail_call(buffer, &cali_programs, PROGRAM_POLICY);
+	return drop(buffer, REASON_DENIED);
 }
 
 /* Beginnings that come in: services, and addresses that nobody has. Answers a verdict, or 0 to go on. */
@@ -134,6 +168,14 @@ INLINE int arrive(struct __sk_buff *buffer, struct packet *packet)
 		packet->tuple.destination_port = packet->target.destination_port;
 	} else if (!(packet->flags & PACKET_KNOWN)) {
 		enum service service = find_service(packet);
+		if (has_tables() && packet->connection == CONNECTION_MIDDLE) {
+			if (service == SERVICE_NONE)
+				return left_alone(buffer, packet);
+			packet->connection = CONNECTION_NEW;
+		}
+		/* Another node sent it here for a backend, and for nothing else. */
+		if (packet->flags & PACKET_UNWRAPPED && service != SERVICE_FOUND)
+			return drop(buffer, REASON_ENVELOPE);
 		/* The host's packets come here to be given a backend: another way would lead them here again. */
 		if (options.kind == KIND_SERVICES && service == SERVICE_NONE)
 			service = SERVICE_EMPTY;
@@ -190,14 +232,17 @@ SECTION("classifier") int cali_tc_main(struct __sk_buff *buffer)
 		return TC_NEXT;
 	if (buffer->protocol != NETWORK16(OWN_ETHERNET))
 		return other_ethernet(buffer);
-	count(buffer, REASON_TOTAL);
+	struct packet *packet = this_packet();
+	if (!packet)
+		return TC_DROP;
+	u32 is_unwrapped = may_unwrap() && packet->is_unwrapped;
+	packet->is_unwrapped = 0;
+	if (!is_unwrapped)
+		count(buffer, REASON_TOTAL);
 	if (settings.is_leaving && (has_mark(buffer, MARK_BYPASS) || has_mark(buffer, MARK_BYPASS_FORWARD))) {
 		count(buffer, REASON_BYPASS);
 		return TC_NEXT;
 	}
-	struct packet *packet = this_packet();
-	if (!packet)
-		return TC_DROP;
 	packet->flags = 0;
 	packet->hit_count = 0;
 	struct tuple *tuple = &packet->tuple;
@@ -209,7 +254,9 @@ SECTION("classifier") int cali_tc_main(struct __sk_buff *buffer)
 		return TC_NEXT;
 	packet->network = settings.link_header;
 	packet->transport = headers.transport;
-	packet->flags = PACKET_READ;
+	packet->flags = PACKET_READ | (is_unwrapped ? PACKET_UNWRAPPED : 0);
+	if (!is_unwrapped)
+		__builtin_memset(&packet->tunnel, 0, sizeof packet->tunnel);
 	packet->entry_flags = 0;
 	packet->mark = MARK_SEEN;
 	packet->peer = 0;
@@ -218,7 +265,13 @@ SECTION("classifier") int cali_tc_main(struct __sk_buff *buffer)
 	/* Where it goes is up to netfilter: no farther than to the host. */
 	if (is_discovery(tuple))
 		return pass(buffer, MARK_SKIP_FIB);
-	switch (envelope(buffer, tuple, headers.transport)) {
+	switch (is_unwrapped ? ENVELOPE_NONE : envelope(buffer, tuple, headers.transport)) {
+	case ENVELOPE_OF_SERVICE:
+		if (!may_unwrap())
+			return drop(buffer, REASON_ENVELOPE);
+		packet->tunnel = tuple->source;
+		tail_call(buffer, &cali_programs, PROGRAM_UNWRAP);
+		return drop(buffer, REASON_ENVELOPE);
 	case ENVELOPE_PASSES:
 		return pass(buffer, MARK_SEEN);
 	case ENVELOPE_WRONG:
@@ -232,10 +285,13 @@ SECTION("classifier") int cali_tc_main(struct __sk_buff *buffer)
 					     ? track_related(buffer, packet, tuple, headers.transport + 8)
 					     : track(buffer, packet, tuple, &leg);
 	packet->connection = connection;
+	if (packet->flags & PACKET_MISLED)
+		return drop(buffer, REASON_SOURCE);
 	if (options.kind == KIND_LOOPBACK)
 		return on_loopback(buffer, packet);
 	/* The path of a flow that is known was checked when it began. */
-	if (!settings.is_leaving && (leg || (connection != CONNECTION_KNOWN && connection != CONNECTION_CONFIRMED))) {
+	if (!settings.is_leaving && !is_unwrapped &&
+	    (leg || (connection != CONNECTION_KNOWN && connection != CONNECTION_CONFIRMED))) {
 		enum path path = check_path(buffer, packet, tuple);
 		if (path == PATH_WRONG)
 			return drop(buffer, REASON_SOURCE);
@@ -245,8 +301,10 @@ SECTION("classifier") int cali_tc_main(struct __sk_buff *buffer)
 		if (leg && leg->ifindex != ifindex)
 			leg->ifindex = ifindex;
 	}
+	/* Maybe another node's, by a table that is the same here: new to this node, and judged as such. */
+	int may_be_taken_over = has_tables() && connection == CONNECTION_MIDDLE;
 	/* Policy without tracking comes first, whatever is known: the program that can ask it does the rest, too. */
-	if (options.asks_untracked && connection != CONNECTION_NEW && connection != CONNECTION_GONE) {
+	if (options.asks_untracked && connection != CONNECTION_NEW && connection != CONNECTION_GONE && !may_be_taken_over) {
 		tail_call(buffer, &cali_programs, PROGRAM_POLICY);
 		return drop(buffer, REASON_DENIED);
 	}
@@ -255,7 +313,7 @@ SECTION("classifier") int cali_tc_main(struct __sk_buff *buffer)
 	case CONNECTION_KNOWN:
 	case CONNECTION_RELATED: {
 		packet->mark = mark_of_known(packet);
-		if (!(packet->flags & PACKET_NAT))
+		if (!(packet->flags & (PACKET_NAT | PACKET_WRAP)))
 			return forward(buffer, packet);
 		tail_call(buffer, &cali_programs, PROGRAM_TRANSLATE);
 		return drop(buffer, REASON_CHECKSUM);
@@ -265,6 +323,10 @@ SECTION("classifier") int cali_tc_main(struct __sk_buff *buffer)
 		return drop(buffer, REASON_DENIED);
 	case CONNECTION_INVALID:
 	case CONNECTION_MIDDLE: {
+		if (is_unwrapped && !may_be_taken_over)
+			return drop(buffer, REASON_ENVELOPE);
+		if (may_be_taken_over)
+			break;
 		int verdict = unknown(buffer, packet);
 		if (verdict)
 			return verdict;
@@ -283,14 +345,36 @@ SECTION("classifier") int cali_tc_main(struct __sk_buff *buffer)
 	return drop(buffer, REASON_DENIED);
 }
 
+/* Changes what has to be changed, and lets the packet go on. */
+INLINE int send_on(struct __sk_buff *buffer, struct packet *packet)
+{
+	if (packet->flags & PACKET_WRAP) {
+		int verdict = wrap(buffer);
+		return verdict == TC_DROP ? drop(buffer, REASON_WRAP) : verdict;
+	}
+	if (packet->flags & PACKET_NAT && (packet->flags & PACKET_INNER ? translate_error(buffer) : translate(buffer)))
+		return drop(buffer, REASON_CHECKSUM);
+	return forward(buffer, packet);
+}
+
 SECTION("classifier") int cali_tc_translate(struct __sk_buff *buffer)
 {
 	struct packet *packet = this_packet();
 	if (!packet)
 		return TC_DROP;
-	if (packet->flags & PACKET_INNER ? translate_error(buffer) : translate(buffer))
-		return drop(buffer, REASON_CHECKSUM);
-	return forward(buffer, packet);
+	return send_on(buffer, packet);
+}
+
+/* An envelope with a client's packet: what is in it is a packet like any other, but for where it came from. */
+SECTION("classifier") int cali_tc_unwrap(struct __sk_buff *buffer)
+{
+	struct packet *packet = this_packet();
+	if (!packet || unwrap(buffer))
+		return drop(buffer, REASON_ENVELOPE);
+	packet->is_unwrapped = 1;
+	tail_call(buffer, &cali_programs, PROGRAM_MAIN);
+	packet->is_unwrapped = 0;
+	return drop(buffer, REASON_ENVELOPE);
 }
 
 SECTION("classifier") int cali_tc_error(struct __sk_buff *buffer)
@@ -409,13 +493,24 @@ INLINE int judge_untracked(struct __sk_buff *buffer, struct packet *packet)
 	case CONNECTION_KNOWN:
 	case CONNECTION_RELATED:
 		packet->mark = mark_of_known(packet);
-		if (packet->flags & PACKET_NAT &&
-		    (packet->flags & PACKET_INNER ? translate_error(buffer) : translate(buffer)))
-			return drop(buffer, REASON_CHECKSUM);
-		return forward(buffer, packet);
+		return send_on(buffer, packet);
 	default:
 		return unknown(buffer, packet);
 	}
+}
+
+/* The node of a backend elsewhere, for envelopes. Answers the flags of the flow's entry. */
+INLINE u32 find_node(struct packet *packet, u32 destination)
+{
+	if (!settings.link_header || options.kind != KIND_PLAIN || !options.vxlan_port ||
+	    !(destination & (ROUTE_WORKLOAD | ROUTE_HOST)) || packet->flags & (PACKET_UNWRAPPED | PACKET_STAYS) || !this_node())
+		return ENTRY_MASQUERADE;
+	struct route *route = find_route(&packet->tuple.destination);
+	if (!route || is_zero(&route->next_hop))
+		return ENTRY_MASQUERADE;
+	packet->tunnel = route->next_hop;
+	packet->flags |= PACKET_WRAP;
+	return ENTRY_FORWARDED | (options.answers_directly && !(packet->entry_flags & ENTRY_ANSWERS_BACK) ? ENTRY_ANSWERED_ELSEWHERE : 0);
 }
 
 /* What else is known of a new flow: whether its source is hidden outside, and who looks for its way. */
@@ -456,9 +551,12 @@ INLINE void find_way(struct packet *packet, u32 destination)
 		return;
 	}
 	if (packet->flags & PACKET_NAT) {
-		/* A backend elsewhere must answer to this node, which alone can change the answer back. */
+		if (options.answers_directly && route_flags(&packet->tuple.source) & ROUTE_ANSWERS_BACK)
+			packet->entry_flags |= ENTRY_ANSWERS_BACK;
+		/* A backend elsewhere is sent the client's packet as it is. If its node is not known, it must answer to this one,
+		 * which alone can change the answer back. */
 		if (!(destination & ROUTE_LOCAL))
-			packet->entry_flags |= ENTRY_MASQUERADE;
+			packet->entry_flags |= find_node(packet, destination);
 		else if (destination & ROUTE_WORKLOAD)
 			packet->entry_flags |= ENTRY_EXTERNAL_LOCAL;
 	} else if (!(destination & ROUTE_LOCAL)) {
@@ -535,7 +633,5 @@ allow:
 	if ((packet->flags & (PACKET_UNTRACKED | PACKET_NAT)) != PACKET_UNTRACKED && remember(buffer) &&
 	    (!is_host || packet->flags & PACKET_NAT))
 		return drop(buffer, REASON_NOT_TRACKED);
-	if (packet->flags & PACKET_NAT && translate(buffer))
-		return drop(buffer, REASON_CHECKSUM);
-	return forward(buffer, packet);
+	return send_on(buffer, packet);
 }

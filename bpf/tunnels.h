@@ -10,13 +10,14 @@
 #include "routes.h"
 #include "counters.h"
 
-/* VNIs of Calico's programs, for clients of node ports. They are not understood here. */
-#define CALICO_NODE_PORTS 0xca11c0
+/* The network of envelopes with clients' packets to services: Calico's. */
+#define SERVICES_NETWORK 0xca11c0
 
 enum envelope {
 	ENVELOPE_NONE,
 	ENVELOPE_PASSES,
 	ENVELOPE_WRONG,
+	ENVELOPE_OF_SERVICE, /* to be opened here */
 };
 
 /* Between this node and another one, in the packet's direction. */
@@ -35,15 +36,16 @@ INLINE enum envelope vxlan(struct __sk_buff *buffer, const struct tuple *tuple, 
 		return ENVELOPE_NONE;
 	if (settings.is_leaving)
 		return ENVELOPE_PASSES;
-	/* Behind UDP: flags, of which one says that there is a network, and the network in 24 bits. */
-	be32 words[2];
-	if (load_bytes(buffer, transport + 8, words, sizeof words))
+	/* UDP, and behind it: flags, of which one says that there is a network, and the network in 24 bits. */
+	be32 words[4];
+	if (load_bytes(buffer, transport, words, sizeof words))
 		return ENVELOPE_WRONG;
-	if (!(HOST32(words[0]) & 0x08000000))
+	if (!(HOST32(words[2]) & 0x08000000))
 		return ENVELOPE_NONE;
-	u32 network = HOST32(words[1]) >> 8;
-	if (network == CALICO_NODE_PORTS)
-		return ENVELOPE_WRONG;
+	u32 network = HOST32(words[3]) >> 8;
+	/* Programs send them without a checksum. */
+	if (network == SERVICES_NETWORK)
+		return HOST32(words[1]) & 0xffff || !settings.link_header ? ENVELOPE_WRONG : ENVELOPE_OF_SERVICE;
 	return network == options.vxlan_network ? ENVELOPE_PASSES : ENVELOPE_NONE;
 }
 

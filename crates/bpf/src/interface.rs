@@ -15,7 +15,8 @@ pub use options::{Kind, Options, ReversePath};
 pub const ENTRY: &str = "cali_tc_main";
 
 /// Programs that others call by number, in order; `enum program` of `bpf/tc.c`.
-const CALLED: [&str; 4] = ["cali_tc_policy", "cali_tc_translate", "cali_tc_error", "cali_tc_reset"];
+const CALLED: [&str; 6] =
+    ["cali_tc_policy", "cali_tc_translate", "cali_tc_error", "cali_tc_reset", "cali_tc_unwrap", ENTRY];
 
 /// The object file for an IP version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

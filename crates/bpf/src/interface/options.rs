@@ -70,6 +70,10 @@ pub struct Options {
     pub redirects: bool,
     /// And into a workload's namespace.
     pub redirects_to_peer: bool,
+    /// Places of a service's table of Maglev; 0 for no tables.
+    pub maglev_places: u32,
+    /// The node of a service's backend answers clients of other nodes itself.
+    pub answers_directly: bool,
     /// The node's own address in its tunnel.
     pub tunnel_address: Option<IpAddr>,
 }
@@ -94,6 +98,8 @@ impl Default for Options {
             asks_untracked: false,
             redirects: false,
             redirects_to_peer: false,
+            maglev_places: 0,
+            answers_directly: false,
             tunnel_address: None,
         }
     }
@@ -110,7 +116,7 @@ fn address(address: Option<IpAddr>) -> [u8; 16] {
 }
 
 impl Options {
-    pub(super) const SIZE: usize = 88;
+    pub(super) const SIZE: usize = 96;
 
     /// The bytes of the C structure.
     pub(super) fn bytes(&self) -> Vec<u8> {
@@ -133,6 +139,8 @@ impl Options {
             self.asks_untracked.into(),
             self.redirects.into(),
             self.redirects_to_peer.into(),
+            self.maglev_places,
+            self.answers_directly.into(),
         ];
         let mut bytes: Vec<u8> = numbers.iter().flat_map(Layout::bytes).collect();
         bytes.extend(address(self.tunnel_address));
@@ -153,6 +161,8 @@ mod tests {
             vxlan_port: 4789,
             vxlan_network: 4096,
             redirects_to_peer: true,
+            maglev_places: 503,
+            answers_directly: true,
             tunnel_address: Some([0xfd; 16].into()),
             ..Options::default()
         };
@@ -162,6 +172,7 @@ mod tests {
         assert_eq!([number(0), number(1), number(2)], [3, 2, 0]);
         assert_eq!([number(7), number(8), number(9)], [4789, 4096, 0]);
         assert_eq!([number(10), number(11), number(16), number(17)], [20_000, 10_000, 0, 1]);
-        assert_eq!(bytes[72..], [0xfd; 16]);
+        assert_eq!([number(18), number(19)], [503, 1]);
+        assert_eq!(bytes[80..], [0xfd; 16]);
     }
 }

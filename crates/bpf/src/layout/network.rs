@@ -75,6 +75,28 @@ impl<F: Family> Layout for Route<F> {
     }
 }
 
+/// This node as others know it, in `bpfp_v4_node` and that of IPv6.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Node<F: Family> {
+    /// Its address; zero while it is not known.
+    pub address: F::Address,
+    /// How long a packet in an envelope may be; 0 for any length.
+    pub room: u32,
+}
+
+impl<F: Family> Layout for Node<F> {
+    const SIZE: usize = F::WIDTH + 4;
+
+    fn write(&self, to: &mut [u8]) {
+        To(to, 0).put(self.address.as_ref()).put(&self.room.to_ne_bytes());
+    }
+
+    fn read(from: &[u8]) -> Self {
+        let mut from = From(from, 0);
+        Self { address: from.address::<F>(), room: from.u32() }
+    }
+}
+
 /// A port of this host that works whatever policy says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FailsafeKey<F: Family> {

@@ -3,8 +3,11 @@
 mod attachments;
 mod bench;
 mod connect;
+mod envelopes;
 mod events;
+mod forwarded;
 mod guest;
+mod maglev;
 mod maps;
 mod netfilter;
 mod objects;
