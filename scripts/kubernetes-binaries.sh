@@ -21,7 +21,7 @@ case "${1:-}" in
   '') programs=(kube-apiserver kubectl) ;;
   cluster) programs=(kubelet kube-controller-manager kube-scheduler kube-proxy) ;;
   suite) programs=(agnhost e2e.test) ;;
-  dns) programs=(coredns) target="$cache_root/coredns-$coredns_version" ;;
+  dns) programs=(coredns) target="$cache_root/coredns-$coredns_version-hosts" ;;
   helm) programs=(helm) target="$cache_root/helm-$helm_version" ;;
   *)
     echo "kubernetes-binaries: unknown group '$1'; known are cluster, suite, dns and helm, and none" >&2
@@ -73,8 +73,8 @@ case "${1:-}" in
     printf 'module tortie.invalid/coredns\n\ngo 1.26.0\n\nrequire github.com/coredns/coredns %s\n' "$coredns_version" >go.mod
     {
       printf 'package main\n\nimport (\n\t"github.com/coredns/coredns/coremain"\n'
-      # What kubeadm's configuration names, without the many for clouds and their libraries.
-      for plugin in cache errors forward health kubernetes loadbalance log loop metrics ready reload; do
+      # What kubeadm's configuration and Kubernetes' own tests name, without the many for clouds and their libraries.
+      for plugin in cache errors forward health hosts kubernetes loadbalance log loop metrics ready reload; do
         printf '\t_ "github.com/coredns/coredns/plugin/%s"\n' "$plugin"
       done
       printf ')\n\nfunc main() { coremain.Run() }\n'

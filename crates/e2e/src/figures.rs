@@ -23,7 +23,7 @@ const BRIDGE: &str = r#"{"cniVersion": "1.0.0", "name": "bridge", "plugins": [{"
 {"type": "reference-portmap", "capabilities": {"portMappings": true}}]}"#;
 
 const PLUGINS: [&str; 3] = ["bridge", "host-local", "portmap"];
-const SETTLE: Duration = Duration::from_secs(10);
+pub(crate) const SETTLE: Duration = Duration::from_secs(10);
 /// Both networks in turns, so often; the better round of each counts.
 const ROUNDS: usize = 2;
 const CONFIGURATION: &str = "/etc/cni/net.d/00-bridge.conflist";
@@ -55,7 +55,7 @@ pub(crate) fn reference(bed: &Bed) -> Result<Vec<String>> {
     Ok(Vec::new())
 }
 
-fn put_reference(bed: &Bed) -> Result<()> {
+pub(crate) fn put_reference(bed: &Bed) -> Result<()> {
     for node in &bed.nodes {
         for plugin in PLUGINS {
             let (from, to) = (format!("/usr/lib/cni/{plugin}"), format!("/opt/cni/bin/reference-{plugin}"));
@@ -69,7 +69,7 @@ fn put_reference(bed: &Bed) -> Result<()> {
     Ok(())
 }
 
-fn take_reference(bed: &Bed) -> Result<()> {
+pub(crate) fn take_reference(bed: &Bed) -> Result<()> {
     for node in &bed.nodes {
         node.machine.must("rm", &["-f", CONFIGURATION])?;
     }
@@ -147,12 +147,12 @@ fn starts(bed: &mut Bed) -> Result<Vec<f64>> {
     Ok(all)
 }
 
-fn log(node: &Node) -> String {
+pub(crate) fn log(node: &Node) -> String {
     std::fs::read_to_string(node.machine.folder().join("containerd.log")).unwrap_or_default()
 }
 
 /// What lies between each call for a sandbox and its answer, in milliseconds.
-fn durations(log: &str) -> Vec<f64> {
+pub(crate) fn durations(log: &str) -> Vec<f64> {
     let mut begun = BTreeMap::new();
     let mut found = Vec::new();
     for line in log.lines() {
@@ -174,7 +174,7 @@ fn durations(log: &str) -> Vec<f64> {
 }
 
 /// The seconds of a day in a time such as `2026-11-17T09:55:41.485026931Z`.
-fn seconds(time: &str) -> Option<f64> {
+pub(crate) fn seconds(time: &str) -> Option<f64> {
     let (_, clock) = time.trim_end_matches('Z').split_once('T')?;
     let mut parts = clock.split(':');
     let (hours, minutes, seconds): (f64, f64, f64) =
@@ -183,7 +183,7 @@ fn seconds(time: &str) -> Option<f64> {
 }
 
 /// The value below which so many percent of sorted values are.
-fn percentile(sorted: &[f64], percent: usize) -> f64 {
+pub(crate) fn percentile(sorted: &[f64], percent: usize) -> f64 {
     let index = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
     sorted.get(index).copied().unwrap_or(f64::NAN)
 }

@@ -7,7 +7,7 @@ use oci::{Effort, Entries, Entry, Image};
 use std::borrow::Cow;
 use std::path::Path;
 use testkit::guest::libraries_of;
-use testkit::{kubernetes_program, program};
+use testkit::{Authority, Folder, kubernetes_program, program};
 
 /// The image of pods that talk.
 pub(crate) const BUSYBOX: &str = "tortie.test/busybox:1";
@@ -73,11 +73,17 @@ pub(crate) fn name_server() -> Result<Vec<u8>> {
     oci::write(&[oci::layer(&entries)?], &[image], Effort::Fast)
 }
 
-/// The archive with the program in the pods of Kubernetes' own tests, under the names that they ask for: `agnhost`, and beside it
-/// busybox and this program as the tools that tests run there. It stands in for other images where these only have to run.
+/// The archive with the program in the pods of Kubernetes' own tests, under the names that they ask for: `agnhost`, and beside it a
+/// certificate, a name server, busybox, and this program as the tools that tests run there. It stands in for other images where these only have to run.
 pub(crate) fn suite(references: &[String]) -> Result<Vec<u8>> {
     let mut entries = own_tools()?;
     add_file(&mut entries, "agnhost", &kubernetes_program("agnhost")?)?;
+    add_file(&mut entries, "coredns", &kubernetes_program("coredns")?)?;
+    // agnhost's own image has a certificate in its working folder; nobody looks at who signed it.
+    let folder = Folder::new("e2e-certificate")?;
+    let signed = Authority::new(folder.path())?.sign_for("localhost", "localhost", &[], &["localhost"])?;
+    add_file(&mut entries, "localhost.crt", &signed.certificate)?;
+    add_file(&mut entries, "localhost.key", &signed.key)?;
     entries.insert("bin/busybox".to_owned(), Entry::File { mode: 0o755, bytes: busybox()?.into() });
     // Not busybox' shell, which takes its own programs before those of the path.
     let shell = std::fs::canonicalize("/bin/sh").context("finding the shell")?;

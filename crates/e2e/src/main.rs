@@ -6,9 +6,11 @@
 //! e2e components      the API server, Goldmane and the page started by our manifest, then every check
 //! e2e components v3   custom resources of projectcalico.org/v3 with their webhooks, and Typha, then every check
 //! e2e figures   how long pods take to start beside the reference plugin, and memory
+//! e2e figures one-by-one   the same of pods that start one after the other
 //! e2e chart     the Helm chart linted, rendered and compared, installed, upgraded and removed by Helm itself
 //! e2e swap      Calico's own programs for ours and back under traffic
-//! e2e suite     a part of Kubernetes' own tests; `suite all`, or `suite EXPRESSION` for those with such a name
+//! e2e suite     a part of Kubernetes' own tests; `suite all`, `suite all 2/5` for a piece of them, or `suite EXPRESSION` for those with
+//!               such a name
 //! ```
 //!
 //! `make e2e` builds what it needs. It needs root, and refuses to touch anything outside its namespaces, control groups and
@@ -31,6 +33,7 @@ mod machine;
 mod manifest;
 mod names;
 mod node;
+mod one_by_one;
 mod peer;
 mod pods;
 mod settings;
@@ -81,20 +84,21 @@ fn run() -> Result<()> {
         ["components", "v3"] => with_components(&settings, Components::V3Definitions),
         ["up"] => with_bed(&settings, &[], look_around),
         ["figures"] => with_prepared_bed(&settings, &[], figures::reference, figures::run),
+        ["figures", "one-by-one"] => with_bed(&settings, &[], one_by_one::run),
         ["chart"] => run_chart(settings),
         ["swap"] => run_swap(settings),
-        ["suite"] => run_suite(&settings, &Choice::Part),
-        ["suite", "all"] => run_suite(&settings, &Choice::All),
-        ["suite", expression] => run_suite(&settings, &Choice::Named((*expression).to_owned())),
+        ["suite", which @ ..] => run_suite(&settings, &Choice::read(which)?),
         other => bail!(
-            "unknown words {other:?}; known are: nothing, components, components v3, up, figures, chart, swap, suite, suite all, suite EXPRESSION"
+            "unknown words {other:?}; known are: nothing, components, components v3, up, figures, figures one-by-one, chart, swap, suite"
         ),
     }
 }
 
 fn run_suite(settings: &Settings, choice: &Choice) -> Result<()> {
     let images = images::suite(&suite::images()?)?;
-    with_bed(settings, &[("suite", images)], |bed| suite::run(bed, choice, Path::new(REPORT)))
+    with_bed(settings, &[("suite", images)], |bed| {
+        suite::run(bed, choice, settings.at_once, Path::new(REPORT))
+    })
 }
 
 /// The chart of this repository.

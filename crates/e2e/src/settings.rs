@@ -1,5 +1,5 @@
 //! What a run is asked for, by variables: the archive of images, the manifest, the mode of kube-proxy, IP versions,
-//! Calico's own program for a swap.
+//! Calico's own program for a swap, how many tests run at once.
 
 use crate::families::Families;
 use crate::manifest::{OURS, Source};
@@ -26,6 +26,9 @@ impl Proxy {
     }
 }
 
+/// So many processes keep two processors busy: most of a test is waiting.
+const AT_ONCE: usize = 3;
+
 /// A run's settings.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -47,6 +50,8 @@ pub(crate) struct Settings {
     pub(crate) peer: Option<PathBuf>,
     pub(crate) proxy: Proxy,
     pub(crate) families: Families,
+    /// How many processes of Kubernetes' own tests share the bed.
+    pub(crate) at_once: usize,
 }
 
 impl Settings {
@@ -59,7 +64,16 @@ impl Settings {
             Some("none") => Proxy::None,
             Some(other) => bail!("TORTIE_E2E_PROXY is {other:?}; known are nftables, iptables and none"),
         };
+        let at_once = match variable("TORTIE_E2E_AT_ONCE").filter(|value| !value.is_empty()) {
+            None => AT_ONCE,
+            Some(value) => value
+                .parse()
+                .ok()
+                .filter(|count| *count > 0)
+                .with_context(|| format!("TORTIE_E2E_AT_ONCE is {value:?}; it should be a number"))?,
+        };
         Ok(Self {
+            at_once,
             images: path("TORTIE_E2E_IMAGES").context("TORTIE_E2E_IMAGES is not set; `make e2e` sets it")?,
             program: path("TORTIE_E2E_PROGRAM")
                 .context("TORTIE_E2E_PROGRAM is not set; `make e2e` sets it")?,
@@ -91,12 +105,13 @@ mod tests {
             Settings::read(move |name| match name {
                 "TORTIE_E2E_PROXY" => Some(proxy.to_owned()),
                 "TORTIE_E2E_MANIFEST" | "TORTIE_E2E_FAMILIES" | "TORTIE_E2E_LIKE" => Some(String::new()),
+                "TORTIE_E2E_AT_ONCE" => Some("5".to_owned()),
                 "TORTIE_E2E_SET" => Some("mtu=1400  ipv6=true".to_owned()),
                 _ => Some("/x".to_owned()),
             })
         };
         let settings = given("iptables").unwrap();
-        assert_eq!((settings.proxy, settings.manifest), (Proxy::Iptables, None));
+        assert_eq!((settings.proxy, settings.manifest, settings.at_once), (Proxy::Iptables, None, 5));
         assert_eq!((settings.like.as_str(), settings.chosen.len()), ("calico-vxlan", 2));
         assert_eq!(given("none").unwrap().proxy.word(), None);
         let error = given("ipvs").unwrap_err().to_string();

@@ -79,7 +79,9 @@ fn world(bed: &mut Bed) -> Result<(Vec<String>, BTreeMap<String, String>)> {
             "metadata": {"name": name, "namespace": NAMESPACE, "labels": {"role": role}},
             "spec": {"nodeName": node, "terminationGracePeriodSeconds": 0, "enableServiceLinks": false, "restartPolicy": "Never",
                 "automountServiceAccountToken": false, "containers": [{"name": "it", "image": TRAFFIC,
-                    "imagePullPolicy": "Never", "command": ["/bin/traffic"], "args": arguments}]}})
+                    "imagePullPolicy": "Never", "command": ["/bin/traffic"], "args": arguments,
+                    // As much as the node's own pod asks for: who has no share of the processors is late whatever the network does.
+                    "resources": {"requests": {"cpu": "250m"}}}]}})
     };
     let policy = json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
         "metadata": {"name": "servers", "namespace": NAMESPACE}, "spec": {

@@ -22,7 +22,7 @@ pub fn kubernetes_program(name: &str) -> Result<PathBuf> {
     let (group, made) = match name {
         "kube-apiserver" | "kubectl" => ("", kubernetes()),
         "agnhost" | "e2e.test" => ("suite", format!("{}-suite", kubernetes())),
-        "coredns" => ("dns", format!("coredns-{}", version("COREDNS_VERSION", COREDNS_VERSION))),
+        "coredns" => ("dns", format!("coredns-{}-hosts", version("COREDNS_VERSION", COREDNS_VERSION))),
         "helm" => ("helm", format!("helm-{}", version("HELM_VERSION", HELM_VERSION))),
         _ => ("cluster", format!("{}-cluster", kubernetes())),
     };

@@ -1,0 +1,46 @@
+//! Which of Kubernetes' own tests do not fit the bed, and why: parts of their names.
+
+use crate::families::Families;
+
+/// What does not exist here.
+const MISSING: [(&str, &str); 12] = [
+    ("SCTP", "SCTP is a module of the kernel, which the tests load through another image"),
+    ("Windows", "nodes are Linux"),
+    ("[Disruptive]", "it restarts programs of nodes by ssh"),
+    ("[Slow]", "it takes many minutes"),
+    ("Internet", "nothing leads out of the bed"),
+    ("Feature:LoadBalancer", "there is no cloud"),
+    ("Provider:GCE", "there is no cloud"),
+    ("Feature:Ingress", "there is no ingress controller"),
+    ("Feature:Networking-Performance", "it runs iperf, which is another image"),
+    ("Feature:PerformanceDNS", "it makes ten thousand services"),
+    ("evicted pods", "this kubelet keeps no limits of a pod's storage"),
+    ("should drop INVALID conntrack", "it needs another image"),
+];
+
+/// What needs pods with addresses of both versions.
+const BOTH: &str = "[Feature:IPv6DualStack]";
+
+/// Why a test of this name does not fit; none if it does.
+pub(crate) fn why_missing(name: &str, families: Families) -> Option<&'static str> {
+    if name.contains(BOTH) && families != Families::Dual {
+        return Some("pods have addresses of one IP version; TORTIE_E2E_FAMILIES=dual gives them both");
+    }
+    MISSING.iter().find(|(part, _)| name.contains(part)).map(|(_, why)| *why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::why_missing;
+    use crate::families::Families;
+
+    #[test]
+    fn a_part_of_the_name_decides() {
+        let why = |name| why_missing(name, Families::V4);
+        assert!(why("[sig-network] Networking should allow creating a Pod with an SCTP HostPort").is_some());
+        assert_eq!(why("[sig-network] Services should serve a basic endpoint from pods [Conformance]"), None);
+        let both = "[sig-network] [Feature:IPv6DualStack] should have ipv4 and ipv6 internal node ip";
+        assert!(why(both).is_some());
+        assert_eq!(why_missing(both, Families::Dual), None);
+    }
+}
