@@ -8,6 +8,7 @@ use std::{
         atomic::Ordering,
         mpsc::{Receiver, Sender, channel},
     },
+    time::Duration,
 };
 
 use super::{
@@ -41,6 +42,12 @@ pub(super) struct Janitor {
     pub(super) shared: Arc<Shared>,
     pub(super) jobs: Receiver<Job>,
     pub(super) committer: Sender<Command>,
+}
+
+/// A lock that is let go of and taken again at once goes to the same thread, whoever waits for it. Nobody waits for the
+/// janitor, so it stands back for as long as it takes to wake somebody.
+fn let_others_in() {
+    std::thread::sleep(Duration::from_micros(50));
 }
 
 impl Janitor {
@@ -77,6 +84,7 @@ impl Janitor {
             if after.is_none() {
                 break;
             }
+            let_others_in();
         }
         write(&self.shared.index).forget_history(revision);
     }
@@ -95,21 +103,28 @@ impl Janitor {
             // If the switch had happened it would have this name no more.
             let _ = std::fs::remove_file(&path);
         }
-        let moved = result.map_err(|reason| Error::Read(reason.into()))?;
+        let mut moved = result.map_err(|reason| Error::Read(reason.into()))?;
+        moved.sort_unstable_by_key(|moved| moved.id);
         let mut after = None;
         loop {
             after = write(&self.shared.index).relocate(&moved, after.as_deref(), STEP);
             if after.is_none() {
                 break;
             }
+            let_others_in();
         }
         let mut from = Some(0);
         while let Some(revision) = from {
             from = write(&self.shared.index).relocate_history(&moved, revision, STEP * 4);
+            let_others_in();
         }
-        let mut index = write(&self.shared.index);
-        let old = 1 - index.slot;
-        index.files[old] = None;
+        let old = {
+            let mut index = write(&self.shared.index);
+            let old = 1 - index.slot;
+            index.files[old].take()
+        };
+        // Without the lock: the file has no name any more, and the file system takes its time to give back a large one.
+        drop(old);
         Ok(())
     }
 

@@ -39,6 +39,7 @@ pub(super) struct Finish {
 /// The new file under construction.
 pub(super) struct Copy {
     pub(super) log: LogFile,
+    /// In the order of the new file.
     pub(super) moved: Vec<Moved>,
     frame: Vec<u8>,
     /// How far the old file's frames have been copied.
@@ -96,7 +97,8 @@ impl Copy {
 
     /// Copies the commits that the old file got since, up to `end`.
     pub(super) fn copy_tail(&mut self, file: &File, salt: u64, end: u64) -> io::Result<()> {
-        while let Some((payload, next)) = LogFile::frame_at(file, salt, self.tail, end)? {
+        let mut frames = LogFile::frames(file, salt, self.tail, end);
+        while let Some((payload, next)) = frames.next()? {
             let base = self.log.end() + FRAME_HEADER as u64;
             let mut at = 0;
             while at < payload.len() {
@@ -120,7 +122,6 @@ impl Copy {
     /// Makes the copy durable and puts it in the store's place; the directory is still to be synced.
     pub(super) fn seal(&mut self, dir: &Path) -> io::Result<()> {
         self.log.sync()?;
-        self.moved.sort_unstable_by_key(|moved| moved.id);
         self.log.rename(&file_path(dir))
     }
 

@@ -2,7 +2,7 @@
 //! client program. Prints a table of medians and ratios; with `KVSTORE_BENCH_REPORT=FILE` also writes it there, as JSON or, if the name ends in
 //! `.md`, as Markdown.
 //!
-//! Words select parts (`one`, `many`, `range`, `fan-out`, `memory`); without any, all are measured. How much processor time of server and
+//! Words select parts (`one`, `many`, `range`, `fan-out`, `memory`, `pauses`); without any, all are measured. How much processor time of server and
 //! clients each put took goes to the error output: it tells more than the rate where the machine is not idle.
 //!
 //! Puts come from a client that costs little ([`client`]), or with `KVSTORE_BENCH_CLIENT=library` from the general one, as all else does.
@@ -14,6 +14,8 @@
 
 #[path = "store/client.rs"]
 mod client;
+#[path = "store/pauses.rs"]
+mod pauses;
 
 use std::{
     io::Write as _,
@@ -32,7 +34,7 @@ const CLIENTS: usize = 64;
 const WATCHERS: usize = 100;
 const RANGE_KEYS: usize = 10_000;
 const MEMORY_KEYS: usize = 100_000;
-const PARTS: [&str; 5] = ["one", "many", "range", "fan-out", "memory"];
+const PARTS: [&str; 6] = ["one", "many", "range", "fan-out", "memory", "pauses"];
 
 #[derive(Parser)]
 struct Serve {
@@ -125,8 +127,8 @@ impl Ours {
 struct Line {
     what: String,
     unit: &'static str,
-    /// How many times better than etcd we want to be.
-    goal: f64,
+    /// What we want: how many times better than etcd, or a figure.
+    goal: String,
     more_is_better: bool,
     etcd: Vec<f64>,
     ours: Vec<f64>,
@@ -134,7 +136,17 @@ struct Line {
 
 impl Line {
     fn new(what: impl Into<String>, unit: &'static str, goal: f64, more_is_better: bool) -> Self {
-        Self { what: what.into(), unit, goal, more_is_better, etcd: Vec::new(), ours: Vec::new() }
+        Self::with_goal(what, unit, format!("{goal:.1}x"), more_is_better)
+    }
+
+    fn with_goal(
+        what: impl Into<String>,
+        unit: &'static str,
+        goal: impl Into<String>,
+        more_is_better: bool,
+    ) -> Self {
+        let (what, goal) = (what.into(), goal.into());
+        Self { what, unit, goal, more_is_better, etcd: Vec::new(), ours: Vec::new() }
     }
 
     fn add(&mut self, is_etcd: bool, figure: f64) {
@@ -164,7 +176,7 @@ impl Report {
                 .to_owned();
         for line in &self.lines {
             text += &format!(
-                "| {} | {} | {:.1} | {:.1} | {:.2}x | {:.1}x |\n",
+                "| {} | {} | {:.1} | {:.1} | {:.2}x | {} |\n",
                 line.what,
                 line.unit,
                 median(&line.etcd),
@@ -200,7 +212,7 @@ async fn measure(rounds: usize, time: Duration, wanted: &dyn Fn(&str) -> bool) -
     let (theirs_at, ours_at) = (etcd.endpoint(), ours.endpoint.clone());
     let servers = [etcd.process()?.id(), ours.process.id()];
     let mut one = Line::new("puts, 1 client", "puts/s", 1.0, true);
-    let mut many = Line::new(format!("puts, {CLIENTS} clients"), "puts/s", 2.0, true);
+    let mut many = Line::new(format!("puts, {CLIENTS} clients"), "puts/s", 4.0, true);
     let mut range = Line::new(format!("range of {RANGE_KEYS} keys"), "ms", 2.0, false);
     let mut fan_out = Line::new(format!("watch fan-out to {WATCHERS} watchers"), "events/s", 2.0, true);
     let mut memory = Line::new(format!("resident memory after {MEMORY_KEYS} keys"), "MiB", 4.0, false);
@@ -240,7 +252,18 @@ async fn measure(rounds: usize, time: Duration, wanted: &dyn Fn(&str) -> bool) -
         fill(&ours.endpoint, "memory", MEMORY_KEYS).await?;
         memory.ours.push(mebibytes(&ours.process)?);
     }
+    let mut pauses = pauses::Pauses::new();
+    if wanted("pauses") {
+        for _ in 0..rounds.min(3) {
+            let etcd = Etcd::start()?;
+            pauses.measure(&etcd.endpoint(), true).await?;
+            drop(etcd);
+            let ours = Ours::start()?;
+            pauses.measure(&ours.endpoint, false).await?;
+        }
+    }
     let mut lines = vec![one, many, range, fan_out, memory];
+    lines.extend(pauses.into_lines());
     lines.retain(|line| !line.ours.is_empty());
     Ok(Report { lines })
 }

@@ -197,23 +197,9 @@ impl LogFile {
         self.header.member_id
     }
 
-    /// The payload of the frame at `offset` and the offset of the next, or `None` at the end. For copying frames from a log
-    /// that is being appended to: only ask below its known end.
-    pub(crate) fn frame_at(
-        file: &File,
-        salt: u64,
-        offset: u64,
-        end: u64,
-    ) -> io::Result<Option<(Bytes, u64)>> {
-        if offset >= end {
-            return Ok(None);
-        }
-        let mut window = Window { file, size: end, start: 0, bytes: Bytes::new() };
-        let bytes = window.frame(salt, offset, None)?.ok_or_else(|| {
-            io::Error::new(io::ErrorKind::InvalidData, format!("the commit at byte {offset} is unreadable"))
-        })?;
-        let next = align(offset + FRAME_HEADER as u64 + bytes.len() as u64);
-        Ok(Some((bytes, next)))
+    /// The frames from `offset` to `end` of a log that is being appended to: only ask for what is below its known end.
+    pub(crate) fn frames(file: &File, salt: u64, offset: u64, end: u64) -> Frames<'_> {
+        Frames { window: Window { file, size: end, start: 0, bytes: Bytes::new() }, salt, at: offset }
     }
 
     /// Makes sure that `..next` is reserved and zero-filled.
@@ -341,6 +327,28 @@ impl Window<'_> {
         }
         let payload = self.get(offset + FRAME_HEADER as u64, u64::from(header.length))?;
         Ok(payload.filter(|payload| frame::verify(&header, salt, offset, payload)))
+    }
+}
+
+/// Frames of a log, for copying. What is read ahead serves many of them: commits are small.
+pub(crate) struct Frames<'a> {
+    window: Window<'a>,
+    salt: u64,
+    at: u64,
+}
+
+impl Frames<'_> {
+    /// The payload of the next frame and the offset of the one after it, or `None` at the end.
+    pub(crate) fn next(&mut self) -> io::Result<Option<(Bytes, u64)>> {
+        if self.at >= self.window.size {
+            return Ok(None);
+        }
+        let at = self.at;
+        let bytes = self.window.frame(self.salt, at, None)?.ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidData, format!("the commit at byte {at} is unreadable"))
+        })?;
+        self.at = align(at + FRAME_HEADER as u64 + bytes.len() as u64);
+        Ok(Some((bytes, self.at)))
     }
 }
 
