@@ -58,6 +58,10 @@ enum entry_flag {
 	ENTRY_SKIP_PEER = 0x4000,
 	ENTRY_MAGLEV = 0x10000, /* its backend follows from its addresses: any node can go on with it, policy permitting */
 	ENTRY_GONE = 0x20000,
+	ENTRY_LIMIT_TO = 0x40000,      /* counted as a connection to its workload */
+	ENTRY_LIMIT_REFUSED = 0x80000, /* one too many */
+	ENTRY_LIMIT_FROM = 0x100000,   /* counted as one from its workload */
+	ENTRY_LIMIT_ENDED = 0x200000,  /* counted no more */
 	/* The host itself is the first side: answers change back where they come in. */
 	ENTRY_OF_HOST = ENTRY_VIA_SERVICES | ENTRY_HOST_PORT_CHANGED | ENTRY_NODE_PORT_LOOP | ENTRY_NODE_PORT_REMOTE,
 };
@@ -286,6 +290,9 @@ INLINE int goes_in_envelope(const struct connection_value *value, u32 flags, int
 	return !(flags & ENTRY_FORWARDED) && (!options.answers_directly || flags & ENTRY_ANSWERS_BACK);
 }
 
+/* Needs entries, and is needed by what follows. */
+#include "limits.h"
+
 /* Finds the packet's flow, and what it becomes by it. `leg` gets that of the packet's direction if its path must be checked. */
 INLINE enum connection track(struct __sk_buff *buffer, struct packet *packet, const struct tuple *tuple, struct leg **leg)
 {
@@ -350,6 +357,8 @@ INLINE enum connection track(struct __sk_buff *buffer, struct packet *packet, co
 	value->last_seen = now;
 	if (is_tcp && !tuple->is_later_fragment)
 		track_tcp(value, own, other, tuple, now);
+	if (options.has_limits && is_tcp)
+		end_connection(buffer, value, own, flags);
 	if (!settings.is_leaving && own->ifindex != buffer->ifindex)
 		*leg = own;
 	count_packet(buffer, own, flags);

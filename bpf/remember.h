@@ -15,8 +15,12 @@
 #define MOST_PORTS_TRIED 4
 
 /* This interface's end allows the flow of an entry. */
-INLINE void approve(struct __sk_buff *buffer, const struct tuple *tuple, struct connection_value *value, int is_a_to_b)
+INLINE void approve(struct __sk_buff *buffer, const struct packet *packet, struct connection_value *value, int is_a_to_b)
 {
+	const struct tuple *tuple = &packet->tuple;
+	u32 limits = packet->entry_flags & (ENTRY_LIMIT_TO | ENTRY_LIMIT_FROM | ENTRY_LIMIT_REFUSED);
+	if (options.has_limits && limits)
+		value->flags3 |= limits >> 16;
 	struct leg *own = is_a_to_b ? &value->a_to_b : &value->b_to_a;
 	struct leg *other = is_a_to_b ? &value->b_to_a : &value->a_to_b;
 	add_bits(is_source_side() ? own : other, LEG_APPROVED | (settings.is_workload ? LEG_WORKLOAD : 0));
@@ -97,7 +101,7 @@ INLINE int remember_plain(struct __sk_buff *buffer, struct packet *packet)
 		if (!has_state(value))
 			return -1;
 	}
-	approve(buffer, tuple, value, is_a_to_b);
+	approve(buffer, packet, value, is_a_to_b);
 	return 0;
 }
 
@@ -107,7 +111,7 @@ INLINE int remember_nat(struct __sk_buff *buffer, struct packet *packet)
 	struct found found = find_connection(packet, tuple->protocol, &packet->wire);
 	if (found.value) {
 		/* A SYN once more, say. Where it goes was decided before. */
-		approve(buffer, tuple, found.value, found.is_a_to_b);
+		approve(buffer, packet, found.value, found.is_a_to_b);
 		return 0;
 	}
 	packet->stub = packet->key;
@@ -123,7 +127,7 @@ INLINE int remember_nat(struct __sk_buff *buffer, struct packet *packet)
 		if (!value)
 			return -1;
 		if (is_same_flow(packet, value)) {
-			approve(buffer, tuple, value, is_a_to_b);
+			approve(buffer, packet, value, is_a_to_b);
 			is_made = 1;
 			break;
 		}

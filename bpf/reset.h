@@ -68,6 +68,11 @@ INLINE int send_reset(struct __sk_buff *buffer, struct packet *packet)
 	if (change_tail(buffer, settings.link_header + sizeof headers, 0) ||
 	    store_bytes(buffer, settings.link_header, &headers, sizeof headers, 0) || swap_ethernet(buffer))
 		return -1;
+	/* In the place of the workload that it would have gone to. */
+	if (settings.is_leaving) {
+		set_mark(buffer, 0);
+		return redirect(buffer->ifindex, REDIRECT_IN);
+	}
 	set_mark(buffer, MARK_BYPASS);
 	return redirect(buffer->ifindex, 0);
 }

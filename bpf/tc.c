@@ -239,6 +239,8 @@ SECTION("classifier") int cali_tc_main(struct __sk_buff *buffer)
 	packet->is_unwrapped = 0;
 	if (!is_unwrapped)
 		count(buffer, REASON_TOTAL);
+	if (options.has_limits && exceeds_rate(buffer))
+		return drop(buffer, REASON_LIMIT);
 	if (settings.is_leaving && (has_mark(buffer, MARK_BYPASS) || has_mark(buffer, MARK_BYPASS_FORWARD))) {
 		count(buffer, REASON_BYPASS);
 		return TC_NEXT;
@@ -564,6 +566,16 @@ INLINE void find_way(struct packet *packet, u32 destination)
 	}
 }
 
+/* A RST in the place of a connection that is one too many. The verdict. */
+FUNCTION int refuse_connection(struct __sk_buff *buffer)
+{
+	struct packet *packet = this_packet();
+	if (!packet)
+		return TC_DROP;
+	int verdict = send_reset(buffer, packet);
+	return verdict == TC_REDIRECT ? verdict : TC_DROP;
+}
+
 SECTION("classifier") int cali_tc_policy(struct __sk_buff *buffer)
 {
 	struct packet *packet = this_packet();
@@ -629,9 +641,19 @@ allow:
 			packet->entry_flags |= ENTRY_SKIP_FIB;
 		packet->mark = mark_of(packet->entry_flags, 0);
 	}
+	/* One that a workload does not take is refused in its name, so there is an entry by which the RST finds its way. */
+	int is_refused = options.has_limits && packet->connection == CONNECTION_NEW && count_connection(buffer, packet);
+	if (is_refused) {
+		count(buffer, REASON_LIMIT);
+		if (!settings.is_leaving)
+			return refuse_connection(buffer);
+		packet->entry_flags |= ENTRY_LIMIT_REFUSED;
+	}
 	/* The host is never cut off because there is no more room for flows. One with NAT cannot do without its entry. */
 	if ((packet->flags & (PACKET_UNTRACKED | PACKET_NAT)) != PACKET_UNTRACKED && remember(buffer) &&
 	    (!is_host || packet->flags & PACKET_NAT))
 		return drop(buffer, REASON_NOT_TRACKED);
+	if (is_refused)
+		return refuse_connection(buffer);
 	return send_on(buffer, packet);
 }

@@ -46,12 +46,14 @@ pub fn sweep<F: Family>(
         let pairs = keys.chunks_exact(Key::<F>::SIZE).zip(values.chunks_exact(Value::<F>::SIZE));
         let count = pairs.len();
         for (key, value) in pairs {
-            let has_maglev = Glance::new(key, value).is_some_and(|glance| glance.has_maglev);
-            if !has_maglev && sweep.is_plainly_live(now, key, value) {
+            let is_counted =
+                Glance::new(key, value).is_some_and(|glance| glance.has_maglev || glance.has_limits);
+            if !is_counted && sweep.is_plainly_live(now, key, value) {
                 continue;
             }
             let (key, value) = (Key::read(key), Value::read(value));
             count_maglev(&mut report, value.flags);
+            count_limited(&mut report, &value);
             match sweep.decide(now, &key, &value, nat, get) {
                 Verdict::Keep => {}
                 Verdict::Delete(reason) => doomed.push(Doomed { key, value, reason }),
@@ -88,6 +90,26 @@ fn count_maglev(report: &mut Report, bits: u32) {
         report.maglev_local += 1;
     } else if bits & flags::NODE_PORT_FORWARD != 0 {
         report.maglev_remote += 1;
+    }
+}
+
+/// Counts a connection against the limits of its workloads, until it is over. One that was not answered yet has no device.
+fn count_limited<F: Family>(report: &mut Report, value: &Value<F>) {
+    let (Entry::Normal(tracking) | Entry::Reverse(tracking)) = &value.entry else { return };
+    let (there, back) = match tracking.b_to_a.opener {
+        true => (&tracking.b_to_a, &tracking.a_to_b),
+        false => (&tracking.a_to_b, &tracking.b_to_a),
+    };
+    let is_over = there.fin && back.fin || there.rst || back.rst;
+    if is_over {
+        return;
+    }
+    for (flag, leg, is_to_workload) in
+        [(flags::LIMIT_EGRESS, there, false), (flags::LIMIT_INGRESS, back, true)]
+    {
+        if value.flags & flag != 0 && leg.device != 0 {
+            *report.limited.entry((leg.device, is_to_workload)).or_default() += 1;
+        }
     }
 }
 

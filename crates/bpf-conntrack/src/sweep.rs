@@ -83,6 +83,8 @@ pub struct Report {
     pub maglev_local: u64,
     /// Maglev's flows that were sent on to other nodes.
     pub maglev_remote: u64,
+    /// Connections that count against limits, by the workload's device and whether they are to it.
+    pub limited: BTreeMap<(u32, bool), u32>,
 }
 
 /// Decides about entries, pass by pass.
@@ -209,6 +211,7 @@ pub(crate) struct Glance {
     last_seen: u64,
     kind: u8,
     pub(crate) has_maglev: bool,
+    pub(crate) has_limits: bool,
 }
 
 impl Glance {
@@ -221,6 +224,7 @@ impl Glance {
             last_seen: u64::from_ne_bytes(*last_seen),
             kind: *kind,
             has_maglev: third & 1 == 1,
+            has_limits: u32::from(*third) << 16 & (flags::LIMIT_INGRESS | flags::LIMIT_EGRESS) != 0,
         })
     }
 }

@@ -3,6 +3,7 @@
 use crate::attachments::{Attachments, Way};
 use crate::error::Error;
 use crate::files;
+use crate::limits::WantedLimits;
 use crate::logs::{Logging, Logs, NAMES};
 use crate::maps::{Maps, Plain};
 use crate::policy::{Applied, PolicyMaps};
@@ -74,12 +75,14 @@ pub struct Driver {
     policy: PolicyMaps,
     failsafes: [Plain; 2],
     sources: [Plain; 2],
+    /// What the maps of limits have, as far as that is known.
+    pub(crate) limits: Option<WantedLimits>,
     counted: BTreeSet<u32>,
     is_counted: bool,
     sweeper: Sweeper,
     pub(crate) serving: Option<Serving>,
     sockets: SocketPrograms,
-    _logs: Logs,
+    logs: Logs,
 }
 
 impl Driver {
@@ -137,12 +140,13 @@ impl Driver {
             policy: PolicyMaps::default(),
             failsafes: ["cali_v4_fsafes2", "cali_v6_fsafes2"].map(Plain::new),
             sources: ["cali_v4_sprefix", "cali_v6_sprefix"].map(Plain::new),
+            limits: None,
             counted: BTreeSet::new(),
             is_counted: false,
             sweeper,
             serving,
             sockets,
-            _logs: logs,
+            logs,
         })
     }
 
@@ -166,6 +170,7 @@ impl Driver {
     /// Others may have changed the maps: they are read again.
     pub fn invalidate(&mut self) {
         self.policy.invalidate();
+        self.limits = None;
         self.failsafes.iter_mut().chain(&mut self.sources).for_each(Plain::invalidate);
         self.serving.iter_mut().for_each(Serving::invalidate);
     }
@@ -180,7 +185,13 @@ impl Driver {
         lists: impl FnOnce(&Tables) -> BTreeMap<ListsKey, Lists>,
         now: Instant,
     ) -> Result<Applied, Error> {
-        self.policy.apply(&mut self.maps, policies, lists, now)
+        let applied = self.policy.apply(&mut self.maps, policies, lists, now)?;
+        if applied.changes > 0 || !self.logs.is_known() {
+            let no_rule = bpf_policy::layout::Row::default();
+            let segments = &policies.tables().segments;
+            self.logs.want(segments.iter().any(|(_, segment)| segment.log != no_rule));
+        }
+        Ok(applied)
     }
 
     /// Brings the maps of routes to what is wanted.

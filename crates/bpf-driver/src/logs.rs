@@ -1,5 +1,6 @@
 //! Lines in the log about packets that met a rule that logs, and with `BPFLogLevel: Debug` about those that programs dropped. A
-//! thread takes them out of the programs' queues; the oldest make room there, so a flood costs nobody anything but lines.
+//! thread takes them out of the programs' queues; the oldest make room there, so a flood costs nobody anything but lines. It sleeps
+//! as long as no rule logs: nothing comes into the queues then.
 
 use crate::error::Error;
 use crate::maps::folder;
@@ -29,7 +30,9 @@ pub struct Logging {
 /// The thread. It ends when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Logs {
-    _life: Sender<()>,
+    orders: Sender<bool>,
+    /// Whether rules log; none before anybody knew.
+    is_wanted: Option<bool>,
 }
 
 impl Logs {
@@ -39,10 +42,11 @@ impl Logs {
         let logged = Map::open(&folder.join(LOGGED))?;
         let dropped = logging.with_drops.then(|| Map::open(&folder.join(DROPPED))).transpose()?;
         let names = Map::open(&folder.join(NAMES))?;
-        let (life, end) = channel();
+        let (orders, heard) = channel();
         let work = move || {
             let mut pace = Pace { since: Instant::now(), written: 0, left_out: 0 };
-            while goes_on(&end) {
+            let mut is_wanted = logging.with_drops;
+            while goes_on(&heard, &mut is_wanted, logging.with_drops) {
                 for map in [Some(&logged), dropped.as_ref()].into_iter().flatten() {
                     if let Err(error) = write(map, &names, &logging.prefix, &mut pace) {
                         tracing::warn!(%error, "what eBPF programs tell of packets cannot be read");
@@ -55,13 +59,36 @@ impl Logs {
             what: "starting a thread for packets' lines".to_owned(),
             reason,
         })?;
-        Ok(Self { _life: life })
+        Ok(Self { orders, is_wanted: None })
+    }
+
+    /// Whether rules log.
+    pub(crate) fn want(&mut self, is_wanted: bool) {
+        if self.is_wanted.replace(is_wanted) != Some(is_wanted) {
+            // Without the thread nobody listens, and nothing is written.
+            let _ = self.orders.send(is_wanted);
+        }
+    }
+
+    /// Whether somebody said so already.
+    pub(crate) fn is_known(&self) -> bool {
+        self.is_wanted.is_some()
     }
 }
 
-/// Waits a moment; false if it is time to end.
-fn goes_on(end: &Receiver<()>) -> bool {
-    matches!(end.recv_timeout(PAUSE), Err(RecvTimeoutError::Timeout))
+/// Waits a moment, or as long as there is nothing to be written; false if it is time to end.
+fn goes_on(heard: &Receiver<bool>, is_wanted: &mut bool, always: bool) -> bool {
+    let order = match *is_wanted {
+        true => heard.recv_timeout(PAUSE),
+        false => heard.recv().map_err(|_| RecvTimeoutError::Disconnected),
+    };
+    match order {
+        // What the last rules logged is written with this turn.
+        Ok(order) => *is_wanted = order || always,
+        Err(RecvTimeoutError::Timeout) => {}
+        Err(RecvTimeoutError::Disconnected) => return false,
+    }
+    true
 }
 
 /// How many lines were written in this second.
@@ -181,6 +208,27 @@ mod tests {
         let spoofed = Event { rule: 0, reason: 11, kind: EventKind::Dropped, ..event };
         assert!(line("", &spoofed, "3", None).ends_with("dropped (reason 11)"));
         assert_eq!(rule_name(b"DRI\0\0"), "DRI");
+    }
+
+    #[test]
+    fn nobody_wakes_while_no_rule_logs() {
+        let (orders, heard) = channel();
+        let mut is_wanted = true;
+        assert!(goes_on(&heard, &mut is_wanted, false) && is_wanted, "a moment");
+        orders.send(false).expect("somebody hears");
+        assert!(goes_on(&heard, &mut is_wanted, false) && !is_wanted, "once more");
+        // Nothing but an order, or the end, ends the next one.
+        let waits = std::thread::spawn(move || (goes_on(&heard, &mut is_wanted, false), is_wanted, heard));
+        orders.send(true).expect("somebody hears");
+        let (goes, mut is_wanted, heard) = waits.join().expect("it wakes");
+        assert!(goes && is_wanted);
+        orders.send(false).expect("somebody hears");
+        assert!(
+            goes_on(&heard, &mut is_wanted, true) && is_wanted,
+            "packets that are dropped are written too"
+        );
+        drop(orders);
+        assert!(!goes_on(&heard, &mut is_wanted, true));
     }
 
     #[test]

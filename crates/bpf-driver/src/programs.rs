@@ -25,6 +25,8 @@ const GRACE: Duration = Duration::from_millis(100);
 pub enum Kind {
     /// A workload's.
     Workload,
+    /// A workload's that has limits of packets or connections.
+    Limited,
     /// The host's.
     Host,
     /// The host's, with policy that is asked before connections are looked at.
@@ -40,9 +42,16 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Whether it is a workload's.
+    #[must_use]
+    pub fn is_workload(self) -> bool {
+        matches!(self, Self::Workload | Self::Limited)
+    }
+
     fn word(self) -> &'static str {
         match self {
             Self::Workload => "workload",
+            Self::Limited => "limited",
             Self::Host => "host",
             Self::Untracked => "untracked",
             Self::Tunnel => "tunnel",
@@ -142,11 +151,11 @@ impl Programs {
                     continue;
                 }
                 let interface = Interface {
-                    is_workload: kind == Kind::Workload,
+                    is_workload: kind.is_workload(),
                     is_leaving: hook == Hook::Egress,
                     is_layer_3: kind == Kind::Layer3,
                     has_both,
-                    checks_source: kind == Kind::Workload && hook == Hook::Ingress,
+                    checks_source: kind.is_workload() && hook == Hook::Ingress,
                 };
                 let mut shared = maps.all();
                 let own = self.scratch.iter().filter(|((of, _), _)| *of == number(version));
@@ -173,7 +182,7 @@ impl Programs {
     fn options_of(&self, kind: Kind, version: Version) -> Options {
         Options {
             kind: match kind {
-                Kind::Workload | Kind::Host | Kind::Untracked => interface::Kind::Plain,
+                Kind::Workload | Kind::Limited | Kind::Host | Kind::Untracked => interface::Kind::Plain,
                 Kind::Tunnel | Kind::Layer3 => interface::Kind::Tunnel,
                 Kind::Loopback => interface::Kind::Loopback,
                 Kind::Services => interface::Kind::Services,
@@ -184,11 +193,15 @@ impl Programs {
             // Those of workloads are always checked, and what comes out of a tunnel was checked where it went in.
             reverse_path: match kind {
                 Kind::Host | Kind::Untracked => self.options.reverse_path,
-                Kind::Workload | Kind::Tunnel | Kind::Layer3 | Kind::Loopback | Kind::Services => {
-                    ReversePath::Any
-                }
+                Kind::Workload
+                | Kind::Limited
+                | Kind::Tunnel
+                | Kind::Layer3
+                | Kind::Loopback
+                | Kind::Services => ReversePath::Any,
             },
             asks_untracked: kind == Kind::Untracked,
+            has_limits: kind == Kind::Limited,
             ..self.options
         }
     }

@@ -31,6 +31,8 @@ pub struct Facts {
     pub workloads: BTreeMap<IpNet, Place>,
     /// The addresses of this host.
     pub host: BTreeSet<IpAddr>,
+    /// Clients whose answers take the way of their questions.
+    pub answers_back: BTreeSet<IpNet>,
     /// Whether packets to other nodes' workloads are encrypted.
     pub is_encrypted: bool,
 }
@@ -73,6 +75,7 @@ impl Facts {
         let mut nets: BTreeSet<IpNet> = self.routes.keys().copied().collect();
         nets.extend(self.workloads.keys());
         nets.extend(self.host.iter().copied().map(IpNet::from));
+        nets.extend(&self.answers_back);
         nets
     }
 }
@@ -136,6 +139,9 @@ fn route(facts: &Facts, net: &IpNet) -> Option<Known> {
         bits |= if route.ip_pool_type == IpPoolType::None { 0 } else { flags::IN_POOL };
         bits |= if route.nat_outgoing { flags::NAT_OUTGOING } else { 0 };
     }
+    if facts.answers_back.contains(net) {
+        bits |= flags::NO_DIRECT_RETURN;
+    }
     let types = known.map_or(RouteTypes::CIDR_INFO, |route| route.types);
     let is = |kind: RouteTypes| types.contains(kind);
     let node = known.and_then(|route| route.dst_node_ip);
@@ -161,7 +167,7 @@ fn route(facts: &Facts, net: &IpNet) -> Option<Known> {
         return Some((bits | flags::WORKLOAD | tunneled | vxlan, Way::By(node?)));
     }
     // A block of this host says nothing that its workloads do not.
-    let is_own_block = is(RouteTypes::LOCAL_WORKLOAD) && bits & flags::LOCAL == 0;
+    let is_own_block = is(RouteTypes::LOCAL_WORKLOAD) && bits & (flags::LOCAL | flags::NO_DIRECT_RETURN) == 0;
     (bits != 0 && !is_own_block).then_some((bits, Way::None))
 }
 
@@ -260,6 +266,7 @@ mod tests {
             .map(|(net, place)| (net.parse().expect("a network"), place))
             .into(),
             host: ["192.0.2.1", "10.0.1.0"].map(|text| text.parse().expect("an address")).into(),
+            answers_back: ["203.0.113.0/24", "192.0.2.2/32"].map(|net| net.parse().expect("a network")).into(),
             is_encrypted: false,
         };
         for (net, expected) in [
@@ -272,7 +279,8 @@ mod tests {
             ("10.0.2.0/26", Some((0x467, [192, 0, 2, 2]))),
             ("10.0.3.0/26", Some((0x7, [198, 51, 100, 3]))),
             ("10.0.2.0/32", Some((0x473, [192, 0, 2, 2]))),
-            ("192.0.2.2/32", Some((0x30, [192, 0, 2, 2]))),
+            ("192.0.2.2/32", Some((0xb0, [192, 0, 2, 2]))),
+            ("203.0.113.0/24", Some((0x80, [0; 4]))),
             ("10.0.4.0/26", None),
         ] {
             assert_eq!(found(&facts, net), expected, "{net}");

@@ -3,9 +3,13 @@
 use crate::driver::Driver;
 use crate::error::Error;
 use crate::services::{ServiceMaps, Shared};
+use crate::store::Store as _;
+use bpf::Layout as _;
+use bpf::layout::network::Node;
 use bpf::layout::{V4, V6};
 use bpf_services::{HealthCheck, Here, Settings, Update};
 use messages::ToDataplane;
+use std::net::IpAddr;
 
 /// Services of all IP versions that there are programs for.
 #[derive(Debug)]
@@ -39,6 +43,27 @@ impl Driver {
         let Some(serving) = &mut self.serving else { return };
         serving.v4.hear(message);
         serving.v6.iter_mut().for_each(|one| one.hear(message));
+    }
+
+    /// The addresses by which other nodes know this one, IPv4 and IPv6, and how long a packet in an envelope may be. Without an
+    /// address there are no envelopes, and backends elsewhere see this node in the place of clients.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn write_node(&mut self, addresses: [Option<IpAddr>; 2], rooms: [u32; 2]) -> Result<(), Error> {
+        let (mut v4, mut v6) = (Node::<V4>::default(), Node::<V6>::default());
+        if let Some(IpAddr::V4(address)) = addresses[0] {
+            v4 = Node { address: address.octets(), room: rooms[0] };
+        }
+        if let Some(IpAddr::V6(address)) = addresses[1] {
+            v6 = Node { address: address.octets(), room: rooms[1] };
+        }
+        for (map, value) in [("bpfp_v4_node", v4.bytes()), ("bpfp_v6_node", v6.bytes())] {
+            if self.maps.room(map).is_some() {
+                self.maps.write(map, &[(0_u32.bytes(), value)])?;
+            }
+        }
+        Ok(())
     }
 
     /// What is known of this node.

@@ -4,11 +4,13 @@
 //! It refuses to hold services for longer than a question takes.
 
 use crate::error::Error;
+use crate::limits::LIMITS;
 use crate::maps::folder;
 use crate::services::Shared;
-use bpf::Map;
+use bpf::layout::limits::{Limit, LimitKey};
 use bpf::layout::{Family, V4, V6};
-use bpf_conntrack::{Destinations, Paced, Sweep, Timeouts, sweep};
+use bpf::{Layout as _, Map, Table};
+use bpf_conntrack::{Destinations, Paced, Report, Sweep, Timeouts, sweep};
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
@@ -93,6 +95,7 @@ fn wait(news: &Receiver<Vec<IpAddr>>) -> Option<Vec<IpAddr>> {
 struct Flows<F: Family> {
     connections: Map,
     affinities: Map,
+    limits: Map,
     services: Option<Shared<F>>,
 }
 
@@ -103,7 +106,8 @@ impl<F: Family> Flows<F> {
         services: Option<Shared<F>>,
     ) -> Result<Self, Error> {
         let open = |name: &str| Map::open(&folder.join(name));
-        Ok(Self { connections: open(connections)?, affinities: open(affinities)?, services })
+        let limits = open(LIMITS)?;
+        Ok(Self { connections: open(connections)?, affinities: open(affinities)?, limits, services })
     }
 
     fn pass(&self, sweeps: &mut Sweep<F>) {
@@ -112,6 +116,11 @@ impl<F: Family> Flows<F> {
             Some(services) => sweep(&self.connections, sweeps, services, &mut breath),
             None => sweep(&self.connections, sweeps, &NoServices, &mut breath),
         };
+        if let Ok(report) = &report
+            && let Err(error) = self.recount(report)
+        {
+            tracing::warn!(%error, "connections of workloads that have a limit cannot be counted again");
+        }
         match report {
             Ok(report) if !report.deleted.is_empty() || report.resets > 0 => {
                 tracing::debug!(?report, version = F::NUMBER, "connections that have ended");
@@ -122,6 +131,19 @@ impl<F: Family> Flows<F> {
         if let Err(error) = self.pass_affinities(breath.now()) {
             tracing::warn!(%error, "clients that stay with a backend cannot be looked through; trying again");
         }
+    }
+
+    /// Writes how many connections there are where programs lost count: by a reset that no workload's program saw, say.
+    fn recount(&self, report: &Report) -> Result<(), Error> {
+        let table = Table::<LimitKey, Limit>::new(&self.limits)?;
+        for (key, limit) in self.limits.entries()? {
+            let (key, limit) = (LimitKey::read(&key), Limit::read(&limit));
+            let count = report.limited.get(&(key.device, key.is_to_workload)).copied().unwrap_or_default();
+            if u32::from(key.family) == u32::from(F::NUMBER) && count != limit.count {
+                table.set(&key, &Limit { count, ..limit })?;
+            }
+        }
+        Ok(())
     }
 
     fn pass_affinities(&self, now: u64) -> Result<(), Error> {

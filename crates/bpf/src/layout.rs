@@ -7,6 +7,7 @@ pub mod conntrack;
 pub mod devices;
 pub mod event;
 pub mod judged;
+pub mod limits;
 pub mod nat;
 pub mod network;
 pub mod sets;

@@ -378,9 +378,9 @@ parameters! {
     bpf_host_networked_nat_without_ctlb: Switch = choice::<Switch>(), "BPFHostNetworkedNATWithoutCTLB", "Enabled" <- "bpfHostNetworkedNATWithoutCTLB", mandatory;
     /// How replies to clients outside the cluster travel: back through the node they came in by, or
     /// directly.
-    bpf_external_service_mode: ExternalServiceMode = choice::<ExternalServiceMode>(), "BPFExternalServiceMode", "tunnel" <- "bpfExternalServiceMode", mandatory idle;
+    bpf_external_service_mode: ExternalServiceMode = choice::<ExternalServiceMode>(), "BPFExternalServiceMode", "tunnel" <- "bpfExternalServiceMode", mandatory;
     /// Clients that are served as if the mode were Tunnel.
-    bpf_dsr_optout_cidrs: Vec<IpNet> = CidrList, "BPFDSROptoutCIDRs", "" <- "bpfDSROptoutCIDRs", idle;
+    bpf_dsr_optout_cidrs: Vec<IpNet> = CidrList, "BPFDSROptoutCIDRs", "" <- "bpfDSROptoutCIDRs";
     /// Whether rules left over by kube-proxy are removed.
     bpf_kube_proxy_iptables_cleanup_enabled: bool = Bool, "BPFKubeProxyIptablesCleanupEnabled", "true" <- "bpfKubeProxyIptablesCleanupEnabled";
     /// The least time between two updates of service tables.
@@ -418,9 +418,9 @@ parameters! {
     /// The cgroup that the connect-time load balancer is attached to; for development.
     debug_bpf_cgroup_v2: String = TEXT, "DebugBPFCgroupV2", "", local;
     /// The most endpoints that a Maglev service may have.
-    bpf_maglev_max_endpoints_per_service: i64 = Int(&[(1, 3000)]), "BPFMaglevMaxEndpointsPerService", "100" <- "bpfMaglevMaxEndpointsPerService", idle;
+    bpf_maglev_max_endpoints_per_service: i64 = Int(&[(1, 3000)]), "BPFMaglevMaxEndpointsPerService", "100" <- "bpfMaglevMaxEndpointsPerService";
     /// The most Maglev services.
-    bpf_maglev_max_services: i64 = Int(&[(1, 3000)]), "BPFMaglevMaxServices", "100" <- "bpfMaglevMaxServices", idle;
+    bpf_maglev_max_services: i64 = Int(&[(1, 3000)]), "BPFMaglevMaxServices", "100" <- "bpfMaglevMaxServices";
 }
 "BPF maps" {
     /// How many service addresses and ports the BPF maps can hold.

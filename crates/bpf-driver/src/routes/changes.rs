@@ -32,6 +32,13 @@ impl Routes {
         Self { facts: Facts { is_encrypted, ..Facts::default() }, ..Self::default() }
     }
 
+    /// These clients get answers by the way of their questions only (`BPFDSROptoutCIDRs`).
+    pub fn set_answers_back(&mut self, nets: impl IntoIterator<Item = IpNet>) {
+        let nets: BTreeSet<IpNet> = nets.into_iter().map(|net| net.trunc()).collect();
+        self.changed.extend(self.facts.answers_back.symmetric_difference(&nets));
+        self.facts.answers_back = nets;
+    }
+
     /// What everything follows from.
     #[must_use]
     pub fn facts(&self) -> &Facts {

@@ -74,6 +74,8 @@ pub struct Options {
     pub maglev_places: u32,
     /// The node of a service's backend answers clients of other nodes itself.
     pub answers_directly: bool,
+    /// The workload has limits of packets or connections.
+    pub has_limits: bool,
     /// The node's own address in its tunnel.
     pub tunnel_address: Option<IpAddr>,
 }
@@ -100,6 +102,7 @@ impl Default for Options {
             redirects_to_peer: false,
             maglev_places: 0,
             answers_directly: false,
+            has_limits: false,
             tunnel_address: None,
         }
     }
@@ -116,7 +119,7 @@ fn address(address: Option<IpAddr>) -> [u8; 16] {
 }
 
 impl Options {
-    pub(super) const SIZE: usize = 96;
+    pub(super) const SIZE: usize = 100;
 
     /// The bytes of the C structure.
     pub(super) fn bytes(&self) -> Vec<u8> {
@@ -141,6 +144,7 @@ impl Options {
             self.redirects_to_peer.into(),
             self.maglev_places,
             self.answers_directly.into(),
+            self.has_limits.into(),
         ];
         let mut bytes: Vec<u8> = numbers.iter().flat_map(Layout::bytes).collect();
         bytes.extend(address(self.tunnel_address));
@@ -172,7 +176,7 @@ mod tests {
         assert_eq!([number(0), number(1), number(2)], [3, 2, 0]);
         assert_eq!([number(7), number(8), number(9)], [4789, 4096, 0]);
         assert_eq!([number(10), number(11), number(16), number(17)], [20_000, 10_000, 0, 1]);
-        assert_eq!([number(18), number(19)], [503, 1]);
-        assert_eq!(bytes[80..], [0xfd; 16]);
+        assert_eq!([number(18), number(19), number(20)], [503, 1, 0]);
+        assert_eq!(bytes[84..], [0xfd; 16]);
     }
 }

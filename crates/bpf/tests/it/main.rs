@@ -7,6 +7,7 @@ mod envelopes;
 mod events;
 mod forwarded;
 mod guest;
+mod limits;
 mod maglev;
 mod maps;
 mod netfilter;

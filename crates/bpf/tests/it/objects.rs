@@ -69,6 +69,7 @@ fn with_options(interface: Interface) -> Vec<(Interface, Options)> {
         wireguard_port: 51820,
         maglev_places: 503,
         answers_directly: true,
+        has_limits: interface.is_workload,
         tunnel_address: Some([0xa1; 16].into()),
         ..Options::default()
     };

@@ -8,6 +8,7 @@
 //!
 //! It refuses to hide what is missing: every reason is named in the node's readiness.
 
+mod controls;
 mod health;
 mod host_path;
 mod limits;
@@ -18,10 +19,11 @@ mod wanted;
 
 pub(super) use host_path::HostPath;
 
-use crate::managers::Interfaces;
+use crate::managers::{Interfaces, Mtus};
 use crate::settings::DataplaneSettings;
 use bpf_driver::{Driver, Error, Interface};
 use bpf_policy::{Policies, RuleTexts};
+use controls::Controls;
 use limits::Limits;
 use messages::{HostEndpointName, InterfaceName, ToDataplane, WorkloadEndpointId};
 use netlink::Kernel;
@@ -64,6 +66,7 @@ pub(super) struct Bpf {
     untracked: BTreeSet<HostEndpointName>,
     patterns: Patterns,
     limits: Limits,
+    controls: Controls,
     /// Whether policy was complete with the last attempt.
     is_complete: bool,
     is_on: bool,
@@ -85,7 +88,7 @@ impl Bpf {
         pins: Option<PathBuf>,
         with_v6: bool,
         loopback: u32,
-        mtu: u32,
+        mtus: &Mtus,
     ) -> Option<Self> {
         let config = &*settings.config;
         if !config.bpf_enabled {
@@ -124,19 +127,20 @@ impl Bpf {
         Some(Self {
             driver,
             policies: Policies::default(),
-            places: Places::new(config.wireguard_enabled),
+            places: Places::new(config),
             names: RuleTexts::default(),
             begun: Instant::now(),
             untracked: BTreeSet::new(),
             patterns: Patterns::new(config, path.is_some_and(|path| path.devices.is_some())),
             limits,
+            controls: Controls::default(),
             is_complete: false,
             is_on: false,
             attached: BTreeSet::new(),
             trouble: None,
             without: None,
             host_path: path,
-            serving: path.map(|path| Serving::new(config, &settings.host, path, mtu, with_v6)),
+            serving: path.map(|path| Serving::new(config, &settings.host, path, mtus, with_v6)),
         })
     }
 
@@ -188,7 +192,7 @@ impl Bpf {
         }
         self.policies.update(message);
         self.names.hear(message);
-        self.limits.hear(message);
+        self.controls.hear(message);
         match message {
             ToDataplane::HostEndpointUpdate(id, endpoint) if !endpoint.untracked_tiers.is_empty() => {
                 self.untracked.insert(id.clone());
@@ -214,7 +218,7 @@ impl Bpf {
     ) -> Outcome {
         let mut outcome = Outcome::default();
         let Some(driver) = &mut self.driver else { return outcome };
-        let wanted = self.patterns.interfaces(owners, &self.untracked);
+        let wanted = self.patterns.interfaces(owners, &self.untracked, |id| self.controls.is_limited(id));
         self.places.follow(owners);
         if let Err(error) = driver.write_routes(&mut self.places.routes) {
             outcome.failures.push(format!("routes of eBPF programs: {error}"));
@@ -227,6 +231,10 @@ impl Bpf {
         if let Err(error) = driver.write_names(&self.names.take_changed()) {
             // Nothing depends on them but what people read.
             tracing::warn!(%error, "names of rules for eBPF programs' counters");
+        }
+        // Before a program looks for them.
+        if let Err(error) = driver.write_limits(self.controls.limits(&wanted, owners)) {
+            outcome.failures.push(format!("limits of workloads for eBPF programs: {error}"));
         }
         if let Some(serving) = &mut self.serving {
             serving.apply(driver, owners, kernel, &wanted, now, &mut outcome);

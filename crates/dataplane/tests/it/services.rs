@@ -1,6 +1,8 @@
 //! Services by eBPF programs, with real packets and sockets: from workloads, from the host and from outside; while backends change,
 //! while nobody runs, and when it is over.
 
+mod limits;
+mod maglev;
 mod node;
 
 use anyhow::{Context as _, Result, ensure};

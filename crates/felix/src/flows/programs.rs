@@ -12,29 +12,30 @@ use flows::collector::{CountedTraffic, Traffic, Tuple};
 use std::io;
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const QUEUE: &str = "bpfp_flows";
-/// How long the thread sleeps when the queue is empty, and how long until it looks for one that is not there.
+/// How long the thread sleeps when the queue is empty, at first and after a while without packets; and how long until it looks for
+/// one that is not there. The queue has room for thousands of flows: a second of them is not too many.
 const PAUSE: Duration = Duration::from_millis(50);
+const LONG_PAUSE: Duration = Duration::from_secs(1);
 const SEARCH: Duration = Duration::from_millis(500);
 
 /// Starts the threads.
 pub(super) fn start(shared: &Shared) -> io::Result<()> {
     let owned = shared.clone();
     spawn("bpf-flows", move || read(&owned))?;
+    // Linux counts those that it tracks.
+    if !bpf_driver::LEAVES_FLOWS_UNTRACKED {
+        return Ok(());
+    }
     let owned = shared.clone();
     spawn("bpf-connections", move || count(&owned))
 }
 
 fn count(shared: &Shared) {
-    let mut next = Instant::now() + DUMP_INTERVAL;
     while !shared.is_over() {
-        std::thread::sleep(PAUSE);
-        if Instant::now() < next {
-            continue;
-        }
-        next = Instant::now() + DUMP_INTERVAL;
+        std::thread::sleep(DUMP_INTERVAL);
         // They are not there before the dataplane is, which the other thread says.
         let _ = count_map::<V4>("cali_v4_ct4", shared);
         let _ = count_map::<V6>("cali_v6_ct4", shared);
@@ -106,6 +107,7 @@ fn read(shared: &Shared) {
 fn read_queue(shared: &Shared) -> Result<(), bpf_driver::Error> {
     let map = Map::open(&bpf_driver::files::map(QUEUE)?)?;
     let queue = Queue::<Judged>::new(&map)?;
+    let mut pause = PAUSE;
     while !shared.is_over() {
         let mut packets = Vec::new();
         while packets.len() < PART {
@@ -120,8 +122,9 @@ fn read_queue(shared: &Shared) -> Result<(), bpf_driver::Error> {
                 .shed
                 .fetch_add(u64::try_from(count).unwrap_or(u64::MAX), Ordering::Relaxed);
         }
+        pause = if count > 0 { PAUSE } else { (pause * 2).min(LONG_PAUSE) };
         if is_all {
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(pause);
         }
     }
     Ok(())

@@ -4,6 +4,7 @@
 
 use super::Owners;
 use bpf_driver::routes::{Elements, Place, Routes, sources};
+use felix_config::Config;
 use ipnet::IpNet;
 use messages::{InterfaceName, ToDataplane, WorkloadEndpointId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,9 +25,11 @@ pub(super) struct Places {
 
 impl Places {
     /// Nobody yet.
-    pub(super) fn new(is_encrypted: bool) -> Self {
+    pub(super) fn new(config: &Config) -> Self {
+        let mut routes = Routes::new(config.wireguard_enabled);
+        routes.set_answers_back(config.bpf_dsr_optout_cidrs.iter().copied());
         Self {
-            routes: Routes::new(is_encrypted),
+            routes,
             nets: BTreeMap::new(),
             lent: BTreeMap::new(),
             limited: BTreeSet::new(),

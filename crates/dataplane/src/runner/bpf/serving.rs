@@ -3,6 +3,7 @@
 use super::health::HealthPorts;
 use super::host_path::{Devices, HostPath, Sources};
 use super::{Outcome, Owners};
+use crate::managers::Mtus;
 use bpf_driver::{Driver, Interface};
 use bpf_services::Here;
 use felix_config::Config;
@@ -20,6 +21,11 @@ pub(super) struct Serving {
     host: String,
     zone: String,
     here: Option<Here>,
+    /// The addresses by which other nodes know this one, IPv4 and IPv6.
+    node: [Option<IpAddr>; 2],
+    is_node_written: bool,
+    /// How long packets in envelopes may be.
+    rooms: [u32; 2],
     /// `BPFKubeProxyMinSyncPeriod`.
     period: Duration,
     written_at: Option<Instant>,
@@ -33,7 +39,7 @@ pub(super) struct Serving {
 }
 
 impl Serving {
-    pub(super) fn new(config: &Config, host: &str, path: HostPath, mtu: u32, with_v6: bool) -> Self {
+    pub(super) fn new(config: &Config, host: &str, path: HostPath, mtus: &Mtus, with_v6: bool) -> Self {
         let port = u16::try_from(config.bpf_kube_proxy_healthz_port).ok().filter(|port| *port != 0);
         let health = HealthPorts::start(port)
             .inspect_err(|error| tracing::error!(%error, "load balancers are not told of services"));
@@ -41,10 +47,13 @@ impl Serving {
             host: host.to_owned(),
             zone: String::new(),
             here: None,
+            node: [None; 2],
+            is_node_written: false,
+            rooms: [mtus.vxlan, mtus.vxlan_v6],
             period: config.bpf_kube_proxy_min_sync_period.or_zero(),
             written_at: None,
             is_complete: false,
-            devices: Devices::new(path.devices.is_some(), mtu, with_v6),
+            devices: Devices::new(path.devices.is_some(), mtus.pod, with_v6),
             sources: Sources::default(),
             health: health.ok(),
             trouble: None,
@@ -60,8 +69,14 @@ impl Serving {
         match message {
             ToDataplane::HostMetadataUpdate(node, host) if **node == *self.host => {
                 self.zone = host.labels.get(ZONE).cloned().unwrap_or_default();
+                let address = |text: &str| text.split('/').next()?.parse::<IpAddr>().ok();
+                self.node = [address(&host.ipv4_addr), address(&host.ipv6_addr)];
+                self.is_node_written = false;
             }
-            ToDataplane::HostMetadataRemove(node) if **node == *self.host => self.zone.clear(),
+            ToDataplane::HostMetadataRemove(node) if **node == *self.host => {
+                self.zone.clear();
+                (self.node, self.is_node_written) = ([None; 2], false);
+            }
             _ => {}
         }
         driver.hear_services(message);
@@ -84,6 +99,12 @@ impl Serving {
             self.here = Some(here);
         }
         let mut failures = Vec::new();
+        if !self.is_node_written {
+            match driver.write_node(self.node, self.rooms) {
+                Ok(()) => self.is_node_written = true,
+                Err(error) => failures.push(format!("this node's address for eBPF programs: {error}")),
+            }
+        }
         if driver.has_service_changes() {
             let wait = self.written_at.filter(|_| self.is_complete);
             let wait = wait.map(|at| (at + self.period).saturating_duration_since(now));

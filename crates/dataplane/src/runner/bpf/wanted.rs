@@ -11,10 +11,11 @@ use bpf_driver::{Interface, Kind, Logging, Settings, Way};
 use bpf_policy::layout::{Lists, ListsKey};
 use bpf_policy::{EndpointId, Tables};
 use felix_config::choices::{
-    AttachType, BpfLogLevel, ConnectTimeLoadBalancing, NatExclusions, ReversePathFilter, SourceSpoofing,
+    AttachType, BpfLogLevel, ConnectTimeLoadBalancing, ExternalServiceMode, NatExclusions, ReversePathFilter,
+    SourceSpoofing,
 };
 use felix_config::{Config, Pattern, PortProtocol, ProtoPort};
-use messages::{HostEndpointName, InterfaceName};
+use messages::{HostEndpointName, InterfaceName, WorkloadEndpointId};
 use rules::names::ANY_INTERFACE;
 use rules::{IPIP_INTERFACE, SERVICES_DEVICE, SERVICES_DEVICE_END, VXLAN_INTERFACE, VXLAN_INTERFACE_V6};
 use std::collections::{BTreeMap, BTreeSet};
@@ -78,15 +79,20 @@ pub(super) fn serve(settings: &mut Settings, config: &Config, host: &str) -> (Ho
         Err(error) => (None, Some(format!("sockets do not get backends of services: {error}"))),
     };
     let path = HostPath::new(config, group.is_some());
+    let maglev_services = usize::try_from(config.bpf_maglev_max_services).unwrap_or_default();
+    let maglev_endpoints = u32::try_from(config.bpf_maglev_max_endpoints_per_service).unwrap_or(1);
+    let places = bpf_services::maglev::table_size(maglev_endpoints);
+    settings.options.maglev_places = places;
+    let room = places.saturating_mul(u32::try_from(maglev_services).unwrap_or(u32::MAX)).max(1);
+    settings.sizes.extend(["cali_v4_mglv2", "cali_v6_mglv2"].map(|map| (map.to_owned(), room)));
     let udp_seconds = u32::try_from(settings.timeouts.udp / SECOND).unwrap_or(u32::MAX);
     settings.sockets =
         path.sockets.zip(group).map(|(excludes_udp, group)| Sockets { group, excludes_udp, udp_seconds });
     settings.services = Some(bpf_services::Settings {
         node: host.to_owned(),
         excluded: config.bpf_exclude_cidrs_from_nat.clone(),
-        // Programs have no tables of Maglev.
-        maglev_services: 0,
-        maglev_endpoints: 1,
+        maglev_services,
+        maglev_endpoints,
         udp_affinity: if path.sockets == Some(false) { udp_seconds } else { 0 },
     });
     settings.options.is_udp_only = path.devices == Some(true);
@@ -117,6 +123,7 @@ fn options(config: &Config) -> Options {
         spare_ports: config.bpf_psnat_ports.map_or(defaults.spare_ports, |range| {
             (range.min, range.max.saturating_sub(range.min).saturating_add(1))
         }),
+        answers_directly: config.bpf_external_service_mode == ExternalServiceMode::Dsr,
         ..defaults
     }
 }
@@ -171,6 +178,7 @@ impl Patterns {
         &self,
         owners: &Owners<'_>,
         untracked: &BTreeSet<HostEndpointName>,
+        is_limited: impl Fn(&WorkloadEndpointId) -> bool,
     ) -> BTreeMap<InterfaceName, Interface> {
         let matches = |pattern: &Option<Pattern>, name: &str| {
             pattern.as_ref().is_some_and(|pattern| pattern.is_match(name))
@@ -187,7 +195,8 @@ impl Patterns {
                 }
                 .filter(|_| self.has_services)
             } else if (owners.is_workload)(name) {
-                Some(Kind::Workload)
+                let is_limited = owners.workloads.get(name).is_some_and(&is_limited);
+                Some(if is_limited { Kind::Limited } else { Kind::Workload })
             } else if let Some((_, kind)) = self.tunnels.iter().find(|(tunnel, _)| tunnel == name) {
                 Some(*kind)
             } else if matches(&self.layer_3, name) {
@@ -216,7 +225,7 @@ pub(super) fn lists(
     let mut all = BTreeMap::new();
     for (name, interface) in wanted {
         let id = match interface.kind {
-            Kind::Workload => owners.workloads.get(name).cloned().map(EndpointId::Workload),
+            Kind::Workload | Kind::Limited => owners.workloads.get(name).cloned().map(EndpointId::Workload),
             Kind::Host | Kind::Untracked | Kind::Tunnel | Kind::Layer3 => {
                 let id = owners.hosts.get(name).or_else(|| owners.hosts.get(ANY_INTERFACE));
                 id.cloned().map(EndpointId::Host)

@@ -1,0 +1,74 @@
+//! Services of Maglev with real packets: one backend for one client's port, and a connection that goes on where nobody knew it.
+
+use super::node::{Node, PODS, endpoints, service};
+use super::{Elements, wait};
+use anyhow::{Context as _, Result, ensure};
+use messages::ToDataplane;
+use rustix::net::{AddressFamily, SocketType, bind, connect, socket, sockopt};
+use serde_json::json;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
+
+const OUTSIDE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 7);
+const PORTS: [(&str, u16, u16); 1] = [("TCP", 80, 30080)];
+
+fn with_table() -> Vec<ToDataplane> {
+    let mut all = service("one", [10, 96, 0, 1], &PORTS, &json!({"externalIPs": [OUTSIDE.to_string()]}));
+    if let ToDataplane::ServiceObject(_, Some(object)) = &mut all[0] {
+        let strategy = ("lb.projectcalico.org/external-traffic-strategy".to_owned(), "maglev".to_owned());
+        object.metadata.annotations.extend([strategy]);
+    }
+    all.push(endpoints("one", &PORTS, &PODS));
+    all
+}
+
+/// A connection from a port of the client's choice, which may be used again at once.
+fn from_port(node: &Node, port: u16) -> Result<TcpStream> {
+    node.client.run(|| -> Result<TcpStream> {
+        let end = socket(AddressFamily::INET, SocketType::STREAM, None)?;
+        sockopt::set_socket_reuseaddr(&end, true)?;
+        // Gone without a goodbye that would keep the port.
+        sockopt::set_socket_linger(&end, Some(std::time::Duration::ZERO))?;
+        sockopt::set_socket_timeout(&end, sockopt::Timeout::Send, Some(testkit::PATIENCE))?;
+        bind(&end, &SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, 9), port))?;
+        connect(&end, &SocketAddrV4::new(OUTSIDE, 80))?;
+        let stream = TcpStream::from(end);
+        stream.set_read_timeout(Some(testkit::PATIENCE))?;
+        Ok(stream)
+    })?
+}
+
+fn who(stream: &mut TcpStream) -> Result<String> {
+    let mut answer = [0; 8];
+    stream.write_all(b"who?")?;
+    let length = stream.read(&mut answer)?;
+    Ok(String::from_utf8_lossy(&answer[..length]).into_owned())
+}
+
+#[test]
+fn a_clients_port_decides_and_connections_go_on_where_nobody_knew_them() -> Result<()> {
+    let mut node = Node::new()?;
+    node.start(Node::config(), with_table())?;
+    node.wait_until_ready()?;
+    node.client.batch("route add 203.0.113.7/32 via 192.0.2.1")?;
+    wait(&node.client, "tcp", (OUTSIDE, 80), &["a", "b"])?;
+    let table: Elements = node.map("cali_v4_mglv2")?;
+    ensure!(table.len() == 503, "{} places", table.len());
+    let mut seen = std::collections::BTreeSet::new();
+    for port in 20_000..20_016 {
+        let first = who(&mut from_port(&node, port)?)?;
+        let again = who(&mut from_port(&node, port)?)?;
+        ensure!(first == again, "port {port} led to {first} and then to {again}");
+        seen.insert(first);
+    }
+    ensure!(seen.len() == 2, "16 ports led to {seen:?} only");
+
+    // What this node knew of the connection is gone, as on one that the network turns to when another fails.
+    let mut stream = from_port(&node, 20_100)?;
+    let connections = bpf::Map::open(&node.files.path().join("tc/globals/cali_v4_ct4"))?;
+    let keys: Vec<Vec<u8>> = connections.entries()?.into_iter().map(|(key, _)| key).collect();
+    connections.remove_many(&keys)?;
+    let name = who(&mut stream).context("in the middle of a connection")?;
+    ensure!(name == "a" || name == "b", "{name:?}");
+    Ok(())
+}
