@@ -1,16 +1,18 @@
-//! The same on an older kernel, Debian 12's 6.1: one without tcx, and with a verifier of 2022.
+//! The same on other kernels, in guests: the oldest that eBPF is for (5.10), one without tcx (6.1), and one with it (6.12).
+//! Each has a verifier of its own years, so programs are loaded, walked through and met by real connections on all of them.
 
 use crate::{objects, random, services, traffic};
 use bpf::interface::Version;
 use bpf::layout::{V4, V6};
 use testkit::guest::Guest;
 
-#[test]
-fn an_older_kernel_takes_the_programs() {
-    let guest = Guest::new("guest::an_older_kernel_takes_the_programs").program("ip");
-    guest.run(|| {
+/// An emulated processor has time for some of the combinations.
+fn check(test: &str, series: &'static str) {
+    Guest::new(&format!("guest::{test}")).kernel(series).program("ip").run(|| {
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("a release");
+        assert!(release.starts_with(&format!("{series}.")), "{release}");
+        bpf::probe::raise_memory_limit().expect("room for maps");
         for version in [Version::V4, Version::V6] {
-            // An emulated processor has time for some.
             objects::load(version, 4).expect("programs");
             random::agree(version, 4).expect("the same verdicts");
         }
@@ -19,4 +21,19 @@ fn an_older_kernel_takes_the_programs() {
         services::local::<V6>().expect("a service of IPv6");
         traffic::walk("old", false).expect("connections");
     });
+}
+
+#[test]
+fn linux_5_10_takes_the_programs() {
+    check("linux_5_10_takes_the_programs", "5.10");
+}
+
+#[test]
+fn linux_6_1_takes_the_programs() {
+    check("linux_6_1_takes_the_programs", "6.1");
+}
+
+#[test]
+fn linux_6_12_takes_the_programs() {
+    check("linux_6_12_takes_the_programs", "6.12");
 }

@@ -32,11 +32,11 @@ pub(super) struct Kernel {
 }
 
 impl Kernel {
-    /// The newest in the cache.
-    pub(super) fn find() -> Result<Self> {
+    /// The newest of a series (`6.1`) in the cache.
+    pub(super) fn find(series: &str) -> Result<Self> {
         let root = match std::env::var_os("TORTIE_GUEST_KERNEL") {
             Some(folder) => PathBuf::from(folder),
-            None => newest(&cache_root()?).context(
+            None => newest(&cache_root()?, series).context(
                 "this test needs a kernel for its guest: run `make setup` (or scripts/guest-kernel.sh) once",
             )?,
         };
@@ -90,13 +90,32 @@ impl Kernel {
     }
 }
 
-fn newest(cache: &Path) -> Result<PathBuf> {
+/// Why there is none of a series, if set-up looked for one and found none.
+pub(super) fn missing(series: &str) -> Option<String> {
+    if std::env::var_os("TORTIE_GUEST_KERNEL").is_some() {
+        return None;
+    }
+    let note = cache_root().ok()?.join(format!("guest-kernel-{series}.missing"));
+    std::fs::read_to_string(note).ok()
+}
+
+fn newest(cache: &Path, series: &str) -> Result<PathBuf> {
     let entries = std::fs::read_dir(cache).with_context(|| format!("reading {}", cache.display()))?;
-    let is_kernel = |path: &PathBuf| {
-        path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("guest-kernel-"))
-    };
-    let found = entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).filter(is_kernel).max();
-    found.with_context(|| format!("no guest-kernel-VERSION in {}", cache.display()))
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let found = names.filter_map(|name| Some((version_of(&name, series)?, name))).max();
+    let (_, name) =
+        found.with_context(|| format!("no guest-kernel-VERSION of Linux {series} in {}", cache.display()))?;
+    Ok(cache.join(name))
+}
+
+/// The numbers in a folder's name, if it is a kernel of the series: `6.1` is not `6.12`.
+fn version_of(name: &str, series: &str) -> Option<Vec<u32>> {
+    let rest = name.strip_prefix("guest-kernel-")?.strip_prefix(series)?.strip_prefix('.')?;
+    if !rest.starts_with(|first: char| first.is_ascii_digit()) {
+        return None;
+    }
+    let numbers = rest.split(|one: char| !one.is_ascii_digit()).map_while(|number| number.parse().ok());
+    Some(numbers.collect())
 }
 
 /// `kernel/net/ipv4/ip-tunnel.ko` is the module `ip_tunnel`.
@@ -128,7 +147,20 @@ fn closure(dependencies: &str) -> BTreeSet<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{closure, module_name};
+    use super::{closure, module_name, version_of};
+
+    #[test]
+    fn a_series_is_told_from_another() {
+        assert_eq!(version_of("guest-kernel-6.1.0-55-cloud-amd64", "6.1"), Some(vec![0, 55]));
+        assert!(
+            version_of("guest-kernel-6.1.0-9-amd64", "6.1")
+                < version_of("guest-kernel-6.1.0-55-amd64", "6.1")
+        );
+        assert_eq!(version_of("guest-kernel-6.12.107+deb13-amd64", "6.12"), Some(vec![107]));
+        for other in ["guest-kernel-6.12.107+deb13-amd64", "guest-kernel-6.1.missing", "build.6.1.0"] {
+            assert_eq!(version_of(other, "6.1"), None, "{other}");
+        }
+    }
 
     #[test]
     fn modules_come_with_what_they_need() {
