@@ -12,6 +12,7 @@ use crate::request::Request;
 use crate::result::{CniResult, Ip};
 use crate::wiring::{self, Plan};
 use api::WorkloadEndpoint;
+use model::HandleId;
 use std::net::IpAddr;
 
 /// Checks an attachment.
@@ -131,7 +132,7 @@ async fn check_addresses(
         let found = context.store.ipam.allocation(address).await;
         let found = found
             .map_err(|error| CniError::address(&format!("reading the allocation of {address}"), &error))?;
-        match found.map(|it| it.handle_id.unwrap_or_default()) {
+        match found.map(|it| HandleId::from(it.handle_id.unwrap_or_default())) {
             None => findings.push(format!("address {address} is not assigned to anybody")),
             // A virtual machine's addresses are held under a handle of the machine.
             Some(other) if other != handle && !other.contains(".vmi.") => {

@@ -76,7 +76,7 @@ async fn taken(context: &Context) -> Result<Vec<Taken>> {
         let Value::Block(block) = entry.value else { continue };
         taken.extend(Block::new(&block).allocations().filter_map(|it| {
             let owner = it.attribute?.active_owner_attrs.clone();
-            Some(Taken { address: it.address, handle: it.handle_id()?.to_owned(), owner })
+            Some(Taken { address: it.address, handle: it.handle_id()?.into(), owner })
         }));
     }
     Ok(taken)

@@ -159,7 +159,7 @@ impl World {
             let identity = Identity::of(&request, NODE);
             let found = self.context.store.ipam.allocation(*address).await.unwrap();
             let handle = found.and_then(|record| record.handle_id).unwrap_or_default();
-            assert_eq!(handle, identity.handle(), "{address} of {network} {container}: {:#?}", self.told);
+            assert_eq!(handle, *identity.handle(), "{address} of {network} {container}: {:#?}", self.told);
             let endpoint = self.context.store.find_endpoint(&identity).await.unwrap();
             let has: Vec<String> =
                 endpoint.into_iter().flat_map(|it| it.spec.ip_networks).map(|it| it.to_string()).collect();

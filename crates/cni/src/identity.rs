@@ -2,6 +2,7 @@
 
 use crate::error::{CniError, Result, code};
 use crate::request::{Environment, Request};
+use model::HandleId;
 use model::names::{INTERFACE_PREFIX, WorkloadEndpointIdentifiers, interface_name};
 
 /// The orchestrator of containers that are not pods.
@@ -92,17 +93,17 @@ impl Identity {
 
     /// The handle that holds the container's addresses.
     #[must_use]
-    pub fn handle(&self) -> String {
-        format!("{}.{}", self.network, self.identifiers.container_id)
+    pub fn handle(&self) -> HandleId {
+        format!("{}.{}", self.network, self.identifiers.container_id).into()
     }
 
     /// The handle that Calico 2 used.
     #[must_use]
-    pub fn old_handle(&self) -> String {
+    pub fn old_handle(&self) -> HandleId {
         if self.is_pod() {
-            format!("{}.{}", self.namespace, self.identifiers.pod)
+            format!("{}.{}", self.namespace, self.identifiers.pod).into()
         } else {
-            self.identifiers.container_id.clone()
+            self.identifiers.container_id.as_str().into()
         }
     }
 
@@ -175,7 +176,7 @@ mod tests {
     fn a_pod() {
         let identity = identity("K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-1", "abc");
         assert_eq!(identity.endpoint_name().unwrap(), "node--a-k8s-web--1-eth0");
-        assert_eq!(identity.old_handle(), "shop.web-1");
+        assert_eq!(&*identity.old_handle(), "shop.web-1");
         assert!(identity.owns("node--a-k8s-web--1-eth1") && !identity.owns("node--a-k8s-web--1--2-eth0"));
         let prefix: Environment = [("FELIX_INTERFACEPREFIX".to_owned(), "tap,cali".to_owned())].into();
         assert!(identity.device(&prefix).starts_with("tap"));

@@ -174,7 +174,7 @@ impl Migration {
         })?;
         let container = text.lines().next().unwrap_or_default().trim();
         let request = AssignIp {
-            handle: Some(format!("{NETWORK}.{container}")),
+            handle: Some(format!("{NETWORK}.{container}").into()),
             attributes: BTreeMap::from([
                 ("node".to_owned(), self.node.clone()),
                 ("pod".to_owned(), pod.clone()),
@@ -200,7 +200,7 @@ impl Migration {
         let has_one = node.spec.bgp.as_ref().is_some_and(|bgp| !bgp.ipv4_ipip_tunnel_addr.is_empty());
         let Some(address) = first_address(&node).filter(|_| !has_one) else { return Ok(()) };
         let request = AssignIp {
-            handle: Some(format!("ipip-tunnel-addr-{}", self.node)),
+            handle: Some(format!("ipip-tunnel-addr-{}", self.node).into()),
             attributes: BTreeMap::from([
                 ("node".to_owned(), self.node.clone()),
                 ("type".to_owned(), "ipipTunnelAddress".to_owned()),

@@ -280,7 +280,7 @@ impl CalicoSide {
                 let attributes = [("node", node), ("type", VXLAN_TYPE)];
                 let attributes = attributes.map(|(name, value)| (name.to_owned(), value.to_owned()));
                 let request = AssignIp {
-                    handle: Some(format!("vxlan-tunnel-addr-{node}")),
+                    handle: Some(format!("vxlan-tunnel-addr-{node}").into()),
                     attributes: attributes.into_iter().collect(),
                     ..AssignIp::new(address, node)
                 };

@@ -8,7 +8,7 @@ use crate::block::Block;
 use crate::reservation::AddressSet;
 use crate::take::{self, Holder};
 use ipnet::IpNet;
-use model::{AllocationBlock, KvPair};
+use model::{AllocationBlock, HandleId, KvPair};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One wish for addresses of one IP version.
@@ -85,7 +85,7 @@ pub struct Shares {
     /// In the order of the jobs.
     pub by_job: Vec<Vec<IpNet>>,
     /// Counts of the handles.
-    pub by_handle: BTreeMap<String, i64>,
+    pub by_handle: BTreeMap<HandleId, i64>,
 }
 
 impl Shares {
@@ -180,7 +180,7 @@ mod tests {
     use model::AffinityType;
 
     fn job(count: usize, handle: &str) -> Job {
-        let holder = Holder { handle: Some(handle.to_owned()), ..Holder::default() };
+        let holder = Holder { handle: Some(handle.into()), ..Holder::default() };
         Job { count, holder, ..Job::default() }
     }
 
@@ -197,7 +197,7 @@ mod tests {
         let shares = batch.take(&mut block, &AddressSet::default());
         let sizes: Vec<usize> = shares.by_job.iter().map(Vec::len).collect();
         assert_eq!(sizes, [3, 1, 0]);
-        assert_eq!(shares.by_handle, [("one".to_owned(), 3), ("two".to_owned(), 1)].into());
+        assert_eq!(shares.by_handle, [("one".into(), 3), ("two".into(), 1)].into());
         assert!(!batch.is_done(), "nothing is given before it is written");
         batch.give(shares, block.cidr);
         assert_eq!(batch.jobs.iter().map(Job::missing).collect::<Vec<_>>(), [0, 1, 1]);

@@ -6,7 +6,7 @@
 
 use crate::{WINDOWS_RESERVED_HANDLE, address};
 use api::AllocationAttribute;
-use model::{AffinityType, AllocationBlock};
+use model::{AffinityType, AllocationBlock, HandleId};
 use std::fmt;
 use std::net::IpAddr;
 
@@ -110,9 +110,9 @@ impl<'a> Block<'a> {
     }
 
     /// The addresses held under a handle.
-    pub fn addresses_of(&self, handle_id: &str) -> impl Iterator<Item = IpAddr> {
+    pub fn addresses_of(&self, handle: &HandleId) -> impl Iterator<Item = IpAddr> {
         self.allocations()
-            .filter(move |allocation| allocation.handle_id() == Some(handle_id))
+            .filter(move |allocation| allocation.is_held_under(handle))
             .map(|allocation| allocation.address)
     }
 
@@ -130,7 +130,13 @@ impl<'a> Allocation<'a> {
     /// The handle, as it was meant.
     #[must_use]
     pub fn handle_id(&self) -> Option<&'a str> {
-        self.attribute.and_then(|attribute| attribute.handle_id.as_deref()).map(clean_handle)
+        self.attribute.and_then(|attribute| attribute.handle_id.as_deref()).map(clean)
+    }
+
+    /// Whether the address is held under a handle.
+    #[must_use]
+    pub fn is_held_under(&self, handle: &HandleId) -> bool {
+        self.handle_id() == Some(clean(handle))
     }
 
     /// One attribute of the present owner.
@@ -154,7 +160,11 @@ impl<'a> Allocation<'a> {
 
 /// A handle without the carriage return, and what follows it, that a faulty migration from another IPAM wrote.
 #[must_use]
-pub fn clean_handle(handle_id: &str) -> &str {
+pub fn clean_handle(handle: &HandleId) -> HandleId {
+    clean(handle).into()
+}
+
+pub(crate) fn clean(handle_id: &str) -> &str {
     handle_id.split('\r').next().unwrap_or_default()
 }
 
@@ -201,7 +211,7 @@ pub(crate) mod tests {
                 ("10.0.0.3".to_owned(), Some("c")),
             ]
         );
-        let held: Vec<String> = block.addresses_of("b").map(|address| address.to_string()).collect();
+        let held: Vec<String> = block.addresses_of(&"b".into()).map(|address| address.to_string()).collect();
         assert_eq!(held, ["10.0.0.1", "10.0.0.2"]);
         let first = block.allocation("10.0.0.0".parse().expect("an address")).expect("an allocation");
         assert_eq!((first.owner_attribute("node"), first.sequence_number), (Some("n1"), 1));

@@ -11,7 +11,7 @@ use crate::block::{Block, Owner, is_windows_handle};
 use crate::structure;
 use api::BlockAffinityState;
 use ipnet::IpNet;
-use model::{AllocationBlock, BlockAffinityKey};
+use model::{AllocationBlock, BlockAffinityKey, HandleId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -40,9 +40,9 @@ pub struct Records {
     /// Claims that are there and cannot be read.
     pub unreadable_claims: BTreeSet<BlockAffinityKey>,
     /// The handles.
-    pub handles: BTreeMap<String, HandleCounts>,
+    pub handles: BTreeMap<HandleId, HandleCounts>,
     /// Handles that are there and cannot be read.
-    pub unreadable_handles: BTreeSet<String>,
+    pub unreadable_handles: BTreeSet<HandleId>,
 }
 
 /// One safe change.
@@ -51,12 +51,12 @@ pub enum Repair {
     /// Delete a handle that holds nothing.
     DeleteHandle {
         /// The handle.
-        handle_id: String,
+        handle_id: HandleId,
     },
     /// Make a handle say what blocks say; it may be missing altogether.
     SetHandle {
         /// The handle.
-        handle_id: String,
+        handle_id: HandleId,
         /// What it says; `None` when it is missing.
         from: Option<HandleCounts>,
         /// What it must say.
@@ -153,13 +153,13 @@ impl Records {
 
     /// How many addresses each handle really holds, by block.
     #[must_use]
-    pub fn held(&self) -> BTreeMap<String, HandleCounts> {
-        let mut held: BTreeMap<String, HandleCounts> = BTreeMap::new();
+    pub fn held(&self) -> BTreeMap<HandleId, HandleCounts> {
+        let mut held: BTreeMap<HandleId, HandleCounts> = BTreeMap::new();
         for (cidr, block) in &self.blocks {
             for allocation in Block::new(block).allocations() {
                 let handle_id = allocation.handle_id().filter(|id| !id.is_empty() && !is_windows_handle(id));
                 if let Some(handle_id) = handle_id {
-                    *held.entry(handle_id.to_owned()).or_default().entry(cidr.to_string()).or_default() += 1;
+                    *held.entry(handle_id.into()).or_default().entry(cidr.to_string()).or_default() += 1;
                 }
             }
         }

@@ -5,8 +5,8 @@
 //! undo a migration.
 
 use crate::address;
-use crate::block::{Block, clean_handle};
-use model::AllocationBlock;
+use crate::block::Block;
+use model::{AllocationBlock, HandleId};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -88,7 +88,7 @@ pub enum OwnerRefused {
         /// The address.
         address: IpAddr,
         /// The handle of the request.
-        handle: String,
+        handle: HandleId,
     },
     /// Another owner is recorded.
     #[error(
@@ -128,15 +128,15 @@ impl OwnerRefused {
 pub fn set_owners(
     block: &mut AllocationBlock,
     address: IpAddr,
-    handle: &str,
+    handle: &HandleId,
     update: &OwnerUpdate,
     check: &OwnerCheck,
 ) -> Result<(), OwnerRefused> {
     let allocation = Block::new(block).allocation(address).filter(|allocation| !allocation.is_resting());
     let Some(allocation) = allocation else { return Err(OwnerRefused::NotAssigned(address)) };
-    let attribute = allocation.attribute.filter(|_| allocation.handle_id() == Some(clean_handle(handle)));
+    let attribute = allocation.attribute.filter(|_| allocation.is_held_under(handle));
     let Some(attribute) = attribute else {
-        return Err(OwnerRefused::OtherHandle { address, handle: handle.to_owned() });
+        return Err(OwnerRefused::OtherHandle { address, handle: handle.clone() });
     };
     let mut changed = attribute.clone();
     verify(address, "ActiveOwnerAttrs", &changed.active_owner_attrs, &update.active, &check.active)?;

@@ -3,13 +3,13 @@
 //! A request may say which handle, and which sequence number, it thinks the address has. One wrong guess refuses the whole
 //! request: whoever asks knows an older state of the block.
 
-use crate::block::{Block, clean_handle};
+use crate::block::{Block, clean};
 use crate::{address, cooldown};
 use api::AllocationAttribute;
 use api::meta::Time;
 use ipnet::IpNet;
 use jiff::Timestamp;
-use model::AllocationBlock;
+use model::{AllocationBlock, HandleId};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -19,7 +19,7 @@ pub struct Release {
     /// The address.
     pub address: IpAddr,
     /// Only if it is held under this handle.
-    pub handle: Option<String>,
+    pub handle: Option<HandleId>,
     /// Only if it was allocated at this sequence number.
     pub sequence_number: Option<u64>,
 }
@@ -40,7 +40,7 @@ pub struct Released {
     /// Those that were free, or resting, already.
     pub not_allocated: Vec<IpAddr>,
     /// How many addresses each handle lost.
-    pub by_handle: BTreeMap<String, i64>,
+    pub by_handle: BTreeMap<HandleId, i64>,
 }
 
 /// Why a release was refused; the block is then not to be written.
@@ -75,9 +75,9 @@ pub enum ReleaseRefused {
         /// The address.
         address: IpAddr,
         /// What the caller thought.
-        requested: String,
+        requested: HandleId,
         /// What it is.
-        expected: String,
+        expected: HandleId,
     },
 }
 
@@ -111,15 +111,15 @@ pub fn release(
             continue;
         };
         let holder = allocation.handle_id().unwrap_or_default();
-        if let Some(requested) = request.handle.as_deref().map(clean_handle)
+        if let Some(requested) = request.handle.as_deref().map(clean)
             && !requested.is_empty()
             && requested != holder
         {
-            let (requested, expected) = (requested.to_owned(), holder.to_owned());
+            let (requested, expected) = (requested.into(), holder.into());
             return Err(ReleaseRefused::BadHandle { address, requested, expected });
         }
         if !holder.is_empty() {
-            *released.by_handle.entry(holder.to_owned()).or_default() += 1;
+            *released.by_handle.entry(holder.into()).or_default() += 1;
         }
         ordinals.push(ordinal);
         released.addresses.push(address);
@@ -132,16 +132,15 @@ pub fn release(
 /// sequence number. Returns how many.
 pub fn release_handle(
     block: &mut AllocationBlock,
-    handle_id: &str,
+    handle: &HandleId,
     sequence_number: Option<u64>,
     cooldown_seconds: i32,
     now: Timestamp,
 ) -> usize {
     cooldown::collect(block, cooldown_seconds, now);
-    let handle_id = clean_handle(handle_id);
     let ordinals: Vec<usize> = Block::new(block)
         .allocations()
-        .filter(|allocation| allocation.handle_id() == Some(handle_id))
+        .filter(|allocation| allocation.is_held_under(handle))
         .filter(|allocation| sequence_number.is_none_or(|wanted| wanted == allocation.sequence_number))
         .map(|allocation| allocation.ordinal)
         .collect();

@@ -12,7 +12,7 @@ use api::AllocationAttribute;
 use api::meta::Time;
 use ipnet::IpNet;
 use jiff::Timestamp;
-use model::AllocationBlock;
+use model::{AllocationBlock, HandleId};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -24,7 +24,7 @@ pub struct HostReserved {
     /// How many at the end.
     pub end_of_block: usize,
     /// The handle that holds them.
-    pub handle: String,
+    pub handle: HandleId,
     /// Why.
     pub note: String,
 }
@@ -36,7 +36,7 @@ impl HostReserved {
         Self {
             start_of_block: 3,
             end_of_block: 1,
-            handle: WINDOWS_RESERVED_HANDLE.to_owned(),
+            handle: WINDOWS_RESERVED_HANDLE.into(),
             note: "windows host rsvd".to_owned(),
         }
     }
@@ -54,7 +54,7 @@ impl HostReserved {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holder {
     /// Its handle.
-    pub handle: Option<String>,
+    pub handle: Option<HandleId>,
     /// Its attributes.
     pub attributes: BTreeMap<String, String>,
 }
@@ -62,7 +62,7 @@ pub struct Holder {
 impl Holder {
     fn attribute(&self) -> AllocationAttribute {
         AllocationAttribute {
-            handle_id: self.handle.clone(),
+            handle_id: self.handle.as_ref().map(HandleId::to_string),
             active_owner_attrs: self.attributes.clone(),
             ..AllocationAttribute::default()
         }

@@ -96,7 +96,7 @@ async fn rate(count: usize, work: impl Future<Output = Result<()>>) -> Result<f6
 
 async fn assign(ipam: &Ipam, host: usize, handle: &str) -> Result<()> {
     let mut request = AutoAssign::new(format!("node-{host}"), IntendedUse::Workload);
-    request.handle = Some(format!("bench.{host}.{handle}"));
+    request.handle = Some(format!("bench.{host}.{handle}").into());
     request.attributes = [("node".to_owned(), format!("node-{host}"))].into();
     request.num4 = 1;
     let assigned = ipam.auto_assign(&request).await?;
@@ -157,7 +157,9 @@ async fn floor(backend: &Arc<dyn Backend>, writers: usize, each: usize, round: u
         tasks.spawn(async move {
             let mut block = backend.create(&sample).await?;
             for number in 0..each {
-                let key = Key::IpamHandle { handle_id: format!("floor.{writers}.{round}.{writer}.{number}") };
+                let key = Key::IpamHandle {
+                    handle_id: format!("floor.{writers}.{round}.{writer}.{number}").into(),
+                };
                 let value = model::decode(&key, br#"{"block":{"192.168.0.0/26":1},"deleted":false}"#)?;
                 let handle = KvPair::new(key, value);
                 let writes = [Write::Update(block.clone()), Write::Create(handle)];
@@ -179,7 +181,7 @@ fn half_full_block() -> Result<AllocationBlock> {
     let mut block = take::new_block("192.168.0.0/26".parse()?, &owner, None, jiff::Timestamp::now());
     for number in 0..32 {
         let attributes = [("node".to_owned(), "node-0".to_owned())].into();
-        let holder = Holder { handle: Some(format!("bench.0.alone.0.{number}")), attributes };
+        let holder = Holder { handle: Some(format!("bench.0.alone.0.{number}").into()), attributes };
         take::take(&mut block, 1, &holder, &AddressSet::default());
     }
     Ok(block)

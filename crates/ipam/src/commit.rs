@@ -11,7 +11,7 @@ use crate::store::{IpamStore, Settings};
 use datastore::{Batch, Write};
 use ipam_core::retry::ATTEMPTS;
 use ipnet::IpNet;
-use model::{Key, KvPair};
+use model::{HandleId, Key, KvPair};
 use std::collections::BTreeMap;
 
 /// What is written to a block.
@@ -59,7 +59,7 @@ impl BlockWriter<'_> {
         cidr: IpNet,
         write: BlockWrite,
         handles: &mut Handles,
-        counts: &BTreeMap<String, i64>,
+        counts: &BTreeMap<HandleId, i64>,
         settings: &Settings,
     ) -> Result<Committed> {
         let is_new = matches!(write, BlockWrite::Create { .. });
@@ -122,7 +122,7 @@ impl BlockWriter<'_> {
         cidr: IpNet,
         block: &KvPair,
         handles: &mut Handles,
-        counts: &BTreeMap<String, i64>,
+        counts: &BTreeMap<HandleId, i64>,
         settings: &Settings,
     ) -> Result<Committed> {
         let check = async {

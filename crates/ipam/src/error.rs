@@ -4,6 +4,7 @@ use crate::IntendedUse;
 use ipam_core::claim::KeepRefused;
 use ipam_core::{NoPool, ReleaseRefused, TakeRefused};
 use ipnet::IpNet;
+use model::HandleId;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -78,7 +79,7 @@ pub enum Error {
     #[error("handle {handle} already has {count} allocation(s), cannot allocate more (maxAlloc={limit})")]
     HandleFull {
         /// The handle.
-        handle: String,
+        handle: HandleId,
         /// How many it has.
         count: i64,
         /// How many it may have.
@@ -90,7 +91,7 @@ pub enum Error {
     )]
     HandleHasOtherAddress {
         /// The handle.
-        handle: String,
+        handle: HandleId,
         /// The address that was asked for.
         address: IpAddr,
         /// How many it may have.

@@ -14,11 +14,10 @@ use crate::store::IpamStore;
 use datastore::Write;
 use futures::StreamExt as _;
 use ipam_core::block::advance;
-use ipam_core::block::clean_handle;
 use ipam_core::retry::ATTEMPTS;
 use ipam_core::{Block, handle};
 use ipnet::IpNet;
-use model::{IpVersion, IpamHandle, KvPair, Value};
+use model::{HandleId, IpVersion, IpamHandle, KvPair, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How many handles are worked on at once.
@@ -31,45 +30,45 @@ pub(crate) type Changes = BTreeMap<IpNet, i64>;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Handles {
     /// Handles as they are stored. One that is not in here is taken to be new, until the store says otherwise.
-    known: BTreeMap<String, KvPair>,
+    known: BTreeMap<HandleId, KvPair>,
     /// How many addresses each may have, where that is limited.
-    limits: BTreeMap<String, usize>,
+    limits: BTreeMap<HandleId, usize>,
     /// What is counted in the store and was not taken.
-    surplus: BTreeMap<String, Changes>,
+    surplus: BTreeMap<HandleId, Changes>,
     /// Handles of which the surplus may be off already, or may be taken after all.
-    doubtful: BTreeSet<String>,
+    doubtful: BTreeSet<HandleId>,
 }
 
 impl Handles {
     /// Remembers a handle as it is stored.
-    pub(crate) fn learn(&mut self, handle: &str, entry: Option<KvPair>) {
+    pub(crate) fn learn(&mut self, handle: &HandleId, entry: Option<KvPair>) {
         match entry {
-            Some(entry) => drop(self.known.insert(handle.to_owned(), entry)),
+            Some(entry) => drop(self.known.insert(handle.clone(), entry)),
             None => drop(self.known.remove(handle)),
         }
     }
 
     /// A handle as it is stored, where that is known.
-    pub(crate) fn known(&self, handle: &str) -> Option<&KvPair> {
+    pub(crate) fn known(&self, handle: &HandleId) -> Option<&KvPair> {
         self.known.get(handle)
     }
 
     /// Limits the number of addresses of each IP version.
-    pub(crate) fn limit(&mut self, handle: &str, limit: usize) {
-        self.limits.insert(handle.to_owned(), limit);
+    pub(crate) fn limit(&mut self, handle: &HandleId, limit: usize) {
+        self.limits.insert(handle.clone(), limit);
     }
 
-    fn add_surplus(&mut self, handle: &str, cidr: IpNet, count: i64) {
-        *self.surplus.entry(handle.to_owned()).or_default().entry(cidr).or_default() += count;
+    fn add_surplus(&mut self, handle: &HandleId, cidr: IpNet, count: i64) {
+        *self.surplus.entry(handle.clone()).or_default().entry(cidr).or_default() += count;
     }
 
     /// A write may or may not have happened: what these handles have is not known.
-    pub(crate) fn doubt(&mut self, counts: &BTreeMap<String, i64>) {
+    pub(crate) fn doubt(&mut self, counts: &BTreeMap<HandleId, i64>) {
         self.doubtful.extend(counts.keys().cloned());
     }
 
     /// Addresses that were counted are now really taken.
-    pub(crate) fn use_surplus(&mut self, counts: &BTreeMap<String, i64>, cidr: IpNet) {
+    pub(crate) fn use_surplus(&mut self, counts: &BTreeMap<HandleId, i64>, cidr: IpNet) {
         for (handle, count) in counts {
             self.add_surplus(handle, cidr, -count);
         }
@@ -79,13 +78,13 @@ impl Handles {
     ///
     /// # Errors
     /// [`Error::HandleFull`] when it may not have so many.
-    pub(crate) fn count_up(&self, handle: &str, cidr: IpNet, count: i64) -> Result<Write> {
+    pub(crate) fn count_up(&self, handle: &HandleId, cidr: IpNet, count: i64) -> Result<Write> {
         let entry = self.known.get(handle);
         if let Some(limit) = self.limits.get(handle) {
             let (record, version) = (entry.map(records::handle).transpose()?, IpVersion::of(&cidr));
             if !handle::has_room(record, version, count, *limit) {
                 let has = record.map_or(0, |record| handle::total(record, version));
-                return Err(Error::HandleFull { handle: handle.to_owned(), count: has, limit: *limit });
+                return Err(Error::HandleFull { handle: handle.clone(), count: has, limit: *limit });
             }
         }
         let write = changed(handle, entry, &[(cidr, count)].into())?;
@@ -94,10 +93,10 @@ impl Handles {
 }
 
 /// The write that changes a handle; `None` when there is nothing to do. A handle that holds nothing is deleted.
-pub(crate) fn changed(handle: &str, entry: Option<&KvPair>, changes: &Changes) -> Result<Option<Write>> {
+pub(crate) fn changed(handle: &HandleId, entry: Option<&KvPair>, changes: &Changes) -> Result<Option<Write>> {
     let mut record = match entry {
         Some(entry) => records::handle(entry)?.clone(),
-        None => IpamHandle { handle_id: handle.to_owned(), ..IpamHandle::default() },
+        None => IpamHandle { handle_id: handle.clone(), ..IpamHandle::default() },
     };
     for (cidr, change) in changes {
         if *change >= 0 {
@@ -105,7 +104,7 @@ pub(crate) fn changed(handle: &str, entry: Option<&KvPair>, changes: &Changes) -
         } else {
             let missing = handle::decrement(&mut record, cidr, change.saturating_neg());
             if missing > 0 && entry.is_some() {
-                tracing::warn!(handle, %cidr, missing, "the handle had counted fewer addresses than were released");
+                tracing::warn!(%handle, %cidr, missing, "the handle had counted fewer addresses than were released");
             }
         }
     }
@@ -129,7 +128,7 @@ impl HandleCounts<'_> {
         &self,
         handles: &mut Handles,
         cidr: IpNet,
-        counts: &BTreeMap<String, i64>,
+        counts: &BTreeMap<HandleId, i64>,
     ) -> Result<()> {
         let writes: Vec<_> = counts
             .iter()
@@ -157,7 +156,7 @@ impl HandleCounts<'_> {
     async fn count_up_one(
         &self,
         mut known: Handles,
-        handle: &str,
+        handle: &HandleId,
         cidr: IpNet,
         count: i64,
     ) -> Result<(KvPair, bool)> {
@@ -178,7 +177,7 @@ impl HandleCounts<'_> {
 
     /// Counts down handles as they were read before the addresses were released. Too high a count is tolerable, so trouble is
     /// only told.
-    pub(crate) async fn count_down(&self, downs: Vec<(String, Option<KvPair>, Changes)>) {
+    pub(crate) async fn count_down(&self, downs: Vec<(HandleId, Option<KvPair>, Changes)>) {
         let writes: Vec<_> = downs
             .iter()
             .map(|(handle, entry, changes)| self.count_down_one(handle, entry.as_ref(), changes))
@@ -186,12 +185,17 @@ impl HandleCounts<'_> {
         let outcomes: Vec<Result<()>> = futures::stream::iter(writes).buffered(AT_ONCE).collect().await;
         for ((handle, ..), outcome) in downs.iter().zip(outcomes) {
             if let Err(error) = outcome {
-                tracing::warn!(handle, %error, "the handle counts addresses that it does not have");
+                tracing::warn!(%handle, %error, "the handle counts addresses that it does not have");
             }
         }
     }
 
-    async fn count_down_one(&self, handle: &str, entry: Option<&KvPair>, changes: &Changes) -> Result<()> {
+    async fn count_down_one(
+        &self,
+        handle: &HandleId,
+        entry: Option<&KvPair>,
+        changes: &Changes,
+    ) -> Result<()> {
         let Some(entry) = entry else { return Ok(()) };
         let outcome = match changed(handle, Some(entry), changes)? {
             Some(Write::Delete(entry)) => self.0.backend.delete_entry(&entry).await,
@@ -211,14 +215,14 @@ impl HandleCounts<'_> {
 
     /// Makes a handle count no more addresses of a block than it has there. Who has counted up and is about to write the block
     /// finds that it changed, and counts up again.
-    pub(crate) async fn reconcile(&self, handle: &str, cidr: IpNet) -> Result<()> {
+    pub(crate) async fn reconcile(&self, handle: &HandleId, cidr: IpNet) -> Result<()> {
         for attempt in 0..ATTEMPTS {
             self.0.wait_before(attempt).await;
             let Some(entry) = self.0.read(&handle_key(handle)).await? else { return Ok(()) };
             let counted = records::handle(&entry)?.block.get(&cidr.to_string()).copied().unwrap_or_default();
             let block = self.0.read(&block_key(cidr)).await?;
             let has = match &block {
-                Some(block) => Block::new(records::block(block)?).addresses_of(clean_handle(handle)).count(),
+                Some(block) => Block::new(records::block(block)?).addresses_of(handle).count(),
                 None => 0,
             };
             let surplus = counted.saturating_sub(i64::try_from(has).unwrap_or(i64::MAX));
@@ -272,7 +276,7 @@ impl HandleCounts<'_> {
             }
             for cidr in changes.into_keys() {
                 if let Err(error) = self.reconcile(&handle, cidr).await {
-                    tracing::warn!(handle, %error, "the handle counts addresses that it does not have");
+                    tracing::warn!(%handle, %error, "the handle counts addresses that it does not have");
                 }
             }
         }

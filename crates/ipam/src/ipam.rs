@@ -14,7 +14,7 @@ use api::AllocationAttribute;
 use datastore::Backend;
 use ipam_core::{IntendedUse, PoolUsage};
 use ipnet::IpNet;
-use model::{IpVersion, IpamConfig};
+use model::{HandleId, IpVersion, IpamConfig};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -100,7 +100,7 @@ impl Ipam {
     ///
     /// # Errors
     /// [`crate::Error::DoesNotExist`] when there is no such handle.
-    pub async fn release_by_handle(&self, handle: &str) -> Result<()> {
+    pub async fn release_by_handle(&self, handle: &HandleId) -> Result<()> {
         Releases(&self.store).release_by_handle(handle).await
     }
 
@@ -108,7 +108,7 @@ impl Ipam {
     ///
     /// # Errors
     /// [`crate::Error::DoesNotExist`] when there is no such handle.
-    pub async fn ips_by_handle(&self, handle: &str) -> Result<Vec<IpAddr>> {
+    pub async fn ips_by_handle(&self, handle: &HandleId) -> Result<Vec<IpAddr>> {
         Releases(&self.store).ips_by_handle(handle).await
     }
 
@@ -127,7 +127,7 @@ impl Ipam {
     pub async fn set_owner_attributes(
         &self,
         address: IpAddr,
-        handle: &str,
+        handle: &HandleId,
         update: &OwnerUpdate,
         check: &OwnerCheck,
     ) -> Result<()> {
@@ -250,8 +250,8 @@ mod tests {
         is_send(ipam.auto_assign(auto));
         is_send(ipam.assign_ip(named));
         is_send(ipam.release_ips(&[]));
-        is_send(ipam.release_by_handle(""));
-        is_send(ipam.ips_by_handle(""));
+        is_send(ipam.release_by_handle(&"".into()));
+        is_send(ipam.ips_by_handle(&"".into()));
         is_send(ipam.ensure_block(block));
         is_send(ipam.release_host_affinities(owner, true));
         is_send(ipam.utilization(&[]));

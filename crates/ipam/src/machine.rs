@@ -2,6 +2,7 @@
 //! addresses under it, and Felix finds them there when a machine has moved.
 
 use data_encoding::BASE64URL_NOPAD;
+use model::HandleId;
 use sha2::{Digest as _, Sha256};
 
 /// The longest handle.
@@ -11,9 +12,9 @@ const DEFAULT_NETWORK: &str = "k8s-pod-network";
 
 /// The handle that holds a machine's addresses. Without a network's name it is that of the usual one.
 #[must_use]
-pub fn machine_handle(network: &str, namespace: &str, machine: &str) -> String {
+pub fn machine_handle(network: &str, namespace: &str, machine: &str) -> HandleId {
     let network = if network.is_empty() { DEFAULT_NETWORK } else { network };
-    limited_id(&format!("{network}.vmi."), &format!("{namespace}.{machine}"), MAX_HANDLE)
+    limited_id(&format!("{network}.vmi."), &format!("{namespace}.{machine}"), MAX_HANDLE).into()
 }
 
 /// Prefix and suffix; a suffix that makes it too long is replaced by its hash.
@@ -33,8 +34,8 @@ mod tests {
 
     #[test]
     fn handles_of_machines() {
-        assert_eq!(machine_handle("", "default", "vm1"), "k8s-pod-network.vmi.default.vm1");
-        assert_eq!(machine_handle("net1", "default", "vm1"), "net1.vmi.default.vm1");
+        assert_eq!(&*machine_handle("", "default", "vm1"), "k8s-pod-network.vmi.default.vm1");
+        assert_eq!(&*machine_handle("net1", "default", "vm1"), "net1.vmi.default.vm1");
         let long = limited_id("net.vmi.", &"x".repeat(200), 128);
         assert!(long.starts_with("net.vmi._") && long.len() == 9 + 43, "{long}");
         assert_eq!(limited_id("p.", &"y".repeat(126), 128).len(), 128);

@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use api::BlockAffinityState;
 use ipam_core::Owner;
 use ipnet::IpNet;
-use model::{AllocationBlock, BlockAffinity, BlockAffinityKey, IpamHandle, Key, KvPair, Value};
+use model::{AllocationBlock, BlockAffinity, BlockAffinityKey, HandleId, IpamHandle, Key, KvPair, Value};
 
 /// An entry that may well be missing.
 pub(crate) fn existing(outcome: datastore::Result<KvPair>) -> datastore::Result<Option<KvPair>> {
@@ -87,8 +87,8 @@ pub(crate) fn claimed(claim: &KvPair) -> Option<IpNet> {
 }
 
 /// The key of a handle.
-pub(crate) fn handle_key(handle: &str) -> Key {
-    Key::IpamHandle { handle_id: handle.to_owned() }
+pub(crate) fn handle_key(handle: &HandleId) -> Key {
+    Key::IpamHandle { handle_id: handle.clone() }
 }
 
 /// The handle of an entry.
@@ -105,7 +105,7 @@ pub(crate) fn blocks_of(handle: &IpamHandle) -> Vec<IpNet> {
         Ok(cidr) => Some(cidr.trunc()),
         Err(_) => {
             tracing::warn!(
-                handle = handle.handle_id,
+                handle = %handle.handle_id,
                 block = text,
                 "the handle names a block that is not a range"
             );

@@ -19,7 +19,7 @@ use ipam_core::block::clean_handle;
 use ipam_core::retry::ATTEMPTS;
 use ipam_core::{Block, Release, cooldown, handle, pools};
 use ipnet::IpNet;
-use model::{AffinityType, AllocationBlock, Key, KvPair};
+use model::{AffinityType, AllocationBlock, HandleId, Key, KvPair};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -198,12 +198,12 @@ impl Releases<'_> {
         Ok(Written::Done(stored))
     }
 
-    async fn read_handle(&self, handle: &str) -> Result<Option<KvPair>> {
+    async fn read_handle(&self, handle: &HandleId) -> Result<Option<KvPair>> {
         self.0.read(&handle_key(handle)).await
     }
 
-    pub(crate) async fn release_by_handle(&self, handle: &str) -> Result<()> {
-        let id = clean_handle(handle);
+    pub(crate) async fn release_by_handle(&self, handle: &HandleId) -> Result<()> {
+        let id = &clean_handle(handle);
         let key = handle_key(id);
         for attempt in 0..ATTEMPTS {
             self.0.wait_before(attempt).await;
@@ -258,7 +258,7 @@ impl Releases<'_> {
     }
 
     /// Puts right a handle that counts addresses which it does not have.
-    pub(crate) async fn drop_unfounded(&self, id: &str) -> Result<()> {
+    pub(crate) async fn drop_unfounded(&self, id: &HandleId) -> Result<()> {
         let Some(entry) = self.0.read(&handle_key(id)).await? else { return Ok(()) };
         for cidr in blocks_of(records::handle(&entry)?) {
             HandleCounts(self.0).reconcile(id, cidr).await?;
@@ -271,7 +271,7 @@ impl Releases<'_> {
         &self,
         cidr: IpNet,
         entry: Option<&KvPair>,
-        id: &str,
+        id: &HandleId,
         settings: &Settings,
     ) -> Result<Write> {
         let Some(entry) = entry else { return Ok(Write::Unchanged { key: block_key(cidr), revision: None }) };
@@ -359,8 +359,8 @@ impl Releases<'_> {
         }
     }
 
-    pub(crate) async fn ips_by_handle(&self, handle: &str) -> Result<Vec<IpAddr>> {
-        let id = clean_handle(handle);
+    pub(crate) async fn ips_by_handle(&self, handle: &HandleId) -> Result<Vec<IpAddr>> {
+        let id = &clean_handle(handle);
         let Some(entry) = self.0.read(&handle_key(id)).await? else {
             return Err(Error::does_not_exist(&handle_key(id), ""));
         };
@@ -368,11 +368,11 @@ impl Releases<'_> {
     }
 
     /// The addresses of a handle, given its entry.
-    pub(crate) async fn addresses_of(&self, entry: &KvPair, id: &str) -> Result<Vec<IpAddr>> {
+    pub(crate) async fn addresses_of(&self, entry: &KvPair, id: &HandleId) -> Result<Vec<IpAddr>> {
         let ranges = blocks_of(records::handle(entry)?);
         let mut addresses = BTreeSet::new();
         for block in self.0.read_blocks(&ranges).await?.iter().flatten() {
-            addresses.extend(Block::new(records::block(block)?).addresses_of(clean_handle(id)));
+            addresses.extend(Block::new(records::block(block)?).addresses_of(id));
         }
         Ok(addresses.into_iter().collect())
     }

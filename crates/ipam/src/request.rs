@@ -1,7 +1,7 @@
 //! What callers ask for and what they get: requests and answers, without any behaviour of the datastore.
 
 use ipnet::IpNet;
-use model::IpVersion;
+use model::{HandleId, IpVersion};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ pub struct AutoAssign {
     /// The node's name; `load-balancer` for [`IntendedUse::LoadBalancer`].
     pub host: String,
     /// The handle under which the addresses are held.
-    pub handle: Option<String>,
+    pub handle: Option<HandleId>,
     /// Attributes of the owner, stored with the addresses.
     pub attributes: BTreeMap<String, String>,
     /// How many IPv4 addresses.
@@ -74,7 +74,7 @@ pub struct AssignIp {
     /// The node's name.
     pub host: String,
     /// The handle under which it is held.
-    pub handle: Option<String>,
+    pub handle: Option<HandleId>,
     /// Attributes of the owner.
     pub attributes: BTreeMap<String, String>,
     /// What it is for; without one the pool's allowed uses are not looked at.
@@ -137,7 +137,7 @@ pub struct Shortfall {
     /// Why, in Calico's words; each once.
     pub messages: Vec<String>,
     /// The handle of the addresses that are kept free in blocks, where some are.
-    pub host_reserved: Option<String>,
+    pub host_reserved: Option<HandleId>,
 }
 
 impl fmt::Display for Shortfall {

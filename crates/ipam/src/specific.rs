@@ -18,7 +18,7 @@ use ipam_core::{
     Block, Holder, IntendedUse, Owner, OwnerCheck, OwnerUpdate, TakeRefused, cooldown, owner, pools, take,
 };
 use ipnet::IpNet;
-use model::{IpVersion, KvPair};
+use model::{HandleId, IpVersion, KvPair};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -56,7 +56,8 @@ impl OneAddress<'_> {
         handles: &mut Handles,
     ) -> Result<()> {
         let holder = Holder { handle: request.handle.clone(), attributes: request.attributes.clone() };
-        let counts: BTreeMap<String, i64> = request.handle.iter().map(|handle| (handle.clone(), 1)).collect();
+        let counts: BTreeMap<HandleId, i64> =
+            request.handle.iter().map(|handle| (handle.clone(), 1)).collect();
         let mut known = None;
         for attempt in 0..ATTEMPTS {
             self.0.wait_before(attempt).await;
@@ -156,7 +157,7 @@ impl OneAddress<'_> {
     pub(crate) async fn set_owner_attributes(
         &self,
         address: IpAddr,
-        handle: &str,
+        handle: &HandleId,
         update: &OwnerUpdate,
         check: &OwnerCheck,
     ) -> Result<()> {

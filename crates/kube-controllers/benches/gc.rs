@@ -101,7 +101,7 @@ async fn populate(stage: &Stage, store: Store, node: &str, round: u8) -> Result<
 async fn assign(stage: &Stage, node: &str, pod: &str, address: IpAddr) -> Result<()> {
     let attributes = [("node", node), ("namespace", "shop"), ("pod", pod)];
     let request = AssignIp {
-        handle: Some(format!("k8s-pod-network.{pod}")),
+        handle: Some(format!("k8s-pod-network.{pod}").into()),
         attributes: attributes.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
         ..AssignIp::new(address, node)
     };
@@ -128,8 +128,10 @@ async fn direct(stage: &Stage, store: Store, node: &str, round: u8) -> Result<Du
     for pod in 0..PODS {
         let address = IpAddr::from([10, 65, round, pod]);
         assign(stage, node, &format!("{node}-{pod}"), address).await?;
-        releases
-            .push(Release { handle: Some(format!("k8s-pod-network.{node}-{pod}")), ..Release::of(address) });
+        releases.push(Release {
+            handle: Some(format!("k8s-pod-network.{node}-{pod}").into()),
+            ..Release::of(address)
+        });
     }
     let begin = Instant::now();
     let outcome = stage.ipam.release_ips(&releases).await?;

@@ -3,6 +3,7 @@
 //! [`Key::path`] and [`Key::parse`] are exact inverses. A key with a part that would not survive the trip (a slash, or
 //! text that looks escaped where Calico writes names as they are) has no path: it is refused, not repaired.
 
+use crate::HandleId;
 use api::Kind;
 use ipnet::IpNet;
 use std::fmt;
@@ -141,7 +142,7 @@ pub enum Key {
     /// The addresses held under one handle.
     IpamHandle {
         /// The handle.
-        handle_id: String,
+        handle_id: HandleId,
     },
     /// The settings of address management.
     IpamConfig,

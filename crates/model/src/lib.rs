@@ -3,6 +3,7 @@
 //!
 //! - [`key`]: [`Key`], its path in etcd both ways, [`ListOptions`].
 //! - [`value`]: [`Value`], its bytes in etcd both ways, [`KvPair`].
+//! - [`name_types!`]: types for names, such as [`NodeName`] and [`HandleId`].
 //! - [`names`]: names that are computed from others.
 //! - [`crd`]: resources and IPAM's values as custom resources of `crd.projectcalico.org/v1`, both ways.
 //! - [`convert`]: stored resources as the values of a feed.
@@ -14,6 +15,7 @@ pub mod crd;
 pub mod feed;
 pub mod key;
 pub mod kubernetes;
+mod name_types;
 pub mod names;
 pub mod value;
 
@@ -21,6 +23,7 @@ pub use key::{
     AffinityType, BlockAffinityKey, IpVersion, Key, KeyError, ListOptions, ResourceKey, V1Key, region_string,
     v1,
 };
+pub use name_types::{HandleId, NodeName};
 pub use value::{
     AllocationBlock, BlockAffinity, EndpointStatus, IpamConfig, IpamHandle, KvPair, StatusReport, Value,
     ValueError, decode, encode,

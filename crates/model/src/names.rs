@@ -2,6 +2,7 @@
 //!
 //! Other Calico components compute the same names on their own, so every one of them is fixed to the letter.
 
+use crate::HandleId;
 use crate::key::v1::WorkloadEndpointKey;
 use crate::key::{BlockAffinityKey, ResourceKey};
 use api::meta::ObjectMeta;
@@ -79,7 +80,7 @@ pub fn block_affinity_name(key: &BlockAffinityKey) -> String {
 
 /// The name of the custom resource behind a handle.
 #[must_use]
-pub fn handle_name(handle_id: &str) -> String {
+pub fn handle_name(handle_id: &HandleId) -> String {
     handle_id.to_lowercase()
 }
 

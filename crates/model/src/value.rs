@@ -3,6 +3,7 @@
 //! [`encode`] and [`decode`] speak Calico's own JSON. Fields that this version does not know are kept; a value that
 //! does not belong under its key is an error, never a silent skip.
 
+use crate::HandleId;
 use crate::key::Key;
 use crate::names::{policy_tier, restore_policy_name, store_policy_name};
 use api::codec::{Extra, null_as_default};
@@ -95,7 +96,7 @@ pub struct BlockAffinity {
 pub struct IpamHandle {
     /// The handle; not part of the value in etcd, where the key has it.
     #[serde(skip)]
-    pub handle_id: String,
+    pub handle_id: HandleId,
     /// For each block (as a CIDR), how many of its addresses.
     #[serde(default, deserialize_with = "null_as_default")]
     pub block: BTreeMap<String, i64>,

@@ -88,7 +88,7 @@ impl IpamPart {
             let key = parsed(&entry.key, |key| matches!(key, Key::IpamHandle { .. }))?;
             let mut value = entry.value;
             if let Key::IpamHandle { handle_id } = &key {
-                handle_id.clone_into(&mut value.handle_id);
+                value.handle_id = handle_id.clone();
             }
             entries.push(pair(key, Value::IpamHandle(value), entry.ttl));
         }

@@ -78,8 +78,10 @@ impl NodeNames {
         match (&mut entry.key, &mut entry.value) {
             (Key::BlockAffinity(key), _) => self.rename(&mut key.host),
             (Key::IpamHandle { handle_id }, Value::IpamHandle(handle)) => {
-                self.rename_handle(handle_id);
-                handle_id.clone_into(&mut handle.handle_id);
+                let mut name = handle_id.to_string();
+                self.rename_handle(&mut name);
+                *handle_id = name.into();
+                handle.handle_id = handle_id.clone();
             }
             (Key::Block { .. }, Value::Block(block)) => {
                 for attribute in &mut block.attributes {

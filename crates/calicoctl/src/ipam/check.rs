@@ -21,7 +21,7 @@ use client::{Client, ListQuery};
 use findings::Findings;
 use ipam_core::structure;
 use jiff::Timestamp;
-use model::{Key, ListOptions};
+use model::{HandleId, Key, ListOptions};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -228,13 +228,14 @@ async fn load_endpoints(client: &Client, findings: &mut Findings) -> Result<()> 
 }
 
 /// All handles; one that cannot be read is there all the same.
-async fn load_handles(client: &Client) -> Result<BTreeMap<String, HandleInfo>> {
+async fn load_handles(client: &Client) -> Result<BTreeMap<HandleId, HandleInfo>> {
     let failed = |error| Failure::new(format!("failed to list handles: {error}"));
     let found = client.backend().list(&ListOptions::IpamHandle, None).await.map_err(failed)?;
     all_readable("IPAM handle", &found.invalid)?;
     let handles = found.items.into_iter().filter_map(|entry| match entry.key {
         Key::IpamHandle { handle_id } => {
-            Some((handle_id.clone(), HandleInfo { id: handle_id, uid: entry.uid, revision: entry.revision }))
+            let id = handle_id.to_string();
+            Some((handle_id, HandleInfo { id, uid: entry.uid, revision: entry.revision }))
         }
         _ => None,
     });

@@ -218,7 +218,7 @@ async fn delete_handles(client: &Client, handles: Vec<HandleInfo>, context: &mut
 
 /// Deletes a handle if it is exactly the one of the report.
 async fn delete_handle(client: &Client, handle: &HandleInfo) -> client::Result<()> {
-    let key = Key::IpamHandle { handle_id: handle.id.clone() };
+    let key = Key::IpamHandle { handle_id: handle.id.as_str().into() };
     let entry = client.backend().get(&key, None).await?;
     if entry.revision != handle.revision || entry.uid != handle.uid {
         return Err(Error::UpdateConflict { key: key.to_string(), existing: Some(Box::new(entry)) });

@@ -4,6 +4,7 @@
 use crate::failure::{Failure, Result};
 use api::codec::null_as_default;
 use ipam_core::Release;
+use model::HandleId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -130,7 +131,8 @@ impl Leaks {
             let address = allocation.ip.parse().map_err(|_| {
                 Failure::new(format!("the report names an invalid IP address: {}", allocation.ip))
             })?;
-            let handle = Some(allocation.handle.clone()).filter(|handle| !handle.is_empty());
+            let handle =
+                Some(allocation.handle.as_str().into()).filter(|handle: &HandleId| !handle.is_empty());
             Ok(Release { address, handle, sequence_number: allocation.sequence_number })
         };
         let addresses = addresses.unwrap_or_default().into_values().map(release).collect::<Result<_>>()?;

@@ -18,6 +18,7 @@ use crate::wiring::plan::default_routes;
 use api::WorkloadEndpoint;
 use ipam::{Ahead, Release};
 use ipnet::IpNet;
+use model::HandleId;
 
 pub(super) async fn add(
     mut adding: Adding<'_>,
@@ -79,7 +80,7 @@ fn pod_routes(request: &Request) -> Result<Vec<IpNet>> {
 /// Addresses that a pod asks for by name are free again only when its older container has given them back.
 async fn release_old(context: &Context, network: &str, existing: &WorkloadEndpoint) -> Result<()> {
     let container = &existing.spec.container_id;
-    let handle = (!container.is_empty()).then(|| format!("{network}.{container}"));
+    let handle = (!container.is_empty()).then(|| HandleId::from(format!("{network}.{container}")));
     let release = |address: &IpNet| Release { handle: handle.clone(), ..Release::of(address.addr()) };
     let releases: Vec<Release> = endpoint::addresses_of(existing)?.iter().map(release).collect();
     let released = context.store.ipam.release_ips(&releases).await;

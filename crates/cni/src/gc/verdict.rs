@@ -7,6 +7,7 @@
 //! too, whatever its handle.
 
 use api::WorkloadEndpoint;
+use model::HandleId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -22,7 +23,7 @@ pub(crate) struct Question<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Taken {
     pub(crate) address: IpAddr,
-    pub(crate) handle: String,
+    pub(crate) handle: HandleId,
     pub(crate) owner: BTreeMap<String, String>,
 }
 
@@ -40,13 +41,13 @@ pub(crate) struct Verdict {
     /// These leave the network and stay in others: as they are to be.
     pub(crate) leave: Vec<WorkloadEndpoint>,
     /// The addresses of these handles, with the endpoint that must be gone first, by its place in `delete`.
-    pub(crate) release: BTreeMap<String, Option<usize>>,
+    pub(crate) release: BTreeMap<HandleId, Option<usize>>,
 }
 
 /// Decides what goes.
 #[must_use]
 pub(crate) fn judge(question: &Question<'_>, endpoints: Vec<WorkloadEndpoint>, taken: &[Taken]) -> Verdict {
-    let holders: BTreeMap<IpAddr, &str> = taken.iter().map(|it| (it.address, it.handle.as_str())).collect();
+    let holders: BTreeMap<IpAddr, &HandleId> = taken.iter().map(|it| (it.address, &it.handle)).collect();
     let mut verdict = Verdict::default();
     let mut stays: BTreeSet<IpAddr> = BTreeSet::new();
     for mut endpoint in endpoints {
@@ -82,7 +83,7 @@ enum Fate {
     Stay,
 }
 
-fn fate(question: &Question<'_>, endpoint: &WorkloadEndpoint, holders: &BTreeMap<IpAddr, &str>) -> Fate {
+fn fate(question: &Question<'_>, endpoint: &WorkloadEndpoint, holders: &BTreeMap<IpAddr, &HandleId>) -> Fate {
     let spec = &endpoint.spec;
     let container = spec.container_id.as_str();
     if spec.node != question.node || container.is_empty() || question.valid.contains(container) {
@@ -93,7 +94,7 @@ fn fate(question: &Question<'_>, endpoint: &WorkloadEndpoint, holders: &BTreeMap
         "cni" if spec.profiles.iter().any(|profile| profile != question.network) => Fate::Leave,
         "cni" => Fate::Delete,
         api::words::KUBERNETES => {
-            let own = format!("{}.{container}", question.network);
+            let own = HandleId::from(format!("{}.{container}", question.network));
             let mut found = addresses(endpoint).filter_map(|address| holders.get(&address)).peekable();
             if found.peek().is_some() && found.all(|handle| **handle == own) {
                 Fate::Delete
@@ -122,7 +123,7 @@ fn stale_container<'a>(question: &Question<'_>, taken: &'a Taken) -> Option<&'a 
 
 #[cfg(test)]
 mod tests {
-    use super::{Question, Taken, Verdict, judge};
+    use super::{HandleId, Question, Taken, Verdict, judge};
     use api::WorkloadEndpoint;
 
     fn endpoint(orchestrator: &str, container: &str, address: &str, profiles: &[&str]) -> WorkloadEndpoint {
@@ -151,7 +152,7 @@ mod tests {
     }
 
     fn handles(verdict: &Verdict) -> Vec<&str> {
-        verdict.release.keys().map(String::as_str).collect()
+        verdict.release.keys().map(HandleId::as_str).collect()
     }
 
     #[test]

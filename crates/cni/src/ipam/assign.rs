@@ -19,7 +19,7 @@ use ipam::{
 };
 use ipnet::IpNet;
 use jiff::Timestamp;
-use model::IpVersion;
+use model::{HandleId, IpVersion};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -96,7 +96,7 @@ pub(crate) async fn look_ahead(attachment: &Attachment<'_>) -> Option<Ahead> {
 
 /// Under which handle addresses are held, and what is recorded of their owner.
 struct Holding {
-    handle: String,
+    handle: HandleId,
     attributes: BTreeMap<String, String>,
     /// How many addresses of a family the handle may have; 0 for any number.
     max_per_handle: usize,

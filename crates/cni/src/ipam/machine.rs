@@ -9,6 +9,7 @@ use crate::identity::Identity;
 use crate::store::Store;
 use api::ObjectMeta;
 use api::kubernetes::Pod;
+use model::HandleId;
 use serde::Deserialize;
 
 /// What names of such pods begin with.
@@ -108,7 +109,7 @@ impl Machine {
 
     /// The handle that holds the machine's addresses.
     #[must_use]
-    pub(crate) fn handle(&self, network: &str, namespace: &str) -> String {
+    pub(crate) fn handle(&self, network: &str, namespace: &str) -> HandleId {
         ipam::machine_handle(network, namespace, &self.name)
     }
 }

@@ -11,7 +11,7 @@ use crate::identity::Identity;
 use api::AllocationAttribute;
 use ipam::{Change, Expected, OwnerCheck, OwnerUpdate, PodOwner};
 use ipam_core::Block;
-use model::{ListOptions, Value};
+use model::{HandleId, ListOptions, Value};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -50,7 +50,7 @@ async fn release_handles(context: &Context, conf: &NetConf, identity: &Identity)
 
 /// Releases a handle of Calico 2. `shop.web` may also be container `web` of a network `shop`: what Calico 3 takes has its
 /// node recorded, what Calico 2 took has not.
-async fn release_old_handle(context: &Context, handle: &str) -> Result<()> {
+async fn release_old_handle(context: &Context, handle: &HandleId) -> Result<()> {
     let ipam = &context.store.ipam;
     let failed =
         |error: &ipam::Error| CniError::address(&format!("reading the addresses of handle {handle}"), error);
@@ -62,14 +62,14 @@ async fn release_old_handle(context: &Context, handle: &str) -> Result<()> {
     for address in addresses {
         let record = ipam.allocation(address).await.map_err(|error| failed(&error))?;
         if record.is_some_and(|record| record.active_owner_attrs.contains_key("node")) {
-            tracing::info!(handle, %address, "the handle is another container's and stays");
+            tracing::info!(%handle, %address, "the handle is another container's and stays");
             return Ok(());
         }
     }
     release_handle(context, handle).await
 }
 
-async fn release_handle(context: &Context, handle: &str) -> Result<()> {
+async fn release_handle(context: &Context, handle: &HandleId) -> Result<()> {
     match Box::pin(context.store.ipam.release_by_handle(handle)).await {
         Err(error) if !error.is_does_not_exist() => {
             Err(CniError::address(&format!("releasing the addresses of handle {handle}"), &error))
@@ -133,7 +133,8 @@ async fn forget_pod(context: &Context, conf: &NetConf, identity: &Identity) -> R
             let (record, handle) = (it.attribute?, it.handle_id()?);
             let is_named =
                 is_owner(&record.active_owner_attrs, &own) || is_owner(&record.alternate_owner_attrs, &own);
-            (is_named && handle.starts_with(&prefix)).then(|| (it.address, handle.to_owned(), record.clone()))
+            (is_named && handle.starts_with(&prefix))
+                .then(|| (it.address, HandleId::from(handle), record.clone()))
         }));
     }
     let _turn = turn(context, conf).await;
@@ -150,7 +151,7 @@ async fn forget_pod(context: &Context, conf: &NetConf, identity: &Identity) -> R
 async fn clear_owner(
     context: &Context,
     address: IpAddr,
-    handle: &str,
+    handle: &HandleId,
     record: &AllocationAttribute,
     own: &PodOwner,
 ) -> Result<()> {

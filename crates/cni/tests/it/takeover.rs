@@ -91,6 +91,6 @@ async fn addresses_of_host_local_are_taken_over() -> Result<()> {
     for pod in pods.iter().chain([&other]) {
         node.del(pod, json!({}))?;
     }
-    ipam.release_by_handle("ipip-tunnel-addr-node-a").await?;
+    ipam.release_by_handle(&"ipip-tunnel-addr-node-a".into()).await?;
     world.assert_bare().await
 }

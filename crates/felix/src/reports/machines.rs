@@ -11,6 +11,7 @@ use api::AllocationAttribute;
 use daemon::Backoff;
 use ipam::{Change, Expected, Ipam, OwnerCheck, OwnerUpdate, PodOwner};
 use messages::FromDataplane;
+use model::HandleId;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -29,7 +30,7 @@ pub(crate) struct Arrived {
 
 impl Arrived {
     /// Felix does not know the CNI configuration with the network's name.
-    pub(crate) fn handle(&self) -> String {
+    pub(crate) fn handle(&self) -> HandleId {
         ipam::machine_handle("", &self.pod.namespace, &self.machine)
     }
 }
@@ -121,7 +122,12 @@ async fn exchange(ipam: &Ipam, arrived: &Arrived) -> Result<(), Failure> {
     failed.map_or(Ok(()), Err)
 }
 
-async fn exchange_one(ipam: &Ipam, address: IpAddr, handle: &str, target: &PodOwner) -> Result<(), Failure> {
+async fn exchange_one(
+    ipam: &Ipam,
+    address: IpAddr,
+    handle: &HandleId,
+    target: &PodOwner,
+) -> Result<(), Failure> {
     for _ in 0..ATTEMPTS {
         let record = ipam.allocation(address).await.map_err(|error| Failure::Passing(error.to_string()))?;
         let Some((update, check)) = decide(address, record.as_ref(), handle, target)? else { return Ok(()) };
@@ -143,10 +149,10 @@ fn is(pod: &PodOwner, attributes: &BTreeMap<String, String>) -> bool {
 fn decide(
     address: IpAddr,
     record: Option<&AllocationAttribute>,
-    handle: &str,
+    handle: &HandleId,
     target: &PodOwner,
 ) -> Result<Option<(OwnerUpdate, OwnerCheck)>, Failure> {
-    let Some(record) = record.filter(|record| record.handle_id.as_deref() == Some(handle)) else {
+    let Some(record) = record.filter(|record| record.handle_id.as_deref() == Some(handle.as_str())) else {
         return Err(Failure::Passing(format!("{address} is not held by {handle}")));
     };
     let (active, alternate) = (&record.active_owner_attrs, &record.alternate_owner_attrs);
@@ -213,7 +219,8 @@ mod tests {
     #[test]
     fn the_target_and_the_source_change_places() {
         let address = [10, 0, 0, 1].into();
-        let decided = |record: &AllocationAttribute| decide(address, Some(record), HANDLE, &pod("new"));
+        let decided =
+            |record: &AllocationAttribute| decide(address, Some(record), &HANDLE.into(), &pod("new"));
         let expected = (
             OwnerUpdate { active: Change::Set(owner("new")), alternate: Change::Set(owner("old")) },
             OwnerCheck { active: Expected::Pod(pod("old")), alternate: Expected::Pod(pod("new")) },
@@ -232,7 +239,7 @@ mod tests {
         }
         let other = AllocationAttribute { handle_id: Some("other".to_owned()), ..record("old", "new") };
         assert!(matches!(decided(&other), Err(Failure::Passing(_))));
-        assert!(matches!(decide(address, None, HANDLE, &pod("new")), Err(Failure::Passing(_))));
+        assert!(matches!(decide(address, None, &HANDLE.into(), &pod("new")), Err(Failure::Passing(_))));
     }
 
     #[test]
@@ -266,7 +273,7 @@ mod tests {
         let arrived = Arrived { machine: "db".to_owned(), pod: pod("new") };
         assert!(matches!(exchange(&ipam, &arrived).await, Err(Failure::Passing(_))), "it has no addresses");
         let request = AutoAssign {
-            handle: Some(HANDLE.to_owned()),
+            handle: Some(HANDLE.into()),
             attributes: owner("old"),
             num4: 1,
             num6: 1,
@@ -274,12 +281,14 @@ mod tests {
         };
         ipam.auto_assign(&request).await.expect("addresses");
         assert!(matches!(exchange(&ipam, &arrived).await, Err(Failure::Final(_))), "nobody comes");
-        let addresses = ipam.ips_by_handle(HANDLE).await.expect("addresses");
+        let addresses = ipam.ips_by_handle(&HANDLE.into()).await.expect("addresses");
         assert_eq!(addresses.len(), 2);
         let target = OwnerUpdate { active: Change::Keep, alternate: Change::Set(owner("new")) };
         for address in &addresses {
             let any = OwnerCheck::default();
-            ipam.set_owner_attributes(*address, HANDLE, &target, &any).await.expect("an alternate owner");
+            ipam.set_owner_attributes(*address, &HANDLE.into(), &target, &any)
+                .await
+                .expect("an alternate owner");
         }
         // Told twice, it is done once.
         for _ in 0..2 {

@@ -42,8 +42,8 @@ fn good() -> Records {
             .map(|claim| (claim, BlockAffinityState::Confirmed))
             .collect(),
         handles: BTreeMap::from([
-            ("a".to_owned(), handle(&[("10.0.0.0/30", 1), ("10.0.0.4/30", 1)])),
-            ("b".to_owned(), handle(&[("10.0.0.0/30", 1)])),
+            ("a".into(), handle(&[("10.0.0.0/30", 1), ("10.0.0.4/30", 1)])),
+            ("b".into(), handle(&[("10.0.0.0/30", 1)])),
         ]),
         ..Records::default()
     }
@@ -55,14 +55,12 @@ fn contradictions_and_their_repairs() {
     let cases: &[(Damage, &[&str])] = &[
         (|_| {}, &[]),
         (
-            |records| drop(records.handles.insert("c".to_owned(), handle(&[("10.0.0.0/30", 1)]))),
+            |records| drop(records.handles.insert("c".into(), handle(&[("10.0.0.0/30", 1)]))),
             &["delete handle c: no address is held under it"],
         ),
         (
             |records| {
-                drop(
-                    records.handles.insert("b".to_owned(), handle(&[("10.0.0.0/30", 3), ("10.9.0.0/30", 1)])),
-                );
+                drop(records.handles.insert("b".into(), handle(&[("10.0.0.0/30", 3), ("10.9.0.0/30", 1)])));
             },
             &["correct handle b to 1 of 10.0.0.0/30: it says 3 of 10.0.0.0/30, 1 of 10.9.0.0/30"],
         ),
@@ -132,14 +130,14 @@ fn what_cannot_be_read_is_left_alone() {
         },
         |records| {
             records.handles.remove("b");
-            records.unreadable_handles.insert("b".to_owned());
+            records.unreadable_handles.insert("b".into());
         },
         |records| {
             records.claims.remove(&claim("n2", "10.0.0.4/30"));
             records.unreadable_claims.insert(claim("n2", "10.0.0.4/30"));
         },
         |records| {
-            records.handles.insert("c".to_owned(), handle(&[("10.7.0.0/30", 1)]));
+            records.handles.insert("c".into(), handle(&[("10.7.0.0/30", 1)]));
             records.has_unknown_blocks = true;
         },
     ];
@@ -206,7 +204,7 @@ fn records() -> impl Strategy<Value = Records> {
                 .map(|(name, counts)| {
                     let counts =
                         counts.into_iter().map(|(place, count)| (RANGES[place].to_owned(), count)).collect();
-                    (NAMES[name].to_owned(), counts)
+                    (NAMES[name].into(), counts)
                 })
                 .collect(),
             ..Records::default()

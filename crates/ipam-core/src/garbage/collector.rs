@@ -12,7 +12,7 @@ use super::verdicts::{GoneNode, IdleBlock, Leak, Verdicts};
 use crate::block::Block;
 use ipnet::IpNet;
 use jiff::{SignedDuration, Timestamp};
-use model::{AffinityType, AllocationBlock};
+use model::{AffinityType, AllocationBlock, HandleId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ type Place = (IpNet, u32);
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) address: IpAddr,
-    pub(super) handle: Arc<str>,
+    pub(super) handle: HandleId,
     pub(super) holder: Holder,
     /// The node that it is recorded for.
     pub(super) node: Option<Arc<str>>,
@@ -87,7 +87,7 @@ pub(super) struct NodeEntry {
 pub struct Collector {
     pub(super) blocks: BTreeMap<IpNet, Known>,
     pub(super) nodes: BTreeMap<Arc<str>, NodeEntry>,
-    handles: BTreeMap<Arc<str>, BTreeSet<Place>>,
+    handles: BTreeMap<HandleId, BTreeSet<Place>>,
     dirty: BTreeSet<Arc<str>>,
     /// Nodes whose claims are to be given up, until the caller says that they were.
     leaving: BTreeSet<Arc<str>>,
@@ -382,7 +382,7 @@ impl Collector {
             leaks.push(Leak {
                 address: entry.address,
                 block: place.0,
-                handle: entry.handle.as_ref().to_owned(),
+                handle: entry.handle.clone(),
                 sequence_number: entry.sequence_number,
                 holder: entry.holder.clone(),
                 node: entry.node.as_deref().unwrap_or_default().to_owned(),

@@ -5,6 +5,7 @@ use super::judge::Reason;
 use crate::Release;
 use ipnet::IpNet;
 use jiff::Timestamp;
+use model::HandleId;
 use std::net::IpAddr;
 
 /// An address that is to be released.
@@ -15,7 +16,7 @@ pub struct Leak {
     /// Its block.
     pub block: IpNet,
     /// Its handle.
-    pub handle: String,
+    pub handle: HandleId,
     /// The sequence number of its allocation.
     pub sequence_number: u64,
     /// Who had it.

@@ -18,7 +18,7 @@ fn released_addresses_are_free_and_counted_by_handle() {
     let mut block = full_block();
     let wanted = plain(&["10.0.0.2", "10.0.0.1", "10.0.0.2"]);
     let released = release(&mut block, &wanted, 0, Timestamp::UNIX_EPOCH).expect("a release");
-    assert_eq!(released.by_handle, BTreeMap::from([("b".to_owned(), 2)]));
+    assert_eq!(released.by_handle, BTreeMap::from([("b".into(), 2)]));
     assert_eq!(released.addresses, [address("10.0.0.1"), address("10.0.0.2")]);
     assert_eq!(block.allocations, [Some(0), None, None, Some(1)]);
     assert_eq!(block.unallocated, [1, 2], "in the order of addresses, as Calico frees them");
@@ -43,7 +43,10 @@ fn calicos_own_release_is_reproduced() {
     by_address.sequence_number += 1;
     assert_eq!(serde_json::to_string(&by_address).expect("JSON"), after);
     let mut by_handle = original;
-    assert_eq!(release_handle(&mut by_handle, "k8s-pod-network.c1", None, 0, Timestamp::UNIX_EPOCH), 1);
+    assert_eq!(
+        release_handle(&mut by_handle, &"k8s-pod-network.c1".into(), None, 0, Timestamp::UNIX_EPOCH),
+        1
+    );
     by_handle.sequence_number += 1;
     assert_eq!(serde_json::to_string(&by_handle).expect("JSON"), after);
 }
@@ -53,7 +56,7 @@ fn with_a_cooldown_addresses_rest() {
     let mut block = full_block();
     let wanted = plain(&["10.0.0.0", "10.0.0.3"]);
     let released = release(&mut block, &wanted, 30, Timestamp::UNIX_EPOCH).expect("a release");
-    assert_eq!(released.by_handle, BTreeMap::from([("a".to_owned(), 1), ("c".to_owned(), 1)]));
+    assert_eq!(released.by_handle, BTreeMap::from([("a".into(), 1), ("c".into(), 1)]));
     assert_eq!(block.allocations, [Some(1), Some(0), Some(0), Some(1)]);
     assert_eq!(block.attributes[1].released_at, Some(Time::new("1970-01-01T00:00:00Z")));
     assert_eq!(block.sequence_number_for_allocation.get("3"), Some(&7));
@@ -69,7 +72,7 @@ fn with_a_cooldown_addresses_rest() {
 fn one_wrong_guess_refuses_everything() {
     let guess = |text: &str, handle: Option<&str>, sequence_number| Release {
         address: address(text),
-        handle: handle.map(str::to_owned),
+        handle: handle.map(HandleId::from),
         sequence_number,
     };
     let good = guess("10.0.0.1", Some("b\r\neth0"), Some(2));
@@ -112,7 +115,7 @@ fn a_damaged_block_does_not_panic() {
 #[derive(Clone, Debug, PartialEq)]
 enum Naive {
     Free,
-    Held(String),
+    Held(HandleId),
     Resting(i64),
 }
 
@@ -162,7 +165,7 @@ fn check_block(block: &AllocationBlock, naive: &[Naive], cooldown: i64, now: i64
                 let released_at = allocation.attribute.and_then(|attribute| attribute.released_at.clone());
                 Naive::Resting(released_at.expect("a time").parse().expect("a time").as_second())
             }
-            Some(allocation) => Naive::Held(allocation.handle_id().expect("a handle").to_owned()),
+            Some(allocation) => Naive::Held(allocation.handle_id().expect("a handle").into()),
         };
         let is_same = seen == *expected
             // The block is swept when it is touched, the model does not sweep: both must agree on who may have it.
@@ -192,7 +195,7 @@ proptest! {
         let mut block = block_of(&holders);
         let mut naive: Vec<Naive> = holders
             .iter()
-            .map(|holder| if *holder == 4 { Naive::Free } else { Naive::Held(format!("h{holder}")) })
+            .map(|holder| if *holder == 4 { Naive::Free } else { Naive::Held(format!("h{holder}").into()) })
             .collect();
         let mut now = 1_000_000_i64;
         for step in steps {
@@ -208,7 +211,7 @@ proptest! {
                         .map(|ordinal| Release::of(address::at(&block.cidr, *ordinal).expect("an address")))
                         .collect();
                     let released = release(&mut block, &requests, cooldown, time).expect("no guards, no refusal");
-                    let mut counts: BTreeMap<String, i64> = BTreeMap::new();
+                    let mut counts: BTreeMap<HandleId, i64> = BTreeMap::new();
                     for ordinal in ordinals.into_iter().collect::<BTreeSet<_>>() {
                         if let Naive::Held(holder) = &naive[ordinal] {
                             *counts.entry(holder.clone()).or_default() += 1;
@@ -218,7 +221,7 @@ proptest! {
                     prop_assert_eq!(&released.by_handle, &counts);
                 }
                 Step::ReleaseHandle(handle) => {
-                    let handle = format!("h{handle}");
+                    let handle = HandleId::from(format!("h{handle}"));
                     let count = release_handle(&mut block, &handle, None, cooldown, time);
                     let held: Vec<&mut Naive> =
                         naive.iter_mut().filter(|slot| **slot == Naive::Held(handle.clone())).collect();

@@ -11,7 +11,7 @@ fn owner(host: &str) -> Owner {
 }
 
 fn holder(handle: &str) -> Holder {
-    Holder { handle: Some(handle.to_owned()), attributes: [("node".to_owned(), "n1".to_owned())].into() }
+    Holder { handle: Some(handle.into()), attributes: [("node".to_owned(), "n1".to_owned())].into() }
 }
 
 fn net(text: &str) -> IpNet {
@@ -42,7 +42,7 @@ fn a_new_block_is_calicos() {
     );
     assert_eq!(block.sequence_number_for_allocation["0"] + 1, block.sequence_number_for_allocation["2"]);
     assert_eq!(texts(&held_by(&block, &holder("a"))).len(), 3);
-    assert!(held_by(&block, &Holder { handle: Some("a".to_owned()), ..Holder::default() }).is_empty());
+    assert!(held_by(&block, &Holder { handle: Some("a".into()), ..Holder::default() }).is_empty());
 }
 
 #[test]

@@ -110,6 +110,6 @@ async fn what_calico_writes_for_the_same_pods() {
     };
     assert_eq!(number("\"sequenceNumberForAllocation\":{\"0\":") + 2, number("\"sequenceNumber\":"));
 
-    Ipam::new(Arc::clone(&backend)).release_by_handle("k8s-pod-network.c1").await.expect("releasing");
+    Ipam::new(Arc::clone(&backend)).release_by_handle(&"k8s-pod-network.c1".into()).await.expect("releasing");
     assert_eq!(masked(&stored(&store)), masked(AFTER_DEL));
 }

@@ -36,7 +36,7 @@ pub(crate) fn pool_key(name: &str) -> Key {
 /// A request for workload addresses.
 pub(crate) fn request(host: &str, handle: &str, num4: usize) -> AutoAssign {
     AutoAssign {
-        handle: Some(handle.to_owned()),
+        handle: Some(handle.into()),
         attributes: [("node".to_owned(), host.to_owned())].into(),
         num4,
         ..AutoAssign::new(host, IntendedUse::Workload)

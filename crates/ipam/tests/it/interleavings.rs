@@ -9,7 +9,7 @@ use datastore::Backend;
 use futures::future::BoxFuture;
 use ipam::{AssignIp, Ipam, Owner, Release};
 use ipam_core::{Block, Repair, structure};
-use model::{BlockAffinity, IpamConfig, IpamHandle, Key, KvPair, Value};
+use model::{BlockAffinity, HandleId, IpamConfig, IpamHandle, Key, KvPair, Value};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -126,7 +126,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 /// What a task reports at its end.
 enum Outcome {
     Assigned {
-        handle: String,
+        handle: HandleId,
         addresses: Vec<IpAddr>,
         since: usize,
     },
@@ -148,10 +148,10 @@ struct World {
     ipams: Vec<Ipam>,
     tasks: Vec<Option<Task>>,
     /// Handles in the order of their making, and whether only one task ever touched each.
-    handles: Vec<String>,
-    contested: BTreeSet<String>,
+    handles: Vec<HandleId>,
+    contested: BTreeSet<HandleId>,
     /// Who was told to have an address, and did not give it up since.
-    held: BTreeMap<IpAddr, String>,
+    held: BTreeMap<IpAddr, HandleId>,
     /// Since when each pool gives out nothing.
     closed: BTreeMap<usize, usize>,
     step: usize,
@@ -194,7 +194,7 @@ impl World {
         self.tasks.push(Some(Task { process, future: Box::pin(future) }));
     }
 
-    fn assign(&mut self, process: usize, handle: String, count: usize, block_limit: u32) {
+    fn assign(&mut self, process: usize, handle: HandleId, count: usize, block_limit: u32) {
         let (ipam, since) = (self.ipams[process].clone(), self.step);
         let host = HOSTS[process / 2];
         let mut request = request(host, &handle, count);
@@ -211,7 +211,7 @@ impl World {
     }
 
     /// The handle that an operation is about, and what is no longer claimed to be held.
-    fn give_up(&mut self, handle: usize) -> Option<String> {
+    fn give_up(&mut self, handle: usize) -> Option<HandleId> {
         let handle = self.handles.get(handle % self.handles.len().max(1))?.clone();
         self.held.retain(|_, holder| *holder != handle);
         self.contested.insert(handle.clone());
@@ -222,12 +222,12 @@ impl World {
         self.step += 1;
         match op {
             Op::Assign { process, count, block_limit } => {
-                let handle = format!("h{}", self.handles.len());
+                let handle = HandleId::from(format!("h{}", self.handles.len()));
                 self.handles.push(handle.clone());
                 self.assign(process, handle, count, block_limit);
             }
             Op::AssignNamed { process, place } => {
-                let handle = format!("h{}", self.handles.len());
+                let handle = HandleId::from(format!("h{}", self.handles.len()));
                 self.handles.push(handle.clone());
                 let address: IpAddr =
                     format!("10.{}.0.{}", place / 8, place % 8).parse().expect("an address");
@@ -379,12 +379,12 @@ impl World {
     fn check(&self) {
         let records = records(&self.sim.dump());
         let now = ipam::Clock::now(&*self.clock);
-        let mut holders: BTreeMap<IpAddr, String> = BTreeMap::new();
+        let mut holders: BTreeMap<IpAddr, HandleId> = BTreeMap::new();
         for block in records.blocks.values() {
             assert_eq!(structure::problem(block, now), None, "{block:?}");
-            let mut counts: BTreeMap<String, i64> = BTreeMap::new();
+            let mut counts: BTreeMap<HandleId, i64> = BTreeMap::new();
             for allocation in Block::new(block).allocations().filter(|allocation| !allocation.is_resting()) {
-                let handle = allocation.handle_id().expect("every request has a handle").to_owned();
+                let handle = HandleId::from(allocation.handle_id().expect("every request has a handle"));
                 *counts.entry(handle.clone()).or_default() += 1;
                 assert_eq!(holders.insert(allocation.address, handle), None);
             }

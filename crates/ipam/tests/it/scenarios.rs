@@ -8,7 +8,7 @@ use ipam::{
     Owner, OwnerCheck, OwnerUpdate, PodOwner, Release, WindowsReservation,
 };
 use ipnet::IpNet;
-use model::{AffinityType, IpVersion, IpamConfig, Key, KvPair, Value};
+use model::{AffinityType, HandleId, IpVersion, IpamConfig, Key, KvPair, Value};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::Poll;
@@ -63,7 +63,7 @@ impl Cluster {
     }
 
     fn release(&self, handle: &str) -> Result<(), Error> {
-        run(Box::pin(self.ipam.release_by_handle(handle)))
+        run(Box::pin(self.ipam.release_by_handle(&handle.into())))
     }
 
     fn assert_consistent(&self) {
@@ -130,8 +130,10 @@ fn strict_affinity_keeps_hosts_apart() {
             assigned.shortfall(IpVersion::V4).expect("nothing").to_string(),
             "Assigned 0 out of 1 requested IPv4 addresses; No more free affine blocks and strict affinity enabled"
         );
-        let mut other =
-            AssignIp::new(run(Box::pin(cluster.ipam.ips_by_handle("b"))).expect("an address")[0], "n1");
+        let mut other = AssignIp::new(
+            run(Box::pin(cluster.ipam.ips_by_handle(&"b".into()))).expect("an address")[0],
+            "n1",
+        );
         other.address = IpNet::new(other.address, 30).expect("a block").hosts().last().expect("a host");
         let refused = run(Box::pin(cluster.ipam.assign_ip(&other))).expect_err("n2's block");
         assert_eq!(refused.to_string(), "Block host affinity does not match");
@@ -143,7 +145,7 @@ fn the_number_of_blocks_is_limited() {
     both(&[("p", r#"{"cidr":"10.0.0.0/24","blockSize":31}"#)], |cluster| {
         let limited = AutoAssign { max_blocks_per_host: 2, ..request("n1", "a", 5) };
         assert_eq!(cluster.refusal(&limited), "cannot allocate new block due to per host block limit");
-        let none = run(Box::pin(cluster.ipam.ips_by_handle("a")));
+        let none = run(Box::pin(cluster.ipam.ips_by_handle(&"a".into())));
         assert!(none.is_err_and(|error| error.is_does_not_exist()), "what was taken before is given back");
         assert_eq!(
             cluster.addresses(&AutoAssign { max_blocks_per_host: 2, ..request("n1", "b", 4) }).len(),
@@ -219,14 +221,17 @@ fn both_ip_versions_come_under_one_handle_or_not_at_all() {
         let assigned = cluster.assign(&wanted).expect("addresses");
         assert_eq!((assigned.ipv4.len(), assigned.ipv6.len()), (2, 2));
         assert_eq!((assigned.ipv4[0].prefix_len(), assigned.ipv6[0].prefix_len()), (30, 124));
-        let mut all = run(Box::pin(cluster.ipam.ips_by_handle("a"))).expect("addresses");
+        let mut all = run(Box::pin(cluster.ipam.ips_by_handle(&"a".into()))).expect("addresses");
         let mut expected: Vec<IpAddr> = assigned.addresses().collect();
         all.sort();
         expected.sort();
         assert_eq!(all, expected);
         let bad = AutoAssign { num6: 1, ipv6_pools: vec![net("fd99::/64")], ..request("n1", "b", 1) };
         assert_eq!(cluster.refusal(&bad), "the given pool (fd99::/64) does not exist, or is not enabled");
-        assert!(run(Box::pin(cluster.ipam.ips_by_handle("b"))).is_err(), "the IPv4 address is given back");
+        assert!(
+            run(Box::pin(cluster.ipam.ips_by_handle(&"b".into()))).is_err(),
+            "the IPv4 address is given back"
+        );
         let wrong = AutoAssign { ipv4_pools: vec![net("fd00::/120")], ..request("n1", "c", 1) };
         assert_eq!(cluster.refusal(&wrong), "provided IPv4 IPPools list contains one or more IPv6 IPPools");
         cluster.release("a").expect("releasing");
@@ -244,7 +249,7 @@ fn reserved_addresses_are_not_given_out_unless_asked_for() {
         assert_eq!(got, ["10.0.0.4", "10.0.0.7"]);
         assert_eq!(cluster.assign(&request("n2", "b", 1)).expect("nothing").ipv4, []);
         let mut named = AssignIp::new(address("10.0.0.1"), "n2");
-        named.handle = Some("c".to_owned());
+        named.handle = Some("c".into());
         run(Box::pin(cluster.ipam.assign_ip(&named))).expect("reserved, but asked for");
     });
 }
@@ -254,7 +259,7 @@ fn a_named_address_is_taken_once_and_from_pools_that_allow_it() {
     let pools = [SMALL, ("t", r#"{"cidr":"10.9.0.0/24","allowedUses":["Tunnel"]}"#)];
     both(&pools, |cluster| {
         let mut named = AssignIp::new(address("10.0.0.6"), "n1");
-        named.handle = Some("a".to_owned());
+        named.handle = Some("a".into());
         named.intended_use = Some(IntendedUse::Workload);
         run(Box::pin(cluster.ipam.assign_ip(&named))).expect("free");
         let again = run(Box::pin(cluster.ipam.assign_ip(&named))).expect_err("taken");
@@ -271,7 +276,7 @@ fn a_named_address_is_taken_once_and_from_pools_that_allow_it() {
             run(Box::pin(cluster.ipam.assign_ip(&named))).expect_err("no pool").to_string(),
             "The provided IP address is not in a configured pool\n"
         );
-        assert_eq!(run(Box::pin(cluster.ipam.ips_by_handle("a"))).expect("addresses").len(), 2);
+        assert_eq!(run(Box::pin(cluster.ipam.ips_by_handle(&"a".into()))).expect("addresses").len(), 2);
         let attribute = run(Box::pin(cluster.ipam.allocation(address("10.0.0.6")))).expect("a block");
         assert_eq!(attribute.and_then(|attribute| attribute.handle_id).as_deref(), Some("a"));
         assert_eq!(run(Box::pin(cluster.ipam.allocation(address("10.0.0.5")))).expect("a block"), None);
@@ -284,7 +289,7 @@ fn releases_respect_handles_and_sequence_numbers() {
         let got: Vec<IpAddr> =
             cluster.addresses(&request("n1", "a", 2)).iter().map(|text| address(text)).collect();
         let release = |address: IpAddr, handle: Option<&str>, sequence_number: Option<u64>| {
-            let handle = handle.map(str::to_owned);
+            let handle = handle.map(HandleId::from);
             let outcome =
                 run(Box::pin(cluster.ipam.release_ips(&[Release { address, handle, sequence_number }])))
                     .expect("read");
@@ -295,7 +300,7 @@ fn releases_respect_handles_and_sequence_numbers() {
         assert_eq!(release(got[0], Some("a"), None), (vec![], 1, None));
         assert_eq!(release(got[0], Some("a"), None), (vec![got[0]], 1, None));
         assert_eq!(release(address("192.168.0.1"), None, None), (vec![address("192.168.0.1")], 1, None));
-        assert_eq!(run(Box::pin(cluster.ipam.ips_by_handle("a"))).expect("one left"), [got[1]]);
+        assert_eq!(run(Box::pin(cluster.ipam.ips_by_handle(&"a".into()))).expect("one left"), [got[1]]);
         assert!(cluster.release("unknown").expect_err("unknown").is_does_not_exist());
         cluster.release("a").expect("releasing");
         assert!(cluster.release("a").expect_err("released").is_does_not_exist());
@@ -357,7 +362,7 @@ fn a_machine_has_one_address_whichever_pod_asks() {
         let first = cluster.addresses(&machine("p1"));
         assert_eq!(cluster.addresses(&machine("p2")), first);
         let mut named = AssignIp::new(address(&first[0]), "n1");
-        named.handle = Some("vm".to_owned());
+        named.handle = Some("vm".into());
         named.max_per_handle = 1;
         run(Box::pin(cluster.ipam.assign_ip(&named))).expect("it has it already");
         named.address = address(if first[0] == "10.0.0.7" { "10.0.0.6" } else { "10.0.0.7" });
@@ -372,8 +377,14 @@ fn a_machine_has_one_address_whichever_pod_asks() {
         };
         let p1 = PodOwner { namespace: "ns".to_owned(), name: "p1".to_owned() };
         let check = OwnerCheck { active: Expected::Pod(p1), alternate: Expected::Empty };
-        let change =
-            || run(Box::pin(cluster.ipam.set_owner_attributes(address(&first[0]), "vm", &target, &check)));
+        let change = || {
+            run(Box::pin(cluster.ipam.set_owner_attributes(
+                address(&first[0]),
+                &"vm".into(),
+                &target,
+                &check,
+            )))
+        };
         change().expect("a target");
         assert!(change().expect_err("there is a target").is_conflict());
         let attribute =
@@ -389,7 +400,7 @@ fn a_handle_that_counts_what_it_has_not_is_put_right() {
         let block = IpNet::new(address(&got[0]), 30).expect("a block").trunc().to_string();
         // As after a crash between the handle and the block: once with a block that exists, once without.
         for (name, block) in [("vm", block.as_str()), ("gone", "10.0.9.0/30")] {
-            let key = Key::IpamHandle { handle_id: name.to_owned() };
+            let key = Key::IpamHandle { handle_id: name.into() };
             let text = format!(r#"{{"block":{{"{block}":1}},"deleted":false}}"#);
             let value = model::decode(&key, text.as_bytes()).expect("a handle");
             cluster.sim.set(&key, Some(KvPair::new(key.clone(), value)));

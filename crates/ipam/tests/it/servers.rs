@@ -6,7 +6,7 @@ use datastore::etcd::{EtcdBackend, EtcdConfig};
 use datastore::kubernetes::{KubernetesBackend, KubernetesConfig};
 use ipam::{Ipam, Release};
 use ipam_core::{Block, structure};
-use model::{Key, KvPair, ListOptions};
+use model::{HandleId, Key, KvPair, ListOptions};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ async fn check(backend: &dyn Backend, held: &BTreeMap<IpAddr, String>) {
     for block in records.blocks.values() {
         assert_eq!(structure::problem(block, jiff::Timestamp::now()), None);
         for allocation in Block::new(block).allocations() {
-            seen.insert(allocation.address, allocation.handle_id().unwrap_or_default().to_owned());
+            seen.insert(allocation.address, allocation.handle_id().unwrap_or_default().into());
         }
     }
     assert_eq!(seen, *held);
@@ -56,7 +56,7 @@ async fn contend(backend: Arc<dyn Backend>, rounds: usize) {
             writers.spawn(async move {
                 let mut held = Vec::new();
                 for round in 0..rounds {
-                    let handle = format!("net.h{host}-w{writer}-r{round}");
+                    let handle = HandleId::from(format!("net.h{host}-w{writer}-r{round}"));
                     let wanted = request(&format!("node-{host}"), &handle, 1 + round % 2);
                     let assigned = ipam.auto_assign(&wanted).await.expect("addresses");
                     assert_eq!(assigned.shortfalls, []);

@@ -119,7 +119,7 @@ async fn a_warm_assignment_is_one_write_and_nothing_else() {
     })
     .await;
     counting.take();
-    ipam.release_by_handle(&format!("h{number}")).await.expect("releasing");
+    ipam.release_by_handle(&format!("h{number}").into()).await.expect("releasing");
     assert_eq!(counting.take(), (1, 0, 1), "a release reads its handle");
     ipam.auto_assign(&request("n1", "after", 1)).await.expect("an address");
     assert_eq!(counting.take(), (0, 0, 1), "and leaves the block known");
@@ -134,15 +134,15 @@ async fn what_others_change_is_noticed() {
     for number in 0..3 {
         other.auto_assign(&request("n1", &format!("other{number}"), 1)).await.expect("an address");
         ipam.auto_assign(&request("n1", &format!("warm{number}"), 1)).await.expect("an address");
-        other.release_by_handle(&format!("warm{number}")).await.expect("releasing");
-        ipam.release_by_handle(&format!("other{number}")).await.expect("releasing");
+        other.release_by_handle(&format!("warm{number}").into()).await.expect("releasing");
+        ipam.release_by_handle(&format!("other{number}").into()).await.expect("releasing");
     }
     // Settings hold at once: they are a condition of the write.
     let config = IpamConfig { ip_cooldown_seconds: 3600, ..ipam::default_config() };
     counting.create(&KvPair::new(Key::IpamConfig, Value::IpamConfig(config))).await.expect("settings");
     let got: Vec<_> =
         ipam.auto_assign(&request("n1", "rests", 1)).await.expect("an address").addresses().collect();
-    ipam.release_by_handle("rests").await.expect("releasing");
+    ipam.release_by_handle(&"rests".into()).await.expect("releasing");
     let mut again = ipam::AssignIp::new(got[0], "n1");
     again.handle = Some("again".to_owned());
     assert!(ipam.assign_ip(&again).await.expect_err("it rests").is_already_exists());
@@ -153,7 +153,7 @@ async fn what_others_change_is_noticed() {
     eventually("nothing is free", async || {
         let assigned = ipam.auto_assign(&request("n1", "reserved", 1)).await.expect("a pool");
         let is_empty = assigned.ipv4.is_empty();
-        drop(ipam.release_by_handle("reserved").await);
+        drop(ipam.release_by_handle(&"reserved".into()).await);
         is_empty
     })
     .await;

@@ -234,13 +234,13 @@ impl IpamGc {
             if gone.contains(&leak.node) && !matches!(live.node(&leak.node), NodeFact::Gone { .. }) {
                 // The cache is behind: there is no hurry with a node that is there.
                 state.collector.touch(&leak.node);
-                resurrected.insert(leak.handle.as_str());
+                resurrected.insert(&leak.handle);
             } else if !state.collector.still_leaked(leak, live) {
-                tracing::info!(address = %leak.address, handle = leak.handle, "an address that looked leaked is in use");
-                resurrected.insert(leak.handle.as_str());
+                tracing::info!(address = %leak.address, handle = %leak.handle, "an address that looked leaked is in use");
+                resurrected.insert(&leak.handle);
             }
         }
-        batch.iter().filter(|leak| !resurrected.contains(leak.handle.as_str())).collect()
+        batch.iter().filter(|leak| !resurrected.contains(&leak.handle)).collect()
     }
 
     async fn release(&self, leaks: &[&Leak]) -> bool {
@@ -249,7 +249,7 @@ impl IpamGc {
         }
         for leak in leaks {
             tracing::warn!(
-                address = %leak.address, handle = leak.handle, node = leak.node, reason = %leak.reason, since = %leak.since,
+                address = %leak.address, handle = %leak.handle, node = leak.node, reason = %leak.reason, since = %leak.since,
                 "releasing a leaked address"
             );
         }

@@ -285,7 +285,7 @@ impl LoadBalancer {
 
     async fn is_ours(&self, key: &ServiceKey, address: IpAddr) -> bool {
         let found = self.ipam.allocation(address).await.ok().flatten();
-        found.and_then(|attribute| attribute.handle_id).is_some_and(|handle| handle == key.handle)
+        found.and_then(|attribute| attribute.handle_id).is_some_and(|handle| handle == *key.handle)
     }
 
     async fn assign_any(

@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ipnet::IpNet;
 use kube_access::cluster::Collection;
-use model::IpVersion;
+use model::{HandleId, IpVersion};
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use std::net::IpAddr;
@@ -168,12 +168,12 @@ impl Service {
 
     /// The handle of the service's addresses. It holds the identity, so that a service of the same name is another one.
     #[must_use]
-    pub fn handle(&self, key: &ObjectKey) -> String {
+    pub fn handle(&self, key: &ObjectKey) -> HandleId {
         let name = format!("{}-{}-{}", key.name, key.namespace, self.uid).to_lowercase();
         let hash = URL_SAFE_NO_PAD.encode(Sha256::digest(name.as_bytes()));
         let mut handle = format!("lb-{}", hash.replace(['-', '_', '.'], ""));
         handle.truncate(HANDLE_LIMIT);
-        handle
+        handle.into()
     }
 
     /// What the service asks for.
@@ -323,7 +323,7 @@ mod tests {
         let service = Service { uid: "UID-1".into(), ..Service::default() };
         let handle = service.handle(&ObjectKey::new("Default", "Web"));
         let hash = URL_SAFE_NO_PAD.encode(Sha256::digest(b"web-default-uid-1")).replace(['-', '_'], "");
-        assert_eq!(handle, format!("lb-{hash}"));
+        assert_eq!(*handle, format!("lb-{hash}"));
         assert!(handle.len() > 30 && !handle[3..].contains('-'));
     }
 

@@ -2,7 +2,7 @@
 
 use ipam_core::{Block, Owner};
 use ipnet::IpNet;
-use model::{AffinityType, AllocationBlock};
+use model::{AffinityType, AllocationBlock, HandleId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -17,7 +17,7 @@ pub struct ServiceKey {
     /// The name.
     pub name: String,
     /// The handle of its addresses.
-    pub handle: String,
+    pub handle: HandleId,
 }
 
 /// Who has what. What we assign and release is noted at once; blocks confirm it later.
@@ -41,11 +41,8 @@ impl Tracker {
             else {
                 continue;
             };
-            let key = ServiceKey {
-                namespace: namespace.to_owned(),
-                name: name.to_owned(),
-                handle: handle.to_owned(),
-            };
+            let key =
+                ServiceKey { namespace: namespace.to_owned(), name: name.to_owned(), handle: handle.into() };
             now.insert(allocation.address, key);
         }
         self.replace(record.cidr, now)

@@ -50,7 +50,7 @@ async fn pools_and_tiers_wait_for_what_is_in_them() -> Result<()> {
     until(&stage, "first", "Terminating", true).await?;
     until(&stage, "second", "CIDROverlap", false).await?;
     // The last address goes, with it the block, with it the pool; then the other one opens.
-    stage.ipam.release_by_handle("net.web").await?;
+    stage.ipam.release_by_handle(&"net.web".into()).await?;
     eventually("the pool is gone", || async { Ok(stage.get(&format!("{path}/first")).await?.is_none()) })
         .await?;
     until(&stage, "second", "OK", true).await?;

@@ -29,7 +29,7 @@ async fn leak(world: &World, ipam: &Ipam, release: &str) -> Result<IpAddr> {
     world.create("/api/v1/nodes", &json!({"metadata": {"name": "gone"}})).await?;
     let attributes = [("node", "gone"), ("namespace", "shop"), ("pod", "lost")];
     let request = AutoAssign {
-        handle: Some(format!("k8s-pod-network.lost-{release}")),
+        handle: Some(format!("k8s-pod-network.lost-{release}").into()),
         attributes: attributes.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
         num4: 1,
         ..AutoAssign::new("gone", IntendedUse::Workload)

@@ -96,7 +96,7 @@ async fn services_get_addresses_and_give_them_back() -> Result<()> {
     let controller = LoadBalancer::new(&context, AssignIPs::AllServices);
     let running = stage.run(&context, vec![Box::new(controller)]);
     until_in(&stage, "early", "10.90.0.").await?;
-    let fresh = attribute.handle_id.clone().context("a handle")?;
+    let fresh = attribute.handle_id.clone().context("a handle")?.into();
     eventually("the handle of the service before", || async {
         Ok(stage.ipam.ips_by_handle(&fresh).await.is_err_and(|error| error.is_does_not_exist()))
     })

@@ -203,7 +203,7 @@ impl Stage {
     pub(crate) async fn take(&self, node: &str, handle: &str, namespace: &str, pod: &str) -> Result<IpAddr> {
         let attributes = [("node", node), ("namespace", namespace), ("pod", pod)];
         let request = AutoAssign {
-            handle: Some(handle.to_owned()),
+            handle: Some(handle.into()),
             attributes: attributes.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
             num4: 1,
             ..AutoAssign::new(node, IntendedUse::Workload)
@@ -216,7 +216,7 @@ impl Stage {
     pub(crate) async fn take_tunnel(&self, node: &str, address: IpAddr) -> Result<()> {
         let attributes = [("node", node), ("type", "vxlanTunnelAddress")];
         let request = AssignIp {
-            handle: Some(format!("vxlan-tunnel-addr-{node}")),
+            handle: Some(format!("vxlan-tunnel-addr-{node}").into()),
             attributes: attributes.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
             ..AssignIp::new(address, node)
         };

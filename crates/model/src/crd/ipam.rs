@@ -1,6 +1,7 @@
 //! IPAM's values as resources, both ways: in Kubernetes, blocks, claims, handles and settings are custom resources.
 
 use super::CrdError;
+use crate::HandleId;
 use crate::key::{AffinityType, BlockAffinityKey, Key, ListOptions};
 use crate::names::{
     AFFINITY_TYPE_LABEL, HOSTNAME_HASH_LABEL, IP_VERSION_LABEL, block_affinity_labels, block_affinity_name,
@@ -75,7 +76,7 @@ pub fn to_resource(pair: &KvPair) -> Option<Resource> {
         }
         (Key::IpamHandle { handle_id }, Value::IpamHandle(handle)) => {
             let spec = IPAMHandleSpec {
-                handle_id: handle_id.clone(),
+                handle_id: handle_id.to_string(),
                 block: handle.block.clone(),
                 deleted: handle.deleted,
                 extra: handle.extra.clone(),
@@ -120,6 +121,7 @@ pub fn from_resource(resource: Resource) -> Result<KvPair, CrdError> {
         }
         Resource::IPAMHandle(handle) => {
             let IPAMHandleSpec { handle_id, block, deleted, extra } = handle.spec;
+            let handle_id = HandleId::from(handle_id);
             let key = Key::IpamHandle { handle_id: handle_id.clone() };
             (key, Value::IpamHandle(IpamHandle { handle_id, block, deleted, extra }))
         }

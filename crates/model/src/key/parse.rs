@@ -70,7 +70,7 @@ fn ipam(parts: &[&str]) -> Option<Key> {
         ["assignment", version, "block", cidr] if is_version(version) => {
             Some(Key::Block { cidr: undashed(cidr)? })
         }
-        ["handle", id] if !id.is_empty() => Some(Key::IpamHandle { handle_id: (*id).to_owned() }),
+        ["handle", id] if !id.is_empty() => Some(Key::IpamHandle { handle_id: (*id).into() }),
         ["host", host] if !host.is_empty() => Some(Key::IpamHost { host: (*host).to_owned() }),
         [word @ ("host" | "virtual"), host, version, "block", cidr]
             if is_version(version) && !host.is_empty() =>

@@ -429,7 +429,7 @@ fn any_key() -> impl Strategy<Value = Key> {
             let affinity_type = if is_host { AffinityType::Host } else { AffinityType::Virtual };
             Key::BlockAffinity(BlockAffinityKey { cidr, host, affinity_type })
         }),
-        part().prop_map(|handle_id| Key::IpamHandle { handle_id }),
+        part().prop_map(|handle_id| Key::IpamHandle { handle_id: handle_id.into() }),
         part().prop_map(|host| Key::IpamHost { host }),
         (part(), part()).prop_map(|(host, endpoint)| Key::HostEndpointStatus { host, endpoint }),
         (part(), part(), part(), part(), part()).prop_map(

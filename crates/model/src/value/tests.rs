@@ -107,7 +107,7 @@ fn stored_forms() {
         let value = decode(&key, stored.as_bytes()).unwrap_or_else(|error| panic!("{stored}: {error}"));
         assert_eq!(text(&encode(&key, &value).unwrap()), written);
         if let Value::IpamHandle(handle) = value {
-            assert_eq!(handle.handle_id, "h");
+            assert_eq!(&*handle.handle_id, "h");
         }
     }
 }

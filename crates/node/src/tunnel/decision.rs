@@ -174,7 +174,7 @@ pub fn leftover(kind: TunnelKind, node_name: &str, allocation: Option<&Allocatio
     let Some(allocation) = allocation else { return Leftover::Nothing };
     match &allocation.handle_id {
         None if allocation.active_owner_attrs.is_empty() => Leftover::Release,
-        Some(handle) if *handle == kind.handle(node_name) => Leftover::ReleaseOfHandle,
+        Some(handle) if *handle == *kind.handle(node_name) => Leftover::ReleaseOfHandle,
         _ => Leftover::NotOurs,
     }
 }

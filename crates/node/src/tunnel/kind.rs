@@ -2,7 +2,7 @@
 
 use api::scalars::Ip;
 use api::{Node, NodeBGPSpec, NodeWireguardSpec};
-use model::IpVersion;
+use model::{HandleId, IpVersion};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -48,7 +48,7 @@ impl TunnelKind {
 
     /// The handle of the allocation.
     #[must_use]
-    pub fn handle(self, node: &str) -> String {
+    pub fn handle(self, node: &str) -> HandleId {
         let prefix = match self {
             Self::Wireguard => "wireguard",
             Self::WireguardV6 => "wireguard-v6",
@@ -56,7 +56,7 @@ impl TunnelKind {
             Self::Vxlan => "vxlan",
             Self::VxlanV6 => "vxlan-v6",
         };
-        format!("{prefix}-tunnel-addr-{node}")
+        format!("{prefix}-tunnel-addr-{node}").into()
     }
 
     /// The attributes of the allocation.
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn the_names_are_calicos() {
-        let names: Vec<String> = TunnelKind::ALL.iter().map(|kind| kind.handle("n")).collect();
+        let names: Vec<String> = TunnelKind::ALL.iter().map(|kind| kind.handle("n").to_string()).collect();
         assert_eq!(
             names,
             [

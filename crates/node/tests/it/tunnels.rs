@@ -128,7 +128,7 @@ async fn addresses_of_others_are_left_alone() {
     // A resource that lost its address finds it again by its handle: nothing leaks.
     set("").await.expect("a lost address");
     tunnel::run_once(&node.context).await.expect("addresses");
-    let ours = ipam.ips_by_handle("ipip-tunnel-addr-node-a").await.expect("addresses of the handle");
+    let ours = ipam.ips_by_handle(&"ipip-tunnel-addr-node-a".into()).await.expect("addresses of the handle");
     assert_eq!(ours.len(), 1);
     assert_eq!(address(&client, TunnelKind::Ipip).await, ours[0].to_string());
 }
@@ -153,7 +153,7 @@ async fn a_pool_without_space_is_an_error_and_leaks_nothing() {
     let error = tunnel::run_once(&node.context).await.expect_err("no space").to_string();
     assert!(error.contains("vxlanTunnelAddress of node node-a") && error.contains("10.1.0.0/32"), "{error}");
     assert_eq!(address(&client, TunnelKind::Vxlan).await, "");
-    assert!(ipam.ips_by_handle("vxlan-tunnel-addr-node-a").await.is_err());
+    assert!(ipam.ips_by_handle(&"vxlan-tunnel-addr-node-a".into()).await.is_err());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

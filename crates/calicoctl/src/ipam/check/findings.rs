@@ -7,7 +7,7 @@ use api::meta::StringMap;
 use ipam_core::Block;
 use ipam_core::consistency::is_given_up;
 use ipnet::IpNet;
-use model::AllocationBlock;
+use model::{AllocationBlock, HandleId};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -20,7 +20,7 @@ pub(super) struct Findings {
     text: String,
     allocations: BTreeMap<IpAddr, Vec<Allocation>>,
     allocations_by_node: BTreeMap<String, usize>,
-    handles_in_use: BTreeSet<String>,
+    handles_in_use: BTreeSet<HandleId>,
     has_service_allocations: bool,
     users: BTreeMap<IpAddr, Vec<String>>,
     pools: Vec<IpNet>,
@@ -109,7 +109,7 @@ impl Findings {
             let is_windows = allocation.is_windows_reserved();
             if let Some(handle_id) = allocation.handle_id().filter(|_| !is_windows) {
                 handle_id.clone_into(&mut entry.handle);
-                self.handles_in_use.insert(handle_id.to_owned());
+                self.handles_in_use.insert(handle_id.into());
             }
             *self.allocations_by_node.entry(entry.node.clone()).or_default() += 1;
             let line = format!("  {address} allocated; attrs {}\n", entry.attributes);
@@ -226,9 +226,9 @@ impl Findings {
     }
 
     /// Handles without addresses, which are returned, and addresses without their handle.
-    pub(super) fn scan_handles(&mut self, handles: &BTreeMap<String, HandleInfo>) -> Vec<HandleInfo> {
+    pub(super) fn scan_handles(&mut self, handles: &BTreeMap<HandleId, HandleInfo>) -> Vec<HandleInfo> {
         self.say("Scanning for IPAM handles with no matching IPs...\n");
-        let is_leaked = |handle: &&HandleInfo| !self.handles_in_use.contains(&handle.id);
+        let is_leaked = |handle: &&HandleInfo| !self.handles_in_use.contains(handle.id.as_str());
         let leaked: Vec<HandleInfo> = handles.values().filter(is_leaked).cloned().collect();
         if self.show_all {
             for handle in &leaked {

@@ -158,7 +158,7 @@ fn write_handle(embedded_path: String) {
             embedded_path,
         };
         let client = Client::open(&config).await.expect("opening");
-        let key = Key::IpamHandle { handle_id: "k8s-pod-network.gone".to_owned() };
+        let key = Key::IpamHandle { handle_id: "k8s-pod-network.gone".into() };
         let mut entry = client.backend().get(&key, None).await.expect("the handle");
         if let Value::IpamHandle(handle) = &mut entry.value {
             handle.block.insert("172.16.244.248/29".to_owned(), 1);

@@ -12,7 +12,7 @@ impl Collector {
     pub(super) fn place_of(&self, leak: &Leak) -> Option<Place> {
         let ordinal = u32::try_from(crate::address::ordinal(&leak.block, leak.address)?).ok()?;
         let entry = self.entry_at((leak.block, ordinal))?;
-        (entry.sequence_number == leak.sequence_number && *entry.handle == *leak.handle)
+        (entry.sequence_number == leak.sequence_number && entry.handle == leak.handle)
             .then_some((leak.block, ordinal))
     }
 
@@ -76,8 +76,7 @@ impl Collector {
         let handle = allocation.handle_id().filter(|_| !allocation.is_resting())?;
         let node = allocation.owner_attribute(ATTRIBUTE_NODE).filter(|node| !node.is_empty());
         let node = node.map(|node| self.intern(node));
-        let handle =
-            self.handles.get_key_value(handle).map_or_else(|| handle.into(), |(id, _)| Arc::clone(id));
+        let handle = self.handles.get_key_value(handle).map_or_else(|| handle.into(), |(id, _)| id.clone());
         let entry = Entry {
             address: allocation.address,
             handle,
@@ -90,7 +89,7 @@ impl Collector {
     }
 
     pub(super) fn link(&mut self, place: Place, entry: &Entry) {
-        self.handles.entry(Arc::clone(&entry.handle)).or_default().insert(place);
+        self.handles.entry(entry.handle.clone()).or_default().insert(place);
         if let Some(node) = &entry.node {
             self.with_node(node, |node| node.places.insert(place));
             self.dirty.insert(Arc::clone(node));

@@ -80,7 +80,7 @@ pub(super) fn block(cidr: &str, node: &str) -> AllocationBlock {
 /// Takes an address with these attributes.
 pub(super) fn take_one(record: &mut AllocationBlock, handle: &str, attributes: &[(&str, &str)]) -> IpAddr {
     let attributes = attributes.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-    let taker = Taker { handle: Some(handle.to_owned()), attributes };
+    let taker = Taker { handle: Some(handle.into()), attributes };
     let taken = take::take(record, 1, &taker, &AddressSet::default());
     record.sequence_number += 1;
     taken.first().expect("an address").addr()

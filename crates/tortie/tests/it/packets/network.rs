@@ -145,9 +145,9 @@ fn address_is_used_again(site: &mut Site) -> Result<()> {
     site.runtime.block_on(async {
         let ipam = ipam::Ipam::new(std::sync::Arc::clone(site.client().backend()));
         for address in [&other_host.v4, &other_host.v6] {
-            ipam.release_by_handle(&format!("test.{address}")).await?;
+            ipam.release_by_handle(&format!("test.{address}").into()).await?;
             let wish = ipam::AssignIp {
-                handle: Some(format!("test.{address}")),
+                handle: Some(format!("test.{address}").into()),
                 // What a block knows about its borrowers.
                 attributes: [("node".to_owned(), "n2".to_owned())].into(),
                 ..ipam::AssignIp::new(address.parse()?, "n2")

@@ -194,7 +194,7 @@ impl Plan {
             }
         }
         for (address, node, intended_use) in wishes {
-            let handle = Some(format!("test.{address}"));
+            let handle = Some(format!("test.{address}").into());
             let wish = AssignIp {
                 handle,
                 intended_use: Some(intended_use),

@@ -133,7 +133,7 @@ impl Simulation {
         let handle = format!("k8s-pod-network.c{}", self.containers);
         let attributes = [("namespace", "shop"), ("pod", &format!("p{pod}")), ("node", NODES[node])]
             .map(|(key, value)| (key.to_owned(), value.to_owned()));
-        let taker = Taker { handle: Some(handle), attributes: attributes.into_iter().collect() };
+        let taker = Taker { handle: Some(handle.into()), attributes: attributes.into_iter().collect() };
         // Its own block first, then whichever has room.
         let mut ranges: Vec<IpNet> = self.blocks.keys().copied().collect();
         ranges.sort_by_key(|cidr| {
