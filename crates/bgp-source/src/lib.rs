@@ -18,5 +18,5 @@ mod options;
 mod secrets;
 mod state;
 
-pub use options::{Options, OptionsError};
+pub use options::{BgpLog, Options, OptionsError, VARIABLES};
 pub use state::{Latest, Source, SourceError, start};

@@ -1,18 +1,66 @@
 //! What the environment says about this node's part in BGP.
 
 use bgp::Settings;
+use bgp::intent::LogLevel;
 use client::config::{ClientConfig, ConfigError};
 use daemon::Environment;
+use daemon::log::{LevelFilter, Log};
+use settings::kinds::{Of, OnlyIf, Trouble};
+use settings::{Kind, Mistake, Mistakes};
 use std::path::{Path, PathBuf};
 
-/// Where the node's name is kept once it is known.
-const NODENAME_FILE: &str = "/var/lib/calico/nodename";
-/// Where Felix writes its status files.
-const STATUS_PREFIX: &str = "/var/run/calico";
 /// The folder of the files about endpoints.
 const STATUS_FOLDER: &str = "endpoint-status";
-/// Where secrets are looked for if the pod's namespace is not known.
-const NAMESPACE: &str = "kube-system";
+
+settings::settings! {
+    /// The variables of both BGP backends.
+    #[derive(Clone, Debug)]
+    pub struct Variables, VARIABLES {
+        /// The least severe message that is logged; as BGPConfiguration says unless set.
+        log_level: String = Word, "BGP_LOGSEVERITYSCREEN", "";
+        /// The range of services' cluster addresses to announce, instead of those of BGPConfiguration.
+        advertise_cluster_ips: String = Word, "CALICO_ADVERTISE_CLUSTER_IPS", "";
+        /// The folder in which Felix has its folder of files about endpoints.
+        status_prefix: String = Word, "CALICO_ENDPOINT_STATUS_PATH_PREFIX", "/var/run/calico";
+        /// Kubernetes' name of this node, where it is not the node's name.
+        kubernetes_node: String = Word, "CALICO_K8S_NODE_REF", "";
+        /// Where the node's name is kept once it is known.
+        nodename_file: String = Word, "CALICO_NODENAME_FILE", "/var/lib/calico/nodename";
+        /// The router id: an IPv4 address, or `hash` for one made from the node's name; the node's IPv4 address unless set.
+        router_id: String = Word, "CALICO_ROUTER_ID", "";
+        /// `false`: confd starts no BIRD for IPv6.
+        no_ipv6: bool = OnlyIf("false"), "FELIX_IPV6SUPPORT", "true";
+        /// The node's name, where neither `NODENAME` nor the file has it; the machine's unless set.
+        hostname: String = Word, "HOSTNAME", "";
+        /// The namespace of the secrets with passwords.
+        namespace: String = Word, "NAMESPACE", "kube-system";
+        /// The node's name.
+        nodename: String = Word, "NODENAME", "";
+        /// The port at which the native speaker serves metrics; 0 for none. Not one of Calico's.
+        metrics_port: u16 = Of(port), "TORTIE_BGP_METRICS_PORT", "0";
+    }
+}
+
+/// A text without blanks around it; nothing else counts as not set.
+#[derive(Clone, Copy, Debug)]
+struct Word;
+
+impl Kind for Word {
+    type Value = String;
+
+    fn read(&self, found: Option<&str>, default: &str) -> Result<String, Trouble> {
+        let word = found.map(str::trim).filter(|word| !word.is_empty());
+        Ok(word.unwrap_or(default).to_owned())
+    }
+
+    fn nothing(&self) -> String {
+        String::new()
+    }
+}
+
+fn port(text: &str) -> Result<u16, Trouble> {
+    text.parse().map_err(|_| Trouble::Ignored("is not a port: no metrics are served".to_owned()))
+}
 
 /// What the environment says.
 #[derive(Clone, Debug)]
@@ -27,11 +75,21 @@ pub struct Options {
     pub status_folder: PathBuf,
     /// Where it is said whether Typha is connected, if one is followed.
     pub typha_folder: PathBuf,
+    /// Where the native speaker serves metrics; nowhere unless asked for.
+    pub metrics_port: Option<u16>,
+    /// Whether confd starts BIRD for IPv6.
+    pub ipv6: bool,
+    /// How much is logged, whatever the cluster says.
+    log_level: Option<LevelFilter>,
+    warnings: Vec<Mistake>,
 }
 
 /// The environment cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum OptionsError {
+    /// A variable cannot be used.
+    #[error(transparent)]
+    Variables(#[from] Mistakes),
     /// The store's settings cannot be used.
     #[error("reading the datastore's configuration")]
     Client(#[source] ConfigError),
@@ -44,54 +102,81 @@ impl Options {
     /// Reads the environment. `calico_config` is a file with the store's settings, if one is named.
     ///
     /// # Errors
-    /// When the store's settings cannot be used, or the node has no name.
+    /// When a variable or the store's settings cannot be used, or the node has no name.
     pub fn read(environment: &dyn Environment, calico_config: Option<&Path>) -> Result<Self, OptionsError> {
-        let text = |name: &str| {
-            let value = environment.variable(name)?.into_string().ok()?;
-            Some(value.trim().to_owned()).filter(|value| !value.is_empty())
-        };
+        let (variables, reading) = Variables::read_from(|name| settings::utf8(environment.variable(name)));
+        if !reading.mistakes.0.is_empty() {
+            return Err(reading.mistakes.into());
+        }
         let client = ClientConfig::load(calico_config, environment).map_err(OptionsError::Client)?;
-        let settings = Settings {
-            node: node_name(environment, &text).ok_or(OptionsError::NoName)?,
-            kubernetes_node: text("CALICO_K8S_NODE_REF"),
-            router_id: text("CALICO_ROUTER_ID").unwrap_or_default(),
-            advertise_cluster_ips: text("CALICO_ADVERTISE_CLUSTER_IPS"),
-            use_pod_cidr: client.kubernetes.use_pod_cidr,
-        };
-        let prefix = text("CALICO_ENDPOINT_STATUS_PATH_PREFIX").unwrap_or_else(|| STATUS_PREFIX.to_owned());
+        let set = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
         Ok(Self {
-            settings,
+            settings: Settings {
+                node: node_name(environment, &variables).ok_or(OptionsError::NoName)?,
+                kubernetes_node: set(&variables.kubernetes_node),
+                router_id: variables.router_id,
+                advertise_cluster_ips: set(&variables.advertise_cluster_ips),
+                use_pod_cidr: client.kubernetes.use_pod_cidr,
+            },
             client,
-            namespace: text("NAMESPACE").unwrap_or_else(|| NAMESPACE.to_owned()),
-            status_folder: Path::new(&prefix).join(STATUS_FOLDER),
+            namespace: variables.namespace,
+            status_folder: Path::new(&variables.status_prefix).join(STATUS_FOLDER),
             typha_folder: PathBuf::from(typha_client::state_file::FOLDER),
+            metrics_port: Some(variables.metrics_port).filter(|port| *port != 0),
+            ipv6: !variables.no_ipv6,
+            log_level: daemon::log::level(&variables.log_level),
+            warnings: reading.warnings,
         })
+    }
+
+    /// Starts the log, which gets to know what of the environment is left out.
+    #[must_use]
+    pub fn start_log(&self) -> BgpLog {
+        let log = Log::start(self.log_level.unwrap_or(LevelFilter::INFO));
+        for warning in &self.warnings {
+            tracing::warn!("{warning}");
+        }
+        BgpLog { log, follows: self.log_level.is_none() }
+    }
+}
+
+/// The log of a BGP backend.
+pub struct BgpLog {
+    log: Log,
+    /// Whether the cluster says how much is logged.
+    follows: bool,
+}
+
+impl BgpLog {
+    /// Logs as much as the intent asks for, unless the environment asks for something else.
+    pub fn follow(&self, level: LogLevel) {
+        if self.follows {
+            self.log.set_screen(match level {
+                LogLevel::None => LevelFilter::WARN,
+                LogLevel::Info => LevelFilter::INFO,
+                LogLevel::Debug => LevelFilter::DEBUG,
+            });
+        }
     }
 }
 
 /// As the node's start-up decides it: what it is called, what it was called, what the machine is called.
-fn node_name(environment: &dyn Environment, text: &dyn Fn(&str) -> Option<String>) -> Option<String> {
-    let kept = || {
-        let file = text("CALICO_NODENAME_FILE").unwrap_or_else(|| NODENAME_FILE.to_owned());
-        let name = environment.read_file(Path::new(&file)).ok()?;
-        Some(name.trim().to_owned()).filter(|name| !name.is_empty())
-    };
-    let machine = || {
-        let name = rustix::system::uname().nodename().to_string_lossy().to_lowercase();
-        Some(name).filter(|name| !name.is_empty())
-    };
-    let hostname = || text("HOSTNAME").map(|name| name.to_lowercase());
-    text("NODENAME").or_else(kept).or_else(hostname).or_else(machine)
+fn node_name(environment: &dyn Environment, variables: &Variables) -> Option<String> {
+    let name = |text: &str| Some(text.trim().to_owned()).filter(|name| !name.is_empty());
+    let kept = || name(&environment.read_file(Path::new(&variables.nodename_file)).ok()?);
+    let machine = || name(&rustix::system::uname().nodename().to_string_lossy().to_lowercase());
+    let hostname = || name(&variables.hostname.to_lowercase());
+    name(&variables.nodename).or_else(kept).or_else(hostname).or_else(machine)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use daemon::Variables;
+    use daemon::Variables as Given;
 
     fn read(variables: &[(&str, &str)]) -> Options {
         let files = [("/var/lib/calico/nodename", "kept\n")];
-        let environment = Variables::new(variables.iter().copied()).with_files(files);
+        let environment = Given::new(variables.iter().copied()).with_files(files);
         Options::read(&environment, None).expect("options")
     }
 
@@ -102,6 +187,7 @@ mod tests {
         assert_eq!(options.namespace, "kube-system");
         assert_eq!(options.status_folder, Path::new("/var/run/calico/endpoint-status"));
         assert_eq!(options.settings.router_id, "");
+        assert_eq!((options.metrics_port, options.ipv6, options.log_level), (None, true, None));
         let options = read(&[
             ("NODENAME", " n1 "),
             ("NAMESPACE", "calico-system"),
@@ -110,6 +196,9 @@ mod tests {
             ("CALICO_ADVERTISE_CLUSTER_IPS", "10.96.0.0/12"),
             ("CALICO_ENDPOINT_STATUS_PATH_PREFIX", "/elsewhere"),
             ("USE_POD_CIDR", "true"),
+            ("TORTIE_BGP_METRICS_PORT", "9900"),
+            ("FELIX_IPV6SUPPORT", "false"),
+            ("BGP_LOGSEVERITYSCREEN", "debug"),
         ]);
         let expected = Settings {
             node: "n1".to_owned(),
@@ -121,5 +210,15 @@ mod tests {
         assert_eq!(options.settings, expected);
         assert_eq!(options.namespace, "calico-system");
         assert_eq!(options.status_folder, Path::new("/elsewhere/endpoint-status"));
+        assert_eq!((options.metrics_port, options.ipv6), (Some(9900), false));
+        assert_eq!(options.log_level, Some(LevelFilter::DEBUG));
+    }
+
+    #[test]
+    fn a_port_that_is_none_is_a_warning() {
+        let options = read(&[("TORTIE_BGP_METRICS_PORT", "many"), ("NAMESPACE", " ")]);
+        assert_eq!((options.metrics_port, options.namespace.as_str()), (None, "kube-system"));
+        let told: Vec<String> = options.warnings.iter().map(ToString::to_string).collect();
+        assert_eq!(told, ["TORTIE_BGP_METRICS_PORT=many: is not a port: no metrics are served"]);
     }
 }

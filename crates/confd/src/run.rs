@@ -7,10 +7,9 @@ use crate::process::{self, Process};
 use crate::programs::Programs;
 use crate::render::{Dialect, FileName, Left, render};
 use crate::sessions;
-use bgp::intent::{Intent, LogLevel};
+use bgp::intent::Intent;
 use bgp::{IpVersion, NodeMissing};
 use bgp_source::{Latest, Options, OptionsError, SourceError};
-use daemon::log::{LevelFilter, Log, level};
 use daemon::{Environment, Shutdown, causes};
 use std::path::Path;
 use std::time::Duration;
@@ -56,10 +55,10 @@ pub async fn run(
     environment: &(dyn Environment + Send + Sync),
     shutdown: Shutdown,
 ) -> Result<(), RunError> {
-    let asked = environment.variable("BGP_LOGSEVERITYSCREEN").and_then(|value| level(value.to_str()?));
-    let log = Log::start(asked.unwrap_or(LevelFilter::INFO));
-    let destinations = Destinations::read(&arguments.confdir)?;
     let options = Options::read(environment, arguments.calicoconfig.as_deref())?;
+    let log = options.start_log();
+    let destinations = Destinations::read(&arguments.confdir)?;
+    let ipv6 = options.ipv6;
     let programs = Programs::find(environment).await;
     match &programs {
         Some(programs) => tracing::info!(?programs, "BIRD found"),
@@ -72,7 +71,6 @@ pub async fn run(
     let mut component = Component { keeper, programs, reported: Vec::new(), told: Vec::new() };
     let mut processes = JoinSet::new();
     if !arguments.run_once {
-        let ipv6 = environment.variable("FELIX_IPV6SUPPORT").is_none_or(|value| value != "false");
         component.told = component.start(arguments, ipv6, &shutdown, &mut processes);
     }
     let mut latest = source.latest();
@@ -84,9 +82,7 @@ pub async fn run(
             Latest::NodeMissing(missing) if arguments.run_once => return Err(missing.into()),
             Latest::NodeMissing(missing) => tracing::warn!("{missing}: BIRD's files stay as they are"),
             Latest::Intent(intent) => {
-                if asked.is_none() {
-                    log.set_screen(screen(intent.log_level));
-                }
+                log.follow(intent.log_level);
                 let outcome = component.carry_out(&intent).await;
                 if arguments.run_once {
                     return Ok(outcome?);
@@ -215,13 +211,5 @@ impl Told {
             // One message that waits is enough for any number of changes.
             let _ = self.sender.try_send(());
         }
-    }
-}
-
-fn screen(level: LogLevel) -> LevelFilter {
-    match level {
-        LogLevel::None => LevelFilter::WARN,
-        LogLevel::Info => LevelFilter::INFO,
-        LogLevel::Debug => LevelFilter::DEBUG,
     }
 }

@@ -3,45 +3,73 @@
 use daemon::Environment;
 use ipnet::IpNet;
 use model::IpVersion;
+use settings::kinds::{Number, Of, go_bool, text};
 
 /// The DaemonSet of Canal: flannel's network with Calico's policy.
 pub const CANAL: &str = "canal";
 
+settings::settings! {
+    /// The variables.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct FlannelVariables, VARIABLES {
+        /// The DaemonSet of Calico.
+        calico_daemonset: String = text(), "CALICO_DAEMONSET_NAME", "calico-node";
+        /// Its namespace.
+        calico_namespace: String = text(), "CALICO_DAEMONSET_NAMESPACE", "kube-system";
+        /// Where CNI configurations are on a node.
+        cni_directory: String = text(), "CNI_CONFIG_DIR", "/etc/cni/net.d";
+        /// Seconds to wait before the end, for debugging.
+        wait_before_exit: u64 = Of(Number::parse), "DEBUG_WAIT_BEFORE_EXIT", "0";
+        /// Seconds to wait before the start, for debugging.
+        wait_before_start: u64 = Of(Number::parse), "DEBUG_WAIT_BEFORE_START", "0";
+        /// The prefix length of IPv4 blocks.
+        block_size: u8 = Of(Number::parse), "DEFAULT_IPPOOL_SIZE", "26";
+        /// The prefix length of IPv6 blocks.
+        block_size6: u8 = Of(Number::parse), "DEFAULT_IPPOOL_SIZE_V6", "122";
+        /// What flannel's annotations on nodes begin with.
+        annotation_prefix: String = text(), "FLANNEL_ANNOTATION_PREFIX", "flannel.alpha.coreos.com";
+        /// The DaemonSet of flannel; `canal` for Canal.
+        flannel_daemonset: String = text(), "FLANNEL_DAEMONSET_NAME", "kube-flannel-ds";
+        /// Its namespace.
+        flannel_namespace: String = text(), "FLANNEL_DAEMONSET_NAMESPACE", "kube-flannel";
+        /// The IPv6 range of all pods, beside `FLANNEL_NETWORK`.
+        network6: String = text(), "FLANNEL_IPV6_NETWORK", "";
+        /// The prefix length of each node's IPv6 range.
+        subnet_length6: u8 = Of(Number::parse), "FLANNEL_IPV6_SUBNET_LEN", "64";
+        /// Whether traffic that leaves the network gets the node's address, beside `FLANNEL_NETWORK`.
+        masquerades: String = text(), "FLANNEL_IP_MASQ", "true";
+        /// The MTU of the tunnel, beside `FLANNEL_NETWORK`.
+        mtu: String = text(), "FLANNEL_MTU", "0";
+        /// The IPv4 range of all pods. With it and `FLANNEL_MTU`, flannel's pods are not asked.
+        network: String = text(), "FLANNEL_NETWORK", "";
+        /// flannel's VXLAN port.
+        port: u16 = Of(Number::parse), "FLANNEL_PORT", "8472";
+        /// flannel's `subnet.env` on one line, with semicolons; the controller keeps it in its ConfigMap.
+        subnet_env: String = text(), "FLANNEL_SUBNET_ENV", "";
+        /// The prefix length of each node's IPv4 range.
+        subnet_length: u8 = Of(Number::parse), "FLANNEL_SUBNET_LEN", "24";
+        /// flannel's VXLAN identifier.
+        vni: u32 = Of(Number::parse), "FLANNEL_VNI", "1";
+        /// The node that this controller runs on. Needed.
+        own_node: String = text(), "POD_NODE_NAME", "";
+    }
+}
+
 /// The settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlannelConfig {
-    /// The DaemonSet of flannel.
-    pub flannel_daemonset: String,
-    /// Its namespace.
-    pub flannel_namespace: String,
-    /// The prefix length of each node's IPv4 range.
-    pub subnet_length: u8,
-    /// The prefix length of each node's IPv6 range.
-    pub subnet_length6: u8,
-    /// What flannel's annotations on nodes begin with.
-    pub annotation_prefix: String,
-    /// flannel's VXLAN identifier.
-    pub vni: u32,
-    /// flannel's VXLAN port.
-    pub port: u16,
-    /// The DaemonSet of Calico.
-    pub calico_daemonset: String,
-    /// Its namespace.
-    pub calico_namespace: String,
-    /// Where CNI configurations are on a node.
-    pub cni_directory: String,
-    /// The node that this controller runs on.
-    pub own_node: String,
-    /// The prefix length of IPv4 blocks.
-    pub block_size: u8,
-    /// The prefix length of IPv6 blocks.
-    pub block_size6: u8,
-    /// Seconds to wait before the start, for debugging.
-    pub wait_before_start: u64,
-    /// Seconds to wait before the end, for debugging.
-    pub wait_before_exit: u64,
+    /// What the variables say.
+    pub variables: FlannelVariables,
     /// What flannel says about its network; `None` until it was asked.
     pub network: Option<FlannelNetwork>,
+}
+
+impl std::ops::Deref for FlannelConfig {
+    type Target = FlannelVariables;
+
+    fn deref(&self) -> &FlannelVariables {
+        &self.variables
+    }
 }
 
 /// What flannel says about its network.
@@ -60,16 +88,9 @@ pub struct FlannelNetwork {
 /// Why the settings cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FlannelConfigError {
-    /// A variable holds what it must not hold.
-    #[error("{variable}: {reason}: {value:?}")]
-    Variable {
-        /// The variable.
-        variable: &'static str,
-        /// What is wrong.
-        reason: &'static str,
-        /// What it holds.
-        value: String,
-    },
+    /// Variables hold what they must not hold.
+    #[error(transparent)]
+    Variables(#[from] settings::Mistakes),
     /// The node is not named.
     #[error("POD_NODE_NAME is not set: it must name the node that this controller runs on")]
     NoNode,
@@ -89,40 +110,25 @@ pub enum FlannelConfigError {
 }
 
 impl FlannelConfig {
-    /// Reads the environment. The first mistake is reported.
+    /// Reads the environment.
     ///
     /// # Errors
     /// When a variable cannot be used.
     pub fn read(environment: &dyn Environment) -> Result<Self, FlannelConfigError> {
-        let variables = Reader(environment);
-        let own_node = variables.text("POD_NODE_NAME", "");
-        if own_node.is_empty() {
+        let (variables, reading) =
+            FlannelVariables::read_from(|name| settings::utf8(environment.variable(name)));
+        if !reading.mistakes.0.is_empty() {
+            return Err(reading.mistakes.into());
+        }
+        if variables.own_node.is_empty() {
             return Err(FlannelConfigError::NoNode);
         }
-        let stored = variables.text("FLANNEL_SUBNET_ENV", "");
-        let network = match stored.as_str() {
+        let network = match variables.subnet_env.as_str() {
             "" => variables.network()?,
             // The ConfigMap holds the file as one line.
             text => Some(FlannelNetwork::parse(&text.replace(';', "\n"))?),
         };
-        Ok(Self {
-            flannel_daemonset: variables.text("FLANNEL_DAEMONSET_NAME", "kube-flannel-ds"),
-            flannel_namespace: variables.text("FLANNEL_DAEMONSET_NAMESPACE", "kube-flannel"),
-            subnet_length: variables.number("FLANNEL_SUBNET_LEN", 24)?,
-            subnet_length6: variables.number("FLANNEL_IPV6_SUBNET_LEN", 64)?,
-            annotation_prefix: variables.text("FLANNEL_ANNOTATION_PREFIX", "flannel.alpha.coreos.com"),
-            vni: variables.number("FLANNEL_VNI", 1)?,
-            port: variables.number("FLANNEL_PORT", 8472)?,
-            calico_daemonset: variables.text("CALICO_DAEMONSET_NAME", "calico-node"),
-            calico_namespace: variables.text("CALICO_DAEMONSET_NAMESPACE", "kube-system"),
-            cni_directory: variables.text("CNI_CONFIG_DIR", "/etc/cni/net.d"),
-            own_node,
-            block_size: variables.number("DEFAULT_IPPOOL_SIZE", 26)?,
-            block_size6: variables.number("DEFAULT_IPPOOL_SIZE_V6", 122)?,
-            wait_before_start: variables.number("DEBUG_WAIT_BEFORE_START", 0)?,
-            wait_before_exit: variables.number("DEBUG_WAIT_BEFORE_EXIT", 0)?,
-            network,
-        })
+        Ok(Self { variables, network })
     }
 
     /// Whether this is Canal.
@@ -141,35 +147,15 @@ impl FlannelConfig {
     }
 }
 
-struct Reader<'a>(&'a dyn Environment);
-
-impl Reader<'_> {
-    fn text(&self, name: &str, default: &str) -> String {
-        let value = self.0.variable(name).map(|value| value.to_string_lossy().into_owned());
-        value.filter(|value| !value.is_empty()).unwrap_or_else(|| default.to_owned())
-    }
-
-    fn number<T: std::str::FromStr + ToString + Copy>(
-        &self,
-        variable: &'static str,
-        default: T,
-    ) -> Result<T, FlannelConfigError> {
-        let value = self.text(variable, &default.to_string());
-        let reason = "not a number, or one that is out of range";
-        value.parse().map_err(|_| FlannelConfigError::Variable { variable, reason, value })
-    }
-
+impl FlannelVariables {
     /// The network as variables tell it, for those who cannot let the controller ask flannel.
     fn network(&self) -> Result<Option<FlannelNetwork>, FlannelConfigError> {
-        let network = self.text("FLANNEL_NETWORK", "");
-        let mtu = self.text("FLANNEL_MTU", "0");
+        let Self { network, network6, mtu, masquerades, .. } = self;
         if network.is_empty() || mtu == "0" {
             return Ok(None);
         }
         let text = format!(
-            "FLANNEL_NETWORK={network}\nFLANNEL_IPV6_NETWORK={}\nFLANNEL_MTU={mtu}\nFLANNEL_IPMASQ={}\n",
-            self.text("FLANNEL_IPV6_NETWORK", ""),
-            self.text("FLANNEL_IP_MASQ", "true"),
+            "FLANNEL_NETWORK={network}\nFLANNEL_IPV6_NETWORK={network6}\nFLANNEL_MTU={mtu}\nFLANNEL_IPMASQ={masquerades}\n"
         );
         FlannelNetwork::parse(&text).map(Some)
     }
@@ -197,11 +183,9 @@ impl FlannelNetwork {
         let cidr = range("FLANNEL_NETWORK", needed("FLANNEL_NETWORK")?)?;
         let cidr6 = value("FLANNEL_IPV6_NETWORK").filter(|text| !text.is_empty());
         let cidr6 = cidr6.map(|text| range("FLANNEL_IPV6_NETWORK", text)).transpose()?;
-        let masquerades = match needed("FLANNEL_IPMASQ")?.as_str() {
-            "1" | "t" | "T" | "true" | "TRUE" | "True" => true,
-            "0" | "f" | "F" | "false" | "FALSE" | "False" => false,
-            other => return Err(wrong("FLANNEL_IPMASQ", "neither true nor false", other.to_owned())),
-        };
+        let masquerades = needed("FLANNEL_IPMASQ")?;
+        let masquerades = go_bool(&masquerades)
+            .map_err(|_| wrong("FLANNEL_IPMASQ", "neither true nor false", masquerades.clone()))?;
         let mtu = needed("FLANNEL_MTU")?;
         match mtu.parse() {
             Ok(number) if number > 0 => Ok(Self { cidr, cidr6, mtu: number, masquerades }),

@@ -481,7 +481,7 @@ mod tests {
         assert!(errand.script.contains("ip link delete cni0 type bridge"));
         assert!(errand.script.contains("> '/host/etc/cni/net.d/10-calico.conflist' || exit 1"));
         assert!(errand.script.trim_end().ends_with("ip link delete flannel.1"));
-        config.flannel_daemonset = "canal".to_owned();
+        config.variables.flannel_daemonset = "canal".to_owned();
         assert!(!remove_flannel(&config, "n1", "x").script.contains("cni0"));
         assert!(remove_flannel(&config, "n1", "a'b").script.contains(r"/a'\''b"));
     }

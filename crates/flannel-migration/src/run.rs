@@ -142,7 +142,7 @@ impl FlannelMigration {
         let namespace = &self.config.flannel_namespace;
         if kubernetes.daemonset(namespace, CANAL).await?.is_some() {
             tracing::info!("this is Canal: flannel's network with Calico's policy");
-            self.config.flannel_daemonset = CANAL.to_owned();
+            self.config.variables.flannel_daemonset = CANAL.to_owned();
         }
         let name = &self.config.flannel_daemonset;
         let Some(set) = kubernetes.daemonset(namespace, name).await? else {

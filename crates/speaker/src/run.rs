@@ -5,11 +5,9 @@
 
 use crate::control::{self, Surroundings};
 use crate::shell::{Handle, Speaker, StartError};
-use bgp::intent::LogLevel;
 use bgp_source::{Latest, Options, OptionsError, SourceError};
 use bgp_wire::Family;
 use bird_control::server::{Facts, InterfaceAddress, InterfaceFacts, ListenError, Question};
-use daemon::log::{LevelFilter, Log, level};
 use daemon::{Environment, Shutdown};
 use jiff::Timestamp;
 use netlink::Kernel as _;
@@ -54,9 +52,8 @@ pub async fn run(
     environment: &(dyn Environment + Send + Sync),
     shutdown: Shutdown,
 ) -> Result<(), RunError> {
-    let asked = environment.variable("BGP_LOGSEVERITYSCREEN").and_then(|value| level(value.to_str()?));
-    let log = Log::start(asked.unwrap_or(LevelFilter::INFO));
     let options = Options::read(environment, None)?;
+    let log = options.start_log();
     let (speaker, handle) = Speaker::open()?;
     let began = Timestamp::now();
     let thread = std::thread::Builder::new().name("speaker".to_owned()).spawn(move || speaker.run());
@@ -68,7 +65,7 @@ pub async fn run(
         let path: PathBuf = folder.join(name);
         doors.spawn(async move { bird_control::server::listen(&path, door).await });
     }
-    let _figures = metrics_port(environment).map(|port| Serving::start(&handle, port));
+    let _figures = options.metrics_port.map(|port| Serving::start(&handle, port));
     let source = bgp_source::start(options, environment).await?;
     let mut latest = source.latest();
     let outcome = loop {
@@ -76,9 +73,7 @@ pub async fn run(
             Latest::Waiting => {}
             Latest::NodeMissing(missing) => tracing::warn!("{missing}: sessions stay as they are"),
             Latest::Intent(intent) => {
-                if asked.is_none() {
-                    log.set_screen(screen(intent.log_level));
-                }
+                log.follow(intent.log_level);
                 let since = Timestamp::now().duration_since(began);
                 reconfigured.store(u64::try_from(since.as_secs()).unwrap_or_default(), Ordering::Relaxed);
                 handle.apply((*intent).clone());
@@ -110,19 +105,6 @@ pub async fn run(
     outcome
 }
 
-/// The variable that names the port for Prometheus. Calico has no such figures, so the name is ours.
-const METRICS_PORT: &str = "TORTIE_BGP_METRICS_PORT";
-
-/// Where figures are served; nowhere unless asked for.
-fn metrics_port(environment: &dyn Environment) -> Option<u16> {
-    let text = environment.variable(METRICS_PORT).filter(|text| !text.is_empty())?;
-    let port = text.to_str().and_then(|text| text.parse().ok()).filter(|port| *port != 0);
-    if port.is_none() {
-        tracing::warn!("{METRICS_PORT}={} is not a port: no figures are served", text.display());
-    }
-    port
-}
-
 /// Figures that are served for as long as this lives.
 struct Serving(tokio::task::JoinHandle<()>);
 
@@ -139,15 +121,6 @@ impl Serving {
 impl Drop for Serving {
     fn drop(&mut self) {
         self.0.abort();
-    }
-}
-
-/// How much of the log is shown, by the intent.
-fn screen(level: LogLevel) -> LevelFilter {
-    match level {
-        LogLevel::None => LevelFilter::WARN,
-        LogLevel::Info => LevelFilter::INFO,
-        LogLevel::Debug => LevelFilter::DEBUG,
     }
 }
 

@@ -21,6 +21,8 @@ pub(crate) enum Page {
     Cni,
     /// The parameters of Typha.
     Typha,
+    /// The variables of the BGP backends.
+    Bgp,
     /// The variables of Goldmane.
     Goldmane,
     /// The variables of Whisker.
@@ -42,9 +44,12 @@ pub(crate) fn write(page: Page, tree: Command) -> String {
         Page::KubeControllers => format!(
             "# The variables of kube-controllers\n\n{}\n\
              A variable beats the field of the KubeControllersConfiguration `default`. Where the datastore is: \
-             [client.md](client.md).\n\n{}",
+             [client.md](client.md).\n\n{}\n## The move from flannel\n\n\
+             What `ENABLED_CONTROLLERS=flannelmigration` reads beside them, from the table in \
+             `crates/flannel-migration/src/config.rs`.\n\n{}",
             generated("crates/kube-controllers/src/config/environment.rs"),
-            settings::page(kube_controllers::config::environment::VARIABLES)
+            settings::page(kube_controllers::config::environment::VARIABLES),
+            settings::page(flannel_migration::config::VARIABLES)
         ),
         Page::Typha => format!(
             "# Typha's parameters\n\n{}\n\
@@ -52,6 +57,13 @@ pub(crate) fn write(page: Page, tree: Command) -> String {
              [client.md](client.md).\n\n{}",
             generated("crates/typha/src/config/table.rs"),
             typha::config::reference_page()
+        ),
+        Page::Bgp => format!(
+            "# The variables of BGP\n\n{}\n\
+             What the native speaker and confd read. What they do: [bgp.md](../bgp.md). Where the datastore is: \
+             [client.md](client.md).\n\n{}",
+            generated("crates/bgp-source/src/options.rs"),
+            settings::page(bgp_source::VARIABLES)
         ),
         Page::Goldmane => format!(
             "# The variables of Goldmane\n\n{}\n\

@@ -24,6 +24,8 @@ fn every_command() {
 fn the_variables_of_components() {
     check("node");
     check("kube-controllers");
+    check("typha");
+    check("bgp");
     check("goldmane");
     check("whisker");
 }
