@@ -14,14 +14,18 @@
 //! (`PROPTEST_RNG_SEED=random`, more `PROPTEST_CASES`), not by a change that has nothing to do with it. Counterexamples that
 //! were found are kept in files and are tried first.
 
+mod examples;
+mod process;
+
 use anyhow::{Context, Result, bail};
+use process::{Ended, PATIENCE, finish};
 use serde_json::Value;
 use std::collections::{BTreeSet, VecDeque};
-use std::io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// How many test binaries run at once. Each has as many threads as the machine has cores.
 const AT_ONCE: usize = 3;
@@ -37,22 +41,11 @@ const WAITING: [&str; 1] = ["tortie"];
 /// as alone, and what runs in the guest loses its patience: they wait until all others have ended.
 const IN_A_GUEST: &str = "guest";
 
-/// How long a test binary may run, and how long without a word: it prints a line for each test that ends, and no test takes
-/// half as long. One that stands still must not take the whole run with it.
-const PATIENCE: Patience =
-    Patience { whole: Duration::from_secs(30 * 60), silent: Duration::from_secs(10 * 60) };
-
 /// What property tests draw their cases from, unless the variable says otherwise; `random` is a new one for each test.
 const SEED: (&str, &str) = ("PROPTEST_RNG_SEED", "20261117");
 
 /// How many tests may fail beside others and pass alone. More of them have a cause.
 const MOST_UNSTEADY: usize = 5;
-
-#[derive(Clone, Copy)]
-struct Patience {
-    whole: Duration,
-    silent: Duration,
-}
 
 /// A test binary, ready to run.
 #[derive(Clone, Debug, PartialEq)]
@@ -170,8 +163,12 @@ fn has_guests(binary: &Binary) -> bool {
 fn list(binary: &Binary, arguments: &[&str]) -> Vec<String> {
     let mut command = command(binary);
     command.arg("--list").args(arguments);
-    let (text, _) = finish(command, PATIENCE);
-    text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect()
+    finish(command, PATIENCE)
+        .text
+        .lines()
+        .filter_map(|line| line.strip_suffix(": test"))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Runs a test binary as cargo would; what it printed, and whether it succeeded.
@@ -183,11 +180,14 @@ fn execute(binary: &Binary, arguments: &[&str]) -> (String, bool) {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         command.env("RUST_TEST_THREADS", (2 * cores).to_string());
     }
-    let (text, is_success) = finish(command, PATIENCE);
+    let Ended { text, is_success, processor } = finish(command, PATIENCE);
     let name = format!("{} {}", binary.package, binary.target);
-    let seconds = begin.elapsed().as_secs();
+    let (seconds, busy) = (begin.elapsed().as_secs(), processor.as_secs());
     (
-        format!("     Running {name} ({})\n{text}({name} took {seconds} s)", binary.executable.display()),
+        format!(
+            "     Running {name} ({})\n{text}({name} took {seconds} s, {busy} s of processor time)",
+            binary.executable.display()
+        ),
         is_success,
     )
 }
@@ -196,47 +196,8 @@ fn execute(binary: &Binary, arguments: &[&str]) -> (String, bool) {
 fn execute_alone(binary: &Binary, test: &str) -> (String, bool) {
     let mut command = command(binary);
     command.args(["--exact", test]);
-    let (text, is_success) = finish(command, PATIENCE);
+    let Ended { text, is_success, .. } = finish(command, PATIENCE);
     (format!("     Running {} {} {test} alone\n{text}", binary.package, binary.target), is_success)
-}
-
-/// Runs a command to its end, or ends it when its time is up; what it printed, and whether it succeeded.
-///
-/// The output goes to a file. With a pipe, a server that a test left behind would hold the pipe open, and the run would
-/// wait for that server for ever.
-fn finish(mut command: Command, patience: Patience) -> (String, bool) {
-    let mut run = || -> Result<(String, bool)> {
-        let mut output = tempfile::tempfile().context("making a file for the output")?;
-        command.stdout(output.try_clone()?).stderr(output.try_clone()?);
-        let mut child = command.spawn().context("cannot be run")?;
-        let begin = Instant::now();
-        let (mut length, mut last_word) = (0, begin);
-        let status = loop {
-            if let Some(status) = child.try_wait()? {
-                break Some(status);
-            }
-            let now_long = output.metadata()?.len();
-            if now_long > length {
-                (length, last_word) = (now_long, Instant::now());
-            }
-            if begin.elapsed() >= patience.whole || last_word.elapsed() >= patience.silent {
-                child.kill()?;
-                child.wait()?;
-                break None;
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        };
-        output.seek(SeekFrom::Start(0))?;
-        let mut bytes = Vec::new();
-        output.read_to_end(&mut bytes)?;
-        let mut text = String::from_utf8_lossy(&bytes).into_owned();
-        if status.is_none() {
-            let (run, silent) = (begin.elapsed().as_secs(), last_word.elapsed().as_secs());
-            text.push_str(&format!("\nended: it had run for {run} s, without a word for {silent} s\n"));
-        }
-        Ok((text, status.is_some_and(|status| status.success())))
-    };
-    run().unwrap_or_else(|error| (format!("{error:#}\n"), false))
 }
 
 /// A test binary's command, in the surroundings that cargo gives it.
@@ -255,10 +216,16 @@ fn command(binary: &Binary) -> Command {
     command
 }
 
-/// Examples in documentation are tests, too, and only cargo can run them.
+/// Examples in documentation are tests, too, and only cargo can run them. It reads a crate's whole source once more for that,
+/// and few of ours have any: the others are not asked.
 fn documentation(root: &Path, outcome: &mut Outcome) -> Result<()> {
+    let packages = examples::crates(&root.join("crates"))?;
+    if packages.is_empty() {
+        return Ok(());
+    }
     let output = crate::cargo()
-        .args(["test", "--workspace", "--locked", "--doc", "--no-fail-fast"])
+        .args(["test", "--locked", "--doc", "--no-fail-fast"])
+        .args(packages.iter().flat_map(|package| ["-p", package]))
         .current_dir(root)
         .output()
         .context("running cargo test --doc")?;
@@ -343,10 +310,8 @@ fn count(line: &str, word: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Binary, MOST_UNSTEADY, Outcome, Patience, binary, count, finish};
+    use super::{Binary, MOST_UNSTEADY, Outcome, binary, count};
     use serde_json::json;
-    use std::process::Command;
-    use std::time::Duration;
 
     #[test]
     fn counts_are_read_from_the_result_line() {
@@ -415,34 +380,6 @@ mod tests {
             let found = (outcome.passed, outcome.failed, outcome.unsteady.len(), outcome.broken.len());
             assert_eq!(found, expected, "{passes_alone}");
         }
-    }
-
-    fn shell(script: &str) -> Command {
-        let mut command = Command::new("sh");
-        command.args(["-c", script]);
-        command
-    }
-
-    #[test]
-    fn leftovers_of_a_test_hold_nothing_up_and_a_test_that_hangs_is_ended() {
-        let patience = |whole, silent| Patience {
-            whole: Duration::from_millis(whole),
-            silent: Duration::from_millis(silent),
-        };
-        let long = patience(60_000, 60_000);
-        let (text, is_success) = finish(shell("sleep 600 & echo $!"), long);
-        let left_behind = text.trim().to_owned();
-        let ended = shell(&format!("kill {left_behind}")).status();
-        assert!(is_success && ended.is_ok_and(|status| status.success()), "{text}");
-        for (script, patience) in [
-            ("echo begun; exec sleep 600", patience(60_000, 300)),
-            ("while echo begun; do sleep 0.1; done", patience(500, 60_000)),
-        ] {
-            let (text, is_success) = finish(shell(script), patience);
-            assert!(!is_success && text.starts_with("begun\n") && text.contains("ended: "), "{text}");
-        }
-        let (text, is_success) = finish(Command::new("/nowhere/at-all"), long);
-        assert!(!is_success && text.starts_with("cannot be run"), "{text}");
     }
 
     #[test]
