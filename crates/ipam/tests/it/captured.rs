@@ -63,7 +63,7 @@ fn mask(line: &mut String, start: &str, end: char) {
 
 fn add(node: &str, container: &str) -> AutoAssign {
     let mut request = AutoAssign::new(node, IntendedUse::Workload);
-    request.handle = Some(format!("k8s-pod-network.{container}"));
+    request.handle = Some(format!("k8s-pod-network.{container}").into());
     request.num4 = 1;
     let timestamp = "2026-11-15 19:48:31.565963652 +0000 UTC".to_owned();
     request.attributes = [("node".to_owned(), node.to_owned()), ("timestamp".to_owned(), timestamp)].into();

@@ -31,7 +31,7 @@ async fn dump(backend: &dyn Backend) -> BTreeMap<Key, KvPair> {
     entries
 }
 
-async fn check(backend: &dyn Backend, held: &BTreeMap<IpAddr, String>) {
+async fn check(backend: &dyn Backend, held: &BTreeMap<IpAddr, HandleId>) {
     let records = records(&dump(backend).await);
     let repairs: Vec<String> = records.repairs().iter().map(ToString::to_string).collect();
     assert_eq!(repairs, Vec::<String>::new());

@@ -144,7 +144,7 @@ async fn what_others_change_is_noticed() {
         ipam.auto_assign(&request("n1", "rests", 1)).await.expect("an address").addresses().collect();
     ipam.release_by_handle(&"rests".into()).await.expect("releasing");
     let mut again = ipam::AssignIp::new(got[0], "n1");
-    again.handle = Some("again".to_owned());
+    again.handle = Some("again".into());
     assert!(ipam.assign_ip(&again).await.expect_err("it rests").is_already_exists());
 
     // Reservations, pools and labels come by watch.
