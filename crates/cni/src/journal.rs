@@ -7,6 +7,7 @@
 //! container of the same pod has.
 
 use crate::request::{Command, Environment, Request, is_passed, is_secret};
+use daemon::FolderWatch;
 use serde::{Deserialize, Serialize};
 use std::fs::{DirBuilder, File};
 use std::io;
@@ -79,7 +80,7 @@ impl Journal {
     /// # Errors
     /// When it cannot be written.
     pub fn record(&self, request: &Request, node: Option<&str>) -> io::Result<()> {
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
+        self.make_folder()?;
         // Secrets are not written to disk once more; whoever carries it out has its own.
         let wanted = |name: &str| is_passed(name) && !is_secret(name);
         let mut environment: Environment = request
@@ -92,6 +93,15 @@ impl Journal {
         let node = node.map(str::to_owned);
         let entry = Entry { form: FORM, environment, configuration: request.document.clone(), node };
         daemon::files::write(&self.file_of(request), &serde_json::to_vec(&entry)?, 0o600)
+    }
+
+    /// Whoever waits for it hears of every change from now on. Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    /// When the folder cannot be made, or the kernel has no more watches.
+    pub fn watch(&self) -> io::Result<FolderWatch> {
+        self.make_folder()?;
+        FolderWatch::new(&self.folder)
     }
 
     /// Strikes the release of this attachment.
@@ -133,6 +143,10 @@ impl Journal {
         if let Err(error) = outcome {
             tracing::warn!(%error, file = %file.path.display(), "a failed release could not be moved to the end of the queue");
         }
+    }
+
+    fn make_folder(&self) -> io::Result<()> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)
     }
 
     /// Names of networks, containers and interfaces have no slash, so the file is always in the folder.

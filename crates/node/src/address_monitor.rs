@@ -15,7 +15,7 @@ use kube_access::KubeAccess;
 /// When the node has lost its address, or shares it. What the datastore or Kubernetes fails with in passing is tried
 /// again at the next look.
 pub async fn run(context: &Context, shutdown: Shutdown) -> Result<(), StartupError> {
-    let client = Client::open(&context.client_config()?).await?;
+    let client = context.client::<StartupError>().await?;
     let node_name = context.node_name()?;
     let access = KubeAccess::from_environment(&*context.environment).await?;
     loop {

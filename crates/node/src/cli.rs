@@ -223,7 +223,8 @@ pub fn run(command: NodeCommand, surroundings: Surroundings<'_>) -> Result<ExitC
             Ok(ExitCode::SUCCESS)
         }
         NodeCommand::NodeServices => {
-            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+            // Small tasks that mostly wait. Several threads would wake each other with every packet that arrives.
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(async {
                 let others = (surroundings.services)(&context);
                 services::run(&context, others).await

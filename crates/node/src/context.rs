@@ -3,11 +3,12 @@
 use crate::environment::Settings;
 use crate::host::{Host, ThisHost};
 use crate::node_name::{NameError, determine};
-use client::{ClientConfig, ConfigError};
+use client::{Client, ClientConfig, ConfigError, OpenError};
 use daemon::Environment;
 use settings::Mistakes;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tokio::sync::OnceCell;
 use typha_client::environment::{self, Component, EnvironmentError, NODE_PREFIXES, Plan};
 use typha_client::state_file;
 use typha_wire::SyncerType;
@@ -25,6 +26,8 @@ pub struct Context {
     pub root: PathBuf,
     /// The version of Calico that this program is.
     pub calico_version: String,
+    /// The connection to the datastore, once somebody needed it.
+    client: Arc<OnceCell<Client>>,
 }
 
 /// Why a command cannot begin.
@@ -66,7 +69,17 @@ impl Context {
         calico_version: &str,
     ) -> Result<Self, ContextError> {
         let settings = Arc::new(Settings::read(&*environment)?);
-        Ok(Self { environment, settings, host, root, calico_version: calico_version.to_owned() })
+        let (calico_version, client) = (calico_version.to_owned(), Arc::default());
+        Ok(Self { environment, settings, host, root, calico_version, client })
+    }
+
+    /// The datastore, opened once for all services of a process: each connection is probed now and then, which wakes it.
+    ///
+    /// # Errors
+    /// When the settings cannot be used.
+    pub async fn client<E: From<ContextError> + From<OpenError>>(&self) -> Result<Client, E> {
+        let open = || async { Ok(Client::open(&self.client_config()?).await?) };
+        self.client.get_or_try_init(open).await.cloned()
     }
 
     /// Where the datastore is. As Calico's node does it: from the environment, never from a file of calicoctl's.

@@ -46,7 +46,7 @@ pub async fn run(context: &Context, shutdown: Shutdown) -> Result<(), TunnelErro
         shutdown.requested().await;
         return Ok(());
     }
-    let client = Client::open(&config).await?;
+    let client = context.client::<TunnelError>().await?;
     let node_name = context.node_name()?;
     let typha = context.typha(SyncerType::TunnelIpAllocation, &node_name).await?;
     follow(&client, &node_name, context.settings.wireguard_host_encryption, typha, shutdown).await;

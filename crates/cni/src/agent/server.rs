@@ -5,6 +5,7 @@ use super::scope::only_for_the_plugin;
 use crate::context::Context;
 use crate::error::{CniError, code};
 use crate::host;
+use crate::journal::Journal;
 use crate::pending;
 use crate::request::Request;
 use crate::run::{execute, outcome_of};
@@ -21,7 +22,7 @@ use tokio::net::{UnixListener, UnixStream};
 
 /// How long a plugin may take to say what it wants.
 const QUESTION_PATIENCE: Duration = Duration::from_secs(10);
-/// How often the journal is looked at.
+/// How often a journal that is not empty is looked at.
 const UPKEEP: Duration = Duration::from_secs(30);
 /// How many releases are carried out in one go.
 const MANY: usize = 1000;
@@ -133,16 +134,27 @@ fn is_passing(error: &io::Error) -> bool {
     )
 }
 
+/// Carries out what is due. An empty journal is not looked at again before something is written to it, so that an idle node
+/// sleeps; what failed, or is not ours, is looked at again and again.
 async fn keep_up(state: AgentState) {
     loop {
-        let pause = match state.context() {
-            Ok(context) => {
-                pending::carry_out(&context, MANY).await;
-                UPKEEP
-            }
-            Err(_) => Duration::from_secs(1),
+        let Ok(context) = state.context() else {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            continue;
         };
-        tokio::time::sleep(pause).await;
+        let journal = Journal::new(&context.paths.journal);
+        // Watched before it is read: nothing is written unseen in between.
+        let watch = journal.watch();
+        pending::carry_out(&context, MANY).await;
+        match watch {
+            Ok(mut watch) if journal.files().is_empty() => {
+                if let Err(error) = watch.changed().await {
+                    tracing::warn!(%error, "cannot follow the journal of releases; looking now and then");
+                    tokio::time::sleep(UPKEEP).await;
+                }
+            }
+            _ => tokio::time::sleep(UPKEEP).await,
+        }
     }
 }
 

@@ -42,7 +42,7 @@ enum Following {
 /// # Errors
 /// When the settings cannot be used. What the datastore fails with is tried again.
 pub async fn run(context: &Context, shutdown: Shutdown) -> Result<(), StatusError> {
-    let client = Client::open(&context.client_config()?).await?;
+    let client = context.client::<StatusError>().await?;
     let folders = bird_control::SOCKET_FOLDERS.iter().map(|folder| context.path(folder)).collect();
     let mut reporter = Reporter {
         client,
