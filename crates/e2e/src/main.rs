@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! e2e           bed, install, every check; then everything is removed
+//! e2e releases FILE...   these manifests one over the other on one cluster, and what must hold after each
 //! e2e up        bed and install, to look around in; Enter removes it
 //! e2e components      the API server, Goldmane and the page started by our manifest, then every check
 //! e2e components v3   custom resources of projectcalico.org/v3 with their webhooks, and Typha, then every check
@@ -36,6 +37,7 @@ mod node;
 mod one_by_one;
 mod peer;
 mod pods;
+mod releases;
 mod settings;
 mod suite;
 mod swap;
@@ -82,6 +84,7 @@ fn run() -> Result<()> {
         [] => with_bed(&settings, &[], checks::run),
         ["components"] => with_components(&settings, Components::ApiServer),
         ["components", "v3"] => with_components(&settings, Components::V3Definitions),
+        ["releases", first, others @ ..] => run_releases(settings, first, others),
         ["up"] => with_bed(&settings, &[], look_around),
         ["figures"] => with_prepared_bed(&settings, &[], figures::reference, figures::run),
         ["figures", "one-by-one"] => with_bed(&settings, &[], one_by_one::run),
@@ -89,7 +92,7 @@ fn run() -> Result<()> {
         ["swap"] => run_swap(settings),
         ["suite", which @ ..] => run_suite(&settings, &Choice::read(which)?),
         other => bail!(
-            "unknown words {other:?}; known are: nothing, components, components v3, up, figures, figures one-by-one, chart, swap, suite"
+            "unknown words {other:?}; known are: nothing, components, components v3, releases FILE..., up, figures, figures one-by-one, chart, swap, suite"
         ),
     }
 }
@@ -99,6 +102,13 @@ fn run_suite(settings: &Settings, choice: &Choice) -> Result<()> {
     with_bed(settings, &[("suite", images)], |bed| {
         suite::run(bed, choice, settings.at_once, Path::new(REPORT))
     })
+}
+
+/// Installs the first manifest, and the others over it.
+fn run_releases(mut settings: Settings, first: &str, others: &[&str]) -> Result<()> {
+    let files: Vec<PathBuf> = std::iter::once(&first).chain(others).map(PathBuf::from).collect();
+    settings.manifest = Some(PathBuf::from(first));
+    with_bed(&settings, &[], |bed| releases::run(bed, &files))
 }
 
 /// The chart of this repository.

@@ -128,6 +128,8 @@ fn helpers(entries: &mut Entries<'_>) -> Result<()> {
     }
     for extension in std::fs::read_dir(EXTENSIONS).with_context(|| format!("reading {EXTENSIONS}"))?.flatten()
     {
+        // Some need more than the programs do: libm is for `statistic`, which kube-proxy's rules have.
+        libraries.extend(libraries_of(&extension.path())?);
         libraries.insert(extension.path());
     }
     for library in libraries {

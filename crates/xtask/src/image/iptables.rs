@@ -34,6 +34,9 @@ pub(super) fn layer() -> Result<Vec<u8>> {
     for extension in extensions {
         let path = extension?.path();
         files.insert(path.display().to_string(), std::fs::read(&path)?);
+        // Some need more than the programs do: `statistic`, which kube-proxy uses, wants libm, and without it no table with
+        // such a rule can be read.
+        files.extend(libraries::of(&path)?);
     }
     let paths: Vec<&str> = files.keys().map(String::as_str).collect();
     let packages = packages(&paths)?;
@@ -146,6 +149,13 @@ mod tests {
                 .keys()
                 .any(|path| path.ends_with("/xtables/libxt_comment.so") || path.ends_with("/libxt_set.so"))
         );
+        for extension in std::fs::read_dir(super::EXTENSIONS).unwrap() {
+            let extension = extension.unwrap().path();
+            for (library, _) in super::libraries::of(&extension).unwrap() {
+                let path = super::libraries::in_layer(&library);
+                assert!(files.contains_key(&path), "{} needs {path}", extension.display());
+            }
+        }
         let sources = String::from_utf8(files["licenses/SOURCES"].clone()).unwrap();
         assert!(sources.contains("\niptables "), "{sources}");
     }
