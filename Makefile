@@ -58,7 +58,7 @@ e2e: setup ## A real control plane and two kubelets with our images, and what mu
 	@scripts/kubernetes-binaries.sh cluster >/dev/null && scripts/kubernetes-binaries.sh dns >/dev/null
 	@$(if $(findstring suite,$(E2E)),scripts/kubernetes-binaries.sh suite >/dev/null)$(if $(findstring chart,$(E2E)),scripts/kubernetes-binaries.sh helm >/dev/null)
 	$(CARGO) build --locked -p tortie -p e2e
-	$(CARGO) xtask image --registry=tortie.test/calico --tag=e2e --with-libraries=$(OUT)/debug/tortie --out=$(OUT)/e2e-images.tar
+	$(CARGO) xtask image --registry=tortie.test/calico --tag=e2e --with-libraries=$(OUT)/debug/tortie --out=$(OUT)/e2e-images.tar $(IMAGE)
 	TORTIE_E2E_IMAGES=$(OUT)/e2e-images.tar TORTIE_E2E_PROGRAM=$(OUT)/debug/tortie $(OUT)/debug/e2e $(E2E)
 
 # What stands after `bench` is for it: `make bench calc rib` runs those crates' benchmarks, `make bench compare BASE [calc ...]` runs
