@@ -15,6 +15,7 @@
 
 #include "packet.h"
 #include "parse.h"
+#include "direct.h"
 
 enum leg_bits {
 	LEG_SYN = 1 << 0,
@@ -293,6 +294,43 @@ INLINE int goes_in_envelope(const struct connection_value *value, u32 flags, int
 /* Needs entries, and is needed by what follows. */
 #include "limits.h"
 
+/* The entry of a connection that only workloads and direct.h know, made again after the map forgot it: both ends' policy allowed it
+ * when it began. By which devices its packets come in is found out, and checked, with the next one from each side. */
+INLINE struct connection_value *recall_direct(const struct connection_key *key)
+{
+	struct direct *kept = map_lookup(DIRECT, key);
+	if (!kept || (kept->bits & DIRECT_APPROVED) != DIRECT_APPROVED)
+		return NULL;
+	struct connection_value fresh;
+	__builtin_memset(&fresh, 0, sizeof fresh);
+	fresh.last_seen = time_ns();
+	fresh.flags = ENTRY_DIRECT;
+	fresh.flags3 = kept->bits >> DIRECT_FLAGS3;
+	fresh.a_to_b.bits = fresh.b_to_a.bits = LEG_SYN | LEG_ACK | LEG_APPROVED | LEG_WORKLOAD;
+	if (kept->bits & DIRECT_OPENED_BY_B) {
+		fresh.flags2 = ENTRY_SOURCE_IS_B >> 8;
+		fresh.b_to_a.bits |= LEG_OPENER;
+	} else {
+		fresh.a_to_b.bits |= LEG_OPENER;
+	}
+	kept->bits |= DIRECT_ESTABLISHED;
+	/* Another processor may be first. */
+	map_update(CONNECTIONS, key, &fresh, NO_EXIST);
+	struct connection_value *value = map_lookup(CONNECTIONS, key);
+	return has_state(value) ? value : NULL;
+}
+
+/* What direct.h has to know of a packet that added bits to its leg. */
+INLINE void follow_direct(const struct packet *packet, const struct connection_value *value, const struct leg *own, u32 added)
+{
+	/* Over: nobody needs to know it if its entry is forgotten. */
+	if (added & LEG_RST || (added & LEG_FIN && is_closed(value)))
+		map_delete(DIRECT, &packet->key);
+	/* The third packet: the first side's answer to the answer. */
+	else if (added & LEG_ACK && own->bits & LEG_OPENER)
+		mark_direct(&packet->key, DIRECT_ESTABLISHED);
+}
+
 /* Finds the packet's flow, and what it becomes by it. `leg` gets that of the packet's direction if its path must be checked. */
 INLINE enum connection track(struct __sk_buff *buffer, struct packet *packet, const struct tuple *tuple, struct leg **leg)
 {
@@ -314,7 +352,13 @@ INLINE enum connection track(struct __sk_buff *buffer, struct packet *packet, co
 			return CONNECTION_NEW;
 		if (settings.is_leaving && (buffer->mark & MARK_LINUX_ESTABLISHED))
 			return CONNECTION_KNOWN;
-		return CONNECTION_MIDDLE;
+		if (settings.is_workload) {
+			found.is_a_to_b = connection_key(&packet->key, tuple->protocol, &packet->wire);
+			found.by_stub = 0;
+			found.value = value = recall_direct(&packet->key);
+		}
+		if (!value)
+			return CONNECTION_MIDDLE;
 	}
 	if (is_opening(tuple) && is_closed(value)) {
 		map_delete(CONNECTIONS, &packet->key);
@@ -355,8 +399,12 @@ INLINE enum connection track(struct __sk_buff *buffer, struct packet *packet, co
 
 	u64 now = time_ns();
 	value->last_seen = now;
-	if (is_tcp && !tuple->is_later_fragment)
+	if (is_tcp && !tuple->is_later_fragment) {
+		u32 before = own->bits;
 		track_tcp(value, own, other, tuple, now);
+		if (flags & ENTRY_DIRECT)
+			follow_direct(packet, value, own, own->bits & ~before);
+	}
 	if (options.has_limits && is_tcp)
 		end_connection(buffer, value, own, flags);
 	if (!settings.is_leaving && own->ifindex != buffer->ifindex)

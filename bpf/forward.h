@@ -102,10 +102,14 @@ INLINE int forward(struct __sk_buff *buffer, struct packet *packet)
 	u32 direct = packet->entry_flags & ENTRY_DIRECT;
 	if (options.redirects_to_peer && packet->peer && (direct || options.redirects) &&
 	    !(packet->entry_flags & ENTRY_SKIP_PEER)) {
-		int verdict = redirect_peer(packet->peer, 0);
-		if (verdict == TC_REDIRECT) {
+		/* The workload may be gone, and its address another one's. */
+		struct route *route = find_route(&packet->target.destination);
+		int is_there = route && has_flags(route->flags, ROUTE_LOCAL | ROUTE_WORKLOAD) && route->ifindex == packet->peer;
+		if (is_there) {
+			/* Older kernels let marks into the workload's namespace. */
+			set_mark(buffer, 0);
 			count(buffer, REASON_REDIRECT_PEER);
-			return verdict;
+			return redirect_peer(packet->peer, 0);
 		}
 	}
 	if (direct)

@@ -25,6 +25,9 @@ INLINE void approve(struct __sk_buff *buffer, const struct packet *packet, struc
 	struct leg *other = is_a_to_b ? &value->b_to_a : &value->a_to_b;
 	add_bits(is_source_side() ? own : other, LEG_APPROVED | (settings.is_workload ? LEG_WORKLOAD : 0));
 	value->last_seen = time_ns();
+	/* There was no room to keep it: from this SYN on it is Linux's. */
+	if (is_source_side() && value->flags & ENTRY_DIRECT && !(packet->entry_flags & ENTRY_DIRECT))
+		value->flags &= ~ENTRY_DIRECT;
 	if (is_opening(tuple)) {
 		own->sequence = tuple->sequence;
 		add_bits(own, LEG_SYN);
@@ -100,6 +103,11 @@ INLINE int remember_plain(struct __sk_buff *buffer, struct packet *packet)
 		value = map_lookup(CONNECTIONS, &packet->key);
 		if (!has_state(value))
 			return -1;
+	}
+	if (!is_source_side() && packet->entry_flags & ENTRY_DIRECT && is_opening(tuple) &&
+	    !(packet->entry_flags & ENTRY_LIMIT_REFUSED)) {
+		u32 limits = packet->entry_flags & (ENTRY_LIMIT_TO | ENTRY_LIMIT_FROM);
+		mark_direct(&packet->key, (is_a_to_b ? DIRECT_B_APPROVED : DIRECT_A_APPROVED) | limits >> 16 << DIRECT_FLAGS3);
 	}
 	approve(buffer, packet, value, is_a_to_b);
 	return 0;

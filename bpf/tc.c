@@ -639,6 +639,9 @@ allow:
 			find_way(packet, destination);
 		if (packet->flags & PACKET_EXCLUDED)
 			packet->entry_flags |= ENTRY_SKIP_FIB;
+		if (packet->entry_flags & ENTRY_DIRECT && is_opening(tuple) &&
+		    keep_direct(&packet->key, connection_key(&packet->key, tuple->protocol, &packet->wire)))
+			packet->entry_flags &= ~ENTRY_DIRECT;
 		packet->mark = mark_of(packet->entry_flags, 0);
 	}
 	/* One that a workload does not take is refused in its name, so there is an entry by which the RST finds its way. */

@@ -10,7 +10,8 @@ use crate::services::Shared;
 use bpf::layout::limits::{Limit, LimitKey};
 use bpf::layout::{Family, V4, V6};
 use bpf::{Layout as _, Map, Table};
-use bpf_conntrack::{Destinations, Paced, Report, Sweep, Timeouts, sweep};
+use bpf_conntrack::{Alone, Destinations, Paced, Report, Sweep, Timeouts, sweep, sweep_direct};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
@@ -20,6 +21,9 @@ use std::time::{Duration, Instant};
 const PAUSE: Duration = Duration::from_secs(10);
 /// After a batch of entries the thread sleeps for as long as the batch took, so that a pass has at most half a core.
 const SHARE: u32 = 1;
+/// What is kept of connections that Linux does not track is looked through in one of so many passes: it goes by itself where they
+/// end, and seldom else.
+const DIRECT_PASSES: u32 = 6;
 
 /// The thread. It ends when this value is dropped.
 #[derive(Debug)]
@@ -37,23 +41,24 @@ impl Sweeper {
     ) -> Result<Self, Error> {
         let folder = folder(root);
         let (of_v4, of_v6) = services.map_or((None, None), |(v4, v6)| (Some(v4), v6));
-        let v4 = Flows::open(&folder, ["cali_v4_ct4", "cali_v4_nat_aff"], of_v4)?;
-        let v6 = with_v6.then(|| Flows::open(&folder, ["cali_v6_ct4", "cali_v6_nat_aff"], of_v6));
+        let v4 = Flows::open(&folder, ["cali_v4_ct4", "cali_v4_nat_aff", "bpfp_v4_direct"], of_v4)?;
+        let v6 = with_v6
+            .then(|| Flows::open(&folder, ["cali_v6_ct4", "cali_v6_nat_aff", "bpfp_v6_direct"], of_v6));
         let v6 = v6.transpose()?;
         let (removed, news) = channel();
         let work = move || {
-            let mut sweeps = (Sweep::<V4>::new(timeouts), Sweep::<V6>::new(timeouts));
+            let mut sweeps = (Sweeps::<V4>::new(timeouts), Sweeps::<V6>::new(timeouts));
             while let Some(addresses) = wait(&news) {
-                sweeps.0.workloads_removed(addresses.iter().filter_map(|address| match address {
+                let of_v4 = addresses.iter().filter_map(|address| match address {
                     IpAddr::V4(address) => Some(address.octets()),
                     IpAddr::V6(_) => None,
-                }));
-                sweeps.1.workloads_removed(addresses.iter().filter_map(|address| match address {
+                });
+                let of_v6 = addresses.iter().filter_map(|address| match address {
                     IpAddr::V6(address) => Some(address.octets()),
                     IpAddr::V4(_) => None,
-                }));
-                v4.pass(&mut sweeps.0);
-                v6.iter().for_each(|flows| flows.pass(&mut sweeps.1));
+                });
+                v4.pass(&mut sweeps.0, of_v4.collect());
+                v6.iter().for_each(|flows| flows.pass(&mut sweeps.1, of_v6.clone().collect()));
             }
         };
         let thread = std::thread::Builder::new().name("conntrack-sweep".into()).spawn(work);
@@ -91,30 +96,60 @@ fn wait(news: &Receiver<Vec<IpAddr>>) -> Option<Vec<IpAddr>> {
     }
 }
 
+/// What passes over the maps of one IP version know of earlier ones.
+struct Sweeps<F: Family> {
+    timeouts: Timeouts,
+    connections: Sweep<F>,
+    alone: Alone<F>,
+    passes: u32,
+}
+
+impl<F: Family> Sweeps<F> {
+    fn new(timeouts: Timeouts) -> Self {
+        Self { timeouts, connections: Sweep::new(timeouts), alone: Alone::default(), passes: 0 }
+    }
+}
+
 /// What one IP version has.
 struct Flows<F: Family> {
     connections: Map,
     affinities: Map,
     limits: Map,
+    direct: Map,
     services: Option<Shared<F>>,
 }
 
 impl<F: Family> Flows<F> {
     fn open(
         folder: &Path,
-        [connections, affinities]: [&str; 2],
+        [connections, affinities, direct]: [&str; 3],
         services: Option<Shared<F>>,
     ) -> Result<Self, Error> {
         let open = |name: &str| Map::open(&folder.join(name));
         let limits = open(LIMITS)?;
-        Ok(Self { connections: open(connections)?, affinities: open(affinities)?, limits, services })
+        Ok(Self {
+            connections: open(connections)?,
+            affinities: open(affinities)?,
+            limits,
+            direct: open(direct)?,
+            services,
+        })
     }
 
-    fn pass(&self, sweeps: &mut Sweep<F>) {
+    fn pass(&self, sweeps: &mut Sweeps<F>, removed: BTreeSet<F::Address>) {
         let mut breath = Breath(Instant::now());
+        sweeps.passes = sweeps.passes.wrapping_add(1);
+        if !removed.is_empty() || sweeps.passes.is_multiple_of(DIRECT_PASSES) {
+            let kept = (&mut sweeps.alone, &sweeps.timeouts);
+            if let Err(error) = sweep_direct(&self.direct, &self.connections, kept, &removed, &mut breath) {
+                tracing::warn!(%error, "what is kept of connections cannot be looked through; trying again");
+            }
+        }
+        let of_connections = &mut sweeps.connections;
+        of_connections.workloads_removed(removed);
         let report = match &self.services {
-            Some(services) => sweep(&self.connections, sweeps, services, &mut breath),
-            None => sweep(&self.connections, sweeps, &NoServices, &mut breath),
+            Some(services) => sweep(&self.connections, of_connections, services, &mut breath),
+            None => sweep(&self.connections, of_connections, &NoServices, &mut breath),
         };
         if let Ok(report) = &report
             && let Err(error) = self.recount(report)

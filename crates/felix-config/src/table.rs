@@ -406,7 +406,7 @@ parameters! {
     /// Destinations that are never translated, such as a local DNS cache.
     bpf_exclude_cidrs_from_nat: Vec<IpNet> = CidrList, "BPFExcludeCIDRsFromNAT", "" <- "bpfExcludeCIDRsFromNAT";
     /// Whether packets go straight to the workload's side of its device.
-    bpf_redirect_to_peer: RedirectToPeer = choice::<RedirectToPeer>(), "BPFRedirectToPeer", "Enabled" <- "bpfRedirectToPeer", mandatory idle;
+    bpf_redirect_to_peer: RedirectToPeer = choice::<RedirectToPeer>(), "BPFRedirectToPeer", "Enabled" <- "bpfRedirectToPeer", mandatory;
     /// How BPF programs are attached to interfaces.
     bpf_attach_type: AttachType = choice::<AttachType>(), "BPFAttachType", "Netkit" <- "bpfAttachType", mandatory;
     /// The size of the buffer for BPF events, in MB.

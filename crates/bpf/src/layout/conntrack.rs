@@ -5,6 +5,10 @@
 
 pub mod flags;
 
+mod direct;
+
+pub use direct::Direct;
+
 use super::{Family, From, To};
 use crate::table::Layout;
 

@@ -20,6 +20,7 @@ fn check(test: &str, series: &'static str) {
         services::local::<V4>().expect("a service of IPv4");
         services::local::<V6>().expect("a service of IPv6");
         traffic::walk("old", false).expect("connections");
+        traffic::forgotten("frg").expect("the straight way");
     });
 }
 

@@ -3,6 +3,7 @@
 mod attachments;
 mod bench;
 mod connect;
+mod direct;
 mod envelopes;
 mod events;
 mod forwarded;

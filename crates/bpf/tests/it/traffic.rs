@@ -19,6 +19,7 @@ const EGRESS: usize = 1;
 const PORT: u16 = 8080;
 const ALLOWED: usize = 2;
 const DENIED: usize = 4;
+const REDIRECT_PEER: usize = 19;
 
 /// The host and its two workloads; each has one interface there.
 struct Wires {
@@ -214,6 +215,70 @@ fn packets_of_allowed_flows_go_past_the_hosts_stack() -> Result<()> {
     let redirected = walk_with("fwp", false, &peers)?;
     ensure!(redirected[1] > 0, "{redirected:?}");
     Ok(())
+}
+
+/// The straight way, and a map of connections that forgot one of them: it goes on, whoever speaks first, and nothing else does.
+pub(crate) fn forgotten(test: &str) -> Result<()> {
+    let wires = Wires::new(test)?;
+    let options = Options { redirects_to_peer: true, ..Options::default() };
+    let bench = Bench::with_options(Version::V4, true, false, true, &options)?;
+    let routes = Table::<RouteKey<layout::V4>, Route<layout::V4>>::new(bench.map("cali_v4_routes")?)?;
+    for (number, device) in wires.devices.iter().enumerate() {
+        let route = Route { flags: flags::WORKLOAD | flags::LOCAL, next_hop: device.to_ne_bytes() };
+        routes.set(&RouteKey { bits: 32, address: address(number) }, &route)?;
+        bench.count(*device)?;
+    }
+    bench.lists_of(wires.devices[0], &[(EGRESS, ALLOWS), (INGRESS, DENIES)])?;
+    bench.lists_of(wires.devices[1], &[(EGRESS, ALLOWS), (INGRESS, ALLOWS)])?;
+    wires.host.run(|| -> Result<()> {
+        let mut filters = Filters::open()?;
+        for device in wires.devices {
+            filters.attach(device, clsact::Direction::Ingress, 1, bench.entry(Direction::In)?)?;
+            filters.attach(device, clsact::Direction::Egress, 1, bench.entry(Direction::Out)?)?;
+        }
+        Ok(())
+    })??;
+
+    let target = SocketAddr::from((address(1), PORT));
+    let listener = wires.pods[1].run(|| TcpListener::bind(target))??;
+    let client = wires.pods[0].run(|| TcpStream::connect_timeout(&target, testkit::PATIENCE))??;
+    let (server, _) = listener.accept()?;
+    let say = |mut from: &TcpStream, mut to: &TcpStream, when: &str| -> Result<()> {
+        to.set_read_timeout(Some(testkit::PATIENCE))?;
+        let mut word = [0; 4];
+        from.write_all(b"word")?;
+        to.read_exact(&mut word).with_context(|| format!("{when}: the connection is cut"))?;
+        ensure!(&word == b"word");
+        Ok(())
+    };
+    say(&client, &server, "at first")?;
+    say(&server, &client, "at first")?;
+    let connections = bench.map("cali_v4_ct4")?;
+    let held = bench.connection()?.0;
+    for (from, to, who) in [(&server, &client, "the server"), (&client, &server, "the client")] {
+        // As the map itself does with what was silent longest, when it is full.
+        ensure!(connections.remove(&held)?, "no entry");
+        say(from, to, &format!("forgotten, and {who} goes on"))?;
+        say(to, from, "and the other")?;
+        // From then on straight, as before.
+        let straight = || -> Result<u64> {
+            let of = |device| bench.counted_of(device, Direction::In, REDIRECT_PEER);
+            Ok(of(wires.devices[0])? + of(wires.devices[1])?)
+        };
+        let before = straight()?;
+        say(from, to, "straight")?;
+        ensure!(straight()? > before, "not straight any more");
+        ensure!(wires.is_cut(1)?, "the second called the first");
+    }
+    drop((client, server));
+    let kept = bench.map("bpfp_v4_direct")?;
+    testkit::eventually("what is kept of it to go", || kept.get(&held).is_ok_and(|kept| kept.is_none()))?;
+    Ok(())
+}
+
+#[test]
+fn a_forgotten_entry_cuts_no_connection() -> Result<()> {
+    forgotten("fgt")
 }
 
 #[test]

@@ -4,12 +4,11 @@
 use felix_config::Config;
 
 /// Parameters whose other values ask for less than there is, or for what is not used.
-const ASK_FOR_NOTHING: [&str; 5] = [
+const ASK_FOR_NOTHING: [&str; 4] = [
     "BPFConnectTimeLoadBalancingEnabled",
     "BPFDisableUnprivileged",
     "BPFIPFragmentReassemblyEnabled",
     "BPFPolicyDebugEnabled",
-    "BPFRedirectToPeer",
 ];
 
 /// The reasons.

@@ -11,8 +11,8 @@ use bpf_driver::{Interface, Kind, Logging, Settings, Way};
 use bpf_policy::layout::{Lists, ListsKey};
 use bpf_policy::{EndpointId, Tables};
 use felix_config::choices::{
-    AttachType, BpfLogLevel, ConnectTimeLoadBalancing, ExternalServiceMode, NatExclusions, ReversePathFilter,
-    SourceSpoofing,
+    AttachType, BpfLogLevel, ConnectTimeLoadBalancing, ExternalServiceMode, NatExclusions, RedirectToPeer,
+    ReversePathFilter, SourceSpoofing,
 };
 use felix_config::{Config, Pattern, PortProtocol, ProtoPort};
 use messages::{HostEndpointName, InterfaceName, WorkloadEndpointId};
@@ -34,6 +34,7 @@ pub(super) fn driver_settings(
     let mut sizes = BTreeMap::new();
     for (maps, size) in [
         (["cali_v4_ct4", "cali_v6_ct4"], config.bpf_map_size_conntrack),
+        (["bpfp_v4_direct", "bpfp_v6_direct"], config.bpf_map_size_conntrack),
         (["cali_v4_routes", "cali_v6_routes"], config.bpf_map_size_route),
         (["cali_v4_nat_fe3", "cali_v6_nat_fe3"], config.bpf_map_size_nat_frontend),
         (["cali_v4_nat_be", "cali_v6_nat_be"], config.bpf_map_size_nat_backend),
@@ -111,6 +112,7 @@ fn options(config: &Config) -> Options {
             ReversePathFilter::Loose => ReversePath::Loose,
             ReversePathFilter::Strict => ReversePath::Strict,
         },
+        redirects_to_peer: config.bpf_redirect_to_peer != RedirectToPeer::Disabled,
         tells_drops: config.bpf_log_level == BpfLogLevel::Debug,
         tells_flows: config.logs_flows() && config.is_leader(),
         looks_up_sources: config.workload_source_spoofing == SourceSpoofing::Any,
