@@ -148,7 +148,7 @@ impl Releases<'_> {
                 return Ok(released.not_allocated);
             }
             let write = written(current, block);
-            let changes: BTreeMap<String, Changes> = released
+            let changes: BTreeMap<HandleId, Changes> = released
                 .by_handle
                 .iter()
                 .map(|(handle, count)| (handle.clone(), [(cidr, -count)].into()))
@@ -169,7 +169,7 @@ impl Releases<'_> {
     }
 
     /// Writes a block from which addresses were released, and counts down the handles.
-    async fn write_release(&self, write: &Write, changes: BTreeMap<String, Changes>) -> Result<Written> {
+    async fn write_release(&self, write: &Write, changes: BTreeMap<HandleId, Changes>) -> Result<Written> {
         // Read before the block is written: what they count then includes what is released now.
         let reads: Vec<_> = changes.keys().map(|handle| self.read_handle(handle)).collect();
         let entries = futures::future::try_join_all(reads).await?;
