@@ -139,7 +139,7 @@ impl FlannelMigration {
 
     /// Whether there is anything to migrate, and whether it may be.
     async fn is_due(&mut self, kubernetes: &KubernetesSide) -> Result<bool> {
-        let namespace = &self.config.flannel_namespace;
+        let namespace = &self.config.variables.flannel_namespace;
         if kubernetes.daemonset(namespace, CANAL).await?.is_some() {
             tracing::info!("this is Canal: flannel's network with Calico's policy");
             self.config.variables.flannel_daemonset = CANAL.to_owned();
