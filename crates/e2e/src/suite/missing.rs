@@ -3,7 +3,7 @@
 use crate::families::Families;
 
 /// What does not exist here.
-const MISSING: [(&str, &str); 12] = [
+const MISSING: [(&str, &str); 13] = [
     ("SCTP", "SCTP is a module of the kernel, which the tests load through another image"),
     ("Windows", "nodes are Linux"),
     ("[Disruptive]", "it restarts programs of nodes by ssh"),
@@ -14,6 +14,7 @@ const MISSING: [(&str, &str); 12] = [
     ("Feature:Ingress", "there is no ingress controller"),
     ("Feature:Networking-Performance", "it runs iperf, which is another image"),
     ("Feature:PerformanceDNS", "it makes ten thousand services"),
+    ("should set TCP CLOSE_WAIT timeout", "kube-proxy is told to leave the kernel's timeouts alone"),
     ("evicted pods", "this kubelet keeps no limits of a pod's storage"),
     ("should drop INVALID conntrack", "it needs another image"),
 ];
