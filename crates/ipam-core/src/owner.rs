@@ -223,14 +223,14 @@ mod tests {
         let mut block = block();
         let target = OwnerUpdate { active: Change::Keep, alternate: Change::Set(attributes("p2")) };
         let nobody = OwnerCheck { active: Expected::Any, alternate: Expected::Empty };
-        set_owners(&mut block, address("10.0.0.0"), "vm", &target, &nobody).expect("a target");
+        set_owners(&mut block, address("10.0.0.0"), &"vm".into(), &target, &nobody).expect("a target");
         assert_eq!(
             block.allocations,
             [Some(2), Some(0), Some(1), None],
             "the other address keeps its record"
         );
-        let refused =
-            set_owners(&mut block, address("10.0.0.0"), "vm", &target, &nobody).expect_err("there is one");
+        let refused = set_owners(&mut block, address("10.0.0.0"), &"vm".into(), &target, &nobody)
+            .expect_err("there is one");
         assert_eq!(
             refused.to_string(),
             "update conflict: 10.0.0.0: cannot set AlternateOwnerAttrs: expected pod= namespace= but found pod=p2 namespace=ns"
@@ -240,13 +240,14 @@ mod tests {
         let swap =
             OwnerUpdate { active: Change::Set(attributes("p2")), alternate: Change::Set(attributes("p1")) };
         let both = OwnerCheck { active: Expected::Pod(pod("p1")), alternate: Expected::Pod(pod("p2")) };
-        set_owners(&mut block, address("10.0.0.0"), "vm", &swap, &both).expect("a swap");
+        set_owners(&mut block, address("10.0.0.0"), &"vm".into(), &swap, &both).expect("a swap");
         let late = OwnerUpdate { active: Change::Clear, alternate: Change::Keep };
         let old = OwnerCheck { active: Expected::Pod(pod("p1")), alternate: Expected::Any };
-        set_owners(&mut block, address("10.0.0.0"), "vm", &late, &old).expect_err("p1 is no longer active");
+        set_owners(&mut block, address("10.0.0.0"), &"vm".into(), &late, &old)
+            .expect_err("p1 is no longer active");
         let clear = OwnerUpdate { active: Change::Keep, alternate: Change::Clear };
         let p1 = OwnerCheck { active: Expected::Empty, alternate: Expected::Pod(pod("p1")) };
-        set_owners(&mut block, address("10.0.0.0"), "vm", &clear, &p1)
+        set_owners(&mut block, address("10.0.0.0"), &"vm".into(), &clear, &p1)
             .expect("the record that is kept is not checked");
         assert_eq!(block.attributes[2].active_owner_attrs, attributes("p2"));
         assert!(block.attributes[2].alternate_owner_attrs.is_empty());
@@ -263,7 +264,8 @@ mod tests {
             ("10.0.0.9", "resource does not exist: 10.0.0.9 with error: IP is unassigned"),
         ] {
             let before = block.clone();
-            let refused = set_owners(&mut block, address(text), "vm", &clear, &any).expect_err("refused");
+            let refused =
+                set_owners(&mut block, address(text), &"vm".into(), &clear, &any).expect_err("refused");
             assert_eq!(refused.to_string(), message);
             assert_eq!(block, before);
         }

@@ -47,7 +47,7 @@ pub(crate) fn arrived(report: &FromDataplane) -> Option<Arrived> {
 }
 
 /// Writes down new owners for as long as it is polled.
-pub(crate) async fn write(ipam: Ipam, machines: Latest<String, Arrived>) {
+pub(crate) async fn write(ipam: Ipam, machines: Latest<HandleId, Arrived>) {
     loop {
         for arrived in machines.take().await.into_values() {
             // Several may come at once, and one that has to wait holds up no other.

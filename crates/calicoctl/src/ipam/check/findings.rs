@@ -242,7 +242,7 @@ impl Findings {
             leaked.len()
         ));
         self.say("Scanning for IPs with missing handle...\n");
-        let missing: Vec<String> =
+        let missing: Vec<HandleId> =
             self.handles_in_use.iter().filter(|handle| !handles.contains_key(*handle)).cloned().collect();
         for handle in &missing {
             self.problem(&format!("  {handle} is in use in a block but doesn't exist.\n"));
