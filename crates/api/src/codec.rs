@@ -1,6 +1,10 @@
 //! Small serde pieces shared by all resource structs: Go's zero-value habits, Go's spelling of JSON, and the box for
 //! unknown fields.
 
+mod by_text;
+
+pub(crate) use by_text::{Ordered, without_place};
+pub use by_text::{from_value, to_value};
 use serde::de::{DeserializeSeed, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::borrow::Cow;

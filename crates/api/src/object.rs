@@ -3,13 +3,13 @@
 //! `Object<S>` writes `kind`, `apiVersion`, `metadata`, `spec`, `status` in that order, as Calico writes them. The kind
 //! is in the type, so it can be neither missing nor wrong in memory.
 
-use crate::codec::{Extra, FieldName, InPlace, is_default, to_go_json};
+use crate::codec::{Extra, FieldName, InPlace, Ordered, is_default, to_go_json, to_value, without_place};
 use crate::errors::{FieldErrors, FieldPath};
 use crate::kind::{API_VERSION, Kind};
 use crate::meta::ObjectMeta;
 use crate::schema::{ObjectBuilder, Schema, check, for_kind, object, property};
-use serde::de::{DeserializeOwned, Error as _, MapAccess, Visitor};
-use serde::ser::SerializeStruct as _;
+use serde::de::{self, DeserializeOwned, MapAccess, Visitor};
+use serde::ser::{Error as _, SerializeStruct as _};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value, json};
 use std::fmt::{self, Debug};
@@ -138,7 +138,7 @@ impl<S: Spec> Object<S> {
     /// All that is wrong, with paths.
     pub fn validate(&self) -> Result<(), FieldErrors> {
         let mut errors = FieldErrors::new();
-        match (serde_json::to_value(&self.spec), property(for_kind(S::KIND), "spec")) {
+        match (to_value(&self.spec), property(for_kind(S::KIND), "spec")) {
             (Ok(value), Some(schema)) => check(schema, &value, &FieldPath::new("spec"), &mut errors),
             (Ok(_), None) => {}
             (Err(error), _) => errors.add(FieldPath::new("spec"), "", error.to_string()),
@@ -212,7 +212,7 @@ impl<'de, S: Spec> Visitor<'de> for Envelope<'_, S> {
                         && kind != S::KIND.as_str()
                         && !(S::KIND == Kind::IPAMConfiguration && kind == "IPAMConfig")
                     {
-                        return Err(A::Error::custom(format!(
+                        return Err(de::Error::custom(format!(
                             "expected kind {}, found kind {kind}",
                             S::KIND
                         )));
@@ -307,9 +307,10 @@ macro_rules! resources {
             /// # Errors
             /// When a field holds a type that cannot be it.
             pub fn from_value(kind: Kind, value: Value) -> Result<Self, serde_json::Error> {
-                match kind {
-                    $(Kind::$variant => Ok(Self::$variant(serde_json::from_value(value)?)),)+
-                }
+                let json = value.to_string();
+                // Gone before the object comes: a large one need not be there three times.
+                drop(value);
+                Self::from_json(kind, json.as_bytes()).map_err(without_place)
             }
 
             /// Fills what the typed client fills in before a write.
@@ -344,9 +345,13 @@ macro_rules! resources {
             }
         }
 
-        impl Serialize for Resource {
-            fn serialize<W: Serializer>(&self, serializer: W) -> Result<W::Ok, W::Error> {
-                match self { $(Self::$variant(object) => object.serialize(serializer),)+ }
+        impl Resource {
+            /// The JSON, as Calico writes it.
+            ///
+            /// # Errors
+            /// Never for objects made of our types; the signature is serde's.
+            pub fn to_json(&self) -> Result<Vec<u8>, serde_json::Error> {
+                match self { $(Self::$variant(object) => to_go_json(object),)+ }
             }
         }
 
@@ -377,31 +382,41 @@ impl Resource {
     pub fn namespace(&self) -> &str {
         &self.metadata().namespace
     }
+}
 
-    /// The JSON, as Calico writes it.
+impl Resource {
+    /// The JSON as a value.
     ///
     /// # Errors
     /// Never for objects made of our types; the signature is serde's.
-    pub fn to_json(&self) -> Result<Vec<u8>, serde_json::Error> {
-        to_go_json(self)
+    pub fn to_value(&self) -> Result<Value, serde_json::Error> {
+        serde_json::from_slice(&self.to_json()?)
+    }
+}
+
+impl Serialize for Resource {
+    fn serialize<W: Serializer>(&self, serializer: W) -> Result<W::Ok, W::Error> {
+        let json = self.to_json().map_err(W::Error::custom)?;
+        serde_json::from_slice::<Ordered>(&json).map_err(W::Error::custom)?.serialize(serializer)
     }
 }
 
 /// Reads an object where it is going to stay.
 fn boxed_from_json<T: DeserializeOwned + Default>(json: &[u8]) -> Result<Box<T>, serde_json::Error> {
-    fn read<'de, T: Deserialize<'de> + Default, R: serde_json::de::Read<'de>>(
-        mut deserializer: serde_json::Deserializer<R>,
-    ) -> Result<Box<T>, serde_json::Error> {
-        let mut object = Box::<T>::default();
-        T::deserialize_in_place(&mut deserializer, &mut object)?;
-        deserializer.end()?;
-        Ok(object)
-    }
+    let mut object = Box::<T>::default();
     // To look once whether all of it is text is quicker than to look at each of many short strings.
-    match std::str::from_utf8(json) {
-        Ok(text) => read(serde_json::Deserializer::from_str(text)),
-        Err(_) => read(serde_json::Deserializer::from_slice(json)),
-    }
+    let mut deserializer = serde_json::Deserializer::from_str(text(json)?);
+    T::deserialize_in_place(&mut deserializer, &mut object)?;
+    deserializer.end()?;
+    Ok(object)
+}
+
+/// The bytes as text; what is not text is not JSON either, and the error says where.
+fn text(json: &[u8]) -> Result<&str, serde_json::Error> {
+    std::str::from_utf8(json).map_err(|error| match serde_json::from_slice::<Value>(json) {
+        Err(place) => place,
+        Ok(_) => de::Error::custom(error),
+    })
 }
 
 /// Whether a status value is its zero; for kinds that leave a zero status out.

@@ -3,6 +3,7 @@
 //! Both stand side by side in one value, so that a rule cannot be added to one world alone. A test on a real
 //! kube-apiserver applies the same objects to both and compares the verdicts.
 
+use crate::codec::to_value;
 use crate::errors::{FieldErrors, FieldPath};
 use serde_json::{Map, Value, json};
 
@@ -53,7 +54,7 @@ pub trait HasRules: serde::Serialize + Sized + 'static {
     fn check_rules(&self, path: &FieldPath, errors: &mut FieldErrors) {
         for rule in Self::rules() {
             if !(rule.holds)(self) {
-                let (path, value) = blamed(self, rule.cel, rule.message, path);
+                let (path, value) = blamed(to_value(self).ok(), rule.cel, rule.message, path);
                 errors.add(path, value, rule.message);
             }
         }
@@ -62,13 +63,8 @@ pub trait HasRules: serde::Serialize + Sized + 'static {
 
 /// The field to point at when a rule does not hold: of those that the object has and the rule is about, the first that the message
 /// names, or else the first. Without one, the struct itself.
-fn blamed<T: serde::Serialize>(
-    object: &T,
-    cel: &str,
-    message: &str,
-    path: &FieldPath,
-) -> (FieldPath, String) {
-    let Ok(Value::Object(fields)) = serde_json::to_value(object) else {
+fn blamed(object: Option<Value>, cel: &str, message: &str, path: &FieldPath) -> (FieldPath, String) {
+    let Some(Value::Object(fields)) = object else {
         return (path.clone(), String::new());
     };
     let is_letter = |c: char| c.is_ascii_alphanumeric() || c == '_';

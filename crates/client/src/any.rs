@@ -256,7 +256,7 @@ impl Client {
             key: format!("{kind}({})", resource.name()),
             reason: error.to_string(),
         };
-        let mut value = serde_json::to_value(&resource).map_err(unreadable)?;
+        let mut value = resource.to_value().map_err(unreadable)?;
         if let Some(spec) = value.get_mut("spec") {
             apply_defaults(schema, spec);
         }

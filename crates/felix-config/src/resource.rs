@@ -105,7 +105,7 @@ pub fn scope(name: &str) -> Scope<'_> {
 #[must_use]
 pub fn felix(configuration: &FelixConfiguration, faults: &mut Faults) -> BTreeMap<String, String> {
     let mut settings = BTreeMap::new();
-    if let Ok(Value::Object(fields)) = serde_json::to_value(&configuration.spec) {
+    if let Ok(Value::Object(fields)) = api::codec::to_value(&configuration.spec) {
         for Field { json, name, form } in self::fields() {
             let Some(value) = fields.get(json) else { continue };
             match text(value, form) {

@@ -71,10 +71,10 @@ pub fn to_crd(resource: &Resource) -> Result<Value, CrdError> {
         metadata.labels.extend(block_affinity_labels(&spec.node, &spec.affinity_type, spec.cidr.as_str()));
     }
     let failed = |source| CrdError::Json { kind, name: metadata.name.clone(), source };
-    let mut object = serde_json::to_value(resource).map_err(failed)?;
+    let mut object = resource.to_value().map_err(failed)?;
     object["kind"] = crd_kind.into();
     object["apiVersion"] = CRD_API_VERSION.into();
-    object["metadata"] = serde_json::to_value(crd_metadata(kind, &metadata)?).map_err(failed)?;
+    object["metadata"] = api::codec::to_value(&crd_metadata(kind, &metadata)?).map_err(failed)?;
     if let Resource::BlockAffinity(affinity) = resource {
         object["spec"]["deleted"] = bool_text(affinity.spec.deleted).into();
     }
@@ -166,8 +166,12 @@ pub fn from_crd(kind: Kind, mut object: Value) -> Result<Resource, CrdError> {
             })?
             .into();
     }
-    let mut resource = Resource::from_value(kind, object).map_err(failed)?;
-    let tier = policy_tier(&resource).map(str::to_owned);
+    restored(Resource::from_value(kind, object).map_err(failed)?)
+}
+
+/// The resource as users know it, from one with the custom resource's metadata.
+fn restored(mut resource: Resource) -> Result<Resource, CrdError> {
+    let (kind, tier) = (resource.kind(), policy_tier(&resource).map(str::to_owned));
     restore_metadata(kind, resource.metadata_mut(), tier.as_deref())?;
     Ok(resource)
 }
@@ -237,13 +241,36 @@ pub fn salvage(kind: Kind, object: Value) -> Option<KvPair> {
 pub fn pair_from_crd(kind: Kind, object: Value) -> Result<KvPair, CrdError> {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
     let key = Key::resource(kind, &text("/metadata/namespace"), &text("/metadata/name"));
-    let resource = from_crd(kind, object)?;
+    Ok(pair(key, from_crd(kind, object)?))
+}
+
+/// As [`pair_from_crd`], from the object's text: the quick way, for lists and watches.
+///
+/// # Errors
+/// As [`from_crd`].
+pub fn pair_from_crd_text(kind: Kind, json: &str) -> Result<KvPair, CrdError> {
+    let is_custom = matches!(kind.info().kubernetes, KubernetesForm::CustomResource { .. });
+    // What cannot be read, and what is stored in another form, goes the long way: it says what is wrong, or mends it.
+    if is_custom
+        && kind != Kind::BlockAffinity
+        && let Ok(mut resource) = Resource::from_json(kind, json.as_bytes())
+    {
+        let metadata = resource.metadata_mut();
+        metadata.extra.remove("managedFields");
+        let key = Key::resource(kind, &metadata.namespace, &metadata.name);
+        return Ok(pair(key, restored(resource)?));
+    }
+    let object = serde_json::from_str(json);
+    pair_from_crd(kind, object.map_err(|source| CrdError::Json { kind, name: String::new(), source })?)
+}
+
+fn pair(key: Key, resource: Resource) -> KvPair {
     let metadata = resource.metadata();
-    Ok(KvPair {
+    KvPair {
         key,
         revision: metadata.resource_version.clone(),
         uid: Some(metadata.uid.clone()).filter(|uid| !uid.is_empty()),
         ttl: None,
         value: Stored::Resource(resource),
-    })
+    }
 }

@@ -16,6 +16,7 @@ use api::{Kind, Resource};
 use http::Method;
 use model::{Key, KvPair, ListOptions, ResourceKey};
 use serde_json::Value;
+use serde_json::value::RawValue;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -169,7 +170,7 @@ impl CustomResources {
         feed.watch(&self.transport, &selection.query(), list, options).await
     }
 
-    fn feed(&self, list: &ListOptions) -> Result<(Feed<Value>, Selection)> {
+    fn feed(&self, list: &ListOptions) -> Result<(Feed<Box<RawValue>>, Selection)> {
         let ListOptions::Resource { kind, namespace, name, name_is_prefix } = list else {
             return Err(Error::NotSupported {
                 operation: "List",
@@ -186,7 +187,7 @@ impl CustomResources {
         };
         let group = self.group;
         let mut feed =
-            Feed::new(resource, Some(kind), list, move |object: Value| decode(group, kind, object));
+            Feed::new(resource, Some(kind), list, move |object: Box<RawValue>| decode(group, kind, &object));
         if old_names && name.is_some() {
             let list = list.clone();
             feed.selects = Arc::new(move |pair| {
@@ -307,15 +308,18 @@ impl Selection {
 }
 
 /// A stored object as an entry.
-pub(crate) fn decode(group: ApiGroup, kind: Kind, object: Value) -> Conversion {
-    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let (namespace, name, revision) =
-        (text("/metadata/namespace"), text("/metadata/name"), text("/metadata/resourceVersion"));
-    let copy = model::convert::salvage::has_rules(kind).then(|| object.clone());
-    match group.decode(kind, object) {
+pub(crate) fn decode(group: ApiGroup, kind: Kind, object: &RawValue) -> Conversion {
+    match group.decode_text(kind, object.get()) {
         Ok(pair) => Conversion::Entry(Box::new(pair)),
         Err(reason) => {
-            let salvaged = copy.and_then(|copy| group.salvage(kind, copy)).map(Box::new);
+            let object: Value = serde_json::from_str(object.get()).unwrap_or_default();
+            let text = |pointer: &str| {
+                object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
+            };
+            let (namespace, name, revision) =
+                (text("/metadata/namespace"), text("/metadata/name"), text("/metadata/resourceVersion"));
+            let has_rules = model::convert::salvage::has_rules(kind);
+            let salvaged = if has_rules { group.salvage(kind, object).map(Box::new) } else { None };
             Conversion::Invalid(
                 InvalidEntry { salvaged, ..invalid_entry(kind, &namespace, &name, reason) },
                 bare(&Key::resource(kind, &namespace, &name), &revision).map(Box::new),
@@ -342,7 +346,7 @@ fn require_revision(entry: &KvPair) -> Result<()> {
 /// In Kubernetes, a node's labels are Kubernetes' own: their synchronisation cannot be switched off.
 fn refuse_settings(entry: &KvPair) -> Result<()> {
     let Some(Resource::KubeControllersConfiguration(config)) = entry.as_resource() else { return Ok(()) };
-    let Ok(spec) = serde_json::to_value(&config.spec) else { return Ok(()) };
+    let Ok(spec) = api::codec::to_value(&config.spec) else { return Ok(()) };
     if spec.pointer("/controllers/node/syncLabels").and_then(Value::as_str) == Some("Disabled") {
         let mut errors = api::FieldErrors::new();
         let path = api::FieldPath::new("spec.controllers.node.syncLabels");

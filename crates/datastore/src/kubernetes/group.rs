@@ -84,7 +84,7 @@ impl ApiGroup {
     pub(crate) fn encode(self, resource: &Resource) -> Result<serde_json::Value> {
         let outcome = match self {
             Self::CrdV1 => crd::to_crd(resource).map_err(|error| error.to_string()),
-            Self::ProjectCalicoV3 => serde_json::to_value(resource).map_err(|error| error.to_string()),
+            Self::ProjectCalicoV3 => resource.to_value().map_err(|error| error.to_string()),
         };
         let key = || Key::resource(resource.kind(), resource.namespace(), resource.name());
         outcome.map_err(|reason| Error::permanent(format!("cannot store {}", key()), reason))
@@ -106,6 +106,21 @@ impl ApiGroup {
                 let resource = Resource::from_value(kind, object).map_err(|error| error.to_string())?;
                 Ok(KvPair::resource(resource))
             }
+        }
+    }
+
+    /// As [`Self::decode`], from the object's text: the quick way, for lists and watches.
+    pub(crate) fn decode_text(self, kind: Kind, json: &str) -> std::result::Result<KvPair, String> {
+        match self {
+            Self::CrdV1 => crd::pair_from_crd_text(kind, json).map_err(|error| error.to_string()),
+            Self::ProjectCalicoV3 => match Resource::from_json(kind, json.as_bytes()) {
+                Ok(mut resource) => {
+                    resource.metadata_mut().extra.remove("managedFields");
+                    Ok(KvPair::resource(resource))
+                }
+                // The long way says what is wrong.
+                Err(_) => self.decode(kind, serde_json::from_str(json).map_err(|error| error.to_string())?),
+            },
         }
     }
 

@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use api::Kind;
 use model::crd::ipam as convert;
 use model::{Key, KvPair, ListOptions, Value};
+use serde_json::value::RawValue;
 
 /// Address management's objects on one server.
 #[derive(Clone, Debug)]
@@ -119,7 +120,7 @@ impl Ipam {
         feed.watch(&self.custom.transport, &query, list, options).await
     }
 
-    fn feed(&self, list: &ListOptions) -> Result<(Feed<serde_json::Value>, Option<String>)> {
+    fn feed(&self, list: &ListOptions) -> Result<(Feed<Box<RawValue>>, Option<String>)> {
         let unsupported =
             || Error::NotSupported { operation: "List", key: list.to_string(), reason: String::new() };
         let kind = kind_of(list).ok_or_else(unsupported)?;
@@ -128,7 +129,8 @@ impl Ipam {
         let labels: Vec<String> =
             labels.into_iter().map(|(label, value)| format!("{label}={value}")).collect();
         let group = self.custom.group;
-        let feed = Feed::new(resource, None, list, move |object| decode_value(group, kind, object));
+        let feed =
+            Feed::new(resource, None, list, move |object: Box<RawValue>| decode_value(group, kind, &object));
         Ok((feed, (!labels.is_empty()).then(|| labels.join(","))))
     }
 }
@@ -148,7 +150,7 @@ pub(crate) fn is_ipam(key: &Key) -> bool {
     convert::resource_name(key).is_some()
 }
 
-fn decode_value(group: ApiGroup, kind: Kind, object: serde_json::Value) -> Conversion {
+fn decode_value(group: ApiGroup, kind: Kind, object: &RawValue) -> Conversion {
     match decode(group, kind, object) {
         Conversion::Entry(pair) => {
             let path = pair.key.to_string();

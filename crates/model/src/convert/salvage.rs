@@ -9,7 +9,7 @@
 
 use crate::key::ResourceKey;
 use crate::names::{policy_tier, restore_policy_name};
-use api::codec::Extra;
+use api::codec::{Extra, from_value};
 use api::{EntityRule, Kind, ObjectMeta, Resource, Rule};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
@@ -115,7 +115,7 @@ fn take_rules(spec: &mut Value, name: &str) -> Result<Vec<Rule>, Value> {
 
 /// A rule, with everything that resists in its `extra`, or in that of its ends.
 fn rule(mut value: Value) -> Rule {
-    if let Ok(rule) = serde_json::from_value::<Rule>(value.clone()) {
+    if let Ok(rule) = from_value::<Rule>(&value) {
         return rule;
     }
     if !value.is_object() {
@@ -125,7 +125,7 @@ fn rule(mut value: Value) -> Rule {
     let source = take_end(&mut value, "source");
     let destination = take_end(&mut value, "destination");
     let unread = take_unreadable::<Rule>(&mut value);
-    let mut rule = serde_json::from_value::<Rule>(value).unwrap_or_default();
+    let mut rule = from_value::<Rule>(&value).unwrap_or_default();
     rule.extra.extend(unread);
     for (name, place, end) in
         [("source", &mut rule.source, source), ("destination", &mut rule.destination, destination)]
@@ -143,7 +143,7 @@ fn take_end(rule: &mut Value, name: &str) -> Result<EntityRule, Value> {
         None | Some(Value::Null) => Ok(EntityRule::default()),
         Some(mut value @ Value::Object(_)) => {
             let unread = take_unreadable::<EntityRule>(&mut value);
-            let mut end = serde_json::from_value::<EntityRule>(value).unwrap_or_default();
+            let mut end = from_value::<EntityRule>(&value).unwrap_or_default();
             end.extra.extend(unread);
             Ok(end)
         }
@@ -152,7 +152,7 @@ fn take_end(rule: &mut Value, name: &str) -> Result<EntityRule, Value> {
 }
 
 fn take_unreadable<T: DeserializeOwned>(object: &mut Value) -> Extra {
-    take_unreadable_with(object, |field| T::deserialize(field).is_ok())
+    take_unreadable_with(object, |field| from_value::<T>(field).is_ok())
 }
 
 /// Removes the fields of an object that cannot be read even alone. What is not an object is removed whole, under the name

@@ -62,6 +62,34 @@ fn a_cluster_is_read_and_written_back() {
 }
 
 #[test]
+fn a_text_is_read_as_its_value_is() {
+    let bookkeeping = json!([{"manager": "m", "fieldsV1": {"f:spec": {}}}]);
+    let more = [
+        (
+            Kind::IPPool,
+            json!({"metadata": {"name": "p", "managedFields": bookkeeping}, "spec": {"cidr": "10.0.0.0/8"}}),
+        ),
+        (
+            Kind::IPPool,
+            json!({"kind": "Other", "metadata": {"name": "p"}, "spec": {"later": 1}, "more": true}),
+        ),
+        (Kind::IPAMConfiguration, json!({"kind": "IPAMConfig", "metadata": {"name": "default"}, "spec": {}})),
+        (Kind::BlockAffinity, json!({"metadata": {"name": "a"}, "spec": {"deleted": "true", "node": "n"}})),
+        (Kind::BlockAffinity, json!({"metadata": {"name": "a"}, "spec": {"deleted": "maybe"}})),
+        (Kind::IPPool, json!({"metadata": {"name": "p"}, "spec": {"blockSize": "many"}})),
+        (Kind::IPPool, json!({"metadata": {"name": "p", "uid": "not one"}})),
+        (Kind::Node, json!({"metadata": {"name": "n"}})),
+        (Kind::IPPool, json!([])),
+    ];
+    for (kind, object) in of_a_cluster().into_iter().chain(more) {
+        let by_text = pair_from_crd_text(kind, &object.to_string()).map_err(|error| error.to_string());
+        let by_value = pair_from_crd(kind, object.clone()).map_err(|error| error.to_string());
+        assert_eq!(by_text, by_value, "{object}");
+    }
+    assert!(pair_from_crd_text(Kind::IPPool, "{").is_err());
+}
+
+#[test]
 fn ipam_values_of_a_cluster_are_read_and_written_back() {
     let mut seen = 0;
     for (kind, object) in of_a_cluster() {
