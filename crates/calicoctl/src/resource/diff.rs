@@ -1,5 +1,7 @@
 //! `diff`, and what `--dry-run` shows: what would change, as a unified diff of YAML. Nothing is written.
 
+mod unified;
+
 use super::operations::{Refusal, with_metadata_of};
 use super::pipeline;
 use super::prune::{self, PruneFlags};
@@ -16,11 +18,8 @@ use api::Resource;
 use api::document::{Checks, Document};
 use api::schema::{apply_defaults, for_kind, property};
 use client::{Client, Error};
-use similar::TextDiff;
 use std::collections::BTreeMap;
-
-/// Lines that are shown around a change.
-const CONTEXT_LINES: usize = 3;
+use unified::unified;
 
 /// Flags of `diff`.
 #[derive(Debug, clap::Args)]
@@ -272,50 +271,4 @@ fn as_stored(mut resource: Resource) -> std::result::Result<Resource, Refusal> {
 
 fn yaml(resource: &Resource) -> Result<String> {
     Ok(api::yaml::to_string(&serde_json::to_value(resource)?))
-}
-
-/// A unified diff; empty where nothing differs.
-fn unified(before: &str, after: &str, name: &str, state: &str, colours: bool) -> String {
-    let diff = TextDiff::from_lines(before, after);
-    let text = diff
-        .unified_diff()
-        .context_radius(CONTEXT_LINES)
-        .header(&format!("{name} (stored)"), &format!("{name} ({state})"))
-        .to_string();
-    if !colours {
-        return text;
-    }
-    let mut out = String::with_capacity(text.len() * 2);
-    for line in text.lines() {
-        let colour = match line.as_bytes() {
-            [b'-', b'-', b'-', ..] | [b'+', b'+', b'+', ..] => "\u{1b}[1m",
-            [b'-', ..] => "\u{1b}[31m",
-            [b'+', ..] => "\u{1b}[32m",
-            [b'@', ..] => "\u{1b}[36m",
-            _ => "",
-        };
-        out.push_str(colour);
-        out.push_str(line);
-        if !colour.is_empty() {
-            out.push_str("\u{1b}[0m");
-        }
-        out.push('\n');
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::unified;
-
-    #[test]
-    fn a_diff_shows_what_changes() {
-        let before = "a: 1\nb: 2\nc: 3\n";
-        let after = "a: 1\nb: 4\nc: 3\n";
-        let expected = "--- X (stored)\n+++ X (new)\n@@ -1,3 +1,3 @@\n a: 1\n-b: 2\n+b: 4\n c: 3\n";
-        assert_eq!(unified(before, after, "X", "new", false), expected);
-        assert_eq!(unified(before, before, "X", "new", false), "");
-        let coloured = unified(before, after, "X", "new", true);
-        assert!(coloured.contains("\u{1b}[31m-b: 2\u{1b}[0m\n\u{1b}[32m+b: 4\u{1b}[0m\n"), "{coloured}");
-    }
 }
