@@ -14,7 +14,7 @@ const MISSING: [(&str, &str); 13] = [
     ("Feature:Ingress", "there is no ingress controller"),
     ("Feature:Networking-Performance", "it runs iperf, which is another image"),
     ("Feature:PerformanceDNS", "it makes ten thousand services"),
-    ("should set TCP CLOSE_WAIT timeout", "kube-proxy is told to leave the kernel's timeouts alone"),
+    ("should set TCP CLOSE_WAIT timeout", "it needs the image distroless-iptables"),
     ("evicted pods", "this kubelet keeps no limits of a pod's storage"),
     ("should drop INVALID conntrack", "it needs another image"),
 ];
