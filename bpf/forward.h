@@ -96,6 +96,8 @@ INLINE int forward(struct __sk_buff *buffer, struct packet *packet)
 		return verdict;
 	}
 	set_mark(buffer, packet->mark);
+	if (settings.is_workload && options.service_mark && packet->entry_flags & ENTRY_EXTERNAL_LOCAL)
+		buffer->mark |= options.service_mark;
 	if (packet->mark != MARK_BYPASS || !settings.link_header || packet->entry_flags & (ENTRY_SKIP_FIB | ENTRY_OF_HOST))
 		return TC_NEXT;
 	/* Of a flow that Linux tracks it must see every packet, unless all are to pass by it. */

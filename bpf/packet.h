@@ -53,9 +53,10 @@ struct options {
 	u32 maglev_places;      /* of a service's table; 0: there are no tables */
 	u32 answers_directly;   /* backends' nodes answer clients themselves */
 	u32 has_limits;         /* of packets or connections: a workload's */
+	u32 service_mark;       /* of workloads' answers to clients outside of a service; 0: none */
 	u32 tunnel_address[4];  /* the node's own in its tunnel; IPv4: the first word; 0: none */
 };
-ASSERT_SIZE(struct options, 100);
+ASSERT_SIZE(struct options, 104);
 const volatile struct options options = {.first_port = 20000, .ports = 10000};
 
 /* Whether a program is at the source's end of a packet's way through this node. The host's own packets to itself have no other. */

@@ -507,6 +507,9 @@ INLINE u32 find_node(struct packet *packet, u32 destination)
 	if (!settings.link_header || options.kind != KIND_PLAIN || !options.vxlan_port ||
 	    !(destination & (ROUTE_WORKLOAD | ROUTE_HOST)) || packet->flags & (PACKET_UNWRAPPED | PACKET_STAYS) || !this_node())
 		return ENTRY_MASQUERADE;
+	/* The backend's node may have sent it itself, and knows the flow by the same addresses already. */
+	if (route_flags(&packet->tuple.source) & ROUTE_HOST)
+		return ENTRY_MASQUERADE;
 	struct route *route = find_route(&packet->tuple.destination);
 	if (!route || is_zero(&route->next_hop))
 		return ENTRY_MASQUERADE;

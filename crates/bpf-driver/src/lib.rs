@@ -17,6 +17,7 @@ mod attachments;
 mod driver;
 mod error;
 pub mod files;
+mod filter;
 mod limits;
 mod logs;
 mod maps;
@@ -34,12 +35,9 @@ mod sweeper;
 pub use attachments::{Way, remove_filters};
 pub use driver::{Driver, Interface, Settings};
 pub use error::Error;
+pub use filter::Filters;
 pub use limits::WantedLimits;
 pub use logs::Logging;
 pub use policy::{Applied, PolicyMaps};
 pub use programs::Kind;
 pub use store::Store;
-
-/// Whether there can be flows that only programs know, past Linux's connection tracking: those between two workloads of a node, where
-/// [`bpf::interface::Options::redirects_to_peer`] has them take the straight way, which no program is told to do yet.
-pub const LEAVES_FLOWS_UNTRACKED: bool = false;

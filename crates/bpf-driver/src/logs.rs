@@ -3,6 +3,7 @@
 //! as long as no rule logs: nothing comes into the queues then.
 
 use crate::error::Error;
+use crate::filter::Filters;
 use crate::maps::folder;
 use bpf::layout::event::{Event, EventKind, rule_name};
 use bpf::{Layout as _, Map, Queue};
@@ -25,6 +26,8 @@ pub struct Logging {
     pub prefix: String,
     /// Packets that are dropped are written too.
     pub with_drops: bool,
+    /// Which of those.
+    pub filters: Filters,
 }
 
 /// The thread. It ends when this value is dropped.
@@ -48,7 +51,7 @@ impl Logs {
             let mut is_wanted = logging.with_drops;
             while goes_on(&heard, &mut is_wanted, logging.with_drops) {
                 for map in [Some(&logged), dropped.as_ref()].into_iter().flatten() {
-                    if let Err(error) = write(map, &names, &logging.prefix, &mut pace) {
+                    if let Err(error) = write(map, &names, &logging, &mut pace) {
                         tracing::warn!(%error, "what eBPF programs tell of packets cannot be read");
                     }
                 }
@@ -114,14 +117,16 @@ impl Pace {
     }
 }
 
-fn write(map: &Map, names: &Map, prefix: &str, pace: &mut Pace) -> Result<(), bpf::Error> {
+fn write(map: &Map, names: &Map, logging: &Logging, pace: &mut Pace) -> Result<(), bpf::Error> {
     let queue = Queue::<Event>::new(map)?;
     // No more than there is room for: whoever fills it faster must not keep the thread for ever.
     for _ in 0..map.definition().entries {
         let Some(event) = queue.pop()? else { return Ok(()) };
-        if pace.may_write() {
+        let device = device(event.device);
+        let is_wanted = event.kind != EventKind::Dropped || logging.filters.want(&device, &event);
+        if is_wanted && pace.may_write() {
             let name = names.get(&event.rule.bytes())?.map(|bytes| rule_name(&bytes));
-            tracing::info!("{}", line(prefix, &event, &device(event.device), name.as_deref()));
+            tracing::info!("{}", line(&logging.prefix, &event, &device, name.as_deref()));
         }
     }
     Ok(())

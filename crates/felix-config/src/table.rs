@@ -363,7 +363,7 @@ parameters! {
     /// none.
     bpf_ip_frag_timeout: Interval = SECONDS, "BPFIPFragTimeout", "0" <- "bpfIPFragTimeout" Seconds, idle;
     /// Per interface (or `all`, `weps`, `heps`), a pcap expression that says which packets are logged.
-    bpf_log_filters: BTreeMap<String, String> = KeyValues, "BPFLogFilters", "" <- "bpfLogFilters", idle;
+    bpf_log_filters: BTreeMap<String, String> = KeyValues, "BPFLogFilters", "" <- "bpfLogFilters";
     /// Whether the connect-time load balancer logs when filters are set; `all` makes it.
     bpf_ctlb_log_filter: ConnectLogFilter = choice::<ConnectLogFilter>(), "BPFCTLBLogFilter", "" <- "bpfCTLBLogFilter", idle;
     /// The interfaces towards the network, as a regular expression, that get BPF programs.
@@ -388,7 +388,7 @@ parameters! {
     /// The port on which the built-in service proxy reports its health; 0 turns that off.
     bpf_kube_proxy_healthz_port: i64 = ANY_INT, "BPFKubeProxyHealthzPort", "10256" <- "bpfKubeProxyHealthzPort";
     /// A mark set on connections from outside to a local service.
-    bpf_ext_to_service_connmark: i64 = ANY_INT, "BPFExtToServiceConnmark", "0" <- "bpfExtToServiceConnmark", idle;
+    bpf_ext_to_service_connmark: i64 = ANY_INT, "BPFExtToServiceConnmark", "0" <- "bpfExtToServiceConnmark";
     /// The source ports used when two clients collide.
     bpf_psnat_ports: Option<PortRange> = PortRangeKind, "BPFPSNATPorts", "20000:29999" <- "bpfPSNATPorts";
     /// Whether workload and service traffic skips the kernel's connection tracking.

@@ -25,7 +25,7 @@ mod sinks;
 use collector::{Collector, lock};
 use directory::Directory;
 use felix_config::Config;
-use felix_config::choices::{PolicyEvaluation, Switch};
+use felix_config::choices::{PolicyEvaluation, RedirectToPeer, Switch};
 use figures::Counts;
 use goldmane_api::connect::{Target, TlsPaths};
 use messages::ToDataplane;
@@ -61,6 +61,8 @@ pub(crate) struct Settings {
     evaluates: bool,
     is_traced: bool,
     has_programs: bool,
+    /// Whether there can be flows that only programs know: those that go straight from one pod to another.
+    leaves_untracked: bool,
 }
 
 impl Settings {
@@ -89,6 +91,7 @@ impl Settings {
             evaluates: config.flow_logs_policy_evaluation_mode == PolicyEvaluation::Continuous,
             is_traced: config.flow_logs_collector_debug_trace,
             has_programs: config.bpf_enabled,
+            leaves_untracked: config.bpf_redirect_to_peer != RedirectToPeer::Disabled,
         })
     }
 }
@@ -148,7 +151,7 @@ pub(crate) fn start(
     let directory = Arc::new(Mutex::new(Directory::new(&settings.host, settings.evaluates)));
     let counts = Arc::new(Counts::default());
     counts.show(metrics);
-    let Settings { host, interval, target, socket, is_traced, has_programs, .. } = settings;
+    let Settings { host, interval, target, socket, is_traced, has_programs, leaves_untracked, .. } = settings;
     let (sinks, tasks) = Sinks::start(&host, target, socket, &counts, metrics);
     let collector = Collector::new(Arc::clone(&directory), sinks, metrics, interval, is_traced);
     let pulse = Pulse::new();
@@ -159,7 +162,7 @@ pub(crate) fn start(
     std::thread::Builder::new().name("flows".to_owned()).spawn(move || {
         let (sender, inputs) = sync_channel(WAITING);
         let shared = Shared { collector: sender, counts, metrics, has_ended: Arc::clone(&has_ended) };
-        let is_listening = listen(&shared, has_programs);
+        let is_listening = listen(&shared, has_programs, leaves_untracked);
         // Readers have their own; the collector ends with the last of them.
         drop(shared);
         if is_listening {
@@ -170,7 +173,7 @@ pub(crate) fn start(
 }
 
 /// Has the kernel count and report. Tries again while somebody else reads what is ours; false if the end comes first.
-fn listen(shared: &Shared, has_programs: bool) -> bool {
+fn listen(shared: &Shared, has_programs: bool, leaves_untracked: bool) -> bool {
     if let Err(error) = netlink::sysctl::ensure(COUNTING, "1") {
         tracing::warn!(%error, "the kernel may not count packets of connections; flows have no figures then");
     }
@@ -180,7 +183,7 @@ fn listen(shared: &Shared, has_programs: bool) -> bool {
         }
         match Sources::open() {
             Ok(sources) => match sources.start(shared).and_then(|()| match has_programs {
-                true => programs::start(shared),
+                true => programs::start(shared, leaves_untracked),
                 false => Ok(()),
             }) {
                 Ok(()) => return true,

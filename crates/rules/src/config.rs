@@ -132,6 +132,8 @@ pub struct RulesConfig {
     pub flow_offload: bool,
     /// Whether eBPF programs serve services, where they judge packets: nobody else translates destinations then.
     pub bpf_serves: bool,
+    /// `BPFExtToServiceConnmark`: connections from clients outside to a service of a workload get it; 0 for none.
+    pub bpf_service_mark: u32,
     /// Whether verdicts are reported for flow logs.
     pub flow_logs: bool,
     /// Whether the policies of workload endpoints become few lookups in the place of a chain each. Not while verdicts are
@@ -183,6 +185,7 @@ impl Default for RulesConfig {
             service_loop_prevention: ServiceLoopAction::Drop,
             flow_offload: false,
             bpf_serves: false,
+            bpf_service_mark: 0,
             flow_logs: false,
             compile_policies: false,
             istio_ambient_dscp: None,

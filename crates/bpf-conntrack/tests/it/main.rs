@@ -194,3 +194,37 @@ fn a_packet_saves_a_flow_that_fell_silent_but_not_one_whose_backend_is_gone() ->
     assert_eq!((report.revived, report.deleted), (1, BTreeMap::from([(Reason::StaleNat, 1)])));
     Ok(())
 }
+
+#[test]
+fn connections_that_count_against_limits_are_counted_by_device() -> Result<()> {
+    let map = connections(64)?;
+    let table = Table::<Key<V4>, Value<V4>>::new(&map)?;
+    let open = |device: u32| Leg { device, ..Leg::default() };
+    let opener = |device: u32| Leg { opener: true, ..open(device) };
+    let closed = |leg: Leg| Leg { fin: true, ..leg };
+    let (to, from) = (flags::LIMIT_INGRESS, flags::LIMIT_EGRESS);
+    for (number, (flags, there, back)) in [
+        (to, opener(2), open(7)),
+        (to | from, opener(7), open(8)),
+        (from, opener(7), open(2)),
+        // Not answered yet, over, half closed, and of nobody with a limit.
+        (to, opener(2), open(0)),
+        (to, closed(opener(2)), closed(open(7))),
+        (from, Leg { rst: true, ..opener(7) }, open(2)),
+        (from, closed(opener(9)), open(2)),
+        (0, opener(7), open(7)),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let key = key(6, u16::try_from(number)? + 1, ([10, 1, 1, 1], 80));
+        // Which end is called A does not matter.
+        let (a_to_b, b_to_a) = if number % 2 == 0 { (there, back) } else { (back, there) };
+        let entry = Entry::Normal(Tracking { a_to_b, b_to_a, ..Tracking::default() });
+        table.set(&key, &Value { flags, ..udp(1, entry) })?;
+    }
+    let report = pass(&map, &mut Sweep::new(Timeouts::default()))?;
+    let expected = [((7, false), 2), ((7, true), 1), ((8, true), 1), ((9, false), 1)];
+    assert_eq!(report.limited, BTreeMap::from(expected));
+    Ok(())
+}

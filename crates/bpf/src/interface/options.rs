@@ -76,6 +76,8 @@ pub struct Options {
     pub answers_directly: bool,
     /// The workload has limits of packets or connections.
     pub has_limits: bool,
+    /// Bits of the mark of workloads' answers to clients outside of a service; 0 for none.
+    pub service_mark: u32,
     /// The node's own address in its tunnel.
     pub tunnel_address: Option<IpAddr>,
 }
@@ -103,6 +105,7 @@ impl Default for Options {
             maglev_places: 0,
             answers_directly: false,
             has_limits: false,
+            service_mark: 0,
             tunnel_address: None,
         }
     }
@@ -119,7 +122,7 @@ fn address(address: Option<IpAddr>) -> [u8; 16] {
 }
 
 impl Options {
-    pub(super) const SIZE: usize = 100;
+    pub(super) const SIZE: usize = 104;
 
     /// The bytes of the C structure.
     pub(super) fn bytes(&self) -> Vec<u8> {
@@ -145,6 +148,7 @@ impl Options {
             self.maglev_places,
             self.answers_directly.into(),
             self.has_limits.into(),
+            self.service_mark,
         ];
         let mut bytes: Vec<u8> = numbers.iter().flat_map(Layout::bytes).collect();
         bytes.extend(address(self.tunnel_address));
@@ -177,6 +181,6 @@ mod tests {
         assert_eq!([number(7), number(8), number(9)], [4789, 4096, 0]);
         assert_eq!([number(10), number(11), number(16), number(17)], [20_000, 10_000, 0, 1]);
         assert_eq!([number(18), number(19), number(20)], [503, 1, 0]);
-        assert_eq!(bytes[84..], [0xfd; 16]);
+        assert_eq!(bytes[88..], [0xfd; 16]);
     }
 }

@@ -16,6 +16,7 @@ use bpf::layout::{V4, V6};
 use testkit::network::Namespace;
 
 const BYPASS_FORWARD: u32 = 0x0330_0000;
+const MASQUERADE: u32 = 0x0360_0000;
 const REDIRECT: i32 = 7;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -257,7 +258,11 @@ fn a_backend_that_another_node_would_not_find_sees_this_node() -> Result<()> {
     V4::frontend(&nodes.asked, (NODE, 30081, UDP), None, value)?;
     let request = V4::frame(CLIENT, NODE, UDP, &udp(4000, 30081));
     let behind = V4::frame(CLIENT, ELSEWHERE, UDP, &udp(4000, 8080));
-    assert_eq!(nodes.send(&asked, In, &request, 0)?, ((NEXT, 0x0360_0000), behind));
+    assert_eq!(nodes.send(&asked, In, &request, 0)?, ((NEXT, MASQUERADE), behind));
+    // A node that asks may be the backend's own: the answer would stay there.
+    let request = V4::frame(OTHER_NODE, NODE, UDP, &udp(4000, 30080));
+    let behind = V4::frame(OTHER_NODE, ELSEWHERE, UDP, &udp(4000, 8080));
+    assert_eq!(nodes.send(&asked, In, &request, 0)?, ((NEXT, MASQUERADE), behind));
     Ok(())
 }
 

@@ -70,6 +70,7 @@ fn with_options(interface: Interface) -> Vec<(Interface, Options)> {
         maglev_places: 503,
         answers_directly: true,
         has_limits: interface.is_workload,
+        service_mark: 1,
         tunnel_address: Some([0xa1; 16].into()),
         ..Options::default()
     };

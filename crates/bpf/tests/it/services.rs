@@ -411,6 +411,25 @@ fn sctp_keeps_its_ports_and_udp_its_missing_checksum() -> Result<()> {
 }
 
 #[test]
+fn a_backends_answers_to_clients_outside_have_a_mark_of_their_own() -> Result<()> {
+    let bench = V4::bench()?;
+    let options = Options { service_mark: 0x4, ..Options::default() };
+    let (workload, host) = (V4::workload(&bench, &options)?, V4::host(&bench, &options)?);
+    V4::frontend(&bench, (NODE, 30080, UDP), None, service(1))?;
+    V4::backend(&bench, 7, 0, BACKEND, 8080)?;
+    let (fate, behind) = host.send(In, &V4::frame(CLIENT, NODE, UDP, &udp(4000, 30080)), 0)?;
+    assert_eq!(fate, (NEXT, SEEN));
+    assert_eq!(workload.send(Out, &behind, SEEN)?.0, (NEXT, SEEN));
+    assert_eq!(
+        workload.send(In, &V4::frame(BACKEND, CLIENT, UDP, &udp(8080, 4000)), 0)?.0,
+        (NEXT, SEEN | 0x4)
+    );
+    // Nobody else's have it.
+    assert_eq!(workload.send(In, &V4::frame(POD, CLIENT, UDP, &udp(1, 2)), 0)?.0, (NEXT, NAT_OUTGOING));
+    Ok(())
+}
+
+#[test]
 fn fragments_follow_the_first_one_to_the_backend_and_back() -> Result<()> {
     let bench = V4::bench()?;
     let workload = V4::workload(&bench, &Options::default())?;

@@ -109,6 +109,7 @@ pub(super) fn open(
         // A connection in the flow table would not meet the chains that tell programs what Linux knows.
         rules.flow_offload = false;
         rules.bpf_serves = settings.has_services;
+        rules.bpf_service_mark = u32::try_from(config.bpf_ext_to_service_connmark).unwrap_or_default();
     } else if has_ipvs && !nftables {
         tracing::info!("kube-proxy uses IPVS");
         rules.ipvs_support = true;

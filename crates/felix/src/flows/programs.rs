@@ -22,11 +22,11 @@ const LONG_PAUSE: Duration = Duration::from_secs(1);
 const SEARCH: Duration = Duration::from_millis(500);
 
 /// Starts the threads.
-pub(super) fn start(shared: &Shared) -> io::Result<()> {
+pub(super) fn start(shared: &Shared, leaves_untracked: bool) -> io::Result<()> {
     let owned = shared.clone();
     spawn("bpf-flows", move || read(&owned))?;
     // Linux counts those that it tracks.
-    if !bpf_driver::LEAVES_FLOWS_UNTRACKED {
+    if !leaves_untracked {
         return Ok(());
     }
     let owned = shared.clone();

@@ -43,7 +43,7 @@ impl Renderer {
             .collect(),
             // Policy before destination NAT is a program's, and so is that of the host's own packets after it.
             Table::Mangle => vec![
-                Chain::new(names::PREROUTING, Vec::new()),
+                Chain::new(names::PREROUTING, self.service_mark().into_iter().collect()),
                 Chain::new(names::POSTROUTING, self.dscp_marks(version)),
             ],
             Table::Raw => vec![self.bpf_raw_prerouting(version)],
@@ -194,6 +194,17 @@ impl Renderer {
         }
         rules.extend(self.services_pass());
         Chain::new(names::INPUT, rules)
+    }
+
+    /// Programs mark packets of connections to services of workloads; their connections are marked like them.
+    fn service_mark(&self) -> Option<Rule> {
+        let mark = self.config().bpf_service_mark;
+        let marked = Match::Mark { value: SEEN | mark, mask: SEEN | mark, negated: false };
+        let rule = || {
+            Rule::when([marked], Action::SetConnectionMark { value: mark, mask: mark })
+                .comment("Mark connections with ExtToServiceConnmark")
+        };
+        (mark != 0).then(rule)
     }
 
     /// The host's own packets to services' backends.

@@ -140,3 +140,19 @@ fn neighbour_discovery_is_not_forwarded() {
         }
     }
 }
+
+#[test]
+fn connections_to_services_are_marked_where_that_is_wanted() {
+    for (mark, expected) in [(0, None), (0x4, Some(Action::SetConnectionMark { value: 0x4, mask: 0x4 }))] {
+        let renderer = Renderer::new(RulesConfig {
+            marks: Marks::beside_bpf(0xffff_0000, false).expect("bits"),
+            bpf_serves: true,
+            bpf_service_mark: mark,
+            ..RulesConfig::default()
+        });
+        let chains = renderer.fixed_chains_beside_bpf(Table::Mangle, IpVersion::V4);
+        let chain = chains.iter().find(|chain| &*chain.name == names::PREROUTING).expect("the chain");
+        let found: Vec<_> = chain.rules.iter().filter_map(|rule| rule.action.clone()).collect();
+        assert_eq!(found, expected.into_iter().collect::<Vec<_>>());
+    }
+}

@@ -1,6 +1,7 @@
 //! What is asked for and not there yet: each reason by name, so that a node is never called ready with less than it was asked
 //! for.
 
+use bpf_driver::Filters;
 use felix_config::Config;
 
 /// Parameters whose other values ask for less than there is, or for what is not used.
@@ -26,7 +27,11 @@ impl Limits {
             let is_size = name.starts_with("BPFMapSize");
             name.starts_with("BPF") && !is_size && !ASK_FOR_NOTHING.contains(name)
         });
-        let fixed = asked.map(|name| format!("{name} asks for something that is not there yet")).collect();
+        let asked = asked.map(|name| format!("{name} asks for something that is not there yet"));
+        let filters = Filters::read(&config.bpf_log_filters).err();
+        let filters =
+            filters.map(|error| format!("BPFLogFilters asks for something that is not there yet: {error}"));
+        let fixed = asked.chain(filters).collect();
         Self { fixed }
     }
 
@@ -60,19 +65,20 @@ mod tests {
             bpf_connect_time_load_balancing: choices::ConnectTimeLoadBalancing::Disabled,
             bpf_map_size_conntrack: 1000,
             bpf_maglev_max_services: 10,
+            bpf_log_filters: [("all".to_owned(), "tcp port 80".to_owned())].into(),
             bpf_external_service_mode: choices::ExternalServiceMode::Dsr,
             bpf_kube_proxy_iptables_cleanup_enabled: false,
             ..plain.clone()
         };
         assert_eq!(reasons(&Limits::new(&less)), Vec::<String>::new());
         let more = Config {
-            bpf_ext_to_service_connmark: 1,
+            bpf_profiling: choices::Switch::Enabled,
             bpf_host_conntrack_bypass: true,
-            bpf_log_filters: [("all".to_owned(), "tcp".to_owned())].into(),
+            bpf_log_filters: [("all".to_owned(), "vlan 5".to_owned())].into(),
             ..plain
         };
         let found = reasons(&Limits::new(&more)).join("\n");
-        for name in ["BPFExtToServiceConnmark", "BPFHostConntrackBypass", "BPFLogFilters"] {
+        for name in ["BPFProfiling", "BPFHostConntrackBypass", "BPFLogFilters"] {
             assert!(found.contains(&format!("{name} asks for")), "{found}");
         }
     }

@@ -7,7 +7,7 @@ use bpf_conntrack::Timeouts;
 use bpf_driver::routes::{Elements, Failsafe, failsafes as elements};
 use bpf_driver::sockets;
 use bpf_driver::sockets::Sockets;
-use bpf_driver::{Interface, Kind, Logging, Settings, Way};
+use bpf_driver::{Filters, Interface, Kind, Logging, Settings, Way};
 use bpf_policy::layout::{Lists, ListsKey};
 use bpf_policy::{EndpointId, Tables};
 use felix_config::choices::{
@@ -54,6 +54,9 @@ pub(super) fn driver_settings(
         // What stands for a rule's own words is not known here.
         prefix: config.log_prefix.split('%').next().unwrap_or_default().trim().to_owned(),
         with_drops: config.bpf_log_level == BpfLogLevel::Debug,
+        filters: Filters::read(&config.bpf_log_filters)
+            .unwrap_or_default()
+            .among(config.interface_prefixes().map(str::to_owned).collect(), others(config)),
     };
     Settings {
         pins,
@@ -66,6 +69,21 @@ pub(super) fn driver_settings(
         logging,
         ..Settings::default()
     }
+}
+
+/// Interfaces that are no cards of the host.
+fn others(config: &Config) -> Vec<String> {
+    let ours: [&str; 8] = [
+        LOOPBACK,
+        SERVICES_DEVICE,
+        SERVICES_DEVICE_END,
+        IPIP_INTERFACE,
+        VXLAN_INTERFACE,
+        VXLAN_INTERFACE_V6,
+        &config.wireguard_interface_name,
+        &config.wireguard_interface_name_v6,
+    ];
+    ours.map(str::to_owned).into()
 }
 
 /// Has the driver serve services. How the host reaches them, and why sockets cannot if they should.
@@ -125,6 +143,7 @@ fn options(config: &Config) -> Options {
         spare_ports: config.bpf_psnat_ports.map_or(defaults.spare_ports, |range| {
             (range.min, range.max.saturating_sub(range.min).saturating_add(1))
         }),
+        service_mark: u32::try_from(config.bpf_ext_to_service_connmark).unwrap_or_default(),
         answers_directly: config.bpf_external_service_mode == ExternalServiceMode::Dsr,
         ..defaults
     }
