@@ -266,7 +266,9 @@ mod tests {
             .map(|(net, place)| (net.parse().expect("a network"), place))
             .into(),
             host: ["192.0.2.1", "10.0.1.0"].map(|text| text.parse().expect("an address")).into(),
-            answers_back: ["203.0.113.0/24", "192.0.2.2/32"].map(|net| net.parse().expect("a network")).into(),
+            answers_back: ["203.0.113.0/24", "192.0.2.2/32"]
+                .map(|net| net.parse().expect("a network"))
+                .into(),
             is_encrypted: false,
         };
         for (net, expected) in [
