@@ -45,7 +45,7 @@ impl Hub {
     /// What a new client gets first.
     #[must_use]
     pub fn snapshot(&self, now: Instant) -> Snapshot {
-        let entries: Vec<_> = self.cache.entries().map(Arc::clone).collect();
+        let entries: Vec<_> = self.cache.entries().cloned().collect();
         compressed(Arc::clone(&self.last), &entries, now)
     }
 

@@ -1,6 +1,7 @@
 //! The backend trait and the values that go through it.
 
 use crate::error::{Error, Result};
+use crate::parts::{UndecodedPart, UndecodedParts};
 use async_trait::async_trait;
 use futures::stream::{BoxStream, StreamExt as _};
 use model::{Key, KvPair, ListOptions};
@@ -86,6 +87,16 @@ pub trait Backend: Send + Sync {
     async fn list_parts(&self, list: &ListOptions, revision: Option<&str>) -> Result<ListParts> {
         let whole = self.list(list, revision).await?;
         Ok(futures::stream::once(std::future::ready(Ok(whole))).boxed())
+    }
+
+    /// The same, for whoever decodes the parts: what comes of an entry is then made by the thread that decoded it, entry by
+    /// entry, and little is allocated by one thread and freed by another.
+    ///
+    /// # Errors
+    /// As [`Backend::list_parts`].
+    async fn list_undecoded(&self, list: &ListOptions, revision: Option<&str>) -> Result<UndecodedParts> {
+        let parts = self.list_parts(list, revision).await?;
+        Ok(parts.map(|part| part.map(UndecodedPart::from)).boxed())
     }
 
     /// The revision of the newest change of the whole store, asked of the store itself. Nothing where that costs as much as a

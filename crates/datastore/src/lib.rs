@@ -1,6 +1,7 @@
 //! One way to store and watch Calico's data, and three places to keep it.
 //!
 //! - [`Backend`]: create, update, apply, delete, get, list, watch, with compare-and-swap by revision.
+//! - [`parts`]: lists whose entries are decoded by whoever looks at them.
 //! - [`etcd`]: etcd's v3 API, spoken to a real etcd cluster, to `tortie datastore`, or to the embedded engine in this
 //!   process; one implementation of the semantics over a small transport trait.
 //! - [`kubernetes`]: the Kubernetes API: custom resources, and Calico's view of Pods, Nodes, Namespaces and policies.
@@ -13,6 +14,7 @@ pub mod backend;
 pub mod error;
 pub mod etcd;
 pub mod kubernetes;
+pub mod parts;
 pub mod secret;
 
 pub use backend::{
@@ -20,4 +22,5 @@ pub use backend::{
     own_revision,
 };
 pub use error::{Error, Result};
+pub use parts::{DecodedEntry, UndecodedPart, UndecodedParts, look_ahead};
 pub use secret::Secret;

@@ -14,7 +14,7 @@ use follow::cache::{Cache, CacheOptions, Entries, Event};
 use follow::processor::Converted;
 use follow::{FeedEvent, FollowedKind};
 use futures::StreamExt as _;
-use model::feed::Status;
+use model::feed::{FeedEntry, Status};
 use model::{KvPair, ListOptions};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -117,14 +117,14 @@ async fn feed(backend: &Arc<dyn Backend>) -> Result<Duration> {
 
 /// The bytes that a machine keeps for an endpoint, and the length of its key.
 async fn kept_per_endpoint(backend: &dyn Backend) -> Result<(f64, f64)> {
-    let mut cache = Cache::new(Entries::new(Box::new(Converted)), CacheOptions::default());
+    let mut cache = Cache::new(Entries::<FeedEntry>::new(Box::new(Converted)), CacheOptions::default());
     cache.handle(Event::Timer, Duration::ZERO);
     let mut parts = backend.list_parts(&all(), None).await?;
     let mut length = 0;
     while let Some(part) = parts.next().await {
         let part = part?;
         length += part.items.iter().filter_map(|pair| Some(pair.key.path().ok()?.len())).sum::<usize>();
-        cache.handle(Event::ListPart(part), Duration::ZERO);
+        cache.handle(Event::ListPart(part.into()), Duration::ZERO);
     }
     ensure!(cache.contents().len() == COUNT, "{} of {COUNT} endpoints", cache.contents().len());
     #[expect(clippy::cast_precision_loss, reason = "sums of a benchmark, far below 2^53")]

@@ -3,30 +3,30 @@
 //! Nothing overtakes anything: what was collected is delivered before a status that follows it.
 
 use crate::FeedEvent;
-use model::feed::{FeedEntry, Status};
+use model::feed::Status;
 
 /// How many updates one delivery has at most.
 pub const LARGEST_DELIVERY: usize = 1000;
 
 /// Collects what the kinds have to say.
 #[derive(Debug)]
-pub struct Aggregate {
+pub struct Aggregate<E> {
     statuses: Vec<Status>,
     status: Option<Status>,
-    pending: Vec<FeedEntry>,
+    pending: Vec<E>,
 }
 
-impl Aggregate {
+impl<E> Aggregate<E> {
     /// For so many kinds. The first delivery is that the feed waits.
     #[must_use]
-    pub fn new(kinds: usize) -> (Self, FeedEvent) {
+    pub fn new(kinds: usize) -> (Self, FeedEvent<E>) {
         let status = Status::WaitForDatastore;
         let aggregate = Self { statuses: vec![status; kinds], status: Some(status), pending: Vec::new() };
         (aggregate, FeedEvent::Status(status))
     }
 
     /// Takes over entries of a kind; returns full deliveries.
-    pub fn entries(&mut self, updates: Vec<FeedEntry>) -> Vec<FeedEvent> {
+    pub fn entries(&mut self, updates: Vec<E>) -> Vec<FeedEvent<E>> {
         let mut full = Vec::new();
         for update in updates {
             if self.pending.capacity() == 0 {
@@ -41,7 +41,7 @@ impl Aggregate {
     }
 
     /// Takes over the status of a kind.
-    pub fn status(&mut self, kind: usize, status: Status) -> Vec<FeedEvent> {
+    pub fn status(&mut self, kind: usize, status: Status) -> Vec<FeedEvent<E>> {
         if let Some(known) = self.statuses.get_mut(kind) {
             *known = status;
         }
@@ -61,12 +61,12 @@ impl Aggregate {
     }
 
     /// Takes over the news that the store has been away for too long.
-    pub fn away(&mut self, message: String) -> Vec<FeedEvent> {
+    pub fn away(&mut self, message: String) -> Vec<FeedEvent<E>> {
         self.flush().into_iter().chain([FeedEvent::Away(message)]).collect()
     }
 
     /// What was collected: nothing more is waiting.
-    pub fn flush(&mut self) -> Option<FeedEvent> {
+    pub fn flush(&mut self) -> Option<FeedEvent<E>> {
         (!self.pending.is_empty()).then(|| FeedEvent::Entries(std::mem::take(&mut self.pending)))
     }
 }
@@ -74,6 +74,7 @@ impl Aggregate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::feed::FeedEntry;
 
     fn update(name: &str) -> FeedEntry {
         FeedEntry::GlobalConfig(name.into(), None)
@@ -82,7 +83,7 @@ mod tests {
     #[test]
     fn one_status_out_of_many() {
         use Status::{InSync, ResyncInProgress as Resync, WaitForDatastore as Wait};
-        let (mut aggregate, first) = Aggregate::new(2);
+        let (mut aggregate, first) = Aggregate::<FeedEntry>::new(2);
         assert_eq!(first, FeedEvent::Status(Wait));
         for (kind, status, expected) in [
             (0, Wait, None),
@@ -134,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_feed_of_nothing_is_in_sync_only_when_somebody_says_so() {
-        let (mut aggregate, first) = Aggregate::new(0);
+        let (mut aggregate, first) = Aggregate::<FeedEntry>::new(0);
         assert_eq!(first, FeedEvent::Status(Status::WaitForDatastore));
         assert_eq!(aggregate.flush(), None);
     }

@@ -24,6 +24,15 @@ const SMALL: usize = 64 * 1024;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place(usize);
 
+/// The hash of a key; good until the index is changed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeyHash(u64);
+
+/// Appends a key in the form in which it is looked for.
+pub(crate) fn key_of(key: FeedKeyRef<'_>, out: &mut Vec<u8>) {
+    codec::encode(key, out);
+}
+
 /// What is known about an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Known {
@@ -39,18 +48,11 @@ pub(crate) struct Index {
     table: HashTable<usize>,
     hasher: RandomState,
     garbage: usize,
-    scratch: Vec<u8>,
 }
 
 impl Index {
     pub(crate) fn new() -> Self {
-        Self {
-            buffer: Vec::new(),
-            table: HashTable::new(),
-            hasher: RandomState::new(),
-            garbage: 0,
-            scratch: Vec::new(),
-        }
+        Self { buffer: Vec::new(), table: HashTable::new(), hasher: RandomState::new(), garbage: 0 }
     }
 
     /// How many entries there are.
@@ -63,12 +65,12 @@ impl Index {
         self.buffer.capacity() + self.table.allocation_size()
     }
 
-    pub(crate) fn find(&mut self, key: FeedKeyRef<'_>) -> Option<Place> {
-        self.scratch.clear();
-        codec::encode(key, &mut self.scratch);
-        let (buffer, wanted) = (&self.buffer, self.scratch.as_slice());
-        let hash = self.hasher.hash_one(wanted);
-        self.table.find(hash, |offset| key_bytes(buffer, *offset) == wanted).map(|offset| Place(*offset))
+    /// Looks for a key as [`key_of`] writes it. What comes with it is for [`Self::insert`].
+    pub(crate) fn find(&self, key: &[u8]) -> (KeyHash, Option<Place>) {
+        let buffer = &self.buffer;
+        let hash = self.hasher.hash_one(key);
+        let found = self.table.find(hash, |offset| key_bytes(buffer, *offset) == key);
+        (KeyHash(hash), found.map(|offset| Place(*offset)))
     }
 
     pub(crate) fn known(&self, Place(offset): Place) -> Known {
@@ -86,17 +88,16 @@ impl Index {
         self.buffer[offset] |= SEEN;
     }
 
-    /// Adds an entry that is not there.
-    pub(crate) fn insert(&mut self, key: FeedKeyRef<'_>, known: Known) {
-        self.scratch.clear();
-        codec::encode(key, &mut self.scratch);
+    /// Adds an entry that [`Self::find`] has just not found.
+    pub(crate) fn insert(&mut self, key: &[u8], hash: KeyHash, known: Known) {
         let offset = self.buffer.len();
-        let length = u32::try_from(self.scratch.len()).unwrap_or(u32::MAX);
+        let length = u32::try_from(key.len()).unwrap_or(u32::MAX);
         self.buffer.push(flags(known.degraded));
         self.buffer.extend_from_slice(&known.stamp.to_le_bytes());
         self.buffer.extend_from_slice(&length.to_le_bytes());
-        self.buffer.extend_from_slice(&self.scratch);
-        self.link(offset);
+        self.buffer.extend_from_slice(key);
+        let (buffer, hasher) = (&self.buffer, &self.hasher);
+        self.table.insert_unique(hash.0, offset, |offset| hasher.hash_one(key_bytes(buffer, *offset)));
     }
 
     fn link(&mut self, offset: usize) {

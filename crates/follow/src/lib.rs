@@ -10,6 +10,7 @@
 //! - [`cache`]: the life of one kind as a state machine without IO and clock.
 //! - [`source`], [`Driver`]: what can be followed (Calico's data in a [`Backend`](datastore::Backend), or objects of the
 //!   Kubernetes API that somebody decodes), and what carries out the machine's wishes.
+//! - [`ahead`]: the first list of a kind, converted by the threads that decode it.
 //! - [`processor`]: from stored entries to entries of a feed; pure.
 //! - [`aggregate`]: many kinds, one status, one order of delivery; pure.
 //! - [`feeds`]: which kinds each component follows.
@@ -25,6 +26,7 @@
 //! It refuses to retry writes, and to know what a policy means.
 
 pub mod aggregate;
+pub mod ahead;
 pub mod cache;
 mod driver;
 mod events;
@@ -41,18 +43,18 @@ pub use driver::{Driver, Told};
 pub use events::{Events, Make};
 pub use feeds::{BgpOptions, FelixOptions, FollowedKind};
 pub use refusals::{Refusal, Refusals};
-pub use shell::{Follower, follow};
+pub use shell::{Follower, follow, follow_as};
 pub use snapshot::{Held, Snapshot};
 pub use source::Source;
 pub use unreadable::Unreadable;
 
 use model::feed::{FeedEntry, Status};
 
-/// What a feed delivers.
+/// What a feed delivers: entries as they are, or what its reader wants of them ([`follow_as`]).
 #[derive(Clone, Debug, PartialEq)]
-pub enum FeedEvent {
+pub enum FeedEvent<E = FeedEntry> {
     /// Entries came, changed or went.
-    Entries(Vec<FeedEntry>),
+    Entries(Vec<E>),
     /// The feed has come this far.
     Status(Status),
     /// The store has been away for too long; again for every attempt that fails after that.

@@ -90,7 +90,15 @@ pub trait Processor: Send {
 
     /// The list is complete: what was neither processed nor kept is gone.
     fn finish(&mut self, _outputs: &mut Outputs) {}
+
+    /// [`Self::process`] as a function, where nothing is kept from one entry to the next: any thread may call it, in any order.
+    fn pure(&self) -> Option<Pure> {
+        None
+    }
 }
+
+/// Turns one stored entry into entries of a feed.
+pub type Pure = fn(&Key, Value, &str, &mut Outputs);
 
 /// Passes on whole resources, with their revision in their metadata, and blocks and claims as they are stored.
 #[derive(Debug, Default)]
@@ -106,6 +114,10 @@ impl Processor for Stored {
             (key, value) => return Raw.process(key, value, revision, outputs),
         };
         outputs.push(entry, revision);
+    }
+
+    fn pure(&self) -> Option<Pure> {
+        Some(|key, value, revision, outputs| Stored.process(key, value, revision, outputs))
     }
 
     fn keys(&self, key: &Key) -> Vec<FeedKey> {
@@ -136,6 +148,10 @@ impl Processor for Raw {
             Some(entry) => outputs.push(entry, revision),
             None => outputs.faults.add("kind", "no feed carries entries of this sort"),
         }
+    }
+
+    fn pure(&self) -> Option<Pure> {
+        Some(|key, value, revision, outputs| Raw.process(key, value, revision, outputs))
     }
 
     fn keys(&self, key: &Key) -> Vec<FeedKey> {
@@ -202,6 +218,10 @@ impl Processor for Converted {
             Some(entry) => outputs.push_converted(entry, faults, revision),
             None => outputs.faults.add("metadata.name", format!("{key} has no name in this feed")),
         }
+    }
+
+    fn pure(&self) -> Option<Pure> {
+        Some(|key, value, revision, outputs| Converted.process(key, value, revision, outputs))
     }
 
     fn keys(&self, key: &Key) -> Vec<FeedKey> {

@@ -4,13 +4,14 @@
 
 use crate::FeedEvent;
 use crate::aggregate::Aggregate;
+use crate::ahead::{FeedPart, Followed};
 use crate::cache::{Cache, Entries, Event, Failure, FailureClass};
 use crate::driver::{Driver, Told};
 use crate::feeds::FollowedKind;
 use crate::refusals::{Refusals, Step};
 use crate::source::Stored;
 use crate::unreadable::Unreadable;
-use datastore::{Backend, KvList, WatchEvent};
+use datastore::{Backend, WatchEvent};
 use model::feed::FeedEntry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -70,6 +71,16 @@ impl Drop for Follower {
 /// Follows these kinds; the events come one after the other. Needs a Tokio runtime with time.
 #[must_use]
 pub fn follow(backend: &Arc<dyn Backend>, kinds: Vec<FollowedKind>) -> (Follower, mpsc::Receiver<FeedEvent>) {
+    follow_as(backend, kinds)
+}
+
+/// The same for a reader that wants something else of each entry. It is made where the entry is: when a large list is read, by
+/// several threads at once.
+#[must_use]
+pub fn follow_as<E: From<FeedEntry> + Send + 'static>(
+    backend: &Arc<dyn Backend>,
+    kinds: Vec<FollowedKind>,
+) -> (Follower, mpsc::Receiver<FeedEvent<E>>) {
     let (stop, stopped) = watch::channel(false);
     let (results, receiver) = mpsc::channel(WAITING_RESULTS);
     let (sender, events) = mpsc::channel(WAITING_EVENTS);
@@ -82,10 +93,12 @@ pub fn follow(backend: &Arc<dyn Backend>, kinds: Vec<FollowedKind>) -> (Follower
     });
     let has_listed = Arc::new(AtomicBool::new(false));
     let kinds = kinds.into_iter().enumerate().map(|(number, kind)| {
-        let cache = Cache::new(Entries::new(kind.processor), kind.options);
+        let pure = kind.processor.pure();
+        let entries = Entries::new(kind.processor);
+        let source = Followed::new(Stored::new(Arc::clone(backend), kind.list), pure, entries.is_known());
         let follower = KindFollower {
             number,
-            driver: Driver::new(Stored::new(Arc::clone(backend), kind.list), cache),
+            driver: Driver::new(source, Cache::new(entries, kind.options)),
             is_optional: kind.options.optional,
             has_listed: Arc::clone(&has_listed),
             knows_credentials: false,
@@ -100,10 +113,10 @@ pub fn follow(backend: &Arc<dyn Backend>, kinds: Vec<FollowedKind>) -> (Follower
 }
 
 /// Makes one feed of all kinds. Ends when all kinds have, or when the receiver is gone.
-async fn deliver(
-    mut results: mpsc::Receiver<(usize, FeedEvent)>,
+async fn deliver<E>(
+    mut results: mpsc::Receiver<(usize, FeedEvent<E>)>,
     kinds: usize,
-    events: mpsc::Sender<FeedEvent>,
+    events: mpsc::Sender<FeedEvent<E>>,
 ) -> Option<()> {
     let (mut aggregate, first) = Aggregate::new(kinds);
     hand_over(&events, first).await?;
@@ -127,30 +140,30 @@ async fn deliver(
     Some(())
 }
 
-async fn hand_over(events: &mpsc::Sender<FeedEvent>, event: FeedEvent) -> Option<()> {
+async fn hand_over<E>(events: &mpsc::Sender<FeedEvent<E>>, event: FeedEvent<E>) -> Option<()> {
     if let FeedEvent::Status(status) = &event {
         tracing::info!(status = status.as_str(), "feed");
     }
     events.send(event).await.ok()
 }
 
-type StoredEvent = Event<KvList, WatchEvent>;
+type StoredEvent<E> = Event<FeedPart<E>, WatchEvent>;
 
 /// Follows one kind.
-struct KindFollower {
+struct KindFollower<E: From<FeedEntry> + Send + 'static> {
     number: usize,
-    driver: Driver<Stored, Entries>,
+    driver: Driver<Followed<E>, Entries<E>>,
     is_optional: bool,
     /// Whether any kind of the feed has been listed: then our credentials are good.
     has_listed: Arc<AtomicBool>,
     /// Whether that was so when the list under way began.
     knows_credentials: bool,
-    results: mpsc::Sender<(usize, FeedEvent)>,
+    results: mpsc::Sender<(usize, FeedEvent<E>)>,
     unreadable: Unreadable,
     refusals: Refusals,
 }
 
-impl KindFollower {
+impl<E: From<FeedEntry> + Send + 'static> KindFollower<E> {
     async fn run(mut self, mut stopped: watch::Receiver<bool>) {
         loop {
             let events = tokio::select! {
@@ -167,7 +180,7 @@ impl KindFollower {
     }
 
     /// Hands events to the machine, and on what comes of them. `None` when the receiver is gone.
-    async fn take(&mut self, events: Vec<StoredEvent>) -> Option<()> {
+    async fn take(&mut self, events: Vec<StoredEvent<E>>) -> Option<()> {
         let mut entries = Vec::new();
         for event in events {
             let event = self.judged(event);
@@ -204,7 +217,7 @@ impl KindFollower {
 
     /// A refusal says something about a kind only when our credentials are known to be good. Before that, an optional kind
     /// must not count as absent: what it has to say would be missing as soon as the others are there.
-    fn judged(&self, event: StoredEvent) -> StoredEvent {
+    fn judged(&self, event: StoredEvent<E>) -> StoredEvent<E> {
         match event {
             Event::ListFailed(failure)
                 if failure.class == FailureClass::Refused && self.is_optional && !self.knows_credentials =>
@@ -216,7 +229,7 @@ impl KindFollower {
     }
 
     /// Keeps the record of what is refused.
-    fn note(&self, event: &StoredEvent) {
+    fn note(&self, event: &StoredEvent<E>) {
         if matches!(event, Event::Timer | Event::Watched(_) | Event::ListPart(_)) {
             return;
         }
@@ -237,14 +250,14 @@ impl KindFollower {
         }
     }
 
-    async fn send_entries(&mut self, entries: &mut Vec<FeedEntry>) -> Option<()> {
+    async fn send_entries(&mut self, entries: &mut Vec<E>) -> Option<()> {
         if entries.is_empty() {
             return Some(());
         }
         self.send(FeedEvent::Entries(std::mem::take(entries))).await
     }
 
-    async fn send(&mut self, event: FeedEvent) -> Option<()> {
+    async fn send(&mut self, event: FeedEvent<E>) -> Option<()> {
         self.results.send((self.number, event)).await.ok()
     }
 }

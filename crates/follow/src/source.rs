@@ -3,7 +3,7 @@
 //! [`Stored`] is Calico's data in a [`Backend`]. Others bring their own decoding; the machine and its policy are the same.
 
 use crate::cache::Failure;
-use datastore::{Backend, KvList, WatchEvent, WatchOptions};
+use datastore::{Backend, KvList, UndecodedParts, WatchEvent, WatchOptions};
 use futures::stream::{self, BoxStream, StreamExt as _};
 use model::ListOptions;
 use std::fmt;
@@ -101,6 +101,27 @@ impl Stored {
         Ok(stream::iter([Ok(part)]).boxed())
     }
 
+    /// What is listed.
+    pub(crate) fn options(&self) -> &ListOptions {
+        &self.list
+    }
+
+    /// Lists for whoever decodes. None where the store decodes itself, or does not let us list.
+    pub(crate) async fn undecoded(&self, revision: &str) -> Result<Option<UndecodedParts>, Failure> {
+        if self.backend.is_kubernetes() {
+            return Ok(None);
+        }
+        let at = Some(revision).filter(|_| !self.reads_newest);
+        match self.backend.list_undecoded(&self.list, at).await {
+            Ok(parts) => {
+                self.is_read_alone.store(false, Ordering::Relaxed);
+                Ok(Some(parts))
+            }
+            Err(datastore::Error::Unauthorized { .. }) => Ok(None),
+            Err(error) => Err(failure(&self.list, "list", error)),
+        }
+    }
+
     async fn try_list(&self, revision: &str) -> Result<Items<KvList>, datastore::Error> {
         let at = Some(revision).filter(|_| !self.reads_newest);
         match self.backend.list_parts(&self.list, at).await {
@@ -163,7 +184,7 @@ impl Source for Stored {
     }
 }
 
-fn failure(list: &ListOptions, verb: &str, error: datastore::Error) -> Failure {
+pub(crate) fn failure(list: &ListOptions, verb: &str, error: datastore::Error) -> Failure {
     let failure = Failure::from(error);
     tracing::info!(kind = %list, class = ?failure.class, error = %failure.message, "cannot {verb}");
     failure

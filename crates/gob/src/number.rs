@@ -6,6 +6,7 @@ use crate::Error;
 ///
 /// # Errors
 /// When the number has more than eight bytes.
+#[inline]
 pub fn split_uint(input: &[u8]) -> Result<Option<(u64, &[u8])>, Error> {
     let Some((&first, rest)) = input.split_first() else { return Ok(None) };
     if first < 128 {
@@ -45,12 +46,6 @@ pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// How many bytes a number takes.
-#[must_use]
-pub fn uint_len(number: u64) -> usize {
-    if number < 128 { 1 } else { 9 - number.leading_zeros() as usize / 8 }
-}
-
 fn zigzag(number: i64) -> u64 {
     let shifted = number.cast_unsigned() << 1;
     if number < 0 { !shifted } else { shifted }
@@ -81,7 +76,6 @@ mod tests {
             let mut out = Vec::new();
             put_uint(&mut out, number);
             assert_eq!(out, bytes, "{number}");
-            assert_eq!(uint_len(number), bytes.len(), "{number}");
             assert_eq!(split_uint(&bytes), Ok(Some((number, &[][..]))));
             assert_eq!(split_uint(&bytes[..bytes.len() - 1]), Ok(None));
         }

@@ -3,9 +3,9 @@
 
 use crate::messages::{Revision, WireUpdate};
 use crate::outgoing::put_update;
-use gob::number::uint_len;
+use gob::number::split_uint;
 use std::cell::RefCell;
-use std::ops::Range;
+use std::sync::Arc;
 
 /// How much room is kept from one encoding to the next.
 const LARGEST_SCRATCH: usize = 64 << 10;
@@ -27,75 +27,70 @@ pub enum Change {
     Deleted = 3,
 }
 
-/// An encoded update. Its last two bytes are what happened and the end of the struct.
+/// An encoded update. Its last two bytes are what happened and the end of the struct. Copies share the bytes.
 #[derive(Clone, PartialEq, Eq)]
-pub struct EncodedUpdate {
-    bytes: Box<[u8]>,
-    path_length: u32,
-    value_length: u32,
-}
+pub struct EncodedUpdate(Arc<[u8]>);
 
 impl EncodedUpdate {
     /// Encodes a key. An empty value is sent as none: that is how Go's format has it, and clients take it for absent.
     #[must_use]
     pub fn new(path: &str, value: Option<&[u8]>, revision: &str, v3_resource_version: &str) -> Self {
-        let value = value.unwrap_or_default();
         let update = WireUpdate {
             key: path.as_bytes(),
-            value: Some(value),
+            value: Some(value.unwrap_or_default()),
             revision: Revision::Text(revision.as_bytes()),
             v3_resource_version: v3_resource_version.as_bytes(),
             ttl: 0,
             update_type: u64::from(Change::New as u8),
         };
-        let bytes = SCRATCH.with_borrow_mut(|scratch| {
+        SCRATCH.with_borrow_mut(|scratch| {
             scratch.clear();
             put_update(&update, scratch);
             let bytes = scratch[..].into();
             if scratch.capacity() > LARGEST_SCRATCH {
                 *scratch = Vec::new();
             }
-            bytes
-        });
-        let length = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
-        Self { bytes, path_length: length(path.len()), value_length: length(value.len()) }
+            Self(bytes)
+        })
     }
 
     /// The path.
     #[must_use]
+    #[inline]
     pub fn path(&self) -> &[u8] {
-        self.bytes.get(self.path_place()).unwrap_or_default()
+        field(&self.0, 1).map(|(path, _)| path).unwrap_or_default()
     }
 
     /// The value; empty for none.
     #[must_use]
     pub fn value(&self) -> &[u8] {
-        let length = self.value_length as usize;
-        if length == 0 {
-            return &[];
-        }
-        let start = self.path_place().end + 1 + uint_len(length as u64);
-        self.bytes.get(start..start + length).unwrap_or_default()
-    }
-
-    fn path_place(&self) -> Range<usize> {
-        let length = self.path_length as usize;
-        let start = 1 + uint_len(length as u64);
-        start..start + length
+        let value = match field(&self.0, 1) {
+            Some((_, rest)) => field(rest, 1),
+            None => field(&self.0, 2),
+        };
+        value.map(|(value, _)| value).unwrap_or_default()
     }
 
     /// Appends it as an element of a message.
     pub fn put(&self, change: Change, out: &mut Vec<u8>) {
-        let body = self.bytes.len() - 2;
-        out.extend_from_slice(&self.bytes[..body]);
+        let body = self.0.len() - 2;
+        out.extend_from_slice(&self.0[..body]);
         out.extend_from_slice(&[change as u8, 0]);
     }
 
     /// How many bytes it takes.
     #[must_use]
     pub fn size(&self) -> usize {
-        self.bytes.len()
+        self.0.len()
     }
+}
+
+/// The bytes of a field that is so many numbers after the one before it, and what follows; none if another one is next.
+#[inline]
+fn field(input: &[u8], delta: u8) -> Option<(&[u8], &[u8])> {
+    let (_, rest) = input.split_first().filter(|(next, _)| **next == delta)?;
+    let (length, rest) = split_uint(rest).ok()??;
+    rest.split_at_checked(usize::try_from(length).ok()?)
 }
 
 impl std::fmt::Debug for EncodedUpdate {
@@ -114,9 +109,13 @@ mod tests {
 
     #[test]
     fn parts_are_found_again() {
-        for (path, value) in
-            [("/calico/v1/Ready", "true"), ("/a", ""), (&*"x".repeat(300), &*"y".repeat(70_000))]
-        {
+        for (path, value) in [
+            ("/calico/v1/Ready", "true"),
+            ("/a", ""),
+            ("", ""),
+            ("", "x"),
+            (&*"x".repeat(300), &*"y".repeat(70_000)),
+        ] {
             let update = EncodedUpdate::new(path, Some(value.as_bytes()), "17", "");
             assert_eq!(update.path(), path.as_bytes());
             assert_eq!(update.value(), value.as_bytes());

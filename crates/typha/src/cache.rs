@@ -6,13 +6,12 @@ use model::feed::Status;
 use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use typha_wire::outgoing::kvs_segment;
 use typha_wire::{Change, EncodedUpdate};
 
 /// One key that came, changed or went. Encoded by whoever makes it, and not under the lock of the feed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Input(Arc<EncodedUpdate>);
+pub struct Input(EncodedUpdate);
 
 impl Input {
     /// A key with its serialised value, none when it is gone; the store's version, and the one that was taken out of a
@@ -22,13 +21,13 @@ impl Input {
         let value = value.filter(|value| !value.is_empty());
         let (revision, resource_version) =
             if value.is_some() { (revision, resource_version) } else { ("", "") };
-        Self(Arc::new(EncodedUpdate::new(path, value, revision, resource_version)))
+        Self(EncodedUpdate::new(path, value, revision, resource_version))
     }
 }
 
 /// An entry, found by its path.
 #[derive(Clone, Debug)]
-struct Stored(Arc<EncodedUpdate>);
+struct Stored(EncodedUpdate);
 
 impl Borrow<[u8]> for Stored {
     fn borrow(&self) -> &[u8] {
@@ -60,7 +59,7 @@ impl Ord for Stored {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// What came, changed or went; nothing when only the status changed.
-    pub changes: Vec<(Arc<EncodedUpdate>, Change)>,
+    pub changes: Vec<(EncodedUpdate, Change)>,
     /// The status after it.
     pub status: Status,
 }
@@ -153,27 +152,27 @@ impl Cache {
         Some(Step { changes: Vec::new(), status })
     }
 
-    fn step(&mut self, changes: Vec<(Arc<EncodedUpdate>, Change)>) -> Step {
+    fn step(&mut self, changes: Vec<(EncodedUpdate, Change)>) -> Step {
         self.counts.steps += 1;
         self.counts.changes += changes.len() as u64;
         Step { changes, status: self.status }
     }
 
-    fn change(&mut self, Input(update): Input) -> Option<(Arc<EncodedUpdate>, Change)> {
+    fn change(&mut self, Input(update): Input) -> Option<(EncodedUpdate, Change)> {
         if update.value().is_empty() {
             let gone = self.entries.take(update.path())?;
             self.bytes -= gone.0.size();
             return Some((update, Change::Deleted));
         }
         self.bytes += update.size();
-        let old = self.entries.replace(Stored(Arc::clone(&update)));
+        let old = self.entries.replace(Stored(update.clone()));
         let Some(Stored(old)) = old else { return Some((update, Change::New)) };
         self.bytes -= old.size();
         (old.value() != update.value()).then_some((update, Change::Updated))
     }
 
     /// Everything that is there, in the order of paths.
-    pub fn entries(&self) -> impl Iterator<Item = &Arc<EncodedUpdate>> {
+    pub fn entries(&self) -> impl Iterator<Item = &EncodedUpdate> {
         self.entries.iter().map(|stored| &stored.0)
     }
 
@@ -225,9 +224,9 @@ mod tests {
         assert_eq!(cache.counts(), Counts { updates: 4, skipped: 2, steps: 1, changes: 2 });
         assert_eq!(cache.apply([input("/a", "")]).len(), 1);
         assert_eq!(cache.apply([input("/a", "")]), []);
-        let left: Vec<&[u8]> = cache.entries().map(|update| update.path()).collect();
+        let left: Vec<&[u8]> = cache.entries().map(EncodedUpdate::path).collect();
         assert_eq!(left, [b"/b"]);
-        assert_eq!(cache.bytes(), cache.entries().map(|update| update.size()).sum::<usize>());
+        assert_eq!(cache.bytes(), cache.entries().map(EncodedUpdate::size).sum::<usize>());
     }
 
     #[test]
@@ -235,7 +234,7 @@ mod tests {
         let mut cache = Cache::new(2);
         let steps = cache.apply(["/c", "/a", "/B", "/b", "/a/"].map(|path| input(path, "x")));
         assert_eq!(steps.iter().map(|step| step.changes.len()).collect::<Vec<_>>(), [2, 2, 1]);
-        let order: Vec<&[u8]> = cache.entries().map(|update| update.path()).collect();
+        let order: Vec<&[u8]> = cache.entries().map(EncodedUpdate::path).collect();
         assert_eq!(order, [&b"/B"[..], b"/a", b"/a/", b"/b", b"/c"]);
     }
 

@@ -71,7 +71,7 @@ impl Snapshot {
 
 /// A whole compressed stream: definitions, entries, and the message that ends it.
 #[must_use]
-pub fn compressed(crumb: Arc<Crumb>, entries: &[Arc<EncodedUpdate>], time: Instant) -> Snapshot {
+pub fn compressed(crumb: Arc<Crumb>, entries: &[EncodedUpdate], time: Instant) -> Snapshot {
     let mut writer = Writer { out: IDENTIFIER.to_vec(), compressor: Compressor::new(), ..Writer::default() };
     writer.raw.extend_from_slice(&STREAM_HEAD);
     writer.raw.extend_from_slice(&schema::definitions(&[schema::DECODER_RESTART]));
@@ -90,7 +90,7 @@ pub fn compressed(crumb: Arc<Crumb>, entries: &[Arc<EncodedUpdate>], time: Insta
 
 /// Messages for a stream that has all definitions.
 #[must_use]
-pub fn plain(crumb: Arc<Crumb>, entries: &[Arc<EncodedUpdate>], largest: usize, time: Instant) -> Snapshot {
+pub fn plain(crumb: Arc<Crumb>, entries: &[EncodedUpdate], largest: usize, time: Instant) -> Snapshot {
     let mut pieces = Vec::new();
     let mut piece = Vec::new();
     for batch in entries.chunks(largest.max(1)) {
@@ -120,8 +120,8 @@ fn sealed(pieces: &[Bytes]) -> std::io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-fn kvs(entries: &[Arc<EncodedUpdate>]) -> Vec<u8> {
-    let mut body = Vec::with_capacity(entries.iter().map(|entry| entry.size()).sum());
+fn kvs(entries: &[EncodedUpdate]) -> Vec<u8> {
+    let mut body = Vec::with_capacity(entries.iter().map(EncodedUpdate::size).sum());
     entries.iter().for_each(|entry| entry.put(Change::New, &mut body));
     kvs_segment(entries.len(), &body)
 }

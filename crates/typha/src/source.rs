@@ -6,6 +6,9 @@ use datastore::Backend;
 use follow::feeds::{self, FollowedKind};
 use follow::{BgpOptions, FeedEvent, FelixOptions, Follower};
 use model::feed::FeedEntry;
+use std::array;
+use std::cell::RefCell;
+use std::iter::Flatten;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 use typha_wire::SyncerType;
@@ -40,7 +43,7 @@ pub struct Source {
 /// Follows the store for a feed, until the value is dropped. Needs a Tokio runtime.
 #[must_use]
 pub fn follow(backend: &Arc<dyn Backend>, feed: &Arc<Feed>, options: SourceOptions) -> Source {
-    let (follower, events) = follow::follow(backend, kinds(feed.kind(), options));
+    let (follower, events) = follow::follow_as(backend, kinds(feed.kind(), options));
     let feed = Arc::clone(feed);
     // A thread of its own, which ends with the follower. A task would share one with the tasks that wake it, and reading a
     // large cluster is the work of several processors.
@@ -48,27 +51,59 @@ pub fn follow(backend: &Arc<dyn Backend>, feed: &Arc<Feed>, options: SourceOptio
     Source { _follower: follower }
 }
 
-/// Entries as the cache takes them. One that cannot be written is left out, and said so: what clients know of it stays.
-#[must_use]
-pub fn inputs(entries: &[FeedEntry]) -> Vec<Input> {
-    let mut inputs = Vec::with_capacity(entries.len());
-    let mut encoder = Encoder::default();
-    for entry in entries {
-        let encoded = encoder.encode(entry, |path, value, version| {
-            // Feeds do not carry the store's versions; resources carry their own.
-            inputs.push(Input::new(path, value, version, version));
+thread_local! {
+    static ENCODER: RefCell<Encoder> = RefCell::default();
+}
+
+/// An entry as the cache takes it: what is sent for it, which are two keys for a profile. One that cannot be written is left
+/// out, and said so: what clients know of it stays.
+#[derive(Debug, Default)]
+pub struct Inputs([Option<Input>; 2]);
+
+impl Inputs {
+    fn of(entry: &FeedEntry) -> Self {
+        let mut inputs = Self::default();
+        let mut places = inputs.0.iter_mut();
+        let encoded = ENCODER.with_borrow_mut(|encoder| {
+            encoder.encode(entry, |path, value, version| {
+                if let Some(place) = places.next() {
+                    // Feeds do not carry the store's versions; resources carry their own.
+                    *place = Some(Input::new(path, value, version, version));
+                }
+            })
         });
         if let Err(error) = encoded {
             tracing::error!(key = %entry.key(), %error, "an entry cannot be sent to clients");
         }
+        inputs
     }
-    inputs
 }
 
-fn publish(mut events: mpsc::Receiver<FeedEvent>, feed: &Feed) {
+impl From<FeedEntry> for Inputs {
+    fn from(entry: FeedEntry) -> Self {
+        Self::of(&entry)
+    }
+}
+
+impl IntoIterator for Inputs {
+    type Item = Input;
+    type IntoIter = Flatten<array::IntoIter<Option<Input>, 2>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter().flatten()
+    }
+}
+
+/// Entries as the cache takes them.
+#[must_use]
+pub fn inputs(entries: &[FeedEntry]) -> Vec<Input> {
+    entries.iter().flat_map(Inputs::of).collect()
+}
+
+fn publish(mut events: mpsc::Receiver<FeedEvent<Inputs>>, feed: &Feed) {
     while let Some(event) = events.blocking_recv() {
         match event {
-            FeedEvent::Entries(entries) => feed.publish(inputs(&entries)),
+            FeedEvent::Entries(entries) => feed.publish(entries.into_iter().flatten()),
             FeedEvent::Status(status) => feed.set_status(status),
             FeedEvent::Away(error) => {
                 tracing::warn!(syncer = %feed.kind(), %error, "the datastore has been away for long; clients keep what they have");

@@ -18,6 +18,7 @@ use super::transport::{
 use super::{compaction, list, watch};
 use crate::backend::{Backend, Batch, Compaction, KvList, ListParts, Watch, WatchOptions, Write};
 use crate::error::{Error, Result};
+use crate::parts::{UndecodedPart, UndecodedParts, look_ahead};
 use async_trait::async_trait;
 use bytes::Bytes;
 use model::{Key, KvPair, ListOptions};
@@ -379,7 +380,13 @@ impl Backend for EtcdBackend {
 
     async fn list_parts(&self, options: &ListOptions, revision: Option<&str>) -> Result<ListParts> {
         let selection = Arc::new(Selection::new(options)?);
-        list::list_parts(Arc::clone(&self.transport), selection, revision_or_now(revision)?).await
+        let parts = list::list_undecoded(Arc::clone(&self.transport), selection, revision_or_now(revision)?);
+        Ok(look_ahead(parts.await?, UndecodedPart::decode))
+    }
+
+    async fn list_undecoded(&self, options: &ListOptions, revision: Option<&str>) -> Result<UndecodedParts> {
+        let selection = Arc::new(Selection::new(options)?);
+        list::list_undecoded(Arc::clone(&self.transport), selection, revision_or_now(revision)?).await
     }
 
     async fn newest_revision(&self) -> Result<Option<String>> {

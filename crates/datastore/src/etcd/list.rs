@@ -4,7 +4,7 @@
 
 mod parts;
 
-pub(super) use parts::list_parts;
+pub(super) use parts::list_undecoded;
 
 use super::convert::{
     default_allow_key, default_allow_profile, invalid, is_default_allow, key_error, pair, salvaged,
@@ -14,10 +14,11 @@ use super::names::{OLD_PREFIX, old_key};
 use super::transport::{Entry, RangeRequest, Span, Transport};
 use crate::backend::{InvalidEntry, KvList};
 use crate::error::{Error, Result};
+use crate::parts::{CHUNK, ROOM_FOR, make_room, threads};
 use model::{Key, KvPair, ListOptions, ResourceKey};
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::task::JoinHandle;
 
 /// How many keys to fetch first: few, so that decoding begins early.
@@ -27,8 +28,6 @@ const FIRST_PAGE: i64 = 500;
 const FURTHER_PAGES: i64 = 5;
 /// Smaller pages are not worth a request.
 const SMALLEST_PAGE: i64 = 1000;
-/// So many entries are decoded at once; fewer are not worth handing over to another thread.
-const CHUNK: usize = 250;
 
 /// What a list or watch is about.
 #[derive(Clone, Debug)]
@@ -279,12 +278,6 @@ struct Chunk {
     range: Range<usize>,
 }
 
-/// How many threads decode. Asked only for pages that are worth sharing out, and once: the answer takes several files.
-fn threads() -> usize {
-    static THREADS: OnceLock<usize> = OnceLock::new();
-    *THREADS.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
-}
-
 impl Work {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -367,7 +360,11 @@ impl Drop for Decoder {
 
 fn decode(selection: &Selection, entries: &[Entry]) -> Part {
     let mut part = Part { items: Vec::with_capacity(entries.len()), invalid: Vec::new() };
-    for entry in entries {
+    for (place, entry) in entries.iter().enumerate() {
+        // Few entries find room.
+        if place % ROOM_FOR == ROOM_FOR - 1 {
+            make_room();
+        }
         match selection.decode(entry) {
             Decoded::Selected(pair) => part.items.push(pair),
             Decoded::Invalid(entry) => part.invalid.push(entry),

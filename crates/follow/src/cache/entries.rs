@@ -5,20 +5,29 @@
 //! at all: any of those that are missing might be the one.
 
 use super::Contents;
-use crate::index::{Index, Known};
+use crate::ahead::{FeedPart, Looked};
+use crate::index::{Index, Known, key_of};
 use crate::processor::{Output, Outputs, Processor};
-use datastore::{InvalidEntry, KvList, WatchEvent, own_revision};
+use datastore::{InvalidEntry, WatchEvent, own_revision};
 use model::feed::{FeedEntry, FeedKey};
 use model::{Key, KvPair};
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// News about entries.
-#[derive(Debug, Default, PartialEq)]
-pub struct News {
+#[derive(Debug, PartialEq)]
+pub struct News<E = FeedEntry> {
     /// Entries that came, changed or went.
-    pub entries: Vec<FeedEntry>,
+    pub entries: Vec<E>,
     /// What is known about entries that cannot be read.
     pub notes: Vec<Note>,
+}
+
+impl<E> Default for News<E> {
+    fn default() -> Self {
+        Self { entries: Vec::new(), notes: Vec::new() }
+    }
 }
 
 /// News about an entry that cannot be read, or could not.
@@ -30,20 +39,23 @@ pub struct Note {
     pub reason: Option<String>,
 }
 
-/// What a feed has told about one kind.
-pub struct Entries {
+/// What a feed has told about one kind, to a reader that wants this of each entry.
+pub struct Entries<E = FeedEntry> {
     index: Index,
     processor: Box<dyn Processor>,
-    news: News,
+    news: News<E>,
+    /// Room for a key.
+    key: Vec<u8>,
     /// Room for what comes of one entry.
     outputs: Outputs,
     /// What cannot be read, and why; whether it was seen since the last list began.
     unread: BTreeMap<String, (String, bool)>,
     nameless: bool,
     owes_deletes: bool,
+    is_known: Arc<AtomicBool>,
 }
 
-impl Entries {
+impl<E: From<FeedEntry>> Entries<E> {
     /// Nothing yet.
     #[must_use]
     pub fn new(processor: Box<dyn Processor>) -> Self {
@@ -51,11 +63,19 @@ impl Entries {
             index: Index::new(),
             processor,
             news: News::default(),
+            key: Vec::new(),
             outputs: Outputs::default(),
             unread: BTreeMap::new(),
             nameless: false,
             owes_deletes: false,
+            is_known: Arc::new(AtomicBool::new(false)),
         }
+    }
+
+    /// Set as soon as a list was complete, or something could not be read: then entries are not looked at ahead any more.
+    #[must_use]
+    pub fn is_known(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.is_known)
     }
 
     /// How many keys the feed has told about.
@@ -109,7 +129,9 @@ impl Entries {
         let Some(key) = entry.parsed_key else { return self.note(name, entry.reason) };
         self.processor.keep(&key);
         for known in self.processor.keys(&key) {
-            if let Some(place) = self.index.find(known.borrow()) {
+            self.key.clear();
+            key_of(known.borrow(), &mut self.key);
+            if let (_, Some(place)) = self.index.find(&self.key) {
                 self.index.touch(place);
             }
         }
@@ -136,21 +158,52 @@ impl Entries {
     }
 
     fn apply(&mut self, output: Output) {
+        let mut key = std::mem::take(&mut self.key);
+        key.clear();
         let Output { entry, is_readable, revision, replaces } = output;
-        let place = self.index.find(entry.key());
+        key_of(entry.key(), &mut key);
         let known = Known { stamp: revision, degraded: !is_readable };
+        if self.is_news(&key, entry.is_gone(), known, replaces) {
+            self.news.entries.push(entry.into());
+        }
+        self.key = key;
+    }
+
+    /// Notes what is known about a key from now on; whether those who follow must hear of it.
+    fn is_news(&mut self, key: &[u8], is_gone: bool, known: Known, replaces: bool) -> bool {
+        let (hash, place) = self.index.find(key);
         match place {
-            None if entry.is_gone() => return,
-            None => self.index.insert(entry.key(), known),
-            Some(place) if is_readable && entry.is_gone() => self.index.remove(place),
+            None if is_gone => return false,
+            None => self.index.insert(key, hash, known),
+            Some(place) if !known.degraded && is_gone => self.index.remove(place),
             // What was reported, readable, is better than what can be read now.
-            Some(place) if !is_readable && (entry.is_gone() || !self.index.known(place).degraded) => {
-                return self.index.touch(place);
+            Some(place) if known.degraded && (is_gone || !self.index.known(place).degraded) => {
+                self.index.touch(place);
+                return false;
             }
-            Some(place) if self.index.known(place) == known && !replaces => return self.index.touch(place),
+            Some(place) if self.index.known(place) == known && !replaces => {
+                self.index.touch(place);
+                return false;
+            }
             Some(place) => self.index.set(place, known),
         }
-        self.news.entries.push(entry);
+        true
+    }
+
+    /// What came of a part that was looked at ahead. None of its entries was unreadable before.
+    fn looked(&mut self, mut looked: Looked<E>) {
+        looked.take_outputs(|key, output| {
+            let known = Known { stamp: output.revision, degraded: !output.is_readable };
+            if self.is_news(key, output.is_gone, known, output.replaces) {
+                self.news.entries.push(output.entry);
+            }
+        });
+        for (key, reason) in looked.faults {
+            self.note(key, reason);
+        }
+        for entry in looked.invalid {
+            self.unreadable(entry);
+        }
     }
 
     fn note(&mut self, key: String, reason: String) {
@@ -161,6 +214,7 @@ impl Entries {
             return;
         }
         self.unread.insert(key.clone(), (reason.clone(), true));
+        self.is_known.store(true, Ordering::Relaxed);
         self.news.notes.push(Note { key, reason: Some(reason) });
     }
 
@@ -171,10 +225,10 @@ impl Entries {
     }
 }
 
-impl Contents for Entries {
-    type Part = KvList;
+impl<E: From<FeedEntry>> Contents for Entries<E> {
+    type Part = FeedPart<E>;
     type Change = WatchEvent;
-    type News = News;
+    type News = News<E>;
 
     fn begin(&mut self) {
         self.index.begin();
@@ -183,7 +237,11 @@ impl Contents for Entries {
         self.nameless = false;
     }
 
-    fn part(&mut self, part: KvList) {
+    fn part(&mut self, part: FeedPart<E>) {
+        let part = match part {
+            FeedPart::Stored(part) => part,
+            FeedPart::Looked(looked) => return self.looked(looked),
+        };
         for item in part.items {
             self.there(item);
         }
@@ -193,6 +251,7 @@ impl Contents for Entries {
     }
 
     fn finish(&mut self) {
+        self.is_known.store(true, Ordering::Relaxed);
         let mut outputs = Outputs::default();
         if !self.nameless {
             self.processor.finish(&mut outputs);
@@ -200,7 +259,7 @@ impl Contents for Entries {
         self.apply_all(outputs);
         self.owes_deletes = self.nameless;
         if !self.nameless {
-            self.news.entries.extend(self.index.take(false).into_iter().map(FeedKey::gone));
+            self.news.entries.extend(self.index.take(false).into_iter().map(FeedKey::gone).map(E::from));
         }
         let over: Vec<String> =
             self.unread.iter().filter(|(_, (_, seen))| !seen).map(|(key, _)| key.clone()).collect();
@@ -221,10 +280,10 @@ impl Contents for Entries {
     fn clear(&mut self) {
         self.processor.begin();
         self.processor.finish(&mut Outputs::default());
-        self.news.entries.extend(self.index.take(true).into_iter().map(FeedKey::gone));
+        self.news.entries.extend(self.index.take(true).into_iter().map(FeedKey::gone).map(E::from));
     }
 
-    fn take_news(&mut self) -> Option<News> {
+    fn take_news(&mut self) -> Option<News<E>> {
         let news = std::mem::take(&mut self.news);
         (!news.entries.is_empty() || !news.notes.is_empty()).then_some(news)
     }

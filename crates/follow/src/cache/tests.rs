@@ -1,7 +1,8 @@
 //! The machine, rule by rule, driven by hand; then by random scripts against a model of a store.
 
 use super::*;
-use crate::processor::{Converted, Stored};
+use crate::ahead::{FeedPart, Looked};
+use crate::processor::{Converted, Processor as _, Stored};
 use api::{Kind, Resource};
 use datastore::{InvalidEntry, KvList, WatchEvent};
 use model::feed::{FeedEntry, FeedKey};
@@ -40,10 +41,15 @@ fn failure(class: FailureClass) -> Failure {
     Failure { class, message: "it failed".to_owned(), retry_after: None }
 }
 
-type StoredEvent = Event<KvList, WatchEvent>;
+type StoredEvent = Event<FeedPart<FeedEntry>, WatchEvent>;
 
 fn list_part(items: Vec<KvPair>, invalid: Vec<InvalidEntry>) -> StoredEvent {
-    Event::ListPart(KvList { items, invalid, ..KvList::default() })
+    Event::ListPart(KvList { items, invalid, ..KvList::default() }.into())
+}
+
+fn looked_part(items: Vec<KvPair>) -> StoredEvent {
+    let part = KvList { items, ..KvList::default() };
+    Event::ListPart(FeedPart::Looked(Looked::of(part.into(), Stored.pure().unwrap())))
 }
 
 /// A machine with its clock, which prints what it asks for in short.
@@ -133,7 +139,7 @@ impl Bench {
 
     fn page(&mut self, entries: &[(&str, u64)]) -> Vec<String> {
         let items = entries.iter().map(|(name, revision)| entry(name, *revision)).collect();
-        self.handle(Event::ListPart(KvList { items, ..KvList::default() }))
+        self.handle(Event::ListPart(KvList { items, ..KvList::default() }.into()))
     }
 
     fn done(&mut self, revision: &str) -> Vec<String> {
@@ -604,7 +610,7 @@ fn a_profiles_own_half_of_the_revision_counts() {
     let mut bench = Bench::of(Cache::new(Entries::new(Box::new(Converted)), CacheOptions::default()));
     bench.tick();
     let items = vec![profile("kns.a", "5/"), profile("ksa.a.b", "/6")];
-    let page = Event::ListPart(KvList { items, ..KvList::default() });
+    let page = Event::ListPart(KvList { items, ..KvList::default() }.into());
     let rules = |name: &str| format!("ProfileRules(name={name})@");
     let namespace = |sign: char| [format!("{sign}{}", rules("kns.a")), format!("{sign}kns.a@")];
     let account = [format!("+{}", rules("ksa.a.b")), "+ksa.a.b@".to_owned()];

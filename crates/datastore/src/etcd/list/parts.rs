@@ -8,17 +8,15 @@
 //! What is held is bounded by that, however long the list is. A list that does not come to its end says so: it refuses to
 //! pass for a shorter one.
 
-use super::{CHUNK, FIRST_PAGE, Part, Selection, decode, list, threads};
-use crate::backend::{KvList, ListParts};
+use super::{Decoded, FIRST_PAGE, Selection, list};
 use crate::error::{Error, Result};
 use crate::etcd::convert::store_error;
 use crate::etcd::transport::{Entry, RangeRequest, Span, Transport};
+use crate::parts::{ROOM_FOR, UndecodedPart, UndecodedParts, make_room};
 use futures::stream::{self, StreamExt as _};
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
 
 /// By how much pages grow. Fetching one takes about as long as looking at one of half its size.
 const GROWTH: i64 = 2;
@@ -29,31 +27,29 @@ const LARGEST_PART: usize = 1000;
 
 /// Reads everything that is selected in parts, now (0) or at a revision. Lists that need sorting or additions at the end come
 /// as a whole.
-pub(in crate::etcd) async fn list_parts(
+pub(in crate::etcd) async fn list_undecoded(
     transport: Arc<dyn Transport>,
     selection: Arc<Selection>,
     revision: i64,
-) -> Result<ListParts> {
-    let [span] = selection.spans.as_slice() else {
-        let whole = list(&*transport, &selection, revision).await?;
-        return Ok(stream::once(std::future::ready(Ok(whole))).boxed());
+) -> Result<UndecodedParts> {
+    let span = match selection.spans.as_slice() {
+        [span] if !selection.has_default_allow() => span.clone(),
+        _ => {
+            let whole = list(&*transport, &selection, revision).await?;
+            return Ok(stream::once(std::future::ready(Ok(whole.into()))).boxed());
+        }
     };
-    if selection.has_default_allow() {
-        let whole = list(&*transport, &selection, revision).await?;
-        return Ok(stream::once(std::future::ready(Ok(whole))).boxed());
-    }
     let context = format!("cannot list {}", String::from_utf8_lossy(&span.key));
     let (sender, pages) = mpsc::channel(1);
-    tokio::spawn(fetch(transport, span.clone(), revision, context.clone(), sender));
+    tokio::spawn(fetch(transport, span, revision, context.clone(), sender));
     let reader = Reader {
         selection,
         context,
         pages,
-        end: None,
+        is_over: false,
         revision: String::new(),
         page: Arc::default(),
         rest: 0..0,
-        coming: VecDeque::new(),
     };
     Ok(stream::unfold(Some(reader), |reader| async move {
         let mut reader = reader?;
@@ -109,83 +105,48 @@ async fn fetch(
     }
 }
 
-/// A part that somebody may still be decoding.
-enum Coming {
-    Here(Part),
-    Decoding(JoinHandle<Part>),
-}
-
 struct Reader {
     selection: Arc<Selection>,
     context: String,
     pages: mpsc::Receiver<Result<Page>>,
-    /// How the pages ended, once they have.
-    end: Option<Result<()>>,
+    /// Whether the newest page is the last one.
+    is_over: bool,
     revision: String,
-    /// The newest page, and what of it nobody decodes yet.
+    /// The newest page, and what of it has not been handed over.
     page: Arc<Vec<Entry>>,
     rest: Range<usize>,
-    /// Parts in the order of the list.
-    coming: VecDeque<Coming>,
 }
 
 impl Reader {
-    /// The next part; none after the last.
-    async fn next(&mut self) -> Result<Option<KvList>> {
-        loop {
-            self.decode_ahead();
-            let Some(coming) = self.coming.pop_front() else {
-                if let Some(end) = self.end.take() {
-                    return end.map(|()| None);
-                }
-                let page = self.pages.recv().await;
-                self.take(page);
-                continue;
-            };
-            let Part { items, invalid } = match coming {
-                Coming::Here(part) => part,
-                Coming::Decoding(part) => {
-                    part.await.map_err(|error| Error::permanent("cannot decode a list", error))?
-                }
-            };
-            return Ok(Some(KvList { items, invalid, revision: self.revision.clone() }));
-        }
-    }
-
-    /// Has parts decoded: one for each thread, and one that is there when the caller comes back.
-    fn decode_ahead(&mut self) {
-        while self.coming.len() <= threads() {
-            if !self.rest.is_empty() {
-                let range = self.rest.start..self.rest.end.min(self.rest.start + LARGEST_PART);
-                self.rest.start = range.end;
-                let (selection, page) = (Arc::clone(&self.selection), Arc::clone(&self.page));
-                let part = tokio::task::spawn_blocking(move || decode(&selection, &page[range]));
-                self.coming.push_back(Coming::Decoding(part));
-            } else if self.end.is_none()
-                && let Ok(page) = self.pages.try_recv()
-            {
-                self.take(Some(page));
-            } else {
-                return;
+    /// The next part; none after the last. Every page has one, also an empty page: the revision is in it.
+    async fn next(&mut self) -> Result<Option<UndecodedPart>> {
+        if self.rest.is_empty() {
+            if self.is_over {
+                return Ok(None);
             }
+            let broken = || Err(Error::transient(self.context.clone(), "the list broke off"));
+            let page = self.pages.recv().await.unwrap_or_else(broken)?;
+            self.is_over = page.is_last;
+            self.revision = page.revision.to_string();
+            self.rest = 0..page.entries.len();
+            self.page = Arc::new(page.entries);
         }
-    }
-
-    /// Takes over a page, or that there is none.
-    fn take(&mut self, page: Option<Result<Page>>) {
-        let page = page.unwrap_or_else(|| Err(Error::transient(self.context.clone(), "the list broke off")));
-        let Page { entries, revision, is_last } = match page {
-            Ok(page) => page,
-            Err(error) => return self.end = Some(Err(error)),
-        };
-        self.end = is_last.then_some(Ok(()));
-        self.revision = revision.to_string();
-        if entries.len() < CHUNK {
-            self.coming.push_back(Coming::Here(decode(&self.selection, &entries)));
-        } else {
-            self.rest = 0..entries.len();
-            self.page = Arc::new(entries);
-        }
+        let range = self.rest.start..self.rest.end.min(self.rest.start + LARGEST_PART);
+        self.rest.start = range.end;
+        let stored = range.len();
+        let (selection, page) = (Arc::clone(&self.selection), Arc::clone(&self.page));
+        Ok(Some(UndecodedPart::new(self.revision.clone(), stored, move |take| {
+            for entries in page[range].chunks(ROOM_FOR) {
+                make_room();
+                for entry in entries {
+                    match selection.decode(entry) {
+                        Decoded::Selected(pair) => take(Ok(pair)),
+                        Decoded::Invalid(entry) => take(Err(entry)),
+                        Decoded::Other => {}
+                    }
+                }
+            }
+        })))
     }
 }
 
@@ -195,6 +156,7 @@ mod tests {
     use crate::etcd::transport::{
         RangeResponse, Transaction, TransactionResponse, TransportError, WatchAnswer, WatchRequest,
     };
+    use crate::parts::{CHUNK, look_ahead};
     use api::Kind;
     use async_trait::async_trait;
     use model::ListOptions;
@@ -248,7 +210,8 @@ mod tests {
     /// Reads the list: the numbers of its entries in order, and how it ended.
     async fn read(store: Numbered) -> (Vec<usize>, Option<Error>) {
         let selection = Arc::new(Selection::new(&ListOptions::resources(Kind::Tier)).unwrap());
-        let mut parts = list_parts(Arc::new(store), selection, 0).await.unwrap();
+        let parts = list_undecoded(Arc::new(store), selection, 0).await.unwrap();
+        let mut parts = look_ahead(parts, UndecodedPart::decode);
         let (mut found, mut count) = (Vec::new(), 0);
         while let Some(part) = parts.next().await {
             let part = match part {
