@@ -4,10 +4,12 @@ use super::node::{Node, PODS, endpoints, service};
 use super::{Elements, wait};
 use anyhow::{Context as _, Result, ensure};
 use messages::ToDataplane;
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket, sockopt};
 use serde_json::json;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
+use std::time::{Duration, Instant};
 
 const OUTSIDE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 7);
 const PORTS: [(&str, u16, u16); 1] = [("TCP", 80, 30080)];
@@ -22,20 +24,31 @@ fn with_table() -> Vec<ToDataplane> {
     all
 }
 
-/// A connection from a port of the client's choice, which may be used again at once.
+/// A connection from a port of the client's choice. The kernel may hold the ends of the one before for a moment: it is waited for.
 fn from_port(node: &Node, port: u16) -> Result<TcpStream> {
-    node.client.run(|| -> Result<TcpStream> {
+    let begun = Instant::now();
+    loop {
+        match try_from_port(node, port)? {
+            Err(error) if error == Errno::ADDRNOTAVAIL && begun.elapsed() < testkit::PATIENCE => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            result => return result.with_context(|| format!("from port {port}")),
+        }
+    }
+}
+
+fn try_from_port(node: &Node, port: u16) -> Result<Result<TcpStream, Errno>> {
+    node.client.run(|| -> Result<TcpStream, Errno> {
         let end = socket(AddressFamily::INET, SocketType::STREAM, None)?;
         sockopt::set_socket_reuseaddr(&end, true)?;
         // Gone without a goodbye that would keep the port.
-        sockopt::set_socket_linger(&end, Some(std::time::Duration::ZERO))?;
+        sockopt::set_socket_linger(&end, Some(Duration::ZERO))?;
         sockopt::set_socket_timeout(&end, sockopt::Timeout::Send, Some(testkit::PATIENCE))?;
         bind(&end, &SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, 9), port))?;
         connect(&end, &SocketAddrV4::new(OUTSIDE, 80))?;
-        let stream = TcpStream::from(end);
-        stream.set_read_timeout(Some(testkit::PATIENCE))?;
-        Ok(stream)
-    })?
+        sockopt::set_socket_timeout(&end, sockopt::Timeout::Recv, Some(testkit::PATIENCE))?;
+        Ok(TcpStream::from(end))
+    })
 }
 
 fn who(stream: &mut TcpStream) -> Result<String> {
