@@ -5,7 +5,7 @@ use super::{Elements, wait};
 use anyhow::{Context as _, Result, ensure};
 use messages::ToDataplane;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketType, bind, connect, socket, sockopt};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with, sockopt};
 use serde_json::json;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
@@ -39,7 +39,8 @@ fn from_port(node: &Node, port: u16) -> Result<TcpStream> {
 
 fn try_from_port(node: &Node, port: u16) -> Result<Result<TcpStream, Errno>> {
     node.client.run(|| -> Result<TcpStream, Errno> {
-        let end = socket(AddressFamily::INET, SocketType::STREAM, None)?;
+        // A program that another test starts must not inherit it, and with it the port.
+        let end = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         sockopt::set_socket_reuseaddr(&end, true)?;
         // Gone without a goodbye that would keep the port.
         sockopt::set_socket_linger(&end, Some(Duration::ZERO))?;
