@@ -31,8 +31,22 @@ use std::time::Instant;
 const AT_ONCE: usize = 3;
 
 /// Crates whose tests take longest, longest first: what begins last should be short.
-const LONGEST: [&str; 9] =
-    ["tortie", "kube-controllers", "dataplane", "netfilter", "cni", "node", "ipam", "datastore", "calicoctl"];
+const LONGEST: [&str; 14] = [
+    "tortie",
+    "datastore",
+    "dataplane",
+    "kube-controllers",
+    "cni",
+    "apiserver",
+    "node",
+    "bpf-driver",
+    "follow",
+    "speaker",
+    "bpf",
+    "calicoctl",
+    "typha",
+    "operate",
+];
 
 /// Crates whose tests wait for other processes most of the time: twice as many of them run at once as there are cores.
 const WAITING: [&str; 1] = ["tortie"];
