@@ -33,7 +33,7 @@ enum reason {
 
 struct counter_key {
 	u32 ifindex;
-	u32 hook; /* 0 coming in, 1 leaving */
+	u32 hook; /* 0 coming in, 1 leaving, 2 at the driver */
 };
 
 struct counters {
@@ -45,20 +45,20 @@ MAP(cali_counters6, MAP_PERCPU_HASH, struct counter_key, struct counters, 20000,
 MAP(cali_rule_ctrs2, MAP_PERCPU_HASH, u64, u64, 10000, 0);
 
 /* An interface whose counters were not made is not counted. */
-INLINE void count(struct __sk_buff *buffer, enum reason reason)
+INLINE void count(BUFFER *buffer, enum reason reason)
 {
-	struct counter_key key = {.ifindex = buffer->ifindex, .hook = settings.is_leaving};
+	struct counter_key key = {.ifindex = device_of(buffer), .hook = HOOK};
 	struct counters *counters = map_lookup(&cali_counters6, &key);
 	if (counters)
 		counters->counts[reason]++;
 }
 
-INLINE int drop(struct __sk_buff *buffer, enum reason reason)
+INLINE int drop(BUFFER *buffer, enum reason reason)
 {
 	count(buffer, reason);
 	if (options.tells_drops || is_watched())
 		tell(buffer, reason, EVENT_DROPPED);
-	return TC_DROP;
+	return DROPPED;
 }
 
 INLINE void count_rule(u64 id)

@@ -73,7 +73,7 @@ INLINE int is_watched(void)
 	return until && *until && time_ns() < *until;
 }
 
-INLINE void tell(struct __sk_buff *buffer, u32 reason, enum event_kind kind)
+INLINE void tell(BUFFER *buffer, u32 reason, enum event_kind kind)
 {
 	struct packet *packet = this_packet();
 	if (!packet)
@@ -81,14 +81,16 @@ INLINE void tell(struct __sk_buff *buffer, u32 reason, enum event_kind kind)
 	const struct tuple *tuple = &packet->tuple;
 	struct event event = {
 		.time = time_ns(),
-		.ifindex = buffer->ifindex,
+		.ifindex = device_of(buffer),
 		.reason = reason,
-		.length = buffer->len,
-		.hook = settings.is_leaving,
+		.length = frame_length(buffer),
+		.hook = HOOK,
 		.family = FAMILY,
 		.kind = kind,
-		.mark = buffer->mark,
 	};
+#ifndef AT_DRIVER
+	event.mark = buffer->mark;
+#endif
 	if (packet->flags & PACKET_READ) {
 		event.protocol = tuple->protocol;
 		for (int i = 0; i < WORDS; i++) {
@@ -107,6 +109,7 @@ INLINE void tell(struct __sk_buff *buffer, u32 reason, enum event_kind kind)
 		map_push(&bpfp_logs, &event, REPLACE);
 }
 
+#ifndef AT_DRIVER
 INLINE int is_echo(u32 type)
 {
 #if FAMILY == 4
@@ -148,5 +151,6 @@ FUNCTION int tell_judged(struct __sk_buff *buffer)
 	map_push(&bpfp_flows, judged, REPLACE);
 	return 0;
 }
+#endif
 
 #endif

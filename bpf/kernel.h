@@ -91,6 +91,49 @@ struct __sk_buff {
 	u32 gso_size; /* of the parts that a packet is cut into; 0: it is not */
 };
 
+/* At a device's driver. */
+struct xdp_md {
+	u32 data;
+	u32 data_end;
+	u32 data_meta;
+	u32 ingress_ifindex;
+	u32 rx_queue_index;
+};
+
+enum xdp_verdict {
+	XDP_DROP = 1,
+	XDP_PASS = 2,
+};
+
+/* What a program is told a packet by, and the place that its counters and events are under. */
+#ifdef AT_DRIVER
+#define BUFFER struct xdp_md
+#define HOOK 2
+#define DROPPED XDP_DROP
+#else
+#define BUFFER struct __sk_buff
+#define HOOK settings.is_leaving
+#define DROPPED TC_DROP
+#endif
+
+INLINE u32 device_of(const BUFFER *buffer)
+{
+#ifdef AT_DRIVER
+	return buffer->ingress_ifindex;
+#else
+	return buffer->ifindex;
+#endif
+}
+
+INLINE u32 frame_length(const BUFFER *buffer)
+{
+#ifdef AT_DRIVER
+	return (const char *)(long)buffer->data_end - (const char *)(long)buffer->data;
+#else
+	return buffer->len;
+#endif
+}
+
 /* A system call that names an address. */
 struct bpf_sock_addr {
 	u32 user_family;
@@ -176,7 +219,23 @@ static long (*const store_bytes)(struct __sk_buff *buffer, u32 offset, const voi
 static long (*const replace_l3_checksum)(struct __sk_buff *buffer, u32 offset, u64 from, u64 to, u64 flags) = (void *)10;
 static long (*const replace_l4_checksum)(struct __sk_buff *buffer, u32 offset, u64 from, u64 to, u64 flags) = (void *)11;
 static long (*const tail_call)(void *context, void *programs, u32 index) = (void *)12;
+#ifdef AT_DRIVER
+/* The helper is there since 5.18 only. Headers are nowhere behind the last of these bytes. */
+#define MOST_HEADERS 2047
+INLINE long load_bytes(const BUFFER *buffer, u64 offset, void *to, u32 length)
+{
+	HIDE(offset);
+	if (offset > MOST_HEADERS)
+		return -1;
+	const char *from = (const char *)(long)buffer->data + offset;
+	if (from + length > (const char *)(long)buffer->data_end)
+		return -1;
+	__builtin_memcpy(to, __builtin_assume_aligned(from, 4), length);
+	return 0;
+}
+#else
 static long (*const load_bytes)(const void *buffer, u32 offset, void *to, u32 length) = (void *)26;
+#endif
 static long long (*const checksum_difference)(const void *from, u32 from_size, const void *to, u32 to_size, u32 seed) =
 	(void *)28;
 static long (*const redirect)(u32 ifindex, u64 flags) = (void *)23;
@@ -193,6 +252,7 @@ enum room_flag {
 };
 #define ROOM_ETHERNET(length) ((u64)(length) << 56)
 #define REDIRECT_IN 1
+static long (*const adjust_note)(struct xdp_md *buffer, int difference) = (void *)54;
 static long (*const look_up_fib)(void *context, struct fib_lookup *lookup, int length, u32 flags) = (void *)69;
 
 static long (*const map_push)(void *map, const void *value, u64 flags) = (void *)87;

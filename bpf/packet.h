@@ -138,6 +138,7 @@ enum packet_flag {
 	PACKET_RETURNS = 1 << 9,   /* an answer from there: to be sent on to the client */
 	PACKET_MISLED = 1 << 10,   /* from another node than its flow's */
 	PACKET_STAYS = 1 << 11,    /* of a service whose backends another node would not find */
+	PACKET_ASKED = 1 << 12,    /* at the driver, policy without tracking had nothing to say about it */
 };
 
 /* What policy found about a packet, as flow logs are told it; `crates/bpf/src/layout/judged.rs` has the same fields. */

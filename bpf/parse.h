@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
  * From bytes to a tuple. Options of IPv4 and up to eight extension headers of IPv6 are passed over. Ports are in the first
- * fragment only: it leaves them for those that follow it; one that comes before it is dropped.
+ * fragment only; `fragments.h` has those of the others.
  *
  * A packet whose headers cannot be read in full is dropped, never taken for one without ports.
  */
@@ -72,21 +72,6 @@ struct tcp_header {
 };
 ASSERT_SIZE(struct tcp_header, 20);
 
-struct fragment_key {
-	struct address source;
-	struct address destination;
-	be32 id;
-	u32 ifindex;
-	u32 protocol;
-};
-
-struct fragment_ports {
-	be16 source;
-	be16 destination;
-};
-
-MAP(cali_fragments, MAP_LRU_HASH, struct fragment_key, struct fragment_ports, 10000, 0);
-
 struct headers {
 	u32 transport; /* where the header behind IP begins */
 	be32 fragment_id;
@@ -94,7 +79,7 @@ struct headers {
 };
 
 /* The IP header(s) at an offset. Answers 0, or why the packet is dropped. */
-INLINE int parse_network(struct __sk_buff *buffer, u32 offset, struct tuple *tuple, struct headers *headers)
+INLINE int parse_network(BUFFER *buffer, u32 offset, struct tuple *tuple, struct headers *headers)
 {
 	headers->fragment_id = 0;
 	headers->is_first_fragment = 0;
@@ -168,7 +153,7 @@ INLINE int parse_network(struct __sk_buff *buffer, u32 offset, struct tuple *tup
 }
 
 /* The header behind IP. Answers 0, or why the packet is dropped. */
-INLINE int parse_transport(struct __sk_buff *buffer, u32 offset, struct tuple *tuple)
+INLINE int parse_transport(BUFFER *buffer, u32 offset, struct tuple *tuple)
 {
 	tuple->source_port = 0;
 	tuple->destination_port = 0;
@@ -205,45 +190,6 @@ INLINE int parse_transport(struct __sk_buff *buffer, u32 offset, struct tuple *t
 	}
 	}
 	return 0;
-}
-
-/* Ports of later fragments from those that the first one left. */
-INLINE int parse_fragment(struct __sk_buff *buffer, struct tuple *tuple, struct headers *headers)
-{
-	struct fragment_key key = {
-		.source = tuple->source,
-		.destination = tuple->destination,
-		.id = headers->fragment_id,
-		.ifindex = buffer->ifindex,
-		.protocol = tuple->protocol,
-	};
-	if (headers->is_first_fragment) {
-		struct fragment_ports ports = {tuple->source_port, tuple->destination_port};
-		return map_update(&cali_fragments, &key, &ports, 0) ? REASON_FRAGMENT : 0;
-	}
-	struct fragment_ports *ports = map_lookup(&cali_fragments, &key);
-	if (!ports)
-		return REASON_FRAGMENT;
-	tuple->source_port = ports->source;
-	tuple->destination_port = ports->destination;
-	return 0;
-}
-
-INLINE int parse(struct __sk_buff *buffer, struct tuple *tuple, struct headers *headers)
-{
-	int reason = parse_network(buffer, settings.link_header, tuple, headers);
-	if (reason)
-		return reason;
-	if (tuple->is_later_fragment) {
-		tuple->tcp_flags = 0;
-		tuple->sequence = 0;
-		tuple->acknowledgement = 0;
-		return parse_fragment(buffer, tuple, headers);
-	}
-	reason = parse_transport(buffer, headers->transport, tuple);
-	if (reason || !headers->is_first_fragment)
-		return reason;
-	return parse_fragment(buffer, tuple, headers);
 }
 
 INLINE u8 icmp_type(const struct tuple *tuple)

@@ -1,19 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
-/* Where packets may come from, and ports of this host that work whatever policy says. */
+/* Where packets may come from. */
 #ifndef PATHS_H
 #define PATHS_H
 
 #include "packet.h"
 #include "routes.h"
-
-struct failsafe_key {
-	u32 prefix;
-	u16 port;
-	u8 protocol;
-	u8 is_out;
-	struct address address;
-};
-ASSERT_SIZE(struct failsafe_key, 8 + WORDS * 4);
 
 struct source_key {
 	u32 prefix;
@@ -22,20 +13,7 @@ struct source_key {
 };
 ASSERT_SIZE(struct source_key, 8 + WORDS * 4);
 
-MAP(NAME(fsafes2), MAP_LPM, struct failsafe_key, u32, 65536, NO_PREALLOC);
 MAP(NAME(sprefix), MAP_LPM, struct source_key, u32, 1048576, NO_PREALLOC);
-
-INLINE int is_failsafe(u8 protocol, be16 port, u8 is_out, const struct address *other_side)
-{
-	struct failsafe_key key = {
-		.prefix = 32 + ADDRESS_BITS,
-		.port = HOST16(port),
-		.protocol = protocol,
-		.is_out = is_out,
-		.address = *other_side,
-	};
-	return map_lookup(&NAME(fsafes2), &key) != NULL;
-}
 
 /* Whether a packet may have this source. */
 enum path {

@@ -146,7 +146,7 @@ INLINE u64 value_of_port(u64 list, u8 dimension, u8 protocol, be16 port)
 }
 
 /* What rows are asked for: once for a list. Answers 0; a number, because functions have to. */
-FUNCTION int look_up_values(struct __sk_buff *buffer, u32 dimensions)
+FUNCTION int look_up_values(BUFFER *buffer, u32 dimensions)
 {
 	USES(buffer);
 	struct packet *packet = this_packet();
@@ -196,7 +196,7 @@ INLINE u32 place_of(u64 bit)
 }
 
 /* One segment, or the part of it behind a rule that passes. Answers whether there is a verdict. */
-FUNCTION int evaluate_turn(struct __sk_buff *buffer)
+FUNCTION int evaluate_turn(BUFFER *buffer)
 {
 	USES(buffer);
 	struct packet *packet = this_packet();
@@ -282,7 +282,7 @@ FUNCTION int evaluate_turn(struct __sk_buff *buffer)
 }
 
 /* What a list says (enum verdict); the rules that were hit and the log flag are added to the packet's. */
-FUNCTION int evaluate(struct __sk_buff *buffer, u64 list)
+FUNCTION int evaluate(BUFFER *buffer, u64 list)
 {
 	struct packet *packet = this_packet();
 	if (!packet)
@@ -301,7 +301,7 @@ FUNCTION int evaluate(struct __sk_buff *buffer, u64 list)
 
 /* Counts the rules that were hit, from the first of some on. Those of a pending list are counted under the complement of their
  * names: it has enforced rules, too. Answers 0. */
-FUNCTION int count_hits(struct __sk_buff *buffer, u32 first, u32 is_pending)
+FUNCTION int count_hits(BUFFER *buffer, u32 first, u32 is_pending)
 {
 	USES(buffer);
 	struct packet *packet = this_packet();

@@ -12,7 +12,9 @@
 #include "packet.h"
 #include "counters.h"
 #include "parse.h"
+#include "fragments.h"
 #include "routes.h"
+#include "failsafes.h"
 #include "paths.h"
 #include "tunnels.h"
 #include "services.h"
@@ -24,6 +26,7 @@
 #include "forward.h"
 #include "wrap.h"
 #include "reset.h"
+#include "note.h"
 #include "policy.h"
 
 char licence[] SECTION("license") = "GPL";
@@ -281,6 +284,18 @@ SECTION("classifier") int cali_tc_main(struct __sk_buff *buffer)
 	case ENVELOPE_NONE:
 		break;
 	}
+	/* What the driver's program has judged already. The rest of what is checked here it leaves to this one. */
+	if (options.asks_untracked && !settings.is_leaving && !is_unwrapped) {
+		enum note_verdict note = read_note(buffer);
+		if (note == NOTE_NO_OPINION)
+			packet->flags |= PACKET_ASKED;
+		if (note == NOTE_ALLOWED) {
+			if (check_path(buffer, packet, tuple) == PATH_WRONG)
+				return drop(buffer, REASON_SOURCE);
+			count(buffer, REASON_BYPASS);
+			return pass(buffer, MARK_SEEN);
+		}
+	}
 
 	struct leg *leg = NULL;
 	enum connection connection = is_icmp_error(tuple)
@@ -306,7 +321,8 @@ SECTION("classifier") int cali_tc_main(struct __sk_buff *buffer)
 	/* Maybe another node's, by a table that is the same here: new to this node, and judged as such. */
 	int may_be_taken_over = has_tables() && connection == CONNECTION_MIDDLE;
 	/* Policy without tracking comes first, whatever is known: the program that can ask it does the rest, too. */
-	if (options.asks_untracked && connection != CONNECTION_NEW && connection != CONNECTION_GONE && !may_be_taken_over) {
+	if (options.asks_untracked && !(packet->flags & PACKET_ASKED) && connection != CONNECTION_NEW &&
+	    connection != CONNECTION_GONE && !may_be_taken_over) {
 		tail_call(buffer, &cali_programs, PROGRAM_POLICY);
 		return drop(buffer, REASON_DENIED);
 	}
@@ -469,7 +485,7 @@ INLINE int judge_untracked(struct __sk_buff *buffer, struct packet *packet)
 	struct lists *lists = map_lookup(&bpfp_lists, &key);
 	u64 list = lists ? lists->ids[settings.is_leaving ? LIST_UNTRACKED_EGRESS : LIST_UNTRACKED_INGRESS] : 0;
 	const struct address *other_side = settings.is_leaving ? &tuple->destination : &tuple->source;
-	if (list && (!settings.is_leaving || is_from_host(buffer, packet)) &&
+	if (list && !(packet->flags & PACKET_ASKED) && (!settings.is_leaving || is_from_host(buffer, packet)) &&
 	    !is_failsafe(tuple->protocol, packet->wire.destination_port, settings.is_leaving, other_side) &&
 	    !is_failsafe(tuple->protocol, tuple->source_port, !settings.is_leaving, other_side)) {
 		/* The addresses on the wire: where a service leads is of no interest. */

@@ -95,6 +95,7 @@ fn at(hook: Hook, is_workload: bool, lists: &Lists) -> Vec<(&'static str, ListId
             ("staged egress policy", lists.pending_egress),
             ("untracked egress policy", lists.untracked_egress),
         ],
+        (Hook::Xdp, false) => vec![("untracked ingress policy", lists.untracked_ingress)],
         (Hook::Xdp | Hook::All, _) => Vec::new(),
     }
 }

@@ -71,7 +71,7 @@ fn show(
 ) -> Result<(), Failure> {
     let reason = caption(event.reason);
     let rule = rule.or_else(|| (event.rule != 0).then(|| format!("{:016x}", event.rule)));
-    let direction = if event.hook == 0 { "ingress" } else { "egress" };
+    let direction = ["ingress", "egress", "xdp"].get(usize::from(event.hook)).unwrap_or(&"unknown");
     if as_json {
         let object = json!({
             "interface": device, "hook": direction, "reason": reason, "rule": rule, "proto": event.protocol,

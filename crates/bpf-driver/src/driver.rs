@@ -1,5 +1,6 @@
 //! Maps, programs and attachments together.
 
+use crate::at_driver::AtDrivers;
 use crate::attachments::{Attachments, Way};
 use crate::error::Error;
 use crate::files;
@@ -27,6 +28,8 @@ use std::time::Instant;
 
 const COUNTERS: &str = "cali_counters6";
 const HOOKS: [u32; 2] = [0, 1];
+/// At drivers.
+const DRIVER_HOOK: u32 = 2;
 /// Where packets that policy denied are counted.
 const DENIED: usize = 4;
 
@@ -39,6 +42,8 @@ pub struct Settings {
     pub with_v6: bool,
     /// How programs are attached; none for links where the kernel has them.
     pub way: Option<Way>,
+    /// Whether programs may be right behind drivers that take none themselves.
+    pub generic_xdp: bool,
     /// Sizes of maps that are not those of the programs.
     pub sizes: BTreeMap<String, u32>,
     /// A device on which a program that does nothing is tried.
@@ -72,6 +77,7 @@ pub struct Driver {
     pub(crate) maps: Maps,
     programs: Programs,
     attachments: Attachments,
+    at_drivers: AtDrivers,
     policy: PolicyMaps,
     failsafes: [Plain; 2],
     sources: [Plain; 2],
@@ -111,13 +117,16 @@ impl Driver {
         };
         let root = files::root(settings.pins.as_deref())?;
         let mut maps = Maps::default();
-        let mut objects = Vec::new();
+        let (mut objects, mut driver_objects) = (Vec::new(), Vec::new());
         let versions: Vec<Version> =
             [Version::V4].into_iter().chain(settings.with_v6.then_some(Version::V6)).collect();
         for version in versions.iter().copied() {
             let mut object = version.object()?;
             maps.open(&root, &mut object, &settings.sizes)?;
             objects.push((version, object));
+            let mut object = bpf::xdp::object(version)?;
+            maps.open(&root, &mut object, &settings.sizes)?;
+            driver_objects.push((version, object));
         }
         let sockets = settings.sockets.clone();
         let sockets =
@@ -131,12 +140,14 @@ impl Driver {
             maps.remove(NAMES, &names)?;
         }
         let logs = Logs::start(&root, settings.logging.clone())?;
-        let mut programs = Programs::new(&root, objects, settings.options, settings.tunnel_addresses)?;
+        let mut programs =
+            Programs::new(&root, objects, driver_objects, settings.options, settings.tunnel_addresses)?;
         programs.load(Kind::Workload, &maps)?;
         Ok(Self {
             maps,
             programs,
             attachments: Attachments::new(&root, way)?,
+            at_drivers: AtDrivers::new(&root, settings.generic_xdp),
             policy: PolicyMaps::default(),
             failsafes: ["cali_v4_fsafes2", "cali_v6_fsafes2"].map(Plain::new),
             sources: ["cali_v4_sprefix", "cali_v6_sprefix"].map(Plain::new),
@@ -256,11 +267,15 @@ impl Driver {
             let attached = self
                 .programs
                 .load(*kind, &self.maps)
-                .and_then(|()| self.count(*index))
+                .and_then(|()| self.count(*index, &HOOKS))
                 .and_then(|()| self.attachments.attach(name, *index, *kind, &self.programs));
             if let Err(error) = attached {
                 failures.push((name.text().clone(), error));
             }
+        }
+        // Its programs at traffic control do the same alone.
+        if let Err(error) = self.attach_to_drivers(wanted) {
+            tracing::warn!(%error, "untracked policy is not enforced by XDP where it could be");
         }
         let indices: BTreeSet<u32> = wanted.values().map(|interface| interface.index).collect();
         // While one has not got its new program, an old one needs what it finds the next by.
@@ -298,10 +313,10 @@ impl Driver {
     }
 
     /// From now on packets of the interface are counted.
-    fn count(&mut self, index: u32) -> Result<(), Error> {
+    fn count(&mut self, index: u32, hooks: &[u32]) -> Result<(), Error> {
         let counters = self.counters()?;
-        for hook in HOOKS {
-            let key = CounterKey { device: index, hook };
+        for hook in hooks {
+            let key = CounterKey { device: index, hook: *hook };
             if counters.get(&key)?.is_empty() {
                 counters.fill(&key, &Counters::default())?;
             }
@@ -334,7 +349,8 @@ impl Driver {
     pub fn denied(&self) -> Result<u64, Error> {
         let counters = self.counters()?;
         let mut sum = 0;
-        for (device, hook) in self.counted.iter().flat_map(|index| HOOKS.map(|hook| (*index, hook))) {
+        let hooks = |index: &u32| [HOOKS[0], HOOKS[1], DRIVER_HOOK].map(|hook| (*index, hook));
+        for (device, hook) in self.counted.iter().flat_map(hooks) {
             sum += counters.get(&CounterKey { device, hook })?.iter().map(|one| one.0[DENIED]).sum::<u64>();
         }
         Ok(sum)

@@ -4,7 +4,8 @@
 //! - [`PolicyMaps`]: tables of policy into their maps, in an order in which every packet sees the state before or after; over
 //!   any [`Store`], so that the order itself is tested without a kernel.
 //! - [`routes`]: what `cali_v4_routes` and its like should hold, as values.
-//! - `attachments`: programs on interfaces by pinned links, or by filters where a kernel has no such links.
+//! - `attachments`: programs on interfaces by pinned links, or by filters where a kernel has no such links; `at_driver`: those at
+//!   their drivers.
 //! - `services`, `serving`: services into the NAT maps; `sockets`: the programs by which sockets of the host get backends.
 //! - `logs`: lines about packets that met a rule that logs.
 //! - `sweeper`: connections that have ended leave their maps.
@@ -13,6 +14,7 @@
 //! What is wanted is a value, and what is written is a difference of values. It refuses to decide which interfaces have
 //! programs and which lists, to remove what is not recognisably ours, and to write a part of a policy that does not fit.
 
+mod at_driver;
 mod attachments;
 mod driver;
 mod error;

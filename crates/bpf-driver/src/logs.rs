@@ -140,7 +140,7 @@ fn device(index: u32) -> String {
 
 /// A line about a packet, with the words that the kernel's log has.
 fn line(prefix: &str, event: &Event, device: &str, rule: Option<&str>) -> String {
-    let direction = if event.hook == 0 { "IN" } else { "OUT" };
+    let direction = if event.hook == 1 { "OUT" } else { "IN" };
     let mut line = format!(
         "{prefix}{}{direction}={device} SRC={} DST={} LEN={}",
         if prefix.is_empty() || prefix.ends_with(' ') { "" } else { " " },

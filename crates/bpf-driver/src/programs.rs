@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::files;
 use crate::maps::{Maps, folder};
 use bpf::interface::{self, ENTRY, Interface, Options, ReversePath, Version};
+use bpf::xdp::{self, AtDriver};
 use bpf::{Loaded, Map, Object, Program};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -31,6 +32,8 @@ pub enum Kind {
     Host,
     /// The host's, with policy that is asked before connections are looked at.
     Untracked,
+    /// The same with such policy for what comes in, which is asked at the driver where that can be.
+    Guarded,
     /// A tunnel's between nodes, with Ethernet headers.
     Tunnel,
     /// A tunnel's without.
@@ -54,6 +57,7 @@ impl Kind {
             Self::Limited => "limited",
             Self::Host => "host",
             Self::Untracked => "untracked",
+            Self::Guarded => "guarded",
             Self::Tunnel => "tunnel",
             Self::Layer3 => "layer3",
             Self::Loopback => "loopback",
@@ -94,6 +98,9 @@ pub(crate) fn number(version: Version) -> u8 {
 #[derive(Debug)]
 pub(crate) struct Programs {
     objects: Vec<(Version, Object)>,
+    /// Those at drivers, until they are loaded.
+    driver_objects: Vec<(Version, Object)>,
+    at_driver: Option<AtDriver>,
     /// What the node is configured to do.
     options: Options,
     /// The node's addresses in its tunnels, IPv4 and IPv6.
@@ -113,6 +120,7 @@ impl Programs {
     pub(crate) fn new(
         root: &Path,
         objects: Vec<(Version, Object)>,
+        driver_objects: Vec<(Version, Object)>,
         options: Options,
         tunnel_addresses: [Option<IpAddr>; 2],
     ) -> Result<Self, Error> {
@@ -126,6 +134,8 @@ impl Programs {
         let has_old = !numbers.is_empty();
         Ok(Self {
             objects,
+            driver_objects,
+            at_driver: None,
             options,
             tunnel_addresses,
             loaded: BTreeMap::new(),
@@ -178,11 +188,29 @@ impl Programs {
         Ok(())
     }
 
+    /// Loads the programs at drivers, once.
+    pub(crate) fn load_at_driver(&mut self, maps: &Maps) -> Result<(), Error> {
+        if self.at_driver.is_none() {
+            let options = self.options_of(Kind::Guarded, Version::V4);
+            let loaded = AtDriver::load(self.driver_objects.clone(), &options, &maps.all())?;
+            loaded.array()?.pin(&self.generation.join(xdp::ARRAY))?;
+            self.at_driver = Some(loaded);
+        }
+        Ok(())
+    }
+
+    /// The program that is attached to drivers.
+    pub(crate) fn driver_entry(&self) -> Result<&Program, Error> {
+        Ok(self.at_driver.as_ref().ok_or(Error::Missing("program for drivers"))?.entry()?)
+    }
+
     /// What is configured, as far as it is about a kind of interface.
     fn options_of(&self, kind: Kind, version: Version) -> Options {
         Options {
             kind: match kind {
-                Kind::Workload | Kind::Limited | Kind::Host | Kind::Untracked => interface::Kind::Plain,
+                Kind::Workload | Kind::Limited | Kind::Host | Kind::Untracked | Kind::Guarded => {
+                    interface::Kind::Plain
+                }
                 Kind::Tunnel | Kind::Layer3 => interface::Kind::Tunnel,
                 Kind::Loopback => interface::Kind::Loopback,
                 Kind::Services => interface::Kind::Services,
@@ -192,7 +220,7 @@ impl Programs {
             tunnel_address: self.tunnel_addresses[usize::from(number(version) == 6)],
             // Those of workloads are always checked, and what comes out of a tunnel was checked where it went in.
             reverse_path: match kind {
-                Kind::Host | Kind::Untracked => self.options.reverse_path,
+                Kind::Host | Kind::Untracked | Kind::Guarded => self.options.reverse_path,
                 Kind::Workload
                 | Kind::Limited
                 | Kind::Tunnel
@@ -200,7 +228,7 @@ impl Programs {
                 | Kind::Loopback
                 | Kind::Services => ReversePath::Any,
             },
-            asks_untracked: kind == Kind::Untracked,
+            asks_untracked: matches!(kind, Kind::Untracked | Kind::Guarded),
             has_limits: kind == Kind::Limited,
             ..self.options
         }

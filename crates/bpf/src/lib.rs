@@ -7,7 +7,8 @@
 //! - [`Program`]: loading with the verifier's last lines on refusal, test runs with packets, what the verifier counted.
 //! - [`Link`]: attachments that end with the value, unless they are pinned; [`clsact`]: those of kernels without tcx.
 //! - [`layout`]: keys and values of the maps that Calico's programs and tools read and write, byte by byte.
-//! - [`interface`]: the programs of interfaces, and the constants that make them fit; [`connect`]: those of sockets.
+//! - [`interface`]: the programs of interfaces, and the constants that make them fit; [`xdp`]: those at drivers; [`connect`]:
+//!   those of sockets.
 //! - [`probe`]: what this kernel can do, found by doing it.
 //!
 //! Objects are read and relocated by `aya-obj`: ELF, BTF and its repairs for older kernels are its 5,000 lines; it has no
@@ -29,9 +30,10 @@ pub mod probe;
 mod program;
 mod system;
 mod table;
+pub mod xdp;
 
 pub use error::{Error, Result};
-pub use link::{CgroupHook, Link};
+pub use link::{CgroupHook, Link, XdpMode};
 pub use map::{Definition, Kind, Map};
 pub use object::{Loaded, Object};
 pub use program::{Outcome, Program, ProgramKind, Source, TestRun};

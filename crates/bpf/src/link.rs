@@ -29,6 +29,16 @@ pub enum CgroupHook {
     Receive6 = 20,
 }
 
+/// Where a device's packets meet a program before the host's stack does, as the kernel numbers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u32)]
+pub enum XdpMode {
+    /// In front of the stack, after the driver: any device can.
+    Generic = 1 << 1,
+    /// In the driver, before the kernel has made anything of a packet.
+    Native = 1 << 2,
+}
+
 /// One attachment. It ends with this value unless it is pinned.
 #[derive(Debug)]
 pub struct Link {
@@ -44,7 +54,12 @@ impl AsFd for Link {
 
 impl Link {
     fn create(program: &Program, target: u32, kind: u32, what: &str) -> Result<Self> {
-        let mut attributes = Attributes::new().fd(0, program.as_fd()).u32(4, target).u32(8, kind);
+        Self::create_with(program, target, kind, 0, what)
+    }
+
+    fn create_with(program: &Program, target: u32, kind: u32, flags: u32, what: &str) -> Result<Self> {
+        let mut attributes =
+            Attributes::new().fd(0, program.as_fd()).u32(4, target).u32(8, kind).u32(12, flags);
         let what = format!("{what} of program {}", program.name());
         let fd = attributes.open(Command::LinkCreate).map_err(Error::refused(format!("make the {what}")))?;
         Ok(Self { fd, what })
@@ -66,12 +81,13 @@ impl Link {
         Self::create(program, device, TCX_EGRESS, &format!("attachment to what leaves by device {device}"))
     }
 
-    /// At the driver of a device, or in front of the stack where the driver cannot.
+    /// At the driver of a device, or right behind it.
     ///
     /// # Errors
-    /// When the kernel refuses: another program is there.
-    pub fn xdp(program: &Program, device: u32) -> Result<Self> {
-        Self::create(program, device, XDP, &format!("attachment to the driver of device {device}"))
+    /// When the kernel refuses: another program is there, or the driver cannot do it.
+    pub fn xdp(program: &Program, device: u32, mode: XdpMode) -> Result<Self> {
+        let what = format!("attachment to the driver of device {device} ({mode:?})");
+        Self::create_with(program, device, XDP, mode as u32, &what)
     }
 
     /// At a system call of the processes of a control group and those below it.

@@ -265,6 +265,6 @@ fn bytes(instructions: &[bpf_insn]) -> Vec<u8> {
     instructions.iter().flat_map(one).collect()
 }
 
-fn unreadable(name: &str, what: impl Into<String>) -> Error {
+pub(crate) fn unreadable(name: &str, what: impl Into<String>) -> Error {
     Error::Object { name: name.to_owned(), what: what.into() }
 }

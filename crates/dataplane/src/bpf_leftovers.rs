@@ -16,7 +16,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// Folders in which Calico pins links of programs, and nothing else.
-const LINK_FOLDERS: [&str; 2] = ["tcx", "netkit"];
+const LINK_FOLDERS: [&str; 3] = ["tcx", "netkit", "cali_xdp"];
 /// Pins of something else that is Calico's.
 const NOT_OURS: &str = "calico/sockmap";
 /// What names of programs, maps and pins begin with.
@@ -64,7 +64,7 @@ impl<K: Kernel, T: TrafficControl> BpfLeftovers<K, T> {
             }
             found |= remove_pins(root, Pins::Ours, &mut failures);
             if is_own_folder(root) {
-                for folder in ["tc/globals", "tc", "tcx", "netkit", "ctlb", ""] {
+                for folder in ["tc/globals", "tc", "tcx", "netkit", "cali_xdp", "ctlb", ""] {
                     let _ = fs::remove_dir(root.join(folder));
                 }
             }

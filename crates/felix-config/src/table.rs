@@ -556,10 +556,10 @@ parameters! {
     windows_manage_firewall_rules: Switch = choice::<Switch>(), "WindowsManageFirewallRules", "Disabled" <- "windowsManageFirewallRules", idle;
     /// Turns on experimental acceleration of sidecars.
     sidecar_acceleration_enabled: bool = Bool, "SidecarAccelerationEnabled", "false" <- "sidecarAccelerationEnabled", idle;
-    /// Whether untracked deny rules use XDP where they can.
-    xdp_enabled: bool = Bool, "XDPEnabled", "true" <- "xdpEnabled", idle;
-    /// Whether XDP is used on cards without driver support too.
-    generic_xdp_enabled: bool = Bool, "GenericXDPEnabled", "false" <- "genericXDPEnabled", idle;
+    /// Whether untracked policy for packets that come in is enforced by XDP where a card's driver can: in the BPF dataplane.
+    xdp_enabled: bool = Bool, "XDPEnabled", "true" <- "xdpEnabled";
+    /// Whether that is done for cards without driver support too, behind the driver.
+    generic_xdp_enabled: bool = Bool, "GenericXDPEnabled", "false" <- "genericXDPEnabled";
     /// Which product runs; anything but `Calico` makes Felix leave policy to another.
     variant: String = TEXT, "Variant", "Calico";
 }

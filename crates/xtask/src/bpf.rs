@@ -17,9 +17,11 @@ const FACTS: &str = "objects/BUILT";
 const FLAGS: &str = "-target bpf -O2 -g -mcpu=v2 -nostdinc -fdebug-compilation-dir=. \
                      -Wall -Wextra -Werror -Wno-unused-parameter";
 /// Objects, and what each is compiled with.
-const OBJECTS: [(&str, &str, &str); 4] = [
+const OBJECTS: [(&str, &str, &str); 6] = [
     ("tc_v4.o", "tc.c", "-DFAMILY=4"),
     ("tc_v6.o", "tc.c", "-DFAMILY=6"),
+    ("xdp_v4.o", "xdp.c", "-DFAMILY=4"),
+    ("xdp_v6.o", "xdp.c", "-DFAMILY=6"),
     ("connect_v4.o", "connect.c", "-DFAMILY=4"),
     ("connect_v6.o", "connect.c", "-DFAMILY=6"),
 ];

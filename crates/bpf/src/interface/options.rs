@@ -125,7 +125,7 @@ impl Options {
     pub(super) const SIZE: usize = 104;
 
     /// The bytes of the C structure.
-    pub(super) fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         let numbers = [
             self.kind as u32,
             self.reverse_path as u32,

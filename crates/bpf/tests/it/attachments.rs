@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use bpf::clsact::{Direction, Filters};
-use bpf::{CgroupHook, Link, Map, Program, ProgramKind, Source, TestRun, probe};
+use bpf::{CgroupHook, Link, Map, Program, ProgramKind, Source, TestRun, XdpMode, probe};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
@@ -103,8 +103,8 @@ fn links_decide_about_packets_are_replaced_and_end_with_their_owner() -> Result<
     // A second one of the same program is another attachment; each end has its own.
     let out = namespace.run(|| Link::egress(&drops, a))??;
     let xdp = returning("xdp", ProgramKind::Xdp, 2)?;
-    let driver = namespace.run(|| Link::xdp(&xdp, b))??;
-    let taken = namespace.run(|| Link::xdp(&xdp, b))?.unwrap_err().to_string();
+    let driver = namespace.run(|| Link::xdp(&xdp, b, XdpMode::Native))??;
+    let taken = namespace.run(|| Link::xdp(&xdp, b, XdpMode::Generic))?.unwrap_err().to_string();
     assert!(taken.starts_with("cannot make the attachment to the driver of device"), "{taken}");
     let id = drops.id()?;
     drop((link, out, driver, drops));

@@ -1,9 +1,10 @@
 //! A bench for packets: the programs of one interface in both directions over the same maps, and lists of rules.
 
-use crate::objects::small;
+use crate::objects::{sized, small};
 use anyhow::{Context, Result, ensure};
 use bpf::interface::{ENTRY, Interface, Options, Version};
 use bpf::layout::network::{CounterKey, Counters};
+use bpf::xdp::{self, AtDriver};
 use bpf::{Layout as _, Loaded, Map, PerCpu, Program, TestRun};
 use std::collections::BTreeMap;
 
@@ -137,6 +138,15 @@ impl Bench {
         Ok(Side { first: load(false)?, second: load(true)? })
     }
 
+    /// Programs at a driver, over the same maps.
+    pub(crate) fn at_driver(&self, options: &Options) -> Result<AtDriver> {
+        let own = ["cali_programs", "rodata", ".rodata", "cali_packet"];
+        let shared = self.first.maps.iter().filter(|(name, _)| !own.contains(&name.as_str()));
+        let shared: BTreeMap<_, _> = shared.map(|(name, map)| (name.as_str(), map)).collect();
+        let object = sized(xdp::object(self.version)?)?;
+        Ok(AtDriver::load(vec![(self.version, object)], options, &shared)?)
+    }
+
     pub(crate) fn map(&self, name: &str) -> Result<&Map> {
         Ok(self.first.map(name)?)
     }
@@ -155,7 +165,7 @@ impl Bench {
     /// From now on packets of a device are counted.
     pub(crate) fn count(&self, device: u32) -> Result<()> {
         let counters = PerCpu::<CounterKey, Counters>::new(self.map("cali_counters6")?)?;
-        for hook in [0, 1] {
+        for hook in [0, 1, 2] {
             counters.fill(&CounterKey { device, hook }, &Counters::default())?;
         }
         Ok(())
@@ -199,8 +209,12 @@ impl Bench {
     }
 
     pub(crate) fn counted_of(&self, device: u32, direction: Direction, reason: usize) -> Result<u64> {
+        self.counted_at(device, u32::from(direction == Direction::Out), reason)
+    }
+
+    /// The same by the number of the place: 2 is at the driver.
+    pub(crate) fn counted_at(&self, device: u32, hook: u32, reason: usize) -> Result<u64> {
         let counters = PerCpu::<CounterKey, Counters>::new(self.map("cali_counters6")?)?;
-        let hook = u32::from(direction == Direction::Out);
         let values = counters.get(&CounterKey { device, hook })?;
         Ok(values.iter().map(|value| value.0[reason]).sum())
     }

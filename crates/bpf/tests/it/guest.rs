@@ -1,7 +1,8 @@
 //! The same on other kernels, in guests: the oldest that eBPF is for (5.10), one without tcx (6.1), and one with it (6.12).
 //! Each has a verifier of its own years, so programs are loaded, walked through and met by real connections on all of them.
 
-use crate::{objects, random, services, traffic};
+use crate::{objects, random, services, traffic, xdp};
+use bpf::XdpMode;
 use bpf::interface::Version;
 use bpf::layout::{V4, V6};
 use testkit::guest::Guest;
@@ -17,10 +18,14 @@ fn check(test: &str, series: &'static str) {
             random::agree(version, 4).expect("the same verdicts");
         }
         objects::load_sockets().expect("programs of sockets");
+        objects::load_at_driver().expect("programs at drivers");
         services::local::<V4>().expect("a service of IPv4");
         services::local::<V6>().expect("a service of IPv6");
         traffic::walk("old", false).expect("connections");
         traffic::forgotten("frg").expect("the straight way");
+        for (name, mode) in [("xdn", XdpMode::Native), ("xdg", XdpMode::Generic)] {
+            xdp::wire(name, mode).expect("packets at drivers");
+        }
     });
 }
 

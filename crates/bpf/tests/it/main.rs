@@ -21,3 +21,4 @@ mod traffic;
 mod untracked;
 mod walks;
 mod world;
+mod xdp;

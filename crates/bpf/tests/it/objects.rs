@@ -4,6 +4,7 @@
 use anyhow::{Context, Result};
 use bpf::connect::Connect;
 use bpf::interface::{Interface, Kind, Options, ReversePath, Version};
+use bpf::xdp::{self, AtDriver};
 use bpf::{Object, Table};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -131,6 +132,35 @@ pub(crate) fn load_sockets() -> Result<()> {
 }
 
 #[test]
+fn programs_at_drivers_load_within_the_budget() -> Result<()> {
+    load_at_driver()
+}
+
+pub(crate) fn load_at_driver() -> Result<()> {
+    let everything = Options {
+        tells_drops: true,
+        tells_flows: true,
+        asks_untracked: true,
+        vxlan_port: 4789,
+        wireguard_port: 51820,
+        ..Options::default()
+    };
+    for options in [Options::default(), everything] {
+        let objects = [Version::V4, Version::V6].map(|version| Ok((version, sized(xdp::object(version)?)?)));
+        let objects = objects.into_iter().collect::<Result<Vec<_>>>()?;
+        let all = AtDriver::load(objects, &options, &BTreeMap::new())?;
+        for (version, loaded) in &all.loaded {
+            for (name, program) in &loaded.programs {
+                let processed = program.processed();
+                eprintln!("{version:?} {name}: {processed}");
+                assert!((1..=BUDGET).contains(&processed), "{name} of {version:?}: {processed} of {BUDGET}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn maps_are_those_of_the_layouts() -> Result<()> {
     use bpf::layout::{V4, V6, conntrack, devices, nat, network};
     let loaded = |version: Version| -> Result<bpf::Loaded> {
@@ -194,7 +224,11 @@ fn objects_are_what_their_sources_give() -> Result<()> {
     let flags = facts.lines().find_map(|line| line.strip_prefix("flags ")).context("no flags in BUILT")?;
     let output = tempfile::tempdir()?;
     for (version, family) in [(Version::V4, "-DFAMILY=4"), (Version::V6, "-DFAMILY=6")] {
-        for (source, have_now) in [("tc.c", version.object()?), ("connect.c", Connect::object(version)?)] {
+        for (source, have_now) in [
+            ("tc.c", version.object()?),
+            ("xdp.c", xdp::object(version)?),
+            ("connect.c", Connect::object(version)?),
+        ] {
             let path = output.path().join("fresh.o");
             let built = Command::new(&clang)
                 .args(flags.split(' '))
@@ -208,11 +242,15 @@ fn objects_are_what_their_sources_give() -> Result<()> {
                 assert_eq!(fresh.instructions(), have_now.instructions(), "run `cargo xtask bpf`");
                 assert_eq!(fresh.definitions()?, have_now.definitions()?, "run `cargo xtask bpf`");
             }
-            if source == "tc.c" {
-                let interface = combinations().next().context("no combination")?;
-                interface.load(small(fresh, version)?, &BTreeMap::new())?;
-            } else {
-                CONNECT.load(sized(fresh)?, &BTreeMap::new())?;
+            match source {
+                "tc.c" => {
+                    let interface = combinations().next().context("no combination")?;
+                    interface.load(small(fresh, version)?, &BTreeMap::new())?;
+                }
+                "xdp.c" => {
+                    AtDriver::load(vec![(version, sized(fresh)?)], &Options::default(), &BTreeMap::new())?;
+                }
+                _ => _ = CONNECT.load(sized(fresh)?, &BTreeMap::new())?,
             }
         }
     }

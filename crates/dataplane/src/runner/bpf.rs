@@ -62,8 +62,8 @@ pub(super) struct Bpf {
     /// What rules are called.
     names: RuleTexts,
     begun: Instant,
-    /// Host endpoints with policy that is asked before connections are looked at.
-    untracked: BTreeSet<HostEndpointName>,
+    /// Host endpoints with policy that is asked before connections are looked at; whether some is for what comes in.
+    untracked: BTreeMap<HostEndpointName, bool>,
     patterns: Patterns,
     limits: Limits,
     controls: Controls,
@@ -130,7 +130,7 @@ impl Bpf {
             places: Places::new(config),
             names: RuleTexts::default(),
             begun: Instant::now(),
-            untracked: BTreeSet::new(),
+            untracked: BTreeMap::new(),
             patterns: Patterns::new(config, path.is_some_and(|path| path.devices.is_some())),
             limits,
             controls: Controls::default(),
@@ -195,7 +195,9 @@ impl Bpf {
         self.controls.hear(message);
         match message {
             ToDataplane::HostEndpointUpdate(id, endpoint) if !endpoint.untracked_tiers.is_empty() => {
-                self.untracked.insert(id.clone());
+                let is_for_ingress =
+                    endpoint.untracked_tiers.iter().any(|tier| !tier.ingress_policies.is_empty());
+                self.untracked.insert(id.clone(), is_for_ingress);
             }
             ToDataplane::HostEndpointUpdate(id, _) | ToDataplane::HostEndpointRemove(id) => {
                 self.untracked.remove(id);

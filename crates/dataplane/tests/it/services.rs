@@ -4,6 +4,7 @@
 mod limits;
 mod maglev;
 mod node;
+mod untracked;
 
 use anyhow::{Context as _, Result, ensure};
 use felix_config::Config;

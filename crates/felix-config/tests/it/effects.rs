@@ -121,14 +121,15 @@ fn what_is_set_in_vain_is_named() {
         resolve(&sources, &NoSurroundings).expect("a configuration").config
     };
     assert_eq!(without_effect(&with(&[])), Vec::<&str>::new());
-    let defaults = [("AWSSrcDstCheck", "DoNothing"), ("XDPEnabled", "true"), ("BPFEnabled", "no")];
+    let defaults =
+        [("AWSSrcDstCheck", "DoNothing"), ("SidecarAccelerationEnabled", "false"), ("BPFEnabled", "no")];
     assert_eq!(without_effect(&with(&defaults)), Vec::<&str>::new(), "defaults, said aloud");
     let set = with(&[
         ("awssrcdstcheck", "Disable"),
-        ("XDPEnabled", "false"),
+        ("SidecarAccelerationEnabled", "true"),
         ("DebugPort", "6060"),
         ("LogPrefix", "mine"),
         ("ClusterGUID", "abc"),
     ]);
-    assert_eq!(without_effect(&set), ["AWSSrcDstCheck", "XDPEnabled", "DebugPort"]);
+    assert_eq!(without_effect(&set), ["AWSSrcDstCheck", "SidecarAccelerationEnabled", "DebugPort"]);
 }

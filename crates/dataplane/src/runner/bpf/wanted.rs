@@ -18,7 +18,7 @@ use felix_config::{Config, Pattern, PortProtocol, ProtoPort};
 use messages::{HostEndpointName, InterfaceName, WorkloadEndpointId};
 use rules::names::ANY_INTERFACE;
 use rules::{IPIP_INTERFACE, SERVICES_DEVICE, SERVICES_DEVICE_END, VXLAN_INTERFACE, VXLAN_INTERFACE_V6};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 const LOOPBACK: &str = "lo";
@@ -62,6 +62,7 @@ pub(super) fn driver_settings(
         pins,
         with_v6,
         way,
+        generic_xdp: config.generic_xdp_enabled,
         sizes,
         scratch_device: loopback,
         options: options(config),
@@ -173,6 +174,8 @@ pub(super) struct Patterns {
     tunnels: Vec<(InterfaceName, Kind)>,
     /// Whether the host's packets to services go through devices.
     has_services: bool,
+    /// Whether policy without tracking may be asked at drivers.
+    has_xdp: bool,
 }
 
 impl Patterns {
@@ -189,6 +192,7 @@ impl Patterns {
             layer_3: config.bpf_l3_iface_pattern.clone(),
             tunnels,
             has_services,
+            has_xdp: config.xdp_enabled,
         }
     }
 
@@ -198,7 +202,7 @@ impl Patterns {
     pub(super) fn interfaces(
         &self,
         owners: &Owners<'_>,
-        untracked: &BTreeSet<HostEndpointName>,
+        untracked: &BTreeMap<HostEndpointName, bool>,
         is_limited: impl Fn(&WorkloadEndpointId) -> bool,
     ) -> BTreeMap<InterfaceName, Interface> {
         let matches = |pattern: &Option<Pattern>, name: &str| {
@@ -226,8 +230,12 @@ impl Patterns {
                 let is_host = matches(&self.data, name)
                     || owners.hosts.contains_key(name)
                     || (has_any && !interface.addresses.is_empty());
-                let is_untracked = owners.hosts.get(name).is_some_and(|id| untracked.contains(id));
-                is_host.then_some(if is_untracked { Kind::Untracked } else { Kind::Host })
+                let kind = match owners.hosts.get(name).and_then(|id| untracked.get(id)) {
+                    Some(true) if self.has_xdp => Kind::Guarded,
+                    Some(_) => Kind::Untracked,
+                    None => Kind::Host,
+                };
+                is_host.then_some(kind)
             };
             if let (Some(kind), Some(index)) = (kind, owners.interfaces.index(name)) {
                 wanted.insert(name.clone(), Interface { index, kind });
@@ -247,7 +255,7 @@ pub(super) fn lists(
     for (name, interface) in wanted {
         let id = match interface.kind {
             Kind::Workload | Kind::Limited => owners.workloads.get(name).cloned().map(EndpointId::Workload),
-            Kind::Host | Kind::Untracked | Kind::Tunnel | Kind::Layer3 => {
+            Kind::Host | Kind::Untracked | Kind::Guarded | Kind::Tunnel | Kind::Layer3 => {
                 let id = owners.hosts.get(name).or_else(|| owners.hosts.get(ANY_INTERFACE));
                 id.cloned().map(EndpointId::Host)
             }

@@ -1,0 +1,114 @@
+//! Programs at the drivers of the host's interfaces (XDP), for policy that is asked before connections are looked at.
+//!
+//! In the driver itself; where that cannot be and it is allowed, right behind it; else nowhere, and the programs at traffic
+//! control enforce that policy alone, as they do anyway. Pins are `cali_xdp/<interface>_<number>_<mode>`: the mode of an
+//! attachment cannot be asked of the kernel. It refuses to take the place of somebody else's program.
+
+use crate::error::Error;
+use crate::files;
+use bpf::{Link, Program, XdpMode};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// The folder of the pins. Another name than others have: everything in it is ours.
+const FOLDER: &str = "cali_xdp";
+
+/// The programs that are at drivers.
+#[derive(Debug)]
+pub(crate) struct AtDrivers {
+    folder: PathBuf,
+    /// How they may be attached, the best first.
+    modes: Vec<XdpMode>,
+    /// What came of it, by the interface's number: the pin, and the link that holds the attachment as much as the pin does.
+    tried: BTreeMap<u32, Option<(String, Link)>>,
+    /// Whether what an earlier process attached elsewhere was looked for.
+    is_clean: bool,
+}
+
+impl AtDrivers {
+    pub(crate) fn new(root: &Path, has_generic: bool) -> Self {
+        let modes = [XdpMode::Native].into_iter().chain(has_generic.then_some(XdpMode::Generic));
+        Self { folder: root.join(FOLDER), modes: modes.collect(), tried: BTreeMap::new(), is_clean: false }
+    }
+
+    /// Whether it was tried to give an interface its program.
+    pub(crate) fn was_tried(&self, index: u32) -> bool {
+        self.tried.contains_key(&index)
+    }
+
+    /// Gives an interface its program, in the place of the one that an earlier process gave it. Answers whether that was possible.
+    pub(crate) fn attach(&mut self, name: &str, index: u32, program: &Program) -> Result<bool, Error> {
+        files::make_folder(&self.folder)?;
+        let mut attached = None;
+        for mode in &self.modes {
+            let pin = pin_name(name, index, *mode);
+            match attach(&self.folder.join(&pin), index, *mode, program) {
+                Ok(link) => {
+                    tracing::info!(interface = name, ?mode, "untracked policy is enforced by XDP");
+                    attached = Some((pin, link));
+                    break;
+                }
+                Err(error) => tracing::debug!(interface = name, %error, "no program of XDP"),
+            }
+        }
+        let is_attached = attached.is_some();
+        if !is_attached {
+            tracing::info!(
+                interface = name,
+                "untracked policy is enforced at traffic control only, not by XDP"
+            );
+        }
+        self.tried.insert(index, attached);
+        Ok(is_attached)
+    }
+
+    /// Takes programs off every interface but these.
+    pub(crate) fn keep_only(&mut self, wanted: &BTreeSet<u32>) -> Result<(), Error> {
+        let gone = self.tried.extract_if(.., |index, _| !wanted.contains(index));
+        for (pin, _) in gone.filter_map(|(_, attached)| attached) {
+            files::unpin(&self.folder.join(pin))?;
+        }
+        if std::mem::replace(&mut self.is_clean, true) {
+            return Ok(());
+        }
+        let ours: BTreeSet<&str> = self.tried.values().flatten().map(|(pin, _)| pin.as_str()).collect();
+        let others = files::names(&self.folder).into_iter().filter(|pin| !ours.contains(pin.as_str()));
+        others.map(|pin| files::unpin(&self.folder.join(pin))).collect()
+    }
+}
+
+fn attach(pin: &Path, index: u32, mode: XdpMode, program: &Program) -> Result<Link, Error> {
+    if pin.exists() {
+        match Link::open(pin).and_then(|link| link.replace(program).map(|()| link)) {
+            Ok(link) => return Ok(link),
+            // The interface that it was for is gone, most likely.
+            Err(error) => tracing::debug!(%error, "an attachment is made again"),
+        }
+        files::unpin(pin)?;
+    }
+    let link = Link::xdp(program, index, mode)?;
+    link.pin(pin)?;
+    Ok(link)
+}
+
+/// The kernel takes no dots; the number tells an interface from one of the same name before it.
+fn pin_name(interface: &str, index: u32, mode: XdpMode) -> String {
+    let plain: String = interface.chars().filter(|letter| *letter != '.').collect();
+    let mode = match mode {
+        XdpMode::Native => "native",
+        XdpMode::Generic => "generic",
+    };
+    format!("{plain}_{index}_{mode}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::pin_name;
+    use bpf::XdpMode;
+
+    #[test]
+    fn pins_have_no_dots_and_tell_modes_and_interfaces_apart() {
+        assert_eq!(pin_name("eth0.1", 3, XdpMode::Native), "eth01_3_native");
+        assert_eq!(pin_name("eth01", 4, XdpMode::Generic), "eth01_4_generic");
+    }
+}
