@@ -6,7 +6,7 @@
 
 use crate::Error;
 use crate::number::{split_uint, unzigzag};
-use crate::types::{Field, Shape, Type, TypeId, Types};
+use crate::types::{Field, MOST_FIELDS, Shape, Type, TypeId, Types};
 use bytes::Bytes;
 
 /// How many segments one message may have.
@@ -354,7 +354,11 @@ impl<'a> Reader<'a> {
     }
 
     fn fields(&mut self, fields: &mut Vec<Field>) -> Result<(), Error> {
-        for _ in 0..self.count()? {
+        let count = self.count()?;
+        if count > MOST_FIELDS {
+            return Err(Error::TooMany("fields"));
+        }
+        for _ in 0..count {
             let (mut name, mut id) = (String::new(), TypeId(0));
             self.raw_struct(|reader, part| match part {
                 0 => reader.text().map(|text| text.clone_into(&mut name)),
@@ -444,6 +448,30 @@ mod tests {
         assert_eq!(read_all(&many), Err(Error::TooMany("types")));
     }
 
+    /// A field may be one byte on the wire, and takes dozens in memory for as long as the stream lives.
+    #[test]
+    fn definitions_without_end_are_refused() {
+        let structure = |count: usize, name: &str| Type::structure("", &vec![(name, TypeId::BOOL); count]);
+        let defined = |types: usize, one: &Type| {
+            let mut out = Vec::new();
+            for number in (64..).take(types) {
+                one.put_definition_segment(TypeId(number), &mut out);
+            }
+            read_all(&out)
+        };
+        assert_eq!(defined(1, &structure(4096, "")), Ok(vec![]));
+        assert_eq!(defined(1, &structure(4097, "")), Err(Error::TooMany("fields")));
+        assert_eq!(defined(4, &structure(1024, "")), Ok(vec![]));
+        assert_eq!(defined(5, &structure(1024, "")), Err(Error::TooMany("fields")));
+        let long = "x".repeat(1 << 10);
+        assert_eq!(defined(64, &structure(1, &long)), Ok(vec![]));
+        assert_eq!(defined(65, &structure(1, &long)), Err(Error::TooMany("bytes in names of types")));
+        assert_eq!(
+            defined(65, &Type::slice(&long, TypeId::BOOL)),
+            Err(Error::TooMany("bytes in names of types"))
+        );
+    }
+
     /// Found by fuzzing: the lowest number has no positive one.
     #[test]
     fn a_definition_of_the_lowest_number_is_refused() {
@@ -476,6 +504,8 @@ mod tests {
         assert_eq!(read_all(&out), Err(Error::TooMany("pieces of one message")));
     }
 
+    /// CVE-2022-30635 and CVE-2024-34156 of Go's decoder: values nested without end used up the stack. Both ways to read a
+    /// value are tried, as a tree and skipped.
     #[test]
     fn values_nested_without_end_are_refused() {
         let mut out = Vec::new();
@@ -483,11 +513,23 @@ mod tests {
         let mut value = Vec::new();
         put_int(&mut value, 64);
         value.push(0);
-        value.extend([1; 5000]);
+        value.extend(std::iter::repeat_n(1, 500_000));
         put_bytes(&mut out, &value);
         assert_eq!(read_all(&out), Err(Error::TooMany("levels")));
+        let (mut segments, mut message, mut types) =
+            (Segments::new(1 << 20), Message::default(), Types::new());
+        segments.push(&out);
+        let mut last = Ok(None);
+        while let Some(segment) = segments.take().unwrap() {
+            last = message.take(segment, 1 << 20, &mut types, |reader, id| {
+                reader.not_a_struct()?;
+                reader.skip(id)
+            });
+        }
+        assert_eq!(last, Err(Error::TooMany("levels")));
     }
 
+    /// The class of CVEs in which a length is believed before its bytes have come.
     #[test]
     fn a_count_beyond_what_is_there_is_refused() {
         let mut out = Vec::new();

@@ -145,10 +145,19 @@ impl Type {
 
 /// How many types one stream may define. Typha's streams have about a dozen.
 const MOST_TYPES: usize = 256;
+/// How many fields all of them may have together. Definitions are kept for as long as the stream lives, and a field takes far
+/// more memory than the byte that it may be on the wire.
+pub(crate) const MOST_FIELDS: usize = 4096;
+/// How many bytes all names may have together.
+const MOST_NAME_BYTES: usize = 64 << 10;
 
 /// The types of one stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Types(BTreeMap<TypeId, Type>);
+pub struct Types {
+    types: BTreeMap<TypeId, Type>,
+    fields: usize,
+    name_bytes: usize,
+}
 
 impl Types {
     /// Nothing is defined yet.
@@ -165,10 +174,22 @@ impl Types {
         if id < TypeId::FIRST {
             return Err(Error::BadDefinition(id.0));
         }
-        if self.0.len() >= MOST_TYPES {
+        if self.types.len() >= MOST_TYPES {
             return Err(Error::TooMany("types"));
         }
-        match self.0.insert(id, definition) {
+        let fields: &[Field] = match &definition.shape {
+            Shape::Struct(fields) => fields,
+            _ => &[],
+        };
+        self.fields += fields.len();
+        if self.fields > MOST_FIELDS {
+            return Err(Error::TooMany("fields"));
+        }
+        self.name_bytes += definition.name.len() + fields.iter().map(|field| field.name.len()).sum::<usize>();
+        if self.name_bytes > MOST_NAME_BYTES {
+            return Err(Error::TooMany("bytes in names of types"));
+        }
+        match self.types.insert(id, definition) {
             None => Ok(()),
             Some(_) => Err(Error::DuplicateType(id.0)),
         }
@@ -177,7 +198,7 @@ impl Types {
     /// The type with this number.
     #[must_use]
     pub fn get(&self, id: TypeId) -> Option<&Type> {
-        self.0.get(&id)
+        self.types.get(&id)
     }
 
     /// The fields of a struct.
@@ -207,6 +228,6 @@ impl Types {
 
     /// Everything that is defined, by number.
     pub fn iter(&self) -> impl Iterator<Item = (TypeId, &Type)> {
-        self.0.iter().map(|(id, one)| (*id, one))
+        self.types.iter().map(|(id, one)| (*id, one))
     }
 }

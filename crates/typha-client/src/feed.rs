@@ -119,11 +119,15 @@ impl Consumer<Unread> for ToldLater {
     }
 }
 
+/// The same for entries that are still to be read: the next messages are there while one is being read, and no more than that is
+/// held for it. A first snapshot that waited whole would stay with the process as free memory between what is kept.
+const WAITING_UNREAD: usize = 2;
+
 /// Follows Typha as [`follow_feed`] does, for a thread that has much to take: it reads the entries itself, while what comes
 /// next is received and decompressed. Needs a Tokio runtime.
 #[must_use]
 pub fn follow_unread(discovery: Discovery, settings: ClientSettings, pulse: Pulse) -> (Follower, Events) {
-    let (sender, events) = mpsc::channel(WAITING_EVENTS);
+    let (sender, events) = mpsc::channel(WAITING_UNREAD);
     let follower = follow(discovery, settings, Later, ToldLater(sender), pulse);
     (follower, Events::ToMake(events))
 }

@@ -4,9 +4,9 @@
 //! that the snapshot was complete; what is the same is not told again. A connection that goes on where the last one ended
 //! brings only changes.
 
+use crate::known::{Known, Noted};
 use model::feed::Status;
 use std::collections::HashMap;
-use std::hash::{BuildHasher as _, RandomState};
 use typha_wire::{Position, WireUpdate};
 
 /// Makes what the consumer works with out of paths and bytes.
@@ -27,12 +27,6 @@ pub trait Decoder: Send {
 
     /// An entry is gone.
     fn gone(&mut self, path: &str) -> Option<Self::Item>;
-}
-
-#[derive(Clone, Copy)]
-struct Known {
-    fingerprint: u64,
-    connection: u32,
 }
 
 /// Where a connection stands.
@@ -64,10 +58,8 @@ impl<T> Default for News<T> {
 /// What is known of the server's entries.
 pub struct Machine<D: Decoder> {
     decoder: D,
-    hasher: RandomState,
-    known: HashMap<Box<str>, Known, RandomState>,
+    known: Known,
     unreadable: HashMap<Box<str>, String>,
-    connection: u32,
     phase: Phase,
     told: Option<Status>,
     position: Option<Position>,
@@ -79,10 +71,8 @@ impl<D: Decoder> Machine<D> {
     pub fn new(decoder: D) -> Self {
         Self {
             decoder,
-            hasher: RandomState::new(),
-            known: HashMap::default(),
+            known: Known::default(),
             unreadable: HashMap::new(),
-            connection: 0,
             phase: Phase::Lost,
             told: None,
             position: None,
@@ -100,7 +90,7 @@ impl<D: Decoder> Machine<D> {
         if resumed && self.position.is_some() {
             self.phase = Phase::Complete;
         } else {
-            self.connection = self.connection.wrapping_add(1);
+            self.known.begin();
             self.phase = Phase::Filling;
             self.position = None;
         }
@@ -134,17 +124,8 @@ impl<D: Decoder> Machine<D> {
     }
 
     fn there(&mut self, path: &str, value: &[u8], resource_version: &[u8]) -> Option<D::Item> {
-        let fingerprint = self.hasher.hash_one(value);
-        let now = Known { fingerprint, connection: self.connection };
-        match self.known.get_mut(path) {
-            Some(known) if known.fingerprint == fingerprint => {
-                known.connection = self.connection;
-                return None;
-            }
-            Some(known) => *known = now,
-            None => {
-                self.known.insert(path.into(), now);
-            }
+        if self.known.note(path, value) == Noted::Same {
+            return None;
         }
         let resource_version = std::str::from_utf8(resource_version).unwrap_or_default();
         match self.decoder.there(path, value, resource_version) {
@@ -163,7 +144,9 @@ impl<D: Decoder> Machine<D> {
     }
 
     fn gone(&mut self, path: &str) -> Option<D::Item> {
-        self.known.remove(path)?;
+        if !self.known.remove(path) {
+            return None;
+        }
         self.unreadable.remove(path);
         self.decoder.gone(path)
     }
@@ -174,15 +157,7 @@ impl<D: Decoder> Machine<D> {
         let mut items = Vec::new();
         if status == Status::InSync && self.phase == Phase::Filling {
             self.phase = Phase::Complete;
-            let current = self.connection;
-            let mut missing: Vec<Box<str>> = self
-                .known
-                .iter()
-                .filter(|(_, known)| known.connection != current)
-                .map(|(path, _)| path.clone())
-                .collect();
-            // Always in the same order, whatever the map's.
-            missing.sort_unstable();
+            let missing = self.known.missing();
             items.extend(missing.iter().filter_map(|path| self.gone(path)));
         }
         let changed = self.told != Some(status);
@@ -204,7 +179,7 @@ impl<D: Decoder> Machine<D> {
     /// Whether nothing is known.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.known.is_empty()
+        self.known.len() == 0
     }
 
     /// How many entries cannot be read.

@@ -1,5 +1,6 @@
 //! Following Typha for as long as the component runs: find one, connect, follow, and again.
 
+use crate::backoff::Backoff;
 use crate::discovery::Discovery;
 use crate::machine::{Decoder, Machine};
 use crate::session::{Consumer, Session, SessionError};
@@ -15,10 +16,6 @@ use telemetry::Pulse;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
-/// The pause after the first failure; it doubles up to the longest.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
-/// The longest pause between attempts.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// How long connecting may take, TLS included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const KEEPALIVE: Duration = Duration::from_secs(15);
@@ -51,7 +48,7 @@ pub fn follow<D: Decoder + 'static>(
         machine: Machine::new(decoder),
         consumer: Box::new(consumer),
         voice: Voice { pulse, file },
-        pause: SHORTEST_PAUSE,
+        backoff: Backoff::default(),
     };
     Follower { task: tokio::spawn(looping.run()) }
 }
@@ -63,7 +60,7 @@ struct Looping<D: Decoder> {
     machine: Machine<D>,
     consumer: Box<dyn Consumer<D::Item>>,
     voice: Voice,
-    pause: Duration,
+    backoff: Backoff,
 }
 
 /// Where it is said whether a Typha is connected.
@@ -90,8 +87,7 @@ impl<D: Decoder> Looping<D> {
                 Err(error) => daemon::causes(&error).to_string(),
             };
             self.report_loss(&reason);
-            tokio::time::sleep(jittered(self.pause)).await;
-            self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+            tokio::time::sleep(self.backoff.pause(getrandom::u64().unwrap_or(0))).await;
         }
     }
 
@@ -125,10 +121,10 @@ impl<D: Decoder> Looping<D> {
     async fn follow(&mut self, stream: TcpStream, address: SocketAddr) -> (SessionError, bool) {
         let mut greeted = false;
         let (machine, settings, consumer) = (&mut self.machine, &self.settings, &mut *self.consumer);
-        let (voice, pause) = (&self.voice, &mut self.pause);
+        let (voice, backoff) = (&self.voice, &mut self.backoff);
         let mut on_hello = |hello: &typha_wire::ServerHello| {
             greeted = true;
-            *pause = SHORTEST_PAUSE;
+            backoff.reset();
             tracing::info!(%address, version = %hello.version, resumed = hello.resumed, "connected to Typha");
             voice.report(true, &format!("connected to Typha at {address}"));
         };
@@ -167,12 +163,6 @@ async fn secured(
         Ok(connected) => connected.map(Box::new),
         Err(_) => Err(std::io::Error::new(std::io::ErrorKind::TimedOut, "the TLS handshake took too long")),
     }
-}
-
-/// Between half and the whole, so that clients that lost the same Typha do not come back together.
-fn jittered(pause: Duration) -> Duration {
-    let share = u32::try_from(getrandom::u64().unwrap_or(0) % 501).unwrap_or(0);
-    pause * (500 + share) / 1000
 }
 
 /// Shared by consumers that hand on what they are told.

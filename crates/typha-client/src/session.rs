@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use model::feed::Status;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::time::Instant;
 use typha_wire::outgoing::Outgoing;
 use typha_wire::{ClientHello, Compression, GoTime, Incoming, Message, Position, ServerHello, WireError};
 
@@ -40,6 +41,9 @@ pub enum SessionError {
     /// The server sent what cannot be read.
     #[error("{0}")]
     Unreadable(#[from] WireError),
+    /// The hello did not come in time, as a whole: a server that sends a byte now and then is not waited for.
+    #[error("Typha did not say hello within {} s", .0.as_secs())]
+    NoHello(Duration),
     /// Nothing came in time.
     #[error("Typha has been silent for {} s", .0.as_secs())]
     Silent(Duration),
@@ -123,10 +127,17 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin, D: Decoder> Session<'a, S, D> {
             resume: self.machine.position().unwrap_or_default(),
         };
         self.send(&Message::ClientHello(hello)).await?;
+        let limit = self.settings.read_timeout;
+        let greeting_end = Instant::now() + limit;
         let mut has_greeted = false;
         loop {
             let Some(step) = self.next()? else {
-                self.read(has_greeted).await?;
+                if has_greeted {
+                    self.read(SessionError::Closed).await?;
+                } else {
+                    let read = tokio::time::timeout_at(greeting_end, self.read(SessionError::Refused)).await;
+                    read.map_err(|_| SessionError::NoHello(limit))??;
+                }
                 continue;
             };
             match (step, has_greeted) {
@@ -182,13 +193,13 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin, D: Decoder> Session<'a, S, D> {
         Ok(step?)
     }
 
-    async fn read(&mut self, has_greeted: bool) -> Result<(), SessionError> {
+    /// Reads what has come; `end` when that is the end.
+    async fn read(&mut self, end: SessionError) -> Result<(), SessionError> {
         let limit = self.settings.read_timeout;
         match tokio::time::timeout(limit, self.stream.read(&mut self.buffer)).await {
             Err(_) => Err(SessionError::Silent(limit)),
             Ok(Err(error)) => Err(error.into()),
-            Ok(Ok(0)) if !has_greeted => Err(SessionError::Refused),
-            Ok(Ok(0)) => Err(SessionError::Closed),
+            Ok(Ok(0)) => Err(end),
             Ok(Ok(count)) => {
                 self.incoming.push(&self.buffer[..count]);
                 Ok(())

@@ -19,6 +19,9 @@ pub enum WireError {
     /// A message that we do not know. Go refuses it, too: whoever sends it has not asked whether we know it.
     #[error("the message {0} is not known")]
     UnknownMessage(String),
+    /// Entries from a client. Only servers send them, so they are refused without making anything for them.
+    #[error("entries came from a client")]
+    FromClient,
     /// An envelope that holds nothing.
     #[error("an envelope holds no message")]
     Empty,
@@ -27,9 +30,22 @@ pub enum WireError {
     AfterEnd(usize),
 }
 
+/// How many names of compressions are kept of a hello. The others are passed over: a name may be one byte on the wire.
+const MOST_COMPRESSIONS: usize = 16;
+/// How many updates a message may have. Servers send a thousand at most, unless they are told otherwise.
+const MOST_UPDATES: usize = 1 << 20;
+
+/// Who sends a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sender {
+    Any,
+    Client,
+}
+
 /// Takes a stream apart.
 #[derive(Debug)]
 pub struct Incoming {
+    sender: Sender,
     limit: usize,
     frames: Option<Frames>,
     segments: Segments,
@@ -42,12 +58,19 @@ impl Incoming {
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self {
+            sender: Sender::Any,
             limit,
             frames: None,
             segments: Segments::new(limit),
             message: gob::Message::default(),
             types: Types::new(),
         }
+    }
+
+    /// The same for a stream that a client sends, in which entries are refused.
+    #[must_use]
+    pub fn from_client(limit: usize) -> Self {
+        Self { sender: Sender::Client, ..Self::new(limit) }
     }
 
     /// Bytes have arrived.
@@ -79,8 +102,9 @@ impl Incoming {
                 continue;
             };
             let mut refusal = None;
+            let sender = self.sender;
             let outcome = self.message.take(segment, self.limit, &mut self.types, |reader, id| {
-                match envelope(reader, id)? {
+                match envelope(reader, id, sender)? {
                     Ok(message) => Ok(take.take().map(|take| take(message))),
                     Err(error) => {
                         refusal = Some(error);
@@ -105,7 +129,7 @@ impl Incoming {
         if left > 0 {
             return Err(WireError::AfterEnd(left));
         }
-        *self = Self::new(self.limit);
+        *self = Self { sender: self.sender, ..Self::new(self.limit) };
         if compression == Compression::Snappy {
             self.frames = Some(Frames::default());
         }
@@ -116,11 +140,11 @@ impl Incoming {
 /// A message, or why it is refused although it can be read.
 type Judged<'a> = Result<Message<'a>, WireError>;
 
-fn envelope<'a>(reader: &mut Reader<'a>, id: TypeId) -> Result<Judged<'a>, gob::Error> {
+fn envelope<'a>(reader: &mut Reader<'a>, id: TypeId, sender: Sender) -> Result<Judged<'a>, gob::Error> {
     let mut held = None;
     reader.structure(id, |reader, field| {
         if field.name == "Message" && field.id == TypeId::INTERFACE {
-            held = reader.interface(message)?;
+            held = reader.interface(|reader, name, id| message(reader, name, id, sender))?;
             Ok(())
         } else {
             reader.skip(field.id)
@@ -129,7 +153,12 @@ fn envelope<'a>(reader: &mut Reader<'a>, id: TypeId) -> Result<Judged<'a>, gob::
     Ok(held.unwrap_or(Err(WireError::Empty)))
 }
 
-fn message<'a>(reader: &mut Reader<'a>, name: &'a str, id: TypeId) -> Result<Judged<'a>, gob::Error> {
+fn message<'a>(
+    reader: &mut Reader<'a>,
+    name: &'a str,
+    id: TypeId,
+    sender: Sender,
+) -> Result<Judged<'a>, gob::Error> {
     let known = name.strip_prefix(NAME_PREFIX).unwrap_or_default();
     Ok(Ok(match known {
         "MsgClientHello" => Message::ClientHello(client_hello(reader, id)?),
@@ -175,6 +204,10 @@ fn message<'a>(reader: &mut Reader<'a>, name: &'a str, id: TypeId) -> Result<Jud
             })?;
             Message::Pong { ping, pong }
         }
+        "MsgKVs" if sender == Sender::Client => {
+            reader.skip(id)?;
+            return Ok(Err(WireError::FromClient));
+        }
         "MsgKVs" => {
             let mut updates = Vec::new();
             reader.structure(id, |reader, field| match field.name.as_str() {
@@ -212,7 +245,10 @@ fn client_hello(reader: &mut Reader<'_>, id: TypeId) -> Result<ClientHello, gob:
         "SupportsDecoderRestart" => truth(reader, field, &mut hello.supports_decoder_restart),
         "SupportedCompressionAlgorithms" => reader.slice(field.id, |reader, element| {
             expect(element, TypeId::STRING, "a string")?;
-            hello.compression.push(lossy(reader.bytes()?));
+            let name = reader.bytes()?;
+            if hello.compression.len() < MOST_COMPRESSIONS {
+                hello.compression.push(lossy(name));
+            }
             Ok(())
         }),
         "SupportsModernPolicyKeys" => truth(reader, field, &mut hello.supports_modern_policy_keys),
@@ -273,6 +309,9 @@ fn kvs<'a>(reader: &mut Reader<'a>, id: TypeId, updates: &mut Vec<WireUpdate<'a>
     let element = reader.types().element(id)?;
     let parts = parts(reader.types().fields(element)?)?;
     reader.slice(id, |reader, _| {
+        if updates.len() >= MOST_UPDATES {
+            return Err(gob::Error::TooMany("updates in one message"));
+        }
         let mut update = WireUpdate {
             key: &[],
             value: None,

@@ -4,4 +4,5 @@
 //! stands, `messages.txt` what Calico's decoder made of them.
 
 mod captures;
+mod hostile;
 mod shared;

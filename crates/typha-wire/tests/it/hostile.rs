@@ -1,0 +1,147 @@
+//! Streams that are made to use up memory. What is made for a message is bounded by what it honestly can hold, and nothing is
+//! made for what the receiver has no use for.
+
+use bytes::BytesMut;
+use gob::number::{put_bytes, put_int, put_uint};
+use gob::{Type, TypeId};
+use typha_wire::messages::NAME_PREFIX;
+use typha_wire::outgoing::{Outgoing, STREAM_HEAD, kvs_segment};
+use typha_wire::snappy::{Compressor, Frames, IDENTIFIER, LARGEST_CHUNK};
+use typha_wire::{ClientHello, Incoming, Message, WireError};
+
+/// What a client may send at most.
+const LIMIT: usize = 1 << 20;
+
+fn stream_of_updates(count: usize) -> Vec<u8> {
+    let mut stream = STREAM_HEAD.clone();
+    // An update without any field is one byte.
+    stream.extend(kvs_segment(count, &vec![0; count]));
+    stream
+}
+
+/// An update is one byte on the wire and a hundred in memory: a client that may send a megabyte would have the server make a
+/// hundred for it.
+#[test]
+fn entries_from_a_client_are_refused_unread() {
+    let stream = stream_of_updates(1_000_000);
+    let mut incoming = Incoming::from_client(LIMIT);
+    incoming.push(&stream);
+    assert_eq!(incoming.next(|_| ()), Err(WireError::FromClient));
+    // Whoever follows a server reads them.
+    let mut incoming = Incoming::new(LIMIT);
+    incoming.push(&stream);
+    let count = incoming.next(|message| match message {
+        Message::Kvs(updates) => updates.len(),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(count, Ok(Some(1_000_000)));
+}
+
+/// The same for whoever follows a server that sends more than any does.
+#[test]
+fn more_updates_than_any_server_sends_are_refused() {
+    let mut incoming = Incoming::new(64 << 20);
+    incoming.push(&stream_of_updates(2_000_000));
+    assert_eq!(incoming.next(|_| ()), Err(gob::Error::TooMany("updates in one message").into()));
+}
+
+/// A hello is kept while its client is served, and so would be a million empty names.
+#[test]
+fn of_the_compressions_that_a_hello_offers_few_are_kept() {
+    let mut stream = Vec::new();
+    let hello = ClientHello { compression: vec![String::new(); 500_000], ..ClientHello::default() };
+    Outgoing::calico().put(&Message::ClientHello(hello), &mut stream);
+    let mut incoming = Incoming::from_client(LIMIT);
+    incoming.push(&stream);
+    let kept = incoming.next(|message| match message {
+        Message::ClientHello(hello) => hello.compression.len(),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(kept, Ok(Some(16)));
+}
+
+/// Definitions that come before any message are kept, too.
+#[test]
+fn definitions_without_end_are_refused() {
+    let many = Type::structure("", &[("", TypeId::BOOL); 2000]);
+    let mut incoming = Incoming::from_client(LIMIT);
+    let mut outcome = Ok(None);
+    for number in 64..100 {
+        let mut segment = Vec::new();
+        many.put_definition_segment(TypeId(number), &mut segment);
+        incoming.push(&segment);
+        outcome = incoming.next(|_| ());
+        if outcome.is_err() {
+            break;
+        }
+    }
+    assert_eq!(outcome, Err(gob::Error::TooMany("fields").into()));
+}
+
+/// CVE-2022-30635 and CVE-2024-34156 of Go's decoder, as a message that nobody knows and that is therefore skipped.
+#[test]
+fn an_unknown_message_nested_without_end_is_refused() {
+    let nested = TypeId(200);
+    let mut stream = STREAM_HEAD.clone();
+    Type::slice("", nested).put_definition_segment(nested, &mut stream);
+    let name = format!("{NAME_PREFIX}MsgNobodyKnows");
+    let mut message = Vec::new();
+    put_int(&mut message, typha_wire::schema::ENVELOPE.0);
+    message.push(1);
+    put_bytes(&mut message, name.as_bytes());
+    put_int(&mut message, nested.0);
+    let mut value = vec![0];
+    value.extend(std::iter::repeat_n(1, 500_000));
+    put_bytes(&mut message, &value);
+    message.push(0);
+    put_bytes(&mut stream, &message);
+    let mut incoming = Incoming::from_client(LIMIT);
+    incoming.push(&stream);
+    assert_eq!(incoming.next(|_| ()), Err(gob::Error::TooMany("levels").into()));
+}
+
+/// A chunk stands for 64 KiB at most, whatever it says, so a stream of zeros grows by what is asked for and not by itself;
+/// chunks that stand for nothing are dropped as they come.
+#[test]
+fn compressed_streams_take_no_more_memory_than_a_chunk_at_a_time() {
+    let mut stream = IDENTIFIER.to_vec();
+    Compressor::new().put(&vec![0; 16 << 20], &mut stream);
+    assert!(stream.len() < 1 << 20, "a sixteenth of what it stands for");
+    let (mut frames, mut out) = (Frames::default(), BytesMut::new());
+    frames.push(&stream);
+    assert_eq!(frames.next(&mut out), Ok(true));
+    assert_eq!(out.len(), LARGEST_CHUNK, "the others wait until they are asked for");
+
+    let mut frames = Frames::default();
+    let mut out = BytesMut::new();
+    frames.push(IDENTIFIER);
+    for _ in 0..4 {
+        // Padding of 16 MiB.
+        frames.push(&[0xfe, 0xff, 0xff, 0xff]);
+        for piece in vec![0; (16 << 20) - 1].chunks(64 << 10) {
+            frames.push(piece);
+            assert_eq!(frames.next(&mut out), Ok(false));
+            assert_eq!(frames.waiting(), 0, "padding is not kept");
+        }
+    }
+    // Chunks of nothing, and the beginning of the stream again and again.
+    let empty = [1, 4, 0, 0, 0xd8, 0xea, 0x82, 0xa2];
+    for _ in 0..10_000 {
+        frames.push(IDENTIFIER);
+        frames.push(&empty);
+        while frames.next(&mut out).unwrap() {}
+        assert_eq!((frames.waiting(), out.len()), (0, 0));
+    }
+}
+
+/// A segment is not waited for when it says that it is longer than the limit, and nothing is reserved for one that is within it.
+#[test]
+fn a_length_is_judged_before_its_bytes_come() {
+    for (length, refused) in [(LIMIT as u64, false), (LIMIT as u64 + 1, true), (u64::MAX, true)] {
+        let mut head = Vec::new();
+        put_uint(&mut head, length);
+        let mut incoming = Incoming::from_client(LIMIT);
+        incoming.push(&head);
+        assert_eq!(incoming.next(|_| ()).is_err(), refused, "{length}");
+    }
+}
