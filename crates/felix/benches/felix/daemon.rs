@@ -82,12 +82,18 @@ impl Felix {
         ] {
             command.env(format!("FELIX_{name}"), value);
         }
+        let mut datastore = "etcdv3";
         for (name, value) in settings {
             command.env(format!("FELIX_{name}"), value);
+            match *name {
+                "DATASTORETYPE" => datastore = value,
+                "KUBECONFIG" => drop(command.env(name, value)),
+                _ => {}
+            }
         }
         // Where Calico's Felix looks for the datastore, whatever its own variables say; and its log is on standard output. Built
         // without C code, it cannot clean up after an eBPF dataplane.
-        command.env("DATASTORE_TYPE", "etcdv3").env("ETCD_ENDPOINTS", endpoint);
+        command.env("DATASTORE_TYPE", datastore).env("ETCD_ENDPOINTS", endpoint);
         command.env("FELIX_DebugSkipCTLBCleanup", "true");
         let log = File::create(folder.path().join("log"))?;
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);

@@ -24,7 +24,10 @@ const UPDATES: &str = "updates-ebpf";
 const CHANGES: usize = if cfg!(debug_assertions) { 5 } else { 100 };
 /// Changes come one at a time; what is left of one is gone after a tenth of a second.
 const PAUSE: Duration = Duration::from_millis(250);
-const SETTINGS: [(&str, &str); 2] = [("BPFENABLED", "true"), ("BPFKUBEPROXYIPTABLESCLEANUPENABLED", "false")];
+/// How long after a start memory is looked at.
+const SETTLED: Duration = Duration::from_secs(1);
+pub(crate) const SETTINGS: [(&str, &str); 2] =
+    [("BPFENABLED", "true"), ("BPFKUBEPROXYIPTABLESCLEANUPENABLED", "false")];
 
 /// Packets between the two pods of this host, with 0, 100 and 1,000 policies.
 pub(crate) fn packets(runtime: &Runtime, pods: &Pods, plain: &Pods, report: &mut Report) -> Result<()> {
@@ -46,7 +49,7 @@ fn start(cluster: &Cluster) -> Result<Felix> {
 }
 
 /// Takes programs off interfaces, and all maps away; what else is in the file system is the kernel's.
-fn clean() -> Result<()> {
+pub(crate) fn clean() -> Result<()> {
     shell("find /sys/fs/bpf -mindepth 1 -path '/sys/fs/bpf/netns-*' -delete", "")?;
     host::clean()
 }
@@ -81,12 +84,30 @@ pub(crate) fn updates(runtime: &Runtime, wanted: &Wanted, report: &mut Report) -
     let cluster = runtime.block_on(Cluster::of(shape))?;
     host::make_uplink()?;
     host::make_interfaces((0..local).map(interface))?;
+    let beside = {
+        let mut felix = Felix::start(&cluster.etcd.endpoint(), Filter::Nftables)?;
+        let seconds = felix.wait_until_ready()?.as_secs_f64();
+        std::thread::sleep(SETTLED);
+        (seconds, felix.memory()?)
+    };
+    host::clean()?;
     let mut felix = start(&cluster)?;
     let seconds = felix.wait_until_ready()?.as_secs_f64();
+    std::thread::sleep(SETTLED);
+    let memory = felix.memory()?;
     let what = format!("{policies} policies, {local} local, {remote} remote, eBPF");
-    report.row(&format!("{what}: start to programmed"), &format!("{seconds:.2} s"), "", "", "");
-    std::thread::sleep(Duration::from_secs(1));
-    report.row(&format!("{what}: resident memory"), &format!("{:.1} MiB", felix.memory()?), "", "", "");
+    for (name, unit, ours, theirs, goal) in [
+        ("start to programmed", "s", seconds, beside.0, ""),
+        ("resident memory", "MiB", memory, beside.1, "about 1"),
+    ] {
+        report.row(
+            &format!("{what}: {name}"),
+            &format!("{ours:.2} {unit}"),
+            &format!("ours, nft: {theirs:.2} {unit}"),
+            &format!("{:.2}", ours / theirs),
+            goal,
+        );
+    }
     let lists = Map::open(&pin("bpfp_lists")?)?;
     let read = || -> Result<Vec<_>> {
         let mut entries = lists.entries()?;

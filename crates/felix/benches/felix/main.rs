@@ -4,7 +4,7 @@
 //! It starts itself again in a network and a mount namespace of its own, so that everything it makes goes away with it;
 //! the Felix that is measured is this program too. Calico's figures are those of its Felix on the same shapes, taken once
 //! on the machine that this was written on; packets are compared with plain routing in the same run. It needs root, etcd,
-//! iproute2, nftables, iptables and ipset. Words on the command line select measurements whose name has one of them. With
+//! iproute2, nftables, iptables and ipset; and for services kube-apiserver and kube-proxy. Words on the command line select measurements whose name has one of them. With
 //! `TORTIE_BENCH_OUT=<folder>` the table is also written there. It refuses to count a start as done before every chain
 //! is in the kernel. With the word `compare` it measures nothing, and compares what another Felix programs.
 
@@ -17,6 +17,7 @@ mod ebpf;
 mod host;
 mod packets;
 mod programming;
+mod services;
 mod traffic;
 mod two_hosts;
 
@@ -87,7 +88,8 @@ fn measure() -> Result<()> {
         .iter()
         .try_for_each(|shape| programming::measure(&runtime, shape, &wanted, &mut report))
         .and_then(|()| ebpf::updates(&runtime, &wanted, &mut report))
-        .and_then(|()| packets::measure(&runtime, &wanted, &mut report));
+        .and_then(|()| packets::measure(&runtime, &wanted, &mut report))
+        .and_then(|()| services::measure(&runtime, &wanted, &mut report));
     report.note(
         "Start: from the start of the process until all chains are in the kernel, median of the rounds; CPU at that moment, with \
          helpers, and memory 0.3 s later, when Felix has let go of freed memory and of the pages of its code that only the \

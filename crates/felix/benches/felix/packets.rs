@@ -8,7 +8,7 @@ use crate::cluster::{Cluster, HOST, endpoint, policy, policy_of};
 use crate::daemon::Felix;
 use crate::ebpf;
 use crate::host::{self, Filter, shell};
-use crate::traffic::{Pods, Speed};
+use crate::traffic::{Pods, Speed, on};
 use crate::two_hosts;
 use anyhow::{Context as _, Result, ensure};
 use api::{Kind, Resource};
@@ -105,11 +105,7 @@ pub(crate) fn measure(runtime: &Runtime, wanted: &Wanted, report: &mut Report) -
     let tracked = without_felix("tracked")?;
     shell("ip netns exec tracked nft -f -", TRACKING)?;
     let pods = Pods::make("ours", [None; 2], INTERFACES, [CLIENT, SERVER])?;
-    for timeout in ["time_wait", "close"] {
-        // So that the table of connections does not fill up with those of earlier rounds.
-        let set = format!("echo 1 > /proc/sys/net/netfilter/nf_conntrack_tcp_timeout_{timeout}");
-        shell(&format!("{set}; ip netns exec tracked sh -c '{set}'"), "")?;
-    }
+    expire_quickly(&[None, Some("tracked")])?;
     let far = two_hosts::Ground::make()?;
     let [floor, base] = take_turns([&tracked, &plain])?;
     rows(report, "two pods, connections tracked and no rules", floor, base, None);
@@ -143,8 +139,19 @@ pub(crate) fn measure(runtime: &Runtime, wanted: &Wanted, report: &mut Report) -
     Ok(())
 }
 
+/// So that the tables of connections on these hosts do not fill up with those of earlier rounds.
+pub(crate) fn expire_quickly(hosts: &[Option<&str>]) -> Result<()> {
+    for timeout in ["time_wait", "close"] {
+        let set = format!("echo 1 > /proc/sys/net/netfilter/nf_conntrack_tcp_timeout_{timeout}");
+        for host in hosts {
+            shell(&on(*host, &format!("sh -c '{set}'")), "")?;
+        }
+    }
+    Ok(())
+}
+
 /// Two pods on a host that only routes.
-fn without_felix(name: &str) -> Result<Pods> {
+pub(crate) fn without_felix(name: &str) -> Result<Pods> {
     shell(&format!("ip netns add {name}; ip -n {name} link set lo up"), "")?;
     let interfaces = [format!("{name}c"), format!("{name}s")];
     let pods = Pods::make(
@@ -245,7 +252,7 @@ pub(crate) fn take_turns<const HOSTS: usize>(hosts: [&Pods; HOSTS]) -> Result<[S
 }
 
 /// The time of a slice that nobody disturbed: nine in ten took longer. Without disturbance all take nearly the same.
-fn undisturbed(mut seconds: Vec<f64>) -> f64 {
+pub(crate) fn undisturbed(mut seconds: Vec<f64>) -> f64 {
     seconds.sort_by(f64::total_cmp);
     seconds.get(seconds.len() / 10).copied().unwrap_or(f64::NAN)
 }

@@ -88,6 +88,13 @@ impl Pods {
         Ok(connected.is_ok())
     }
 
+    /// Whether a connection to a service can be made that leads to a port of the server.
+    pub(crate) fn reach_at(&self, service: SocketAddr, port: u16) -> Result<bool> {
+        let _listener = self.server.run(|| TcpListener::bind((self.address, port)))??;
+        let connect = || TcpStream::connect_timeout(&service, Duration::from_millis(300));
+        Ok(self.client.run(connect)?.is_ok())
+    }
+
     fn listen(&self, count: u16) -> Result<Vec<TcpListener>> {
         static NEXT: AtomicU16 = AtomicU16::new(10_000);
         let first = NEXT.fetch_add(count, Ordering::Relaxed);
@@ -102,6 +109,20 @@ impl Pods {
         for listener in self.listen(PORTS)? {
             listeners.push((listener.local_addr()?, listener));
         }
+        self.probe_of(listeners)
+    }
+
+    /// The same for these addresses, each of which leads to a port of the server.
+    pub(crate) fn probe_at(&self, targets: &[(SocketAddr, u16)]) -> Result<Probe<'_>> {
+        let mut listeners = Vec::new();
+        for (address, port) in targets {
+            listeners.push((*address, self.server.run(|| TcpListener::bind((self.address, *port)))??));
+        }
+        self.probe_of(listeners)
+    }
+
+    /// A probe of listeners, by the addresses that clients use.
+    fn probe_of(&self, listeners: Vec<(SocketAddr, TcpListener)>) -> Result<Probe<'_>> {
         let (address, listener) = listeners.first().context("no listener")?;
         let client = self.client.run(|| TcpStream::connect(address))??;
         let (server, _) = listener.accept()?;
