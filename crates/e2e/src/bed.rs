@@ -78,8 +78,8 @@ impl Bed {
             if settings.proxy == Proxy::None { self.apply(&[api_address(&self.plane)]) } else { Ok(()) }
         })?;
         let start = Instant::now();
-        if let Some(chart) = &settings.chart {
-            chart::install(self, chart)?;
+        if settings.chart.is_some() {
+            chart::install(self)?;
         } else {
             // Definitions first: objects of their kinds may follow in the same file.
             self.plane.kubectl_with_input(

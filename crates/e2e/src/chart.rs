@@ -3,7 +3,7 @@
 
 use crate::bed::{Bed, items};
 use crate::manifest::{REGISTRY, TAG};
-use crate::{checks, waiting};
+use crate::{checks, documents, waiting};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -132,15 +132,20 @@ fn plain(value: &Value) -> Option<Value> {
     }
 }
 
-/// Installs the chart with our images.
-pub(crate) fn install(bed: &Bed, chart: &Path) -> Result<()> {
-    let chart = chart.display().to_string();
+/// Installs the chart by the command of docs/install.md, with our images and the bed's range.
+pub(crate) fn install(bed: &Bed) -> Result<()> {
     let (registry, version) = (format!("registry={REGISTRY}"), format!("version={TAG}"));
-    let mut words = vec!["install", RELEASE, &chart, "--namespace", NAMESPACE];
-    for value in ["vxlan=true", "imagePullPolicy=Never", &registry, &version] {
-        words.extend(["--set", value]);
+    let ranges = bed.plane.families.pod_ranges();
+    let range = ranges.split(',').next().unwrap_or_default();
+    for line in documents::lines("install.md", "helm install")? {
+        let line = line.replace("10.244.0.0/16", range);
+        let mut words: Vec<&str> = line.split_whitespace().skip(1).collect();
+        for value in ["imagePullPolicy=Never", &registry, &version] {
+            words.extend(["--set", value]);
+        }
+        must(&line, helm(bed, &words)?)?;
     }
-    must("helm install", helm(bed, &words)?).map(drop)
+    Ok(())
 }
 
 /// Every check, then an upgrade, and the end of it.

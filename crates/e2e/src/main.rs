@@ -99,9 +99,7 @@ fn run() -> Result<()> {
 
 fn run_suite(settings: &Settings, choice: &Choice) -> Result<()> {
     let images = images::suite(&suite::images()?)?;
-    with_bed(settings, &[("suite", images)], |bed| {
-        suite::run(bed, choice, settings.at_once, Path::new(REPORT))
-    })
+    with_bed(settings, &[("suite", images)], |bed| suite::run(bed, choice, settings, Path::new(REPORT)))
 }
 
 /// Installs the first manifest, and the others over it.

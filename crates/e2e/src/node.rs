@@ -2,6 +2,7 @@
 
 use crate::cgroups::ControlGroups;
 use crate::control_plane::ControlPlane;
+use crate::documents;
 use crate::machine::{Machine, Parts};
 use crate::settings::{Proxy, Settings};
 use crate::waiting::until;
@@ -56,7 +57,12 @@ impl Node {
             // Inside, only the node's own folder is what it is outside now.
             let copy = folder.join("image.tar");
             std::fs::copy(image, &copy).with_context(|| format!("copying {}", image.display()))?;
-            node.ctr(&["images", "import", &copy.display().to_string()])?;
+            // As docs/install.md has it.
+            for line in documents::lines("install.md", "ctr -n k8s.io images import")? {
+                let line = line.replace("tortie-images.tar", &copy.display().to_string());
+                let words: Vec<&str> = line.split_whitespace().skip(1).collect();
+                node.machine.must("ctr", &words)?;
+            }
             std::fs::remove_file(copy)?;
         }
         node.kubelet(number, plane)?;

@@ -8,6 +8,7 @@ mod missing;
 mod results;
 
 use crate::bed::Bed;
+use crate::settings::{Proxy, Settings};
 use anyhow::{Context, Result, bail, ensure};
 use missing::why_missing;
 use results::{Outcome, names_of, outcomes_of};
@@ -87,7 +88,7 @@ impl Choice {
 }
 
 /// The images that tests ask for and that can be had here, by a part of their names.
-const IMAGES: [&str; 4] = ["/agnhost:", "/busybox:", "/glibc-dns-testing:", "/nginx:"];
+const IMAGES: [&str; 5] = ["/agnhost:", "/busybox:", "/glibc-dns-testing:", "/nginx:", "/pause:"];
 
 /// The names under which the tests' pods ask for their programs.
 pub(crate) fn images() -> Result<Vec<String>> {
@@ -106,12 +107,13 @@ pub(crate) fn images() -> Result<Vec<String>> {
 
 /// Runs them, so many processes at once, and those that want to be alone at the end. What became of each is in the folder's `results.txt`,
 /// and what the tests said beside it.
-pub(crate) fn run(bed: &mut Bed, choice: &Choice, at_once: usize, report: &Path) -> Result<()> {
+pub(crate) fn run(bed: &mut Bed, choice: &Choice, settings: &Settings, report: &Path) -> Result<()> {
+    let at_once = settings.at_once;
     // A report of an earlier run says nothing about this one.
     let _ = std::fs::remove_dir_all(report);
     std::fs::create_dir_all(report)?;
     bed.lead_to_ranges()?;
-    let (names, missing) = matching(bed, choice, report)?;
+    let (names, missing) = matching(bed, choice, settings.proxy, report)?;
     println!(
         "e2e: {} of Kubernetes' own tests, {at_once} at once; {} more do not fit here",
         names.len(),
@@ -150,7 +152,7 @@ pub(crate) fn run(bed: &mut Bed, choice: &Choice, at_once: usize, report: &Path)
 /// The tests that match and fit, and those that do not fit with the reason.
 type Matching = (Vec<String>, Vec<(String, &'static str)>);
 
-fn matching(bed: &Bed, choice: &Choice, report: &Path) -> Result<Matching> {
+fn matching(bed: &Bed, choice: &Choice, proxy: Proxy, report: &Path) -> Result<Matching> {
     let folder = report.join("list");
     let mut command = command(bed, &folder, &choice.expression())?;
     command.arg("--ginkgo.dry-run");
@@ -159,7 +161,7 @@ fn matching(bed: &Bed, choice: &Choice, report: &Path) -> Result<Matching> {
     let names = choice.of(names_of(&junit(&folder)?));
     let (mut fit, mut missing) = (Vec::new(), Vec::new());
     for name in names {
-        match why_missing(&name, bed.plane.families) {
+        match why_missing(&name, bed.plane.families, proxy) {
             Some(why) => missing.push((name, why)),
             None => fit.push(name),
         }

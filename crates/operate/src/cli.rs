@@ -245,6 +245,9 @@ pub struct ConnectivityArguments {
     /// Use one node only
     #[arg(long)]
     single_node: bool,
+    /// A host and port outside of the cluster that pods must reach, and not under a policy without egress; may be repeated
+    #[arg(long, value_name = "HOST:PORT")]
+    outside: Vec<String>,
     /// How long each step may take
     #[arg(long, default_value = "1m", value_parser = duration)]
     timeout: Duration,
@@ -433,6 +436,7 @@ pub fn run_connectivity(command: &ConnectivityCommand) -> Result<ExitCode> {
     let choices = connectivity::Choices {
         image: arguments.image.clone().unwrap_or_else(|| format!("{REGISTRY}/node:{TAG}")),
         single_node: arguments.single_node,
+        outside: arguments.outside.clone(),
         patience: arguments.timeout,
         kubeconfig: arguments.cluster.kubeconfig.clone(),
     };

@@ -2,23 +2,41 @@
 //! measured is compared with what must be, and what must be with `explain`. Everything it makes is in a namespace of its own,
 //! which it deletes.
 
+mod aims;
 mod phases;
 mod run;
 
+pub use aims::{Aim, Goal};
 pub use phases::{Client, Layout, Phase, Reach, Server, phases};
 pub use run::{Choices, run};
 
 use std::collections::BTreeMap;
 
+/// What became of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// All of it arrived.
+    Reached,
+    /// The connection began, and full packets did not arrive.
+    Stuck,
+    /// Nothing arrived.
+    Failed,
+}
+
 /// What the newest whole round of a client's log says about each target.
 #[must_use]
-pub fn newest_round(log: &str) -> (Option<u64>, BTreeMap<String, bool>) {
-    let mut rounds: BTreeMap<u64, BTreeMap<String, bool>> = BTreeMap::new();
+pub fn newest_round(log: &str) -> (Option<u64>, BTreeMap<String, Outcome>) {
+    let mut rounds: BTreeMap<u64, BTreeMap<String, Outcome>> = BTreeMap::new();
     for line in log.lines() {
         let words: Vec<&str> = line.split(' ').collect();
         let [round, target, word] = words.as_slice() else { continue };
         let Ok(round) = round.parse() else { continue };
-        rounds.entry(round).or_default().insert((*target).to_owned(), *word == "reached");
+        let outcome = match *word {
+            "reached" => Outcome::Reached,
+            "stuck" => Outcome::Stuck,
+            _ => Outcome::Failed,
+        };
+        rounds.entry(round).or_default().insert((*target).to_owned(), outcome);
     }
     // The last one may still be on its way.
     let most = rounds.values().map(BTreeMap::len).max().unwrap_or_default();
@@ -32,12 +50,16 @@ mod tests {
 
     #[test]
     fn only_whole_rounds_count() {
-        let log = "rest of a line\n3 a:1 reached\n3 b:1 failed\n4 a:1 failed\n";
+        let log = "rest of a line\n3 a:1 reached\n3 b:1 failed\n3 c:1 stuck\n4 a:1 failed\n";
         let (round, targets) = newest_round(log);
         assert_eq!(round, Some(3));
         assert_eq!(
             targets.into_iter().collect::<Vec<_>>(),
-            [("a:1".to_owned(), true), ("b:1".to_owned(), false)]
+            [
+                ("a:1".to_owned(), Outcome::Reached),
+                ("b:1".to_owned(), Outcome::Failed),
+                ("c:1".to_owned(), Outcome::Stuck)
+            ]
         );
         assert_eq!(newest_round("").0, None);
     }

@@ -1,9 +1,14 @@
 //! `tortie probe`: the two ends of a connection, for tests of a network from inside its pods. One end answers; the other tries
 //! a list of targets over and over and prints what became of each, so that its log always has the newest answer.
+//!
+//! A target counts as reached when a greeting and then more than any packet holds has arrived: a network that loses full packets
+//! lets connections begin.
 
 use anyhow::Result;
-use clap::Subcommand;
+use clap::{Args, Subcommand};
+use std::collections::BTreeMap;
 use std::io::Write as _;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -11,6 +16,8 @@ use tokio::net::{TcpListener, TcpStream};
 
 /// What is sent to whoever connects: a connection that something else answers does not count.
 const GREETING: &[u8] = b"tortie\n";
+/// How much follows: dozens of full packets, also where a packet has 9,000 bytes.
+const REST: usize = 256 * 1024;
 /// How long a target may take.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Between two rounds.
@@ -25,12 +32,29 @@ pub enum ProbeCommand {
         #[arg(long, default_value_t = 8080)]
         port: u16,
     },
-    /// Try targets over and over, and print a line for each: the round, the target, `reached` or `failed`.
-    Watch {
-        /// Hosts with ports.
-        #[arg(required = true, value_name = "HOST:PORT")]
-        targets: Vec<String>,
-    },
+    /// Try targets over and over, and print a line for each: the round, the target, and `reached`, `failed`, or `stuck` where a connection
+    /// begins and full packets do not arrive.
+    Watch(Targets),
+}
+
+/// What is tried.
+#[derive(Clone, Debug, Args)]
+pub struct Targets {
+    /// Hosts with ports at which `probe serve` answers.
+    #[arg(required = true, value_name = "HOST:PORT")]
+    targets: Vec<String>,
+    /// A host and port at which it is enough that somebody takes the connection; may be repeated.
+    #[arg(long, value_name = "HOST:PORT")]
+    connect: Vec<String>,
+    /// An interface of this machine, which is reached when packets left by it since the last round; may be repeated.
+    #[arg(long, value_name = "NAME")]
+    interface: Vec<String>,
+}
+
+/// How an interface stands in the log.
+#[must_use]
+pub fn interface_target(name: &str) -> String {
+    format!("interface={name}")
 }
 
 /// Runs one end, for ever.
@@ -59,10 +83,15 @@ async fn one_end(command: &ProbeCommand) -> Result<ExitCode> {
             };
             serve(&listener).await
         }
-        ProbeCommand::Watch { targets } => {
+        ProbeCommand::Watch(targets) => {
+            let mut counters = BTreeMap::new();
             for round in 0_u64.. {
                 for line in try_all(round, targets).await {
                     writeln!(std::io::stdout(), "{line}")?;
+                }
+                for name in &targets.interface {
+                    let word = if has_sent(name, &mut counters) { "reached" } else { "failed" };
+                    writeln!(std::io::stdout(), "{round} {} {word}", interface_target(name))?;
                 }
                 tokio::time::sleep(PAUSE).await;
             }
@@ -71,35 +100,63 @@ async fn one_end(command: &ProbeCommand) -> Result<ExitCode> {
     }
 }
 
+/// Whether packets left by an interface since this was asked the last time.
+fn has_sent(name: &str, counters: &mut BTreeMap<String, u64>) -> bool {
+    let path = Path::new("/sys/class/net").join(name).join("statistics/tx_packets");
+    let count = std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<u64>().ok());
+    let Some(count) = count else { return false };
+    counters.insert(name.to_owned(), count).is_some_and(|before| count > before)
+}
+
 async fn serve(listener: &TcpListener) -> Result<ExitCode> {
     loop {
         // A client that went away before it was greeted is no concern of ours.
         if let Ok((mut stream, _)) = listener.accept().await {
-            let _ = stream.write_all(GREETING).await;
+            // Each on its own: who reads nothing keeps nobody waiting.
+            tokio::spawn(async move {
+                let sent = async {
+                    stream.write_all(GREETING).await?;
+                    stream.write_all(&vec![0; REST]).await
+                };
+                let _ = tokio::time::timeout(PATIENCE * 2, sent).await;
+            });
         }
     }
 }
 
 /// Tries all targets at once; their lines come in the order in which they were given.
-async fn try_all(round: u64, targets: &[String]) -> Vec<String> {
-    let one = |target: &String| {
-        let target = target.clone();
-        async move {
-            let word = if is_greeted(&target).await { "reached" } else { "failed" };
-            format!("{round} {target} {word}")
-        }
-    };
-    futures::future::join_all(targets.iter().map(one)).await
+async fn try_all(round: u64, targets: &Targets) -> Vec<String> {
+    let greeted = futures::future::join_all(targets.targets.iter().map(|target| greeting(target)));
+    let connected = futures::future::join_all(targets.connect.iter().map(|target| connection(target)));
+    let (greeted, connected) = futures::future::join(greeted, connected).await;
+    let all = targets.targets.iter().zip(greeted).chain(targets.connect.iter().zip(connected));
+    all.map(|(target, word)| format!("{round} {target} {word}")).collect()
 }
 
-async fn is_greeted(target: &str) -> bool {
-    let greeted = async {
+/// What became of a connection that is to bring a greeting and the rest.
+async fn greeting(target: &str) -> &'static str {
+    let mut is_greeted = false;
+    let whole = async {
         let mut stream = TcpStream::connect(target).await.ok()?;
         let mut answer = vec![0; GREETING.len()];
         stream.read_exact(&mut answer).await.ok()?;
-        (answer == GREETING).then_some(())
+        is_greeted = answer == GREETING;
+        let mut rest = vec![0; if is_greeted { REST } else { return None }];
+        stream.read_exact(&mut rest).await.ok()
     };
-    matches!(tokio::time::timeout(PATIENCE, greeted).await, Ok(Some(())))
+    let whole = tokio::time::timeout(PATIENCE, whole).await;
+    match (whole, is_greeted) {
+        (Ok(Some(_)), _) => "reached",
+        (_, true) => "stuck",
+        _ => "failed",
+    }
+}
+
+async fn connection(target: &str) -> &'static str {
+    match tokio::time::timeout(PATIENCE, TcpStream::connect(target)).await {
+        Ok(Ok(_)) => "reached",
+        _ => "failed",
+    }
 }
 
 #[cfg(test)]
@@ -107,12 +164,17 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_greeting_is_what_counts() {
+    async fn a_greeting_and_all_the_rest_is_what_counts() {
         let ours = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let short = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = |listener: &TcpListener| listener.local_addr().unwrap().to_string();
-        let targets = [at(&ours), at(&other), at(&nobody)];
+        let targets = Targets {
+            targets: vec![at(&ours), at(&other), at(&short), at(&nobody)],
+            connect: vec![at(&other), at(&nobody)],
+            interface: vec![],
+        };
         drop(nobody);
         let server = tokio::spawn(async move { serve(&ours).await.map(drop) });
         let stranger = tokio::spawn(async move {
@@ -120,16 +182,31 @@ mod tests {
                 let _ = stream.write_all(b"hello there\n").await;
             }
         });
+        // As a network does that loses full packets: the beginning arrives, and then nothing.
+        let narrow = tokio::spawn(async move {
+            let mut kept = Vec::new();
+            while let Ok((mut stream, _)) = short.accept().await {
+                let _ = stream.write_all(GREETING).await;
+                kept.push(stream);
+            }
+        });
         let lines = try_all(7, &targets).await;
-        assert_eq!(
-            lines,
-            [
-                format!("7 {} reached", targets[0]),
-                format!("7 {} failed", targets[1]),
-                format!("7 {} failed", targets[2]),
-            ]
-        );
+        let words: Vec<&str> = lines.iter().filter_map(|line| line.rsplit(' ').next()).collect();
+        assert_eq!(words, ["reached", "failed", "stuck", "failed", "reached", "failed"], "{lines:?}");
+        assert_eq!(lines[0], format!("7 {} reached", targets.targets[0]));
         server.abort();
         stranger.abort();
+        narrow.abort();
+    }
+
+    #[tokio::test]
+    async fn an_interface_counts_where_packets_leave_by_it() {
+        let mut counters = BTreeMap::new();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        assert!(!has_sent("lo", &mut counters), "nothing is known before the first round");
+        TcpStream::connect(address).await.unwrap();
+        assert!(has_sent("lo", &mut counters));
+        assert!(!has_sent("no-such-interface", &mut counters));
     }
 }

@@ -1,9 +1,10 @@
 //! Which of Kubernetes' own tests do not fit the bed, and why: parts of their names.
 
 use crate::families::Families;
+use crate::settings::Proxy;
 
 /// What does not exist here.
-const MISSING: [(&str, &str); 13] = [
+const MISSING: [(&str, &str); 14] = [
     ("SCTP", "SCTP is a module of the kernel, which the tests load through another image"),
     ("Windows", "nodes are Linux"),
     ("[Disruptive]", "it restarts programs of nodes by ssh"),
@@ -17,13 +18,20 @@ const MISSING: [(&str, &str); 13] = [
     ("should set TCP CLOSE_WAIT timeout", "it needs the image distroless-iptables"),
     ("evicted pods", "this kubelet keeps no limits of a pod's storage"),
     ("should drop INVALID conntrack", "it needs another image"),
+    ("invalid conntrack state bug", "it needs the image regression-issue-74839"),
 ];
 
 /// What needs pods with addresses of both versions.
 const BOTH: &str = "[Feature:IPv6DualStack]";
 
+/// What asks kube-proxy itself.
+const PROXY: [&str; 2] = ["kube-proxy", "KubeProxy"];
+
 /// Why a test of this name does not fit; none if it does.
-pub(crate) fn why_missing(name: &str, families: Families) -> Option<&'static str> {
+pub(crate) fn why_missing(name: &str, families: Families, proxy: Proxy) -> Option<&'static str> {
+    if proxy == Proxy::None && PROXY.iter().any(|part| name.contains(part)) {
+        return Some("kube-proxy does not run");
+    }
     if name.contains(BOTH) && families != Families::Dual {
         return Some("pods have addresses of one IP version; TORTIE_E2E_FAMILIES=dual gives them both");
     }
@@ -34,14 +42,18 @@ pub(crate) fn why_missing(name: &str, families: Families) -> Option<&'static str
 mod tests {
     use super::why_missing;
     use crate::families::Families;
+    use crate::settings::Proxy;
 
     #[test]
     fn a_part_of_the_name_decides() {
-        let why = |name| why_missing(name, Families::V4);
+        let why = |name| why_missing(name, Families::V4, Proxy::Nftables);
         assert!(why("[sig-network] Networking should allow creating a Pod with an SCTP HostPort").is_some());
         assert_eq!(why("[sig-network] Services should serve a basic endpoint from pods [Conformance]"), None);
         let both = "[sig-network] [Feature:IPv6DualStack] should have ipv4 and ipv6 internal node ip";
         assert!(why(both).is_some());
-        assert_eq!(why_missing(both, Families::Dual), None);
+        assert_eq!(why_missing(both, Families::Dual, Proxy::None), None);
+        let proxy = "[sig-network] Networking should check kube-proxy urls";
+        assert_eq!(why(proxy), None);
+        assert!(why_missing(proxy, Families::V4, Proxy::None).is_some());
     }
 }

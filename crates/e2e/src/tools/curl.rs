@@ -21,6 +21,8 @@ struct Options {
     headers: Vec<String>,
     /// The body is not shown.
     is_quiet: bool,
+    /// What stands before the body is shown, too.
+    has_head: bool,
     /// What is said afterwards.
     format: String,
     connect: Duration,
@@ -62,7 +64,7 @@ fn read(arguments: &[String]) -> Result<Options, String> {
     let seconds = Duration::from_secs;
     let (mut connect, mut whole) = (seconds(120), seconds(120));
     let (mut method, mut format, mut headers) = ("GET".to_owned(), String::new(), Vec::new());
-    let (mut is_quiet, mut place) = (false, None);
+    let (mut is_quiet, mut has_head, mut place) = (false, false, None);
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
         let mut value = || words.next().cloned().ok_or_else(|| format!("{word} takes a value"));
@@ -83,9 +85,10 @@ fn read(arguments: &[String]) -> Result<Options, String> {
             "--silent" => {}
             flags if flags.starts_with("--") => return Err(format!("unknown option {flags}")),
             flags if flags.starts_with('-') => {
-                if let Some(other) = flags[1..].chars().find(|letter| !"gqskSf".contains(*letter)) {
+                if let Some(other) = flags[1..].chars().find(|letter| !"gqskSfi".contains(*letter)) {
                     return Err(format!("unknown option -{other}"));
                 }
+                has_head |= flags.contains('i');
             }
             other => place = Some(other.to_owned()),
         }
@@ -104,7 +107,7 @@ fn read(arguments: &[String]) -> Result<Options, String> {
         _ => (authority, 80),
     };
     let (host, path) = (host.to_owned(), path.to_owned());
-    Ok(Options { host, port, path, method, headers, is_quiet, format, connect, whole })
+    Ok(Options { host, port, path, method, headers, is_quiet, has_head, format, connect, whole })
 }
 
 fn ask(options: &Options) -> Result<Vec<u8>, (u8, String)> {
@@ -134,7 +137,8 @@ fn show(options: &Options, answer: &[u8]) -> u8 {
     let end = answer.windows(4).position(|four| four == b"\r\n\r\n").map_or(answer.len(), |at| at + 4);
     let (head, body) = answer.split_at(end);
     let mut output = std::io::stdout().lock();
-    if !options.is_quiet && output.write_all(body).is_err() {
+    let shown = if options.has_head { answer } else { body };
+    if !options.is_quiet && output.write_all(shown).is_err() {
         return USAGE;
     }
     let head = String::from_utf8_lossy(head).into_owned();
@@ -166,9 +170,13 @@ mod tests {
         ] {
             let options = read(&words(&format!("-g -q -s --connect-timeout 2 {place}"))).unwrap();
             assert_eq!((options.host.as_str(), options.port, options.path.as_str()), (host, port, path));
+            assert!(!options.has_head);
         }
         let options = read(&of_wget(&words("-q -O - -T 1 http://10.0.0.1:80"))).unwrap();
         assert_eq!((options.host.as_str(), options.whole.as_secs()), ("10.0.0.1", 1));
+        assert!(
+            read(&words("-i -q -s --connect-timeout 1 http://localhost:10256/healthz")).unwrap().has_head
+        );
         assert!(read(&words("https://name")).unwrap_err().contains("https"));
         assert!(read(&words("--fail-early http://name")).unwrap_err().contains("--fail-early"));
     }

@@ -73,6 +73,8 @@ pub struct Phase {
     pub policies: Vec<Value>,
     /// Whether a pod of this kind reaches the servers; the second answer is for servers on other nodes than the client's.
     pub expected: [(Client, Reach, Reach); 3],
+    /// Whether friends may not send at all.
+    pub denies_egress: bool,
 }
 
 impl Layout {
@@ -108,11 +110,10 @@ impl Layout {
         })
     }
 
-    /// The pods that answer and their service.
+    /// The pods that answer.
     #[must_use]
     pub fn server_objects(&self) -> Vec<Value> {
-        let mut objects: Vec<Value> = self
-            .servers()
+        self.servers()
             .iter()
             .map(|server| {
                 let mut pod = self.pod(&server.name, &server.node, &["probe", "serve"]);
@@ -120,13 +121,22 @@ impl Layout {
                 pod["spec"]["containers"][0]["ports"] = json!([{"containerPort": SERVER_PORT}]);
                 pod
             })
-            .collect();
-        objects.push(json!({
+            .collect()
+    }
+
+    /// Their service, with the IP versions that the pods have: services of a cluster may have more.
+    #[must_use]
+    pub fn service_object(&self, versions: &[&str]) -> Value {
+        let policy = if versions.len() > 1 { "RequireDualStack" } else { "SingleStack" };
+        json!({
             "apiVersion": "v1", "kind": "Service",
             "metadata": {"name": "server", "namespace": self.namespace},
-            "spec": {"selector": {"app": "server"}, "ports": [{"port": SERVICE_PORT, "targetPort": SERVER_PORT}]},
-        }));
-        objects
+            "spec": {
+                "type": "NodePort", "selector": {"app": "server"},
+                "ports": [{"port": SERVICE_PORT, "targetPort": SERVER_PORT}],
+                "ipFamilies": versions, "ipFamilyPolicy": policy,
+            },
+        })
     }
 
     /// A pod that asks for these targets.
@@ -201,27 +211,32 @@ pub fn phases(namespace: &str) -> Vec<Phase> {
             name: "without policy",
             policies: vec![],
             expected: [(Friend, Yes, Yes), (Stranger, Yes, Yes), (Host, Yes, Yes)],
+            denies_egress: false,
         },
         // A node always reaches its own pods; from another node, the address depends on the tunnel.
         Phase {
             name: "ingress denied",
             policies: vec![deny.clone()],
             expected: [(Friend, No, No), (Stranger, No, No), (Host, Yes, Any)],
+            denies_egress: false,
         },
         Phase {
             name: "friends let in",
             policies: vec![deny, allow],
             expected: [(Friend, Yes, Yes), (Stranger, No, No), (Host, Yes, Any)],
+            denies_egress: false,
         },
         Phase {
             name: "another port let in",
             policies: vec![wrong_port],
             expected: [(Friend, No, No), (Stranger, No, No), (Host, Yes, Any)],
+            denies_egress: false,
         },
         Phase {
             name: "egress denied",
             policies: vec![egress],
             expected: [(Friend, No, No), (Stranger, Yes, Yes), (Host, Yes, Yes)],
+            denies_egress: true,
         },
     ]
 }
@@ -239,6 +254,7 @@ mod tests {
             let mut cluster = Cluster::new();
             cluster.add_manifest(layout.namespace_object()).unwrap();
             let mut pods = layout.server_objects();
+            pods.push(layout.service_object(&["IPv4"]));
             pods.extend([Client::Friend, Client::Stranger].map(|client| layout.client_object(client, &[])));
             for (index, mut object) in pods.into_iter().enumerate() {
                 if object["kind"] == "Pod" {
@@ -277,7 +293,7 @@ mod tests {
         let layout =
             Layout { namespace: "t".into(), image: "i".into(), nodes: vec!["n1".into(), "n2".into()] };
         let objects = layout.server_objects();
-        assert_eq!(objects.len(), 3);
+        assert_eq!(objects.len(), 2);
         assert_eq!(objects[1]["spec"]["nodeName"], "n2");
         let host = layout.client_object(Client::Host, &["10.0.0.1:80".into()]);
         assert_eq!(host["spec"]["hostNetwork"], true);

@@ -1,14 +1,17 @@
 //! Makes the pods, lets them talk, changes policies under them, and judges what their logs say. What it made it deletes, also
 //! when it fails.
 
-use super::newest_round;
-use super::phases::{Client, Layout, Phase, Reach, SERVER_PORT, SERVICE_PORT, phases};
+use super::aims::{Aim, Goal, words};
+use super::phases::{Client, Layout, Phase, Reach, SERVER_PORT, phases};
+use super::{Outcome, newest_round};
 use crate::cluster::{Mode, Reference, Target};
 use crate::rollout::{is_ready, trouble};
+use crate::status;
 use anyhow::{Context as _, Result, bail};
 use explain::{CaseReport, TestReport, Verdict};
 use serde_json::Value;
 use std::io::Write;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -20,6 +23,8 @@ pub struct Choices {
     pub image: String,
     /// Only one node.
     pub single_node: bool,
+    /// Hosts and ports outside of the cluster that pods must reach.
+    pub outside: Vec<String>,
     /// How long each thing may take.
     pub patience: Duration,
     /// The kubeconfig, for `explain`.
@@ -27,13 +32,6 @@ pub struct Choices {
 }
 
 const PAUSE: Duration = Duration::from_millis(500);
-
-/// A target of clients: its name for people, its address, and the server that it is, where it is one.
-struct Aim {
-    title: String,
-    address: String,
-    server: Option<super::Server>,
-}
 
 /// Runs the test; the report has a case for each client, target and phase that is judged.
 ///
@@ -82,25 +80,9 @@ async fn inside(
     for object in layout.server_objects() {
         target.apply(&object, mode).await?;
     }
-    let mut aims = Vec::new();
-    for server in layout.servers() {
-        let pod = ready(target, layout, &server.name, choices.patience).await?;
-        let address =
-            pod.pointer("/status/podIP").and_then(Value::as_str).context("a pod without an address")?;
-        let address = kube_access::access::join_host_port(address, &SERVER_PORT.to_string());
-        aims.push(Aim { title: server.name.clone(), address, server: Some(server) });
-    }
-    let service =
-        target.get(&Reference::new("Service", &layout.namespace, "server")).await?.context("no service")?;
-    let address = service.pointer("/spec/clusterIP").and_then(Value::as_str).unwrap_or_default();
-    aims.push(Aim {
-        title: "service".to_owned(),
-        address: kube_access::access::join_host_port(address, &SERVICE_PORT.to_string()),
-        server: None,
-    });
-    let targets: Vec<String> = aims.iter().map(|aim| aim.address.clone()).collect();
+    let aims = aims(target, choices, layout, out).await?;
     for client in Client::ALL {
-        target.apply(&layout.client_object(client, &targets), mode).await?;
+        target.apply(&layout.client_object(client, &words(client, &aims)), mode).await?;
     }
     for client in Client::ALL {
         ready(target, layout, client.name(), choices.patience).await?;
@@ -123,13 +105,62 @@ async fn inside(
     Ok(TestReport { cases })
 }
 
-/// Whether a service is reached: only where all its backends have one answer.
-fn service_reach(layout: &Layout, phase: &Phase, client: Client) -> Reach {
-    let all: Vec<Reach> = layout.servers().iter().map(|server| layout.reach(phase, client, server)).collect();
-    match all.first() {
-        Some(first) if all.iter().all(|reach| reach == first) => *first,
-        _ => Reach::Any,
+/// Waits for the servers, makes their service, and finds out what there is to aim at.
+async fn aims(target: &Target, choices: &Choices, layout: &Layout, out: &mut dyn Write) -> Result<Vec<Aim>> {
+    let mut aims = Vec::new();
+    let mut versions = Vec::new();
+    for server in layout.servers() {
+        let pod = ready(target, layout, &server.name, choices.patience).await?;
+        let found = pod.pointer("/status/podIPs").and_then(Value::as_array);
+        let addresses: Vec<IpAddr> =
+            found.into_iter().flatten().filter_map(|one| one["ip"].as_str()?.parse().ok()).collect();
+        if addresses.is_empty() {
+            bail!("the pod {} has no address", server.name);
+        }
+        versions = addresses.iter().map(|address| if address.is_ipv4() { "IPv4" } else { "IPv6" }).collect();
+        aims.extend(Aim::at_server(&server, &addresses));
     }
+    target.apply(&layout.service_object(&versions), Mode::default()).await?;
+    let service =
+        target.get(&Reference::new("Service", &layout.namespace, "server")).await?.context("no service")?;
+    let facts = status::gather(target).await;
+    aims.extend(Aim::at_service(layout, &service, &node_addresses(layout, &facts.nodes)));
+    aims.extend(choices.outside.iter().map(|outside| Aim::outside(outside)));
+    let mut encrypts = false;
+    for (field, variable, interface) in [
+        ("wireguardEnabled", "FELIX_WIREGUARDENABLED", "wireguard.cali"),
+        ("wireguardEnabledV6", "FELIX_WIREGUARDENABLEDV6", "wg-v6.cali"),
+    ] {
+        let chosen = status::parameter(&facts, field, variable);
+        if chosen.is_some_and(|(value, _)| value.eq_ignore_ascii_case("true")) && layout.nodes.len() > 1 {
+            encrypts = true;
+            aims.push(Aim::encryption(interface));
+        }
+    }
+    let not_tried =
+        [(choices.outside.is_empty(), "outside (--outside HOST:PORT)"), (!encrypts, "encryption (off)")];
+    let not_tried: Vec<&str> = not_tried.iter().filter(|(is_so, _)| *is_so).map(|(_, what)| *what).collect();
+    if !not_tried.is_empty() {
+        writeln!(out, "not tried: {}", not_tried.join(", "))?;
+    }
+    Ok(aims)
+}
+
+/// The addresses of the test's nodes.
+fn node_addresses(layout: &Layout, nodes: &[Value]) -> Vec<(String, IpAddr)> {
+    let mut found = Vec::new();
+    for node in nodes {
+        let name = status::text(node, "/metadata/name");
+        let addresses = node.pointer("/status/addresses").and_then(Value::as_array);
+        for address in addresses.into_iter().flatten().filter(|address| address["type"] == "InternalIP") {
+            if let (true, Ok(address)) =
+                (layout.nodes.iter().any(|known| known == name), status::text(address, "/address").parse())
+            {
+                found.push((name.to_owned(), address));
+            }
+        }
+    }
+    found
 }
 
 /// Looks at a client's log until everything is as it must be in two rounds that follow each other, or time is up.
@@ -144,10 +175,7 @@ async fn judge(
 ) -> Result<Vec<CaseReport>> {
     let expected: Vec<(&Aim, Reach)> = aims
         .iter()
-        .map(|aim| match &aim.server {
-            Some(server) => (aim, layout.reach(phase, client, server)),
-            None => (aim, service_reach(layout, phase, client)),
-        })
+        .map(|aim| (aim, aim.reach(layout, phase, client)))
         .filter(|(_, reach)| *reach != Reach::Any)
         .collect();
     let deadline = Instant::now() + choices.patience;
@@ -155,8 +183,10 @@ async fn judge(
     let found = loop {
         let log = target.log(&layout.namespace, client.name()).await?;
         let (round, found) = newest_round(&log);
-        let is_good =
-            expected.iter().all(|(aim, reach)| found.get(&aim.address) == Some(&(*reach == Reach::Yes)));
+        let is_good = expected.iter().all(|(aim, reach)| {
+            let wanted = if *reach == Reach::Yes { Outcome::Reached } else { Outcome::Failed };
+            found.get(&aim.address) == Some(&wanted)
+        });
         good_since = match (is_good, good_since) {
             (true, None) => round,
             (true, since) => since,
@@ -172,10 +202,15 @@ async fn judge(
     for (aim, reach) in expected {
         let name = format!("{}: {} to {}", phase.name, client.name(), aim.title);
         let verdict = |is_reached: bool| if is_reached { Verdict::Allow } else { Verdict::Deny };
-        let measured = found.get(&aim.address).copied().map(verdict);
+        let outcome = found.get(&aim.address).copied();
+        let measured = outcome.map(|outcome| verdict(outcome != Outcome::Failed));
         let wanted = verdict(reach == Reach::Yes);
         let mut reason = String::new();
-        if let (Some(server), true) = (&aim.server, client != Client::Host) {
+        if outcome == Some(Outcome::Stuck) {
+            reason = "connections begin, and full packets do not arrive: an MTU on the way is smaller than pods take it to be; \
+                      --set mtu=... gives them another one"
+                .to_owned();
+        } else if let (Goal::Server(server), true) = (&aim.goal, client != Client::Host) {
             // Policies of the cluster's own may say something else than ours.
             match explained(choices, &layout.namespace, client, &server.name).await {
                 Ok(explained) if Some(explained) != measured => {

@@ -1,7 +1,7 @@
 //! Checks of a cluster.
 
 use super::{ClusterFacts, Finding};
-use crate::status::{proxy_mode, text};
+use crate::status::{parameter, proxy_mode, text};
 use ipnet::IpNet;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -30,6 +30,7 @@ pub fn check_cluster(facts: &ClusterFacts) -> Vec<Finding> {
 fn definitions(facts: &ClusterFacts) -> Finding {
     let check = "definitions";
     let remedy = "`tortie crds | kubectl apply --server-side -f -` (what `tortie install` does)";
+    let remedy_v3 = "`tortie upgrade`, or apply those of `tortie manifests --set useV3CRDs=true`";
     if facts.definitions.is_empty() {
         return Finding::warning(
             check,
@@ -37,28 +38,28 @@ fn definitions(facts: &ClusterFacts) -> Finding {
             remedy,
         );
     }
+    let has_group = |group: &str| facts.definitions.iter().any(|found| text(found, "/spec/group") == group);
+    let (version, all) = match has_group("crd.projectcalico.org") {
+        true => ("v1", api::crds::all()),
+        false => ("v3", api::crds::all_v3()),
+    };
+    let remedy = if version == "v1" { remedy } else { remedy_v3 };
     let mut missing = Vec::new();
-    for wanted in api::crds::all() {
-        let name = text(&wanted, "/metadata/name");
+    for wanted in &all {
+        let name = text(wanted, "/metadata/name");
         let Some(found) = facts.definitions.iter().find(|found| text(found, "/metadata/name") == name) else {
             missing.push(name.to_owned());
             continue;
         };
         let versions = found.pointer("/spec/versions").and_then(Value::as_array);
-        let serves = versions
-            .into_iter()
-            .flatten()
-            .any(|version| version["name"] == "v1" && version["served"] == true);
+        let serves =
+            versions.into_iter().flatten().any(|one| one["name"] == version && one["served"] == true);
         if !serves {
-            return Finding::problem(check, format!("{name} does not serve v1"), remedy);
+            return Finding::problem(check, format!("{name} does not serve {version}"), remedy);
         }
         let stored = found.pointer("/status/storedVersions").and_then(Value::as_array);
-        let others: Vec<&str> = stored
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_str)
-            .filter(|version| *version != "v1")
-            .collect();
+        let others: Vec<&str> =
+            stored.into_iter().flatten().filter_map(Value::as_str).filter(|one| *one != version).collect();
         if !others.is_empty() {
             return Finding::problem(
                 check,
@@ -66,12 +67,12 @@ fn definitions(facts: &ClusterFacts) -> Finding {
                     "objects of {name} are stored in {}, which this version does not read",
                     others.join(", ")
                 ),
-                "migrate them back to v1 with the program that wrote them",
+                format!("migrate them back to {version} with the program that wrote them"),
             );
         }
     }
     match missing.is_empty() {
-        true => Finding::ok(check, format!("all {} are served, and stored as v1", facts.definitions.len())),
+        true => Finding::ok(check, format!("all {} are served, and stored as {version}", all.len())),
         false => Finding::warning(check, format!("not there: {}", missing.join(", ")), remedy),
     }
 }
@@ -93,11 +94,28 @@ fn felix(facts: &ClusterFacts) -> Option<&Value> {
 }
 
 fn bpf(facts: &ClusterFacts) -> Finding {
-    match felix(facts).and_then(|felix| felix.pointer("/spec/bpfEnabled")) {
-        Some(Value::Bool(true)) => {
-            Finding::ok("eBPF", "bpfEnabled is true: eBPF programs enforce policy and serve services")
-        }
-        _ => Finding::ok("eBPF", "not in use"),
+    let check = "eBPF";
+    let chosen = parameter(&facts.status, "bpfEnabled", "FELIX_BPFENABLED");
+    let Some((_, reason)) = chosen.filter(|(value, _)| value.eq_ignore_ascii_case("true")) else {
+        return Finding::ok(check, "not in use");
+    };
+    match facts.proxied_nodes {
+        Some(nodes) if nodes > 0 => Finding::warning(
+            check,
+            format!("eBPF programs serve services ({reason}), and so does kube-proxy on {nodes} nodes"),
+            "kubectl -n kube-system patch daemonset kube-proxy -p \
+             '{\"spec\":{\"template\":{\"spec\":{\"nodeSelector\":{\"non-calico\":\"true\"}}}}}'",
+        ),
+        _ if !facts.has_api_endpoint => Finding::warning(
+            check,
+            format!(
+                "eBPF programs serve services ({reason}), and nothing says where the API is without its service: nodes do not start \
+                 unless something else leads to it"
+            ),
+            "--set kubernetesServiceEndpoint.host=... --set kubernetesServiceEndpoint.port=..., or the config map \
+             kube-system/kubernetes-services-endpoint",
+        ),
+        _ => Finding::ok(check, format!("eBPF programs enforce policy and serve services ({reason})")),
     }
 }
 
@@ -135,11 +153,12 @@ fn proxy(facts: &ClusterFacts) -> Finding {
     }
 }
 
-/// A line of kubeadm's configuration, whatever it is below.
-fn kubeadm<'a>(facts: &'a ClusterFacts, key: &str) -> Vec<&'a str> {
-    let lines = facts.kubeadm.iter().flat_map(|text| text.lines());
+/// The ranges of a line of a configuration, whatever it is below.
+fn ranges(configuration: Option<&str>, key: &str) -> Vec<IpNet> {
+    let lines = configuration.into_iter().flat_map(str::lines);
     let found = lines.filter_map(|line| line.trim().strip_prefix(key)?.strip_prefix(':'));
-    found.flat_map(|value| value.trim().trim_matches('"').split(',')).collect()
+    let texts = found.flat_map(|value| value.trim().trim_matches('"').split(','));
+    texts.filter_map(|text| text.trim().parse().ok()).collect()
 }
 
 fn overlaps(left: &IpNet, right: &IpNet) -> bool {
@@ -149,9 +168,13 @@ fn overlaps(left: &IpNet, right: &IpNet) -> bool {
 fn pools(facts: &ClusterFacts) -> Vec<Finding> {
     let check = "pools";
     let mut findings = Vec::new();
-    let ranges =
-        |texts: Vec<&str>| texts.iter().filter_map(|text| text.trim().parse().ok()).collect::<Vec<IpNet>>();
-    let (pods, services) = (ranges(kubeadm(facts, "podSubnet")), ranges(kubeadm(facts, "serviceSubnet")));
+    let kubeadm = facts.kubeadm.as_deref();
+    let mut pods = ranges(kubeadm, "podSubnet");
+    if pods.is_empty() {
+        pods = ranges(facts.status.kube_proxy.as_deref(), "clusterCIDR");
+    }
+    let mut services = ranges(kubeadm, "serviceSubnet");
+    services.extend(facts.service_ranges.iter().filter_map(|range| range.parse::<IpNet>().ok()));
     let nodes = addresses(facts);
     for pool in &facts.status.pools {
         let name = text(pool, "/metadata/name");
@@ -214,24 +237,24 @@ fn addresses(facts: &ClusterFacts) -> Vec<(String, IpAddr)> {
 
 fn node_addresses(facts: &ClusterFacts) -> Finding {
     let check = "node addresses";
-    let mut owners: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    let mut owners: BTreeMap<IpAddr, Vec<&str>> = BTreeMap::new();
     let internal = addresses(facts);
     let mut odd = Vec::new();
     for node in &facts.status.nodes {
         let name = text(node, "/metadata/name");
-        let annotation = text(node, "/metadata/annotations/projectcalico.org~1IPv4Address");
-        let address = annotation.split('/').next().unwrap_or_default();
-        if address.is_empty() {
-            continue;
-        }
-        owners.entry(address).or_default().push(name);
-        let own: Vec<String> = internal
-            .iter()
-            .filter(|(node, _)| node == name)
-            .map(|(_, address)| address.to_string())
-            .collect();
-        if !own.is_empty() && !own.iter().any(|own| own == address) {
-            odd.push(format!("{name} uses {address} and not {}", own.join(" or ")));
+        for annotation in ["IPv4Address", "IPv6Address"] {
+            let annotation = text(node, &format!("/metadata/annotations/projectcalico.org~1{annotation}"));
+            let address = annotation.split('/').next().unwrap_or_default();
+            let Ok(address) = address.parse::<IpAddr>() else { continue };
+            owners.entry(address).or_default().push(name);
+            let own: Vec<String> = internal
+                .iter()
+                .filter(|(node, own)| node == name && own.is_ipv4() == address.is_ipv4())
+                .map(|(_, own)| own.to_string())
+                .collect();
+            if !own.is_empty() && !own.contains(&address.to_string()) {
+                odd.push(format!("{name} uses {address} and not {}", own.join(" or ")));
+            }
         }
     }
     if let Some((address, names)) = owners.iter().find(|(_, names)| names.len() > 1) {
@@ -357,7 +380,7 @@ mod tests {
     #[test]
     fn every_fault_is_found_and_has_a_remedy() {
         type Break = fn(&mut ClusterFacts);
-        let cases: [(&str, Level, &str, Break); 14] = [
+        let cases: [(&str, Level, &str, Break); 20] = [
             ("definitions", Level::Warning, "no custom resource definition", |facts| {
                 facts.definitions.clear();
             }),
@@ -369,6 +392,21 @@ mod tests {
             }),
             ("definitions", Level::Problem, "stored in v2", |facts| {
                 facts.definitions[0]["status"] = json!({"storedVersions": ["v1", "v2"]});
+            }),
+            ("definitions", Level::Warning, "not there: bgpconfigurations.projectcalico.org", |facts| {
+                facts.definitions = api::crds::all_v3();
+                facts
+                    .definitions
+                    .retain(|found| found["metadata"]["name"] != "bgpconfigurations.projectcalico.org");
+            }),
+            ("eBPF", Level::Warning, "so does kube-proxy on 2 nodes", |facts| {
+                facts.status.felix =
+                    vec![json!({"metadata": {"name": "default"}, "spec": {"bpfEnabled": true}})];
+                facts.proxied_nodes = Some(2);
+            }),
+            ("eBPF", Level::Warning, "nothing says where the API is", |facts| {
+                facts.status.felix =
+                    vec![json!({"metadata": {"name": "default"}, "spec": {"bpfEnabled": true}})];
             }),
             ("operator", Level::Warning, "changes its objects back", |facts| facts.has_operator = true),
             ("kube-proxy", Level::Warning, "both kinds of rules", |facts| {
@@ -383,6 +421,19 @@ mod tests {
             }),
             ("pools", Level::Problem, "over the address 172.16.0.1 of node a", |facts| {
                 facts.status.pools[0]["spec"]["cidr"] = json!("172.16.0.0/16");
+            }),
+            ("pools", Level::Problem, "over the services' range 10.1.128.0/20", |facts| {
+                facts.kubeadm = None;
+                facts.service_ranges = vec!["10.1.128.0/20".into()];
+            }),
+            ("pools", Level::Warning, "not inside the cluster's range 10.9.0.0/16", |facts| {
+                facts.kubeadm = None;
+                facts.status.kube_proxy = Some("clusterCIDR: 10.9.0.0/16,fd00::/48\nmode: nftables\n".into());
+            }),
+            ("node addresses", Level::Problem, "a and b have the same address fd00::1", |facts| {
+                for node in &mut facts.status.nodes {
+                    node["metadata"]["annotations"]["projectcalico.org/IPv6Address"] = json!("fd00::1/64");
+                }
             }),
             ("node addresses", Level::Problem, "a and b have the same address", |facts| {
                 facts.status.nodes[1] = node("b", "172.16.0.1");

@@ -19,6 +19,12 @@ pub struct ClusterFacts {
     pub has_operator: bool,
     /// kubeadm's configuration of the cluster, as text.
     pub kubeadm: Option<String>,
+    /// The ranges of services, as the cluster's ServiceCIDRs have them.
+    pub service_ranges: Vec<String>,
+    /// On how many nodes kube-proxy's daemon set runs; `None` where there is none.
+    pub proxied_nodes: Option<i64>,
+    /// Whether nodes are told where the API is, so that they need no service to reach it.
+    pub has_api_endpoint: bool,
     /// Rights that components use and do not have, a line each; `None` where nobody could be asked.
     pub missing_rights: Option<Vec<String>>,
     /// How many rights were asked for.
@@ -34,16 +40,45 @@ pub async fn gather_cluster(target: &Target) -> ClusterFacts {
     facts.definitions = definitions.unwrap_or_default();
     let group =
         |definition: &Value| definition.pointer("/spec/group").and_then(Value::as_str).map(str::to_owned);
-    facts.definitions.retain(|definition| group(definition).as_deref() == Some("crd.projectcalico.org"));
+    facts.definitions.retain(|definition| {
+        matches!(group(definition).as_deref(), Some("crd.projectcalico.org" | "projectcalico.org"))
+    });
     facts.has_operator = Existing::gather(target).await.is_ok_and(|existing| existing.has_operator);
     if let Ok(Some(map)) = target.get(&Reference::new("ConfigMap", NAMESPACE, "kubeadm-config")).await {
         facts.kubeadm = map["data"]["ClusterConfiguration"].as_str().map(str::to_owned);
     }
+    // Older clusters do not serve this kind, and kubeadm's configuration may still say it.
+    let ranges = target.list("/apis/networking.k8s.io/v1/servicecidrs").await.unwrap_or_default();
+    facts.service_ranges = ranges
+        .iter()
+        .filter_map(|range| range.pointer("/spec/cidrs")?.as_array())
+        .flatten()
+        .filter_map(|range| range.as_str().map(str::to_owned))
+        .collect();
+    if let Ok(Some(set)) = target.get(&Reference::new("DaemonSet", NAMESPACE, "kube-proxy")).await {
+        facts.proxied_nodes = set.pointer("/status/desiredNumberScheduled").and_then(Value::as_i64);
+    }
+    facts.has_api_endpoint = has_api_endpoint(target, &facts.status.workloads).await;
     let questions = questions(&facts);
     facts.rights_asked = questions.len();
     facts.missing_rights = missing_rights(target, questions).await;
     facts.clock_ahead = clock_ahead(target).await;
     facts
+}
+
+/// Whether the config map that Calico's manifests read has the API's address, or the daemon set itself does.
+async fn has_api_endpoint(target: &Target, workloads: &[Value]) -> bool {
+    let reference = Reference::new("ConfigMap", NAMESPACE, "kubernetes-services-endpoint");
+    let map = target.get(&reference).await.ok().flatten();
+    let variables = workloads
+        .iter()
+        .filter(|workload| workload["kind"] == "DaemonSet")
+        .filter_map(|set| set.pointer("/spec/template/spec/containers")?.as_array())
+        .flatten()
+        .filter_map(|container| container["env"].as_array())
+        .flatten();
+    map.is_some_and(|map| map.pointer("/data/KUBERNETES_SERVICE_HOST").is_some())
+        || variables.into_iter().any(|variable| variable["name"] == "KUBERNETES_SERVICE_HOST")
 }
 
 /// One right: who, and what.

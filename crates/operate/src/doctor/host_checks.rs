@@ -253,13 +253,13 @@ fn addresses(facts: &HostFacts) -> Finding {
         "nodelocaldns",
         "lo",
     ];
-    let candidates: Vec<_> = facts
+    let (v4, v6): (Vec<_>, Vec<_>) = facts
         .interfaces
         .iter()
-        .filter(|interface| {
-            !ours.iter().any(|prefix| interface.name.starts_with(prefix)) && interface.address.contains('.')
-        })
-        .collect();
+        .filter(|interface| !ours.iter().any(|prefix| interface.name.starts_with(prefix)))
+        .partition(|interface| interface.address.contains('.'));
+    // A host without IPv4 belongs to a cluster of IPv6.
+    let candidates = if v4.is_empty() { v6 } else { v4 };
     let list = || {
         let texts: Vec<String> =
             candidates.iter().map(|one| format!("{} on {}", one.address, one.name)).collect();
@@ -268,7 +268,7 @@ fn addresses(facts: &HostFacts) -> Finding {
     match candidates.len() {
         0 => Finding::problem(
             "node address",
-            "no interface has an IPv4 address that other nodes could reach",
+            "no interface has an address that other nodes could reach",
             "give one an address, or set IP and IP_AUTODETECTION_METHOD",
         ),
         1 => Finding::ok("node address", list()),
@@ -443,6 +443,15 @@ mod tests {
             assert_eq!(found.level, level, "{found:?}");
             assert!(!found.remedy.is_empty(), "{found:?}");
         }
+    }
+
+    #[test]
+    fn a_machine_of_ipv6_has_an_address() {
+        let mut facts = healthy();
+        facts.interfaces[0].address = "fd00::1/64".into();
+        let findings = check_host(&facts);
+        let found = findings.iter().find(|finding| finding.check == "node address").unwrap();
+        assert_eq!((found.level, found.text.as_str()), (Level::Ok, "fd00::1/64 on eth0"));
     }
 
     #[test]

@@ -5,10 +5,12 @@ use crate::cluster::{Reference, Target};
 use manifests::NAMESPACE;
 use serde_json::Value;
 
-const CRD: &str = "/apis/crd.projectcalico.org/v1";
+/// Where Calico's data may be: custom resources as its manifests define them, or those of `projectcalico.org/v3` in their place. The
+/// first that is served counts: an aggregated server shows the same objects a second time.
+const GROUPS: [&str; 2] = ["/apis/crd.projectcalico.org/v1", "/apis/projectcalico.org/v3"];
 
 /// Where Calico's components may be: kind, namespace, name.
-const WORKLOADS: [(&str, &str, &str); 10] = [
+const WORKLOADS: [(&str, &str, &str); 16] = [
     ("DaemonSet", NAMESPACE, "calico-node"),
     ("DaemonSet", NAMESPACE, "canal"),
     ("Deployment", NAMESPACE, "calico-typha"),
@@ -18,6 +20,12 @@ const WORKLOADS: [(&str, &str, &str); 10] = [
     ("Deployment", "calico-system", "calico-kube-controllers"),
     ("Deployment", "calico-apiserver", "calico-apiserver"),
     ("Deployment", "calico-system", "calico-apiserver"),
+    ("Deployment", NAMESPACE, "calico-webhooks"),
+    ("Deployment", NAMESPACE, "goldmane"),
+    ("Deployment", NAMESPACE, "whisker"),
+    ("Deployment", "calico-system", "calico-webhooks"),
+    ("Deployment", "calico-system", "goldmane"),
+    ("Deployment", "calico-system", "whisker"),
     ("Deployment", "tigera-operator", "tigera-operator"),
 ];
 
@@ -42,16 +50,17 @@ pub async fn gather(target: &Target) -> Facts {
             Vec::new()
         }
     };
-    let labels = "calico-node,canal,calico-typha,calico-kube-controllers,calico-apiserver";
+    let data = data_path(target).await;
+    let labels = "calico-node,canal,calico-typha,calico-kube-controllers,calico-apiserver,calico-webhooks,goldmane,whisker";
     facts.pods = list(format!("/api/v1/pods?labelSelector=k8s-app%20in%20%28{labels}%29")).await;
     facts.nodes = list("/api/v1/nodes".to_owned()).await;
-    facts.felix = list(format!("{CRD}/felixconfigurations")).await;
-    facts.pools = list(format!("{CRD}/ippools")).await;
-    facts.bgp = list(format!("{CRD}/bgpconfigurations")).await;
-    facts.peers = list(format!("{CRD}/bgppeers")).await;
-    facts.node_statuses = list(format!("{CRD}/caliconodestatuses")).await;
+    facts.felix = list(format!("{data}/felixconfigurations")).await;
+    facts.pools = list(format!("{data}/ippools")).await;
+    facts.bgp = list(format!("{data}/bgpconfigurations")).await;
+    facts.peers = list(format!("{data}/bgppeers")).await;
+    facts.node_statuses = list(format!("{data}/caliconodestatuses")).await;
     facts.unread.extend(unread);
-    match target.look(&format!("{CRD}/clusterinformations/default")).await {
+    match target.look(&format!("{data}/clusterinformations/default")).await {
         Ok(found) => facts.cluster_information = found,
         Err(error) => facts.unread.push(format!("{error:#}")),
     }
@@ -64,6 +73,17 @@ pub async fn gather(target: &Target) -> Facts {
         }
     }
     facts
+}
+
+/// Where Calico's data is.
+async fn data_path(target: &Target) -> &'static str {
+    for group in GROUPS {
+        // Any account may ask this; what cannot be asked here fails below, where it is told.
+        if matches!(target.look(group).await, Ok(Some(_))) {
+            return group;
+        }
+    }
+    GROUPS[0]
 }
 
 /// The mode that kube-proxy's configuration asks for; empty for its default.

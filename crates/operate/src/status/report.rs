@@ -144,7 +144,7 @@ fn versions(facts: &Facts, report: &mut Report) {
 }
 
 /// A parameter of Felix as the cluster's configuration has it, and otherwise as the daemon set's variable has it.
-fn parameter(facts: &Facts, field: &str, variable: &str) -> Option<(String, String)> {
+pub(crate) fn parameter(facts: &Facts, field: &str, variable: &str) -> Option<(String, String)> {
     let of_cluster = facts.felix.iter().find(|object| text(object, "/metadata/name") == "default");
     if let Some(value) = of_cluster.and_then(|object| object.pointer(&format!("/spec/{field}"))) {
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
