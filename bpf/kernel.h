@@ -215,6 +215,8 @@ static long (*const map_update)(void *map, const void *key, const void *value, u
 static long (*const map_delete)(void *map, const void *key) = (void *)3;
 static u64 (*const time_ns)(void) = (void *)5;
 static u32 (*const random32)(void) = (void *)7;
+/* Of bytes that are stored: a sum over the packet, if the device made one, follows. */
+#define STORE_CHECKSUM 1
 static long (*const store_bytes)(struct __sk_buff *buffer, u32 offset, const void *from, u32 length, u64 flags) = (void *)9;
 static long (*const replace_l3_checksum)(struct __sk_buff *buffer, u32 offset, u64 from, u64 to, u64 flags) = (void *)10;
 static long (*const replace_l4_checksum)(struct __sk_buff *buffer, u32 offset, u64 from, u64 to, u64 flags) = (void *)11;
@@ -238,6 +240,7 @@ static long (*const load_bytes)(const void *buffer, u32 offset, void *to, u32 le
 #endif
 static long long (*const checksum_difference)(const void *from, u32 from_size, const void *to, u32 to_size, u32 seed) =
 	(void *)28;
+static long (*const clone_redirect)(struct __sk_buff *buffer, u32 ifindex, u64 flags) = (void *)13;
 static long (*const redirect)(u32 ifindex, u64 flags) = (void *)23;
 static long (*const change_tail)(struct __sk_buff *buffer, u32 length, u64 flags) = (void *)38;
 static u64 (*const socket_cookie)(void *context) = (void *)46;

@@ -53,11 +53,13 @@ struct options {
 	u32 maglev_places;      /* of a service's table; 0: there are no tables */
 	u32 answers_directly;   /* backends' nodes answer clients themselves */
 	u32 has_limits;         /* of packets or connections: a workload's */
+	u32 keeps_fragments;    /* those that come before the first wait for it */
+	u32 fragment_seconds;   /* how long the first one's ports count, and others wait */
 	u32 service_mark;       /* of workloads' answers to clients outside of a service; 0: none */
 	u32 tunnel_address[4];  /* the node's own in its tunnel; IPv4: the first word; 0: none */
 };
-ASSERT_SIZE(struct options, 104);
-const volatile struct options options = {.first_port = 20000, .ports = 10000};
+ASSERT_SIZE(struct options, 112);
+const volatile struct options options = {.first_port = 20000, .ports = 10000, .fragment_seconds = 30};
 
 /* Whether a program is at the source's end of a packet's way through this node. The host's own packets to itself have no other. */
 INLINE int is_source_side(void)
@@ -189,6 +191,7 @@ struct packet {
 	struct connection_key key;  /* of the entry with the state */
 	struct connection_key stub; /* of the one that leads to it */
 	struct address tunnel;      /* the other node of an envelope; 0: none */
+	be32 fragment_id;           /* of a fragment: for the program that keeps and releases them */
 	u32 is_unwrapped;           /* for the first program, by the one that calls it again */
 	struct fib_lookup fib;
 	struct judged judged;

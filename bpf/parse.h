@@ -76,6 +76,7 @@ struct headers {
 	u32 transport; /* where the header behind IP begins */
 	be32 fragment_id;
 	u32 is_first_fragment;
+	u32 is_awaited; /* others have come before it */
 };
 
 /* The IP header(s) at an offset. Answers 0, or why the packet is dropped. */

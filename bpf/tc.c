@@ -38,6 +38,7 @@ enum program {
 	PROGRAM_ERROR,
 	PROGRAM_RESET,
 	PROGRAM_UNWRAP,
+	PROGRAM_FRAGMENT,
 	PROGRAM_MAIN,
 	PROGRAMS,
 };
@@ -253,6 +254,10 @@ SECTION("classifier") int cali_tc_main(struct __sk_buff *buffer)
 	struct tuple *tuple = &packet->tuple;
 	struct headers headers;
 	int reason = parse(buffer, tuple, &headers);
+	if (may_wait() && !is_unwrapped && (reason == REASON_FRAGMENT || headers.is_awaited)) {
+		packet->fragment_id = headers.fragment_id;
+		tail_call(buffer, &cali_programs, PROGRAM_FRAGMENT);
+	}
 	if (reason)
 		return drop(buffer, reason);
 	if (options.is_udp_only && tuple->protocol != PROTOCOL_UDP)
@@ -393,6 +398,26 @@ SECTION("classifier") int cali_tc_unwrap(struct __sk_buff *buffer)
 	tail_call(buffer, &cali_programs, PROGRAM_MAIN);
 	packet->is_unwrapped = 0;
 	return drop(buffer, REASON_ENVELOPE);
+}
+
+/* A fragment that came before the first one, or the first one after others. */
+SECTION("classifier") int cali_tc_fragment(struct __sk_buff *buffer)
+{
+	struct packet *packet = this_packet();
+	if (!packet)
+		return TC_DROP;
+	if (packet->tuple.is_later_fragment) {
+		int verdict = wait_for_first(buffer, packet);
+		if (verdict)
+			return verdict;
+	}
+	/* In once more, and from now on in order. */
+	if (clone_redirect(buffer, buffer->ifindex, REDIRECT_IN))
+		return drop(buffer, REASON_FRAGMENT);
+	for (u32 place = 0; place < MOST_WAITING; place++)
+		release(buffer, place);
+	count(buffer, REASON_FRAGMENT_WAITS);
+	return TC_DROP;
 }
 
 SECTION("classifier") int cali_tc_error(struct __sk_buff *buffer)

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Maps that only programs of one process and IP version share: what is in them is of one packet, or lost without harm.
-const NOT_KEPT: [&str; 2] = ["cali_packet", "cali_fragments"];
+const NOT_KEPT: [&str; 4] = ["cali_packet", "cali_fragments", "cali_waiting", "cali_spare"];
 
 /// Maps by name.
 #[derive(Debug, Default)]

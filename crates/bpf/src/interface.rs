@@ -15,8 +15,15 @@ pub use options::{Kind, Options, ReversePath};
 pub const ENTRY: &str = "cali_tc_main";
 
 /// Programs that others call by number, in order; `enum program` of `bpf/tc.c`.
-const CALLED: [&str; 6] =
-    ["cali_tc_policy", "cali_tc_translate", "cali_tc_error", "cali_tc_reset", "cali_tc_unwrap", ENTRY];
+const CALLED: [&str; 7] = [
+    "cali_tc_policy",
+    "cali_tc_translate",
+    "cali_tc_error",
+    "cali_tc_reset",
+    "cali_tc_unwrap",
+    "cali_tc_fragment",
+    ENTRY,
+];
 
 /// The object file for an IP version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -348,9 +348,9 @@ parameters! {
     /// Which address the host itself uses as source over a tunnel in BPF mode.
     bpf_overlay_host_source_ip: OverlayHostSource = choice::<OverlayHostSource>(), "BPFOverlayHostSourceIP", "TunnelAddress" <- "bpfOverlayHostSourceIP", mandatory idle;
     /// Whether BPF is forbidden to unprivileged users.
-    bpf_disable_unprivileged: bool = Bool, "BPFDisableUnprivileged", "true" <- "bpfDisableUnprivileged", idle;
+    bpf_disable_unprivileged: bool = Bool, "BPFDisableUnprivileged", "true" <- "bpfDisableUnprivileged";
     /// Whether the kernel's strict JIT hardening is relaxed.
-    bpf_jit_hardening: JitHardening = choice::<JitHardening>(), "BPFJITHardening", "Auto" <- "bpfJITHardening", mandatory idle;
+    bpf_jit_hardening: JitHardening = choice::<JitHardening>(), "BPFJITHardening", "Auto" <- "bpfJITHardening", mandatory;
     /// How much the BPF programs log to the trace pipe.
     bpf_log_level: BpfLogLevel = choice::<BpfLogLevel>(), "BPFLogLevel", "off" <- "bpfLogLevel", mandatory;
     /// How much the cleanup of BPF connection tracking logs.
@@ -361,7 +361,7 @@ parameters! {
     bpf_conntrack_timeouts: BTreeMap<String, String> = KeyValues, "BPFConntrackTimeouts", "CreationGracePeriod=10s,TCPSynSent=20s,TCPEstablished=1h,TCPFinsSeen=Auto,TCPResetSeen=40s,UDPTimeout=60s,GenericTimeout=10m,ICMPTimeout=5s" <- "bpfConntrackTimeouts" ConntrackTimeouts;
     /// How long the BPF dataplane waits for the fragments of a packet; the kernel's own value when there is
     /// none.
-    bpf_ip_frag_timeout: Interval = SECONDS, "BPFIPFragTimeout", "0" <- "bpfIPFragTimeout" Seconds, idle;
+    bpf_ip_frag_timeout: Interval = SECONDS, "BPFIPFragTimeout", "0" <- "bpfIPFragTimeout" Seconds;
     /// Per interface (or `all`, `weps`, `heps`), a pcap expression that says which packets are logged.
     bpf_log_filters: BTreeMap<String, String> = KeyValues, "BPFLogFilters", "" <- "bpfLogFilters";
     /// Whether the connect-time load balancer logs when filters are set; `all` makes it.
@@ -393,8 +393,8 @@ parameters! {
     bpf_psnat_ports: Option<PortRange> = PortRangeKind, "BPFPSNATPorts", "20000:29999" <- "bpfPSNATPorts";
     /// Whether workload and service traffic skips the kernel's connection tracking.
     bpf_host_conntrack_bypass: bool = Bool, "BPFHostConntrackBypass", "false" <- "bpfHostConntrackBypass", idle;
-    /// Whether fragments from outside that arrive out of order are put together.
-    bpf_ip_fragment_reassembly_enabled: bool = Bool, "BPFIPFragmentReassemblyEnabled", "true" <- "bpfIPFragmentReassemblyEnabled", idle;
+    /// Whether fragments from outside that arrive before the first one of their packet wait for it.
+    bpf_ip_fragment_reassembly_enabled: bool = Bool, "BPFIPFragmentReassemblyEnabled", "true" <- "bpfIPFragmentReassemblyEnabled";
     /// How strictly source addresses are checked on host interfaces.
     bpf_enforce_rpf: ReversePathFilter = choice::<ReversePathFilter>(), "BPFEnforceRPF", "Loose" <- "bpfEnforceRPF", mandatory;
     /// Whether details of policy programs are kept for inspection.

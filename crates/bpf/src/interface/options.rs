@@ -76,6 +76,10 @@ pub struct Options {
     pub answers_directly: bool,
     /// The workload has limits of packets or connections.
     pub has_limits: bool,
+    /// Fragments that come before the first one wait for it, on interfaces that lead out of the host.
+    pub keeps_fragments: bool,
+    /// How many seconds the ports of a first fragment count for the others, and these wait for it.
+    pub fragment_seconds: u32,
     /// Bits of the mark of workloads' answers to clients outside of a service; 0 for none.
     pub service_mark: u32,
     /// The node's own address in its tunnel.
@@ -105,6 +109,8 @@ impl Default for Options {
             maglev_places: 0,
             answers_directly: false,
             has_limits: false,
+            keeps_fragments: false,
+            fragment_seconds: 30,
             service_mark: 0,
             tunnel_address: None,
         }
@@ -122,7 +128,7 @@ fn address(address: Option<IpAddr>) -> [u8; 16] {
 }
 
 impl Options {
-    pub(super) const SIZE: usize = 104;
+    pub(super) const SIZE: usize = 112;
 
     /// The bytes of the C structure.
     pub(crate) fn bytes(&self) -> Vec<u8> {
@@ -148,6 +154,8 @@ impl Options {
             self.maglev_places,
             self.answers_directly.into(),
             self.has_limits.into(),
+            self.keeps_fragments.into(),
+            self.fragment_seconds,
             self.service_mark,
         ];
         let mut bytes: Vec<u8> = numbers.iter().flat_map(Layout::bytes).collect();
@@ -181,6 +189,7 @@ mod tests {
         assert_eq!([number(7), number(8), number(9)], [4789, 4096, 0]);
         assert_eq!([number(10), number(11), number(16), number(17)], [20_000, 10_000, 0, 1]);
         assert_eq!([number(18), number(19), number(20)], [503, 1, 0]);
-        assert_eq!(bytes[88..], [0xfd; 16]);
+        assert_eq!([number(21), number(22), number(23)], [0, 30, 0]);
+        assert_eq!(bytes[96..], [0xfd; 16]);
     }
 }

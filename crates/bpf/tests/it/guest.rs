@@ -1,7 +1,7 @@
 //! The same on other kernels, in guests: the oldest that eBPF is for (5.10), one without tcx (6.1), and one with it (6.12).
 //! Each has a verifier of its own years, so programs are loaded, walked through and met by real connections on all of them.
 
-use crate::{objects, random, services, traffic, xdp};
+use crate::{fragments, objects, random, services, traffic, xdp};
 use bpf::XdpMode;
 use bpf::interface::Version;
 use bpf::layout::{V4, V6};
@@ -23,6 +23,8 @@ fn check(test: &str, series: &'static str) {
         services::local::<V6>().expect("a service of IPv6");
         traffic::walk("old", false).expect("connections");
         traffic::forgotten("frg").expect("the straight way");
+        fragments::wire::<V4>("fr4").expect("fragments of IPv4");
+        fragments::wire::<V6>("fr6").expect("fragments of IPv6");
         for (name, mode) in [("xdn", XdpMode::Native), ("xdg", XdpMode::Generic)] {
             xdp::wire(name, mode).expect("packets at drivers");
         }

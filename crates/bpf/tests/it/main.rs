@@ -7,6 +7,7 @@ mod direct;
 mod envelopes;
 mod events;
 mod forwarded;
+mod fragments;
 mod guest;
 mod limits;
 mod maglev;

@@ -71,6 +71,7 @@ fn with_options(interface: Interface) -> Vec<(Interface, Options)> {
         maglev_places: 503,
         answers_directly: true,
         has_limits: interface.is_workload,
+        keeps_fragments: true,
         service_mark: 1,
         tunnel_address: Some([0xa1; 16].into()),
         ..Options::default()
@@ -107,7 +108,7 @@ pub(crate) fn load(version: Version, step: usize) -> Result<BTreeMap<String, u32
 #[test]
 fn every_combination_of_constants_loads_within_the_budget() -> Result<()> {
     for version in [Version::V4, Version::V6] {
-        assert_eq!(load(version, 1)?.len(), 6);
+        assert_eq!(load(version, 1)?.len(), 7);
     }
     Ok(())
 }

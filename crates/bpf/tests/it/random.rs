@@ -252,7 +252,7 @@ fn compare(bench: &Bench, version: Version, seed: u64) -> Result<[usize; 3]> {
         let expected = evaluate(&tables, list, &packet);
         let frame = frame(&packet);
         let (fate, found) = match version {
-            Version::V4 => Notes::<856, 24>::outcome(bench, &frame)?,
+            Version::V4 => Notes::<864, 24>::outcome(bench, &frame)?,
             Version::V6 => Notes::<992, 48>::outcome(bench, &frame)?,
         };
         ensure!(found == expected, "seed {seed}: {packet:?}\nkernel {found:?}\noracle {expected:?}");

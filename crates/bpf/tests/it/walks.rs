@@ -20,7 +20,7 @@ const BEFORE_DNAT: usize = 4;
 const SHORT: usize = 5;
 const MALFORMED: usize = 8;
 const UNKNOWN_SOURCE: usize = 11;
-const FRAGMENT: usize = 22;
+const FRAGMENT: usize = 21;
 
 fn v4(source: [u8; 4], destination: [u8; 4], protocol: u8, payload: &[u8]) -> Vec<u8> {
     V4 { source, destination, protocol, id: 0, fragment: 0, options: &[], payload }.frame()

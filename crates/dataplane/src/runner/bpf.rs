@@ -9,6 +9,7 @@
 //! It refuses to hide what is missing: every reason is named in the node's readiness.
 
 mod controls;
+mod hardening;
 mod health;
 mod host_path;
 mod limits;
@@ -111,6 +112,9 @@ impl Bpf {
                 if let Err(error) = driver.write_failsafes(wanted::failsafes(config)) {
                     tracing::error!(%error, "ports that always work");
                     limits.refuse(format!("ports that always work cannot be written: {error}"));
+                }
+                if wanted.pins.is_none() {
+                    hardening::apply(config);
                 }
                 Some(driver)
             }

@@ -4,11 +4,15 @@
 use bpf_driver::Filters;
 use felix_config::Config;
 
-/// Parameters whose other values ask for less than there is, or for what is not used.
-const ASK_FOR_NOTHING: [&str; 4] = [
+/// Parameters whose other values ask for less than there is, for what is not used, or for lines in a log: a warning names those.
+const ASK_FOR_NOTHING: [&str; 7] = [
+    "BPFCTLBLogFilter",
     "BPFConnectTimeLoadBalancingEnabled",
-    "BPFDisableUnprivileged",
-    "BPFIPFragmentReassemblyEnabled",
+    "BPFConntrackCleanupMode",
+    "BPFConntrackLogLevel",
+    "BPFExportBufferSizeMB",
+    // All packets are tracked, whatever interface they are of.
+    "BPFForceTrackPacketsFromIfaces",
     "BPFPolicyDebugEnabled",
 ];
 
@@ -68,6 +72,10 @@ mod tests {
             bpf_log_filters: [("all".to_owned(), "tcp port 80".to_owned())].into(),
             bpf_external_service_mode: choices::ExternalServiceMode::Dsr,
             bpf_kube_proxy_iptables_cleanup_enabled: false,
+            bpf_ip_fragment_reassembly_enabled: false,
+            bpf_ctlb_log_filter: choices::ConnectLogFilter::All,
+            bpf_conntrack_log_level: choices::ConntrackLogLevel::Debug,
+            bpf_force_track_packets_from_ifaces: vec!["eth+".to_owned()],
             ..plain.clone()
         };
         assert_eq!(reasons(&Limits::new(&less)), Vec::<String>::new());

@@ -146,8 +146,17 @@ fn options(config: &Config) -> Options {
         }),
         service_mark: u32::try_from(config.bpf_ext_to_service_connmark).unwrap_or_default(),
         answers_directly: config.bpf_external_service_mode == ExternalServiceMode::Dsr,
+        keeps_fragments: config.bpf_ip_fragment_reassembly_enabled,
+        fragment_seconds: fragment_seconds(config).unwrap_or(defaults.fragment_seconds),
         ..defaults
     }
+}
+
+/// How long the rest of a packet is waited for: as is configured, or as the kernel does it.
+fn fragment_seconds(config: &Config) -> Option<u32> {
+    let configured = config.bpf_ip_frag_timeout.positive().map(|time| time.as_secs().max(1));
+    let kernel = || std::fs::read_to_string("/proc/sys/net/ipv4/ipfrag_time").ok()?.trim().parse().ok();
+    u32::try_from(configured.or_else(kernel)?).ok()
 }
 
 /// Ports that always work.
