@@ -40,6 +40,7 @@ enum program {
 	PROGRAM_UNWRAP,
 	PROGRAM_FRAGMENT,
 	PROGRAM_MAIN,
+	PROGRAM_OTHER_VERSION,
 	PROGRAMS,
 };
 
@@ -69,8 +70,11 @@ INLINE int other_ethernet(struct __sk_buff *buffer)
 	be16 type = buffer->protocol;
 	if (type == NETWORK16(ETHERNET_ARP))
 		return TC_NEXT;
-	if (type == NETWORK16(OTHER_ETHERNET) && settings.has_both)
+	if (type == NETWORK16(OTHER_ETHERNET) && settings.has_both) {
+		/* Reached from here, or attached behind this one. */
+		tail_call(buffer, &cali_programs, PROGRAM_OTHER_VERSION);
 		return TC_NEXT;
+	}
 	/* A workload sends and gets what policy can judge, and nothing else. */
 	return settings.is_workload ? TC_DROP : TC_NEXT;
 }

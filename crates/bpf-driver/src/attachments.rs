@@ -1,16 +1,16 @@
 //! Programs on interfaces. A link that is pinned outlives this process, and a filter does anyway: an interface that had a program
 //! has one until another takes its place.
 //!
-//! Pins are `tcx/<interface>_<number>_<direction>_v<version>`; the kernel takes no dots in names of pins, and the number tells
-//! an interface from one of the same name before it. Filters of others stay where they are; ours take the first two places
-//! that are free.
+//! Pins are `tcx/<interface>_<direction>`, as Calico names them, and filters have the name of its program: whichever of the two
+//! programs starts on a node puts its own into the place of the other's, and no packet passes in between. The kernel takes no
+//! dots in names of pins; of two interfaces that differ by dots only, the second has its number in the name. Filters of others
+//! stay where they are; ours take the first place that is free.
 
 use crate::error::Error;
 use crate::files;
-use crate::programs::{Hook, Kind, Programs, number};
-use bpf::Link;
+use crate::programs::{Hook, Kind, Programs};
 use bpf::clsact::{Direction, Filter, Filters};
-use bpf::interface::Version;
+use bpf::{Link, Program};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -23,6 +23,8 @@ pub enum Way {
     Filters,
 }
 
+/// What our filters are called: Calico looks for this name.
+const NAME: &str = "cali_tc_preambl";
 /// What names of programs begin with that are ours, or Calico's.
 const OURS: [&str; 2] = ["cali_", "calico_"];
 
@@ -70,36 +72,36 @@ impl Attachments {
     ) -> Result<(), Error> {
         let (mut pins, mut links) = (BTreeSet::new(), Vec::new());
         for hook in Hook::BOTH {
+            let program = programs.entry(kind, hook)?;
             match self.way {
                 Way::Links => {
-                    for version in programs.versions() {
-                        let pin = pin_name(name, index, hook, version);
-                        links.push(self.link(&pin, index, kind, hook, version, programs)?);
-                        pins.insert(pin);
-                    }
+                    let (pin, link) = self.link(name, index, hook, program)?;
+                    links.push(link);
+                    pins.insert(pin);
                 }
-                Way::Filters => filter(index, kind, hook, programs)?,
+                Way::Filters => filter(index, hook, program)?,
             }
         }
         self.attached.insert(index, Attached { kind, pins, _links: links });
         Ok(())
     }
 
-    fn link(
-        &self,
-        pin: &str,
-        index: u32,
-        kind: Kind,
-        hook: Hook,
-        version: Version,
-        programs: &Programs,
-    ) -> Result<Link, Error> {
-        let program = programs.entry(kind, hook, version)?;
-        let path = self.folder.join(pin);
+    /// The link of an interface with this program, and the name of its pin.
+    fn link(&self, name: &str, index: u32, hook: Hook, program: &Program) -> Result<(String, Link), Error> {
+        let mut pin = pin_name(name, hook);
+        if self.attached.iter().any(|(other, attached)| *other != index && attached.pins.contains(&pin)) {
+            pin = pin_name(&format!("{name}_{index}"), hook);
+        }
+        let path = self.folder.join(&pin);
         if path.exists() {
-            match Link::open(&path).and_then(|link| link.replace(program).map(|()| link)) {
-                Ok(link) => return Ok(link),
+            let replaced = Link::open(&path).and_then(|link| match link.device()? == index {
+                true => link.replace(program).map(|()| Some(link)),
+                false => Ok(None),
+            });
+            match replaced {
+                Ok(Some(link)) => return Ok((pin, link)),
                 // The interface that it was for is gone, most likely.
+                Ok(None) => {}
                 Err(error) => tracing::info!(%error, "an attachment is made again"),
             }
             files::unpin(&path)?;
@@ -109,7 +111,13 @@ impl Attachments {
             Hook::Egress => Link::egress(program, index)?,
         };
         link.pin(&path)?;
-        Ok(link)
+        Ok((pin, link))
+    }
+
+    /// Forgets interfaces that are gone; another one of the same name gets the pins of its name.
+    pub(crate) fn forget_gone(&mut self, there: &BTreeSet<u32>) -> Result<(), Error> {
+        let gone = self.attached.extract_if(.., |index, _| !there.contains(index));
+        gone.flat_map(|(_, old)| old.pins).try_for_each(|pin| files::unpin(&self.folder.join(pin)))
     }
 
     /// Takes programs off every interface but these, and forgets those that are gone. `there` are all interfaces.
@@ -135,9 +143,9 @@ impl Attachments {
     }
 }
 
-fn pin_name(interface: &str, index: u32, hook: Hook, version: Version) -> String {
+fn pin_name(interface: &str, hook: Hook) -> String {
     let plain: String = interface.chars().filter(|letter| *letter != '.').collect();
-    format!("{plain}_{index}_{}_v{}", hook.word(), number(version))
+    format!("{plain}_{}", hook.word())
 }
 
 fn direction(hook: Hook) -> Direction {
@@ -151,25 +159,19 @@ fn is_ours(filter: &Filter) -> bool {
     OURS.iter().any(|start| filter.name.starts_with(start))
 }
 
-/// The first of as many places in a row that nobody else has.
-fn first_free(others: &BTreeSet<u16>, needed: u16) -> u16 {
-    (1..=u16::MAX - needed)
-        .find(|first| !(*first..first + needed).any(|one| others.contains(&one)))
-        .unwrap_or(1)
+/// The place of our filter: the one that it has, or Calico's has, else the first that nobody else has.
+fn place(found: &[Filter]) -> u16 {
+    let old = found.iter().find(|one| is_ours(one) && one.handle == Filters::HANDLE);
+    let is_free = |place: &u16| !found.iter().any(|one| one.priority == *place);
+    old.map(|old| old.priority).or_else(|| (1..u16::MAX).find(is_free)).unwrap_or(1)
 }
 
-fn filter(index: u32, kind: Kind, hook: Hook, programs: &Programs) -> Result<(), Error> {
+fn filter(index: u32, hook: Hook, program: &Program) -> Result<(), Error> {
     let mut filters = Filters::open()?;
     let found = filters.list(index, direction(hook))?;
-    let others = found.iter().filter(|one| !is_ours(one)).map(|one| one.priority).collect();
-    let versions = programs.versions();
-    let first = first_free(&others, u16::try_from(versions.len()).unwrap_or(1));
-    let mut taken = BTreeSet::new();
-    for (place, version) in (first..).zip(versions) {
-        filters.attach(index, direction(hook), place, programs.entry(kind, hook, version)?)?;
-        taken.insert(place);
-    }
-    for old in found.iter().filter(|one| is_ours(one) && !taken.contains(&one.priority)) {
+    let place = place(&found);
+    filters.attach_as(index, direction(hook), place, NAME, program)?;
+    for old in found.iter().filter(|one| is_ours(one) && one.priority != place) {
         filters.detach(index, direction(hook), old.priority)?;
     }
     Ok(())
@@ -193,28 +195,33 @@ pub fn remove_filters(index: u32) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::{first_free, pin_name};
+    use super::{pin_name, place};
     use crate::programs::Hook;
-    use bpf::interface::Version;
+    use bpf::clsact::Filter;
 
     #[test]
-    fn places_of_others_are_left_alone() {
-        for (others, needed, expected) in [
-            (vec![], 2, 1),
-            (vec![1], 2, 2),
-            (vec![2], 2, 3),
-            (vec![2], 1, 1),
-            (vec![1, 4], 2, 2),
-            (vec![1, 3], 2, 4),
+    fn our_filter_takes_the_place_of_the_one_before_and_leaves_those_of_others() {
+        let filter = |(priority, name): &(u16, &str)| Filter {
+            priority: *priority,
+            handle: 1,
+            name: (*name).to_owned(),
+            program: 0,
+        };
+        for (found, expected) in [
+            (vec![], 1),
+            (vec![(1, "bandwidth")], 2),
+            (vec![(2, "bandwidth")], 1),
+            (vec![(1, "cali_tc_preambl")], 1),
+            (vec![(1, "bandwidth"), (49152, "cali_tc_preambl:[12]")], 49152),
         ] {
-            assert_eq!(first_free(&others.iter().copied().collect(), needed), expected, "{others:?}");
+            let found: Vec<Filter> = found.iter().map(filter).collect();
+            assert_eq!(place(&found), expected, "{found:?}");
         }
     }
 
     #[test]
-    fn pins_have_no_dots_and_tell_interfaces_apart() {
-        let pin = |name: &str, index| pin_name(name, index, Hook::Ingress, Version::V6);
-        assert_eq!(pin("vxlan.calico", 7), "vxlancalico_7_ingress_v6");
-        assert_ne!(pin("eth0.1", 3), pin("eth01", 4));
+    fn pins_are_called_as_calico_calls_them() {
+        assert_eq!(pin_name("vxlan.calico", Hook::Ingress), "vxlancalico_ingress");
+        assert_eq!(pin_name("eth0.1_7", Hook::Egress), "eth01_7_egress");
     }
 }

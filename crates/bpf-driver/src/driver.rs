@@ -4,16 +4,19 @@ use crate::at_driver::AtDrivers;
 use crate::attachments::{Attachments, Way};
 use crate::error::Error;
 use crate::files;
+use crate::import::Imported;
 use crate::limits::WantedLimits;
 use crate::logs::{Logging, Logs, NAMES};
 use crate::maps::{Maps, Plain};
 use crate::policy::{Applied, PolicyMaps};
+use crate::predecessor::Predecessor;
 use crate::programs::{Kind, Programs};
 use crate::routes::{Elements, Routes};
 use crate::serving::Serving;
 use crate::sockets::{SocketPrograms, Sockets};
 use crate::store::Store as _;
-use crate::sweeper::Sweeper;
+use crate::sweeper::{Breath, Sweeper};
+use crate::usage::Usages;
 use bpf::interface::{Options, Version};
 use bpf::layout::network::{CounterKey, Counters};
 use bpf::{Layout as _, PerCpu, probe};
@@ -78,6 +81,9 @@ pub struct Driver {
     programs: Programs,
     attachments: Attachments,
     at_drivers: AtDrivers,
+    predecessor: Predecessor,
+    /// What Linux knew before there were programs, until they judge.
+    imported: Option<Imported>,
     policy: PolicyMaps,
     failsafes: [Plain; 2],
     sources: [Plain; 2],
@@ -148,6 +154,8 @@ impl Driver {
             programs,
             attachments: Attachments::new(&root, way)?,
             at_drivers: AtDrivers::new(&root, settings.generic_xdp),
+            predecessor: Predecessor::new(&root),
+            imported: None,
             policy: PolicyMaps::default(),
             failsafes: ["cali_v4_fsafes2", "cali_v6_fsafes2"].map(Plain::new),
             sources: ["cali_v4_sprefix", "cali_v6_sprefix"].map(Plain::new),
@@ -171,6 +179,12 @@ impl Driver {
     #[must_use]
     pub fn found_programs(&self) -> bool {
         self.programs.found_old()
+    }
+
+    /// How full the maps of connections are.
+    #[must_use]
+    pub fn connections(&self) -> Usages {
+        self.sweeper.usages()
     }
 
     /// TCP connections of workloads that are gone are reset with their next packet.
@@ -260,6 +274,9 @@ impl Driver {
         now: Instant,
     ) -> Vec<(Text, Error)> {
         let mut failures = Vec::new();
+        if let Err(error) = self.attachments.forget_gone(there) {
+            failures.push((Text::from("interfaces that are gone"), error));
+        }
         for (name, Interface { index, kind }) in wanted {
             if self.attachments.has(*index, *kind) {
                 continue;
@@ -284,12 +301,50 @@ impl Driver {
                 .attachments
                 .keep_only(&indices, there)
                 .and_then(|()| self.programs.forget_old(now))
+                .and_then(|()| self.maps.finish_copies())
+                .and_then(|()| self.predecessor.forget(|name| self.maps.get(name).is_some(), now))
                 .and_then(|()| self.count_only(&indices)),
             false => Ok(()),
         };
         failures
             .extend(rest.err().map(|error| (Text::from("interfaces that have no programs any more"), error)));
         failures
+    }
+
+    /// Programs at the drivers of interfaces that should have some, and no others.
+    fn attach_to_drivers(&mut self, wanted: &BTreeMap<InterfaceName, Interface>) -> Result<(), Error> {
+        let guarded = || wanted.iter().filter(|(_, interface)| interface.kind == Kind::Guarded);
+        self.at_drivers.keep_only(&guarded().map(|(_, interface)| interface.index).collect())?;
+        for (name, Interface { index, .. }) in guarded() {
+            if self.at_drivers.was_tried(*index) || !self.attachments.has(*index, Kind::Guarded) {
+                continue;
+            }
+            self.programs.load_at_driver(&self.maps)?;
+            if self.at_drivers.attach(name, *index, self.programs.driver_entry()?)? {
+                self.count(*index, &[DRIVER_HOOK])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes flows that Linux knows, where no program has judged packets before. Once, right before programs are attached.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn import_flows(&mut self) -> Result<(), Error> {
+        if self.imported.is_none() && !self.found_programs() && !self.predecessor.was_there() {
+            self.imported = Some(Imported::default());
+            self.imported = Some(Imported::write(&self.maps, Breath::clock())?);
+        }
+        Ok(())
+    }
+
+    /// Programs judge packets on every interface: Linux forgets flows to services that they translate now.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn finish_import(&mut self) -> Result<(), Error> {
+        self.imported.replace(Imported::default()).map_or(Ok(()), |imported| imported.let_linux_forget())
     }
 
     /// Has sockets get backends themselves, or not any more. Services must have been written before.
@@ -303,7 +358,8 @@ impl Driver {
     /// When to attach again even if nothing changes: what programs of an earlier process found each other by is still there.
     #[must_use]
     pub fn again_in(&self, now: Instant) -> Option<std::time::Duration> {
-        self.programs.forgets_at().map(|at| at.saturating_duration_since(now))
+        let all = self.programs.forgets_at().into_iter().chain(self.predecessor.forgets_at());
+        all.min().map(|at| at.saturating_duration_since(now))
     }
 
     /// Whether an interface has its programs.

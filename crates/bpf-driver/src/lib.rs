@@ -8,8 +8,9 @@
 //!   their drivers.
 //! - `services`, `serving`: services into the NAT maps; `sockets`: the programs by which sockets of the host get backends.
 //! - `logs`: lines about packets that met a rule that logs.
-//! - `sweeper`: connections that have ended leave their maps.
-//! - `files`: where pins are.
+//! - `import`: flows that Linux knew before programs did.
+//! - `sweeper`: connections that have ended leave their maps; `usage`: how full those are.
+//! - `files`: where pins are; `predecessor`: what Calico's own eBPF dataplane left.
 //!
 //! What is wanted is a value, and what is written is a difference of values. It refuses to decide which interfaces have
 //! programs and which lists, to remove what is not recognisably ours, and to write a part of a policy that does not fit.
@@ -20,11 +21,13 @@ mod driver;
 mod error;
 pub mod files;
 mod filter;
+mod import;
 mod limits;
 mod logs;
 mod maps;
 mod plan;
 mod policy;
+mod predecessor;
 mod programs;
 mod reading;
 pub mod routes;
@@ -33,6 +36,7 @@ mod serving;
 pub mod sockets;
 mod store;
 mod sweeper;
+mod usage;
 
 pub use attachments::{Way, remove_filters};
 pub use driver::{Driver, Interface, Settings};
@@ -43,3 +47,4 @@ pub use logs::Logging;
 pub use policy::{Applied, PolicyMaps};
 pub use programs::Kind;
 pub use store::Store;
+pub use usage::{Usage, Usages};

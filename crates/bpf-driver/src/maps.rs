@@ -11,10 +11,15 @@ use std::path::{Path, PathBuf};
 /// Maps that only programs of one process and IP version share: what is in them is of one packet, or lost without harm.
 const NOT_KEPT: [&str; 4] = ["cali_packet", "cali_fragments", "cali_waiting", "cali_spare"];
 
+/// How names of maps end whose elements nobody can work out again. One of another size is filled with what was in it.
+const STATE: [&str; 7] = ["_ct4", "_nat_aff", "_srmsg", "_ct_nats", "_direct", "_nat_fe3", "_nat_be"];
+
 /// Maps by name.
 #[derive(Debug, Default)]
 pub(crate) struct Maps {
     kept: BTreeMap<String, Map>,
+    /// Those of another size that were there before: programs that are not replaced yet still write into them.
+    resized: Vec<(String, Map)>,
 }
 
 /// The folder of the maps' pins.
@@ -41,8 +46,20 @@ impl Maps {
             if !self.kept.contains_key(&definition.name) {
                 let definition = Definition { entries, ..definition };
                 let name = definition.name.clone();
-                self.kept.insert(name.clone(), open(&folder.join(name), definition)?);
+                let opened = open(&folder.join(&name), definition)?;
+                self.resized.extend(opened.old.map(|old| (name.clone(), old)));
+                self.kept.insert(name, opened.map);
             }
+        }
+        Ok(())
+    }
+
+    /// No program writes into a map of another size any more: what came into those since they were copied is copied too.
+    pub(crate) fn finish_copies(&mut self) -> Result<(), Error> {
+        for (name, old) in std::mem::take(&mut self.resized) {
+            let new = self.named(&name)?;
+            let copied = copy(&old, new, |key| Ok(new.get(key)?.is_none()))?;
+            tracing::debug!(map = name, copied, "what came into a map while it was replaced");
         }
         Ok(())
     }
@@ -66,11 +83,27 @@ fn is_kept(definition: &Definition) -> bool {
     definition.kind != Kind::ProgramArray && !NOT_KEPT.contains(&definition.name.as_str())
 }
 
-/// The map that is pinned there, if it is of the same form; else a new one in its place.
-fn open(pin: &Path, definition: Definition) -> Result<Map, Error> {
+/// A map, and the one of another size in whose place it is.
+struct Opened {
+    map: Map,
+    old: Option<Map>,
+}
+
+/// The map that is pinned there, if it is of the same form; else a new one in its place, with what was in the old one where
+/// that is worth keeping.
+fn open(pin: &Path, definition: Definition) -> Result<Opened, Error> {
     if pin.exists() {
         match Map::open(pin) {
-            Ok(map) if has_form(map.definition(), &definition) => return Ok(map),
+            Ok(map) if has_form(map.definition(), &definition) => return Ok(Opened { map, old: None }),
+            Ok(old) if may_be_copied(old.definition(), &definition) => {
+                let map = Map::create(definition)?;
+                let copied = copy(&old, &map, |_| Ok(true))?;
+                let (name, from, to) =
+                    (&map.definition().name, old.definition().entries, map.definition().entries);
+                tracing::info!(map = name, from, to, copied, "a map gets another size");
+                put_in_place(&map, pin)?;
+                return Ok(Opened { map, old: Some(old) });
+            }
             Ok(map) => {
                 tracing::warn!(
                     map = definition.name, found = ?map.definition(), wanted = ?definition,
@@ -83,7 +116,59 @@ fn open(pin: &Path, definition: Definition) -> Result<Map, Error> {
     }
     let map = Map::create(definition)?;
     map.pin(pin)?;
-    Ok(map)
+    Ok(Opened { map, old: None })
+}
+
+/// Pins a map where another one is pinned: whoever is killed in between leaves one of them there.
+fn put_in_place(map: &Map, pin: &Path) -> Result<(), Error> {
+    let name = pin.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let next = pin.with_file_name(format!("{name}_next"));
+    files::unpin(&next)?;
+    map.pin(&next)?;
+    std::fs::rename(&next, pin)
+        .map_err(|reason| Error::File { what: format!("cannot move a map to {}", pin.display()), reason })
+}
+
+/// Copies elements batch by batch, so that a million of them are never in memory at once; how many. What does not fit into a
+/// smaller map is left out; one that forgets keeps the last ones.
+fn copy(from: &Map, to: &Map, is_wanted: impl Fn(&[u8]) -> Result<bool, Error>) -> Result<usize, Error> {
+    let (mut copied, mut outcome) = (0, Ok(()));
+    let definition = from.definition();
+    let room = to.definition().entries as usize;
+    let visit = |keys: &[u8], values: &[u8]| {
+        if outcome.is_err() || (copied >= room && definition.kind != Kind::LruHash) {
+            return;
+        }
+        let mut elements = Vec::new();
+        for (key, value) in keys.chunks(definition.key).zip(values.chunks(definition.value)) {
+            match is_wanted(key) {
+                Ok(true) => elements.push((key.to_vec(), value.to_vec())),
+                Ok(false) => {}
+                Err(error) => outcome = Err(error),
+            }
+        }
+        if definition.kind != Kind::LruHash {
+            elements.truncate(room - copied);
+        }
+        copied += elements.len();
+        if outcome.is_ok() {
+            outcome = to.set_many(&elements).map_err(Error::from);
+        }
+    };
+    match definition.kind {
+        Kind::Hash | Kind::LruHash => from.visit_batches(visit)?,
+        // The kernel has no batches for others.
+        _ => {
+            let mut visit = visit;
+            from.entries()?.iter().for_each(|(key, value)| visit(key, value));
+        }
+    }
+    outcome.map(|()| copied)
+}
+
+fn may_be_copied(found: &Definition, wanted: &Definition) -> bool {
+    STATE.iter().any(|end| wanted.name.ends_with(end))
+        && (found.kind, found.key, found.value) == (wanted.kind, wanted.key, wanted.value)
 }
 
 fn has_form(found: &Definition, wanted: &Definition) -> bool {

@@ -87,7 +87,7 @@ impl Hook {
 }
 
 /// The number of an IP version.
-pub(crate) fn number(version: Version) -> u8 {
+fn number(version: Version) -> u8 {
     match version {
         Version::V4 => 4,
         Version::V6 => 6,
@@ -148,18 +148,20 @@ impl Programs {
     }
 
     /// The IP versions that there are programs for.
-    pub(crate) fn versions(&self) -> Vec<Version> {
+    fn versions(&self) -> Vec<Version> {
         self.objects.iter().map(|(version, _)| *version).collect()
     }
 
     /// Loads what interfaces of a kind need.
     pub(crate) fn load(&mut self, kind: Kind, maps: &Maps) -> Result<(), Error> {
         let has_both = self.objects.len() > 1;
+        let mut is_new = false;
         for (version, object) in self.objects.clone() {
             for hook in Hook::BOTH {
                 if self.loaded.contains_key(&(kind, hook, number(version))) {
                     continue;
                 }
+                is_new = true;
                 let interface = Interface {
                     is_workload: kind.is_workload(),
                     is_leaving: hook == Hook::Egress,
@@ -183,6 +185,12 @@ impl Programs {
                     }
                 }
                 self.loaded.insert((kind, hook, number(version)), loaded);
+            }
+        }
+        for hook in Hook::BOTH.into_iter().filter(|_| is_new) {
+            let of = |version| self.loaded.get(&(kind, hook, number(version)));
+            if let (Some(first), Some(second)) = (of(Version::V4), of(Version::V6)) {
+                interface::lead(first, second)?;
             }
         }
         Ok(())
@@ -234,9 +242,9 @@ impl Programs {
         }
     }
 
-    /// The program that is attached.
-    pub(crate) fn entry(&self, kind: Kind, hook: Hook, version: Version) -> Result<&Program, Error> {
-        let loaded = self.loaded.get(&(kind, hook, number(version)));
+    /// The program that is attached; packets of the other IP version go on from it.
+    pub(crate) fn entry(&self, kind: Kind, hook: Hook) -> Result<&Program, Error> {
+        let loaded = self.versions().first().and_then(|first| self.loaded.get(&(kind, hook, number(*first))));
         Ok(loaded.ok_or(Error::Missing("program for this kind of interface"))?.program(ENTRY)?)
     }
 

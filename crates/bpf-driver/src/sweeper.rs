@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::limits::LIMITS;
 use crate::maps::folder;
 use crate::services::Shared;
+use crate::usage::{Growth, Usages};
 use bpf::layout::limits::{Limit, LimitKey};
 use bpf::layout::{Family, V4, V6};
 use bpf::{Layout as _, Map, Table};
@@ -29,6 +30,7 @@ const DIRECT_PASSES: u32 = 6;
 #[derive(Debug)]
 pub(crate) struct Sweeper {
     removed: Sender<Vec<IpAddr>>,
+    usages: Usages,
 }
 
 impl Sweeper {
@@ -46,6 +48,8 @@ impl Sweeper {
             .then(|| Flows::open(&folder, ["cali_v6_ct4", "cali_v6_nat_aff", "bpfp_v6_direct"], of_v6));
         let v6 = v6.transpose()?;
         let (removed, news) = channel();
+        let usages = Usages::default();
+        let found = usages.clone();
         let work = move || {
             let mut sweeps = (Sweeps::<V4>::new(timeouts), Sweeps::<V6>::new(timeouts));
             while let Some(addresses) = wait(&news) {
@@ -57,8 +61,8 @@ impl Sweeper {
                     IpAddr::V6(address) => Some(address.octets()),
                     IpAddr::V4(_) => None,
                 });
-                v4.pass(&mut sweeps.0, of_v4.collect());
-                v6.iter().for_each(|flows| flows.pass(&mut sweeps.1, of_v6.clone().collect()));
+                v4.pass(&mut sweeps.0, of_v4.collect(), &found);
+                v6.iter().for_each(|flows| flows.pass(&mut sweeps.1, of_v6.clone().collect(), &found));
             }
         };
         let thread = std::thread::Builder::new().name("conntrack-sweep".into()).spawn(work);
@@ -66,7 +70,12 @@ impl Sweeper {
             what: "starting a thread for connections".to_owned(),
             reason: error,
         })?;
-        Ok(Self { removed })
+        Ok(Self { removed, usages })
+    }
+
+    /// What passes over the maps of both IP versions found.
+    pub(crate) fn usages(&self) -> Usages {
+        self.usages.clone()
     }
 
     /// TCP connections of these addresses are reset with their next packet.
@@ -102,11 +111,13 @@ struct Sweeps<F: Family> {
     connections: Sweep<F>,
     alone: Alone<F>,
     passes: u32,
+    growth: Growth,
 }
 
 impl<F: Family> Sweeps<F> {
     fn new(timeouts: Timeouts) -> Self {
-        Self { timeouts, connections: Sweep::new(timeouts), alone: Alone::default(), passes: 0 }
+        let (connections, growth) = (Sweep::new(timeouts), Growth::default());
+        Self { timeouts, connections, alone: Alone::default(), passes: 0, growth }
     }
 }
 
@@ -136,8 +147,9 @@ impl<F: Family> Flows<F> {
         })
     }
 
-    fn pass(&self, sweeps: &mut Sweeps<F>, removed: BTreeSet<F::Address>) {
-        let mut breath = Breath(Instant::now());
+    fn pass(&self, sweeps: &mut Sweeps<F>, removed: BTreeSet<F::Address>, usages: &Usages) {
+        let begin = Instant::now();
+        let mut breath = Breath(begin);
         sweeps.passes = sweeps.passes.wrapping_add(1);
         if !removed.is_empty() || sweeps.passes.is_multiple_of(DIRECT_PASSES) {
             let kept = (&mut sweeps.alone, &sweeps.timeouts);
@@ -151,6 +163,12 @@ impl<F: Family> Flows<F> {
             Some(services) => sweep(&self.connections, of_connections, services, &mut breath),
             None => sweep(&self.connections, of_connections, &NoServices, &mut breath),
         };
+        if let Ok(report) = &report {
+            let (cleaned, room) =
+                (report.deleted.values().sum::<u64>(), self.connections.definition().entries);
+            let took = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            usages.set(F::NUMBER, sweeps.growth.after(report.entries, cleaned, room, took));
+        }
         if let Ok(report) = &report
             && let Err(error) = self.recount(report)
         {
@@ -192,13 +210,20 @@ impl<F: Family> Flows<F> {
 }
 
 /// The clock of programs, and a breath after each batch.
-struct Breath(Instant);
+pub(crate) struct Breath(Instant);
 
-impl Paced for Breath {
-    fn now(&self) -> u64 {
+impl Breath {
+    /// Nanoseconds of the clock that programs have.
+    pub(crate) fn clock() -> u64 {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let nanoseconds = i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec);
         u64::try_from(nanoseconds).unwrap_or_default()
+    }
+}
+
+impl Paced for Breath {
+    fn now(&self) -> u64 {
+        Self::clock()
     }
 
     fn after_batch(&mut self, _: usize) -> bool {

@@ -28,9 +28,6 @@ const CLSACT_HANDLE: u32 = 0xffff_0000;
 const CLSACT_PARENT: u32 = 0xffff_fff1;
 /// Every protocol, in network order.
 const ALL_PROTOCOLS: u16 = 3_u16.to_be();
-/// Our filter among those of its priority.
-const HANDLE: u32 = 1;
-
 /// Which packets of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
@@ -69,6 +66,9 @@ pub struct Filters {
 }
 
 impl Filters {
+    /// Our filter among those of its priority.
+    pub const HANDLE: u32 = 1;
+
     /// Those of the network namespace of this thread.
     ///
     /// # Errors
@@ -88,15 +88,30 @@ impl Filters {
         priority: u16,
         program: &Program,
     ) -> Result<()> {
+        self.attach_as(device, direction, priority, program.name(), program)
+    }
+
+    /// The same under another name than the program's.
+    ///
+    /// # Errors
+    /// As [`Filters::attach`].
+    pub fn attach_as(
+        &mut self,
+        device: u32,
+        direction: Direction,
+        priority: u16,
+        name: &str,
+        program: &Program,
+    ) -> Result<()> {
         let mut writer = Writer::new(&header(device, CLSACT_HANDLE, CLSACT_PARENT, 0));
         writer.text(KIND, "clsact");
         let discipline =
             Request { message_type: NEW_QUEUE, flags: CREATE | EXCLUSIVE, payload: writer.finish() };
-        let mut writer = Writer::new(&header(device, HANDLE, direction.place(), filter_info(priority)));
+        let mut writer = Writer::new(&header(device, Self::HANDLE, direction.place(), filter_info(priority)));
         writer.text(KIND, "bpf").nested_plain(OPTIONS, |options| {
             options
                 .u32(BPF_DESCRIPTOR, program.as_fd().as_raw_fd().cast_unsigned())
-                .text(BPF_NAME, program.name())
+                .text(BPF_NAME, name)
                 .u32(BPF_FLAGS, DIRECT);
         });
         let filter = Request { message_type: NEW_FILTER, flags: CREATE, payload: writer.finish() };
@@ -117,7 +132,7 @@ impl Filters {
     /// # Errors
     /// When the kernel refuses.
     pub fn detach(&mut self, device: u32, direction: Direction, priority: u16) -> Result<bool> {
-        let mut writer = Writer::new(&header(device, HANDLE, direction.place(), filter_info(priority)));
+        let mut writer = Writer::new(&header(device, Self::HANDLE, direction.place(), filter_info(priority)));
         writer.text(KIND, "bpf");
         let request = Request { message_type: DELETE_FILTER, flags: 0, payload: writer.finish() };
         for answer in self.connection.exchange(&[request])? {

@@ -131,6 +131,15 @@ impl Interface {
     }
 }
 
+/// Has the programs of one IP version give packets of the other one to its programs: one attachment is enough then.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn lead(from: &Loaded, to: &Loaded) -> Result<()> {
+    let place = u32::try_from(CALLED.len()).unwrap_or(u32::MAX);
+    ProgramArray::new(from.map("cali_programs")?)?.set(place, to.program(ENTRY)?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

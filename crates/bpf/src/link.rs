@@ -132,6 +132,17 @@ impl Link {
         pin(self.as_fd(), path, &self.what)
     }
 
+    /// The number of the device that packets are of; 0 once that is gone. Nothing else than that is asked of links to control
+    /// groups, where it is a part of another number.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn device(&self) -> Result<u32> {
+        let answer: [u8; 24] =
+            info(self.as_fd()).map_err(Error::refused(format!("ask about the {}", self.what)))?;
+        Ok(field(&answer, 16))
+    }
+
     /// The number of its program.
     ///
     /// # Errors

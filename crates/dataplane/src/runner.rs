@@ -241,6 +241,9 @@ impl Loop {
                 return Err(DataplaneError::Restart(format!("the MTU of the host was {was} and is {mtu}")));
             }
         }
+        if let Some(reason) = self.bpf.as_mut().and_then(Bpf::outgrown) {
+            return Err(DataplaneError::Restart(reason));
+        }
         if self.refreshes.process_report.is_due(now) {
             (self.reports)(FromDataplane::ProcessStatus {
                 iso_timestamp: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),

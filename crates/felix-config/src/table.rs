@@ -434,9 +434,9 @@ parameters! {
     /// How many connections the BPF maps can hold.
     bpf_map_size_conntrack: i64 = ANY_INT, "BPFMapSizeConntrack", "512000" <- "bpfMapSizeConntrack", mandatory;
     /// How many connections the BPF maps can hold per processor; overrides the total when not 0.
-    bpf_map_size_per_cpu_conntrack: i64 = ANY_INT, "BPFMapSizePerCPUConntrack", "0" <- "bpfMapSizePerCpuConntrack", idle;
+    bpf_map_size_per_cpu_conntrack: i64 = ANY_INT, "BPFMapSizePerCPUConntrack", "0" <- "bpfMapSizePerCpuConntrack";
     /// Whether the connection map grows when it is full.
-    bpf_map_size_conntrack_scaling: ConntrackScaling = choice::<ConntrackScaling>(), "BPFMapSizeConntrackScaling", "DoubleIfFull" <- "bpfMapSizeConntrackScaling", mandatory idle;
+    bpf_map_size_conntrack_scaling: ConntrackScaling = choice::<ConntrackScaling>(), "BPFMapSizeConntrackScaling", "DoubleIfFull" <- "bpfMapSizeConntrackScaling", mandatory;
     /// How many translated connections can wait for removal.
     bpf_map_size_conntrack_cleanup_queue: i64 = ANY_INT, "BPFMapSizeConntrackCleanupQueue", "100000" <- "bpfMapSizeConntrackCleanupQueue", mandatory idle;
     /// How many members all IP sets together can have in BPF mode.

@@ -70,6 +70,11 @@ pub const ALERTS: &[Alert] = &[
         "`calicoctl node status` on the node says in which state it is and what the last error was; then look at TCP port 179 \
          between the two, at the AS numbers and at the password.",
     ),
+    alert("CalicoConnectionsNearlyFull", "warning", "5m", "felix_bpf_conntrack_fullness > 0.8").says(
+        "A map of connections of the eBPF dataplane is more than four fifths full; a full one forgets the most silent connections.",
+        "Above nine tenths Felix makes it twice as large, unless `bpfMapSizeConntrackScaling` is `Disabled`; `bpfMapSizeConntrack` \
+         sets it. `calico-node -bpf conntrack stats` says what the connections are.",
+    ),
     alert("CalicoControllersDown", "warning", "15m", "absent(ipam_ippool_size)").says(
         "kube-controllers offers no figures: addresses of pods that are gone are not released.",
         "`kubectl -n kube-system logs deploy/calico-kube-controllers`; `tortie status` says whether it runs.",

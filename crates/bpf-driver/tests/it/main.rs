@@ -6,3 +6,4 @@ mod routes;
 mod sockets;
 #[path = "../../../bpf-policy/tests/it/state.rs"]
 mod state;
+mod takeover;

@@ -8,6 +8,7 @@
 //!
 //! It refuses to hide what is missing: every reason is named in the node's readiness.
 
+mod connections;
 mod controls;
 mod hardening;
 mod health;
@@ -20,10 +21,12 @@ mod wanted;
 
 pub(super) use host_path::HostPath;
 
+use super::start::Machine;
 use crate::managers::{Interfaces, Mtus};
 use crate::settings::DataplaneSettings;
 use bpf_driver::{Driver, Error, Interface};
 use bpf_policy::{Policies, RuleTexts};
+use connections::Connections;
 use controls::Controls;
 use limits::Limits;
 use messages::{HostEndpointName, InterfaceName, ToDataplane, WorkloadEndpointId};
@@ -31,7 +34,6 @@ use netlink::Kernel;
 use places::Places;
 use serving::Serving;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use wanted::Patterns;
 
@@ -44,6 +46,9 @@ pub(super) struct Owners<'a> {
     /// Host endpoints by interface; one for all others among them.
     pub(super) hosts: &'a BTreeMap<InterfaceName, HostEndpointName>,
 }
+
+/// Maps with an entry for each connection.
+const CONNECTIONS: [&str; 4] = ["cali_v4_ct4", "cali_v6_ct4", "bpfp_v4_direct", "bpfp_v6_direct"];
 
 /// What changed for the others.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -68,6 +73,7 @@ pub(super) struct Bpf {
     patterns: Patterns,
     limits: Limits,
     controls: Controls,
+    connections: Connections,
     /// Whether policy was complete with the last attempt.
     is_complete: bool,
     is_on: bool,
@@ -86,7 +92,7 @@ impl Bpf {
     /// Opens it, if it is asked for. Where that fails the reason is kept, and nothing else happens here.
     pub(super) fn open(
         settings: &DataplaneSettings,
-        pins: Option<PathBuf>,
+        machine: &Machine,
         with_v6: bool,
         loopback: u32,
         mtus: &Mtus,
@@ -96,7 +102,9 @@ impl Bpf {
             return None;
         }
         let mut limits = Limits::new(config);
-        let mut wanted = wanted::driver_settings(config, pins, with_v6, loopback);
+        let mut connections = Connections::new(config, &machine.mtu_file);
+        let mut wanted = wanted::driver_settings(config, machine.bpf_pins.clone(), with_v6, loopback);
+        wanted::set_sizes(&mut wanted, &CONNECTIONS, connections.size(config));
         let path = settings.has_services.then(|| {
             let (path, refused) = wanted::serve(&mut wanted, config, &settings.host);
             if let Some(reason) = refused {
@@ -109,6 +117,7 @@ impl Bpf {
         let driver = match opened {
             Ok(mut driver) => {
                 tracing::info!(way = ?driver.way(), "policy will be enforced by eBPF programs");
+                connections.follow(driver.connections(), &settings.metrics);
                 if let Err(error) = driver.write_failsafes(wanted::failsafes(config)) {
                     tracing::error!(%error, "ports that always work");
                     limits.refuse(format!("ports that always work cannot be written: {error}"));
@@ -138,6 +147,7 @@ impl Bpf {
             patterns: Patterns::new(config, path.is_some_and(|path| path.devices.is_some())),
             limits,
             controls: Controls::default(),
+            connections,
             is_complete: false,
             is_on: false,
             attached: BTreeSet::new(),
@@ -161,6 +171,11 @@ impl Bpf {
     /// Whether programs judge packets, and netfilter does not any more.
     pub(super) fn is_on(&self) -> bool {
         self.is_on
+    }
+
+    /// Why Felix should start again.
+    pub(super) fn outgrown(&mut self) -> Option<String> {
+        self.connections.outgrown()
     }
 
     /// Whether a workload's interface may be called ready.
@@ -287,6 +302,10 @@ impl Bpf {
     ) {
         let Some(driver) = &mut self.driver else { return };
         let there: BTreeSet<u32> = owners.interfaces.indices().collect();
+        // What comes of it can only be fewer flows that go on.
+        if let Err(error) = driver.import_flows() {
+            tracing::warn!(%error, "flows of UDP from before eBPF programs begin anew");
+        }
         let failures = driver.attach(wanted, &there, now);
         outcome.again_in = outcome.again_in.into_iter().chain(driver.again_in(now)).min();
         let is_everywhere = failures.is_empty();
@@ -304,6 +323,9 @@ impl Bpf {
         self.attached = attached;
         if is_everywhere && !std::mem::replace(&mut self.is_on, true) {
             tracing::info!(interfaces = wanted.len(), "eBPF programs enforce policy on every interface");
+            if let Err(error) = driver.finish_import() {
+                tracing::warn!(%error, "flows of UDP to services may wait until Linux has forgotten them");
+            }
         }
     }
 

@@ -70,7 +70,7 @@ impl Loop {
         write_mtu(&machine.mtu_file, mtus.pod, config.require_mtu_file)?;
         let loopback = links.iter().find(|link| link.loopback).map_or(1, |link| link.index);
         let with_v6 = config.ipv6_support && backend::kernel_has_v6();
-        let bpf = Bpf::open(&settings, machine.bpf_pins.clone(), with_v6, loopback, &mtus);
+        let bpf = Bpf::open(&settings, machine, with_v6, loopback, &mtus);
         let beside_bpf = bpf.as_ref().is_some_and(Bpf::is_possible);
         let host_path = bpf.as_ref().and_then(Bpf::host_path);
         let Opened { renderer, planes, arp, leftovers, kube_proxy, watched, own_ports, own_commits } =

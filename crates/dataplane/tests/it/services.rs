@@ -4,6 +4,7 @@
 mod limits;
 mod maglev;
 mod node;
+mod switching;
 mod untracked;
 
 use anyhow::{Context as _, Result, ensure};

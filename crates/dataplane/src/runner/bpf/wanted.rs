@@ -33,8 +33,6 @@ pub(super) fn driver_settings(
 ) -> Settings {
     let mut sizes = BTreeMap::new();
     for (maps, size) in [
-        (["cali_v4_ct4", "cali_v6_ct4"], config.bpf_map_size_conntrack),
-        (["bpfp_v4_direct", "bpfp_v6_direct"], config.bpf_map_size_conntrack),
         (["cali_v4_routes", "cali_v6_routes"], config.bpf_map_size_route),
         (["cali_v4_nat_fe3", "cali_v6_nat_fe3"], config.bpf_map_size_nat_frontend),
         (["cali_v4_nat_be", "cali_v6_nat_be"], config.bpf_map_size_nat_backend),
@@ -69,6 +67,13 @@ pub(super) fn driver_settings(
         timeouts,
         logging,
         ..Settings::default()
+    }
+}
+
+/// Gives maps a size, if one is wanted.
+pub(super) fn set_sizes(settings: &mut Settings, maps: &[&str], size: u32) {
+    if size > 0 {
+        settings.sizes.extend(maps.iter().map(|map| ((*map).to_owned(), size)));
     }
 }
 

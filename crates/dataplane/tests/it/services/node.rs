@@ -382,10 +382,20 @@ pub(crate) fn endpoints<A: Into<IpAddr> + Copy>(
     ports: &[(&str, u16, u16)],
     addresses: &[A],
 ) -> ToDataplane {
+    endpoints_at(of, ports, addresses, TARGET)
+}
+
+/// The same at another port than the servers'.
+pub(crate) fn endpoints_at<A: Into<IpAddr> + Copy>(
+    of: &str,
+    ports: &[(&str, u16, u16)],
+    addresses: &[A],
+    target: u16,
+) -> ToDataplane {
     let version = if addresses.iter().any(|one| (*one).into().is_ipv6()) { "IPv6" } else { "IPv4" };
     let ports: Vec<Value> = ports
         .iter()
-        .map(|(protocol, port, _)| json!({"name": format!("{protocol}-{port}"), "port": TARGET, "protocol": protocol}))
+        .map(|(protocol, port, _)| json!({"name": format!("{protocol}-{port}"), "port": target, "protocol": protocol}))
         .collect();
     let endpoints: Vec<Value> = addresses
         .iter()
