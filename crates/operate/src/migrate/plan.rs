@@ -144,14 +144,18 @@ fn preflight(facts: &Facts, set: &Value, request: &Request, plan: &mut Plan) {
         );
     }
     let bpf = facts.felix.as_ref().and_then(|felix| felix.pointer("/spec/bpfEnabled")?.as_bool());
-    if bpf.or_else(|| variable(set, "FELIX_BPFENABLED").map(|value| value == "true")) == Some(true)
-        && !request.is_back
-    {
-        plan.refusals.push(
-            "this cluster serves services in eBPF, and a swap of Calico's programs for ours was never tried: set bpfEnabled: false in \
-             the FelixConfiguration default first, let kube-proxy run meanwhile, and switch it on again afterwards"
-                .to_owned(),
-        );
+    if bpf.or_else(|| variable(set, "FELIX_BPFENABLED").map(|value| value == "true")) == Some(true) {
+        let text = match request.is_back {
+            false => {
+                "eBPF: our programs take the places of Calico's, link by link, and connections go on in its maps. This was tried with \
+                 stand-ins for Calico's programs, not with its own: begin with one node (--node)"
+            }
+            true => {
+                "eBPF: Calico's programs take the places of ours. Maps of ours alone stay pinned on nodes until they start anew, or \
+                 until `cd /sys/fs/bpf && rm -rf tc/globals/bpfp_* tc/globals/generation_* cali_xdp`; the last are programs of untracked policy"
+            }
+        };
+        plan.warnings.push(text.to_owned());
     }
     for node in &request.nodes {
         if !facts.nodes.contains(node) {

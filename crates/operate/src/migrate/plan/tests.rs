@@ -226,12 +226,22 @@ fn the_image_of_all_components_runs_as_root_where_it_must() {
 }
 
 #[test]
+fn a_cluster_with_ebpf_is_swapped_with_a_word_about_it() {
+    let mut facts = calico("v3.32.1");
+    facts.felix = Some(json!({"spec": {"bpfEnabled": true}}));
+    for (is_back, expected) in [(false, "the places of Calico's"), (true, "the places of ours")] {
+        let found = plan(&facts, &Request { is_back, ..request() });
+        assert!(is_back || found.refusals.is_empty(), "{:?}", found.refusals);
+        assert!(found.warnings.iter().any(|text| text.contains(expected)), "{:?}", found.warnings);
+    }
+}
+
+#[test]
 fn what_stands_in_the_way_is_named() {
     type Break = fn(&mut Facts);
-    let cases: [(&str, Break); 6] = [
+    let cases: [(&str, Break); 5] = [
         ("there is no Calico to swap", |facts| facts.daemon_set = None),
         ("operator owns these objects", |facts| facts.has_operator = true),
-        ("serves services in eBPF", |facts| facts.felix = Some(json!({"spec": {"bpfEnabled": true}}))),
         ("not ready on a", |facts| facts.pods[1]["status"] = json!({})),
         ("there is no image \"hardened-calico\" of ours", |facts| {
             facts.daemon_set.as_mut().unwrap()["spec"]["template"]["spec"]["containers"][0]["image"] =
